@@ -1,9 +1,8 @@
-//! Applications as a file names them, and which of them use the tunnel.
+//! Applications in configuration files, and the rules that select them.
 //!
-//! An [`Application`] is read from text and printed as text, here without a look
-//! at the system: whether a path exists, is a symbolic link, or who has a user's
-//! name, is for the caller to find out. [`AppRules::decide`] is the reference for
-//! whoever decides in the kernel.
+//! This module parses and prints [`Application`]s without a look at the system. The caller finds
+//! out whether a path exists or is a symbolic link, and which ID a user name has.
+//! [`AppRules::decide`] is the reference for the decisions in the kernel.
 
 mod doubt;
 mod rules;
@@ -24,43 +23,41 @@ const MAX_NAME: usize = 255;
 /// The longest path, in bytes (Linux's `PATH_MAX`, less its NUL).
 const MAX_PATH: usize = 4095;
 
-/// How many parts a path can have that is still recognised.
+/// Most components of a path that rules can match.
 pub const MAX_DEPTH: usize = 32;
 
-/// What one entry of `AllowedApps` or `DisallowedApps` stands for. `Display`
-/// prints it as a file has it; what it prints is read back as the same.
+/// One entry of `AllowedApps` or `DisallowedApps`. `Display` prints it as in a file; parsing the
+/// result returns the same entry.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Application {
-    /// `firefox`, `fire*` or `name:two words`: executables of this name,
-    /// whichever folder they are in. Case does not matter in ASCII; the pattern
-    /// is in lower case. An executable whose name has `.exe` behind it is meant
-    /// as well, and the pattern is without.
+    /// `firefox`, `fire*` or `name:two words`: executables of this name in any folder. ASCII case
+    /// is ignored, and the pattern is in lower case. The name with `.exe` appended matches too; the
+    /// pattern does not contain that.
     Name(Pattern),
-    /// `/usr/bin/curl` or `exe:/usr/bin/curl`: the executable of this path, as
-    /// the kernel has it: without symbolic links.
+    /// `/usr/bin/curl` or `exe:/usr/bin/curl`: the executable of this path. The path has no
+    /// symbolic links, as in the kernel.
     Executable(String),
-    /// `/opt/games/` or `dir:/opt/games`: the executables in this folder and all
-    /// below it. With the `/` at the end.
+    /// `/opt/games/` or `dir:/opt/games`: the executables in this folder and its subfolders. Ends
+    /// with `/`.
     Directory(String),
-    /// `cgroup:app-firefox*`: what runs in a control group of this name, or below
-    /// one. Case matters.
+    /// `cgroup:app-firefox*`: processes in a control group of this name, or below one.
+    /// Case-sensitive.
     CgroupName(Pattern),
-    /// `cgroup:/system.slice/x.service`: what runs in the control group of this
-    /// path, as `/proc/PID/cgroup` tells it, or below it. Without a `/` at the
-    /// end, but for `/` itself.
+    /// `cgroup:/system.slice/x.service`: processes in the control group of this path, as in
+    /// `/proc/PID/cgroup`, or below it. Does not end with `/`, except for `/` itself.
     Cgroup(String),
-    /// `uid:1000` or `uid:alice`: what runs as this user.
+    /// `uid:1000` or `uid:alice`: processes of this user.
     User(User),
     /// `flatpak:org.mozilla.firefox`: the Flatpak application of this ID.
     Flatpak(String),
     /// `snap:firefox`: all programs of the snap of this name.
     Snap(String),
-    /// `C:\Games\game.exe` or `C:\Games\`: an executable, or all in a folder and below it,
-    /// on Windows.
+    /// `C:\Games\game.exe` or `C:\Games\`: on Windows, an executable, or the executables in a
+    /// folder and its subfolders.
     Windows(Place),
 }
 
-/// A name, or what a name begins with.
+/// A name, or the beginning of one.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Pattern {
     text: String,
@@ -70,38 +67,38 @@ pub struct Pattern {
 /// A user.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum User {
-    /// By number.
+    /// A user ID.
     Id(u32),
-    /// By a name that is still to be looked up.
+    /// A user name that is not resolved yet.
     Name(String),
 }
 
-/// Why a text names no application. `Display` is the reason, to follow
-/// "`text' is"; [`Self::fix`] says what to write instead.
+/// Reason why a text is not an application. `Display` completes the sentence "`text' is";
+/// [`Self::fix`] says what to write instead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum ApplicationError {
-    /// Nothing between two commas.
+    /// Empty entry between two commas.
     #[error("nothing: two commas follow each other, or one stands at the end")]
     Empty,
-    /// Nothing behind `uid:` and the like.
+    /// No value after `uid:` or another kind.
     #[error("only the kind of an application, with nothing behind the colon")]
     Missing,
-    /// Something else than `name:`, `uid:` and the like in front of a colon.
+    /// Unknown kind before a colon.
     #[error("of no kind that there is: what stands in front of the colon means nothing here")]
     Kind,
-    /// A character that cannot stand in a list.
+    /// A character that a list cannot contain.
     #[error(
         "with a character that no entry of a list can have: a comma, a quotation mark, # or a \
          control character"
     )]
     Character,
-    /// A blank or `;` where a comma separates.
+    /// A blank or `;` instead of a comma.
     #[error("more than one application, or a name with a blank: only commas separate")]
     Separator,
-    /// `C:\Program Files\x.exe`, or anything with a backslash.
+    /// `C:\Program Files\x.exe`, or another text with a backslash.
     #[error("a path of Windows, which means nothing here")]
     Windows,
-    /// A path that begins nowhere.
+    /// A relative path.
     #[error("a path that does not begin with /")]
     Relative,
     /// `name:` with a path.
@@ -113,31 +110,31 @@ pub enum ApplicationError {
     /// A path with `.`, `..` or `//`.
     #[error("a path with . or .. or an empty part, which the kernel never has")]
     Dots,
-    /// A `*` elsewhere than at the end of a name.
+    /// A `*` that is not at the end of a name.
     #[error("with a * where none can be: it stands only at the end of a name")]
     Star,
-    /// Longer than the system lets it be.
+    /// Longer than the system's limit.
     #[error("longer than any name ({MAX_NAME} bytes) or path ({MAX_PATH} bytes) on this system")]
     Long,
-    /// More than [`MAX_DEPTH`] parts.
+    /// More than [`MAX_DEPTH`] components.
     #[error("a path of more than {MAX_DEPTH} parts, which is not recognised")]
     Deep,
-    /// A cgroup where it is mounted.
+    /// A cgroup's path in the file system.
     #[error("the place where a cgroup is mounted, not its path")]
     Mount,
-    /// Neither a user's number nor a possible name.
+    /// Neither a user ID nor a possible user name.
     #[error("neither the number of a user (0 to 4294967294) nor a user's name")]
     User,
-    /// Not an ID.
+    /// Not a Flatpak ID.
     #[error("not the ID of a Flatpak application")]
     Flatpak,
-    /// Not a snap's name.
+    /// Not a snap name.
     #[error("not the name of a snap")]
     Snap,
 }
 
 impl ApplicationError {
-    /// What to do, in the imperative.
+    /// Returns advice, in the imperative.
     #[must_use]
     pub fn fix(self) -> &'static str {
         match self {
@@ -170,19 +167,19 @@ impl ApplicationError {
 }
 
 impl Pattern {
-    /// The whole name, or its beginning.
+    /// Returns the name, or its beginning.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether the text is only the beginning (`*`).
+    /// Returns true if the text is only the beginning (`*`).
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.open
     }
 
-    /// Reads a name with or without a `*` at the end.
+    /// Parses a name with an optional `*` at the end.
     fn new(text: &str) -> Result<Self, ApplicationError> {
         let (text, open) = match text.strip_suffix('*') {
             Some(text) => (text, true),
@@ -203,7 +200,7 @@ impl Pattern {
         })
     }
 
-    /// Whether it fits every name that `other` fits.
+    /// Returns true if it matches every name that `other` matches.
     fn covers(&self, other: &Self) -> bool {
         if self.open {
             other.text.starts_with(&self.text)
@@ -212,7 +209,7 @@ impl Pattern {
         }
     }
 
-    /// Whether it fits a name as it is.
+    /// Matches a name literally.
     fn fits(&self, name: &[u8]) -> bool {
         if self.open {
             name.starts_with(self.text.as_bytes())
@@ -221,7 +218,7 @@ impl Pattern {
         }
     }
 
-    /// Whether it fits the name of an executable.
+    /// Matches the name of an executable.
     fn fits_executable(&self, name: &[u8]) -> bool {
         let name = name.to_ascii_lowercase();
         self.fits(&name)
@@ -273,7 +270,7 @@ impl FromStr for Application {
     }
 }
 
-/// An application without its kind in front.
+/// Parses an application without a kind.
 fn bare(text: &str) -> Result<Application, ApplicationError> {
     if text.ends_with('/') && text.starts_with('/') {
         directory(text)
@@ -319,7 +316,7 @@ fn directory(text: &str) -> Result<Application, ApplicationError> {
     Ok(Application::Directory(format!("{path}/")))
 }
 
-/// Checks the path of a file, without a `/` at its end: nothing is the root.
+/// Checks the path of a file, without a trailing `/`. The empty text is the root.
 fn path(text: &str) -> Result<&str, ApplicationError> {
     if text.contains('\\') {
         return Err(ApplicationError::Windows);
@@ -334,7 +331,7 @@ fn path(text: &str) -> Result<&str, ApplicationError> {
     absolute(text)
 }
 
-/// Checks that a path has the form that the kernel gives it.
+/// Checks that a path has the form that the kernel reports.
 fn absolute(text: &str) -> Result<&str, ApplicationError> {
     if text.is_empty() {
         return Ok(text);
@@ -360,7 +357,7 @@ fn cgroup(text: &str) -> Result<Application, ApplicationError> {
     if !text.contains('/') {
         return Pattern::new(text).map(Application::CgroupName);
     }
-    // What is below belongs to it anyway.
+    // A trailing `/*` is redundant: the entry includes all groups below.
     let text = text
         .strip_suffix('*')
         .filter(|rest| rest.ends_with('/'))
@@ -380,7 +377,7 @@ fn cgroup(text: &str) -> Result<Application, ApplicationError> {
 
 fn user(text: &str) -> Result<Application, ApplicationError> {
     let user = if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // The greatest number stands for nobody (POSIX: (uid_t)-1).
+        // The largest number is not a user ID (POSIX: `(uid_t)-1`).
         let id = text.parse().ok().filter(|id| *id != u32::MAX);
         id.map(User::Id)
     } else {
@@ -405,7 +402,7 @@ fn flatpak(text: &str) -> Result<Application, ApplicationError> {
 }
 
 fn snap(text: &str) -> Result<Application, ApplicationError> {
-    // A name, perhaps with the key of an instance behind it: `firefox_work`.
+    // A name, optionally with an instance key: `firefox_work`.
     let plausible =
         |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_');
     let fits = text.len() <= MAX_NAME && text.bytes().all(plausible);
@@ -413,12 +410,12 @@ fn snap(text: &str) -> Result<Application, ApplicationError> {
         .ok_or(ApplicationError::Snap)
 }
 
-/// What people write between applications besides a comma.
+/// Characters besides a comma with which users separate applications.
 fn is_separator(character: char) -> bool {
     character == ';' || character.is_whitespace()
 }
 
-/// Whether a path is `folder` or lies below it; neither has a `/` at its end.
+/// Returns true if a path is `folder` or below it. Neither has a trailing `/`.
 fn is_below(path: &str, folder: &str) -> bool {
     is_within(path.as_bytes(), folder.as_bytes())
 }
@@ -429,7 +426,7 @@ fn is_within(path: &[u8], folder: &[u8]) -> bool {
         .is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
 }
 
-/// The last part of a path.
+/// Returns the last component of a path.
 fn last(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
@@ -464,24 +461,23 @@ impl fmt::Display for Application {
     }
 }
 
-/// A process, as far as rules look at it.
+/// Properties of a process that rules match.
 #[derive(Clone, Copy, Debug)]
 pub struct Process<'a> {
-    /// The path of its executable, without symbolic links; empty when it has none,
-    /// like the kernel's own.
+    /// Path of the executable, without symbolic links. Empty for processes without one, such as
+    /// kernel threads.
     pub path: &'a [u8],
-    /// The executable's name: the last part of its path.
+    /// Name of the executable: the last component of its path.
     pub name: &'a [u8],
-    /// The path of its control group in the hierarchy of cgroup2, as
-    /// `/proc/PID/cgroup` tells it.
+    /// Path of its control group in the cgroup2 hierarchy, as in `/proc/PID/cgroup`.
     pub cgroup: &'a [u8],
-    /// The number of the user that it runs as.
+    /// Its user ID.
     pub uid: u32,
 }
 
 impl Application {
-    /// Reads an application as Windows names it, on any system. There it is what
-    /// [`str::parse`] does.
+    /// Parses an application by the rules of Windows, on any system. On Windows, [`str::parse`]
+    /// does the same.
     ///
     /// # Errors
     /// As [`str::parse`].
@@ -492,8 +488,8 @@ impl Application {
         }
     }
 
-    /// Whether a process belongs to it. A user whose name has not been looked up
-    /// has none.
+    /// Returns true if a process belongs to the application. An unresolved user name matches no
+    /// process.
     #[must_use]
     pub fn matches(&self, process: &Process<'_>) -> bool {
         match self {
@@ -513,12 +509,12 @@ impl Application {
         }
     }
 
-    /// The name of the control groups that it is, if it is told by that: of one
-    /// above a process, or the process's own.
+    /// Returns the name of the control groups that the application consists of, if it is identified
+    /// by control groups. A process belongs to it if its control group or one above has this name.
     ///
-    /// Flatpak starts an application in `app-flatpak-ID-NUMBER.scope`, where
-    /// systemd's escapes stand for what is neither letter, digit, `_` nor `.`; snapd
-    /// in `snap.NAME.PROGRAM-UUID.scope` or `snap.NAME.PROGRAM.service`.
+    /// Flatpak starts an application in `app-flatpak-ID-NUMBER.scope`; systemd's escapes replace
+    /// characters other than letters, digits, `_` and `.`. snapd uses
+    /// `snap.NAME.PROGRAM-UUID.scope` or `snap.NAME.PROGRAM.service`.
     #[must_use]
     pub fn cgroup_name(&self) -> Option<Pattern> {
         let text = match self {
@@ -530,8 +526,8 @@ impl Application {
         Some(Pattern { text, open: true })
     }
 
-    /// Checks whether it names executables. Children inherit only a rule that does: those of a
-    /// user's or a control group's process belong to the same user or group anyway.
+    /// Returns true if it names executables. Children inherit only such rules: a child of a matched
+    /// user's or control group's process has the same user or group anyway.
     #[must_use]
     pub fn is_executable(&self) -> bool {
         match self {
@@ -544,8 +540,8 @@ impl Application {
         }
     }
 
-    /// Whether every process that belongs to `other` belongs to it, as far as
-    /// that can be told without a look at the system.
+    /// Returns true if every process of `other` belongs to this application, as far as that follows
+    /// from the entries alone.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
@@ -564,7 +560,7 @@ impl Application {
     }
 }
 
-/// Whether any part of a control group's path has a name.
+/// Returns true if any component of a control group's path matches.
 fn in_cgroup(pattern: &Pattern, path: &[u8]) -> bool {
     let mut parts = path.split(|byte| *byte == b'/');
     parts.any(|part| !part.is_empty() && pattern.fits(part))

@@ -1,19 +1,19 @@
-//! Where the packets of a chosen application go, by their destination: a table
-//! in which the longest match decides.
+//! Routing of a selected application's packets by destination: a table in which the longest match
+//! decides.
 //!
-//! The order in which a destination is judged, the first that fits:
+//! The first rule of this list that contains a destination determines its class:
 //!
 //! 1. this host (loopback, `0.0.0.0`, `::`): direct,
-//! 2. `DisallowedIPs`, and with `BypassLanTraffic` local networks: direct,
-//! 3. multicast and broadcast: dropped,
-//! 4. `AllowedIPs`: into the tunnel,
-//! 5. a family of which the tunnel has nothing public, while it has all of the
-//!    other that is public: refused, so that nothing leaves beside a tunnel that
-//!    was meant for everything,
-//! 6. anything else: direct.
+//! 2. `DisallowedIPs`, and local networks if `BypassLanTraffic` is set: direct,
+//! 3. multicast and broadcast: drop,
+//! 4. `AllowedIPs`: tunnel,
+//! 5. all of a family, if the tunnel contains no public address of it but all public addresses of
+//!    the other family: refuse. A tunnel that was meant for all traffic does not leak the other
+//!    family.
+//! 6. any other destination: direct.
 //!
-//! Link-local destinations ([`is_link_local`]) are direct before all of this when the next hop
-//! is the destination itself. The table cannot know the next hop: it has the class for those
+//! A link-local destination ([`is_link_local`]) is direct before all of these if it is itself the
+//! next hop. The table cannot know the next hop: it contains the class for link-local destinations
 //! behind a router.
 
 use core::net::IpAddr;
@@ -23,13 +23,13 @@ use taupe_packet::ip::Family;
 use taupe_uapi::networks::{self, Addresses, family};
 use taupe_uapi::prefix::{self, Prefix};
 
-/// Unspecified (which Linux takes for itself), loopback.
+/// Unspecified, which Linux treats as this host, and loopback.
 const HOST: [&str; 4] = ["0.0.0.0", "127.0.0.0/8", "::", "::1"];
 
 /// Link-local networks.
 const LINK_LOCAL: [&str; 2] = ["169.254.0.0/16", "fe80::/10"];
 
-/// Networks that `BypassLanTraffic` leaves out of the tunnel: private use (RFC 1918, RFC 4193),
+/// Networks that bypass the tunnel with `BypassLanTraffic`: private use (RFC 1918, RFC 4193),
 /// multicast, broadcast.
 const LAN: [&str; 7] = [
     "10.0.0.0/8",
@@ -46,26 +46,26 @@ const GROUPS: [&str; 3] = ["224.0.0.0/4", "255.255.255.255", "ff00::/8"];
 
 const EVERYTHING: [&str; 2] = ["0.0.0.0/0", "::/0"];
 
-/// What becomes of a packet.
+/// Treatment of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Class {
-    /// It goes through the tunnel, or nowhere.
+    /// Through the tunnel. Dropped if the tunnel is down.
     Tunnel,
-    /// It goes where it would go without a tunnel.
+    /// As without a tunnel.
     Direct,
-    /// The application is told at once that there is no way.
+    /// Rejected: the application gets an error at once.
     Refuse,
-    /// It vanishes.
+    /// Dropped silently.
     Drop,
 }
 
-/// The table for networks that are tunnelled and networks that are not; both
-/// as a file has them, in any order, also with networks in common.
+/// Returns the table for tunnelled and excluded networks. Both lists are as in a file: in any
+/// order, and they may overlap.
 ///
-/// Every address of both families matches, and its longest match has the class
-/// of the order above. There are no more entries than networks that went in, and
-/// 18. IPv4 mapped into IPv6 (`::ffff:0:0/96`) is never a destination of its own:
-/// no entry lies in there, so that a table of both families can keep IPv4 in it.
+/// Every address of both families matches an entry, and its longest match has the class that the
+/// list above gives. The table has at most 18 entries more than the lists together. No entry lies
+/// within the IPv4-mapped addresses (`::ffff:0:0/96`), so that one table can store both families,
+/// with IPv4 in that range.
 #[must_use]
 pub fn table(allowed: &[Prefix], disallowed: &[Prefix], bypass_lan: bool) -> Vec<(Prefix, Class)> {
     let mut direct = disallowed.to_vec();
@@ -83,7 +83,7 @@ pub fn table(allowed: &[Prefix], disallowed: &[Prefix], bypass_lan: bool) -> Vec
     let mut table = Vec::new();
     let mut judged = Vec::new();
     for (networks, class) in order {
-        // What is judged as a whole already would only be the longer match.
+        // A network within earlier ones would only shadow their class as the longer match.
         let before = Addresses::of(&judged);
         let mut open = networks.to_vec();
         open.retain(|network| !before.contain(*network) && !is_mapped(*network));
@@ -95,8 +95,8 @@ pub fn table(allowed: &[Prefix], disallowed: &[Prefix], bypass_lan: bool) -> Vec
     table
 }
 
-/// The table for the peers of a file. What one peer disallows and another one
-/// carries is not disallowed.
+/// Returns the table for the peers of a file. A network that one peer disallows and another one
+/// routes is not excluded.
 #[must_use]
 pub fn of_peers(peers: &[Peer], bypass_lan: bool) -> Vec<(Prefix, Class)> {
     let all = |networks: fn(&Peer) -> Vec<Prefix>| peers.iter().flat_map(networks).collect();
@@ -113,7 +113,7 @@ pub fn of_peers(peers: &[Peer], bypass_lan: bool) -> Vec<(Prefix, Class)> {
     )
 }
 
-/// What a table says of an address: the longest match decides.
+/// Returns the class of an address by the longest match.
 #[must_use]
 pub fn class_of(table: &[(Prefix, Class)], address: IpAddr) -> Class {
     let fitting = table.iter().filter(|(network, _)| has(*network, address));
@@ -121,7 +121,7 @@ pub fn class_of(table: &[(Prefix, Class)], address: IpAddr) -> Class {
     longest.map_or(Class::Drop, |(_, class)| *class)
 }
 
-/// Whether a network contains an address.
+/// Returns true if a network contains an address.
 #[must_use]
 pub fn has(network: Prefix, address: IpAddr) -> bool {
     let length = if address.is_ipv4() { 32 } else { 128 };
@@ -129,13 +129,13 @@ pub fn has(network: Prefix, address: IpAddr) -> bool {
     one.is_some_and(|one| networks::overlap(network, one))
 }
 
-/// The link-local networks, one of each family.
+/// Returns the link-local networks of both families.
 #[must_use]
 pub fn link_local() -> Vec<Prefix> {
     list(&LINK_LOCAL)
 }
 
-/// Checks whether an address is link-local.
+/// Returns true if an address is link-local.
 #[must_use]
 pub fn is_link_local(address: IpAddr) -> bool {
     link_local()
@@ -143,14 +143,14 @@ pub fn is_link_local(address: IpAddr) -> bool {
         .any(|network| has(network, address))
 }
 
-/// Whether `BypassLanTraffic` leaves an address out of the tunnel.
+/// Returns true if an address bypasses the tunnel with `BypassLanTraffic`.
 #[must_use]
 pub fn is_local(address: IpAddr) -> bool {
     list(&LAN).into_iter().any(|network| has(network, address))
 }
 
-/// Each family of which the tunnel has nothing public while it has all of the
-/// other.
+/// Returns each family of which the tunnel contains no public address while it contains all public
+/// addresses of the other.
 fn refused(allowed: &[Prefix]) -> Vec<Prefix> {
     let has_public = |wanted| {
         let mut of_family = allowed.iter().filter(|net| family(**net) == wanted);

@@ -1,19 +1,16 @@
-//! Configuration files: what `wg-quick` and `wg setconf` read, with the keys
-//! that Taupe adds.
+//! Configuration files of `wg-quick` and `wg setconf`, with Taupe's additional keys.
 //!
-//! [`parse()`] reads a whole file and finds everything that is wrong with it at
-//! once; [`strip()`] leaves of a file what `wg setconf` takes; [`save`] writes
-//! the file that describes a running tunnel.
+//! [`parse()`] reads a file and reports all its errors at once. [`strip()`] reduces a file to the
+//! part that `wg setconf` accepts. [`save`] writes the file that describes a running tunnel.
 //!
-//! # What is refused although `wg-quick` takes it
-//! Whatever `wg-quick` brings up is accepted, apart from files that cannot
-//! mean what they say: no private key (and no hook that sets one), one key
-//! with two different values, two peers with one public key, no peer but the
-//! tunnel itself, a public key of all zeros, an address or endpoint that no
-//! host can have, an MTU that the tunnel cannot carry, names of services
-//! instead of port numbers.
+//! # Files that are refused although `wg-quick` accepts them
+//! Taupe accepts every file that `wg-quick` brings up, except files that cannot work as written: no
+//! private key (and no hook that sets one), one key with two different values, two peers with the
+//! same public key, no peer but the tunnel itself, a public key of all zeros, an address or
+//! endpoint that no host can have, an MTU that the tunnel cannot carry, names of services instead
+//! of port numbers.
 //!
-//! What it takes in a surprising way is a [`Severity::Warning`].
+//! A value with a surprising meaning is a [`Severity::Warning`].
 
 mod diagnostic;
 mod draft;
@@ -56,35 +53,32 @@ pub use word::{Foreign, Key, Section};
 /// The longest file, in bytes.
 pub const MAX_FILE: usize = 64 << 20;
 
-/// The longest line, in bytes, without its end: hundreds of thousands of
-/// networks.
+/// The longest line without its end, in bytes: hundreds of thousands of networks.
 pub const MAX_LINE: usize = 16 << 20;
 
-/// The greatest MTU of a tunnel, in bytes: what WireGuard's 80 bytes around a
-/// packet (32 of its own, 8 of UDP, 40 of IPv6) leave of the greatest IP
-/// packet, which has 65535.
+/// The largest MTU of a tunnel, in bytes: the largest IP packet (65535) less WireGuard's overhead
+/// of 80 (32 of its own, 8 of UDP, 40 of IPv6).
 pub const MAX_MTU: u32 = 65_535 - 80;
 
-/// The smallest MTU in bytes with which Linux keeps IPv6 on an interface (RFC 8200 §5).
+/// The smallest MTU, in bytes, with which Linux keeps IPv6 on an interface (RFC 8200 §5).
 pub const LEAST_IPV6_MTU: u32 = 1280;
 
-/// A whole, valid file.
+/// A complete, valid file.
 ///
-/// Nothing here that holds a key can be printed by `Debug`, and every secret is
-/// zeroised on drop.
+/// Types that hold a key have no `Debug`, and secrets are zeroised on drop.
 #[derive(Default)]
 pub struct File {
     /// `[Interface]`.
     pub interface: Interface,
-    /// `[Peer]`, in the order of the file. One that is the tunnel itself has
-    /// neither networks nor an endpoint.
+    /// The `[Peer]` sections in the order of the file. A peer that is the tunnel itself has neither
+    /// networks nor an endpoint.
     pub peers: Vec<Peer>,
-    /// What there is about applications, in either section.
+    /// Keys of transparent mode, from either section.
     pub transparent: Transparent,
 }
 
 impl File {
-    /// Checks whether there is IPv6 inside the tunnel: an address, or a network of a peer.
+    /// Returns true if the tunnel carries IPv6: an address of the interface or a network of a peer.
     #[must_use]
     pub fn carries_ipv6(&self) -> bool {
         carry_ipv6(&self.interface.addresses, &self.peers)
@@ -99,17 +93,16 @@ fn carry_ipv6(addresses: &[InterfaceAddress], peers: &[Peer]) -> bool {
             .any(|prefix| prefix.address().is_ipv6())
 }
 
-/// What `[Interface]` says.
+/// The keys of `[Interface]`.
 #[derive(Default)]
 pub struct Interface {
     /// `PrivateKey`.
     pub private_key: Option<PrivateKey>,
-    /// The path of the file that holds it, as it stands after `file:`, unless the key itself
-    /// stands in the configuration.
+    /// Path after `file:` if the key is in a file.
     pub private_key_file: Option<String>,
     /// `PqPrivateKey`.
     pub pq_private_key: Option<PqPrivateKey>,
-    /// The path of the file that holds it, as [`Self::private_key_file`].
+    /// Path after `file:`, as [`Self::private_key_file`].
     pub pq_private_key_file: Option<String>,
     /// `ListenPort`; 0 lets the system choose.
     pub listen_port: Option<u16>,
@@ -117,9 +110,9 @@ pub struct Interface {
     pub fwmark: Option<u32>,
     /// `Address`.
     pub addresses: Vec<InterfaceAddress>,
-    /// `DNS`: the servers.
+    /// `DNS`: the servers' addresses.
     pub dns: Vec<IpAddr>,
-    /// `DNS`: what is not an address, the search domains.
+    /// `DNS`: the search domains, which are the entries that are not addresses.
     pub dns_search: Vec<String>,
     /// `MTU` in bytes.
     pub mtu: Option<u32>,
@@ -131,22 +124,22 @@ pub struct Interface {
     pub save_config: bool,
 }
 
-/// An address of the tunnel's interface with its network's length.
+/// An address of the interface with its prefix length.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct InterfaceAddress {
-    /// The address itself, host bits included.
+    /// The address, including host bits.
     pub address: IpAddr,
-    /// The length of its network: up to 32 (IPv4) or 128 (IPv6).
+    /// The prefix length: up to 32 (IPv4) or 128 (IPv6).
     pub length: u8,
 }
 
-/// Where the routes go.
+/// Routing table for the tunnel's routes.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub enum Table {
-    /// The main table, and policy routing for default routes.
+    /// The main table, with policy routing for default routes.
     #[default]
     Auto,
-    /// No routes are made.
+    /// No routes are added.
     Off,
     /// The table of this number, never 0.
     Id(u32),
@@ -154,31 +147,30 @@ pub enum Table {
     Name(String),
 }
 
-/// Commands for `bash`, each with `%i` for the interface's name.
+/// Commands for `bash`. `%i` stands for the interface's name.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Hooks {
-    /// Before the interface exists.
+    /// Run before the interface is created.
     pub pre_up: Vec<String>,
-    /// When the tunnel is usable.
+    /// Run when the tunnel is up.
     pub post_up: Vec<String>,
-    /// Before anything is undone.
+    /// Run before the tunnel is taken down.
     pub pre_down: Vec<String>,
-    /// When the interface is gone.
+    /// Run when the interface has been removed.
     pub post_down: Vec<String>,
 }
 
-/// What a `[Peer]` says.
+/// The keys of a `[Peer]`.
 pub struct Peer {
     /// `PublicKey`.
     pub public_key: PublicKey,
     /// `PresharedKey`; all zeros are [`PresharedKey::NONE`].
     pub preshared_key: Option<PresharedKey>,
-    /// The path of the file that holds it, as it stands after `file:`, unless the key itself
-    /// stands in the configuration.
+    /// Path after `file:` if the key is in a file.
     pub preshared_key_file: Option<String>,
     /// `PqPublicKey`.
     pub pq_public_key: Option<PeerPqKey>,
-    /// `PostQuantum`; without it, handshakes are hybrid where there is a `pq_public_key`.
+    /// `PostQuantum`. If it is absent, handshakes are hybrid if there is a `pq_public_key`.
     pub post_quantum: Option<PostQuantum>,
     /// `Endpoint`.
     pub endpoint: Option<Endpoint>,
@@ -188,27 +180,26 @@ pub struct Peer {
     pub disallowed_ips: Vec<Prefix>,
     /// `PersistentKeepalive` in seconds; 0 is off.
     pub persistent_keepalive: Option<u16>,
-    /// The line of its `[Peer]`, counted from 1; 0 when it is from no file.
+    /// Line of its `[Peer]`, counted from 1; 0 if it does not come from a file.
     pub line: usize,
 }
 
-/// A peer's ML-KEM key, and where it is from.
+/// A peer's ML-KEM key and its source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerPqKey {
     /// The key.
     pub key: PqPublicKey,
-    /// The path of the file that has it, as it stands after `file:`, unless the key itself
-    /// stands in the configuration.
+    /// Path after `file:` if the key is in a file.
     pub file: Option<String>,
 }
 
-/// Where a peer is reached.
+/// Endpoint of a peer.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Endpoint {
     /// An address.
     Address(SocketAddr),
-    /// A name to look up, or an IPv6 address whose scope is an interface's
-    /// name (`fe80::1%eth0`, without brackets), which `getaddrinfo` takes too.
+    /// A name to resolve, or an IPv6 address with an interface name as scope (`fe80::1%eth0`,
+    /// without brackets), which `getaddrinfo` accepts too.
     Name {
         /// The host.
         host: String,
@@ -217,31 +208,31 @@ pub enum Endpoint {
     },
 }
 
-/// Which keys there are.
+/// The set of keys that a file may contain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dialect {
     /// Those of `wg-quick` and Taupe.
     Taupe,
-    /// Those of `wg-quick`, and `DisallowedIPs`. The keys of applications are an
-    /// error, as they are to `wg-quick`. Lines that are comments to it stay comments.
+    /// Those of `wg-quick`, and `DisallowedIPs`. The keys of applications are errors, as they are
+    /// to `wg-quick`; in lines that `wg-quick` treats as comments, they are ignored.
     Quick,
-    /// Those of `wg setconf` only.
+    /// Those of `wg setconf`.
     Wg,
-    /// Those of `wg setconf`, and Taupe's for hybrid handshakes: what `taupe setconf` takes.
+    /// Those of `wg setconf`, and Taupe's post-quantum keys: the input of `taupe setconf`.
     Setconf,
 }
 
-/// Whose habits a program follows that brings tunnels up, and whose words it speaks.
+/// The program whose behaviour and messages `up` and `down` follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Personality {
-    /// Taupe's own: nothing leaks, and what others route stays theirs.
+    /// Taupe's own: prevents leaks, and leaves the routes of other programs alone.
     Taupe,
     /// Exactly what `wg-quick` does.
     WgQuick,
 }
 
 impl Personality {
-    /// Which keys there are for it.
+    /// Returns the set of keys that its files may contain.
     #[must_use]
     pub const fn dialect(self) -> Dialect {
         match self {
@@ -252,17 +243,17 @@ impl Personality {
 }
 
 impl Dialect {
-    /// Whether it is for devices alone, and not for whoever brings a tunnel up.
+    /// Returns true if it configures a device only, and does not bring up a tunnel.
     fn is_of_device(self) -> bool {
         matches!(self, Self::Wg | Self::Setconf)
     }
 
-    /// Checks whether `file:` and a path can stand in the place of a key.
+    /// Returns true if a key's value may be `file:` and a path.
     fn has_key_files(self) -> bool {
         matches!(self, Self::Taupe | Self::Setconf)
     }
 
-    /// Whether it has a key at all.
+    /// Returns true if the dialect includes a key.
     fn has(self, key: Key) -> bool {
         match self {
             Self::Taupe | Self::Quick => true,
@@ -272,18 +263,18 @@ impl Dialect {
     }
 }
 
-/// What became of a file.
+/// Result of parsing a file.
 pub struct Parsed {
-    /// The file; `None` when any diagnostic is an error.
+    /// The file; `None` if any diagnostic is an error.
     pub file: Option<File>,
-    /// Everything worth telling, by line and column.
+    /// All diagnostics, by line and column.
     pub diagnostics: Vec<Diagnostic>,
     /// Line and column of the private key, if there is one.
     pub private_key_at: Option<(usize, usize)>,
 }
 
 impl Parsed {
-    /// Warns of something at a place, among what has been found there.
+    /// Adds a warning at a position.
     pub fn warn(&mut self, line: usize, column: usize, kind: DiagnosticKind) {
         let warning = Diagnostic {
             line,
@@ -297,9 +288,9 @@ impl Parsed {
         self.diagnostics.insert(place, warning);
     }
 
-    /// Warns of a file that every user can read, as `wg-quick` does, unless its
-    /// folder keeps them out. A file whose secret keys are all in files of their own is only not to
-    /// be written by them: its commands are run by root. Both are modes as `stat` tells them.
+    /// Warns if every user can read the file, unless the folder keeps them out; `wg-quick` does the
+    /// same. If all secret keys are in separate files, only write access is reported, because the
+    /// file's commands run as root. `file` and `folder` are modes as from `stat`.
     pub fn check_permissions(&mut self, file: u32, folder: u32) {
         let harmful = match self.file.as_ref().is_none_or(File::has_secrets) {
             true => 0o007,
@@ -314,7 +305,7 @@ impl Parsed {
 }
 
 impl File {
-    /// Checks whether a secret key stands in the file itself.
+    /// Returns true if the file itself contains a secret key.
     fn has_secrets(&self) -> bool {
         let interface = &self.interface;
         let is_shared = |peer: &Peer| {
@@ -328,8 +319,8 @@ impl File {
 }
 
 impl Peer {
-    /// The networks that are reached through the peer: `AllowedIPs` as they
-    /// are, or without `DisallowedIPs`, then as the shortest list.
+    /// Returns the networks that are routed to the peer: `AllowedIPs` unchanged, or without
+    /// `DisallowedIPs` as the shortest list.
     #[must_use]
     pub fn routed(&self) -> Vec<Prefix> {
         if self.disallowed_ips.is_empty() {
@@ -347,7 +338,7 @@ impl fmt::Display for InterfaceAddress {
 }
 
 impl fmt::Display for Endpoint {
-    /// As a file has it.
+    /// Formats it as in a file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => address.fmt(f),

@@ -1,70 +1,70 @@
-//! What can make a person's idea of an application another than the kernel's.
+//! Warnings about entries that may not match the intended program.
 
 use core::fmt;
 
-/// What a look at the system says against an entry: it may match something else than
-/// what is meant, or nothing. `Display` is the reason, [`Self::fix`] says what to
-/// write instead. Paths are as they are to be shown.
+/// Warning that an entry may match another program than intended, or none, according to a look at
+/// the system. `Display` is the reason; [`Self::fix`] says what to write instead. Paths are in
+/// display form.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Doubt {
-    /// No executable is known that has this name.
+    /// No known executable has this name.
     Unknown {
         /// The name.
         name: String,
-        /// The most like it that runs or is installed.
+        /// The most similar name that is running or installed.
         nearest: Option<String>,
     },
-    /// Nothing is at a path.
+    /// The path does not exist.
     Nothing {
         /// The path.
         path: String,
     },
-    /// What is written as an executable is a folder.
+    /// The entry names an executable, but the path is a folder.
     Folder {
         /// The path.
         path: String,
     },
-    /// A path leads through a symbolic link.
+    /// The path contains a symbolic link.
     Link {
         /// The path.
         path: String,
-        /// Without links.
+        /// The path without symbolic links.
         target: String,
     },
-    /// A path is a script's.
+    /// The path is a script.
     Script {
         /// The path.
         path: String,
-        /// What runs in its place.
+        /// The interpreter, which is the process's executable.
         interpreter: String,
     },
-    /// The file of this name in `PATH` is a link to one of another name.
+    /// The file of this name in `PATH` is a link to a file of another name.
     NameOfLink {
-        /// Where it is.
+        /// Path of the link.
         path: String,
-        /// Without links.
+        /// The path without symbolic links.
         target: String,
     },
     /// The file of this name in `PATH` is a script.
     NameOfScript {
-        /// Where it is.
+        /// Path of the script.
         path: String,
-        /// What runs in its place.
+        /// The interpreter, which is the process's executable.
         interpreter: String,
     },
-    /// A program asks another one, which it does not start, to do its work.
+    /// The program is a client: a process that it does not start does the work.
     Client {
         /// Its name.
         name: String,
-        /// The other one's name.
+        /// Name of that process's program.
         worker: String,
     },
-    /// A program starts others of other names, and `Children = own` leaves these out.
+    /// The program starts programs of other names, which `Children = own` does not include.
     Starter {
         /// Its name.
         name: String,
     },
-    /// An AppImage runs programs from a folder of its own, which `Children = own` leaves out.
+    /// The AppImage runs programs from its own mount, which `Children = own` does not include.
     AppImage {
         /// Its path.
         path: String,
@@ -72,7 +72,7 @@ pub enum Doubt {
 }
 
 impl Doubt {
-    /// What to do, in the imperative.
+    /// Returns advice, in the imperative.
     #[must_use]
     pub fn fix(&self) -> String {
         match self {

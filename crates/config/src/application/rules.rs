@@ -7,10 +7,10 @@ use super::{Application, Process, User};
 pub struct Rule {
     /// The application.
     pub application: Application,
-    /// The line of the file, counted from 1; 0 when it is from no file.
+    /// Line of the file, counted from 1; 0 if it does not come from a file.
     pub line: usize,
-    /// The executable or folder to which a symbolic link leads that `application` names: it
-    /// belongs to the rule too. See [`AppRules::follow_links`].
+    /// Target of the symbolic link that `application` names. It belongs to the rule too; see
+    /// [`AppRules::follow_links`].
     pub target: Option<Application>,
 }
 
@@ -25,7 +25,7 @@ impl Rule {
         }
     }
 
-    /// Checks whether a process belongs to the application.
+    /// Returns true if a process belongs to the application.
     #[must_use]
     pub fn matches(&self, process: &Process<'_>) -> bool {
         let mut all = std::iter::once(&self.application).chain(&self.target);
@@ -70,12 +70,12 @@ pub struct Judgement<'a> {
     pub decision: Decision,
     /// The rule that decides, if one does.
     pub rule: Option<&'a Rule>,
-    /// The rule names a program that has started this one.
+    /// True if the rule names an ancestor of the process.
     pub is_inherited: bool,
 }
 
 impl AppRules {
-    /// Checks whether there is no rule: every application uses the tunnel.
+    /// Returns true if there is no rule, so that every application uses the tunnel.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.allowed.is_empty() && self.disallowed.is_empty()
@@ -103,9 +103,9 @@ impl AppRules {
         (rest, None)
     }
 
-    /// Decides for a process as [`Self::decide`] does. If no rule names the process, and it
-    /// inherits ([`Children`]), the rule decides that names the executable of the first of its
-    /// `ancestors`: its parent, then the parent's parent, and so on.
+    /// Decides for a process as [`Self::decide`] does. If no rule names the process, and children
+    /// inherit ([`Children`]), the first of its `ancestors` whose executable a rule names decides.
+    /// `ancestors` are its parent, the parent's parent, and so on.
     #[must_use]
     pub fn judge<'a, 'p>(
         &'a self,
@@ -139,18 +139,17 @@ impl AppRules {
         by.unwrap_or(own)
     }
 
-    /// Makes rules that name a symbolic link match its target too, which `look_up` finds.
+    /// Makes rules that name a symbolic link match its target too. `look_up` returns the target.
     pub fn follow_links(&mut self, mut look_up: impl FnMut(&Application) -> Option<Application>) {
         for rule in self.allowed.iter_mut().chain(&mut self.disallowed) {
             rule.target = look_up(&rule.application);
         }
     }
 
-    /// Puts numbers in place of users' names.
+    /// Replaces user names by user IDs.
     ///
     /// # Errors
-    /// The first rule whose user `look_up` does not know; those before it have
-    /// their numbers.
+    /// Returns the first rule whose user `look_up` does not know. The rules before it are resolved.
     pub fn resolve_users(
         &mut self,
         mut look_up: impl FnMut(&str) -> Option<u32>,

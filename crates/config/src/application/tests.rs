@@ -21,7 +21,7 @@ fn rules(allowed: &str, disallowed: &str) -> AppRules {
     }
 }
 
-/// A process of user 1000.
+/// Returns a process of user 1000.
 fn process<'a>(path: &'a str, cgroup: &'a str) -> Process<'a> {
     Process {
         path: path.as_bytes(),
@@ -255,7 +255,7 @@ fn what_covers_what() {
     }
 }
 
-/// The table of WireSock, line by line.
+/// WireSock's table of decisions, row by row.
 #[test]
 fn decisions() {
     let listed = process("/usr/bin/a", "/");
@@ -311,7 +311,7 @@ fn what_another_program_has_started() {
             &["/bin/curl", "/bin/sh", "/opt/app/x"],
             (tunnel, Some(2), true),
         ),
-        // Its own rule comes first, then that of the nearest.
+        // A process's own rule takes precedence, then that of the nearest ancestor.
         (&["/bin/ssh", "/bin/git"], (bypass, Some(1), false)),
         (&["/bin/git", "/bin/ssh"], (tunnel, Some(1), false)),
         (
@@ -328,7 +328,7 @@ fn what_another_program_has_started() {
     rules.children = Children::Own;
     let paths = ["/bin/curl", "/bin/git"];
     assert_eq!(judge(&rules, &paths), (bypass, None, false));
-    // A user or control group has its processes by itself.
+    // Rules for a user or a control group are not inherited.
     let rules = super::tests::rules("cgroup:app.slice, uid:1000", "");
     let other = Process {
         uid: 0,
@@ -364,7 +364,7 @@ fn users_are_looked_up() {
     assert_eq!(rules.disallowed[0].application, application("uid:2"));
 }
 
-/// Texts that are, or nearly are, applications.
+/// Texts that are applications, or nearly so.
 fn text() -> impl Strategy<Value = String> {
     let pieces = prop::sample::select(vec![
         "a",
@@ -399,7 +399,7 @@ fn text() -> impl Strategy<Value = String> {
     prop::collection::vec(pieces, 0..7).prop_map(|pieces| pieces.concat())
 }
 
-/// Processes that such applications may have.
+/// Components of paths that such applications match.
 fn part() -> impl Strategy<Value = String> {
     prop::collection::vec(
         prop::sample::select(vec!["a", "b", "A", ".exe", ".x", "7"]),
@@ -444,7 +444,7 @@ proptest! {
         }
     }
 
-    /// One list is as good as many rules that are asked in turn.
+    /// Checks one list against rules that are tried in turn.
     #[test]
     fn decisions_follow_the_table(
         allowed in prop::collection::vec(path(), 0..4),

@@ -1,21 +1,20 @@
-//! Paths of Windows: `C:\Games\game.exe` is one executable, `C:\Games\` all in that folder and
-//! below it. Case does not matter, nor which slash is written.
+//! Windows paths: `C:\Games\game.exe` is an executable, `C:\Games\` means all executables in that
+//! folder and its subfolders. Case is ignored, and `/` equals `\`.
 
 use core::fmt;
 use std::borrow::Cow;
 
 use super::{ApplicationError, MAX_NAME, MAX_PATH};
 
-/// An executable or a folder, by its path.
+/// An executable or a folder.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Place {
-    /// With `\` between parts, and at the end of a folder's.
+    /// Separated by `\`. Ends with `\` if it is a folder.
     path: String,
 }
 
 impl Place {
-    /// Reads a path, with or without `exe:` or `dir:` in front. `None` when it is none of
-    /// Windows.
+    /// Parses a path, with optional `exe:` or `dir:`. Returns `None` if it is not a Windows path.
     pub(super) fn read(text: &str) -> Option<Result<Self, ApplicationError>> {
         let (kind, path) = match text.split_once(':') {
             Some((kind, rest)) if kind.eq_ignore_ascii_case("exe") => (Some(false), rest.trim()),
@@ -34,7 +33,7 @@ impl Place {
         is_of_windows.then_some(Err(ApplicationError::Relative))
     }
 
-    /// `is_folder`: what the text says besides the path.
+    /// `is_folder` is true after `dir:` and false after `exe:`.
     fn new(path: &str, is_folder: Option<bool>) -> Result<Self, ApplicationError> {
         let path = &*plain(path);
         let (stem, ends) = match path.strip_suffix('\\') {
@@ -64,7 +63,7 @@ impl Place {
         })
     }
 
-    /// Whether it stands for the executable of this path.
+    /// Matches the path of an executable.
     pub(super) fn fits(&self, path: &[u8]) -> bool {
         let path = String::from_utf8_lossy(path);
         let path = plain(&path).to_lowercase();
@@ -75,19 +74,19 @@ impl Place {
         }
     }
 
-    /// Whether it stands for all that `other` does.
+    /// Returns true if it includes everything that `other` matches.
     pub(super) fn covers(&self, other: &Self) -> bool {
         self.fits(other.path.as_bytes())
     }
 
-    /// The last part of the path.
+    /// Returns the last component of the path.
     pub(super) fn name(&self) -> &str {
         self.path.rsplit('\\').next().unwrap_or_default()
     }
 }
 
-/// A path without what keeps the system from reading more into it: `\\?\C:\x` is `C:\x`,
-/// `\\?\UNC\server\x` is `\\server\x`.
+/// Returns a path without the prefix that disables the parsing of names: `\\?\C:\x` becomes `C:\x`,
+/// `\\?\UNC\server\x` becomes `\\server\x`.
 fn plain(path: &str) -> Cow<'_, str> {
     const UNC: &str = r"UNC\";
     let Some(rest) = path.strip_prefix(r"\\?\") else {
@@ -149,7 +148,7 @@ mod tests {
         ] {
             let application = Application::of_windows(text).unwrap();
             assert_eq!(application.matches(&process(path)), fits, "{text} {path}");
-            // What it prints is read as the same.
+            // Parsing the printed text returns the same.
             let printed = application.to_string();
             assert_eq!(
                 Application::of_windows(&printed),

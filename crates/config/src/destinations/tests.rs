@@ -14,14 +14,14 @@ fn contains(network: Prefix, address: IpAddr) -> bool {
     Prefix::new(address, network.length()) == Some(network)
 }
 
-/// The longest match.
+/// Returns the class by the longest match.
 fn class(table: &[(Prefix, Class)], address: IpAddr) -> Class {
     let matching = table.iter().filter(|(net, _)| contains(*net, address));
     let longest = matching.max_by_key(|(net, _)| net.length());
     longest.expect("every address matches").1
 }
 
-/// The order rule by rule, for one address.
+/// Applies the rules in order to one address.
 fn judged(allowed: &[Prefix], disallowed: &[Prefix], bypass_lan: bool, to: IpAddr) -> Class {
     let among = |list: &[Prefix]| list.iter().any(|net| contains(*net, to));
     let (this_host, local, group) = match to {
@@ -91,7 +91,7 @@ fn everything_of_ipv4_but_the_lan() {
         ("127.0.0.53", Class::Direct),
         ("0.0.0.0", Class::Direct),
         ("0.0.0.1", Class::Tunnel),
-        // Behind a router; neighbours are not the table's.
+        // Behind a router. The table does not decide for neighbours.
         ("169.254.169.254", Class::Tunnel),
         ("224.0.0.251", Class::Drop),
         ("255.255.255.255", Class::Drop),
@@ -154,9 +154,9 @@ fn a_family_that_is_left_out_is_refused() {
     assert_eq!(refused("0.0.0.0/0 2620::/16"), [false, false]);
     assert_eq!(refused("0.0.0.0/1"), [false, false]);
     assert_eq!(refused(""), [false, false]);
-    // The tunnel's own addresses do not make it one for the whole family.
+    // An address of the tunnel itself does not cover the family.
     assert_eq!(refused("0.0.0.0/0 fd00::/64"), [false, true]);
-    // All that is public, as calculators write it.
+    // All public addresses, as AllowedIPs calculators print them.
     let public = networks::subtract(&networks("0.0.0.0/0"), &networks("10.0.0.0/8"));
     let table = table(&public, &[], false);
     assert_eq!(class(&table, address("2620:fe::9")), Class::Refuse);
@@ -185,7 +185,7 @@ fn what_another_peer_carries_is_not_disallowed() {
     assert_eq!(alone, flat);
 }
 
-/// A network of which something is near what the order knows of.
+/// A network near the networks that the rules name.
 fn network() -> impl Strategy<Value = Prefix> {
     let v4 = prop::sample::select(vec![
         0,
@@ -224,7 +224,7 @@ fn network() -> impl Strategy<Value = Prefix> {
     prop_oneof![v4, v6].prop_filter_map("a length too great", |network| network)
 }
 
-/// Addresses at and beside the ends of networks.
+/// Returns the first and last address of a network, and the addresses next to them.
 fn ends(network: Prefix) -> Vec<IpAddr> {
     match network.address() {
         IpAddr::V4(address) => {

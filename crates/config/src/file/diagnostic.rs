@@ -1,4 +1,4 @@
-//! What can be wrong with a file, why, and what to do about it.
+//! Diagnostics about a file, each with a reason and a fix.
 
 mod problem;
 
@@ -21,22 +21,21 @@ use taupe_uapi::prefix::display;
 
 pub use problem::{AddressProblem, EndpointProblem, KeyProblem, Unusable};
 
-/// One thing worth telling about a file. Never repeats a secret.
+/// A diagnostic about a file. Never repeats a secret.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Diagnostic {
     /// The line, counted from 1.
     pub line: usize,
     /// The character in the line, counted from 1.
     pub column: usize,
-    /// Whether the file is refused for it.
+    /// Severity: an error refuses the file.
     pub severity: Severity,
-    /// What it is. Its `Display` is the reason, [`DiagnosticKind::fix`] says
-    /// what to do.
+    /// The kind. Its `Display` is the reason; [`DiagnosticKind::fix`] says what to do.
     pub kind: DiagnosticKind,
 }
 
 impl Diagnostic {
-    /// `line 3, column 9: error: why; what to do`, on one line. `tool` as for
+    /// Formats `line 3, column 9: error: why; what to do` on one line. `tool` is as for
     /// [`DiagnosticKind::fix`].
     pub fn told(&self, tool: &str) -> impl fmt::Display {
         fmt::from_fn(move |f| {
@@ -52,10 +51,10 @@ impl Diagnostic {
     }
 }
 
-/// How bad it is.
+/// Severity of a diagnostic.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Severity {
-    /// The file is taken, perhaps not as it was meant.
+    /// The file is accepted, though perhaps not as intended.
     Warning,
     /// The file is refused.
     Error,
@@ -70,10 +69,10 @@ impl fmt::Display for Severity {
     }
 }
 
-/// What it is; its `Display` is the reason, on one line and without the value.
+/// Kind of a diagnostic. Its `Display` is the reason, on one line and without the value.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum DiagnosticKind {
-    // The text as such.
+    // File and encoding.
     /// The text is UTF-16, as some editors on Windows write it.
     #[error("the file is UTF-16 text; expected UTF-8")]
     Utf16,
@@ -89,7 +88,7 @@ pub enum DiagnosticKind {
     /// Bytes that are not UTF-8, outside of a comment.
     #[error("not UTF-8 text")]
     NotUtf8,
-    /// A character that looks like another and is not the same.
+    /// A character that looks like another one.
     #[error("{} (U+{:04X}), which web pages and word processors put {}",
         look_alike(*.character).0, u32::from(*.character), put(*.character))]
     LookAlike {
@@ -101,57 +100,57 @@ pub enum DiagnosticKind {
     /// There is no `[Interface]`.
     #[error("there is no [Interface] section")]
     NoInterface,
-    /// Another `[Interface]`.
+    /// A second `[Interface]`.
     #[error("[Interface] has begun in line {first} already; both sections count")]
     RepeatedInterface {
-        /// The line of the first.
+        /// Line of the first.
         first: usize,
     },
-    /// A section that does not exist, or one without its `]`.
+    /// An unknown section, or a header without `]`.
     #[error("{}not a section; expected [Interface] or [Peer] and nothing else in the line", quote(.name))]
     UnknownSection {
-        /// What stands there, if it can be told.
+        /// The text, if it may be repeated.
         name: Option<String>,
-        /// What was probably meant.
+        /// The section that was probably meant.
         meant: Option<Section>,
     },
-    /// A key above the first section.
+    /// A key before the first section.
     #[error("{}above the first section", quote(.name))]
     BeforeSection {
-        /// What stands there, if it can be told.
+        /// The text, if it may be repeated.
         name: Option<String>,
-        /// Which key it is.
+        /// The key, if it is known.
         key: Option<Key>,
     },
     /// Neither a section nor `key = value`.
     #[error("{}neither a section nor of the form Key = value", quote(.name))]
     NotKeyValue {
-        /// The first word, if it can be told.
+        /// The first word, if it may be repeated.
         name: Option<String>,
-        /// Which key was probably meant.
+        /// The key that was probably meant.
         meant: Option<Key>,
     },
-    /// `;` or `//` in front of a comment.
+    /// A comment that begins with `;` or `//`.
     #[error("a comment begins with #, not with `{mark}'")]
     ForeignComment {
-        /// What it begins with.
+        /// The characters at its beginning.
         mark: &'static str,
     },
-    /// A key that does not exist.
+    /// An unknown key.
     #[error("{}not a known key", quote(.name))]
     UnknownKey {
-        /// What stands there, if it can be told.
+        /// The text, if it may be repeated.
         name: Option<String>,
-        /// What was probably meant.
+        /// The key that was probably meant.
         meant: Option<Key>,
     },
-    /// A key of the other section.
+    /// A key that belongs into the other section.
     #[error("{key} belongs into {}, this is {}", .key.section(), other(.key.section()))]
     Misplaced {
         /// The key.
         key: Key,
     },
-    /// A key that `wg` does not take.
+    /// A key that `wg` does not accept.
     #[error("{key} is for bringing a tunnel up; `setconf` and its like do not take it")]
     NotForWg {
         /// The key.
@@ -165,28 +164,28 @@ pub enum DiagnosticKind {
         /// Their purpose.
         what: Foreign,
     },
-    /// A comment for another program, with a key that does not exist here.
+    /// A line for another program (`#@ws:`) with a key that Taupe does not know.
     #[error("{}not a key of Taupe's: the line stays a comment", quote(.name))]
     Ignored {
-        /// The name in front of `=`, if it can be printed.
+        /// The name before `=`, if it may be repeated.
         name: Option<String>,
         /// The key that was probably meant.
         meant: Option<Key>,
     },
-    /// Nothing after the `=`.
+    /// No value after `=`.
     #[error("{key} has no value")]
     NoValue {
         /// The key.
         key: Key,
     },
-    /// A key that can have one value has another one.
+    /// A second value for a key that can have only one.
     #[error("{key} stands in line {first} already, {}", again(*.same))]
     Repeated {
         /// The key.
         key: Key,
-        /// The line of the first.
+        /// Line of the first.
         first: usize,
-        /// Whether the value is the same.
+        /// True if both values are the same.
         same: bool,
     },
     /// Quotation marks around a value.
@@ -196,7 +195,7 @@ pub enum DiagnosticKind {
         key: Key,
     },
 
-    // Keys, in the cryptographic sense.
+    // Cryptographic keys.
     /// `[Interface]` has no `PrivateKey`, and no hook that could set one.
     #[error("[Interface] has no PrivateKey: the tunnel could not talk to anyone")]
     NoPrivateKey,
@@ -206,114 +205,114 @@ pub enum DiagnosticKind {
     /// Not a key.
     #[error("{key} is not a key: {}", key_problem(*.problem))]
     NotAKey {
-        /// Which.
+        /// The key.
         key: Key,
-        /// Why.
+        /// The problem.
         problem: KeyProblem,
     },
     /// Not an ML-KEM key.
     #[error("{key}: {problem}")]
     NotAPqKey {
-        /// Which.
+        /// The key.
         key: Key,
-        /// Why.
+        /// The problem.
         problem: PqKeyError,
     },
-    /// The file of a key cannot be read.
+    /// A key's file cannot be read.
     #[error("{key}: the file with the key {problem}")]
     KeyFile {
         /// The key.
         key: Key,
-        /// Why.
+        /// The problem.
         problem: KeyFileProblem,
     },
-    /// A peer has an ML-KEM key, and this side has none.
+    /// A peer has an ML-KEM key, but the interface has none.
     #[error(
         "[Interface] has no PqPrivateKey: the peer with this PqPublicKey could not tell who calls"
     )]
     NoPqPrivateKey,
-    /// The peer's ML-KEM key belongs to the tunnel's own seed.
+    /// The peer's ML-KEM key belongs to the interface's seed.
     #[error("this PqPublicKey belongs to the PqPrivateKey of line {private}, not to the peer")]
     OwnPqPublicKey {
-        /// The line of the private key.
+        /// Line of the private key.
         private: usize,
     },
-    /// Hybrid handshakes with a peer whose ML-KEM key is not known.
+    /// Hybrid handshakes with a peer without an ML-KEM key.
     #[error(
         "without PqPublicKey handshakes are hybrid-light: a quantum computer of the future does not \
          read what is recorded today, but X25519 alone says who the peer is"
     )]
     LightHandshakes,
-    /// None of its words.
+    /// Unknown value of `PostQuantum`.
     #[error("PostQuantum is not require, prefer or off")]
     PostQuantum,
-    /// A key of zero bytes.
+    /// A key of all zeros.
     #[error("{key} is all zeros, which {}", zeros(*.key))]
     ZeroKey {
-        /// Which.
+        /// The key.
         key: Key,
     },
-    /// Two peers with one key.
+    /// Two peers with the same public key.
     #[error(
         "the peer of line {first} has the same PublicKey; a tunnel knows a peer only once, and the later section would overwrite the earlier"
     )]
     RepeatedPeer {
-        /// The line of the other's `PublicKey`.
+        /// Line of the other `PublicKey`.
         first: usize,
     },
-    /// The peer's public key is the private key of the tunnel.
+    /// The peer's public key equals the interface's private key.
     #[error("this PublicKey is the PrivateKey of line {private}, which nobody else may know")]
     PublicKeyIsPrivate {
-        /// The line of the private key.
+        /// Line of the private key.
         private: usize,
     },
-    /// The peer's public key belongs to the private key of the tunnel.
+    /// The peer's public key belongs to the interface's private key.
     #[error(
         "this PublicKey belongs to the PrivateKey of line {private}: the peer is the tunnel itself, and nothing is sent to it"
     )]
     OwnPeer {
-        /// The line of the private key.
+        /// Line of the private key.
         private: usize,
     },
-    /// The preshared key is a public one.
+    /// The preshared key equals a public key.
     #[error("this PresharedKey is the PublicKey of line {public}, so it is no secret")]
     PresharedKeyIsPublic {
-        /// The line of the public key.
+        /// Line of the public key.
         public: usize,
     },
-    /// The preshared key is the private one.
+    /// The preshared key equals the private key.
     #[error("this PresharedKey is the PrivateKey of line {private}, which the peer may not know")]
     PresharedKeyIsPrivate {
-        /// The line of the private key.
+        /// Line of the private key.
         private: usize,
     },
 
     // Numbers and words.
-    /// Not a port.
+    /// Not a port number.
     #[error("ListenPort is not a decimal number from 0 (any) to 65535")]
     ListenPort,
-    /// Not a mark.
+    /// Not a packet mark.
     #[error("FwMark is not off, nor a number from 0 to 4294967295, in decimal or in hex after 0x")]
     FwMark,
-    /// Not a keepalive.
+    /// Not a keepalive interval.
     #[error("PersistentKeepalive is not off, nor a number of seconds from 0 to 65535")]
     PersistentKeepalive,
-    /// Neither true nor false.
+    /// Neither `true` nor `false`.
     #[error("{key} is neither true nor false")]
     Truth {
         /// The key.
         key: Key,
     },
-    /// Not one of its words.
+    /// Unknown value of `KillSwitch`.
     #[error("KillSwitch is not app, all or off")]
     KillSwitch,
-    /// Not one of its words.
+    /// Unknown value of `Forwarded`.
     #[error("Forwarded is neither tunnel nor direct")]
     Forwarded,
-    /// Not one of its words.
+    /// Unknown value of `SystemBus`.
     #[error("SystemBus is neither allow nor refuse")]
     SystemBus,
-    /// Not one of its words.
+    /// Unknown value of `Children`.
     #[error("Children is neither inherit nor own")]
     Children,
     /// Not a routing table.
@@ -322,24 +321,24 @@ pub enum DiagnosticKind {
     /// Not a number of bytes.
     #[error("MTU is not a number of bytes")]
     Mtu,
-    /// Less than IP needs.
+    /// An MTU that is too small for IP.
     #[error("an MTU of {mtu} is too small: {} {least}", needs(*.least, *.ipv6))]
     MtuTooSmall {
         /// The value.
         mtu: u32,
-        /// The least that is needed.
+        /// The smallest that works.
         least: u32,
-        /// Whether IPv6 needs it.
+        /// True if IPv6 requires it.
         ipv6: bool,
     },
-    /// More than a UDP datagram carries.
+    /// An MTU that exceeds a UDP datagram.
     #[error(
         "an MTU of {mtu} is too large: WireGuard's 80 bytes around it leave {most} of the 65535 of an IP packet"
     )]
     MtuTooLarge {
         /// The value.
         mtu: u64,
-        /// The greatest that works: [`MAX_MTU`](super::MAX_MTU).
+        /// The largest that works: [`MAX_MTU`](super::MAX_MTU).
         most: u32,
     },
 
@@ -347,39 +346,39 @@ pub enum DiagnosticKind {
     /// Not an address, or not a network.
     #[error("{}{}", quote(.value), address_problem(*.problem))]
     Address {
-        /// Which key.
+        /// The key.
         key: Key,
-        /// Why.
+        /// The problem.
         problem: AddressProblem,
-        /// What stands there, if it can be told.
+        /// The text, if it may be repeated.
         value: Option<String>,
     },
-    /// A network with bits set beyond its length.
+    /// A network with host bits set.
     #[error("{key} has bits set beyond its length; it means {}", display(*.network))]
     HostBits {
-        /// Which key.
+        /// The key.
         key: Key,
-        /// The network that it means.
+        /// The network without host bits.
         network: Prefix,
     },
-    /// An address that cannot be used like this.
+    /// An address that cannot be used here.
     #[error("{key} is {}", unusable(*.what))]
     Unusable {
-        /// Which key.
+        /// The key.
         key: Key,
-        /// What the address is.
+        /// The kind of address.
         what: Unusable,
     },
-    /// The interface has the address already.
+    /// A repeated address of the interface.
     #[error("the address stands in line {first} already; the system takes it only once")]
     RepeatedAddress {
-        /// The line of the first.
+        /// Line of the first.
         first: usize,
     },
-    /// `0.0.0.0` or `::` without a length.
+    /// `0.0.0.0` or `::` without a prefix length.
     #[error("without a length this means the single address {}, which nobody has", display(*.network))]
     SingleUnspecified {
-        /// What it means.
+        /// The network that it means.
         network: Prefix,
     },
     /// The same network for two peers.
@@ -387,7 +386,7 @@ pub enum DiagnosticKind {
     Overlap {
         /// The network.
         network: Prefix,
-        /// The line of the other's.
+        /// Line of the other.
         first: usize,
     },
     /// A peer without `AllowedIPs`.
@@ -395,7 +394,7 @@ pub enum DiagnosticKind {
         "this [Peer] has no AllowedIPs: nothing can be sent to it, and nothing from it is taken"
     )]
     NoAllowedIps,
-    /// `DisallowedIPs` that `AllowedIPs` do not contain.
+    /// `DisallowedIPs` outside of all `AllowedIPs`.
     #[error("no AllowedIPs of this peer have {}: taking it away changes nothing", display(*.network))]
     DisallowedElsewhere {
         /// The network.
@@ -415,7 +414,7 @@ pub enum DiagnosticKind {
     /// Not an endpoint.
     #[error("{}", endpoint_problem(*.problem).0)]
     Endpoint {
-        /// Why.
+        /// The problem.
         problem: EndpointProblem,
     },
 
@@ -423,85 +422,85 @@ pub enum DiagnosticKind {
     /// Not an application.
     #[error("{}{problem}", quote(.value))]
     Application {
-        /// Why.
+        /// The problem.
         problem: ApplicationError,
-        /// What stands there, if it can be told.
+        /// The text, if it may be repeated.
         value: Option<String>,
     },
-    /// More than a list can have.
+    /// Too many applications in a list.
     #[error("{key} has more than {MOST} applications or {} KiB", MOST_BYTES >> 10)]
     TooManyApplications {
         /// The key.
         key: Key,
     },
-    /// An application that another one of the list contains.
+    /// An application that another entry of its list includes.
     #[error("{}in line {first} already, by itself or as a part: here it changes nothing", quote(.value))]
     Covered {
-        /// What stands there, if it can be told.
+        /// The text, if it may be repeated.
         value: Option<String>,
-        /// The line of the other.
+        /// Line of the other entry.
         first: usize,
     },
     /// An application in both lists.
     #[error("{}allowed by line {allowed}, and AllowedApps win: it uses the tunnel", quote(.value))]
     AllowedWins {
-        /// What stands there, if it can be told.
+        /// The text, if it may be repeated.
         value: Option<String>,
-        /// The line in `AllowedApps`.
+        /// Line in `AllowedApps`.
         allowed: usize,
     },
-    /// What a look at the system says against an application.
+    /// A doubt about an application, from a look at the system.
     #[error("{0}")]
     Doubtful(Doubt),
-    /// Both lists.
+    /// `DisallowedApps` beside `AllowedApps`.
     #[error(
         "there are AllowedApps (line {allowed}), so what they do not name goes past the tunnel anyway: DisallowedApps change nothing"
     )]
     NothingToDisallow {
-        /// The line of the first of `AllowedApps`.
+        /// Line of the first `AllowedApps`.
         allowed: usize,
     },
-    /// A key of the whole tunnel at one of several peers.
+    /// A key of the whole tunnel in the section of one of several peers.
     #[error("{key} counts for the whole tunnel, and this is one of {peers} peers")]
     OfAllPeers {
         /// The key.
         key: Key,
-        /// How many peers there are.
+        /// Number of peers.
         peers: usize,
     },
-    /// A key that `wg-quick` does not take.
+    /// A key that `wg-quick` does not accept.
     #[error("{key} is Taupe's: wg-quick {}", reads(*.comment))]
     NotForQuick {
         /// The key.
         key: Key,
-        /// Whether the line is a comment to `wg-quick`.
+        /// True if the line is a comment to `wg-quick`.
         comment: bool,
     },
 
-    // The file, not its text.
-    /// Everyone may read (or write) the file.
+    // The file system.
+    /// Every user may read or write the file.
     #[error("the file's mode is {:04o}: every user of this system can {} it", .mode & 0o7777, access(*.mode))]
     WorldAccessible {
-        /// The mode, as `stat` tells it.
+        /// The mode, as from `stat`.
         mode: u32,
     },
-    /// Every user may use the file of a secret key.
+    /// Every user may access a secret key's file.
     #[error("{key}: every user of this system can {} the file with the key", access(*.mode))]
     KeyFileAccessible {
         /// The key.
         key: Key,
-        /// The permissions, as [`KeyFile::others`](super::KeyFile::others).
+        /// The permissions, as in [`KeyFile::others`](super::KeyFile::others).
         mode: u32,
     },
-    /// More of the same severity.
+    /// Further diagnostics of the same severity, which are not listed.
     #[error("and {more} more")]
     More {
-        /// How many.
+        /// Number of them.
         more: usize,
     },
 }
 
-/// What stands at a place, if it may be told; then a colon.
+/// Quotes a text, if there is one.
 fn quote(text: &Option<String>) -> impl fmt::Display {
     fmt::from_fn(move |f| match text {
         Some(text) => write!(f, "`{text}' is "),

@@ -1,5 +1,4 @@
-//! Sections while they are read: what they have so far, and what is wrong with
-//! that.
+//! Sections under construction: values read so far, with their positions.
 
 use std::collections::HashMap;
 
@@ -23,18 +22,18 @@ use taupe_uapi::prefix::Prefix;
 
 #[derive(Default)]
 pub(super) struct InterfaceDraft<'a> {
-    /// The first `[Interface]`.
+    /// Header of the first `[Interface]`.
     pub(super) header: Option<Piece<'a>>,
     pub(super) seen: Seen,
     pub(super) plain: Interface,
     pub(super) private_key_at: Option<Piece<'a>>,
     pub(super) pq_private_key_at: Option<Piece<'a>>,
-    /// The lines of the addresses.
+    /// Lines of the addresses.
     pub(super) address_lines: HashMap<InterfaceAddress, usize>,
     pub(super) mtu: Option<(u32, Piece<'a>)>,
     pub(super) table: Option<Table>,
     pub(super) save_config: Option<bool>,
-    /// Whether `DNS` has a server, perhaps a wrong one.
+    /// True if `DNS` has a server, even an invalid one.
     pub(super) dns_server: bool,
     /// The first search domain.
     pub(super) dns_search_at: Option<Piece<'a>>,
@@ -180,7 +179,7 @@ impl<'a> InterfaceDraft<'a> {
                     }
                 }
             }
-            // Hooks are not values, and the rest belongs to peers.
+            // Hooks are handled elsewhere, and the other keys belong to peers.
             _ => {}
         }
     }
@@ -200,7 +199,7 @@ impl<'a> InterfaceDraft<'a> {
         }
     }
 
-    /// Reports an MTU with which the interface would have no IPv6.
+    /// Reports an MTU that would disable IPv6 on the interface.
     pub(super) fn check_mtu(&self, peers: &[Peer], report: &mut Report) {
         let least = LEAST_IPV6_MTU;
         if let Some((mtu, at)) = self.mtu
@@ -214,16 +213,16 @@ impl<'a> InterfaceDraft<'a> {
 }
 
 impl InterfaceDraft<'_> {
-    /// Whether hybrid handshakes would fail for want of an own ML-KEM key.
+    /// Returns true if hybrid handshakes would fail because the interface has no ML-KEM key.
     pub(super) fn lacks_pq_private_key(&self, dialect: Dialect) -> bool {
-        // The device may have one.
+        // A device may already have one.
         !dialect.is_of_device()
             && self.seen.lacks(Key::PqPrivateKey)
             && !is_set_by(&self.plain.hooks, "pq-private-key")
     }
 }
 
-/// Whether a hook may set a key, which it reads from a file or a password store.
+/// Returns true if a hook may set a key, for example from a file or a password store.
 fn is_set_by(hooks: &Hooks, word: &str) -> bool {
     let words = [word, "setconf", "addconf", "syncconf"];
     let mut hooks = hooks.pre_up.iter().chain(&hooks.post_up);
@@ -251,7 +250,7 @@ impl<'a> PeerDraft<'a> {
         }
     }
 
-    /// `owners` are the networks that peers have, this one being `number`.
+    /// Adds a value. `owners` maps networks to peers and lines; `number` is this peer's.
     pub(super) fn value(
         &mut self,
         key: Key,
@@ -378,7 +377,7 @@ impl<'a> PeerDraft<'a> {
     }
 }
 
-/// One of `AllowedIPs` or `DisallowedIPs`, with what is doubtful told.
+/// Parses a network of `AllowedIPs` or `DisallowedIPs`, and reports doubtful forms.
 fn network(key: Key, part: Piece<'_>, report: &mut Report) -> Option<Prefix> {
     let (network, host_bits) = taken(value::network(key, part), report)?;
     if host_bits {
@@ -389,15 +388,15 @@ fn network(key: Key, part: Piece<'_>, report: &mut Report) -> Option<Prefix> {
     Some(network)
 }
 
-/// The elements of a list that commas and blanks separate.
+/// Splits a list at commas and blanks.
 fn elements(value: Piece<'_>) -> impl Iterator<Item = Piece<'_>> {
     value
         .split(value::is_comma_or_blank)
         .filter(|part| !part.text.is_empty())
 }
 
-/// Returns a secret key and the path of its file, or reports its problem. Reports a file that
-/// every user can use.
+/// Returns a secret key and the path of its file, or reports its problem. Reports a file that every
+/// user can access.
 fn secret<T>(
     key: Key,
     at: Piece<'_>,
@@ -412,12 +411,12 @@ fn secret<T>(
     Some((read.key, read.file))
 }
 
-/// The value, or its problem told.
+/// Returns a value, or reports its problem.
 pub(super) fn taken<T>(read: Value<'_, T>, report: &mut Report) -> Option<T> {
     read.map_err(|(at, kind)| report.add(at, kind)).ok()
 }
 
-/// Sets a key that can have one value.
+/// Sets a key that can have only one value.
 pub(super) fn set<T: PartialEq>(
     slot: &mut Option<T>,
     key: Key,
@@ -432,7 +431,7 @@ pub(super) fn set<T: PartialEq>(
     }
 }
 
-/// Tells of a key that stands in line `first` already.
+/// Reports a key that line `first` already has.
 fn repeated(key: Key, at: Piece<'_>, first: Option<usize>, same: bool, report: &mut Report) {
     if let Some(first) = first {
         report.add(at, DiagnosticKind::Repeated { key, first, same });

@@ -1,7 +1,7 @@
-//! Where in a file something stands, and the file with one application more or
-//! less, in which every other byte is as it was.
+//! Positions of entries in a file, and edits of application lists that leave every other byte
+//! unchanged.
 //!
-//! All of this is for files in which [`parse`](super::parse()) has found no error.
+//! These functions are for files in which [`parse`](super::parse()) finds no error.
 
 use core::ops::Range;
 
@@ -12,29 +12,29 @@ use super::parse::MARKS;
 use super::word::{self, Key, Word};
 use crate::application::Application;
 
-/// An entry of a list, or a value by itself.
+/// An entry of a list, or a single value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry<'a> {
     /// Its line, counted from 1.
     pub line: usize,
-    /// The character of the line that it begins with, counted from 1.
+    /// Column of its first character, counted from 1.
     pub column: usize,
-    /// What it says.
+    /// Its text.
     pub text: &'a str,
-    /// Where it stands in the file, in bytes.
+    /// Its position in the file, in bytes.
     span: Range<usize>,
 }
 
-/// What stands behind a key, wherever it is in the file, entry by entry.
+/// Returns the entries of all lines with a key.
 #[must_use]
 pub fn entries(text: &[u8], key: Key) -> Vec<Entry<'_>> {
     let lines = key_lines(text).filter(|line| line.key == key);
     lines.flat_map(|line| line.entries()).collect()
 }
 
-/// The file with an application more in the list of `key`, `AllowedApps` or
-/// `DisallowedApps`: behind the last one there is, or on a line of its own that is
-/// a comment to other programs if the keys of applications before it are.
+/// Returns the file with an application added to the list of `key`, which is `AllowedApps` or
+/// `DisallowedApps`. The new entry follows the last one of the list. If there is no list yet, it
+/// gets a new line, which is a comment to other programs if the other keys of transparent mode are.
 #[must_use]
 pub fn with_application(text: &[u8], key: Key, application: &Application) -> Zeroizing<Vec<u8>> {
     let last = |wanted: fn(Key, Key) -> bool| key_lines(text).filter(|l| wanted(l.key, key)).last();
@@ -51,14 +51,14 @@ pub fn with_application(text: &[u8], key: Key, application: &Application) -> Zer
     let line = match before {
         [.., b'\r', b'\n'] => format!("{line}\r\n"),
         [.., b'\n'] => format!("{line}\n"),
-        // The last line of the file, without an end.
+        // The last line of the file has no line feed.
         _ => format!("\n{line}"),
     };
     splice(text, after.end..after.end, &line)
 }
 
-/// The file without an application in the list of `key`, and without the line that had
-/// nothing else, but with the comment behind it; `None` when it is not there.
+/// Returns the file without an application in the list of `key`; `None` if it is not in the list.
+/// Removes a line that has no other entry, but not the comment behind it.
 #[must_use]
 pub fn without_application(
     text: &[u8],
@@ -72,7 +72,7 @@ pub fn without_application(
     Some(rest)
 }
 
-/// What has to go of a file for an application to be in one line less.
+/// Returns the bytes to remove so that one line no longer lists an application.
 fn part_of(text: &[u8], key: Key, application: &Application) -> Option<Range<usize>> {
     let mut lines = key_lines(text).filter(|line| line.key == key);
     lines.find_map(|line| line.part_of(application))
@@ -83,11 +83,11 @@ struct KeyLine<'a> {
     key: Key,
     mark: Option<&'static str>,
     value: Piece<'a>,
-    /// Where it begins in the file.
+    /// Start of the line in the file.
     start: usize,
-    /// All of it, with its end.
+    /// The whole line with its end.
     whole: Range<usize>,
-    /// All that it is when the value is nothing: without a comment behind it.
+    /// The part to remove with the last entry: the line without the comment behind it.
     own: Range<usize>,
 }
 
@@ -105,7 +105,7 @@ impl<'a> KeyLine<'a> {
         })
     }
 
-    /// What has to go for an application to be in the line no more.
+    /// Returns the bytes to remove so that this line no longer lists an application.
     fn part_of(&self, application: &Application) -> Option<Range<usize>> {
         let entries: Vec<_> = self.entries().collect();
         let is_it =
@@ -140,7 +140,7 @@ fn key_lines(text: &[u8]) -> impl Iterator<Item = KeyLine<'_>> {
             value: value.trim(),
             start: whole.start,
             own: match comment.map(|comment| whole.start + comment.range().start - 1) {
-                // By itself it would no longer be one.
+                // Without the key before it, the comment would be read as a key.
                 Some(at) if is_marked(text.get(at..).unwrap_or_default()) => whole.clone(),
                 Some(at) => whole.start..at,
                 None => whole.clone(),
@@ -150,12 +150,12 @@ fn key_lines(text: &[u8]) -> impl Iterator<Item = KeyLine<'_>> {
     })
 }
 
-/// Whether what begins here is read although it is a comment to other programs.
+/// Returns true if Taupe reads this comment although other programs do not.
 fn is_marked(text: &[u8]) -> bool {
     MARKS.iter().any(|mark| text.starts_with(mark.as_bytes()))
 }
 
-/// The lines with their numbers, and where each stands, with its end.
+/// Returns the lines with their numbers and positions. A position includes the line's end.
 fn whole_lines(text: &[u8]) -> impl Iterator<Item = (usize, Range<usize>, &[u8])> {
     let body = without_mark(text);
     let mut end = text.len() - body.len();
@@ -167,7 +167,7 @@ fn whole_lines(text: &[u8]) -> impl Iterator<Item = (usize, Range<usize>, &[u8])
     })
 }
 
-/// The last line of `[Interface]` that says something.
+/// Returns the last line of `[Interface]` that is not empty.
 fn end_of_interface(text: &[u8]) -> Range<usize> {
     let mut inside = false;
     let mut last = text.len()..text.len();
@@ -186,8 +186,8 @@ fn end_of_interface(text: &[u8]) -> Range<usize> {
     last
 }
 
-/// The text with something else in one place. It never grows, so that no copy of a
-/// key stays behind.
+/// Replaces a range of the text. The buffer has its final size from the start, because reallocation
+/// would leave copies of keys in freed memory.
 fn splice(text: &[u8], range: Range<usize>, with: &str) -> Zeroizing<Vec<u8>> {
     let before = text.get(..range.start).unwrap_or_default();
     let after = text.get(range.end..).unwrap_or_default();

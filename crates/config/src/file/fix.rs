@@ -1,5 +1,4 @@
-//! What to do about a diagnostic, and the parts of its reason that depend on
-//! what was found.
+//! Advice for each diagnostic, and the variable parts of their reasons.
 
 use super::diagnostic::{AddressProblem, DiagnosticKind, EndpointProblem, KeyProblem, Unusable};
 use super::look_alike::{NOTHING, look_alike};
@@ -8,8 +7,8 @@ use taupe_uapi::key::PqKeyError;
 use taupe_uapi::prefix::display;
 
 impl DiagnosticKind {
-    /// What to do, in the imperative. `tool` is the program that makes keys here
-    /// as `wg` does, and sets interfaces: `wg`, or `taupe`.
+    /// Returns advice, in the imperative. `tool` is the program to name for making keys and
+    /// configuring interfaces: `wg` or `taupe`.
     #[must_use]
     pub fn fix(&self, tool: &str) -> String {
         let fixed = match self {
@@ -211,7 +210,7 @@ pub(super) fn other(section: Section) -> Section {
     }
 }
 
-/// What `wg-quick` makes of a key of Taupe's.
+/// Completes the reason that `wg-quick` does not accept one of Taupe's keys.
 pub(super) fn reads(comment: bool) -> &'static str {
     if comment {
         "reads over it, and tunnels whatever AllowedIPs name"
@@ -220,7 +219,7 @@ pub(super) fn reads(comment: bool) -> &'static str {
     }
 }
 
-/// The reason why Taupe cannot do what keys of another program ask for.
+/// Returns the reason why Taupe does not support keys of another program.
 pub(super) fn foreign(what: Foreign) -> &'static str {
     match what {
         Foreign::Applications => "values are names of Android, which mean nothing here",
@@ -332,7 +331,7 @@ fn pq_key_fix(key: Key, problem: PqKeyError) -> &'static str {
     }
 }
 
-/// What a key of zeros means.
+/// Completes the reason that a key is all zeros.
 pub(super) fn zeros(key: Key) -> &'static str {
     match key {
         Key::PresharedKey => "is the same as none",
@@ -416,7 +415,7 @@ pub(super) fn unusable(what: Unusable) -> &'static str {
     }
 }
 
-/// Why a text is not an endpoint, and what to do.
+/// Returns the reason and the advice for an invalid endpoint.
 pub(super) fn endpoint_problem(problem: EndpointProblem) -> (&'static str, &'static str) {
     match problem {
         EndpointProblem::NoPort => (

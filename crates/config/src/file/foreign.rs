@@ -1,5 +1,5 @@
-//! Keys of other programs: one diagnostic for all that are for the same purpose, at the first
-//! of them. `AmneziaWG` alone writes sixteen.
+//! Keys of other programs: one diagnostic for all keys of the same purpose, at the first of them.
+//! `AmneziaWG` alone writes sixteen.
 
 use super::diagnostic::{DiagnosticKind, Severity};
 use super::line::Piece;
@@ -17,7 +17,7 @@ struct Group<'a> {
     what: Foreign,
     severity: Severity,
     first: Piece<'a>,
-    /// The keys, each one once.
+    /// The keys without repetitions.
     names: Vec<&'static str>,
 }
 

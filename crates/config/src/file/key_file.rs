@@ -1,5 +1,5 @@
-//! Values that are cryptographic keys: a key itself, or `file:` and the path of a file that
-//! holds it.
+//! Values that are cryptographic keys: the key itself, or `file:` and the path of a file with the
+//! key.
 
 use thiserror::Error;
 use zeroize::Zeroizing;
@@ -10,60 +10,60 @@ use super::value::Value;
 use super::word::Key;
 use taupe_uapi::key::{Encoding, KeyError, PqKeyError};
 
-/// Prefix of a path in the place of a key.
+/// Prefix of a path that replaces a key.
 pub(super) const KEY_FILE: &str = "file:";
 
-/// The longest file of a key, in bytes.
+/// The longest key file, in bytes.
 pub const MAX_KEY_FILE: usize = 4096;
 
-/// Reads the file of a key by its path as the configuration has it, up to [`MAX_KEY_FILE`].
-/// A relative path begins at the folder of the configuration.
+/// Reads a key file of up to [`MAX_KEY_FILE`] bytes by its path in the configuration. A relative
+/// path starts at the folder of the configuration.
 pub type KeyFiles<'a> = &'a dyn Fn(&str) -> Result<KeyFile, KeyFileProblem>;
 
-/// Content of a key's file.
+/// Content of a key file.
 pub struct KeyFile {
-    /// The text. It is a secret, or may be one by mistake.
+    /// The text. Treated as a secret, even if the file is not meant to hold one.
     pub text: Zeroizing<Vec<u8>>,
-    /// Permissions that every user of the system has (the last octal digit of the mode);
-    /// 0 if they cannot enter its folder.
+    /// Permissions of all users (the last octal digit of the mode); 0 if they cannot enter the
+    /// folder.
     pub others: u32,
 }
 
-/// Reasons why the file of a key cannot be read.
+/// Reason why a key file cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum KeyFileProblem {
     /// The system's reason.
     #[error("cannot be read: {0}")]
     Unreadable(String),
-    /// More than [`MAX_KEY_FILE`].
+    /// Longer than [`MAX_KEY_FILE`].
     #[error("is longer than {MAX_KEY_FILE} bytes, which no key is")]
     TooLong,
     /// Bytes that are not UTF-8.
     #[error("is not text; a key is written in base64")]
     NotText,
-    /// The configuration comes from a place without files.
+    /// This caller has no access to files.
     #[error("cannot be read here")]
     NotHere,
 }
 
-/// Treatment of [`KEY_FILE`] and a path in the place of a key.
+/// Treatment of `file:` paths.
 #[derive(Clone, Copy)]
 pub(super) enum KeyPaths<'a> {
-    /// A path is no key.
+    /// A path is an error.
     Refuse,
-    /// The key is left out of the file, which counts as having it.
+    /// The key is left out, and counts as present.
     Omit,
-    /// The key is read.
+    /// The key is read from the file.
     Read(KeyFiles<'a>),
 }
 
 impl<'a> KeyPaths<'a> {
-    /// Checks whether the value of a key is left out.
+    /// Returns true if a key is left out.
     pub(super) fn omit(self, key: Key, value: Piece<'_>) -> bool {
         matches!(self, Self::Omit) && key.has_files() && value.text.starts_with(KEY_FILE)
     }
 
-    /// Returns the reader of files, unless a path is no key.
+    /// Returns the reader of key files, unless paths are errors.
     pub(super) fn files(self) -> Option<KeyFiles<'a>> {
         match self {
             Self::Read(files) => Some(files),
@@ -72,12 +72,12 @@ impl<'a> KeyPaths<'a> {
     }
 }
 
-/// A key that has been read.
+/// A key with its source.
 pub(super) struct Sourced<T> {
     pub(super) key: T,
-    /// The path after `file:`, unless the key itself stands in the configuration.
+    /// The path after `file:` if the key is in a file.
     pub(super) file: Option<String>,
-    /// [`KeyFile::others`], or 0 for a key in the configuration itself.
+    /// [`KeyFile::others`], or 0 if the key is not in a file.
     pub(super) others: u32,
 }
 
@@ -88,8 +88,7 @@ enum Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// Reads a value, and the file that it names. Without `files`, as for `wg`, a path is no
-    /// key.
+    /// Reads a value, and the file that it names. Without `files`, as for `wg`, a path is an error.
     fn read(key: Key, value: Piece<'a>, files: Option<KeyFiles<'_>>) -> Value<'a, Self> {
         let Some(path) = value.text.strip_prefix(KEY_FILE) else {
             return Ok(Self::Here(value.clean()));
@@ -134,9 +133,9 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Text of a key's file, without the end of its line.
+/// Returns the text of a key file without blanks around it.
 pub(super) fn decoded(text: &[u8]) -> &str {
-    // Only `strip` comes with other bytes, and does not judge them.
+    // Only `strip` passes bytes that are not UTF-8; it does not check keys.
     let text = core::str::from_utf8(text).unwrap_or_default();
     text.trim_matches(is_blank)
 }
@@ -152,7 +151,7 @@ pub(super) fn key<'a, T, E: Refusal>(
     source
         .decode(|text| read(Encoding::Base64, text))
         .map_err(|(source, error)| match (source, error.place()) {
-            // A key is as long as a key, also when it begins with a slash.
+            // A key that begins with a slash but has the length of a key is not a path.
             (Source::Here(text), Place::Length) if is_path(&text) => {
                 let problem = KeyProblem::Path;
                 (value, DiagnosticKind::NotAKey { key, problem })
@@ -165,16 +164,16 @@ pub(super) fn key<'a, T, E: Refusal>(
         })
 }
 
-/// Reason why a text is no key of some kind.
+/// Reason why a text is not a key.
 pub(super) trait Refusal {
-    /// Returns the part of the text that is wrong.
+    /// Returns the wrong part of the text.
     fn place(&self) -> Place;
 
-    /// Returns the diagnostic for the value of `key`, of which `text` is the text.
+    /// Returns the diagnostic for the value `text` of `key`.
     fn diagnostic(self, key: Key, text: &str) -> DiagnosticKind;
 }
 
-/// Wrong part of a text that is no key.
+/// Wrong part of a text.
 pub(super) enum Place {
     /// Its length.
     Length,
@@ -229,7 +228,7 @@ fn is_hex(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// Checks whether a text that is no key looks like a path.
+/// Returns true if a text that is not a key looks like a path.
 fn is_path(text: &str) -> bool {
     let begins = ["/", "./", "../", "~", "$"];
     let ends = [".key", ".psk", ".pub", ".txt", ".conf", ".pem"];

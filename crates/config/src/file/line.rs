@@ -1,8 +1,8 @@
-//! Lines and their parts, each of which knows where it stands.
+//! Lines and their parts, with positions.
 
 use zeroize::Zeroizing;
 
-/// What `wg` and `wg-quick` take for blank: C's `isspace` without a locale.
+/// Returns true for blanks as in `wg` and `wg-quick`: C's `isspace` in the C locale.
 pub(super) fn is_blank(character: char) -> bool {
     matches!(character, ' ' | '\t'..='\r')
 }
@@ -14,7 +14,7 @@ pub(super) struct Piece<'a> {
     line: &'a str,
     /// The line's number, counted from 1.
     pub(super) number: usize,
-    /// Where the part begins in the line, in bytes.
+    /// Start of the part in the line, in bytes.
     start: usize,
     pub(super) text: &'a str,
 }
@@ -30,19 +30,18 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Which character of the line it begins with, counted from 1.
+    /// Returns the column of its first character, counted from 1.
     pub(super) fn column(&self) -> usize {
         let before = self.line.get(..self.start).unwrap_or(self.line);
         before.chars().count() + 1
     }
 
-    /// Where it stands in the line, in bytes.
+    /// Returns its position in the line, in bytes.
     pub(super) fn range(&self) -> core::ops::Range<usize> {
         self.start..self.start + self.text.len()
     }
 
-    /// The part of it that begins `offset` bytes after its beginning and is
-    /// `length` bytes long.
+    /// Returns its part at `offset`, of `length` bytes.
     fn part(self, offset: usize, length: usize) -> Self {
         let text = self.text.get(offset..offset + length).unwrap_or_default();
         Self {
@@ -52,37 +51,37 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// What follows its first `offset` bytes.
+    /// Returns the part after its first `offset` bytes.
     pub(super) fn after(self, offset: usize) -> Self {
         self.part(offset, self.text.len().saturating_sub(offset))
     }
 
-    /// Without blanks at either end.
+    /// Returns it without blanks at either end.
     pub(super) fn trim(self) -> Self {
         let rest = self.text.trim_start_matches(is_blank);
         let offset = self.text.len() - rest.len();
         self.part(offset, rest.trim_end_matches(is_blank).len())
     }
 
-    /// What stands before and after the first `separator`.
+    /// Returns the parts before and after the first `separator`.
     pub(super) fn split_once(self, separator: char) -> Option<(Self, Self)> {
         let (before, _) = self.text.split_once(separator)?;
         let rest = self.after(before.len() + separator.len_utf8());
         Some((self.part(0, before.len()), rest))
     }
 
-    /// What stands between separators, trimmed.
+    /// Returns the trimmed parts between separators.
     pub(super) fn split(self, is_separator: fn(char) -> bool) -> impl Iterator<Item = Self> {
         let mut offset = 0;
         self.text.split(is_separator).map(move |text| {
             let part = self.part(offset, text.len());
-            // Every separator is one ASCII character.
+            // Separators are single ASCII characters.
             offset += text.len() + 1;
             part.trim()
         })
     }
 
-    /// Where its `n`th character that is no blank stands, counted from 1.
+    /// Returns its `n`th character that is not a blank, counted from 1.
     pub(super) fn nth(self, n: usize) -> Self {
         let mut characters = self.text.char_indices().filter(|(_, c)| !is_blank(*c));
         characters
@@ -90,17 +89,17 @@ impl<'a> Piece<'a> {
             .map_or(self, |(offset, c)| self.part(offset, c.len_utf8()))
     }
 
-    /// The first character that fulfils a condition, and where it stands.
+    /// Returns the first character that satisfies a condition, with its position.
     pub(super) fn find(self, wanted: fn(char) -> bool) -> Option<(char, Self)> {
         let (offset, c) = self.text.char_indices().find(|(_, c)| wanted(*c))?;
         Some((c, self.part(offset, c.len_utf8())))
     }
 
-    /// Its text without any blanks, as `wg` reads it. A copy, which may be a
-    /// secret's, is zeroised.
+    /// Returns its text without blanks, as `wg` reads it. A copy is zeroised, because it may be a
+    /// secret.
     pub(super) fn clean(self) -> Clean<'a> {
         if self.text.contains(is_blank) {
-            // Never grows, so that no part of a secret stays behind.
+            // The final size from the start: reallocation would leave copies of a secret.
             let mut text = Zeroizing::new(String::with_capacity(self.text.len()));
             text.extend(self.text.chars().filter(|c| !is_blank(*c)));
             Clean::Copied(text)
@@ -127,8 +126,8 @@ impl core::ops::Deref for Clean<'_> {
     }
 }
 
-/// A text from a key's place, if it can be repeated: it is plausible there,
-/// and too short for a secret.
+/// Returns the text of a key's name, if it may be repeated: its characters are plausible there, and
+/// it is too short for a secret.
 pub(super) fn quotable(text: &str) -> Option<String> {
     let plausible =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, ' ' | '_' | '-' | '.' | '[' | ']');
@@ -136,14 +135,14 @@ pub(super) fn quotable(text: &str) -> Option<String> {
     fits.then(|| text.to_owned())
 }
 
-/// A text from an address's place, likewise.
+/// Returns the text of an address, on the same conditions.
 pub(super) fn quotable_address(text: &str) -> Option<String> {
     let plausible = |c: char| c.is_ascii_hexdigit() || matches!(c, '.' | ':' | '/');
     let fits = (1..=43).contains(&text.len()) && text.chars().all(plausible);
     fits.then(|| text.to_owned())
 }
 
-/// A text from an application's place, likewise.
+/// Returns the text of an application, on the same conditions.
 pub(super) fn quotable_application(text: &str) -> Option<String> {
     let plausible = |c: char| {
         c.is_ascii_alphanumeric()
@@ -156,8 +155,8 @@ pub(super) fn quotable_application(text: &str) -> Option<String> {
     fits.then(|| text.to_owned())
 }
 
-/// The lines of a text, with their numbers, without their ends. What follows
-/// the last line feed is a line unless it is empty.
+/// Returns the lines of a text with their numbers, without their ends. The text after the last line
+/// feed is a line unless it is empty.
 pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let whole = text.strip_suffix(b"\n").unwrap_or(text);
     let count = if text.is_empty() { 0 } else { usize::MAX };
@@ -168,12 +167,13 @@ pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
         .map(|(index, line)| (index + 1, line))
 }
 
-/// A text without the byte-order mark of UTF-8, which some editors write.
+/// Returns a text without the byte-order mark of UTF-8.
 pub(super) fn without_mark(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
 }
 
-/// As much of the beginning of a line as is UTF-8, and whether that is all.
+/// Returns the beginning of a line up to the first invalid UTF-8, and true if that is the whole
+/// line.
 pub(super) fn utf8(line: &[u8]) -> (&str, bool) {
     match core::str::from_utf8(line) {
         Ok(text) => (text, true),

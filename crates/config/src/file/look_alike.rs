@@ -1,12 +1,12 @@
-//! Characters that look like others, or like nothing.
+//! Characters that look like others, and invisible ones.
 
 use super::line::is_blank;
 use super::word::{self, Key, Word};
 
-/// Intended meaning of an invisible character.
+/// Meaning of an invisible character.
 pub(super) const NOTHING: &str = "nothing";
 
-/// Returns words for the place at which a program has put a character.
+/// Describes the place at which other programs put a character.
 pub(super) fn put(character: char) -> impl core::fmt::Display {
     core::fmt::from_fn(move |f| match look_alike(character).1 {
         NOTHING => f.write_str("where nothing was meant"),
@@ -21,7 +21,7 @@ pub(super) fn look_alike(character: char) -> (&'static str, &'static str) {
         '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{205f}' | '\u{3000}' => {
             ("a wide or narrow space", "an ordinary space")
         }
-        // Default_Ignorable_Code_Point of Unicode, which fonts do not draw.
+        // Unicode's Default_Ignorable_Code_Point: fonts do not draw them.
         '\u{ad}'
         | '\u{34f}'
         | '\u{61c}'
@@ -57,14 +57,14 @@ pub(super) fn look_alike(character: char) -> (&'static str, &'static str) {
     }
 }
 
-/// Checks whether [`look_alike`] has a name for a character.
+/// Returns true if [`look_alike`] names a character.
 pub(super) fn is_look_alike(character: char) -> bool {
     let is_plain = character.is_ascii_graphic() || is_blank(character);
     !is_plain && look_alike(character).0 != UNUSUAL
 }
 
-/// Returns the key that a text was probably meant to be. The text is read without invisible
-/// characters, and else up to its first other character that looks like an ordinary one.
+/// Returns the key that a text was probably meant to be: the text without such characters, or else
+/// the text without invisible characters up to the first other one of them.
 pub(super) fn intended(text: &str) -> Option<Key> {
     let known = |word: &str| match word::find(word) {
         Some(Word::Known(key)) => Some(key),
@@ -78,7 +78,7 @@ pub(super) fn intended(text: &str) -> Option<Key> {
     known(&whole).or_else(|| known(&begin))
 }
 
-/// More characters than a key has, with some between them.
+/// More characters than any key has, with some between them.
 const LONGEST: usize = 64;
 
 const UNUSUAL: &str = "an unusual character";

@@ -1,4 +1,4 @@
-//! The parser: one pass over the lines, then what concerns the whole.
+//! The parser: one pass over the lines, then checks of the whole file.
 
 mod whole;
 
@@ -20,31 +20,31 @@ use super::{Dialect, File, MAX_FILE, MAX_LINE, Parsed, Peer};
 use crate::application::ApplicationError;
 use taupe_uapi::prefix::Prefix;
 
-/// Begins a line that is a comment to all but Taupe and `WireSock`.
+/// Prefix of lines that are comments to all programs but Taupe and `WireSock`.
 const WIRESOCK: &str = "#@ws:";
 
-/// Beginnings of lines that are comments to other programs, and not to Taupe.
+/// Prefixes of lines that are comments to other programs but not to Taupe.
 pub(super) const MARKS: [&str; 2] = [WIRESOCK, taupe_uapi::show::MARK];
 
-/// Reads a file, and finds everything that is wrong with it.
+/// Parses a file and reports all its errors.
 ///
-/// Takes time and memory in proportion to the text, which may hold secrets:
-/// zeroising it is up to its owner.
+/// Takes time and memory in proportion to the text. The text may contain secrets: its owner must
+/// zeroise it.
 ///
-/// What a key's value has in a file of its own counts as unreadable: see [`parse_with`].
+/// Key files count as unreadable: see [`parse_with`].
 #[must_use]
 pub fn parse(text: &[u8], dialect: Dialect) -> Parsed {
     parse_with(text, dialect, &|_| Err(KeyFileProblem::NotHere))
 }
 
-/// [`parse()`] with the files of keys, which `key_files` reads.
+/// Parses a file as [`parse()`] does, and reads key files with `key_files`.
 #[must_use]
 pub fn parse_with(text: &[u8], dialect: Dialect, key_files: KeyFiles<'_>) -> Parsed {
     parse_by(text, dialect, KeyPaths::Read(key_files))
 }
 
-/// [`parse()`] for callers that need no keys: keys in files of their own are left out, whatever
-/// these files are.
+/// Parses a file as [`parse()`] does, for callers that need no keys: keys in files are left out,
+/// and the files are not read.
 #[must_use]
 pub fn parse_without_key_files(text: &[u8], dialect: Dialect) -> Parsed {
     parse_by(text, dialect, KeyPaths::Omit)
@@ -54,7 +54,7 @@ fn parse_by(text: &[u8], dialect: Dialect, key_paths: KeyPaths<'_>) -> Parsed {
     let mut parser = Parser::new(dialect, key_paths);
     let utf16 = matches!(
         text,
-        // With a mark, and without one: every other byte of ASCII is NUL.
+        // With a byte-order mark, or without: every other byte of ASCII text is NUL.
         [0xff, 0xfe, ..]
             | [0xfe, 0xff, ..]
             | [1..=255, 0, 1..=255, 0, ..]
@@ -102,26 +102,26 @@ struct Parser<'a> {
     section: At<'a>,
     interface: InterfaceDraft<'a>,
     transparent: TransparentDraft<'a>,
-    /// How many `[Peer]`s there are, right or wrong.
+    /// Number of `[Peer]` sections, including invalid ones.
     peer_sections: usize,
     peers: Vec<Peer>,
-    /// The peers' public keys, each with its line.
+    /// Lines of the peers' public keys.
     public_keys: HashMap<[u8; KEY_LEN], usize>,
-    /// Where the public keys stand, to tell which of them is impossible.
+    /// Positions of the public keys.
     public_pieces: Vec<(PublicKey, Piece<'a>)>,
-    /// Where each preshared key stands, by the number of its peer.
+    /// Positions of the preshared keys, with the index of the peer.
     preshared_pieces: Vec<(usize, Piece<'a>)>,
-    /// Where each ML-KEM key stands, likewise.
+    /// Positions of the ML-KEM keys, with the index of the peer.
     pq_pieces: Vec<(usize, Piece<'a>)>,
-    /// Each allowed network, with the peer that has it and its line.
+    /// Index of the peer and line for each allowed network.
     allowed: HashMap<Prefix, (usize, usize)>,
 }
 
-/// Where a line stands.
+/// Section of a line.
 enum At<'a> {
-    /// Above the first section.
+    /// Before the first section.
     Nowhere,
-    /// In a section that there is not, which has been told.
+    /// In an unknown section, which has been reported.
     Unknown,
     Interface,
     Peer(Box<PeerDraft<'a>>),
@@ -169,7 +169,7 @@ impl<'a> Parser<'a> {
         let not_utf8 = |report: &mut Report| {
             report.add(line.after(line.text.len()), DiagnosticKind::NotUtf8);
         };
-        // What a comment holds matters to nobody.
+        // Invalid UTF-8 is allowed in comments.
         if !whole && comment.is_none() {
             return not_utf8(&mut self.report);
         }
@@ -193,7 +193,7 @@ impl<'a> Parser<'a> {
             return;
         };
         if key.is_hook() {
-            // A hook is a command, where # need not begin a comment.
+            // A hook is a command, in which `#` need not begin a comment.
             let command = rest.split_once('=').map_or(text, |(_, command)| command);
             if !whole {
                 return not_utf8(&mut self.report);
@@ -213,7 +213,7 @@ impl<'a> Parser<'a> {
         if matches!(key, Key::AllowedApps | Key::DisallowedApps)
             && comment.is_some_and(|(before, _)| !before.text.ends_with(is_blank))
         {
-            // `/opt/c#/` would be another application than the one that is meant.
+            // The part before `#` would be another application: `/opt/c#/`.
             let problem = ApplicationError::Character;
             let kind = DiagnosticKind::Application {
                 problem,
@@ -246,7 +246,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What the line begins with, if that makes it a comment to others only.
+    /// Returns the prefix of a line that is a comment to other programs, if this dialect reads it.
     fn mark(&self, line: &str) -> Option<&'static str> {
         let mark = MARKS.into_iter().find(|mark| line.starts_with(mark))?;
         let is_taken = match self.dialect {
@@ -261,7 +261,7 @@ impl<'a> Parser<'a> {
         is_taken.then_some(mark)
     }
 
-    /// A line that Taupe reads, and `wg-quick` does not.
+    /// Reports a line that Taupe reads and `wg-quick` ignores.
     fn comment_of_taupe(&mut self, rest: Piece<'a>) {
         let name = rest.split_once('=').map_or(rest, |(name, _)| name).trim();
         if let Some(Word::Known(key)) = word::find(name.text)
@@ -272,7 +272,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A line that begins with `[`.
+    /// Handles a line that begins with `[`.
     fn header(&mut self, body: Piece<'a>) {
         let text = body.clean();
         let section = if self.looks_alike(body) {
@@ -286,7 +286,7 @@ impl<'a> Parser<'a> {
             let name = quotable(body.text);
             self.report
                 .add(body, DiagnosticKind::UnknownSection { name, meant });
-            // What follows is most likely what it would be below the right one.
+            // The next lines most likely belong to the section that was meant.
             meant
         };
         self.finish_peer();
@@ -308,7 +308,7 @@ impl<'a> Parser<'a> {
         };
     }
 
-    /// A line without `=`.
+    /// Handles a line without `=`.
     fn no_equals(&mut self, body: Piece<'a>, mark: Option<&str>) {
         if matches!(self.section, At::Unknown) {
             return;
@@ -330,14 +330,14 @@ impl<'a> Parser<'a> {
             .add(body, DiagnosticKind::NotKeyValue { name, meant });
     }
 
-    /// A comment of `WireSock`'s that is none of Taupe's.
+    /// Reports a comment for `WireSock` with a key that Taupe does not know.
     fn ignored(&mut self, body: Piece<'a>, word: &str, meant: Option<Key>) {
         let name = quotable(word);
         self.report
             .add(body, DiagnosticKind::Ignored { name, meant });
     }
 
-    /// Returns the key of this name, if it may stand here. A line with a `mark` is a comment to
+    /// Returns the key of this name, if the section allows it. A line with a `mark` is a comment to
     /// other programs.
     fn key(&mut self, name: Piece<'a>, body: Piece<'a>, mark: Option<&str>) -> Option<Key> {
         if matches!(self.section, At::Unknown) {
@@ -368,7 +368,7 @@ impl<'a> Parser<'a> {
                 name: None,
                 meant: None,
             },
-            // `wg` reads over blanks everywhere, `wg-quick` does not.
+            // `wg` ignores blanks within names, `wg-quick` does not.
             Some(Word::Known(key)) if !key.known_to_wg() && name.text.contains(is_blank) => {
                 DiagnosticKind::UnknownKey {
                     name: quotable(name.text),
@@ -406,8 +406,8 @@ impl<'a> Parser<'a> {
         None
     }
 
-    /// Reports a character that no key's name has. It is the line's only diagnostic: the key that
-    /// was meant does not count as missing.
+    /// Reports a name with a character that no key has. Suppresses the report that the key that was
+    /// meant is missing.
     fn unusual(&mut self, name: Piece<'a>, body: Piece<'a>, is_wiresock: bool) {
         let known = intended(name.text);
         let meant = known.or_else(|| self.meant(name.text));
@@ -419,7 +419,7 @@ impl<'a> Parser<'a> {
             return;
         }
         match name.find(|c| !c.is_ascii()).filter(|_| meant.is_some()) {
-            // Of another alphabet, such as а of Cyrillic.
+            // A letter of another alphabet, such as the Cyrillic а.
             Some((character, at)) => self.report.add(at, DiagnosticKind::LookAlike { character }),
             None => {
                 let name = quotable(name.text);
@@ -433,7 +433,7 @@ impl<'a> Parser<'a> {
         if command.text.is_empty() {
             return self.report.add(command, DiagnosticKind::NoValue { key });
         }
-        // They may be meant, in what a command prints.
+        // The characters may be intended, for example in the output of a command.
         if let Some((character, at)) = command.find(is_look_alike) {
             let kind = DiagnosticKind::LookAlike { character };
             self.report.add_as(Severity::Warning, at, kind);
@@ -448,7 +448,7 @@ impl<'a> Parser<'a> {
         hooks.push(command.text.to_owned());
     }
 
-    /// Tells of the first character that is not what it looks like.
+    /// Reports the first character that looks like another one. Returns true if there is one.
     fn looks_alike(&mut self, piece: Piece<'a>) -> bool {
         let found = piece.find(is_look_alike);
         if let Some((character, at)) = found {
@@ -465,8 +465,8 @@ impl<'a> Parser<'a> {
         quoted.is_some()
     }
 
-    /// The key that was probably meant. To find it takes as long as to read many
-    /// lines, so it is not looked for when nobody will be told.
+    /// Returns the key that was probably meant. The search takes as long as many lines, so it is
+    /// skipped once the report is full.
     fn meant(&self, word: &str) -> Option<Key> {
         let told = !self.report.is_full();
         told.then(|| word::nearest(word, self.section())).flatten()
@@ -480,8 +480,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Notes a key whose value is told to be wrong, so that it is not also told
-    /// to be missing.
+    /// Records a key whose invalid value is reported, so that it is not reported as missing too.
     fn note(&mut self, key: Key, value: Piece<'a>) {
         match &mut self.section {
             _ if key.is_of_tunnel() => self.transparent.seen.note(key, value.number),
@@ -491,7 +490,7 @@ impl<'a> Parser<'a> {
         };
     }
 
-    /// Notes the key that was probably meant, likewise.
+    /// Records the key that was probably meant, for the same reason.
     fn note_mistyped(&mut self, meant: Option<Key>) {
         match (&mut self.section, meant) {
             (At::Interface, Some(key)) => self.interface.seen.note_mistyped(key),
@@ -525,7 +524,7 @@ impl<'a> Parser<'a> {
             &mut self.peers,
             Peer {
                 public_key,
-                // Moving it would leave it behind where it was.
+                // A move would leave a copy of the key in freed memory.
                 preshared_key: peer.preshared_key.clone(),
                 preshared_key_file: peer.preshared_key_file,
                 pq_public_key: peer.pq_public_key,
@@ -542,8 +541,8 @@ impl<'a> Parser<'a> {
 
 /// Adds a peer.
 ///
-/// A plain reallocation would leave preshared keys behind in freed memory, so
-/// growing copies them and drops, which zeroises, the old ones in place.
+/// Reallocation would leave copies of preshared keys in freed memory. So growing clones them, and
+/// drops the old ones in place, which zeroises them.
 fn push(peers: &mut Vec<Peer>, peer: Peer) {
     if peers.len() == peers.capacity() {
         let mut grown = Vec::with_capacity((peers.len() * 2).max(4));

@@ -1,4 +1,4 @@
-//! From a file's content to its text, and the file of a running tunnel.
+//! Writes files, and the file of a running tunnel.
 
 use core::fmt::{self, Write};
 use core::net::IpAddr;
@@ -18,49 +18,48 @@ use taupe_uapi::key::Encoding;
 use taupe_uapi::networks::aggregate;
 use taupe_uapi::prefix::{Prefix, display};
 
-/// Writes a file in the order in which `wg-quick save` writes it. Without what
-/// only `wg-quick` knows, it is what `wg showconf` prints.
+/// Writes a file in the order of `wg-quick save`. Without the keys that only `wg-quick` has, the
+/// result equals the output of `wg showconf`.
 ///
-/// The buffer is as large as it needs to be from the start, so that no part of
-/// it stays behind in freed memory, and is zeroised on drop.
+/// The buffer has its final size from the start, because reallocation would leave copies of keys in
+/// freed memory. It is zeroised on drop.
 #[must_use]
 pub fn print(file: &File) -> Zeroizing<String> {
     let mut length = Length(0);
     let mut text = Zeroizing::new(String::new());
-    // Neither of the two sinks can fail.
+    // Neither sink can fail.
     let _ = write_file(&mut length, file);
     text.reserve_exact(length.0);
     let _ = write_file(&mut *text, file);
     text
 }
 
-/// What a running tunnel is like.
+/// State of a running tunnel.
 #[derive(Clone, Copy)]
 pub struct Current<'a> {
-    /// What the device tells.
+    /// State of the device.
     pub status: &'a DeviceStatus,
-    /// The device's port; 0 is none.
+    /// UDP port of the device; 0 if it has none.
     pub listen_port: u16,
-    /// The device's mark; 0 is off.
+    /// Packet mark of the device; 0 is off.
     pub fwmark: u32,
-    /// The interface's addresses.
+    /// Addresses of the interface.
     pub addresses: &'a [InterfaceAddress],
-    /// The DNS servers that are in use for it.
+    /// DNS servers in use for the interface.
     pub dns: &'a [IpAddr],
-    /// The search domains, likewise.
+    /// Search domains in use for the interface.
     pub dns_search: &'a [String],
-    /// The interface's MTU in bytes.
+    /// MTU of the interface, in bytes.
     pub mtu: u32,
 }
 
-/// The file that brings up what is running, as `wg-quick save` writes it: the
-/// device as it is, and from the old file what nobody can ask the system for.
+/// Returns the file that would bring up the running tunnel, as `wg-quick save` writes it: the state
+/// of the device, and from the old file the settings that the system does not report.
 ///
-/// Differences from `wg-quick`: an endpoint that the device has by name
-/// keeps its name; search domains stay; and a peer whose networks are still
-/// what its `DisallowedIPs` leave of its `AllowedIPs` keeps both lists. When
-/// they are others, somebody has chosen them, and nothing is taken away from
-/// them. `Table = auto`, which is the default, is left out.
+/// Differences from `wg-quick`: an endpoint with a name retains the name. Search domains are
+/// retained. A peer whose networks still equal its `AllowedIPs` without its `DisallowedIPs` retains
+/// both lists; if its networks differ, they have been changed on the device and are saved as
+/// `AllowedIPs`. `Table = auto` is omitted, because it is the default.
 #[must_use]
 pub fn save(old: &File, current: &Current<'_>) -> Zeroizing<String> {
     let Interface {
@@ -76,7 +75,7 @@ pub fn save(old: &File, current: &Current<'_>) -> Zeroizing<String> {
     } = &old.interface;
     let interface = Interface {
         private_key: current.status.private_key.clone(),
-        // The file of a key that is still the device's.
+        // The path remains if the device still has the key of the file.
         private_key_file: private_key_file
             .clone()
             .filter(|_| *private_key == current.status.private_key),
@@ -99,7 +98,7 @@ pub fn save(old: &File, current: &Current<'_>) -> Zeroizing<String> {
         .iter()
         .map(|peer| (&peer.public_key, peer))
         .collect();
-    // Collected into its final size: no preshared key is left behind.
+    // Collected at its final size: reallocation would leave copies of preshared keys.
     let peers = current
         .status
         .peers
@@ -122,7 +121,7 @@ fn saved(status: &PeerStatus, old: Option<&Peer>) -> Peer {
         allowed_ips.clone_from(&old.allowed_ips);
         disallowed_ips.clone_from(&old.disallowed_ips);
     }
-    // The file of a key that is still the peer's.
+    // The path remains if the peer still has the key of the file.
     let old_key = old.and_then(|old| old.pq_public_key.as_ref());
     let pq_file = old_key
         .filter(|old| Some(&old.key) == status.pq_public_key.as_ref())
@@ -244,7 +243,7 @@ fn write_interface(out: &mut impl Write, interface: &Interface) -> fmt::Result {
     Ok(())
 }
 
-/// Below `[Interface]`, where it can stand in every file.
+/// Writes the keys of transparent mode below `[Interface]`, where every file may have them.
 fn write_transparent(out: &mut impl Write, transparent: &Transparent) -> fmt::Result {
     let Transparent {
         apps,
@@ -352,7 +351,7 @@ fn secret(out: &mut impl Write, key: Key, value: &[u8; KEY_LEN]) -> fmt::Result 
 }
 
 pub(super) fn list(out: &mut impl Write, key: Key, networks: &[Prefix]) -> fmt::Result {
-    // Far from `MAX_LINE`, also with the longest networks.
+    // Stays far below `MAX_LINE`, even with the longest networks.
     for networks in networks.chunks(100_000) {
         write!(out, "{key} = ")?;
         for (index, network) in networks.iter().enumerate() {
@@ -364,7 +363,7 @@ pub(super) fn list(out: &mut impl Write, key: Key, networks: &[Prefix]) -> fmt::
     Ok(())
 }
 
-/// Counts what is written.
+/// Counts the bytes written.
 struct Length(usize);
 
 impl Write for Length {

@@ -1,14 +1,14 @@
-//! Collects what is found, each with its severity.
+//! Collects diagnostics with their severity.
 
 use super::Dialect;
 use super::diagnostic::{Diagnostic, DiagnosticKind, EndpointProblem, Severity, Unusable};
 use super::line::Piece;
 use super::word::Key;
 
-/// How many diagnostics of each severity are told; the rest is counted.
+/// Diagnostics of each severity that are listed. Further ones are only counted.
 const MOST: usize = 1000;
 
-/// What has been found so far.
+/// Diagnostics found so far.
 pub(super) struct Report {
     dialect: Dialect,
     found: Vec<Diagnostic>,
@@ -19,7 +19,7 @@ pub(super) struct Report {
 #[derive(Default)]
 struct Tally {
     count: usize,
-    /// Where the first one stands that is not told.
+    /// Position of the first diagnostic that is not listed.
     beyond: Option<(usize, usize)>,
 }
 
@@ -37,18 +37,18 @@ impl Report {
         self.dialect
     }
 
-    /// Whether further errors are only counted.
+    /// Returns true if further errors are only counted.
     pub(super) fn is_full(&self) -> bool {
         self.errors.count >= MOST
     }
 
-    /// Notes something about `piece`.
+    /// Adds a diagnostic about `piece`.
     pub(super) fn add(&mut self, piece: Piece, kind: DiagnosticKind) {
         let severity = severity(&kind, self.dialect);
         self.add_as(severity, piece, kind);
     }
 
-    /// Notes something with another severity than it usually has.
+    /// Adds a diagnostic with another severity than its usual one.
     pub(super) fn add_as(&mut self, severity: Severity, piece: Piece, kind: DiagnosticKind) {
         let tally = match severity {
             Severity::Error => &mut self.errors,
@@ -67,12 +67,12 @@ impl Report {
         }
     }
 
-    /// Whether there is any error.
+    /// Returns true if there is an error.
     pub(super) fn refuses(&self) -> bool {
         self.errors.count > 0
     }
 
-    /// Everything, by line and column.
+    /// Returns all diagnostics, by line and column.
     pub(super) fn finish(self) -> Vec<Diagnostic> {
         let mut found = self.found;
         for (severity, tally) in [
@@ -93,9 +93,8 @@ impl Report {
     }
 }
 
-/// Whether a file is refused for it: where `wg` or `wg-quick` would fail, and
-/// where the file cannot mean what it says. For `wg setconf`, which is no
-/// place for new rules, only the former.
+/// Returns the severity: an error if `wg` or `wg-quick` would fail, or if the file cannot work as
+/// written. For `wg setconf`, which must accept what it always has, only the former counts.
 fn severity(kind: &DiagnosticKind, dialect: Dialect) -> Severity {
     match kind {
         DiagnosticKind::RepeatedInterface { .. }
@@ -134,8 +133,8 @@ fn severity(kind: &DiagnosticKind, dialect: Dialect) -> Severity {
         | DiagnosticKind::NotForQuick { comment: true, .. }
         | DiagnosticKind::WorldAccessible { .. }
         | DiagnosticKind::KeyFileAccessible { .. } => Severity::Warning,
-        // An empty list is empty; `wg` takes no empty value. A list of no
-        // applications would have them all tunnelled.
+        // An empty list is allowed, but `wg` accepts no empty value. An empty list of applications
+        // would tunnel all of them.
         DiagnosticKind::NoValue { key }
             if !key.known_to_wg() && !key.is_of_taupe() && *key != Key::SaveConfig =>
         {

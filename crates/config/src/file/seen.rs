@@ -1,18 +1,18 @@
-//! Which keys stand in a section.
+//! Keys that a section contains.
 
 use super::word::Key;
 
-/// Which keys a section has, by the key's number.
+/// Keys that a section contains, by the number of the key.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Seen {
-    /// The line where it stands first, 0 for none.
+    /// First line of each key; 0 if it is absent.
     lines: [usize; Key::ALL.len()],
-    /// Whether something stands there that was probably meant to be it.
+    /// True if a mistyped name was probably meant to be the key.
     mistyped: [bool; Key::ALL.len()],
 }
 
 impl Seen {
-    /// Notes a key; the line where it stood first, if there is one.
+    /// Records a key. Returns its first line if it is a repetition.
     pub(super) fn note(&mut self, key: Key, line: usize) -> Option<usize> {
         let first = self.lines.get_mut(key as usize)?;
         if *first == 0 {
@@ -28,8 +28,8 @@ impl Seen {
         }
     }
 
-    /// Whether a key is missing. One that was mistyped is told of there: its
-    /// lack is only the consequence.
+    /// Returns true if a key is missing. A mistyped key does not count as missing, because it is
+    /// already reported.
     pub(super) fn lacks(&self, key: Key) -> bool {
         self.lines.get(key as usize) == Some(&0) && self.mistyped.get(key as usize) == Some(&false)
     }

@@ -1,4 +1,4 @@
-//! What of a file is for `wg`.
+//! The part of a file that is for `wg`.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -15,24 +15,22 @@ use super::word::{Key, Section};
 use taupe_uapi::networks::subtract;
 use taupe_uapi::prefix::Prefix;
 
-/// What `wg-quick strip` prints of a file: everything that is for `wg`, comments
-/// included, which may be no UTF-8. A mark at the beginning of the file, which
-/// `wg` would stumble on, is left out, and so are the keys that only Taupe knows;
-/// those stay in [`Dialect::Quick`], where `wg` shall tell that they are an error.
-/// In [`Dialect::Taupe`] those of hybrid handshakes become what is a comment to `wg`, and
-/// is read by [`Dialect::Setconf`]: a tunnel may not become weaker on the way through
-/// `syncconf`. Their relative paths of key files are made absolute: they begin at `folder`, the
-/// absolute path of the file's folder. The path of any other key file is replaced by the key,
-/// which `key_files` reads: `wg` takes nothing else. A path that cannot be read stays.
+/// Returns the output of `wg-quick strip`: every line that is for `wg`, with comments, which need
+/// not be UTF-8. Removes a byte-order mark, which `wg` would reject.
 ///
-/// `wg` knows no `DisallowedIPs`, so a peer that has them gets what they leave
-/// of its `AllowedIPs`, in place of the first line of those; nothing when
-/// nothing is left. Where that cannot be found out, because a network of either
-/// list is wrong, an empty `AllowedIPs =` stands there: `wg` refuses it, and a
-/// reader that takes it gives the peer no network. The tunnel is never wider
-/// than the file says.
+/// Keys that only Taupe knows are removed. In [`Dialect::Quick`] they stay, so that `wg` reports
+/// them as errors. In [`Dialect::Taupe`] the post-quantum keys become comments that
+/// [`Dialect::Setconf`] reads, so that a tunnel does not become weaker on its way through
+/// `syncconf`. A relative path of a post-quantum key file becomes absolute, based on `folder`, the
+/// absolute path of the file's folder. A path of another key file is replaced by the key, which
+/// `key_files` reads, because `wg` accepts nothing else. A path that cannot be read stays.
 ///
-/// Looks at nothing else: see [`super::parse()`] for whether the file is right.
+/// `wg` has no `DisallowedIPs`. So a peer with them gets the remaining networks in place of the
+/// first line with `AllowedIPs`, or no line if none remain. If a network of either list is invalid,
+/// the line is an empty `AllowedIPs =`: `wg` refuses it, and a more lenient reader gives the peer
+/// no network. The result never routes more than the file does.
+///
+/// This function checks nothing else: see [`super::parse()`] for errors in the file.
 #[must_use]
 pub fn strip(
     text: &[u8],
@@ -40,7 +38,7 @@ pub fn strip(
     folder: &Path,
     key_files: KeyFiles<'_>,
 ) -> Zeroizing<Vec<u8>> {
-    // Bash's `read`, with which `wg-quick` reads, skips every NUL.
+    // `wg-quick` reads with Bash's `read`, which skips NUL bytes.
     let mut readable = Zeroizing::new(Vec::with_capacity(text.len()));
     readable.extend(without_mark(text).iter().filter(|byte| **byte != 0));
     let mut narrowed = narrowed_peers(&readable, dialect);
@@ -51,8 +49,8 @@ pub fn strip(
     let added = narrowed.values().map(String::len).sum::<usize>()
         + added_for_keys
         + secrets.count() * KEY_LINE;
-    // Never grows, so that no part of it stays behind in freed memory: a line
-    // grows by its end at most, and one more follows.
+    // Large enough to never grow, because reallocation would leave copies of keys in freed memory.
+    // A line grows by its end at most, and one more follows.
     let mut stripped = Zeroizing::new(Vec::with_capacity(text.len() + added + 2));
     let mut section = None;
     let mut place = Place::default();
@@ -82,7 +80,7 @@ pub fn strip(
             !key.known_to_wg() && here && name.eq_ignore_ascii_case(key.name().as_bytes())
         });
         if narrow && matches!(entry(line, dialect), Some((Key::AllowedIps, _))) {
-            // What is left stands where the first line did.
+            // The remaining networks take the place of the first line.
             let left = narrowed.get_mut(&place.number).map(core::mem::take);
             stripped.extend_from_slice(left.unwrap_or_default().as_bytes());
         } else if dialect == Dialect::Taupe
@@ -101,7 +99,7 @@ pub fn strip(
             && let Some((key, path)) = secret_path(line)
             && let Ok(file) = key_files(path)
         {
-            // Nothing that is too long to be a key.
+            // At most the length of a key, even if the file is longer.
             let text = decoded(&file.text);
             stripped.extend_from_slice(key.name().as_bytes());
             stripped.extend_from_slice(b" = ");
@@ -116,10 +114,10 @@ pub fn strip(
     stripped
 }
 
-/// What is a comment to all but Taupe.
+/// Prefix of lines that are comments to all programs but Taupe.
 const TAUPE: &str = MARKS[1];
 
-/// A key of hybrid handshakes, and the line without its mark.
+/// Returns the post-quantum key of a line, and the line without its mark.
 fn of_handshake(line: &[u8]) -> Option<(Key, &[u8])> {
     let line = trim(line, is_space);
     let mut marks = MARKS.into_iter();
@@ -133,13 +131,13 @@ fn of_handshake(line: &[u8]) -> Option<(Key, &[u8])> {
         .map(|key| (key, body))
 }
 
-/// The characters of a key in base64.
+/// Length of a key in base64.
 const KEY_TEXT: usize = 44;
 
-/// The longest line with such a key.
+/// Length of the longest line with such a key.
 const KEY_LINE: usize = "PresharedKey = ".len() + KEY_TEXT + 1;
 
-/// A secret key that `wg` takes, and the path of the file that holds it.
+/// Returns the secret key of a line, if `wg` accepts it, and the path of its file.
 fn secret_path(line: &[u8]) -> Option<(Key, &str)> {
     let body = before(line, b'#');
     let name = before(body, b'=');
@@ -151,8 +149,8 @@ fn secret_path(line: &[u8]) -> Option<(Key, &str)> {
         .map(|key| (key, path.trim_matches(is_blank)))
 }
 
-/// The line up to the relative path of a key's file, and from there on; all of it and
-/// nothing where there is none.
+/// Splits a line before the relative path of a key file. Returns the whole line and nothing if it
+/// has none.
 fn relative_path(key: Key, line: &[u8]) -> (&[u8], &[u8]) {
     let value = line.iter().position(|byte| *byte == b'=').map(|at| at + 1);
     let value = value.and_then(|at| line.get(at..)).unwrap_or_default();
@@ -161,20 +159,20 @@ fn relative_path(key: Key, line: &[u8]) -> (&[u8], &[u8]) {
     if key == Key::PostQuantum || path.is_empty() || path.starts_with(b"/") {
         return (line, &[]);
     }
-    // Nothing follows a path but blanks, which are no part of a line any more.
+    // The path ends the line, which is already trimmed.
     line.split_at(line.len() - path.len())
 }
 
-/// The section where a line stands, as `wg` sees it.
+/// Section of a line, as `wg` sees it.
 #[derive(Default)]
 struct Place {
-    /// How many sections have begun.
+    /// Number of sections so far.
     number: usize,
     peer: bool,
 }
 
 impl Place {
-    /// Whether a section begins with the line.
+    /// Handles a line. Returns true if it begins a section.
     fn header(&mut self, line: &[u8]) -> bool {
         let body = before(line, b'#');
         let begins = trim(body, is_space).starts_with(b"[");
@@ -186,7 +184,7 @@ impl Place {
     }
 }
 
-/// The networks of a peer, until the next section.
+/// Networks of a peer, up to the next section.
 #[derive(Default)]
 struct Networks {
     allowed: Vec<Prefix>,
@@ -199,7 +197,7 @@ impl Networks {
     fn add(&mut self, key: Key, text: &[u8]) {
         let text = trim(text, is_space);
         if text.is_empty() {
-            // Nothing is taken away; but nothing is no network.
+            // An empty `DisallowedIPs` removes nothing; an empty `AllowedIPs` is invalid.
             self.wrong |= key == Key::AllowedIps;
             return;
         }
@@ -220,7 +218,7 @@ impl Networks {
         }
     }
 
-    /// The lines for `wg`, if they are others than those of the file.
+    /// Returns the lines for `wg`, if they differ from those of the file.
     fn lines(&self) -> Option<String> {
         let mut text = String::new();
         if !self.narrow {
@@ -230,15 +228,15 @@ impl Networks {
             text.push_str("AllowedIPs =\n");
         } else {
             let left = subtract(&self.allowed, &self.disallowed);
-            // A `String` takes everything.
+            // Writing to a `String` cannot fail.
             let _ = list(&mut text, Key::AllowedIps, &left);
         }
         Some(text)
     }
 }
 
-/// The peers with `DisallowedIPs`, by the number of their section, and what
-/// stands there instead of `AllowedIPs`.
+/// Returns the lines that replace `AllowedIPs` for peers with `DisallowedIPs`, by the number of the
+/// section.
 fn narrowed_peers(text: &[u8], dialect: Dialect) -> HashMap<usize, String> {
     let mut narrowed = HashMap::new();
     let mut place = Place::default();
@@ -258,8 +256,8 @@ fn narrowed_peers(text: &[u8], dialect: Dialect) -> HashMap<usize, String> {
     narrowed
 }
 
-/// `AllowedIPs` or `DisallowedIPs`, except for `wg-quick` also in the form that is a
-/// comment to others, with the value.
+/// Returns the value of `AllowedIPs` or `DisallowedIPs`. Except for `wg-quick`, includes lines that
+/// are comments to other programs.
 fn entry(line: &[u8], dialect: Dialect) -> Option<(Key, &[u8])> {
     let line = trim(line, is_space);
     let mut marks = MARKS.into_iter().filter(|_| dialect != Dialect::Quick);
@@ -274,8 +272,7 @@ fn entry(line: &[u8], dialect: Dialect) -> Option<(Key, &[u8])> {
         .map(|key| (key, value))
 }
 
-/// Whether a text is a word, as `wg` reads it: without blanks and without
-/// regard to case.
+/// Compares a text with a word as `wg` does: without blanks, and ignoring case.
 fn is_word(text: &[u8], word: &str) -> bool {
     let bytes = text.iter().filter(|byte| !is_space(**byte));
     bytes

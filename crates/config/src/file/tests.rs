@@ -17,7 +17,7 @@ const OWN: &str = "CAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICEg=";
 const PEER: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
 const OTHER: &str = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
 
-/// The name of a kind, as its `Debug` begins.
+/// Returns the name of a diagnostic's kind.
 fn name(diagnostic: &Diagnostic) -> String {
     let text = format!("{:?}", diagnostic.kind);
     text.chars()
@@ -29,14 +29,14 @@ fn quick(text: &str) -> Parsed {
     parse(text.as_bytes(), Dialect::Taupe)
 }
 
-/// The file, of which nothing is worth telling.
+/// Returns the file, which must have no diagnostics.
 fn clean(text: &str) -> File {
     let parsed = quick(text);
     assert_eq!(parsed.diagnostics, [], "{text}");
     parsed.file.expect("no diagnostics, but no file")
 }
 
-/// A configuration without files of keys.
+/// Reader for a configuration without key files.
 fn no_files(_: &str) -> Result<KeyFile, KeyFileProblem> {
     Err(KeyFileProblem::NotHere)
 }

@@ -1,5 +1,5 @@
-//! The keys of transparent mode: which applications use the tunnel, and how.
-//! They are about the whole tunnel, whichever section they stand in.
+//! Keys of transparent mode: selection of applications, and how they use the tunnel. These keys
+//! concern the whole tunnel, whichever section they are in.
 
 use core::fmt;
 
@@ -12,18 +12,16 @@ use super::value::{self, Value};
 use super::word::Key;
 use crate::application::{AppRules, Children, Rule};
 
-/// How many applications a list can have, and how many bytes altogether: as many
-/// as WireSock's.
+/// The most applications in a list, and the most bytes of them, as in WireSock.
 pub(super) const MOST: usize = 1024;
 pub(super) const MOST_BYTES: usize = 64 << 10;
 
-/// What concerns transparent mode alone.
+/// Settings of transparent mode.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Transparent {
     /// `AllowedApps` and `DisallowedApps`.
     pub apps: AppRules,
-    /// `BypassLanTraffic`: whether local networks are reached past the tunnel;
-    /// they are not without it.
+    /// `BypassLanTraffic`: true if local networks bypass the tunnel. By default they do not.
     pub bypass_lan: Option<bool>,
     /// `KillSwitch`.
     pub kill_switch: Option<KillSwitch>,
@@ -31,43 +29,43 @@ pub struct Transparent {
     pub forwarded: Option<Forwarded>,
     /// `SystemBus`.
     pub system_bus: Option<SystemBus>,
-    /// `Children`; `apps` has it too, or the default.
+    /// `Children`. `apps` has the value too, or the default.
     pub children: Option<Children>,
-    /// The first of these keys and its line, if there is one.
+    /// The first of these keys and its line.
     pub first: Option<(Key, usize)>,
-    /// What makes that line a comment to other programs, if anything does.
+    /// The prefix that makes that line a comment to other programs.
     pub mark: Option<&'static str>,
 }
 
-/// What is held back while the tunnel is down.
+/// Traffic that is blocked while the tunnel is down.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub enum KillSwitch {
-    /// What the applications send that use the tunnel.
+    /// Traffic of applications that use the tunnel.
     #[default]
     App,
-    /// What anybody sends.
+    /// All traffic.
     All,
-    /// Nothing: all goes past the tunnel.
+    /// None: traffic bypasses the tunnel.
     Off,
 }
 
-/// Where packets go that other machines send through this one.
+/// Path of forwarded packets, which come from other machines.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub enum Forwarded {
     /// Through the tunnel.
     Tunnel,
-    /// Past it.
+    /// They bypass the tunnel.
     #[default]
     Direct,
 }
 
-/// Whether chosen applications reach the system's D-Bus, by which names can be asked past
-/// the tunnel.
+/// Access of selected applications to the system D-Bus, through which names can be resolved outside
+/// of the tunnel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub enum SystemBus {
-    /// They do.
+    /// They have access.
     Allow,
-    /// They do not where the tunnel has name servers.
+    /// They have no access if the tunnel has name servers.
     #[default]
     Refuse,
 }
@@ -109,18 +107,18 @@ impl fmt::Display for Forwarded {
     }
 }
 
-/// The keys while a file is read.
+/// Keys read so far.
 #[derive(Default)]
 pub(super) struct TransparentDraft<'a> {
     pub(super) seen: Seen,
     plain: Transparent,
     allowed: List<'a>,
     disallowed: List<'a>,
-    /// Those that stand in a `[Peer]`.
+    /// Keys in a `[Peer]`.
     in_peers: Vec<(Key, Piece<'a>)>,
 }
 
-/// Where the applications of a list stand, in its order.
+/// Positions of a list's applications, in order.
 #[derive(Default)]
 struct List<'a> {
     pieces: Vec<Piece<'a>>,
@@ -129,7 +127,7 @@ struct List<'a> {
 }
 
 impl<'a> TransparentDraft<'a> {
-    /// Takes a value. `mark` makes its line a comment to others.
+    /// Handles a value. `mark` makes its line a comment to other programs.
     pub(super) fn value(
         &mut self,
         key: Key,
@@ -181,8 +179,7 @@ impl<'a> TransparentDraft<'a> {
         }
     }
 
-    /// Finds what is wrong with all of them together, in a file with so many
-    /// peers.
+    /// Checks all keys together, in a file with `peers` peers.
     pub(super) fn check(&self, peers: usize, report: &mut Report) {
         if peers > 1 {
             for (key, at) in &self.in_peers {
@@ -196,7 +193,7 @@ impl<'a> TransparentDraft<'a> {
         } = &self.plain.apps;
         let whole = |list: &List, rules: &[Rule]| list.pieces.len() == rules.len();
         if !whole(&self.allowed, allowed) || !whole(&self.disallowed, disallowed) {
-            // One that is wrong may be the very one that matters.
+            // An invalid entry may be the relevant one, so the lists are not compared.
             return;
         }
         if let (Some(rule), Some(at)) = (allowed.first(), self.disallowed.pieces.first()) {
@@ -243,8 +240,8 @@ impl<'a> List<'a> {
     }
 }
 
-/// Tells of each application that belongs to another one of its list; of two
-/// that are the same, the later.
+/// Reports each application that another entry of its list includes. Of two equal ones, reports the
+/// later.
 fn covered(rules: &[Rule], list: &List<'_>, report: &mut Report) {
     for (index, (rule, at)) in rules.iter().zip(&list.pieces).enumerate() {
         let mut others = rules.iter().enumerate();

@@ -1,4 +1,4 @@
-//! One value: from text to type, or what is wrong with it and where.
+//! Parsers of single values.
 
 use core::fmt::Display;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -12,13 +12,13 @@ use super::word::Key;
 use super::{Endpoint, InterfaceAddress, MAX_MTU, Table};
 use taupe_uapi::prefix::Prefix;
 
-/// A value, or where something is wrong and what.
+/// A value, or the position and kind of its error.
 pub(super) type Value<'a, T> = Result<T, (Piece<'a>, DiagnosticKind)>;
 
-/// The least MTU that Linux gives an interface with IPv4 (RFC 791).
+/// The smallest MTU that Linux sets on an IPv4 interface (RFC 791).
 const LEAST_MTU: u32 = 68;
 
-/// What every host must be able to take (RFC 791).
+/// Every host must accept packets of this length (RFC 791).
 const USUAL_LEAST_MTU: u32 = 576;
 
 /// `PostQuantum`.
@@ -53,12 +53,12 @@ pub(super) fn keepalive(value: Piece<'_>) -> Value<'_, u16> {
     decimal(&text).ok_or((value, DiagnosticKind::PersistentKeepalive))
 }
 
-/// `true` or `false`.
+/// Parses `true` or `false`.
 pub(super) fn truth(key: Key, value: Piece<'_>) -> Value<'_, bool> {
     word(value, &[true, false]).ok_or((value, DiagnosticKind::Truth { key }))
 }
 
-/// Which of these it is by what they print, without regard to case.
+/// Returns the word of the list that equals a value, ignoring case.
 pub(super) fn word<T: Copy + Display>(value: Piece<'_>, words: &[T]) -> Option<T> {
     let mut words = words.iter().copied();
     words.find(|word| word.to_string().eq_ignore_ascii_case(value.text))
@@ -88,7 +88,7 @@ pub(super) fn table(value: Piece<'_>) -> Value<'_, Table> {
     Ok(Table::Name(text.to_owned()))
 }
 
-/// `MTU`, and what is wrong with it on its own.
+/// Parses `MTU`. Returns a possible problem with its value too.
 pub(super) fn mtu(value: Piece<'_>) -> Value<'_, (u32, Option<DiagnosticKind>)> {
     let number: Option<u64> = decimal(value.text);
     let written = number.ok_or((value, DiagnosticKind::Mtu))?;
@@ -110,14 +110,12 @@ pub(super) fn mtu(value: Piece<'_>) -> Value<'_, (u32, Option<DiagnosticKind>)> 
     Ok((mtu, problem))
 }
 
-/// One of `AllowedIPs` or `DisallowedIPs`: the network, and whether host bits
-/// were set.
+/// Parses a network of `AllowedIPs` or `DisallowedIPs`. Returns true if host bits were set.
 pub(super) fn network(key: Key, value: Piece<'_>) -> Value<'_, (Prefix, bool)> {
     one_network(key, value).map_err(|error| unseparated(key, value).unwrap_or(error))
 }
 
-/// What is wrong with several addresses or networks without commas between
-/// them.
+/// Returns the error for several addresses or networks without commas between them.
 fn unseparated(key: Key, value: Piece<'_>) -> Option<(Piece<'_>, DiagnosticKind)> {
     let begins_with_address = |part: &Piece<'_>| {
         let address = part.split_once('/').map_or(*part, |(address, _)| address);
@@ -162,7 +160,7 @@ fn one_network(key: Key, value: Piece<'_>) -> Value<'_, (Prefix, bool)> {
     Ok((network, network.address() != ip))
 }
 
-/// One `Address`: as `ip address add` takes it, which also understands a mask.
+/// Parses one `Address` as `ip address add` does, which also accepts a netmask.
 pub(super) fn interface_address(value: Piece<'_>) -> Value<'_, InterfaceAddress> {
     let key = Key::Address;
     one_interface_address(key, value).map_err(|error| unseparated(key, value).unwrap_or(error))
@@ -193,7 +191,7 @@ fn one_interface_address(key: Key, value: Piece<'_>) -> Value<'_, InterfaceAddre
     Ok(InterfaceAddress { address, length })
 }
 
-/// The length of a mask such as 255.255.255.0.
+/// Returns the prefix length of a netmask such as 255.255.255.0.
 fn mask(text: &str) -> Option<u8> {
     let mask = u32::from(text.parse::<Ipv4Addr>().ok()?);
     let length = mask.leading_ones();
@@ -201,14 +199,14 @@ fn mask(text: &str) -> Option<u8> {
     contiguous.then(|| u8::try_from(length).ok()).flatten()
 }
 
-/// One of what `DNS` lists.
+/// An entry of `DNS`.
 pub(super) enum Dns {
     Server(IpAddr),
     Search(String),
 }
 
-/// One of what `DNS` lists: what has only digits and dots, or a colon, is a
-/// server, as in `wg-quick`.
+/// Parses an entry of `DNS`. A text of only digits and dots, or with a colon, is a server, as in
+/// `wg-quick`.
 pub(super) fn dns(value: Piece<'_>) -> Value<'_, Dns> {
     let text = value.text;
     let numeric = text.chars().all(|c| c.is_ascii_digit() || c == '.');
@@ -238,7 +236,7 @@ pub(super) fn dns(value: Piece<'_>) -> Value<'_, Dns> {
     }
 }
 
-/// `Endpoint`, and what is doubtful about it.
+/// Parses `Endpoint`. Returns a possible doubt too.
 pub(super) fn endpoint(value: Piece<'_>) -> Value<'_, (Endpoint, Option<DiagnosticKind>)> {
     let error = |problem| (value, DiagnosticKind::Endpoint { problem });
     let text = value.clean();
@@ -297,20 +295,20 @@ pub(super) fn endpoint(value: Piece<'_>) -> Value<'_, (Endpoint, Option<Diagnost
     Ok((endpoint, doubt))
 }
 
-/// Whether it is a link-local address (RFC 4291 §2.5.6) of no certain interface.
+/// Returns true for a link-local address (RFC 4291 §2.5.6) without an interface.
 fn lacks_scope(endpoint: &Endpoint) -> bool {
     matches!(endpoint, Endpoint::Address(SocketAddr::V6(address))
         if address.ip().is_unicast_link_local() && address.scope_id() == 0)
 }
 
-/// `fe80::1%eth0` or a host's name.
+/// Parses `fe80::1%eth0` or a host name.
 fn scoped_or_name(host: &str, port: u16) -> Option<Endpoint> {
     let name = || Endpoint::Name {
         host: host.to_owned(),
         port,
     };
     let Some((address, scope)) = host.split_once('%') else {
-        // Only digits and dots, but not an address: a mistyped one.
+        // A text of only digits and dots that is not an address is a mistyped one.
         let numeric = host.chars().all(|c| c.is_ascii_digit() || c == '.');
         return (!numeric && is_host_name(host)).then(name);
     };
@@ -331,9 +329,9 @@ fn scoped_or_name(host: &str, port: u16) -> Option<Endpoint> {
     }
 }
 
-/// Whether a text can be a name in the DNS or in /etc/hosts: labels of up to
-/// 63 characters, together up to 253 (RFC 1035 §2.3.4). None begins with a
-/// dash (RFC 1123 §2.1), which programs would take for an option.
+/// Returns true if a text can be a name in the DNS or in /etc/hosts: labels of up to 63 characters,
+/// together up to 253 (RFC 1035 §2.3.4). It must not begin with a dash (RFC 1123 §2.1), which
+/// programs would take for an option.
 fn is_host_name(text: &str) -> bool {
     let text = text.strip_suffix('.').unwrap_or(text);
     let plausible = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
@@ -344,7 +342,7 @@ fn is_host_name(text: &str) -> bool {
             .all(|label| (1..=63).contains(&label.len()) && label.bytes().all(plausible))
 }
 
-/// Why no host can have an address.
+/// Returns the reason why no host can have an address.
 pub(super) fn no_host(address: IpAddr) -> Option<Unusable> {
     if address.is_unspecified() {
         Some(Unusable::Unspecified)
@@ -357,7 +355,7 @@ pub(super) fn no_host(address: IpAddr) -> Option<Unusable> {
     }
 }
 
-/// Returns the reason why no name server can be asked at an address.
+/// Returns the reason why no name server can have an address.
 pub(super) fn no_server(address: IpAddr) -> Option<Unusable> {
     match address {
         IpAddr::V6(address) if address.is_unicast_link_local() => Some(Unusable::NoScope),
@@ -365,7 +363,7 @@ pub(super) fn no_server(address: IpAddr) -> Option<Unusable> {
     }
 }
 
-/// What is doubtful about the address of an interface.
+/// Returns a doubt about the address of an interface.
 pub(super) fn doubt(address: InterfaceAddress) -> Option<Unusable> {
     let InterfaceAddress { address, length } = address;
     if let Some(unusable) = no_host(address) {
@@ -378,7 +376,7 @@ pub(super) fn doubt(address: InterfaceAddress) -> Option<Unusable> {
         return Some(Unusable::Everything);
     }
     let free = if address.is_ipv4() { 32 } else { 128 } - length.min(128);
-    // Both addresses of a /31 are hosts' (RFC 3021), as of a /127 (RFC 6164).
+    // Both addresses of a /31 (RFC 3021) or /127 (RFC 6164) are hosts.
     if free < 2 {
         return None;
     }
@@ -413,12 +411,12 @@ fn address_error(key: Key, value: Piece<'_>, problem: AddressProblem) -> Diagnos
     }
 }
 
-/// Where elements of `Address` and `DNS` are cut.
+/// Returns true for separators of `Address` and `DNS`.
 pub(super) fn is_comma_or_blank(character: char) -> bool {
     character == ',' || is_blank(character)
 }
 
-/// A number without sign, which `FromStr` would take. Leading zeros are fine.
+/// Parses a number without a sign, which `FromStr` would accept. Allows leading zeros.
 fn decimal<T: FromStr>(text: &str) -> Option<T> {
     let digits = text.bytes().all(|b| b.is_ascii_digit());
     digits.then(|| text.parse().ok()).flatten()

@@ -1,4 +1,4 @@
-//! How `wg` says what is wrong with a file.
+//! Diagnostics in the words of `wg`.
 
 use core::net::IpAddr;
 
@@ -7,12 +7,11 @@ use zeroize::Zeroizing;
 use super::diagnostic::{AddressProblem, Diagnostic, DiagnosticKind, EndpointProblem};
 use super::line::{lines, without_mark};
 
-/// The line that `wg` (wireguard-tools 1.0.20210914) writes to standard error
-/// for a diagnostic of `text`, without its end; `None` where `wg` says nothing.
+/// Returns the line that `wg` (wireguard-tools 1.0.20210914) writes to standard error for a
+/// diagnostic of `text`, without its end. Returns `None` if `wg` writes nothing.
 ///
-/// `wg` stops at the first error, after the warnings above it; a missing
-/// public key is found after everything else. Unlike the diagnostic itself its
-/// words repeat what stands in the line, keys included, so they are zeroised.
+/// `wg` stops at the first error, after the warnings before it. It checks for missing public keys
+/// last. Its messages repeat the line's text, including keys, so the result is zeroised.
 #[must_use]
 pub fn wg_message(text: &[u8], diagnostic: &Diagnostic) -> Option<Zeroizing<Vec<u8>>> {
     let kind = &diagnostic.kind;
@@ -60,7 +59,7 @@ pub fn wg_message(text: &[u8], diagnostic: &Diagnostic) -> Option<Zeroizing<Vec<
             let address = until(&entry, b'/');
             let length_is_wrong = match problem {
                 AddressProblem::Length { .. } | AddressProblem::Mask => true,
-                // Without the blanks, what stands before the first / may be right.
+                // Without blanks, the text before the first `/` may be valid.
                 AddressProblem::Separator => is_ip(address),
                 _ => false,
             };
@@ -70,7 +69,7 @@ pub fn wg_message(text: &[u8], diagnostic: &Diagnostic) -> Option<Zeroizing<Vec<
                 message("Unable to parse IP address: ", address)
             });
         }
-        // What `wg` stumbles on depends on where it stands.
+        // The message of `wg` depends on the key.
         DiagnosticKind::LookAlike { .. }
         | DiagnosticKind::Quoted { .. }
         | DiagnosticKind::NotUtf8 => {
@@ -102,7 +101,7 @@ fn message(before: &str, quoted: &[u8]) -> Zeroizing<Vec<u8>> {
     Zeroizing::new([before.as_bytes(), b"`", quoted, b"'"].concat())
 }
 
-/// A line as `wg` reads it: without comment and blanks.
+/// Returns a line as `wg` reads it: without comment and blanks.
 fn clean(line: &[u8]) -> Zeroizing<Vec<u8>> {
     let mut cleaned = Zeroizing::new(Vec::with_capacity(line.len()));
     let body = until(line, b'#').iter();
@@ -110,7 +109,7 @@ fn clean(line: &[u8]) -> Zeroizing<Vec<u8>> {
     cleaned
 }
 
-/// The element of a list that stands at a column.
+/// Returns the element of a list at a column.
 fn element(line: &[u8], column: usize) -> Zeroizing<Vec<u8>> {
     let text = String::from_utf8_lossy(line);
     let before: Zeroizing<String> =

@@ -1,5 +1,4 @@
-//! The words of a file: sections and keys, Taupe's own and those that other
-//! programs know.
+//! Section names and keys: Taupe's own, and those of other programs.
 
 use core::fmt;
 
@@ -21,7 +20,7 @@ impl fmt::Display for Section {
     }
 }
 
-/// A key that Taupe understands.
+/// A key that Taupe knows.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[expect(missing_docs, reason = "each is called as it is written")]
 pub enum Key {
@@ -56,7 +55,7 @@ pub enum Key {
 }
 
 impl Key {
-    /// Every key, by its number.
+    /// All keys, by their number.
     pub(super) const ALL: [Self; 28] = [
         Self::PrivateKey,
         Self::ListenPort,
@@ -88,7 +87,7 @@ impl Key {
         Self::PostQuantum,
     ];
 
-    /// How it is written; case does not matter.
+    /// Returns the name. Case is ignored in files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -123,8 +122,8 @@ impl Key {
         }
     }
 
-    /// The section where it belongs; one of [`Self::is_of_tunnel`] may also stand
-    /// at the only peer.
+    /// Returns the section of the key. A key with [`Self::is_of_tunnel`] may also be in the section
+    /// of the only peer.
     #[must_use]
     pub const fn section(self) -> Section {
         match self {
@@ -140,12 +139,12 @@ impl Key {
         }
     }
 
-    /// Whether it may stand in a section.
+    /// Returns true if a section may contain the key.
     pub(super) fn fits(self, section: Section) -> bool {
         section == self.section() || self.is_of_tunnel()
     }
 
-    /// Whether it is about applications, and so about the whole tunnel.
+    /// Returns true if it is a key of transparent mode, which concerns the whole tunnel.
     #[must_use]
     pub const fn is_of_tunnel(self) -> bool {
         matches!(
@@ -160,7 +159,7 @@ impl Key {
         )
     }
 
-    /// Whether it is about hybrid handshakes.
+    /// Returns true if it is a post-quantum key.
     #[must_use]
     pub const fn is_of_handshake(self) -> bool {
         matches!(
@@ -169,14 +168,13 @@ impl Key {
         )
     }
 
-    /// Whether nobody else takes it, so that it may stand in what is a comment to others.
+    /// Returns true if only Taupe knows the key, so that it may be in a comment.
     #[must_use]
     pub const fn is_of_taupe(self) -> bool {
         self.is_of_tunnel() || self.is_of_handshake()
     }
 
-    /// Whether `wg` itself knows it; the others are for whoever brings the
-    /// tunnel up.
+    /// Returns true if `wg` itself accepts it. The others are for programs that bring a tunnel up.
     #[must_use]
     pub const fn known_to_wg(self) -> bool {
         matches!(
@@ -192,7 +190,7 @@ impl Key {
         )
     }
 
-    /// Checks whether its value may be `file:` and a path.
+    /// Returns true if its value may be `file:` and a path.
     pub(super) const fn has_files(self) -> bool {
         matches!(
             self,
@@ -200,7 +198,7 @@ impl Key {
         )
     }
 
-    /// Whether its value is a command.
+    /// Returns true if its value is a command.
     pub(super) const fn is_hook(self) -> bool {
         matches!(
             self,
@@ -208,7 +206,7 @@ impl Key {
         )
     }
 
-    /// Such as one would write it, with keys of `tool`: `wg` or `taupe`.
+    /// Returns an example line. `tool` makes the keys: `wg` or `taupe`.
     pub(super) fn example(self, tool: &str) -> String {
         let value = match self {
             Self::PrivateKey => return format!("{self} = (what `{tool} genkey` prints)"),
@@ -254,27 +252,27 @@ impl fmt::Display for Key {
     }
 }
 
-/// What other programs' keys are for.
+/// Purpose of another program's keys.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Foreign {
-    /// Which applications use the tunnel (WireGuard for Android).
+    /// Selection of applications (WireGuard for Android).
     Applications,
-    /// Packets that do not look like WireGuard (`AmneziaWG`, `WireSock`).
+    /// Obfuscation of packets (`AmneziaWG`, `WireSock`).
     Obfuscation,
-    /// Reaching the peer through a proxy (`WireSock`).
+    /// Proxy to the peer (`WireSock`).
     Proxy,
-    /// How `WireSock`'s client sets the tunnel up on Windows.
+    /// Settings of the `WireSock` client for Windows.
     Client,
 }
 
-/// What a word at a key's place is.
+/// A known word in the position of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Word {
     Known(Key),
     Foreign(&'static str, Foreign),
 }
 
-/// Keys that other programs know.
+/// Keys of other programs.
 const FOREIGN: [(&str, Foreign); 33] = [
     ("IncludedApplications", Foreign::Applications),
     ("ExcludedApplications", Foreign::Applications),
@@ -311,7 +309,7 @@ const FOREIGN: [(&str, Foreign); 33] = [
     ("EnableDefaultGateway", Foreign::Client),
 ];
 
-/// What people write instead of a key, beyond what [`nearest`] finds.
+/// Frequent mistakes for keys that [`nearest`] does not find by distance.
 const SYNONYMS: [(&str, Key); 18] = [
     ("IPAddress", Key::Address),
     ("Addresses", Key::Address),
@@ -333,7 +331,7 @@ const SYNONYMS: [(&str, Key); 18] = [
     ("MLKEMPublicKey", Key::PqPublicKey),
 ];
 
-/// Finds a word, without regard to case.
+/// Finds a word, ignoring case.
 pub(super) fn find(word: &str) -> Option<Word> {
     let known = Key::ALL
         .into_iter()
@@ -347,10 +345,10 @@ pub(super) fn find(word: &str) -> Option<Word> {
         .map(|(name, what)| Word::Foreign(name, *what))
 }
 
-/// The key that was probably meant, if any is near; of two that are equally
-/// near, the one that belongs into `section`.
+/// Returns the key that was probably meant, if one is similar. Of two that are equally similar,
+/// returns the one that belongs into `section`.
 pub(super) fn nearest(word: &str, section: Option<Section>) -> Option<Key> {
-    // `Allowed-IPs`, `private_key` and `Post Up` differ in nothing that counts.
+    // `Allowed-IPs`, `private_key` and `Post Up` differ only in separators.
     let bare: String = word
         .chars()
         .filter(|c| !c.is_whitespace() && !matches!(c, '-' | '_' | '.'))
@@ -369,13 +367,13 @@ pub(super) fn nearest(word: &str, section: Option<Section>) -> Option<Key> {
             let elsewhere = section.is_some_and(|section| !key.fits(section));
             (distance(&bare, key.name()), elsewhere, key)
         })
-        // A third of the letters may be wrong: `Tabel`, but not `Label`s.
+        // A third of the letters may be wrong: `Tabel` is `Table`, `Labels` is not.
         .filter(|(distance, _, key)| *distance <= key.name().len().min(bare.len()).div_ceil(3))
         .min_by_key(|(distance, elsewhere, _)| (*distance, *elsewhere))
         .map(|(_, _, key)| key)
 }
 
-/// The section that was probably meant.
+/// Returns the section that was probably meant.
 pub(super) fn nearest_section(name: &str) -> Option<Section> {
     let bare: String = name
         .chars()
@@ -390,12 +388,12 @@ pub(super) fn nearest_section(name: &str) -> Option<Section> {
         .map(|(section, ..)| section)
 }
 
-/// How many letters have to be added, left out, replaced or swapped with their
-/// neighbour (optimal string alignment), without regard to case.
+/// Returns the number of letters to insert, delete, replace or swap with their neighbour (optimal
+/// string alignment), ignoring case.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b) = (a.to_ascii_lowercase(), b.to_ascii_lowercase());
     let b: Vec<char> = b.chars().collect();
-    // Rows of the table: of the letter before the last, of the last, of this.
+    // Rows of the table: for the letter before the last, the last, and this one.
     let mut older: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();
     let mut before = None;

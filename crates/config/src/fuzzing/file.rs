@@ -1,4 +1,4 @@
-//! The fuzzer's way into configuration files.
+//! Fuzzing entry point for configuration files.
 
 use std::path::Path;
 
@@ -14,11 +14,11 @@ use crate::file::{
 };
 use taupe_uapi::key::Encoding;
 
-/// Reads `data` as a configuration file of every dialect.
+/// Parses `data` in every dialect.
 ///
-/// Nothing panics; a file is refused exactly when there is an error; every
-/// diagnostic points into the text and repeats no key; a file that is accepted
-/// and printed reads back the same.
+/// Checks that nothing panics, that a file is refused exactly if there is an error, that every
+/// diagnostic points into the text and repeats no key, and that an accepted file reads back the
+/// same after printing.
 pub fn file(data: &[u8]) {
     for dialect in [
         Dialect::Taupe,
@@ -37,12 +37,12 @@ pub fn file(data: &[u8]) {
     check_strip(data);
 }
 
-/// [`parse_with`] the folder of [`key_file`].
+/// Parses with the key files of [`key_file`].
 fn parse(data: &[u8], dialect: Dialect) -> Parsed {
     parse_with(data, dialect, &key_file)
 }
 
-/// A folder with a public key of ML-KEM-512, `peer.pq`, and a preshared key, `psk`.
+/// Key files: a public key of ML-KEM-512, `peer.pq`, and a preshared key, `psk`.
 fn key_file(path: &str) -> Result<KeyFile, KeyFileProblem> {
     let text = match path {
         "peer.pq" | "/folder/peer.pq" => {
@@ -60,9 +60,8 @@ fn key_file(path: &str) -> Result<KeyFile, KeyFileProblem> {
     })
 }
 
-/// Checks that nothing of a file becomes longer that has no `DisallowedIPs`, keys of hybrid
-/// handshakes or paths of keys, and that a peer with them is to `wg` and `taupe setconf` what it
-/// is to Taupe.
+/// Checks that [`strip`] lengthens no file without `DisallowedIPs`, post-quantum keys or key files,
+/// and that a file with them means the same to `wg` and `taupe setconf` as to Taupe.
 fn check_strip(data: &[u8]) {
     let stripped = strip(data, Dialect::Taupe, Path::new("/folder"), &key_file);
     let letters: Vec<u8> = data
@@ -146,8 +145,8 @@ fn check(data: &[u8], parsed: &Parsed) {
     }
 }
 
-/// Whether two files are equal, apart from lines. Every field is
-/// named, so that a new one cannot be forgotten.
+/// Compares two files, except line numbers. The code names every field, so that a new one cannot be
+/// forgotten.
 #[must_use]
 pub fn same_file(a: &File, b: &File) -> bool {
     let File {

@@ -5,12 +5,12 @@
 pub enum KeyProblem {
     /// Not 44 characters.
     Length {
-        /// The number of its characters.
+        /// Its length.
         found: usize,
     },
-    /// A character that base64 does not have, or not here.
+    /// A character that base64 does not have, or not in this position.
     Character,
-    /// The last digit says more than 256 bits.
+    /// The last digit has bits beyond the 256th.
     TrailingBits,
     /// 64 hexadecimal digits.
     Hex,
@@ -25,22 +25,22 @@ pub enum KeyProblem {
 pub enum AddressProblem {
     /// Not an address.
     Address,
-    /// The length is no number, or too great.
+    /// The length is not a number, or too large.
     Length {
-        /// The greatest length: 32 (IPv4) or 128 (IPv6).
+        /// The largest length: 32 (IPv4) or 128 (IPv6).
         max: u8,
     },
-    /// A mask such as 255.255.255.0 instead of a length.
+    /// A netmask such as 255.255.255.0 instead of a length.
     Mask,
-    /// `+` or `-` in front, which only `wg set` takes.
+    /// A leading `+` or `-`, which only `wg set` accepts.
     Change,
-    /// Nothing between two commas.
+    /// Empty entry between two commas.
     Empty,
-    /// A blank or `;` where a comma separates.
+    /// A blank or `;` instead of a comma.
     Separator,
     /// An IPv6 scope (`%eth0`).
     Scope,
-    /// A port or a length where an address alone is expected.
+    /// A port or prefix length where only an address is expected.
     Extra,
 }
 
@@ -55,13 +55,13 @@ pub enum Unusable {
     Broadcast,
     /// 127.0.0.0/8 or ::1.
     Loopback,
-    /// The first address of its network, which is the network's own.
+    /// The first address of its network (the network address).
     Network,
-    /// The last address of its IPv4 network.
+    /// The last address of its IPv4 network (the broadcast address).
     SubnetBroadcast,
-    /// An address whose network, of length 0, is everything.
+    /// An address with prefix length 0.
     Everything,
-    /// A link-local IPv6 address, which means nothing without an interface.
+    /// A link-local IPv6 address without an interface.
     NoScope,
 }
 
@@ -76,11 +76,11 @@ pub enum EndpointProblem {
     Port,
     /// The port is 0.
     PortZero,
-    /// Nothing before the port.
+    /// No host before the port.
     NoHost,
-    /// Neither an address nor a possible name.
+    /// Neither an address nor a possible host name.
     Host,
-    /// `https://` or the like.
+    /// A URL, such as `https://`.
     Url,
     /// An IPv6 address and a port without brackets.
     Unbracketed,

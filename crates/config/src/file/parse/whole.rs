@@ -1,4 +1,4 @@
-//! Checks of the file as a whole, after all its lines.
+//! Checks of the whole file, after all lines.
 
 use core::mem;
 
@@ -19,8 +19,8 @@ impl Parser<'_> {
         let private_line = self.interface.private_key_at.map(|at| at.number);
         if let (Some(private), Some(line)) = (private, private_line) {
             let own = PublicKey(default_provider().dh.public(private.expose()));
-            // The same list of peers on every host of a network is common, and
-            // the kernel leaves out of it what is the host itself.
+            // Many networks use one list of peers for all hosts; the kernel skips the host itself.
+            // So this is only a warning if there are other peers.
             let shared = self.public_pieces.iter().any(|(key, _)| *key != own);
             for (public_key, at) in &self.public_pieces {
                 if PrivateKey::new(public_key.0).as_ref() == Some(private) {
@@ -36,14 +36,14 @@ impl Parser<'_> {
             }
             for peer in &mut self.peers {
                 if peer.public_key == own && !report.dialect().is_of_device() {
-                    // Taking it out would move others, and leave their keys.
+                    // Removing the peer would move others, and leave copies of their keys.
                     peer.allowed_ips.clear();
                     peer.disallowed_ips.clear();
                     peer.endpoint = None;
                 }
             }
         }
-        // Without the networks of a peer that is the tunnel itself.
+        // At this point, a peer that is the tunnel itself has no networks.
         if !self.dialect.is_of_device() {
             self.interface.check_mtu(&self.peers, report);
         }
@@ -62,7 +62,7 @@ impl Parser<'_> {
         self.check_pq_keys();
     }
 
-    /// Checks whether hybrid handshakes can succeed with these keys.
+    /// Checks that hybrid handshakes can succeed with these keys.
     fn check_pq_keys(&mut self) {
         let report = &mut self.report;
         let crypto = default_provider();
@@ -72,7 +72,7 @@ impl Parser<'_> {
         let seed = interface.plain.pq_private_key.as_ref();
         let seed = seed.zip(interface.pq_private_key_at.map(|at| at.number));
         let lacks_seed = interface.lacks_pq_private_key(self.dialect);
-        // Expanded once, not for every peer.
+        // Expanded once, not once per peer.
         let own_pq: Vec<PqPublicKey> = match (&seed, self.pq_pieces.is_empty()) {
             (Some((seed, _)), false) => [Suite::Hybrid768, Suite::Hybrid512]
                 .map(|suite| seed.public(crypto, suite))
@@ -84,7 +84,7 @@ impl Parser<'_> {
                 continue;
             };
             let key = peer.pq_public_key.as_ref().map(|key| &key.key);
-            // Of the tunnel itself in its list of peers, there is a diagnostic already.
+            // If the peer is the tunnel itself, that is already reported.
             let is_other = own != Some(peer.public_key);
             if lacks_seed && peer.post_quantum != Some(PostQuantum::Off) {
                 report.add(*at, DiagnosticKind::NoPqPrivateKey);

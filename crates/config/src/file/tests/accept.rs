@@ -1,4 +1,4 @@
-//! What a file means.
+//! Meaning of valid files.
 
 use super::*;
 use taupe_uapi::{networks, prefix};
@@ -131,7 +131,7 @@ AllowedIPs = 10.2.0.0/16
     assert_eq!(second.endpoint, None);
     assert_eq!(second.persistent_keepalive, None);
     assert_eq!(second.line, 27);
-    // As in the file, not sorted.
+    // In the order of the file, not sorted.
     assert_eq!(second.routed(), networks("10.2.0.0/16"));
 }
 
@@ -157,7 +157,7 @@ fn case_blanks_and_line_ends_do_not_matter() {
         format!(
             "\u{feff}[Interface]\n#\nPrivateKey = {OWN}#x\n[Peer]\nPublicKey = {PEER}\nAllowedIPs=::/000"
         ),
-        // Sections in any order, and one for each line.
+        // Sections in any order, and on single lines.
         format!("[Peer]\nAllowedIPs = ::/0\nPublicKey = {PEER}\n[Interface]\nPrivateKey = {OWN}\n"),
     ] {
         let file = clean(&text);
@@ -268,7 +268,7 @@ fn endpoints() {
         ("[fe80::1%eth0]:5", "fe80::1%eth0"),
         ("[fe80::1%wg-1.2]:5", "fe80::1%wg-1.2"),
         ("[example.org]:5", "example.org"),
-        // `wg` reads over blanks.
+        // `wg` ignores blanks.
         ("exa mple.org : 5", "example.org"),
     ] {
         let endpoint = peer(&format!("Endpoint = {text}")).endpoint.unwrap();
@@ -320,7 +320,7 @@ fn disallowed_ips_also_as_others_write_them() {
             )
         );
     }
-    // Comments: the prefix is exact.
+    // Plain comments: the prefix must match exactly.
     for line in ["#@WS:Jc = 4", "#@ws Jc = 4", "# @ws:Jc = 4", "##@ws:Jc = 4"] {
         assert!(peer(line).disallowed_ips.is_empty(), "{line}");
     }
@@ -340,7 +340,7 @@ fn many_peers() {
         );
     }
     let parsed = quick(&text);
-    // Every one of these is told, up to a limit.
+    // All are reported, up to a limit.
     assert_eq!(parsed.diagnostics.len(), 1001);
     let last = parsed.diagnostics.last().unwrap();
     assert_eq!(last.kind, DiagnosticKind::More { more: 2000 });
@@ -358,7 +358,7 @@ fn many_peers() {
 
 #[test]
 fn a_list_of_peers_may_have_the_tunnel_itself() {
-    // What `wg pubkey` says of OWN.
+    // The output of `wg pubkey` for OWN.
     let own = "MdSras7slhE3kXA3k25gcW+sVzr+lNnahKgCBEjfwRI=";
     let text = |other: &str| {
         format!(
@@ -375,7 +375,7 @@ fn a_list_of_peers_may_have_the_tunnel_itself() {
     assert_eq!(peers[0].endpoint, None, "is not looked up");
     assert_eq!(peers[1].allowed_ips, networks("10.0.0.2/32"));
     assert!(quick(&text("")).file.is_none(), "it is alone");
-    // Nothing of it is in the tunnel, so that the MTU need not suit it.
+    // The peer's networks do not count, so the MTU need not suit them.
     let ipv6 = text(&other).replace("10.0.0.1/32", "::/0") + "MTU = 1279\n";
     let file = quick(&ipv6).file.expect("only a warning");
     assert!(!file.carries_ipv6());

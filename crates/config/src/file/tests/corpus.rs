@@ -1,4 +1,4 @@
-//! Files that must be refused, in bulk.
+//! Many files that must be refused.
 
 use proptest::prelude::*;
 
@@ -55,8 +55,8 @@ fn every_kind_of_error_is_among_them() {
         .filter(|diagnostic| diagnostic.severity == Severity::Error)
         .map(|diagnostic| name(&diagnostic))
         .collect();
-    // Too large for a table, for `wg` only, in need of two related keys, or only where
-    // there is a published handshake; each has a test of its own.
+    // Too large for a table, for `wg` only, in need of two related keys, or only with a published
+    // handshake. Each has its own test.
     let elsewhere = [
         "FileTooLong",
         "LineTooLong",
@@ -87,7 +87,7 @@ fn every_kind_of_error_is_among_them() {
         "Covered",
         "AllowedWins",
         "NothingToDisallow",
-        // What the system says, which a file cannot.
+        // From a look at the system, which no file contains.
         "Doubtful(Doubt)",
     ];
     let mut count = 0;
@@ -127,7 +127,7 @@ proptest! {
         file(&bytes);
     }
 
-    /// Pieces of files in any order.
+    /// Combines pieces of files in any order.
     #[test]
     fn any_lines(
         lines in prop::collection::vec(
@@ -145,7 +145,7 @@ proptest! {
         file(lines.concat().as_bytes());
     }
 
-    /// What `wg` gets of peers whose networks are written in every way.
+    /// Checks the input for `wg` with networks of peers in every notation.
     #[test]
     fn any_networks(
         lines in prop::collection::vec(
@@ -160,7 +160,7 @@ proptest! {
         ),
     ) {
         let mut text = format!("[Interface]\nPrivateKey = {OWN}\n[Peer]\nPublicKey = {PEER}\n");
-        // Others than OWN and PEER are made of.
+        // Not a byte of OWN or PEER.
         let mut peers = 100_u8;
         for line in lines {
             if line == "next" {
@@ -177,7 +177,7 @@ proptest! {
         file(text.as_bytes());
     }
 
-    /// One changed byte of a valid file.
+    /// Changes one byte of a valid file.
     #[test]
     fn a_changed_byte(seed in any::<u64>(), place in any::<prop::sample::Index>(), byte in any::<u8>()) {
         let mut text = valid(seed);

@@ -1,4 +1,4 @@
-//! The keys of hybrid handshakes.
+//! Post-quantum keys in files.
 
 use taupe_protocol::crypto::{Secret, default_provider};
 use taupe_protocol::update::{DeviceStatus, Suite};
@@ -22,7 +22,7 @@ fn base64(key: &PqPublicKey) -> String {
     Encoding::Base64.encode_pq_public_key(key)
 }
 
-/// The file of a tunnel with a seed, and lines of its only peer.
+/// Returns the file of a tunnel with a seed, and lines of its only peer.
 fn text(peer: &str) -> String {
     let own = Encoding::Base64.encode_pq_private_key(&seed(8));
     format!(
@@ -32,7 +32,7 @@ fn text(peer: &str) -> String {
     )
 }
 
-/// A folder with keys.
+/// Parses with a folder of key files.
 fn in_folder(text: &str, dialect: Dialect) -> Parsed {
     parse_with(text.as_bytes(), dialect, &folder)
 }
@@ -87,7 +87,7 @@ fn bare_or_behind_a_mark() {
             assert!(same_file(&file, &again));
         }
     }
-    // It begins as a path does.
+    // The key begins like a path.
     let slashes = Encoding::Base64.encode_pq_private_key(&seed(0xff));
     let own = Encoding::Base64.encode_pq_private_key(&seed(8));
     let file = clean(&text("").replace(own.as_str(), &slashes));
@@ -192,13 +192,14 @@ fn a_key_may_be_in_a_file() {
         assert_eq!((one.line, one.column), (7, 15));
         assert!(parsed.file.is_none());
     }
-    // Who has no files refuses: without the key the handshake would be a weaker one.
+    // Without access to files, the file is refused: if the key were left out, the handshake would
+    // be weaker.
     let parsed = quick(&with("keys/peer.pq"));
     let problem = KeyFileProblem::NotHere;
     assert_eq!(only(&parsed).kind, DiagnosticKind::KeyFile { key, problem });
 }
 
-/// A file whose secret keys are in files of their own.
+/// A file whose secret keys are in separate files.
 const IN_FILES: &str = "[Interface]\nPrivateKey = file:own.key\nPqPrivateKey = file: seed.pq # x\n\
                         [Peer]\nPublicKey = PEER\nPresharedKey = file:psk\nAllowedIPs = ::/0\n";
 
@@ -217,7 +218,7 @@ fn secret_keys_may_be_in_files() {
         let again = in_folder(&print(&file), dialect).file.expect("a file");
         assert!(same_file(&file, &again));
     }
-    // `wg` and `wg-quick` know no such thing.
+    // `wg` and `wg-quick` do not support key files.
     for dialect in [Dialect::Wg, Dialect::Quick] {
         let plain = text.replace("PqPrivateKey", "# PqPrivateKey");
         let parsed = in_folder(&plain, dialect);
@@ -274,7 +275,7 @@ fn files_of_secret_keys_are_checked() {
     assert_eq!(fix, "write file: in front of the path");
 }
 
-/// `wg` gets the key itself, and what is a comment to it an absolute path.
+/// `wg` gets the key itself. A line that is a comment to `wg` gets an absolute path.
 #[test]
 fn stripped_secrets_in_files_are_for_wg_what_they_are_for_taupe() {
     let text = IN_FILES.replace("PEER", PEER);
@@ -294,7 +295,7 @@ fn stripped_secrets_in_files_are_for_wg_what_they_are_for_taupe() {
     assert_eq!(*stripped, [&missing[..], b"\n"].concat());
 }
 
-/// The path stays while the device has the key that the file had.
+/// The path remains while the device has the key of the file.
 #[test]
 fn saved_secrets_stay_in_their_files() {
     let old = in_folder(&IN_FILES.replace("PEER", PEER), Dialect::Taupe);
@@ -361,7 +362,7 @@ fn a_seed_is_in_no_diagnostic() {
     }
 }
 
-/// As to other keys of Taupe's, `wg-quick` is told of them, and `wg` reads over comments.
+/// `wg-quick` reports post-quantum keys as it reports Taupe's other keys. `wg` ignores comments.
 #[test]
 fn other_dialects() {
     let key = base64(&public(1, Suite::Hybrid512));
@@ -390,7 +391,7 @@ fn other_dialects() {
         assert_eq!(file.peers[0].post_quantum, Some(PostQuantum::Require));
         assert!(file.peers[0].pq_public_key.is_some());
     }
-    // Other comments of Taupe's are none of a device's.
+    // Taupe's other comments do not concern a device.
     let apps = format!("{marked}#@taupe:AllowedApps = curl\n#@ws:KillSwitch = nonsense\n");
     assert_eq!(kinds(&apps, Dialect::Setconf), [""; 0]);
 }
@@ -428,7 +429,7 @@ fn stripped_they_are_comments_that_taupe_reads() {
     assert_eq!(key(&read), key(&whole));
     assert_eq!(read.peers[0].post_quantum, Some(PostQuantum::Prefer));
     assert!(parse(stripped.as_bytes(), Dialect::Wg).file.is_some());
-    // For `wg-quick` they stay, so that `wg` says that they are an error.
+    // In `wg-quick`'s dialect they stay, so that `wg` reports them as errors.
     let quick = strip(
         text(lines).as_bytes(),
         Dialect::Quick,
@@ -468,7 +469,7 @@ fn what_runs_is_saved_and_shown_as_a_file() {
     let own = Encoding::Base64.encode_pq_private_key(&seed(8));
     let seed_line = format!("\n#@taupe:PqPrivateKey = {}\n", own.as_str());
     assert!(saved.contains(&seed_line), "{saved}");
-    // The file of the key, as long as it is the device's.
+    // The path remains while the peer has the key of the file.
     let file_line = "\n#@taupe:PqPublicKey = file:keys/peer.pq\n#@taupe:PostQuantum = prefer\n";
     assert!(saved.contains(file_line), "{saved}");
     let other = public(2, Suite::Hybrid768);
@@ -488,14 +489,14 @@ fn what_runs_is_saved_and_shown_as_a_file() {
     let key = file.peers[0].pq_public_key.as_ref().map(|key| &key.key);
     assert_eq!(key, Some(&other));
     assert_eq!(file.peers[0].post_quantum, Some(PostQuantum::Prefer));
-    // `wg` prints what `wg` knows.
+    // `wg` prints only the keys that it knows.
     let mut shown = String::new();
     show::showconf(&mut shown, &device, false, &|_| None).expect("a String takes everything");
     assert!(!shown.contains('#'));
     assert!(parse(shown.as_bytes(), Dialect::Wg).file.is_some());
 }
 
-/// Callers that need no key read the rest of the file, whatever the files of keys are.
+/// Callers that need no keys can parse the file regardless of its key files.
 #[test]
 fn keys_in_files_are_left_out() {
     for path in ["nothing", "long", "binary", "short", "open.key", ""] {
@@ -515,7 +516,7 @@ fn keys_in_files_are_left_out() {
         };
         assert!(peer.preshared_key.is_none() && peer.pq_public_key.is_none());
     }
-    // Everything else counts.
+    // Other errors are still reported.
     let wrong = format!(
         "[Interface]\nPrivateKey = file:nothing\nMTU = many\n[Peer]\nPublicKey = file:nothing\n\
          PresharedKey = {}\nAllowedIPs = ::/0\n",

@@ -1,4 +1,4 @@
-//! What is written, and what of a running tunnel is saved.
+//! Printing files, and saving a running tunnel.
 
 use core::time::Duration;
 
@@ -64,8 +64,7 @@ fn saved(old: &str, peers: Vec<PeerStatus>) -> String {
     text.to_string()
 }
 
-/// The order and form are what `wg-quick save` of wireguard-tools
-/// 1.0.20210914 writes.
+/// Order and format as `wg-quick save` of wireguard-tools 1.0.20210914 writes them.
 #[test]
 fn everything() {
     let old = format!(
@@ -140,7 +139,7 @@ fn names_of_endpoints_are_kept() {
     let text = saved(&old, vec![first, second()]);
     assert!(text.contains("\nEndpoint = vpn.example.org:5\n"));
     assert!(text.contains("\nEndpoint = 192.0.2.2:5\n"));
-    // The device no longer has it by name: somebody has set an address.
+    // The device no longer has the name: an address was set.
     let first = status([1; 32], Some("192.0.2.1:5"), "::/0");
     let text = saved(&old, vec![first, second()]);
     assert!(text.contains("\nEndpoint = 192.0.2.1:5\n"));
@@ -155,9 +154,9 @@ fn disallowed_ips_are_kept_until_the_networks_change() {
     let kept = "AllowedIPs = 10.0.0.0/24, 10.1.0.0/30\nDisallowedIPs = 10.0.0.0/25, 10.1.0.0/31\n";
     for (running, expected) in [
         ("10.1.0.2/31 10.0.0.128/25", kept),
-        // Given to the device in another cut.
+        // The same networks, split differently.
         ("10.0.0.128/26 10.0.0.192/26 10.1.0.2 10.1.0.3", kept),
-        // Changed since: less, and what the file takes away added by hand.
+        // Changed on the device: fewer networks, or excluded networks added.
         ("10.0.0.128/25", "AllowedIPs = 10.0.0.128/25\n"),
         (
             "10.0.0.0/24 10.1.0.0/30",
@@ -204,7 +203,7 @@ fn long_lists_can_be_read_again() {
     assert!(crate::fuzzing::same_file(&clean(&text), &file));
 }
 
-/// Nothing of it may stay behind where a buffer was before it grew.
+/// Growth of the buffer would leave a copy of the text.
 #[test]
 fn the_text_has_just_the_room_it_needs() {
     let text = crate::fuzzing::malformed::valid(7);

@@ -1,8 +1,8 @@
-//! What is told about a file, and where it points.
+//! Diagnostics and their positions.
 
 use super::*;
 
-/// Line, column, severity and kind of everything that is told.
+/// Returns line, column, severity and kind of all diagnostics.
 fn told(text: &str) -> Vec<(usize, usize, Severity, DiagnosticKind)> {
     let text = text.replace("{own}", OWN).replace("{peer}", PEER);
     let text = text.replace("{other}", OTHER);
@@ -13,7 +13,7 @@ fn told(text: &str) -> Vec<(usize, usize, Severity, DiagnosticKind)> {
         .collect()
 }
 
-/// The same for a line of `[Interface]`, without the line.
+/// Returns the same for a line of `[Interface]`, without the line number.
 fn in_interface(line: &str) -> Vec<(usize, Severity, DiagnosticKind)> {
     told(&format!("[Interface]\nPrivateKey = {{own}}\n{line}\n"))
         .into_iter()
@@ -24,7 +24,7 @@ fn in_interface(line: &str) -> Vec<(usize, Severity, DiagnosticKind)> {
         .collect()
 }
 
-/// The same for a line of `[Peer]`.
+/// Returns the same for a line of `[Peer]`.
 fn in_peer(line: &str) -> Vec<(usize, Severity, DiagnosticKind)> {
     let text = format!(
         "[Interface]\nPrivateKey = {{own}}\n[Peer]\nAllowedIPs = 10.0.0.0/8\nPublicKey = {{peer}}\n{line}"
@@ -85,17 +85,17 @@ fn columns_count_characters() {
         in_interface("\t Address = 10.0.0.1/24 ,\t10.0.0.300/24")[0].0,
         27
     );
-    // What nobody sees is to be deleted.
+    // An invisible character is to be deleted.
     let told = in_interface("MTU = \u{feff}1400");
     assert_eq!(told[0].0, 7);
     assert_eq!(told[0].2.fix("taupe"), "delete it");
     let reason = "an invisible character (U+FEFF), which web pages and word processors put where \
                   nothing was meant";
     assert_eq!(told[0].2.to_string(), reason);
-    // With a mark at the beginning, which nobody sees.
+    // After a byte-order mark.
     let text = format!("\u{feff}x[Interface]\nPrivateKey = {OWN}\n");
     assert_eq!(quick(&text).diagnostics[0].column, 1);
-    // In a key, the very character, also when it is written with blanks.
+    // In a key, the position is the wrong character's, even if the key contains blanks.
     let broken = format!(
         "PresharedKey = {} {}",
         &OTHER[..10],
@@ -114,7 +114,7 @@ fn columns_count_characters() {
 fn keys_that_are_none() {
     let key = Key::PresharedKey;
     let found = 43;
-    // No path, though it begins as one.
+    // Not a path, though it begins like one.
     let slash = format!("/{}!{}", &OTHER[1..10], &OTHER[11..]);
     for (value, column, problem) in [
         ("/etc/psk", 16, KeyProblem::Path),
@@ -225,7 +225,7 @@ fn networks_of_two_peers() {
          [Peer]\nPublicKey = {other}\nAllowedIPs = 10.1.0.0/16, 10.0.0.0/8\n",
     );
     let network = network("10.0.0.0/8");
-    // The longer one is simply the more specific route.
+    // A longer network is only a more specific route.
     assert_eq!(
         told,
         [(8, 27, Warning, Kind::Overlap { network, first: 5 })]
@@ -334,7 +334,7 @@ fn a_comma_is_asked_for() {
         told[0].2.fix("taupe"),
         "write commas, such as AllowedIPs = 10.0.0.0/24, fd00::/64"
     );
-    // `wg` reads over blanks; `ip` and resolvers get what stands between them.
+    // `wg` ignores blanks; `ip` and resolvers split at them.
     assert_eq!(in_peer("AllowedIPs = 10.0.0.0 / 2 4 , ::/0"), []);
     assert_eq!(in_interface("Address = 10.0.0.1/24 10.0.1.1/24"), []);
     assert_eq!(in_interface("DNS = 10.0.0.1 10.0.0.2"), []);
@@ -349,7 +349,7 @@ fn search_domains_without_a_server() {
     assert_eq!(in_interface("DNS = corp.example, 10.0.0.1"), []);
     // A server was meant.
     assert_eq!(in_interface("DNS = corp.example, 10.0.0.300").len(), 1);
-    // Would be an option of who is told of it.
+    // Resolver configuration would treat it as an option.
     assert_eq!(
         in_interface("DNS = 10.0.0.1, -x"),
         [(17, Error, Kind::SearchDomain)]
@@ -377,7 +377,7 @@ fn the_consequence_of_a_mistyped_key_is_not_told() {
         places("[Interface]\nPrivatKey = {own}\n"),
         [unknown(2, "PrivatKey")]
     );
-    // Another peer's lack is its own; and what stands there again is no repetition.
+    // Another peer's missing key is reported, and the correct key is not a repetition.
     let text = format!(
         "{begin}PublicKy = {{peer}}\nPublicKey = {{peer}}\nAlowedIPs = ::/0\n[Peer]\nPublicKey = {{other}}\n"
     );
@@ -511,7 +511,7 @@ fn empty_values() {
     for key in [Key::Address, Key::Dns, Key::Mtu, Key::Table, Key::PostUp] {
         let told = in_interface(&format!("{key} = # nothing"));
         let column = if key == Key::PostUp { 10 } else { 1 };
-        // What follows a hook's = is all the command's.
+        // The value of a hook extends to the end of the line.
         if key == Key::PostUp {
             assert_eq!(told, []);
         } else {
@@ -525,7 +525,7 @@ fn empty_values() {
 
 #[test]
 fn related_keys() {
-    // As `wg pubkey` says.
+    // The output of `wg pubkey`.
     let private = OWN;
     let public = "MdSras7slhE3kXA3k25gcW+sVzr+lNnahKgCBEjfwRI=";
     let text = |public: &str, preshared: &str| {
@@ -616,7 +616,8 @@ fn world_accessible() {
             assert_eq!(told, [mtu]);
         }
     }
-    // Its keys are elsewhere. But whoever writes to it has commands run by root.
+    // The keys are in other files. Write access still matters, because the file's commands run as
+    // root.
     let elsewhere = "[Interface]\nPrivateKey = file:own.key\nAddress = 10.0.0.1/24\n";
     for (file, expected) in [(0o100_644, 0), (0o100_646, 1)] {
         let mut parsed = parse_without_key_files(elsewhere.as_bytes(), Dialect::Taupe);
@@ -632,7 +633,7 @@ fn world_accessible() {
     );
 }
 
-/// Every text that a person gets to see, so that a change is seen too.
+/// Checks every text that users see.
 #[test]
 fn no_text_is_empty_and_none_repeats_a_key() {
     for malformed in crate::fuzzing::malformed::hand_written() {

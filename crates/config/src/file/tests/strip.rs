@@ -1,6 +1,5 @@
-//! Against what Debian's `wg-quick strip` (wireguard-tools 1.0.20210914)
-//! printed for the files in `tests/strip`, and against the `wg-quick` that is
-//! installed.
+//! Compares with the output of Debian's `wg-quick strip` (wireguard-tools 1.0.20210914) for the
+//! files in `tests/strip`, and with the installed `wg-quick`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,7 +43,7 @@ fn as_observed() {
 #[test]
 fn own_keys_and_marks_are_left_out() {
     for (text, expected) in [
-        // Not in [Interface], where it is an error that `wg` shall tell.
+        // Not in [Interface], where `wg` must report an error.
         (
             "[Interface]\nDisallowedIPs = ::/0\n[Peer]\ndisallowedips=::/0\n",
             "[Interface]\nDisallowedIPs = ::/0\n[Peer]\n\n",
@@ -77,13 +76,13 @@ fn the_difference_is_for_wg() {
             "AllowedIPs = 10.0.0.0/8, ::/0\nDisallowedIPs = 10.0.0.0/9, 8000::/1\n",
             "AllowedIPs = 10.128.0.0/9, ::/1\n",
         ),
-        // In place of the first line, wherever what is taken away stands.
+        // In place of the first line, wherever `DisallowedIPs` stand.
         (
             "  disallowedips=10.0.0.0/9 # x\nallowed ips = 10.0.0.0/8 # x\nEndpoint = 192.0.2.1:5\n\
              ALLOWEDIPS = 11.0.0.0/8\n",
             "AllowedIPs = 10.128.0.0/9, 11.0.0.0/8\nEndpoint = 192.0.2.1:5\n",
         ),
-        // As others write it, which for `wg` is a comment.
+        // In the form of other programs, which is a comment to `wg`.
         (
             "AllowedIPs = 10.0.0.0/8\n#@ws:DisallowedIPs = 10.0.0.0/9\n",
             "AllowedIPs = 10.128.0.0/9\n#@ws:DisallowedIPs = 10.0.0.0/9\n",
@@ -92,13 +91,13 @@ fn the_difference_is_for_wg() {
             "#@ws:AllowedIPs = 11.0.0.0/8\nAllowedIPs = 10.0.0.0/8\nDisallowedIPs = 10.0.0.0/9\n",
             "AllowedIPs = 10.128.0.0/9, 11.0.0.0/8\n",
         ),
-        // Nothing is taken away; nothing is left.
+        // Nothing is excluded; nothing remains.
         (
             "AllowedIPs = 10.0.0.0/24, 10.0.1.0/24\nDisallowedIPs =\n",
             "AllowedIPs = 10.0.0.0/24, 10.0.1.0/24\n",
         ),
         ("AllowedIPs = 10.0.0.0/24\nDisallowedIPs = 0.0.0.0/0\n", ""),
-        // Another peer's are its own.
+        // Another peer's networks are separate.
         (
             &format!(
                 "AllowedIPs = 10.0.0.0/8\n[ peer ]\nPublicKey = {OTHER}\nAllowedIPs = ::/0\n\
@@ -144,7 +143,7 @@ fn a_tunnel_is_never_widened() {
             assert_eq!(plain.join("\n") + "\n", expected, "{lines}");
         }
     }
-    // Another peer is not concerned, nor an error of another kind.
+    // Neither another peer nor another kind of error matters.
     let text = "[Peer]\nPublicKey = x\nAllowedIPs = ::/0\nDisallowedIPs = ::/1\n\
                 [Peer]\nAllowedIPs = x\nMTU = 5\n";
     let expected = "[Peer]\nPublicKey = x\nAllowedIPs = 8000::/1\n\
@@ -160,7 +159,7 @@ fn a_tunnel_is_never_widened() {
     );
 }
 
-/// Removes the folder also when a test fails.
+/// Removes the folder even if a test fails.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
@@ -199,7 +198,7 @@ fn as_installed() {
             .arg(&path)
             .output()
             .unwrap();
-        // It refuses a SaveConfig that is neither true nor false.
+        // `wg-quick` refuses a SaveConfig that is neither true nor false.
         if !output.status.success() {
             let told = lossy(&output.stderr);
             assert!(told.contains("neither true nor false"), "{told}");

@@ -1,11 +1,11 @@
-//! Keys about applications.
+//! Keys of transparent mode.
 
 use super::*;
 use crate::application::{Children, Rule};
 use crate::fuzzing::same_file;
 
-/// A file of one peer with lines below `[Interface]` and `[Peer]`, from line 3
-/// and 6 on where there is one.
+/// Returns a file of one peer with additional lines in `[Interface]` and `[Peer]`. They start at
+/// line 3 and, if there is a line in `[Interface]`, line 6.
 fn text(interface: &str, peer: &str) -> String {
     format!(
         "[Interface]\nPrivateKey = {OWN}\n{interface}\n[Peer]\nPublicKey = {PEER}\n{peer}\n\
@@ -17,7 +17,7 @@ fn transparent(interface: &str, peer: &str) -> Transparent {
     clean(&text(interface, peer)).transparent
 }
 
-/// The applications of a list, each with its line.
+/// Returns the applications of a list with their lines.
 fn list(rules: &[Rule]) -> String {
     let rules = rules.iter().map(
         |Rule {
@@ -27,7 +27,7 @@ fn list(rules: &[Rule]) -> String {
     rules.collect::<Vec<_>>().join(", ")
 }
 
-/// Line, column, severity and kind.
+/// Returns line, column, severity and kind of all diagnostics.
 fn told(text: &str, dialect: Dialect) -> Vec<(usize, usize, Severity, DiagnosticKind)> {
     let diagnostics = parse(text.as_bytes(), dialect).diagnostics.into_iter();
     diagnostics
@@ -38,7 +38,7 @@ fn told(text: &str, dialect: Dialect) -> Vec<(usize, usize, Severity, Diagnostic
 use DiagnosticKind as Kind;
 use Severity::{Error, Warning};
 
-/// The file of the post of 2021 that is the reason for all of this.
+/// The file of 2021 that motivated transparent mode.
 #[test]
 fn the_file_of_2021() {
     let file = clean(&format!(
@@ -99,12 +99,12 @@ fn in_either_section_bare_or_marked() {
             assert_eq!(transparent.mark, mark);
         }
     }
-    // Comments: the marks are exact.
+    // Plain comments: the prefixes must match exactly.
     for mark in ["#@WS:", "#@Taupe:", "# @ws:", "#@ws ", "##@taupe:", "#"] {
         let transparent = transparent(&format!("{mark}AllowedApps = x"), "");
         assert_eq!(transparent, Transparent::default(), "{mark}");
     }
-    // Other keys behind the mark as well.
+    // Other keys may have the prefix too.
     let file = clean(&text("#@taupe:MTU = 1400\n#@taupe: DNS = 10.0.0.1", ""));
     assert_eq!(file.interface.mtu, Some(1400));
     assert_eq!(file.interface.dns.len(), 1);
@@ -190,7 +190,7 @@ fn what_is_quoted_or_missing() {
         assert_eq!(*kind, Kind::Quoted { key });
         assert_eq!(kind.fix("taupe"), "delete the quotation marks");
     }
-    // Everything would be tunnelled.
+    // All applications would use the tunnel.
     assert_eq!(
         told(&text("", "AllowedApps ="), Dialect::Taupe),
         [(6, 1, Error, Kind::NoValue { key })]
@@ -290,10 +290,10 @@ fn a_list_has_an_end() {
         kind.to_string(),
         "AllowedApps has more than 1024 applications or 64 KiB"
     );
-    // Lines are taken together.
+    // Lines of one list are counted together.
     let two = format!("{}\nAllowedApps = x", names(1024));
     assert_eq!(whole(&two).len(), 1);
-    // And so are bytes: 64 lines of a KiB, and one that is beyond.
+    // Bytes too: 64 lines of a KiB, and one more.
     let kib = |line: usize| {
         let paths = (0..8).map(|path| format!("/{line:02}/{path}/{:x<121}", ""));
         let line = paths.collect::<Vec<_>>().join(",");
@@ -345,7 +345,7 @@ fn keys_of_the_other_section_are_sent_there() {
     assert_eq!(kind.fix("taupe"), "put [Interface] in front of it");
 }
 
-/// `wg-quick` itself fails at the first, and reads over the second.
+/// `wg-quick` fails at the first form, and ignores the second.
 #[test]
 fn as_wg_quick_they_are_an_error_or_a_comment() {
     for key in Key::ALL.into_iter().filter(|key| key.is_of_tunnel()) {
@@ -385,7 +385,7 @@ fn of_a_file_for_wg_nothing_is_left() {
     };
     let expected = text("", "").replace("\n\n", "\n") + "\n";
     assert_eq!(stripped(Dialect::Taupe), expected);
-    // `wg` shall say what `wg-quick` would have it say.
+    // `wg` reports the error, as with `wg-quick`.
     assert!(stripped(Dialect::Quick).contains("\nAllowedApps = a\nbypasslantraffic=true # x\n"));
     let comments = text("#@taupe:AllowedApps = a", "#@ws:KillSwitch = off");
     for dialect in [Dialect::Taupe, Dialect::Quick] {

@@ -1,9 +1,9 @@
-//! The dialect of `wg setconf`, against what Debian's `wg` (wireguard-tools
-//! 1.0.20210914) said.
+//! The dialect of `wg setconf`, compared with the messages of Debian's `wg` (wireguard-tools
+//! 1.0.20210914).
 
 use super::*;
 
-/// All that `wg` would say about a file.
+/// Returns all messages that `wg` would print about a file.
 fn said(text: &[u8]) -> String {
     let diagnostics = parse(text, Dialect::Wg).diagnostics;
     let (late, early): (Vec<_>, Vec<_>) = diagnostics

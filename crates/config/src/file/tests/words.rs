@@ -1,4 +1,4 @@
-//! Keys that are not Taupe's, or are not what they look like.
+//! Keys of other programs, and mistyped keys.
 
 use super::*;
 use crate::fuzzing::same_file;
@@ -46,7 +46,7 @@ fn comments_of_wiresock_that_taupe_does_not_know_are_warnings() {
     let mistyped = quick(&file("#@ws:AllowedApp = firefox", ""));
     let fix = mistyped.diagnostics[0].kind.fix("taupe");
     assert_eq!(fix, "write AllowedApps (in [Interface]) if that is meant");
-    // Keys that Taupe reads there may not come to nothing by a mistake.
+    // Keys that Taupe reads in such lines must not be lost by a mistake.
     for line in [
         "#@ws:AllowedApps\u{a0}= firefox",
         "#@ws:KillSwitch = nonsense",
@@ -87,7 +87,7 @@ fn what_is_a_comment_to_wg_quick_changes_nothing_as_wg_quick() {
     }
 }
 
-/// One message each: neither that the key is unknown, nor that it is missing.
+/// One message each: the key is neither unknown nor missing.
 #[test]
 fn characters_that_nobody_sees_are_named_and_nothing_else() {
     let text = file("DNS = 10.0.0.1", "Endpoint = 192.0.2.1:5");
@@ -127,7 +127,7 @@ fn characters_that_nobody_sees_are_named_and_nothing_else() {
         }
     }
     for (broken, column) in [
-        // A wide equals sign, and a letter of Cyrillic.
+        // A full-width equals sign, and a Cyrillic letter.
         ("\nPrivateKey \u{ff1d} ", 12),
         ("\nPriv\u{430}teKey = ", 5),
     ] {
@@ -152,7 +152,7 @@ fn keys_of_another_program_are_told_at_once() {
     let text = one.told("taupe").to_string();
     assert!(text.contains(&keys.join(", ")), "{text}");
     assert!(text.contains("delete these lines"), "{text}");
-    // What is for another purpose has another reason.
+    // Keys of another purpose have another reason.
     let parsed = quick(&file("Jc = 4\nSocks5Proxy = a:1\nS1 = 5\nJc = 4", ""));
     let kinds: Vec<_> = parsed.diagnostics.iter().map(|one| one.line).collect();
     assert_eq!(kinds, [4, 5]);

@@ -1,7 +1,7 @@
-//! Files that were written by hand. `{own}` is a private key, `{peer}` and
-//! `{other}` are public keys, `{zero}` is all zeros; those of ML-KEM begin with `pq`.
+//! Malformed files written by hand. `{own}` is a private key, `{peer}` and `{other}` are public
+//! keys, `{zero}` is all zeros; placeholders of ML-KEM keys begin with `pq`.
 
-/// A kind and the line of `[Interface]` that is wrong.
+/// The kind of the error, and a wrong line of `[Interface]`.
 pub(super) const INTERFACE: [(&str, &str); 113] = [
     ("UnknownKey", "Adress = 10.0.0.3/24"),
     ("UnknownKey", "Post Up = true"),
@@ -118,7 +118,7 @@ pub(super) const INTERFACE: [(&str, &str); 113] = [
     ("SearchDomain", "DNS = exa$mple.org"),
 ];
 
-/// A kind and the line of `[Peer]` that is wrong.
+/// The kind of the error, and a wrong line of `[Peer]`.
 pub(super) const PEER: [(&str, &str); 89] = [
     ("NoPqPrivateKey", "PqPublicKey = {pq-peer}"),
     ("NoPqPrivateKey", "#@taupe:PqPublicKey = {pq-512}"),
@@ -223,7 +223,7 @@ pub(super) const PEER: [(&str, &str); 89] = [
     ("PersistentKeepalive", "PersistentKeepalive = 25s"),
 ];
 
-/// The line that is wrong, its kind, and the whole file.
+/// Line and kind of the error, and the whole file.
 pub(super) const WHOLE: [(usize, &str, &str); 41] = [
     (
         7,
@@ -394,7 +394,7 @@ pub(super) const WHOLE: [(usize, &str, &str); 41] = [
     ),
 ];
 
-/// The line that is wrong, its kind, and the whole file, which is not text.
+/// Line and kind of the error, and a whole file that is not text.
 pub(super) const BYTES: [(usize, &str, &[u8]); 15] = [
     (1, "NoInterface", b""),
     (1, "NoInterface", b"\n"),
