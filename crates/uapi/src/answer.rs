@@ -1,4 +1,4 @@
-//! Answers to `get` and `set`, as a client reads them.
+//! Parsers of the answers to `get` and `set`, for clients.
 
 use core::mem;
 use core::str::FromStr;
@@ -14,29 +14,29 @@ use super::{MAX_LINE, ScopeLookup};
 use crate::key::Encoding;
 use crate::prefix;
 
-/// Everything that a device tells of itself.
+/// State of a device.
 pub struct Device {
-    /// Its name, which is the interface's.
+    /// The name of its interface.
     pub name: String,
-    /// Its public key, if it has a private one. The UAPI does not carry it:
-    /// whoever can compute it fills it in.
+    /// Its public key, if it has a private key. The UAPI does not transmit it: the caller computes
+    /// it.
     pub public_key: Option<PublicKey>,
-    /// The UDP port; 0 when it has none yet.
+    /// The UDP port; 0 if it has none yet.
     pub listen_port: u16,
-    /// The mark of the packets that carry the tunnel; 0 is off.
+    /// The mark of the outer packets; 0 is off.
     pub fwmark: u32,
     /// Its private key and its peers.
     pub status: DeviceStatus,
-    /// Whether it has hybrid handshakes, as a Taupe does; others refuse a `set` that has
-    /// anything of them.
+    /// True if the device supports post-quantum handshakes, as Taupe does. Other devices refuse a
+    /// `set` with their keys.
     pub takes_post_quantum: bool,
-    /// Whether it takes the names of endpoints, as a Taupe does; others refuse
-    /// a `set` that has them.
+    /// True if the device supports endpoint names, as Taupe does. Other devices refuse a `set` with
+    /// them.
     pub takes_endpoint_names: bool,
 }
 
 impl Device {
-    /// A device that has nothing yet.
+    /// Creates an empty state.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
@@ -55,10 +55,10 @@ impl Device {
     }
 }
 
-/// Adds a peer of which only the key is known yet.
+/// Adds a peer with this key and default values.
 ///
-/// A plain reallocation would leave preshared keys behind in freed memory, so
-/// growing copies them and drops, which zeroises, the old ones in place.
+/// Reallocation would leave copies of preshared keys in freed memory. So growing clones them, and
+/// drops the old ones in place, which zeroises them.
 pub fn push_peer(peers: &mut Vec<PeerStatus>, public_key: PublicKey) {
     if peers.len() == peers.capacity() {
         let mut grown = Vec::with_capacity((peers.len() * 2).max(4));
@@ -89,28 +89,26 @@ pub fn push_peer(peers: &mut Vec<PeerStatus>, public_key: PublicKey) {
     });
 }
 
-/// Why an answer is not what was asked for.
+/// Reason why an answer is not a success.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum AnswerError {
-    /// It is cut short, or a line is not what it has to be. `wg` calls that
-    /// EPROTO.
+    /// The answer is truncated, or a line is malformed. `wg` reports EPROTO.
     #[error("the answer is cut short or malformed")]
     Malformed,
-    /// The device says that it failed.
+    /// The device reports an error.
     #[error("the device answers with error {errno}")]
     Refused {
-        /// The error number as `wg` takes it: positive, unless the device has
-        /// the sign wrong.
+        /// The error number as `wg` reads it. Positive, unless the device sends the wrong sign.
         errno: i32,
-        /// Why in words. Only Taupe says it.
+        /// The reason as text. Only Taupe sends it.
         reason: Option<String>,
     },
 }
 
-/// Reads the answer to a `get` as it comes.
+/// Incremental parser of the answer to a `get`.
 ///
-/// As `wg` does, it ignores lines with an unknown key, and refuses the whole
-/// answer for a malformed value of a known one.
+/// As `wg` does, it ignores lines with an unknown key, and rejects the answer if a known key has a
+/// malformed value.
 pub struct GetAnswer {
     lines: Lines,
     ending: Ending,
@@ -120,7 +118,7 @@ pub struct GetAnswer {
 }
 
 impl GetAnswer {
-    /// A reader of what the device called `name` says of itself.
+    /// Creates a parser for the state of the device called `name`.
     #[must_use]
     pub fn new(name: &str, scopes: ScopeLookup) -> Self {
         Self {
@@ -132,8 +130,8 @@ impl GetAnswer {
         }
     }
 
-    /// Takes more of the answer; `true` when it is complete. `bytes` hold
-    /// secrets: zeroising them is up to their owner.
+    /// Parses more of the answer. Returns `true` once it is complete. `bytes` contain secrets:
+    /// their owner must zeroise them.
     ///
     /// # Errors
     /// [`AnswerError::Malformed`].
@@ -147,7 +145,7 @@ impl GetAnswer {
         } = self;
         lines.push(bytes, |key, value| {
             if key == "errno" {
-                // Digits only: `wg` takes no sign here.
+                // Digits only: `wg` accepts no sign here.
                 ending.errno = Some(number(value)?);
                 Some(())
             } else if key == "error" {
@@ -159,7 +157,7 @@ impl GetAnswer {
         })
     }
 
-    /// The device, once the answer is complete.
+    /// Returns the device. The answer must be complete.
     ///
     /// # Errors
     /// See [`AnswerError`].
@@ -172,14 +170,14 @@ impl GetAnswer {
     }
 }
 
-/// Reads the answer to a `set` as it comes.
+/// Incremental parser of the answer to a `set`.
 pub struct SetAnswer {
     lines: Lines,
     ending: Ending,
 }
 
 impl SetAnswer {
-    /// A reader at the beginning of an answer.
+    /// Creates a parser at the beginning of an answer.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -188,7 +186,7 @@ impl SetAnswer {
         }
     }
 
-    /// Takes more of the answer; `true` when it is complete.
+    /// Parses more of the answer. Returns `true` once it is complete.
     ///
     /// # Errors
     /// [`AnswerError::Malformed`].
@@ -204,14 +202,14 @@ impl SetAnswer {
         })
     }
 
-    /// What the device says, once the answer is complete.
+    /// Returns the device's result. The answer must be complete.
     ///
     /// # Errors
     /// See [`AnswerError`].
     pub fn finish(self) -> Result<(), AnswerError> {
         match self.ending.errno {
             Some(0) if self.lines.ended => Ok(()),
-            // Here the number is negative when the sign is right.
+            // After a `set` the number is negative when the device sends the right sign.
             Some(errno) if self.lines.ended => Err(self.ending.refused(errno.saturating_neg())),
             _ => Err(AnswerError::Malformed),
         }
@@ -224,7 +222,7 @@ impl Default for SetAnswer {
     }
 }
 
-/// How an answer ends.
+/// The end of an answer.
 #[derive(Default)]
 struct Ending {
     errno: Option<i32>,
@@ -232,7 +230,7 @@ struct Ending {
 }
 
 impl Ending {
-    /// The reason goes to a terminal.
+    /// Stores the reason without control characters, because it is printed to a terminal.
     fn reason(&mut self, text: &str) {
         self.reason = Some(text.chars().filter(|c| !c.is_control()).collect());
     }
@@ -245,7 +243,7 @@ impl Ending {
     }
 }
 
-/// One line about the device or its last peer; `None` when it is malformed.
+/// Parses a line about the device or its last peer. Returns `None` if it is malformed.
 fn take(
     device: &mut Device,
     handshake: &mut (u64, u32),
@@ -314,7 +312,7 @@ fn take(
     Some(())
 }
 
-/// A session's name and when it was born.
+/// Parses a session: its suite and creation time.
 fn session(text: &str) -> Option<SessionStatus> {
     let (name, born) = text.split_once(' ')?;
     let suite = match name {
@@ -325,24 +323,24 @@ fn session(text: &str) -> Option<SessionStatus> {
     Some(SessionStatus { suite, born })
 }
 
-/// When a handshake was, by seconds and nanoseconds since the Unix epoch; zero
-/// is never.
+/// Returns the time of a handshake since the Unix epoch, from seconds and nanoseconds. Zero means
+/// that there was none.
 #[must_use]
 pub fn since_epoch((seconds, nanoseconds): (u64, u32)) -> Option<Duration> {
     let time = Duration::new(seconds, nanoseconds.min(999_999_999));
     (!time.is_zero()).then_some(time)
 }
 
-/// A decimal number without sign, which `FromStr` would take.
+/// Parses a decimal number without a sign, which `FromStr` would accept.
 fn number<T: FromStr>(text: &str) -> Option<T> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().ok()).flatten()
 }
 
-/// Cuts a stream into lines of the form `key=value`, up to a blank one.
+/// Splits a stream into lines of the form `key=value`, up to a blank line.
 struct Lines {
-    /// The beginning of a line whose end has not come yet. Its capacity is
-    /// never exceeded, so that no secret stays behind in freed memory.
+    /// The beginning of an incomplete line. Its capacity is never exceeded: reallocation would
+    /// leave copies of secrets in freed memory.
     held: Zeroizing<Vec<u8>>,
     ended: bool,
 }
@@ -355,7 +353,7 @@ impl Lines {
         }
     }
 
-    /// Hands each line to `take`, which says whether it is well-formed.
+    /// Passes each line to `take`, which returns `None` if the line is malformed.
     fn push(
         &mut self,
         mut bytes: &[u8],

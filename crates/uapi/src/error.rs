@@ -1,4 +1,4 @@
-//! What can be wrong with a request, and how the answer says it.
+//! Errors in requests, and their answers.
 
 use core::fmt;
 
@@ -9,23 +9,23 @@ use super::reader::{MAX_LINE, MAX_REQUEST};
 use crate::key::{KeyError, PqKeyError};
 use crate::prefix::PrefixError;
 
-/// Why a request is refused. Never repeats a value, which may be a secret.
+/// Reason why a request is refused. Never repeats a value, because it may be a secret.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("line {line}{}: {cause}", infix(key))]
 pub struct UapiError {
-    /// What the request wanted; `None` when its first line does not say.
+    /// The requested operation; `None` if the first line names none.
     pub operation: Option<Operation>,
-    /// The line, counted from 1, which is `get=1` or `set=1`.
+    /// The line number. Line 1 is `get=1` or `set=1`.
     pub line: usize,
-    /// The line's key; empty when there is none, or when it is not a plausible
-    /// one (a secret pasted in the wrong place would look like that).
+    /// The line's key. Empty if there is none, or if it does not look like one: it may be a
+    /// misplaced secret.
     pub key: String,
-    /// What is wrong with it, and what is expected.
+    /// The problem, and the expected form.
     pub cause: Cause,
 }
 
 impl UapiError {
-    /// The error number of the answer.
+    /// Returns the error number of the answer.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self.cause {
@@ -54,54 +54,54 @@ impl UapiError {
         }
     }
 
-    /// The whole answer.
+    /// Returns the complete answer.
     #[must_use]
     pub fn status(&self) -> Status {
-        // Whoever sends neither `get` nor `set` is answered as wireguard-go
-        // answers everything: with a negative number.
+        // wireguard-go answers every error with a negative number. So does this, if the request is
+        // neither `get` nor `set`.
         self.operation
             .unwrap_or(Operation::Set)
             .failed(self.errno())
     }
 }
 
-/// What is wrong with a line, and what is expected instead.
+/// Problem of a line, with the expected form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum Cause {
-    /// The first line names no operation.
+    /// The first line names no known operation.
     #[error("not a request; expected get=1 or set=1")]
     UnknownOperation,
     /// A line without `=`.
     #[error("not a line of the form key=value")]
     NotKeyValue,
-    /// A line that is not text.
+    /// A line that is not UTF-8.
     #[error("not UTF-8; expected a line of the form key=value")]
     NotUtf8,
-    /// A line above [`MAX_LINE`].
+    /// A line longer than [`MAX_LINE`].
     #[error("the line is longer than {MAX_LINE} bytes, which no valid line is")]
     LineTooLong,
-    /// A request above [`MAX_REQUEST`].
+    /// A request longer than [`MAX_REQUEST`].
     #[error("the request is longer than {} MiB; split it into several", MAX_REQUEST >> 20)]
     RequestTooLong,
-    /// `get=1` is not followed by a blank line.
+    /// A line between `get=1` and the blank line.
     #[error("get=1 takes no further lines; expected a blank line")]
     LineAfterGet,
-    /// A key that does not exist, before the first peer.
+    /// An unknown key before the first peer.
     #[error(
         "not a known key; expected private_key, pq_private_key, listen_port, fwmark, \
          replace_peers or public_key"
     )]
     UnknownDeviceKey,
-    /// A key that does not exist, within a peer.
+    /// An unknown key after a `public_key`.
     #[error(
         "not a known key; expected public_key, update_only, remove, preshared_key, endpoint, \
          endpoint_name, pq_public_key, post_quantum, persistent_keepalive_interval, replace_allowed_ips, allowed_ip or protocol_version"
     )]
     UnknownPeerKey,
-    /// A key of the device below the first `public_key`.
+    /// A key of the device after the first `public_key`.
     #[error("concerns the device; expected it before the first public_key")]
     DeviceKeyAfterPeer,
-    /// A key of a peer above the first `public_key`.
+    /// A key of a peer before the first `public_key`.
     #[error("concerns a peer; expected the peer's public_key before it")]
     PeerKeyBeforePeer,
     /// A malformed key.
@@ -110,33 +110,33 @@ pub enum Cause {
     /// A malformed ML-KEM key.
     #[error(transparent)]
     PqKey(#[from] PqKeyError),
-    /// None of its words.
+    /// An unknown value of `post_quantum`.
     #[error("not a known word; expected require, prefer, off or default")]
     PostQuantum,
     /// Not a number, or too large.
     #[error("not a decimal number from 0 to {max}")]
     Number {
-        /// The greatest value.
+        /// The largest value.
         max: u16,
     },
     /// Not a packet mark.
     #[error("not a number from 0 (off) to 4294967295, in decimal or in hex after 0x")]
     Fwmark,
-    /// A flag with a value other than `true`.
+    /// A flag whose value is not `true`.
     #[error("a flag that can only be set; expected true")]
     NotTrue,
-    /// Not an address and port.
+    /// Not an IP address and port.
     #[error(
         "not an IP address and port; expected such as 192.0.2.1:51820 or [2001:db8::1]:51820 \
          (host names are not looked up)"
     )]
     Endpoint,
-    /// An IPv6 scope that is not the index or the name of an interface.
+    /// An IPv6 scope that is neither the index nor the name of an interface.
     #[error(
         "the scope after % is not an interface index from 0 to 4294967295, and no interface is called so"
     )]
     EndpointScope,
-    /// Not a host's name and port.
+    /// Not a host name and port.
     #[error(
         "not a host name and port; expected such as vpn.example.org:51820, a name of 1 to 253 \
          bytes and a port from 1 to 65535, or nothing (an address goes into endpoint)"
@@ -150,26 +150,26 @@ pub enum Cause {
     /// A malformed prefix.
     #[error(transparent)]
     AllowedIp(#[from] PrefixError),
-    /// A version of WireGuard that does not exist.
+    /// An unknown version of WireGuard.
     #[error("not a known version of the protocol; expected 1")]
     ProtocolVersion,
 }
 
-/// The error numbers that wireguard-go answers with.
+/// Error numbers of answers, as in wireguard-go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Errno {
     /// EIO: reading the request failed.
     Io,
-    /// EPROTO: a line that cannot be parsed.
+    /// EPROTO: a line cannot be parsed.
     Protocol,
-    /// EINVAL: an unknown key or a bad value.
+    /// EINVAL: a key is unknown, or a value is invalid.
     Invalid,
     /// EADDRINUSE: the port cannot be bound, or the mark cannot be set.
     AddressInUse,
 }
 
 impl Errno {
-    /// The number, positive: the system's own on Unix, Linux's elsewhere.
+    /// Returns the number, positive: the system's own on Unix, Linux's elsewhere.
     #[must_use]
     pub const fn number(self) -> i32 {
         #[cfg(unix)]
@@ -190,11 +190,10 @@ impl Errno {
 }
 
 impl Operation {
-    /// The answer to this operation when it failed.
+    /// Returns the answer if this operation failed.
     ///
-    /// `wg` (src/ipc-uapi.h) reads the two answers differently: after `set`
-    /// only a negative number gives the right message, after `get` a negative
-    /// one is no number at all.
+    /// `wg` (src/ipc-uapi.h) reads the two answers differently. After `set`, only a negative number
+    /// gives the right message. After `get`, it does not accept a negative number.
     #[must_use]
     pub const fn failed(self, errno: Errno) -> Status {
         Status(match self {
@@ -204,7 +203,7 @@ impl Operation {
     }
 }
 
-/// The end of every answer; its `Display` is `errno=N` and a blank line.
+/// The last lines of every answer. `Display` writes `errno=N` and a blank line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status(i32);
 

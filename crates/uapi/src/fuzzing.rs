@@ -7,9 +7,9 @@ use crate::{Operation, Request, RequestReader, SetRequest, UapiError, write_set}
 
 /// Reads `data` as a stream of UAPI requests.
 ///
-/// Nothing panics; how the stream is cut into pieces does not matter; a `set`
-/// that is accepted and printed reads back the same; the answer to an error has
-/// the sign that `wg` expects.
+/// Checks that nothing panics, that the split of the stream into pieces does not matter, that an
+/// accepted `set` reads back the same after printing, and that the answer to an error has the sign
+/// that `wg` expects.
 pub fn uapi(data: &[u8]) {
     let whole = read(data.chunks(data.len().max(1)));
     let pieces = read(data.chunks(1 + data.len() % 7));
@@ -69,8 +69,7 @@ fn same(a: &Result<Request, UapiError>, b: &Result<Request, UapiError>) -> bool 
     }
 }
 
-/// Whether two requests are equal. Every field is named, so that a new one
-/// cannot be forgotten.
+/// Compares two requests. The code names every field, so that a new one cannot be forgotten.
 pub(crate) fn same_set(a: &SetRequest, b: &SetRequest) -> bool {
     let SetRequest {
         listen_port,

@@ -9,46 +9,45 @@ use zeroize::Zeroizing;
 
 pub use pq::PqKeyError;
 
-/// How a key of 32 bytes is written.
+/// Encoding of a 32-byte key.
 ///
-/// Both directions take the same time whatever the key is; only a text that is
-/// refused is looked at digit by digit, to say what is wrong with it.
+/// Both directions run in constant time for valid keys. Only a text that is refused is inspected
+/// digit by digit, to describe its error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Encoding {
-    /// 64 hexadecimal digits (RFC 4648 §8): read in either case, written in
-    /// lower case.
+    /// 64 hexadecimal digits (RFC 4648 §8). Accepts either case; writes lower case.
     Hex,
-    /// 44 characters, the last of which is `=` (RFC 4648 §4), with the two
-    /// bits that pad the 43rd zero (§3.5): every key has exactly one text.
+    /// 44 characters, the last of which is `=` (RFC 4648 §4). The two padding bits of the 43rd must
+    /// be zero (§3.5), so every key has exactly one text.
     Base64,
 }
 
 impl Encoding {
-    /// Reads a public key.
+    /// Parses a public key.
     ///
     /// # Errors
-    /// [`KeyError`] when `text` is not exactly one key.
+    /// Returns [`KeyError`] if `text` is not exactly one key.
     pub fn public_key(self, text: &str) -> Result<PublicKey, KeyError> {
         self.decode(text).map(|bytes| PublicKey(*bytes))
     }
 
-    /// Reads a private key; `None` for all zeros, which stand for no key.
+    /// Parses a private key. All zeros return `None`, because they stand for no key.
     ///
     /// # Errors
-    /// [`KeyError`] when `text` is not exactly one key.
+    /// Returns [`KeyError`] if `text` is not exactly one key.
     pub fn private_key(self, text: &str) -> Result<Option<PrivateKey>, KeyError> {
         self.decode(text).map(|bytes| PrivateKey::new(*bytes))
     }
 
-    /// Reads a preshared key; all zeros are [`PresharedKey::NONE`].
+    /// Parses a preshared key. All zeros return [`PresharedKey::NONE`].
     ///
     /// # Errors
-    /// [`KeyError`] when `text` is not exactly one key.
+    /// Returns [`KeyError`] if `text` is not exactly one key.
     pub fn preshared_key(self, text: &str) -> Result<PresharedKey, KeyError> {
         self.decode(text).map(|bytes| PresharedKey::new(*bytes))
     }
 
-    /// Writes a key.
+    /// Encodes a key.
     #[must_use]
     pub fn encode(self, key: &[u8; KEY_LEN]) -> Zeroizing<String> {
         Zeroizing::new(match self {
@@ -57,7 +56,7 @@ impl Encoding {
         })
     }
 
-    /// How many characters a key has.
+    /// Returns the length of an encoded key, in characters.
     #[must_use]
     pub const fn length(self) -> usize {
         match self {
@@ -82,8 +81,8 @@ impl Encoding {
                 .map(<[u8]>::len)
                 .ok(),
         };
-        // 44 base64 characters are 31 bytes with a second `=`, so the count of
-        // decoded bytes matters as much as the success.
+        // 44 base64 characters with a second `=` decode to 31 bytes, so the number of decoded bytes
+        // must be checked too.
         if decoded == Some(KEY_LEN) {
             Ok(key)
         } else {
@@ -91,7 +90,7 @@ impl Encoding {
         }
     }
 
-    /// What is wrong with a text of the right length that does not decode.
+    /// Returns the error of a text that has the right length but does not decode.
     fn diagnose(self, text: &str) -> KeyError {
         let belongs = |(index, character): (usize, char)| match self {
             Self::Hex => character.is_ascii_hexdigit(),
@@ -106,27 +105,27 @@ impl Encoding {
     }
 }
 
-/// Why a text is not a key. Never tells what the text was.
+/// Reason why a text is not a key. Never contains the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum KeyError {
     /// Too short or too long.
     #[error("the key is {found} bytes of text long; expected {expected}")]
     Length {
-        /// How many bytes of text a key has in this encoding.
+        /// Length of a key in this encoding, in bytes of text.
         expected: usize,
-        /// How many there are.
+        /// Length of the text, in bytes.
         found: usize,
     },
-    /// A character that the encoding does not have, or not in this place.
+    /// A character that the encoding does not have, or not in this position.
     #[error(
         "character {position} of the key does not belong there; expected 64 hexadecimal digits, \
          or 43 base64 digits and one `=`"
     )]
     Character {
-        /// The first such character, counted from 1.
+        /// Position of the first such character, counted from 1.
         position: usize,
     },
-    /// The last base64 digit says more than the key's 256 bits.
+    /// The last base64 digit has bits beyond the key's 256.
     #[error("the key's last base64 digit has bits beyond the 256th set: a digit is mistyped")]
     TrailingBits,
 }

@@ -1,36 +1,36 @@
-//! WireGuard's cross-platform userspace protocol, with which `wg` talks to a
+//! WireGuard's cross-platform userspace configuration protocol (UAPI), by which `wg` talks to a
 //! device (<https://www.wireguard.com/xplatform/>).
 //!
-//! A request is `get=1` or `set=1` and lines of `key=value` up to a blank line.
-//! The answer ends with `errno=N` and a blank line. [`RequestReader`] turns the
-//! bytes of a connection into requests, [`answer_get`] and [`Status`] are the
-//! answers.
+//! A request is `get=1` or `set=1`, and lines of `key=value` up to a blank line. The answer ends
+//! with `errno=N` and a blank line. [`RequestReader`] parses requests from the bytes of a
+//! connection. [`answer_get`] and [`Status`] are the answers.
 //!
-//! A `set` is a transaction: it is read whole before anything of it can be
-//! applied, and one wrong line refuses all of it. This is stricter than
-//! wireguard-go, which applies the lines before the wrong one.
+//! A `set` is a transaction: it is parsed completely before any of it is applied, and one invalid
+//! line refuses all of it. This is stricter than wireguard-go, which applies the lines before the
+//! invalid one.
 //!
-//! Of Taupe's own, too, is `unanswered=N TIME` of a peer in the answer to `get`: so many
-//! initiations have been sent since anything was heard of it, unless that is none, and the
-//! first at this time of the boot clock in nanoseconds; and `session=NAME TIME` of one to which
-//! packets are sent with a session whose keys were derived at this time, by a hybrid handshake of
-//! the suite NAME, or `ordinary`. It cannot be used any more 180 s later.
+//! # Taupe's additional keys
 //!
-//! One key is Taupe's own in both directions: `endpoint_name=HOST:PORT` for a peer, in `set` with or
-//! without its `endpoint`, and in `get` after it. It is the name by which the
-//! endpoint is found again when the peer does not answer; nothing after the
-//! `=`, or an `endpoint` alone, forgets it. A name without any endpoint reaches
-//! nobody until somebody resolves it. `wg` passes over keys that it
-//! does not know in the answer to `get`, but a device of another make refuses a
-//! `set` that has the key: the first line of the answer to `get`,
-//! `features=endpoint_name post_quantum`, says that this one does not.
+//! The first line of the answer to `get` is `features=endpoint_name post_quantum`. It names the
+//! extensions that a `set` may use. Devices of other programs lack the line and refuse these keys.
+//! `wg` ignores unknown keys in an answer.
 //!
-//! Of hybrid handshakes (docs/post-quantum.md) there are, in `set` and `get`,
-//! `pq_private_key=HEX` of the device: the 64 bytes of the seed, of which zeros mean none;
-//! and of a peer `pq_public_key=HEX`, an ML-KEM key of which nothing after the `=` takes it
-//! away, and `post_quantum=require|prefer|off`, or `default` in `set` for what holds when
-//! nothing is said. In `get` alone there is `pq_latched=true` of a peer that is preferred
-//! to be hybrid and has become as strict as `require`.
+//! - `endpoint_name=HOST:PORT` (peer, `set` and `get`): the name that is resolved again when the
+//!   peer does not answer. In `set` it comes with or without an `endpoint`, in `get` after it. An
+//!   empty value, or an `endpoint` alone, removes the name. A name without an endpoint has no
+//!   effect until it is resolved.
+//! - `pq_private_key=HEX` (device, `set` and `get`): the 64-byte ML-KEM seed
+//!   (docs/post-quantum.md). All zeros remove it.
+//! - `pq_public_key=HEX` (peer, `set` and `get`): the ML-KEM key. An empty value removes it.
+//! - `post_quantum=require|prefer|off` (peer, `set` and `get`), and `default` in `set`, which
+//!   restores the default.
+//! - `pq_latched=true` (peer, `get`): the mode is `prefer`, but is pinned and thus as strict as
+//!   `require`.
+//! - `unanswered=N TIME` (peer, `get`): the peer has not answered the last N initiations, the first
+//!   of which was sent at TIME of the boot clock, in nanoseconds. Absent if N is 0.
+//! - `session=NAME TIME` (peer, `get`): the current sending session, whose keys were derived at
+//!   TIME by a hybrid handshake of the suite NAME, or by an `ordinary` handshake. It expires 180 s
+//!   later.
 
 #![forbid(unsafe_code)]
 
@@ -53,7 +53,7 @@ pub use error::{Cause, Errno, Status, UapiError};
 pub use print::{answer_get, write_get, write_set};
 pub use reader::{MAX_LINE, MAX_REQUEST, RequestReader, ScopeLookup};
 
-/// What a request wants, without its content.
+/// Operation of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     /// `get=1`.
@@ -62,9 +62,9 @@ pub enum Operation {
     Set,
 }
 
-/// A whole, valid request.
+/// A complete, valid request.
 pub enum Request {
-    /// Tell everything about the device.
+    /// Return the state of the device.
     Get,
     /// Change the device.
     Set(SetRequest),
@@ -75,10 +75,10 @@ pub enum Request {
 pub struct SetRequest {
     /// Binds the sockets to this UDP port; 0 lets the system choose.
     pub listen_port: Option<u16>,
-    /// Marks the packets that carry the tunnel; 0 is off.
+    /// Marks the outer packets; 0 is off.
     pub fwmark: Option<u32>,
-    /// Everything that concerns keys and peers. The private key's
-    /// `timestamp_floor` is zero: the UAPI does not carry it.
+    /// Changes to keys and peers. The private key's `timestamp_floor` is zero: the UAPI does not
+    /// transmit it.
     pub device: DeviceUpdate,
 }
 

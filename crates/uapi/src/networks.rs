@@ -1,9 +1,8 @@
-//! Arithmetic with lists of networks: what AllowedIPs without DisallowedIPs
-//! amount to, and what a list covers.
+//! Arithmetic with lists of networks, such as AllowedIPs without DisallowedIPs.
 //!
-//! A list is turned into ranges of addresses, which are sorted and joined; so
-//! everything here takes O(n log n) steps for n networks, and a result has at
-//! most 254 networks for each that went in (an IPv6 range needs at most 254).
+//! The functions convert lists to sorted, merged ranges of addresses. So each takes O(n log n)
+//! steps for n networks, and a result has at most 254 networks per input (the most that an IPv6
+//! range needs).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,8 +12,8 @@ use taupe_packet::ip::Family;
 
 use crate::prefix::{self, Prefix};
 
-/// The shortest list of networks that has every address of `allowed` and none
-/// of `disallowed`: IPv4 before IPv6, then by address.
+/// Returns the shortest list of networks with every address of `allowed` and none of `disallowed`,
+/// sorted by family (IPv4 first) and address.
 #[must_use]
 pub fn subtract(allowed: &[Prefix], disallowed: &[Prefix]) -> Vec<Prefix> {
     let mut networks = Vec::new();
@@ -26,22 +25,21 @@ pub fn subtract(allowed: &[Prefix], disallowed: &[Prefix]) -> Vec<Prefix> {
     networks
 }
 
-/// The shortest list of networks that has the same addresses, sorted as by
-/// [`subtract`].
+/// Returns the shortest list of networks with the same addresses, sorted as by [`subtract`].
 #[must_use]
 pub fn aggregate(networks: &[Prefix]) -> Vec<Prefix> {
     subtract(networks, &[])
 }
 
-/// Whether `networks` together have every address of `network`.
+/// Returns true if `networks` together contain every address of `network`.
 #[must_use]
 pub fn covers(networks: &[Prefix], network: Prefix) -> bool {
     Addresses::of(networks).contain(network)
 }
 
-/// Whether `networks` together have every public address of a family: every
-/// one that IANA's special-purpose registries (RFC 6890) do not keep for other
-/// uses; in IPv6 only 2000::/3 is public.
+/// Returns true if `networks` together contain every public address of a family. An address is
+/// public unless IANA's special-purpose registries (RFC 6890) reserve it; in IPv6 only 2000::/3 is
+/// public.
 #[must_use]
 pub fn covers_public(networks: &[Prefix], family: Family) -> bool {
     let all = (0, last_of(0, bits(family)));
@@ -49,27 +47,27 @@ pub fn covers_public(networks: &[Prefix], family: Family) -> bool {
     without(&missing, SPECIAL.ranges(family)).is_empty()
 }
 
-/// Whether no address of `network` is public, in the same sense.
+/// Returns true if no address of `network` is public.
 #[must_use]
 pub fn is_special(network: Prefix) -> bool {
     SPECIAL.contain(network)
 }
 
-/// Whether two networks have addresses in common: one contains the other.
+/// Returns true if two networks overlap, which means that one contains the other.
 #[must_use]
 pub fn overlap(a: Prefix, b: Prefix) -> bool {
     let ((a_first, a_last), (b_first, b_last)) = (range(a), range(b));
     family(a) == family(b) && a_first <= b_last && b_first <= a_last
 }
 
-/// The addresses of a list of networks, ready for many questions.
+/// Addresses of a list of networks, prepared for many queries.
 pub struct Addresses {
     v4: Vec<Range>,
     v6: Vec<Range>,
 }
 
 impl Addresses {
-    /// Those of `networks`.
+    /// Prepares the addresses of `networks`.
     #[must_use]
     pub fn of(networks: &[Prefix]) -> Self {
         Self {
@@ -78,14 +76,14 @@ impl Addresses {
         }
     }
 
-    /// Whether `network` has any of them.
+    /// Returns true if `network` contains any of them.
     #[must_use]
     pub fn touch(&self, network: Prefix) -> bool {
         let next = self.ending_within_or_behind(network);
         next.is_some_and(|next| next.0 <= range(network).1)
     }
 
-    /// Whether they have all of `network`.
+    /// Returns true if they include all of `network`.
     #[must_use]
     pub fn contain(&self, network: Prefix) -> bool {
         let (first, last) = range(network);
@@ -93,7 +91,7 @@ impl Addresses {
         next.is_some_and(|next| next.0 <= first && last <= next.1)
     }
 
-    /// The first range that does not end before `network` begins.
+    /// Returns the first range that does not end before `network` begins.
     fn ending_within_or_behind(&self, network: Prefix) -> Option<Range> {
         let ranges = self.ranges(family(network));
         let (first, _) = range(network);
@@ -109,13 +107,13 @@ impl Addresses {
     }
 }
 
-/// The family of a network.
+/// Returns the family of a network.
 #[must_use]
 pub fn family(network: Prefix) -> Family {
     Family::of(network.address())
 }
 
-/// This network, private use, shared, loopback, link-local, protocol
+/// Reserved IPv4 networks: this network, private use, shared, loopback, link-local, protocol
 /// assignments, documentation, relays, benchmarking, multicast, reserved.
 const SPECIAL_V4: [&str; 15] = [
     "0.0.0.0/8",
@@ -135,8 +133,8 @@ const SPECIAL_V4: [&str; 15] = [
     "240.0.0.0/4",
 ];
 
-/// Before 2000::/3; protocol assignments, documentation, 6to4, documentation;
-/// behind it.
+/// Reserved IPv6 networks: before 2000::/3; protocol assignments, documentation, 6to4,
+/// documentation; after 2000::/3.
 const SPECIAL_V6: [&str; 7] = [
     "::/3",
     "2001::/23",
@@ -167,7 +165,7 @@ fn range(network: Prefix) -> Range {
     (first, last_of(first, host))
 }
 
-/// The addresses of a family as ranges that neither touch nor overlap, sorted.
+/// Returns the addresses of a family as sorted ranges that neither touch nor overlap.
 fn ranges(networks: &[Prefix], wanted: Family) -> Vec<Range> {
     let mut ranges: Vec<Range> = networks
         .iter()
@@ -185,11 +183,11 @@ fn ranges(networks: &[Prefix], wanted: Family) -> Vec<Range> {
     ranges
 }
 
-/// `ranges` without `holes`; both as [`ranges`] makes them.
+/// Returns `ranges` without `holes`. Both must be as from [`ranges`].
 fn without(ranges: &[Range], mut holes: &[Range]) -> Vec<Range> {
     let mut left = Vec::new();
     for &(first, last) in ranges {
-        // Holes that end before this range concern no later one either.
+        // Holes that end before this range do not affect later ranges either.
         let passed = holes.iter().take_while(|hole| hole.1 < first).count();
         holes = holes.get(passed..).unwrap_or_default();
         let mut rest = Some(first);
@@ -204,13 +202,13 @@ fn without(ranges: &[Range], mut holes: &[Range]) -> Vec<Range> {
     left
 }
 
-/// The fewest networks that have exactly the addresses from `first` to `last`:
-/// always the greatest that begins at `first` and does not reach further.
+/// Splits the addresses from `first` to `last` into the fewest networks: repeatedly takes the
+/// largest network that begins at `first` and does not exceed `last`.
 fn split(family: Family, mut first: u128, last: u128, into: &mut Vec<Prefix>) {
     let bits = bits(family);
     loop {
         let aligned = first.trailing_zeros();
-        // The count overflows only when the range is all of IPv6.
+        // The count overflows only if the range is all of IPv6.
         let fitting = (last - first).checked_add(1).map_or(128, u128::ilog2);
         let host = aligned.min(fitting).min(bits);
         into.extend(network(family, first, bits - host));
@@ -236,8 +234,7 @@ fn bits(family: Family) -> u32 {
     }
 }
 
-/// The last address of the network that begins at `first` and leaves `host`
-/// bits free.
+/// Returns the last address of the network that begins at `first` and has `host` host bits.
 fn last_of(first: u128, host: u32) -> u128 {
     first | 1_u128.checked_shl(host).map_or(u128::MAX, |size| size - 1)
 }

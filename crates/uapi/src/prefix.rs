@@ -6,12 +6,12 @@ use core::net::IpAddr;
 pub use taupe_protocol::update::Prefix;
 use thiserror::Error;
 
-/// Reads `address/length`, or a bare address as its /32 or /128. Host bits are
-/// cleared, as WireGuard's kernel module does.
+/// Parses `address/length`, or an address as its /32 or /128. Clears host bits, as WireGuard's
+/// kernel module does.
 ///
 /// # Errors
-/// [`PrefixError`] when the address or the length is malformed. IPv6 scopes and
-/// lengths with a sign or a leading zero are refused.
+/// Returns [`PrefixError`] if the address or the length is malformed. IPv6 scopes, and lengths with
+/// a sign or a leading zero, are refused.
 pub fn parse(text: &str) -> Result<Prefix, PrefixError> {
     let (address, length) = match text.split_once('/') {
         Some((address, length)) => (address, Some(length)),
@@ -25,26 +25,26 @@ pub fn parse(text: &str) -> Result<Prefix, PrefixError> {
         .ok_or(PrefixError::Length { max })
 }
 
-/// Writes `address/length`, always with the length.
+/// Formats `address/length`, always with the length.
 pub fn display(prefix: Prefix) -> impl fmt::Display {
     fmt::from_fn(move |f| write!(f, "{}/{}", prefix.address(), prefix.length()))
 }
 
-/// Why a text is not a prefix.
+/// Reason why a text is not a prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum PrefixError {
-    /// What stands before the `/` is not an address.
+    /// The part before the `/` is not an address.
     #[error("not an IPv4 or IPv6 address; expected a prefix such as 192.0.2.0/24 or 2001:db8::/32")]
     Address,
-    /// What stands after the `/` is not a length for this kind of address.
+    /// The part after the `/` is not a length for this family.
     #[error("the prefix length is not a decimal number from 0 to {max}")]
     Length {
-        /// The greatest length: 32 (IPv4) or 128 (IPv6).
+        /// The largest length: 32 (IPv4) or 128 (IPv6).
         max: u8,
     },
 }
 
-/// A decimal number without sign and without leading zeros.
+/// Parses a decimal number without a sign or leading zeros.
 fn decimal(text: &str) -> Option<u8> {
     let canonical = text == "0" || text.starts_with(|c: char| matches!(c, '1'..='9'));
     canonical.then(|| text.parse().ok()).flatten()

@@ -1,4 +1,4 @@
-//! Answers to `get`, and `set` requests in their canonical form.
+//! Writes answers to `get`, and `set` requests in canonical form.
 
 use core::fmt::{self, Write};
 
@@ -13,34 +13,32 @@ use super::{SetRequest, Status};
 use crate::key::Encoding;
 use crate::prefix;
 
-/// Keys of a `set` that not every device takes, separated by blanks: a client
-/// leaves those out that are not named here.
+/// Extensions of a `set` that this device supports, separated by blanks. A client omits the keys of
+/// others.
 const FEATURES: &str = "endpoint_name post_quantum";
 
-/// The whole answer to a `get`, in a buffer that is as large as it needs to be
-/// from the start (so that no part of it, private key included, stays behind in
-/// freed memory) and is zeroised on drop.
+/// Returns the complete answer to a `get`. The buffer has its final size from the start, because
+/// reallocation would leave copies of keys in freed memory. It is zeroised on drop.
 #[must_use]
 pub fn answer_get(status: &DeviceStatus, listen_port: u16, fwmark: u32) -> Zeroizing<String> {
     let mut length = Length(0);
     let mut text = Zeroizing::new(String::new());
-    // Neither of the two sinks can fail.
+    // Neither sink can fail.
     let _ = write_get(&mut length, status, listen_port, fwmark);
     text.reserve_exact(length.0);
     let _ = write_get(&mut *text, status, listen_port, fwmark);
     text
 }
 
-/// Writes the whole answer to a `get`: what this device takes beyond others, in
-/// the first line, then the keys in the order in which wireguard-go writes them,
-/// and those that it omits omitted: a private key that is not set, a port or
-/// mark of 0, an endpoint that is not known.
+/// Writes the complete answer to a `get`: a line with the device's extensions, then the keys in the
+/// order of wireguard-go. As there, a private key, port, mark or endpoint that is not set is
+/// omitted.
 ///
-/// Writes the private key and the preshared keys: `out` must not leave copies
-/// in memory. [`answer_get`] has such a buffer.
+/// Writes private and preshared keys: `out` must not leave copies in memory. [`answer_get`] has
+/// such a buffer.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write_get(
     out: &mut impl Write,
     status: &DeviceStatus,
@@ -71,13 +69,13 @@ pub fn write_get(
     write!(out, "{}", Status::SUCCESS)
 }
 
-/// Writes a whole `set` request. Reading it back gives `request` again, except
-/// for the private key's `timestamp_floor`, which the UAPI does not carry.
+/// Writes a complete `set` request. Parsing it returns `request` again, except for the private
+/// key's `timestamp_floor`, which the UAPI does not transmit.
 ///
 /// Writes secrets, as [`write_get`] does.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write_set(out: &mut impl Write, request: &SetRequest) -> fmt::Result {
     let SetRequest {
         listen_port,
@@ -169,7 +167,7 @@ fn write_peer_update(out: &mut impl Write, peer: &PeerUpdate) -> fmt::Result {
         preshared_key,
         pq_public_key,
         post_quantum,
-        // The device's own memory, which no client sets.
+        // Determined by the device; clients cannot set it.
         pq_latched: _,
         endpoint,
         endpoint_name,
@@ -242,7 +240,7 @@ fn write_pq_public_key(out: &mut impl Write, key: &PqPublicKey) -> fmt::Result {
     )
 }
 
-/// Counts what is written.
+/// Counts the bytes written.
 struct Length(usize);
 
 impl Write for Length {

@@ -1,4 +1,4 @@
-//! From the bytes of a connection to requests.
+//! Parses requests from the bytes of a connection.
 
 use core::mem;
 
@@ -6,39 +6,37 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::{Cause, Operation, Request, SetRequest, UapiError, set};
 
-/// The longest line, in bytes, without its end.
+/// The longest line without its end, in bytes.
 pub const MAX_LINE: usize = 4096;
 
 /// The longest request, in bytes: about a million peers.
 pub const MAX_REQUEST: usize = 256 << 20;
 
-/// The longest key that an error repeats: a little more than the longest that
-/// exists, and less than a key of 32 bytes in any encoding.
+/// The longest key name that an error repeats: longer than every known name, and shorter than an
+/// encoded 32-byte key.
 const MAX_QUOTED_KEY: usize = 32;
 
-/// Reads requests from a stream, one after the other.
+/// Incremental parser of a stream of requests.
 ///
-/// Holds no more than one unfinished line and what the valid lines of one
-/// request amount to. A request that never ends yields nothing: drop the
-/// reader when the connection ends.
+/// Stores at most one incomplete line and the parsed lines of one request. A request that never
+/// ends returns nothing: drop the reader when the connection ends.
 pub struct RequestReader {
-    /// The beginning of a line whose end has not come yet. Its capacity is
-    /// never exceeded, so that no secret stays behind in freed memory.
+    /// The beginning of an incomplete line. Its capacity is never exceeded: reallocation would
+    /// leave copies of secrets in freed memory.
     held: Zeroizing<Vec<u8>>,
-    /// How many lines of this request are complete.
+    /// Number of complete lines of this request.
     lines: usize,
-    /// How many bytes of this request have come.
+    /// Bytes received of this request.
     bytes: usize,
     state: State,
     scopes: ScopeLookup,
 }
 
-/// Finds the index of an interface by its name; `None` if there is no such
-/// interface.
+/// Returns the index of an interface by its name; `None` if there is no such interface.
 pub type ScopeLookup = fn(&str) -> Option<u32>;
 
 enum State {
-    /// Before a request.
+    /// Between requests.
     Idle,
     Get,
     Set(SetRequest),
@@ -47,7 +45,7 @@ enum State {
 }
 
 impl RequestReader {
-    /// A reader at the beginning of a connection.
+    /// Creates a reader for the beginning of a connection.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -59,26 +57,24 @@ impl RequestReader {
         }
     }
 
-    /// Understands the names of interfaces in IPv6 scopes
-    /// (`[fe80::1%eth0]:51820`), which without this are refused: `wg` sends no
-    /// other form.
+    /// Accepts names of interfaces as IPv6 scopes (`[fe80::1%eth0]:51820`), the only form that `wg`
+    /// sends. Without this, such names are refused.
     #[must_use]
     pub fn with_scopes(mut self, scopes: ScopeLookup) -> Self {
         self.scopes = scopes;
         self
     }
 
-    /// Takes bytes from the front of `input` up to the end of the request, and
-    /// yields the request; `None` when `input` is used up first. Call it until
-    /// it yields `None`.
+    /// Consumes bytes from the front of `input` up to the end of a request, and returns the
+    /// request. Returns `None` if `input` ends first. Call it until it returns `None`.
     ///
-    /// The end of a request is a blank line; blank lines between requests mean
-    /// nothing. A carriage return before the line feed is dropped, as in
-    /// wireguard-go. `input` may hold secrets: zeroising it is up to its owner.
+    /// A blank line ends a request; blank lines between requests are ignored. A carriage return
+    /// before the line feed is dropped, as in wireguard-go. `input` may contain secrets: its owner
+    /// must zeroise it.
     ///
     /// # Errors
-    /// The first thing that is wrong with the request, once its end has come.
-    /// The next call reads the next request.
+    /// Returns the first error of the request, once its end has been received. The next call reads
+    /// the next request.
     pub fn push(&mut self, input: &mut &[u8]) -> Option<Result<Request, UapiError>> {
         while !input.is_empty() {
             let Some(end) = input.iter().position(|byte| *byte == b'\n') else {
@@ -94,7 +90,7 @@ impl RequestReader {
         None
     }
 
-    /// Keeps a piece of a line for later.
+    /// Stores a piece of an incomplete line.
     fn hold(&mut self, piece: &[u8]) {
         self.count(piece.len());
         let room = MAX_LINE - self.held.len();
@@ -164,8 +160,7 @@ impl RequestReader {
         }
     }
 
-    /// Gives the request up, unless that is done already: the first error is
-    /// the one that is told.
+    /// Refuses the request, unless it is refused already: only the first error is reported.
     fn refuse(&mut self, key: &str, cause: Cause) {
         let operation = match self.state {
             State::Idle => None,
@@ -188,7 +183,7 @@ impl Default for RequestReader {
     }
 }
 
-/// The key if it looks like one, so that no misplaced secret is repeated.
+/// Returns the key if it looks like one, so that no misplaced secret is repeated.
 fn quotable(key: &str) -> &str {
     let plausible = key
         .bytes()
@@ -204,7 +199,7 @@ fn quotable(key: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// Sets the count forward instead of sending 256 MiB.
+    /// Advances the count instead of sending 256 MiB.
     #[test]
     fn longest_request() {
         let end = b"replace_peers=true\n\n";
@@ -219,7 +214,7 @@ mod tests {
                     .find_map(|mut piece| reader.push(&mut piece))
                     .expect("the request has ended");
                 assert_eq!(result.err().map(|error| error.cause), expected);
-                // The next one has the whole length again.
+                // The next request may have the full length again.
                 assert!(matches!(
                     reader.push(&mut b"set=1\n\n".as_slice()),
                     Some(Ok(_))

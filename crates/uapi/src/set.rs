@@ -1,4 +1,4 @@
-//! One line of a `set`.
+//! Parser of one line of a `set`.
 
 use core::mem;
 use core::net::SocketAddr;
@@ -14,15 +14,14 @@ use super::{Cause, ScopeLookup, SetRequest};
 use crate::key::{Encoding, PqKeyError};
 use crate::prefix;
 
-/// The word of `post_quantum` for what holds when nothing is said.
+/// Value of `post_quantum` that restores the default.
 pub(super) const DEFAULT: &str = "default";
 
-/// Adds what `line` says to `request`; otherwise the line's key and what is
-/// wrong.
+/// Applies `line` to `request`, or returns the line's key and the problem.
 ///
-/// Lines mean what they mean in wireguard-go, where each is applied in turn: a
-/// repeated key overrides, `replace_allowed_ips` also forgets the changes above
-/// it, and everything from the first `public_key` on concerns peers.
+/// Lines have the same meaning as in wireguard-go, which applies them in order: a repeated key
+/// overrides, `replace_allowed_ips` also discards earlier changes of the peer, and all lines from
+/// the first `public_key` on concern peers.
 pub(super) fn apply<'a>(
     request: &mut SetRequest,
     line: &'a [u8],
@@ -101,8 +100,8 @@ fn apply_to_peer(
 
 /// Begins the update of a peer.
 ///
-/// A plain reallocation would leave preshared keys behind in freed memory, so
-/// growing copies them and drops, which zeroises, the old ones in place.
+/// Reallocation would leave copies of preshared keys in freed memory. So growing clones them, and
+/// drops the old ones in place, which zeroises them.
 fn add_peer(peers: &mut Vec<PeerUpdate>, value: &str) -> Result<(), Cause> {
     let public_key = Encoding::Hex.public_key(value)?;
     if peers.len() == peers.capacity() {
@@ -128,13 +127,13 @@ fn u16_from(value: &str) -> Result<u16, Cause> {
     decimal(value).ok_or(Cause::Number { max: u16::MAX })
 }
 
-/// A packet mark: `wg` sends decimal, people write hexadecimal.
+/// Parses a packet mark: decimal as from `wg`, or hexadecimal.
 fn fwmark(value: &str) -> Result<u32, Cause> {
     let mark = match value
         .strip_prefix("0x")
         .or_else(|| value.strip_prefix("0X"))
     {
-        // `from_str_radix` would take a sign.
+        // `from_str_radix` would accept a sign.
         Some(hex) if !hex.starts_with('+') => u32::from_str_radix(hex, 16).ok(),
         Some(_) => None,
         None => decimal(value),
@@ -142,7 +141,7 @@ fn fwmark(value: &str) -> Result<u32, Cause> {
     mark.ok_or(Cause::Fwmark)
 }
 
-/// `wg` writes the scope of a link-local address as the interface's name.
+/// Parses an endpoint. `wg` sends the scope of a link-local address as an interface name.
 pub(super) fn endpoint(value: &str, scopes: ScopeLookup) -> Result<SocketAddr, Cause> {
     let name = value
         .split_once('%')
@@ -157,7 +156,7 @@ pub(super) fn endpoint(value: &str, scopes: ScopeLookup) -> Result<SocketAddr, C
     numeric.parse().map_err(|_| Cause::Endpoint)
 }
 
-/// Nothing means that the name is forgotten.
+/// Parses an endpoint name. An empty value removes the name.
 pub(super) fn endpoint_name(value: &str) -> Result<Option<EndpointName>, Cause> {
     if value.is_empty() {
         return Ok(None);
@@ -169,7 +168,7 @@ pub(super) fn endpoint_name(value: &str) -> Result<Option<EndpointName>, Cause> 
         .ok_or(Cause::EndpointName)
 }
 
-/// Nothing means that the key is taken away.
+/// Parses an ML-KEM key. An empty value removes the key.
 fn pq_public_key(value: &str) -> Result<Option<PqPublicKey>, PqKeyError> {
     let is_given = !value.is_empty();
     is_given
@@ -183,7 +182,7 @@ pub(super) fn post_quantum(value: &str) -> Result<PostQuantum, Cause> {
         .ok_or(Cause::PostQuantum)
 }
 
-/// The length is not optional: `10.0.0.0` may well be meant as a network.
+/// Parses an allowed IP. The length is required, because `10.0.0.0` may be meant as a network.
 fn allowed_ip(value: &str) -> Result<AllowedIpChange, Cause> {
     if !value.contains('/') {
         return Err(Cause::AllowedIpWithoutLength);
@@ -195,7 +194,7 @@ fn allowed_ip(value: &str) -> Result<AllowedIpChange, Cause> {
     Ok(change)
 }
 
-/// A number without sign, which `FromStr` would take. Leading zeros are fine.
+/// Parses a number without a sign, which `FromStr` would accept. Allows leading zeros.
 fn decimal<T: FromStr>(text: &str) -> Option<T> {
     let digits = text.bytes().all(|b| b.is_ascii_digit());
     digits.then(|| text.parse().ok()).flatten()

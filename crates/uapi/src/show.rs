@@ -1,6 +1,6 @@
-//! What `wg show` and `wg showconf` print of a device, byte for byte.
+//! The output of `wg show` and `wg showconf` for a device, byte for byte.
 //!
-//! Everything here writes secrets: `out` must not leave copies in memory.
+//! These functions write secrets: `out` must not leave copies in memory.
 
 mod colour;
 mod post_quantum;
@@ -26,34 +26,32 @@ pub use showconf::{MARK, write_pq_of_peer, write_pq_private_key};
 
 use colour::{BOLD, CYAN, GREEN, RED, RESET, YELLOW};
 
-/// Finds the name of the interface with an index. IPv6 scopes are printed by
-/// name.
+/// Returns the name of an interface by its index. IPv6 scopes are printed by name.
 pub type ScopeNames<'a> = &'a dyn Fn(u32) -> Option<String>;
 
-/// How the form for people is printed.
+/// Options of the human-readable form.
 #[derive(Clone, Copy)]
 pub struct Pretty<'a> {
-    /// Whether with a terminal's colours.
+    /// Use of terminal colours.
     pub colours: Colours,
-    /// Whether private and preshared keys are shown instead of `(hidden)`.
+    /// True to show private and preshared keys instead of `(hidden)`.
     pub keys: bool,
-    /// The time of day, since the Unix epoch.
+    /// Wall-clock time, since the Unix epoch.
     pub now: Duration,
     /// The same time on the boot clock, for the age of sessions.
     pub boot: Instant,
     /// See [`ScopeNames`].
     pub scopes: ScopeNames<'a>,
-    /// What `taupe show` adds: the names of endpoints, what handshakes are like, and these lines of
-    /// label and text about the device; it also tells long lists of networks by what they
-    /// leave out. `None` prints what `wg` does.
+    /// Additions of `taupe show`: endpoint names, the state of handshakes, and these lines of label
+    /// and text about the device. Also shortens long lists of networks to `everything except …`.
+    /// `None` prints the output of `wg`.
     pub more: Option<&'a [(&'a str, String)]>,
 }
 
-/// Writes everything about a device for people, peers with the most recent
-/// handshake first.
+/// Writes the human-readable form of a device. Peers with the most recent handshake come first.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn pretty(out: &mut impl Write, device: &Device, how: &Pretty<'_>) -> fmt::Result {
     let paint = how.colours;
     paint.write(out, &[RESET, GREEN, BOLD])?;
@@ -91,11 +89,11 @@ pub fn pretty(out: &mut impl Write, device: &Device, how: &Pretty<'_>) -> fmt::R
         .try_for_each(|peer| pretty_peer(out, &device.status, peer, how))
 }
 
-/// What is longer than this is told by what is left out, where that is shorter.
+/// Longer lists are written as everything except other networks, if that is shorter.
 const LONG: usize = 8;
 
-/// A long list of networks as everything but some: `0.0.0.0/0, ::/0 except …`, in which the
-/// words stand before each list.
+/// Returns a long list of networks as `0.0.0.0/0, ::/0 except …`: two lists, each with the word
+/// before it.
 fn in_short(networks: &[Prefix]) -> Option<[(&'static str, Vec<Prefix>); 2]> {
     if networks.len() <= LONG {
         return None;
@@ -215,7 +213,7 @@ fn label(out: &mut impl Write, paint: Colours, text: &str) -> fmt::Result {
     out.write_str(": ")
 }
 
-/// One thing about a device, for programs.
+/// A field of a device, in machine-readable form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Field {
     /// The device's public key.
@@ -232,19 +230,19 @@ pub enum Field {
     PresharedKeys,
     /// The peers' addresses and ports.
     Endpoints,
-    /// The peers' networks.
+    /// The peers' allowed IPs.
     AllowedIps,
-    /// When the peers' latest handshakes were.
+    /// Times of the peers' latest handshakes.
     LatestHandshakes,
-    /// Bytes from and to the peers.
+    /// Bytes received from and sent to the peers.
     Transfer,
     /// The peers' persistent keepalives.
     PersistentKeepalive,
-    /// All of it, the device in the first line, each peer in one of its own.
+    /// All fields: the device in the first line, and one line per peer.
     Dump,
 }
 
-/// There is no field of that name.
+/// The name is not that of a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnknownField;
 
@@ -275,11 +273,11 @@ impl FromStr for Field {
     }
 }
 
-/// Writes one field of a device, tab separated; each line begins with the
-/// device's name when `with_name`.
+/// Writes one field of a device, separated by tabs. Each line begins with the device's name if
+/// `with_name`.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn field(
     out: &mut impl Write,
     device: &Device,
@@ -375,11 +373,11 @@ fn dump_peer(out: &mut impl Write, peer: &PeerStatus, scopes: ScopeNames<'_>) ->
     out.write_char('\n')
 }
 
-/// Writes a device as a file that `wg setconf` takes, with what only `taupe setconf` reads
-/// in comments, unless `more` is false.
+/// Writes a device as a file for `wg setconf`. Unless `more` is false, it has comments with keys
+/// for `taupe setconf`.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn showconf(
     out: &mut impl Write,
     device: &Device,
@@ -496,7 +494,7 @@ fn write_networks(out: &mut impl Write, networks: &[Prefix], separator: &str) ->
     Ok(())
 }
 
-/// Writes an address and port as `getnameinfo(3)` has them.
+/// Formats an address and port as `getnameinfo(3)` does.
 fn endpoint(address: SocketAddr, scopes: ScopeNames<'_>) -> impl fmt::Display {
     fmt::from_fn(move |f| {
         let SocketAddr::V6(v6) = address else {
@@ -506,7 +504,7 @@ fn endpoint(address: SocketAddr, scopes: ScopeNames<'_>) -> impl fmt::Display {
         if v6.scope_id() != 0 {
             let of_link =
                 v6.ip().is_unicast_link_local() || v6.ip().segments()[0] & 0xff0f == 0xff02;
-            // Elsewhere the number means something else than an interface.
+            // For other addresses the scope is not an interface index.
             match of_link.then(|| scopes(v6.scope_id())).flatten() {
                 Some(name) => write!(f, "%{name}")?,
                 None => write!(f, "%{}", v6.scope_id())?,
@@ -516,8 +514,8 @@ fn endpoint(address: SocketAddr, scopes: ScopeNames<'_>) -> impl fmt::Display {
     })
 }
 
-/// Writes an address as `inet_ntop(3)` does: unlike Rust, it has the last four
-/// bytes of an IPv4-compatible address (RFC 4291 §2.5.5.1) in decimal.
+/// Formats an address as `inet_ntop(3)` does: unlike Rust, with the last four bytes of an
+/// IPv4-compatible address (RFC 4291 §2.5.5.1) in decimal.
 fn ip(address: IpAddr) -> impl fmt::Display {
     fmt::from_fn(move |f| match address {
         IpAddr::V6(v6) if is_compatible(v6) => {

@@ -1,4 +1,4 @@
-//! What the tests of the UAPI share.
+//! Helpers for the tests of the UAPI.
 
 mod get;
 mod set;
@@ -10,25 +10,25 @@ use taupe_protocol::key::{PqPrivateKey, PqPublicKey};
 
 use super::{Cause, Operation, Request, RequestReader, SetRequest, UapiError};
 
-/// An ML-KEM-768 key.
+/// Returns an ML-KEM-768 key.
 fn pq_key() -> PqPublicKey {
     let seed = PqPrivateKey::new(Secret::new([0x5e; 64])).expect("not zero");
     seed.public(default_provider(), Suite::Hybrid768)
 }
 
-/// The key of 32 bytes `byte`, in hex.
+/// Returns the key of 32 bytes `byte`, in hex.
 fn hex(byte: u8) -> String {
     format!("{byte:02x}").repeat(32)
 }
 
-/// The requests in `text`, read at once.
+/// Parses the requests in `text` at once.
 fn read(text: &[u8]) -> Vec<Result<Request, UapiError>> {
     let mut reader = RequestReader::new();
     let mut input = text;
     core::iter::from_fn(|| reader.push(&mut input)).collect()
 }
 
-/// The only request in `text`, which must be a valid `set`.
+/// Returns the only request in `text`, which must be a valid `set`.
 fn set(text: &str) -> SetRequest {
     match read(text.as_bytes()).pop() {
         Some(Ok(Request::Set(request))) => request,
@@ -37,7 +37,7 @@ fn set(text: &str) -> SetRequest {
     }
 }
 
-/// The only request in `text`, which must be refused.
+/// Returns the error of the only request in `text`, which must be refused.
 fn refused(text: impl AsRef<[u8]>) -> UapiError {
     let mut results = read(text.as_ref());
     assert_eq!(results.len(), 1);

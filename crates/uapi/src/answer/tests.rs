@@ -15,7 +15,7 @@ fn key(byte: u8) -> String {
     format!("{byte:02x}").repeat(32)
 }
 
-/// Reads an answer, in pieces of some size.
+/// Parses an answer in pieces of `size` bytes.
 fn get_in(text: &str, size: usize) -> Result<Device, AnswerError> {
     let mut answer = GetAnswer::new("wg0", no_scopes);
     for piece in text.as_bytes().chunks(size) {
@@ -101,7 +101,7 @@ fn a_device_in_pieces_of_any_size() {
     }
 }
 
-/// What Debian's `wg` 1.0.20210914 takes for a protocol error is one.
+/// Answers that Debian's `wg` 1.0.20210914 reports as protocol errors.
 #[test]
 fn malformed() {
     let peer = format!("public_key={}\n", key(1));
@@ -171,7 +171,7 @@ fn errors_of_get_are_positive_and_of_set_negative() {
     assert_eq!(get("errno=1\n\n").err(), Some(refused(1)));
     assert_eq!(set("errno=0\n\n"), Ok(()));
     assert_eq!(set("errno=-22\n\n"), Err(refused(22)));
-    // `wg` says "Unknown error -22" of it.
+    // `wg` prints "Unknown error -22" for it.
     assert_eq!(set("errno=22\n\n"), Err(refused(-22)));
     assert_eq!(set("errno=-2147483648\n\n"), Err(refused(i32::MAX)));
     for text in ["", "\n", "errno=0\n", "errno=x\n\n", "errno=-1x\n\n"] {
@@ -186,7 +186,7 @@ fn the_reason_is_fit_for_a_terminal() {
     assert_eq!(answer, Err(AnswerError::Refused { errno: 22, reason }));
 }
 
-/// Enough peers that the list grows several times.
+/// Enough peers for the list to grow several times.
 #[test]
 fn many_peers() {
     let mut text = String::new();

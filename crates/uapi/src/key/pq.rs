@@ -9,14 +9,14 @@ use zeroize::Zeroizing;
 
 use super::Encoding;
 
-/// The parameter sets that there are keys of.
+/// The supported parameter sets.
 const SUITES: [Suite; 2] = [Suite::Hybrid768, Suite::Hybrid512];
 
 impl Encoding {
-    /// Reads the seed of ML-KEM keys; `None` for all zeros, which stand for no key.
+    /// Parses a seed of ML-KEM keys. All zeros return `None`, because they stand for no key.
     ///
     /// # Errors
-    /// [`PqKeyError`] when `text` is not exactly one seed.
+    /// Returns [`PqKeyError`] if `text` is not exactly one seed.
     pub fn pq_private_key(self, text: &str) -> Result<Option<PqPrivateKey>, PqKeyError> {
         if text.len() != self.text_of(PqPrivateKey::LEN) {
             return Err(self.wrong_length(text, Wanted::Private));
@@ -26,10 +26,10 @@ impl Encoding {
         Ok(PqPrivateKey::new(seed))
     }
 
-    /// Reads an ML-KEM public key, and checks it (FIPS 203 §7.2).
+    /// Parses an ML-KEM public key and validates it (FIPS 203 §7.2).
     ///
     /// # Errors
-    /// [`PqKeyError`] when `text` is not exactly one such key.
+    /// Returns [`PqKeyError`] if `text` is not exactly one valid key.
     pub fn pq_public_key(self, text: &str) -> Result<PqPublicKey, PqKeyError> {
         let length = SUITES
             .into_iter()
@@ -44,19 +44,19 @@ impl Encoding {
         })
     }
 
-    /// Writes the seed of ML-KEM keys.
+    /// Encodes a seed of ML-KEM keys.
     #[must_use]
     pub fn encode_pq_private_key(self, key: &PqPrivateKey) -> Zeroizing<String> {
         Zeroizing::new(self.text(key.expose().expose()))
     }
 
-    /// Writes an ML-KEM public key.
+    /// Encodes an ML-KEM public key.
     #[must_use]
     pub fn encode_pq_public_key(self, key: &PqPublicKey) -> String {
         self.text(key.as_bytes())
     }
 
-    /// Whether a text of so many characters may be an ML-KEM key, private or public.
+    /// Returns true if a text of this length may be an ML-KEM key, private or public.
     #[must_use]
     pub fn is_pq_length(self, length: usize) -> bool {
         let publics = SUITES.map(|suite| suite.parameters().encapsulation_key_len());
@@ -71,7 +71,7 @@ impl Encoding {
         }
     }
 
-    /// How many characters so many bytes have.
+    /// Returns the length of encoded bytes, in characters.
     const fn text_of(self, bytes: usize) -> usize {
         match self {
             Self::Hex => 2 * bytes,
@@ -79,7 +79,7 @@ impl Encoding {
         }
     }
 
-    /// Decodes a text of the length that belongs to `key`.
+    /// Decodes a text whose length matches `key`.
     fn fill(self, text: &str, key: &mut [u8]) -> Result<(), PqKeyError> {
         let decoded = match self {
             Self::Hex => base16ct::mixed::decode(text, key).map(<[u8]>::len).ok(),
@@ -105,7 +105,7 @@ impl Encoding {
         )
     }
 
-    /// What a text is that is not as long as what is wanted.
+    /// Returns the error of a text of the wrong length, and recognises other kinds of keys.
     fn wrong_length(self, text: &str, wanted: Wanted) -> PqKeyError {
         let found = text.len();
         let is_of = |bytes| self.text_of(bytes) == found;
@@ -139,33 +139,33 @@ enum Wanted {
     Public,
 }
 
-/// Why a text is not an ML-KEM key. Never tells what the text was.
+/// Reason why a text is not an ML-KEM key. Never contains the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum PqKeyError {
-    /// As long as none of the keys that there are.
+    /// The length of no known key.
     #[error("the key is {found} bytes of text long; expected {expected}")]
     Length {
-        /// How many there are.
+        /// Length of the text, in bytes.
         found: usize,
-        /// What there should be.
+        /// Expected form.
         expected: &'static str,
     },
-    /// 32 bytes.
+    /// The length of a 32-byte key.
     #[error("this is as long as a key of X25519, or a preshared key; an ML-KEM key is longer")]
     Classic,
-    /// A private key in the place of a public one.
+    /// A private key instead of a public key.
     #[error("this is as long as an ML-KEM private key, which nobody but its owner may know")]
     PrivateForPublic,
-    /// A public key in the place of a private one.
+    /// A public key instead of a private key.
     #[error("this is as long as an ML-KEM public key; expected the private one")]
     PublicForPrivate,
-    /// A character that the encoding does not have, or not in this place.
+    /// A character that the encoding does not have, or not in this position.
     #[error("character {position} of the key does not belong there")]
     Character {
-        /// The first such character, counted from 1.
+        /// Position of the first such character, counted from 1.
         position: usize,
     },
-    /// The last base64 digit says more than the key's bits.
+    /// The last base64 digit has bits beyond the end of the key.
     #[error("the key's last base64 digit has bits beyond the key's end set: a digit is mistyped")]
     TrailingBits,
     /// A coefficient that is not reduced (FIPS 203 §7.2).
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(of_public(&public.replace('=', "A")), at(1580));
         assert_eq!(of_public(&format!("!{}", &public[1..])), at(1));
         assert_eq!(of_private(&format!("{}A=", &private[..86])), at(87));
-        // 64 bytes are 512 bits, and 86 digits have 516.
+        // 64 bytes are 512 bits, and 86 digits encode 516.
         assert_eq!(
             of_private(&format!("{}B==", &private[..85])),
             Some(PqKeyError::TrailingBits)

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The bytes 0 to 31; `od` and `base64` of coreutils give the same texts.
+/// The bytes 0 to 31. The texts are those of `od` and `base64` of coreutils.
 const BYTES: [u8; KEY_LEN] = {
     let mut bytes = [0; KEY_LEN];
     let mut i = 0;
@@ -20,7 +20,7 @@ fn hex_error(text: &str) -> KeyError {
     Encoding::Hex.public_key(text).unwrap_err()
 }
 
-/// The error, which must be the same for all kinds of keys.
+/// Returns the error, which must be equal for all kinds of keys.
 fn base64_error(text: &str) -> KeyError {
     let error = Encoding::Base64.public_key(text).unwrap_err();
     assert_eq!(Encoding::Base64.private_key(text).err(), Some(error));
@@ -44,7 +44,7 @@ fn zeros_are_no_key() {
     assert!(Encoding::Base64.private_key(ZERO_BASE64) == Ok(None));
     assert!(Encoding::Hex.preshared_key(&zeros) == Ok(PresharedKey::NONE));
     assert!(Encoding::Base64.preshared_key(ZERO_BASE64) == Ok(PresharedKey::NONE));
-    // One bit is a key, also when clamping clears it.
+    // A single set bit is a key, even if clamping would clear it.
     assert!(matches!(
         Encoding::Hex.private_key(&format!("01{}", &zeros[2..])),
         Ok(Some(_))
@@ -74,8 +74,8 @@ fn wrong_lengths() {
             }
         );
     }
-    // Without its padding, a key of 43 characters reads as all zeros in
-    // boringtun up to 0.7.1 where its base64 decoder insists on padding.
+    // boringtun up to 0.7.1 reads a key of 43 characters as all zeros if its base64 decoder
+    // requires padding.
     for (text, found) in [
         ("", 0),
         (&BASE64[..43], 43),
@@ -104,12 +104,12 @@ fn wrong_characters() {
     let at = |position| KeyError::Character { position };
     assert_eq!(hex_error(&HEX.replacen("00", "g0", 1)), at(1));
     assert_eq!(hex_error(&HEX.replacen("1f", "1 ", 1)), at(64));
-    // 64 bytes but fewer characters: slicing this by bytes would panic.
+    // 64 bytes but fewer characters: slicing by bytes would panic.
     assert_eq!(hex_error(&format!("0é{}", &HEX[3..])), at(2));
     assert_eq!(hex_error(&"é".repeat(32)), at(1));
 
-    // 43 and 44 characters of which some are no base64 are all zeros in
-    // boringtun up to 0.7.1; here they are errors.
+    // boringtun up to 0.7.1 reads 43 or 44 characters with invalid base64 as all zeros; here they
+    // are errors.
     assert_eq!(base64_error(&BASE64.replacen("AAE", "*AE", 1)), at(1));
     assert_eq!(base64_error(&BASE64.replacen("AAE", "A-E", 1)), at(2));
     assert_eq!(base64_error(&BASE64.replacen("h8=", "h =", 1)), at(43));
@@ -122,7 +122,7 @@ fn wrong_characters() {
 
 #[test]
 fn trailing_bits() {
-    // `8` is 0b111100: its last two bits are beyond the key, and must be 0.
+    // `8` is 0b111100: its last two bits are beyond the key and must be 0.
     for last in ["9", "+", "/"] {
         let text = BASE64.replacen("8=", &format!("{last}="), 1);
         assert_eq!(base64_error(&text), KeyError::TrailingBits);
@@ -141,7 +141,7 @@ proptest! {
         }
     }
 
-    /// Whatever is accepted is the key's only text.
+    /// Every accepted text is the key's only text.
     #[test]
     fn texts_are_canonical(text in "[A-Za-z0-9+/]{43}=") {
         if let Ok(key) = Encoding::Base64.public_key(&text) {

@@ -33,7 +33,7 @@ fn subtraction() {
             .count(),
         62
     );
-    // As every calculator on the web answers.
+    // The result of AllowedIPs calculators on the web.
     assert_eq!(
         minus("0.0.0.0/0", "192.168.1.0/24"),
         "0.0.0.0/1 128.0.0.0/2 192.0.0.0/9 192.128.0.0/11 192.160.0.0/13 192.168.0.0/24 \
@@ -42,13 +42,13 @@ fn subtraction() {
          192.176.0.0/12 192.192.0.0/10 193.0.0.0/8 194.0.0.0/7 196.0.0.0/6 200.0.0.0/5 \
          208.0.0.0/4 224.0.0.0/3"
     );
-    // The families do not touch each other.
+    // The families are independent.
     assert_eq!(minus("0.0.0.0/0 ::/0", "::/0"), "0.0.0.0/0");
     assert_eq!(minus("0.0.0.0/0 ::/0", "0.0.0.0/0"), "::/0");
     assert_eq!(minus("::/0", "::/1"), "8000::/1");
     assert_eq!(minus("::/0", "8000::/1"), "::/1");
     assert_eq!(minus("::ffff:0.0.0.0/96", "0.0.0.0/0"), "::ffff:0.0.0.0/96");
-    // One hole across several ranges, several holes in one range.
+    // One hole across several ranges, and several holes in one range.
     assert_eq!(
         minus(
             "10.0.0.0/31 10.0.0.4/31 10.0.0.8/31",
@@ -100,7 +100,7 @@ fn coverage() {
         assert_eq!(public(networks, Family::V4), v4, "{networks}");
         assert_eq!(public(networks, Family::V6), v6, "{networks}");
     }
-    // Without the local networks, as people write it, it is still everything.
+    // Everything except local networks, in a common notation, still covers all public addresses.
     let local = "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 224.0.0.0/4 169.254.0.0/16";
     assert!(public(&minus("0.0.0.0/0", local), Family::V4));
     assert!(public(
@@ -116,7 +116,7 @@ fn coverage() {
         ("11.0.0.0", false),
         ("192.168.255.255", true),
         ("192.169.0.0", false),
-        // Two neighbours in the registry.
+        // Two adjacent networks of the registry.
         ("224.0.0.0/3", true),
         ("255.255.255.255", true),
         ("0.0.0.0/0", false),
@@ -150,7 +150,7 @@ fn overlaps() {
     assert!(!overlap("::a00:0/104", "10.0.0.0/8"));
 }
 
-/// A network among the last 64 addresses of a family.
+/// A network within the last 64 addresses of a family.
 fn small(family: Family) -> impl Strategy<Value = Prefix> {
     (0_u8..64, 0_u32..=6).prop_map(move |(address, host)| {
         let bits = bits(family);
@@ -172,8 +172,8 @@ fn contains(networks: &[Prefix], address: Prefix) -> bool {
         .any(|network| Prefix::new(address.address(), network.length()) == Some(*network))
 }
 
-/// All networks of the universe that lie within `list`, except those that lie
-/// within another such one: the minimal list, by brute force.
+/// Returns all networks of the universe within `list`, except those within another one: the
+/// shortest list, by brute force.
 fn brute_force(universe: &[Prefix], wanted: impl Fn(Prefix) -> bool) -> Vec<Prefix> {
     let within = |network: Prefix| {
         universe
@@ -197,7 +197,7 @@ fn brute_force(universe: &[Prefix], wanted: impl Fn(Prefix) -> bool) -> Vec<Pref
 }
 
 fn universe(family: Family) -> Vec<Prefix> {
-    // All addresses that `small` can have.
+    // All addresses that `small` can return.
     let first = match family {
         Family::V4 => u128::from(u32::MAX) - 63,
         Family::V6 => u128::MAX - 63,

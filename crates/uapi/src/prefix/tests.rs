@@ -20,7 +20,7 @@ fn prefixes_and_addresses() {
     }
     assert_eq!(text("192.0.2.1"), "192.0.2.1/32");
     assert_eq!(text("2001:DB8:0::1"), "2001:db8::1/128");
-    // Stays IPv6: `wg` sends it as such.
+    // Stays IPv6, as `wg` sends it.
     assert_eq!(text("::ffff:192.0.2.1/128"), "::ffff:192.0.2.1/128");
 }
 

@@ -9,12 +9,10 @@ pub(super) const GREEN: &str = "\x1b[32m";
 pub(super) const YELLOW: &str = "\x1b[33m";
 pub(super) const CYAN: &str = "\x1b[36m";
 
-/// Whether to write colours.
+/// Use of colours in the output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Colours {
-    /// They are written.
     On,
-    /// They are left out.
     Off,
 }
 

@@ -1,4 +1,4 @@
-//! What the handshakes with a peer are like, in words.
+//! State of the handshakes with a peer, in words.
 
 use core::fmt;
 
@@ -9,20 +9,20 @@ use taupe_protocol::update::{DeviceStatus, PeerStatus, PostQuantum, Suite};
 
 use crate::key::Encoding;
 
-/// What the handshakes with a peer are like. Its `Display` says it in a few words.
+/// State of the handshakes with a peer. `Display` describes it briefly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Handshakes {
-    /// This side lacks the key that they take.
+    /// This side lacks the ML-KEM key that they require.
     NoOwnKey,
-    /// There is a session of this suite.
+    /// The session is hybrid, of this suite.
     Hybrid(Suite),
-    /// They are preferred to be hybrid, and there is a session that is ordinary.
+    /// The mode is `prefer`, and the session is ordinary.
     Ordinary,
-    /// They are preferred to be hybrid, and there is no session.
+    /// The mode is `prefer`, and there is no session.
     NoneYet,
-    /// They have to be hybrid, and there is no session.
+    /// Hybrid handshakes are required, and there is no session.
     NoneAllowed,
-    /// They are ordinary because that is said.
+    /// The mode is `off`.
     Off,
 }
 
@@ -46,23 +46,22 @@ impl fmt::Display for Handshakes {
     }
 }
 
-/// What the handshakes with a peer are to be like; `None` where nothing is said of it.
+/// Returns the mode of the handshakes with a peer; `None` if it is not configured.
 #[must_use]
 pub fn wanted_handshakes(peer: &PeerStatus) -> Option<PostQuantum> {
     let default = peer.pq_public_key.as_ref().map(|_| PostQuantum::Require);
     peer.post_quantum.or(default)
 }
 
-/// Whether hybrid handshakes are wanted with a peer and the device has no ML-KEM key to
-/// authenticate itself with: none is begun then, not even an ordinary one.
+/// Returns true if hybrid handshakes with a peer are configured but the device has no ML-KEM key to
+/// authenticate itself. Then it begins no handshake, not even an ordinary one.
 #[must_use]
 pub fn lacks_own_key(device: &DeviceStatus, peer: &PeerStatus) -> bool {
     let wanted = wanted_handshakes(peer).is_some_and(|wanted| wanted != PostQuantum::Off);
     wanted && peer.pq_public_key.is_some() && device.pq_private_key.is_none()
 }
 
-/// What the handshakes of a device with a peer are like at a time of the boot clock; `None`
-/// where nothing is said of it.
+/// Returns the state of the handshakes with a peer at `now`; `None` if the mode is not configured.
 #[must_use]
 pub fn handshakes(device: &DeviceStatus, peer: &PeerStatus, now: Instant) -> Option<Handshakes> {
     let wanted = wanted_handshakes(peer)?;
@@ -70,7 +69,7 @@ pub fn handshakes(device: &DeviceStatus, peer: &PeerStatus, now: Instant) -> Opt
     Some(match (session.map(|session| session.suite), wanted) {
         (Some(Some(suite)), _) => Handshakes::Hybrid(suite),
         (_, PostQuantum::Off) => Handshakes::Off,
-        // By a handshake of the peer's: it is no less ordinary for that.
+        // The peer may have begun the handshake; the session is ordinary regardless.
         (Some(None), PostQuantum::Prefer) if !peer.pq_latched => Handshakes::Ordinary,
         _ if lacks_own_key(device, peer) => Handshakes::NoOwnKey,
         (None, PostQuantum::Prefer) if !peer.pq_latched => Handshakes::NoneYet,
@@ -78,7 +77,7 @@ pub fn handshakes(device: &DeviceStatus, peer: &PeerStatus, now: Instant) -> Opt
     })
 }
 
-/// The fingerprint of a key, for people to compare: BLAKE2s-256 in base64.
+/// Returns the fingerprint of a key, for users to compare: BLAKE2s-256 in base64.
 #[must_use]
 pub fn fingerprint(key: &PqPublicKey) -> String {
     let hash = key.fingerprint(default_provider());
@@ -160,7 +159,7 @@ mod tests {
             (Some(Require), true, Some(Handshakes::NoOwnKey)),
             (Some(Prefer), true, Some(Handshakes::NoOwnKey)),
             (Some(Off), true, Some(Handshakes::Off)),
-            // `hybrid-light` takes none.
+            // `hybrid-light` needs no ML-KEM key.
             (Some(Require), false, Some(Handshakes::NoneAllowed)),
             (None, false, None),
         ] {

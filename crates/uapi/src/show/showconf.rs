@@ -1,5 +1,5 @@
-//! Lines about hybrid handshakes in files. To other programs these lines are comments, so that
-//! they can still read the file.
+//! Lines with post-quantum keys. To other programs these lines are comments, so that they can still
+//! read the file.
 
 use core::fmt::{self, Write};
 
@@ -8,22 +8,22 @@ use taupe_protocol::update::PostQuantum;
 
 use crate::key::Encoding;
 
-/// The start of a line that is for Taupe alone.
+/// Prefix of a line that only Taupe reads.
 pub const MARK: &str = "#@taupe:";
 
-/// Writes the line of an own ML-KEM key.
+/// Writes the line of the device's ML-KEM key.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write_pq_private_key(out: &mut impl Write, key: &PqPrivateKey) -> fmt::Result {
     let text = Encoding::Base64.encode_pq_private_key(key);
     writeln!(out, "{MARK}PqPrivateKey = {}", text.as_str())
 }
 
-/// Writes the lines of a peer: its ML-KEM key, and whether handshakes with it are hybrid.
+/// Writes the lines of a peer: its ML-KEM key, and the mode of its handshakes.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write_pq_of_peer(
     out: &mut impl Write,
     key: Option<&PqPublicKey>,

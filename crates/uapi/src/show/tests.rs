@@ -10,7 +10,7 @@ use crate::{Device, push_peer};
 
 const NOW: Duration = Duration::from_secs(1_800_000_000);
 
-/// The key of 32 bytes 0x11 in Base64.
+/// The key of 32 bytes 0x11, in base64.
 const ONES: &str = "ERERERERERERERERERERERERERERERERERERERERERE=";
 const TWOS: &str = "IiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiI=";
 
@@ -133,17 +133,17 @@ fn a_long_list_is_told_by_what_it_leaves_out() {
     };
     let line = "  allowed ips: 0.0.0.0/0, ::/0 except 192.168.1.0/24\n";
     assert!(shown(&device, &how).contains(line));
-    // `wg` says each.
+    // `wg` lists every network.
     let text = shown(&device, &plain());
     let first = crate::prefix::display(own[0]).to_string();
     assert!(!text.contains("except") && text.contains(&first), "{text}");
-    // What is not nearly everything stays a list.
+    // A list that covers much less than everything is not shortened.
     let few: Vec<Prefix> = (0..20).map(|n| parse(&format!("10.{n}.0.0/24"))).collect();
     device.status.peers[0].allowed_ips = few;
     assert!(!shown(&device, &how).contains("except"));
 }
 
-/// What was observed of wireguard-tools 1.0.20210914.
+/// Observed with wireguard-tools 1.0.20210914.
 #[test]
 fn times() {
     let handshakes = [
@@ -301,7 +301,7 @@ fn a_file() {
     assert_eq!(text, expected);
 }
 
-/// As `getnameinfo` and `inet_ntop` of glibc 2.36 write them.
+/// As `getnameinfo` and `inet_ntop` of glibc 2.36 format them.
 #[test]
 fn addresses() {
     for (address, expected) in [

@@ -1,10 +1,10 @@
-//! Times and amounts of data for people.
+//! Human-readable durations and amounts of data.
 
 use core::fmt::{self, Write};
 
 use super::colour::{CYAN, Colours, RESET};
 
-/// Writes a time in every unit of which there is one: `1 minute, 3 seconds`.
+/// Writes a duration in all units that are not zero: `1 minute, 3 seconds`.
 pub(super) fn duration(out: &mut impl Write, paint: Colours, seconds: u64) -> fmt::Result {
     const UNITS: [(u64, &str); 5] = [
         (365 * 24 * 60 * 60, "year"),

@@ -1,4 +1,4 @@
-//! The answer to `get`, read by a parser of its own that takes what `wg` takes.
+//! Answers to `get`, read by a parser of the tests that accepts what `wg` accepts.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -15,7 +15,7 @@ use super::super::{answer_get, push_peer, write_get};
 use super::{hex, pq_key};
 use crate::key::Encoding;
 
-/// What this device takes beyond others.
+/// The extensions of this device.
 const FEATURES: &str = "features=endpoint_name post_quantum\n";
 
 #[test]
@@ -121,7 +121,7 @@ fn the_sign_of_failures() {
     assert_eq!(Status::SUCCESS.to_string(), "errno=0\n\n");
 }
 
-/// What `wg` understands of an answer (`userspace_get_device`).
+/// The fields of an answer that `wg` reads (`userspace_get_device`).
 #[derive(Default, PartialEq, Debug)]
 struct Seen {
     private_key: Option<[u8; 32]>,
@@ -146,7 +146,7 @@ struct SeenPeer {
 fn seen(answer: &str) -> Seen {
     let mut seen = Seen::default();
     let body = answer.strip_suffix("errno=0\n\n").unwrap();
-    // What it does not know `wg` passes over.
+    // `wg` ignores unknown keys.
     let body = body.strip_prefix(FEATURES).unwrap();
     for line in body.split_terminator('\n') {
         let (key, value) = line.split_once('=').unwrap();
@@ -180,7 +180,7 @@ fn seen(answer: &str) -> Seen {
                 let max = if address.is_ipv4() { 32 } else { 128 };
                 peer.allowed_ips.push((address, number(length, max) as u8));
             }
-            // Nor these.
+            // These are unknown to `wg` too.
             ("pq_private_key", None)
             | ("pq_public_key" | "post_quantum" | "pq_latched" | "session", Some(_)) => {}
             _ => panic!("unexpected line {line:?}"),

@@ -1,4 +1,4 @@
-//! Every key of a `set`, at its boundaries.
+//! Every key of a `set`, with boundary values.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -17,24 +17,24 @@ use crate::prefix::{self, PrefixError};
 
 const NUMBER: Cause = Cause::Number { max: 65535 };
 
-/// The request with one line for the device.
+/// Returns the request with one line for the device.
 fn device(line: &str) -> SetRequest {
     set(&format!("set=1\n{line}\n\n"))
 }
 
-/// The only peer of the request with `lines` below its `public_key`.
+/// Returns the only peer of a request with `lines` after its `public_key`.
 fn peer(lines: &str) -> PeerUpdate {
     let mut request = set(&format!("set=1\npublic_key={}\n{lines}\n\n", hex(1)));
     assert_eq!(request.device.peers.len(), 1);
     request.device.peers.remove(0)
 }
 
-/// Why a line for the device is refused, and that the answer is -EINVAL.
+/// Returns the error of a line for the device. Checks that the answer is -EINVAL.
 fn device_cause(line: &str) -> Cause {
     cause(&format!("set=1\n{line}\n\n"), line, 2)
 }
 
-/// Why a line for a peer is refused, and that the answer is -EINVAL.
+/// Returns the error of a line for a peer. Checks that the answer is -EINVAL.
 fn peer_cause(line: &str) -> Cause {
     cause(
         &format!("set=1\npublic_key={}\n{line}\n\n", hex(1)),
@@ -72,7 +72,7 @@ fn nothing_asked_changes_nothing() {
     ));
 }
 
-/// The text is what `wg set` of wireguard-tools 1.0.20210914 sends.
+/// The request that `wg set` of wireguard-tools 1.0.20210914 sends.
 #[test]
 fn what_wg_sends() {
     let text = format!(
@@ -570,7 +570,7 @@ fn messages_say_where_what_and_what_to_do() {
 fn keys_are_repeated_only_when_they_cannot_be_secrets() {
     let secret = "yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk";
     for line in [
-        // A base64 key ends with the `=` that separates the key from the value.
+        // A base64 key ends with `=`, which separates key and value.
         format!("{secret}="),
         format!("private_key {secret}="),
         format!("private_key:{secret}"),
@@ -603,7 +603,7 @@ fn name() -> impl Strategy<Value = EndpointName> {
         .prop_filter_map("not a name", |(host, port)| EndpointName::new(&host, port))
 }
 
-/// `Debug`, which proptest wants, without one on secrets.
+/// Wrapper with the `Debug` that proptest requires, because secrets have none.
 struct Opaque<T>(T);
 
 impl<T> core::fmt::Debug for Opaque<T> {
@@ -670,7 +670,7 @@ proptest! {
         prop_assert!(same_set(&set(&text), &request));
     }
 
-    /// No malformed value comes back in the error, in whichever key it is.
+    /// An error never repeats a malformed value, whatever its key.
     #[test]
     fn values_are_never_repeated(
         key in prop::sample::select(vec!["private_key", "pq_private_key", "preshared_key", "pq_public_key", "post_quantum", "endpoint", "endpoint_name", "allowed_ip", "fwmark"]),

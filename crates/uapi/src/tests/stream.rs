@@ -1,4 +1,4 @@
-//! Requests in a stream: where they begin and end, and what is too much.
+//! Requests in a stream: boundaries and limits.
 
 use proptest::prelude::*;
 
@@ -47,7 +47,7 @@ fn blank_lines_between_requests_mean_nothing() {
 #[test]
 fn carriage_returns_are_dropped() {
     assert_eq!(set("set=1\r\nlisten_port=7\r\n\r\n").listen_port, Some(7));
-    // Only one of them.
+    // Only one carriage return is dropped.
     assert_eq!(
         refused("set=1\nlisten_port=7\r\r\n\n").cause,
         Cause::Number { max: 65535 }
@@ -78,7 +78,7 @@ fn unknown_operations() {
 fn get_stands_alone() {
     let error = refused("get=1\nlisten_port=1\n\n");
     assert_eq!((error.line, error.cause), (2, Cause::LineAfterGet));
-    // `wg` takes a negative number after get for a malformed line.
+    // After `get`, `wg` takes a negative number for a malformed line.
     assert_eq!(error.status().to_string(), "errno=22\n\n");
 }
 
@@ -106,7 +106,7 @@ fn one_wrong_line_refuses_everything() {
 
 #[test]
 fn longest_line() {
-    // A number may have any count of leading zeros.
+    // A number may have any number of leading zeros.
     let fits = format!("set=1\nlisten_port={}7\n\n", "0".repeat(MAX_LINE - 13));
     let exceeds = format!(
         "set=1\nlisten_port={}7\nnonsense\n\n",
@@ -162,7 +162,7 @@ fn input_is_left_for_the_next_call() {
     assert!(input.is_empty());
 }
 
-/// As many as in WireGuard's own test of a large configuration
+/// As many as WireGuard's own test of a large configuration has
 /// (tools/testing/selftests/wireguard/netns.sh).
 #[test]
 fn many_allowed_ips() {
@@ -180,7 +180,7 @@ fn many_allowed_ips() {
     assert_eq!(again, text);
 }
 
-/// boringtun overflowed its stack at 24,000 peers.
+/// boringtun's stack overflowed at 24,000 peers.
 #[test]
 fn many_peers_keep_what_is_theirs() {
     let mut text = "set=1\n".to_owned();
@@ -197,7 +197,7 @@ fn many_peers_keep_what_is_theirs() {
     assert!(again == text);
 }
 
-/// A line of a request, right or nearly so.
+/// A valid or nearly valid line of a request.
 fn line() -> impl Strategy<Value = String> {
     let key = prop::sample::select(vec![
         "private_key",

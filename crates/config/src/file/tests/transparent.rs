@@ -5,7 +5,7 @@ use crate::application::{Children, Rule};
 use crate::fuzzing::same_file;
 
 /// Returns a file of one peer with additional lines in `[Interface]` and `[Peer]`. They start at
-/// line 3 and, if there is a line in `[Interface]`, line 6.
+/// lines 3 and 6, if `[Interface]` has at most one.
 fn text(interface: &str, peer: &str) -> String {
     format!(
         "[Interface]\nPrivateKey = {OWN}\n{interface}\n[Peer]\nPublicKey = {PEER}\n{peer}\n\
