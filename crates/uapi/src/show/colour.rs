@@ -12,7 +12,9 @@ pub(super) const CYAN: &str = "\x1b[36m";
 /// Use of colours in the output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Colours {
+    /// Colours are written.
     On,
+    /// No colours are written.
     Off,
 }
 
