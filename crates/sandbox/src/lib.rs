@@ -1,7 +1,7 @@
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
-//! Sandbox for a command, called *cell* in this crate's names: a user, a network and a mount
-//! namespace in which a TUN is the only path out for IP. It does not need root.
+//! Sandbox for a command: a user, a network and a mount namespace in which a TUN is the only path
+//! out for IP. It does not need root.
 //!
 //! ```text
 //! this process                       its child, in the cell
