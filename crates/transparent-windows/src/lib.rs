@@ -44,13 +44,13 @@
 
 mod checksums;
 mod datagram;
+mod fragments;
 mod link;
 #[cfg(windows)]
 #[expect(unsafe_code)]
 pub mod ndisapi;
 mod owners;
 mod packet;
-mod pieces;
 mod pipeline;
 mod questions;
 mod recent;

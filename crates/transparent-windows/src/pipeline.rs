@@ -22,9 +22,9 @@ use taupe_protocol::{
 use super::{
     Adapter, Frame, Injection, Towards, Verdict,
     datagram::{self, HEADROOM},
+    fragments::{Identifications, Whole},
     owners::{Known, Owners},
     packet::Flow,
-    pieces::{Identifications, Whole},
     recent::Recent,
     rules::{Choice, Rules},
     tunnel::{PACKET, Tunnel},

@@ -29,25 +29,23 @@ use crate::reset::{self, Socket};
 use crate::state::{Lock, Reason, SCHEMA};
 use crate::syscall::{self, Target};
 
-mod alone;
 mod flows;
 mod forwarding;
 mod gap;
 mod guards;
 mod hooks;
-mod looking;
 mod names;
 mod places;
+mod probe;
 mod processes;
+mod raw_load;
 mod removal;
 mod replacing;
 
 pub use self::gap::Gap;
 pub use self::guards::Guard;
-pub use self::looking::{
-    Trial, foreign_filters, try_all, try_forwarding, try_pinning, try_services,
-};
 use self::places::Place;
+pub use self::probe::{Trial, foreign_filters, try_all, try_forwarding, try_pinning, try_services};
 pub use self::processes::Judged;
 
 /// What `scripts/bpf` made of `bpf/taupe.c` and `bpf/marks.c`.

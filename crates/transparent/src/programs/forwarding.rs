@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use taupe_config::file::Forwarded;
 use tracing::debug;
 
-use super::{Gap, Programs, alone};
+use super::{Gap, Programs, raw_load};
 use crate::fault::Fault;
 use crate::pins;
 use crate::syscall::{self, Target, attach_type, program_type};
@@ -52,7 +52,7 @@ impl Programs {
         }
         word.store(1, Ordering::Relaxed);
         let (kind, place) = (program_type::NETFILTER, attach_type::NETFILTER);
-        let links = alone::load(&self.pins, PROGRAM, kind, place).and_then(|program| {
+        let links = raw_load::load(&self.pins, PROGRAM, kind, place).and_then(|program| {
             let link = |(name, family)| {
                 let link = syscall::attach(program.as_fd(), Target::Forward(family))?;
                 Ok((name, link))

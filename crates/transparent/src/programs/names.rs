@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use tracing::debug;
 
-use super::{Gap, Programs, Way, alone};
+use super::{Gap, Programs, Way, raw_load};
 use crate::cgroup;
 use crate::fault::Fault;
 use crate::pins::{self, Pins};
@@ -62,7 +62,7 @@ impl Programs {
             return Ok(None);
         }
         let (kind, place) = (program_type::CGROUP_SOCK_ADDR, attach_type::UNIX_CONNECT);
-        let link = alone::load(&self.pins, PROGRAM, kind, place).and_then(|program| {
+        let link = raw_load::load(&self.pins, PROGRAM, kind, place).and_then(|program| {
             let cgroup = cgroup::root()?;
             syscall::attach(program.as_fd(), Target::Cgroup(cgroup.as_fd(), place))
         });
