@@ -1,5 +1,5 @@
-//! The transparent client: chosen applications go through the tunnel from the
-//! uplink they already use, and nothing else is touched.
+//! Transparent mode on Linux: eBPF programs route selected applications through the tunnel from the
+//! uplink that they already use. The system's addresses, routes and DNS settings stay as they are.
 
 #![cfg(target_os = "linux")]
 

@@ -1,4 +1,4 @@
-//! The maps that the kernel's part and the daemon share.
+//! The BPF maps that the eBPF programs share with the daemon.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -28,7 +28,7 @@ mod layout;
 
 pub(crate) use self::flows::Flows;
 
-/// The names of the maps, which are also those of their pins.
+/// Names of the maps, and of their pins.
 pub(crate) const NAMES: [&str; 15] = [
     "state",
     "sockets",
@@ -47,22 +47,22 @@ pub(crate) const NAMES: [&str; 15] = [
     "counters",
 ];
 
-/// How many entries two generations of rules have in common (`max_entries`).
+/// `max_entries` of `names`, which two generations of rules share.
 const RULES: usize = 8192;
-/// Half of the entries of `exact`: the other half is for the numbers of rules.
+/// Half of the `max_entries` of `exact`. The other half is for the numbers of rules.
 const EXACT: usize = 16384;
 const DESTINATIONS: usize = 65536;
 
-/// Bits of the widest network that counts as one that this machine is in: an address
-/// with less is on a way to everywhere.
+/// Shortest prefix, in bits, of a network that counts as one this machine is in. A shorter prefix
+/// comes from a route to everywhere, not from a local network.
 const WIDEST: u8 = 8;
 
-/// Addresses that others stand in for, at most: half the table.
+/// Maximum number of resolver aliases. Each takes two entries, one per direction.
 const MOST_STAND_INS: u32 = 4096;
 
-/// Services that resolve names, by their sockets in `/run`, and what they are (`enum
-/// service`): nss-resolve asks systemd-resolved by Varlink, the C library nscd, nss-mdns
-/// avahi, and anybody may ask the first and the last by the system bus.
+/// Unix sockets in `/run` of the services that resolve names, with their `enum service`.
+/// nss-resolve asks systemd-resolved by Varlink, the C library asks nscd, nss-mdns asks avahi.
+/// Programs can also reach systemd-resolved and avahi over the system bus.
 const SERVICES: [(&str, u32); 5] = [
     ("/systemd/resolve/io.systemd.Resolve", SERVICE_RESOLVER),
     (
@@ -73,10 +73,10 @@ const SERVICES: [(&str, u32); 5] = [
     ("/avahi-daemon/socket", SERVICE_RESOLVER),
     ("/dbus/system_bus_socket", SERVICE_BUS),
 ];
-/// Where they are, by both names of the folder.
+/// Both paths of the folder that contains these sockets.
 const RUN: [&str; 2] = ["/run", "/var/run"];
 
-/// All of them fit, with their ends.
+/// Checks that each path fits a key with its terminating zero.
 const _: () = {
     let mut at = 0;
     while at < SERVICES.len() {
@@ -88,7 +88,7 @@ const _: () = {
 const SERVICE_RESOLVER: u32 = 1;
 const SERVICE_BUS: u32 = 2;
 
-/// All maps, open.
+/// All maps of a tunnel, open.
 pub(crate) struct Maps {
     pub(crate) state: Shared,
     names: LpmTrie<MapData, NameKey, u64>,
@@ -105,7 +105,7 @@ pub(crate) struct Maps {
 }
 
 impl Maps {
-    /// Takes them from a loaded object.
+    /// Takes the maps out of a loaded object.
     pub(crate) fn take(object: &mut Ebpf) -> Result<Self, Fault> {
         let Some(Map::Array(state)) = object.map("state") else {
             return Err(Fault::Missing("state"));
@@ -126,18 +126,18 @@ impl Maps {
         })
     }
 
-    /// The pinned state, if there is one. Refuses maps whose layout is another one.
+    /// Opens the pinned state, if there is one. Fails if its layout differs from this version's.
     pub(crate) fn pinned_state(pins: &Pins) -> Result<Option<Shared>, Fault> {
         let path = pins.map("state");
         if !path.exists() {
             return Ok(None);
         }
-        // The layout's number is the first word, whatever comes behind it.
+        // In every layout the first word is the schema number.
         let map = MapData::from_pin(&path).map_err(Fault::map("opening the pinned state"))?;
         let state = Shared::map(map.fd().as_fd())
             .map_err(Fault::call(format!("mapping {}", path.display())))?;
         let found = state.schema.load(Ordering::Relaxed);
-        // 0: its maker was ended before it had set anything up.
+        // 0: the process that created the map ended before it had filled it in.
         if found == SCHEMA || found == 0 {
             return Ok(Some(state));
         }
@@ -149,13 +149,13 @@ impl Maps {
         })
     }
 
-    /// The mark of chosen sockets, if it is pinned.
+    /// Returns the mark of selected sockets, if the state is pinned.
     pub(crate) fn mark(pins: &Pins) -> Result<Option<u32>, Fault> {
         let state = Self::pinned_state(pins)?;
         Ok(state.map(|state| state.stamp.load(Ordering::Relaxed)))
     }
 
-    /// Writes a rule set beside the one in use.
+    /// Writes a set of rules without touching the set that is in use.
     pub(crate) fn write_rules(
         &mut self,
         rules: &Compiled,
@@ -206,7 +206,7 @@ impl Maps {
         Ok(())
     }
 
-    /// Removes the entries of generations that are as even or odd as this one.
+    /// Removes the entries of the generations with the same parity as this one.
     pub(crate) fn clear_rules(&mut self, generation: u32) -> Result<(), Fault> {
         let same = |space: u32| space & 1 == generation & 1;
         let failed = || Fault::map("removing an old rule");
@@ -248,7 +248,7 @@ impl Maps {
         gone(self.uplinks.remove(&index)).map_err(Fault::map("removing an uplink"))
     }
 
-    /// Removes the filters that are not pinned from an interface, which may be gone.
+    /// Removes the unpinned filters from an interface, which may no longer exist.
     pub(crate) fn detach_filters(&self, index: u32) {
         if let Some(interface) = taupe_os_linux::interface::name(index) {
             detach_filters(&interface, self.state.stamp.load(Ordering::Relaxed));
@@ -259,7 +259,7 @@ impl Maps {
         collect(self.uplinks.keys())
     }
 
-    /// Makes these the addresses of this machine.
+    /// Replaces the addresses of this machine.
     pub(crate) fn set_locals(&mut self, addresses: &[Address]) -> Result<(), Fault> {
         let wanted: BTreeMap<_, _> = addresses
             .iter()
@@ -278,8 +278,8 @@ impl Maps {
         Ok(())
     }
 
-    /// Has other addresses stand in for these, where a resolver is asked there; `bpf/names.h`
-    /// says why. An address keeps the one that it has.
+    /// Replaces the addresses of this machine that have a resolver alias (see `bpf/names.h`). An
+    /// address that already has an alias keeps it.
     pub(crate) fn set_stand_ins(&mut self, own: impl Iterator<Item = IpAddr>) -> Result<(), Fault> {
         let wanted: BTreeSet<[u8; 16]> = own.map(octets).collect();
         let mut taken = BTreeSet::new();
@@ -290,7 +290,7 @@ impl Maps {
             };
             match (stand_in_number(address), wanted.contains(&other)) {
                 (Some(number), true) => drop(taken.insert(number)),
-                // Of one that this machine has no more, or there is no way back from.
+                // The machine has lost this address, or the reverse entry is missing.
                 (Some(_), false) => self.remove_stand_in(address)?,
                 (None, _) if !wanted.contains(&address) => self.remove_stand_in(address)?,
                 (None, _) => {}
@@ -306,7 +306,7 @@ impl Maps {
             if back == Some(own) {
                 continue;
             }
-            // Without one its questions are refused.
+            // If the aliases run out, DNS queries to the remaining addresses are refused.
             let Some(number) = free.next() else { break };
             let other = stand_in(number, own);
             for (from, to) in [(other, own), (own, other)] {
@@ -318,7 +318,7 @@ impl Maps {
         Ok(())
     }
 
-    /// The address of this machine's that one stands in for, if it stands in for any.
+    /// Returns the machine's own address for a resolver alias, or `None` for any other address.
     pub(crate) fn asked(&self, address: IpAddr) -> Result<Option<IpAddr>, Fault> {
         let other = octets(address);
         if let Some(of_loopback) = asked_on_loopback(address) {
@@ -338,7 +338,7 @@ impl Maps {
         gone(self.stand_ins.remove(&address)).map_err(Fault::map("removing an address"))
     }
 
-    /// Names the services that resolve names.
+    /// Enters the services that resolve names.
     pub(crate) fn set_services(&mut self) -> Result<(), Fault> {
         for (socket, service) in SERVICES {
             for run in RUN {
@@ -357,7 +357,7 @@ impl Maps {
         Ok(())
     }
 
-    /// Makes the networks of these addresses those that this machine is in.
+    /// Replaces the networks that this machine is in by those of these addresses.
     pub(crate) fn set_networks(&mut self, addresses: &[Address]) -> Result<(), Fault> {
         let network = |address: &Address| {
             let network = address.network.trunc();
@@ -387,7 +387,7 @@ impl Maps {
         Ok(())
     }
 
-    /// Forgets where chosen sockets listen.
+    /// Removes the entries that say where selected sockets listen.
     pub(crate) fn clear_listeners(&mut self) -> Result<(), Fault> {
         for key in collect(self.listeners.keys())? {
             gone(self.listeners.remove(&key)).map_err(Fault::map("removing a listener"))?;
@@ -420,7 +420,7 @@ impl std::fmt::Debug for Maps {
     }
 }
 
-/// The filters that are not pinned, on one interface.
+/// Removes the unpinned filters from one interface.
 pub(crate) fn detach_filters(interface: &str, stamp: u32) {
     for direction in [TcAttachType::Egress, TcAttachType::Ingress] {
         let place = Place {
@@ -432,14 +432,14 @@ pub(crate) fn detach_filters(interface: &str, stamp: u32) {
     }
 }
 
-/// The pinned state, whatever its layout is.
+/// Opens the pinned state without checking its layout.
 pub(crate) fn any_pinned_state(pins: &Pins) -> Option<Shared> {
     let map = MapData::from_pin(pins.map("state")).ok()?;
     Shared::map(map.fd().as_fd()).ok()
 }
 
-/// The pinned entries of uplinks, and without them from here on; nothing where they
-/// cannot be opened.
+/// Removes all pinned entries of uplinks and returns their interface indices. Returns an empty list
+/// if the map cannot be opened.
 pub(crate) fn take_pinned_uplinks(pins: &Pins) -> Result<Vec<u32>, Fault> {
     let Ok(map) = MapData::from_pin(pins.map("uplinks")).map(Map::from_map_data) else {
         return Ok(Vec::new());
@@ -458,7 +458,7 @@ fn collect<K>(keys: impl Iterator<Item = Result<K, MapError>>) -> Result<Vec<K>,
         .map_err(Fault::map("listing a map"))
 }
 
-/// Removing what is gone succeeds.
+/// Treats the removal of a missing entry as a success.
 fn gone(result: Result<(), MapError>) -> Result<(), MapError> {
     match result {
         Err(MapError::KeyNotFound) => Ok(()),
@@ -471,7 +471,7 @@ fn gone(result: Result<(), MapError>) -> Result<(), MapError> {
     }
 }
 
-/// An address of either family as one of IPv6.
+/// Returns an address of either family as IPv6 bytes, IPv4 as a mapped address.
 fn octets(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
@@ -480,8 +480,9 @@ fn octets(address: IpAddr) -> [u8; 16] {
     .octets()
 }
 
-/// The address of this number that stands in for one of this machine's: 241.0.0.0/16 of
-/// reserved IPv4, 100::1:0:0/96 of discarded IPv6. Those of loopback have others.
+/// Returns the resolver alias with this number, in the family of `own`: from 241.0.0.0/16 (reserved
+/// IPv4) or 100::1:0:0/96 (IPv6 discard prefix). Loopback addresses have fixed aliases, see
+/// [`asked_on_loopback`].
 fn stand_in(number: u32, own: [u8; 16]) -> [u8; 16] {
     let is_v4 = Ipv6Addr::from(own).to_ipv4_mapped().is_some();
     let other = match is_v4 {
@@ -491,7 +492,7 @@ fn stand_in(number: u32, own: [u8; 16]) -> [u8; 16] {
     other.octets()
 }
 
-/// The number of an address that stands in for another.
+/// Returns the number of a resolver alias, or `None` for any other address.
 fn stand_in_number(address: [u8; 16]) -> Option<u32> {
     let address = Ipv6Addr::from(address);
     let number = match address.to_ipv4_mapped() {
@@ -502,8 +503,8 @@ fn stand_in_number(address: [u8; 16]) -> Option<u32> {
     number.filter(|number| *number < MOST_STAND_INS)
 }
 
-/// The address of loopback that this one stands in for, which is the kernel's rule, not an
-/// entry: 240.x.y.z for 127.x.y.z, 100::1 for ::1.
+/// Returns the loopback address for its fixed alias: 240.x.y.z for 127.x.y.z, 100::1 for ::1. The
+/// eBPF programs compute these without a map entry.
 fn asked_on_loopback(address: IpAddr) -> Option<IpAddr> {
     match address {
         IpAddr::V4(v4) => match v4.octets() {
@@ -519,7 +520,7 @@ const STAND_IN_OF_LOOPBACK_V6: Ipv6Addr = Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0,
 const STAND_IN_V4: u32 = 241 << 24;
 const STAND_IN_V6: u128 = 0x0100 << 112 | 1 << 32;
 
-/// A network of either family as one of IPv6.
+/// Returns a network of either family as an IPv6 network.
 fn mapped(prefix: Prefix) -> (u32, [u8; 16]) {
     let bits = u32::from(prefix.length());
     match prefix.address() {
@@ -528,7 +529,7 @@ fn mapped(prefix: Prefix) -> (u32, [u8; 16]) {
     }
 }
 
-/// `enum class`.
+/// Returns the value in `enum class`.
 const fn class_number(class: Class) -> u32 {
     match class {
         Class::Tunnel => 1,

@@ -1,13 +1,12 @@
-//! The kernel's part: loaded, attached, pinned, replaced and removed.
+//! The eBPF programs of a tunnel: loads, attaches, pins, replaces and removes them.
 //!
 //! ```text
 //! load ── attach ── replace ── guard (each uplink) ── set_up ── … ── remove
 //! ```
 //!
-//! From `attach` on everything holds without this process. One that comes later
-//! finds it again by the same calls: `load` takes the pinned maps over, `attach`
-//! gives the pinned links the new programs, without a moment in which nothing is
-//! attached.
+//! After `attach` everything works without this process. A later process makes the same calls:
+//! `load` takes over the pinned maps, `attach` gives the pinned links the new programs. At every
+//! moment some program is attached.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
@@ -48,18 +47,18 @@ use self::places::Place;
 pub use self::probe::{Trial, foreign_filters, try_all, try_forwarding, try_pinning, try_services};
 pub use self::processes::Judged;
 
-/// What `scripts/bpf` made of `bpf/taupe.c` and `bpf/marks.c`.
+/// Objects that `scripts/bpf` builds from `bpf/taupe.c` and `bpf/marks.c`.
 static FILTERS_OBJECT: &[u8] = include_bytes_aligned!("bpf/taupe.o");
 static MARKS_OBJECT: &[u8] = include_bytes_aligned!("bpf/marks.o");
 
-/// How the packets of chosen applications get into the tunnel: each way has programs of
-/// its own, and all maps.
+/// How packets of selected applications get into the tunnel. Each way has its own programs and uses
+/// all maps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// By filters, from the uplink that they use anyway: transparent mode.
+    /// Transparent mode: filters on the uplinks redirect them.
     Filters,
-    /// By routes for a mark that their sockets get: adapter mode, on any kernel from Linux
-    /// 5.10 on.
+    /// Adapter mode: sockets get a mark, and routes for the mark lead into the tunnel. Works from
+    /// Linux 5.10 on.
     Marks,
 }
 
@@ -78,7 +77,7 @@ impl Way {
         }
     }
 
-    /// The one that is attached for a tunnel.
+    /// Returns the way that is attached for a tunnel.
     pub(crate) fn of(pins: &Pins) -> Option<Self> {
         [Self::Filters, Self::Marks].into_iter().find(|way| {
             let mut links = way.programs().iter();
@@ -90,32 +89,32 @@ impl Way {
     }
 }
 
-/// The kernel's part of one tunnel.
+/// The eBPF programs of one tunnel.
 #[derive(Debug)]
 pub struct Programs {
     way: Way,
     pins: Pins,
     maps: Maps,
     object: Ebpf,
-    /// Filters are attached as they were before Linux 6.6.
+    /// Filters are attached by `clsact`, as before Linux 6.6.
     without_tcx: bool,
-    /// Nothing was attached before: what fails is undone as a whole.
+    /// Nothing was attached before, so a failure removes everything.
     fresh: bool,
-    /// Until everything is attached, nobody else looks at it, or begins or removes it.
+    /// Locks the directory of pins until everything is attached. Other processes cannot inspect,
+    /// begin or remove the tunnel meanwhile.
     beginning: Option<File>,
-    /// The generation of the rules that this has put in the place of others.
+    /// Generation of the rules that this process has written last.
     put: Option<u32>,
 }
 
 impl Programs {
-    /// Loads the programs of a way for the tunnel `interface` in the calling thread's
-    /// network namespace, with its pinned maps if there are any. Nothing is attached.
+    /// Loads the programs of a way for the tunnel `interface` in the calling thread's network
+    /// namespace, with the pinned maps if there are any. Attaches nothing.
     ///
     /// # Errors
     ///
-    /// [`Fault::Program`] names what the kernel lacks; [`Fault::OtherWay`],
-    /// [`Fault::Schema`], [`Fault::Object`], [`Fault::Call`]. Nothing is left that was not
-    /// there before.
+    /// [`Fault::Program`] names the missing kernel feature; [`Fault::OtherWay`], [`Fault::Schema`],
+    /// [`Fault::Object`], [`Fault::Call`]. On failure nothing new is left behind.
     pub fn load(interface: &str, way: Way) -> Result<Self, Fault> {
         let pins = Pins::of(interface, network_number()?);
         let beginning = pins.take()?;
@@ -125,8 +124,8 @@ impl Programs {
         }
         let fresh = attached.is_none();
         let loaded = match fresh {
-            // What is attached nowhere may be of the other way, which knows the network
-            // namespace by another number, or half made.
+            // Pins without an attached link may be half made, or belong to the other way, which
+            // identifies the network namespace by another number.
             true => pins.clear(),
             false => Maps::pinned_state(&pins).map(drop),
         };
@@ -139,7 +138,7 @@ impl Programs {
             }
             Err(fault) => {
                 if fresh {
-                    // What went wrong first is more interesting than what does now.
+                    // The first error matters, not one of the clean-up.
                     let _ = pins.remove();
                 }
                 Err(fault)
@@ -147,18 +146,18 @@ impl Programs {
         }
     }
 
-    /// Opens what another process has attached for the tunnel `interface` in the
-    /// calling thread's network namespace, to look at it and to
-    /// [`replace`](Self::replace) its rules. That process stays the one that is never
-    /// chosen. `None` where nothing is attached. Nothing is made that is not there, and who
-    /// brings the tunnel up or takes it down meanwhile is waited for.
+    /// Opens the programs that another process has attached for the tunnel `interface` in the
+    /// calling thread's network namespace, to inspect them or to [`replace`](Self::replace) the
+    /// rules. The other process stays the daemon, the one process that is never selected. Returns
+    /// `None` if nothing is attached. Creates no pins. Waits while another process brings the
+    /// tunnel up or takes it down.
     ///
     /// # Errors
     ///
     /// As [`Self::load`].
     pub fn open(interface: &str) -> Result<Option<Self>, Fault> {
         let pins = Pins::of(interface, network_number()?);
-        // Or maps that somebody removes were made anew.
+        // The lock keeps the loader from creating maps anew that another process has just removed.
         let Some(_kept) = pins.keep()? else {
             return Ok(None);
         };
@@ -174,12 +173,12 @@ impl Programs {
         Self::load_into(&pins, false, way, is_iterator).map(Some)
     }
 
-    /// Whether the kernel takes those of the programs of [`Way::Filters`] that need the
-    /// newest; they are loaded for that and nothing else.
+    /// Checks that the kernel accepts the programs of [`Way::Filters`] that need the newest kernel.
+    /// Loads them for this check only.
     ///
     /// # Errors
     ///
-    /// [`Fault::Program`] names what it lacks; [`Fault::Object`].
+    /// [`Fault::Program`] names the missing kernel feature; [`Fault::Object`].
     pub fn probe() -> Result<(), Fault> {
         let is_newest = |place| matches!(place, Place::Cgroup("socket" | "connect4", _));
         let load = || Self::load_object(&mut EbpfLoader::new(), Way::Filters, is_newest);
@@ -210,7 +209,7 @@ impl Programs {
         })
     }
 
-    /// Fills in the state of maps that are new.
+    /// Fills in the state if its map is new.
     fn set_out(&self) -> Result<(), Fault> {
         let state = &self.maps.state;
         if state.schema.load(Ordering::Relaxed) != 0 {
@@ -224,7 +223,7 @@ impl Programs {
             let bytes = <[u8; 8]>::try_from(bytes).unwrap_or_default();
             word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
         }
-        // Neither half is 0, which is what packets have by themselves.
+        // Neither half may be 0, the value in unmarked packets.
         let stamp = u32::from_ne_bytes([s0, s1, s2, s3]) | 0x8000_8000;
         state.stamp.store(stamp, Ordering::Relaxed);
         let namespace = match self.way {
@@ -250,7 +249,7 @@ impl Programs {
             }
             let loaded = Self::load_program(&mut object, name, place, &btf)?;
             match place {
-                // The kernel may lack it, which attaching finds out.
+                // Optional: the kernel may lack the hook. [`Programs::gaps`] reports it.
                 Place::Entry(_) | Place::Security(_) => {}
                 _ => loaded.map_err(|source| Fault::program(name, needs, source))?,
             }
@@ -278,24 +277,23 @@ impl Programs {
         })
     }
 
-    /// How packets get into the tunnel.
+    /// Returns how packets get into the tunnel.
     #[must_use]
     pub fn way(&self) -> Way {
         self.way
     }
 
-    /// Chooses the mark of chosen sockets to come, with [`Way::Marks`].
+    /// Sets the mark for sockets that are selected from now on, with [`Way::Marks`].
     pub fn set_mark(&self, mark: u32) {
         self.maps.state.stamp.store(mark, Ordering::Relaxed);
     }
 
-    /// Attaches the hooks of sockets and of this process's end, and makes this
-    /// process the one that is never chosen. Hooks that are attached already get the
-    /// new programs.
+    /// Attaches the hooks of sockets and processes, and makes this process the daemon, which is
+    /// never selected. Hooks that are already attached get the new programs.
     ///
     /// # Errors
     ///
-    /// [`Fault::Call`]. Where nothing was attached before, nothing is.
+    /// [`Fault::Call`]. If nothing was attached before, nothing stays attached.
     pub fn attach(&mut self) -> Result<(), Fault> {
         let attached = self
             .attach_hooks()
@@ -311,7 +309,7 @@ impl Programs {
         attached
     }
 
-    /// Makes this process the one that is never chosen, instead of any other.
+    /// Makes this process the daemon, which is never selected, in place of the previous one.
     ///
     /// # Errors
     ///
@@ -320,15 +318,15 @@ impl Programs {
         self.list("taupe_adopt", Target::Iterator).map(drop)
     }
 
-    /// The process that is never chosen, as it is numbered in the first PID namespace;
-    /// `None` when it has ended.
+    /// Returns the PID of the daemon in the initial PID namespace, or `None` if it has ended.
     #[must_use]
     pub fn daemon(&self) -> Option<u32> {
         let daemon = self.maps.state.daemon.load(Ordering::Relaxed);
         (daemon != 0).then_some(daemon)
     }
 
-    /// Keeps other processes from changing the rules, until it is dropped.
+    /// Locks out other processes that would change the rules. Returns `None` if this process
+    /// already holds the lock.
     fn alone(&self) -> Result<Option<File>, Fault> {
         match self.beginning {
             Some(_) => Ok(None),
@@ -336,9 +334,9 @@ impl Programs {
         }
     }
 
-    /// Looks at the sockets that exist. Those of processes outside this PID namespace cannot
-    /// be looked at: a process that begins a tunnel counts these processes. One that takes it
-    /// over and sees all processes looks at what was left out.
+    /// Classifies the sockets that exist. Sockets of processes outside this PID namespace cannot be
+    /// listed, so a process that begins a tunnel counts these processes. A later process that sees
+    /// all processes classifies the sockets left out and clears the count.
     fn begin_looking(&self) -> Result<(), Fault> {
         let outside = self.list("taupe_outside", Target::Iterator)?;
         let outside = outside.first_chunk().copied().map_or(0, u32::from_ne_bytes);
@@ -348,8 +346,8 @@ impl Programs {
         self.look_through("taupe_classify").map(drop)
     }
 
-    /// Looks whether other programs decide on packets by NFQUEUE. Then the running task is not
-    /// the sender of the packets that leave (`bpf/senders.h`).
+    /// Checks if other programs decide on packets by NFQUEUE. With NFQUEUE the running task is not
+    /// necessarily the sender of a packet that leaves (`bpf/senders.h`).
     ///
     /// # Errors
     ///
@@ -384,9 +382,9 @@ impl Programs {
             Place::Cgroup(link, kind) => {
                 self.link(name, Target::Cgroup(cgroup, kind), &self.pins.link(link))
             }
-            // Such a link cannot get another program.
+            // The kernel cannot replace the program of such a link.
             Place::Tracepoint(_) => self.link_anew(name, Target::Tracepoint, &self.pins.link(name)),
-            // A failure is a gap.
+            // A failure is reported as a [`Gap`].
             Place::Entry(function) => {
                 let attached = self.link_anew(name, Target::Tracepoint, &self.pins.link(name));
                 if function == places::SENDING {
@@ -400,13 +398,13 @@ impl Programs {
         }
     }
 
-    /// Attaches a program of BPF LSM, if it is called then: it is not unless the kernel
-    /// was started with that.
+    /// Attaches a program of BPF LSM and checks that the kernel calls it. The kernel does so only
+    /// if BPF LSM was enabled at boot.
     fn link_security(&self, name: &'static str) -> Result<(), Fault> {
         let secured = &self.maps.state.secured;
         secured.store(0, Ordering::Relaxed);
         let attached = self.link_anew(name, Target::Tracepoint, &self.pins.link(name));
-        // Any socket in this namespace will do, made or not.
+        // Creating any socket in this namespace triggers the hook, even if it fails.
         drop(UnixDatagram::unbound());
         if attached.is_ok() && secured.load(Ordering::Relaxed) != 0 {
             return Ok(());
@@ -420,7 +418,7 @@ impl Programs {
         Ok(fd.ok_or(Fault::Missing(name))?.as_fd())
     }
 
-    /// Attaches a program by a pinned link, or gives the one that is there to it.
+    /// Replaces the program of the pinned link, or attaches the program by a new link.
     fn link(&self, name: &'static str, target: Target<'_>, pin: &Path) -> Result<(), Fault> {
         let program = self.program(name)?;
         let old = syscall::open(pin);
@@ -430,20 +428,19 @@ impl Programs {
         self.link_anew(name, target, pin)
     }
 
-    /// Attaches a program by a new link, and only then ends one that is pinned there.
+    /// Attaches a program by a new link. A link pinned before ends only after that.
     fn link_anew(&self, name: &'static str, target: Target<'_>, pin: &Path) -> Result<(), Fault> {
         let link = syscall::attach(self.program(name)?, target)
             .map_err(Fault::call(format!("attaching {name}")))?;
         pins::replace(link.as_fd(), pin)
     }
 
-    /// Chooses what is held back while the tunnel is down, also of the sockets that
-    /// exist.
+    /// Sets the kill switch, also for sockets that exist.
     ///
     /// # Errors
     ///
-    /// [`Fault::Call`], [`Fault::Unmarked`]: the choice holds, but not for all sockets
-    /// that there were.
+    /// [`Fault::Call`], [`Fault::Unmarked`]: the setting is in force, but not for all existing
+    /// sockets.
     pub fn set_lock(&mut self, lock: Lock) -> Result<(), Fault> {
         let word = &self.maps.state.lock;
         if word.swap(lock as u32, Ordering::Relaxed) == lock as u32 {
@@ -453,27 +450,27 @@ impl Programs {
         self.reclassify()
     }
 
-    /// What is held back while the tunnel is down.
+    /// Returns the kill switch.
     #[must_use]
     pub fn lock(&self) -> Lock {
         Lock::of(self.maps.state.lock.load(Ordering::Relaxed))
     }
 
-    /// What an iterator has to say.
+    /// Reads all output of an iterator program.
     fn list(&self, name: &'static str, over: Target<'_>) -> Result<Vec<u8>, Fault> {
         let program = self.program(name)?;
         let failed = || Fault::call(format!("reading {name}"));
         let link = syscall::attach(program, over).map_err(failed())?;
         let mut iterator = syscall::iterator(link.as_fd()).map_err(failed())?;
-        // The kernel writes as much at once as there is room for (32 KiB): where it has to
-        // go on later, it may leave out what is behind something that has gone meanwhile.
+        // The kernel fills at most the buffer it is given, 32 KiB or more per read. If it has to
+        // resume later, it may skip entries behind one that has been removed meanwhile.
         let mut said = Vec::with_capacity(1 << 20);
         iterator.read_to_end(&mut said).map_err(failed())?;
         Ok(said)
     }
 
-    /// The sockets of chosen applications; with [`Way::Marks`] they cannot be listed, and
-    /// it is none.
+    /// Returns the sockets of selected applications. With [`Way::Marks`] sockets cannot be listed
+    /// and the result is empty.
     pub(crate) fn chosen_sockets(&self) -> Result<Vec<Socket>, Fault> {
         if self.way == Way::Marks {
             return Ok(Vec::new());
@@ -484,14 +481,14 @@ impl Programs {
         Ok(reset::read(&listed))
     }
 
-    /// Removes what is pinned for network namespaces that are gone, and returns for how
-    /// many tunnels. Where namespaces cannot be listed, all of them are there.
+    /// Removes the pins of network namespaces that no longer exist. Returns the number of tunnels
+    /// removed. Removes nothing if the namespaces cannot be listed.
     ///
     /// # Errors
     ///
-    /// [`Fault::Call`] naming what cannot be removed.
+    /// [`Fault::Call`] names the pin that cannot be removed.
     pub fn remove_orphans(&self) -> Result<usize, Fault> {
-        // Before the namespaces are listed: one may be made meanwhile.
+        // List pins before namespaces: a namespace may be created in between.
         let others: Vec<Pins> = Pins::all().filter(|pins| *pins != self.pins).collect();
         if others.is_empty() {
             return Ok(0);
@@ -512,10 +509,10 @@ impl Programs {
         Ok(removed)
     }
 
-    /// Tells which addresses this machine has, and on which interface each: packets
-    /// from the tunnel that belong to no flow are for these alone, what is forwarded to
-    /// their networks stays inside, and who asks a resolver there is answered by another.
-    /// The last is so for those on loopback, too.
+    /// Sets the addresses of this machine and the interface of each. They have three uses: a packet
+    /// from the tunnel that belongs to no flow is delivered only to these addresses, packets
+    /// forwarded to their networks stay local, and DNS queries to a resolver at one of them, or at
+    /// one of `on_loopback`, are answered by another resolver.
     ///
     /// # Errors
     ///
@@ -532,18 +529,18 @@ impl Programs {
         self.maps.set_networks(addresses)
     }
 
-    /// Chosen applications' packets go nowhere, and they are told.
+    /// Blocks the packets of selected applications. The applications get an error.
     pub fn set_down(&self) {
         self.maps.state.up.store(0, Ordering::Release);
     }
 
-    /// Whether somebody reads the TUN.
+    /// Returns true if a process reads the TUN.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.maps.state.up.load(Ordering::Acquire) != 0
     }
 
-    /// How often each thing has happened since the tunnel was made.
+    /// Returns all counters since the tunnel was created.
     ///
     /// # Errors
     ///
@@ -557,7 +554,7 @@ impl Programs {
     }
 }
 
-/// As [`Pins`] are named.
+/// Returns the cookie of the network namespace, by which [`Pins`] are named.
 fn network_number() -> Result<u64, Fault> {
     let number = taupe_os_linux::namespace::network_number();
     number.map_err(Fault::call("asking for the network namespace"))

@@ -1,9 +1,9 @@
-//! The kernel's table of flows, and who gives way in it.
+//! The kernel's table of flows, and how room is made in it.
 //!
-//! The kernel refuses an owner's new flow when the owner has as many as are free. What makes
-//! room is here: flows that have been idle for long go, and of an owner that has been refused
-//! also those that nobody has answered and those that have been idle for a while. No owner's
-//! flows give way to another's.
+//! The kernel refuses a new flow if its owner already has as many flows as there are free entries.
+//! The daemon makes room: it removes flows that have been idle for long. If an owner has been
+//! refused a flow, it also removes that owner's unanswered flows and those that have been idle for
+//! a minute. It never removes one owner's flows for the sake of another owner.
 
 use std::collections::{HashMap as Counts, HashSet};
 use std::net::Ipv6Addr;
@@ -20,28 +20,28 @@ use super::{collect, gone, take};
 use crate::fault::Fault;
 use crate::state::{FLOWS_MAX, Flow, FlowKey, FlowOwner, OF_STRANGER, State};
 
-/// How long a flow that was opened from the tunnel is remembered after its last
-/// packet: longer than TIME_WAIT, which is the last to need it. Strangers make many.
+/// Maximum idle time of a flow that was opened from the tunnel. It exceeds TIME_WAIT, the last
+/// state that needs the flow. It is short because strangers can open many such flows.
 const SERVED_LIFE: Duration = Duration::from_secs(90);
 
-/// How long a flow stays that gives way to another one of its owner's: an answer may be on its
-/// way, or the next packet of a conversation.
+/// Minimum idle time before a flow may be removed for another flow of the same owner. A reply or
+/// the next packet may still be on its way.
 const UNANSWERED_LIFE: Duration = Duration::from_secs(1);
 const ANSWERED_LIFE: Duration = Duration::from_secs(60);
 
-/// How much of an owner's flows gives way at once.
+/// Divisor of the number of an owner's flows that are removed at once.
 const SHARE: usize = 4;
 
-/// How long after a refusal flows count as refused.
+/// Seconds after a refusal during which flows count as refused.
 const REFUSED: u64 = 10;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// The table, and how many flows each owner has.
+/// The table of flows, and the number of flows of each owner.
 pub(crate) struct Flows {
     pub(super) flows: HashMap<MapData, FlowKey, Flow>,
     pub(super) owners: HashMap<MapData, FlowOwner, i32>,
-    /// The refusal for which flows have given way last.
+    /// Second of the last refusal for which room has been made.
     relieved: u32,
 }
 
@@ -54,8 +54,8 @@ impl Flows {
         })
     }
 
-    /// Removes flows that had no packet for `idle`, those that were opened from the
-    /// tunnel after [`SERVED_LIFE`] at the latest; how many are left.
+    /// Removes flows that had no packet for `idle`, and flows opened from the tunnel that had none
+    /// for [`SERVED_LIFE`]. Returns the number of flows left.
     pub(crate) fn expire(&mut self, state: &State, idle: Duration) -> Result<usize, Fault> {
         let now = monotonic();
         self.remove(state, |flows| {
@@ -71,10 +71,11 @@ impl Flows {
         })
     }
 
-    /// If flows have been refused since the last call, removes some of the owners that were
-    /// refused. The translator has to `forget` them first: it would deliver an
-    /// answer for a flow that the kernel does not know any more, and what the kernel sends in
-    /// return without a socket, a reset for one, would leave in clear.
+    /// If flows have been refused since the last call, removes some flows of the owners that were
+    /// refused. `forget` tells the translator before the kernel's entries go. Otherwise the
+    /// translator would deliver a reply for a flow that the kernel no longer knows, and the
+    /// kernel's own response without a socket (a reset, for example) would leave outside the
+    /// tunnel.
     pub(crate) fn relieve(
         &mut self,
         state: &State,
@@ -94,14 +95,14 @@ impl Flows {
         .map(drop)
     }
 
-    /// Whether a flow has been refused within the last seconds.
+    /// Returns true if a flow has been refused in the last [`REFUSED`] seconds.
     pub(crate) fn are_refused(state: &State) -> bool {
         let refused = u64::from(state.refused.load(Ordering::Relaxed));
         refused != 0 && monotonic() / SECOND <= refused + REFUSED
     }
 
-    /// Removes flows of which `which` is given all, and counts the rest, since the kernel may
-    /// have opened or ended some meanwhile; how many are left.
+    /// Removes the flows that `which` selects from the whole list, and counts the rest again, since
+    /// the kernel may have opened or ended flows meanwhile. Returns the number of flows left.
     fn remove(
         &mut self,
         state: &State,
@@ -131,7 +132,7 @@ impl Flows {
 
     fn list(&self) -> Result<Vec<(FlowKey, Flow)>, Fault> {
         let mut flows = Counts::new();
-        // Listing begins anew where the kernel removes an entry meanwhile.
+        // A listing restarts when the kernel removes an entry meanwhile.
         for entry in self.flows.iter().take(2 * FLOWS_MAX) {
             match entry {
                 Ok((key, flow)) => drop(flows.insert(key, flow)),
@@ -143,8 +144,8 @@ impl Flows {
     }
 }
 
-/// The flows that give way: of each owner who has about as many as are free, a part, those
-/// first that nobody has answered, and of these those first that have been idle for longest.
+/// Selects the flows to remove: a share of each owner that has about as many flows as there are
+/// free entries. Unanswered flows come first, then those that have been idle longest.
 fn victims(flows: &[(FlowKey, Flow)], now: u64) -> Vec<FlowKey> {
     let free = FLOWS_MAX.saturating_sub(flows.len());
     let mut owners: Counts<FlowOwner, Vec<(FlowKey, Flow)>> = Counts::new();
@@ -153,7 +154,7 @@ fn victims(flows: &[(FlowKey, Flow)], now: u64) -> Vec<FlowKey> {
     }
     let mut victims = Vec::new();
     for mut flows in owners.into_values() {
-        // The counts of the kernel and of this list may differ by a little.
+        // The kernel's counts and this list may differ slightly.
         if flows.len() < free - free / 8 {
             continue;
         }
@@ -186,7 +187,7 @@ impl FlowKey {
         let is_v4 = Ipv6Addr::from(self.local).to_ipv4_mapped().is_some();
         Tuple {
             version: if is_v4 { Family::V4 } else { Family::V6 },
-            // A header's field has eight bits.
+            // The IP header's protocol field has eight bits.
             protocol: self.protocol as u8,
             local: end(self.local, self.local_port),
             remote: end(self.remote, self.remote_port),
@@ -200,7 +201,7 @@ impl Flow {
     }
 }
 
-/// The clock that the kernel's part dates flows by, in nanoseconds.
+/// Returns the time of the clock by which the eBPF programs date flows, in nanoseconds.
 fn monotonic() -> u64 {
     u64::try_from(taupe_runtime::clock::kernel_monotonic().as_nanos()).unwrap_or(u64::MAX)
 }
@@ -212,7 +213,7 @@ mod tests {
 
     const NOW: u64 = 1000 * SECOND;
 
-    /// The flows of an application: how many, idle for so many seconds.
+    /// Returns `count` flows of one application that have been idle for `idle` seconds.
     fn of(inode: u64, count: u32, is_answered: u32, idle: u64) -> Vec<(FlowKey, Flow)> {
         let flow = |number: u32| {
             let mut remote = [0; 16];

@@ -1,7 +1,7 @@
 //! Compares `bpf/state.h` with `state.rs` and `maps.rs`.
 //!
-//! Layouts of structures and maps are those of the committed objects' BTF. Constants are those of
-//! the header's text, since BTF has no enumeration that no variable is declared with.
+//! The layouts of structures and maps come from the BTF of the committed objects. Constants come
+//! from the header's text, since BTF omits enumerations that no variable uses.
 
 mod btf;
 mod header;
@@ -25,13 +25,13 @@ static OBJECTS: [(&str, &[u8]); 2] = [
     ("marks.o", include_bytes_aligned!("../bpf/marks.o")),
 ];
 
-/// Bytes of the prefix length that keys of tries begin with, and that is not in Rust's structures.
+/// Bytes of the prefix length at the start of a trie's key. The Rust structures leave it out.
 const PREFIX_LENGTH: usize = 4;
 
-/// A structure of Rust's and the name that it has in C.
+/// A Rust structure and its name in C.
 struct Shared {
     name: &'static str,
-    /// Bytes that only C's has, before the first field.
+    /// Bytes before the first field that only the C structure has.
     before: usize,
     structure: Structure,
 }
@@ -40,8 +40,8 @@ fn size_of_field<T, F>(_: fn(&T) -> &F) -> usize {
     size_of::<F>()
 }
 
-/// Describes a structure of Rust's. A field has another name in C where one is given. A field
-/// that is missing here does not compile.
+/// Describes a Rust structure. `field as "name"` gives the field's name in C. A missing field does
+/// not compile.
 macro_rules! shared {
     ($rust:ident as $c:literal, $before:expr, { $($field:ident $(as $other:literal)?),* $(,)? }) => {{
         let _ = |value: $rust| {
@@ -71,7 +71,7 @@ fn shared_structures() -> Vec<Shared> {
         shared!(RuleSet as "rule_set", 0, {
             kinds, everyone, otherwise, path_depths, cgroup_depths, children,
         }),
-        // A union without a name.
+        // An anonymous union in C.
         shared!(NameKey as "name_key", PREFIX_LENGTH, { space, name as "" }),
         shared!(ExactKey as "exact_key", 0, { space, zero, id }),
         shared!(DestinationKey as "destination_key", PREFIX_LENGTH, { space, address }),
@@ -87,7 +87,7 @@ fn shared_structures() -> Vec<Shared> {
     ]
 }
 
-/// Returns what differs between a structure of Rust's and that of C.
+/// Returns the differences between a Rust structure and the C structure.
 fn differences(rust: &Shared, c: &Structure) -> Vec<String> {
     let Shared {
         name,
@@ -160,7 +160,7 @@ struct Declared {
     kind: bpf_map_type,
     key: usize,
     value: usize,
-    /// How many entries Rust takes it to have.
+    /// The number of entries that the Rust code assumes.
     entries: Option<usize>,
 }
 
@@ -202,7 +202,7 @@ fn declared_maps() -> Vec<Declared> {
         Declared::hash("flow_owners", |maps| &maps.flows.owners).of(FLOWS_MAX),
         Declared::hash("uplinks", |maps| &maps.uplinks),
         Declared::hash("locals", |maps| &maps.locals),
-        // An address and the one that stands in for it.
+        // Each alias has an entry in both directions.
         Declared::hash("stand_ins", |maps| &maps.stand_ins).of(2 * MOST_STAND_INS as usize),
         Declared::hash("services", |maps| &maps.services),
         Declared::trie("networks", |maps| &maps.networks),

@@ -1,4 +1,4 @@
-//! Structures from BTF (Documentation/bpf/btf.rst).
+//! Reads structures from BTF (Documentation/bpf/btf.rst).
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ pub(super) struct Structure {
     pub(super) fields: Vec<Field>,
 }
 
-/// One of its fields, in bytes.
+/// A field of a structure, in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Field {
     /// Empty for a structure or union without a name.
@@ -18,14 +18,13 @@ pub(super) struct Field {
     pub(super) size: usize,
 }
 
-/// The types of an object, by their numbers.
+/// The types of an object by their BTF type numbers.
 pub(super) struct Btf {
     types: Vec<Type>,
     structures: HashMap<String, u32>,
 }
 
 enum Type {
-    /// An integer, an enumeration or a pointer.
     Sized(usize),
     Array {
         element: u32,
@@ -35,9 +34,8 @@ enum Type {
         size: usize,
         members: Vec<Member>,
     },
-    /// A name or a qualifier of another type.
+    /// A typedef or a qualified type, with the number of the underlying type.
     Same(u32),
-    /// A function, a variable or a section.
     Other,
 }
 
@@ -69,7 +67,7 @@ impl Btf {
             String::from_utf8(bytes.unwrap_or_default().to_vec()).expect("a name")
         };
         let mut reader = Reader(&bytes[header_len + types..][..types_len]);
-        // Number 0 is void.
+        // Type 0 is void.
         let mut btf = Self {
             types: vec![Type::Other],
             structures: HashMap::new(),
@@ -105,7 +103,7 @@ impl Btf {
                     let members = (0..count).map(|_| Member {
                         name: name(reader.word()),
                         type_of: reader.word(),
-                        // With bit fields, their size is in the upper byte.
+                        // With bit fields, the upper byte is the width.
                         bit_offset: reader.word() & 0xff_ffff,
                     });
                     let members = members.collect();

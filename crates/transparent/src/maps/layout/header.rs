@@ -1,8 +1,7 @@
-//! Constants from the text of a C header: `#define NAME number` and enumerations.
+//! Reads constants from the text of a C header: `#define NAME number` and enumerations.
 
 use std::collections::HashMap;
 
-/// Constants by their names.
 pub(super) struct Constants(HashMap<String, u64>);
 
 impl Constants {
@@ -45,7 +44,7 @@ impl Constants {
         *found.unwrap_or_else(|| panic!("the header has no {name}"))
     }
 
-    /// Computes numbers, names and shifts that are united by `|`.
+    /// Evaluates numbers, names and shifts joined by `|`.
     fn value(&self, expression: &str) -> u64 {
         let term = |text: &str| text.parse().unwrap_or_else(|_| self.get(text));
         let parts = expression.split('|').map(|part| {
