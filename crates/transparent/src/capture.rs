@@ -1,12 +1,12 @@
-//! A tunnel's capture, kept true while the network changes.
+//! The capture of a tunnel: everything that sends selected applications through it.
 //!
 //! ```text
 //! applications ─ uplink ─┐ filters (programs)            ┌─ uplink ─ applications
 //!                        └─► TUN ─► translation ─► tunnel ┘
 //! ```
 //!
-//! [`Capture::begin`] does everything that has to hold before the first packet; a
-//! thread then guards links as they come and go, and forgets flows that have ended
+//! [`Capture::begin`] does everything that must be in place before the first packet. Then a thread
+//! guards links as they appear and disappear, and removes flows that have ended
 //! (`capture/keeper.rs`).
 
 mod keeper;
@@ -32,23 +32,23 @@ use crate::state::{Lock, Names};
 use crate::uplinks::UplinkWatch;
 use keeper::Keeper;
 
-/// What is captured.
+/// Settings of a capture.
 #[derive(Clone, Debug)]
 pub struct Choice {
-    /// Which applications.
+    /// Rules that select applications.
     pub rules: AppRules,
-    /// Which of their destinations.
+    /// Classes of destinations.
     pub destinations: Vec<(Prefix, Class)>,
-    /// What is held back while the tunnel is down.
+    /// Kill switch.
     pub lock: Lock,
-    /// Where packets go that this machine forwards for others.
+    /// Where forwarded packets go.
     pub forwarded: Forwarded,
-    /// Who answers questions for names.
+    /// Handling of DNS queries.
     pub names: Names,
 }
 
-/// A capture that is in effect. Dropping it leaves the kernel's part in place, and
-/// closed: chosen applications reach nothing until somebody takes it up again.
+/// A capture in effect. Dropping it leaves the eBPF programs in place and the kill switch on:
+/// selected applications reach nothing until another process takes over.
 #[derive(Debug)]
 pub struct Capture {
     stop: OwnedFd,
@@ -56,13 +56,13 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Begins to capture for the tunnel `interface`, whose TUN this process reads
-    /// and has the index `tun`, in the calling thread's network namespace. What an
-    /// earlier process of the tunnel has left is taken over without a gap.
+    /// Begins to capture for the tunnel `interface`, whose TUN this process reads and has the index
+    /// `tun`, in the calling thread's network namespace. Takes over the programs of an earlier
+    /// process of the tunnel without a gap.
     ///
     /// # Errors
     ///
-    /// See [`Fault`]. Nothing is left that was not there before.
+    /// See [`Fault`]. On failure nothing new is left behind.
     pub fn begin(
         interface: &str,
         tun: u32,
@@ -75,7 +75,7 @@ impl Capture {
         })
     }
 
-    /// The keeper sets the tunnel down wherever this ends.
+    /// On every exit the keeper's `drop` sets the tunnel down.
     fn begin_with(
         programs: Programs,
         tun: u32,
@@ -110,33 +110,33 @@ impl Capture {
     }
 }
 
-/// What has to hold before a link is guarded.
+/// Attaches the programs and writes rules and settings, before any link is guarded.
 fn take_hold(programs: &mut Programs, choice: &Choice) -> Result<(), Fault> {
     programs.attach()?;
     programs.look_for_queues()?;
     programs.replace(&choice.rules, &choice.destinations)?;
-    // After what may be refused.
+    // After the calls that may refuse the settings.
     programs.set_lock(choice.lock)?;
     programs.set_forwarded(choice.forwarded)?;
     programs.set_names(choice.names)?;
-    // `up`, `lock` and `status` tell them.
+    // `up`, `lock` and `status` show the gaps.
     for gap in programs.gaps() {
         debug!("{gap}");
     }
     Ok(())
 }
 
-/// Holds back what is chosen for the tunnel `interface` before there is one, in the calling
-/// thread's network namespace, as a process that has ended leaves it: it lasts until
-/// [`Capture::begin`] or [`release`]. `false`, and nothing is changed, where a process serves
-/// the tunnel, which closes it by itself when it ends.
+/// Blocks the selected applications of the tunnel `interface` before the tunnel exists, in the
+/// calling thread's network namespace. The result is that of a process that has ended: it lasts
+/// until [`Capture::begin`] or [`release`]. Returns false and changes nothing if a process serves
+/// the tunnel, since that process leaves the kill switch on when it ends.
 ///
-/// Links that are there already are guarded, so that what goes past the tunnel goes on;
-/// the second layer stands before those that come.
+/// Guards the links that exist, so that traffic that bypasses the tunnel continues. On links that
+/// appear later the second layer blocks.
 ///
 /// # Errors
 ///
-/// See [`Fault`]. Nothing is left that was not there before.
+/// See [`Fault`]. On failure nothing new is left behind.
 pub fn close(interface: &str, choice: &Choice) -> Result<bool, Fault> {
     if is_served(interface)? {
         return Ok(false);
@@ -157,7 +157,7 @@ pub fn close(interface: &str, choice: &Choice) -> Result<bool, Fault> {
     Ok(true)
 }
 
-/// Whether a process serves a tunnel, or will in a moment.
+/// Returns true if a process serves the tunnel, or is about to.
 pub(crate) fn is_served(interface: &str) -> Result<bool, Fault> {
     let programs = Programs::open(interface)?;
     Ok(programs.is_some_and(|programs| programs.daemon().is_some()))
@@ -168,7 +168,7 @@ const NO_TUN: u32 = 0;
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        // Fails only when it was asked 2^64 - 2 times.
+        // Writing to the eventfd fails only if its counter overflows.
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -176,16 +176,16 @@ impl Drop for Capture {
     }
 }
 
-/// Ends what holds back the packets of the applications chosen for the tunnel
-/// `interface` of the calling thread's network namespace, whether a process still
-/// serves it or not; `None` where there is nothing.
+/// Removes the programs that block the packets of selected applications for the tunnel `interface`
+/// of the calling thread's network namespace, whether or not a process still serves it. Returns
+/// `None` if there are none.
 ///
-/// Before that, their TCP connections are ended, and their sockets of UDP told so:
-/// what was said in the tunnel is not gone on with in the clear. What has come of that is
-/// what this returns: whoever wants it gone gets that, whatever is in the way.
+/// Before that it ends the TCP connections of these applications and gives their UDP sockets an
+/// error, so that conversations in the tunnel do not continue outside it. The returned value
+/// reports how that went; a failure there does not stop the removal.
 ///
 /// # Errors
-/// [`Fault::Call`] naming what cannot be removed.
+/// [`Fault::Call`] names the pin that cannot be removed.
 pub fn release(interface: &str) -> Result<Option<Released>, Fault> {
     let pins = pins(interface)?;
     if !pins.exist() {
@@ -199,12 +199,12 @@ pub fn release(interface: &str) -> Result<Option<Released>, Fault> {
     }))
 }
 
-/// What has come of what was said in a tunnel that holds nothing back any more.
+/// Result of [`release`]: the conversations that were in the tunnel.
 #[derive(Debug)]
 pub struct Released {
-    /// The connections that were in it, or why they go on.
+    /// The connections that were ended, or the reason why they continue.
     pub ended: Result<Reset, Fault>,
-    /// Why packets that were on their way to a filter may have left in the clear.
+    /// The reason why packets on their way to a filter may have left outside the tunnel.
     pub on_their_way: Option<Fault>,
 }
 
@@ -212,7 +212,8 @@ fn end_conversations(interface: &str) -> Result<Reset, Fault> {
     let Some(mut programs) = Programs::open(interface)? else {
         return Ok(Reset::default());
     };
-    // No new ones, nor any of these past the tunnel, though nothing were held back.
+    // Block everything first, even with the kill switch off, so that no conversation begins or
+    // continues outside the tunnel.
     if programs.lock() == Lock::Nobody {
         programs.set_lock(Lock::Chosen)?;
     }
@@ -220,12 +221,12 @@ fn end_conversations(interface: &str) -> Result<Reset, Fault> {
     reset::end(|| programs.chosen_sockets(), Which::Conversations)
 }
 
-/// Ends the TCP connections that the applications chosen for the tunnel `interface` of
-/// the calling thread's network namespace have: those that were there before the
-/// tunnel, above all, whose other ends know them by another address.
+/// Ends the TCP connections of the applications selected for the tunnel `interface` of the calling
+/// thread's network namespace. It serves mainly connections from before the tunnel, whose remote
+/// ends know them by another address.
 ///
 /// # Errors
-/// [`Fault::Call`], [`Fault::Program`]. That some could not be ended is none.
+/// [`Fault::Call`], [`Fault::Program`]. A connection that cannot be ended is no error.
 pub fn reset(interface: &str) -> Result<Reset, Fault> {
     match Programs::open(interface)? {
         Some(programs) => reset::end(|| programs.chosen_sockets(), Which::Connections),
@@ -233,16 +234,16 @@ pub fn reset(interface: &str) -> Result<Reset, Fault> {
     }
 }
 
-/// Chooses other applications, or other destinations of theirs, for the tunnel
-/// `interface` of the calling thread's network namespace, which another process may
-/// serve: it goes on with these. `None` where there is no such tunnel.
+/// Replaces rules and settings of the tunnel `interface` of the calling thread's network namespace.
+/// Another process may serve it and continues with the new ones. Returns `None` if there is no such
+/// tunnel.
 ///
-/// Sockets that are open have the new verdict when this returns; what was said in the
-/// tunnel has ended there, as [`Programs::replace`] says.
+/// Open sockets have the new verdict when this returns. The conversations of applications that are
+/// no longer selected have been ended, see [`Programs::replace`].
 ///
 /// # Errors
-/// As [`Programs::replace`]: all is as it was. [`Fault::Schema`] if another version of
-/// Taupe serves it.
+/// As [`Programs::replace`]: nothing has changed. [`Fault::Schema`] if another version of Taupe
+/// serves the tunnel.
 pub fn replace(interface: &str, choice: &Choice) -> Result<Option<Replaced>, Fault> {
     let Some(mut programs) = Programs::open(interface)? else {
         return Ok(None);
@@ -250,7 +251,7 @@ pub fn replace(interface: &str, choice: &Choice) -> Result<Option<Replaced>, Fau
     let before = (programs.lock(), programs.forwarded(), programs.names());
     let (lock, forwarded, names) = before;
     programs.replace(&choice.rules, &choice.destinations)?;
-    // After what may be refused.
+    // After the call that may refuse the rules.
     let rest = programs
         .set_lock(choice.lock)
         .and_then(|()| programs.set_forwarded(choice.forwarded).map(drop))
@@ -262,14 +263,14 @@ pub fn replace(interface: &str, choice: &Choice) -> Result<Option<Replaced>, Fau
         names,
     };
     if let Err(fault) = rest {
-        // What went wrong first is more interesting than what does now.
+        // The first error matters, not one of the way back.
         let _ = replaced.take_back();
         return Err(fault);
     }
     Ok(Some(replaced))
 }
 
-/// What was chosen before something else was.
+/// The previous rules and settings, after a replacement.
 #[derive(Debug)]
 pub struct Replaced {
     programs: Programs,
@@ -279,7 +280,7 @@ pub struct Replaced {
 }
 
 impl Replaced {
-    /// Has it hold again, unless somebody has chosen again since.
+    /// Restores them, unless they have been replaced again since.
     ///
     /// # Errors
     /// As [`Programs::take_back`].
@@ -295,11 +296,11 @@ impl Replaced {
     }
 }
 
-/// The tunnels of the calling thread's network namespace for which applications are
-/// chosen, by the names of their interfaces, sorted.
+/// Returns the names of the interfaces of the tunnels in the calling thread's network namespace for
+/// which applications are selected, sorted.
 ///
 /// # Errors
-/// [`Fault::Call`]: the network namespace cannot be told from others.
+/// [`Fault::Call`]: the network namespace has no readable cookie.
 pub fn in_effect() -> Result<Vec<String>, Fault> {
     let number = number()?;
     let here = Pins::all().filter(|pins| pins.cookie() == Some(number));
@@ -308,8 +309,8 @@ pub fn in_effect() -> Result<Vec<String>, Fault> {
     Ok(names)
 }
 
-/// What is held back while the tunnel `interface` of the calling thread's network
-/// namespace is down; `None` where no applications are chosen for it.
+/// Returns the kill switch of the tunnel `interface` in the calling thread's network namespace, or
+/// `None` if no applications are selected for it.
 ///
 /// # Errors
 /// [`Fault::Call`], [`Fault::Map`], [`Fault::Schema`].
@@ -318,8 +319,8 @@ pub fn lock(interface: &str) -> Result<Option<Lock>, Fault> {
     Ok(state.map(|state| Lock::of(state.lock.load(Ordering::Relaxed))))
 }
 
-/// What does not hold of the names that applications chosen for the tunnel `interface` of
-/// the calling thread's network namespace look up, if anything does not.
+/// Returns the gap in the handling of DNS queries for the tunnel `interface` of the calling
+/// thread's network namespace, if there is one.
 ///
 /// # Errors
 /// [`Fault::Call`], [`Fault::Map`], [`Fault::Schema`].
@@ -331,9 +332,9 @@ pub fn gap_of_names(interface: &str) -> Result<Option<Gap>, Fault> {
     Ok((has_servers && !Programs::refuses_services(&pins)).then_some(Gap::Services))
 }
 
-/// The promises that do not hold for the tunnel `interface` of the calling thread's network
-/// namespace, on this kernel and from where its process was started; none where no
-/// applications are selected for it.
+/// Returns the gaps of the tunnel `interface` in the calling thread's network namespace, on this
+/// kernel and from where the tunnel's process was started. The list is empty if no applications are
+/// selected for it.
 ///
 /// # Errors
 /// As [`Programs::open`].
@@ -342,11 +343,11 @@ pub fn gaps(interface: &str) -> Result<Vec<Gap>, Fault> {
     Ok(programs.map_or_else(Vec::new, |programs| programs.gaps()))
 }
 
-/// Whether applications are chosen for the tunnel `interface` of the calling
-/// thread's network namespace.
+/// Returns true if applications are selected for the tunnel `interface` of the calling thread's
+/// network namespace.
 ///
 /// # Errors
-/// [`Fault::Call`]: the network namespace cannot be told from others.
+/// [`Fault::Call`]: the network namespace has no readable cookie.
 pub fn is_in_effect(interface: &str) -> Result<bool, Fault> {
     Ok(pins(interface)?.exist())
 }
@@ -355,14 +356,14 @@ pub(crate) fn pins(interface: &str) -> Result<Pins, Fault> {
     Ok(Pins::of(interface, number()?))
 }
 
-/// The network namespace's, as pins are named.
+/// Returns the cookie of the network namespace, by which pins are named.
 fn number() -> Result<u64, Fault> {
     let number = taupe_os_linux::namespace::network_number();
     number.map_err(Fault::call("asking for the network namespace"))
 }
 
-/// Begins something for a tunnel, of which nothing is left when it fails that was not there
-/// before.
+/// Runs `begin`. If it fails and the tunnel had no pins before, removes the pins that it has
+/// created.
 pub(crate) fn or_nothing<T>(
     interface: &str,
     begin: impl FnOnce() -> Result<T, Fault>,
@@ -373,7 +374,7 @@ pub(crate) fn or_nothing<T>(
         && !was_there
         && let Ok(pins) = pins(interface)
     {
-        // What went wrong first is more interesting than what does now.
+        // The first error matters, not one of the clean-up.
         let _ = Programs::remove_pinned(&pins);
     }
     begun

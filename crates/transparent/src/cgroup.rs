@@ -1,4 +1,4 @@
-//! The hierarchy of cgroup2, to whose root programs at sockets are attached.
+//! The cgroup2 hierarchy, to whose root the programs at sockets are attached.
 
 use std::ffi::c_int;
 use std::io;
@@ -8,14 +8,14 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use rustix::fs::{Mode, OFlags, fstat, openat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
-/// Opens the root of the cgroup2 hierarchy, mounted or not, also from inside a cgroup
-/// namespace, whose own root is a group further down (`cgroup_namespaces(7)`): programs
-/// attached there would miss every application in another group.
+/// Opens the root of the cgroup2 hierarchy, mounted or not, also from inside a cgroup namespace.
+/// Such a namespace has another group as its root (`cgroup_namespaces(7)`), and programs attached
+/// there would miss every application outside it.
 ///
 /// # Errors
 ///
-/// `ENODEV` without cgroup2. `EPERM` in a cgroup namespace without `CAP_DAC_READ_SEARCH`
-/// in the first user namespace.
+/// `ENODEV` without cgroup2. `EPERM` in a cgroup namespace without `CAP_DAC_READ_SEARCH` in the
+/// initial user namespace.
 pub(crate) fn root() -> io::Result<OwnedFd> {
     let context = fsopen("cgroup2", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(context.as_fd())?;
@@ -30,13 +30,13 @@ pub(crate) fn root() -> io::Result<OwnedFd> {
     }
 }
 
-/// The inode of the hierarchy's root: kernfs numbers its nodes from 1.
+/// Inode of the hierarchy's root: kernfs numbers its nodes from 1.
 const ROOT: u64 = 1;
 
-/// Opens a group by its inode, wherever in the hierarchy it is: kernfs decodes file
-/// handles by that number alone (`FILEID_KERNFS`, Linux 5.5).
+/// Opens a group anywhere in the hierarchy by its inode. kernfs decodes file handles by the inode
+/// alone (`FILEID_KERNFS`, Linux 5.5).
 fn open_by_inode(hierarchy: BorrowedFd<'_>, inode: u64) -> io::Result<OwnedFd> {
-    /// `struct file_handle`, with room for 8 bytes.
+    /// `struct file_handle` with 8 bytes of handle.
     #[repr(C)]
     struct FileHandle {
         bytes: u32,
@@ -44,7 +44,7 @@ fn open_by_inode(hierarchy: BorrowedFd<'_>, inode: u64) -> io::Result<OwnedFd> {
         handle: [u8; 8],
     }
     const FILEID_KERNFS: c_int = 0xfe;
-    // The mount's own descriptor is only a place (`O_PATH`), which the call does not take.
+    // The mount's own descriptor is `O_PATH`, which open_by_handle_at refuses.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let hierarchy = openat(hierarchy, c".", flags, Mode::empty())?;
     let handle = FileHandle {
@@ -52,9 +52,9 @@ fn open_by_inode(hierarchy: BorrowedFd<'_>, inode: u64) -> io::Result<OwnedFd> {
         kind: FILEID_KERNFS,
         handle: inode.to_ne_bytes(),
     };
-    // SAFETY: the descriptor is open, as `hierarchy` lives. The kernel reads `handle` as a
-    // `struct file_handle` with as many bytes behind it as it says, writes nothing there,
-    // and keeps no address.
+    // SAFETY: the descriptor is open, since `hierarchy` lives. The kernel reads `handle` as a
+    // `struct file_handle` with the number of bytes that it states, writes nothing to it, and keeps
+    // no pointer.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_open_by_handle_at,

@@ -1,4 +1,4 @@
-//! What can go wrong with the kernel's part.
+//! Errors of transparent mode.
 
 use std::error::Error;
 use std::io;
@@ -9,10 +9,10 @@ use aya::maps::MapError;
 use aya::programs::ProgramError;
 use rustix::io::Errno;
 
-/// Why the kernel's part could not be set up or changed.
+/// An error while setting up or changing the eBPF programs.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// The other of two ways holds the packets of its applications.
+    /// The tunnel's applications are blocked by the programs of the other way.
     #[error(
         "what the applications chosen for {0} send is held back in another mode than it is to be \
          brought up in: `taupe down {0}` first"
@@ -24,29 +24,29 @@ pub enum Fault {
          Use a newer kernel, or `taupe up --adapter`, which takes less and does less"
     )]
     Program {
-        /// Its name, as `bpftool prog` shows it.
+        /// The program's name, as `bpftool prog` shows it.
         program: &'static str,
-        /// What of the kernel it is built on, and since when that exists.
+        /// The kernel features that it needs, with their version.
         needs: &'static str,
-        /// The running kernel's release.
+        /// Release of the running kernel.
         release: String,
-        /// What the kernel says.
+        /// The kernel's reason.
         reason: String,
-        /// How loading failed.
+        /// The error of loading.
         source: Box<ProgramError>,
     },
-    /// The maps cannot be made, or the object does not suit the kernel.
+    /// The maps cannot be created, or the object does not suit the kernel.
     #[error(
         "Linux {release} does not take Taupe's eBPF object; it needs a kernel with type \
          information (CONFIG_DEBUG_INFO_BTF), and root's rights"
     )]
     Object {
-        /// The running kernel's release.
+        /// Release of the running kernel.
         release: String,
-        /// How loading failed.
+        /// The error of loading.
         source: Box<EbpfError>,
     },
-    /// The object lacks something that this library knows.
+    /// The eBPF object lacks a program or map.
     #[error("Taupe's eBPF object has no {0}: it was not built from the same source")]
     Missing(&'static str),
     /// Maps of another version of Taupe are pinned.
@@ -58,77 +58,77 @@ pub enum Fault {
     Schema {
         /// The tunnel's interface.
         interface: String,
-        /// Where they are pinned.
+        /// Directory of the pins.
         path: PathBuf,
-        /// Their layout.
+        /// The layout found.
         found: u32,
-        /// This version's.
+        /// The layout of this version.
         wanted: u32,
     },
-    /// A map refuses an entry.
+    /// An operation on a map failed.
     #[error("{what}: {source}")]
     Map {
-        /// What was to be done.
+        /// The operation.
         what: &'static str,
-        /// How it failed.
+        /// The error.
         source: Box<MapError>,
     },
-    /// There are more than fit.
+    /// More entries than the maps can hold.
     #[error("there are {found} {what}, of which {limit} can be told apart")]
     TooMany {
-        /// Of what.
+        /// The kind of entries.
         what: &'static str,
-        /// How many there are.
+        /// The number found.
         found: usize,
-        /// How many there may be.
+        /// The maximum.
         limit: usize,
     },
-    /// A name that is longer than what is compared.
+    /// A name too long to be compared.
     #[error("the name {0} is too long to be recognised: write a * behind its beginning")]
     LongName(String),
-    /// A rule about a user whose name has not been looked up.
+    /// A rule for a user whose name has not been looked up.
     #[error("the user {0} is not known on this system")]
     User(String),
-    /// Somebody else's filter sees the packets of an interface first.
+    /// Another program's filter precedes Taupe's on an interface.
     #[error(
         "another program's filter sees the packets of {interface} before Taupe's, and could \
          send them elsewhere: remove it (`tc filter show dev {interface} egress` and `ingress`, \
          or `bpftool net`), or give it a later place"
     )]
     Behind {
-        /// Its name.
+        /// The interface's name.
         interface: String,
     },
-    /// Sockets of chosen applications that do not know it.
+    /// Existing sockets of selected applications that cannot be marked.
     #[error(
         "{0} sockets of chosen applications that are open already cannot be marked, for want \
          of memory: raise net.core.optmem_max, or end these applications and try again"
     )]
     Unmarked(usize),
-    /// Where what holds packets back is pinned, and outlives whoever pinned it, is out of reach.
+    /// The file systems of PID 1, where everything is pinned, are not accessible.
     #[error(
         "reaching the file systems of the first process by {path}, where the lock is kept: {source} \
          (that takes root on the machine itself, or a PID namespace of one's own: `unshare --pid \
          --fork --mount-proc`, or a container without the host's processes)"
     )]
     Unreachable {
-        /// The first process's root directory.
+        /// Root directory of PID 1.
         path: &'static str,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// A call of the system.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Call {
-        /// What was to be done.
+        /// The operation.
         what: String,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl Fault {
-    /// What the kernel lacks, where it is that.
+    /// Returns the kernel features that are missing, if that is the cause.
     #[must_use]
     pub fn lack(&self) -> Option<&'static str> {
         match self {
@@ -152,8 +152,8 @@ impl Fault {
         }
     }
 
-    /// A program that could not be loaded: the kernel lacks something that it needs, unless the
-    /// system's answer is about this process.
+    /// Makes the error of a program that could not be loaded. The cause is a missing kernel
+    /// feature, unless the error concerns this process.
     pub(crate) fn program(
         program: &'static str,
         needs: &'static str,
@@ -163,7 +163,7 @@ impl Fault {
             return Self::call(format!("loading the program {program}"))(errno);
         }
         let reason = match &source {
-            // The log is long; what was refused is in one of its last lines.
+            // The log is long. One of its last lines names the reason.
             ProgramError::LoadError {
                 io_error,
                 verifier_log,
@@ -196,8 +196,8 @@ impl Fault {
     }
 }
 
-/// Returns the system's answer if it says nothing about what the kernel has: the process has no
-/// descriptor, memory or right left.
+/// Returns the error number if it concerns this process rather than the kernel's features: no more
+/// descriptors, memory or permissions.
 fn not_of_the_kernel(error: &(dyn Error + 'static)) -> Option<Errno> {
     let mut next = Some(error);
     let errors = std::iter::from_fn(|| {
@@ -217,10 +217,10 @@ fn not_of_the_kernel(error: &(dyn Error + 'static)) -> Option<Errno> {
     })
 }
 
-/// What a log ends with, whatever was refused.
+/// The beginnings of a log's last lines, whatever the reason.
 const SUMS: [&str; 3] = ["processed ", "stack depth ", "verification time "];
 
-/// The running kernel's.
+/// Returns the release of the running kernel.
 fn release() -> String {
     rustix::system::uname()
         .release()
@@ -249,7 +249,7 @@ mod tests {
             assert!(text.contains(&io::Error::from(errno).to_string()), "{text}");
             assert!(!text.contains("kernel"), "{text}");
         }
-        // The verifier, or a type of program that there is not.
+        // Refused by the verifier, or an unknown program type.
         for errno in [Errno::ACCESS, Errno::INVAL] {
             assert_eq!(refused(errno).lack(), Some("a helper"));
         }

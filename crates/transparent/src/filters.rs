@@ -1,8 +1,8 @@
 //! Filters on kernels without tcx (before Linux 6.6): `clsact` and `cls_bpf`.
 //!
-//! Nothing is pinned: a filter stays until it is removed or its interface goes. It is
-//! known by its priority, and by the tunnel's stamp as its handle. The kernel runs
-//! these after all of tcx.
+//! Such a filter is not pinned: it stays until it is removed or its interface disappears. It is
+//! recognised by its priority, and by the tunnel's stamp in its handle. The kernel runs these
+//! filters after all tcx programs.
 
 use std::io;
 
@@ -10,26 +10,24 @@ use aya::programs::tc::{self, NlOptions, SchedClassifierLink, TcAttachOptions, T
 use aya::programs::{ProgramError, SchedClassifier, TcAttachType};
 use taupe_os_linux::netlink::{Hook, System, SystemError};
 
-/// The first there is (`CLSACT_PRIORITY`): who comes before could send a packet
-/// elsewhere.
+/// The first priority (`CLSACT_PRIORITY`). A filter before Taupe's could redirect a packet.
 const PRIORITY: u16 = 1;
 
-/// How all programs' names begin, those of other tunnels and versions too
-/// (`NAME_TAUPE`). They pass on whatever is not their tunnel's, so that it does not
-/// matter which of them come first.
+/// Prefix of the names of all Taupe programs, including those of other tunnels and versions
+/// (`NAME_TAUPE`). They pass on packets of other tunnels, so their order among themselves does not
+/// matter.
 pub(crate) const OURS: &str = "taupe_";
 
-/// A filter's place.
+/// Where a filter is attached.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) interface: &'a str,
     pub(crate) direction: TcAttachType,
-    /// The tunnel's stamp.
     pub(crate) stamp: u32,
 }
 
 impl Place<'_> {
-    /// Puts a program there, in place of one that this tunnel has there already.
+    /// Attaches a program, in place of an earlier one of this tunnel.
     pub(crate) fn attach(self, program: &mut SchedClassifier) -> Result<(), ProgramError> {
         match tc::qdisc_add_clsact(self.interface) {
             Err(TcError::NetlinkError(error)) if error.raw_os_error() == Some(libc::EEXIST) => {}
@@ -46,13 +44,13 @@ impl Place<'_> {
                 program.attach_with_options(self.interface, self.direction, options)?
             }
         };
-        // It shall outlive this process.
+        // The filter must outlive this process.
         std::mem::forget(program.take_link(link)?);
         Ok(())
     }
 
-    /// Whether this tunnel's program is there, before all others in the queue but other
-    /// tunnels'.
+    /// Returns true if this tunnel's program is attached, and only programs of other Taupe tunnels
+    /// precede it in the queue.
     pub(crate) fn is_first(self, index: u32) -> Result<bool, SystemError> {
         let hook = match self.direction {
             TcAttachType::Egress => Hook::Egress,
@@ -60,16 +58,16 @@ impl Place<'_> {
         };
         let filters = System::open()?.filters(index, hook)?;
         let mut known = filters.iter().take_while(|filter| {
-            // A priority is listed by itself, too.
+            // A priority has an entry of its own, with handle 0.
             filter.priority == PRIORITY && (filter.handle == 0 || filter.name.starts_with(OURS))
         });
         Ok(known.any(|filter| filter.handle == u32::from(self.handle())))
     }
 
-    /// Removes this tunnel's program, if it has one there.
+    /// Removes this tunnel's program, if there is one.
     pub(crate) fn detach(self) {
         use aya::programs::links::Link as _;
-        // What cannot be removed went with its interface.
+        // A failure means that the interface has gone, and its filters with it.
         if let Ok(link) = self.link() {
             let _ = link.detach();
         }

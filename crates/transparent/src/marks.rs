@@ -1,33 +1,34 @@
-//! Chosen applications on a kernel that lacks what transparent mode needs.
+//! Selected applications in adapter mode, for kernels that lack the features of transparent mode.
 //!
 //! ```text
 //! socket() ─ mark ─ rule ─ table of the tunnel ─┬─ TUN ─ tunnel
 //!                                               └─ prohibit, when that is gone
 //! ```
 //!
-//! Their sockets get a mark when they are made, by which the system's routing leads them to
-//! the TUN: addresses, rules and routes are those of adapter mode. Another program holds
-//! back what would leave elsewhere all the same. Both are pinned, and outlive the process.
+//! Sockets of selected applications get a mark when they are created. By the mark the routing of
+//! the system leads their packets to the TUN, with the addresses, rules and routes of adapter mode.
+//! A second program blocks marked packets that would leave elsewhere. Both programs are pinned and
+//! outlive the process.
 
 use crate::capture::{Choice, is_served, or_nothing, pins};
 use crate::fault::Fault;
 use crate::maps::Maps;
 use crate::programs::{Programs, Way};
 
-/// The mark in effect. Dropping it leaves the kernel's part in place, and closed.
+/// The marking in effect. Dropping it leaves the eBPF programs in place and the kill switch on.
 #[derive(Debug)]
 pub struct Marking {
     programs: Programs,
 }
 
 impl Marking {
-    /// Begins to mark sockets for the tunnel `interface`, whose TUN this process reads and
-    /// has the index `tun`, in the calling thread's network namespace. What an earlier
-    /// process of the tunnel has left is taken over without a gap.
+    /// Begins to mark sockets for the tunnel `interface`, whose TUN this process reads and has the
+    /// index `tun`, in the calling thread's network namespace. Takes over the programs of an
+    /// earlier process of the tunnel without a gap.
     ///
     /// # Errors
     ///
-    /// See [`Fault`]. Nothing is left that was not there before.
+    /// See [`Fault`]. On failure nothing new is left behind.
     pub fn begin(interface: &str, tun: u32, mark: u32, choice: &Choice) -> Result<Self, Fault> {
         or_nothing(interface, || {
             let mut programs = take_hold(interface, mark, choice)?;
@@ -37,12 +38,12 @@ impl Marking {
     }
 }
 
-/// Holds back what is chosen for the tunnel `interface` before there is one, as
-/// [`capture::close`](crate::capture::close) does in the other way.
+/// Blocks the selected applications of the tunnel `interface` before the tunnel exists, as
+/// [`capture::close`](crate::capture::close) does in transparent mode.
 ///
 /// # Errors
 ///
-/// See [`Fault`]. Nothing is left that was not there before.
+/// See [`Fault`]. On failure nothing new is left behind.
 pub fn close(interface: &str, mark: u32, choice: &Choice) -> Result<bool, Fault> {
     if is_served(interface)? {
         return Ok(false);
@@ -55,7 +56,7 @@ fn take_hold(interface: &str, mark: u32, choice: &Choice) -> Result<Programs, Fa
     let mut programs = Programs::load(interface, Way::Marks)?;
     programs.set_mark(mark);
     programs.set_lock(choice.lock)?;
-    // Before processes are gone through: from then on each is seen when it begins a program.
+    // Attach before writing rules: then no process that starts a program meanwhile is missed.
     programs.attach()?;
     programs.replace(&choice.rules, &choice.destinations)?;
     Ok(programs)
@@ -67,8 +68,8 @@ impl Drop for Marking {
     }
 }
 
-/// The mark of the sockets that are chosen for the tunnel `interface` of the calling
-/// thread's network namespace; `None` where they are not chosen in this way.
+/// Returns the mark of the sockets selected for the tunnel `interface` of the calling thread's
+/// network namespace, or `None` if the tunnel does not use marks.
 ///
 /// # Errors
 ///

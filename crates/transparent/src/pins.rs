@@ -1,12 +1,12 @@
-//! Where a tunnel's maps and links are pinned, so that they outlive the daemon.
+//! The pins of a tunnel's maps and links, which keep them after the daemon has ended.
 //!
-//! `taupe/IFACE-COOKIE/` in a BPF file system has a file for each map, and `links/` one for
-//! each link. COOKIE is the network namespace's: the same name can be another
-//! tunnel's there.
+//! The directory `taupe/IFACE-COOKIE/` of a BPF file system has a file for each map, and its
+//! subdirectory `links/` one for each link. COOKIE is the cookie of the network namespace: another
+//! namespace can have a tunnel of the same name.
 //!
-//! The file system is one that the first process sees. `ip netns exec`, containers
-//! and units of systemd have mounts of their own, which end with their last process,
-//! and with them whatever is pinned there.
+//! The BPF file system is one that PID 1 sees. `ip netns exec`, containers and systemd units have
+//! mount namespaces of their own. A BPF file system mounted there would end with the last process
+//! of that namespace, and its pins with it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -21,45 +21,45 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space,
 use crate::fault::Fault;
 use crate::syscall;
 
-/// The root directory of the first process, whoever asks.
+/// The root directory of PID 1, the same for every caller.
 const FIRST: &str = "/proc/1/root";
 
-/// Where a BPF file system is on most systems.
+/// The usual mount point of a BPF file system.
 const SYSTEM: &str = "/proc/1/root/sys/fs/bpf";
 
-/// Where one is mounted where there is none, and the folder around it.
+/// Mount point that Taupe uses if the system has none, and its parent directory.
 const OWN: &str = "/proc/1/root/run/taupe/bpf";
 const OWN_PARENT: &str = "/proc/1/root/run/taupe";
 
-/// Whoever can open a directory can lock it, so root alone can.
+/// Only root may open the directory, since whoever can open it can lock it.
 const PRIVATE: u32 = 0o700;
 
 /// `BPF_FS_MAGIC`.
 const MAGIC: u32 = 0xcafe_4a11;
 
-/// A tunnel's directory.
+/// The directory of a tunnel's pins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pins {
     directory: PathBuf,
 }
 
 impl Pins {
-    /// That of the tunnel of this name in the network namespace with this cookie.
+    /// Returns the pins of the tunnel of this name in the network namespace with this cookie.
     #[must_use]
     pub fn of(interface: &str, cookie: u64) -> Self {
-        // The file system takes no dot in a name.
+        // A BPF file system allows no dot in a name.
         let name = format!("{}-{cookie:x}", interface.replace('.', "%2e"));
         let within = |root| Self {
             directory: Path::new(root).join("taupe").join(&name),
         };
-        // The system's may have been mounted after these were made.
+        // The system may have mounted its own after Taupe had created pins in [`OWN`].
         let mut roots = [OWN, SYSTEM].into_iter().filter(|root| has_pins(root));
         let made = roots.clone().map(within).find(Self::exist);
         made.unwrap_or_else(|| within(roots.next_back().unwrap_or(OWN)))
     }
 
-    /// Those of all tunnels, in every network namespace. What cannot be listed has
-    /// none.
+    /// Returns the pins of all tunnels, in every network namespace. Skips a directory that cannot
+    /// be listed.
     pub fn all() -> impl Iterator<Item = Self> {
         let entries = [OWN, SYSTEM].map(|root| fs::read_dir(Path::new(root).join("taupe")));
         let entries = entries.into_iter().flatten().flatten().flatten();
@@ -68,27 +68,27 @@ impl Pins {
         })
     }
 
-    /// The name of the tunnel's interface.
+    /// Returns the name of the tunnel's interface.
     #[must_use]
     pub fn interface(&self) -> Option<String> {
         let name = self.directory.file_name()?.to_str()?;
         Some(name.rsplit_once('-')?.0.replace("%2e", "."))
     }
 
-    /// The cookie of the network namespace that they act in.
+    /// Returns the cookie of the tunnel's network namespace.
     #[must_use]
     pub fn cookie(&self) -> Option<u64> {
         let name = self.directory.file_name()?.to_str()?;
         u64::from_str_radix(name.rsplit_once('-')?.1, 16).ok()
     }
 
-    /// The directory.
+    /// Returns the directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Whether anything is pinned.
+    /// Returns true if the tunnel has a directory of pins.
     #[must_use]
     pub fn exist(&self) -> bool {
         self.directory.exists()
@@ -106,25 +106,26 @@ impl Pins {
         self.links().join(name)
     }
 
-    /// Makes the directory, unless it is there, and keeps other processes from it until what
-    /// is returned is dropped.
+    /// Creates the directory if necessary and locks it exclusively until the returned file is
+    /// dropped.
     pub(crate) fn take(&self) -> Result<File, Fault> {
         loop {
             self.create()?;
-            // Somebody may have removed it meanwhile.
+            // Another process may have removed the directory between the two calls.
             if let Some(directory) = self.when_there(File::lock)? {
                 return Ok(directory);
             }
         }
     }
 
-    /// Keeps other processes from making or removing anything, until what is returned is
-    /// dropped; `None` where there is nothing.
+    /// Takes a shared lock, so that no other process can create or remove pins until the returned
+    /// file is dropped. Returns `None` if there is no directory.
     pub(crate) fn keep(&self) -> Result<Option<File>, Fault> {
         self.when_there(File::lock_shared)
     }
 
-    /// The directory, locked, unless it was removed before.
+    /// Locks the directory. Returns `None` if it does not exist or was removed before it was
+    /// locked.
     fn when_there(&self, lock: fn(&File) -> io::Result<()>) -> Result<Option<File>, Fault> {
         let locked = |path: &Path| -> Result<Option<File>, Fault> {
             let failed = || Fault::call(format!("locking {}", path.display()));
@@ -137,26 +138,26 @@ impl Pins {
                 directory => directory.map_err(failed())?,
             };
             lock(&directory).map_err(failed())?;
-            // A directory that has been removed has no names.
+            // A removed directory has a link count of 0.
             let is_there = directory.metadata().map_err(failed())?.nlink() > 0;
             Ok(is_there.then_some(directory))
         };
-        // A gate, which who waits for all to go keeps shut: they might never be gone all at
-        // once, where others come in meanwhile.
+        // A process that waits for the exclusive lock holds `links/` meanwhile, so no new reader
+        // gets in before it. Otherwise readers that overlap could make it wait for ever.
         let Some(_gate) = locked(&self.links())? else {
             return Ok(None);
         };
         locked(&self.directory)
     }
 
-    /// Makes the directory, and mounts the file system if nobody has.
+    /// Creates the directory, and mounts a BPF file system if there is none.
     fn create(&self) -> Result<(), Fault> {
         if !self.exist() && ![OWN, SYSTEM].into_iter().any(has_pins) {
             reach_first()?;
             mount_own().map_err(Fault::call(format!("mounting a BPF file system on {OWN}")))?;
         }
         let failed = |path: &Path| Fault::call(path.display().to_string());
-        // Where anybody may write to the file system, somebody may have been here before.
+        // If anybody may write to the file system, another user may have created the directory.
         if let Some(all) = self.directory.parent() {
             keep_private(all).map_err(failed(all))?;
         }
@@ -167,7 +168,7 @@ impl Pins {
             .map_err(failed(&self.links()))
     }
 
-    /// Keeps other processes from changing the rules, until it is dropped.
+    /// Locks out other processes that would change the rules, until the returned file is dropped.
     pub(crate) fn lock(&self) -> Result<File, Fault> {
         let directory = self.when_there(File::lock)?;
         directory.ok_or_else(|| {
@@ -176,7 +177,7 @@ impl Pins {
         })
     }
 
-    /// Removes what is pinned; the directories stay.
+    /// Removes all pins but not the directories.
     pub(crate) fn clear(&self) -> Result<(), Fault> {
         for directory in [self.links(), self.directory.clone()] {
             let failed = || Fault::call(directory.display().to_string());
@@ -190,12 +191,11 @@ impl Pins {
         Ok(())
     }
 
-    /// Removes everything: links end, and with them what holds a chosen
-    /// application's packets back. Removing what is not there succeeds. Filters of
-    /// kernels without tcx are not pinned and stay.
+    /// Removes all pins and the directory. The links end, and with them the kill switch. Succeeds
+    /// if nothing is there. On kernels without tcx filters are not pinned and stay.
     pub(crate) fn remove(&self) -> Result<(), Fault> {
         for directory in [self.links(), self.directory.clone()] {
-            // A device that is about to end may yet put a filter back.
+            // A daemon that is about to end may still pin a filter meanwhile.
             let mut tries = 0;
             while let Err(error) = empty(&directory)? {
                 tries += 1;
@@ -208,7 +208,7 @@ impl Pins {
     }
 }
 
-/// Removes what is in a directory, and then the directory, unless there is none.
+/// Removes the files in a directory, then the directory. Succeeds if it does not exist.
 fn empty(directory: &Path) -> Result<io::Result<()>, Fault> {
     let failed = || Fault::call(directory.display().to_string());
     match fs::read_dir(directory) {
@@ -223,8 +223,8 @@ fn empty(directory: &Path) -> Result<io::Result<()>, Fault> {
     }
 }
 
-/// The cookies of all network namespaces, as `taupe_namespaces` lists them; `None` if
-/// the list has no end.
+/// Parses the cookies of all network namespaces from the output of `taupe_namespaces`. Returns
+/// `None` if the end of the list is missing.
 pub(crate) fn namespaces(listed: &[u8]) -> Option<BTreeSet<u64>> {
     let (words, _) = listed.as_chunks::<8>();
     let (entries, _) = words.as_chunks::<2>();
@@ -237,7 +237,7 @@ pub(crate) fn namespaces(listed: &[u8]) -> Option<BTreeSet<u64>> {
     (u64::from_ne_bytes(*is_end) == 1).then(|| cookies.collect())
 }
 
-/// Whether there is a place for pins, or can be.
+/// Checks that a BPF file system for the pins exists or can be mounted.
 pub(crate) fn have_place() -> Result<(), Fault> {
     match [OWN, SYSTEM].into_iter().any(has_pins) {
         true => Ok(()),
@@ -245,7 +245,8 @@ pub(crate) fn have_place() -> Result<(), Fault> {
     }
 }
 
-/// What holds packets back would go with this process, if it were mounted elsewhere.
+/// Checks that the root directory of PID 1 is accessible. Pins anywhere else could end with this
+/// process, and the kill switch with them.
 fn reach_first() -> Result<(), Fault> {
     let reached = fs::metadata(FIRST).map(drop);
     reached.map_err(|source| Fault::Unreachable {
@@ -254,7 +255,7 @@ fn reach_first() -> Result<(), Fault> {
     })
 }
 
-/// Makes a directory for root alone, unless it is there and is.
+/// Creates a directory that only root can access, or restricts an existing one that root owns.
 fn keep_private(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(PRIVATE).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -273,11 +274,11 @@ fn keep_private(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Mounts a BPF file system among the first process's mounts.
+/// Mounts a BPF file system in the mount namespace of PID 1.
 fn mount_own() -> io::Result<()> {
     let mounting = || -> io::Result<()> {
-        // SAFETY: only this thread's working directory, root and file mode mask
-        // are parted from the other threads', and it does nothing but what is here.
+        // SAFETY: only this thread's working directory, root and file mode mask are separated from
+        // those of the other threads, and the thread runs only this closure.
         unsafe { unshare_unsafe(UnshareFlags::FS) }?;
         let first = fs::File::open("/proc/1/ns/mnt")?;
         move_into_link_name_space(first.as_fd(), Some(LinkNameSpaceType::Mount))?;
@@ -288,19 +289,19 @@ fn mount_own() -> io::Result<()> {
         mount("bpf", OWN, "bpf", flags, Some(c"mode=0700"))?;
         Ok(())
     };
-    // A thread stays in the mount namespace that it has moved into.
+    // A thread of its own, since it stays in the mount namespace that it has joined.
     std::thread::Builder::new()
         .spawn(mounting)?
         .join()
         .unwrap_or_else(|_| Err(io::Error::other("the thread has panicked")))
 }
 
-/// Whether a BPF file system is mounted there.
+/// Returns true if a BPF file system is mounted at the path.
 fn has_pins(path: &str) -> bool {
     rustix::fs::statfs(path).is_ok_and(|found| found.f_type as u32 == MAGIC)
 }
 
-/// Pins a link in the place of another one, which ends only then.
+/// Pins a link in place of another one, which ends only after that.
 pub(crate) fn replace(link: BorrowedFd<'_>, path: &Path) -> Result<(), Fault> {
     let failed = |path: &Path| Fault::call(format!("pinning {}", path.display()));
     let mut new = path.as_os_str().to_owned();
@@ -311,10 +312,10 @@ pub(crate) fn replace(link: BorrowedFd<'_>, path: &Path) -> Result<(), Fault> {
     fs::rename(&new, path).map_err(failed(path))
 }
 
-/// Removes a pin, if it is there; a link ends at once.
+/// Removes a pin if it exists. A link is detached at once.
 pub(crate) fn remove(path: &Path) -> Result<(), Fault> {
     if let Ok(object) = syscall::open(path) {
-        // It may be a map, or a link that ends when nobody refers to it any more.
+        // Detaching fails for a map, and for a link type that ends with its last reference.
         let _ = syscall::detach(object.as_fd());
     }
     match fs::remove_file(path) {

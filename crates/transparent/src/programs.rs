@@ -462,8 +462,8 @@ impl Programs {
         let failed = || Fault::call(format!("reading {name}"));
         let link = syscall::attach(program, over).map_err(failed())?;
         let mut iterator = syscall::iterator(link.as_fd()).map_err(failed())?;
-        // The kernel fills at most the buffer it is given, 32 KiB or more per read. If it has to
-        // resume later, it may skip entries behind one that has been removed meanwhile.
+        // The kernel lists up to 32 KiB per read. When it resumes in a later read, it may skip
+        // entries behind one that has been removed meanwhile. The capacity keeps reads large.
         let mut said = Vec::with_capacity(1 << 20);
         iterator.read_to_end(&mut said).map_err(failed())?;
         Ok(said)

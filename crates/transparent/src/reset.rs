@@ -1,7 +1,7 @@
-//! Ends connections of chosen applications from outside.
+//! Ends connections of selected applications from outside.
 //!
-//! The kernel's part lists their sockets (`bpf/listing.h`), and the kernel ends each by
-//! its addresses and number, as `ss -K` has it. A program is told `ECONNABORTED`.
+//! The eBPF programs list the sockets (`bpf/listing.h`). The kernel ends each by its addresses and
+//! cookie, as `ss -K` does. The application gets `ECONNABORTED`.
 
 use std::io;
 
@@ -10,47 +10,47 @@ use taupe_packet::ip::Family;
 
 use crate::fault::Fault;
 
-/// Which of the chosen applications' sockets.
+/// The kinds of sockets to end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Which {
-    /// Connections of TCP.
+    /// TCP connections.
     Connections,
-    /// Those, and sockets of UDP, which may have connections in them (QUIC).
+    /// TCP connections and UDP sockets, which may carry connections (QUIC).
     Conversations,
 }
 
-/// What has become of them.
+/// Result of ending sockets.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Reset {
-    /// So many have been ended.
+    /// Number of sockets ended.
     pub ended: usize,
-    /// So many could not be ended: on a kernel without `CONFIG_INET_DIAG_DESTROY`, and
-    /// where others have the same address and port (`SO_REUSEPORT`).
+    /// Number of sockets that could not be ended: on a kernel without `CONFIG_INET_DIAG_DESTROY`,
+    /// or if several sockets have the same address and port (`SO_REUSEPORT`).
     pub left: usize,
 }
 
-/// The sockets that are listed.
+/// Parses the list of sockets.
 pub(crate) fn read(listed: &[u8]) -> Vec<Socket> {
     let (sockets, _) = listed.as_chunks();
     sockets.iter().filter_map(Socket::read).collect()
 }
 
-/// Ends some of the sockets that `list` has, which are in the calling thread's network
-/// namespace. Those that listen stay: a new connection is nobody's secret yet.
+/// Ends sockets of `list` that are in the calling thread's network namespace. Listening sockets
+/// stay open, since they carry no conversation.
 ///
-/// They are listed again until there is none that has not been seen: a list that is made
-/// while sockets come and go may lack one.
+/// Lists the sockets repeatedly until no new one appears, since a list made while sockets come and
+/// go may lack some.
 ///
 /// # Errors
 ///
-/// [`Fault::Call`]: no socket can be had to ask for it. Those of `list`.
+/// [`Fault::Call`]: the netlink socket cannot be opened. Errors of `list`.
 pub(crate) fn end(
     list: impl Fn() -> Result<Vec<Socket>, Fault>,
     which: Which,
 ) -> Result<Reset, Fault> {
     let mut reset = Reset::default();
     let mut seen = Vec::new();
-    // Some more may come all the time.
+    // Bounded, since new sockets may appear all the time.
     for _ in 0..ROUNDS {
         let mut sockets = list()?;
         let is_new = |socket: &Socket| !seen.iter().any(|other: &Socket| socket.is(other));
@@ -73,25 +73,25 @@ pub(crate) fn end(
     Ok(reset)
 }
 
-/// How often sockets are listed at most.
+/// Maximum number of listings.
 const ROUNDS: usize = 10;
 
-/// States of sockets (`include/net/tcp_states.h`).
+/// Socket states (`include/net/tcp_states.h`).
 const TCP_CLOSE: u16 = 7;
 const TCP_LISTEN: u16 = 10;
 
-/// What subflows of MPTCP are listed with that nobody has asked for theirs.
+/// Cookie of MPTCP subflows in the list if the kernel has not assigned one yet.
 const ANY_COOKIE: u64 = u64::MAX;
 
-/// Bytes of `struct chosen_socket`.
+/// Size of `struct chosen_socket` in bytes.
 const SIZE: usize = 56;
 
-/// A socket that is listed.
+/// A socket in the list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Socket {
     pub(crate) connection: Connection,
     state: u16,
-    /// Nobody chooses it any more.
+    /// True if no rule selects the socket any more.
     pub(crate) is_leaving: bool,
 }
 
@@ -107,7 +107,8 @@ impl Socket {
         };
         Some(Self {
             connection: Connection {
-                // Those of more bits have no addresses of these kinds.
+                // A protocol number that needs more than eight bits (MPTCP) has no addresses of
+                // these families.
                 protocol: u8::try_from(half(50)?).ok()?,
                 family,
                 addresses: [address(8)?, address(24)?],
@@ -120,7 +121,7 @@ impl Socket {
         })
     }
 
-    /// Whether it is the same, whatever has become of it.
+    /// Returns true if both entries are for the same socket, in whatever state.
     fn is(&self, other: &Self) -> bool {
         match self.connection.cookie {
             ANY_COOKIE => self.connection == other.connection,
@@ -128,7 +129,7 @@ impl Socket {
         }
     }
 
-    /// Whether it is one of these.
+    /// Returns true if the socket is of this kind.
     fn is_in(&self, which: Which) -> bool {
         match i32::from(self.connection.protocol) {
             libc::IPPROTO_TCP => ![TCP_CLOSE, TCP_LISTEN].contains(&self.state),
@@ -172,7 +173,7 @@ mod tests {
         assert!(Socket::read(&bytes).expect("a socket").is_leaving);
         bytes[48] = libc::AF_UNIX as u8;
         assert_eq!(Socket::read(&bytes), None);
-        // MPTCP's number is longer than a byte.
+        // The number of MPTCP needs more than one byte.
         bytes[48] = libc::AF_INET as u8;
         bytes[50..52].copy_from_slice(&262_u16.to_ne_bytes());
         assert_eq!(Socket::read(&bytes), None);

@@ -1,12 +1,12 @@
-//! Rules about applications, as the kernel compares them with tasks.
+//! Compiles rules for applications into map entries that the eBPF programs compare with tasks
+//! (`bpf/identity.h`).
 //!
-//! `bpf/identity.h` is the other half. What is written in the file becomes entries
-//! of two maps: names in a trie, where the longest match answers for all that are
-//! shorter; paths (by a keyed hash of each directory above and the last part),
-//! users and the numbers of rules in a hash table.
+//! There are two maps. Names go into a trie, where the longest match has the rules of all shorter
+//! matches too. Paths (by a keyed hash over the parent directories and the last component), users
+//! and the numbers of rules go into a hash table.
 //!
-//! A rule's number is a keyed hash of its list and its text. So a rule has the same number
-//! in every rule set, and `bpf/processes.h` finds out whether a process's rule is still there.
+//! A rule's number is a keyed hash of its list and its text. A rule therefore has the same number
+//! in every set, and `bpf/processes.h` can check if the rule of a process still exists.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher as _;
@@ -20,14 +20,14 @@ use crate::state::{
     space,
 };
 
-/// The longest name that is told from its beginning: the kernel's part cuts
-/// names to one byte more, and ends them with NUL.
+/// Length of the longest name that can be recognised. The eBPF programs cut names to one byte more,
+/// and end them with NUL.
 const NAME_MAX: usize = NAME_SIZE - 2;
 
-/// A rule set, ready for the maps.
+/// A set of rules, ready for the maps.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Compiled {
-    /// By the number of bits that count, and the key.
+    /// Entries of the trie: the prefix length in bits, and the key.
     pub(crate) names: BTreeMap<(u32, NameKey), u64>,
     pub(crate) exact: BTreeMap<ExactKey, u64>,
     pub(crate) kinds: u32,
@@ -39,7 +39,7 @@ pub(crate) struct Compiled {
     pub(crate) children: u32,
 }
 
-/// A name, or the beginning of one.
+/// A name or a prefix of names.
 struct Name {
     kind: Kind,
     text: Vec<u8>,
@@ -55,7 +55,7 @@ impl Name {
     }
 }
 
-/// Turns rules into entries of this generation. `key` is that of the hash.
+/// Compiles rules for this generation. `key` is the key of the hash.
 pub(crate) fn compile(
     rules: &AppRules,
     generation: u32,
@@ -90,16 +90,15 @@ pub(crate) fn compile(
     Ok(compiler.finish())
 }
 
-/// The number of a rule of the list that these bits are for.
+/// Returns the number of a rule in the list given by `bits`.
 pub(crate) fn number(application: &Application, bits: u32, key: (u64, u64)) -> u32 {
     let mut hasher = SipHasher13::new_with_keys(key.0, key.1);
     hasher.write_u32(bits);
     hasher.write(application.to_string().as_bytes());
-    // Its lower half.
     hasher.finish() as u32
 }
 
-/// Two rules about one task, as `both_rules` of `bpf/identity.h` has it.
+/// Combines two rules for one task, as `both_rules` in `bpf/identity.h`.
 fn both(one: u64, other: u64) -> u64 {
     const BITS: u64 = (ALLOW | DISALLOW) as u64;
     let allows = |rule: u64| rule & u64::from(ALLOW) != 0;
@@ -118,7 +117,7 @@ struct Compiler {
 }
 
 impl Compiler {
-    /// Enters an application for a rule, as maps have rules.
+    /// Enters an application. `rule` is the value of the map entries.
     fn add(&mut self, application: &Application, rule: u64) -> Result<(), Fault> {
         match application {
             Application::Name(pattern) => {
@@ -132,7 +131,7 @@ impl Compiler {
                     self.name(Kind::CgroupName, pattern.text(), pattern.is_open(), rule)?;
                 }
             }
-            // No process here has such a path.
+            // A Windows path matches no process on Linux.
             Application::Windows(_) => {}
             Application::Executable(path) => self.path(Kind::Path, path, rule),
             Application::Directory(path) => self.path(Kind::Folder, path, rule),
@@ -183,19 +182,19 @@ impl Compiler {
             _ => (&mut compiled.path_depths, Kind::Path),
         };
         match parts {
-            // The root: everything is below it, whose lower half are bits.
+            // The root directory: everything is below it. The lower half of a rule is its bits.
             0 => compiled.everyone |= rule as u32,
             1..=PATH_DEPTH => {
                 *depths |= 1 << (parts - 1);
                 compiled.kinds |= kinds as u32;
                 self.exact(kind, hash, rule);
             }
-            // Nothing that deep is compared; a file cannot name it either.
+            // Deeper paths are not compared, and the configuration refuses them.
             _ => {}
         }
     }
 
-    /// Gives each name the rules of all that cover it: only one will be found.
+    /// Gives each name the rules of all names that cover it, since a look-up finds only one entry.
     fn finish(self) -> Compiled {
         let Self {
             mut compiled,
@@ -220,7 +219,7 @@ impl Compiler {
     }
 }
 
-/// The hash of what is called `part` in the directory with this hash.
+/// Returns the hash of the entry `part` in the directory with the hash `above`.
 fn below(above: u64, part: &[u8], key: (u64, u64)) -> u64 {
     let mut hasher = SipHasher13::new_with_keys(key.0, key.1);
     hasher.write(&above.to_le_bytes());
@@ -251,7 +250,7 @@ mod tests {
         }
     }
 
-    /// The bits of the longest name that fits, as the trie finds it.
+    /// Returns the bits of the longest matching name, as the trie finds it.
     fn found(compiled: &Compiled, kind: Kind, name: &str) -> Option<u32> {
         let mut bytes = name.as_bytes().to_vec();
         bytes.push(0);
@@ -330,7 +329,7 @@ mod tests {
         let mole = numbers("mole", "", 0);
         assert_eq!(mole, numbers("mole", "", 1));
         assert!(numbers("cat, mole", "dog", 1).contains(&mole[0]));
-        // Of the other list it is another one.
+        // In the other list it has another number.
         assert_ne!(mole, numbers("", "mole", 0));
     }
 

@@ -1,7 +1,7 @@
-//! What kernel and daemon share: `bpf/state.h`, as Rust has it.
+//! The data that the eBPF programs and the daemon share: `bpf/state.h` in Rust.
 //!
-//! The state is one page of memory that both have mapped. Single words change,
-//! atomically; what belongs together changes by the generation.
+//! The state is one page of memory that both have mapped. Single words change atomically. A set of
+//! rules changes as a whole, by the generation number.
 
 use std::fmt;
 use std::io;
@@ -12,16 +12,16 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use aya::Pod;
 
-/// The layout of the maps.
+/// Number of the layout of the maps.
 pub(crate) const SCHEMA: u32 = 39;
 
-/// How many parts of a path are compared (`PATH_DEPTH`).
+/// Maximum number of path components that are compared (`PATH_DEPTH`).
 pub(crate) const PATH_DEPTH: usize = 32;
 
 /// Bits of a rule (`RULE_*`).
 pub(crate) const ALLOW: u32 = 1 << 0;
 pub(crate) const DISALLOW: u32 = 1 << 1;
-/// By how many bits a rule's number is shifted in values of `names` and `exact`.
+/// Position of a rule's number in the values of `names` and `exact`, in bits.
 pub(crate) const RULE_NUMBER: u32 = 32;
 
 /// A kind of rule (`KIND_*`).
@@ -41,20 +41,20 @@ pub(crate) enum Kind {
 pub(crate) const DIRECT: u32 = 0;
 pub(crate) const TUNNEL: u32 = 1;
 
-/// What is held back while the tunnel is down (`enum lock`).
+/// Kill switch: the traffic that is blocked while the tunnel is down (`enum lock`).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(u32)]
 pub enum Lock {
-    /// What chosen applications send.
+    /// Blocks the traffic of selected applications.
     #[default]
     Chosen = 0,
-    /// What anybody sends, as if all were chosen.
+    /// Blocks all traffic, as if every application were selected.
     Everybody = 1,
-    /// Nothing: chosen applications go past the tunnel.
+    /// Blocks nothing: the traffic of selected applications bypasses the tunnel.
     Nobody = 2,
 }
 
-/// What it means, behind "the tunnel is down".
+/// A phrase that continues "the tunnel is down:".
 impl fmt::Display for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -75,21 +75,20 @@ impl Lock {
     }
 }
 
-/// Who answers questions for names of chosen applications (`enum names`).
+/// Handling of DNS queries of selected applications (`enum names`).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Names {
     /// The tunnel has name servers with IPv4 addresses.
     pub v4: bool,
     /// The tunnel has name servers with IPv6 addresses.
     pub v6: bool,
-    /// The system bus is left open to applications that a rule names, though one can ask
-    /// systemd-resolved by it.
+    /// True if applications that a rule names may use the system bus, although systemd-resolved
+    /// answers queries over it.
     pub bus: bool,
 }
 
 impl Names {
-    /// Whether the tunnel has name servers at all; without them questions go where they
-    /// would go without a tunnel.
+    /// Returns true if the tunnel has name servers. Without them DNS queries are not redirected.
     #[must_use]
     pub fn any(self) -> bool {
         self.v4 || self.v6
@@ -131,20 +130,20 @@ pub(crate) struct State {
     pub(crate) secured: AtomicU32,
     pub(crate) key: [AtomicU64; 2],
     pub(crate) rules: [RuleSet; 2],
-    /// Entries of `flows`.
+    /// Number of entries in `flows`.
     pub(crate) flows: AtomicI32,
     /// The second in which a flow was last refused.
     pub(crate) refused: AtomicU32,
     pub(crate) forwarded: AtomicU32,
-    /// [`Names`].
+    /// The bits of [`Names`].
     pub(crate) names: AtomicU32,
-    /// Processes in the tunnel's network namespace whose files could not be looked through.
+    /// Number of processes in the tunnel's network namespace whose files could not be listed.
     pub(crate) unseen: AtomicU32,
-    /// Rules were replaced, and not all processes have theirs yet.
+    /// Not 0 while rules are being replaced and some processes still have the previous ones.
     pub(crate) learning: AtomicU32,
-    /// The sender's hook is attached.
+    /// 1 if the hook that records senders is attached.
     pub(crate) traced: AtomicU32,
-    /// Another program decides on packets by NFQUEUE.
+    /// 1 if another program decides on packets by NFQUEUE.
     pub(crate) queued: AtomicU32,
 }
 
@@ -163,21 +162,20 @@ impl State {
     }
 }
 
-/// The state, mapped.
+/// The state, mapped into memory.
 pub(crate) struct Shared {
     page: NonNull<State>,
 }
 
-/// What the kernel maps at least.
+/// Size of the mapping: the page size, at least.
 const PAGE: usize = 4096;
 const _: () = assert!(size_of::<State>() <= PAGE);
 
 impl Shared {
-    /// Maps the only element of the array that `map` is.
+    /// Maps the only element of an array map.
     pub(crate) fn map(map: BorrowedFd<'_>) -> io::Result<Self> {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
-        // SAFETY: no address is asked for, so that nothing that is mapped is
-        // replaced.
+        // SAFETY: the kernel chooses the address, so the call replaces no existing mapping.
         let page = unsafe {
             mmap(
                 std::ptr::null_mut(),
@@ -197,26 +195,25 @@ impl std::ops::Deref for Shared {
     type Target = State;
 
     fn deref(&self) -> &State {
-        // SAFETY: the page begins with a `State`, which is smaller, aligned as a page
-        // is, and mapped until `self` is dropped. Any bytes are a valid one. The
-        // kernel's programs change it meanwhile, which all its fields, being atomic,
-        // allow; and nobody has an exclusive reference to it.
+        // SAFETY: the page begins with a `State`, which is smaller than the page. The page is
+        // aligned and stays mapped until `self` is dropped. Any bytes are a valid `State`. eBPF
+        // programs change it meanwhile, which atomic fields allow. Nobody has an exclusive
+        // reference to it.
         unsafe { self.page.as_ref() }
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: these are the address and length that were mapped, and no reference
-        // to the page is left, for each borrows `self`.
+        // SAFETY: address and length are those of the mapping. No reference to the page is left,
+        // since each borrows `self`.
         let _ = unsafe { rustix::mm::munmap(self.page.as_ptr().cast(), PAGE) };
     }
 }
 
-// SAFETY: it is memory of atomic fields that stays where it is; any thread may
-// use and unmap it.
+// SAFETY: the memory holds atomic fields and does not move; any thread may use and unmap it.
 unsafe impl Send for Shared {}
-// SAFETY: as above: references give access to atomics alone.
+// SAFETY: as above; shared references give access to atomics only.
 unsafe impl Sync for Shared {}
 
 impl fmt::Debug for Shared {
@@ -229,7 +226,7 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// A key of `names`, behind the prefix length.
+/// A key of `names`, without the prefix length.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(C)]
 pub(crate) struct NameKey {
@@ -237,7 +234,7 @@ pub(crate) struct NameKey {
     pub(crate) name: [u8; NAME_SIZE],
 }
 
-/// How many bytes of a name are compared (`NAME_SIZE`).
+/// Maximum length of a name that is compared, in bytes (`NAME_SIZE`).
 pub(crate) const NAME_SIZE: usize = 240;
 
 /// A key of `exact`.
@@ -249,7 +246,7 @@ pub(crate) struct ExactKey {
     pub(crate) id: u64,
 }
 
-/// A key of `destinations`, behind the prefix length.
+/// A key of `destinations`, without the prefix length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub(crate) struct DestinationKey {
@@ -257,7 +254,7 @@ pub(crate) struct DestinationKey {
     pub(crate) address: [u8; 16],
 }
 
-/// How many flows there may be (`FLOWS_MAX`).
+/// Maximum number of flows (`FLOWS_MAX`).
 pub(crate) const FLOWS_MAX: usize = 65_536;
 
 /// A key of `flows`.
@@ -275,25 +272,25 @@ pub(crate) struct FlowKey {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub(crate) struct Flow {
-    /// In nanoseconds, to the second.
+    /// Time of the last packet in nanoseconds, with a resolution of one second.
     pub(crate) seen: u64,
     pub(crate) ifindex: u32,
     pub(crate) is_answered: u32,
     pub(crate) owner: FlowOwner,
 }
 
-/// Whose share of `flows` a flow takes (`struct flow_owner`).
+/// The owner whose share of `flows` a flow takes (`struct flow_owner`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(C)]
 pub(crate) struct FlowOwner {
     /// A selected socket, [`OF_STRANGER`], or a client whose packets are forwarded.
     pub(crate) opener: u32,
-    /// The interface that a client's packets come by.
+    /// The interface by which a client's packets arrive.
     pub(crate) interface: u32,
     pub(crate) application: Application,
 }
 
-/// An executable, as a user runs it (`struct application`).
+/// An executable and the user who runs it (`struct application`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(C)]
 pub(crate) struct Application {
@@ -305,21 +302,21 @@ pub(crate) struct Application {
 /// Who has opened a flow (`enum opener`): somebody in the tunnel.
 pub(crate) const OF_STRANGER: u32 = 1;
 
-/// A key of `networks`, behind the prefix length.
+/// A key of `networks`, without the prefix length.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(C)]
 pub(crate) struct NetworkKey {
     pub(crate) address: [u8; 16],
 }
 
-/// A key of `services`: the path, and zeros behind it.
+/// A key of `services`: the path, padded with zeros.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub(crate) struct ServiceKey {
     pub(crate) path: [u8; SERVICE_SIZE],
 }
 
-/// How long a path may be, with its end (`SERVICE_SIZE`).
+/// Maximum length of a path with its terminating zero (`SERVICE_SIZE`).
 pub(crate) const SERVICE_SIZE: usize = 56;
 
 /// A value of `uplinks`.
@@ -334,8 +331,8 @@ pub(crate) struct UplinkValue {
 
 macro_rules! plain {
     ($($type:ty),*) => {$(
-        // SAFETY: integers and arrays of them without padding in between: any bytes
-        // are a value, and all bytes of a value are set.
+        // SAFETY: the type consists of integers and arrays of integers without padding, so any
+        // bytes are a valid value, and a value has no uninitialised bytes.
         unsafe impl Pod for $type {}
     )*};
 }
@@ -351,14 +348,14 @@ plain!(
     UplinkValue
 );
 
-/// Kind and generation, as keys of rules begin.
+/// Returns the first word of a rule's key: kind and generation.
 pub(crate) const fn space(kind: Kind, generation: u32) -> u32 {
     (kind as u32) << 1 | (generation & 1)
 }
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// What the kernel's part has done with a packet or socket, counted.
+        /// Drop reasons and other counters of the eBPF programs.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u32)]
         pub enum Reason {
@@ -366,10 +363,10 @@ macro_rules! reasons {
         }
 
         impl Reason {
-            /// All of them, in the order that they are counted in.
+            /// All reasons, in the order of their counters.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// What has happened, to follow a number.
+            /// Returns a phrase that follows the count.
             #[must_use]
             pub const fn text(self) -> &'static str {
                 match self {
@@ -381,64 +378,64 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// There was no memory for the verdict on a socket.
+    /// No memory for the verdict on a socket.
     SocketWithoutStorage = "sockets that the system had no memory to mark: refused, or, where one was \
                             handed over and the kernel runs without BPF LSM, past the tunnel",
-    /// A chosen application asked for MPTCP, SMC or SCTP.
+    /// A selected application asked for MPTCP, SMC or SCTP.
     Protocol = "MPTCP, SMC and SCTP sockets refused, for programs to use TCP instead",
-    /// A destination of a family that the tunnel does not have.
+    /// A connection to an address family that the tunnel does not carry.
     ConnectRefused = "connections refused because the tunnel does not carry their address family",
-    /// A connection while the tunnel was down.
+    /// A connection attempt while the tunnel was down.
     ConnectDown = "connections refused while the tunnel was down",
-    /// A datagram of a family that the tunnel does not have.
+    /// A datagram to an address family that the tunnel does not carry.
     SendRefused = "datagrams refused because the tunnel does not carry their address family",
     /// A datagram while the tunnel was down.
     SendDown = "datagrams refused while the tunnel was down",
-    /// Went into the tunnel.
+    /// A packet sent into the tunnel.
     OutTunnel = "packets sent into the tunnel",
-    /// Dropped because nobody reads the TUN.
+    /// A packet dropped because no process reads the TUN.
     OutDown = "packets dropped while the tunnel was down",
-    /// Multicast, broadcast, or a family that the tunnel does not have.
+    /// A multicast or broadcast packet, or one of a family that the tunnel does not carry.
     OutClass = "packets dropped because the tunnel does not carry their destination",
-    /// Whoever opened the flow has a fair share of the table already.
+    /// The owner of the flow already has its full share of the table.
     OutFlowsFull = "packets dropped because their application has as many flows as it may",
-    /// Dropped by the second layer.
+    /// A packet dropped by the second layer.
     OutUnguarded = "packets dropped on their way to an interface that was not guarded yet",
-    /// Delivered from the tunnel.
+    /// A packet delivered from the tunnel.
     InDelivered = "packets delivered from the tunnel",
-    /// Sent back to be refused.
+    /// A packet from the tunnel that was sent back to be refused.
     InBounced = "packets from the tunnel for what is not a chosen application, refused",
-    /// From the tunnel, for an address that is not this machine's.
+    /// A packet from the tunnel to an address that this machine does not have.
     InUnknown = "packets from the tunnel for an address that this machine does not have, dropped",
-    /// A packet in the clear for a flow in the tunnel.
+    /// A packet from outside the tunnel for a flow in the tunnel.
     ClearFlow = "packets dropped that came past the tunnel for a flow in it",
-    /// A packet in the clear for a chosen application's socket.
+    /// A packet from outside the tunnel for a selected application's socket.
     ClearSocket = "packets dropped that came past the tunnel for a chosen application",
-    /// A path that cannot be compared to its end.
+    /// A path too deep to be compared as a whole.
     PathTooDeep = "sockets refused because their executable or cgroup is more than 32 folders \
                    deep, which no rule about paths can tell",
-    /// A socket is bound to the TUN, or somebody sent something there directly.
+    /// A socket bound to the TUN, or a packet sent to the TUN directly.
     TunMisused = "sockets and packets refused that were to use the tunnel's interface directly",
-    /// A kind of socket that no verdict can be had for.
+    /// A kind of socket that cannot be given a verdict.
     Family = "sockets refused that send below IP (AF_PACKET, AF_PPPOX, AF_XDP) or by the kernel's \
               own (SMC, RDS, RXRPC, TIPC)",
-    /// Nobody knows to what flow it belongs.
+    /// A packet whose flow cannot be determined.
     Unreadable = "packets dropped whose protocol or headers cannot be read",
-    /// From the tunnel, for the socket of an unchosen application.
+    /// A packet from the tunnel for the socket of an unselected application.
     InUnchosen = "packets from the tunnel that an unchosen application would have received, dropped",
-    /// A packet in the clear for somebody whose packets go to the tunnel.
+    /// A packet from outside the tunnel for a client whose packets go into the tunnel.
     ClearClient = "packets dropped that came past the tunnel for a machine behind this one",
-    /// A question for a name, where no server of the tunnel has such an address.
+    /// A DNS query to an address family that no name server of the tunnel has.
     NameFamily = "questions for names refused because no server in DNS has an address of their family",
-    /// A question on loopback by a socket that was not turned to the tunnel's servers, or
-    /// that netfilter has led back, or to another port of who is reached past the tunnel.
+    /// A DNS query to a local resolver that was not redirected: by a socket from before the tunnel,
+    /// by a netfilter rule that redirected it, or to another port of a resolver outside the tunnel.
     NameHere = "packets refused that would have asked a resolver on this machine, by sockets from before, \
                 or one past the tunnel, led there by a rule of netfilter",
     /// A connection to a service that resolves names.
     NameService = "connections of chosen applications to services that look up names past the tunnel \
                    (systemd-resolved, nscd, avahi, the system bus) held back, on purpose: they ask \
                    the tunnel's DNS instead",
-    /// A socket from before that no process was found to have, under [`Lock::Everybody`].
+    /// A socket from before the tunnel whose process was not found, under [`Lock::Everybody`].
     OwnerUnknown = "packets dropped because of KillSwitch = all: the application that owns their \
                     socket is not known, since at `up` the open socket was in a message in \
                     transit, or in a process that has ended or is outside this PID namespace",

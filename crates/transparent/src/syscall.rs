@@ -1,7 +1,7 @@
-//! Commands of `bpf(2)` on links, which outlive the process when pinned.
+//! Commands of `bpf(2)` for links, and for programs that aya does not support.
 //!
-//! Programs and maps are aya's. Links are made here, all kinds alike, so that any
-//! of them can be pinned, found again and given another program.
+//! aya handles most programs and maps. All links are made here, so that any of them can be pinned,
+//! opened again and given another program.
 
 use std::ffi::{CString, c_int, c_long};
 use std::fs::File;
@@ -14,21 +14,21 @@ use std::path::Path;
 use aya_obj::generated::bpf_insn;
 use taupe_os_linux::memory::with_locked_memory;
 
-/// What a program is attached to.
+/// Attach point of a program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Target<'a> {
-    /// A cgroup and everything below it; one of [`attach_type`].
+    /// A cgroup and its descendants, with an [`attach_type`].
     Cgroup(BorrowedFd<'a>, u32),
-    /// An interface's packets, in front of all programs that are there.
+    /// An interface by its index, with an [`attach_type`], before all programs already there.
     Interface(u32, u32),
-    /// What the calling thread's network namespace forwards of a family (`NFPROTO_*`),
-    /// behind all that netfilter does with it.
+    /// The packets of a family (`NFPROTO_*`) that the calling thread's network namespace forwards,
+    /// after all other netfilter hooks.
     Forward(u32),
-    /// The tracepoint that the program was loaded for.
+    /// The tracepoint for which the program was loaded.
     Tracepoint,
-    /// The iterator that the program was loaded for.
+    /// The iterator for which the program was loaded.
     Iterator,
-    /// The same over what is stored in a map.
+    /// The iterator for which the program was loaded, over the storage in a map.
     Stored(BorrowedFd<'a>),
 }
 
@@ -69,26 +69,26 @@ const LINK_UPDATE: c_int = 29;
 const ITER_CREATE: c_int = 33;
 const LINK_DETACH: c_int = 34;
 
-/// `BPF_F_BEFORE` without a relative: before all others.
+/// `BPF_F_BEFORE` without a relative program: before all others.
 const BEFORE: u32 = 1 << 3;
 
-/// How many places at a hook of netfilter are tried.
+/// Number of priorities at a netfilter hook that are tried.
 const PLACES: i32 = 64;
 
-/// A program that aya does not load.
+/// A program that aya cannot load.
 #[derive(Debug)]
 pub(crate) struct Code<'a> {
-    /// Up to 15 bytes count.
+    /// Only the first 15 bytes are used.
     pub(crate) name: &'a str,
     /// One of [`program_type`].
     pub(crate) kind: u32,
     /// One of [`attach_type`].
     pub(crate) attach_type: u32,
-    /// Its maps are descriptors.
+    /// Instructions that refer to maps by file descriptors.
     pub(crate) instructions: &'a [bpf_insn],
-    /// The types of the object that it is from; none if empty.
+    /// BTF of the object; empty for none.
     pub(crate) types: &'a [u8],
-    /// Which of those its functions have, as the kernel reads it, and the size of one.
+    /// The kernel's function information (`func_info`), and the size of one record.
     pub(crate) functions: (&'a [u8], usize),
 }
 
@@ -98,7 +98,6 @@ pub(crate) mod program_type {
     pub(crate) const NETFILTER: u32 = 32;
 }
 
-/// Loads a program.
 pub(crate) fn load(code: &Code<'_>) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct LoadTypes {
@@ -169,7 +168,7 @@ pub(crate) fn load(code: &Code<'_>) -> io::Result<OwnedFd> {
     bpf_fd(PROG_LOAD, &attributes)
 }
 
-/// Attaches a program; the link holds as long as its descriptor or a pin does.
+/// Attaches a program. The link lasts as long as its descriptor or a pin.
 pub(crate) fn attach(program: BorrowedFd<'_>, target: Target<'_>) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct LinkCreate {
@@ -214,7 +213,7 @@ pub(crate) fn attach(program: BorrowedFd<'_>, target: Target<'_>) -> io::Result<
         Target::Forward(family) => {
             /// `NF_INET_FORWARD`.
             const FORWARD: u32 = 2;
-            // No two can have the same place; nobody may have the very last.
+            // Priorities are unique, and the kernel refuses the very last one.
             let mut places = (i32::MAX - PLACES..i32::MAX).rev().map(|priority| {
                 let attributes = AtHook {
                     link: link(0, attach_type::NETFILTER, 0),
@@ -256,8 +255,7 @@ pub(crate) fn attach(program: BorrowedFd<'_>, target: Target<'_>) -> io::Result<
     }
 }
 
-/// Gives a link another program, without a moment in between. Links of
-/// tracepoints cannot do that.
+/// Gives a link another program without a gap. Links of tracepoints do not support this.
 pub(crate) fn update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     #[repr(C)]
     struct LinkUpdate {
@@ -275,8 +273,8 @@ pub(crate) fn update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Resul
     bpf(LINK_UPDATE, &attributes).map(drop)
 }
 
-/// Detaches a link's program now, and not when the last reference has gone some
-/// time later. Links of tracepoints cannot do that.
+/// Detaches a link's program at once, and not some time after the last reference has gone. Links of
+/// tracepoints do not support this.
 pub(crate) fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
     #[repr(C)]
     struct LinkDetach {
@@ -288,7 +286,7 @@ pub(crate) fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
     bpf(LINK_DETACH, &attributes).map(drop)
 }
 
-/// What an iterator's program does happens while this is read.
+/// Opens an iterator. Its program runs while the file is read.
 pub(crate) fn iterator(link: BorrowedFd<'_>) -> io::Result<File> {
     #[repr(C)]
     struct IterCreate {
@@ -302,9 +300,9 @@ pub(crate) fn iterator(link: BorrowedFd<'_>) -> io::Result<File> {
     bpf_fd(ITER_CREATE, &attributes).map(File::from)
 }
 
-/// The number of a link, which no other has or had.
+/// Returns the ID of a link. The kernel does not reuse IDs.
 pub(crate) fn id(link: BorrowedFd<'_>) -> io::Result<u32> {
-    /// The beginning of `struct bpf_link_info`.
+    /// The first fields of `struct bpf_link_info`.
     #[repr(C)]
     #[derive(Default)]
     struct LinkInfo {
@@ -318,9 +316,9 @@ pub(crate) fn id(link: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(found.id)
 }
 
-/// Checks that a link of a cgroup is attached, which one that was detached is not.
+/// Checks that a link of a cgroup is attached. A detached link has no cgroup.
 pub(crate) fn has_cgroup(link: BorrowedFd<'_>) -> io::Result<bool> {
-    /// The beginning of `struct bpf_link_info`, for a link of a cgroup.
+    /// The first fields of `struct bpf_link_info` for a link of a cgroup.
     #[repr(C)]
     #[derive(Default)]
     struct CgroupInfo {
@@ -335,9 +333,9 @@ pub(crate) fn has_cgroup(link: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(found.cgroup != 0)
 }
 
-/// What a program is called: up to 15 bytes, and then zeros.
+/// Returns the name of a program: up to 15 bytes, padded with zeros.
 fn name(program: BorrowedFd<'_>) -> io::Result<[u8; 16]> {
-    /// The beginning of `struct bpf_prog_info`.
+    /// The first fields of `struct bpf_prog_info`.
     #[repr(C)]
     #[derive(Default)]
     struct ProgramInfo {
@@ -349,7 +347,7 @@ fn name(program: BorrowedFd<'_>) -> io::Result<[u8; 16]> {
     Ok(found.name)
 }
 
-/// Asks what there is to know about an object: one of the structures above.
+/// Fills `info` with the kernel's information on an object.
 fn info<T>(object: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
     #[repr(C)]
     struct GetInfo {
@@ -362,25 +360,25 @@ fn info<T>(object: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
         size: size_of_val(info) as u32,
         info: std::ptr::from_mut(info).expose_provenance() as u64,
     };
-    // The address leads to as many bytes as the size says, which nobody else uses.
+    // The address is that of `size` bytes that nobody else uses.
     bpf_answering(OBJ_GET_INFO_BY_FD, &mut attributes)
 }
 
-/// A program that sees an interface's packets.
+/// A program attached to an interface.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attached {
     program: u32,
-    /// The number of its link; 0 if it has none.
+    /// ID of its link; 0 if it has none.
     pub(crate) link: u32,
 }
 
 impl Attached {
-    /// Whether its name begins so. One that has ended meanwhile has none.
+    /// Returns true if its name begins with `beginning`. A program that has ended has no name.
     pub(crate) fn is_called(self, beginning: &str) -> io::Result<bool> {
         Ok(self.name()?.starts_with(beginning))
     }
 
-    /// What it is called, up to 15 bytes; nothing if it has ended meanwhile.
+    /// Returns its name, up to 15 bytes. The name is empty if the program has ended.
     pub(crate) fn name(self) -> io::Result<String> {
         #[repr(C)]
         struct GetFd {
@@ -404,12 +402,12 @@ impl Attached {
     }
 }
 
-/// Who sees an interface's packets in tcx, in their order.
+/// Returns the tcx programs of an interface, in their order.
 ///
 /// # Errors
 ///
-/// `EINVAL` before Linux 6.6, `ENODEV` if there is no such interface in the calling
-/// thread's network namespace.
+/// `EINVAL` before Linux 6.6; `ENODEV` if the calling thread's network namespace has no such
+/// interface.
 pub(crate) fn attached(interface: u32, kind: u32) -> io::Result<Vec<Attached>> {
     #[repr(C)]
     struct Query {
@@ -441,7 +439,7 @@ pub(crate) fn attached(interface: u32, kind: u32) -> io::Result<Vec<Attached>> {
         link_flags: 0,
         revision: 0,
     };
-    // Both addresses lead to as many numbers as the count says, which nobody else uses.
+    // Both addresses are those of `count` numbers that nobody else uses.
     bpf_answering(PROG_QUERY, &mut attributes)?;
     let pairs = programs.into_iter().zip(links);
     Ok(pairs
@@ -450,11 +448,11 @@ pub(crate) fn attached(interface: u32, kind: u32) -> io::Result<Vec<Attached>> {
         .collect())
 }
 
-/// Waits until programs that have begun by now have ended: who has changed a map may
-/// rely on that nobody acts by what was there before.
+/// Waits until all eBPF programs that are running now have ended. After this no program acts by the
+/// previous content of a map.
 ///
-/// It is what the kernel does after a map within a map was exchanged, on every
-/// kernel; `membarrier(2)` is refused where processors run without ticks.
+/// On every kernel, updating a map of maps waits for running programs. `membarrier(2)` is no
+/// alternative: it fails if some CPUs run without ticks (`nohz_full`).
 pub(crate) fn wait_for_programs() -> io::Result<()> {
     #[repr(C)]
     struct MapCreate {
@@ -506,7 +504,7 @@ struct Object {
     flags: u32,
 }
 
-/// Gives an object a name on a BPF file system.
+/// Pins an object at a path of a BPF file system.
 pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let attributes = Object {
@@ -517,7 +515,7 @@ pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     bpf(OBJ_PIN, &attributes).map(drop)
 }
 
-/// Opens an object by its name on a BPF file system.
+/// Opens a pinned object.
 pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let attributes = Object {
@@ -535,13 +533,12 @@ fn bpf_fd<T>(command: c_int, attributes: &T) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A command that the kernel also answers in the attributes, and where they lead.
+/// Runs a command that also writes to the attributes and to the memory that they point to.
 fn bpf_answering<T>(command: c_int, attributes: &mut T) -> io::Result<()> {
-    // SAFETY: `attributes` is one of the structures above, each the beginning of
-    // `union bpf_attr` for its command; the kernel reads and writes no more bytes
-    // than there are, of which any are valid. An address in them is that of memory
-    // which the caller has borrowed mutably, of the size that is given beside it, and
-    // keeps until this returns.
+    // SAFETY: `attributes` is one of the structures above, each a prefix of `union bpf_attr` for
+    // its command. The kernel reads and writes no more than its size, and any bytes are valid
+    // there. A pointer in it leads to memory that the caller has borrowed mutably until this
+    // returns, of the size stated beside it.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -557,10 +554,9 @@ fn bpf_answering<T>(command: c_int, attributes: &mut T) -> io::Result<()> {
 }
 
 fn bpf<T>(command: c_int, attributes: &T) -> io::Result<c_long> {
-    // SAFETY: `attributes` is one of the structures above, each the beginning of
-    // `union bpf_attr` for its command; the kernel reads as many bytes as are
-    // there, takes the rest for zero and writes nothing. An address in them is that
-    // of a string, number or program that the caller keeps until this returns.
+    // SAFETY: `attributes` is one of the structures above, each a prefix of `union bpf_attr` for
+    // its command. The kernel reads its size, takes the rest for zero and writes nothing. A pointer
+    // in it leads to a string, number or program that the caller keeps until this returns.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,

@@ -1,8 +1,8 @@
-//! Which links packets of this machine can leave through, and which of them new
-//! connections from inside the tunnel appear to come in by.
+//! The links that packets of this machine can leave by, and the main link, by which new connections
+//! from inside the tunnel appear to arrive.
 //!
-//! [`survey`] is a pure function of what the kernel lists; [`UplinkWatch`] lists
-//! again whenever something changes.
+//! [`survey`] is a pure function of the kernel's lists. [`UplinkWatch`] lists again whenever
+//! something changes.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -17,59 +17,59 @@ mod tests;
 /// A link to be guarded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Uplink {
-    /// Its index.
+    /// Interface index.
     pub index: u32,
-    /// Its name.
+    /// Interface name.
     pub name: String,
-    /// What its packets are wrapped in.
+    /// Link-layer header of its packets.
     pub header: LinkHeader,
-    /// A default route goes by it: what this machine forwards leaves by such a link,
-    /// and by others only reaches their own networks.
+    /// True if a default route uses the link. Forwarded packets leave by such links; by other links
+    /// they reach only the link's own networks.
     pub leads_out: bool,
 }
 
-/// What has to stand before a packet so that it can come in by a link.
+/// The header that a packet needs to be received on a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkHeader {
-    /// An Ethernet header to this address.
+    /// An Ethernet header with this destination address.
     Ethernet([u8; 6]),
-    /// Nothing: PPP, mobile broadband, tunnels.
+    /// No header: PPP, mobile broadband, tunnels.
     None,
-    /// A header that is not known here. Nothing can be tunnelled from such a
-    /// link: what chosen applications send there is dropped.
+    /// An unknown header. Nothing can be tunnelled from such a link: packets that selected
+    /// applications send there are dropped.
     Unknown,
 }
 
-/// Where new connections from inside the tunnel appear to come in.
+/// The link by which new connections from inside the tunnel appear to arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Main<A> {
-    /// The index of the link.
+    /// Interface index.
     pub link: u32,
-    /// Its first address of the family.
+    /// The first address of the family on the link.
     pub address: A,
 }
 
-/// All that is to be known of links.
+/// The links of a network namespace, as far as transparent mode needs them.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Survey {
     /// The links to be guarded, by index.
     pub guarded: Vec<Uplink>,
-    /// The addresses of this machine on them.
+    /// The addresses of this machine on these links.
     pub addresses: Vec<Address>,
-    /// Those on loopback besides 127.0.0.0/8 and `::1`, by which this machine can be asked too.
+    /// The addresses on loopback besides 127.0.0.0/8 and `::1`. A local resolver may listen on
+    /// them.
     pub on_loopback: Vec<Address>,
-    /// The link of the best default route, for IPv4.
+    /// The link of the best IPv4 default route.
     pub main_v4: Option<Main<Ipv4Addr>>,
-    /// The same for IPv6.
+    /// The link of the best IPv6 default route.
     pub main_v6: Option<Main<Ipv6Addr>>,
 }
 
-/// Works out what to guard, for the tunnel whose interface is `own`.
+/// Determines the links to be guarded, for the tunnel whose interface is `own`.
 ///
-/// Every link is guarded that packets of this machine can be routed to, whether
-/// it is up or not: a link that comes up later shall not be a way out before
-/// somebody has noticed. Parts of a bridge or a bond are not: nothing is routed
-/// to them, and the whole has its own guard.
+/// Guards every link to which packets of this machine can be routed, up or down, so that a link
+/// that comes up later is guarded already. Ports of a bridge or bond are left out: nothing is
+/// routed to them, and the bridge or bond has its own guard.
 #[must_use]
 pub fn survey(links: &[Link], addresses: &[Address], routes: &[Route], own: u32) -> Survey {
     let leads_out = |link: &Link| {
@@ -112,7 +112,7 @@ pub fn survey(links: &[Link], addresses: &[Address], routes: &[Route], own: u32)
                 && route.destination.prefix_len() == 0
         })
         .collect();
-    // Stable: of two with one metric the kernel's first is the first.
+    // The sort is stable: among equal metrics the kernel's order decides.
     defaults.sort_by_key(|route| route.metric);
     let of_best = |address_of: fn(IpAddr) -> Option<IpAddr>, is_ipv4: bool| {
         let routes = defaults
@@ -141,7 +141,7 @@ pub fn survey(links: &[Link], addresses: &[Address], routes: &[Route], own: u32)
     }
 }
 
-/// What makes one link of several, none of which packets are routed to.
+/// Kinds of links that combine others. Nothing is routed to the links below them.
 const BUNDLES: [&str; 4] = ["bridge", "bond", "team", "openvswitch"];
 
 fn is_routed_to(link: &Link, links: &[Link]) -> bool {
@@ -167,8 +167,7 @@ fn uplink(link: &Link, leads_out: bool) -> Option<Uplink> {
     })
 }
 
-/// The types of links (`ARPHRD_*`) on which the kernel hands packets to traffic
-/// control without a header.
+/// Types of links (`ARPHRD_*`) whose packets have no link-layer header in traffic control.
 const HEADERLESS: [u16; 6] = [
     libc::ARPHRD_NONE,
     libc::ARPHRD_PPP,
@@ -178,7 +177,7 @@ const HEADERLESS: [u16; 6] = [
     libc::ARPHRD_SIT,
 ];
 
-/// Mobile broadband; not among libc's (Linux 4.14).
+/// Mobile broadband (Linux 4.14); missing from libc.
 const ARPHRD_RAWIP: u16 = 519;
 
 fn global_v6(address: IpAddr) -> Option<IpAddr> {
@@ -188,7 +187,7 @@ fn global_v6(address: IpAddr) -> Option<IpAddr> {
     }
 }
 
-/// Wakes when what [`survey`] depends on may have changed.
+/// Notifies of changes that may affect [`survey`].
 #[derive(Debug)]
 pub struct UplinkWatch {
     watch: RouteWatch,
@@ -197,11 +196,11 @@ pub struct UplinkWatch {
 }
 
 impl UplinkWatch {
-    /// Watches the calling thread's network namespace from now on, for the
-    /// tunnel whose interface is `own`.
+    /// Watches the calling thread's network namespace from now on, for the tunnel whose interface
+    /// is `own`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn open(own: u32) -> io::Result<Self> {
         Ok(Self {
             watch: RouteWatch::open_with_filters()?,
@@ -210,18 +209,18 @@ impl UplinkWatch {
         })
     }
 
-    /// Readable when [`Self::survey`] may have something new to say.
+    /// Returns a descriptor that is readable when [`Self::survey`] may have a new result.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.watch.fd()
     }
 
-    /// Takes all notices and says how it is now. Never waits for a notice.
+    /// Reads all pending notifications without waiting, and surveys the links.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn survey(&mut self) -> Result<Survey, SystemError> {
-        // Before looking, so that what changes meanwhile is noticed again. One
-        // that cannot be read was lost among too many: looking is right then, too.
+        // Drain before listing, so that a change during the listing causes another notification. An
+        // error means that notifications were lost; listing is right then, too.
         let _ = self.watch.drain();
         let links = self.system.links()?;
         let addresses = self.system.addresses()?;

@@ -1,8 +1,7 @@
-//! The keeper of a capture: it follows links as they come and go, and puts back what
-//! other programs remove.
+//! The keeper of a capture: a thread that follows links as they appear and disappear, and restores
+//! what other programs remove.
 //!
-//! tcx, hooks of cgroups and sysctls send no notices, so everything is looked at every 10 s
-//! besides.
+//! tcx, cgroup hooks and sysctls send no notifications, so it also checks everything every 10 s.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,39 +17,38 @@ use crate::fault::Fault;
 use crate::programs::{Guard, Programs};
 use crate::uplinks::{Survey, Uplink, UplinkWatch};
 
-/// The time for which a flow is remembered after its last packet, so that packets of the
-/// kernel for a connection whose socket has gone are still known.
+/// Maximum idle time of a flow. It must cover packets that the kernel sends for a connection after
+/// its socket has gone.
 const FLOW_LIFE: Duration = Duration::from_secs(300);
 
-/// From one look at flows to the next.
+/// Interval between removals of old flows.
 const EXPIRY: Duration = Duration::from_secs(30);
 
-/// From one look at filters to the next: tcx has no notices. Until then what somebody
-/// has done to them holds chosen applications back.
+/// Interval between checks of filters, since tcx has no notifications. Until the next check a
+/// changed filter blocks selected applications.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// From one look whether flows have been refused to the next. Until then the application that
-/// has opened too many has no room for more.
+/// Interval between checks for refused flows. Until the next check an application with too many
+/// flows can open no more.
 const RELIEF: Timespec = Timespec {
     tv_sec: 2,
     tv_nsec: 0,
 };
 
-/// The keeper of a capture.
 pub(super) struct Keeper {
     pub(super) programs: Programs,
     pub(super) watch: UplinkWatch,
     translator: Translator,
     pub(super) stop: OwnedFd,
     tun: u32,
-    /// Since the TUN's filters could not be put back.
+    /// Set while the TUN's filters cannot be restored.
     is_cut_off: bool,
     pub(super) survey: Survey,
-    /// Why links are not guarded, by their indices: not to be said again and again.
+    /// Reasons why links are not guarded, by index, so that each is logged once.
     refused: BTreeMap<u32, String>,
     /// The hooks of sockets and processes that were attached at the beginning.
     hooks: BTreeSet<&'static str>,
-    /// Why hooks or IPv6 are not as they should be: not to be said again and again.
+    /// Why hooks and IPv6 could not be restored, so that each reason is logged once.
     complaints: [Option<String>; 2],
 }
 
@@ -70,7 +68,7 @@ impl Keeper {
         })
     }
 
-    /// Takes the hooks that are attached now for those that are to be.
+    /// Records the hooks that are attached now as those to restore.
     pub(super) fn note_hooks(&mut self) {
         self.hooks = self.programs.attached_hooks();
     }
@@ -92,7 +90,7 @@ impl Keeper {
                 return;
             }
             self.relieve();
-            // A notice that has been taken does not come again.
+            // The notification has been read and will not be repeated.
             is_stale |= changed;
             if !is_stale && looked.elapsed() < LOOK {
                 continue;
@@ -133,8 +131,8 @@ impl Keeper {
         }
     }
 
-    /// Has `guard` guard the links that there are now. What fails does not keep the rest
-    /// from being done; the first fault is told.
+    /// Guards the current links with `guard`, and stops guarding links that have gone. Continues
+    /// after a failure and returns the first error.
     pub(super) fn follow(
         &mut self,
         guard: impl Fn(&mut Programs, &Uplink) -> Result<(), Fault>,
@@ -180,8 +178,7 @@ impl Keeper {
         guarded.and(done)
     }
 
-    /// Puts the TUN's filters back that somebody has removed. Where it cannot, chosen
-    /// applications are cut off until it can.
+    /// Restores the filters of the TUN. While it cannot, selected applications are blocked.
     fn mend_tun(&mut self) {
         let mended = match self.programs.is_tun_filtered() {
             Ok(true) if !self.is_cut_off => return,
@@ -191,7 +188,8 @@ impl Keeper {
         self.is_cut_off = mended.is_err();
         match mended {
             Ok(()) => warn!("the filters of the tunnel's interface were removed, and are back"),
-            // The interface is gone, as whenever a tunnel ends: the drop says what holds then.
+            // The interface has gone, as at each normal end of a tunnel. `drop` logs the kill
+            // switch.
             Err(_) if taupe_os_linux::interface::name(self.tun).is_none() => {
                 self.programs.set_down()
             }
@@ -204,7 +202,7 @@ impl Keeper {
 }
 
 impl Keeper {
-    /// Attaches hooks again that somebody has detached.
+    /// Restores hooks that have been detached.
     fn mend_hooks(&mut self) {
         let missing = self.missing_hooks();
         if missing.is_empty() {
@@ -238,7 +236,7 @@ impl Keeper {
         self.hooks.difference(&attached).copied().collect()
     }
 
-    /// Switches IPv6 off again on the TUN where somebody has switched it on.
+    /// Switches IPv6 off again on the TUN if somebody has switched it on.
     fn mend_ipv6(&mut self) {
         let mended = self.switch_ipv6_off();
         if matches!(mended, Ok(true)) {
@@ -254,8 +252,8 @@ impl Keeper {
         );
     }
 
-    /// Keeps the kernel from giving the TUN an IPv6 address of its own, and from sending
-    /// anything by it. Returns true if IPv6 was on.
+    /// Switches IPv6 off on the TUN, so that the kernel gives it no address and sends nothing there
+    /// by itself. Returns true if IPv6 was on.
     pub(super) fn switch_ipv6_off(&self) -> Result<bool, Fault> {
         let Some(interface) = taupe_os_linux::interface::name(self.tun) else {
             return Ok(false);
@@ -271,7 +269,7 @@ impl Keeper {
     }
 }
 
-/// Logs a reason that was not logged before, unless the TUN is gone, as at each normal end.
+/// Logs a reason unless it was logged before, or the TUN has gone, as at each normal end.
 fn complain(before: &mut Option<String>, tun: u32, why: Option<String>, what: &str) {
     if let Some(why) = &why
         && *before != Some(why.clone())
@@ -289,7 +287,7 @@ impl Drop for Keeper {
     }
 }
 
-/// Guards a link whose guard is not as it should be.
+/// Restores the guard of a link if necessary.
 fn mend(programs: &mut Programs, uplink: &Uplink) -> Result<(), Fault> {
     match programs.look_at(uplink)? {
         Guard::Whole => return Ok(()),

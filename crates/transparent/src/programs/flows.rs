@@ -1,4 +1,4 @@
-//! The kernel's table of flows, as the daemon looks after it.
+//! The daemon's maintenance of the kernel's table of flows.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::maps::Flows;
 use crate::state::FlowKey;
 
 impl Programs {
-    /// Forgets flows without a packet for `idle`, a minute or longer; how many are
-    /// left. To be called some times a minute.
+    /// Removes flows without a packet for `idle`, which must be at least a minute. Returns the
+    /// number of flows left. Call it several times a minute.
     ///
     /// # Errors
     ///
@@ -20,9 +20,9 @@ impl Programs {
         self.maps.flows.expire(&self.maps.state, idle)
     }
 
-    /// Makes room for an application that has been refused a flow since the last call: removes
-    /// some of its own flows that nobody answers or that are idle, after `forget` has been given
-    /// them for the translator.
+    /// Makes room for each application that has been refused a flow since the last call: removes
+    /// some of its own flows that are unanswered or idle. Calls `forget` first, so that the
+    /// translator removes them too.
     ///
     /// # Errors
     ///
@@ -33,7 +33,7 @@ impl Programs {
         })
     }
 
-    /// Whether a flow has been refused within the last ten seconds.
+    /// Returns true if a flow has been refused in the last ten seconds.
     #[must_use]
     pub fn are_flows_refused(&self) -> bool {
         Flows::are_refused(&self.maps.state)

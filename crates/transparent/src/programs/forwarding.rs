@@ -1,7 +1,6 @@
-//! What this machine forwards for others: whether it goes to the tunnel, and the second
-//! layer for it, which no program at a socket sees.
-//!
-//! That is a program of netfilter, pinned while there is something for it to do.
+//! Packets that this machine forwards for others, and the second layer for them. Programs at
+//! sockets do not see forwarded packets, so this layer is a netfilter program. It is attached only
+//! while forwarded packets go into the tunnel.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -17,11 +16,11 @@ use crate::syscall::{self, Target, attach_type, program_type};
 
 const PROGRAM: &str = "taupe_forward";
 
-/// Its links, and the families (`NFPROTO_*`) that they are for.
+/// Names of the program's links, and the families (`NFPROTO_*`) of these links.
 const LINKS: [(&str, u32); 2] = [("forward4", 2), ("forward6", 10)];
 
 impl Programs {
-    /// Where packets go that this machine forwards for others.
+    /// Returns where forwarded packets go.
     #[must_use]
     pub fn forwarded(&self) -> Forwarded {
         match self.maps.state.forwarded.load(Ordering::Relaxed) {
@@ -30,13 +29,13 @@ impl Programs {
         }
     }
 
-    /// Checks that the programs of netfilter are attached.
+    /// Checks that the netfilter programs are attached.
     pub(super) fn guards_forwarding(&self) -> bool {
         LINKS.iter().all(|(name, _)| self.pins.link(name).exists())
     }
 
-    /// Chooses where packets go that this machine forwards for others; returns what does
-    /// not hold then. To be called in the tunnel's namespace.
+    /// Sets where forwarded packets go. Returns the gap that this leaves, if any. Call it in the
+    /// tunnel's network namespace.
     ///
     /// # Errors
     ///

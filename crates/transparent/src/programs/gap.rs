@@ -1,4 +1,4 @@
-//! Promises that some kernels, or some places to run in, do not let Taupe keep.
+//! Protection that transparent mode lacks on some kernels and in some environments.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -7,23 +7,23 @@ use taupe_config::file::Forwarded;
 
 use super::{Place, Programs};
 
-/// A promise of transparent mode that does not hold, for want of something that a kernel can
-/// lack.
+/// A protection of transparent mode that does not work here, usually because the kernel lacks a
+/// feature.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gap {
-    /// TCP connections that one process hands to another, or starts it with, get the verdict
-    /// late or not at all.
+    /// TCP connections that a process passes to another, or starts it with, are classified late or
+    /// not at all.
     Handover,
-    /// Sockets of some families are not refused.
+    /// Sockets of some address families are not refused.
     Families,
-    /// Only the filters of links block forwarded packets.
+    /// Forwarded packets are blocked only by the filters of links.
     Forwarding,
-    /// Services that resolve names are not refused.
+    /// Connections to services that resolve names are not refused.
     Services,
-    /// Another program decides on packets by NFQUEUE, and their senders are not known.
+    /// Another program decides on packets by NFQUEUE, and the senders of packets are unknown.
     Queues,
-    /// TCP connections that processes outside this PID namespace had before the tunnel came up
-    /// are not known.
+    /// TCP connections that processes outside this PID namespace had before the tunnel came up are
+    /// not classified.
     Outsiders,
 }
 
@@ -68,7 +68,7 @@ impl fmt::Display for Gap {
 }
 
 impl Programs {
-    /// The promises that do not hold here, as attaching has found out.
+    /// Returns the gaps that were found when the programs were attached.
     #[must_use]
     pub fn gaps(&self) -> Vec<Gap> {
         let mut gaps = Vec::new();

@@ -1,9 +1,10 @@
-//! The filters of interfaces: put before all others, and looked after.
+//! The filters of interfaces: attaches them before all other filters, and checks them later.
 //!
-//! An uplink is guarded while its entry in `uplinks` names the filter that stands
-//! first on it, other tunnels' aside; a program at the sockets asks the device itself, at
-//! every packet, and drops what would leave by one that is not. So whatever happens to a
-//! filter while nobody looks, nothing leaves in clear; what is here brings it back.
+//! An uplink is *guarded* while its entry in `uplinks` names the filter that stands first on the
+//! device; only filters of other Taupe tunnels may precede it. The programs at sockets check the
+//! device for each packet and drop packets that would leave by an unguarded device. If a filter is
+//! lost, packets of selected applications are therefore dropped, and this module restores the
+//! filter.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -23,39 +24,38 @@ use crate::state::UplinkValue;
 use crate::syscall::{self, Target, attach_type};
 use crate::uplinks::{LinkHeader, Uplink};
 
-/// A filter: its program, and which of an interface's packets it sees.
+/// A filter: its program and its attach type.
 type Filter = (&'static str, u32);
 
 const OUT: Filter = ("taupe_out", attach_type::TCX_EGRESS);
 const IN: Filter = ("taupe_in", attach_type::TCX_INGRESS);
 
-/// Those of the TUN.
+/// The filters of the TUN.
 const TUN: [Filter; 2] = [
     ("taupe_tun", attach_type::TCX_INGRESS),
     ("taupe_into", attach_type::TCX_EGRESS),
 ];
 
-/// How an uplink is found.
+/// State of an uplink's filters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Guard {
-    /// As it should be, or not to be guarded at all.
+    /// The uplink is guarded, or needs no guard.
     Whole,
-    /// It has not been guarded, or it has changed.
+    /// The uplink is not guarded yet, or its properties have changed.
     Missing,
-    /// Somebody has removed a filter, or put another one before it.
+    /// Another program has removed a filter, or put one before it.
     Broken,
 }
 
 impl Programs {
-    /// Guards an uplink: from here on no packet of a chosen application leaves by
-    /// it in the clear. Called again for one that is guarded it takes over what has
-    /// changed. One whose header is unknown is not guarded: chosen applications
-    /// cannot use it at all, as any that nobody has guarded.
+    /// Guards an uplink: from here on no packet of a selected application leaves by it outside the
+    /// tunnel. A repeated call updates the uplink's properties. An uplink with an unknown link
+    /// header is not guarded, so selected applications cannot use it.
     ///
     /// # Errors
     ///
-    /// [`Fault::Call`], [`Fault::Map`], [`Fault::Behind`]: chosen applications cannot
-    /// use the interface.
+    /// [`Fault::Call`], [`Fault::Map`], [`Fault::Behind`]: selected applications cannot use the
+    /// interface.
     pub fn guard(&mut self, uplink: &Uplink) -> Result<(), Fault> {
         let guarded = self.guard_with_filters(uplink);
         if guarded.is_err() {
@@ -76,7 +76,7 @@ impl Programs {
         self.maps.set_uplink(uplink.index, value(uplink, link))
     }
 
-    /// How an uplink is found. Costs a few system calls.
+    /// Checks the filters of an uplink, with a few system calls.
     ///
     /// # Errors
     ///
@@ -99,8 +99,8 @@ impl Programs {
         })
     }
 
-    /// Puts a filter on an interface, before all others; the number of its link, 0 if
-    /// it has none.
+    /// Attaches a filter to an interface, before all others. Returns the ID of its link, or 0 if it
+    /// has none.
     fn filter(&mut self, filter: Filter, index: u32) -> Result<u32, Fault> {
         let (name, kind) = filter;
         if self.without_tcx {
@@ -113,9 +113,9 @@ impl Programs {
             {
                 return Ok(link);
             }
-            // It is behind another one, or still on an interface that had this number,
-            // or somebody has just removed its pin. A program can stand on an
-            // interface only once.
+            // The filter is behind another one, its link belongs to an earlier interface of this
+            // number, or its pin has just been removed. The program is loaded again, since a
+            // program can be attached to an interface only once.
             self.load_again(name)?;
             self.link_anew(name, target, &pin)?;
         }
@@ -135,12 +135,12 @@ impl Programs {
             .map_err(|error| Fault::call(failed())(std::io::Error::other(error)))
     }
 
-    /// The number of the link of this tunnel's filter, if nothing but other tunnels'
-    /// filters sees an interface's packets before it.
+    /// Returns the ID of the link of this tunnel's filter (0 without tcx), if only filters of other
+    /// Taupe tunnels precede it.
     fn standing(&self, (name, kind): Filter, index: u32) -> Result<Option<u32>, Fault> {
         let failed = || Fault::call(format!("looking at the filters of interface {index}"));
         let attached = match syscall::attached(index, kind) {
-            // An interface that is gone has none.
+            // An interface that no longer exists has no filters.
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(None),
             Err(error) if self.without_tcx && error.raw_os_error() == Some(libc::EINVAL) => {
                 Vec::new()
@@ -163,7 +163,7 @@ impl Programs {
             }
             return Ok(None);
         }
-        // Those of tcx come before.
+        // Filters of tcx run before those of clsact.
         if !attached.is_empty() {
             return Ok(None);
         }
@@ -188,28 +188,28 @@ impl Programs {
         program.try_into().map_err(|_| Fault::Missing(name))
     }
 
-    /// Makes another program of the same code. The one before stays where it is.
+    /// Loads another program from the same code. The previous one stays attached.
     fn load_again(&mut self, name: &'static str) -> Result<(), Fault> {
         let program = self.classifier(name)?;
         let loaded = program.unload().and_then(|()| program.load());
         loaded.map_err(|source| Fault::program(name, super::places::PACKETS, source))
     }
 
-    /// Attaches filters as before Linux 6.6 from here on, whether or not the kernel
-    /// is that old; it finds out by itself.
+    /// Attaches filters by clsact from here on, as before Linux 6.6. Without this call the kernel's
+    /// version decides.
     pub fn forgo_tcx(&mut self) {
         self.without_tcx = true;
     }
 
-    /// Ends guarding an interface, which may be gone. Chosen applications cannot use
-    /// it from then on.
+    /// Removes the guard of an interface, which may no longer exist. From then on selected
+    /// applications cannot use it.
     ///
     /// # Errors
     ///
     /// [`Fault::Map`], [`Fault::Call`].
     pub fn unguard(&mut self, index: u32) -> Result<(), Fault> {
         self.maps.remove_uplink(index)?;
-        // Those that run have looked up the interface already.
+        // Programs that are running may have looked up the interface already.
         syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))?;
         let dropped = drop_what_waits(&[index]);
         if self.without_tcx {
@@ -221,8 +221,8 @@ impl Programs {
         dropped
     }
 
-    /// The interfaces that are guarded, also those that this process's predecessor
-    /// has guarded and that are gone.
+    /// Returns the indices of the guarded interfaces. They include interfaces that an earlier
+    /// process has guarded and that no longer exist.
     ///
     /// # Errors
     ///
@@ -231,9 +231,9 @@ impl Programs {
         self.maps.uplinks()
     }
 
-    /// The TUN is there and somebody reads it: chosen applications' packets go there, by
-    /// its filters or by routes.
-    /// As [`guard`](Self::guard), this is to be called in the tunnel's namespace.
+    /// Sends packets of selected applications to the TUN, by its filters or by routes. Call it when
+    /// the TUN exists and a process reads it. As [`guard`](Self::guard), call it in the tunnel's
+    /// network namespace.
     ///
     /// # Errors
     ///
@@ -257,7 +257,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Whether nothing gets to the TUN or from it but what the filters let pass.
+    /// Returns true if the filters see all packets to and from the TUN.
     ///
     /// # Errors
     ///
@@ -273,11 +273,11 @@ impl Programs {
     }
 }
 
-/// Whether the kernel has no tcx (before Linux 6.6).
+/// Returns true if the kernel has no tcx (before Linux 6.6).
 pub(super) fn is_without_tcx() -> bool {
     const LOOPBACK: u32 = 1;
     let asked = syscall::attached(LOOPBACK, attach_type::TCX_EGRESS);
-    // What kernels say to what they have never heard of.
+    // Kernels return EINVAL for an attach type that they do not know.
     asked.is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL))
 }
 
@@ -288,13 +288,13 @@ const fn direction(kind: u32) -> TcAttachType {
     }
 }
 
-/// How long neighbours may take to tell their addresses.
+/// Time that neighbours have to answer.
 const ANSWER: Duration = Duration::from_millis(200);
 
-/// Sees to it that no packet waits for a neighbour's address on these interfaces: it has
-/// passed the programs at the sockets, so that filters must see it yet. Most neighbours
-/// answer at once; the others are forgotten, as they are by the kernel some seconds later,
-/// and with them the packets that wait, whoever has sent them.
+/// Ensures that no packet waits for a neighbour's address on these interfaces. Such a packet has
+/// passed the programs at the sockets, but the filters have still to see it. Most neighbours answer
+/// at once. The others are removed together with all packets that wait for them, whoever sent
+/// these. The kernel would do the same some seconds later.
 pub(super) fn drop_what_waits(interfaces: &[u32]) -> Result<(), Fault> {
     if interfaces.is_empty() {
         return Ok(());
@@ -315,7 +315,7 @@ pub(super) fn drop_what_waits(interfaces: &[u32]) -> Result<(), Fault> {
         for (index, neighbour) in waited_for {
             match system.forget_neighbour(index, neighbour) {
                 Err(error) if !is_gone(&error) => return Err(error),
-                // Or it has answered in the meantime.
+                // The neighbour is gone, or it has answered meanwhile.
                 _ => {}
             }
         }
@@ -324,7 +324,7 @@ pub(super) fn drop_what_waits(interfaces: &[u32]) -> Result<(), Fault> {
     drop().map_err(io::Error::other).map_err(Fault::call(
         "dropping the packets that wait for a neighbour",
     ))?;
-    // For one that has answered they are sent one by one, without its being asked for.
+    // After an answer the kernel sends the waiting packets one by one. Wait for that too.
     syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))
 }
 

@@ -1,8 +1,7 @@
-//! The hooks of sockets and processes, looked after.
+//! Checks the hooks of sockets and processes, and restores them.
 //!
-//! A hook ends with its pinned link, when somebody removes the pin, or at once, when
-//! somebody detaches the link (`bpftool link detach`). Until it is back, sockets may have
-//! no verdict and packets leave in clear.
+//! A hook ends when somebody removes the pin of its link, or detaches the link (`bpftool link
+//! detach`). Until it is restored, sockets may have no verdict and their packets bypass the tunnel.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd as _;
@@ -13,8 +12,8 @@ use crate::fault::Fault;
 use crate::syscall;
 
 impl Programs {
-    /// The programs at the root cgroup, at tracepoints and at functions of the kernel whose
-    /// links are there and attached.
+    /// Returns the programs whose links are pinned and attached: those at the root cgroup, at
+    /// tracepoints and at kernel functions.
     #[must_use]
     pub fn attached_hooks(&self) -> BTreeSet<&'static str> {
         let is_attached = |name, place| match place {
@@ -22,7 +21,7 @@ impl Programs {
                 let link = syscall::open(&self.pins.link(link));
                 link.is_ok_and(|link| syscall::has_cgroup(link.as_fd()).unwrap_or(false))
             }
-            // Links of these end with their pins alone.
+            // These links end only with their pins.
             Place::Tracepoint(_) | Place::Entry(_) | Place::Security(_) => {
                 self.pins.link(name).exists()
             }
@@ -33,12 +32,12 @@ impl Programs {
         attached.map(|(name, ..)| *name).collect()
     }
 
-    /// Attaches programs that are attached no more, and gives processes and sockets the
-    /// verdicts that these have missed.
+    /// Attaches programs that have been detached, and classifies the processes and sockets that
+    /// these have missed.
     ///
     /// # Errors
     ///
-    /// [`Fault::Call`]; [`Fault::Unmarked`]: some sockets go past the tunnel.
+    /// [`Fault::Call`]; [`Fault::Unmarked`]: some sockets bypass the tunnel.
     pub fn attach_again(&mut self, names: &BTreeSet<&'static str>) -> Result<(), Fault> {
         // Another process may be about to remove everything.
         let _lock = self.alone()?;

@@ -1,5 +1,5 @@
-//! Who answers questions for names, and the services of this machine that chosen
-//! applications do not reach for that.
+//! DNS queries of selected applications: the servers that answer them, and the local services that
+//! these applications must not use for names.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
@@ -16,18 +16,18 @@ use crate::syscall::{self, Target, attach_type, program_type};
 
 const PROGRAM: &str = "taupe_unix";
 
-/// Its link.
+/// Name of the program's link.
 const LINK: &str = "unix";
 
 impl Programs {
-    /// Who answers questions for names of chosen applications.
+    /// Returns the address families and services for which queries are redirected.
     #[must_use]
     pub fn names(&self) -> Names {
         Names::of(self.maps.state.names.load(Ordering::Relaxed))
     }
 
-    /// The resolver of this machine that a chosen application has asked, where its socket
-    /// has an address that stands in for the resolver's; `None` for any other address.
+    /// Returns the local resolver that a selected application has queried, if `address` is the
+    /// resolver alias that its socket is connected to. Returns `None` for any other address.
     ///
     /// # Errors
     ///
@@ -39,13 +39,13 @@ impl Programs {
         }
     }
 
-    /// Whether connections to services that resolve names are refused.
+    /// Returns true if connections to services that resolve names are refused.
     pub(crate) fn refuses_services(pins: &Pins) -> bool {
         pins.link(LINK).exists()
     }
 
-    /// Chooses who answers questions for names of chosen applications; returns what does
-    /// not hold then. With [`Way::Marks`] nothing changes.
+    /// Sets the handling of DNS queries of selected applications. Returns the gap that this leaves,
+    /// if any. With [`Way::Marks`] nothing changes.
     ///
     /// # Errors
     ///

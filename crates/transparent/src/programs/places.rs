@@ -1,28 +1,28 @@
-//! Which programs there are, where each belongs and what it is built on.
+//! All eBPF programs, with their attach points and the kernel features that they need.
 
 use crate::syscall::attach_type;
 
-/// Where a program belongs.
+/// Attach point of a program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// The root cgroup, under this name among the links.
+    /// The root cgroup: the name of the pinned link and the attach type.
     Cgroup(&'static str, u32),
-    /// A tracepoint of the kernel.
     Tracepoint(&'static str),
-    /// An iterator, which is read when it is wanted.
+    /// An iterator, which runs when the daemon reads it.
     Iterator(&'static str),
-    /// Interfaces, one by one.
+    /// An interface. The program is attached to each by itself.
     Filter,
-    /// The entry of a function of the kernel; see [`Gap::Handover`](super::Gap::Handover).
+    /// The entry of a kernel function; see [`Gap::Handover`](super::Gap::Handover).
     Entry(&'static str),
     /// A hook of BPF LSM; see [`Gap::Families`](super::Gap::Families).
     Security(&'static str),
 }
 
-/// The function at whose entry each sender is seen.
+/// The kernel function at whose entry the sender of a datagram is recorded.
 pub(super) const SENDING: &str = "security_socket_sendmsg";
 
-/// Those of [`Way::Filters`](super::Way::Filters): what each is built on, for those whose kernel lacks it.
+/// The programs of [`Way::Filters`](super::Way::Filters). The third field names the kernel features
+/// for an error message.
 pub(super) const FILTERS: [(&str, Place, &str); 35] = [
     (
         "taupe_socket",
@@ -133,7 +133,7 @@ pub(super) const FILTERS: [(&str, Place, &str); 35] = [
     ("taupe_into", Place::Filter, PACKETS),
 ];
 
-/// Those of [`Way::Marks`](super::Way::Marks).
+/// The programs of [`Way::Marks`](super::Way::Marks).
 pub(super) const MARKS: [(&str, Place, &str); 8] = [
     (
         "taupe_mark",
@@ -168,7 +168,7 @@ mod tests {
 
     use super::super::FILTERS_OBJECT;
 
-    /// `bpf_skc_to_mptcp_sock`, which must have the socket's lock: `bpf/subflow.h` says why.
+    /// `bpf_skc_to_mptcp_sock`. Its caller must hold the socket's lock; see `bpf/subflow.h`.
     const SKC_TO_MPTCP_SOCK: i32 = 196;
     /// `BPF_JMP | BPF_CALL`.
     const CALL: u8 = 0x85;

@@ -1,5 +1,5 @@
-//! What can be seen without changing anything: what a kernel takes, who else is there, and
-//! which sockets are chosen.
+//! Checks that change nothing: the programs that the kernel accepts, other programs' filters, and
+//! the sockets that are selected.
 
 use aya::EbpfLoader;
 use aya_obj::generated::bpf_insn;
@@ -12,25 +12,25 @@ use crate::filters::OURS;
 use crate::pins;
 use crate::syscall::{self, Code, attach_type, program_type};
 
-/// How loading one program has gone, which nothing is attached of.
+/// Result of loading one program without attaching it.
 #[derive(Debug)]
 pub struct Trial {
-    /// Its name, as `bpftool prog` shows it.
+    /// The program's name, as `bpftool prog` shows it.
     pub program: &'static str,
-    /// What of the kernel it is built on.
+    /// The kernel features that the program needs.
     pub needs: &'static str,
-    /// The kernel can do without it, and something does not hold then.
+    /// True if Taupe works without the program, with a [`Gap`](super::Gap).
     pub is_optional: bool,
-    /// Why the kernel does not take it.
+    /// The kernel's reason to refuse the program.
     pub refused: Option<Fault>,
 }
 
-/// Loads all programs of a way, one after the other, into maps of their own, and lets
-/// them go again. Nothing is attached or pinned.
+/// Loads all programs of a way, one after the other, with maps of their own, and releases them.
+/// Attaches and pins nothing.
 ///
 /// # Errors
 ///
-/// [`Fault::Object`]: the maps cannot be made. [`Fault::Missing`].
+/// [`Fault::Object`]: the maps cannot be created. [`Fault::Missing`].
 pub fn try_all(way: Way) -> Result<Vec<Trial>, Fault> {
     let load = || {
         let mut object = EbpfLoader::new()
@@ -53,21 +53,21 @@ pub fn try_all(way: Way) -> Result<Vec<Trial>, Fault> {
     with_locked_memory(load)
 }
 
-/// Whether the kernel takes programs in netfilter (Linux 6.4), which hold back what is
-/// forwarded by links without a filter.
+/// Checks that the kernel accepts netfilter programs (Linux 6.4), which block forwarded packets on
+/// links without a filter.
 #[must_use]
 pub fn try_forwarding() -> bool {
     takes(program_type::NETFILTER, attach_type::NETFILTER)
 }
 
-/// Whether the kernel takes programs where a socket of `AF_UNIX` is connected (Linux 6.7),
-/// which keep questions for names from services of this machine.
+/// Checks that the kernel accepts programs at `connect` of `AF_UNIX` sockets (Linux 6.7), which
+/// refuse connections to local services that resolve names.
 #[must_use]
 pub fn try_services() -> bool {
     takes(program_type::CGROUP_SOCK_ADDR, attach_type::UNIX_CONNECT)
 }
 
-/// Loads a program that allows everything.
+/// Checks that the kernel loads a program of this type that allows everything.
 fn takes(kind: u32, attach_type: u32) -> bool {
     let instruction = |code, imm| bpf_insn {
         code,
@@ -79,7 +79,7 @@ fn takes(kind: u32, attach_type: u32) -> bool {
     /// `BPF_ALU64 | BPF_MOV | BPF_K` and `BPF_JMP | BPF_EXIT`.
     const MOVE: u8 = 0xb7;
     const EXIT: u8 = 0x95;
-    /// Of both kinds: `NF_ACCEPT`, and that a connection may be made.
+    /// `NF_ACCEPT` for netfilter, and "allow" for connect.
     const ALLOW: i32 = 1;
     let code = Code {
         name: "taupe_trial",
@@ -92,16 +92,16 @@ fn takes(kind: u32, attach_type: u32) -> bool {
     with_locked_memory(|| syscall::load(&code)).is_ok()
 }
 
-/// Whether there is a place for what outlives the process, or can be.
+/// Checks that a BPF file system for the pins exists or can be mounted.
 ///
 /// # Errors
 ///
-/// [`Fault::Call`]: the first process's file systems are out of reach.
+/// [`Fault::Call`]: the file systems of PID 1 are not accessible.
 pub fn try_pinning() -> Result<(), Fault> {
     pins::have_place()
 }
 
-/// The names of other programs' filters of BPF on an interface, in tcx or `clsact`; one
+/// Returns the names of other programs' BPF filters on an interface, in tcx or `clsact`. A filter
 /// without a name is `?`.
 ///
 /// # Errors
@@ -111,7 +111,7 @@ pub fn foreign_filters(index: u32) -> Result<Vec<String>, Fault> {
     let failed = || Fault::call(format!("looking at the filters of interface {index}"));
     let mut names = Vec::new();
     for kind in [attach_type::TCX_INGRESS, attach_type::TCX_EGRESS] {
-        // Before Linux 6.6 there are none, nor on an interface that is gone.
+        // Before Linux 6.6 and on an interface that no longer exists there are none.
         for program in syscall::attached(index, kind).unwrap_or_default() {
             names.push(program.name().map_err(failed())?);
         }
@@ -119,7 +119,7 @@ pub fn foreign_filters(index: u32) -> Result<Vec<String>, Fault> {
     for hook in [Hook::Ingress, Hook::Egress] {
         let filters = System::open().and_then(|mut system| system.filters(index, hook));
         let filters = filters.map_err(std::io::Error::other).map_err(failed())?;
-        // A priority is listed by itself, too.
+        // A priority has an entry of its own, with handle 0.
         let filters = filters.into_iter().filter(|filter| filter.handle != 0);
         names.extend(filters.map(|filter| filter.name));
     }
@@ -135,8 +135,8 @@ pub fn foreign_filters(index: u32) -> Result<Vec<String>, Fault> {
 }
 
 impl Programs {
-    /// The chosen applications' sockets, and which of them nobody chooses any more; with
-    /// [`Way::Marks`] they are known by their mark alone, and it is none.
+    /// Returns the sockets of selected applications, including those that no rule selects any more.
+    /// With [`Way::Marks`] sockets cannot be listed and the result is empty.
     ///
     /// # Errors
     ///
@@ -146,8 +146,8 @@ impl Programs {
         Ok(sockets.map(|socket| socket.connection).collect())
     }
 
-    /// Whether filters are in tcx (Linux 6.6), where other programs' cannot come before
-    /// them unnoticed.
+    /// Returns true if the kernel has tcx (Linux 6.6). With tcx no other program's filter can
+    /// precede Taupe's unnoticed.
     #[must_use]
     pub fn has_tcx() -> bool {
         !guards::is_without_tcx()

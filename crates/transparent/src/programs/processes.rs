@@ -1,4 +1,4 @@
-//! The rules of processes, which `bpf/processes.h` keeps.
+//! The rules of processes, which the eBPF programs store (`bpf/processes.h`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,17 +12,17 @@ use crate::rules::number;
 use crate::state::{ALLOW, DIRECT, DISALLOW, RULE_NUMBER};
 use crate::syscall::Target;
 
-/// The name of their map.
+/// Name of the map of processes.
 pub(super) const MAP: &str = "processes";
 
-/// How often all processes are gone through at most. A process has its rule a round after
-/// its parent has it, at the latest; most parents come before their children.
+/// Maximum number of passes over all processes. A child process gets its rule at the latest one
+/// pass after its parent; most parents precede their children in the list.
 const ROUNDS: usize = 64;
 
-/// How many processes there can be at once, as the system is set up: no entry is refused
-/// for want of room. Only used entries take memory.
+/// Returns the maximum number of processes on this system, so that the map never lacks room. Only
+/// entries in use take memory.
 pub(super) fn most() -> u32 {
-    /// As many as Linux has at most (`PID_MAX_LIMIT`).
+    /// The kernel's own maximum (`PID_MAX_LIMIT`).
     const LIMIT: u32 = 4 << 20;
     let limit = |name| {
         let text = fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?;
@@ -32,7 +32,8 @@ pub(super) fn most() -> u32 {
     limits.min().unwrap_or(LIMIT).clamp(1024, LIMIT)
 }
 
-/// The time in which processes learn new rules. When it is dropped, none keeps another rule.
+/// Marks the time in which processes may still follow the previous rules. Dropping it ends that
+/// time.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Learning<'a>(&'a AtomicU32);
@@ -44,18 +45,19 @@ impl Drop for Learning<'_> {
 }
 
 impl Programs {
-    /// Has processes keep the rules that they have, besides those that are to be in use,
-    /// until [`Self::learn_processes`].
+    /// Lets processes keep their previous rules until [`Self::learn_processes`] has given them the
+    /// new ones.
     pub(super) fn keep_processes(&self) -> Learning<'_> {
-        // Never 0. The kernel compares it with its own seconds, cut to as many bits.
+        // 0 means "not learning". The kernel compares the value with its own seconds, cut to 32
+        // bits.
         let second = (taupe_runtime::clock::kernel_monotonic().as_secs() as u32).max(1);
         let learning = Learning(&self.maps.state.learning);
         learning.0.store(second, Ordering::Release);
         learning
     }
 
-    /// Gives all processes the rules in use, and what they inherit by these; then none has
-    /// any other.
+    /// Gives all processes the rules in use, and the rules that they inherit. Afterwards no process
+    /// has another rule.
     pub(super) fn learn_processes(&self, learning: Learning<'_>) -> Result<(), Fault> {
         self.go_through_processes()?;
         drop(learning);
@@ -76,31 +78,31 @@ impl Programs {
 #[derive(Debug, Default)]
 pub struct Judged {
     entries: BTreeMap<u32, Entry>,
-    /// Of the hash that rules have their numbers by.
+    /// Key of the hash that numbers rules.
     key: (u64, u64),
 }
 
-/// `struct judged` of `bpf/judged.h`, without the process's number.
+/// `struct judged` of `bpf/judged.h`, without the PID.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     bits: u32,
     verdict: u32,
     own: u64,
     inherited: u64,
-    /// The rule of what the process starts, if no rule names that.
+    /// The rule that a started program inherits if no rule names it.
     handed_on: u64,
 }
 
-/// The length of an entry with the number, in bytes.
+/// Length of an entry including the PID, in bytes.
 const ENTRY: usize = 40;
 
-/// `RULE_INHERITED`, `OWN`.
+/// `RULE_INHERITED` and `OWN` of the C headers.
 const INHERITED: u32 = 1 << 7;
 const OWN: u32 = 2;
 
 impl Judged {
-    /// Decides for a process as the kernel does; `None` where it knows no such process. A
-    /// rule about users or control groups is not named.
+    /// Returns the kernel's verdict on a process, or `None` if the kernel does not know the
+    /// process. Rules for users or control groups are not named.
     #[must_use]
     pub fn judge<'a>(&self, id: u32, rules: &'a AppRules) -> Option<Judgement<'a>> {
         let entry = self.entries.get(&id)?;
@@ -125,8 +127,8 @@ impl Judged {
         })
     }
 
-    /// Decides for what a process would start, if no rule names it: by the rule that it
-    /// would inherit, if there is one.
+    /// Returns the verdict on a program that the process would start, if no rule names that
+    /// program. Returns `None` if it would inherit no rule.
     #[must_use]
     pub fn judge_child<'a>(&self, id: u32, rules: &'a AppRules) -> Option<Judgement<'a>> {
         let entry = self.entries.get(&id)?;
@@ -141,7 +143,7 @@ impl Judged {
         })
     }
 
-    /// The rule of a value of `names` or `exact`.
+    /// Returns the rule for a value of the maps `names` or `exact`.
     fn rule<'a>(&self, value: u64, rules: &'a AppRules) -> Option<&'a Rule> {
         let lists = [(&rules.allowed, ALLOW), (&rules.disallowed, DISALLOW)];
         let mut all = lists
@@ -185,8 +187,8 @@ impl Judged {
 }
 
 impl Programs {
-    /// Asks the kernel for its verdicts on the processes of the tunnel's network namespace
-    /// that the calling thread's PID namespace has.
+    /// Returns the kernel's verdicts on the processes that are in the tunnel's network namespace
+    /// and visible in the calling thread's PID namespace.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Programs of kinds that aya does not know: taken out of the object, and loaded with the
-//! maps that are pinned.
+//! Loads programs of types that aya does not support: takes them out of the object and relocates
+//! them to the pinned maps.
 
 use std::collections::HashSet;
 use std::io;
@@ -13,11 +13,11 @@ use super::FILTERS_OBJECT;
 use crate::pins::Pins;
 use crate::syscall::{self, Code};
 
-/// Loads the program of [`Way::Filters`](super::Way::Filters) that is called so, as one of
-/// a kind ([`syscall::program_type`]) for a place ([`syscall::attach_type`]).
+/// Loads the program `name` of [`Way::Filters`](super::Way::Filters) with a program type
+/// ([`syscall::program_type`]) and attach type ([`syscall::attach_type`]).
 pub(super) fn load(pins: &Pins, name: &str, kind: u32, attach_type: u32) -> io::Result<OwnedFd> {
     let mut object = Object::parse(FILTERS_OBJECT).map_err(io::Error::other)?;
-    // Whoever has one of these kinds has all that types can be.
+    // A kernel that has one of these program types supports all BTF features.
     let all = BtfFeatures::new(true, true, true, true, true, true, true, true);
     let types = object.fixup_and_sanitize_btf(&all);
     let types = types.map_err(io::Error::other)?;
@@ -26,7 +26,8 @@ pub(super) fn load(pins: &Pins, name: &str, kind: u32, attach_type: u32) -> io::
     object.relocate_btf(&kernel).map_err(io::Error::other)?;
     let program = object.programs.get(name);
     let key = program.ok_or(io::ErrorKind::NotFound)?.function_key();
-    // Of other programs maps may be missing. What is in no program's section is called.
+    // Keep only this program and the functions that are in no program's section, since it may call
+    // these. The maps of other programs may be missing.
     let sections: HashSet<_> = object
         .programs
         .values()
@@ -37,7 +38,7 @@ pub(super) fn load(pins: &Pins, name: &str, kind: u32, attach_type: u32) -> io::
     object.programs.retain(|other, _| other == name);
     let opened = std::mem::take(&mut object.maps);
     let opened = opened.into_iter().filter_map(|(name, map)| {
-        // What is not pinned is none of its.
+        // All maps of this program are pinned.
         let fd = syscall::open(&pins.map(&name)).ok()?;
         Some((name, fd, map))
     });

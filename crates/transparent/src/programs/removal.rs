@@ -1,4 +1,5 @@
-//! The end: first nothing may be on its way that only filters would hold back, then they go.
+//! Removal of a tunnel's programs: waits until no packet depends on the filters alone, then removes
+//! them.
 
 use std::sync::atomic::Ordering;
 
@@ -12,7 +13,7 @@ use crate::state::{Lock, SCHEMA};
 use crate::syscall;
 
 impl Programs {
-    /// Removes everything: chosen applications are like all others from then on.
+    /// Removes everything. From then on selected applications send as all others.
     ///
     /// # Errors
     ///
@@ -22,28 +23,29 @@ impl Programs {
         Self::remove_pinned(&self.pins).map(drop)
     }
 
-    /// Removes what another process has set up, whether or not it still runs. To be
-    /// called in the tunnel's namespace, for there the filters of old kernels are. The
-    /// `clsact` queues that these were on stay, since others may use them by now.
+    /// Removes the programs of another process, running or not. Call it in the tunnel's network
+    /// namespace, since the filters of old kernels are there. The `clsact` queues stay, since other
+    /// programs may use them.
     ///
-    /// Returns what kept it from seeing that nothing is on its way that only filters would
-    /// hold back: then packets of chosen applications may have left in the clear.
+    /// Returns an error that kept it from waiting until no packet depended on the filters alone.
+    /// Then packets of selected applications may have left outside the tunnel.
     ///
     /// # Errors
     ///
-    /// [`Fault::Call`] naming what cannot be removed: the rest still holds.
+    /// [`Fault::Call`] names the pin that cannot be removed. The remaining programs still work.
     pub fn remove_pinned(pins: &Pins) -> Result<Option<Fault>, Fault> {
-        // Without it, who looks meanwhile may keep the directory from being removed.
+        // Without the lock a reader could keep the directory from being removed.
         let _alone = pins.lock();
-        // It keeps a few packets from leaving, and the end may not depend on it.
+        // An error here concerns only a few packets, so it must not stop the removal.
         let on_their_way = withdraw(pins).err();
-        // Another version's filters go too, if it has the number in the same place.
+        // Also removes the filters of another version, if its layout has the stamp in the same
+        // place.
         let state = maps::any_pinned_state(pins);
         if let Some(state) = &state {
             detach_filters(pins, state.stamp.load(Ordering::Relaxed));
         }
         pins.remove()?;
-        // Whatever filter is left somewhere holds nothing back.
+        // A filter that is left somewhere must not block anything.
         if let Some(state) = state
             && state.schema.load(Ordering::Relaxed) == SCHEMA
         {
@@ -53,8 +55,8 @@ impl Programs {
     }
 }
 
-/// Has chosen applications' packets refused at their sockets, and waits until none is
-/// between there and a filter.
+/// Blocks packets of selected applications at their sockets, and waits until none is between a
+/// socket and a filter.
 fn withdraw(pins: &Pins) -> Result<(), Fault> {
     let uplinks = maps::take_pinned_uplinks(pins)?;
     if uplinks.is_empty() {
@@ -64,8 +66,8 @@ fn withdraw(pins: &Pins) -> Result<(), Fault> {
     guards::drop_what_waits(&uplinks)
 }
 
-/// Removes the filters that are not pinned: from all interfaces, since an entry of one may
-/// have gone before its filter.
+/// Removes the unpinned filters from all interfaces, since an interface's map entry may have been
+/// removed before its filter.
 fn detach_filters(pins: &Pins, stamp: u32) {
     let links = System::open().and_then(|mut system| system.links());
     for link in links.unwrap_or_default() {

@@ -1,4 +1,4 @@
-//! Rules and destinations, replaced as a whole.
+//! Replacement of all rules and destinations, with two sets in the maps.
 
 use std::sync::atomic::Ordering;
 
@@ -13,20 +13,18 @@ use crate::rules;
 use crate::syscall::{self, Target};
 
 impl Programs {
-    /// Replaces rules and destinations as a whole, then, with [`Way::Filters`], looks at the
-    /// sockets that exist. A socket that is made meanwhile gets either the old or the new verdict,
-    /// and has the new one when this returns.
+    /// Replaces all rules and destinations. With [`Way::Filters`] it then classifies the sockets
+    /// that exist. A socket that is created meanwhile gets the old or the new verdict, and has the
+    /// new one when this returns.
     ///
-    /// The conversations of an application that no rule selects any more end in the tunnel: its
-    /// connections in the calling thread's network namespace are closed, and its UDP sockets get
-    /// an error, before they have the new verdict. A connection that cannot be closed stays in the
-    /// tunnel.
+    /// If no rule selects an application any more, its connections in the calling thread's network
+    /// namespace are closed and its UDP sockets get an error before the new verdict is in force. A
+    /// connection that cannot be closed stays in the tunnel.
     ///
     /// # Errors
     ///
-    /// [`Fault::TooMany`], [`Fault::LongName`], [`Fault::User`], [`Fault::Map`],
-    /// [`Fault::Call`]; [`Fault::Unmarked`]: sockets that there were would not be in the
-    /// tunnel. The old rules hold.
+    /// [`Fault::TooMany`], [`Fault::LongName`], [`Fault::User`], [`Fault::Map`], [`Fault::Call`];
+    /// [`Fault::Unmarked`]: existing sockets would bypass the tunnel. The old rules stay in force.
     pub fn replace(
         &mut self,
         rules: &AppRules,
@@ -37,11 +35,11 @@ impl Programs {
         let old = self.maps.state.generation.load(Ordering::Relaxed);
         let new = old.wrapping_add(1);
         let rules = rules::compile(rules, new, self.maps.state.key())?;
-        // Those before the old ones, or what an attempt has left.
+        // Removes the set before the old one, or the rest of a failed attempt.
         self.maps.clear_rules(new)?;
         self.maps.write_rules(&rules, destinations, new)?;
         if let Err(fault) = self.switch(new) {
-            // The first failure is the one to report.
+            // Report the first failure, not one of the way back.
             let _ = self.switch(new.wrapping_add(1));
             return Err(fault);
         }
@@ -49,12 +47,12 @@ impl Programs {
         Ok(())
     }
 
-    /// Puts the rules back that [`replace`](Self::replace) has replaced, unless somebody
-    /// has replaced them again.
+    /// Restores the rules that [`replace`](Self::replace) has replaced, unless they have been
+    /// replaced again.
     ///
     /// # Errors
     ///
-    /// [`Fault::Call`], [`Fault::Unmarked`]: they hold, but not for all sockets.
+    /// [`Fault::Call`], [`Fault::Unmarked`]: the old rules are in force, but not for all sockets.
     pub fn take_back(&mut self) -> Result<(), Fault> {
         let _lock = self.alone()?;
         let now = self.maps.state.generation.load(Ordering::Relaxed);
@@ -64,22 +62,22 @@ impl Programs {
         }
     }
 
-    /// Has the rules of a generation hold, which are in the maps. The same rules come back under
-    /// a new number: what was decided by the rules that are given up has the other one.
+    /// Makes the rules of a generation in the maps the rules in use. Rules that are restored get a
+    /// new generation number, so that verdicts by the abandoned rules are recognised as outdated.
     fn switch(&mut self, generation: u32) -> Result<(), Fault> {
         let in_use = &self.maps.state.generation;
         let learning = self.keep_processes();
         in_use.store(generation, Ordering::Release);
-        // No program still decides by the other rules when sockets are looked through.
+        // No program may still decide by the other rules when the sockets are classified.
         syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))?;
         self.learn_processes(learning)?;
         self.reclassify()?;
-        // Until programs that had begun with the others have ended.
+        // Wait for programs that have begun with the other rules.
         syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))
     }
 
-    /// Has the rules in use decide again about all processes and sockets, whatever was missed of
-    /// these. The same rules get a new number, which nothing has been decided by.
+    /// Classifies all processes and sockets again by the rules in use, in case hooks have missed
+    /// some. The rules get a new generation number, which no verdict has yet.
     ///
     /// # Errors
     ///
@@ -92,25 +90,25 @@ impl Programs {
     }
 
     /// Gives all sockets that processes have open the verdict of the rules in use, as
-    /// [`replace`](Self::replace) does; with [`Way::Marks`] they keep theirs.
+    /// [`replace`](Self::replace) does. With [`Way::Marks`] sockets keep their verdict.
     ///
     /// # Errors
     ///
-    /// [`Fault::Call`]; [`Fault::Unmarked`]: some sockets go past the tunnel.
+    /// [`Fault::Call`]; [`Fault::Unmarked`]: some sockets bypass the tunnel.
     pub fn reclassify(&mut self) -> Result<(), Fault> {
         if self.way == Way::Marks {
             return Ok(());
         }
-        // All that are chosen first: one that several processes have does not leave because
-        // of one of them. The second finds, too, what a listener has accepted while the first
-        // looked at it: that has the old verdict, and may have a number that has been looked
-        // at.
+        // First classify all selected sockets: a socket shared by several processes must not be
+        // released because of one of them. The second pass also finds connections that a listener
+        // has accepted during the first one. These have the old verdict, and may have a descriptor
+        // number that the first pass had already visited.
         self.look_through("taupe_classify")?;
         self.look_through("taupe_leaving")?;
         self.end_leaving()?;
         let open = self.look_through("taupe_let_go")?;
         let heirs = self.look_through("taupe_heirs")?;
-        // Connections that a listener has accepted before it was let go.
+        // End connections that a listener has accepted before its release.
         self.end_leaving()?;
         self.maps.clear_listeners()?;
         match open + heirs {
@@ -132,7 +130,7 @@ impl Programs {
         guards::drop_what_waits(&self.maps.uplinks()?)
     }
 
-    /// Has sockets looked through; so many cannot be marked.
+    /// Classifies sockets with an iterator. Returns the number of sockets that cannot be marked.
     pub(super) fn look_through(&self, name: &'static str) -> Result<usize, Fault> {
         Ok(self.list(name, Target::Iterator)?.len())
     }
