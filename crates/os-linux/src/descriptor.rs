@@ -1,4 +1,4 @@
-//! Descriptors that this process was started with.
+//! Descriptors that this process inherited from its parent.
 
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_getfd, fcntl_setfd};
 use std::fs;
@@ -8,35 +8,32 @@ use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 /// The first number after the standard streams.
 const FIRST: RawFd = 3;
 
-/// A descriptor that the program that started this one passed on by number, as
-/// `WG_TUN_FD` does.
+/// Returns a duplicate of a descriptor that the parent process passed on by number, as with
+/// `WG_TUN_FD`.
 ///
-/// What is returned is a second descriptor for the same open file, and it is
-/// this process's own. The first stays open too, because nobody can tell that
-/// the number does not belong to another part of the program by now: what it
-/// stands for ends when the process does.
+/// The caller owns the duplicate. The original stays open until the process ends, because another
+/// part of the program may own that number by now.
 ///
 /// # Errors
 ///
-/// `EBADF` when the number is not an open descriptor or is negative,
-/// `EMFILE` when there are too many.
+/// `EBADF` if the number is negative or not an open descriptor, `EMFILE` if there are too many
+/// descriptors.
 pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     let copy = fcntl_dupfd_cloexec(borrow(number)?, FIRST)?;
     Ok(copy)
 }
 
-/// Keeps every descriptor but the standard streams and those in `keep` from the
-/// programs that this process starts from now on.
+/// Marks every descriptor close-on-exec, except the standard streams and those in `keep`, so that
+/// programs that this process starts do not inherit them.
 ///
-/// A process is born with whatever its parent left open, and a program that
-/// goes to the background with the write end of somebody's pipe keeps its
-/// reader waiting for ever.
+/// A process inherits all descriptors that its parent left open. If a program in the background
+/// inherits the write end of a pipe, the pipe's reader waits for ever.
 ///
 /// # Errors
 ///
-/// When `/proc` is not mounted.
+/// If `/proc` is not available.
 pub fn keep_from_children(keep: &[RawFd]) -> io::Result<()> {
-    // The list contains the descriptor by which it is read, closed afterwards.
+    // The list includes the descriptor that reads the directory, which is closed afterwards.
     let open: Vec<RawFd> = fs::read_dir("/proc/self/fd")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .collect();
@@ -59,12 +56,11 @@ fn borrow<'a>(number: RawFd) -> io::Result<BorrowedFd<'a>> {
     if number < 0 {
         return Err(rustix::io::Errno::BADF.into());
     }
-    // SAFETY: `borrow_raw` wants a number that is not -1 and an open descriptor
-    // for as long as the borrow is used. The number is not negative. The callers
-    // above only pass the borrow to fcntl(2), which reads no memory, is defined
-    // for numbers that are not open (EBADF), and which, with F_DUPFD_CLOEXEC,
-    // F_GETFD and F_SETFD, does not close, read or move what the number stands
-    // for, whoever owns it.
+    // SAFETY: `borrow_raw` requires a number that is not -1 and a descriptor that stays open while
+    // the borrow is used. The number is not negative. The callers above only pass the borrow to
+    // fcntl(2), which reads no memory and is defined for numbers that are not open (EBADF). Its
+    // commands F_DUPFD_CLOEXEC, F_GETFD and F_SETFD neither close, read nor move the open file,
+    // whoever owns the descriptor.
     Ok(unsafe { BorrowedFd::borrow_raw(number) })
 }
 

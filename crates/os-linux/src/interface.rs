@@ -1,17 +1,17 @@
-//! Interfaces by name and by number.
+//! Conversion between interface names and indices.
 
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 
-/// The index of an interface of the caller's network namespace; `None` if there
-/// is none of this name.
+/// Returns the index of an interface in the caller's network namespace, or `None` if there is no
+/// interface of this name.
 #[must_use]
 pub fn index(name: &str) -> Option<u32> {
     let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None).ok()?;
     netdevice::name_to_index(any, name).ok()
 }
 
-/// The name of the interface with an index in the caller's network namespace,
-/// which `/sys/class/net` may not show.
+/// Returns the name of the interface with this index in the caller's network namespace. It does not
+/// use `/sys/class/net`, which may show another namespace.
 #[must_use]
 pub fn name(index: u32) -> Option<String> {
     let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None).ok()?;

@@ -6,8 +6,8 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
-/// `struct ifreq`: an interface name and up to 24 bytes that depend on the
-/// request; 32-bit kernels look at 16 of them.
+/// `struct ifreq`: an interface name and up to 24 bytes that depend on the request; 32-bit kernels
+/// read 16 of them.
 #[derive(Clone, Copy, Default)]
 #[repr(C, align(8))]
 pub(super) struct Ifreq {
@@ -16,8 +16,8 @@ pub(super) struct Ifreq {
 }
 
 impl Ifreq {
-    /// A request about interface `name`, which must be shorter than
-    /// `IFNAMSIZ` bytes.
+    /// Returns a request for the interface `name`, or `None` if the name contains a NUL byte or has
+    /// `IFNAMSIZ` bytes or more.
     pub(super) fn new(name: &str) -> Option<Self> {
         let mut request = Self::default();
         let length = name.len();
@@ -28,34 +28,30 @@ impl Ifreq {
         Some(request)
     }
 
-    /// The interface name.
     pub(super) fn name(&self) -> String {
         let end = self.name.iter().position(|&byte| byte == 0);
         String::from_utf8_lossy(&self.name[..end.unwrap_or(libc::IFNAMSIZ)]).into_owned()
     }
 
-    /// `ifr_flags`.
     pub(super) fn flags(&self) -> c_int {
         c_int::from(i16::from_ne_bytes([self.value[0], self.value[1]]))
     }
 
-    /// Sets `ifr_flags`.
     pub(super) fn set_flags(&mut self, flags: c_int) {
         self.value[..2].copy_from_slice(&(flags as i16).to_ne_bytes());
     }
 
-    /// Sets `ifr_mtu`.
     pub(super) fn set_mtu(&mut self, mtu: c_int) {
         self.value[..4].copy_from_slice(&mtu.to_ne_bytes());
     }
 }
 
-/// Requests that read or write a `struct ifreq`.
+/// Requests that take a `struct ifreq`.
 #[derive(Clone, Copy)]
 pub(super) enum InterfaceRequest {
-    /// `TUNSETIFF`: creates or attaches.
+    /// `TUNSETIFF`: creates an interface or attaches to one.
     TunSet,
-    /// `TUNGETIFF`: current name and mode.
+    /// `TUNGETIFF`: reads the current name and mode.
     TunGet,
     /// `SIOCGIFFLAGS`.
     Flags,
@@ -85,15 +81,15 @@ pub(super) fn interface(
     Ok(())
 }
 
-/// `TUNSETVNETHDRSZ`: bytes of the header before each packet.
+/// `TUNSETVNETHDRSZ`: sets the bytes of the header before each packet.
 pub(super) fn set_header_len(tun: BorrowedFd<'_>, len: c_int) -> io::Result<()> {
-    // SAFETY: the request reads one int behind its argument, which is one.
+    // SAFETY: the request reads one int at its address argument, and `len` is one.
     check(unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &raw const len) })?;
     Ok(())
 }
 
-/// `TUNSETOFFLOAD`: what the reader can do; fails with `EINVAL` when the
-/// kernel does not know a bit, and then changes nothing.
+/// `TUNSETOFFLOAD`: sets the offloads that the reader supports. Fails with `EINVAL` and changes
+/// nothing if the kernel does not know one of the bits.
 pub(super) fn set_offload(tun: BorrowedFd<'_>, features: u32) -> io::Result<()> {
     let features = libc::c_ulong::from(features);
     // SAFETY: the request takes its argument by value and touches no memory.
@@ -101,12 +97,12 @@ pub(super) fn set_offload(tun: BorrowedFd<'_>, features: u32) -> io::Result<()> 
     Ok(())
 }
 
-/// `TUNGETDEVNETNS`: the network namespace of a TUN's interface.
+/// `TUNGETDEVNETNS`: returns the network namespace of a TUN's interface.
 pub(super) fn tun_namespace(tun: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     namespace(tun, libc::TUNGETDEVNETNS as u32)
 }
 
-/// `SIOCGSKNS`: the network namespace of a socket.
+/// `SIOCGSKNS`: returns the network namespace of a socket.
 pub(super) fn socket_namespace(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     const SIOCGSKNS: u32 = 0x894c;
     namespace(socket, SIOCGSKNS)
@@ -115,8 +111,7 @@ pub(super) fn socket_namespace(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 fn namespace(fd: BorrowedFd<'_>, request: u32) -> io::Result<OwnedFd> {
     // SAFETY: neither request has an argument; the kernel ignores the zero.
     let namespace = check(unsafe { libc::ioctl(fd.as_raw_fd(), request as _, 0) })?;
-    // SAFETY: the kernel just made this descriptor for us, and nobody else
-    // knows of it.
+    // SAFETY: the kernel created this descriptor for this call, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(namespace) })
 }
 

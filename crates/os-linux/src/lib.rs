@@ -1,9 +1,9 @@
-//! Safe wrappers for what Linux makes unsafe or easy to get wrong. Each names the fact about the
-//! kernel that it rests on. Nothing here decides anything; that is its callers' part.
+//! Safe wrappers for the parts of Linux that need `unsafe` or are easy to get wrong. Each wrapper
+//! documents the kernel behaviour that it relies on. Policy belongs in the callers.
 //!
-//! [`tun`] and [`udp`] carry batches of packets; [`netlink`] configures links, addresses, routes,
-//! rules and nf_tables, and [`watch`] tells when others do. The rest is about processes and what
-//! they have: namespaces, mounts, descriptors, signals, memory, their scheduling.
+//! [`tun`] and [`udp`] transfer batches of packets. [`netlink`] configures links, addresses,
+//! routes, rules and nf_tables, and [`watch`] reports changes to them. The other modules deal with
+//! processes: namespaces, mounts, descriptors, signals, memory and scheduling.
 //!
 //! System calls that `rustix` does not wrap are in `ioctl`, `option` and `udp::message`.
 

@@ -1,29 +1,27 @@
-//! What the process holds of physical memory, and how much of it may be locked.
+//! The process's heap, and its limit of locked memory.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::sync::{Mutex, PoisonError};
 
-/// Lets all threads share one heap, from which [`release`] can give back all
-/// that is free. For the beginning of a program, before there are threads.
+/// Makes all threads share one heap, so that [`release`] can return all of its free memory. Call
+/// this at the beginning of a program, before it starts threads.
 ///
-/// By default glibc makes a heap per thread, up to eight times the number of
-/// processors, and keeps the free memory at the end of each. One heap suits
-/// programs whose threads hardly allocate while they are busy. Where the C
-/// library is another, nothing is done.
+/// By default glibc creates up to eight heaps per processor and keeps the free memory at the end of
+/// each. One heap suits programs whose threads rarely allocate while they are busy. With another C
+/// library, this function does nothing.
 pub fn share_heap() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: mallopt(3) takes any two numbers, and the lock of the heap that
-    // it changes.
+    // SAFETY: mallopt(3) accepts any two numbers and takes the lock of the heap that it changes.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
     }
 }
 
-/// Gives free memory back to the system, after much of it has been freed.
+/// Returns free memory to the system. Call this after freeing a lot of it.
 ///
-/// glibc keeps what it has been given for as long as anything behind it in the
-/// same heap is used, so that a process stays as large as it ever was. It takes
-/// some milliseconds for 100 MB, microseconds for little. Where the C library is another, nothing is done.
+/// glibc keeps freed memory as long as anything behind it in the same heap is in use, so that a
+/// process stays as large as it ever was. The call takes some milliseconds for 100 MB, microseconds
+/// for little. With another C library, it does nothing.
 pub fn release() {
     #[cfg(target_env = "gnu")]
     // SAFETY: malloc_trim(3) has no preconditions: it takes the locks of the
@@ -33,11 +31,11 @@ pub fn release() {
     }
 }
 
-/// Calls `load`, which makes maps or programs of eBPF, without the limit on the memory that
-/// this process may lock (`RLIMIT_MEMLOCK`), and puts it back. Before Linux 5.11 they count
-/// against it, and it is lower than what they need (`bpf(2)`). To lift it takes
-/// `CAP_SYS_RESOURCE`; without, `load` is called under the limit that there is. One thread of
-/// the process at a time, as the limit is the process's.
+/// Calls `load`, which creates eBPF maps or programs, with the limit on locked memory
+/// (`RLIMIT_MEMLOCK`) lifted, and restores the limit afterwards. Before Linux 5.11 maps and
+/// programs count against the limit, whose default is too low for them (`bpf(2)`). Lifting it needs
+/// `CAP_SYS_RESOURCE`; without it, `load` runs under the present limit. The limit applies to the
+/// whole process, so only one thread at a time runs this.
 pub fn with_locked_memory<T>(load: impl FnOnce() -> T) -> T {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -46,7 +44,7 @@ pub fn with_locked_memory<T>(load: impl FnOnce() -> T) -> T {
         current: None,
         maximum: None,
     };
-    // Refused without the right to: whether the limit that there is will do, `load` finds out.
+    // Without the capability this fails; `load` reports if the present limit is too low.
     let _ = setrlimit(Resource::Memlock, unlimited);
     let loaded = load();
     let _ = setrlimit(Resource::Memlock, before);
@@ -60,7 +58,7 @@ mod tests {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use rustix::thread::{CapabilitySet, capabilities};
 
-    /// KiB of the process that are in physical memory (`proc_pid_status(5)`).
+    /// Resident memory of the process in KiB (`proc_pid_status(5)`).
     fn resident() -> usize {
         let text = fs::read_to_string("/proc/self/status").expect("procfs");
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -76,7 +74,7 @@ mod tests {
         let before = resident();
         drop(many);
         super::release();
-        // Half of it: other tests run meanwhile.
+        // Half of the freed memory, because other tests run at the same time.
         assert!(resident() + 25_000 < before);
         drop(last);
     }
@@ -93,7 +91,7 @@ mod tests {
         assert_eq!(getrlimit(Resource::Memlock), low);
         assert_eq!(loaded, 7);
         let rights = capabilities(None).expect("capabilities").effective;
-        // Rights of a user namespace are none over this.
+        // Capabilities in a user namespace do not apply to this limit.
         let map = fs::read_to_string("/proc/self/uid_map").expect("procfs");
         let is_first = map.split_whitespace().eq(["0", "0", "4294967295"]);
         let may = is_first && rights.contains(CapabilitySet::SYS_RESOURCE);

@@ -1,11 +1,11 @@
-//! What `mount(2)` cannot do for a whole tree at once.
+//! Settings of a whole mount tree that `mount(2)` cannot change at once.
 
 use std::io;
 use std::mem::size_of;
 
-/// Has no program on any mount of this mount namespace, present ones only, gain rights by
-/// being started: neither by a set-user-ID bit nor by capabilities of its file
-/// (`MOUNT_ATTR_NOSUID` with `AT_RECURSIVE`). It takes `CAP_SYS_ADMIN`.
+/// Makes set-user-ID bits and file capabilities ineffective on all present mounts of this mount
+/// namespace, so that no program started from them gains privileges (`MOUNT_ATTR_NOSUID` with
+/// `AT_RECURSIVE`). Needs `CAP_SYS_ADMIN`.
 ///
 /// # Errors
 ///
@@ -17,9 +17,9 @@ pub fn forbid_gaining_rights() -> io::Result<()> {
         propagation: 0,
         userns_fd: 0,
     };
-    // SAFETY: the path is a C string that lives for ever. `attributes` lives until the call
-    // returns, has the size that is given, and is only read; its descriptor counts for
-    // nothing without MOUNT_ATTR_IDMAP.
+    // SAFETY: the path is a static C string. `attributes` lives until the call returns, has the
+    // size that is passed, and is only read. The kernel ignores its descriptor without
+    // MOUNT_ATTR_IDMAP.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,

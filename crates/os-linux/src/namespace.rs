@@ -11,9 +11,9 @@ use std::thread;
 use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-/// A number that no other network namespace has or had since the system
-/// started (`SO_NETNS_COOKIE`, Linux 5.14). The inode below `/proc/self/ns` is
-/// given anew to the next namespace.
+/// Returns a number that no other network namespace has or had since the system started
+/// (`SO_NETNS_COOKIE`, Linux 5.14). The inode in `/proc/self/ns`, in contrast, is reused after a
+/// namespace is destroyed.
 ///
 /// # Errors
 ///
@@ -22,10 +22,10 @@ pub fn network_cookie() -> io::Result<u64> {
     let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
     let mut cookie = 0u64;
     let mut length = size_of_val(&cookie) as libc::socklen_t;
-    // SAFETY: the descriptor is open, as `any` lives. The kernel writes at most
-    // `length` bytes to `cookie`, which has that many, may be any 8 bytes, and is
-    // borrowed by nobody else; and the number of bytes to `length`. It keeps
-    // neither address.
+    // SAFETY: the descriptor is open because `any` lives until the end of the function. The kernel
+    // writes at most `length` bytes to `cookie`, which is 8 bytes long, valid for any 8 bytes and
+    // not borrowed elsewhere, and it writes the number of bytes to `length`. It keeps neither
+    // address.
     let status = unsafe {
         libc::getsockopt(
             any.as_raw_fd(),
@@ -41,18 +41,18 @@ pub fn network_cookie() -> io::Result<u64> {
     }
 }
 
-/// The inode of the network namespace, which the kernel calls it by; another one may get
-/// it when it is gone.
+/// Returns the inode number of the network namespace. The kernel reuses the number after the
+/// namespace is destroyed.
 ///
 /// # Errors
 ///
-/// Without `/proc`.
+/// If `/proc` is not available.
 pub fn network_inode() -> io::Result<u64> {
     Ok(fs::metadata("/proc/thread-self/ns/net")?.ino())
 }
 
-/// What tells the network namespace from all that exist: its cookie, or on an older kernel
-/// its inode, which is greater than any cookie gets.
+/// Returns a number that differs for all existing network namespaces: the cookie, or on an older
+/// kernel the inode number, which is greater than any cookie becomes.
 ///
 /// # Errors
 ///
@@ -71,12 +71,12 @@ pub enum Kind {
     User,
     /// Interfaces, routes, sockets.
     Network,
-    /// What is mounted.
+    /// Mount points.
     Mount,
 }
 
 impl Kind {
-    /// Its name below `/proc/self/ns`.
+    /// The name below `/proc/self/ns`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -87,36 +87,37 @@ impl Kind {
     }
 }
 
-/// Moves the calling thread into a new namespace of this kind. Only a process with one
-/// thread can have a new user namespace.
+/// Moves the calling thread into a new namespace of this kind. Only a single-threaded process can
+/// enter a new user namespace.
 ///
 /// # Errors
 ///
-/// `EPERM` without `CAP_SYS_ADMIN`, which a new user namespace does not take, unless
-/// something forbids it; `ENOSPC` when there may be no more of them
-/// (`/proc/sys/user/max_*_namespaces`); `EINVAL` where the kernel has none of this kind.
+/// `EPERM` without `CAP_SYS_ADMIN` (a new user namespace does not need it unless a security policy
+/// forbids unprivileged ones); `ENOSPC` when the limit on namespaces is reached
+/// (`/proc/sys/user/max_*_namespaces`); `EINVAL` when the kernel does not support this kind.
 pub fn enter_new(kind: Kind) -> io::Result<()> {
     let flag = match kind {
         Kind::User => UnshareFlags::NEWUSER,
         Kind::Network => UnshareFlags::NEWNET,
         Kind::Mount => UnshareFlags::NEWNS,
     };
-    // SAFETY: of what `unshare` does, only CLONE_FILES could make descriptors of this thread
-    // and another one differ, and it is none of these flags.
+    // SAFETY: of the things that `unshare` can do, only CLONE_FILES could make the descriptors of
+    // this thread differ from those of another one, and none of these flags is CLONE_FILES.
     unsafe { unshare_unsafe(flag) }.map_err(Into::into)
 }
 
-/// A network namespace without a name. It is gone when nobody has this, is in it, or has a
-/// socket that was opened in it: a TUN that was opened there does not hold it.
+/// A network namespace without a name. The kernel destroys it when the last handle is closed, the
+/// last thread has left it and the last socket that was opened in it is closed. A TUN device that
+/// was opened in it does not keep it.
 #[derive(Debug)]
 pub struct Network(OwnedFd);
 
 impl Network {
-    /// A new one, in which there is loopback, which is down, and nothing else.
+    /// Creates a network namespace. Its only interface is loopback, which is down.
     ///
     /// # Errors
     ///
-    /// As [`enter_new`], and without `/proc`.
+    /// Those of [`enter_new`]; also if `/proc` is not available.
     pub fn new() -> io::Result<Self> {
         in_thread(|| {
             enter_new(Kind::Network)?;
@@ -129,17 +130,17 @@ impl Network {
     ///
     /// # Errors
     ///
-    /// When there can be no further descriptor.
+    /// If no further descriptor can be opened.
     pub fn try_clone(&self) -> io::Result<Self> {
         self.0.try_clone().map(Self)
     }
 
-    /// Does something in it. What is opened then belongs to it, and stays there. This goes
-    /// on in a thread of its own, so that no thread of anybody else's has to come back.
+    /// Runs `work` in this namespace, in a new thread, so that no existing thread has to switch
+    /// back. Sockets and devices that `work` opens stay in the namespace.
     ///
     /// # Errors
     ///
-    /// `EPERM` without `CAP_SYS_ADMIN`; when there can be no further thread.
+    /// `EPERM` without `CAP_SYS_ADMIN`; an error if no thread can be started.
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         in_thread(|| {
             move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -148,7 +149,7 @@ impl Network {
     }
 }
 
-/// Does something in a thread that ends with it.
+/// Runs `work` in a new thread and waits for it.
 fn in_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("namespace".into());

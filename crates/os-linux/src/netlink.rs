@@ -1,9 +1,8 @@
-//! The network's configuration: links, addresses, routes, rules, route lookup
-//! and the firewall table of a default route by a tunnel.
+//! Network configuration: links, addresses, routes, rules, route lookup, and the firewall table for
+//! a default route through a tunnel.
 //!
-//! What `ip` and `nft` would do, without them. [`System`] makes blocking calls;
-//! everything else here is plain data that can be written to a journal and
-//! compared.
+//! Replaces the `ip` and `nft` commands. [`System`] makes blocking calls. The other types are plain
+//! data, which can be compared and written to a journal.
 
 mod address;
 mod client;

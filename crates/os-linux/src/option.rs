@@ -73,8 +73,9 @@ pub(super) fn value(socket: BorrowedFd<'_>, option: IntOption) -> io::Result<c_i
     Ok(value)
 }
 
-/// `SO_ATTACH_REUSEPORT_CBPF` (Linux 4.5): which of the sockets that share this one's port,
-/// in the order in which they were bound, gets a datagram.
+/// Attaches a program that selects which of the sockets on a shared port receives a datagram
+/// (`SO_ATTACH_REUSEPORT_CBPF`, Linux 4.5). The program returns an index into the sockets in the
+/// order in which they were bound.
 pub(super) fn set_choice(
     socket: BorrowedFd<'_>,
     program: &mut [libc::sock_filter],
@@ -84,9 +85,9 @@ pub(super) fn set_choice(
         filter: program.as_mut_ptr(),
     };
     let size = size_of::<libc::sock_fprog>() as libc::socklen_t;
-    // SAFETY: the kernel reads `size` bytes, a live `sock_fprog`, and the instructions that
-    // it counts and points to, which are borrowed; it checks them and keeps a copy. The
-    // descriptor is open while borrowed.
+    // SAFETY: the kernel reads `size` bytes at `program`, which is a live `sock_fprog`, and as many
+    // instructions as it counts from the slice that it points to, which is borrowed. The kernel
+    // checks the instructions and keeps a copy. The descriptor is open while borrowed.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

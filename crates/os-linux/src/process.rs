@@ -1,4 +1,4 @@
-//! Processes that are copies of this one, and what programs get of it.
+//! Forking this process, and the sockets that an executed program inherits.
 
 use std::fs;
 use std::io;
@@ -8,29 +8,28 @@ use std::process::abort;
 
 use rustix::process::Pid;
 
-/// Runs `child` in a copy of this process, which ends with the status that it returns, or
-/// is aborted when it panics. The copy has this process's memory, descriptors, signal mask
-/// and handlers; nothing of its memory comes back.
+/// Runs `child` in a copy of this process (`fork(2)`), which exits with the status that `child`
+/// returns, or aborts if it panics. The copy has this process's memory, descriptors, signal mask
+/// and handlers. Its changes to memory do not affect this process.
 ///
 /// # Errors
 ///
-/// `EBUSY` when this process has further threads: in the copy there would be none of them,
-/// and whatever locks they held would stay locked for ever (`fork(2)`). Otherwise the
-/// system's, `EAGAIN` above all; and without `/proc`.
+/// `EBUSY` if this process has other threads: they would not exist in the copy, and the locks that
+/// they held would stay locked for ever (`fork(2)`). Otherwise the system's, mostly `EAGAIN`; also
+/// if `/proc` is not available.
 pub fn fork(child: impl FnOnce() -> u8) -> io::Result<Pid> {
     if fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(rustix::io::Errno::BUSY.into());
     }
-    // SAFETY: a copy of a process with one thread, which is this one, is as good as the
-    // original: no lock is held by a thread that the copy lacks, so that it may do whatever
-    // this process may. That there is no other thread was seen just now, and only this one
-    // could have started one since.
+    // SAFETY: this process has one thread, the calling one. Therefore no lock is held by a thread
+    // that the copy lacks, and the copy may do whatever this process may do. The number of threads
+    // was checked just above, and only this thread could have started another one since.
     match unsafe { libc::fork() } {
         0 => {
             let status = catch_unwind(AssertUnwindSafe(child));
             let status = status.unwrap_or_else(|_| abort());
-            // SAFETY: `_exit` takes any number and does not return. Handlers of `exit` are
-            // left to the original, whose they are.
+            // SAFETY: `_exit` accepts any number and does not return. The copy skips the `exit`
+            // handlers, which belong to the original process.
             unsafe { libc::_exit(status.into()) }
         }
         pid => Pid::from_raw(pid)
@@ -39,12 +38,13 @@ pub fn fork(child: impl FnOnce() -> u8) -> io::Result<Pid> {
     }
 }
 
-/// Has the program that this process becomes get no socket but Unix ones and those that are
-/// standard input, output and error: a socket stays in the network that it was made in.
+/// Marks all sockets of this process close-on-exec, except Unix sockets and standard input, output
+/// and error. The program that this process executes then cannot use the network in which the
+/// sockets were opened.
 ///
 /// # Errors
 ///
-/// Without `/proc`.
+/// If `/proc` is not available.
 pub fn keep_network_sockets() -> io::Result<()> {
     for entry in fs::read_dir("/proc/self/fd")? {
         let name = entry?.file_name();
@@ -54,9 +54,9 @@ pub fn keep_network_sockets() -> io::Result<()> {
         };
         let mut domain: libc::c_int = 0;
         let mut length = size_of_val(&domain) as libc::socklen_t;
-        // SAFETY: any number may be asked about. The kernel writes at most `length` bytes to
-        // `domain`, which has that many and may be any of them, and the number of bytes to
-        // `length`; it keeps neither address.
+        // SAFETY: `getsockopt` is defined for any number. The kernel writes at most `length` bytes
+        // to `domain`, which has that many and is valid for any bytes, and the number of bytes to
+        // `length`. It keeps neither address.
         let status = unsafe {
             libc::getsockopt(
                 number,
@@ -66,12 +66,11 @@ pub fn keep_network_sockets() -> io::Result<()> {
                 &raw mut length,
             )
         };
-        // What is no socket has no domain.
+        // A descriptor that is not a socket has no domain.
         if status != 0 || domain == libc::AF_UNIX {
             continue;
         }
-        // SAFETY: this changes what becomes of a descriptor at `execve` alone, and nobody's
-        // memory.
+        // SAFETY: this only changes what happens to a descriptor at `execve`; it touches no memory.
         if unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -83,8 +82,8 @@ pub fn keep_network_sockets() -> io::Result<()> {
 mod tests {
     use super::fork;
 
-    // A test is a thread beside that of the harness. What `fork` does is shown where it is
-    // used, by the system tests of `taupe exec`.
+    // The test harness has a second thread. The success of `fork` is covered by the system tests of
+    // `taupe exec`.
     #[test]
     fn a_process_with_further_threads_is_not_copied() {
         let error = fork(|| 0).expect_err("two threads");

@@ -1,5 +1,4 @@
-//! The little of rtnetlink (RFC 3549, `rtnetlink(7)`) that this crate needs:
-//! where an interface is, whether it is up, and its MTU.
+//! The part of rtnetlink (RFC 3549, `rtnetlink(7)`) that finds an interface, its state and its MTU.
 
 use std::{
     io,
@@ -32,7 +31,7 @@ pub(super) enum Group {
     NamespaceId = 28,
 }
 
-/// A non-blocking socket that `groups` are reported to.
+/// Opens a non-blocking socket that receives the notifications of `groups`.
 pub(super) fn notices(groups: &[Group]) -> io::Result<OwnedFd> {
     let socket = socket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
     let groups = groups
@@ -42,7 +41,7 @@ pub(super) fn notices(groups: &[Group]) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The same for changed tables, chains and rules of nf_tables
+/// Opens a socket for notifications of changed tables, chains and rules of nf_tables
 /// (`NFNLGRP_NFTABLES`).
 pub(super) fn firewall_notices() -> io::Result<OwnedFd> {
     const NFNLGRP_NFTABLES: u32 = 7;
@@ -57,12 +56,12 @@ pub(super) fn firewall_notices() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Takes and forgets all notices; whether there were any.
+/// Discards all notifications and returns true if there were any.
 pub(super) fn drain(notices: &OwnedFd) -> io::Result<bool> {
     let mut any = false;
     loop {
-        // Notices say that something changed; what, is asked afterwards. So
-        // they may be cut, and lost when there are too many (`ENOBUFS`).
+        // A notification only triggers a new query of the state, so it may be truncated, and lost
+        // when there are too many (`ENOBUFS`).
         match recv(notices, &mut [0; 64], RecvFlags::DONTWAIT) {
             Ok(_) | Err(Errno::NOBUFS) => any = true,
             Err(Errno::INTR) => {}
@@ -72,7 +71,7 @@ pub(super) fn drain(notices: &OwnedFd) -> io::Result<bool> {
     }
 }
 
-/// `N` bytes at `at`, which the caller knows to be there.
+/// Returns `N` bytes at `at`, which must be within `bytes`.
 fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut array = [0; N];
     array.copy_from_slice(&bytes[at..at + N]);
@@ -89,26 +88,24 @@ fn socket(flags: SocketFlags) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// What is known of an interface.
+/// State of an interface.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     pub(super) index: u32,
     pub(super) up: bool,
     pub(super) mtu: u32,
-    /// The TUN puts 4 bytes of packet information before each packet.
+    /// True if the TUN puts 4 bytes of packet information before each packet.
     pub(super) packet_info: bool,
 }
 
-/// A socket for questions to the network namespace it was opened in, and from
-/// there to all others.
+/// A socket for requests to the network namespace that it was opened in, and through it to others.
 #[derive(Debug)]
 pub(super) struct Netlink {
     socket: OwnedFd,
-    /// The namespace of the socket; `None` when the kernel does not tell.
+    /// The namespace of the socket; `None` if the kernel does not report it.
     home: Option<Namespace>,
 }
 
-/// Device and inode of a namespace.
 type Namespace = (u64, u64);
 
 impl Netlink {
@@ -117,7 +114,7 @@ impl Netlink {
         Self::from_socket(socket(SocketFlags::CLOEXEC)?)
     }
 
-    /// Takes a socket that was opened in whatever network namespace.
+    /// Takes a socket that was opened in any network namespace.
     pub(super) fn from_socket(socket: OwnedFd) -> io::Result<Self> {
         let home = ioctl::socket_namespace(socket.as_fd());
         let home = home
@@ -131,14 +128,15 @@ impl Netlink {
         self.socket
     }
 
-    /// The state of a TUN's interface, wherever it is; `None` when it was
+    /// Returns the state of a TUN's interface in whatever namespace it is, or `None` if it was
     /// deleted.
     pub(super) fn link_of(&self, tun: &Tun) -> io::Result<Option<Link>> {
         self.find_interface(tun, |name, namespace| self.link(name, namespace))
     }
 
-    /// Deletes a TUN's interface, wherever it is. Where the kernel does not
-    /// tell, nothing is deleted: the name may be another interface's here.
+    /// Deletes a TUN's interface in whatever namespace it is. If the kernel does not report the
+    /// namespace, deletes nothing, because another interface in this namespace may have the same
+    /// name.
     pub(super) fn delete(&self, tun: &Tun) -> io::Result<()> {
         if let Err(error) = tun.namespace()
             && !is(&error, Errno::BADFD)
@@ -152,14 +150,14 @@ impl Netlink {
         .map(|_| ())
     }
 
-    /// Does something with a TUN's interface, which is known to `act` by its
-    /// name and the id of its namespace; `None` when it was deleted.
+    /// Calls `act` with the name of a TUN's interface and the id of its namespace. Returns `None`
+    /// if the interface was deleted.
     fn find_interface<T>(
         &self,
         tun: &Tun,
         act: impl Fn(&str, Option<i32>) -> io::Result<T>,
     ) -> io::Result<Option<T>> {
-        /// Between two questions the interface may be renamed or moved.
+        /// The interface may be renamed or moved between two requests.
         const ATTEMPTS: usize = 8;
         for _ in 0..ATTEMPTS {
             let name = match tun.name() {
@@ -171,8 +169,8 @@ impl Netlink {
                 Err(error) if is(&error, Errno::BADFD) => return Ok(None),
                 // The namespace is being dismantled, and the interface with it.
                 Err(error) if is(&error, Errno::INVAL) => return Ok(None),
-                // Without the right to know or a kernel that tells, it has
-                // not been moved as far as we can see.
+                // Without the capability, or with a kernel that cannot report the namespace, assume
+                // that the interface was not moved.
                 Err(_) => None,
             };
             let abroad = match (namespace, self.home) {
@@ -192,8 +190,8 @@ impl Netlink {
         ))
     }
 
-    /// The id by which this socket's namespace knows another one; given to it
-    /// now if it has none.
+    /// Returns the id that the socket's namespace has for another namespace, and assigns one if
+    /// there is none.
     fn namespace_id(&self, namespace: &OwnedFd) -> io::Result<i32> {
         use std::os::fd::AsRawFd;
 
@@ -238,9 +236,8 @@ impl Netlink {
         })
     }
 
-    /// The interface by which the routing table of this socket's namespace
-    /// sends packets from `source` with the firewall mark `mark` to
-    /// `destination`.
+    /// Returns the interface through which the routing table of the socket's namespace sends
+    /// packets from `source` with the firewall mark `mark` to `destination`.
     pub(super) fn route_interface(
         &self,
         destination: IpAddr,
@@ -274,8 +271,8 @@ impl Netlink {
             .ok_or_else(unreadable)
     }
 
-    /// Sends a request and returns the body of the answer, empty when there is
-    /// only an acknowledgement.
+    /// Sends a request and returns the body of the answer, which is empty if there is only an
+    /// acknowledgement.
     fn ask(&self, kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
         const NLM_F_REQUEST: u16 = 1;
         const NLM_F_ACK: u16 = 4;
@@ -329,14 +326,14 @@ const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_DATA: u16 = 2;
-/// Linux 4.17.
+/// Since Linux 4.17.
 const IFLA_TUN_PI: u16 = 4;
-/// Linux 5.0; 4.15 under the name of `IFLA_IF_NETNSID`.
+/// Since Linux 5.0; since 4.15 as `IFLA_IF_NETNSID`.
 const IFLA_TARGET_NETNSID: u16 = 46;
 const NETNSA_NSID: u16 = 1;
 const NETNSA_FD: u16 = 3;
 
-/// The body of a request about an interface.
+/// Returns the body of a request about an interface.
 fn link_request(name: &str, namespace: Option<i32>) -> Vec<u8> {
     let mut request = vec![0; LINK_HEADER];
     push(&mut request, IFLA_IFNAME, &[name.as_bytes(), &[0]].concat());
@@ -346,7 +343,7 @@ fn link_request(name: &str, namespace: Option<i32>) -> Vec<u8> {
     request
 }
 
-/// Type, body and what follows of the first message.
+/// Splits off the first message: its type, its body and the remaining bytes.
 fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let header = bytes.first_chunk::<MESSAGE_HEADER>()?;
     let length = u32::from_ne_bytes(array(header, 0)) as usize;
@@ -364,10 +361,9 @@ fn push(message: &mut Vec<u8>, kind: u16, data: &[u8]) {
     message.resize(message.len().next_multiple_of(4), 0);
 }
 
-/// The data of attribute `kind`.
+/// Returns the data of the attribute `kind`.
 fn find(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
-    /// Bits that say how the data is to be read (`NLA_F_NESTED` and
-    /// `NLA_F_NET_BYTEORDER`).
+    /// Flag bits in the attribute type (`NLA_F_NESTED` and `NLA_F_NET_BYTEORDER`).
     const FLAGS: u16 = 0xc000;
     loop {
         let header = attributes.first_chunk::<4>()?;

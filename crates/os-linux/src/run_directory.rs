@@ -6,17 +6,17 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Where `wg` looks for the sockets of userspace implementations.
+/// The directory in which `wg` looks for the sockets of userspace implementations.
 pub const PATH: &str = "/var/run/wireguard";
 
 const PRIVATE: u32 = 0o700;
 const WRITABLE_BY_ANYBODY: u32 = 0o002;
 
-/// Why there is no directory that the sockets could be in.
+/// Error of creating the directory of the sockets.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// It cannot be made or looked at.
+    /// The directory cannot be created or examined.
     #[error("cannot make {}: {source}; the configuration socket goes there", .path.display())]
     Io {
         /// The directory.
@@ -24,11 +24,11 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
-    /// Something else has its name.
+    /// The name exists and is not a directory.
     #[error("{} is not a directory; the configuration socket goes there", .0.display())]
     NotADirectory(PathBuf),
-    /// Anybody could put their own socket in the place of ours, and be told the
-    /// private key.
+    /// Other users can write to the directory: they could replace the socket with their own and
+    /// receive the private key.
     #[error(
         "{} is not safe: it belongs to user {owner} and has mode {mode:o}; it must belong to root \
          or to the user who runs this, and not be writable by others (chown root, chmod o-w)", .path.display()

@@ -1,14 +1,15 @@
-//! How the scheduler treats the calling thread.
+//! Scheduling class of the calling thread.
 
 use std::io;
 
-/// What a thread asks for (`sched(7)`). Neither takes a right, and neither
-/// changes the share of a processor that the thread gets.
+/// A scheduling class (`sched(7)`). Neither needs a privilege, and neither changes the share of
+/// processor time that the thread gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// `SCHED_OTHER`: a thread that wakes up may interrupt another.
+    /// `SCHED_OTHER`: when the thread wakes, it may preempt another thread.
     Normal,
-    /// `SCHED_BATCH`: it runs when the other has used its slice up, or sleeps.
+    /// `SCHED_BATCH`: when the thread wakes, it waits until the running thread's slice ends or that
+    /// thread sleeps.
     Batch,
 }
 
@@ -21,16 +22,16 @@ impl Class {
     }
 }
 
-/// Changes the class of the calling thread, if it has the one expected. Whether
-/// it had: a thread that somebody has given another policy, for real time or
-/// for idle time, keeps it.
+/// Changes the class of the calling thread from `from` to `to` and returns true. If the thread has
+/// another policy, for example real-time or idle set by an administrator, leaves it and returns
+/// false.
 ///
 /// # Errors
 ///
-/// The system's: `EPERM` or `ENOSYS` where a sandbox forbids the calls.
+/// The system's: `EPERM` or `ENOSYS` if a sandbox forbids the calls.
 pub fn change_class(from: Class, to: Class) -> io::Result<bool> {
-    // musl's functions for this refuse to work, as POSIX means processes and
-    // Linux threads: so the system calls.
+    // musl's functions for this always fail, because POSIX defines them for processes and Linux
+    // applies them to threads. So this uses the system calls.
     // SAFETY: the call takes a number and no memory. Thread 0 is the calling one.
     let present = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
     if present != libc::c_long::from(from.policy()) {
@@ -40,9 +41,8 @@ pub fn change_class(from: Class, to: Class) -> io::Result<bool> {
         };
     }
     let parameters: libc::c_int = 0;
-    // SAFETY: `struct sched_param` of the kernel is one `int`, the priority,
-    // which both classes want to be 0; it lives until the call returns and is
-    // only read. Thread 0 is the calling one.
+    // SAFETY: the kernel's `struct sched_param` is one `int`, the priority, which must be 0 for
+    // both classes. It lives until the call returns and is only read. Thread 0 is the calling one.
     let result = unsafe {
         libc::syscall(
             libc::SYS_sched_setscheduler,

@@ -5,15 +5,16 @@ use std::io;
 /// `LSM_ID_BPF` of `linux/lsm.h`.
 const BPF: u64 = 110;
 
-/// `lsm_list_modules(2)`, which has one number on every architecture.
+/// `lsm_list_modules(2)`, which has the same number on every architecture.
 const LIST_MODULES: libc::c_long = 461;
 
-/// Whether the kernel runs with BPF LSM, by `lsm_list_modules(2)`: it needs no file system.
+/// Returns true if BPF LSM is active, using `lsm_list_modules(2)`, which needs no mounted file
+/// system.
 ///
 /// # Errors
 /// `ENOSYS` before Linux 6.8.
 pub fn has_bpf() -> io::Result<bool> {
-    // More than a kernel has: `E2BIG` otherwise.
+    // Larger than any kernel's list; a list that does not fit fails with `E2BIG`.
     let mut ids = [0_u64; 64];
     let mut size = u32::try_from(size_of_val(&ids)).unwrap_or_default();
     // SAFETY: the kernel writes at most `size` bytes to `ids` and four to `size`; both live

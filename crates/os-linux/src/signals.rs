@@ -4,34 +4,33 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::{io, thread};
 
-/// SIGTERM and SIGINT, kept from ending the process at once.
+/// Handler for SIGTERM and SIGINT that keeps them from ending the process at once.
 ///
-/// They are caught by handlers rather than blocked for a `signalfd(2)`, because
-/// a program that is started later inherits a blocked signal but not a handler
-/// (`signal(7)`).
+/// The signals are caught by handlers rather than blocked for a `signalfd(2)`: a program that is
+/// started later would inherit a blocked signal, but does not inherit a handler (`signal(7)`).
 pub struct Termination {
     signals: Signals,
 }
 
 impl Termination {
-    /// Catches the signals from now on. One that comes before [`Self::then`]
-    /// is kept for it. They stay caught for the life of the process.
+    /// Catches the signals from now on, for the life of the process. A signal that arrives before
+    /// [`Self::then`] is delivered to it.
     ///
     /// # Errors
     ///
-    /// When there is no descriptor left for the pipe that handlers write to.
+    /// If no descriptor is left for the pipe that the handlers write to.
     pub fn catch() -> io::Result<Self> {
         let signals = Signals::new([SIGTERM, SIGINT])?;
         Ok(Self { signals })
     }
 
-    /// Calls `end` in a thread of its own with the name of the first signal.
-    /// Further signals change nothing: `timeout(1)`, for one, sends its signal
-    /// twice, and the second must not cut short what the first began.
+    /// Calls `end` in a new thread with the name of the first signal. Further signals have no
+    /// effect: `timeout(1)`, for example, sends its signal twice, and the second must not interrupt
+    /// the shutdown that the first began.
     ///
     /// # Errors
     ///
-    /// `EAGAIN` when there can be no further thread.
+    /// `EAGAIN` if no thread can be started.
     pub fn then(mut self, end: impl FnOnce(&'static str) + Send + 'static) -> io::Result<()> {
         let wait = move || {
             if let Some(signal) = self.signals.forever().next() {

@@ -1,4 +1,4 @@
-//! The virtual interface that applications' packets come from and go to.
+//! The virtual interface to which the system routes packets for the tunnel.
 
 mod device;
 #[cfg(test)]
@@ -9,11 +9,11 @@ use std::{io, ops::Range};
 pub use self::device::Tun;
 use taupe_packet::virtio::VirtioHeader;
 
-/// Bytes a read buffer should have: the largest IPv6 packet without jumbo option.
+/// Recommended bytes of a read buffer: the largest IPv6 packet without jumbo option.
 pub const READ_BUFFER_LEN: usize = 65_575;
 
-/// What to ask of the kernel. Everything is on by default; what the kernel
-/// lacks is left out without an error.
+/// Offloads to request from the kernel. By default all are requested; those that the kernel lacks
+/// are omitted without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offloads {
     /// Read TCP super-packets (`TUN_F_TSO4`, `TUN_F_TSO6`).
@@ -27,7 +27,7 @@ pub struct Offloads {
 }
 
 impl Offloads {
-    /// Every packet crosses the kernel alone.
+    /// No offloads: every packet is read and written separately.
     pub const NONE: Self = Self {
         tso: false,
         uso: false,
@@ -47,14 +47,13 @@ impl Default for Offloads {
     }
 }
 
-/// What a read brought.
+/// Result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
     /// A packet or super-packet.
     Packet {
-        /// What the kernel left to do; zero on a TUN without `IFF_VNET_HDR`.
+        /// Offloads that the reader has to complete; zero on a TUN without `IFF_VNET_HDR`.
         header: VirtioHeader,
-        /// Where in the buffer the packet lies.
         range: Range<usize>,
     },
     /// Another thread called [`Tun::shutdown`].
@@ -63,11 +62,11 @@ pub enum Read {
     Deleted,
 }
 
-/// Why a TUN could not be had.
+/// Error of opening a TUN device.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Not a name Linux would give an interface.
+    /// Not a valid interface name in Linux.
     #[error("interface name {0:?} must have 1 to 15 bytes, without '/', ':', '%' or blanks")]
     Name(String),
     /// `/dev/net/tun` cannot be opened.
@@ -76,19 +75,18 @@ pub enum OpenError {
          (modprobe tun)"
     )]
     Device(#[source] io::Error),
-    /// No right to create interfaces.
     #[error("creating interface {0} needs CAP_NET_ADMIN; run it as root")]
     Permission(String),
-    /// The name is taken.
+    /// The name is taken by an interface that is in use or not a TUN.
     #[error(
         "interface {0} exists, and is in use or is not a TUN; choose another name, or remove it \
          (ip link del {0})"
     )]
     Busy(String),
-    /// A descriptor that is not an attached TUN queue.
+    /// The descriptor is not an attached TUN queue.
     #[error("the descriptor passed in is not an attached TUN device: {0}")]
     NotTun(#[source] io::Error),
-    /// A descriptor with a mode this crate does not speak.
+    /// The descriptor is in a mode that this crate does not support.
     #[error("the descriptor passed in is a TAP, or prefixes packets (IFF_NO_PI is missing)")]
     Mode,
     /// Anything else.
@@ -101,17 +99,17 @@ pub enum OpenError {
     },
 }
 
-/// Why a write did not reach the interface.
+/// Error of writing to the interface.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The interface is down: the packet is gone, later ones may pass.
+    /// The interface is down: the packet is lost, later ones may succeed.
     #[error("the interface is down")]
     Down,
     /// The interface was deleted.
     #[error("the interface was deleted")]
     Deleted,
-    /// This packet was refused.
+    /// The kernel refused this packet.
     #[error("writing to the TUN failed: {0}")]
     Io(#[from] io::Error),
 }

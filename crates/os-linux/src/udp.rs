@@ -1,4 +1,4 @@
-//! Sockets for the outer datagrams.
+//! UDP sockets for the encrypted (outer) datagrams.
 
 mod control;
 mod message;
@@ -17,43 +17,42 @@ use taupe_packet::ip::Family;
 
 pub use self::socket::Socket;
 
-/// Datagrams that one batch has at most (`UDP_MAX_SEGMENTS` of Linux before 6.9, `UDP_GRO_CNT_MAX`).
+/// Maximum datagrams in one batch (`UDP_MAX_SEGMENTS` before Linux 6.9, `UDP_GRO_CNT_MAX`).
 pub const MAX_SEGMENTS: usize = 64;
 
-/// Bytes of a UDP payload at most: 65,535 less the IPv4 and UDP headers. IPv6 could have 20
-/// more, but then one batch would be cut in two ways.
+/// Maximum bytes of a UDP payload: 65,535 less the IPv4 and UDP headers. IPv6 allows 20 more, but
+/// one limit splits batches in the same places for both families.
 const MAX_PAYLOAD: usize = 65_507;
 
-/// Datagrams of `segment` bytes that one send takes; at least 1.
+/// Returns how many datagrams of `segment` bytes fit into one send; at least 1.
 pub fn segments_of_a_send(segment: usize) -> usize {
     (MAX_PAYLOAD / segment.max(1)).clamp(1, MAX_SEGMENTS)
 }
 
-/// Bytes that one received batch may have: the largest that the kernel merges,
-/// rounded up, and three lines of a processor's cache. Single datagrams, each at
-/// the beginning of such a room, would all want the same lines else.
+/// Bytes reserved for one received batch: the largest batch that the kernel merges, rounded up,
+/// plus three cache lines. Without the extra lines, single datagrams at the starts of their slots
+/// would all map to the same cache sets.
 pub const RECEIVE_LEN: usize = 65_536 + 3 * 64;
 
-/// Batches that one receive brings at most.
+/// Maximum batches in one receive.
 pub const MAX_RECEIVES: usize = 32;
 
-/// Bytes a receive buffer should have.
+/// Recommended bytes of a receive buffer.
 pub const RECEIVE_BUFFER_LEN: usize = MAX_RECEIVES * RECEIVE_LEN;
 
-/// How to set a socket up.
+/// Settings of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// `SO_MARK`; 0 sets none.
+    /// `SO_MARK`; 0 leaves it unset.
     pub mark: u32,
-    /// Send batches with `UDP_SEGMENT` where the kernel has it (Linux 4.18).
+    /// Send batches with `UDP_SEGMENT` if the kernel supports it (Linux 4.18).
     pub gso: bool,
-    /// Receive batches with `UDP_GRO` where the kernel does it right
-    /// (Linux 5.12).
+    /// Receive batches with `UDP_GRO` if the kernel does this correctly (Linux 5.12).
     pub gro: bool,
-    /// Bytes of each socket buffer; `None` leaves the system's default.
+    /// Bytes of each socket buffer; `None` keeps the system's default.
     pub buffers: Option<usize>,
-    /// What the datagrams begin with that stay with this socket when another is
-    /// bound beside it ([`Socket::bind_beside`]); `None` when none will be.
+    /// If a second socket is to be bound with [`Socket::bind_beside`]: the first byte of the
+    /// datagrams that this socket continues to receive.
     pub keeps: Option<u8>,
 }
 
@@ -69,8 +68,8 @@ impl Default for Options {
     }
 }
 
-/// The local end of a path: what a datagram came to, and what the answer
-/// should come from.
+/// The local end of a path: the address at which a datagram arrived, and from which the answer
+/// should be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Local {
     /// Local address.
@@ -79,7 +78,7 @@ pub struct Local {
     pub interface: u32,
 }
 
-/// What the IP header of a datagram says besides its addresses.
+/// Fields of a datagram's IP header other than the addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Header {
     /// The whole TOS or traffic class byte.
@@ -98,12 +97,12 @@ impl From<u8> for Header {
     }
 }
 
-/// A datagram, or several of one size from one sender.
+/// A received datagram, or several of one size from one sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Where in the buffer it begins.
+    /// Offset in the buffer.
     pub start: usize,
-    /// Bytes received, all datagrams together; may be 0.
+    /// Bytes received in all datagrams together; may be 0.
     pub len: usize,
     /// Bytes per datagram; the last may be shorter. Equals `len` for a single
     /// datagram.
@@ -114,11 +113,11 @@ pub struct Received {
     pub local: Option<Local>,
     /// ECN field of the outer header, 0 to 3.
     pub ecn: u8,
-    /// Its part of the buffer was too small, and the rest is lost.
+    /// True if the slot in the buffer was too small; the rest of the datagram is lost.
     pub truncated: bool,
 }
 
-/// What a receive brought.
+/// Result of a receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::large_enum_variant,
@@ -131,19 +130,19 @@ pub enum Receive {
     Stopped,
 }
 
-/// What a send came to.
+/// Result of a send.
 #[derive(Debug)]
 #[must_use]
 pub struct Sent {
-    /// The local address did not work any more and datagrams went without:
-    /// forget it.
+    /// True if the local address no longer worked and datagrams were sent without it: the caller
+    /// should forget the address.
     pub local_dropped: bool,
-    /// The kernel's first error, after everything that could be sent was.
+    /// The kernel's first error. The remaining datagrams were sent nevertheless if possible.
     pub result: io::Result<()>,
 }
 
 impl Sent {
-    /// Nothing went out.
+    /// The result of a send that sent nothing.
     pub fn failed(error: io::Error) -> Self {
         Self {
             local_dropped: false,
@@ -152,11 +151,11 @@ impl Sent {
     }
 }
 
-/// Why a socket could not be bound.
+/// Error of binding a socket.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// This machine does not speak the family: carry on without it.
+    /// This machine does not support the family; the caller can continue without it.
     #[error("this system has no {0:?} sockets")]
     FamilyUnsupported(Family),
     /// Another socket has the port.
@@ -187,7 +186,7 @@ mod tests {
         assert_eq!(segments_of_a_send(32_753), 2);
         assert_eq!(segments_of_a_send(32_754), 1);
         assert_eq!(segments_of_a_send(65_507), 1);
-        // Only IPv6 has room for it.
+        // Only IPv6 could carry this payload.
         assert_eq!(segments_of_a_send(65_508), 1);
     }
 }

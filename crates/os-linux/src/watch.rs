@@ -8,13 +8,13 @@ pub use self::{
     settings::SettingsWatch,
 };
 
-/// The state of the TUN's interface.
+/// State of the TUN's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkState {
     /// Administratively up.
     pub up: bool,
     /// Maximum transmission unit in bytes.
     pub mtu: u32,
-    /// Gone for good; the other fields mean nothing.
+    /// True if the interface was deleted; the other fields are then meaningless.
     pub deleted: bool,
 }

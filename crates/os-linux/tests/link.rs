@@ -1,4 +1,4 @@
-//! Notices of changed links and routes. Needs root.
+//! Tests of notifications of changed links and routes. They need root.
 
 #![cfg(target_os = "linux")]
 
@@ -34,7 +34,7 @@ const DELETED: LinkState = LinkState {
     deleted: true,
 };
 
-/// Waits for a notice that leads to `state`.
+/// Waits for a notification that leads to `state`.
 fn expect(watch: &mut LinkWatch, tun: &Tun, state: LinkState) {
     eventually(&format!("{state:?}"), || {
         assert!(readable(watch.fd(), SOON), "no notice before {state:?}");
@@ -69,7 +69,7 @@ fn a_link_is_watched_at_home_and_abroad() {
     home.ip(&format!("link set tun7 netns {}", abroad.name()));
     expect(&mut watch, &tun, down(1500));
     exercise(&mut watch, &abroad);
-    // An interface of the same name at home is another one.
+    // An interface of the same name in the original namespace is a different one.
     home.ip("link add name tun7 type bridge");
     home.ip("link set tun7 up");
     expect(&mut watch, &tun, down(1500));
@@ -111,7 +111,7 @@ fn a_namespace_that_is_deleted_takes_the_link_with_it() {
     home.ip(&format!("link set tun7 netns {}", abroad.name()));
     expect(&mut watch, &tun, down(1500));
     drop(abroad);
-    // Nothing of ours keeps the namespace.
+    // No descriptor of the watch keeps the namespace alive.
     expect(&mut watch, &tun, DELETED);
     assert_eq!(tun.read(&mut [0; 100]).unwrap(), Read::Deleted);
 }
@@ -136,7 +136,7 @@ fn addresses_routes_and_links_are_watched() {
         home.ip(change);
         assert!(readable(watch.fd(), SOON), "{change}");
         assert!(watch.drain().unwrap());
-        // Let late consequences pass.
+        // Discard late notifications.
         while readable(watch.fd(), Duration::from_millis(50)) {
             assert!(watch.drain().unwrap());
         }

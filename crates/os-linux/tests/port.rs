@@ -1,4 +1,4 @@
-//! Two sockets on one port, against the kernel. Needs root.
+//! Tests of two sockets on one port with the kernel. They need root.
 
 #![cfg(target_os = "linux")]
 
@@ -35,7 +35,7 @@ fn pair(family: Family) -> (Socket, Socket) {
     (first, second)
 }
 
-/// Another program's socket, which would share a port.
+/// Binds a socket of another program that would share the port.
 fn sharing(family: Family, port: u16) -> Result<(), Errno> {
     let (domain, any): (_, IpAddr) = match family {
         Family::V4 => (AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into()),
@@ -46,7 +46,7 @@ fn sharing(family: Family, port: u16) -> Result<(), Errno> {
     rustix::net::bind(&socket, &SocketAddr::new(any, port))
 }
 
-/// So many batches, as the kernel has merged them, and no more.
+/// Receives exactly `count` batches, as merged by the kernel.
 fn received(socket: &Socket, count: usize) -> Vec<Vec<u8>> {
     let mut buffer = vec![0; RECEIVE_LEN];
     let mut all = Vec::new();
@@ -102,7 +102,8 @@ fn each_is_sent_batches_whole() {
         for (family, address) in BOTH {
             let (first, second) = pair(family);
             let to = SocketAddr::new(address.parse().unwrap(), first.local_port());
-            // Which of the two the kernel asks whether to merge depends on the sender's port.
+            // The sender's port determines which of the two sockets the kernel consults about
+            // merging.
             for _ in 0..20 {
                 let from = Socket::bind(family, 0, Options::default()).unwrap();
                 for (socket, byte) in [(&first, 4), (&second, 1)] {
@@ -143,7 +144,7 @@ fn who_does_not_ask_to_share_gets_no_port_of_others() {
             }
             let alone = Socket::bind(family, 0, Options::default()).unwrap();
             assert!(matches!(alone.bind_beside(None), Err(BindError::Io { .. })));
-            // Nobody has been bound beside the first yet, so nobody may share its port.
+            // Before a second socket is bound, no other socket may share the port.
             let first = Socket::bind(family, 0, KEEPS).unwrap();
             let sharing = sharing(family, first.local_port());
             assert_eq!(sharing, Err(Errno::ADDRINUSE));

@@ -1,5 +1,5 @@
-//! What only shows between processes. A test that needs a process of its own
-//! runs this executable again.
+//! Tests that need several processes. A test that needs a process of its own runs this executable
+//! again.
 
 #![cfg(target_os = "linux")]
 
@@ -12,7 +12,7 @@ use taupe_os_linux::signals::Termination;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Ended with the test, however that ends.
+/// Ends the process when the test ends.
 struct Guard(Child);
 
 impl Drop for Guard {
@@ -22,10 +22,10 @@ impl Drop for Guard {
     }
 }
 
-/// Set in the process that a test starts.
+/// Environment variable that is set in the process that a test starts.
 const INSIDE: &str = "TAUPE_TEST_INSIDE";
 
-/// Starts one of the tests as a process of its own.
+/// Starts one of the tests in a process of its own.
 fn start(test: &str) -> Guard {
     let executable = std::env::current_exe().expect("this executable");
     let child = Command::new(executable)
@@ -36,7 +36,7 @@ fn start(test: &str) -> Guard {
     Guard(child.expect("started"))
 }
 
-/// The first line of a process that contains `word`.
+/// Returns the first line of a process's output that contains `word`.
 fn line_with(child: &mut Guard, word: &str) -> String {
     let output = child.0.stdout.as_mut().expect("piped");
     let mut lines = BufReader::new(output).lines();
@@ -75,7 +75,7 @@ fn a_second_signal_changes_nothing() {
     assert!(output.contains("ended by SIGTERM, once"), "{output}");
 }
 
-/// Does nothing unless one of the tests above has started it.
+/// Does nothing unless one of the tests above started this process.
 #[test]
 fn waiting() {
     if std::env::var_os(INSIDE).is_none() {
@@ -83,7 +83,7 @@ fn waiting() {
     }
     let termination = Termination::catch().expect("caught");
     println!("caught");
-    // One that comes before `then` waits for it.
+    // A signal that arrives before `then` is delivered to it.
     std::thread::sleep(Duration::from_millis(75));
     let (sender, receiver) = mpsc::channel();
     termination

@@ -1,4 +1,4 @@
-//! TUN devices against the kernel. Needs root.
+//! Tests of TUN devices with the kernel. They need root.
 
 #![cfg(target_os = "linux")]
 
@@ -27,7 +27,7 @@ use taupe_packet::{
 
 const MTU: u32 = 1420;
 
-/// A TUN in a namespace of its own, with 10.7.0.N and fd07::N.
+/// A TUN in its own namespace, with the addresses 10.7.0.N and fd07::N.
 struct End {
     namespace: Namespace,
     tun: Tun,
@@ -47,7 +47,7 @@ fn end(number: u8, offloads: Offloads) -> End {
     End { namespace, tun }
 }
 
-/// What went through a pump.
+/// Counters of a pump.
 #[derive(Debug, Default)]
 struct Counts {
     reads: AtomicUsize,
@@ -55,8 +55,8 @@ struct Counts {
     writes: AtomicUsize,
 }
 
-/// Carries packets from one TUN to another as the engine will, with nothing in
-/// between: split, merge.
+/// Transfers packets from one TUN to another as the engine does: split, then merge, without
+/// encryption.
 fn pump(from: &Tun, to: &Tun, counts: &Counts) {
     let mut buffer = vec![0; READ_BUFFER_LEN];
     let mut batch = vec![0; 256 << 10];
@@ -81,7 +81,7 @@ fn pump(from: &Tun, to: &Tun, counts: &Counts) {
         counts.segments.fetch_add(split.count(), Ordering::Relaxed);
         for write in merger.merge(&mut batch, &ranges, to.coalesce()) {
             match to.write(&write) {
-                // The other end has been shut down first.
+                // The other end was shut down first.
                 Err(WriteError::Down | WriteError::Deleted) => return,
                 written => written.unwrap(),
             }
@@ -90,8 +90,8 @@ fn pump(from: &Tun, to: &Tun, counts: &Counts) {
     }
 }
 
-/// Runs `body` while two TUNs are wired to each other; what went from the
-/// first to the second.
+/// Runs `body` while two TUNs are connected. Also returns the counters from the first to the
+/// second.
 fn crossed<T: Send>(a: &End, b: &End, body: impl FnOnce() -> T + Send) -> (T, Counts) {
     let [there, back] = [Counts::default(), Counts::default()];
     let value = thread::scope(|scope| {
@@ -114,7 +114,7 @@ fn listen(end: &End, address: &str) -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// Sends `data` over a TCP connection from `a` to `b`; what arrived.
+/// Sends `data` over a TCP connection from `a` to `b` and returns the received data.
 fn transfer(a: &End, b: &End, address: &str, data: &[u8]) -> Vec<u8> {
     let (listener, address) = listen(b, address);
     thread::scope(|scope| {
@@ -151,7 +151,7 @@ fn tcp_is_carried_in_super_packets() {
         "{counts:?}",
         counts = (&total.reads, &counts.segments, &counts.writes)
     );
-    // 64 MiB in segments of 1,380 bytes; most of them read 40 at a time.
+    // 64 MiB in segments of 1,380 bytes, mostly read 40 at a time.
     let reads = total.reads.into_inner();
     let segments = counts.segments.into_inner();
     let writes = counts.writes.into_inner();
@@ -236,8 +236,8 @@ fn udp_is_carried_in_super_packets() {
 
 #[test]
 fn forwarded_packets_are_split_too() {
-    // From a veth with its own offloads through a router's TUN: there the
-    // kernel's header length is not that of the headers.
+    // From a veth with its own offloads through a router's TUN: there the header length that the
+    // kernel reports differs from the real one.
     let (a, b) = (end(1, Offloads::default()), end(2, Offloads::default()));
     let host = Namespace::new();
     host.ip(&format!(
@@ -291,8 +291,8 @@ fn names_are_checked_and_taken_once() {
         let error = Tun::create("lo", Offloads::default()).unwrap_err();
         assert!(matches!(error, OpenError::Busy(_)), "{error}");
         drop(tun);
-        // Programs that other tests are just starting may hold it a moment
-        // longer.
+        // A process that another test is just starting may have inherited the descriptor and hold
+        // the name a moment longer.
         eventually("release", || {
             Tun::create("fifteen-letters", Offloads::default()).is_ok()
         });
@@ -312,7 +312,7 @@ fn the_interface_is_described_wherever_it_is() {
         assert!(home.is(&tun.namespace().unwrap()));
         let index = tun.index().unwrap();
         assert!(index > 1);
-        // Something else takes the name here, and the index there.
+        // Another interface takes the name in the old namespace and the index in the new one.
         abroad.ip(&format!("link add name other index {index} type bridge"));
         home.ip(&format!("link set tun7 netns {}", abroad.name()));
         home.ip("link add name tun7 mtu 1300 type bridge");
@@ -340,7 +340,7 @@ fn reading_stops_when_told() {
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut buffer = vec![0; READ_BUFFER_LEN];
-            // The kernel announces itself with a few packets of its own.
+            // The kernel sends a few packets of its own when the interface comes up.
             loop {
                 match end.tun.read(&mut buffer).unwrap() {
                     Read::Packet { .. } => {}
@@ -368,7 +368,7 @@ fn what_is_announced_is_read_without_waiting() {
 fn read_without_waiting(read: impl Fn(&Tun, &mut [u8]) -> Option<Read>) {
     let end = end(1, Offloads::default());
     let mut buffer = vec![0; READ_BUFFER_LEN];
-    // The kernel announces itself with a few packets of its own.
+    // The kernel sends a few packets of its own when the interface comes up.
     let mut drain = || while read(&end.tun, &mut buffer).is_some() {};
     thread::sleep(Duration::from_millis(50));
     drain();
@@ -415,7 +415,7 @@ fn a_sandbox_that_forbids_to_read_at_once_is_no_error() {
                 let is_packet = matches!(read, Some(Read::Packet { .. }));
                 assert!(is_packet, "{error}: {read:?}");
                 drop(socket);
-                // It is still told of what it can be told.
+                // A blocking read still reports the deletion.
                 end.namespace.ip("link del tun7");
                 assert_eq!(end.tun.read(&mut buffer).unwrap(), Read::Deleted);
             });
@@ -425,7 +425,7 @@ fn a_sandbox_that_forbids_to_read_at_once_is_no_error() {
 
 #[test]
 fn who_cannot_read_at_once_is_asked_only_once() {
-    // What Linux before 5.11 says, and sandboxes.
+    // The errors of Linux before 5.11 and of sandboxes.
     for error in [libc::EOPNOTSUPP, libc::EPERM, libc::ENOSYS] {
         let end = end(1, Offloads::default());
         let mut buffer = vec![0; READ_BUFFER_LEN];
@@ -436,7 +436,8 @@ fn who_cannot_read_at_once_is_asked_only_once() {
             });
         });
         end.namespace.ip("link del tun7");
-        // A thread that might ask would find that the interface is gone.
+        // In this thread the call is permitted and would report the deletion, but it is not tried
+        // again.
         assert_eq!(end.tun.read_queued(&mut buffer), None, "{error}");
     }
 }
@@ -518,8 +519,7 @@ fn errors_we_send_reach_the_sender() {
                     }
                 }
             });
-            // The handshake of TCP gives up when ICMP says so, at the latest
-            // the second time.
+            // The TCP handshake fails on an ICMP error, at the latest on the second.
             end.namespace.sysctl("ipv4/tcp_syn_retries", "2");
             let connect = || TcpStream::connect((address, 9)).unwrap_err();
             let error = end.namespace.run(connect);
@@ -536,8 +536,8 @@ fn foreign_tun(flags: libc::c_int) -> OwnedFd {
     let mut request = [0u8; 40];
     request[..4].copy_from_slice(b"tun7");
     request[16..18].copy_from_slice(&(flags as i16).to_ne_bytes());
-    // The one before may live a moment longer, in programs that other tests
-    // are just starting.
+    // A process that another test is just starting may have inherited the previous descriptor and
+    // hold the name a moment longer.
     eventually("release", || {
         // SAFETY: the request reads and writes a `struct ifreq` of 40 bytes.
         let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };

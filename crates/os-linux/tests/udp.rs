@@ -1,4 +1,4 @@
-//! UDP sockets against the kernel. Needs root.
+//! Tests of UDP sockets with the kernel. They need root.
 
 #![cfg(target_os = "linux")]
 
@@ -29,7 +29,7 @@ fn at(address: &str, port: u16) -> SocketAddr {
     SocketAddr::new(address.parse().unwrap(), port)
 }
 
-/// Receives once, or fails when nothing comes.
+/// Receives once. Panics if nothing arrives.
 fn receive(socket: &Socket) -> (Vec<u8>, Received) {
     let mut buffer = vec![0; RECEIVE_LEN];
     assert!(readable(socket.as_fd(), SOON), "nothing received");
@@ -45,13 +45,13 @@ fn receive(socket: &Socket) -> (Vec<u8>, Received) {
     }
 }
 
-/// Whether a send that has succeeded went without its local address.
+/// Returns true if a successful send dropped its local address.
 fn local_dropped(sent: Sent) -> bool {
     sent.result.unwrap();
     sent.local_dropped
 }
 
-/// Receives `length` bytes as datagrams; also the largest batch.
+/// Receives `length` bytes. Returns the datagrams and the size of the largest batch.
 fn receive_all(socket: &Socket, length: usize) -> (Vec<Vec<u8>>, usize) {
     let mut datagrams = Vec::new();
     let mut largest = 0;
@@ -263,7 +263,7 @@ fn segments_above_the_mtu_are_fragmented_instead_of_batched() {
             let (datagrams, _) = receive_all(&to, large.len());
             let expected: Vec<_> = large.chunks(2000).map(<[u8]>::to_vec).collect();
             assert!(datagrams == expected);
-            // One that fits shows that batches as such are fine.
+            // A batch with a smaller segment is sent, so batching itself works.
             from.send(destination, None, 0, &large, 1000)
                 .result
                 .unwrap();
@@ -447,7 +447,7 @@ fn shutdown_wakes_every_reader() {
                     assert_eq!(reader.join().unwrap(), Receive::Stopped);
                 }
             });
-            // And for good, whatever still arrives.
+            // The shutdown is permanent, even if more datagrams arrive.
             let other = UdpSocket::bind((address, 0)).unwrap();
             other
                 .send_to(b"late", at(address, socket.local_port()))
@@ -627,7 +627,7 @@ fn what_the_firewall_refuses_does_not_hold_up_the_rest() {
     );
     namespace.command("nft", "add rule inet t out udp dport 7777 @th,64,8 0 drop");
     namespace.run(|| {
-        // As a batch, all of them are refused with the first.
+        // In a batch, the kernel refuses all datagrams with the first.
         for gso in [false, true] {
             let options = Options {
                 gso,
@@ -635,7 +635,7 @@ fn what_the_firewall_refuses_does_not_hold_up_the_rest() {
             };
             let from = bind(Family::V4, options);
             let to = Socket::bind(Family::V4, 7777, Options::default()).unwrap();
-            // Those of which the first byte is 0 are dropped.
+            // The firewall drops datagrams whose first byte is 0.
             let mut bytes = noise(9, 60 * 100);
             for (i, datagram) in bytes.chunks_mut(100).enumerate() {
                 datagram[0] = (i % 3 == 1) as u8;
@@ -669,10 +669,10 @@ fn batches_that_are_refused_keep_their_source() {
     Namespace::new().run(|| {
         let from = bind(Family::V4, Options::default());
         let to = bind(Family::V4, Options::default());
-        // Without checksums there are no batches: `EINVAL`, as for a source
+        // Without checksums there is no segmentation offload: `EINVAL`, as for a source address
         // that does not exist.
         let on: libc::c_int = 1;
-        // SAFETY: the kernel reads an int, which it is.
+        // SAFETY: the kernel reads one int, and `on` is one.
         let result = unsafe {
             libc::setsockopt(
                 from.as_fd().as_raw_fd(),
@@ -700,7 +700,7 @@ fn batches_that_are_refused_keep_their_source() {
             }
             assert!(received_bytes == bytes);
         }
-        // Two batches each time, until the eighth.
+        // Each send has two batches, until the eighth refusal.
         assert_eq!(from.gso_refusals(), 8);
         assert!(!from.gso());
     });
@@ -760,7 +760,7 @@ fn both_families_share_a_port_and_nobody_else_gets_it() {
 fn buffers_are_as_large_as_asked_for() {
     Namespace::new().run(|| {
         let socket = bind(Family::V4, Options::default());
-        // The kernel doubles what it is asked for, to pay for its own needs.
+        // The kernel doubles the requested size to account for its overhead.
         let size = rustix::net::sockopt::socket_recv_buffer_size(&socket).unwrap();
         assert_eq!(size, 2 * (7 << 20));
         let size = rustix::net::sockopt::socket_send_buffer_size(&socket).unwrap();

@@ -22,8 +22,7 @@ pub struct Address {
 }
 
 impl System {
-    /// The addresses of every interface, each interface's in the kernel's
-    /// order.
+    /// Returns the addresses of every interface, those of one interface in the kernel's order.
     ///
     /// # Errors
     ///
@@ -35,7 +34,7 @@ impl System {
             .map_err(|refusal| refusal.of("list the addresses"))
     }
 
-    /// Gives an interface an address, as `ip address add` does.
+    /// Adds an address to an interface, as `ip address add` does.
     ///
     /// # Errors
     ///
@@ -53,7 +52,7 @@ impl System {
         })
     }
 
-    /// Takes an address from an interface.
+    /// Removes an address from an interface.
     ///
     /// # Errors
     ///
@@ -74,7 +73,7 @@ fn header(address: &Address) -> Ifaddrmsg {
     header.ifa_family = number(Family::of(address.network.addr()));
     header.ifa_prefixlen = address.network.prefix_len();
     header.ifa_index = address.interface;
-    // The kernel knows an IPv6 address's scope by itself.
+    // The kernel sets the scope of an IPv6 address itself.
     header.ifa_scope = match address.network.addr() {
         IpAddr::V4(ip) if ip.is_loopback() => libc::RT_SCOPE_HOST,
         _ => libc::RT_SCOPE_UNIVERSE,
@@ -84,7 +83,7 @@ fn header(address: &Address) -> Ifaddrmsg {
 
 pub(super) fn address(body: &[u8]) -> Option<Address> {
     let (header, attributes) = OpNewaddrDo::decode_request(body);
-    // On a point-to-point link "address" is the other end's.
+    // On a point-to-point link, "address" is the peer's.
     let ip = attributes
         .get_local()
         .or_else(|_| attributes.get_address())

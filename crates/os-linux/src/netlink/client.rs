@@ -1,4 +1,5 @@
-//! The client, which each of its siblings gives the requests for one kind of thing.
+//! The client for network configuration. Each sibling module implements the requests for one kind
+//! of object.
 
 use rustix::{io::Errno, net::netlink::NETFILTER};
 use taupe_packet::ip::Family;
@@ -11,13 +12,13 @@ use super::{
 /// Configures the network namespace that the calling thread was in when this
 /// was opened. Changes need `CAP_NET_ADMIN`.
 ///
-/// What exists already is not added again (`EEXIST`), and removing what is not
-/// there fails: `ESRCH` for a route, `ENOENT` for a rule or a firewall table,
-/// `EADDRNOTAVAIL` for an address, `ENODEV` for a link.
+/// Adding an object that exists fails with `EEXIST`. Removing one that does not exist fails with
+/// `ESRCH` for a route, `ENOENT` for a rule or a firewall table, `EADDRNOTAVAIL` for an address,
+/// and `ENODEV` for a link.
 #[derive(Debug)]
 pub struct System {
     pub(super) route: Socket,
-    /// Not to be had from a kernel without netfilter.
+    /// An error if the kernel has no netfilter.
     pub(super) netfilter: std::result::Result<Socket, Errno>,
 }
 
@@ -36,7 +37,6 @@ impl System {
     }
 }
 
-/// The family's number.
 pub(super) fn number(family: Family) -> u8 {
     match family {
         Family::V4 => libc::AF_INET as u8,
@@ -44,14 +44,13 @@ pub(super) fn number(family: Family) -> u8 {
     }
 }
 
-/// The family of this number.
 pub(super) fn family(number: u8) -> Option<Family> {
     Family::ALL
         .into_iter()
         .find(|&family| self::number(family) == number)
 }
 
-/// Whether the kernel would take it for an interface's name.
+/// Returns true if the kernel accepts the name for an interface.
 pub(super) fn is_interface_name(name: &str) -> bool {
     let forbidden =
         |c: char| c == '/' || c == ':' || c == '\0' || c.is_ascii_whitespace() || c == '\x0b';

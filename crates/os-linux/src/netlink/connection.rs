@@ -1,5 +1,4 @@
-//! Sockets that are listed and ended from outside (`linux/sock_diag.h`,
-//! `linux/inet_diag.h`).
+//! Listing and ending the sockets of other processes (`linux/sock_diag.h`, `linux/inet_diag.h`).
 
 use netlink_bindings::{
     consts::NLM_F_DUMP,
@@ -14,45 +13,45 @@ use super::{
     socket::{Plain, Refusal, Socket},
 };
 
-/// A socket of TCP, UDP or UDP-Lite that is not a listener, as `ss -K` finds it.
+/// A TCP, UDP or UDP-Lite socket that is not a listener, with the keys by which `ss -K` finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connection {
     /// `IPPROTO_*`.
     pub protocol: u8,
-    /// `AF_INET` or `AF_INET6`: the socket's, whatever its addresses are.
+    /// The family of the socket (`AF_INET` or `AF_INET6`), independent of its addresses.
     pub family: Family,
-    /// The addresses that it receives by: its own and the other's, in network order,
-    /// in the first four bytes for IPv4.
+    /// The local and the remote address, in network order; an IPv4 address is in the first four
+    /// bytes.
     pub addresses: [[u8; 16]; 2],
-    /// The ports, likewise.
+    /// The local and the remote port.
     pub ports: [u16; 2],
-    /// The interface that it is bound to, or 0.
+    /// The interface to which the socket is bound, or 0.
     pub interface: u32,
-    /// Its number, which no other socket has or had (`SO_COOKIE`).
+    /// A number that no other socket has or had (`SO_COOKIE`).
     pub cookie: u64,
 }
 
-/// A socket that is listed.
+/// A socket as the kernel lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Its ends.
+    /// The keys of the socket.
     pub connection: Connection,
-    /// Its state (`include/net/tcp_states.h`).
+    /// The state (`include/net/tcp_states.h`).
     pub state: u8,
-    /// Whose it is.
+    /// The owner's user ID.
     pub uid: u32,
-    /// Its number in `/proc/PID/fd`; 0 for one that no process has any more.
+    /// The inode number in `/proc/PID/fd`; 0 for a socket that no process has open any more.
     pub inode: u32,
-    /// Its mark; `None` without `CAP_NET_ADMIN`.
+    /// The firewall mark; `None` without `CAP_NET_ADMIN`.
     pub mark: Option<u32>,
-    /// Bytes of payload sent and received; only of TCP.
+    /// Bytes of payload sent and received; only for TCP.
     pub transfer: Option<[u64; 2]>,
 }
 
 impl Listed {
-    /// A connection that is open, or a socket of UDP with another end (`TCP_ESTABLISHED`).
+    /// An established TCP connection, or a connected UDP socket (`TCP_ESTABLISHED`).
     pub const ESTABLISHED: u8 = 1;
-    /// A socket of UDP without another end (`TCP_CLOSE`).
+    /// An unconnected UDP socket (`TCP_CLOSE`).
     pub const CLOSE: u8 = 7;
     /// `TCP_LISTEN`.
     pub const LISTEN: u8 = 10;
@@ -61,23 +60,23 @@ impl Listed {
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const SOCK_DESTROY: u16 = 21;
 
-/// Attributes of a socket that is listed: what its protocol knows of it, and its mark,
-/// which only `CAP_NET_ADMIN` is told.
+/// Attributes of a listed socket: information of its protocol, and its mark, which the kernel
+/// reports only to `CAP_NET_ADMIN`.
 const INET_DIAG_INFO: u16 = 2;
 const INET_DIAG_MARK: u16 = 15;
 
 /// `struct inet_diag_msg`.
 const MESSAGE: usize = 72;
 
-/// Connections of the network namespace that the calling thread was in when
-/// this was opened.
+/// Access to the sockets of the network namespace that the calling thread was in when this was
+/// opened.
 #[derive(Debug)]
 pub struct Connections {
     socket: Socket,
 }
 
 impl Connections {
-    /// Opens a socket for it.
+    /// Opens a netlink socket for this.
     ///
     /// # Errors
     ///
@@ -88,8 +87,8 @@ impl Connections {
         Ok(Self { socket })
     }
 
-    /// All sockets of a protocol (`IPPROTO_TCP`, `IPPROTO_UDP`) and family, listeners
-    /// among them; none where the kernel cannot list these.
+    /// Returns all sockets of a protocol (`IPPROTO_TCP`, `IPPROTO_UDP`) and family, including
+    /// listeners. Returns none if the kernel cannot list them.
     ///
     /// # Errors
     ///
@@ -119,13 +118,13 @@ impl Connections {
         }
     }
 
-    /// Ends one: its program is told `ECONNABORTED`, the other end of a TCP connection
-    /// gets a reset. Needs `CAP_NET_ADMIN`.
+    /// Ends a socket: its program gets `ECONNABORTED`, and the remote end of a TCP connection a
+    /// reset. Needs `CAP_NET_ADMIN`.
     ///
     /// # Errors
     ///
-    /// The kernel's: `ENOENT` if it has ended already, or when others have the same
-    /// addresses and ports; `EOPNOTSUPP` without `CONFIG_INET_DIAG_DESTROY`.
+    /// The kernel's: `ENOENT` if it has ended already, or if other sockets have the same addresses
+    /// and ports; `EOPNOTSUPP` without `CONFIG_INET_DIAG_DESTROY`.
     pub fn end(&mut self, connection: &Connection) -> Result<()> {
         let body = request(connection);
         let request = Plain {
@@ -141,7 +140,7 @@ impl Connections {
 /// `struct inet_diag_req_v2`.
 fn request(connection: &Connection) -> Vec<u8> {
     let mut body = vec![number(connection.family), connection.protocol, 0, 0];
-    // Whatever its state.
+    // All states.
     body.extend(u32::MAX.to_ne_bytes());
     for port in connection.ports {
         body.extend(port.to_be_bytes());
@@ -150,13 +149,13 @@ fn request(connection: &Connection) -> Vec<u8> {
         body.extend(address);
     }
     body.extend(connection.interface.to_ne_bytes());
-    // The lower half first, on every machine.
+    // The lower half is first, also on big-endian machines.
     body.extend((connection.cookie as u32).to_ne_bytes());
     body.extend(((connection.cookie >> 32) as u32).to_ne_bytes());
     body
 }
 
-/// One that is listed.
+/// Parses a listed socket.
 fn read(body: &[u8], protocol: u8) -> Option<Listed> {
     let (header, attributes) = body.split_at_checked(MESSAGE)?;
     let [family, state, ..] = header else {
@@ -190,7 +189,7 @@ fn read(body: &[u8], protocol: u8) -> Option<Listed> {
     })
 }
 
-/// Bytes of payload sent and received, as `struct tcp_info` has them: since Linux 4.19.
+/// Returns the bytes of payload sent and received from `struct tcp_info` (Linux 4.19).
 fn transfer(info: &[u8]) -> Option<[u64; 2]> {
     const RECEIVED: usize = 128;
     const SENT: usize = 200;

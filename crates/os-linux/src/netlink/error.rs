@@ -1,24 +1,24 @@
-//! A request that failed.
+//! Error of a netlink request.
 
 use std::{fmt, io};
 
 pub(super) type Result<T> = std::result::Result<T, SystemError>;
 
-/// A call that failed: which one, on what and why.
+/// A request that failed, with its subject and the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what}: {source}{}", Reason(.reason.as_deref()))]
 pub struct SystemError {
-    /// The call, such as `add the route 192.0.2.0/24 by interface 7`.
+    /// The request, such as `add the route 192.0.2.0/24 by interface 7`.
     pub what: String,
-    /// The kernel's own explanation, when it gives one.
+    /// The kernel's own explanation, if it gave one.
     pub reason: Option<String>,
     /// The error.
     pub source: io::Error,
 }
 
 impl SystemError {
-    /// The kernel's error number; none when the kernel was not asked or its
-    /// answer could not be read.
+    /// Returns the kernel's error number, or `None` if the kernel was not asked or its answer could
+    /// not be read.
     #[must_use]
     pub fn errno(&self) -> Option<i32> {
         self.source.raw_os_error()

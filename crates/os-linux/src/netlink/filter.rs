@@ -1,4 +1,4 @@
-//! Filters of traffic control (`linux/pkt_sched.h`, `linux/rtnetlink.h`).
+//! Traffic control filters (`linux/pkt_sched.h`, `linux/rtnetlink.h`).
 
 use std::ffi::CStr;
 
@@ -10,43 +10,43 @@ use rustix::io::Errno;
 
 use super::{client::System, error::Result, socket::Plain};
 
-/// Where on a link's way filters of its `clsact` queue are.
+/// The direction of the packets that a filter of a `clsact` qdisc sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// What leaves.
+    /// Outgoing packets.
     Egress,
-    /// What comes in.
+    /// Incoming packets.
     Ingress,
 }
 
-/// A filter of a link's `clsact` queue.
+/// A filter of a link's `clsact` qdisc.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// Its place: lower is earlier.
+    /// The position: lower is earlier.
     pub priority: u16,
-    /// What tells it from others of that priority; 0 for the priority itself, which is
-    /// listed before its filters.
+    /// Distinguishes filters of one priority; 0 for the priority itself, which the kernel lists
+    /// before its filters.
     pub handle: u32,
-    /// What its program is called, if it is one of BPF with a name.
+    /// The name of the filter's BPF program, or empty.
     pub name: String,
 }
 
 const RTM_GETTFILTER: u16 = 46;
 
-/// `struct tcmsg`: family and padding, interface, handle, parent, then priority and
-/// protocol as halves of one word.
+/// `struct tcmsg`: family and padding, interface, handle, parent, then priority and protocol as
+/// halves of one word.
 const HEADER: usize = 20;
 
-/// The chain that a filter is in, if it is not the first (Linux 4.13).
+/// The chain of a filter, absent for the first (Linux 4.13).
 const TCA_CHAIN: u16 = 11;
 
-/// What is the kind's own, and in it the name of a program of BPF.
+/// Options of the filter's kind, and among them the name of a BPF program.
 const TCA_OPTIONS: u16 = 2;
 const TCA_BPF_NAME: u16 = 7;
 
 impl System {
-    /// What sees packets in a link's `clsact` queue, in this order. Nothing if there is no
-    /// such link. What is in tcx comes before.
+    /// Returns the filters of a link's `clsact` qdisc in the order in which they see packets, or
+    /// none if there is no such link. Programs in tcx run before them and are not listed.
     ///
     /// # Errors
     ///
@@ -78,12 +78,12 @@ const fn parent(hook: Hook) -> u32 {
     }
 }
 
-/// One of the first chain.
+/// Parses a filter of the first chain.
 fn filter(body: &[u8], link: u32, parent: u32) -> Option<Filter> {
     let (header, attributes) = body.split_at_checked(HEADER)?;
     let word = |at: usize| parse_u32(header.get(at..)?);
     let chain = find_attr(attributes, TCA_CHAIN).and_then(parse_u32);
-    // Before Linux 4.20 more is listed than was asked for.
+    // Before Linux 4.20 the kernel lists more than was requested.
     ((word(4)?, word(12)?) == (link, parent) && chain.unwrap_or(0) == 0).then_some(())?;
     let own = find_attr(attributes, TCA_OPTIONS);
     let name = own.and_then(|own| find_attr(own, TCA_BPF_NAME));

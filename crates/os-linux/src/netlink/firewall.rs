@@ -1,4 +1,4 @@
-//! The nf_tables table of a default route by a tunnel.
+//! The nf_tables table for a default route through a tunnel.
 
 mod rule;
 
@@ -22,13 +22,13 @@ use super::{
     socket::{Refusal, Socket, Transaction},
 };
 
-/// The nf_tables table that `wg-quick` makes for a default route by a tunnel:
-/// what claims to come to the tunnel's addresses by another interface is
-/// dropped (CVE-2019-14899), and replies to the tunnel's own datagrams get the
-/// mark of the datagrams, so that a strict reverse-path filter lets them in.
+/// The nf_tables table that `wg-quick` creates for a default route through a tunnel. It drops
+/// packets to the tunnel's addresses that arrive through another interface (CVE-2019-14899). It
+/// gives replies to the tunnel's own datagrams the same mark as the datagrams, so that a strict
+/// reverse-path filter accepts them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Firewall {
-    /// Whose packets.
+    /// The address family.
     pub family: Family,
     /// The table's name, at most 255 bytes.
     pub name: String,
@@ -43,37 +43,37 @@ pub struct Firewall {
 /// The property by which firewall rules recognise an interface.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum InterfaceMatch {
-    /// `iifname`, as `wg-quick` writes it: the rules no longer mean an interface that is
-    /// renamed.
+    /// `iifname`, as `wg-quick` writes it. After a rename of the interface the rules no longer
+    /// match.
     Name(String),
-    /// `iif`: the number stays with an interface that is renamed.
+    /// `iif`: the index does not change when the interface is renamed.
     Index(u32),
 }
 
 /// The state of a firewall table, compared with a [`Firewall`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirewallState {
-    /// Chains and rules are those of the [`Firewall`]. Rules for further addresses of the
-    /// tunnel are no difference.
+    /// Chains and rules are those of the [`Firewall`]. Rules for additional addresses of the tunnel
+    /// are accepted.
     Whole,
-    /// A chain or a rule is another one, or the table is switched off (`dormant`).
+    /// A chain or rule differs, or the table is disabled (`dormant`).
     Altered,
     /// There is no such table, or it has no rules.
     Missing,
 }
 
 impl System {
-    /// The nf_tables tables of the families `ip` and `ip6`.
+    /// Returns the nf_tables tables of the families `ip` and `ip6`.
     ///
     /// # Errors
     ///
-    /// The kernel's; `EOPNOTSUPP` when it has no nf_tables.
+    /// The kernel's; `EOPNOTSUPP` if it has no nf_tables.
     pub fn firewall_tables(&mut self) -> Result<Vec<(Family, String)>> {
         let request = Request::new().op_gettable_dump(&Nfgenmsg::new());
         self.netfilter()
             .and_then(|socket| socket.list(&request, |body, all| all.extend(parse(body))))
             .map_err(|refusal| {
-                // What netfilter says of a part that it does not have.
+                // The error of netfilter for a subsystem that it does not have.
                 let refusal = if refusal.is(Errno::INVAL) {
                     no_nf_tables()
                 } else {
@@ -83,11 +83,11 @@ impl System {
             })
     }
 
-    /// Compares the table of a firewall with what the kernel has of it.
+    /// Compares a firewall with the kernel's table.
     ///
     /// # Errors
     ///
-    /// The kernel's; `EOPNOTSUPP` when it has no nf_tables.
+    /// The kernel's; `EOPNOTSUPP` if it has no nf_tables.
     pub fn firewall_state(&mut self, firewall: &Firewall) -> Result<FirewallState> {
         match self.list_firewall(firewall.family, &firewall.name) {
             Err(refusal) if refusal.is(Errno::NOENT) => Ok(FirewallState::Missing),
@@ -126,12 +126,12 @@ impl System {
         })
     }
 
-    /// Makes a firewall table with all that is in it, or nothing.
+    /// Creates a firewall table with all its chains and rules in one transaction.
     ///
     /// # Errors
     ///
-    /// The kernel's; `EOPNOTSUPP` when it has no nf_tables, `ENOENT` when it
-    /// lacks a part of it, `EINVAL` for names and addresses that cannot be.
+    /// The kernel's; `EOPNOTSUPP` if it has no nf_tables, `ENOENT` if it lacks a part of nf_tables,
+    /// `EINVAL` for invalid names and addresses.
     pub fn add_firewall(&mut self, firewall: &Firewall) -> Result<()> {
         transaction(firewall)
             .and_then(|transaction| {
@@ -148,11 +148,11 @@ impl System {
             })
     }
 
-    /// Removes a firewall table with all that is in it.
+    /// Removes a firewall table with its chains and rules.
     ///
     /// # Errors
     ///
-    /// The kernel's; `EOPNOTSUPP` when it has no nf_tables.
+    /// The kernel's; `EOPNOTSUPP` if it has no nf_tables.
     pub fn remove_firewall(&mut self, family: Family, name: &str) -> Result<()> {
         removal(family, name)
             .and_then(|transaction| {
@@ -190,7 +190,7 @@ fn no_nf_tables() -> Refusal {
     }
 }
 
-/// The whole transaction was refused.
+/// Replaces the error of a transaction that the kernel refused as a whole.
 fn without_nf_tables(refusal: Refusal) -> Refusal {
     if refusal.is(Errno::OPNOTSUPP) {
         no_nf_tables()
@@ -199,7 +199,7 @@ fn without_nf_tables(refusal: Refusal) -> Refusal {
     }
 }
 
-/// One of its requests was refused.
+/// Replaces the error of one refused request in a transaction.
 fn without_a_part(refusal: Refusal) -> Refusal {
     if refusal.is(Errno::NOENT) && refusal.reason.is_none() {
         let reason = "this kernel's nf_tables lacks fib, ct or filter chains (CONFIG_NFT_FIB_IPV4, \
@@ -212,7 +212,7 @@ fn without_a_part(refusal: Refusal) -> Refusal {
     refusal
 }
 
-/// `NFT_NAME_MAXLEN` with the zero at its end.
+/// `NFT_NAME_MAXLEN`, including the terminating zero.
 const NAME_LENGTH: usize = 256;
 
 fn table_name(name: &str) -> std::result::Result<CString, Refusal> {
@@ -224,7 +224,7 @@ fn table_name(name: &str) -> std::result::Result<CString, Refusal> {
         })
 }
 
-/// Encloses what `fill` appends.
+/// Returns a transaction of the requests that `fill` appends.
 fn enclosed(
     fill: impl FnOnce(&mut Transaction) -> std::result::Result<(), Refusal>,
 ) -> std::result::Result<Transaction, Refusal> {
@@ -266,7 +266,7 @@ const NF_INET_POST_ROUTING: u32 = 4;
 const NF_IP_PRI_RAW: i32 = -300;
 const NF_IP_PRI_MANGLE: i32 = -150;
 
-/// `NF_ACCEPT`, the policy of a chain that is made without one.
+/// `NF_ACCEPT`, the policy of a chain that is created without one.
 const ACCEPT: u32 = 1;
 
 static CHAINS: [Chain; 3] = [
@@ -348,9 +348,9 @@ fn transaction(firewall: &Firewall) -> std::result::Result<Transaction, Refusal>
 /// A table as the kernel lists it.
 struct Listed {
     is_dormant: bool,
-    /// Its chains that are among [`CHAINS`].
+    /// The chains of the table that are in [`CHAINS`].
     chains: Vec<&'static Chain>,
-    /// The rules of all its chains, in their order.
+    /// The rules of all chains, in order.
     rules: Vec<ListedRule>,
 }
 
@@ -371,7 +371,7 @@ impl Listed {
         let (spoofed, others): (Vec<_>, Vec<_>) = rule::all(firewall)
             .into_iter()
             .partition(|rule| rule.chain == rule::SPOOFED);
-        // The interface may have had further addresses when the rules were made.
+        // The interface may have had additional addresses when the rules were created.
         let is_against_spoofing = |listed: Option<&[Expression]>| {
             listed.is_some_and(|listed| {
                 rule::address(listed).is_some_and(|address| {
@@ -405,14 +405,14 @@ pub(super) fn parse(body: &[u8]) -> Option<(Family, String)> {
     ))
 }
 
-/// Checks that a table is switched off.
+/// Returns true if the table is disabled.
 pub(super) fn has_dormant_flag(body: &[u8]) -> bool {
     let (_, attributes) = OpGettableDo::decode_request(body);
     let flags = attributes.get_flags().unwrap_or_default();
     flags & TableFlags::Dormant as u32 != 0
 }
 
-/// The chain among [`CHAINS`] that this one is, if it is in this table.
+/// Returns the entry of [`CHAINS`] that equals this chain, if the chain is in this table.
 pub(super) fn chain(body: &[u8], of: Family, table: &CStr) -> Option<&'static Chain> {
     let (header, attributes) = OpGetchainDump::decode_request(body);
     let is_in_table =
@@ -430,7 +430,7 @@ pub(super) fn chain(body: &[u8], of: Family, table: &CStr) -> Option<&'static Ch
     found.filter(|_| is_in_table && is_filter && accepts)
 }
 
-/// A rule, if it is in this table. Old kernels list all tables.
+/// Parses a rule, if it is in this table. Old kernels list the rules of all tables.
 pub(super) fn listed_rule(body: &[u8], of: Family, table: &CStr) -> Option<ListedRule> {
     let (header, attributes) = OpGetruleDump::decode_request(body);
     let is_in_table =

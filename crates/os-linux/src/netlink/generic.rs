@@ -1,4 +1,4 @@
-//! Families of generic netlink (`linux/genetlink.h`).
+//! Generic netlink families (`linux/genetlink.h`).
 
 use netlink_bindings::{
     nlctrl,
@@ -12,11 +12,11 @@ use super::{
     socket::{Refusal, Socket},
 };
 
-/// The type of messages to the controller, which knows the other families.
+/// Message type of requests to the controller, which knows the other families.
 const CONTROLLER: u16 = 16;
 
-/// A family of requests that a part of the kernel understands, in the network
-/// namespace that the calling thread was in when this was opened.
+/// A generic netlink family, in the network namespace that the calling thread was in when this was
+/// opened.
 #[derive(Debug)]
 pub struct Generic {
     socket: Socket,
@@ -28,8 +28,7 @@ impl Generic {
     ///
     /// # Errors
     ///
-    /// The kernel's; `ENOENT` when it has no such family, and cannot load what
-    /// has it.
+    /// The kernel's; `ENOENT` if it has no such family and cannot load a module that provides it.
     pub fn open(name: &'static str) -> Result<Self> {
         let failed = |refusal: Refusal| refusal.of(format!("find {name} in the kernel"));
         let socket = Socket::open(Some(GENERIC)).map_err(|error| failed(error.into()))?;
@@ -51,7 +50,7 @@ impl Generic {
         }
     }
 
-    /// Asks for a change.
+    /// Sends a request that changes something.
     ///
     /// # Errors
     ///
@@ -64,12 +63,12 @@ impl Generic {
         done.map_err(|refusal| self.refused(refusal))
     }
 
-    /// The contents of the messages that answer a request for a list, all of
-    /// one moment. They may hold keys.
+    /// Returns the contents of the messages that answer a list request, as a consistent snapshot.
+    /// They may contain keys.
     ///
     /// # Errors
     ///
-    /// The kernel's; `EAGAIN` when what is listed changes all the time.
+    /// The kernel's; `EAGAIN` if the list keeps changing while it is read.
     pub fn list(&mut self, request: &impl NetlinkRequest) -> Result<Vec<Zeroizing<Vec<u8>>>> {
         let listed = self.socket.list(request, |answer, all| {
             all.push(Zeroizing::new(answer.to_vec()));

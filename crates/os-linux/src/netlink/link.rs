@@ -13,35 +13,35 @@ use super::{
 /// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// Its number, never 0.
+    /// The index, never 0.
     pub index: u32,
-    /// Its name, at most 15 bytes.
+    /// The name, at most 15 bytes.
     pub name: String,
     /// Administratively up.
     pub up: bool,
     /// Maximum transmission unit in bytes.
     pub mtu: u32,
-    /// What made it, such as `wireguard`, `tun` or `bridge`; hardware has none.
+    /// The kind of virtual interface, such as `wireguard`, `tun` or `bridge`; `None` for hardware.
     pub kind: Option<String>,
-    /// What its packets are wrapped in.
+    /// The link-layer framing.
     pub medium: Medium,
-    /// The index of the link that it is a part of: a bridge, a bond, a VRF.
+    /// The index of the link's controller: a bridge, a bond or a VRF.
     pub controller: Option<u32>,
 }
 
-/// What the packets of a link are wrapped in.
+/// The link-layer framing of a link's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Medium {
-    /// An Ethernet header; this is the link's own address (`ARPHRD_ETHER`).
+    /// Ethernet; with the link's own address (`ARPHRD_ETHER`).
     Ethernet([u8; 6]),
-    /// They come back to this host (`ARPHRD_LOOPBACK`).
+    /// Packets return to this host (`ARPHRD_LOOPBACK`).
     Loopback,
-    /// Nothing, or something else than Ethernet (`ARPHRD_*`).
+    /// None, or something other than Ethernet (`ARPHRD_*`).
     Other(u16),
 }
 
 impl System {
-    /// Every interface.
+    /// Returns every interface.
     ///
     /// # Errors
     ///
@@ -54,7 +54,7 @@ impl System {
             .map_err(|refusal| refusal.of("list the interfaces"))
     }
 
-    /// Returns the interfaces that carry no packets now: they are down, or have no carrier.
+    /// Returns the interfaces that cannot transfer packets now: they are down or have no carrier.
     ///
     /// # Errors
     ///
@@ -71,11 +71,11 @@ impl System {
             .map_err(|refusal| refusal.of("list the interfaces without a carrier"))
     }
 
-    /// The interface of this name; none when there is none.
+    /// Returns the interface of this name, or `None` if there is none.
     ///
     /// # Errors
     ///
-    /// The kernel's, and `EINVAL` for what cannot be an interface's name.
+    /// The kernel's; `EINVAL` for an invalid interface name.
     pub fn link(&mut self, name: &str) -> Result<Option<Link>> {
         let what = || format!("look for the interface {name:?}");
         if !is_interface_name(name) {
@@ -101,7 +101,7 @@ impl System {
     ///
     /// # Errors
     ///
-    /// The kernel's: `EINVAL` for an MTU that the interface cannot have.
+    /// The kernel's: `EINVAL` for an MTU that the interface does not support.
     pub fn set_mtu(&mut self, interface: u32, mtu: u32) -> Result<()> {
         let change = |header: &Ifinfomsg| {
             let mut request = Request::new().op_setlink_do(header);
@@ -154,15 +154,15 @@ impl System {
     }
 }
 
-/// Leave out the counters (Linux 4.4).
+/// Omit the counters (Linux 4.4).
 const RTEXT_FILTER_SKIP_STATS: u32 = 8;
 
-/// Names an interface by its index.
+/// Returns a header that selects an interface by its index.
 fn header(interface: u32) -> std::result::Result<Ifinfomsg, Refusal> {
     let mut header = Ifinfomsg::new();
     header.ifi_index = match i32::try_from(interface) {
         Ok(index @ 1..) => index,
-        // There is none; the kernel takes 0 for "see the name".
+        // 0 is not an index; the kernel would look at the name attribute instead.
         _ => return Err(Errno::NODEV.into()),
     };
     Ok(header)
@@ -196,7 +196,6 @@ pub(super) fn link(body: &[u8]) -> Option<Link> {
     })
 }
 
-/// The medium of a link of this type (`ARPHRD_*`) with this address.
 fn medium(kind: u16, address: Option<&[u8]>) -> Medium {
     match (kind, address.map(<[u8; 6]>::try_from)) {
         (libc::ARPHRD_LOOPBACK, _) => Medium::Loopback,

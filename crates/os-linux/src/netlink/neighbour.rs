@@ -1,4 +1,4 @@
-//! Neighbours, and the packets that wait for their addresses.
+//! Neighbours, and packets that wait for neighbour resolution.
 
 use std::net::IpAddr;
 
@@ -11,8 +11,8 @@ use super::{
 };
 
 impl System {
-    /// The neighbours whose hardware addresses are being asked for, which the kernel keeps
-    /// packets for, with their links.
+    /// Returns the neighbours that the kernel is resolving, with their links. The kernel queues
+    /// packets for them.
     ///
     /// # Errors
     ///
@@ -24,9 +24,9 @@ impl System {
             .map_err(|refusal| refusal.of("list the neighbours"))
     }
 
-    /// Whether a neighbour on a link answers when it is asked for its hardware address;
-    /// `None` where the kernel does not know, or does not ask (point-to-point links, entries
-    /// that somebody has made).
+    /// Returns true if a neighbour on a link answers neighbour solicitations (ARP or ND). Returns
+    /// `None` if the kernel has no state for it or does not ask (point-to-point links, static
+    /// entries).
     ///
     /// # Errors
     ///
@@ -41,12 +41,12 @@ impl System {
         Ok(known.map(|one| one.2))
     }
 
-    /// Forgets a neighbour, and drops the packets that wait for its address: who sent them
-    /// hears that the host is unreachable.
+    /// Removes a neighbour entry and drops the packets that wait for its address. Their senders get
+    /// a "host unreachable" error.
     ///
     /// # Errors
     ///
-    /// The kernel's: `ENOENT` if it is not known.
+    /// The kernel's: `ENOENT` if there is no such entry.
     pub fn forget_neighbour(&mut self, link: u32, neighbour: IpAddr) -> Result<()> {
         let mut header = Ndmsg::new();
         header.ndm_family = number(Family::of(neighbour));
@@ -60,9 +60,9 @@ impl System {
     }
 }
 
-/// A link, a neighbour on it that has been asked for its hardware address, and whether it
-/// answers. One that has answered long ago is asked again before anything more than a few
-/// packets is sent to it.
+/// Parses a neighbour entry that the kernel has resolved or is resolving: the link, the neighbour,
+/// and true if the neighbour answers. The kernel probes a stale neighbour again before it sends
+/// more than a few packets to it.
 pub(super) fn heard(body: &[u8]) -> Option<(u32, IpAddr, bool)> {
     const SILENT: u16 = NudState::Incomplete as u16 | NudState::Failed as u16;
     const ANSWERS: u16 = NudState::Reachable as u16
@@ -76,7 +76,7 @@ pub(super) fn heard(body: &[u8]) -> Option<(u32, IpAddr, bool)> {
     Some((link, attributes.get_dst().ok()?, is(ANSWERS)))
 }
 
-/// A link, and a neighbour on it whose hardware address is being asked for.
+/// Parses an entry that the kernel is resolving: the link and the neighbour.
 pub(super) fn asked_for(body: &[u8]) -> Option<(u32, IpAddr)> {
     let (header, attributes) = OpNewneighDo::decode_request(body);
     (header.ndm_state & NudState::Incomplete as u16 != 0).then_some(())?;

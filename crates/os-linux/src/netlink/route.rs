@@ -1,4 +1,4 @@
-//! Routes, and where packets go.
+//! Routes and route lookup.
 
 use std::{
     fmt,
@@ -20,44 +20,42 @@ use super::{
     socket::unreadable,
 };
 
-/// A route; a route of several next hops is listed once for each.
+/// A route. A multipath route is listed once for each next hop.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Route {
-    /// The number of the table it is in.
+    /// The number of its table.
     pub table: u32,
-    /// Where it leads; without host bits.
+    /// The destination network, without host bits.
     pub destination: IpNet,
-    /// What it does with a packet.
+    /// The action.
     pub kind: RouteKind,
-    /// The index of the interface it leads by.
+    /// The index of the outgoing interface.
     pub interface: Option<u32>,
     /// The next hop; of the other family in a route by RFC 8950.
     pub gateway: Option<IpAddr>,
-    /// Lower is preferred. An IPv6 route that is added with 0 gets 1024, which
-    /// is what is listed then.
+    /// Lower is preferred. The kernel replaces 0 of an IPv6 route with 1024.
     pub metric: u32,
     /// The path's MTU in bytes, if the route sets it.
     pub mtu: Option<u32>,
-    /// Who made it (`RTPROT_*`); [`Route::BOOT`] is what `ip` says.
+    /// The creator of the route (`RTPROT_*`); `ip` uses [`Route::BOOT`].
     pub protocol: u8,
-    /// How far its destination is (`RT_SCOPE_*`); always
-    /// [`Route::SCOPE_UNIVERSE`] in IPv6.
+    /// The distance of the destination (`RT_SCOPE_*`); always [`Route::SCOPE_UNIVERSE`] in IPv6.
     pub scope: u8,
 }
 
 impl Route {
-    /// The table that everything is in unless told otherwise.
+    /// The default table.
     pub const MAIN_TABLE: u32 = 254;
     /// The table of the host's own addresses.
     pub const LOCAL_TABLE: u32 = 255;
-    /// The protocol of what a person made (`RTPROT_BOOT`).
+    /// The protocol of routes created by hand (`RTPROT_BOOT`).
     pub const BOOT: u8 = 3;
     /// Anywhere (`RT_SCOPE_UNIVERSE`).
     pub const SCOPE_UNIVERSE: u8 = 0;
     /// Directly on the link (`RT_SCOPE_LINK`).
     pub const SCOPE_LINK: u8 = 253;
 
-    /// What `ip route add DESTINATION dev INTERFACE table TABLE` makes.
+    /// Returns the route that `ip route add DESTINATION dev INTERFACE table TABLE` creates.
     #[must_use]
     pub fn by_interface(destination: IpNet, interface: u32, table: u32) -> Self {
         Self {
@@ -76,15 +74,15 @@ impl Route {
         }
     }
 
-    /// What `ip route add unreachable DESTINATION metric METRIC table TABLE`
-    /// makes: senders get `EHOSTUNREACH`.
+    /// Returns the route that `ip route add unreachable DESTINATION metric METRIC table TABLE`
+    /// creates: senders get `EHOSTUNREACH`.
     #[must_use]
     pub fn unreachable(destination: IpNet, metric: u32, table: u32) -> Self {
         Self::without_interface(RouteKind::Unreachable, destination, metric, table)
     }
 
-    /// What `ip route add KIND DESTINATION metric METRIC table TABLE` makes, for a kind
-    /// that leads nowhere.
+    /// Returns the route that `ip route add KIND DESTINATION metric METRIC table TABLE` creates,
+    /// for a kind that needs no interface.
     #[must_use]
     pub fn without_interface(kind: RouteKind, destination: IpNet, metric: u32, table: u32) -> Self {
         Self {
@@ -100,7 +98,7 @@ impl Route {
         }
     }
 
-    /// The metric of a route that is added without one.
+    /// Returns the metric that the kernel gives to a route that is added without one.
     #[must_use]
     pub(crate) fn default_metric(family: Family) -> u32 {
         match family {
@@ -109,29 +107,29 @@ impl Route {
         }
     }
 
-    /// The family of its destination.
+    /// Returns the family of the destination.
     #[must_use]
     pub fn family(&self) -> Family {
         Family::of(self.destination.addr())
     }
 }
 
-/// What a route does with a packet.
+/// The action of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RouteKind {
-    /// Sends it on.
+    /// Forwards the packet.
     Unicast,
-    /// Refuses it with `EHOSTUNREACH`.
+    /// Rejects the packet with `EHOSTUNREACH`.
     Unreachable,
-    /// Refuses it with `EACCES`.
+    /// Rejects the packet with `EACCES`.
     Prohibit,
-    /// Leaves it to the rules that come after the table's.
+    /// Ends the lookup in this table; the following rules apply.
     Throw,
     /// Another `RTN_*`: local, broadcast, blackhole and so on.
     Other(u8),
 }
 
-/// As `ip` has it.
+/// Formats the kind as `ip` does.
 impl fmt::Display for RouteKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -144,22 +142,22 @@ impl fmt::Display for RouteKind {
     }
 }
 
-/// Where packets for a destination go now.
+/// Result of a route lookup.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RouteTo {
-    /// The index of the interface they leave by.
+    /// The index of the outgoing interface.
     pub interface: u32,
-    /// The path's MTU in bytes, if the route sets it or the kernel has learned
-    /// it; otherwise the interface's holds.
+    /// The path's MTU in bytes, if the route sets it or the kernel has learned it; otherwise the
+    /// interface's MTU applies.
     pub mtu: Option<u32>,
-    /// The address they leave from.
+    /// The source address.
     pub source: Option<IpAddr>,
     /// The next hop.
     pub gateway: Option<IpAddr>,
 }
 
 impl System {
-    /// The routes of every table and both families.
+    /// Returns the routes of all tables and both families.
     ///
     /// # Errors
     ///
@@ -184,8 +182,8 @@ impl System {
     ///
     /// # Errors
     ///
-    /// The kernel's: `EEXIST` also for a route that differs only in where it
-    /// leads.
+    /// The kernel's: `EEXIST` also if a route exists that differs only in its interface or next
+    /// hop.
     pub fn add_route(&mut self, route: &Route) -> Result<()> {
         let mut request = Request::new()
             .set_create()
@@ -197,8 +195,8 @@ impl System {
             .map_err(|refusal| refusal.of(format!("add {}", self.name_of(route))))
     }
 
-    /// Removes a route. An IPv4 route of metric 0 stands for the same route of
-    /// any metric, as it does for `ip route del`.
+    /// Removes a route. As with `ip route del`, an IPv4 route of metric 0 matches a route of any
+    /// metric.
     ///
     /// # Errors
     ///
@@ -211,12 +209,12 @@ impl System {
             .map_err(|refusal| refusal.of(format!("remove {}", self.name_of(route))))
     }
 
-    /// Where packets for `destination` with the firewall mark `mark` go now, as
-    /// `ip route get` says.
+    /// Looks up the route of packets to `destination` with the firewall mark `mark`, as `ip route
+    /// get` does.
     ///
     /// # Errors
     ///
-    /// The kernel's: `ENETUNREACH` or `EHOSTUNREACH` when there is no way.
+    /// The kernel's: `ENETUNREACH` or `EHOSTUNREACH` if there is no route.
     pub fn route_to(&mut self, destination: IpAddr, mark: u32) -> Result<RouteTo> {
         let family = Family::of(destination);
         let mut header = Rtmsg::new();
@@ -263,7 +261,7 @@ fn header(route: &Route) -> Rtmsg {
     let mut header = Rtmsg::new();
     header.rtm_family = number(route.family());
     header.rtm_dst_len = route.destination.prefix_len();
-    // The attribute has room for all tables.
+    // The attribute, unlike this field, has enough bits for all table numbers.
     header.rtm_table = libc::RT_TABLE_UNSPEC;
     header.rtm_protocol = route.protocol;
     header.rtm_scope = route.scope;
@@ -289,8 +287,7 @@ fn push(mut attributes: PushRouteAttrs<&mut Vec<u8>>, route: &Route) {
         Some(gateway) => push_via(attributes, gateway),
         None => attributes,
     };
-    // Said also where it is the default: otherwise the kernel would remove the
-    // route of any metric.
+    // Sent even if it is the default: otherwise the kernel would remove a route of any metric.
     let metric = match route.metric {
         0 => Route::default_metric(route.family()),
         metric => metric,
@@ -303,7 +300,7 @@ fn push(mut attributes: PushRouteAttrs<&mut Vec<u8>>, route: &Route) {
     }
 }
 
-/// A gateway of another family (`struct rtvia`).
+/// Appends a gateway of another family (`struct rtvia`).
 fn push_via(
     mut attributes: PushRouteAttrs<&mut Vec<u8>>,
     gateway: IpAddr,
@@ -323,10 +320,10 @@ fn push_via(
 const RTA_GATEWAY: u16 = 5;
 const RTA_VIA: u16 = 18;
 
-/// A next hop: by which interface, and by which gateway.
+/// A next hop: interface and gateway.
 type Hop = (Option<u32>, Option<IpAddr>);
 
-/// The route, once for each of its next hops.
+/// Parses a route, once for each next hop.
 pub(super) fn parse(body: &[u8]) -> impl Iterator<Item = Route> {
     let (route, hops) = parse_with_hops(body).unzip();
     let hops = hops.unwrap_or_default();
@@ -342,7 +339,7 @@ pub(super) fn parse(body: &[u8]) -> impl Iterator<Item = Route> {
 fn parse_with_hops(body: &[u8]) -> Option<(Route, Vec<Hop>)> {
     let (header, attributes) = OpNewrouteDo::decode_request(body);
     let family = family(header.rtm_family)?;
-    // What the kernel learned about single hosts is no configuration.
+    // Cached results for single hosts are not configuration.
     if header.rtm_flags & libc::RTM_F_CLONED != 0 {
         return None;
     }
@@ -385,7 +382,7 @@ fn parse_with_hops(body: &[u8]) -> Option<(Route, Vec<Hop>)> {
     route.destination = IpNet::new(destination, header.rtm_dst_len).ok()?;
     (route.family() == family).then_some(())?;
     let hops = match (kind, several) {
-        // IPv6 says loopback.
+        // In IPv6 these have the loopback interface.
         (RouteKind::Unreachable | RouteKind::Prohibit | RouteKind::Throw, _) => vec![(None, None)],
         (_, Some(hops)) => hops,
         (_, None) => vec![(interface, gateway(bytes))],
@@ -393,7 +390,7 @@ fn parse_with_hops(body: &[u8]) -> Option<(Route, Vec<Hop>)> {
     Some((route, hops))
 }
 
-/// The next hops of a route that has several (`struct rtnexthop`).
+/// Parses the next hops of a multipath route (`struct rtnexthop`).
 fn hops(mut bytes: &[u8]) -> Vec<Hop> {
     const HEADER: usize = 8;
     let mut hops = Vec::new();

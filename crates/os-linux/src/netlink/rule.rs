@@ -1,4 +1,4 @@
-//! Rules: which routing table a packet is looked up in.
+//! Routing policy rules, which select the routing table for a packet.
 
 use ipnet::IpNet;
 use netlink_bindings::rt_rule::{FibRuleAttrs, FibRuleHdr, OpNewruleDo, PushFibRuleAttrs, Request};
@@ -12,33 +12,33 @@ use super::{
     socket::Refusal,
 };
 
-/// A rule that says which routing table a packet is looked up in.
+/// A routing policy rule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Rule {
-    /// Whose packets.
+    /// The address family.
     pub family: Family,
-    /// Lower is asked first.
+    /// Rules with lower values apply first.
     pub priority: u32,
-    /// The table; 0 for a rule that does something else.
+    /// The table; 0 for a rule with another action.
     pub table: u32,
-    /// Where a packet has to come from; without host bits.
+    /// The source network that the packet must have, without host bits.
     #[serde(default)]
     pub source: Option<IpNet>,
-    /// The firewall mark that a packet has to have.
+    /// The firewall mark that the packet must have.
     pub mark: Option<Mark>,
-    /// For packets that the rest of the rule does *not* describe.
+    /// True if the rule applies to packets that do *not* match its selectors.
     pub invert: bool,
-    /// Results with this prefix length in bits or a shorter one do not count.
+    /// Ignore results whose prefix length in bits is this or shorter.
     pub suppress_prefix_length: Option<u32>,
-    /// Who made it (`RTPROT_*`); `ip` leaves it at 0.
+    /// The creator of the rule (`RTPROT_*`); `ip` leaves it at 0.
     pub protocol: u8,
-    /// It has selectors or an action that this type does not tell. Such a rule
-    /// cannot be added or removed here.
+    /// True if the rule has selectors or an action that this type cannot represent. Such a rule can
+    /// be neither added nor removed here.
     pub more: bool,
 }
 
 impl Rule {
-    /// A rule for all packets, which others are made of.
+    /// Returns a rule for all packets, as a base for the others.
     const fn all(family: Family, priority: u32, table: u32) -> Self {
         Self {
             family,
@@ -53,7 +53,7 @@ impl Rule {
         }
     }
 
-    /// What `ip rule add not fwmark MARK table TABLE` makes.
+    /// Returns the rule that `ip rule add not fwmark MARK table TABLE` creates.
     #[must_use]
     pub const fn not_marked(family: Family, priority: u32, mark: u32, table: u32) -> Self {
         Self {
@@ -62,7 +62,7 @@ impl Rule {
         }
     }
 
-    /// What `ip rule add fwmark MARK/MASK table TABLE` makes.
+    /// Returns the rule that `ip rule add fwmark MARK/MASK table TABLE` creates.
     #[must_use]
     pub const fn marked(family: Family, priority: u32, mark: u32, mask: u32, table: u32) -> Self {
         Self {
@@ -71,7 +71,7 @@ impl Rule {
         }
     }
 
-    /// What `ip rule add from SOURCE table TABLE` makes.
+    /// Returns the rule that `ip rule add from SOURCE table TABLE` creates.
     #[must_use]
     pub fn from(source: IpNet, priority: u32, table: u32) -> Self {
         Self {
@@ -80,7 +80,7 @@ impl Rule {
         }
     }
 
-    /// What `ip rule add table TABLE suppress_prefixlength LENGTH` makes.
+    /// Returns the rule that `ip rule add table TABLE suppress_prefixlength LENGTH` creates.
     #[must_use]
     pub const fn suppressing(family: Family, priority: u32, length: u32, table: u32) -> Self {
         Self {
@@ -89,9 +89,9 @@ impl Rule {
         }
     }
 
-    /// The priority that the kernel gives to a new rule that asks for none: one
-    /// below the second of the family, which comes after the one for the local
-    /// table. `rules` is what [`System::rules`] lists.
+    /// Returns the priority that the kernel gives to a new rule that requests none: one below that
+    /// of the family's second rule, the first being the one for the local table. `rules` is the
+    /// result of [`System::rules`].
     #[must_use]
     pub fn next_priority(rules: &[Self], family: Family) -> u32 {
         let mut priorities: Vec<u32> = rules
@@ -106,18 +106,17 @@ impl Rule {
     }
 }
 
-/// A firewall mark and which bits of it count.
+/// A firewall mark with its mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Mark {
     /// The mark.
     pub value: u32,
-    /// The bits that are compared.
+    /// The bits to compare.
     pub mask: u32,
 }
 
 impl System {
-    /// The rules of both families, each family's in the order in which the
-    /// kernel asks them.
+    /// Returns the rules of both families, each family's in order of priority.
     ///
     /// # Errors
     ///
@@ -133,7 +132,7 @@ impl System {
             };
             match self.route.list(&request, read) {
                 Ok(listed) => rules.extend(listed),
-                // The kernel does without this family, or without rules.
+                // The kernel lacks this family or policy routing.
                 Err(refusal) if refusal.is(Errno::AFNOSUPPORT) || refusal.is(Errno::OPNOTSUPP) => {}
                 Err(refusal) => return Err(refusal.of("list the routing rules")),
             }
@@ -165,10 +164,10 @@ impl System {
     pub fn remove_rule(&mut self, rule: &Rule) -> Result<()> {
         let failed = |refusal: Refusal| refusal.of(format!("remove {}", name_of(rule)));
         let header = header(rule).map_err(failed)?;
-        // For the kernel, what a request does not say does not matter, so that
-        // it would take a rule with more selectors for this one.
+        // The kernel ignores selectors that a deletion request omits, so it would also remove a
+        // rule with additional selectors.
         let same = |listed: &Rule| {
-            // Before Linux 4.17 nobody knows who made a rule.
+            // Before Linux 4.17 the kernel does not report the creator of a rule.
             let protocol = listed.protocol;
             *listed == Rule { protocol, ..*rule }
         };
@@ -250,7 +249,7 @@ pub(super) fn parse(body: &[u8]) -> Option<Rule> {
             Ok(FibRuleAttrs::Fwmark(mark)) => value = Some(mark),
             Ok(FibRuleAttrs::Fwmask(bits)) => mask = Some(bits),
             Ok(FibRuleAttrs::Protocol(protocol)) => rule.protocol = protocol,
-            // All ones: none.
+            // All ones mean no limit.
             Ok(FibRuleAttrs::SuppressPrefixlen(length)) => {
                 rule.suppress_prefix_length = Some(length).filter(|&length| length != u32::MAX);
             }

@@ -1,4 +1,4 @@
-//! Requests to the kernel and its answers (RFC 3549, `netlink(7)`).
+//! Netlink requests and answers (RFC 3549, `netlink(7)`).
 
 use std::{
     io,
@@ -24,11 +24,11 @@ use zeroize::Zeroizing;
 use super::error::SystemError;
 use crate::option::{self, IntOption};
 
-/// Why a request was refused.
+/// Error of a request, before the caller adds the subject.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) source: io::Error,
-    /// What the kernel says about it.
+    /// The kernel's explanation.
     pub(super) reason: Option<String>,
 }
 
@@ -37,7 +37,7 @@ impl Refusal {
         Errno::from_io_error(&self.source) == Some(errno)
     }
 
-    /// The refusal of the call that `what` names.
+    /// Returns the error for the request described by `what`.
     pub(super) fn of(self, what: impl Into<String>) -> SystemError {
         SystemError {
             what: what.into(),
@@ -62,7 +62,7 @@ impl From<Errno> for Refusal {
     }
 }
 
-/// A request whose body is made of structures alone.
+/// A request whose body consists only of structures.
 pub(super) struct Plain<'a> {
     pub(super) kind: u16,
     pub(super) flags: u16,
@@ -74,7 +74,7 @@ impl NetlinkRequest for Plain<'_> {
 
     fn protocol(&self) -> RequestProtocol {
         RequestProtocol::Raw {
-            // The socket has it.
+            // The socket determines the protocol.
             protonum: 0,
             request_type: self.kind,
         }
@@ -98,14 +98,14 @@ impl NetlinkRequest for Plain<'_> {
 pub(super) struct Socket {
     fd: OwnedFd,
     sequence: u32,
-    /// The number of the generic family that requests are for.
+    /// The number of the generic netlink family for requests.
     family: Option<u16>,
-    /// May hold keys, as requests may.
+    /// Zeroed on release because requests and answers may contain keys.
     buffer: Zeroizing<Vec<u8>>,
 }
 
 impl Socket {
-    /// Opens one; no protocol means `NETLINK_ROUTE`.
+    /// Opens a socket; no protocol means `NETLINK_ROUTE`.
     pub(super) fn open(protocol: Option<Protocol>) -> io::Result<Self> {
         let fd = socket_with(
             AddressFamily::NETLINK,
@@ -113,9 +113,9 @@ impl Socket {
             SocketFlags::CLOEXEC,
             protocol,
         )?;
-        // Linux 4.12, 4.3 and 4.20. Without the first errors come without
-        // words, without the second with the request. Without the last a dump
-        // lists more than was asked for, so what comes is checked anyway.
+        // Since Linux 4.12, 4.3 and 4.20. Without the first option errors have no text, and without
+        // the second they contain the request. Without the last a dump lists more than was
+        // requested, so callers check the entries anyway.
         for option in [
             IntOption::ExtendedAck,
             IntOption::CappedAck,
@@ -127,12 +127,12 @@ impl Socket {
             fd,
             sequence: 0,
             family: None,
-            // The kernel fills as much with one message of a dump.
+            // The kernel fills up to this size with one message of a dump.
             buffer: Zeroizing::new(vec![0; 32 << 10]),
         })
     }
 
-    /// Sends requests of generic families to the one with this number.
+    /// Selects the family, by number, for generic netlink requests.
     pub(super) fn of_family(self, number: u16) -> Self {
         Self {
             family: Some(number),
@@ -140,14 +140,13 @@ impl Socket {
         }
     }
 
-    /// The name of an interface, or its number if it has none any more.
+    /// Returns the name of an interface, or its number if it no longer exists.
     pub(super) fn interface(&self, index: u32) -> String {
         rustix::net::netdevice::index_to_name(&self.fd, index)
             .unwrap_or_else(|_| format!("interface {index}"))
     }
 
-    /// Makes a request; `answer` gets the body of the kernel's answer, if there
-    /// is one.
+    /// Sends a request and passes the body of the kernel's answer, if there is one, to `answer`.
     pub(super) fn ask(
         &mut self,
         request: &impl NetlinkRequest,
@@ -157,13 +156,13 @@ impl Socket {
         self.answers(sequence, &mut answer).map(drop)
     }
 
-    /// Makes a request that lists things, which `read` finds in the answers.
+    /// Sends a request for a list, whose entries `read` extracts from the answers.
     pub(super) fn list<T>(
         &mut self,
         request: &impl NetlinkRequest,
         mut read: impl FnMut(&[u8], &mut Vec<T>),
     ) -> Result<Vec<T>, Refusal> {
-        /// What changes at every one of them will not stand still.
+        /// Attempts before giving up on a list that changes during every dump.
         const ATTEMPTS: usize = 100;
         for _ in 0..ATTEMPTS {
             let mut all = Vec::new();
@@ -179,8 +178,8 @@ impl Socket {
         })
     }
 
-    /// Sends requests that are done together or not at all; `refused` gets the
-    /// place of the one that the kernel refuses.
+    /// Sends requests that the kernel executes together or not at all. `refused` gets the position
+    /// of the request that the kernel refuses.
     pub(super) fn transact(
         &mut self,
         transaction: Transaction,
@@ -206,7 +205,7 @@ impl Socket {
     fn request(&mut self, request: &impl NetlinkRequest) -> Result<u32, Refusal> {
         self.sequence = self.sequence.wrapping_add(1);
         let kind = kind(request, self.family)?;
-        // Large enough from the start: what grows leaves copies behind.
+        // Allocated in full at once: a growing vector would leave copies behind.
         let capacity = (HEADER + request.payload().len()).next_multiple_of(4);
         let mut bytes = Zeroizing::new(Vec::with_capacity(capacity));
         push_request(&mut bytes, request, kind, NLM_F_ACK as u16, self.sequence);
@@ -224,8 +223,8 @@ impl Socket {
         }
     }
 
-    /// Hands the bodies of all answers to `answer`; whether they form a
-    /// consistent whole.
+    /// Passes the bodies of all answers to `answer`. Returns true if they form a consistent
+    /// snapshot.
     fn answers(&mut self, sequence: u32, answer: &mut dyn FnMut(&[u8])) -> Result<bool, Refusal> {
         let mut whole = true;
         self.receive(|message| {
@@ -245,7 +244,7 @@ impl Socket {
         Ok(whole)
     }
 
-    /// Hands messages to `take` until it has enough.
+    /// Passes messages to `take` until it breaks.
     fn receive<T>(
         &mut self,
         mut take: impl FnMut(Message<'_>) -> ControlFlow<T>,
@@ -266,7 +265,7 @@ impl Socket {
         }
     }
 
-    /// Fills the buffer; with how many bytes.
+    /// Receives into the buffer and returns the number of bytes.
     fn receive_some(&mut self) -> Result<usize, Refusal> {
         let receive = |buffer: &mut [u8], flags| loop {
             match recvfrom(&self.fd, &mut *buffer, flags | RecvFlags::TRUNC) {
@@ -276,14 +275,14 @@ impl Socket {
             }
         };
         loop {
-            // A link with many virtual functions is longer than any buffer.
+            // The message of a link with many virtual functions can exceed any fixed size.
             let (length, _) = receive(&mut self.buffer, RecvFlags::PEEK)?;
             if length > self.buffer.len() {
                 self.buffer = Zeroizing::new(vec![0; length]);
             }
             let (length, sender) = receive(&mut self.buffer, RecvFlags::empty())?;
             let sender = sender.and_then(|sender| SocketAddrNetlink::try_from(sender).ok());
-            // Other programs may write to us, too.
+            // Other processes can send to this socket, too.
             if sender.is_some_and(|sender| sender.pid() == 0) {
                 return Ok(length);
             }
@@ -291,12 +290,12 @@ impl Socket {
     }
 }
 
-/// Requests that are done together or not at all. The first and the last only
-/// enclose the others.
+/// Requests that the kernel executes together or not at all. The first and the last request delimit
+/// the batch.
 #[derive(Debug, Default)]
 pub(super) struct Transaction {
     bytes: Vec<u8>,
-    /// Where each request begins.
+    /// The offset of each request.
     offsets: Vec<usize>,
 }
 
@@ -308,9 +307,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Numbers the requests from `first`, and asks for an acknowledgement of
-    /// the last but one: the enclosing ones get none before Linux 6.10, and
-    /// errors come anyway.
+    /// Numbers the requests from `first` and requests an acknowledgement of the last but one. The
+    /// delimiters are not acknowledged before Linux 6.10, and errors are reported in any case.
     fn finish(mut self, first: u32) -> Vec<u8> {
         let acknowledged = self.offsets.len().checked_sub(2);
         for (place, &offset) in self.offsets.iter().enumerate() {
@@ -328,7 +326,7 @@ impl Transaction {
     }
 }
 
-/// The type of a request's message.
+/// Returns the message type of a request.
 fn kind(request: &impl NetlinkRequest, family: Option<u16>) -> Result<u16, Refusal> {
     match (request.protocol(), family) {
         (RequestProtocol::Raw { request_type, .. }, _) => Ok(request_type),
@@ -358,11 +356,11 @@ fn push_request(
     bytes.resize(bytes.len().next_multiple_of(4), 0);
 }
 
-/// One message of the kernel.
+/// A message from the kernel.
 #[derive(Debug)]
 struct Message<'a> {
     sequence: u32,
-    /// The list that it is part of changed while it was made.
+    /// True if the list changed while the kernel dumped it.
     interrupted: bool,
     content: Content<'a>,
 }
@@ -370,13 +368,13 @@ struct Message<'a> {
 #[derive(Debug)]
 enum Content<'a> {
     Answer(&'a [u8]),
-    /// The request is done, or the list at its end.
+    /// The request is complete, or the list ends.
     Done,
     Refused(Refusal),
 }
 
 impl<'a> Message<'a> {
-    /// The first message, and what follows.
+    /// Splits off the first message.
     fn split(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         const NLMSG_ERROR: u16 = 2;
         const NLMSG_DONE: u16 = 3;
@@ -407,7 +405,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// What the kernel says in an acknowledgement with attributes (Linux 4.12).
+/// Returns the kernel's explanation in an acknowledgement with attributes (Linux 4.12).
 fn explanation(echoes: bool, flags: u16, body: &[u8]) -> Option<String> {
     const NLMSGERR_ATTR_MSG: u16 = 1;
     const CODE: usize = 4;
@@ -430,7 +428,7 @@ fn explanation(echoes: bool, flags: u16, body: &[u8]) -> Option<String> {
 
 const HEADER: usize = 16;
 
-/// What was asked for is not in the answer.
+/// Error of an answer that lacks the requested data.
 pub(super) fn unreadable() -> Refusal {
     Refusal {
         source: io::ErrorKind::InvalidData.into(),

@@ -1,5 +1,4 @@
-//! What needs the inside of this module: whatever an answer says, reading it
-//! ends without a panic.
+//! Tests that need private items: parsing any answer ends without a panic.
 
 use netlink_bindings::utils::push_header;
 use proptest::prelude::*;
@@ -11,7 +10,7 @@ use super::{
     neighbour, route, rule,
 };
 
-/// Bytes that look like a header and attributes, mostly.
+/// Bytes that mostly look like a header and attributes.
 fn answer() -> impl Strategy<Value = Vec<u8>> {
     let attribute = (0u16..70, prop::collection::vec(any::<u8>(), 0..40));
     (
@@ -105,7 +104,7 @@ fn a_kernel_without_netfilter_is_named() {
     }
 }
 
-/// Journals of tunnels that are up have these words.
+/// Journals of tunnels that are up contain these words.
 #[test]
 fn a_family_is_one_word_in_a_journal() {
     for (family, word) in [(Family::V4, "\"Ipv4\""), (Family::V6, "\"Ipv6\"")] {

@@ -30,21 +30,22 @@ use crate::{
 #[derive(Debug)]
 pub struct Tun {
     fd: OwnedFd,
-    /// Packets are preceded by a virtio header.
+    /// True if a virtio header precedes each packet.
     has_header: bool,
     offloads: Offloads,
     coalesce_tcp: AtomicBool,
     coalesce_udp: AtomicBool,
     stopped: AtomicBool,
-    /// The system does not say whether a packet waits.
+    /// Set once a non-blocking read turned out to be unsupported.
     hides_queue: AtomicBool,
-    /// This program made the interface, or took over one that nobody had open.
+    /// True if this program created the interface, or took over a persistent one that no process
+    /// had open.
     created: bool,
 }
 
 impl Tun {
-    /// Creates the interface `name`, or attaches to it when it is a
-    /// persistent TUN that nobody has open. It starts down.
+    /// Creates the interface `name`, or attaches to it if it is a persistent TUN that no process
+    /// has open. The interface is initially down.
     ///
     /// # Errors
     ///
@@ -62,7 +63,7 @@ impl Tun {
         ioctl::interface(fd.as_fd(), InterfaceRequest::TunSet, &mut request).map_err(|error| {
             match Errno::from_io_error(&error) {
                 Some(Errno::PERM) => OpenError::Permission(name.to_owned()),
-                // `EINVAL`: the name belongs to another kind of interface.
+                // `EINVAL`: an interface of another kind has the name.
                 Some(Errno::BUSY | Errno::INVAL) => OpenError::Busy(name.to_owned()),
                 _ => OpenError::Io {
                     what: "TUNSETIFF",
@@ -73,9 +74,9 @@ impl Tun {
         Self::set_up_offloads(fd, true, offloads, true)
     }
 
-    /// Takes a TUN that another program opened, as `WG_TUN_FD` passes it. The
-    /// mode it has is kept: without `IFF_VNET_HDR` nothing is offloaded. The
-    /// descriptor becomes blocking.
+    /// Takes over a TUN that another program opened and passed on, as with `WG_TUN_FD`. The mode of
+    /// the descriptor stays: without `IFF_VNET_HDR` there are no offloads. The descriptor becomes
+    /// blocking.
     ///
     /// # Errors
     ///
@@ -94,8 +95,8 @@ impl Tun {
         })?;
         let has_header = mode & libc::IFF_VNET_HDR != 0;
         let tun = Self::set_up_offloads(fd, has_header, offloads, false)?;
-        // The mode does not tell: its bit for `IFF_NO_PI` is also that for
-        // `IFF_NOFILTER`, which every TUN has.
+        // The flags cannot tell: the bit of `IFF_NO_PI` is also that of `IFF_NOFILTER`, which every
+        // TUN has.
         match tun.link() {
             Ok(link) if link.packet_info => Err(OpenError::Mode),
             _ => Ok(tun),
@@ -119,8 +120,7 @@ impl Tun {
             let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
             let udp = libc::TUN_F_CSUM | libc::TUN_F_USO4 | libc::TUN_F_USO6;
             let set = |features| ioctl::set_offload(fd.as_fd(), features).is_ok();
-            // Whether the kernel takes UDP super-packets can only be learnt by
-            // asking it to hand them over.
+            // The only test for UDP super-packets is to request them.
             let knows_udp = (wanted.uso || wanted.gro_udp) && set(udp);
             offloads.uso = knows_udp && wanted.uso;
             offloads.gro_udp = knows_udp && wanted.gro_udp;
@@ -143,7 +143,7 @@ impl Tun {
         })
     }
 
-    /// The interface's current name.
+    /// Returns the interface's current name.
     ///
     /// # Errors
     ///
@@ -154,7 +154,7 @@ impl Tun {
         Ok(request.name())
     }
 
-    /// The interface's index in the network namespace it is in now.
+    /// Returns the interface's index in the network namespace that it is in now.
     ///
     /// # Errors
     ///
@@ -163,7 +163,7 @@ impl Tun {
         Ok(self.link()?.index)
     }
 
-    /// The interface's MTU in bytes, wherever it is now.
+    /// Returns the interface's MTU in bytes, in whatever network namespace it is now.
     ///
     /// # Errors
     ///
@@ -210,13 +210,13 @@ impl Tun {
         Ifreq::new(&self.name()?).ok_or_else(|| Errno::INVAL.into())
     }
 
-    /// What the kernel granted of the offloads asked for.
+    /// Returns the offloads that the kernel granted.
     pub fn offloads(&self) -> Offloads {
         self.offloads
     }
 
-    /// What [`taupe_packet::merge::Merger::merge`] may merge for this TUN; shrinks
-    /// for good when the kernel refuses a super-packet.
+    /// Returns the protocols that [`taupe_packet::merge::Merger::merge`] may merge for this TUN. A
+    /// protocol is removed permanently when the kernel refuses a super-packet of it.
     pub fn coalesce(&self) -> Coalesce {
         Coalesce {
             tcp: self.coalesce_tcp.load(Ordering::Relaxed),
@@ -225,25 +225,24 @@ impl Tun {
     }
 
     /// Waits for the next packet or super-packet. `buffer` should have
-    /// [`crate::tun::READ_BUFFER_LEN`] bytes: a longer packet is cut.
+    /// [`crate::tun::READ_BUFFER_LEN`] bytes; a longer packet is truncated.
     ///
     /// # Errors
     ///
-    /// Unexpected errors of the kernel; deletion and shutdown are no errors.
+    /// Unexpected errors of the kernel. Deletion and shutdown are not errors.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<Read> {
         self.read_with(buffer, |slices| rustix::io::readv(&self.fd, slices))
     }
 
-    /// Reads a packet that is there already: `None` when none is, or when the
-    /// system does not tell without waiting (Linux before 5.11, or a sandbox
-    /// that forbids the call), which is asked only once. What is wrong for good,
-    /// the next [`Tun::read`] finds too.
+    /// Reads a packet that is already queued. Returns `None` if there is none, or if the system
+    /// cannot read without waiting (Linux before 5.11, or a sandbox that forbids the call); the
+    /// latter is tried only once. A permanent error is returned by the next [`Tun::read`].
     pub fn read_queued(&self, buffer: &mut [u8]) -> Option<Read> {
         self.read_now(buffer).ok()
     }
 
-    /// [`Tun::read`] for who has heard from `poll(2)` that there is something:
-    /// `None` when there is nothing all the same.
+    /// Like [`Tun::read`] but does not wait, for a caller to which `poll(2)` reported the TUN as
+    /// readable. Returns `None` if there is nothing to read.
     ///
     /// # Errors
     ///
@@ -252,8 +251,8 @@ impl Tun {
         match self.read_now(buffer) {
             Ok(read) => Ok(Some(read)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            // Where the system does not tell without waiting (as above), there is
-            // hardly ever a wait.
+            // If the system cannot read without waiting, use the blocking read: after `poll(2)` it
+            // hardly ever waits.
             Err(_) => self.read(buffer).map(Some),
         }
     }
@@ -294,8 +293,8 @@ impl Tun {
                     return Ok(Read::Packet { header, range });
                 }
                 Err(Errno::INTR) => {}
-                // `EFAULT` is what a read gets that waited for a packet when the
-                // interface was deleted (`tun_ring_recv`), `EBADFD` a later one.
+                // A read that waits while the interface is deleted fails with `EFAULT`
+                // (`tun_ring_recv`), a later one with `EBADFD`.
                 Err(Errno::BADFD | Errno::FAULT) if self.stopped.load(Ordering::Relaxed) => break,
                 Err(Errno::BADFD | Errno::FAULT) => return Ok(Read::Deleted),
                 Err(error) => return Err(error.into()),
@@ -306,12 +305,12 @@ impl Tun {
 
     /// Writes one packet or super-packet with one system call.
     ///
-    /// When the kernel refuses a super-packet, its segments are written one by
-    /// one and that protocol is not merged any more: see [`Tun::coalesce`].
+    /// When the kernel refuses a super-packet, its segments are written one by one and that
+    /// protocol is not merged any more: see [`Tun::coalesce`].
     ///
     /// # Errors
     ///
-    /// See [`WriteError`]; only [`WriteError::Deleted`] ends the TUN.
+    /// See [`WriteError`]; only [`WriteError::Deleted`] is permanent.
     pub fn write(&self, write: &TunWrite<'_>) -> Result<(), WriteError> {
         let header = write.header();
         match self.write_slices(&header, write.slices()) {
@@ -323,7 +322,7 @@ impl Tun {
         }
     }
 
-    /// Writes the segments of a super-packet that was refused.
+    /// Writes the segments of a refused super-packet one by one.
     fn write_singly(&self, write: &TunWrite<'_>) -> Result<(), WriteError> {
         let header = write.header();
         let mut payloads = write.slices();
@@ -338,8 +337,8 @@ impl Tun {
             .map_err(io::Error::from)?;
         for (i, payload) in std::iter::once(first).chain(payloads).enumerate() {
             segmentation.write_header(i, head, payload, headers);
-            // An interface that is down refuses this too, and says nothing
-            // about super-packets.
+            // If the interface is down, this write fails too, so the refusal had nothing to do with
+            // super-packets.
             self.write_slices(&VirtioHeader::default(), [&*headers, payload].into_iter())
                 .map_err(write_error)?;
         }
@@ -370,20 +369,18 @@ impl Tun {
         }
     }
 
-    /// Ends a waiting [`Tun::read`] and every later one with
-    /// [`Read::Stopped`].
+    /// Makes a waiting [`Tun::read`] and every later one return [`Read::Stopped`].
     ///
-    /// A read waits in the kernel, so that a packet costs one system call and
-    /// not two, and only the end of the interface wakes it without a packet. So
-    /// the interface is deleted here, as it would be when its last descriptor
-    /// is closed. A persistent one (`TUNSETPERSIST`) and one whose descriptor
-    /// was passed in ([`Tun::from_fd`]) stay, for they are others' too; a read
-    /// that waits there ends with its next packet, or with the process.
+    /// A read waits in the kernel, so that a packet costs one system call instead of two. Only the
+    /// end of the interface wakes such a read without a packet, so this deletes the interface, as
+    /// closing its last descriptor would. A persistent interface (`TUNSETPERSIST`) and one whose
+    /// descriptor was passed in ([`Tun::from_fd`]) are not deleted, because others use them too; a
+    /// read that waits there ends with its next packet or with the process.
     ///
     /// # Errors
     ///
-    /// The kernel's when the interface cannot be deleted, `EPERM` above all:
-    /// a read that waits ends with the next packet then.
+    /// The kernel's if the interface cannot be deleted, mostly `EPERM`. A waiting read then ends
+    /// with its next packet.
     pub fn shutdown(&self) -> io::Result<()> {
         self.stopped.store(true, Ordering::Relaxed);
         let mut request = Ifreq::default();
@@ -396,8 +393,7 @@ impl Tun {
         }
     }
 
-    /// The network namespace the interface is in now (`TUNGETDEVNETNS`,
-    /// Linux 5.2).
+    /// Returns the network namespace that the interface is in now (`TUNGETDEVNETNS`, Linux 5.2).
     ///
     /// # Errors
     ///
@@ -414,7 +410,7 @@ impl AsFd for Tun {
     }
 }
 
-/// The longest headers of a merged packet: IPv6, and TCP with all its options.
+/// Longest headers of a merged packet: IPv6, and TCP with all options.
 const MAX_HEADERS: usize = 40 + 60;
 
 fn write_error(error: Errno) -> WriteError {
@@ -425,7 +421,7 @@ fn write_error(error: Errno) -> WriteError {
     }
 }
 
-/// A socket to send interface requests to.
+/// Opens a socket for interface requests.
 fn any_socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC;
     Ok(socket_with(

@@ -1,4 +1,4 @@
-//! Tests that need the kernel, root, and the inside of this crate.
+//! Tests that need the kernel, root, and private items of this crate.
 
 use std::thread;
 
@@ -59,7 +59,7 @@ fn segments_of_a_refused_super_packet_are_written_singly() {
             assert_eq!(received(&tun), sent + 6);
             let after = tun.coalesce();
             assert_eq!((after.tcp, after.udp), (false, tcp));
-            // What is merged still is written whole.
+            // A super-packet that was merged before the refusal is still written as one packet.
             write.set_header_len(40);
             tun.write(&write).unwrap();
             assert_eq!(received(&tun), sent + 7);
@@ -67,7 +67,7 @@ fn segments_of_a_refused_super_packet_are_written_singly() {
     });
 }
 
-/// Packets that the interface has taken in.
+/// Returns the number of packets that the interface received.
 fn received(tun: &Tun) -> u64 {
     let table = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
     let name = format!("{}:", tun.name().unwrap());

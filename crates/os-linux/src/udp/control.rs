@@ -1,14 +1,14 @@
-//! Control messages (`cmsg(3)`): what goes beside the payload of a message.
+//! Control messages (`cmsg(3)`): ancillary data beside the payload of a message.
 //!
-//! Their layout is the kernel's ABI: length, level and type, then data, each
-//! message aligned like a `size_t`.
+//! The kernel's ABI defines the layout: length, level and type, then data, each message aligned
+//! like a `size_t`.
 
 use std::ffi::c_int;
 
 const ALIGN: usize = size_of::<usize>();
 const HEADER: usize = (size_of::<usize>() + 2 * size_of::<c_int>()).next_multiple_of(ALIGN);
 
-/// Room for the control messages of one message.
+/// Buffer for the control messages of one message.
 #[derive(Debug)]
 #[repr(C, align(8))]
 pub(super) struct Control {
@@ -17,11 +17,9 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Bytes of room: packet information, traffic class, hop limit and segment size
-    /// take 112.
+    /// Bytes of the buffer. Packet information, traffic class, hop limit and segment size need 112.
     pub(super) const CAPACITY: usize = 128;
 
-    /// No messages.
     pub(super) fn new() -> Self {
         Self {
             bytes: [0; Self::CAPACITY],
@@ -29,7 +27,7 @@ impl Control {
         }
     }
 
-    /// Appends a message; for those this crate sends there is room.
+    /// Appends a message. The buffer is large enough for all messages that this crate sends.
     pub(super) fn push(&mut self, level: c_int, kind: c_int, data: &[u8]) {
         let start = self.len;
         let end = start + HEADER + data.len();
@@ -42,23 +40,23 @@ impl Control {
         self.len = end.next_multiple_of(ALIGN);
     }
 
-    /// What has been pushed or received.
+    /// The messages that were pushed or received.
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
-    /// The whole room, for the kernel to fill.
+    /// The whole buffer, for the kernel to fill.
     pub(super) fn room(&mut self) -> &mut [u8; Self::CAPACITY] {
         &mut self.bytes
     }
 
-    /// Tells how much of [`Control::room`] the kernel filled.
+    /// Sets how many bytes of [`Control::room`] the kernel filled.
     pub(super) fn set_len(&mut self, len: usize) {
         self.len = len.min(Self::CAPACITY);
     }
 
-    /// The messages, as level, type and data. Ends at the first that does not
-    /// fit.
+    /// Iterates over the messages as level, type and data. Ends at the first message whose length
+    /// exceeds the buffer.
     pub(super) fn iter(&self) -> Messages<'_> {
         Messages(self.as_bytes())
     }

@@ -11,7 +11,7 @@ use arrayvec::ArrayVec;
 
 use super::{MAX_RECEIVES, control::Control};
 
-/// Datagrams that [`send_many`] takes at most.
+/// Maximum datagrams of one [`send_many`].
 pub(super) const MANY: usize = super::MAX_SEGMENTS;
 
 /// A `sockaddr_in` or `sockaddr_in6`.
@@ -77,29 +77,28 @@ impl From<SocketAddr> for Name {
     }
 }
 
-/// One message that was received.
+/// A received message.
 pub(super) struct Message {
     /// Bytes in its buffer.
     pub(super) len: usize,
-    /// The sender, which every datagram has.
+    /// The sender's address; every datagram has one.
     pub(super) from: Option<SocketAddr>,
-    /// The buffer was too small.
+    /// True if the buffer was too small.
     pub(super) truncated: bool,
-    /// What came beside it.
     pub(super) control: Control,
 }
 
-/// Which system call receives.
+/// The system call that receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Call {
     /// `recvmmsg`.
     Many,
-    /// `recvmsg`: one message a call.
+    /// `recvmsg`: one message per call.
     One,
 }
 
-/// Receives messages that are there, and with `waits` waits for the first of
-/// them, each into a buffer of its own: at most [`MAX_RECEIVES`].
+/// Receives up to [`MAX_RECEIVES`] queued messages, each into a buffer of its own. If `waits` is
+/// set, waits for the first message.
 pub(super) fn receive<'a>(
     fd: BorrowedFd<'_>,
     buffers: impl Iterator<Item = &'a mut [u8]>,
@@ -150,11 +149,10 @@ pub(super) fn receive<'a>(
             1
         }
         (_, messages) => {
-            // SAFETY: each message points to a name, a slice and control messages
-            // of its own, and each slice to a buffer that the iterator has lent for
-            // longer than this function runs; all are live, of the lengths given,
-            // and not used otherwise until the call returns. The descriptor is open
-            // while borrowed.
+            // SAFETY: each message points to its own name, slice and control messages, and each
+            // slice to a buffer that the iterator lends for longer than this function runs. All of
+            // them are live, have the lengths given, and are not used otherwise until the call
+            // returns. The descriptor is open while borrowed.
             let count = unsafe {
                 libc::recvmmsg(
                     fd.as_raw_fd(),
@@ -203,16 +201,16 @@ pub(super) fn send(
     Ok(())
 }
 
-/// Whether there is [`send_many`], and it is allowed: a sandbox may forbid it with
-/// the error of a firewall that refuses a datagram.
+/// Returns true if `sendmmsg` exists and is permitted. The probe is needed because a sandbox may
+/// forbid the call with the same error that a firewall uses to refuse a datagram.
 pub(super) fn can_send_many(fd: BorrowedFd<'_>) -> bool {
-    // SAFETY: of no messages, none is read or written. The descriptor is open
-    // while borrowed.
+    // SAFETY: with a count of zero, no message is read or written. The descriptor is open while
+    // borrowed.
     unsafe { libc::sendmmsg(fd.as_raw_fd(), ptr::null_mut(), 0, 0) == 0 }
 }
 
-/// Sends the first [`MANY`] of `payloads`, each as one message, and returns how
-/// many went out; an error concerns the first.
+/// Sends the first [`MANY`] of `payloads`, each as one message, and returns how many were sent. An
+/// error refers to the first message.
 pub(super) fn send_many<'a>(
     fd: BorrowedFd<'_>,
     to: &Name,
@@ -230,15 +228,15 @@ pub(super) fn send_many<'a>(
         msg_hdr: message_to(to, control, base.wrapping_add(i)),
         msg_len: 0,
     });
-    // SAFETY: of the messages, the first `count` are sent; each points to its
-    // own slice, to the name and to the control messages, all of them live and
-    // of the lengths given, which the kernel only reads. It writes the length
-    // of each message into `messages`. The descriptor is open while borrowed.
+    // SAFETY: the kernel sends the first `count` messages. Each points to its own slice, to the
+    // name and to the control messages, all of them live and of the lengths given, which the kernel
+    // only reads. It writes the length of each message into `messages`. The descriptor is open
+    // while borrowed.
     let sent = unsafe { libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), count as _, 0) };
     check(sent as isize)
 }
 
-/// A message that points to its arguments, for the kernel to read only.
+/// Returns a message that points to its arguments, which the kernel only reads.
 fn message_to(to: &Name, control: &Control, slice: *mut libc::iovec) -> libc::msghdr {
     let mut message = zeroed();
     message.msg_name = to.bytes.as_ptr().cast_mut().cast();
@@ -260,10 +258,10 @@ fn slice_of(payload: &[u8]) -> libc::iovec {
     }
 }
 
-/// An empty message. Some C libraries pad the structure with private fields,
-/// so that it cannot be written as a literal.
+/// Returns an empty message. A literal is impossible because some C libraries pad the structure
+/// with private fields.
 fn zeroed() -> libc::msghdr {
-    // SAFETY: integers and pointers, of which all-zero bytes are valid values.
+    // SAFETY: the structure has only integers and pointers, for which all-zero bytes are valid.
     unsafe { mem::zeroed() }
 }
 

@@ -1,12 +1,12 @@
-//! Two UDP sockets on one port, and which of them gets a datagram.
+//! Sharing a UDP port between two sockets by the first byte of the datagrams.
 
 use std::{io, os::fd::BorrowedFd};
 
 use crate::option::{self, IntOption};
 
-/// Has a socket that is not bound yet get, as the first of those that will share its port,
-/// what begins with `first` or is empty, and the second all else. While there is no second,
-/// the kernel gives the first everything.
+/// Prepares a socket that is not bound yet to share its port with a second one. The first socket
+/// then receives datagrams that begin with `first` or are empty, and the second all others. While
+/// there is no second socket, the kernel gives everything to the first.
 pub(super) fn keep(socket: BorrowedFd<'_>, first: u8) -> io::Result<()> {
     let instruction = |code: u32, jt, jf, k| libc::sock_filter {
         code: code as u16,
@@ -15,7 +15,7 @@ pub(super) fn keep(socket: BorrowedFd<'_>, first: u8) -> io::Result<()> {
         k,
     };
     let mut program = [
-        // Of an empty datagram this ends the program, with 0.
+        // For an empty datagram this load ends the program with the result 0.
         instruction(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, 0),
         instruction(
             libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
@@ -26,14 +26,14 @@ pub(super) fn keep(socket: BorrowedFd<'_>, first: u8) -> io::Result<()> {
         instruction(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
         instruction(libc::BPF_RET | libc::BPF_K, 0, 0, 1),
     ];
-    // The kernel takes a program only of a socket that shares.
+    // The kernel accepts a program only for a socket that has `SO_REUSEPORT`.
     share(socket, true)?;
     let chosen = option::set_choice(socket, &mut program);
     share(socket, false)?;
     chosen
 }
 
-/// Whether other sockets of the same user that share too may bind the port (`SO_REUSEPORT`).
+/// Sets if other sockets of the same user that also have `SO_REUSEPORT` may bind the port.
 pub(super) fn share(socket: BorrowedFd<'_>, shares: bool) -> io::Result<()> {
     option::set(socket, IntOption::ReusePort, shares.into())
 }

@@ -1,4 +1,4 @@
-//! Receiving, with what the kernel says beside the datagrams.
+//! Receiving datagrams and their control messages.
 
 use std::{io, net::IpAddr, os::fd::AsFd, sync::atomic::Ordering};
 
@@ -13,21 +13,20 @@ use super::{
 };
 
 impl Socket {
-    /// Waits for datagrams, and takes those along that are there already: one
-    /// system call. A sandbox that forbids `recvmmsg` gets one batch a call. Each
-    /// [`crate::udp::RECEIVE_LEN`] bytes of `buffer` take one batch; it should have
-    /// [`crate::udp::RECEIVE_BUFFER_LEN`].
+    /// Waits for datagrams and returns all batches that are queued, up to [`MAX_RECEIVES`], with
+    /// one system call. If a sandbox forbids `recvmmsg`, each call returns one batch. Each batch
+    /// takes [`crate::udp::RECEIVE_LEN`] bytes of `buffer`, which should have
+    /// [`crate::udp::RECEIVE_BUFFER_LEN`] bytes.
     ///
     /// # Errors
     ///
-    /// Unexpected errors of the kernel. What ICMP reported about earlier sends
-    /// is no error.
+    /// Unexpected errors of the kernel. ICMP errors of earlier sends are not reported.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Receive> {
         self.receive_with(buffer, true)
     }
 
-    /// [`Socket::receive`] without waiting, for who has heard from `poll(2)` that
-    /// there is something: `None` when there is nothing all the same.
+    /// Like [`Socket::receive`] but does not wait, for a caller to which `poll(2)` reported the
+    /// socket as readable. Returns `None` if there is nothing to receive.
     ///
     /// # Errors
     ///
@@ -42,7 +41,7 @@ impl Socket {
     fn receive_with(&self, buffer: &mut [u8], waits: bool) -> io::Result<Receive> {
         while !self.stopped.load(Ordering::Relaxed) {
             let rooms = buffer.chunks_mut(RECEIVE_LEN);
-            // For one batch the plainer call does.
+            // For a single batch `recvmsg` suffices.
             let call = if rooms.len() == 1 || self.receives_singly.load(Ordering::Relaxed) {
                 Call::One
             } else {
@@ -53,8 +52,7 @@ impl Socket {
                     let starts = (0..).step_by(RECEIVE_LEN);
                     let received = starts.zip(&messages).map_while(received);
                     let received: ArrayVec<_, MAX_RECEIVES> = received.collect();
-                    // Shutting down ends the call as if nothing had been
-                    // received from nobody.
+                    // After a shutdown the call returns an empty message without a sender.
                     if received.is_empty() {
                         break;
                     }
@@ -71,7 +69,7 @@ impl Socket {
     }
 }
 
-/// What a message is to the caller; `None` if nobody has sent it.
+/// Converts a received message; `None` if it has no sender.
 fn received((start, message): (usize, &message::Message)) -> Option<Received> {
     let mut received = Received {
         start,
@@ -91,8 +89,8 @@ fn read_control(control: &Control, received: &mut Received) {
     for (level, kind, data) in control.iter() {
         match (level, kind) {
             (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                // The local address, which differs from the one in the header
-                // for broadcasts.
+                // The local address (`ipi_spec_dst`), which for broadcasts differs from the
+                // destination in the header.
                 if let (Some(interface), Some(&[_, _, _, _, a, b, c, d])) =
                     (int(data), data.first_chunk())
                 {
@@ -124,8 +122,8 @@ fn read_control(control: &Control, received: &mut Received) {
     }
 }
 
-/// Whether the error is what ICMP said about an earlier datagram, or no error
-/// at all.
+/// Returns true if the error comes from an ICMP message about an earlier datagram, or from an
+/// interrupted call.
 fn reports_an_earlier_send(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
@@ -145,7 +143,7 @@ fn reports_an_earlier_send(error: &io::Error) -> bool {
     )
 }
 
-/// Whether it is the system call that is not there or not allowed.
+/// Returns true if the system call does not exist or is forbidden.
 fn refuses_the_call(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),

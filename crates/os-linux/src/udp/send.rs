@@ -1,4 +1,4 @@
-//! Sending, with segmentation offload while the kernel takes it.
+//! Sending, with segmentation offload as long as the kernel accepts it.
 
 use std::{
     ffi::c_int,
@@ -19,28 +19,28 @@ use super::{
     socket::Socket,
 };
 
-/// Batches in a row that the kernel may refuse before there is a pause. One
-/// refusal may mean only that the path to one peer takes smaller packets.
+/// Consecutive batches that the kernel may refuse before batching pauses. One refusal may only mean
+/// that the path to one peer has a smaller MTU.
 const MAX_REFUSED_IN_A_ROW: u32 = 8;
 
-/// Sends without batches before one is tried again. What refused them may have
-/// been the path to one peer, or what somebody on the way said of it.
+/// Sends without batching before it is tried again. The refusal may have concerned only the path to
+/// one peer, or an MTU that an ICMP message reported.
 const PAUSE: u32 = 1000;
 
-/// How often a send is tried again when the kernel has no buffers. To sleep
-/// would cost milliseconds.
+/// Maximum retries of a send when the kernel has no buffers. Sleeping instead would take
+/// milliseconds.
 const MAX_RETRIES: u32 = 100;
 
 impl Socket {
-    /// Sends `buffer` to `to` as datagrams of `segment` bytes, the last maybe
-    /// shorter, in order, with as few system calls as the kernel allows.
+    /// Sends `buffer` to `to` as datagrams of `segment` bytes, in order, with as few system calls
+    /// as the kernel allows. The last datagram may be shorter.
     ///
-    /// `header` is that of each datagram, or its TOS or traffic class byte alone. `local`
-    /// fixes the source address, and the interface unless its index is 0; when it does
-    /// not work any more, the datagrams go without it and the result says so.
+    /// `header` sets the IP header fields of each datagram; a single byte sets the TOS or traffic
+    /// class. `local` sets the source address, and the interface unless its index is 0. If it no
+    /// longer works, the datagrams are sent without it and the result says so.
     ///
-    /// A datagram the firewall refuses (`EPERM`) or that is too large
-    /// (`EMSGSIZE`) does not keep the others from being sent.
+    /// If the firewall refuses a datagram (`EPERM`), or it is too large (`EMSGSIZE`), the remaining
+    /// ones are still sent.
     pub fn send(
         &self,
         to: SocketAddr,
@@ -92,9 +92,8 @@ impl Socket {
         outcome
     }
 
-    /// Sends batches of `batch_len` bytes, the last maybe shorter, with one
-    /// system call. Returns how many bytes went out: none when the kernel does
-    /// not take the first batch so.
+    /// Sends batches of `batch_len` bytes, the last maybe shorter, with one system call. Returns
+    /// how many bytes were sent: none if the kernel refuses the first batch.
     fn send_batches(
         &self,
         destination: &mut Destination<'_>,
@@ -116,12 +115,11 @@ impl Socket {
                     .load(Ordering::Relaxed)
                     .saturating_add(1);
                 let pauses = match Errno::from_io_error(&error) {
-                    // No checksum offload on the way out.
+                    // The outgoing interface has no checksum offload.
                     Some(Errno::IO) => true,
-                    // Not this size, or not this way.
+                    // The kernel refuses this segment size or this route.
                     Some(Errno::INVAL | Errno::MSGSIZE) => refused >= MAX_REFUSED_IN_A_ROW,
-                    // The firewall's verdict on some datagram may not be the
-                    // one on the others.
+                    // The firewall may refuse one datagram and accept the others.
                     Some(Errno::PERM) => return Ok(0),
                     _ => return Err(error),
                 };
@@ -130,14 +128,14 @@ impl Socket {
                 if pauses {
                     self.gso_pause.store(PAUSE, Ordering::Relaxed);
                 }
-                // Perhaps it was not the local address.
+                // The cause was perhaps not the local address.
                 destination.restore_local();
                 Ok(0)
             }
         }
     }
 
-    /// Sends datagrams one by one, with as few system calls as that takes.
+    /// Sends datagrams without segmentation offload, with as few system calls as possible.
     fn send_singly(
         &self,
         destination: &mut Destination<'_>,
@@ -168,8 +166,8 @@ impl Socket {
         }
     }
 
-    /// Sends `payload` as messages of `length` bytes, as many as one system call
-    /// takes. Returns how many went out; an error concerns the first.
+    /// Sends `payload` as messages of `length` bytes, as many as one system call takes. Returns how
+    /// many were sent. An error refers to the first message.
     fn send_messages(
         &self,
         to: &Name,
@@ -185,8 +183,8 @@ impl Socket {
         message::send(fd, to, control, first).map(|()| 1)
     }
 
-    /// [`Socket::gso`], and one send less to go. Threads that do this at once
-    /// make a pause longer, no more.
+    /// Returns [`Socket::gso`], and counts this send against a pause. The counter is not exact:
+    /// concurrent threads can only make the pause longer.
     fn tries_batches(&self) -> bool {
         let tries = self.gso();
         if !tries {
@@ -198,12 +196,12 @@ impl Socket {
     }
 }
 
-/// Where datagrams go and what goes beside them.
+/// Destination of datagrams and their control messages.
 struct Destination<'a> {
     to: Name,
     local: Option<&'a Local>,
     given_local: Option<&'a Local>,
-    /// Something went out after the local address had been given up.
+    /// Set once something was sent after the local address was dropped.
     local_dropped: bool,
     header: Header,
     is_v6: bool,
@@ -211,7 +209,7 @@ struct Destination<'a> {
 
 impl<'a> Destination<'a> {
     fn new(to: SocketAddr, local: Option<&'a Local>, header: Header) -> Self {
-        // An address of the other family cannot be a source.
+        // An address of the other family cannot be the source.
         let local = local.filter(|local| local.address.is_ipv4() == to.is_ipv4());
         Self {
             to: to.into(),
@@ -223,8 +221,8 @@ impl<'a> Destination<'a> {
         }
     }
 
-    /// Calls `send` until it succeeds or fails for good; gives the local
-    /// address up when that may help.
+    /// Calls `send` until it succeeds or fails permanently. Drops the local address if the error
+    /// suggests that it is the cause.
     fn attempt<T>(
         &mut self,
         segment: Option<u16>,
@@ -263,7 +261,7 @@ impl<'a> Destination<'a> {
         }
     }
 
-    /// Takes back that the local address was given up, unless that has helped.
+    /// Restores the local address, unless a send succeeded after it was dropped.
     fn restore_local(&mut self) {
         if !self.local_dropped {
             self.local = self.given_local;
@@ -312,7 +310,7 @@ fn push_packet_info(control: &mut Control, local: &Local) {
     }
 }
 
-/// Whether the next datagram may fare better.
+/// Returns true if the error concerns only this datagram, so that the next one may succeed.
 fn concerns_one_datagram(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),

@@ -1,4 +1,4 @@
-//! Binding UDP sockets and setting them up.
+//! Binding and configuring UDP sockets.
 
 use std::{
     ffi::c_int,
@@ -20,30 +20,31 @@ use taupe_packet::ip::Family;
 use super::{BindError, Options, message, port};
 use crate::option::{self, IntOption};
 
-/// An unconnected UDP socket on every local address of one family. Any number
-/// of threads may send and receive.
+/// An unconnected UDP socket bound to every local address of one family. Any number of threads may
+/// send and receive.
 #[derive(Debug)]
 pub struct Socket {
     pub(super) fd: OwnedFd,
     port: u16,
     gro: bool,
     gso: bool,
-    /// Sends to go before batches are tried again.
+    /// Sends until batching is tried again.
     pub(super) gso_pause: AtomicU32,
     pub(super) gso_refusals: AtomicU64,
-    /// Refusals since a batch last went out.
+    /// Refusals since a batch was last sent.
     pub(super) refused_in_a_row: AtomicU32,
-    /// The system has `sendmmsg`, and lets it be used.
+    /// True if `sendmmsg` is available and permitted.
     pub(super) sends_many: bool,
-    /// The system has no `recvmmsg`, or does not let it be used.
+    /// Set if `recvmmsg` is not available or not permitted.
     pub(super) receives_singly: AtomicBool,
     pub(super) stopped: AtomicBool,
-    /// How another socket is bound beside it, where datagrams can be told apart.
+    /// Settings for a second socket on this port; `None` if the kernel cannot separate datagrams by
+    /// their first byte.
     beside: Option<(Family, Options)>,
 }
 
 impl Socket {
-    /// Binds `port`, or a free one when it is 0.
+    /// Binds `port`, or a free port if it is 0.
     ///
     /// # Errors
     ///
@@ -57,24 +58,24 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Binds a second socket to the same port, with the same options but for its buffers. It
-    /// gets, from the moment it is bound, all datagrams but those that are empty or begin
-    /// with [`Options::keeps`] of this one; of several that the kernel has merged, the first
-    /// decides, and what is sent to a broadcast or multicast address comes to both. A
-    /// program of the same user can bind the port too from now on, if it asks for that
-    /// (`SO_REUSEPORT`).
+    /// Binds a second socket to the same port, with the same options except for its buffers. From
+    /// then on it receives all datagrams except those that are empty or begin with
+    /// [`Options::keeps`]. The kernel looks only at the first of several merged datagrams, and
+    /// delivers datagrams to a broadcast or multicast address to both sockets. From now on another
+    /// program of the same user can also bind the port if it sets `SO_REUSEPORT`.
     ///
     /// # Errors
     ///
-    /// See [`BindError`]; [`io::ErrorKind::Unsupported`] where the system cannot tell
-    /// datagrams apart (before Linux 4.5) or this socket was not to keep any.
+    /// See [`BindError`]; [`io::ErrorKind::Unsupported`] if the kernel cannot separate datagrams by
+    /// their first byte (before Linux 4.5) or if this socket was bound without [`Options::keeps`].
     pub fn bind_beside(&self, buffers: Option<usize>) -> Result<Self, BindError> {
         let unsupported = || failed("telling datagrams apart")(io::ErrorKind::Unsupported);
         let (family, options) = self.beside.ok_or_else(unsupported)?;
         let options = Options { buffers, ..options };
         let fd = open(family, options)?;
         port::share(fd.as_fd(), true).map_err(failed("SO_REUSEPORT"))?;
-        // Not before: a port that another program has would have been shared with it.
+        // Not earlier: otherwise the first bind would have succeeded on a port that another program
+        // shares.
         port::share(self.as_fd(), true).map_err(failed("SO_REUSEPORT"))?;
         let second = Self::bound(fd, family, self.port, options);
         if second.is_err() {
@@ -113,12 +114,12 @@ impl Socket {
         })
     }
 
-    /// The port bound.
+    /// Returns the local port.
     pub fn local_port(&self) -> u16 {
         self.port
     }
 
-    /// Changes `SO_MARK` for what is sent from now on; 0 clears it.
+    /// Changes `SO_MARK` of packets sent from now on; 0 clears it.
     ///
     /// # Errors
     ///
@@ -127,27 +128,27 @@ impl Socket {
         set_mark(self.fd.as_fd(), mark)
     }
 
-    /// Whether the next send goes out as batches.
+    /// Returns true if the next send uses segmentation offload.
     pub fn gso(&self) -> bool {
         self.gso && self.gso_pause.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether receives may bring batches.
+    /// Returns true if received datagrams may be merged into batches.
     pub fn gro(&self) -> bool {
         self.gro
     }
 
-    /// Batches the kernel refused and that went out singly.
+    /// Number of batches that the kernel refused and that were sent as single datagrams instead.
     pub fn gso_refusals(&self) -> u64 {
         self.gso_refusals.load(Ordering::Relaxed)
     }
 
-    /// Ends every waiting and later [`Socket::receive`] with
+    /// Makes every waiting and later [`Socket::receive`] return
     /// [`Receive::Stopped`](super::Receive::Stopped).
     pub fn shutdown(&self) {
         self.stopped.store(true, Ordering::Relaxed);
-        // Reports `ENOTCONN`, because the socket has no peer, and yet wakes
-        // every reader.
+        // Fails with `ENOTCONN`, because the socket has no peer, but nevertheless wakes every
+        // reader.
         let _ = shutdown(&self.fd, Shutdown::Read);
     }
 }
@@ -158,7 +159,7 @@ impl AsFd for Socket {
     }
 }
 
-/// A socket that is not bound yet.
+/// Opens a socket without binding it.
 fn open(family: Family, options: Options) -> Result<OwnedFd, BindError> {
     let domain = match family {
         Family::V4 => AddressFamily::INET,
@@ -183,8 +184,8 @@ fn open(family: Family, options: Options) -> Result<OwnedFd, BindError> {
 }
 
 fn set_up(fd: &OwnedFd, family: Family) -> io::Result<()> {
-    // Outer packets may be fragmented, as the kernel's WireGuard lets them be:
-    // to refuse would lose packets on paths with a small MTU.
+    // Outer packets may be fragmented, as with the kernel's WireGuard: setting DF would lose
+    // packets on paths with a small MTU.
     match family {
         Family::V4 => {
             option::set(fd.as_fd(), IntOption::PacketInfoV4, 1)?;
@@ -201,8 +202,8 @@ fn set_up(fd: &OwnedFd, family: Family) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks for large buffers; only `CAP_NET_ADMIN` gets more than the system's
-/// limit, and less than asked for is no error.
+/// Requests large buffers. Only `CAP_NET_ADMIN` gets more than the system's limit; smaller buffers
+/// than requested are not an error.
 fn grow_buffers(fd: &OwnedFd, size: usize) {
     if sockopt::set_socket_recv_buffer_size_force(fd, size).is_err() {
         let _ = sockopt::set_socket_recv_buffer_size(fd, size);
@@ -216,8 +217,7 @@ fn set_mark(fd: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
     option::set(fd, IntOption::Mark, mark as c_int)
 }
 
-/// Whether a kernel of this release merges received datagrams only when it
-/// should: since Linux 5.12.
+/// Returns true if this kernel release merges received datagrams correctly (since Linux 5.12).
 fn merges_received_right(release: &[u8]) -> bool {
     let release = String::from_utf8_lossy(release);
     let mut numbers = release.split(|character: char| !character.is_ascii_digit());

@@ -1,11 +1,11 @@
-//! rtnetlink notices.
+//! rtnetlink notifications.
 //!
-//! A TUN may be moved to another network namespace, whose notices an ordinary
-//! socket does not get. A socket opened over there would, but it would also
-//! keep that namespace, and the interface in it, from going away when its
-//! owner deletes it. So we stay at home and listen to all namespaces that have
-//! an id here (`NETLINK_LISTEN_ALL_NSID`, Linux 4.2), which holds nothing, and
-//! see to it that the TUN's has one.
+//! A TUN interface may be moved to another network namespace, and an ordinary socket does not
+//! receive that namespace's notifications. A socket opened inside it would, but would also keep the
+//! namespace and the interface in it alive after the owner deleted it. Therefore the socket stays
+//! in its own namespace and listens to all namespaces that have an id there
+//! (`NETLINK_LISTEN_ALL_NSID`, Linux 4.2), which keeps none of them alive. [`LinkWatch`] makes sure
+//! that the TUN's namespace has an id.
 
 use std::{
     io,
@@ -45,7 +45,7 @@ impl LinkWatch {
         let notices = rtnetlink::notices(&[Group::Link, Group::NamespaceId])?;
         let follows_moves = option::set(notices.as_fd(), IntOption::ListenAllNamespaces, 1).is_ok();
         let netlink = Netlink::open()?;
-        // Gives the TUN's namespace an id, should it be another one already.
+        // Assigns an id to the TUN's namespace if it has been moved already.
         netlink.link_of(tun)?;
         Ok(Self {
             notices,
@@ -54,18 +54,19 @@ impl LinkWatch {
         })
     }
 
-    /// The sockets by which the TUN is watched, for [`LinkWatch::from_sockets`] in another
-    /// process, which may be in another network namespace.
+    /// Returns the sockets of this watch, for [`LinkWatch::from_sockets`] in another process, which
+    /// may be in another network namespace.
     pub fn into_sockets(self) -> [OwnedFd; 2] {
         [self.notices, self.netlink.into_socket()]
     }
 
-    /// A watch that another process has opened in the TUN's network namespace, where it
-    /// stays. It holds that namespace: unlike one opened at home, and unlike the TUN itself.
+    /// Returns a watch from sockets that another process opened in the TUN's network namespace. In
+    /// contrast to a watch opened elsewhere, and to the TUN itself, the sockets keep that namespace
+    /// alive.
     ///
     /// # Errors
     ///
-    /// When a descriptor is no socket.
+    /// If a descriptor is not a socket.
     pub fn from_sockets([notices, netlink]: [OwnedFd; 2]) -> io::Result<Self> {
         Ok(Self {
             notices,
@@ -74,23 +75,23 @@ impl LinkWatch {
         })
     }
 
-    /// Whether changes are noticed when the interface is in another network
-    /// namespace. That takes `CAP_NET_BROADCAST`; without it the last notice
-    /// is the one of the move.
+    /// Returns true if changes are still noticed after the interface moved to another network
+    /// namespace. This needs `CAP_NET_BROADCAST`; without it, the move itself is the last
+    /// notification.
     pub fn follows_moves(&self) -> bool {
         self.follows_moves
     }
 
-    /// Readable when [`LinkWatch::drain`] may have something new to say.
+    /// The descriptor to poll: readable when [`LinkWatch::drain`] may return a new state.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.notices.as_fd()
     }
 
-    /// Takes all notices and returns the state as it is now. Never waits.
+    /// Discards all notifications and returns the current state. Never waits.
     ///
     /// # Errors
     ///
-    /// The kernel's; deletion is no error.
+    /// The kernel's. Deletion of the interface is not an error.
     pub fn drain(&mut self, tun: &Tun) -> io::Result<LinkState> {
         rtnetlink::drain(&self.notices)?;
         Ok(match self.netlink.link_of(tun)? {
@@ -108,8 +109,8 @@ impl LinkWatch {
     }
 }
 
-/// What cached source addresses depend on. Links too: when one goes down, its IPv4
-/// routes vanish without a notice of their own.
+/// Changes that can make cached source addresses stale. Links are included because the IPv4 routes
+/// of a link that goes down disappear without a notification of their own.
 const ROUTES: [Group; 5] = [
     Group::Link,
     Group::Ipv4Address,
@@ -118,8 +119,8 @@ const ROUTES: [Group; 5] = [
     Group::Ipv6Route,
 ];
 
-/// Wakes when an address, a route or a link of the network namespace changes
-/// that it was opened in: cached source addresses may be stale then.
+/// Wakes when an address, a route or a link changes in the network namespace that it was opened in.
+/// Cached source addresses may then be stale.
 #[derive(Debug)]
 pub struct RouteWatch {
     notices: OwnedFd,
@@ -136,8 +137,8 @@ impl RouteWatch {
         Self::of(&ROUTES)
     }
 
-    /// The same, which also wakes when a queue or a filter of a link's traffic
-    /// control changes; programs of tcx have no notices.
+    /// Like [`RouteWatch::open`], but also wakes when a qdisc or filter of a link changes. The
+    /// kernel sends no notifications for tcx programs.
     ///
     /// # Errors
     ///
@@ -153,22 +154,22 @@ impl RouteWatch {
         })
     }
 
-    /// The index of the interface by which packets from `source` with the
-    /// firewall mark `mark` leave for `destination` now.
+    /// Returns the index of the interface through which packets from `source` with the firewall
+    /// mark `mark` currently leave for `destination`.
     ///
     /// # Errors
     ///
-    /// The kernel's, when there is no route or `source` is no address of ours.
+    /// The kernel's, if there is no route or `source` is not a local address.
     pub fn interface_to(&self, destination: IpAddr, source: IpAddr, mark: u32) -> io::Result<u32> {
         self.netlink.route_interface(destination, source, mark)
     }
 
-    /// Readable when something changed.
+    /// The descriptor to poll: readable when something changed.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.notices.as_fd()
     }
 
-    /// Takes all notices; whether there were any. Never waits.
+    /// Discards all notifications and returns true if there were any. Never waits.
     ///
     /// # Errors
     ///
@@ -177,8 +178,7 @@ impl RouteWatch {
         rtnetlink::drain(&self.notices)
     }
 
-    /// Waits until something has changed since the last call, at most for `patience`;
-    /// whether it has.
+    /// Waits at most `patience` for a change since the last call and returns true if there was one.
     ///
     /// # Errors
     ///

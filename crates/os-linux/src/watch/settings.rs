@@ -1,4 +1,4 @@
-//! Notices of changed network settings.
+//! Notifications of changed network settings.
 
 use std::{
     io,
@@ -7,8 +7,8 @@ use std::{
 
 use crate::rtnetlink::{self, Group};
 
-/// Wakes when a link, an address, a route, a routing rule or an nf_tables table
-/// changes in the network namespace that it was opened in.
+/// Wakes when a link, an address, a route, a routing rule or an nf_tables table changes in the
+/// network namespace that it was opened in.
 #[derive(Debug)]
 pub struct SettingsWatch {
     notices: Vec<OwnedFd>,
@@ -19,7 +19,7 @@ impl SettingsWatch {
     ///
     /// # Errors
     ///
-    /// The kernel's. A kernel without nf_tables is none.
+    /// The kernel's. A kernel without nf_tables is not an error.
     pub fn open() -> io::Result<Self> {
         let routing = rtnetlink::notices(&[
             Group::Link,
@@ -31,17 +31,17 @@ impl SettingsWatch {
             Group::Ipv6Rule,
         ])?;
         let mut notices = vec![routing];
-        // Where netfilter is missing, no table of it can change.
+        // Without netfilter in the kernel there are no tables to watch.
         notices.extend(rtnetlink::firewall_notices().ok());
         Ok(Self { notices })
     }
 
-    /// Each is readable when something has changed.
+    /// The descriptors to poll: each is readable when something changed.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.notices.iter().map(AsFd::as_fd)
     }
 
-    /// Takes all notices; whether there were any. Never waits.
+    /// Discards all notifications and returns true if there were any. Never waits.
     ///
     /// # Errors
     ///

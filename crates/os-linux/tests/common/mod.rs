@@ -1,4 +1,4 @@
-//! Network namespaces of our own, which vanish with the last thing in them.
+//! Network namespaces for the tests. Each disappears with the last handle to it.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
@@ -16,11 +16,10 @@ use rustix::{
     thread::{LinkNameSpaceType, UnshareFlags, gettid, move_into_link_name_space, unshare_unsafe},
 };
 
-/// How long anything may take that should happen at once.
+/// Time limit for events that should happen at once.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
-/// A network namespace, and a thread in it by which other programs can name
-/// it.
+/// A network namespace, and a thread in it whose id names the namespace for other programs.
 pub(crate) struct Namespace {
     fd: OwnedFd,
     thread_id: i32,
@@ -28,7 +27,7 @@ pub(crate) struct Namespace {
 }
 
 impl Namespace {
-    /// A new one, with loopback up. Needs `CAP_SYS_ADMIN`.
+    /// Creates a namespace in which loopback is up. Needs `CAP_SYS_ADMIN`.
     pub(crate) fn new() -> Self {
         let (sender, receiver) = mpsc::channel();
         let inhabit = move || {
@@ -51,7 +50,7 @@ impl Namespace {
         namespace
     }
 
-    /// Runs `body` on a thread in this namespace.
+    /// Runs `body` on a new thread in this namespace.
     pub(crate) fn run<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let inside = || {
@@ -85,8 +84,7 @@ impl Namespace {
         self.run(|| std::fs::write(format!("/proc/sys/net/{name}"), value).unwrap());
     }
 
-    /// Waits until IPv6 addresses that were added can be used, which the
-    /// kernel sees to a moment later.
+    /// Waits until the kernel has finished duplicate address detection of added IPv6 addresses.
     pub(crate) fn settle(&self) {
         const TENTATIVE: u32 = 0x40;
         let read = |name| {
@@ -104,12 +102,12 @@ impl Namespace {
         });
     }
 
-    /// What `ip` takes for the name of this namespace.
+    /// Returns a name of this namespace that `ip` accepts.
     pub(crate) fn name(&self) -> String {
         self.thread_id.to_string()
     }
 
-    /// Whether `other` is the same namespace.
+    /// Returns true if `other` is the same namespace.
     pub(crate) fn is(&self, other: &OwnedFd) -> bool {
         let [a, b] = [&self.fd, other].map(|fd| rustix::fs::fstat(fd).unwrap());
         (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
@@ -125,14 +123,14 @@ impl Drop for Namespace {
     }
 }
 
-/// Whether `fd` becomes readable soon.
+/// Returns true if `fd` becomes readable within the time.
 pub(crate) fn readable(fd: BorrowedFd<'_>, within: Duration) -> bool {
     let mut events = [PollFd::new(&fd, PollFlags::IN)];
     let timeout = within.try_into().unwrap();
     poll(&mut events, Some(&timeout)).unwrap() == 1
 }
 
-/// Calls `condition` until it holds.
+/// Repeats `condition` until it returns true; panics after a while.
 pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
@@ -141,7 +139,7 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Bytes that look like no others: a xorshift of `seed`.
+/// Returns pseudo-random bytes: a xorshift of `seed`.
 pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed | 1;
     let mut bytes = Vec::with_capacity(length + 8);
@@ -155,7 +153,7 @@ pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Has the calling thread get `error` for a system call from now on.
+/// Makes a system call fail with `error` for the calling thread from now on.
 pub(crate) fn forbid(call: libc::c_long, error: libc::c_int) {
     let instruction = |code: u32, jt, jf, k| libc::sock_filter {
         code: code as u16,
@@ -184,8 +182,8 @@ pub(crate) fn forbid(call: libc::c_long, error: libc::c_int) {
         len: filter.len() as u16,
         filter: filter.as_mut_ptr(),
     };
-    // SAFETY: the kernel copies the program, which is live and has as many
-    // instructions as it says; nothing else of this thread changes.
+    // SAFETY: the kernel copies the program, which is live and has as many instructions as its
+    // length says. Nothing else of this thread changes.
     let result = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
             | libc::prctl(

@@ -1,4 +1,4 @@
-//! The firewall table of a default route by a tunnel.
+//! Tests of the firewall table for a default route through a tunnel.
 
 use taupe_os_linux::netlink::{Firewall, FirewallState, InterfaceMatch, System};
 use taupe_packet::ip::Family;
@@ -15,7 +15,7 @@ pub(crate) fn firewall(family: Family, addresses: &[&str]) -> Firewall {
     }
 }
 
-/// The table that `wg-quick` makes, in the language of `nft`.
+/// Returns the table that `wg-quick` creates, in the language of `nft`.
 fn written(firewall: &Firewall) -> String {
     let family = match firewall.family {
         Family::V4 => "ip",
@@ -76,7 +76,7 @@ fn firewalls_are_those_of_nft() {
         twins.system.add_firewall(firewall).unwrap();
         nft(&twins.theirs, &written(firewall));
         twins.compare();
-        // Byte for byte what the kernel was told.
+        // Compare the requests that reached the kernel byte for byte.
         let [ours, theirs] = [&twins.ours, &twins.theirs]
             .map(|place| output(place, "nft", "--debug=netlink list ruleset"));
         assert_eq!(ours, theirs);
@@ -116,7 +116,7 @@ fn tables_of_other_families_are_not_listed() {
     );
 }
 
-/// One change of another program's after the other, each of which a comparison finds.
+/// Another program makes one change after another; the comparison detects each.
 #[test]
 fn altered_firewalls_are_recognised() {
     let place = Namespace::new();

@@ -1,5 +1,5 @@
-//! The network's configuration: what is made here is what `ip` and `nft` make.
-//! Needs root.
+//! Tests that the netlink client creates the same network configuration as `ip` and `nft`. They
+//! need root.
 
 #![cfg(target_os = "linux")]
 
@@ -34,7 +34,7 @@ fn net(text: &str) -> IpNet {
     text.parse().unwrap()
 }
 
-/// What a program prints.
+/// Returns the output of a program.
 fn output(place: &Namespace, program: &str, arguments: &str) -> String {
     let output = place.run(|| {
         Command::new(program)
@@ -47,7 +47,7 @@ fn output(place: &Namespace, program: &str, arguments: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Hands `nft` a file.
+/// Runs `nft` with a file as input.
 fn nft(place: &Namespace, file: &str) {
     let status = place.run(|| {
         let mut child = Command::new("nft")
@@ -66,8 +66,8 @@ fn nft(place: &Namespace, file: &str) {
     assert!(status.success(), "{file}");
 }
 
-/// Everything but what differs between any two namespaces: hardware addresses
-/// and what is derived of them, and times.
+/// Returns the configuration of a namespace without the parts that always differ: hardware
+/// addresses, values derived from them, and times.
 fn state(place: &Namespace) -> String {
     let mut all = String::new();
     for question in [
@@ -83,7 +83,7 @@ fn state(place: &Namespace) -> String {
     all + "# nft\n" + &output(place, "nft", "list ruleset")
 }
 
-/// Two namespaces in the same state, and what is ours in one of them.
+/// Two namespaces in the same state, with a netlink client in one of them.
 struct Twins {
     ours: Namespace,
     theirs: Namespace,
@@ -94,7 +94,7 @@ impl Twins {
     fn new() -> Self {
         let [ours, theirs] = [(); 2].map(|()| Namespace::new());
         for place in [&ours, &theirs] {
-            // No hardware address: nothing that differs.
+            // An interface without a hardware address, which would differ.
             place.ip("tuntap add tun7 mode tun");
             place.ip("tuntap add tun8 mode tun");
             for link in ["tun7", "tun8"] {
@@ -123,7 +123,7 @@ impl Twins {
         assert_eq!(state(&self.ours), state(&self.theirs));
     }
 
-    /// Does something here and there and compares.
+    /// Makes the same change in both namespaces and compares them.
     #[track_caller]
     fn both(&mut self, ours: impl FnOnce(&mut System) -> Result<(), SystemError>, theirs: &str) {
         let before = state(&self.ours);
@@ -188,7 +188,7 @@ fn links_are_listed_changed_and_deleted() {
     let changed = twins.system.link("tun7").unwrap().unwrap();
     assert_eq!((changed.mtu, changed.up), (1380, false));
     twins.both(|s| s.set_up(index, true), "link set up dev tun7");
-    // Setting what is set is no error.
+    // Setting the present state again is not an error.
     twins.system.set_up(index, true).unwrap();
 
     let error = refused(twins.system.set_mtu(index, 67), libc::EINVAL);
@@ -229,7 +229,7 @@ fn names_that_cannot_be_are_refused() {
     let mut strange = firewall(Family::V4, &["fd00::1"]);
     refused(system.add_firewall(&strange), libc::EINVAL);
     assert_eq!(system.firewall_tables().unwrap(), []);
-    // The longest.
+    // The longest name.
     strange.addresses.clear();
     strange.name = "x".repeat(255);
     strange.interface = InterfaceMatch::Name("fifteen-bytes-x".to_owned());
@@ -268,7 +268,7 @@ fn addresses_are_those_of_ip() {
     for address in &addresses {
         assert!(listed.contains(address), "{address:?} in {listed:?}");
     }
-    // A network's first address takes the others with it.
+    // Deleting a network's first address deletes the others of that network too.
     for address in addresses.iter().rev() {
         let command = format!("address delete {} dev tun7", address.network);
         twins.both(|s| s.remove_address(address), &command);
@@ -292,7 +292,7 @@ fn the_address_of_this_end_is_listed() {
     assert!(networks.contains(&net("10.0.0.1/32")), "{networks:?}");
 }
 
-/// The kernel says when a list is not of one moment; then it is asked again.
+/// The kernel flags a list that changed during the dump; the client then requests it again.
 #[test]
 fn a_list_that_changes_while_it_is_made_is_made_again() {
     const ROUNDS: usize = 100;
@@ -308,7 +308,7 @@ fn a_list_that_changes_while_it_is_made_is_made_again() {
     for address in &steady {
         system.add_address(address).unwrap();
     }
-    // The kernel puts it before all others, which then lie elsewhere.
+    // The kernel lists this address before all others, whose offsets then change.
     let restless = address(net("127.9.9.9/32"));
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -375,7 +375,7 @@ fn without_privileges_everything_can_be_read_and_nothing_changed() {
     });
 }
 
-/// What is written to a journal can be read again.
+/// Everything that is written to a journal can be read again.
 #[test]
 fn everything_is_plain_data() {
     fn again<T>(value: &T)

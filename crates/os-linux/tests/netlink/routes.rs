@@ -1,4 +1,4 @@
-//! Routes, and where packets go.
+//! Tests of routes and route lookup.
 
 use ipnet::IpNet;
 use taupe_os_linux::netlink::{Route, RouteKind, System};
@@ -138,7 +138,7 @@ fn routes_that_differ_in_metric_are_told_apart() {
         s.remove_route(&other).unwrap();
         refused(s.remove_route(&other), libc::ESRCH);
     }
-    // What stands for 1024 is not another route.
+    // A metric of 0 means 1024 in IPv6, so it does not match a route of another metric.
     let none = Route {
         metric: 0,
         ..Route::by_interface(net("fd00::/8"), interface, 254)

@@ -1,4 +1,4 @@
-//! Rules: which routing table a packet is looked up in.
+//! Tests of routing policy rules.
 
 use taupe_os_linux::netlink::{Rule, System};
 use taupe_packet::ip::Family;
@@ -9,8 +9,7 @@ use super::{Twins, common::Namespace, refused};
 fn rules_are_those_of_ip() {
     let mut twins = Twins::new();
     for (family, name) in [(Family::V4, "-4"), (Family::V6, "-6")] {
-        // In the order of `wg-quick`, with the priorities that the kernel
-        // chooses for `ip`.
+        // In the order of `wg-quick`, with the priorities that the kernel assigns to rules of `ip`.
         let before = twins.system.rules().unwrap();
         let next = Rule::next_priority(&before, family);
         assert_eq!(next, 32765);
@@ -106,14 +105,14 @@ fn a_rule_with_more_selectors_is_another_rule() {
     assert!(found.more && found.table == 0, "{found:?}");
 }
 
-/// The kernel's choice, whatever there is.
+/// Compares [`Rule::next_priority`] with the kernel's choice for several sets of rules.
 #[test]
 fn the_next_priority_is_the_kernel_s() {
     let place = Namespace::new();
     let mut system = place.run(|| System::open().unwrap());
     for family in Family::ALL {
         let name = if family == Family::V4 { "-4" } else { "-6" };
-        // No local rule first, one rule, none, two of the same priority.
+        // Without the local rule, with one rule, with none, with two of the same priority.
         for preparation in [
             "rule add priority 3 table 7",
             "rule add priority 3 table 8",

@@ -1,9 +1,8 @@
-//! Rules of the table: as data, as the kernel takes them, and as it lists them.
+//! Rules of the table: as data, as the kernel accepts them, and as it lists them.
 //!
-//! Expressions work on registers of 16 bytes, of which one is enough here.
-//! Attributes are big-endian, what is in registers is as the kernel keeps it:
-//! marks, interface numbers and address types in the machine's order, addresses
-//! in the network's.
+//! Expressions work on registers of 16 bytes; these rules need only one. Attributes are big-endian.
+//! Register contents are in the kernel's representation: marks, interface numbers and address types
+//! in host order, addresses in network order.
 
 use std::net::IpAddr;
 
@@ -14,15 +13,15 @@ use netlink_bindings::nftables::{
 
 use crate::netlink::{Firewall, InterfaceMatch};
 
-/// The chain of the rules against spoofing, one for each address.
+/// The chain of the anti-spoofing rules, one rule for each address.
 pub(super) const SPOOFED: &str = "preraw";
 
 const REGISTER: u32 = Registers::Reg1 as u32;
 
-/// The type of an address as the result of a look-up.
+/// The lookup result "type of address".
 const NFT_FIB_RESULT_ADDRTYPE: u32 = 3;
 
-/// A rule that is written.
+/// A rule to add.
 pub(super) struct Rule {
     pub(super) chain: &'static str,
     pub(super) expressions: Vec<Expression>,
@@ -31,32 +30,32 @@ pub(super) struct Rule {
 /// A rule that the kernel lists.
 pub(in crate::netlink) struct ListedRule {
     pub(super) chain: String,
-    /// `None` where one of them is none of [`Expression`].
+    /// `None` if one of them cannot be represented as [`Expression`].
     pub(super) expressions: Option<Vec<Expression>>,
 }
 
-/// An expression of a rule. A packet has to meet each comparison for the next expression.
+/// An expression of a rule. If a comparison fails, the rule ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::netlink) enum Expression {
     /// Loads a property of the packet (`NFT_META_*`).
     LoadMeta(u32),
-    /// Sets it.
+    /// Sets the property.
     StoreMeta(u32),
     /// Loads a property of the packet's connection (`NFT_CT_*`).
     LoadConnection(u32),
-    /// Sets it.
+    /// Sets the property.
     StoreConnection(u32),
     /// Loads bytes of the network header.
     LoadHeader { offset: u32, length: u32 },
     /// Loads the type of the packet's source address.
     LoadSourceType,
-    /// Compares what was loaded (`NFT_CMP_*`).
+    /// Compares the loaded value (`NFT_CMP_*`).
     Compare { how: u32, value: Vec<u8> },
-    /// Ends the packet's way (`NF_*`).
+    /// Ends the evaluation of the packet (`NF_*`).
     Verdict(u32),
 }
 
-/// All rules of a firewall, in the order of their chains.
+/// Returns all rules of a firewall, ordered by chain.
 pub(super) fn all(firewall: &Firewall) -> Vec<Rule> {
     let spoofed = firewall
         .addresses
@@ -100,7 +99,7 @@ pub(super) fn against_spoofing(interface: &InterfaceMatch, address: IpAddr) -> R
 const DESTINATION_V4: u32 = 16;
 const DESTINATION_V6: u32 = 24;
 
-/// The address of a rule against spoofing, in the place where it has that.
+/// Returns the address of an anti-spoofing rule, if the rule has one at the expected position.
 pub(super) fn address(rule: &[Expression]) -> Option<IpAddr> {
     let [_, _, _, Expression::Compare { value, .. }, ..] = rule else {
         return None;
@@ -145,7 +144,7 @@ fn compare(how: CmpOps, value: impl Into<Vec<u8>>) -> Expression {
     }
 }
 
-/// Writes expressions as the kernel takes them.
+/// Encodes expressions for the kernel.
 pub(super) fn push(
     expressions: &[Expression],
     mut list: PushExprListAttrs<PushRuleAttrs<&mut Vec<u8>>>,
@@ -207,8 +206,8 @@ pub(super) fn push(
     }
 }
 
-/// Reads the expressions of a rule that the kernel lists; `None` where one of them is none
-/// of [`Expression`].
+/// Parses the expressions of a listed rule; `None` if one of them cannot be represented as
+/// [`Expression`].
 pub(super) fn read(list: IterableExprListAttrs<'_>) -> Option<Vec<Expression>> {
     list.get_elem()
         .map(|element| expression(&element))
