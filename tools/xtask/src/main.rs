@@ -4,7 +4,7 @@ mod arrows;
 mod drawing;
 mod graph;
 mod lint;
-mod tests;
+mod test_programs;
 mod tokens;
 mod workspace;
 
@@ -21,7 +21,7 @@ fn main() -> ExitCode {
         ["lint"] => lint::check(),
         ["lint", "--write"] => lint::write(),
         ["lint", "--list"] => lint::list(),
-        ["tests", ref rest @ ..] => tests::run(rest).map(|()| true).map_err(Into::into),
+        ["tests", ref rest @ ..] => test_programs::run(rest).map(|()| true).map_err(Into::into),
         _ => Err(USAGE.into()),
     };
     match passed {
