@@ -1,5 +1,5 @@
-//! What each packet costs between the system calls: checksums, splitting a
-//! super-packet of 64 KiB, and merging its segments again.
+//! Cost per packet between the system calls: checksums, splitting a super-packet of 64 KiB, and
+//! merging its segments again.
 
 use divan::{
     Bencher, black_box,
@@ -13,23 +13,22 @@ use taupe_packet::{
     virtio::{self, VirtioHeader},
 };
 
-/// Payload of a segment through a TUN with an MTU of 1,420 bytes, with
-/// timestamps.
+/// Payload of a segment through a TUN with an MTU of 1,420 bytes, with TCP timestamps.
 const MSS: usize = 1368;
 
-/// IPv4, TCP and timestamps.
+/// IPv4, TCP and TCP timestamps.
 const HEADERS: usize = 20 + 32;
 
-/// The segments of the largest super-packet.
+/// Segments of the largest super-packet.
 const SEGMENTS: usize = (65_535 - HEADERS) / MSS;
 
 fn main() {
-    // The first sum asks what the processor can do.
+    // The first sum detects the processor's features.
     black_box(Sum::ZERO.bytes(&[0; 64]));
     divan::main();
 }
 
-/// Headers, acknowledgements, and segments.
+/// The lengths of headers, acknowledgements, and segments.
 #[divan::bench(args = [20, 40, 52, 64, 100, 200, 576, 1400, 8900])]
 fn checksum(bencher: Bencher<'_, '_>, len: usize) {
     let bytes = noise(len);
@@ -38,7 +37,7 @@ fn checksum(bencher: Bencher<'_, '_>, len: usize) {
         .bench_local(|| Sum::ZERO.bytes(black_box(&bytes)).folded());
 }
 
-/// Each into its place in the send buffer, behind the header of a message.
+/// Writes each segment to its place in the send buffer, behind the message header.
 #[divan::bench]
 fn split(bencher: Bencher<'_, '_>) {
     const STRIDE: usize = 16 + 1424 + 16;
@@ -52,7 +51,7 @@ fn split(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// The segments of one flow become one write.
+/// Merges the segments of one flow into one write.
 #[divan::bench]
 fn merge(bencher: Bencher<'_, '_>) {
     let (segments, ranges) = segments();
@@ -63,14 +62,14 @@ fn merge(bencher: Bencher<'_, '_>) {
         udp: true,
     };
     bencher.counter(ItemsCount::new(SEGMENTS)).bench_local(|| {
-        // Merging edits the headers of the first.
+        // Merging edits the headers of the first segment.
         buffer[..HEADERS].copy_from_slice(&segments[..HEADERS]);
         let writes = merger.merge(black_box(&mut buffer), &ranges, coalesce);
         assert_eq!(writes.len(), 1);
     });
 }
 
-/// As the kernel hands it over.
+/// Returns the super-packet as the kernel delivers it.
 fn super_packet() -> (VirtioHeader, Vec<u8>) {
     let len = HEADERS + SEGMENTS * MSS;
     let header = VirtioHeader {
@@ -84,7 +83,7 @@ fn super_packet() -> (VirtioHeader, Vec<u8>) {
     let mut packet = noise(len);
     packet[..9].copy_from_slice(&[0x45, 0, (len >> 8) as u8, len as u8, 0, 7, 0x40, 0, 64]);
     packet[9] = 6;
-    // Data offset; the only flag is ACK; no urgent pointer.
+    // Data offset; ACK as the only flag; no urgent pointer.
     packet[32..34].copy_from_slice(&[0x80, 0x10]);
     packet[38..40].fill(0);
     let transport_len = (len - 20) as u16;
@@ -107,7 +106,7 @@ fn segments() -> (Vec<u8>, Vec<Range<usize>>) {
     (buffer, ranges)
 }
 
-/// Bytes without a pattern (Marsaglia's xorshift64).
+/// Pseudo-random bytes (Marsaglia's xorshift64).
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let next = || {

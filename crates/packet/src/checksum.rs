@@ -6,16 +6,16 @@ mod x86_64;
 
 /// A sum of 16-bit big-endian words in one's complement arithmetic.
 ///
-/// It accumulates without carries, so it is good for 2^48 words.
+/// The accumulator does not fold carries until the end, which is correct for up to 2^48 words.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum(u64);
 
 impl Sum {
-    /// The sum of nothing.
+    /// The sum of no words.
     pub const ZERO: Self = Self(0);
 
-    /// Adds bytes that start at an even offset of the checksummed data. An odd
-    /// length is padded with a zero byte, so only the last call may have one.
+    /// Adds bytes that start at an even offset of the checksummed data. An odd length is padded
+    /// with a zero byte, so only the last call may have an odd length.
     #[must_use]
     pub fn bytes(self, bytes: &[u8]) -> Self {
         Self(self.0 + u64::from(u16::from_be(fold(native_sum(bytes)))))
@@ -27,31 +27,31 @@ impl Sum {
         Self(self.0 + u64::from(word))
     }
 
-    /// Takes one word away.
+    /// Subtracts one word.
     #[must_use]
     pub fn without(self, word: u16) -> Self {
         self.word(!word)
     }
 
-    /// Adds the pseudo header of TCP and UDP (RFC 9293 section 3.1, RFC 8200
-    /// section 8.1): `addresses` are source and destination as they lie in the
-    /// IP header, `length` the bytes of transport header and payload.
+    /// Adds the pseudo header of TCP and UDP (RFC 9293 section 3.1, RFC 8200 section 8.1).
+    /// `addresses` are source and destination as in the IP header, `length` is the bytes of
+    /// transport header and payload.
     #[must_use]
     pub fn pseudo_header(self, addresses: &[u8], protocol: u8, length: u16) -> Self {
         self.bytes(addresses).word(u16::from(protocol)).word(length)
     }
 
-    /// The sum itself: `0xffff` when it covered a correct checksum.
+    /// Returns the sum: `0xffff` if it includes a correct checksum.
     pub fn folded(self) -> u16 {
         fold(self.0)
     }
 
-    /// The checksum to store.
+    /// Returns the checksum to store.
     pub fn checksum(self) -> u16 {
         !self.folded()
     }
 
-    /// The checksum to store in UDP, where zero means that there is none.
+    /// Returns the checksum to store in UDP, where zero means "no checksum".
     pub fn udp_checksum(self) -> u16 {
         match self.checksum() {
             0 => 0xffff,
@@ -60,14 +60,13 @@ impl Sum {
     }
 }
 
-/// `checksum` after one word it covers changed from `old` to `new`: RFC 1624,
-/// equation 3.
+/// Returns `checksum` updated for one word that changed from `old` to `new` (RFC 1624, equation 3).
 pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
     Sum::ZERO.word(!checksum).word(!old).word(new).checksum()
 }
 
-/// Adds words of 32 bits in native order, which yields the byte-swapped sum on
-/// little-endian machines (RFC 1071 section 2, B).
+/// Sums 32-bit words in native byte order. On little-endian machines the result is the byte-swapped
+/// sum (RFC 1071 section 2, B).
 #[inline]
 fn native_sum(bytes: &[u8]) -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -77,8 +76,8 @@ fn native_sum(bytes: &[u8]) -> u64 {
     portable_sum(bytes)
 }
 
-/// [`native_sum`] for every processor. Independent lanes let the compiler use
-/// the vector registers that all of them have.
+/// [`native_sum`] for every processor. Independent lanes let the compiler use the baseline vector
+/// registers.
 fn portable_sum(bytes: &[u8]) -> u64 {
     const LANES: usize = 16;
     let mut lanes = [0u64; LANES];
@@ -99,7 +98,7 @@ fn portable_sum(bytes: &[u8]) -> u64 {
     sum + u64::from(u32::from_ne_bytes(tail))
 }
 
-/// Adds the carries back in: at most 33 bits, 32, 17, and 16.
+/// Folds the carries: to at most 33 bits, then 32, 17 and 16.
 fn fold(sum: u64) -> u16 {
     let sum = (sum >> 32) + (sum & 0xffff_ffff);
     let sum = (sum >> 32) + (sum & 0xffff_ffff);
@@ -114,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    /// RFC 1071 section 4.1, word by word.
+    /// The sum of RFC 1071 section 4.1, word by word.
     fn naive(bytes: &[u8]) -> u16 {
         let mut sum = 0u32;
         for pair in bytes.chunks(2) {
@@ -139,20 +138,20 @@ mod tests {
         ways
     }
 
-    /// Lengths beyond any packet's on a link, between bytes that must not count.
+    /// Uses lengths beyond link MTUs, and surrounds the data with bytes that must not count.
     #[test]
     fn every_way_sums_every_length_at_every_alignment() {
         let mut noise = 1u32;
         let bytes: Vec<u8> = std::iter::repeat_with(|| {
             noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            // Many are all ones, so that there are carries.
+            // Most bits are ones, to cause carries.
             (noise >> 24) as u8 | (noise >> 16) as u8
         })
         .take(64 + 2048)
         .collect();
         let ways = ways();
         for start in (0..16).chain([31, 33, 63]) {
-            // What the sum is grows by one byte from length to length.
+            // The expected sum is updated by one byte for each length.
             let mut expected = 0u32;
             for len in 0..=2048 {
                 let part = &bytes[start..start + len];
@@ -182,8 +181,8 @@ mod tests {
     #[test]
     fn folding_absorbs_every_carry() {
         for sum in [0, 1, 0xffff, 0x1_0000, 0xffff_ffff, 0x1_ffff_fffe, u64::MAX] {
-            // One's complement addition is addition modulo 0xffff, with 0 only
-            // for nothing at all.
+            // One's complement addition is addition modulo 0xffff, except that only a sum of zeros
+            // is 0.
             let expected = match (sum, sum % 0xffff) {
                 (0, _) => 0,
                 (_, 0) => 0xffff,
@@ -221,7 +220,7 @@ mod tests {
             let before = Sum::ZERO.bytes(&bytes).checksum();
             let old = u16::from_be_bytes([bytes[at], bytes[at + 1]]);
             bytes[at..at + 2].copy_from_slice(&new.to_be_bytes());
-            // All zero is the one sum that has two representations.
+            // Only the sum zero has two representations.
             prop_assume!(bytes.iter().any(|&byte| byte != 0));
             prop_assert_eq!(update(before, old, new), Sum::ZERO.bytes(&bytes).checksum());
         }

@@ -5,14 +5,13 @@ use crate::{
     ip::{Family, Packet},
 };
 
-/// What to do with a decrypted packet.
+/// Treatment of a decrypted packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
-    /// Pass it on.
     Deliver,
-    /// The network marked congestion on a packet whose sender cannot hear it:
-    /// loss is the only signal left.
+    /// Drop the packet: the network marked congestion, but the sender does not support ECN, so that
+    /// only loss can signal it.
     Drop,
 }
 
@@ -21,19 +20,17 @@ const ECT_1: u8 = 0b01;
 const ECT_0: u8 = 0b10;
 const CE: u8 = 0b11;
 
-/// The outer ECN field (0 to 3) for an inner TOS or traffic class byte:
-/// RFC 6040 section 4.1, normal mode. The DSCP is not copied, so that the
-/// outside does not learn it.
+/// Returns the outer ECN field (0 to 3) for an inner TOS or traffic class byte (RFC 6040 section
+/// 4.1, normal mode). The DSCP is not copied, so that it is not visible outside the tunnel.
 pub fn encapsulate(inner_tos: u8) -> u8 {
     inner_tos & CE
 }
 
-/// Applies the outer ECN field to a decrypted packet: RFC 6040 section 4.2.
+/// Applies the outer ECN field to a decrypted packet (RFC 6040 section 4.2).
 ///
-/// `packet` should have passed [`crate::ip::Packet::parse`]; anything else is
-/// delivered unchanged.
+/// `packet` should have passed [`crate::ip::Packet::parse`]; other data is delivered unchanged.
 pub fn decapsulate(outer_ecn: u8, packet: &mut [u8]) -> Verdict {
-    // Nothing to propagate: the common case, without a look at the packet.
+    // The common case: these fields never change the packet.
     if matches!(outer_ecn & CE, NOT_ECT | ECT_0) {
         return Verdict::Deliver;
     }
@@ -42,7 +39,7 @@ pub fn decapsulate(outer_ecn: u8, packet: &mut [u8]) -> Verdict {
     };
     let version = view.version();
     let tos = view.tos();
-    // RFC 6040, figure 4; the columns Not-ECT and ECT(0) change nothing.
+    // RFC 6040, figure 4; the columns Not-ECT and ECT(0) were handled above.
     let ecn = match (tos & CE, outer_ecn & CE) {
         (NOT_ECT, CE) => return Verdict::Drop,
         (NOT_ECT, _) => NOT_ECT,
@@ -108,7 +105,7 @@ mod tests {
         }
     }
 
-    /// RFC 6040, figure 4: rows by inner, columns by outer field.
+    /// RFC 6040, figure 4: rows are inner fields, columns outer fields.
     #[test]
     fn every_cell_of_figure_4() {
         let table = [
@@ -131,8 +128,8 @@ mod tests {
                 for &(outer, result) in cells {
                     let mut packet = build(DSCP | inner);
                     assert_eq!(decapsulate(outer, &mut packet), Verdict::Deliver);
-                    // Every other bit, the IPv4 checksum included, is as if
-                    // the packet had been built that way.
+                    // All other bits, including the IPv4 checksum, equal those of a packet built
+                    // with this field.
                     assert_eq!(packet, build(DSCP | result), "{inner:02b} {outer:02b}");
                 }
             }

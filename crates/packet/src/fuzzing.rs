@@ -1,4 +1,4 @@
-//! Entry points for fuzzers: each takes any bytes and panics only on a defect.
+//! Entry points for fuzzers. Each accepts any bytes and panics only on a defect.
 
 use std::{collections::HashMap, ops::Range};
 
@@ -10,11 +10,10 @@ use crate::{
     virtio::VirtioHeader,
 };
 
-/// Merges the packets that `data` describes, splits the result again, and
-/// compares: no packet lost, none changed, no flow reordered.
+/// Merges the packets described by `data`, splits the result again, and compares: no packet is lost
+/// or changed, and no flow is reordered.
 ///
-/// The first byte of each packet says which of four flows it continues and
-/// whether anything about it is out of line.
+/// The first byte of each packet selects one of four flows and says if the packet is corrupted.
 pub fn split_merge(data: &[u8]) {
     let mut packets = Vec::new();
     let mut sequences = [0u32; 4];
@@ -37,8 +36,7 @@ pub fn split_merge(data: &[u8]) {
     check_round_trip(&packets);
 }
 
-/// Parses `data` as an inner packet with every parser of this crate, and as
-/// what a TUN may bring.
+/// Parses `data` with every parser of this crate, as an inner packet and as a read from a TUN.
 pub fn ip_parse(data: &[u8]) {
     if let Ok(packet) = ip::Packet::parse(data) {
         assert!(packet.bytes().len() <= data.len());
@@ -91,7 +89,7 @@ fn build(flow: usize, length: u8, sequence: u32) -> Vec<u8> {
     packet
 }
 
-/// Completes the checksums, as far as the packet still has any.
+/// Updates the checksums if the packet still has valid headers.
 fn checksum(packet: &mut [u8]) {
     let Ok(view) = ip::Packet::parse(packet) else {
         return;
@@ -123,7 +121,7 @@ fn checksum(packet: &mut [u8]) {
     }
 }
 
-/// Merges, splits, and holds the result against `packets`.
+/// Merges and splits `packets`, and compares the result with `packets`.
 pub(crate) fn check_round_trip(packets: &[Vec<u8>]) {
     let (mut buffer, ranges) = lay_out(packets);
     let coalesce = Coalesce {
@@ -155,7 +153,7 @@ pub(crate) fn check_round_trip(packets: &[Vec<u8>]) {
     assert_eq!(by_flow(&after), by_flow(packets));
 }
 
-/// Puts packets into one buffer, one after the other.
+/// Concatenates packets in one buffer and returns their ranges.
 pub fn lay_out(packets: &[Vec<u8>]) -> (Vec<u8>, Vec<Range<usize>>) {
     let mut buffer = Vec::new();
     let ranges = packets.iter().map(|packet| {
@@ -166,9 +164,8 @@ pub fn lay_out(packets: &[Vec<u8>]) -> (Vec<u8>, Vec<Range<usize>>) {
     (buffer, ranges)
 }
 
-/// Packets in their order within each flow, and without what merging may
-/// change: the identification of IPv4 packets that must not be fragmented,
-/// with the header checksum, and the sign of a checksum that is zero.
+/// Sorts packets by flow and clears the fields that merging may change: the identification (and
+/// with it the header checksum) of IPv4 packets with DF, and the sign of a checksum that is zero.
 fn by_flow(packets: &[Vec<u8>]) -> HashMap<Vec<u8>, Vec<Vec<u8>>> {
     let mut flows: HashMap<_, Vec<_>> = HashMap::new();
     for packet in packets {

@@ -1,4 +1,4 @@
-//! Answers to packets that have nowhere to go.
+//! ICMP errors for packets that cannot be delivered.
 
 use std::net::IpAddr;
 
@@ -7,31 +7,30 @@ use crate::{
     ip::{self, Packet, Transport, V4_HEADER, V6_HEADER},
 };
 
-/// Bytes of an ICMP error before the packet it quotes.
+/// Bytes of an ICMP error before the quoted packet.
 const ICMP_HEADER: usize = 8;
-/// The most an ICMPv4 error may have (RFC 1812 section 4.3.2.3).
+/// Maximum bytes of an ICMPv4 error (RFC 1812 section 4.3.2.3).
 const V4_MOST: usize = 576;
-/// The most an ICMPv6 error may have (RFC 4443 section 2.4, c).
+/// Maximum bytes of an ICMPv6 error (RFC 4443 section 2.4, c).
 const V6_MOST: usize = 1280;
 const HOP_LIMIT: u8 = 64;
 
-/// What an ICMP error says.
+/// An ICMP error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The host cannot be reached: ICMPv4 type 3, code 1; ICMPv6 type 1, code 3.
+    /// The host is unreachable: ICMPv4 type 3, code 1; ICMPv6 type 1, code 3.
     HostUnreachable,
-    /// Nothing leads to the network: ICMPv4 type 3, code 0; ICMPv6 type 1,
-    /// code 0.
+    /// There is no route to the network: ICMPv4 type 3, code 0; ICMPv6 type 1, code 0.
     NoRoute,
-    /// Nobody listens on the port: ICMPv4 type 3, code 3; ICMPv6 type 1, code 4.
+    /// No socket is bound to the port: ICMPv4 type 3, code 3; ICMPv6 type 1, code 4.
     PortUnreachable,
-    /// Longer than this many bytes, the next link's MTU, and not to be
-    /// fragmented: ICMPv4 type 3, code 4 (RFC 1191); ICMPv6 type 2.
+    /// The packet exceeds the next link's MTU, given in bytes, and must not be fragmented: ICMPv4
+    /// type 3, code 4 (RFC 1191); ICMPv6 type 2.
     TooBig(u16),
 }
 
 impl Error {
-    /// Type and code of ICMPv4.
+    /// Returns type and code of ICMPv4.
     fn v4(self) -> [u8; 2] {
         match self {
             Self::HostUnreachable => [3, 1],
@@ -41,7 +40,7 @@ impl Error {
         }
     }
 
-    /// Type and code of ICMPv6.
+    /// Returns type and code of ICMPv6.
     fn v6(self) -> [u8; 2] {
         match self {
             Self::HostUnreachable => [1, 3],
@@ -51,8 +50,8 @@ impl Error {
         }
     }
 
-    /// The last 16 bits before the quoted packet. ICMPv6 has 32 for the MTU, of
-    /// which the first 16 are zero for every packet without a jumbo header.
+    /// Returns the last 16 bits before the quoted packet. ICMPv6 has 32 bits for the MTU; the first
+    /// 16 are zero for every packet without a jumbo header.
     fn parameter(self) -> u16 {
         match self {
             Self::TooBig(mtu) => mtu,
@@ -61,19 +60,17 @@ impl Error {
     }
 }
 
-/// The ICMP error for `packet`, an inner packet that cannot be delivered, to be
-/// written to the TUN. `mtu`, in bytes, bounds its length.
+/// Returns the ICMP error for `packet`, an inner packet that cannot be delivered. The caller writes
+/// the error to the TUN. `mtu`, in bytes, limits its length.
 ///
-/// Without `from` the answer comes from the destination that could not be
-/// reached. That needs no knowledge of local addresses, passes reverse path
-/// filters (the route to that destination is the TUN), and is not refused as a
-/// local address that arrives from outside, which an address of this machine
-/// would be.
+/// If `from` is `None`, the source address is the unreachable destination. This needs no knowledge
+/// of local addresses and passes reverse path filters, because the route to that destination is the
+/// TUN. An address of this machine as the source would be rejected as a martian.
 ///
-/// `None` for packets that must not be answered (RFC 1122 section 3.2.2,
-/// RFC 4443 section 2.4): ICMP errors, fragments but the first, and packets
-/// from or to more than one host or nobody; also when `mtu` has no room.
-/// Limiting the rate is the caller's.
+/// Returns `None` for packets that must not be answered (RFC 1122 section 3.2.2, RFC 4443 section
+/// 2.4): ICMP errors, fragments other than the first, and packets whose source or destination is
+/// multicast, broadcast or unspecified. Also returns `None` if `mtu` is too small. The caller
+/// limits the rate.
 pub fn error(error: Error, packet: &[u8], mtu: usize, from: Option<IpAddr>) -> Option<Vec<u8>> {
     let packet = Packet::parse(packet).ok()?;
     let transport = packet.transport()?;
@@ -118,8 +115,8 @@ pub fn error(error: Error, packet: &[u8], mtu: usize, from: Option<IpAddr>) -> O
     }
 }
 
-/// As much of the packet as the answer has room for, at least its header and
-/// the 8 bytes that hold the ports.
+/// Returns as much of the packet as fits into the answer; `None` if not even the header and the 8
+/// bytes with the ports fit.
 fn quoted(packet: &[u8], most: usize, header: usize) -> Option<&[u8]> {
     let room = most.checked_sub(header + ICMP_HEADER)?;
     (room >= packet.len().min(header + 8)).then(|| &packet[..packet.len().min(room)])
@@ -146,15 +143,15 @@ fn with_body(
     answer
 }
 
-/// Whether the packet is an ICMP error, or so cut that it may be one.
+/// Returns true if the packet is an ICMP error, or is cut off before its type.
 fn is_error(packet: Packet<'_>, transport: Transport) -> bool {
     let kind = packet.bytes().get(transport.offset);
     match transport.protocol {
-        // Queries are echo, router discovery, timestamp, information, mask:
-        // RFC 1122 section 3.2.2 lists the errors.
+        // Queries are echo, router discovery, timestamp, information and mask. RFC 1122 section
+        // 3.2.2 lists the errors.
         ip::ICMP => kind.is_none_or(|kind| matches!(kind, 3 | 4 | 5 | 11 | 12)),
-        // RFC 4443 section 2.1: errors have a clear high bit. Redirects
-        // (137) must not be answered either.
+        // RFC 4443 section 2.1: errors have a clear high bit. Redirects (137) must not be answered
+        // either.
         ip::ICMPV6 => kind.is_none_or(|&kind| kind < 128 || kind == 137),
         _ => false,
     }

@@ -1,4 +1,4 @@
-//! Checked views of inner packets (RFC 791, RFC 8200).
+//! Validated views of inner packets (RFC 791, RFC 8200).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -17,18 +17,17 @@ pub const V4_HEADER: usize = 20;
 /// Bytes of an IPv6 header without extension headers.
 pub const V6_HEADER: usize = 40;
 
-/// Why bytes are not an IP packet.
+/// Error of parsing an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Neither version 4 nor 6.
     #[error("IP version {0} is neither 4 nor 6")]
     Version(u8),
-    /// Fewer bytes than the header, or than the header says the packet has.
+    /// Fewer bytes than the header needs, or than its length field says.
     #[error("truncated: {needed} bytes needed, {available} there")]
     Truncated {
-        /// Bytes the packet should have.
+        /// Bytes that the packet should have.
         needed: usize,
-        /// Bytes it has.
+        /// Bytes that are available.
         available: usize,
     },
     /// An IPv4 header length below 20 bytes.
@@ -37,14 +36,14 @@ pub enum Malformed {
     /// An IPv4 total length smaller than its header.
     #[error("IPv4 total length {total} is smaller than the header of {header} bytes")]
     TotalLength {
-        /// Total length by the header.
+        /// Total length in the header.
         total: usize,
-        /// Header length by the header.
+        /// Header length in the header.
         header: usize,
     },
 }
 
-/// A version of the Internet protocol, and its family of addresses.
+/// A version of the Internet protocol, and its address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Family {
@@ -57,10 +56,10 @@ pub enum Family {
 }
 
 impl Family {
-    /// Both.
+    /// Both families.
     pub const ALL: [Self; 2] = [Self::V4, Self::V6];
 
-    /// The family of an address.
+    /// Returns the family of an address.
     #[must_use]
     pub const fn of(address: IpAddr) -> Self {
         match address {
@@ -79,21 +78,20 @@ impl fmt::Display for Family {
     }
 }
 
-/// A packet whose header has been checked.
+/// A packet whose header was validated.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     version: Family,
-    /// At least a header, and exactly as long as the header says, or, quoted,
-    /// no longer.
+    /// At least a header. Exactly as long as the header says; a quoted packet may be shorter.
     bytes: &'a [u8],
 }
 
 impl<'a> Packet<'a> {
-    /// Checks the packet at the start of `bytes` and cuts what follows it.
+    /// Validates the packet at the start of `bytes` and removes the bytes behind it.
     ///
     /// # Errors
     ///
-    /// Returns [`Malformed`] when the header contradicts itself or `bytes`.
+    /// Returns [`Malformed`] if the header contradicts itself or `bytes`.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (version, needed) = Self::measure(bytes)?;
         let available = bytes.len();
@@ -102,12 +100,12 @@ impl<'a> Packet<'a> {
         Ok(Self { version, bytes })
     }
 
-    /// Like [`Self::parse`] for a packet that an ICMP error quotes, which may
-    /// be cut behind its header, without the extension headers of IPv6.
+    /// Like [`Self::parse`] for a packet quoted in an ICMP error, which may be truncated behind its
+    /// header (for IPv6: behind the fixed header).
     ///
     /// # Errors
     ///
-    /// Returns [`Malformed`] when the header contradicts itself or is cut.
+    /// Returns [`Malformed`] if the header contradicts itself or is truncated.
     pub fn parse_quoted(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (version, said) = Self::measure(bytes)?;
         let available = bytes.len();
@@ -119,8 +117,8 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// The version, and the length that the header says, at least that of a
-    /// header, which is there as far as it has no options.
+    /// Returns the version and the packet length in the header, which is at least the header's
+    /// length. `bytes` contains at least a header without options.
     fn measure(bytes: &[u8]) -> Result<(Family, usize), Malformed> {
         let available = bytes.len();
         let truncated = |needed| Malformed::Truncated { needed, available };
@@ -152,18 +150,17 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// The version.
+    /// The IP version.
     pub fn version(&self) -> Family {
         self.version
     }
 
-    /// The whole packet, without padding.
+    /// The packet without padding.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Bytes of the header: with options for IPv4, without extension headers
-    /// for IPv6.
+    /// Bytes of the header: with options for IPv4, without extension headers for IPv6.
     pub fn header_len(&self) -> usize {
         match self.version {
             Family::V4 => usize::from(self.bytes[0] & 0xf) * 4,
@@ -171,7 +168,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Source address.
+    /// The source address.
     pub fn source(&self) -> IpAddr {
         match self.version {
             Family::V4 => IpAddr::V4(Ipv4Addr::from(array::<4>(self.bytes, 12))),
@@ -179,7 +176,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Destination address.
+    /// The destination address.
     pub fn destination(&self) -> IpAddr {
         match self.version {
             Family::V4 => IpAddr::V4(Ipv4Addr::from(array::<4>(self.bytes, 16))),
@@ -187,7 +184,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// The protocol, or the first next header of IPv6.
+    /// The protocol, or for IPv6 the first next header.
     pub fn protocol(&self) -> u8 {
         match self.version {
             Family::V4 => self.bytes[9],
@@ -203,8 +200,8 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Where the transport header is, behind options and extension headers;
-    /// `None` when an extension header is cut off.
+    /// Finds the transport header behind options and extension headers. Returns `None` if an
+    /// extension header is truncated.
     pub fn transport(&self) -> Option<Transport> {
         match self.version {
             Family::V4 => {
@@ -225,22 +222,21 @@ impl<'a> Packet<'a> {
 /// The upper layer of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transport {
-    /// Its protocol number.
+    /// The protocol number.
     pub protocol: u8,
-    /// Where it starts, in bytes from the start of the packet. In a fragment
-    /// other than the first there is no transport header there.
+    /// Offset in bytes from the start of the packet. In a fragment other than the first there is no
+    /// transport header.
     pub offset: usize,
-    /// Bytes of the unfragmented payload that come before.
+    /// Offset of this fragment in the unfragmented payload, in bytes.
     pub fragment_offset: u16,
-    /// Further fragments follow.
+    /// True if further fragments follow.
     pub more_fragments: bool,
-    /// What fragments of one packet have in common; 0 in an IPv6 packet that is
-    /// no fragment.
+    /// The identification of a fragmented packet; 0 for an unfragmented IPv6 packet.
     pub identification: u32,
 }
 
-/// Follows the chain of extension headers (RFC 8200 section 4) of an IPv6
-/// packet that may be incomplete after its headers.
+/// Follows the chain of extension headers (RFC 8200 section 4) of an IPv6 packet, which may be
+/// truncated behind its headers.
 pub(crate) fn v6_transport(bytes: &[u8]) -> Option<Transport> {
     const HOP_BY_HOP: u8 = 0;
     const ROUTING: u8 = 43;
@@ -256,7 +252,7 @@ pub(crate) fn v6_transport(bytes: &[u8]) -> Option<Transport> {
         more_fragments: false,
         identification: 0,
     };
-    // Every turn advances by at least 8 bytes.
+    // Every iteration advances by at least 8 bytes.
     loop {
         let header = || bytes.get(transport.offset..transport.offset + 8);
         let length = match transport.protocol {
@@ -280,7 +276,7 @@ pub(crate) fn v6_transport(bytes: &[u8]) -> Option<Transport> {
     }
 }
 
-/// `N` bytes at `at`, which the caller knows to be there.
+/// Returns `N` bytes at `at`, which must be within `bytes`.
 pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut array = [0; N];
     array.copy_from_slice(&bytes[at..at + N]);

@@ -1,14 +1,13 @@
 //! IP packets as bytes, without I/O.
 //!
-//! The unit of work is the batch: one contiguous buffer and a segment size. A
-//! TUN read hands over one super-packet of up to 64 KiB, which [`split`] turns
-//! into segments; a UDP receive hands over up to 64 datagrams of one size,
-//! whose decrypted contents [`merge`] turns back into super-packets. In steady
-//! state nothing here allocates.
+//! The unit of work is the batch: one contiguous buffer and a segment size. A TUN read returns one
+//! super-packet of up to 64 KiB, which [`split`] divides into segments. A UDP receive returns up to
+//! 64 datagrams of one size, and [`merge`] combines their decrypted contents into super-packets. In
+//! steady state this crate does not allocate.
 //!
-//! [`ip`] reads headers, [`checksum`], [`ecn`] and [`icmp`] are what their names say,
-//! [`virtio`] is the header before a packet of a TUN, and [`tap`] is what may change packets
-//! between a TUN and a tunnel.
+//! [`ip`] parses headers; [`checksum`], [`ecn`] and [`icmp`] implement the mechanisms of these
+//! names. [`virtio`] is the header before a packet on a TUN, and [`tap`] is the interface for code
+//! that changes packets between a TUN and a tunnel.
 
 #![deny(unsafe_code)]
 

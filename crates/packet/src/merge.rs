@@ -1,29 +1,27 @@
 //! Merges consecutive segments of one flow into super-packets for the TUN.
 //!
-//! Only what [`crate::split`] or the kernel would cut into the same packets
-//! again is merged, by the rules of the kernel's own receive offload (Linux
-//! 6.18: `inet_gro_flush`, `ipv6_gro_flush`, `tcp_gro_receive`,
-//! `udp_gro_receive_segment`):
+//! Segments are merged only if [`crate::split`] or the kernel would divide the result into the same
+//! packets again. The rules are those of the kernel's receive offload (Linux 6.18:
+//! `inet_gro_flush`, `ipv6_gro_flush`, `tcp_gro_receive`, `udp_gro_receive_segment`):
 //!
-//! | of | a segment joins those before it if |
+//! | protocol | a segment is appended to the previous ones if |
 //! |---|---|
-//! | IPv4 | it has no options, is no fragment, and its header's sum is right; TOS with ECN, TTL and DF are the first's; without DF the identification counts on |
-//! | IPv6 | traffic class with ECN, flow label and hop limit are the first's |
-//! | TCP | its sequence number is the next: never across a loss; acknowledgement, window, flags but for FIN and PSH, and all options are the first's |
-//! | UDP | it has a checksum, and a length that is true |
-//! | each | its checksum is right; it has payload, not more than the first; none before it was shorter |
+//! | IPv4 | it has no options, is not a fragment, and its header checksum is correct; TOS with ECN, TTL and DF equal those of the first; without DF its identification is the next |
+//! | IPv6 | traffic class with ECN, flow label and hop limit equal those of the first |
+//! | TCP | its sequence number is the next, so that nothing is merged across a loss; acknowledgement, window, all options, and all flags except FIN and PSH equal those of the first |
+//! | UDP | it has a checksum and a correct length |
+//! | both | its checksum is correct; it has payload, not more than the first; no segment before it was shorter |
 //!
-//! FIN and PSH end what they join. SYN, RST, URG and CWR go alone, as does an
-//! acknowledgement without data: later segments of its flow do not overtake
-//! it, nor do they overtake what is wrong, or what hides its ports. What goes
-//! alone is not marked in any way: the kernel verifies it.
+//! A segment with FIN or PSH is the last of a super-packet. Segments with SYN, RST, URG or CWR, and
+//! acknowledgements without data, are never merged. Later segments of the same flow do not overtake
+//! them. Nor do they overtake invalid packets and packets whose ports cannot be read. An unmerged
+//! packet is written without any mark, so the kernel verifies it.
 //!
-//! It differs from the kernel's in these. Looser: the identification of an IPv4
-//! packet with DF has no meaning (RFC 6864 section 4.1) and is not looked at;
-//! the kernel wants it to count or to stay. Stricter: a packet with IPv6
-//! extension headers goes alone, as does TCP without ACK; urgent pointers must
-//! be equal though nothing is urgent; and no more than [`MAX_COUNT`] segments
-//! of TCP, too, are merged.
+//! There are differences from the kernel's rules. Less strict: the identification of an IPv4 packet
+//! with DF has no meaning (RFC 6864 section 4.1) and is ignored; the kernel requires it to increase
+//! by one or stay the same. Stricter: packets with IPv6 extension headers and TCP segments without
+//! ACK are not merged; urgent pointers must be equal even without URG; and the limit of
+//! [`MAX_COUNT`] segments applies to TCP, too.
 //!
 //! Payload is not copied: a [`TunWrite`] lists slices of the batch's buffer.
 
@@ -36,28 +34,27 @@ use arrayvec::ArrayVec;
 use self::flow::{Class, Key, Segment};
 use crate::virtio::VirtioHeader;
 
-/// The most bytes of a merged packet, which is also the most that an IPv4
-/// header can say.
+/// Maximum bytes of a merged packet, which is also the maximum of an IPv4 length field.
 pub const MAX_LEN: usize = 65_535;
 
-/// The most packets in one write. Linux before 6.9 refuses UDP super-packets
-/// of more than 64 datagrams, and the slices must fit one `writev`.
+/// Maximum packets in one write. Linux before 6.9 refuses UDP super-packets of more than 64
+/// datagrams, and the slices must fit into one `writev`.
 pub const MAX_COUNT: usize = 64;
 
-/// Flows that can be open at once; when there are more, the oldest is closed.
+/// Maximum flows that are open at once. If there are more, the oldest is closed.
 const MAX_OPEN: usize = 16;
 
-/// Which protocols may be merged.
+/// The protocols that may be merged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Coalesce {
     /// TCP segments.
     pub tcp: bool,
-    /// UDP datagrams; the kernel takes them since Linux 6.2.
+    /// UDP datagrams, which the kernel accepts since Linux 6.2.
     pub udp: bool,
 }
 
-/// Turns batches of packets into writes; reusable, so that it allocates only
-/// until it has seen its largest batch.
+/// Turns batches of packets into writes. It can be reused, and allocates only until it has
+/// processed its largest batch.
 #[derive(Debug, Default)]
 pub struct Merger {
     groups: Vec<Group>,
@@ -65,28 +62,24 @@ pub struct Merger {
     open: ArrayVec<Open, MAX_OPEN>,
 }
 
-/// What becomes one write.
+/// The packets of one write.
 #[derive(Debug)]
 struct Group {
     header: VirtioHeader,
-    /// The first packet, when it may be merged with others.
+    /// The first packet, if others may be appended.
     head: Option<Segment>,
-    /// The first packet's checksums have been found correct.
+    /// True if the first packet's checksums were verified.
     verified: bool,
-    /// TCP flags to be added to the first packet's.
+    /// TCP flags to add to the first packet's.
     tail_flags: u8,
-    /// Bytes so far.
     len: usize,
-    /// Packets so far.
     count: usize,
-    /// Index of the first part, which is a whole packet; all others are
-    /// payload.
+    /// Index of the first part, which is a complete packet; the other parts are payload.
     first: usize,
-    /// Index of the last part.
     last: usize,
 }
 
-/// A slice of the buffer, in the list of its group's.
+/// A slice of the buffer, in the linked list of its group.
 #[derive(Debug)]
 struct Part {
     range: Range<usize>,
@@ -101,18 +94,17 @@ struct Open {
 }
 
 impl Merger {
-    /// An empty merger.
+    /// Returns an empty merger.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Groups `packets`, ranges of `buffer` that do not overlap and hold one
-    /// IP packet each without padding, into writes.
+    /// Groups `packets` into writes. They are ranges of `buffer` that do not overlap, each with one
+    /// IP packet without padding.
     ///
-    /// Packets of one flow keep their order, and writes come in the order of
-    /// their first packets. What cannot be merged comes through unchanged.
-    /// Headers of merged packets are edited in place. A range outside `buffer`
-    /// is skipped.
+    /// Packets of one flow keep their order, and writes are in the order of their first packets.
+    /// Packets that cannot be merged stay unchanged. The headers of merged packets are edited in
+    /// place. Ranges outside `buffer` are skipped.
     pub fn merge<'a>(
         &'a mut self,
         buffer: &'a mut [u8],
@@ -176,7 +168,7 @@ impl Merger {
         }
     }
 
-    /// Appends a segment's payload to a group if it continues it.
+    /// Appends a segment's payload to a group if it continues the group. Returns true if it does.
     fn append(
         &mut self,
         buffer: &[u8],
@@ -190,7 +182,7 @@ impl Merger {
         };
         let head_packet = &buffer[self.parts[group.first].range.clone()];
         let packet = &buffer[range.clone()];
-        // A shorter segment must be the last one.
+        // Only the last segment may be shorter.
         let full = group.len == head.header_len + group.count * head.payload_len();
         if !full
             || group.count == MAX_COUNT
@@ -216,7 +208,7 @@ impl Merger {
         true
     }
 
-    /// Starts a group with a whole packet and returns the group's index.
+    /// Starts a group with a complete packet and returns the group's index.
     fn start(&mut self, range: Range<usize>, head: Option<Segment>) -> usize {
         let part = self.parts.len();
         self.groups.push(Group {
@@ -234,7 +226,7 @@ impl Merger {
     }
 }
 
-/// The writes of one batch, in order.
+/// Iterator over the writes of one batch, in order.
 #[derive(Debug)]
 pub struct Merged<'a> {
     buffer: &'a [u8],
@@ -278,7 +270,7 @@ pub struct TunWrite<'a> {
 }
 
 impl<'a> TunWrite<'a> {
-    /// One packet as it is, for example an ICMP answer.
+    /// Returns a write of one unchanged packet, for example an ICMP error.
     pub fn single(packet: &'a [u8]) -> Self {
         Self {
             header: VirtioHeader::default(),
@@ -293,26 +285,24 @@ impl<'a> TunWrite<'a> {
         }
     }
 
-    /// The header to precede the packet.
+    /// The virtio header to write before the packet.
     pub fn header(&self) -> VirtioHeader {
         self.header
     }
 
-    /// Packets in this write: 1 to [`MAX_COUNT`].
+    /// Number of packets in this write: 1 to [`MAX_COUNT`].
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Bytes of all slices together, at most [`MAX_LEN`] when there are
-    /// several.
+    /// Bytes of all slices together; at most [`MAX_LEN`] if there are several.
     #[expect(clippy::len_without_is_empty, reason = "there is always a packet")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The bytes after the virtio header: as many slices as packets. The first
-    /// has the headers and the first packet's payload, each other one a
-    /// packet's payload.
+    /// The bytes after the virtio header, in as many slices as there are packets. The first has the
+    /// headers and the first packet's payload, each other slice one packet's payload.
     pub fn slices(&self) -> Slices<'a> {
         self.slices.clone()
     }
@@ -320,13 +310,13 @@ impl<'a> TunWrite<'a> {
 
 #[cfg(any(test, feature = "testing"))]
 impl TunWrite<'_> {
-    /// Changes what the kernel is told of the headers' length.
+    /// Changes the length of the headers in the virtio header.
     pub fn set_header_len(&mut self, len: u16) {
         self.header.hdr_len = len;
     }
 }
 
-/// The slices of a [`TunWrite`], in order.
+/// Iterator over the slices of a [`TunWrite`], in order.
 #[derive(Clone, Debug)]
 pub struct Slices<'a> {
     first: Option<&'a [u8]>,

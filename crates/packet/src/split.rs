@@ -1,8 +1,7 @@
-//! Cuts a super-packet read from the TUN into packets with complete headers
-//! and checksums.
+//! Divides a super-packet read from the TUN into packets with complete headers and checksums.
 //!
-//! The kernel's `hdr_len` is not used: headers are measured from where the
-//! checksum starts and from the TCP data offset.
+//! The kernel's `hdr_len` is not used. The length of the headers is computed from the start of the
+//! checksummed bytes and the TCP data offset.
 
 use crate::{
     checksum::Sum,
@@ -10,9 +9,9 @@ use crate::{
     virtio::{self, VirtioHeader},
 };
 
-/// A packet from the TUN, ready to be written out segment by segment.
+/// A packet from the TUN, ready to be written segment by segment.
 ///
-/// A packet that needs no cutting is a `Split` of one segment.
+/// A packet that needs no division is a `Split` of one segment.
 #[derive(Clone, Debug)]
 pub struct Split<'a> {
     packet: &'a [u8],
@@ -21,54 +20,53 @@ pub struct Split<'a> {
 
 #[derive(Clone, Debug)]
 enum Plan {
-    /// Nothing is missing.
+    /// The packet is complete.
     Whole,
-    /// Only the checksum over `start..` is, to be stored at `at`.
+    /// Only the checksum over `start..` is missing, to be stored at `at`.
     Checksum { start: usize, at: usize },
-    /// To be cut.
+    /// The packet has to be divided.
     Segments(Segmentation),
 }
 
-/// Why a packet cannot be split as its virtio header asks.
+/// Error of a virtio header that contradicts its packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SplitError {
-    /// A segmentation type this crate never asks the kernel for.
+    /// A segmentation type that this crate never requests from the kernel.
     #[error("virtio GSO type {0:#04x} is not supported")]
     GsoType(u8),
-    /// Segments of no bytes.
+    /// The segment size is zero.
     #[error("the segment size is 0")]
     GsoSize,
     /// Segmentation without a partial checksum.
     #[error("segmentation is asked for, but not the checksum that it implies")]
     ChecksumMissing,
-    /// The checksum would lie outside the packet, or not where its protocol
-    /// has it.
+    /// The checksum field is outside the packet, or not at the protocol's offset.
     #[error("no checksum field at {start} + {offset} of {len} bytes")]
     ChecksumPlace {
-        /// Where the checksummed bytes should start.
+        /// Offset of the checksummed bytes.
         start: usize,
-        /// Where from there the checksum should go.
+        /// Offset of the checksum field from there.
         offset: usize,
         /// Bytes of the packet.
         len: usize,
     },
-    /// An IP header of another version than the segmentation type, or one
-    /// that does not end where the transport header should start.
+    /// The version of the IP header differs from the segmentation type, or the header does not end
+    /// where the transport header should start.
     #[error("the IP header does not fit the segmentation type")]
     IpHeader,
-    /// The IP header says another length.
+    /// The length in the IP header differs from the packet's.
     #[error("the IP header says {header} bytes, there are {len}")]
     IpLength {
-        /// Bytes by the header.
+        /// Bytes according to the header.
         header: usize,
         /// Bytes of the packet.
         len: usize,
     },
-    /// A fragment cannot be cut into segments.
+    /// The packet is a fragment and cannot be divided into segments.
     #[error("the packet is a fragment")]
     Fragment,
-    /// A transport header cut short or below its least size.
+    /// The transport header is truncated, or its length field is below the minimum.
     #[error("the transport header of {needed} bytes does not fit the packet of {len}")]
     TransportHeader {
         /// Bytes of all headers together.
@@ -83,8 +81,7 @@ impl<'a> Split<'a> {
     ///
     /// # Errors
     ///
-    /// Returns [`SplitError`] when the two contradict each other; such a
-    /// packet is to be dropped.
+    /// Returns [`SplitError`] if the two contradict each other; the caller should drop the packet.
     pub fn new(header: VirtioHeader, packet: &'a [u8]) -> Result<Self, SplitError> {
         let plan = if header.gso_type != virtio::GSO_NONE {
             Plan::Segments(Segmentation::new(header, packet, packet.len())?)
@@ -108,8 +105,8 @@ impl<'a> Split<'a> {
         Ok(Self { packet, plan })
     }
 
-    /// Segments, at least 1. A `gso_size` of 1 makes it tens of thousands:
-    /// writers proceed in bounded steps.
+    /// Number of segments, at least 1. With a `gso_size` of 1 there are tens of thousands, so
+    /// callers should write a limited number at a time.
     pub fn count(&self) -> usize {
         match &self.plan {
             Plan::Whole | Plan::Checksum { .. } => 1,
@@ -117,7 +114,7 @@ impl<'a> Split<'a> {
         }
     }
 
-    /// Length in bytes of every segment but the last, headers included.
+    /// Length in bytes of every segment except the last, including headers.
     pub fn segment_len(&self) -> usize {
         match &self.plan {
             Plan::Segments(segmentation) if segmentation.count > 1 => {
@@ -127,7 +124,7 @@ impl<'a> Split<'a> {
         }
     }
 
-    /// Length in bytes of the last segment, headers included.
+    /// Length in bytes of the last segment, including headers.
     pub fn last_len(&self) -> usize {
         match &self.plan {
             Plan::Whole | Plan::Checksum { .. } => self.packet.len(),
@@ -137,7 +134,7 @@ impl<'a> Split<'a> {
         }
     }
 
-    /// Length in bytes of segment `i`, headers included.
+    /// Length in bytes of segment `i`, including headers.
     pub fn len_of(&self, i: usize) -> usize {
         if i + 1 < self.count() {
             self.segment_len()
@@ -150,8 +147,7 @@ impl<'a> Split<'a> {
     ///
     /// # Panics
     ///
-    /// When `i` is not below [`Split::count`] or `dst` is shorter than the
-    /// segment.
+    /// If `i` is not below [`Split::count`], or `dst` is shorter than the segment.
     pub fn write(&self, i: usize, dst: &mut [u8]) -> usize {
         assert!(i < self.count(), "segment {i} of {}", self.count());
         match &self.plan {
@@ -162,8 +158,8 @@ impl<'a> Split<'a> {
             Plan::Checksum { start, at } => {
                 let dst = &mut dst[..self.packet.len()];
                 dst.copy_from_slice(self.packet);
-                // The field holds the sum of the pseudo header. As Linux does,
-                // never store zero: UDP must not, and TCP need not.
+                // The field contains the sum of the pseudo header. Like Linux, never store zero:
+                // UDP must not, and TCP need not.
                 let checksum = Sum::ZERO.bytes(&dst[*start..]).udp_checksum();
                 dst[*at..at + 2].copy_from_slice(&checksum.to_be_bytes());
                 self.packet.len()
@@ -182,7 +178,7 @@ impl<'a> Split<'a> {
     }
 }
 
-/// How a super-packet is to be cut.
+/// Layout of the segments of a super-packet.
 #[derive(Clone, Debug)]
 pub struct Segmentation {
     version: ip::Family,
@@ -192,9 +188,9 @@ pub struct Segmentation {
     pub header_len: usize,
     /// Payload bytes per segment.
     size: usize,
-    /// Segments, at least 1.
+    /// Number of segments, at least 1.
     pub count: usize,
-    /// The pseudo header without its length.
+    /// The pseudo header's sum without the length.
     base: Sum,
 }
 
@@ -225,8 +221,8 @@ const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 
 impl Segmentation {
-    /// Checks the headers at the start of a super-packet of `len` bytes, of
-    /// which `head` has at least the headers.
+    /// Checks the headers at the start of a super-packet of `len` bytes. `head` contains at least
+    /// the headers.
     pub fn new(header: VirtioHeader, head: &[u8], len: usize) -> Result<Self, SplitError> {
         let ip_version = head.first().map(|byte| byte >> 4);
         let (version, protocol) = match (header.gso_type & !virtio::GSO_ECN, ip_version) {
@@ -264,18 +260,17 @@ impl Segmentation {
             header_len,
             size,
             count: (len - header_len).div_ceil(size).max(1),
-            // The kernel stored the sum of the whole pseudo header. To start
-            // from it is right behind routing headers too, where the final
-            // destination is not the one in the IP header.
+            // The kernel stored the sum of the complete pseudo header. Starting from it is also
+            // correct with routing headers, where the final destination differs from the one in the
+            // IP header.
             base: Sum::ZERO
                 .word(u16::from_be_bytes(array(head, checksum_at)))
                 .without((len - ip_header_len) as u16),
         })
     }
 
-    /// Writes the headers of segment `i`, whose payload is `payload`, to
-    /// `dst`, which has the length of the headers. `head` starts with the
-    /// headers of the super-packet.
+    /// Writes the headers of segment `i` to `dst`, which has the length of the headers. `payload`
+    /// is the segment's payload, and `head` starts with the headers of the super-packet.
     pub fn write_header(&self, i: usize, head: &[u8], payload: &[u8], dst: &mut [u8]) {
         dst.copy_from_slice(&head[..self.header_len]);
         let (ip, transport) = dst.split_at_mut(self.ip_header_len);
@@ -324,8 +319,8 @@ impl Segmentation {
     }
 }
 
-/// Checks that an IP header of `header_len` bytes starts `head`, leads to
-/// `protocol` and says `len`.
+/// Checks that `head` starts with an IP header of `header_len` bytes for `protocol` whose length
+/// field is `len`.
 fn check_ip_header(
     version: ip::Family,
     protocol: Protocol,
@@ -373,8 +368,8 @@ fn check_ip_header(
     Ok(())
 }
 
-/// Bytes of IP and transport header together, checked to be in `head` and
-/// within `len`.
+/// Returns the bytes of the IP and transport headers together, after checking that they are within
+/// `head` and `len`.
 fn header_len(
     protocol: Protocol,
     ip_header_len: usize,

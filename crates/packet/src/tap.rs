@@ -1,32 +1,32 @@
-//! What may stand between the interface and the tunnel.
+//! Interface for code that changes packets between the TUN and the tunnel.
 
 use std::ops::Range;
 
 use crate::virtio::VirtioHeader;
 
-/// Changes packets on their way between the TUN and the tunnel, where the
-/// interface has no address of its own: those who use it have others.
+/// Changes packets between the TUN and the tunnel, for an interface without addresses of its own.
+/// The applications that use it have the addresses of other interfaces, so packets must be
+/// translated.
 ///
-/// `now` is a clock that never jumps, in nanoseconds.
+/// `now` is a monotonic clock in nanoseconds.
 ///
-/// A device asks for one [`TapOut`], and for a [`TapIn`] for each socket.
+/// A device requests one [`TapOut`], and one [`TapIn`] for each socket.
 pub trait Tap: Send + Sync {
-    /// For packets from the TUN.
+    /// Returns the handler for packets from the TUN.
     fn outgoing(&self) -> Box<dyn TapOut>;
 
-    /// For packets from one socket.
+    /// Returns the handler for packets from one socket.
     fn incoming(&self) -> Box<dyn TapIn>;
 
-    /// The interface's MTU is this many bytes from now on.
+    /// Sets the interface's MTU in bytes.
     fn set_mtu(&self, mtu: usize);
 }
 
-/// The way out of a [`Tap`].
+/// The outbound direction of a [`Tap`].
 pub trait TapOut: Send {
-    /// Takes a packet that was read from the TUN; it may have been changed
-    /// when this returns. Hands `carry` what is to go into the tunnel: the
-    /// packet itself, others in its place, or nothing. What is returned is
-    /// written to the TUN, as an answer.
+    /// Processes a packet that was read from the TUN, possibly changing it in place. Calls `carry`
+    /// with the packets to send through the tunnel: the packet itself, others instead, or none. The
+    /// caller writes the returned packet, if there is one, to the TUN as an answer.
     fn take(
         &mut self,
         now: u64,
@@ -36,12 +36,12 @@ pub trait TapOut: Send {
     ) -> Option<Vec<u8>>;
 }
 
-/// The way in of a [`Tap`].
+/// The inbound direction of a [`Tap`].
 pub trait TapIn: Send {
-    /// Takes the packets that `packets` are the places of in `buffer`, in the
-    /// order in which they came, and changes them where they are. Those that
-    /// are not to be written to the TUN are removed from `packets`. Hands `together`
-    /// each packet that came in several, to be written before the others.
+    /// Processes packets from the tunnel, in order of arrival, and changes them in place. `packets`
+    /// are their ranges in `buffer`; the ranges of packets that must not be written to the TUN are
+    /// removed. Calls `together` with each packet reassembled from several, to be written before
+    /// the others.
     fn take(
         &mut self,
         now: u64,

@@ -1,4 +1,4 @@
-//! Packets built the slow and obvious way, to hold the real code against.
+//! A simple and slow packet builder, as a reference for the real code.
 
 #![allow(missing_docs, reason = "the fields of headers, by their usual names")]
 
@@ -16,7 +16,7 @@ pub const URG: u8 = 32;
 pub const ECE: u8 = 64;
 pub const CWR: u8 = 128;
 
-/// Everything a TCP segment or UDP datagram says.
+/// The fields of a TCP segment or UDP datagram.
 #[derive(Clone, Debug)]
 pub struct Spec {
     pub v6: bool,
@@ -59,7 +59,7 @@ impl Default for Spec {
     }
 }
 
-/// The one's complement sum, one word after the other.
+/// The one's complement sum, word by word.
 fn sum(start: u16, bytes: &[u8]) -> u16 {
     let mut sum = u32::from(start);
     for pair in bytes.chunks(2) {
@@ -78,7 +78,7 @@ impl Spec {
         self.ip_header_len() + if self.tcp { 20 + self.options.len() } else { 8 }
     }
 
-    /// The sum of an IPv4 header without options as if its checksum were zero.
+    /// The sum of an IPv4 header without options, with a checksum of zero.
     pub fn ipv4_sum(packet: &[u8]) -> u16 {
         sum(sum(0, &packet[..10]), &packet[12..20])
     }
@@ -93,7 +93,7 @@ impl Spec {
         }
     }
 
-    /// The transport header and payload with the checksum field zero.
+    /// The transport header and payload, with a checksum of zero.
     fn transport(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         bytes.extend(self.ports.0.to_be_bytes());
@@ -147,7 +147,7 @@ impl Spec {
         packet
     }
 
-    /// The packet, complete.
+    /// The complete packet.
     pub fn bytes(&self) -> Vec<u8> {
         let mut checksum = !sum(self.pseudo_header_sum(), &self.transport());
         if checksum == 0 && !self.tcp {
@@ -156,7 +156,7 @@ impl Spec {
         self.with_checksum(checksum)
     }
 
-    /// The packet as a super-packet to be cut into segments of `size` bytes.
+    /// The packet as a super-packet to be divided into segments of `size` bytes.
     pub fn super_packet(&self, size: u16) -> (VirtioHeader, Vec<u8>) {
         let header = VirtioHeader {
             flags: 1,
@@ -165,7 +165,7 @@ impl Spec {
                 (true, true) => 4,
                 (false, _) => 5,
             },
-            // As Linux has it on forwarded packets: not the header's length.
+            // As in Linux for forwarded packets: more than the header's length.
             hdr_len: (self.header_len() + self.payload.len()).min(65_535) as u16,
             gso_size: size,
             csum_start: self.ip_header_len() as u16,
@@ -174,7 +174,7 @@ impl Spec {
         (header, self.with_checksum(self.pseudo_header_sum()))
     }
 
-    /// The segments that a super-packet stands for.
+    /// The segments of the super-packet.
     pub fn segments(&self, size: usize) -> Vec<Self> {
         let count = self.payload.len().div_ceil(size).max(1);
         (0..count)
@@ -196,7 +196,7 @@ impl Spec {
     }
 }
 
-/// Any packet that may be a super-packet, with up to `most` bytes of payload.
+/// Any packet that can be a super-packet, with up to `most` bytes of payload.
 #[cfg(test)]
 pub(crate) fn any_spec(most: usize) -> impl Strategy<Value = Spec> {
     let ip = (

@@ -1,10 +1,9 @@
-//! The sum in the vector registers of x86-64, where the processor has wide
-//! ones.
+//! The sum in wide vector registers of x86-64, if the processor has them.
 //!
-//! Words of 64 bits are added up twice: whole, which overflows, and their
-//! upper halves alone, which do not. The sum of the lower halves is what the
-//! first has beyond the second, shifted back: three instructions a vector,
-//! instead of four for each half by itself.
+//! A sum of 32-bit words needs both halves of each 64-bit word. The loop accumulates the 64-bit
+//! words, which may overflow, and the upper halves, which do not. At the end, the sum of the lower
+//! halves is the first sum minus the second sum shifted left by 32 bits. This takes three
+//! instructions per vector, where summing each half separately takes four.
 
 use std::arch::x86_64::{
     __m256i, __m512i, _mm_add_epi64, _mm_cvtsi128_si64, _mm_extract_epi64, _mm256_add_epi64,
@@ -14,16 +13,16 @@ use std::arch::x86_64::{
     _mm512_srli_epi64, _mm512_sub_epi64,
 };
 
-/// Bytes from which on 256-bit vectors are faster than what the compiler
-/// makes of [`super::portable_sum`].
+/// Length from which 256-bit vectors are faster than the compiler's code for
+/// [`super::portable_sum`].
 const AVX2_FROM: usize = 64;
 
-/// As [`super::portable_sum`], but for multiples of 0xffff. `None` where the
-/// processor has no vectors that would be faster.
+/// Returns the same sum as [`super::portable_sum`] modulo 0xffff, or `None` if the processor has no
+/// vectors that would be faster.
 #[inline]
 pub(super) fn sum(bytes: &[u8]) -> Option<u64> {
     if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
-        // SAFETY: the processor has what the function is compiled for.
+        // SAFETY: the processor has the features that the function is compiled for.
         return Some(unsafe { sum_avx512(bytes) });
     }
     if bytes.len() >= AVX2_FROM && is_x86_feature_detected!("avx2") {
@@ -43,14 +42,13 @@ fn sum_avx512(bytes: &[u8]) -> u64 {
     };
     let (blocks, rest) = bytes.as_chunks::<{ size_of::<__m512i>() }>();
     for block in blocks {
-        // SAFETY: the block has as many bytes as are read. No alignment is
-        // needed.
+        // SAFETY: the block has as many bytes as are read. No alignment is required.
         add(unsafe { _mm512_loadu_si512(block.as_ptr().cast()) });
     }
-    // One bit for each byte; fewer than 64.
+    // One bit for each remaining byte; fewer than 64.
     let mask = (1 << rest.len()) - 1;
-    // SAFETY: only bytes whose bit is set are read; those are the rest's. No
-    // alignment is needed.
+    // SAFETY: only bytes whose mask bit is set are read, and these are within `rest`. No alignment
+    // is required.
     add(unsafe { _mm512_maskz_loadu_epi8(mask, rest.as_ptr().cast()) });
     let lower = _mm512_sub_epi64(whole, _mm512_slli_epi64::<32>(upper));
     _mm512_reduce_add_epi64(_mm512_add_epi64(lower, upper)) as u64
@@ -61,8 +59,7 @@ fn sum_avx2(bytes: &[u8]) -> u64 {
     let mut whole = [_mm256_setzero_si256(); 2];
     let mut upper = [_mm256_setzero_si256(); 2];
     let mut add = |lane: usize, block: &[u8; size_of::<__m256i>()]| {
-        // SAFETY: the block has as many bytes as are read. No alignment is
-        // needed.
+        // SAFETY: the block has as many bytes as are read. No alignment is required.
         let words = unsafe { _mm256_loadu_si256(block.as_ptr().cast()) };
         whole[lane] = _mm256_add_epi64(whole[lane], words);
         upper[lane] = _mm256_add_epi64(upper[lane], _mm256_srli_epi64::<32>(words));
@@ -92,11 +89,11 @@ fn sum_avx2(bytes: &[u8]) -> u64 {
 pub(super) mod tests {
     use super::*;
 
-    /// Each way that this processor can go.
+    /// The implementations that this processor supports.
     pub(in crate::checksum) fn ways() -> Vec<fn(&[u8]) -> u64> {
         let mut ways: Vec<fn(&[u8]) -> u64> = Vec::new();
         if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
-            // SAFETY: the processor has what the function is compiled for.
+            // SAFETY: the processor has the features that the function is compiled for.
             ways.push(|bytes| unsafe { sum_avx512(bytes) });
         }
         if is_x86_feature_detected!("avx2") {

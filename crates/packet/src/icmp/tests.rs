@@ -49,8 +49,7 @@ fn check(answer: &[u8], packet: &[u8], from: IpAddr, to: IpAddr) {
     check_error(answer, packet, (from, to), [(3, 1), (1, 3)], 0);
 }
 
-/// Parses and verifies an answer with a parser that is not ours. `kinds` are
-/// type and code for either version.
+/// Verifies an answer with an independent parser. `kinds` are type and code for both versions.
 fn check_error(
     answer: &[u8],
     packet: &[u8],
@@ -105,7 +104,7 @@ fn answers_come_from_the_destination_or_from_whom_one_says() {
     let (a, b, c) = ([0xfd; 16].into(), [0xfe; 16].into(), [0xfc; 16].into());
     check(&unreachable(&packet, 1420, None).unwrap(), &packet, b, a);
     check(&unreachable(&packet, 1420, Some(c)).unwrap(), &packet, c, a);
-    // An address of the other family says nothing.
+    // An address of the other family cannot be the source.
     assert_eq!(unreachable(&packet, 1420, Some([10, 0, 0, 1].into())), None);
 }
 
@@ -146,7 +145,7 @@ fn answers_quote_what_fits() {
         assert_eq!(answer.len(), v6);
         check(&answer, &packet, [0xfe; 16].into(), [0xfd; 16].into());
     }
-    // Header and ports must fit: 20 + 8 + 28 and 40 + 8 + 48 bytes.
+    // The header and the ports must fit: 20 + 8 + 28 and 40 + 8 + 48 bytes.
     let packet = udp4([10, 0, 0, 1], [10, 0, 0, 2], &[7; 1300]);
     assert!(unreachable(&packet, 56, None).is_some());
     assert_eq!(unreachable(&packet, 55, None), None);
@@ -187,7 +186,7 @@ fn queries_are_answered_and_errors_are_not() {
     for kind in [1, 2, 3, 4, 127, 137] {
         assert_eq!(unreachable(&icmp6(raw6(kind)), 1420, None), None, "{kind}");
     }
-    // Cut before its type: it may be an error.
+    // Cut off before its type, so it may be an error.
     let mut packet = icmp4(Icmpv4Type::EchoRequest(echo));
     packet.truncate(20);
     packet[2..4].copy_from_slice(&20u16.to_be_bytes());

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a packet says of itself.
+/// Fields parsed from a packet.
 #[derive(Debug, PartialEq, Eq)]
 struct Inner {
     source: IpAddr,
@@ -200,7 +200,7 @@ fn extension_headers_are_followed() {
             identification: 0x89ab_cdef,
         })
     );
-    // Cut anywhere inside the extension headers.
+    // Truncated anywhere inside the extension headers.
     for length in 41..80 {
         let mut packet = packet[..length].to_vec();
         packet[4..6].copy_from_slice(&((length - 40) as u16).to_be_bytes());

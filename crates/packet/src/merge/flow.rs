@@ -1,4 +1,4 @@
-//! What belongs together: flows, and which segment continues which.
+//! Flows, and the check if a segment continues another.
 
 use super::Coalesce;
 use crate::{
@@ -29,36 +29,35 @@ pub(super) struct Key {
     ports: [u8; 4],
 }
 
-/// Source and destination address as they lie in the header; those of IPv4
-/// are followed by zeros.
+/// Source and destination address as in the header; IPv4 addresses are followed by zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hosts {
     version: ip::Family,
     addresses: [u8; 32],
 }
 
-/// What a packet is to the merger.
+/// Result of classifying a packet.
 pub(super) enum Class {
-    /// It may be merged with others of its flow.
+    /// The packet may be merged with others of its flow.
     Segment(Key, Segment),
-    /// It goes alone.
+    /// The packet is not merged.
     Barrier(Barrier),
 }
 
-/// Which flows a packet that goes alone must not be overtaken by.
+/// The flows whose later packets must not overtake an unmerged packet.
 pub(super) enum Barrier {
-    /// None: its protocol is never merged.
+    /// None, because its protocol is never merged.
     Nothing,
-    /// Its own.
+    /// Its own flow.
     Flow(Key),
-    /// All between its hosts: its ports cannot be told.
+    /// All flows between its hosts, because its ports cannot be read.
     Hosts(Hosts),
-    /// All: it cannot be read.
+    /// All flows, because the packet cannot be parsed.
     Everything,
 }
 
 impl Barrier {
-    /// Whether a later packet of flow `key` must stay behind.
+    /// Returns true if later packets of flow `key` must not be merged across this packet.
     pub(super) fn stops(&self, key: &Key) -> bool {
         match self {
             Self::Nothing => false,
@@ -75,17 +74,14 @@ pub(super) struct Segment {
     version: ip::Family,
     protocol: u8,
     ip_header_len: usize,
-    /// Bytes before the payload.
     pub(super) header_len: usize,
-    /// Bytes of the packet.
     len: usize,
-    /// TCP sequence number.
     sequence: u32,
-    /// Nothing may follow it.
+    /// True if no segment may be appended after this one.
     pub(super) ends: bool,
 }
 
-/// Reads what the merger needs of `packet`.
+/// Classifies `packet`.
 pub(super) fn classify(packet: &[u8], coalesce: Coalesce) -> Class {
     let merged = |protocol| match protocol {
         ip::TCP => coalesce.tcp,
@@ -102,7 +98,7 @@ pub(super) fn classify(packet: &[u8], coalesce: Coalesce) -> Class {
             if !merged(protocol) {
                 return Class::Barrier(Barrier::Nothing);
             }
-            // No options, and of the fragmentation word nothing but DF.
+            // No options, and in the fragmentation word only DF.
             let word = u16::from_be_bytes(array(packet, 6));
             if packet[0] & 0xf != 5 || word & !0x4000 != 0 {
                 return Class::Barrier(Barrier::Hosts(hosts(ip::Family::V4, packet)));
@@ -119,7 +115,7 @@ pub(super) fn classify(packet: &[u8], coalesce: Coalesce) -> Class {
                     (ip::Family::V6, V6_HEADER, protocol)
                 }
                 ip::TCP | ip::UDP | ip::ICMPV6 => return Class::Barrier(Barrier::Nothing),
-                // Perhaps an extension header before TCP or UDP.
+                // This may be an extension header before TCP or UDP.
                 _ => return Class::Barrier(Barrier::Hosts(hosts(ip::Family::V6, packet))),
             }
         }
@@ -172,7 +168,7 @@ struct Parsed {
     ends: bool,
 }
 
-/// `None` unless this is a plain segment with payload.
+/// Returns `None` unless this is a plain segment with payload.
 fn parse_tcp(transport: &[u8]) -> Option<Parsed> {
     let header = transport.first_chunk::<TCP_HEADER>()?;
     let header_len = usize::from(header[12] >> 4) * 4;
@@ -189,7 +185,7 @@ fn parse_tcp(transport: &[u8]) -> Option<Parsed> {
     })
 }
 
-/// `None` unless this is a datagram with payload and checksum.
+/// Returns `None` unless this is a datagram with payload and checksum.
 fn parse_udp(transport: &[u8]) -> Option<Parsed> {
     let header = transport.first_chunk::<UDP_HEADER>()?;
     let length = usize::from(u16::from_be_bytes(array(header, 4)));
@@ -210,9 +206,9 @@ impl Segment {
         self.len - self.header_len
     }
 
-    /// Whether `next` is what follows `count` segments of which `self` is the
-    /// first, so that one header can stand for all of them. The packets are
-    /// those the segments were read from; their flow is the same.
+    /// Returns true if `next` follows `count` segments of which `self` is the first, so that one
+    /// header can represent them all. The packets are those from which the segments were parsed,
+    /// and belong to the same flow.
     pub(super) fn continued_by(
         &self,
         packet: &[u8],
@@ -244,8 +240,7 @@ impl Segment {
                     let expected = self
                         .sequence
                         .wrapping_add((count * self.payload_len()) as u32);
-                    // Acknowledgement and data offset; flags; window; urgent
-                    // pointer and options.
+                    // Acknowledgement and data offset; flags; window; urgent pointer and options.
                     next.sequence == expected
                         && same(at + 8..at + 13)
                         && (packet[at + 13] ^ next_packet[at + 13]) & !ends == 0
@@ -256,7 +251,7 @@ impl Segment {
             }
     }
 
-    /// Whether the packet's checksums are right.
+    /// Returns true if the packet's checksums are correct.
     pub(super) fn is_intact(&self, packet: &[u8]) -> bool {
         let (ip, transport) = packet.split_at(self.ip_header_len);
         let ip_is_intact = match self.version {
@@ -271,7 +266,7 @@ impl Segment {
                 == 0xffff
     }
 
-    /// The flags that the last segment of a merged packet lends to the header.
+    /// Returns the flags that the last segment of a merged packet adds to the header.
     pub(super) fn tail_flags(&self, packet: &[u8]) -> u8 {
         match self.protocol {
             ip::TCP => packet[self.ip_header_len + 13] & (flag::FIN | flag::PSH),
@@ -279,8 +274,8 @@ impl Segment {
         }
     }
 
-    /// Makes the headers of `packet`, read as `self`, those of a super-packet
-    /// of `len` bytes, and returns the header that tells the kernel so.
+    /// Turns the headers of `packet`, parsed as `self`, into those of a super-packet of `len`
+    /// bytes. Returns the virtio header for the kernel.
     pub(super) fn extend_headers(
         &self,
         packet: &mut [u8],

@@ -12,7 +12,7 @@ const BOTH: Coalesce = Coalesce {
     udp: true,
 };
 
-/// Headers, bytes and counts of the writes that packets become.
+/// Returns headers, bytes and counts of the writes for these packets.
 fn merged(packets: &[Vec<u8>], coalesce: Coalesce) -> Vec<(VirtioHeader, Vec<u8>, usize)> {
     let (mut buffer, ranges) = lay_out(packets);
     let mut merger = Merger::new();
@@ -45,7 +45,7 @@ fn kinds() -> [Spec; 4] {
     })
 }
 
-/// Three segments of 100 bytes, the middle one edited.
+/// Three segments of 100 bytes, with the middle one edited.
 fn with_middle(spec: &Spec, edit: impl Fn(&mut Spec)) -> Vec<Vec<u8>> {
     let mut spec = spec.clone();
     spec.payload.truncate(300);
@@ -70,7 +70,7 @@ fn segments_become_the_super_packet_they_came_from() {
 proptest! {
     #[test]
     fn any_super_packet_survives(spec in any_spec(6000), size in 100u16..2000) {
-        // What has CWR goes alone.
+        // Segments with CWR are not merged.
         let spec = Spec { flags: spec.flags & !CWR, ..spec };
         let writes = merged(&bytes(&spec.segments(size.into())), BOTH);
         prop_assert_eq!(writes.len(), 1);
@@ -83,7 +83,7 @@ proptest! {
         }
     }
 
-    /// Few flows, few values, so that almost everything almost matches.
+    /// Few flows and few values, so that almost all packets almost match.
     #[test]
     fn no_packet_is_lost_changed_or_overtaken(steps in prop::collection::vec(
         (0usize..6, 0u8..24, 1usize..4), 0..80,
@@ -144,7 +144,7 @@ fn interleaved_flows_are_told_apart() {
     assert_eq!(counts(&packets), [4, 4, 4]);
     let writes = merged(&packets, BOTH);
     for (write, flow) in writes.iter().zip(flows) {
-        // In the order of their first packets.
+        // Writes are in the order of their first packets.
         assert_eq!(write.1[20..24], flow[0][20..24]);
     }
 }
@@ -169,7 +169,7 @@ fn more_flows_than_can_be_open_are_still_in_order() {
         counts(&interleave(&more)).iter().sum::<usize>(),
         2 * (MAX_OPEN + 1)
     );
-    // The oldest had to give way, and only that one.
+    // Only the oldest flow had to be closed.
     let first_of_all = more.iter().map(|flow| flow[0].clone());
     let second_of_all = more.iter().rev().map(|flow| flow[1].clone());
     let counts = counts(&first_of_all.chain(second_of_all).collect::<Vec<_>>());
@@ -183,9 +183,9 @@ fn a_deviation_ends_what_was_merged() {
     for spec in kinds() {
         assert_eq!(counts(&with_middle(&spec, |_| {})), [3]);
         for edit in [
-            // Congestion on the way.
+            // A congestion mark of the network.
             |spec: &mut Spec| spec.tos = 3,
-            // Another class of service.
+            // Another DSCP.
             |spec: &mut Spec| spec.tos = 0xb8,
             |spec: &mut Spec| spec.ttl = 63,
         ] {
@@ -216,7 +216,7 @@ fn tcp_headers_must_agree() {
         ] {
             assert_eq!(counts(&with_middle(&spec, edit)), [1, 1, 1]);
         }
-        // An urgent pointer without its flag.
+        // An urgent pointer without the flag.
         let mut packets = with_middle(&spec, |_| {});
         let at = spec.ip_header_len() + 18;
         packets[1][at + 1] = 1;
@@ -230,7 +230,7 @@ fn tcp_headers_must_agree() {
     }
 }
 
-/// Accurate ECN (RFC 9768) has a flag in the byte of the data offset.
+/// Accurate ECN (RFC 9768) uses a flag in the byte of the data offset.
 #[test]
 fn reserved_bits_must_agree() {
     for spec in kinds().into_iter().filter(|spec| spec.tcp) {
@@ -357,7 +357,7 @@ fn udp_without_checksum_goes_alone() {
         packets[1][at..at + 2].fill(0);
         assert_eq!(counts(&packets), [1, 1, 1]);
 
-        // Even when the sum would be right, because it is zero.
+        // Even if the checksum would be correct because it is zero.
         let packets = with_middle(&spec, |spec| {
             let last = spec.payload.len() - 2;
             spec.payload[last..].fill(0);
@@ -398,7 +398,8 @@ fn what_hides_its_ports_is_not_overtaken() {
     let mut extension = with_middle(&v6, |_| {});
     extension[1][6] = 44;
     assert_eq!(counts(&extension), [1, 1, 1]);
-    // The same from another host is in nobody's way.
+    // The same packets from another host. The first and the third are not consecutive, so they
+    // stay separate too.
     for (mut packets, source) in [(fragment, 15), (options, 15), (extension, 23)] {
         packets[1][source] ^= 1;
         let writes = merged(&packets, BOTH);
@@ -436,7 +437,7 @@ fn super_packets_stay_within_their_limits() {
         spec.payload = vec![3; MAX_COUNT + 1];
         assert_eq!(counts(&bytes(&spec.segments(1))), [MAX_COUNT, 1]);
     }
-    // To the byte: 40 + 5 × 13,099.
+    // The exact limit: 40 + 5 × 13,099.
     let mut spec = Spec {
         payload: vec![3; 65_495],
         ..Spec::default()

@@ -21,7 +21,7 @@ fn written(split: &Split<'_>) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Whatever `Split::new` takes must be writable within bounds.
+/// Everything that `Split::new` accepts can be written within bounds.
 fn survives(header: VirtioHeader, packet: &[u8]) -> Result<(), SplitError> {
     let split = Split::new(header, packet)?;
     assert!(split.count() >= 1);
@@ -64,7 +64,7 @@ proptest! {
         let mut expected = spec.bytes();
         let at = usize::from(header.csum_start + header.csum_offset);
         if expected[at..at + 2] == [0, 0] {
-            // The other zero.
+            // The other representation of zero.
             expected[at..at + 2].fill(0xff);
         }
         prop_assert_eq!(written(&split), vec![expected]);
