@@ -1,11 +1,11 @@
-//! Allowed IPs (whitepaper §2): which peer an inner address belongs to.
+//! Allowed IPs (whitepaper §2): a table that maps an inner address to a peer.
 //!
-//! One longest-prefix table for all peers, so that a packet's source is checked
-//! against the most specific prefix that *anybody* has, as in the kernel.
+//! One longest-prefix table serves all peers, so that a packet's source is checked against the
+//! most specific prefix of *any* peer, as in the kernel.
 //!
-//! A clone shares everything with its original: a change copies the few nodes
-//! on its way, so that a table can be cloned, changed and swapped in while
-//! readers go on with the old one, however large it is.
+//! A clone shares all nodes with its original, and a change copies only the nodes on its path. So
+//! a table of any size can be cloned, changed and swapped in cheaply while readers use the old
+//! one.
 
 mod tree;
 
@@ -14,7 +14,7 @@ use core::net::IpAddr;
 use crate::update::Prefix;
 use tree::{Key, Tree};
 
-/// A longest-prefix table from prefixes to `T`.
+/// Longest-prefix table from prefixes to `T`.
 #[derive(Clone)]
 pub struct AllowedIps<T> {
     v4: Tree<u32, T>,
@@ -31,7 +31,7 @@ impl<T> Default for AllowedIps<T> {
 }
 
 impl<T: Clone> AllowedIps<T> {
-    /// Gives `prefix` to `owner`, taking it from whoever had it.
+    /// Assigns `prefix` to `owner`, replacing any other owner.
     pub fn insert(&mut self, prefix: Prefix, owner: T) {
         let length = prefix.length();
         match prefix.address() {
@@ -40,7 +40,7 @@ impl<T: Clone> AllowedIps<T> {
         }
     }
 
-    /// Takes `prefix` away from its owner if `gone` holds for that owner.
+    /// Removes `prefix` if `gone` holds for its owner.
     pub fn remove(&mut self, prefix: Prefix, gone: impl FnOnce(&T) -> bool) {
         let length = prefix.length();
         match prefix.address() {
@@ -49,7 +49,7 @@ impl<T: Clone> AllowedIps<T> {
         }
     }
 
-    /// Takes every prefix away from those owners for whom `keep` does not hold.
+    /// Removes every prefix of the owners for which `keep` does not hold.
     pub fn retain(&mut self, keep: impl Fn(&T) -> bool) {
         let mut gone = Vec::new();
         self.for_each(|prefix, owner| {
@@ -62,7 +62,7 @@ impl<T: Clone> AllowedIps<T> {
         }
     }
 
-    /// Whose address this is: the owner of the longest prefix that holds it.
+    /// Returns the owner of the longest prefix that contains `address`.
     #[must_use]
     pub fn lookup(&self, address: IpAddr) -> Option<&T> {
         match address {

@@ -1,16 +1,16 @@
-//! Reasons for which packets and messages are dropped, and their counters.
+//! Reasons for dropping packets and messages, and their counters.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Why something was dropped.
+/// Reason for dropping a packet or message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DropReason {
     /// A datagram whose length fits no message.
     Length,
-    /// A datagram of no known type, or with reserved bytes set.
+    /// A datagram of unknown type, or with non-zero reserved bytes.
     Type,
-    /// Transport data for an index that no session has.
+    /// Transport data with a receiver index of no session.
     UnknownSession,
     /// Transport data for a session older than Reject-After-Time.
     ExpiredSession,
@@ -18,54 +18,54 @@ pub enum DropReason {
     NotAuthentic,
     /// Transport data with a counter from Reject-After-Messages on.
     Exhausted,
-    /// Transport data that has been received before or is too late to tell.
+    /// Transport data that has been received before, or is older than the replay window.
     Replayed,
-    /// An inner packet that is no IP packet or lies about its length.
+    /// An inner packet that is not an IP packet, or whose header gives a wrong length.
     InnerMalformed,
-    /// An inner packet from an address that is not the sender's.
+    /// An inner packet whose source address is not among the sender's allowed IPs.
     SourceNotAllowed,
-    /// A packet that waited for a session, when too many did.
+    /// A packet that waited for a session and was displaced because too many waited.
     StagedOverflow,
-    /// Packets that waited for a session when the handshake was given up, the
-    /// device went down or the peer was removed.
+    /// Packets that waited for a session until the handshake failed, the device went down or the
+    /// peer was removed.
     StagedPurged,
     /// A handshake message while the device has no private key or is down.
     NotReady,
     /// A handshake message whose mac1 does not verify.
     Mac1,
-    /// A handshake message answered with a cookie, under load.
+    /// A handshake message that was answered with a cookie, under load.
     CookieDemanded,
-    /// A handshake message without a cookie, when too many have none. It has been
-    /// given none either; the source's next one, some 5 s later, has a better chance.
+    /// A handshake message without a cookie, when too many arrive: it was not answered. The
+    /// source's next one, some 5 s later, has a better chance.
     CookieWithheld,
-    /// A handshake message beyond what its source may send, under load.
+    /// A handshake message beyond its source's rate limit, under load.
     RateLimited,
     /// An initiation that does not verify.
     InitiationNotAuthentic,
-    /// An initiation of nobody we know.
+    /// An initiation from an unknown static key.
     UnknownPeer,
-    /// An initiation whose timestamp is not greater than the last.
+    /// An initiation whose timestamp is not greater than the peer's last one.
     InitiationReplayed,
     /// An initiation within 20 ms of the peer's last.
     InitiationFlood,
-    /// A response that answers nothing.
+    /// A response to no initiation that waits for one.
     UnknownHandshake,
     /// A response that does not verify.
     ResponseNotAuthentic,
-    /// A cookie reply that answers nothing or does not verify.
+    /// A cookie reply that answers no message or does not verify.
     CookieRefused,
-    /// A handshake message that was waiting when 4,096 newer ones had come.
+    /// A handshake message that waited in the queue until 4,096 newer ones had arrived.
     BacklogFull,
-    /// A datagram of this device that a route has led back into it.
+    /// A datagram of this device that a route has led back into its own tunnel.
     RoutingLoop,
-    /// An ordinary initiation of a peer that must be post-quantum.
+    /// An ordinary initiation from a peer that requires post-quantum handshakes.
     PostQuantumRequired,
     /// A part of a hybrid response that has been received before.
     PartRepeated,
 }
 
 impl DropReason {
-    /// Every cause, in the order of their numbers.
+    /// Every reason, in the order of its discriminants.
     pub const ALL: [Self; 27] = [
         Self::Length,
         Self::Type,
@@ -97,11 +97,11 @@ impl DropReason {
     ];
 }
 
-// Counters are found by the number of a cause.
+// [`Counters`] is indexed by the discriminant.
 const _: () = assert!(DropReason::ALL.len() == DropReason::PartRepeated as usize + 1);
 
 impl fmt::Display for DropReason {
-    /// What has happened, and where a person can do something, what.
+    /// Formats the event, followed by advice where the user can act.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Length => "its length fits no WireGuard message",
@@ -154,18 +154,18 @@ impl fmt::Display for DropReason {
     }
 }
 
-/// One number per [`DropReason`].
+/// Drop counters, one per [`DropReason`].
 #[derive(Default)]
 pub struct Counters([AtomicU64; DropReason::ALL.len()]);
 
 impl Counters {
-    /// How often `cause` has led to a drop.
+    /// Returns the number of drops for this reason.
     #[must_use]
     pub fn count(&self, cause: DropReason) -> u64 {
         self.0[cause as usize].load(Ordering::Relaxed)
     }
 
-    /// Adds to the number of a cause: for an engine, whose queues and routes drop as well
+    /// Adds `count` to a counter. For an engine, whose queues and routes drop packets as well
     /// ([`DropReason::BacklogFull`], [`DropReason::RoutingLoop`]).
     pub fn add(&self, cause: DropReason, count: u64) {
         if count > 0 {

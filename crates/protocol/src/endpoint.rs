@@ -1,21 +1,20 @@
-//! Addresses by which peers are reached.
+//! Endpoints: UDP addresses of peers.
 
 use core::net::{IpAddr, SocketAddr};
 
-/// Where a peer is reached, and from which of our addresses.
+/// Address of a peer, and the local address to reply from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Endpoint {
     /// The peer's address and UDP port.
     pub remote: SocketAddr,
-    /// The local address that the peer last sent to: answers leave from it.
+    /// The local address that the peer last sent to; replies leave from it.
     pub local: Option<LocalAddress>,
 }
 
-/// A local address and the interface a datagram came in by. Both are what the engine's sockets
-/// have said of it; other callers can do without.
+/// Local address and interface that a datagram arrived at, as reported by the engine's sockets.
+/// Other callers can leave it out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LocalAddress {
-    /// The address.
     pub address: IpAddr,
     /// The interface's index.
     pub interface: u32,

@@ -1,25 +1,24 @@
-//! What the protocol must know of the packets it carries: their addresses and
-//! true length. Everything else is none of its business.
+//! Addresses and length of inner packets. The protocol reads nothing else of them.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The addresses and length of an inner packet.
+/// Addresses and length of an inner packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Inner {
-    /// Who sent it: must be one of the sending peer's allowed IPs.
+    /// Source address: must be among the sending peer's allowed IPs.
     pub source: IpAddr,
-    /// Where it goes: decides the peer.
+    /// Destination address: selects the peer.
     pub destination: IpAddr,
-    /// Its length without padding, from its own header; at most that of the
-    /// bytes it was read from.
+    /// Length without padding, from the packet's own header; at most the length of the bytes it
+    /// was read from.
     pub length: usize,
 }
 
 const IPV4_HEADER_LEN: usize = 20;
 const IPV6_HEADER_LEN: usize = 40;
 
-/// Reads an IPv4 or IPv6 header. `None` if there is none, or if its length is
-/// less than a header or more than there is.
+/// Reads an IPv4 or IPv6 header. `None` if there is none, or if the packet's length is less than
+/// its header's or more than the bytes present.
 #[must_use]
 pub fn parse(packet: &[u8]) -> Option<Inner> {
     let inner = match packet.first()? >> 4 {
@@ -83,7 +82,7 @@ mod tests {
         assert_eq!(parse(&v6(0, 48)).map(|i| i.length), Some(40));
         assert_eq!(parse(&v6(8, 48)).map(|i| i.length), Some(48));
         assert_eq!(parse(&v6(9, 48)), None);
-        // 40 + 65,496 does not fit 16 bits: a sum that wraps would be 0.
+        // 40 + 65,496 does not fit 16 bits: a wrapping sum would be 0.
         for payload in 65_490..=65_535 {
             assert_eq!(parse(&v6(payload, 2000)), None, "{payload}");
         }

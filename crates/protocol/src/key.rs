@@ -1,4 +1,4 @@
-//! Keys as WireGuard's tools know them: 32 bytes, hex on the UAPI, base64 in files.
+//! Keys in WireGuard's format: 32 bytes, hexadecimal in the UAPI, base64 in files.
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
@@ -13,7 +13,7 @@ use crate::suite::Suite;
 /// Length of every WireGuard key, in bytes.
 pub const KEY_LEN: usize = 32;
 
-/// A Curve25519 public key, which names a peer.
+/// A Curve25519 public key. It identifies a peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PublicKey(pub [u8; KEY_LEN]);
 
@@ -24,7 +24,7 @@ impl Hash for PublicKey {
 }
 
 impl fmt::Debug for PublicKey {
-    /// The first four bytes in hex: enough to tell peers apart in a log.
+    /// Formats the first four bytes in hexadecimal: enough to tell peers apart in a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [a, b, c, d, ..] = self.0;
         write!(f, "{a:02x}{b:02x}{c:02x}{d:02x}…")
@@ -36,8 +36,8 @@ impl fmt::Debug for PublicKey {
 pub struct PrivateKey([u8; KEY_LEN]);
 
 impl PrivateKey {
-    /// Clamps `bytes`, as the kernel does, so that the key reads back the way
-    /// it is used. `None` for all zeros, which the UAPI uses for "no key".
+    /// Clamps `bytes`, as the kernel does, so that reading the key back returns the value in use.
+    /// `None` for all zeros, which mean "no key" in the UAPI.
     #[must_use]
     pub fn new(mut bytes: [u8; KEY_LEN]) -> Option<Self> {
         let absent = bool::from(bytes.ct_eq(&[0; KEY_LEN]));
@@ -48,7 +48,7 @@ impl PrivateKey {
         (!absent).then_some(key)
     }
 
-    /// The key itself. Never log it.
+    /// Returns the key bytes. Never log them.
     #[must_use]
     pub fn expose(&self) -> &[u8; KEY_LEN] {
         &self.0
@@ -63,8 +63,8 @@ impl PartialEq for PrivateKey {
 
 impl Eq for PrivateKey {}
 
-/// The symmetric key mixed into a peer's handshake (whitepaper §5.2), zeroised
-/// on drop. All zeros means that none is set, on the UAPI and in the handshake.
+/// The symmetric key mixed into a peer's handshake (whitepaper §5.2), zeroised on drop. All zeros
+/// mean "no key", in the UAPI and in the handshake.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct PresharedKey([u8; KEY_LEN]);
 
@@ -78,13 +78,13 @@ impl PresharedKey {
         Self(bytes)
     }
 
-    /// The key itself. Never log it.
+    /// Returns the key bytes. Never log them.
     #[must_use]
     pub fn expose(&self) -> &[u8; KEY_LEN] {
         &self.0
     }
 
-    /// Whether a key is set.
+    /// Checks whether a key is set.
     #[must_use]
     pub fn is_set(&self) -> bool {
         !bool::from(self.0.ct_eq(&[0; KEY_LEN]))
@@ -104,22 +104,22 @@ impl Eq for PresharedKey {}
 pub struct PqPrivateKey(Secret<{ Self::LEN }>);
 
 impl PqPrivateKey {
-    /// Its length in bytes.
+    /// Length in bytes.
     pub const LEN: usize = 64;
 
-    /// Wraps `seed`. `None` for all zeros, which the UAPI uses for "no key".
+    /// Wraps `seed`. `None` for all zeros, which mean "no key" in the UAPI.
     #[must_use]
     pub fn new(seed: Secret<{ Self::LEN }>) -> Option<Self> {
         (seed != Secret::zeroed()).then_some(Self(seed))
     }
 
-    /// The seed itself. Never log it.
+    /// Returns the seed. Never log it.
     #[must_use]
     pub fn expose(&self) -> &Secret<{ Self::LEN }> {
         &self.0
     }
 
-    /// The public key for a suite with static keys.
+    /// Derives the public key for a suite with static keys.
     #[must_use]
     pub fn public(&self, crypto: &Provider, suite: Suite) -> PqPublicKey {
         let key = crypto.kem.decapsulation_key(suite.parameters(), &self.0);
@@ -127,17 +127,17 @@ impl PqPrivateKey {
     }
 }
 
-/// A peer's static ML-KEM encapsulation key, which has passed the checks of FIPS 203 §7.2.
+/// A peer's static ML-KEM encapsulation key that has passed the checks of FIPS 203 §7.2.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PqPublicKey(Box<[u8]>);
 
-/// Why bytes are no encapsulation key.
+/// Reason why bytes are not an encapsulation key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum InvalidPqPublicKey {
-    /// Neither ML-KEM-768's length nor ML-KEM-512's.
+    /// The length is neither that of ML-KEM-768 nor that of ML-KEM-512.
     #[error("it has {0} bytes; a key of ML-KEM-768 has 1184, one of ML-KEM-512 800. Is it whole?")]
     Length(usize),
-    /// A coefficient that is not reduced.
+    /// A coefficient is not reduced modulo 3329.
     #[error("it has a coefficient that is not below 3329; has a character of it been changed?")]
     Modulus,
 }
@@ -150,7 +150,8 @@ impl PqPublicKey {
     pub fn new(bytes: &[u8]) -> Result<Self, InvalidPqPublicKey> {
         let length = InvalidPqPublicKey::Length(bytes.len());
         let suite = suite_of(bytes.len()).ok_or(length)?;
-        // ByteEncode12 (FIPS 203 §4.2.1): two coefficients in three bytes; ρ follows.
+        // ByteEncode12 (FIPS 203 §4.2.1): two coefficients in three bytes. The 32 bytes of ρ
+        // follow.
         let polynomials = suite.parameters().encapsulation_key_len() - 32;
         let reduced = bytes[..polynomials].chunks_exact(3).all(|three| {
             let [a, b, c] = [three[0], three[1], three[2]].map(u16::from);
@@ -161,19 +162,19 @@ impl PqPublicKey {
             .ok_or(InvalidPqPublicKey::Modulus)
     }
 
-    /// The key, as FIPS 203 encodes it.
+    /// Returns the key as FIPS 203 encodes it.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Which suite it is for.
+    /// Returns the suite that uses keys of this length.
     #[must_use]
     pub fn suite(&self) -> Suite {
         suite_of(self.0.len()).unwrap_or(Suite::Hybrid768)
     }
 
-    /// BLAKE2s-256 of it: short enough to be compared by people.
+    /// Returns the BLAKE2s-256 hash of the key: short enough for people to compare.
     #[must_use]
     pub fn fingerprint(&self, crypto: &Provider) -> [u8; 32] {
         crypto.hash.hash(&[&self.0])
@@ -187,7 +188,7 @@ fn suite_of(length: usize) -> Option<Suite> {
 }
 
 impl fmt::Debug for PqPublicKey {
-    /// The first four bytes in hex: enough to tell keys apart in a log.
+    /// Formats the first four bytes in hexadecimal: enough to tell keys apart in a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.first_chunk() {
             Some([a, b, c, d]) => write!(f, "{a:02x}{b:02x}{c:02x}{d:02x}…"),

@@ -1,16 +1,13 @@
 #![forbid(unsafe_code)]
 //! WireGuard as a state machine without I/O.
 //!
-//! Nothing here reads a clock, opens a socket or starts a thread: the time,
-//! randomness and datagrams are given to it, and what it wants sent is returned.
-//! So a test runs 180 seconds of rekeying in a microsecond, and a simulator
-//! runs a million of them.
+//! The crate reads no clock, opens no socket and starts no thread. The caller passes in the time,
+//! randomness and datagrams, and gets back the datagrams to send. So a test runs 180 seconds of
+//! rekeying in a microsecond, and a simulator runs a million of them.
 //!
-//! It has two halves. [`Device`] is the control half: handshakes, timers and
-//! configuration, with one owner. [`DataPath`] is the way of a packet: it can be
-//! shared by any number of threads and never waits for the control half.
-//! Between them stand the peers ([`Peer`]), each with a lock that is taken once
-//! per batch of packets.
+//! [`Device`] handles handshakes, timers and configuration, and has one owner. [`DataPath`]
+//! carries packets; any number of threads can share it, and it never waits for the [`Device`].
+//! Both share the peers ([`Peer`]). The lock of a peer is taken once per batch of packets.
 //!
 //! ```text
 //!               ┌ route → reserve ─ seal ─► send          DataPath (many threads)
@@ -22,58 +19,60 @@
 //!               Device::handle_deadline  ─► Output::Transmit
 //! ```
 //!
-//! # What a caller does
+//! # Use
 //!
-//! Once: [`Device::new`] with a [`crypto::Provider`], a source of [`Random`] bytes and a
-//! function that wakes the owner; [`Device::update`] with keys and peers; [`Device::set_up`].
+//! Once: [`Device::new`] with a [`crypto::Provider`], a source of [`Random`] bytes and a function
+//! that wakes the owner; [`Device::update`] with keys and peers; [`Device::set_up`].
 //!
-//! | when | call |
+//! | event | call |
 //! |---|---|
-//! | a packet is to be sent | [`Routes::lookup`] of [`DataPath::routes`], [`DataPath::reserve`], then [`Reservation::seal`] and send, or [`DataPath::stage`] |
-//! | datagrams have come | [`DataPath::receive`] (of one packet alone, [`DataPath::receive_one`]); deliver what is in [`ReceivedBatch::inner`], and give each of [`ReceivedBatch::handshakes`] to [`Device::handle_message`], the newest first if several have waited ([`HandshakeQueue`]) |
+//! | a packet is to be sent | [`Routes::lookup`] on [`DataPath::routes`], [`DataPath::reserve`], then [`Reservation::seal`] and send, or [`DataPath::stage`] |
+//! | datagrams have arrived | [`DataPath::receive`] (for a single packet [`DataPath::receive_one`]); deliver the packets in [`ReceivedBatch::inner`], and pass each of [`ReceivedBatch::handshakes`] to [`Device::handle_message`], the newest first if several have waited ([`HandshakeQueue`]) |
 //! | the owner is woken | [`Device::handle_pending_work`] |
 //! | [`Device::next_deadline`] is reached | [`Device::handle_deadline`] |
-//! | the configuration changes | [`Device::update`], whole or not at all |
+//! | the configuration changes | [`Device::update`], which applies all of it or nothing |
 //! | addresses or routes of the system change | [`Device::retain_local_addresses`], [`Device::handle_network_change`] |
 //! | the machine has slept | [`Device::handle_awakening`] |
-//! | it ends | [`Device::close`] |
+//! | the device is no longer needed | [`Device::close`] |
 //!
-//! After each call of a method of [`Device`], take every [`Output`] there is with
-//! [`Device::poll_output`], in order, and look at [`Device::next_deadline`] again; nothing
-//! is lost when it is called early, and a deadline that is late makes only that late.
+//! After each call of a [`Device`] method, take every [`Output`] from [`Device::poll_output`], in
+//! order, and read [`Device::next_deadline`] again. A call before its deadline does no harm. A
+//! call after it delays only the work that was due.
 //!
-//! **Time** is two clocks ([`time::Now`]), read anew for each call: one that never goes back
-//! and counts while the machine sleeps, for ages and deadlines, and the wall clock for
-//! timestamps of handshakes. **What must be remembered** over restarts are those timestamps and, for
-//! peers that prefer post-quantum handshakes, that they had one
-//! ([`Output::ReserveTimestamps`], [`Output::Latch`]): without the first a clock that has gone
-//! back locks the device out of its peers, without the second an attacker in between can
-//! lead a peer back to ordinary handshakes.
+//! **Time** is two clocks ([`time::Now`]), read before each call. The boot clock never goes back
+//! and counts while the machine sleeps; it measures ages and deadlines. The wall clock provides
+//! the timestamps of handshakes.
+//!
+//! **Durable state.** Two facts must survive a restart. Without the timestamps that may have been
+//! sent ([`Output::ReserveTimestamps`]), a clock that has gone back locks the device out of its
+//! peers. Without the fact that a peer has completed a post-quantum handshake
+//! ([`Output::Latch`]), an attacker on the path can downgrade a peer that prefers them to
+//! ordinary handshakes.
 //!
 //! **Threads.** Everything is [`Send`], and [`DataPath`] and [`Peer`] are [`Sync`]. Methods of
-//! [`Device`] take `&mut self`; those of [`DataPath`] may be called by any thread at any time,
-//! also while the owner is in a method of [`Device`], and hold a lock only for a few
-//! instructions. Packets of one peer keep the order in which they were reserved if one thread
-//! sends them. The function that wakes the owner ([`Wake`]) is called by a thread on the way of a
-//! packet, at most once for a peer until [`Device::handle_pending_work`], and must return at once.
-//! A caller with one thread has nobody to wake, and calls [`Device::handle_pending_work`] after
-//! everything else.
+//! [`Device`] take `&mut self`. Any thread may call methods of [`DataPath`] at any time, also
+//! while the owner is in a [`Device`] method; they hold a lock only for a few instructions.
+//! Packets of one peer keep the order of their reservations if one thread sends them. A thread
+//! that moves packets calls the function that wakes the owner ([`Wake`]), at most once per peer
+//! until [`Device::handle_pending_work`]; the function must return at once. A caller with one
+//! thread needs no wake-up: it calls [`Device::handle_pending_work`] after every other call.
 //!
-//! **Memory** is bounded whatever comes in. A device has at most 2^20 peers
-//! ([`limits::MAX_PEERS`]); a peer at most 128 waiting packets
-//! ([`limits::MAX_STAGED_PACKETS`]), 3 sessions and 4 that nobody has confirmed
-//! ([`limits::MAX_PROVISIONAL`]), each with 1 KiB of replay window from its first packet on.
-//! Under load there are at most 65,536 sources ([`limits::MAX_SOURCES`]) besides, and 2 MiB of
-//! filters. What waits in [`Device::poll_output`] is what calls since have made: one or two
-//! datagrams for each message or deadline, and packets that had waited.
+//! **Memory** is bounded whatever arrives. A device has at most 2^20 peers
+//! ([`limits::MAX_PEERS`]). A peer has at most 128 waiting packets
+//! ([`limits::MAX_STAGED_PACKETS`]), 3 sessions and 4 unconfirmed sessions
+//! ([`limits::MAX_PROVISIONAL`]). A session allocates 1 KiB of replay window when its first
+//! packet arrives. Under load the device also stores at most 65,536 sources
+//! ([`limits::MAX_SOURCES`]) and 2 MiB of filters. The queue of [`Device::poll_output`] grows
+//! only by the calls since it was last emptied: one or two datagrams per message or deadline, and
+//! packets that waited for a session.
 //!
 //! **Secrets** are zeroised when they are dropped, have no `Debug`, and are compared in constant
 //! time. A datagram that is not authentic changes nothing but counters and bounded tables.
 //!
 //! # Example
 //!
-//! Two devices shake hands and send a packet, in memory and at one moment.
-//! `examples/ping.rs` does it over UDP with any WireGuard peer.
+//! Two devices complete a handshake and send a packet, in memory and at one point in time.
+//! `examples/ping.rs` does the same over UDP with any WireGuard peer.
 //!
 //! ```
 //! use std::{iter, net::SocketAddr, sync::Arc, time::Duration};
@@ -87,7 +86,7 @@
 //!     boot: Instant(1_000_000_000),
 //!     wall: Duration::from_secs(1_800_000_000),
 //! };
-//! // Not random at all: an example only.
+//! // Not random: an example only.
 //! let device = |mut seed: u8| {
 //!     let key = PrivateKey::new([seed; 32]).ok_or("a key of zeros")?;
 //!     let random = move |bytes: &mut [u8]| {
@@ -104,7 +103,7 @@
 //! };
 //! let (mut alice, mut bob) = (device(1)?, device(2)?);
 //!
-//! // Each is told of the other: where it is reached, and which addresses are its own.
+//! // Configure each device with the other as its peer: endpoint and allowed IPs.
 //! let at: SocketAddr = "192.0.2.1:51820".parse()?;
 //! let keys = (alice.public_key(), bob.public_key());
 //! let mut introduce = |to: &mut Device, key: Option<PublicKey>, own: [u8; 4]| {
@@ -117,8 +116,8 @@
 //! introduce(&mut alice, keys.1, [10, 0, 0, 2])?;
 //! introduce(&mut bob, keys.0, [10, 0, 0, 1])?;
 //!
-//! // Alice sends an IPv4 packet of 20 bytes, padded to 32. There is no session yet, so it
-//! // waits, and a handshake is asked for.
+//! // Alice sends an IPv4 packet of 20 bytes, padded to 32. There is no session yet, so the
+//! // packet waits and Alice starts a handshake.
 //! let mut packet = vec![0; 32];
 //! packet[..4].copy_from_slice(&[0x45, 0, 0, 20]);
 //! packet[12..20].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
@@ -128,7 +127,7 @@
 //! path.stage(now.boot, &peer, iter::once(Staged { packet, ecn: 0 }));
 //! alice.handle_pending_work(now);
 //!
-//! // Datagrams go to and fro while there are any: initiation, response, packet.
+//! // The devices exchange datagrams: initiation, response, packet.
 //! let (mut sent, mut delivered, mut sorted) = (Vec::new(), Vec::new(), ReceivedBatch::default());
 //! for turn in 0..4 {
 //!     let (from, to) = if turn % 2 == 0 { (&mut alice, &mut bob) } else { (&mut bob, &mut alice) };
@@ -152,26 +151,26 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What is promised
+//! # Stability
 //!
-//! Rust 1.89 builds it, and what breaks programs that use it raises the version (CI checks
-//! both). That holds for what this page shows. Items that are hidden from it, such as the
-//! messages of a handshake one by one, are for Taupe's own tests, benchmarks and simulator,
-//! and may change at any time. What says that it is for an engine is for who drives network
-//! interfaces with it, and others can leave it alone.
+//! The minimum supported Rust version is 1.89. A change that breaks users of the documented API
+//! raises the crate's version. CI checks both. Hidden items, such as the individual messages of a
+//! handshake, serve Taupe's own tests, benchmarks and simulator and may change at any time. Items
+//! documented as "for an engine" are for programs that drive network interfaces; other callers
+//! can ignore them.
 //!
 //! # Features
 //!
-//! - `aws-lc` (default): cryptography by AWS-LC, and by vector code where the processor has
-//!   AVX-512; takes a C compiler to build.
-//! - `portable`: the same in pure Rust. One of the two must be on.
+//! - `aws-lc` (default): cryptography by AWS-LC, and by AVX-512 code on processors that have it.
+//!   The build needs a C compiler.
+//! - `portable`: the same in pure Rust. One of the two must be enabled.
 //!
 //! # Sources
 //!
-//! The WireGuard whitepaper (Donenfeld, revision of 2020) by section,
-//! and the Linux kernel's implementation where the paper is silent or differs;
-//! each constant in [`limits`] says which. Hybrid post-quantum handshakes are specified in
-//! `docs/post-quantum.md` of Taupe's repository.
+//! The WireGuard whitepaper (Donenfeld, revision of 2020) by section, and the Linux kernel's
+//! implementation where the paper is silent or differs; each constant in [`limits`] names its
+//! source. `docs/post-quantum.md` in Taupe's repository specifies the hybrid post-quantum
+//! handshakes.
 
 #[doc(hidden)]
 pub mod allowed_ips;
@@ -210,24 +209,24 @@ pub use peer::replay;
 pub use peer::{Outbound, Peer, PeerId, Reason, Reservation, Role, Session, Staged, Wake};
 pub use taupe_crypto as crypto;
 
-/// Where random bytes come from: the operating system, or a seed in a
-/// simulation. A function that fills what it is given is one.
+/// Source of random bytes: the operating system, or a seeded generator in a simulation. Every
+/// `FnMut(&mut [u8])` is one.
 ///
-/// Keys are made of them, so who can guess them can read everything. Should the source
-/// repeat itself, hybrid handshakes still do not.
+/// Keys are made from these bytes: an attacker who can guess them can read all traffic. If the
+/// source repeats its output, hybrid handshakes still use different randomness each time.
 pub trait Random {
-    /// Fills `bytes` with random bytes. Must not fail: a system that has no
-    /// randomness cannot run the protocol.
+    /// Fills `bytes` with random bytes. Must not fail: a system without randomness cannot run the
+    /// protocol.
     fn fill(&mut self, bytes: &mut [u8]);
 
-    /// 32 random secret bytes.
+    /// Returns 32 random secret bytes.
     fn secret(&mut self) -> Secret<32> {
         let mut secret = Secret::zeroed();
         self.fill(secret.expose_mut());
         secret
     }
 
-    /// A random number.
+    /// Returns a random number.
     fn number(&mut self) -> u32 {
         let mut bytes = [0; 4];
         self.fill(&mut bytes);
@@ -241,7 +240,7 @@ impl<F: FnMut(&mut [u8])> Random for F {
     }
 }
 
-/// Locks; a panic elsewhere while the lock was held is no reason for another.
+/// Locks `mutex`. A panic in another thread that held the lock does not cause a panic here.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Requests of a device to the program that uses it.
+//! Requests of a device to its caller.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -8,66 +8,66 @@ use crate::key::PublicKey;
 use crate::time::Tai64N;
 use crate::update::EndpointName;
 
-/// What a device wants done. In order: what comes first must have happened
-/// before the next is begun.
+/// Action that a device requests. Actions are ordered: complete one before you begin the next.
 pub enum Output {
     /// Send a datagram.
     Transmit {
-        /// Where to, and from which local address.
+        /// The destination, and the local address to send from.
         endpoint: Endpoint,
         /// The traffic class (IPv4 TOS) of the outer header: DSCP and ECN.
         tos: u8,
-        /// The message.
+        /// The UDP payload.
         datagram: Vec<u8>,
     },
-    /// Remember, for as long as the private key is used, that handshake timestamps
-    /// up to this one may have been sent with it, and give it back with
-    /// [`crate::update::PrivateKeyUpdate::timestamp_floor`]. Must be durable before the next
-    /// output is sent, or a crash together with a clock that went back could
-    /// lock this device out of its peers.
+    /// Store durably that handshake timestamps up to `up_to` may have been sent with this private
+    /// key. Keep the value as long as the key is in use, and pass it back as
+    /// [`crate::update::PrivateKeyUpdate::timestamp_floor`]. The value must be durable before the
+    /// next output is sent: otherwise a crash together with a clock that goes back can lock this
+    /// device out of its peers.
     ReserveTimestamps {
         /// The public key of the device.
         public_key: PublicKey,
         /// The greatest timestamp that may be sent from now on.
         up_to: Tai64N,
     },
-    /// Remember durably whether a peer has shaken hands in a post-quantum way, and say so with
-    /// [`crate::update::PeerUpdate::pq_latched`] when the peer is added again: so that nobody
-    /// leads it back to ordinary handshakes.
+    /// Store durably whether a peer has completed a post-quantum handshake, and pass it back as
+    /// [`crate::update::PeerUpdate::pq_latched`] when the peer is added again. This protects the
+    /// peer from a downgrade to ordinary handshakes.
     Latch {
         /// The public key of the device.
         public_key: PublicKey,
         /// The peer.
         peer: PublicKey,
-        /// Whether it is remembered, or forgotten.
+        /// True to store the fact, false to delete it.
         latched: bool,
     },
-    /// Ask for the addresses of a peer that does not answer, and give them, or
-    /// none, to [`crate::Device::handle_addresses`] at any later time: the peer's name
-    /// is not asked for again before.
+    /// Look up the addresses of a peer that does not answer, and pass them, or an empty list, to
+    /// [`crate::Device::handle_addresses`] at any later time. The device requests no further
+    /// look-up of this peer until then.
     Resolve {
         /// The peer.
         public_key: PublicKey,
         /// Its endpoint's name.
         name: EndpointName,
     },
-    /// Tell whoever uses the device, if they want to know.
+    /// Inform the user; may be ignored.
     Notice(Notice),
 }
 
-/// What people want to know of a peer.
+/// Change of a peer's reachability.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// It has not answered for [`crate::limits::NOTICE_AFTER`]. Told once, until it is heard.
+    /// The peer has not answered for [`crate::limits::NOTICE_AFTER`]. Sent once until the peer
+    /// recovers.
     PeerUnreachable {
         /// The peer.
         public_key: PublicKey,
-        /// Where initiations were sent to.
+        /// The destination of the initiations.
         endpoint: SocketAddr,
-        /// Since the first of them.
+        /// Time since the first unanswered initiation.
         time: Duration,
     },
-    /// After that: there is a session with it.
+    /// A session with a peer that was reported unreachable has been established.
     PeerRecovered {
         /// The peer.
         public_key: PublicKey,

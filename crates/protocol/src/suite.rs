@@ -2,16 +2,16 @@
 
 use taupe_crypto::KemParameters;
 
-/// A hybrid handshake, by what it is made of.
+/// Suite of a hybrid handshake: the key types it combines.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Suite {
-    /// An ephemeral ML-KEM-512 key beside X25519: protects what is recorded today, while
-    /// only X25519 says who the peers are.
+    /// An ephemeral ML-KEM-512 key beside X25519. Protects recorded traffic from later
+    /// decryption; only X25519 authenticates the peers.
     Light = 1,
-    /// Static and ephemeral keys of ML-KEM-512 beside X25519.
+    /// Static and ephemeral ML-KEM-512 keys beside X25519.
     Hybrid512 = 2,
-    /// Static and ephemeral keys of ML-KEM-768 beside X25519.
+    /// Static and ephemeral ML-KEM-768 keys beside X25519.
     Hybrid768 = 3,
 }
 
@@ -19,7 +19,7 @@ impl Suite {
     /// Every suite.
     pub const ALL: [Self; 3] = [Self::Light, Self::Hybrid512, Self::Hybrid768];
 
-    /// The name that people know it by.
+    /// Returns the name used in files and output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -29,7 +29,7 @@ impl Suite {
         }
     }
 
-    /// The parameter set of its KEM keys.
+    /// Returns the parameter set of the suite's KEM keys.
     #[must_use]
     pub const fn parameters(self) -> KemParameters {
         match self {
@@ -38,14 +38,14 @@ impl Suite {
         }
     }
 
-    /// Whether peers have static KEM keys, so that messages have two parts.
+    /// Checks whether peers have static KEM keys. Messages of such a suite have two parts.
     #[must_use]
     pub const fn has_static_keys(self) -> bool {
         !matches!(self, Self::Light)
     }
 
-    /// What the chaining key begins with: one string for each suite, so that nothing of one
-    /// means anything in another.
+    /// Returns the string that the chaining key is initialised with. It differs for each suite,
+    /// so that keys and messages of one suite are invalid in every other.
     #[must_use]
     pub const fn construction(self) -> &'static [u8] {
         match self {

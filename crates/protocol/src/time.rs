@@ -1,22 +1,21 @@
-//! Time as the protocol sees it: a boot clock that is given to it, and TAI64N
-//! timestamps for handshakes.
+//! Time: a boot clock, read by the caller, and TAI64N timestamps for handshakes.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 use core::time::Duration;
 
-/// A point on the machine's boot clock, in nanoseconds.
+/// Point in time on the machine's boot clock, in nanoseconds.
 ///
-/// Must come from a clock that counts while the machine sleeps
-/// (`CLOCK_BOOTTIME` on Linux), so that keys expire during suspend too.
+/// The clock must count while the machine sleeps (`CLOCK_BOOTTIME` on Linux), so that keys also
+/// expire during suspend.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Instant(pub u64);
 
 impl Instant {
-    /// The far future, later than any deadline.
+    /// A point in time later than any deadline.
     pub const FAR_FUTURE: Self = Self(u64::MAX);
 
-    /// The time since `earlier`; zero when `earlier` is later.
+    /// Returns the time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -45,42 +44,42 @@ impl Sub<Duration> for Instant {
     }
 }
 
-/// The two clocks, read together.
+/// Both clocks, read together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Now {
-    /// The boot clock: every timer and age.
+    /// The boot clock, for all timers and ages.
     pub boot: Instant,
-    /// The wall clock, as the time since the Unix epoch: handshake timestamps and
-    /// the "latest handshake" that users see. May jump either way.
+    /// The wall clock, as the time since the Unix epoch, for handshake timestamps and the "latest
+    /// handshake" shown to users. It may jump in either direction.
     pub wall: Duration,
 }
 
-/// A TAI64N timestamp (whitepaper §5.1): 8 bytes of seconds and 4 of nanoseconds,
-/// big endian, so that byte order is time order.
+/// A TAI64N timestamp (whitepaper §5.1): 8 bytes of seconds and 4 of nanoseconds, big endian, so
+/// that byte order is time order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Tai64N(pub [u8; 12]);
 
-/// TAI64 second 0 is 1970-01-01 00:00:00 TAI; the whitepaper's peers add the
-/// ten leap seconds of that day to Unix time.
+/// TAI64 label of the Unix epoch. Label 2^62 is 1970-01-01 00:00:00 TAI; WireGuard adds a
+/// constant 10 s to Unix time and ignores later leap seconds.
 const TAI64_EPOCH: u64 = 0x4000_0000_0000_000a;
 
-/// Timestamps are floored to multiples of 2^24 ns (16.8 ms), as the kernel does, so
-/// that they do not tell an observer of the host the phase of its clock.
+/// Timestamps are rounded down to multiples of 2^24 ns (16.8 ms), as in the kernel, so that they
+/// do not reveal the host's precise clock.
 const GRAIN_NANOS: u32 = 1 << 24;
 
 impl Tai64N {
-    /// Before any timestamp.
+    /// Less than any timestamp that is sent.
     pub const ZERO: Self = Self([0; 12]);
 
-    /// The timestamp of a wall-clock time, floored to 2^24 ns.
+    /// Returns the timestamp of a wall-clock time, rounded down to 2^24 ns.
     #[must_use]
     pub fn from_wall(wall: Duration) -> Self {
         let nanos = wall.subsec_nanos() & !(GRAIN_NANOS - 1);
         Self::from_parts(TAI64_EPOCH.saturating_add(wall.as_secs()), nanos)
     }
 
-    /// The next timestamp above this one: 2^24 ns later, carried into the seconds
-    /// where the sum would not be a valid nanosecond count.
+    /// Returns the next timestamp after this one: 2^24 ns later, or the next full second if that
+    /// is no valid nanosecond count.
     #[must_use]
     pub fn successor(self) -> Self {
         let (seconds, nanos) = self.parts();
@@ -92,7 +91,7 @@ impl Tai64N {
         }
     }
 
-    /// This timestamp `span` later, floored to 2^24 ns.
+    /// Returns the timestamp `span` later, rounded down to 2^24 ns.
     #[must_use]
     pub fn later(self, span: Duration) -> Self {
         let (seconds, nanos) = self.parts();

@@ -1,7 +1,7 @@
-//! What can be asked of a running device, and what it tells of itself.
+//! Configuration changes and status of a running device.
 //!
-//! A [`DeviceUpdate`] is one transaction of the UAPI's `set`, already parsed
-//! and checked: applying it cannot fail.
+//! A [`DeviceUpdate`] is one transaction of the UAPI's `set`, already parsed and checked.
+//! Applying it fails only if the device would have too many peers.
 
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
@@ -13,7 +13,7 @@ use crate::limits::REJECT_AFTER_TIME;
 pub use crate::suite::Suite;
 use crate::time::{Instant, Tai64N};
 
-/// An address prefix: the allowed IPs' unit. Host bits are always zero.
+/// An address prefix, as in allowed IPs. Host bits are always zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Prefix {
     address: IpAddr,
@@ -21,8 +21,8 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// The prefix of `length` bits that holds `address`; host bits are
-    /// cleared. `None` when `length` exceeds 32 (IPv4) or 128 (IPv6).
+    /// Returns the prefix of `length` bits that contains `address`; host bits are cleared. `None`
+    /// if `length` exceeds 32 (IPv4) or 128 (IPv6).
     #[must_use]
     pub fn new(address: IpAddr, length: u8) -> Option<Self> {
         let address = match address {
@@ -38,33 +38,33 @@ impl Prefix {
         Some(Self { address, length })
     }
 
-    /// A prefix of at most the address's bits, whose host bits are zero.
+    /// Returns the prefix of an `address` whose host bits are zero and a `length` of at most the
+    /// address's width.
     pub(crate) fn whole(address: IpAddr, length: u8) -> Self {
         Self { address, length }
     }
 
-    /// The first address of the prefix.
+    /// Returns the first address of the prefix.
     #[must_use]
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// How many leading bits are fixed.
+    /// Returns the number of leading bits that are fixed.
     #[must_use]
     pub fn length(&self) -> u8 {
         self.length
     }
 }
 
-/// The prefix of that one address: /32 or /128.
+/// The prefix that contains only this address: /32 or /128.
 impl From<IpAddr> for Prefix {
     fn from(address: IpAddr) -> Self {
         Self::whole(address, if address.is_ipv4() { 32 } else { 128 })
     }
 }
 
-/// A host's name and a UDP port: where a peer's address is asked for again when
-/// it does not answer.
+/// Host name and UDP port of an endpoint, looked up again when the peer does not answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EndpointName {
     host: Box<str>,
@@ -75,9 +75,9 @@ impl EndpointName {
     /// The longest host name, in bytes (RFC 1035 §2.3.4, as text).
     pub const MAX_HOST: usize = 253;
 
-    /// The name `host` and a UDP port. `None` when the port is 0, or the host
-    /// is empty, longer than [`Self::MAX_HOST`], an IP address, or has blanks,
-    /// control characters, colons or brackets in it.
+    /// Returns the name of `host` and a UDP port. `None` if the port is 0, or if the host is
+    /// empty, longer than [`Self::MAX_HOST`], an IP address, or contains white space, control
+    /// characters, colons or brackets.
     #[must_use]
     pub fn new(host: &str, port: u16) -> Option<Self> {
         let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, ':' | '[' | ']');
@@ -90,13 +90,13 @@ impl EndpointName {
         })
     }
 
-    /// The host's name.
+    /// Returns the host name.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The UDP port, never 0.
+    /// Returns the UDP port, never 0.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.get()
@@ -113,20 +113,20 @@ impl fmt::Display for EndpointName {
 /// One `allowed_ip=` line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AllowedIpChange {
-    /// Gives the prefix to this peer, taking it from any other.
+    /// Assigns the prefix to this peer and removes it from any other.
     Add(Prefix),
-    /// Takes the prefix from this peer if it has it.
+    /// Removes the prefix from this peer, if this peer has it.
     Remove(Prefix),
 }
 
-/// Whether handshakes with a peer must withstand quantum computers.
+/// Policy for post-quantum handshakes with a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PostQuantum {
     /// Only ordinary handshakes.
     Off,
-    /// Hybrid ones; ordinary ones while the peer has never answered a hybrid one.
+    /// Hybrid handshakes; ordinary ones as long as the peer has never answered a hybrid one.
     Prefer,
-    /// Only hybrid ones.
+    /// Only hybrid handshakes.
     Require,
 }
 
@@ -134,7 +134,7 @@ impl PostQuantum {
     /// Every policy, the strictest last.
     pub const ALL: [Self; 3] = [Self::Off, Self::Prefer, Self::Require];
 
-    /// As files and the UAPI have it.
+    /// Returns the name used in files and the UAPI.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -145,42 +145,39 @@ impl PostQuantum {
     }
 }
 
-/// A change of one peer.
+/// Change of one peer.
 pub struct PeerUpdate {
-    /// Which peer.
+    /// The peer.
     pub public_key: PublicKey,
-    /// Removes the peer; everything else is ignored.
+    /// Removes the peer; all other fields are ignored.
     pub remove: bool,
-    /// Changes the peer only if it is there already.
+    /// Changes the peer only if it exists.
     pub update_only: bool,
     /// Sets the preshared key ([`PresharedKey::NONE`] clears it).
     pub preshared_key: Option<PresharedKey>,
-    /// Sets the peer's static ML-KEM key; `Some(None)` takes it away.
+    /// Sets the peer's static ML-KEM key; `Some(None)` removes it.
     pub pq_public_key: Option<Option<PqPublicKey>>,
-    /// Sets which handshakes there are with the peer; `Some(None)`, and never to have said,
-    /// is [`PostQuantum::Require`] with an ML-KEM key and [`PostQuantum::Off`] without.
-    /// Off also forgets that [`PostQuantum::Prefer`] has become as strict as
-    /// [`PostQuantum::Require`].
+    /// Sets the policy for post-quantum handshakes. `Some(None)` restores the default, which also
+    /// applies if no policy was ever set: [`PostQuantum::Require`] with an ML-KEM key,
+    /// [`PostQuantum::Off`] without. [`PostQuantum::Off`] also clears the effect of `pq_latched`.
     pub post_quantum: Option<Option<PostQuantum>>,
-    /// Remembers that the peer has answered hybrid handshakes before: from then on
-    /// [`PostQuantum::Prefer`] is as strict as [`PostQuantum::Require`].
+    /// Set if the peer has answered hybrid handshakes before: [`PostQuantum::Prefer`] is then as
+    /// strict as [`PostQuantum::Require`].
     pub pq_latched: bool,
-    /// Sets where the peer is reached. Without `endpoint_name` it also forgets
-    /// the name that the endpoint had.
+    /// Sets the peer's endpoint. Without `endpoint_name` it also removes the endpoint's name.
     pub endpoint: Option<SocketAddr>,
-    /// Sets the name by which the endpoint is found again when the peer does
-    /// not answer; `Some(None)` forgets it.
+    /// Sets the name to look up when the peer does not answer; `Some(None)` removes it.
     pub endpoint_name: Option<Option<EndpointName>>,
     /// Sets the persistent keepalive in seconds; 0 is off.
     pub persistent_keepalive: Option<u16>,
-    /// Forgets the peer's allowed IPs before `allowed_ips` is applied.
+    /// Removes all of the peer's allowed IPs before `allowed_ips` is applied.
     pub replace_allowed_ips: bool,
     /// Changes of the allowed IPs, in order.
     pub allowed_ips: Vec<AllowedIpChange>,
 }
 
 impl PeerUpdate {
-    /// An update of `public_key` that changes nothing yet.
+    /// Returns an update of `public_key` that changes nothing.
     #[must_use]
     pub fn new(public_key: PublicKey) -> Self {
         Self {
@@ -204,13 +201,13 @@ impl PeerUpdate {
 pub struct PrivateKeyUpdate {
     /// The key; `None` removes it.
     pub key: Option<PrivateKey>,
-    /// The greatest handshake timestamp that may already have been sent with this
-    /// key ([`Tai64N::ZERO`] when nothing is known): later timestamps are greater.
+    /// The greatest handshake timestamp that may already have been sent with this key
+    /// ([`Tai64N::ZERO`] if unknown). The device sends only greater ones.
     pub timestamp_floor: Tai64N,
 }
 
 impl PrivateKeyUpdate {
-    /// A key with which no timestamp has been sent yet, or none that the wall clock has not passed:
+    /// An update to a key with which no timestamp later than the wall clock has been sent:
     /// [`Self::timestamp_floor`] is [`Tai64N::ZERO`].
     #[must_use]
     pub fn new(key: PrivateKey) -> Self {
@@ -221,12 +218,12 @@ impl PrivateKeyUpdate {
     }
 }
 
-/// One transaction: everything in it is applied, in this order.
+/// One transaction of configuration. Its fields are applied in this order.
 #[derive(Default)]
 pub struct DeviceUpdate {
-    /// Changes the device's private key.
+    /// Change of the device's private key.
     pub private_key: Option<PrivateKeyUpdate>,
-    /// Changes the seed of the device's ML-KEM keys; `Some(None)` removes it.
+    /// Change of the seed of the device's ML-KEM keys; `Some(None)` removes it.
     pub pq_private_key: Option<Option<PqPrivateKey>>,
     /// Removes every peer before `peers` is applied.
     pub replace_peers: bool,
@@ -234,74 +231,73 @@ pub struct DeviceUpdate {
     pub peers: Vec<PeerUpdate>,
 }
 
-/// What a device tells of itself (the UAPI's `get`).
+/// Configuration and state of a device (the UAPI's `get`).
 pub struct DeviceStatus {
     /// The private key, if set.
     pub private_key: Option<PrivateKey>,
-    /// The seed of its ML-KEM keys, if set.
+    /// The seed of the device's ML-KEM keys, if set.
     pub pq_private_key: Option<PqPrivateKey>,
     /// The peers, in the order in which they were added.
     pub peers: Vec<PeerStatus>,
 }
 
-/// Handshake initiations to a peer that is silent.
+/// Unanswered handshake initiations to a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unanswered {
-    /// How many there have been.
+    /// Number of initiations.
     pub initiations: u32,
-    /// When the first was sent.
+    /// Time of the first.
     pub since: Instant,
 }
 
 /// A session with a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionStatus {
-    /// The suite of the hybrid handshake it comes from; `None` for an ordinary one.
+    /// The suite of the hybrid handshake that made the session; `None` for an ordinary one.
     pub suite: Option<Suite>,
-    /// When its keys were derived.
+    /// Time at which the keys were derived.
     pub born: Instant,
 }
 
 impl SessionStatus {
-    /// What it is called where there is no suite's name.
+    /// Name for a session of an ordinary handshake.
     pub const ORDINARY: &str = "ordinary";
 
-    /// Whether it can still be used (Reject-After-Time).
+    /// Checks whether the session can still be used (Reject-After-Time).
     #[must_use]
     pub fn is_alive(&self, now: Instant) -> bool {
         now.since(self.born) < REJECT_AFTER_TIME
     }
 
-    /// The suite's name, or [`Self::ORDINARY`].
+    /// Returns the suite's name, or [`Self::ORDINARY`].
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.suite.map_or(Self::ORDINARY, Suite::name)
     }
 }
 
-/// What a device tells of one peer.
+/// Configuration and state of a peer.
 pub struct PeerStatus {
     /// The peer's public key.
     pub public_key: PublicKey,
-    /// Its preshared key ([`PresharedKey::NONE`] when none is set).
+    /// The preshared key ([`PresharedKey::NONE`] if none is set).
     pub preshared_key: PresharedKey,
-    /// Its static ML-KEM key.
+    /// The peer's static ML-KEM key.
     pub pq_public_key: Option<PqPublicKey>,
-    /// Which handshakes there are with it, as it was said, if it was.
+    /// The configured policy for post-quantum handshakes; `None` for the default.
     pub post_quantum: Option<PostQuantum>,
-    /// Whether [`PostQuantum::Prefer`] has become as strict as [`PostQuantum::Require`].
+    /// True if [`PostQuantum::Prefer`] has become as strict as [`PostQuantum::Require`].
     pub pq_latched: bool,
-    /// The session that it is sent to with, also one that has expired.
+    /// The session used for sending, even if it has expired.
     pub session: Option<SessionStatus>,
-    /// Where it is reached now.
+    /// The current endpoint.
     pub endpoint: Option<SocketAddr>,
-    /// The name by which the endpoint is found again.
+    /// The name to look up when the peer does not answer.
     pub endpoint_name: Option<EndpointName>,
-    /// When the latest handshake completed, on the wall clock since the Unix
-    /// epoch.
+    /// Time of the latest completed handshake, on the wall clock since the Unix epoch.
     pub latest_handshake: Option<Duration>,
-    /// Handshake initiations since anything was heard of the peer, unless there have been
-    /// none or the last of them was given up.
+    /// Handshake initiations since the last authenticated message from the peer. `None` if there
+    /// were none, or if the handshake was given up.
     pub unanswered: Option<Unanswered>,
     /// Bytes of WireGuard messages sent to the peer.
     pub tx_bytes: u64,
@@ -309,6 +305,6 @@ pub struct PeerStatus {
     pub rx_bytes: u64,
     /// Persistent keepalive in seconds; 0 is off.
     pub persistent_keepalive: u16,
-    /// The prefixes that are the peer's.
+    /// The peer's allowed IPs.
     pub allowed_ips: Vec<Prefix>,
 }

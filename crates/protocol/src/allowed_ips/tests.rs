@@ -70,7 +70,7 @@ fn the_longest_prefix_wins() {
     assert_eq!(lookup(&table, "10.1.1.1"), Some(4));
 }
 
-/// As the kernel's self-test: random prefixes against a plain list.
+/// Compares random operations with a plain list, as the kernel's self-test does.
 #[test]
 fn agrees_with_a_list() {
     let mut random = generator(11);
@@ -137,7 +137,7 @@ fn agrees_with_a_list() {
     assert_eq!(entries(&table), []);
 }
 
-/// Readers go on with the table that they have.
+/// Readers continue with the table that they loaded.
 #[test]
 fn a_clone_does_not_change_with_its_original() {
     let mut random = generator(5);
@@ -163,7 +163,7 @@ fn a_clone_does_not_change_with_its_original() {
     }
 }
 
-/// Lengths at and about the ends of nodes, alone, in each other and side by side.
+/// Every prefix length, including those at node boundaries: of one address, then of two.
 #[test]
 fn every_length() {
     for (zeros, ones, width) in [
@@ -180,7 +180,7 @@ fn every_length() {
             assert_eq!(table.lookup(ends.parse().unwrap()), Some(&(ends, width)));
         }
         for length in (0..=width).rev() {
-            // The prefixes of no bits are one.
+            // Both addresses have the same prefix of length 0.
             let ends = if length == 0 { ones } else { zeros };
             let found = table.lookup(zeros.parse().unwrap());
             assert_eq!(found, Some(&(ends, length)));

@@ -1,19 +1,18 @@
-//! The tree behind [`super::AllowedIps`], of one address family.
+//! The tree behind [`super::AllowedIps`], for one address family: a compressed trie that decides
+//! over [`STRIDE`] bits per node.
 //!
-//! A node decides over [`STRIDE`] bits of an address at once, and is a bitmap
-//! with an array of those children that there are. Bits that all of a subtree
-//! have in common are skipped: a lone prefix is a leaf wherever it is, and a
-//! node holds two prefixes at least. A child is in its parent's array with all
-//! that is needed to descend further, so that each level costs one load that
-//! the processor's cache may not have.
+//! A node is a bitmap of the values of its bits that have a child, and an array of these
+//! children. Bits that all prefixes of a subtree share are skipped: a single prefix is a leaf at
+//! any depth, and a node holds at least two prefixes. The array contains the children themselves,
+//! not pointers to them, so that each level costs at most one cache miss.
 
 use core::mem;
 use core::ops::{BitXor, Shl};
 use std::sync::Arc;
 
-/// The bits of an address that one node decides over. Addresses have two more
-/// than a multiple of them, which the node at the top takes: a whole address
-/// ends where a node ends.
+/// Number of address bits that one node decides over. The widths 32 and 128 are two more than a
+/// multiple of 6. The top node takes these two bits, so that a full address ends where a node
+/// ends.
 const STRIDE: u8 = 6;
 const TOP_STRIDE: u8 = 2;
 
@@ -25,14 +24,14 @@ pub(super) trait Bits:
 
     fn leading_zeros(self) -> u8;
 
-    /// The first [`STRIDE`] bits.
+    /// Returns the first [`STRIDE`] bits.
     fn first(self) -> u8;
 
-    /// With all but the first `length` bits zero.
+    /// Returns the value with all bits after the first `length` cleared.
     fn truncated(self, length: u8) -> Self;
 
-    /// With the bits from `at` on set to those of `chunk`, of `STRIDE` bits.
-    /// They are zero before; those beyond the end are dropped.
+    /// Returns the value with the bits from `at` on set to `chunk`, which has [`STRIDE`] bits.
+    /// These bits must be zero before. Bits of `chunk` beyond the end are dropped.
     fn with(self, at: u8, chunk: u8) -> Self;
 }
 
@@ -65,9 +64,9 @@ macro_rules! bits {
 bits!(u32);
 bits!(u128);
 
-/// The leading `length` bits of `bits`; the others are zero.
+/// A prefix: the leading `length` bits of `bits`; the others are zero.
 ///
-/// Packed, so that a tree of IPv6 is no larger than a line of the cache.
+/// Packed, so that a [`Tree`] of IPv6 fits into one cache line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(Rust, packed(8))]
 pub(super) struct Key<B: Copy> {
@@ -88,14 +87,14 @@ impl<B: Bits> Key<B> {
         (self.bits ^ address).leading_zeros() >= self.length
     }
 
-    /// How many leading bits two keys share.
+    /// Returns the number of leading bits that both keys share.
     fn common(self, other: Self) -> u8 {
         let bits = (self.bits ^ other.bits).leading_zeros();
         bits.min(self.length).min(other.length)
     }
 }
 
-/// The prefixes of one family with their owners.
+/// Prefixes of one address family with their owners.
 #[derive(Clone, Default)]
 pub(super) enum Tree<B: Copy, T> {
     #[default]
@@ -107,27 +106,28 @@ pub(super) enum Tree<B: Copy, T> {
 /// Two prefixes or more that share the bits of `key`.
 #[derive(Clone)]
 pub(super) struct Node<B: Copy, T> {
-    /// Its length is 0, or [`TOP_STRIDE`] more than a multiple of [`STRIDE`].
+    /// The length is 0, or [`TOP_STRIDE`] plus a multiple of [`STRIDE`].
     key: Key<B>,
-    /// Which values of the next bits have a child: prefixes that fix all of
-    /// these bits, in the order of those values. None of them is empty.
+    /// Bitmap of the values of this node's bits that have a child. A child holds prefixes that
+    /// fix all of these bits. `children` is in the order of these values and contains no
+    /// [`Tree::Empty`].
     present: u64,
     children: Arc<[Tree<B, T>]>,
-    /// The owners of prefixes that end within the node's own bits.
+    /// Owners of prefixes that end within this node's bits.
     own: Option<Arc<Own<T>>>,
 }
 
-/// The owners of prefixes that fix fewer bits than the node has.
+/// Owners of prefixes that fix only some of a node's bits.
 #[derive(Clone)]
 struct Own<T> {
-    /// Which there are. A prefix has the number of its bits behind a leading 1:
-    /// a longer one has a greater number.
+    /// Bitmap of the prefixes present. The number of a prefix is its bits after a leading 1
+    /// (`101` is the prefix `01`), so that a longer prefix has a greater number.
     present: u64,
     owners: Vec<T>,
 }
 
 impl<B: Bits, T: Clone> Tree<B, T> {
-    /// The owner of the longest prefix that holds `address`.
+    /// Returns the owner of the longest prefix that contains `address`.
     pub(super) fn lookup(&self, address: B) -> Option<&T> {
         let mut found = None;
         let mut tree = self;
@@ -143,8 +143,7 @@ impl<B: Bits, T: Clone> Tree<B, T> {
                 }
                 Self::Node(node) => {
                     let chunk = node.chunk(address);
-                    // Bits that were skipped are compared where there is an
-                    // owner to be found.
+                    // Skipped bits are compared only where an owner could be returned.
                     if let Some(own) = &node.own {
                         if !node.key.holds(address) {
                             return found;
@@ -169,8 +168,8 @@ impl<B: Bits, T: Clone> Tree<B, T> {
         }
     }
 
-    /// Puts a node above this tree, from which `key` parts before it begins,
-    /// and inserts `key` there.
+    /// Inserts `key`, which differs from this tree within the bits that the tree skips: a new
+    /// node takes the place of this tree and holds both.
     fn part(&mut self, key: Key<B>, owner: T) {
         let common = match self {
             Self::Empty => 0,
@@ -193,7 +192,7 @@ impl<B: Bits, T: Clone> Tree<B, T> {
         }
     }
 
-    /// The owner of just this prefix.
+    /// Returns the owner of exactly this prefix.
     fn owner(&self, key: Key<B>) -> Option<&T> {
         let mut tree = self;
         loop {
@@ -209,7 +208,7 @@ impl<B: Bits, T: Clone> Tree<B, T> {
         }
     }
 
-    /// Takes out a prefix that is there.
+    /// Removes a prefix that is present.
     fn take(&mut self, key: Key<B>) {
         match self {
             Self::Empty => {}
@@ -260,8 +259,8 @@ impl<B: Bits, T: Clone> Node<B, T> {
         }
     }
 
-    /// The bits of an address that this node decides over. The top one's are
-    /// the first of [`STRIDE`], the others zero.
+    /// Returns the bits of an address that this node decides over. The top node has only the
+    /// first two of the [`STRIDE`] bits; the others are zero.
     fn chunk(&self, address: B) -> u8 {
         match self.key.length {
             0 => address.truncated(TOP_STRIDE).first(),
@@ -274,13 +273,13 @@ impl<B: Bits, T: Clone> Node<B, T> {
         there.then(|| self.children.get(rank(self.present, chunk)))?
     }
 
-    /// The number in [`Own`] of a prefix that ends within this node's bits.
+    /// Returns the number in [`Own`] of a prefix that ends within this node's bits.
     fn own_number(&self, key: Key<B>) -> Option<u8> {
         let fixed = key.length - self.key.length;
         (fixed < self.stride()).then(|| 1 << fixed | self.chunk(key.bits) >> (STRIDE - fixed))
     }
 
-    /// The prefix with this number in [`Own`].
+    /// Returns the prefix with this number in [`Own`].
     fn own_key(&self, number: u8) -> Key<B> {
         let fixed = number.ilog2() as u8;
         let chunk = (number ^ 1 << fixed) << (STRIDE - fixed);
@@ -288,7 +287,7 @@ impl<B: Bits, T: Clone> Node<B, T> {
         Key::new(bits, self.key.length + fixed)
     }
 
-    /// Inserts a key that begins with this node's.
+    /// Inserts a prefix that starts with this node's key.
     fn insert(&mut self, key: Key<B>, owner: T) {
         if let Some(number) = self.own_number(key) {
             let own = self.own.get_or_insert_default();
@@ -304,7 +303,7 @@ impl<B: Bits, T: Clone> Node<B, T> {
         }
     }
 
-    /// Takes in a tree whose prefixes all begin with this node's key.
+    /// Inserts a tree whose prefixes all start with this node's key.
     fn adopt(&mut self, tree: Tree<B, T>) {
         let bits = match &tree {
             Tree::Empty => return,
@@ -323,7 +322,7 @@ impl<B: Bits, T: Clone> Node<B, T> {
         insert_at(&mut self.children, at, tree);
     }
 
-    /// Takes out a prefix that is there.
+    /// Removes a prefix that is present.
     fn take(&mut self, key: Key<B>) {
         if let Some(number) = self.own_number(key) {
             if let Some(own) = &mut self.own {
@@ -347,7 +346,7 @@ impl<B: Bits, T: Clone> Node<B, T> {
         }
     }
 
-    /// What is left of a node that has only one thing left.
+    /// Returns the only child or prefix that is left, which then replaces the node.
     fn last(&mut self) -> Option<Tree<B, T>> {
         match (&self.own, &*self.children) {
             (None, [_]) => Arc::make_mut(&mut self.children).first_mut().map(mem::take),
@@ -378,7 +377,7 @@ impl<T> Own<T> {
         there.then(|| self.owners.get(rank(self.present, number)))?
     }
 
-    /// The owner of the longest prefix that `chunk` begins with.
+    /// Returns the owner of the longest prefix that `chunk` starts with.
     fn longest(&self, chunk: u8) -> Option<&T> {
         let holding = self.present & HOLDING.get(usize::from(chunk)).copied().unwrap_or(0);
         self.get(holding.checked_ilog2()? as u8)
@@ -400,8 +399,8 @@ impl<T> Own<T> {
     }
 }
 
-/// For each value of a node's bits, the numbers of the prefixes that it begins
-/// with.
+/// For each value of a node's bits, the bitmap of the prefixes it starts with, by their numbers
+/// in [`Own`].
 const HOLDING: [u64; 1 << STRIDE] = {
     let mut table = [0; 1 << STRIDE];
     let mut chunk = 0;
@@ -416,12 +415,12 @@ const HOLDING: [u64; 1 << STRIDE] = {
     table
 };
 
-/// How many of the numbers below `number` are in a set.
+/// Returns the count of numbers below `number` in a bitmap.
 fn rank(set: u64, number: u8) -> usize {
     (set & ((1 << number) - 1)).count_ones() as usize
 }
 
-/// The numbers in a set, from the least on.
+/// Returns the numbers in a bitmap, in ascending order.
 fn numbers(mut set: u64) -> impl Iterator<Item = u8> {
     core::iter::from_fn(move || {
         let number = (set != 0).then(|| set.trailing_zeros() as u8)?;
@@ -430,7 +429,7 @@ fn numbers(mut set: u64) -> impl Iterator<Item = u8> {
     })
 }
 
-/// Puts `item` where it has `at` others before it.
+/// Inserts `item` at index `at`.
 fn insert_at<I: Clone + Default>(items: &mut Arc<[I]>, at: usize, item: I) {
     let (before, after) = Arc::make_mut(items).split_at_mut(at);
     let [before, after] = [before, after].map(|items| items.iter_mut().map(mem::take));
@@ -438,7 +437,7 @@ fn insert_at<I: Clone + Default>(items: &mut Arc<[I]>, at: usize, item: I) {
     *items = items_after;
 }
 
-/// Takes out the item that has `at` others before it.
+/// Removes the item at index `at`.
 fn remove_at<I: Clone + Default>(items: &mut Arc<[I]>, at: usize) {
     let (before, after) = Arc::make_mut(items).split_at_mut(at);
     let after = after.iter_mut().skip(1);
@@ -448,7 +447,7 @@ fn remove_at<I: Clone + Default>(items: &mut Arc<[I]>, at: usize) {
 
 #[cfg(test)]
 impl<B: Bits, T: Clone> Tree<B, T> {
-    /// Whether all is as the types' descriptions say.
+    /// Asserts the invariants that the fields' comments state.
     pub(super) fn check(&self) {
         let Self::Node(node) = self else {
             return;

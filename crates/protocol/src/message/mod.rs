@@ -1,8 +1,7 @@
-//! The messages on the wire (whitepaper §5.4): the only place that knows their
-//! layout.
+//! Messages on the wire (whitepaper §5.4). Only this module knows their layout.
 //!
-//! Types are checked as one little-endian word, so that the three reserved
-//! bytes must be zero, and handshake messages must have exactly their length.
+//! The type is compared as one little-endian word, so that the three reserved bytes must be zero.
+//! A handshake message must have exactly the length of its type.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -20,7 +19,7 @@ pub(crate) use part::{
     MAC_LEN, MACS_LEN, MAX_PART_LEN, Reader, TAG_B_LEN, Writer, indices, lasting,
 };
 
-/// The kinds of message, each with its number on the wire.
+/// Kinds of message, with their numbers on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Kind {
@@ -28,7 +27,7 @@ pub enum Kind {
     Initiation = 1,
     /// Second message of a handshake, 92 bytes.
     Response = 2,
-    /// A cookie for a sender of handshakes, 64 bytes.
+    /// Reply with a cookie to a handshake message, 64 bytes.
     CookieReply = 3,
     /// An encrypted packet, 32 bytes or more.
     Data = 4,
@@ -38,19 +37,19 @@ pub enum Kind {
     HybridResponse = Side::Response as u32,
 }
 
-/// Why a datagram is not a WireGuard message.
+/// Reason why a datagram is not a WireGuard message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Malformed {
-    /// Shorter than any message, or not as long as its type demands.
+    /// Shorter than any message, or not of the length of its type.
     Length,
-    /// Unknown type, or reserved bytes that are not zero.
+    /// Unknown type, or non-zero reserved bytes.
     Type,
 }
 
-/// Tells what `datagram` claims to be. Its length fits its kind when it is.
+/// Returns the kind of message in `datagram`, after a check of its type and length. The contents
+/// may still be forged.
 ///
-/// # Errors
-/// Those of [`Malformed`]: no part of this crate would take it.
+/// # Errors [`Malformed`] if no part of this crate would accept the datagram.
 pub fn classify(datagram: &[u8]) -> Result<Kind, Malformed> {
     let word = datagram.first_chunk().ok_or(Malformed::Length)?;
     let length = datagram.len();
@@ -75,19 +74,20 @@ pub fn classify(datagram: &[u8]) -> Result<Kind, Malformed> {
     }
 }
 
-/// How a message looks from outside.
+/// First bytes and length of a kind of handshake message.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Shape {
     /// Its first four bytes.
     pub header: [u8; 4],
     /// Its length in bytes.
     pub length: usize,
-    /// Of an answer, at which byte the index is that it repeats ([`sent_index`]).
+    /// Offset of the index that a reply repeats from the message it answers ([`sent_index`]);
+    /// `None` for messages that are not replies.
     pub receiver_at: Option<usize>,
 }
 
-/// What [`classify`] takes and is no data. For those who sort out what is none before it comes
-/// here.
+/// Returns the shapes of all messages that [`classify`] accepts, except transport data. For
+/// callers that separate handshake messages from data before they call this crate.
 pub fn shapes() -> impl Iterator<Item = Shape> {
     let in_response = Some(offset_of!(Response, receiver));
     let in_cookie_reply = Some(offset_of!(CookieReply, receiver));
@@ -112,21 +112,21 @@ pub fn shapes() -> impl Iterator<Item = Shape> {
     ordinary.into_iter().chain(parts)
 }
 
-/// The sender's index in a message that may be answered, which the answer repeats.
+/// Returns the sender's index in a message that may be answered. The answer repeats it.
 #[must_use]
 pub fn sent_index(message: &[u8]) -> Option<u32> {
     match classify(message) {
         Ok(Kind::CookieReply | Kind::Data) | Err(_) => None,
         Ok(_) => {
-            // In the same place in all of them.
+            // The index is at the same offset in all of them.
             let index = message.get(offset_of!(Initiation, sender)..)?;
             Some(u32::from_le_bytes(*index.first_chunk()?))
         }
     }
 }
 
-/// Bytes of the longest handshake message: a part of a hybrid one (docs/post-quantum.md), which
-/// crosses every network whole.
+/// Length in bytes of the longest handshake message: a part of a hybrid one
+/// (docs/post-quantum.md). It crosses every network without fragmentation.
 pub const LONGEST_HANDSHAKE: usize = MAX_PART_LEN;
 
 /// Handshake initiation (whitepaper §5.4.2).
@@ -136,7 +136,7 @@ pub const LONGEST_HANDSHAKE: usize = MAX_PART_LEN;
 pub struct Initiation {
     /// [`Kind::Initiation`].
     pub kind: U32,
-    /// The initiator's index for the session to be.
+    /// The initiator's index for the new session.
     pub sender: U32,
     /// The initiator's ephemeral public key, in clear.
     pub ephemeral: [u8; 32],
@@ -161,7 +161,7 @@ pub struct Response {
     pub receiver: U32,
     /// The responder's ephemeral public key, in clear.
     pub ephemeral: [u8; 32],
-    /// An empty plaintext, encrypted: it proves possession of the keys.
+    /// The encrypted empty plaintext: proves that the responder has the keys.
     pub empty: [u8; TAG_LEN],
     /// The two MACs.
     pub macs: Macs,
@@ -174,7 +174,7 @@ pub struct Response {
 pub struct CookieReply {
     /// [`Kind::CookieReply`].
     pub kind: U32,
-    /// The index of the sender of the message that is answered.
+    /// The sender's index from the message that is answered.
     pub receiver: U32,
     /// XChaCha20-Poly1305 nonce.
     pub nonce: [u8; 24],
@@ -187,13 +187,13 @@ pub struct CookieReply {
 #[repr(C)]
 #[doc(hidden)]
 pub struct Macs {
-    /// Over everything before it, keyed by the receiver's public key.
+    /// Over all bytes before it, keyed with the receiver's public key.
     pub mac1: [u8; 16],
-    /// Over everything before it, keyed by a cookie; zeros without one.
+    /// Over all bytes before it, keyed with a cookie; zeros without a cookie.
     pub mac2: [u8; 16],
 }
 
-/// What precedes the ciphertext of transport data (whitepaper §5.4.6).
+/// Header of transport data, before the ciphertext (whitepaper §5.4.6).
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[doc(hidden)]
@@ -206,10 +206,9 @@ pub struct DataHeader {
     pub counter: U64,
 }
 
-/// Bytes before the ciphertext of transport data.
+/// Length in bytes of the header of transport data.
 pub const DATA_HEADER_LEN: usize = size_of::<DataHeader>();
-/// Bytes that transport data adds to its padded plaintext; also the length of
-/// a keepalive.
+/// Bytes that transport data adds to its padded plaintext; also the length of a keepalive.
 pub const DATA_OVERHEAD: usize = DATA_HEADER_LEN + TAG_LEN;
 
 const _: () = {
@@ -219,16 +218,16 @@ const _: () = {
     assert!(DATA_OVERHEAD == 32);
 };
 
-/// The receiver's index and the counter of transport data, read from its header. `None` if
-/// `datagram` is shorter than one; its type is not looked at.
+/// Returns the receiver's index and the counter in a header of transport data. `None` if
+/// `datagram` is too short. The type is not checked.
 #[must_use]
 pub fn data_header(datagram: &[u8]) -> Option<(u32, u64)> {
     let (header, _) = DataHeader::ref_from_prefix(datagram).ok()?;
     Some((header.receiver.get(), header.counter.get()))
 }
 
-/// Writes the header of transport data into the first bytes of `message`; a
-/// message that is too short for it is left as it is.
+/// Writes the header of transport data into the first bytes of `message`. Leaves a `message` that
+/// is too short unchanged.
 #[doc(hidden)]
 pub fn write_data_header(message: &mut [u8], receiver: u32, counter: u64) {
     if let Ok((header, _)) = DataHeader::mut_from_prefix(message) {
@@ -243,10 +242,10 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Bytes that no UDP datagram exceeds.
+    /// Upper bound of the length of a UDP datagram, in bytes.
     const MOST: usize = 65_535;
 
-    /// A datagram that is longer than any, of which the beginning is looked at.
+    /// Returns a datagram of maximum length that starts with `header`; tests use its beginning.
     fn datagram(header: [u8; 4]) -> Vec<u8> {
         let mut datagram = vec![0; MOST];
         datagram[..4].copy_from_slice(&header);
@@ -255,7 +254,7 @@ mod tests {
 
     #[test]
     fn the_shapes_are_all_that_is_classified() {
-        // Of the three bytes that say what it is, and one that is always zero, all.
+        // All values of the first three bytes; the fourth is always zero.
         let headers = (0..1 << 24).map(u32::to_le_bytes);
         let known = headers.filter(|header| classify(header) != Err(Malformed::Type));
         let classified: BTreeSet<_> = known

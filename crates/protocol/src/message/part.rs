@@ -1,4 +1,4 @@
-//! The datagrams of hybrid handshakes: the only place that knows their layout.
+//! Datagrams of hybrid handshakes. Only this module knows their layout.
 
 use taupe_crypto::TAG_LEN;
 
@@ -14,7 +14,7 @@ pub(crate) const MACS_LEN: usize = 2 * MAC_LEN;
 /// Bytes of the tag that ends an initiation's second part.
 pub(crate) const TAG_B_LEN: usize = 8;
 
-/// Which message a part belongs to, by its first byte.
+/// Message that a part belongs to, by its first byte on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Side {
@@ -24,17 +24,17 @@ pub enum Side {
     Response = 0x49,
 }
 
-/// Which part of a message.
+/// Position of a part within its message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Half {
-    /// The first, or the only one.
+    /// The first or only part.
     A = 0,
-    /// The second.
+    /// The second part.
     B = 1,
 }
 
-/// What a datagram says it is.
+/// Suite, message and position of a part, from its header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part {
     /// The suite.
@@ -46,7 +46,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// The part that begins with `header`. `None` if there is no such part.
+    /// Returns the part that has this header. `None` if there is no such part.
     #[must_use]
     pub fn of(header: [u8; 4]) -> Option<Self> {
         let [side, suite, half, 0] = header else {
@@ -67,7 +67,7 @@ impl Part {
         exists.then_some(Self { suite, side, half })
     }
 
-    /// All that there are.
+    /// Returns every part of every suite.
     pub fn all() -> impl Iterator<Item = Self> {
         let begun_by_peers = Suite::ALL.iter().flat_map(|suite| {
             [Side::Initiation, Side::Response]
@@ -83,13 +83,13 @@ impl Part {
         begun_by_peers.filter(|part| Self::of(part.header()).is_some())
     }
 
-    /// Its first four bytes.
+    /// Returns the first four bytes.
     #[must_use]
     pub fn header(self) -> [u8; 4] {
         [self.side as u8, self.suite as u8, self.half as u8, 0]
     }
 
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "no part is empty")]
     pub const fn len(self) -> usize {
@@ -109,7 +109,7 @@ impl Part {
         body + MACS_LEN
     }
 
-    /// Bytes of its header with the indices that follow it.
+    /// Returns the length of the header and the indices after it.
     const fn prefix_len(self) -> usize {
         match self.side {
             Side::Initiation => 8,
@@ -118,7 +118,8 @@ impl Part {
     }
 }
 
-/// UDP payload that crosses every IPv6 network whole (RFC 8200 §5).
+/// UDP payload that every IPv6 link carries without fragmentation: the minimum MTU of 1280 bytes
+/// (RFC 8200 §5) less the IPv6 and UDP headers.
 pub(crate) const MAX_PART_LEN: usize = 1280 - 40 - 8;
 
 const _: () = {
@@ -141,11 +142,11 @@ const _: () = {
     }
 };
 
-/// A part that is being written, field after field.
+/// A part under construction. Fields are appended in order.
 pub(crate) struct Writer(Vec<u8>);
 
 impl Writer {
-    /// Begins a part with its header and `indices`.
+    /// Starts a part with its header and `indices`.
     pub(crate) fn new(part: Part, indices: &[u32]) -> Self {
         let mut bytes = Vec::with_capacity(part.len());
         bytes.extend(part.header());
@@ -155,7 +156,7 @@ impl Writer {
         Self(bytes)
     }
 
-    /// What has been written.
+    /// Returns the bytes written so far.
     pub(crate) fn written(&self) -> &[u8] {
         &self.0
     }
@@ -164,13 +165,13 @@ impl Writer {
         self.0.extend(field);
     }
 
-    /// The part, with room for its MACs.
+    /// Returns the part with zeros in place of its MACs.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.0.extend([0; MACS_LEN]);
         self.0
     }
 
-    /// The part, with `mac1` of what has been written and no mac2.
+    /// Returns the part with `mac1` of the bytes written, and zeros for mac2.
     pub(crate) fn finish_with(mut self, mac1: impl FnOnce(&[u8]) -> [u8; MAC_LEN]) -> Vec<u8> {
         let mac1 = mac1(&self.0);
         self.0.extend(mac1);
@@ -179,13 +180,13 @@ impl Writer {
     }
 }
 
-/// A part that is being read, field after field.
-///
-/// Every part that arrives here has its length, so that there always is what is asked for.
+/// Reads the fields of a part in order. [`Reader::new`] checks the part's length, so that all of
+/// its fields are present.
 pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// Reads `bytes`, which are of `part`. The header with the indices comes first.
+    /// Checks length and header of `bytes`. Returns the header with the indices, and a reader of
+    /// the fields after it.
     pub(crate) fn new(part: Part, bytes: &'a [u8]) -> Option<(&'a [u8], Self)> {
         if bytes.len() != part.len() || bytes.first_chunk() != Some(&part.header()) {
             return None;
@@ -208,13 +209,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The sender's index, and in a response behind it the receiver's.
+/// Returns the sender's index, and the four bytes after it: in a response the receiver's index.
 pub(crate) fn indices(part: &[u8]) -> Option<[u32; 2]> {
     let [a, b, c, d, e, f, g, h] = *part.get(4..)?.first_chunk()?;
     Some([[a, b, c, d], [e, f, g, h]].map(u32::from_le_bytes))
 }
 
-/// What of a part does not change when it is sent again: all but the MACs.
+/// Returns the bytes that stay the same when a part is sent again: all but the MACs.
 pub(crate) fn lasting(part: &[u8]) -> &[u8] {
     part.get(..part.len().saturating_sub(MACS_LEN))
         .unwrap_or_default()
