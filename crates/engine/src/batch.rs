@@ -1,33 +1,33 @@
-//! Messages of one peer on their way out, which one system call sends.
+//! The unit of work of the outbound path: messages for one peer that one system call sends.
+//!
+//! The messages lie back to back in one buffer. The kernel cuts it into datagrams every `stride`
+//! bytes (`UDP_SEGMENT`), so all messages have the same length, except that the last may be
+//! shorter.
 
 use std::sync::Arc;
 
 use taupe_os_linux::udp::{self, Header};
 use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD};
 
-/// Bytes that are enough for one batch. Two sends of the largest are more: whoever receives
-/// them is woken half as often as for each alone. Of three there is no more gain, and they are
-/// longer on their way.
+/// Bytes after which a batch takes no more sends. Two sends of full-size messages exceed it: they
+/// wake the receiver half as often as single sends. A third send gains nothing and adds latency.
 const ENOUGH: usize = 120 << 10;
 
-/// Sends that a batch is at most. One system call takes them.
+/// Sends in one batch, at most. One system call takes all of them.
 const MAX_SENDS: usize = 4;
 
-/// Messages for one peer, one after the other in one buffer: all of one length,
-/// but the last may be shorter, as `UDP_SEGMENT` wants it.
-///
-/// `P` is what a peer is known by.
+/// Messages for one peer. `P` is the type of a peer; tests use an integer.
 pub(crate) struct Batch<P> {
     buffer: Vec<u8>,
-    /// Who it is for; `None` while it is empty.
+    /// `None` while the batch is empty.
     peer: Option<Arc<P>>,
-    /// The outer headers.
+    /// Fields of the outer IP header.
     header: Header,
     /// Bytes of every message but the last.
     stride: usize,
     count: usize,
-    /// Messages that it has at most, by their length: as many as fill whole sends. What comes
-    /// behind them begins the next batch, for a small send costs nearly as much as a large one.
+    /// Number of messages that fill whole sends. Further packets begin the next batch, because a
+    /// small send costs nearly as much as a large one.
     full: usize,
     /// Bytes of all messages.
     bytes: usize,
@@ -46,13 +46,13 @@ impl<P> Batch<P> {
         }
     }
 
-    /// Whether a packet of `padded` bytes can go with those that are here.
+    /// Returns true if a packet of `padded` bytes can join the batch.
     pub(crate) fn takes(&self, peer: &Arc<P>, header: Header, padded: usize) -> bool {
         let Some(present) = &self.peer else {
             return true;
         };
         let message = padded + DATA_OVERHEAD;
-        // A shorter message is the last.
+        // Nothing follows a shorter message.
         let open = self.bytes == self.count * self.stride;
         open && message <= self.stride
             && self.count < self.full
@@ -60,8 +60,8 @@ impl<P> Batch<P> {
             && Arc::ptr_eq(peer, present)
     }
 
-    /// Adds a message that [`Self::takes`], and returns the room for its padded
-    /// packet, whose bytes are arbitrary.
+    /// Adds a message for which [`Self::takes`] is true. Returns the buffer for its padded packet,
+    /// which holds arbitrary bytes.
     pub(crate) fn push(&mut self, peer: &Arc<P>, header: Header, padded: usize) -> &mut [u8] {
         let message = padded + DATA_OVERHEAD;
         if self.peer.is_none() {
@@ -102,12 +102,12 @@ impl<P> Batch<P> {
         self.bytes
     }
 
-    /// All messages, to be sealed and sent.
+    /// Returns all messages, to be sealed and sent.
     pub(crate) fn messages(&mut self) -> &mut [u8] {
         &mut self.buffer[..self.bytes]
     }
 
-    /// The padded packets.
+    /// Returns the padded packets, before the messages are sealed.
     pub(crate) fn packets(&self) -> impl Iterator<Item = &[u8]> {
         let messages = self.buffer[..self.bytes].chunks(self.stride.max(1));
         messages.map(|message| {
@@ -177,7 +177,7 @@ mod tests {
             assert_eq!(fill(&mut batch, &peer, &[length; 300]), one * sends);
             assert!(batch.bytes() <= MAX_SENDS * 65_507);
         }
-        // What is larger than a send goes alone.
+        // A message larger than a send is a batch of its own.
         let mut batch = Batch::new();
         assert_eq!(fill(&mut batch, &peer, &[300_000, 0]), 1);
     }

@@ -1,10 +1,13 @@
-//! The control loop: the one owner of the protocol's slow state.
+//! The control loop: the one owner of the protocol's slow state (handshakes, timers,
+//! configuration).
 //!
-//! It sleeps until a thread wakes it, a deadline comes, something comes to a
-//! socket for handshakes, or the link, the routes or the configuration socket
-//! change; then it does everything that is to be done and sends what the protocol
-//! wants sent. It never stands in the way of a packet; the few that the kernel
-//! has merged with a handshake it carries itself.
+//! The loop has two halves. [`Control::wait`] sleeps in one `poll` until another thread wakes it, a
+//! deadline is reached, a handshake message arrives, or the link, the routes or the configuration
+//! socket change. [`Control::round`] then handles handshakes, commands and deadlines, and sends the
+//! datagrams that the protocol produces.
+//!
+//! No packet waits for this loop, with one exception: if the kernel has merged data with a
+//! handshake message, they arrive on the handshake socket, and the loop delivers them.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
@@ -48,7 +51,7 @@ use awakening::Awakening;
 use network::open_tun;
 use requests::WatchedSocket;
 
-/// Requests and notices handled before the loop looks at anything else.
+/// Commands that one round handles, at most.
 const COMMANDS_PER_ROUND: usize = 64;
 
 /// A descriptor that the control loop waits for.
@@ -59,9 +62,9 @@ enum Token {
     Link,
     Routes,
     Awakening,
-    /// The file of the configuration socket, watched for its removal.
+    /// The inotify watch on the configuration socket's file.
     ConfigurationSocket,
-    /// A socket for handshakes.
+    /// A handshake socket.
     Handshakes,
 }
 
@@ -78,29 +81,29 @@ pub(crate) struct Control {
     socket: Option<WatchedSocket>,
     listener: Arc<UnixListener>,
     offloads: Offloads,
-    /// The thread that carries packets in both directions while there are few.
+    /// The thread that carries packets in both directions while traffic is light.
     shared_thread: Arc<SharedThread>,
-    /// The threads that receive from the sockets in place.
+    /// The threads that receive from the data sockets.
     receivers: Vec<JoinHandle<()>>,
-    /// The ways in from the sockets for handshakes.
+    /// The inbound paths of the handshake sockets.
     handshakes: Vec<InboundPath>,
-    /// Batches that these have brought in this round, whatever was in them.
+    /// Datagrams that the handshake sockets delivered in this round, of any kind.
     received: usize,
-    /// When to try the port again that could not be had.
+    /// The time at which to try again to bind the port.
     bind_again: Option<Instant>,
-    /// When a socket last failed.
+    /// The time at which sockets were last replaced after a failure.
     mended: Option<Instant>,
     drops: Drops,
     flood: Flood,
     flood_filter: FloodFilter,
-    /// The port that was asked for or last bound; 0 while any will do.
+    /// The port that was requested or last bound; 0 while any port will do.
     port: u16,
     mark: u32,
     notices: Option<Box<dyn Fn(Notice) + Send>>,
 }
 
 impl Control {
-    /// Makes everything that a device needs and starts its other threads.
+    /// Creates everything that a device needs and starts its other threads.
     pub(crate) fn new(
         options: Options,
         resolver: Arc<dyn Resolver>,
@@ -175,8 +178,7 @@ impl Control {
             notices,
             shared: Arc::clone(&shared),
         };
-        // The interface may be up already, and its MTU must be known before the
-        // first packet.
+        // The interface may be up already, and the MTU must be known before the first packet.
         control.check_link();
         let (shared_thread, out) = (
             Arc::clone(&control.shared_thread),
@@ -211,9 +213,8 @@ impl Control {
         exit
     }
 
-    /// Sleeps until there is something to do; in a flood of handshakes for a
-    /// moment only. While some wait, looks without sleeping, so that they hide
-    /// nothing.
+    /// Sleeps until an event occurs, and handles the events. The sleep is short during a flood of
+    /// handshakes ([`flood::PAUSE`]), and zero while handshake messages wait in the queue.
     fn wait(&mut self) -> Result<(), SystemError> {
         let deadlines = [
             self.driver.next_deadline(),
@@ -239,7 +240,7 @@ impl Control {
         if let Some(socket) = &self.socket {
             watched.push((Token::ConfigurationSocket, socket.watch.as_fd()));
         }
-        // Not to be woken by each message of a flood.
+        // During a flood, do not wake up for each message.
         if !self.flood.goes_on() {
             let sources = self.handshakes.iter().map(PacketPath::source);
             watched.extend(sources.map(|source| (Token::Handshakes, source)));
@@ -287,17 +288,17 @@ impl Control {
                     self.shared.send(Command::SocketRemoved);
                 }
             }
-            // Read after everything else, with a bound of their own.
+            // `wait` reads them after all other events, for a bounded time.
             Token::Handshakes => {}
         }
     }
 
-    /// Does everything that is to be done now.
+    /// Does all work that is due. Returns a value if the device ends.
     fn round(&mut self) -> Option<Exit> {
         self.handle_handshakes();
         for handled in 0.. {
             if handled == COMMANDS_PER_ROUND {
-                // The rest in the next round, at once.
+                // Handle the rest in the next round, which follows at once.
                 self.shared.waker.wake();
                 break;
             }
@@ -307,8 +308,7 @@ impl Control {
             match command {
                 Command::Uapi(request, answer) => {
                     let text = self.handle_request(request);
-                    // What the request made the protocol want goes first, so
-                    // that it has happened when the client goes on.
+                    // Apply the effects of the request before the client gets its answer.
                     self.transmit();
                     let _ = answer.try_send(text);
                 }
@@ -330,7 +330,7 @@ impl Control {
         None
     }
 
-    /// Sends what the protocol wants sent, and has the driver do what else it wants done.
+    /// Runs the protocol's pending output: sends its datagrams and passes its notices on.
     fn transmit(&mut self) {
         while let Some(event) = self.driver.poll_event() {
             match event {
@@ -360,14 +360,13 @@ impl Control {
     }
 }
 
-/// Ends the other threads, however this one ends: also when one of them could
-/// not be started.
+/// Ends the other threads however this one ends, also if one of them could not be started.
 impl Drop for Control {
     fn drop(&mut self) {
         self.replace_sockets(Sockets::default());
         self.shared_thread.end();
-        // Wakes the thread that accepts. A socket that was passed in is its
-        // owner's, and goes on listening.
+        // This ends the thread `uapi`. A socket that was passed in belongs to the caller and
+        // continues to listen.
         if self.socket.is_some() {
             let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         }
@@ -377,12 +376,12 @@ impl Drop for Control {
     }
 }
 
-/// What has been dropped up to when the log was last told.
+/// Drop counters as last logged.
 #[derive(Default)]
 struct Drops([u64; DropReason::ALL.len()]);
 
 impl Drops {
-    /// What has been dropped since, if anybody reads the log.
+    /// Returns the drops since the last call, by reason. Empty unless the log level is debug.
     fn news(&mut self, shared: &Shared) -> Vec<(DropReason, u64)> {
         if !tracing::enabled!(tracing::Level::DEBUG) {
             return Vec::new();

@@ -1,43 +1,46 @@
-//! Whether handshake messages, or what passes for them until it is read, come so
-//! fast that the control loop had better look for them now and then than be woken
-//! by each; and whether there are so many of them that the kernel had better shed
-//! them ([`crate::flood_filter`]).
+//! Detection of handshake floods, by the rate of datagrams on the handshake sockets.
 //!
-//! To be woken takes the processor from a thread that carries packets. In a flood
-//! that costs an established tunnel more than handling the messages does, most of
-//! which are not wanted.
+//! There are two thresholds:
+//!
+//! - 128 datagrams in 8 ms: the control loop no longer wakes up for each message, but reads the
+//!   sockets every 8 ms. A wake-up preempts a thread that carries packets, so in a flood the
+//!   wake-ups cost an established tunnel more than the messages do.
+//! - 16,384 datagrams in a second: a filter drops most of them in the kernel
+//!   ([`crate::flood_filter`]).
 
 use std::time::Duration;
 
 use taupe_protocol::time::Instant;
 
-/// From one look at a flood to the next.
+/// The pause between two reads of the handshake sockets during a flood.
 pub(crate) const PAUSE: Duration = Duration::from_millis(8);
 
-/// Messages in as long that make a flood: 16,000 a second, more than one processor
-/// could answer with a handshake. Who waits for an answer does not wait for this.
+/// Datagrams in one [`PAUSE`] that are a flood. 16,000 a second are more than one processor can
+/// answer with a handshake, so the pause delays nobody who could be answered sooner.
 const FLOOD: usize = 128;
 
-/// Messages in a second from which on they are shed: fewer take a fortieth of a processor to
-/// receive and refuse, and more are not sent by a million peers that all shake hands anew every
-/// two minutes. Of more than are answered in a second cookies let in who asks twice, so that
-/// a newcomer waits for the second try in either case.
+/// Datagrams in a second from which on the kernel drops most of them. Fewer take a fortieth of a
+/// processor to receive and refuse. A million peers that all rekey every two minutes send fewer.
+/// At such a rate cookies are required anyway, so a new sender needs a second attempt with or
+/// without the filter.
 const MANY: usize = 16_384;
 
-/// For how long they are shed after there were last so many: a flood in pulses is one flood.
-/// Newcomers are kept anyway while they are few.
+/// The filter stays for this long after the rate was last exceeded, so that a flood in pulses is
+/// one flood. It admits new senders while they are few.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// What has come lately.
+/// State of the detection.
 #[derive(Default)]
 pub(crate) struct Flood {
     goes_on: bool,
+    /// Datagrams in the present [`PAUSE`].
     recent: Count,
+    /// Datagrams in the present second.
     second: Count,
     shed_until: Option<Instant>,
 }
 
-/// Messages since some time.
+/// Number of datagrams since a moment.
 #[derive(Default)]
 struct Count {
     since: Instant,
@@ -45,7 +48,7 @@ struct Count {
 }
 
 impl Flood {
-    /// Notes that `count` messages were found at `now`, or shed since the last time.
+    /// Records `count` datagrams that were received, or dropped by the filter, since the last call.
     pub(crate) fn came(&mut self, now: Instant, count: usize) {
         let over = self.recent.add(now, count, PAUSE);
         self.goes_on = self.recent.count >= FLOOD || self.goes_on && !over;
@@ -63,20 +66,20 @@ impl Flood {
         }
     }
 
-    /// Whether there is a flood, as far as is known.
+    /// Returns true during a flood.
     pub(crate) fn goes_on(&self) -> bool {
         self.goes_on
     }
 
-    /// Until when the kernel is to shed what it can.
+    /// Returns the time until which the filter is needed, if it is.
     pub(crate) fn shed_until(&self) -> Option<Instant> {
         self.shed_until
     }
 }
 
 impl Count {
-    /// Adds what has come since the last time. Whether `span` is over. After a pause only what
-    /// is new counts, and of that as much as came in one span.
+    /// Adds `count` datagrams, and returns true if `span` is over. If two or more spans have passed
+    /// since the start, the new datagrams replace the count, divided by the number of spans.
     fn add(&mut self, now: Instant, count: usize, span: Duration) -> bool {
         let spans = now.since(self.since).as_nanos() / span.as_nanos();
         let spans = usize::try_from(spans).unwrap_or(usize::MAX);
@@ -100,7 +103,7 @@ impl Count {
 mod tests {
     use super::*;
 
-    /// What is noted at a millisecond.
+    /// Records `count` datagrams at a millisecond.
     fn came(flood: &mut Flood, millisecond: u64, count: usize) {
         flood.came(Instant(millisecond * 1_000_000), count);
     }
@@ -145,7 +148,7 @@ mod tests {
         assert_eq!(at(7_100, MANY), Some(17_100));
         assert_eq!(at(17_099, 4), Some(17_100));
         assert_eq!(at(17_100, 4), None);
-        // However many there were.
+        // The number of datagrams does not prolong it.
         assert_eq!(at(18_500, 1_000 * MANY), Some(28_500));
         assert_eq!(at(28_500, 4), None);
     }

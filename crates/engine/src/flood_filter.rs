@@ -1,11 +1,13 @@
-//! A flood shed in the kernel.
+//! The flood filter, which drops a flood of handshake messages in the kernel.
 //!
-//! To receive a message costs more than to find out that it is not wanted. So while
-//! there is a flood, the sockets for handshakes have a flood filter, a socket filter of
-//! eBPF (`bpf/flood_filter.c`), which keeps little but answers and messages of who has sent
-//! one some 5 s before, as whoever means it does. It takes `CAP_BPF` and Linux 5.8, before 5.11
-//! `CAP_SYS_RESOURCE` too, or a limit of locked memory (`RLIMIT_MEMLOCK`) beyond 20 MiB;
-//! where the system refuses it, all is received, and judged by `taupe_protocol` alone.
+//! To receive a message costs more than to find out that it is unwanted. So during a flood, the
+//! handshake sockets have an eBPF socket filter (`bpf/flood_filter.c`). It keeps answers to
+//! messages of this device, and messages of senders that have already sent one some 5 s before, as
+//! a genuine peer does that retries. Of new senders it keeps few.
+//!
+//! The filter takes Linux 5.8 and `CAP_BPF`; before Linux 5.11 also `CAP_SYS_RESOURCE` or a limit
+//! of locked memory (`RLIMIT_MEMLOCK`) above 20 MiB. If the system refuses it, the device receives
+//! all messages, and only `taupe_protocol` limits them.
 
 use aya::maps::{HashMap, MapData, MapError, PerCpuArray};
 use aya::programs::socket_filter::SocketFilterError;
@@ -18,24 +20,25 @@ use taupe_protocol::message::{sent_index, shapes};
 use thiserror::Error;
 use tracing::{debug, info, warn};
 
-/// What `scripts/bpf` made of `bpf/flood_filter.c`.
+/// The object that `scripts/bpf` compiles from `bpf/flood_filter.c`.
 static OBJECT: &[u8] = include_bytes_aligned!("bpf/flood_filter.o");
 
-/// The filter of a device's sockets.
+/// The filter of a device's handshake sockets.
 pub(crate) struct FloodFilter {
     loaded: Loaded,
-    /// Whether the sockets have it.
+    /// Set while the filter is attached to the sockets.
     is_on: bool,
-    /// What it had dropped when it was last asked, and when the flood began.
+    /// The drop counter when it was last read.
     dropped: u64,
+    /// The drop counter when the flood began.
     dropped_before: u64,
 }
 
-/// It is loaded for the first flood (messages wait in the sockets meanwhile), and stays: it
-/// remembers who has come.
+/// State of the program. It is loaded when the first flood begins (messages wait in the sockets
+/// meanwhile) and stays loaded, because it remembers senders.
 enum Loaded {
     NotYet,
-    /// It is not wanted.
+    /// The options forbid it.
     Never,
     Yes(Box<Program>),
 }
@@ -72,12 +75,13 @@ impl FloodFilter {
         }
     }
 
-    /// The sockets are others now, which have no filter.
+    /// Call this after the sockets have been replaced: the new ones have no filter.
     pub(crate) fn forget_sockets(&mut self) {
         self.is_on = false;
     }
 
-    /// Has the sockets filtered during a flood, and not otherwise.
+    /// Attaches the filter to the sockets when a flood begins, and detaches it when the flood ends.
+    /// Loads the program if necessary.
     pub(crate) fn follow<'a>(
         &mut self,
         flood: bool,
@@ -99,7 +103,7 @@ impl FloodFilter {
                 }
             };
         }
-        // Also where it fails, or it would be tried every few milliseconds.
+        // Set this even if attaching fails, or each round would try again.
         self.is_on = flood;
         let Loaded::Yes(program) = &self.loaded else {
             return;
@@ -128,7 +132,7 @@ impl FloodFilter {
         }
     }
 
-    /// Has answers to this message kept, if there may be any.
+    /// Makes the filter keep answers to `message`, if it is of a kind that is answered.
     pub(crate) fn expect_answer(&mut self, message: &[u8]) {
         let Loaded::Yes(program) = &mut self.loaded else {
             return;
@@ -140,7 +144,7 @@ impl FloodFilter {
         }
     }
 
-    /// How many messages it has dropped since it was last asked.
+    /// Returns the number of datagrams that the filter has dropped since the last call.
     pub(crate) fn news(&mut self) -> u64 {
         let Loaded::Yes(program) = &self.loaded else {
             return 0;
@@ -157,12 +161,12 @@ impl FloodFilter {
 
 impl Program {
     fn load() -> Result<Self, Refused> {
-        // Where a sender is remembered, nobody on the network is to know.
+        // Nobody on the network must be able to predict which bits stand for a sender.
         let mut secret = [0; 16];
         taupe_runtime::random::fill(&mut secret);
         let mut object = EbpfLoader::new()
             .override_global("secret", &secret, true)
-            // Of the kernel's own types, which take 20 ms to read, it needs none.
+            // The program needs no kernel types (BTF), which take 20 ms to read.
             .btf(None)
             .load(OBJECT)?;
         let filter: &mut SocketFilter = object
@@ -187,7 +191,7 @@ impl Program {
             awaited,
             dropped,
         };
-        // Who cannot count what is shed would think that the flood is over.
+        // The counter must be readable: without it, a filtered flood would look like its end.
         program.dropped()?;
         Ok(program)
     }
@@ -195,7 +199,7 @@ impl Program {
     fn filter(&self, socket: BorrowedFd<'_>, on: bool) -> Result<(), Refused> {
         if !on {
             return match SocketFilter::detach(socket) {
-                // It could not be given one, which was said then.
+                // The socket has no filter: attaching failed, which has been logged.
                 Err(ProgramError::SocketFilterError(SocketFilterError::SetsockoptError {
                     io_error,
                     ..
@@ -208,7 +212,7 @@ impl Program {
         Ok(<&SocketFilter>::try_from(filter)?.attach(socket)?)
     }
 
-    /// How many messages have been dropped, on all processors.
+    /// Returns the number of datagrams dropped so far, summed over all processors.
     fn dropped(&self) -> Result<u64, MapError> {
         let counts = self.dropped.get(&0, 0)?;
         Ok(counts.iter().sum())
@@ -227,14 +231,14 @@ mod tests {
     use taupe_os_linux::udp::{Options, RECEIVE_BUFFER_LEN, Receive, Socket};
     use taupe_packet::ip::Family;
 
-    /// A socket that is filtered, and others that send to it, over loopback.
+    /// A socket with the filter. Other sockets send to it over loopback.
     struct Scene {
         filter: FloodFilter,
         socket: UdpSocket,
     }
 
     impl Scene {
-        /// None where [`filter`] is none.
+        /// Returns `None` if [`filter`] does.
         fn new(address: impl Into<IpAddr>) -> Option<Self> {
             let socket = UdpSocket::bind((address.into(), 0)).expect("a socket");
             socket.set_nonblocking(true).expect("an option");
@@ -249,8 +253,8 @@ mod tests {
             socket
         }
 
-        /// Of messages by `from`, how many are kept, and how many are shed. Loopback delivers
-        /// at once.
+        /// Sends `count` messages. Returns how many of them the filter has kept and dropped.
+        /// Loopback delivers at once.
         fn send(&mut self, from: &UdpSocket, message: &[u8], count: usize) -> (usize, u64) {
             for _ in 0..count {
                 from.send(message).expect("sending");
@@ -273,8 +277,8 @@ mod tests {
         message
     }
 
-    /// A filter that a socket has. None without the right to load programs, which all of CI
-    /// has.
+    /// Attaches a filter to the socket. Returns `None` without the right to load programs, which
+    /// every CI job has.
     fn filter(socket: BorrowedFd<'_>) -> Option<FloodFilter> {
         let mut filter = FloodFilter::new(true);
         filter.follow(true, [socket].into_iter());
@@ -283,7 +287,7 @@ mod tests {
         }
         let rights = capabilities(None).expect("capabilities").effective;
         let may = CapabilitySet::BPF | CapabilitySet::SYS_ADMIN;
-        // Rights of a user namespace are none over this.
+        // Capabilities of another user namespace do not allow loading programs.
         let map = std::fs::read_to_string("/proc/self/uid_map").expect("procfs");
         let is_first = map.split_whitespace().eq(["0", "0", "4294967295"]);
         assert!(
@@ -294,11 +298,13 @@ mod tests {
         None
     }
 
-    /// Of one sender in a generation, KEPT_OF_ONE in flood_filter.c, or a few less, as their bits
-    /// may be the same; where another generation begins in the midst of it, twice as many.
+    /// Messages of one known sender that the filter keeps in a generation: KEPT_OF_ONE in
+    /// flood_filter.c, or a few fewer if their bits coincide. Twice as many if a new generation
+    /// begins meanwhile.
     const KEPT_OF_ONE: std::ops::RangeInclusive<usize> = 5..=16;
 
-    /// What is kept at most besides, of newcomers as of who repeats itself: four in each 8 ms.
+    /// Returns the largest number of messages that are kept besides: four per 8 ms, both for new
+    /// senders and for repeated messages.
     fn early(took: Duration) -> usize {
         4 * (took.as_millis() as usize / 8 + 2)
     }
@@ -318,7 +324,7 @@ mod tests {
             Some((scene, first, start))
         });
         for (mut scene, first, mut last) in scenes.into_iter().flatten() {
-            // A busy machine may let us sleep for too long, so that we are forgotten.
+            // On a busy machine the test may sleep so long that the filter forgets the sender.
             let again = (0..3).any(|_| {
                 let due = last + Duration::from_millis(5_100);
                 std::thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -329,7 +335,8 @@ mod tests {
                 (*KEPT_OF_ONE.start()..=most).contains(&kept)
             });
             assert!(again, "never kept");
-            // Of what it repeats there are some always, and they are not those of newcomers.
+            // Some repeated messages are always kept, and they do not use up the share of new
+            // senders.
             let limit = Instant::now() + Duration::from_secs(2);
             let mut kept = 0;
             while kept <= *KEPT_OF_ONE.end() {
@@ -343,7 +350,7 @@ mod tests {
                     "after {kept}"
                 );
             }
-            // However slow this machine is, more than four in each 8 ms.
+            // Even a slow machine sends more than four messages per 8 ms.
             let late = scene.stranger();
             let limit = Instant::now() + Duration::from_secs(10);
             while scene.send(&late, &initiation, 64).1 == 0 {
@@ -377,11 +384,11 @@ mod tests {
             answer[at..at + 4].copy_from_slice(&[1, 2, 3, 4]);
             let kept = scene.send(&stranger, &answer, 16);
             assert_eq!(kept, (16, 0), "{shape:?}");
-            // More than anybody means to answer, and to something else.
+            // Neither more answers than expected, nor answers to another message.
             for last in [4, 5] {
                 answer[at + 3] = last;
                 let start = Instant::now();
-                // No more at once than the socket has room for.
+                // No more at a time than the socket's buffer holds.
                 let kept: usize = (0..4)
                     .map(|_| {
                         let (kept, shed) = scene.send(&stranger, &answer, 64);
@@ -389,7 +396,7 @@ mod tests {
                         kept
                     })
                     .sum();
-                // On a machine so slow that it sends no more than are kept, nothing is shown.
+                // A very slow machine sends no more than are kept; then this proves nothing.
                 let most = KEPT_OF_ONE.end() + early(start.elapsed());
                 assert!(kept <= most, "{kept} of {shape:?}");
             }
@@ -408,7 +415,7 @@ mod tests {
             ..
         } in shapes()
         {
-            // A newcomer is kept at least once in a while.
+            // Some messages of a new sender are kept.
             let all = message(kind, length);
             let limit = Instant::now() + Duration::from_secs(3);
             while scene.send(&stranger, &all, 1).0 == 0 {
@@ -429,7 +436,7 @@ mod tests {
                 assert_eq!(shed, (0, 16), "{kind:?} of {length} B");
             }
         }
-        // Data goes to another socket.
+        // Data messages belong to another socket.
         assert_eq!(
             scene.send(&stranger, &message([4, 0, 0, 0], 148), 1),
             (0, 1)
@@ -446,7 +453,7 @@ mod tests {
             return;
         };
         let to = (Ipv4Addr::LOCALHOST, receiver.local_port()).into();
-        // What is kept of a super-packet, as bytes and bytes of each, and how many are shed.
+        // Returns the batches kept of a super-packet (bytes and segment size), and the drops.
         let mut send = |length, count| {
             let messages = message([1, 0, 0, 0], length).repeat(count);
             let sent = sender.send(to, None, 0, &messages, length);

@@ -1,13 +1,16 @@
-//! The way in, in packet order, from each socket, whichever thread reads it:
+//! The inbound path, from a UDP socket to the TUN, in packet order:
 //!
-//! 1. *receive* batches from a UDP socket: all that are there, with one call,
-//! 2. *open* each: find the session, decrypt in place, check replay and source
-//!    ([`taupe_protocol::DataPath::receive`]); handshake messages go to the
-//!    control loop,
-//! 3. carry *ECN* marks inside (RFC 6040),
-//! 4. hand what is left to the *tap*, if there is one ([`taupe_packet::tap::Tap`]),
-//! 5. *merge* consecutive segments into super-packets,
-//! 6. *write* them to the TUN, straight from the receive buffer.
+//! 1. *Receive* all batches that wait in the socket, with one system call. A batch is up to 64
+//!    datagrams of one sender and one length, which the kernel has merged (`UDP_GRO`).
+//! 2. *Open* each batch: classify its messages, find the session by receiver index, decrypt in
+//!    place, check replay and the inner source ([`taupe_protocol::DataPath::receive`]).
+//!    Handshake messages go to the control loop.
+//! 3. Copy *ECN* marks from the outer to the inner header (RFC 6040).
+//! 4. Hand the packets to the *tap*, if there is one ([`taupe_packet::tap::Tap`]).
+//! 5. *Merge* consecutive segments of a flow into super-packets, without copying payload.
+//! 6. *Write* each super-packet to the TUN, straight from the receive buffer.
+//!
+//! Each socket has a path of its own, which one thread at a time drives ([`crate::schedule`]).
 
 use std::ops::{ControlFlow, Range};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -30,15 +33,16 @@ use crate::sockets::endpoint;
 use taupe_packet::tap::TapIn;
 use taupe_runtime::clock;
 
-/// A receive that brings more than this is one of many: the next looks for more
-/// than one batch. That is a little dearer, which a lone packet should not pay.
+/// If a receive brings more bytes than this, the next one asks for several batches. That call
+/// costs a little more (`recvmmsg`), which single packets should not pay.
 const BULK: usize = 4 << 10;
 
-/// Bytes that one receive is to bring at most, as far as can be foreseen. What
-/// does not stay in the cache until it is opened costs more than a call.
+/// Bytes that one receive should bring, at most. Data that leaves the cache before it is opened
+/// costs more than another call.
 const AT_ONCE: usize = 512 << 10;
 
-/// How many batches of the size of the last ones that is.
+/// Returns the number of batches that hold [`AT_ONCE`] bytes, if they are as long as the last
+/// `count` batches, which held `bytes`.
 fn batches_for(bytes: usize, count: usize) -> usize {
     (AT_ONCE * count / bytes.max(1)).clamp(AT_ONCE / RECEIVE_LEN + 1, MAX_RECEIVES)
 }
@@ -55,10 +59,10 @@ pub(crate) struct InboundPath {
     incoming: Incoming,
 }
 
-/// What is on its way.
+/// State of the steps after the receive.
 struct Incoming {
     sorted: ReceivedBatch,
-    /// Where in the receive buffer the packets to deliver are.
+    /// Ranges of the receive buffer that hold packets to deliver.
     inner: Vec<Range<usize>>,
     tap: Option<Box<dyn TapIn>>,
     merger: Merger,
@@ -94,7 +98,8 @@ impl PacketPath for InboundPath {
 }
 
 impl InboundPath {
-    /// Delivers all that is there, and says how many datagrams that was.
+    /// Receives all batches that wait and delivers their packets. Returns the turn and the number
+    /// of datagrams.
     pub(crate) fn carry(&mut self, waits: bool) -> ControlFlow<(), (Turn, usize)> {
         let Self {
             shared,
@@ -117,7 +122,7 @@ impl InboundPath {
                 for received in &batches {
                     incoming.open(shared, came, received, buffer);
                     bytes += received.len;
-                    // One without content is one too.
+                    // An empty datagram counts too.
                     count += received.len.div_ceil(received.segment.max(1)).max(1);
                 }
                 incoming.deliver(shared, came, buffer);
@@ -146,7 +151,7 @@ impl InboundPath {
 }
 
 impl Incoming {
-    /// Opens one batch of what has been received.
+    /// Steps 2 and 3: opens one batch, and notes the packets to deliver.
     fn open(&mut self, shared: &Shared, now: Instant, received: &Received, buffer: &mut [u8]) {
         let Self { sorted, inner, .. } = self;
         let end = received.start + received.len;
@@ -174,12 +179,13 @@ impl Incoming {
         inner.extend(delivered.map(|range| start + range.start..start + range.end));
     }
 
-    /// Merges what has been opened, and writes it to the TUN.
+    /// Steps 4 to 6: hands the packets to the tap, merges them and writes them to the TUN.
     fn deliver(&mut self, shared: &Shared, now: Instant, buffer: &mut [u8]) {
         let Self {
             inner, tap, merger, ..
         } = self;
-        // Whether to go on. Of those who say that the TUN is gone, control heeds the first.
+        // Breaks if the TUN has been deleted. Several threads may report that; the control loop
+        // acts on the first report.
         let write = |write: &TunWrite<'_>| match shared.tun.write(write) {
             Ok(()) => ControlFlow::Continue(()),
             Err(WriteError::Down) => {
@@ -197,7 +203,7 @@ impl Incoming {
         };
         if let Some(tap) = tap {
             tap.take(now.0, buffer, inner, &mut |packet| {
-                // The others will find out too.
+                // If the TUN is gone, the writes below fail too.
                 let _ = write(&TunWrite::single(packet));
             });
         }

@@ -1,7 +1,7 @@
 #![forbid(unsafe_code)]
-//! A running WireGuard device.
+//! A running WireGuard device on Linux: its threads, sockets and configuration socket.
 //!
-//! Six kinds of thread, named after what they do:
+//! A device has these threads:
 //!
 //! ```text
 //! out      read batch (TUN) → route → reserve → seal → send batch (UDP)      one
@@ -12,23 +12,23 @@
 //! names    looks up one silent peer's endpoint, and ends                     ≤ one
 //! ```
 //!
-//! A packet is carried from one system call to the next by the thread that read
-//! it. While there is little, that is `both`, and the others sleep. Those that
-//! carry meet `control` only in the protocol's per-peer locks; handshake messages
-//! go to `control` through a bounded queue.
+//! The thread that reads a packet also sends it. While traffic is light, the thread `both` reads
+//! from all sources, and `out`, `in4` and `in6` sleep (`schedule.rs`). The packet threads share
+//! with `control` only the protocol's lock of each peer, and a bounded queue that takes handshake
+//! messages to `control`.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
-//! | `outbound.rs` | the way out, in packet order |
-//! | `batch.rs` | the messages that one send takes |
-//! | `schedule.rs`, `schedule/` | which thread waits for what |
-//! | `inbound.rs` | the way in, in packet order |
-//! | `control.rs` | the loop that owns the protocol's slow state |
-//! | `sockets.rs` | the UDP sockets, bound and rebound as one |
-//! | `source.rs` | the source address of datagrams to a peer that has not been heard of |
-//! | `loops.rs` | routing loops, recognised |
-//! | `flood.rs`, `flood_filter.rs` | when handshakes are a flood, and how it is shed in the kernel |
-//! | `timer.rs` | when control wakes by itself |
+//! | `outbound.rs` | TUN to network, in packet order |
+//! | `batch.rs` | the messages that one send carries |
+//! | `inbound.rs` | network to TUN, in packet order |
+//! | `schedule.rs`, `schedule/` | which thread waits for which source |
+//! | `control.rs`, `control/` | the control loop: handshakes, timers, configuration |
+//! | `sockets.rs` | the UDP sockets, bound and replaced together |
+//! | `source.rs` | the source address of datagrams to a peer that has sent nothing yet |
+//! | `loops.rs` | detection of routing loops |
+//! | `flood.rs`, `flood_filter.rs` | detection of handshake floods, and the filter that drops them in the kernel |
+//! | `timer.rs` | the control loop's timer |
 //! | `uapi.rs` | the configuration socket |
 
 mod batch;
@@ -63,60 +63,60 @@ use crate::shared::{Command, Shared};
 pub use taupe_protocol::Notice;
 pub use taupe_runtime::resolver::{Resolver, SystemResolver, ask_servers, system_servers};
 
-/// What a device is made from.
+/// Options of a device.
 pub struct Options {
     /// The interface's name, 1 to 15 bytes.
     pub interface: String,
     /// Where the TUN comes from.
     pub tun: TunSource,
-    /// The network that its datagrams leave by.
+    /// The network that carries its datagrams.
     pub underlay: Underlay,
-    /// What stands between the interface and the tunnel, if anything does.
+    /// A stage between the TUN and the tunnel that may rewrite, drop or answer packets.
     pub tap: Option<Arc<dyn Tap>>,
     /// Where the configuration socket comes from.
     pub uapi: UapiSource,
-    /// What the kernel and the processor may be asked to do for whole batches.
+    /// The fast paths of the kernel and the processor that the device may use.
     pub offloads: Offloads,
     /// The folder where handshake timestamps are saved across restarts;
     /// `None` is `/var/lib/taupe`.
     pub state_dir: Option<PathBuf>,
-    /// Who wants to know when a peer falls silent; must not wait.
+    /// Called when a peer becomes unreachable or answers again. Runs on the control thread, so it
+    /// must not block.
     pub notices: Option<Box<dyn Fn(Notice) + Send>>,
 }
 
 /// Where the TUN comes from.
 pub enum TunSource {
-    /// It is created.
+    /// The device creates it.
     Create,
-    /// It has been opened by the caller (`WG_TUN_FD`).
+    /// The caller has opened it (`WG_TUN_FD`).
     Fd(OwnedFd),
-    /// It has been opened in another network namespace, into which this process cannot
-    /// look, with what watches it from there.
+    /// The caller has opened it in another network namespace, which this process cannot enter.
     Elsewhere {
         /// The TUN.
         tun: OwnedFd,
-        /// Opened in the TUN's network namespace.
+        /// A watch on the interface, opened in the TUN's network namespace.
         watch: LinkWatch,
     },
 }
 
-/// The network that a device's datagrams leave by: where its UDP sockets are, and where
-/// routes are watched.
+/// The network that carries a device's datagrams. Its UDP sockets are bound there, and it watches
+/// the routes there.
 pub enum Underlay {
-    /// That of the thread which starts the device.
+    /// The network namespace of the thread that starts the device.
     Here,
-    /// Another one, in which the TUN of another device is.
+    /// Another network namespace, whose uplink is the TUN of an outer device.
     Behind {
         /// The network.
         network: Network,
-        /// Gives the mark of this device (`fwmark`) to that one's datagrams too, which
-        /// leave this machine in the place of its own. Tells what is wrong if it cannot.
+        /// Sets the mark (`fwmark`) of the outer device's datagrams too, because it is the outer
+        /// datagrams that leave this machine. Returns the reason if it fails.
         mark: Box<dyn Fn(u32) -> Result<(), String> + Send>,
     },
 }
 
 impl Underlay {
-    /// Does something in this network.
+    /// Runs `work` in this network.
     fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         match self {
             Self::Here => Ok(work()),
@@ -127,14 +127,14 @@ impl Underlay {
 
 /// Where the configuration socket comes from.
 pub enum UapiSource {
-    /// It is bound at `/var/run/wireguard/INTERFACE.sock`.
+    /// The device binds it at `/var/run/wireguard/INTERFACE.sock`.
     Bind,
-    /// It is listening already (`WG_UAPI_FD`).
+    /// The caller passes in a listening socket (`WG_UAPI_FD`).
     Fd(OwnedFd),
 }
 
-/// Which fast paths are tried. Each is probed; those of the kernel are given up
-/// at run time when it refuses them.
+/// The fast paths to try. The device probes each of them, and gives up a kernel offload at run
+/// time when the kernel refuses it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Offloads {
     /// TCP super-packets from and to the TUN.
@@ -145,9 +145,9 @@ pub struct Offloads {
     pub udp_gso: bool,
     /// Batches of datagrams received with `UDP_GRO`.
     pub udp_gro: bool,
-    /// Batches sealed and opened with our own vector code, and X25519 with AVX-512.
+    /// Vector code that seals and opens batches, and X25519 with AVX-512.
     pub avx512: bool,
-    /// Floods of handshakes shed in the kernel (Linux 5.8, `CAP_BPF`).
+    /// An eBPF filter that drops handshake floods in the kernel (Linux 5.8, `CAP_BPF`).
     pub flood_filter: bool,
 }
 
@@ -164,11 +164,11 @@ impl Default for Offloads {
     }
 }
 
-/// Why a device could not be started. Nothing is left behind.
+/// Error from starting a device. Everything that had been created is removed again.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The TUN.
+    /// The TUN cannot be opened.
     #[error(transparent)]
     Tun(#[from] tun::OpenError),
     /// Another process answers on the configuration socket.
@@ -177,10 +177,10 @@ pub enum StartError {
          (`ip link del`) to end it", .0.display()
     )]
     Running(PathBuf),
-    /// The folder of the configuration socket.
+    /// The folder of the configuration socket cannot be created.
     #[error(transparent)]
     Folder(#[from] run_directory::Error),
-    /// The configuration socket.
+    /// The configuration socket cannot be bound.
     #[error("cannot listen on {}: {source}; it takes root", .path.display())]
     Uapi {
         /// Its path.
@@ -188,17 +188,17 @@ pub enum StartError {
         /// The system's error.
         source: io::Error,
     },
-    /// Something the system has to give.
+    /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was asked for.
+        /// The step that failed.
         what: &'static str,
         /// The system's error.
         source: io::Error,
     },
 }
 
-/// How a device ended.
+/// Reason for which a device ended.
 #[derive(Debug)]
 pub enum Exit {
     /// Its interface was deleted.
@@ -207,7 +207,7 @@ pub enum Exit {
     SocketRemoved,
     /// [`Stopper::stop`] was called.
     Stopped,
-    /// It could not go on.
+    /// It could not continue.
     Failed(String),
 }
 
@@ -218,7 +218,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts a device. When this returns, its configuration socket answers.
+    /// Starts a device. Its configuration socket answers when this returns.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -226,8 +226,7 @@ impl Engine {
         Self::start_with(options, Arc::new(SystemResolver::default()))
     }
 
-    /// [`Engine::start`] with another way from endpoints' names to addresses
-    /// than the system's.
+    /// Starts a device like [`Engine::start`], but looks endpoint names up with `resolver`.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -237,15 +236,15 @@ impl Engine {
         Ok(Self { shared, control })
     }
 
-    /// A handle by which another thread can end the device.
+    /// Returns a handle with which another thread can end the device.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.shared))
     }
 
-    /// Waits until the device has ended. The socket and the interface that it
-    /// made are gone then (a persistent interface stays); those that were passed
-    /// in are their owner's.
+    /// Waits until the device has ended. By then it has removed the socket and the interface that
+    /// it created (a persistent interface stays). A socket or TUN that was passed in is left to
+    /// its owner.
     #[must_use]
     pub fn run(self) -> Exit {
         let exit = self.control.join();
@@ -253,7 +252,7 @@ impl Engine {
     }
 }
 
-/// Ends a device.
+/// Handle that ends a device.
 #[derive(Clone)]
 pub struct Stopper(Arc<Shared>);
 

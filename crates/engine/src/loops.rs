@@ -1,17 +1,17 @@
-//! Routing loops: datagrams of a device that a route leads back into it.
+//! Detection of routing loops: a route leads a device's own datagrams back into the device.
 //!
-//! The session shows a loop over one device: a datagram that this device has sealed for a peer is
-//! routed to that very peer. It does not show a loop over several devices of this machine, where
-//! each has its peer behind the next: each device sees only datagrams that the others have
-//! sealed. There the hop limit counts how many tunnels a packet is in:
+//! A loop over one device shows in the session: the TUN delivers a datagram that this device has
+//! sealed for a peer, and routes it to that very peer. A loop over several devices of this machine
+//! does not, because each device sees only datagrams that another one has sealed. There the hop
+//! limit counts the tunnels around a packet:
 //!
 //! ```text
 //! application ─► wg0 ─ 64 ─► wg1 ─ 63 ─► wg0 ─ 62 ─► wg1 ─ 61 ─► wg0 ✗
 //! ```
 //!
-//! Only datagrams that enter another tunnel on this machine have the count, and that tunnel
-//! encrypts them. Datagrams that leave by any other interface have the system's own hop limit, so
-//! that an observer sees neither the count nor the hop limit of a packet inside.
+//! Only datagrams that enter another tunnel on this machine carry the count, and that tunnel
+//! encrypts them. Datagrams that leave by any other interface have the system's default hop limit,
+//! so an observer sees neither the count nor the hop limit of the packet inside.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -24,17 +24,17 @@ use tracing::{debug, warn};
 
 use crate::shared::Shared;
 
-/// The hop limit at which the count of tunnels begins. The system's own may be another.
+/// The hop limit at which the count of tunnels begins. The system's default may differ.
 const OUTERMOST: u8 = 64;
 
-/// Tunnels of this machine that a datagram may be in besides its own. The kernel's WireGuard
-/// takes a packet through as many devices (`dev_recursion_level`).
+/// The largest number of tunnels of this machine around a datagram, besides its own. The kernel's
+/// WireGuard has the same limit (`dev_recursion_level`).
 const MAX_DEPTH: u8 = 3;
 
-/// Endpoints whose routes are remembered, at most.
+/// Endpoints whose routes are cached, at most.
 const MAX_ENDPOINTS: usize = 1024;
 
-/// Recognises routing loops.
+/// Detector of routing loops.
 #[derive(Default)]
 pub(crate) struct Loops {
     network: Option<Network>,
@@ -44,11 +44,11 @@ pub(crate) struct Loops {
 /// Verdict on a packet that is routed to a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
-    /// The packet goes in a loop: drop it.
+    /// The packet is in a loop: drop it.
     Loop,
-    /// Carry the packet in a datagram with the system's hop limit.
+    /// Send the packet in a datagram with the system's hop limit.
     SystemHopLimit,
-    /// Carry the packet in a datagram with this hop limit, which counts tunnels.
+    /// Send the packet in a datagram with this hop limit, which counts tunnels.
     HopLimit(u8),
 }
 
@@ -87,7 +87,7 @@ impl Loops {
         verdict
     }
 
-    /// Returns this machine's network, read anew if it has changed. `None` if it cannot be read.
+    /// Returns this machine's network, which it reads again after a change. `None` if that fails.
     fn network(&mut self, shared: &Shared) -> Option<&mut Network> {
         if shared.surroundings.is_elsewhere {
             return None;
@@ -112,24 +112,25 @@ impl Loops {
     }
 }
 
-/// Counts one more tunnel around a datagram. It is in a loop if it is in too many already.
+/// Counts one more tunnel around a datagram. Too many tunnels are a loop.
 fn nested(hop_limit: u8) -> Verdict {
     let depth = OUTERMOST.checked_sub(hop_limit);
     match depth.filter(|depth| *depth <= MAX_DEPTH) {
         Some(MAX_DEPTH) => Verdict::Loop,
         Some(depth) => Verdict::HopLimit(OUTERMOST - depth - 1),
-        // The system's own hop limit is another.
+        // The default hop limit of another system, or a packet that has been forwarded.
         None => Verdict::HopLimit(OUTERMOST - 1),
     }
 }
 
-/// This machine's network after its last change.
+/// Snapshot of this machine's network.
 struct Network {
     system: System,
     changes: u64,
     addresses: HashSet<IpAddr>,
-    /// The indices of interfaces of tunnels.
+    /// Interface indices of tunnels.
     tunnels: HashSet<u32>,
+    /// For each known endpoint, true if its datagrams enter a tunnel.
     endpoints: HashMap<IpAddr, bool>,
 }
 
@@ -148,7 +149,7 @@ impl Network {
         })
     }
 
-    /// Checks whether datagrams to an endpoint leave by a tunnel of this machine.
+    /// Checks whether datagrams to an endpoint enter a tunnel of this machine.
     fn leads_into_tunnel(&mut self, shared: &Shared, endpoint: IpAddr) -> bool {
         if let Some(known) = self.endpoints.get(&endpoint) {
             return *known;
@@ -167,8 +168,9 @@ impl Network {
 /// The medium of links without a header (`ARPHRD_NONE`).
 const NO_HEADER: Medium = Medium::Other(0xfffe);
 
-/// Checks whether a link is a TUN device or the kernel's WireGuard. Mobile broadband has no
-/// header either (`qmi_wwan` in raw IP mode), but there observers would see the count.
+/// Checks whether a link is a TUN device or the kernel's WireGuard. Mobile broadband
+/// (`qmi_wwan` in raw IP mode) has no link header either, but is no tunnel: observers would see
+/// the count there.
 fn is_tunnel(link: &Link) -> bool {
     link.medium == NO_HEADER && matches!(link.kind.as_deref(), Some("tun" | "wireguard"))
 }
@@ -183,7 +185,7 @@ mod tests {
             assert_eq!(nested(hops), Verdict::HopLimit(expected));
         }
         assert_eq!(nested(61), Verdict::Loop);
-        // Systems with another default, or a packet that has come far.
+        // Other defaults, or a packet that has been forwarded many times.
         for hops in [1, 32, 60, 65, 128, 255] {
             assert_eq!(nested(hops), Verdict::HopLimit(63), "{hops}");
         }

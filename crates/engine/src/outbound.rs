@@ -1,16 +1,18 @@
-//! The way out, in packet order:
+//! The outbound path, from the TUN to the network, in packet order:
 //!
-//! 1. *read* a super-packet from the TUN,
-//! 2. hand it to the *tap*, if there is one ([`taupe_packet::tap::Tap`]),
-//! 3. *route* it by its destination to a peer,
-//! 4. *split* it straight into the send buffer; what is already waiting behind it
-//!    is split behind it, until sends are full ([`crate::batch`]),
-//! 5. *reserve* counters for all of it,
-//! 6. *seal* it in place,
-//! 7. *send* it with one system call.
+//! 1. *Read* a super-packet of at most 64 KiB from the TUN.
+//! 2. Hand it to the *tap*, if there is one ([`taupe_packet::tap::Tap`]).
+//! 3. *Route* it: its destination selects a peer by allowed IPs.
+//! 4. *Split* it straight into the send buffer, the batch ([`crate::batch`]). If the thread is
+//!    busy, packets that wait in the TUN join the same batch until its sends are full.
+//! 5. *Reserve* counters for the whole batch. This takes the peer's lock once.
+//! 6. *Seal* the messages in place.
+//! 7. *Send* the batch with one system call.
 //!
-//! One thread does all of it, so that order is kept. It looks for more packets than
-//! one only while it is busy.
+//! For example, a TCP stream gives a super-packet of 45 segments. They become 45 messages in one
+//! buffer, with one lock and one `sendmsg`.
+//!
+//! One thread takes a packet through all steps, so packets stay in order.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -39,11 +41,12 @@ use crate::shared::{BUSY, Command, Shared};
 use taupe_packet::tap::TapOut;
 use taupe_runtime::clock;
 
-/// Packets that one turn reads at most. A bound of their own: packets that are for nobody
-/// fill no batch.
+/// Reads in one turn, at most. [`ROUND_LEN`] does not bound them, because packets that are dropped
+/// add nothing to it.
 const MAX_READS: usize = 512;
 
-/// Bytes after which a turn ends: what is left over of its last batch is small beside them.
+/// Bytes after which a turn ends. The turn then sends its last batch even if it is not full; this
+/// is long enough that one small send costs little beside the full ones.
 const ROUND_LEN: usize = 512 << 10;
 
 /// Carries packets from the TUN to the network.
@@ -56,7 +59,7 @@ pub(crate) struct OutboundPath {
     outgoing: Outgoing,
 }
 
-/// What is on its way.
+/// State of the steps after the tap.
 struct Outgoing {
     batch: Batch<Peer>,
     unreachables: Unreachables,
@@ -88,7 +91,7 @@ impl PacketPath for OutboundPath {
         self.shared.tun.as_fd()
     }
 
-    /// Sends a packet, and those that are there by then.
+    /// Carries one packet. If the thread is busy, also carries the packets that wait behind it.
     fn turn(&mut self, waits: bool) -> ControlFlow<(), Turn> {
         let Self {
             shared,
@@ -156,7 +159,7 @@ impl Outgoing {
         ControlFlow::Break(())
     }
 
-    /// Hands a packet to the tap, and carries what it makes of it.
+    /// Step 2: hands a packet to the tap, and carries the packets that the tap returns.
     fn pass(
         &mut self,
         shared: &Shared,
@@ -167,12 +170,13 @@ impl Outgoing {
         let mut carry = |header, packet: &[u8]| self.carry(shared, header, packet);
         let answer = tap.take(clock::boot().0, header, packet, &mut carry);
         if let Some(answer) = answer {
-            // The sender asks again when it is lost.
+            // If the write fails, the sender retries.
             let _ = shared.tun.write(&TunWrite::single(&answer));
         }
     }
 
-    /// Adds a packet to the batch of its peer.
+    /// Steps 3 and 4: routes a packet and splits it into the batch of its peer. Flushes the batch
+    /// first if the packet does not fit into it.
     fn carry(&mut self, shared: &Shared, header: VirtioHeader, packet: &[u8]) {
         let Some(addresses) = inner::parse(packet) else {
             trace!("not an IP packet: dropped");
@@ -210,7 +214,8 @@ impl Outgoing {
         }
     }
 
-    /// Seals and sends the batch.
+    /// Steps 5 to 7: reserves counters for the batch, seals and sends it. Without a session, the
+    /// packets are staged in the peer, and the control loop starts a handshake.
     fn flush(&mut self, shared: &Shared) {
         let Some(peer) = self.batch.peer() else {
             return;
@@ -252,8 +257,7 @@ impl Outgoing {
     }
 }
 
-/// Sends a batch. Whether the local address it was to leave from does not work
-/// any more.
+/// Sends a batch. Returns true if the endpoint's local address can no longer be used.
 pub(crate) fn transmit(
     shared: &Shared,
     endpoint: &Endpoint,
@@ -271,7 +275,7 @@ pub(crate) fn transmit(
     sent.local_dropped
 }
 
-/// The TOS or traffic class byte of a packet whose version has been checked.
+/// Returns the TOS or traffic class byte of a packet whose version has been checked.
 fn traffic_class(packet: &[u8]) -> u8 {
     match packet {
         [first, second, ..] if first >> 4 == 6 => first << 4 | second >> 4,
@@ -280,19 +284,20 @@ fn traffic_class(packet: &[u8]) -> u8 {
     }
 }
 
-/// ICMP errors per second at most, and at once.
+/// ICMP errors per second, at most, and the largest burst of them.
 const UNREACHABLES_PER_SECOND: u64 = 100;
 
-/// Limits ICMP errors, as RFC 1812 §4.3.2.8 and RFC 4443 §2.4 (f) ask.
+/// Limits the rate of ICMP errors (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)) with a token bucket.
 #[derive(Default)]
 struct Unreachables {
-    /// When the bucket would be empty.
+    /// Tokens accrue with time, and those from before this moment are spent. The bucket is full
+    /// if this is a second ago.
     spent_until: Instant,
 }
 
 impl Unreachables {
-    /// Tells the sender of a packet that it cannot be delivered, as the kernel
-    /// does for a destination without peer or endpoint.
+    /// Answers a packet with "host unreachable", as the kernel's WireGuard does for a destination
+    /// without a peer or endpoint.
     fn refuse(&mut self, shared: &Shared, packet: &[u8]) {
         if !self.take(clock::boot()) {
             return;

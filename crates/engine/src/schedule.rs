@@ -14,23 +14,26 @@
 //!               1.6 Gbit/s, or 75 % of the thread's time
 //! ```
 //!
-//! A dedicated thread carries the most, because it waits in the very call that reads. While there
-//! are few packets, latency counts instead, and two threads that take turns are slow: each must be
-//! woken, perhaps on a processor that is asleep or that another program uses. So a path with little
-//! to do migrates to the shared thread. That thread waits for all sources with `poll`, at the cost
-//! of one system call for each packet. When it has much to do, every path migrates back.
+//! Dedicated threads give the highest throughput: each waits in the call that reads, so a batch
+//! costs no other system call. While traffic is light, latency counts instead. A request then
+//! wakes one thread and its answer wakes another, perhaps on a processor that is asleep or that
+//! another program uses. So paths with little to do migrate to the shared thread, which waits for
+//! all sources with `poll`. This costs one more system call per packet. When the shared thread has
+//! much to do, every path migrates back.
 //!
-//! Even one thread that sleeps between a question and its answer is slow: its processor halts and
-//! has to be woken. While short packets go to and fro, the shared thread polls busily for a while
-//! before it sleeps (`busy_poll.rs`). A dedicated thread that carries bulk asks the scheduler not
-//! to preempt others (`bulk.rs`). Both rest on the measured load (`load.rs`).
+//! Even one thread is slow if it sleeps between a request and its answer, because its idle
+//! processor halts and has to be woken. While short packets go back and forth, the shared thread
+//! may busy-poll before it sleeps (`busy_poll.rs`). A dedicated thread with bulk traffic asks the
+//! scheduler not to preempt other programs (`bulk.rs`). Both depend on the measured load
+//! (`load.rs`).
 //!
-//! A path is moved through channels, so that no two threads can read one source, and the next
-//! thread carries nothing before all that the last one has read is sent. Packets that arrive
-//! meanwhile wait in the kernel. A path whose source has ended is dropped, and its thread ends.
+//! A path moves between threads through channels, as a value. So two threads can never read one
+//! source, and packets stay in order: a thread sends everything it has read before it passes the
+//! path on. Packets that arrive meanwhile wait in the kernel. When a source ends, its path is
+//! dropped and its dedicated thread ends.
 //!
-//! A device has one lane today: one TUN queue, a socket for each family, and their counters. A lane
-//! is the set of paths that share one [`SharedThread`], so several lanes are several of these.
+//! The paths that share one [`SharedThread`] form a lane. A device has one lane today: one TUN
+//! queue and a data socket for each address family.
 
 use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
@@ -53,16 +56,17 @@ mod bulk;
 mod busy_poll;
 pub(crate) mod load;
 
-/// Time for which all threads must have had little to do before paths migrate to the shared
-/// thread. It is longer than the pauses of a stream.
+/// All threads must have had little to do for this long before paths migrate to the shared
+/// thread. Longer than the pauses within a stream.
 const LULL: Duration = Duration::from_millis(50);
 
-/// Percent of its time at which the shared thread is not enough. A packet that goes
-/// to and fro between two programs of one machine takes less, even when all share
-/// one processor: there is another device, and there are the programs.
+/// The shared thread is overloaded if it is busy for this percentage of the time. Two programs of
+/// one machine that exchange single packets stay below it, even if everything runs on one
+/// processor, because the programs and the other device take their share.
 const TOO_BUSY: u64 = 75;
 
-/// Percent of its time that a thread may take and yet share one with another.
+/// A path may migrate to the shared thread if its own thread is busy for less than this percentage
+/// of the time.
 const IDLE: u64 = 33;
 
 /// Carries packets from one source.
@@ -70,34 +74,35 @@ pub(crate) trait PacketPath: Send {
     /// The descriptor that becomes readable when there are packets.
     fn source(&self) -> BorrowedFd<'_>;
 
-    /// Carries the packets that are there. If it `waits`, it waits for the first; otherwise the
-    /// source is readable. Breaks when the source has ended.
+    /// Carries the packets that wait in the source. If `waits` is true, blocks until there is one;
+    /// otherwise the source must be readable. Breaks if the source has ended.
     fn turn(&mut self, waits: bool) -> ControlFlow<(), Turn>;
 }
 
-/// The shared thread, as the dedicated threads reach it.
+/// Handle to the shared thread, for the dedicated threads.
 pub(crate) struct SharedThread {
     arrivals: mpsc::Sender<Migrating>,
-    /// Wakes the shared thread for paths that arrive.
+    /// Wakes the shared thread when a path arrives.
     waker: Waker,
-    /// The time at which a thread last had much to do, in nanoseconds of the boot clock.
+    /// The last time at which a thread was busy, in nanoseconds of the boot clock.
     busy_at: AtomicU64,
     ended: AtomicBool,
 }
 
-/// A path on its way to the shared thread and back.
+/// A path that migrates to the shared thread and back.
 pub(crate) struct Migrating {
     path: Box<dyn PacketPath>,
-    /// Its dedicated thread, which waits for it as long as this exists.
+    /// The channel back to the dedicated thread. That thread waits for the path and ends if the
+    /// channel is dropped.
     own_thread: mpsc::Sender<Self>,
 }
 
 impl SharedThread {
-    /// The receiver is for [`run_shared`].
+    /// Returns the handle, and the receiver for [`run_shared`].
     ///
     /// # Errors
     ///
-    /// The system's, when it has no more descriptors.
+    /// The system's error if no descriptor is left.
     pub(crate) fn new() -> Result<(Arc<Self>, mpsc::Receiver<Migrating>), Errno> {
         let (arrivals, receiver) = mpsc::channel();
         let shared_thread = Self {
@@ -109,7 +114,7 @@ impl SharedThread {
         Ok((Arc::new(shared_thread), receiver))
     }
 
-    /// Ends the shared thread, and with it the paths that it carries.
+    /// Ends the shared thread and drops the paths that it holds.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
         self.waker.wake();
@@ -124,8 +129,9 @@ impl SharedThread {
     }
 }
 
-/// Runs the dedicated thread of a path. It carries while any path has much to do, and leaves its
-/// path to the shared thread otherwise. Returns when the source has ended.
+/// Runs the dedicated thread of a path. The thread carries packets while any thread is busy.
+/// Otherwise it passes the path to the shared thread and waits until the path comes back. Returns
+/// when the source has ended.
 pub(crate) fn run_dedicated(shared_thread: &SharedThread, path: Box<dyn PacketPath>) {
     let (own_thread, returns) = mpsc::channel();
     let mut migrating = Migrating { path, own_thread };
@@ -155,7 +161,8 @@ pub(crate) fn run_dedicated(shared_thread: &SharedThread, path: Box<dyn PacketPa
     }
 }
 
-/// Runs the shared thread.
+/// Runs the shared thread. It carries the packets of the paths that have arrived, and sends all of
+/// them back when it is overloaded or when a dedicated thread is busy.
 pub(crate) fn run_shared(shared_thread: &SharedThread, arrivals: &mpsc::Receiver<Migrating>) {
     let mut paths: Vec<Migrating> = Vec::new();
     let mut meter = Meter::default();
@@ -185,7 +192,7 @@ pub(crate) fn run_shared(shared_thread: &SharedThread, arrivals: &mpsc::Receiver
             }
             Err(Errno::INTR) => {}
             Err(error) => {
-                // Each can wait for itself.
+                // Dedicated threads need no poll: send every path back.
                 trace!(%error, "waiting for packets");
                 let now = clock::boot();
                 shared_thread.note_busy(now);
@@ -218,10 +225,11 @@ fn has_little(load: Load) -> bool {
 /// The events that have woken the shared thread.
 struct Ready {
     arrived: bool,
-    /// For each path, a flag that its source is readable.
+    /// True for each path whose source is readable, in the order of the paths.
     sources: Vec<bool>,
 }
 
+/// Waits until a source is readable or a path arrives.
 fn wait(
     shared_thread: &SharedThread,
     paths: &[Migrating],

@@ -1,4 +1,5 @@
-//! What the threads of a device share, and how they reach the control loop.
+//! State shared by the threads of a device, and their channels to the control loop: commands, and
+//! a bounded queue of handshake messages.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,13 +22,12 @@ use crate::source::{self, Source, Sources};
 use taupe_packet::tap::Tap;
 use taupe_runtime::resolver::Resolver;
 
-/// Who waits for a packet no longer than this will probably find more than one.
+/// The longest wait for a packet after which a thread expects to find more than one.
 pub(crate) const BUSY: Duration = Duration::from_micros(20);
 
-/// What every thread of a device can reach.
+/// State shared by all threads of a device.
 pub(crate) struct Shared {
     pub(crate) tun: Tun,
-    /// What stands between the TUN and the tunnel.
     pub(crate) tap: Option<Arc<dyn Tap>>,
     pub(crate) path: Arc<DataPath>,
     pub(crate) sockets: ArcSwap<Sockets>,
@@ -40,14 +40,13 @@ pub(crate) struct Shared {
     commands: mpsc::Sender<Command>,
 }
 
-/// The network that datagrams leave by, as the control loop knows it.
+/// The network that carries the device's datagrams.
 #[derive(Default)]
 pub(crate) struct Surroundings {
-    /// The network is not the network namespace of this process.
+    /// True if this network is not the network namespace of the process.
     pub(crate) is_elsewhere: bool,
     /// The name of the tunnel's interface, if it is in this network.
     interface: Option<String>,
-    /// The mark of the device's datagrams.
     pub(crate) mark: AtomicU32,
     /// Counts changes of routes, addresses and the mark.
     changes: AtomicU64,
@@ -65,7 +64,7 @@ impl Surroundings {
 
     /// Counts a change of routes, addresses or the mark.
     pub(crate) fn change(&self) {
-        // A thread that sees the number sees what has changed.
+        // A thread that reads the new number also sees the state that has changed (Release).
         self.changes.fetch_add(1, Ordering::Release);
     }
 
@@ -74,7 +73,7 @@ impl Surroundings {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Returns the source of datagrams to a peer that has not been heard of.
+    /// Returns the source address for datagrams to a peer that has sent nothing yet.
     pub(crate) fn source(&self, remote: SocketAddr) -> Source {
         let Some(interface) = &self.interface else {
             return Source::Kernel;
@@ -85,25 +84,24 @@ impl Surroundings {
         self.sources.find(changes, clock::boot(), remote, look_up)
     }
 
-    /// Has the source for `remote` looked up anew.
+    /// Forgets the source for `remote`, so that the next send looks it up again.
     pub(crate) fn forget_source(&self, remote: SocketAddr) {
         self.sources.forget(remote);
     }
 }
 
-/// What other threads ask of the control loop.
+/// Command from another thread to the control loop.
 pub(crate) enum Command {
-    /// A request on the configuration socket, and where its answer goes.
+    /// A request on the configuration socket, and the channel for its answer.
     Uapi(Request, mpsc::SyncSender<Zeroizing<String>>),
     /// The configuration socket has been removed.
     SocketRemoved,
-    /// This UDP socket does not receive any more: bind it anew.
+    /// This UDP socket no longer receives: bind the sockets again.
     SocketFailed(Weak<Socket>),
-    /// The TUN is gone.
     TunDeleted,
-    /// A thread cannot go on.
+    /// A thread cannot continue.
     Failed(String),
-    /// The owner wants the device to end.
+    /// The owner ends the device.
     Stop,
 }
 
@@ -132,8 +130,8 @@ impl Shared {
         (shared, receiver)
     }
 
-    /// Hands a command to the control loop. One that has ended takes none; the
-    /// device is about to end then.
+    /// Sends a command to the control loop. Does nothing if the loop has ended, because then the
+    /// device is ending too.
     pub(crate) fn send(&self, command: Command) {
         if self.commands.send(command).is_ok() {
             self.waker.wake();
@@ -141,8 +139,7 @@ impl Shared {
     }
 }
 
-/// Wakes the control loop out of its wait: an eventfd, so that a wake-up between
-/// two waits is kept.
+/// Wakes the control loop from `poll`. An eventfd, so that a wake-up between two waits is not lost.
 pub(crate) struct Waker(OwnedFd);
 
 impl Waker {
@@ -152,7 +149,7 @@ impl Waker {
     }
 
     pub(crate) fn wake(&self) {
-        // Fails only when it has been woken 2^64 - 2 times and has not looked.
+        // Fails only after 2^64 - 2 wake-ups without a reset; the eventfd is readable then anyway.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
@@ -160,34 +157,35 @@ impl Waker {
         self.0.as_fd()
     }
 
-    /// Begins a round: whatever is asked from now on wakes the next one.
+    /// Clears earlier wake-ups. Call it before the work is done: a later wake-up then ends the
+    /// next wait.
     pub(crate) fn reset(&self) {
         let _ = rustix::io::read(&self.0, &mut [0_u8; 8]);
     }
 }
 
-/// Handshake messages on their way to the control loop.
+/// Queue of handshake messages from the packet threads to the control loop.
 #[derive(Default)]
 pub(crate) struct Handshakes(Mutex<Queued>);
 
 #[derive(Default)]
 struct Queued {
     messages: HandshakeQueue,
-    /// The control loop has been woken, or comes by itself.
+    /// Set while the control loop need not be woken for new messages.
     expected: bool,
 }
 
 /// Result of [`Handshakes::push`].
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Pushed {
-    /// The number of messages for which there was no room.
+    /// The number of messages that the full queue dropped.
     pub(crate) dropped: u64,
-    /// The control loop has to be woken.
+    /// True if the caller must wake the control loop.
     pub(crate) wake: bool,
 }
 
 impl Handshakes {
-    /// Places that an empty queue keeps at rest, about 100 KiB.
+    /// Capacity of the empty queue while the control loop sleeps: about 100 KiB.
     const KEPT: usize = UNDER_LOAD_BACKLOG;
 
     /// Adds messages from one sender.
@@ -212,16 +210,15 @@ impl Handshakes {
         self.lock().messages.is_empty()
     }
 
-    /// Whether there is room for more, of which the control loop need not be told: it is the
-    /// one that looks for them.
+    /// Returns true if there is room for more messages. The control loop calls this while it reads
+    /// the handshake sockets itself, so new messages do not wake it.
     pub(crate) fn expects_more(&self) -> bool {
         let mut queued = self.lock();
         queued.expected = true;
         queued.messages.len() < MAX_QUEUED_HANDSHAKES
     }
 
-    /// Has the next message wake the control loop, unless there is one.
-    /// Whether there is none.
+    /// Returns true if the queue is empty. The next message then wakes the control loop.
     pub(crate) fn rest(&self) -> bool {
         let mut queued = self.lock();
         let empty = queued.messages.is_empty();

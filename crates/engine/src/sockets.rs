@@ -20,28 +20,27 @@ use crate::source::Source;
 pub(crate) struct Sockets {
     pub(crate) v4: Option<Arc<Socket>>,
     pub(crate) v6: Option<Arc<Socket>>,
-    /// Where what is no data comes to, so that a flood of it neither fills the queues of the
-    /// others nor wakes who carries packets. None where the system has no such sockets:
-    /// handshakes come with the data then, as a few always do, which the kernel has merged
-    /// with it.
+    /// The sockets for every datagram that does not begin like a data message. A flood of
+    /// handshakes therefore neither fills the queues of the data sockets nor wakes the packet
+    /// threads. Empty if the system has no such sockets; handshake messages then arrive on the
+    /// data sockets. A few always do, because the kernel may merge them with data.
     pub(crate) handshakes: Vec<Arc<Socket>>,
 }
 
-/// Bytes of a buffer of handshakes: some 5,000 ordinary ones or 2,000 parts of hybrid ones,
-/// more than the queue behind it takes. Without `CAP_NET_ADMIN` it is what the system
-/// allows (`net.core.rmem_max`), often a tenth of that.
+/// Receive buffer of a handshake socket, in bytes: some 5,000 classic messages or 2,000 parts of
+/// hybrid ones, more than the queue behind it takes. Without `CAP_NET_ADMIN` the system limits it
+/// (`net.core.rmem_max`), often to a tenth of that.
 const HANDSHAKE_BUFFER: usize = 2 << 20;
 
-/// Free ports that are tried before giving up: another program may have the
-/// same port in the other family.
+/// Free ports to try. Another program may have the same port in the other address family.
 const PORT_TRIES: usize = 100;
 
 impl Sockets {
-    /// Binds `port` in both families, or a free one when it is 0. A system that
-    /// has only one of them gets one socket.
+    /// Binds `port` in both address families, or a free port if it is 0. A system that has only
+    /// one family gets the sockets of that family.
     pub(crate) fn bind(port: u16, options: Options) -> Result<Self, BindError> {
         let options = Options {
-            // The least of the kind's four bytes comes first.
+            // The message type is little-endian: its first byte tells data from the rest.
             keeps: Some(Kind::Data as u8),
             ..options
         };
@@ -69,7 +68,7 @@ impl Sockets {
         }
     }
 
-    /// The port, 0 while there are no sockets.
+    /// Returns the port, 0 while there are no sockets.
     pub(crate) fn port(&self) -> u16 {
         self.all().next().map_or(0, |socket| socket.local_port())
     }
@@ -78,7 +77,8 @@ impl Sockets {
         self.v4.iter().chain(&self.v6).chain(&self.handshakes)
     }
 
-    /// Sends a batch: `buffer` is cut every `segment` bytes.
+    /// Sends a batch: the kernel cuts `buffer` every `segment` bytes. Every datagram of data and
+    /// handshakes leaves here.
     pub(crate) fn send(
         &self,
         surroundings: &Surroundings,
@@ -96,9 +96,10 @@ impl Sockets {
             return Sent::failed(Errno::AFNOSUPPORT.into());
         };
         if let Some(local) = endpoint.local {
-            // The interface that a peer's datagrams come in by need not be the one
-            // that the route to it leaves by, and the kernel takes it as an order
-            // (`ip(7)`, IP_PKTINFO). Only a link-local peer is where it was heard.
+            // Set the source address, but leave the interface to the routing table: the route to
+            // the peer may leave by another interface than its datagrams arrive on, and the
+            // kernel would obey the interface given here (ip(7), IP_PKTINFO). A link-local peer
+            // can be reached only on the interface on which it was heard.
             let link_local = matches!(remote, SocketAddr::V6(remote)
                 if remote.ip().is_unicast_link_local());
             let local = Local {
@@ -124,7 +125,7 @@ impl Sockets {
         }
     }
 
-    /// Has all that is sent from now on a mark.
+    /// Sets the mark of all datagrams that are sent from now on.
     pub(crate) fn set_mark(&self, mark: u32) -> io::Result<()> {
         self.all().try_for_each(|socket| socket.set_mark(mark))
     }
@@ -137,7 +138,7 @@ impl Sockets {
     }
 }
 
-/// An address family that the system lacks is no error.
+/// Turns "the system lacks this address family" into `None`.
 fn available(bound: Result<Socket, BindError>) -> Result<Option<Socket>, BindError> {
     match bound {
         Ok(socket) => Ok(Some(socket)),
@@ -146,14 +147,14 @@ fn available(bound: Result<Socket, BindError>) -> Result<Option<Socket>, BindErr
     }
 }
 
-/// A socket for what is no data, if the system has such a thing.
+/// Returns a handshake socket beside a data socket, if the system supports it.
 fn beside(data: &Socket) -> Option<Arc<Socket>> {
     let bound = data.bind_beside(Some(HANDSHAKE_BUFFER));
     let bound = bound.inspect_err(|error| debug!(%error, "handshakes come with data"));
     bound.ok().map(Arc::new)
 }
 
-/// Where a received batch came from, in the protocol's words.
+/// Returns the protocol's endpoint for the addresses of a received batch.
 pub(crate) fn endpoint(from: SocketAddr, local: Option<Local>) -> Endpoint {
     Endpoint {
         remote: from,

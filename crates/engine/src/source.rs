@@ -1,12 +1,13 @@
-//! The source address of datagrams to a peer that has not been heard of.
+//! The source address of datagrams to a peer that has sent nothing yet.
 //!
-//! Without an order the kernel chooses it from all interfaces. If the uplink has no address
-//! of its own for the destination, as with IPv6 by link-local addresses alone, that may be
-//! an address of the tunnel itself: answers would be lost, and the network outside would
-//! see the address that is used inside.
+//! If a datagram names no source address, the kernel chooses one from all interfaces. If the uplink
+//! has no routable address of the right family (for example an IPv6 uplink with link-local
+//! addresses only), the kernel may choose the tunnel's own address. Answers would then be lost, and
+//! the outer network would see an address that is used inside the tunnel. So this module asks the
+//! kernel for its choice, and if that is the tunnel's address, selects another.
 //!
-//! A look-up costs several system calls, so its result is kept for the sends that follow, until
-//! addresses, routes or the mark change.
+//! A look-up costs several system calls, so its result is cached until addresses, routes or the
+//! mark change.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -18,39 +19,39 @@ use taupe_protocol::time::Instant;
 use taupe_runtime::names::{socket_from, socket_to};
 use tracing::debug;
 
-/// The longest that a result is kept: the kernel's notices do not include changes of rules, which
-/// may lead the datagrams to another uplink.
+/// Lifetime of a cached result. The kernel does not report changes of routing rules, which may
+/// select another uplink.
 const LIFETIME: Duration = Duration::from_secs(10);
 
-/// Results that are kept at once, at most.
+/// Cached results, at most.
 const MAX_SOURCES: usize = 1024;
 
-/// Source of datagrams.
+/// Source address of datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
     /// The kernel chooses.
     Kernel,
     /// This address.
     Address(IpAddr),
-    /// None: all addresses that could be used are the tunnel's own.
+    /// None: every usable address is the tunnel's own.
     Unavailable,
 }
 
-/// Results of look-ups.
+/// Cache of look-ups.
 #[derive(Default)]
 pub(crate) struct Sources(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
-    /// The number of the network's changes before these look-ups.
+    /// The number of network changes before these look-ups.
     changes: u64,
     /// Each result with the time of its look-up.
     sources: HashMap<SocketAddr, (Source, Instant)>,
 }
 
 impl Sources {
-    /// Returns the source for `remote`, by `look_up` if none is known since the network changed
-    /// for the last time, which it has done `changes` times.
+    /// Returns the source for `remote`. Calls `look_up` if the cache has no result from after the
+    /// last network change. `changes` is the number of network changes so far.
     pub(crate) fn find(
         &self,
         changes: u64,
@@ -71,7 +72,7 @@ impl Sources {
         {
             return *source;
         }
-        // No thread waits for the system calls of another.
+        // The lock is not held during system calls.
         drop(known);
         let source = look_up();
         debug!(%remote, ?source, "looked up the source address");
@@ -98,7 +99,7 @@ impl Sources {
 /// Asks the kernel for the source of datagrams to `remote`.
 pub(crate) fn look_up(interface: &str, remote: SocketAddr, mark: u32) -> Source {
     let chosen = socket_to(remote, mark).and_then(|socket| socket.local_addr());
-    // Where no route leads, the send itself says so.
+    // Without a route, the send itself fails with the right error.
     let Ok(chosen) = chosen else {
         return Source::Kernel;
     };
@@ -123,9 +124,9 @@ pub(crate) fn look_up(interface: &str, remote: SocketAddr, mark: u32) -> Source 
     usable.map_or(Source::Unavailable, Source::Address)
 }
 
-/// Returns the index of the interface, and all addresses of this network. `None` if datagrams
-/// to `remote` enter the tunnel itself, as to a peer behind another one: there the tunnel's
-/// address is the right source.
+/// Returns the index of the interface and all addresses of this network. Returns `None` if
+/// datagrams to `remote` enter the tunnel itself, for example to a peer behind another peer: there
+/// the tunnel's address is the right source.
 fn look(interface: &str, remote: IpAddr, mark: u32) -> Option<(u32, Vec<Address>)> {
     let mut system = System::open().ok()?;
     let index = system.link(interface).ok()??.index;
@@ -136,7 +137,7 @@ fn look(interface: &str, remote: IpAddr, mark: u32) -> Option<(u32, Vec<Address>
     (!enters).then_some((index, addresses))
 }
 
-/// Checks whether answers to an address can come from other networks.
+/// Checks whether an address can be reached from other networks.
 fn is_routable(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local(),

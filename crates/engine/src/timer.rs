@@ -1,4 +1,4 @@
-//! When control wakes by itself.
+//! The control loop's timer.
 
 use std::os::fd::OwnedFd;
 
@@ -9,7 +9,7 @@ use rustix::time::{
 };
 use taupe_protocol::time::Instant;
 
-/// A timer on the boot clock, which goes on while the machine sleeps.
+/// A timerfd on the boot clock, which continues while the machine sleeps.
 pub(crate) struct Timer {
     pub(crate) fd: OwnedFd,
     set: Option<Instant>,
@@ -30,7 +30,7 @@ impl Timer {
         if self.set == deadline {
             return Ok(());
         }
-        // Zero would disarm it; the deadline is in the past either way.
+        // Zero would disarm the timer. Such a deadline is in the past, as one nanosecond is.
         let nanos = deadline.map_or(0, |Instant(nanos)| nanos.max(1));
         let value = Itimerspec {
             it_interval: timespec(0),
@@ -47,7 +47,7 @@ impl Timer {
     }
 }
 
-/// So many nanoseconds.
+/// Converts nanoseconds.
 pub(crate) fn timespec(nanos: u64) -> Timespec {
     Timespec {
         tv_sec: (nanos / 1_000_000_000) as i64,

@@ -1,5 +1,5 @@
-//! The configuration socket: accepts connections and passes whole, checked
-//! requests to the control loop.
+//! The configuration socket: accepts connections, and passes complete, validated requests to the
+//! control loop.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Read as _};
@@ -28,11 +28,11 @@ pub(crate) struct Listener {
     pub(crate) file: Option<SocketFile>,
 }
 
-/// How long a program may take to end after its interface has gone: the kernel
-/// closes the descriptors of one that was killed one after the other.
+/// The longest time for which a program may still hold its socket after its interface is gone. The
+/// kernel closes the descriptors of a killed program one after the other.
 const DYING: Duration = Duration::from_millis(500);
 
-/// Connects without waiting for room in the queue of the socket's program.
+/// Connects without blocking if the program's queue of connections is full.
 fn connect(path: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -42,7 +42,8 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Whether a connection ends unasked: nobody has taken it, and nobody will.
+/// Returns true if a connection ends within `limit` without a request: the program has ended before
+/// it accepted the connection.
 fn ends_within(mut stream: &UnixStream, limit: Duration) -> bool {
     let limit = limit.max(Duration::from_millis(1));
     if stream.set_read_timeout(Some(limit)).is_err() {
@@ -54,17 +55,15 @@ fn ends_within(mut stream: &UnixStream, limit: Duration) -> bool {
     }
 }
 
-/// The socket's place in the file system. Removed when dropped, unless somebody
-/// else has put another file there.
+/// The socket's file. It is removed when this is dropped, unless another program has replaced it.
 pub(crate) struct SocketFile {
     path: PathBuf,
     inode: u64,
 }
 
 impl Listener {
-    /// Listens for the interface. A socket that nobody answers on is left over
-    /// from a program that was killed, and is replaced; one whose program is just
-    /// about to end is waited for.
+    /// Listens on the interface's socket. Replaces the socket of a program that was killed (no
+    /// program answers on it). Waits for a program that is ending.
     pub(crate) fn bind(interface: &str) -> Result<Self, StartError> {
         let path = Path::new(run_directory::PATH).join(format!("{interface}.sock"));
         let failed = |source| StartError::Uapi {
@@ -79,12 +78,12 @@ impl Listener {
                     Some(left) if ends_within(&stream, left) => thread::sleep(DYING / 50),
                     _ => return Err(StartError::Running(path)),
                 },
-                // Its program has stopped, and its queue of connections is full.
+                // The program does not accept, and its queue of connections is full.
                 Err((io::ErrorKind::WouldBlock, _)) => return Err(StartError::Running(path)),
                 Err((io::ErrorKind::NotFound, _)) => break,
                 Err((io::ErrorKind::ConnectionRefused, _)) => match fs::remove_file(&path) {
                     Ok(()) => break,
-                    // Whoever it was has done so.
+                    // The program has removed it itself.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => break,
                     Err(error) => return Err(failed(error)),
                 },
@@ -100,7 +99,7 @@ impl Listener {
         })
     }
 
-    /// Listens on a socket that the caller has made.
+    /// Uses a listening socket that the caller has passed in.
     pub(crate) fn from_fd(fd: OwnedFd) -> Result<Self, StartError> {
         let socket = UnixListener::from(fd);
         socket
@@ -118,7 +117,7 @@ impl SocketFile {
         &self.path
     }
 
-    /// Whether it is still in its place.
+    /// Returns true if the file is still the one that was created.
     pub(crate) fn exists(&self) -> bool {
         fs::symlink_metadata(&self.path).is_ok_and(|meta| meta.ino() == self.inode)
     }
@@ -148,7 +147,7 @@ pub(crate) fn run(shared: &Arc<Shared>, listener: &UnixListener) {
     loop {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
-            // What accept gives after a shutdown.
+            // accept(2) returns EINVAL after a shutdown.
             Err(error) if error.raw_os_error() == Some(SystemError::INVAL.raw_os_error()) => return,
             Err(error) => {
                 debug!(%error, "accepting a configuration client failed");
@@ -156,15 +155,15 @@ pub(crate) fn run(shared: &Arc<Shared>, listener: &UnixListener) {
                 continue;
             }
         };
-        // Meanwhile, other clients wait in the kernel's queue.
+        // While all places are taken, further clients wait in the kernel's queue.
         let place = clients.admit();
         let shared = Arc::clone(shared);
         let client = move || {
             if let Err(error) = serve(&shared, stream, &place) {
                 debug!(%error, "configuration client ended");
             }
-            // Requests and answers take much more memory than what they leave
-            // behind, and peers may have been removed.
+            // Requests and answers take much more memory than the state they leave, and peers may
+            // have been removed.
             taupe_os_linux::memory::release();
         };
         if let Err(error) = crate::spawn("uapi client", client) {
@@ -220,7 +219,7 @@ mod tests {
         let none = SocketFlags::empty();
         let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, none, None).unwrap();
         rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
-        // The kernel lets one more connection wait than it was asked for.
+        // The kernel queues one connection more than the backlog.
         rustix::net::listen(&listener, 0).unwrap();
         let first = connect(&path);
         let second = connect(&path);

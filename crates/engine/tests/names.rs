@@ -1,5 +1,5 @@
-//! A device with a resolver that takes its time. The test runs a second time,
-//! alone, in a network namespace of its own; making that takes root.
+//! A device whose resolver is slow. The test starts itself again in a new network namespace, which
+//! takes root.
 
 #![cfg(target_os = "linux")]
 
@@ -16,13 +16,13 @@ use taupe_engine::{Engine, Exit, Offloads, Options, Resolver, TunSource, UapiSou
 use taupe_protocol::limits::REKEY_TIMEOUT;
 use taupe_protocol::update::EndpointName;
 
-/// Set for the process inside.
+/// Environment variable that is set for the process in the namespace.
 const INSIDE: &str = "TAUPE_TEST_INSIDE";
 
-/// Long enough for a machine that is busy with other things.
+/// Time limit that suffices on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Says what it is asked, and answers when it is let go.
+/// A resolver that reports each question and answers when the test says so.
 struct Slow {
     asked: Sender<EndpointName>,
     go: Mutex<Receiver<()>>,
@@ -36,8 +36,8 @@ impl Resolver for Slow {
     }
 }
 
-/// Of two peers with names the silent one is asked for and the idle one is not;
-/// the device works on meanwhile, and ends without waiting for the look-up.
+/// Two peers have endpoint names. The device looks up the name of the silent peer and not of the
+/// idle one. Meanwhile it answers requests, and it ends without waiting for the look-up.
 #[test]
 fn nothing_waits_for_a_look_up() {
     if std::env::var_os(INSIDE).is_none() {
@@ -45,7 +45,7 @@ fn nothing_waits_for_a_look_up() {
             .arg("--net")
             .arg(std::env::current_exe().expect("this executable"))
             .args(["nothing_waits_for_a_look_up", "--exact", "--nocapture"])
-            // Its result is told here, once; panics go to standard error.
+            // This process reports the result; panics go to standard error.
             .stdout(Stdio::null())
             .env(INSIDE, "1")
             .status();
@@ -93,7 +93,7 @@ fn nothing_waits_for_a_look_up() {
     assert_eq!(look_ups(), 0);
 
     let name = questions.recv_timeout(PATIENCE).expect("a question");
-    // Without a handshake so far, the second initiation asks.
+    // Before the first handshake, the second initiation triggers a look-up.
     assert!(begun.elapsed() >= REKEY_TIMEOUT, "{:?}", begun.elapsed());
     assert_eq!(name.to_string(), "silent.example.org:9");
     // The control loop answers.
@@ -103,7 +103,7 @@ fn nothing_waits_for_a_look_up() {
         "{told}"
     );
     assert_eq!(look_ups(), 1);
-    // Two more initiations go out, and nobody else is asked for.
+    // Two more initiations are sent, and trigger no other look-up.
     let next = questions.recv_timeout(Duration::from_secs(11));
     assert_eq!(next, Err(mpsc::RecvTimeoutError::Timeout));
 
@@ -118,17 +118,17 @@ fn nothing_waits_for_a_look_up() {
     }
 }
 
-/// The threads of this process that look names up.
+/// Returns the number of threads of this process that look names up.
 fn look_ups() -> usize {
     let threads = std::fs::read_dir("/proc/self/task").expect("this process");
     let names = threads.flatten().map(|thread| thread.path().join("comm"));
-    // A thread that has ended meanwhile has no name.
+    // A thread that has just ended has no name.
     names
         .filter(|path| std::fs::read_to_string(path).is_ok_and(|name| name == "names\n"))
         .count()
 }
 
-/// Removed with its owner.
+/// A temporary folder, removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -146,7 +146,7 @@ impl Drop for Folder {
     }
 }
 
-/// One request on a connection of its own, and its answer.
+/// Sends a request on a new connection and returns the answer.
 fn ask(socket: &Path, request: &str) -> String {
     let mut stream = UnixStream::connect(socket).expect("connected");
     stream.set_read_timeout(Some(PATIENCE)).expect("set");

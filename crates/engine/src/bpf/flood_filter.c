@@ -1,29 +1,26 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The flood filter, a socket filter: what a socket for handshakes keeps while it is
- * flooded. Messages by their type and length, and of those
+ * The flood filter: a socket filter for handshake sockets during a flood (flood.rs attaches it,
+ * scripts/bpf compiles it). It drops datagrams before they wake a thread or are copied, and
+ * keeps only those with the type and length of a handshake message that are
  *
- *   - answers to what this device has sent, some 16, by the index that they repeat;
- *   - what comes from somebody who has sent one up to 12.9 s before, as whoever means it does,
- *     though one try be lost: Rekey-Timeout is 5 s (whitepaper §6.1). From made-up addresses
- *     hardly any comes twice. Of any one of them some are kept, and of what is more than that
- *     some 500 a second of all: it may be somebody else who says that it is from them;
- *   - of the others some 500 a second, whichever come first. Where all the flood is no
- *     message, there are no more.
+ *   - answers to messages of this device, by the index that they repeat; about 16 each;
+ *   - from known senders: those that also sent a message 4.3 to 12.9 s earlier. A genuine peer
+ *     retries after Rekey-Timeout, 5 s (whitepaper §6.1), so it is known even if one attempt is
+ *     lost. Spoofed addresses hardly ever repeat. About 8 messages of each sender are kept in
+ *     4.3 s. Of further ones the filter keeps some 500 a second from all senders together,
+ *     because an attacker may spoof the address of a genuine peer;
+ *   - from new senders: some 500 a second, whichever come first.
  *
- * All else ends here, before any program copies it or is woken for it. What is kept is
- * judged as ever: nobody is let in by this. Of datagrams that the kernel has merged the
- * first decides, and those after it go the same way: data of a peer that happens to follow
- * its initiation and to be as long.
+ * The filter authenticates nothing: the protocol checks each kept message as usual. If the
+ * kernel has merged datagrams, the first one decides for all of them. The others may be data
+ * messages of the same peer that follow its initiation and have the same length.
  *
- * Who has sent a message is remembered in Bloom filters, one for each generation of 4.3 s,
- * with four bits for each sender. What there is of one sender is in one line of the
- * processor's cache: to fetch it is most of what this takes. Of those who come for the first
- * time a seventieth is taken for others when there are 400,000 a second, and most when there
- * are 2,000,000: then they are looked at, as without this. Processors may overwrite each
- * other's bits: then a sender is not remembered, and waits 5 s more.
- *
- * It is attached while there is a flood (flood.rs), and scripts/bpf compiles it.
+ * Senders are remembered in Bloom filters, one per generation of 4.3 s, with four bits per
+ * sender. All words of one sender share a cache line, because fetching it is most of the cost of
+ * this filter. At 400,000 new senders a second, one in seventy is mistaken for a known one; at
+ * 2,000,000 most are, and the filter then keeps them. Processors may overwrite each other's
+ * bits: such a sender is forgotten, and waits another 5 s.
  */
 #include "kernel.h"
 #include "siphash.h"
@@ -35,20 +32,23 @@
 #define IPV4_SOURCE 12
 #define IPV6_SOURCE 8
 
-/* Powers of two, as a division takes long: 4.3 s, and 8.4 ms. */
+/* Length of a generation and of a turn as powers of two nanoseconds, because a division is
+ * slow: 4.3 s and 8.4 ms. */
 #define GENERATION_BITS 32
 #define TURN_BITS 23
 
-/* The present one and three before it: what is 4.3 to 12.9 s old is in those three. */
+/* The present generation and three before it. A sender whose last message is 4.3 to 12.9 s old is
+ * always in one of those three. */
 #define GENERATIONS 4
 
-/* What is kept of one sender in a generation, or a few less: both parts of a hybrid
- * initiation, when they are sent again, and with a cookie. */
+/* Messages kept of one known sender in a generation: both parts of a hybrid initiation, their
+ * repetition, and both again with a cookie. A few fewer if their bits coincide. */
 #define KEPT_OF_ONE 8
 
-/* The upper byte says of which generation a word is, and the others are its bits: so
- * that of another one is empty, and nobody has to empty it. After 256 generations, 18
- * minutes, what is left of one is taken for the present one: then more is kept. */
+/* The upper byte of a word is its generation, the other seven are the bits of its Bloom filter.
+ * A word of another generation counts as empty, so none need be cleared. The byte wraps after
+ * 256 generations (18 minutes): an old word then passes for a present one, and the filter keeps
+ * more messages. */
 #define BITS 56
 #define OF_GENERATION(generation) ((u64)(generation) << BITS)
 
@@ -66,14 +66,14 @@ struct {
 	MAP_TYPE(value, struct block);
 } blocks SEC(".maps");
 
-/* What a message looks like: its first four bytes, and how many it has. */
+/* Shape of a message: its first four bytes and its length. */
 struct shape {
 	u8 kind[4];
 	u32 length;
 };
 
-/* The messages that there are: taupe_protocol knows them. Of an answer, where the index is
- * that it repeats; of others 0. */
+/* The shapes of all handshake messages, from taupe_protocol. The value is the offset of the
+ * receiver index if the message is an answer, otherwise 0. */
 struct {
 	MAP_UINT(type, MAP_HASH);
 	MAP_UINT(max_entries, 64);
@@ -81,11 +81,11 @@ struct {
 	MAP_TYPE(value, u32);
 } shapes SEC(".maps");
 
-/* Answers to one message that are kept: to a hybrid one some parts, and each twice. */
+/* Answers kept per message: a hybrid answer has several parts, and each may come twice. */
 #define ANSWERS 16
 
-/* The indices, random numbers, in what this device has sent last and may be answered, and how
- * many answers have been kept. */
+/* The sender indices (random numbers) of the last messages that this device has sent and that
+ * may be answered, each with the number of answers kept so far. */
 struct {
 	MAP_UINT(type, MAP_LRU_HASH);
 	MAP_UINT(max_entries, 16384);
@@ -93,7 +93,7 @@ struct {
 	MAP_TYPE(value, u32);
 } awaited SEC(".maps");
 
-/* Of newcomers, and of those who repeat themselves: what is kept in one turn. */
+/* Datagrams kept per turn: of new senders, and of senders that repeat messages. */
 #define EARLY 4
 
 struct early {
@@ -108,7 +108,7 @@ struct {
 	MAP_TYPE(value, struct early);
 } early SEC(".maps");
 
-/* How many datagrams have not been kept. */
+/* Number of dropped datagrams. */
 struct {
 	MAP_UINT(type, MAP_PERCPU_ARRAY);
 	MAP_UINT(max_entries, 1);
@@ -116,10 +116,10 @@ struct {
 	MAP_TYPE(value, u64);
 } dropped SEC(".maps");
 
-/* Nobody on the network can choose where a sender is remembered. */
+/* Key of the hash, so that nobody on the network can choose the bits of a sender. */
 const volatile u64 secret[2] = {};
 
-/* A number that stands for address and port, distributed evenly. */
+/* Returns a hash of the sender's address and port. */
 inline_always u64 tag_of(struct __sk_buff *skb)
 {
 	const u64 key[2] = { secret[0], secret[1] };
@@ -138,13 +138,13 @@ inline_always u64 tag_of(struct __sk_buff *skb)
 	return sip_end(&sip, port);
 }
 
-/* One of a word's bits, by eight of a tag. */
+/* Returns one bit of a word, chosen by eight bits of a tag. */
 inline_always u64 bit_of(u64 tag, int shift)
 {
 	return 1ULL << ((tag >> shift & 0xff) * BITS >> 8);
 }
 
-/* Four bits of a word that stand for a tag. */
+/* Returns the four bits of a word that stand for a tag. */
 inline_always u64 bits_of(u64 tag)
 {
 	return bit_of(tag, 18) | bit_of(tag, 26) | bit_of(tag, 34) | bit_of(tag, 42);
@@ -158,15 +158,15 @@ inline_always bool has(const struct block *block, u8 generation, u64 bits)
 }
 
 enum sender {
-	/* It has not been heard of. */
+	/* No message in the last generations. */
 	NEWCOMER,
-	/* It has, and enough of its messages are kept for now. */
+	/* Known, but KEPT_OF_ONE of its messages have been kept in this generation. */
 	REPEATS,
-	/* It has sent a message before. */
+	/* Has sent a message before. */
 	KNOWN,
 };
 
-/* Remembers the sender, and says who it is. */
+/* Remembers the sender, and returns its class. */
 inline_always enum sender meet(struct __sk_buff *skb, u64 now)
 {
 	u8 generation = now >> GENERATION_BITS;
@@ -183,7 +183,8 @@ inline_always enum sender meet(struct __sk_buff *skb, u64 now)
 	if (!has(block, generation - 1, bits) && !has(block, generation - 2, bits) &&
 	    !has(block, generation - 3, bits))
 		return NEWCOMER;
-	/* Of each message that is kept there are bits too, in order. */
+	/* Each kept message sets further bits, in a fixed order: the first that are not all set
+	 * are those of this message. */
 	for (int i = 0; i < KEPT_OF_ONE; i++) {
 		tag = tag << 27 | tag >> 37;
 		bits = bits_of(tag);
@@ -195,14 +196,15 @@ inline_always enum sender meet(struct __sk_buff *skb, u64 now)
 	return REPEATS;
 }
 
-/* How many datagrams the kernel has merged into this. */
+/* Returns the number of datagrams that the kernel has merged into this one. */
 inline_always u64 datagrams(const struct __sk_buff *skb)
 {
 	return skb->gso_segs > 1 ? skb->gso_segs : 1;
 }
 
-/* Whether this is among the first of such senders, with all that is merged into it. Once there
- * were enough, it is read only: all processors look at it. */
+/* Returns true if this datagram, with all that are merged into it, is among the first EARLY of
+ * its class in this turn. Once the turn is full, this only reads the counter, which all
+ * processors share. */
 inline_always bool is_early(const struct __sk_buff *skb, u32 sender, u64 now)
 {
 	struct early *all = bpf_map_lookup_elem(&early, &sender);

@@ -1,10 +1,10 @@
-//! When the machine has slept.
+//! Detection of a machine that has slept.
 //!
-//! The kernel tells whoever waits for a change of the wall clock: a timer on it can be
-//! cancelled by that (timerfd_create(2), `TFD_TIMER_CANCEL_ON_SET`, Linux 3.0), and waking
-//! is one. Of such changes those are sleep after which the boot clock, which goes on
-//! meanwhile, is further ahead of the monotonic one, which doesn't. So it takes no service
-//! of the system's, holds in containers, and nothing runs for it.
+//! The kernel cancels a timer on the wall clock when that clock is set (timerfd_create(2),
+//! `TFD_TIMER_CANCEL_ON_SET`, Linux 3.0). Waking up from sleep counts as setting it. To tell sleep
+//! from other changes of the wall clock, the module compares two other clocks: the boot clock
+//! continues during sleep and the monotonic clock does not, so their difference grows. This needs
+//! no system service and no polling, and it works in containers.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -15,13 +15,14 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// Less is no sleep: the two clocks are not read at the same moment.
+/// The shortest sleep that counts. A smaller difference may come from reading the two clocks one
+/// after the other.
 const SHORTEST: Duration = Duration::from_millis(500);
 
-/// Notices that the machine has slept.
+/// Detects that the machine has slept.
 pub(crate) struct Awakening {
     clock: OwnedFd,
-    /// How long it has slept in all.
+    /// Total sleep of the machine at the last check.
     slept: Duration,
     read: fn() -> Duration,
 }
@@ -42,14 +43,14 @@ impl Awakening {
         Ok(awakening)
     }
 
-    /// Readable when [`Self::has_slept`] is to be asked.
+    /// Returns a descriptor that becomes readable when [`Self::has_slept`] should be called.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.clock.as_fd()
     }
 
-    /// Whether the machine has slept since this was asked last.
+    /// Returns true if the machine has slept since the last call.
     pub(crate) fn has_slept(&mut self) -> bool {
-        // It says that it was cancelled.
+        // The read fails with ECANCELED, which is expected.
         let _ = rustix::io::read(&self.clock, &mut [0_u8; 8]);
         if let Err(error) = self.watch() {
             tracing::warn!(%error, "that the machine has slept will not be noticed");
@@ -89,7 +90,7 @@ mod tests {
             (7_499, false),
             (7_999, true),
             (7_999, false),
-            // What two readings of two clocks may make of nothing.
+            // The clocks are read one after the other, so the difference may shrink.
             (7_998, false),
             (20_000, true),
         ] {

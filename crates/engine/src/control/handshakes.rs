@@ -1,4 +1,4 @@
-//! Handshake messages: received from their sockets, queued, and handled.
+//! Handshake messages: the control loop reads their sockets and handles the queue.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use crate::schedule::PacketPath;
 use taupe_runtime::clock;
 use taupe_runtime::driver::Handled;
 
-/// The longest time for which the sockets for handshakes are read before anything else is.
+/// The longest time for which one round reads the handshake sockets.
 const HANDSHAKES_PER_ROUND: Duration = Duration::from_millis(5);
 
 impl Control {
-    /// Reads the sockets for handshakes in turn, until they are empty, the queue has no room or
-    /// it is time for something else.
+    /// Reads the handshake sockets in turn, until they are empty, the queue is full or the time of
+    /// this round is over.
     pub(super) fn receive_handshakes(&mut self) {
         let until = clock::boot() + HANDSHAKES_PER_ROUND;
         let mut brought = true;
@@ -30,13 +30,13 @@ impl Control {
         }
     }
 
-    /// Handles the handshake messages that have come, as many as one round allows.
+    /// Handles queued handshake messages, as many as one round allows.
     pub(super) fn handle_handshakes(&mut self) {
         let handshakes = &self.shared.handshakes;
         let Handled { handled, now, .. } = self
             .driver
             .handle_handshakes(|count, taken| handshakes.take(count, taken));
-        // Datagrams that are no handshake messages make a flood too.
+        // Datagrams that are no handshake messages count too.
         let received = std::mem::take(&mut self.received);
         let dropped = usize::try_from(self.flood_filter.news()).unwrap_or(usize::MAX);
         let came = handled.max(received).saturating_add(dropped);

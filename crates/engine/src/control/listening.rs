@@ -1,5 +1,4 @@
-//! Where a device listens: its sockets, bound to its port, replaced and mended, with its
-//! mark.
+//! The device's UDP sockets: how the control loop binds, replaces and marks them.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -16,12 +15,12 @@ use crate::sockets::Sockets;
 use crate::{Underlay, schedule, spawn};
 use taupe_runtime::clock::now;
 
-/// From one try to bind a port that is taken to the next.
+/// The pause between attempts to bind a port that is in use.
 const BIND_AGAIN: Duration = Duration::from_secs(1);
 
 impl Control {
-    /// Binds the sockets of a device that is up. Where the port cannot be had,
-    /// tries again until it can or another is set.
+    /// Binds the sockets of a device that is up. If the port is in use, tries again every
+    /// [`BIND_AGAIN`] until it is free or another port is set.
     pub(super) fn listen(&mut self) {
         self.bind_again = match self.bind(self.port) {
             Ok(()) => None,
@@ -32,12 +31,12 @@ impl Control {
         };
     }
 
-    /// Binds anew after a socket has failed: at once, and when it fails again
-    /// within a second, after a second.
+    /// Binds the sockets again after one has failed: at once, or after [`BIND_AGAIN`] if the
+    /// previous failure is less than that ago.
     pub(super) fn mend_sockets(&mut self, failed: &Weak<Socket>) {
         let present = self.shared.sockets.load_full();
         let failed = |socket: &Arc<Socket>| Weak::ptr_eq(&Arc::downgrade(socket), failed);
-        // Sockets that have been replaced since are none of our business.
+        // Ignore a socket that has been replaced meanwhile.
         if !present.all().any(failed) {
             return;
         }
@@ -72,8 +71,8 @@ impl Control {
         })?
     }
 
-    /// Puts sockets in place of others. The others are closed when this
-    /// returns, so that their port can be bound again at once.
+    /// Replaces the sockets. The old ones are closed when this returns, so that their port can be
+    /// bound again at once.
     pub(super) fn replace_sockets(&mut self, sockets: Sockets) {
         let names = ["in4", "in6"];
         let started: Vec<_> = [&sockets.v4, &sockets.v6]
@@ -91,7 +90,7 @@ impl Control {
         for receiver in self.receivers.drain(..) {
             let _ = receiver.join();
         }
-        // A send may still hold them, for as long as one system call takes.
+        // A send may still hold the old sockets, for as long as one system call takes.
         let patience = now().boot + Duration::from_secs(1);
         while Arc::strong_count(&before) > 1 && now().boot < patience {
             std::thread::yield_now();
@@ -123,8 +122,8 @@ impl Control {
         if self.driver.device().is_up() {
             return self.bind(port);
         }
-        // Bound when the interface is up; but a port that is taken now would be
-        // found out by a tunnel that does not work.
+        // The device binds the port when the interface comes up. Check it now, so that a port in
+        // use is an error of this request and not a tunnel that does not work later.
         if port != 0 {
             self.bind_sockets(port)?.shutdown();
         }
@@ -134,7 +133,7 @@ impl Control {
 
     pub(super) fn set_mark(&mut self, mark: u32) -> Result<(), Errno> {
         if mark == self.mark {
-            // It takes a right even so.
+            // Setting the same mark again would need CAP_NET_ADMIN.
             return Ok(());
         }
         if let Err(error) = self.shared.sockets.load().set_mark(mark) {

@@ -1,4 +1,4 @@
-//! The tunnel's interface and the routes beside it, followed as they change.
+//! Changes of the tunnel's interface and of the routes of its network.
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
@@ -13,14 +13,14 @@ use crate::sockets::Sockets;
 use crate::{Offloads, StartError, TunSource};
 use taupe_runtime::clock::now;
 
-/// The MTU of a new interface, in bytes: what an Ethernet carries less what
-/// WireGuard adds over IPv6 (wg-quick, wireguard-go).
+/// The MTU of a new interface, in bytes: 1500 for Ethernet less 80 for WireGuard over IPv6, as in
+/// wg-quick and wireguard-go.
 const DEFAULT_MTU: u32 = 1420;
 
 impl Control {
-    /// Forgets the local address of each peer that another interface leads to now than the one it
-    /// was heard on, as the kernel does: the routing table chooses then. The others keep theirs,
-    /// so that a peer is answered from the address that it talks to.
+    /// Forgets the local address of each peer whose route now leaves by another interface than the
+    /// one its datagrams arrived on, as the kernel does. The routing table then chooses the source
+    /// address. All other peers are still answered from the address that they send to.
     pub(super) fn check_local_addresses(&mut self) {
         let (routes, mark) = (&self.routes, self.mark);
         self.driver
@@ -33,7 +33,7 @@ impl Control {
             });
     }
 
-    /// Follows the interface: up or down, MTU, gone.
+    /// Applies changes of the interface: up, down, MTU, deletion.
     pub(super) fn check_link(&mut self) {
         let LinkState { up, mtu, deleted } = match self.link.drain(&self.shared.tun) {
             Ok(state) => state,
@@ -69,6 +69,7 @@ impl Control {
     }
 }
 
+/// Opens the TUN and a watch on its link.
 pub(super) fn open_tun(
     name: &str,
     source: TunSource,

@@ -1,4 +1,4 @@
-//! Requests of clients, and the socket at which they arrive.
+//! Configuration requests, and the watch on the configuration socket's file.
 
 use std::os::fd::OwnedFd;
 
@@ -28,7 +28,7 @@ impl Control {
         }
     }
 
-    /// Applies all of a request, or nothing of it.
+    /// Applies the whole request, or nothing of it.
     fn apply(&mut self, request: SetRequest) -> Result<(), Refusal> {
         let SetRequest {
             listen_port,
@@ -37,8 +37,8 @@ impl Control {
         } = request;
         let update = self.driver.prepare(device).map_err(configuration::refuse)?;
         if listen_port.is_some() {
-            // The interface may have been set up, and its notice not be read yet: then a port
-            // that is taken has to be refused.
+            // If the interface has just come up, a port in use must be refused. The loop may not
+            // have read the kernel's notice yet, so check now.
             self.check_link();
         }
         let previous_mark = self.mark;
@@ -58,7 +58,7 @@ impl Control {
     }
 }
 
-/// The configuration socket's file, watched for its removal.
+/// The configuration socket's file and an inotify watch for its removal.
 pub(super) struct WatchedSocket {
     file: SocketFile,
     pub(super) watch: OwnedFd,
@@ -77,7 +77,7 @@ impl WatchedSocket {
         Ok(Self { file, watch })
     }
 
-    /// Takes the events that have come, and checks whether the file is gone.
+    /// Reads pending events and checks whether the file is gone.
     pub(super) fn is_gone(&self) -> bool {
         let mut events = [0_u8; 4096];
         while matches!(rustix::io::read(&self.watch, &mut events), Ok(length) if length > 0) {}

@@ -1,32 +1,32 @@
-//! The scheduling class of threads that carry bulk.
+//! The scheduling class of threads with bulk traffic.
 //!
-//! On a busy machine, a thread that wakes up for a packet takes the processor from the program that
-//! is making the next one. Both then pay for two context switches a packet, and their data leaves
-//! the cache. A thread that carries bulk asks the scheduler for `SCHED_BATCH`: it waits for the end
-//! of the other's time slice (about a millisecond), and finds more to carry at once. Under that load
-//! packets wait in queues for longer than that anyway. A thread that carries little keeps its class.
+//! On a busy machine, a thread that wakes up for a packet preempts the program that is making the
+//! next packet. Each packet then costs two context switches and a cold cache. A thread with bulk
+//! traffic therefore asks the scheduler for `SCHED_BATCH`: it waits for the end of the program's
+//! time slice (about a millisecond) and finds more packets at once. Under such load, packets wait
+//! in queues for longer than that anyway. A thread with light traffic stays in the normal class.
 
 use taupe_os_linux::schedule::{Class, change_class};
 
 use crate::schedule::load::Load;
 
-/// Bytes in 10 ms from which on a thread carries bulk: 1.6 Gbit/s.
+/// Bulk traffic begins at this number of bytes in 10 ms: 1.6 Gbit/s.
 pub(crate) const BEGINS: u64 = 2_000_000;
 
-/// Bytes in 10 ms below which it does so no more: 0.8 Gbit/s.
+/// Bulk traffic ends below this number of bytes in 10 ms: 0.8 Gbit/s.
 pub(crate) const ENDS: u64 = 1_000_000;
 
 /// The scheduling class of one thread.
 #[derive(Default)]
 pub(crate) struct Bulk {
     is_bulk: bool,
-    /// Its class was changed when it began to carry bulk.
+    /// Set if the class was changed when bulk traffic began.
     changed: bool,
 }
 
 impl Bulk {
-    /// Asks the system for the class that fits the load, for the calling thread. A refusal changes
-    /// nothing but speed. A thread to which somebody has given another class keeps it.
+    /// Sets the class of the calling thread to the one that fits the load. If the system refuses,
+    /// only speed suffers. If an administrator has set another class, the thread stays in it.
     pub(crate) fn follow(&mut self, load: Load) {
         match self.class(load) {
             Some(Class::Batch) => {
@@ -39,7 +39,7 @@ impl Bulk {
         }
     }
 
-    /// Returns the class that fits from now on, if it is another.
+    /// Returns the class that fits the load, if it differs from the last one.
     fn class(&mut self, load: Load) -> Option<Class> {
         let is_bulk = load.bytes >= if self.is_bulk { ENDS } else { BEGINS };
         if is_bulk == self.is_bulk {
@@ -56,7 +56,7 @@ mod tests {
     use crate::schedule::load::{Meter, Turn};
     use taupe_protocol::time::Instant;
 
-    /// What a thread with a meter becomes.
+    /// The class of a thread, by its measured load.
     #[derive(Default)]
     struct Measured(Meter, Bulk);
 
@@ -69,7 +69,7 @@ mod tests {
         }
     }
 
-    /// What is said when `bytes` are carried every millisecond for 30 ms.
+    /// Returns the changes of class while `bytes` are carried every millisecond for 30 ms.
     fn at(thread: &mut Measured, start: u64, bytes: usize) -> Vec<Class> {
         let times = (0..30).map(|i| Instant((start + i) * 1_000_000));
         times.filter_map(|now| thread.carried(now, bytes)).collect()

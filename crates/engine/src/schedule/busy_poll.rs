@@ -1,10 +1,9 @@
-//! Busy polling between a question and its answer.
+//! Busy polling between a request and its answer.
 //!
-//! Busy polling answers sooner than sleeping on an idle CPU and later on a busy one: a processor
-//! with nothing to do halts, and waking it takes longer than many an answer, above all in a virtual
-//! machine; but a thread that polls where other programs want the processor has used up its time
-//! slice when the answer comes, and runs after them. So the thread measures both and keeps the
-//! faster one until the next trial.
+//! Busy polling answers sooner than sleeping on an idle processor and later on a busy one, so the
+//! thread measures both and keeps the faster. An idle processor halts, and waking it often takes
+//! longer than the answer, above all in a virtual machine. On a busy processor, a polling thread
+//! has used up its time slice when the answer comes, and other programs run first.
 
 use std::time::Duration;
 
@@ -15,42 +14,39 @@ use taupe_protocol::time::Instant;
 use crate::schedule::load::Turn;
 use taupe_runtime::clock;
 
-/// The longest time for which a thread polls. It tries that only if answers come sooner than this
-/// on average.
+/// The longest time for which a thread polls before it sleeps. It polls at all only if answers
+/// come sooner than this on average.
 const HOLD: Duration = Duration::from_micros(100);
 
-/// Number of times in a row that packets must have gone to and fro.
+/// The thread polls after this number of answers in a row.
 const ROW: u32 = 4;
 
-/// The largest packet of a conversation, in bytes: streams have larger ones.
+/// The largest packet of a request or an answer, in bytes. Streams have larger ones.
 const SHORT: usize = 2048;
 
-/// The longest wait that counts: a longer one was a pause without a question.
+/// Upper bound of a measured wait. A longer wait was a pause without a request.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Number of turns that a judgement is about, and number of judgements for which a decision
-/// stays.
+/// Turns in one trial. The mean wait of a trial decides on the next phase.
 const TRIAL: u32 = 512;
+
+/// Trials for which a decision stays, before sleep is measured again.
 const STAY: u32 = 16;
 
-/// Action between a question and its answer.
+/// Action between a request and its answer. Phases follow each other as in [`Phase::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Sleep, to measure a turn with sleep.
+    /// Sleep for one trial, to measure the wait for an answer.
     TrySleep,
-    /// Poll, while a turn takes hardly longer than it did `asleep`, and for as many judgements at
-    /// most.
-    Poll {
-        asleep: Duration,
-        left: u32,
-    },
-    Sleep {
-        left: u32,
-    },
+    /// Poll for up to `left` trials, unless an answer takes more than a tenth longer than it did
+    /// `asleep`.
+    Poll { asleep: Duration, left: u32 },
+    /// Sleep for `left` trials, because polling was slower or answers take too long.
+    Sleep { left: u32 },
 }
 
 impl Phase {
-    /// Returns the next phase, after turns that took this long on average.
+    /// Returns the next phase, after a trial whose mean wait was `turn`.
     fn next(self, turn: Duration) -> Self {
         match self {
             Self::TrySleep if turn < HOLD => Self::Poll {
@@ -58,7 +54,7 @@ impl Phase {
                 left: STAY,
             },
             Self::Poll { left: 1, .. } | Self::Sleep { left: 1 } => Self::TrySleep,
-            // In doubt it polls: other threads may poll too, which spoils the comparison.
+            // In doubt, poll: other threads may poll too, which distorts the comparison.
             Self::Poll { asleep, left } if turn < asleep + asleep / 10 => Self::Poll {
                 asleep,
                 left: left - 1,
@@ -69,15 +65,17 @@ impl Phase {
     }
 }
 
-/// Measurement of short packets that go to and fro between two sources, as questions and answers of
-/// two programs do.
+/// Decides whether to poll. It watches for short packets that alternate between two sources, as
+/// requests and answers of two programs do.
 pub(crate) struct BusyPoll {
-    /// Number of times in a row that the other source answered.
+    /// Answers in a row, at most [`ROW`].
     row: u32,
+    /// The source of the last turn.
     source: usize,
+    /// The end of the last turn.
     ended: Instant,
     phase: Phase,
-    /// Turns since the last judgement, and the time waited for them.
+    /// Turns in this trial, and the sum of their waits.
     turns: u32,
     waited: Duration,
 }
@@ -94,7 +92,7 @@ impl BusyPoll {
         }
     }
 
-    /// Notes a turn of the source of this number.
+    /// Records a turn of source number `source`.
     pub(crate) fn note(&mut self, source: usize, turn: &Turn) {
         let answers = source != self.source && turn.bytes <= SHORT;
         let waited = turn.came.since(self.ended).min(PAUSE);
@@ -112,8 +110,8 @@ impl BusyPoll {
         }
     }
 
-    /// Polls for the next packet without going to sleep, for at most [`HOLD`], if that is the
-    /// faster way. Returns true if a packet is there. Other threads may run meanwhile.
+    /// Polls for the next packet for at most [`HOLD`], if that is faster than sleeping. Yields the
+    /// processor to other threads meanwhile. Returns true if a packet has arrived.
     pub(crate) fn is_answered(&mut self, fds: &mut [PollFd<'_>]) -> Result<bool, Errno> {
         if !matches!(self.phase, Phase::Poll { .. }) || self.row < ROW {
             return Ok(false);
@@ -136,7 +134,7 @@ mod tests {
     use rustix::event::PollFlags;
     use std::os::unix::net::UnixDatagram;
 
-    /// Two programs whose answers take as long as they are told.
+    /// Simulation of two programs that exchange packets.
     struct Talk {
         state: BusyPoll,
         now: Instant,
@@ -144,7 +142,7 @@ mod tests {
     }
 
     impl Talk {
-        /// With a first packet, which answers none.
+        /// Starts with a packet that answers nothing.
         fn new() -> Self {
             let mut talk = Self {
                 state: BusyPoll::new(),
@@ -169,7 +167,7 @@ mod tests {
             }
         }
 
-        /// Whether an answer that is there already is found without sleep.
+        /// Returns true if the state polls, and so finds an answer that has already arrived.
         fn looks(&mut self) -> bool {
             let (ours, theirs) = UnixDatagram::pair().expect("sockets");
             theirs.send(&[1]).expect("sending");
@@ -212,7 +210,7 @@ mod tests {
         assert!(!talk.looks());
         talk.turns(TRIAL, HOLD - Duration::from_nanos(1));
         assert!(talk.looks(), "tried again");
-        // Questions that come seldom, however soon they are answered.
+        // Rare requests, however soon they are answered.
         let mut talk = Talk::new();
         for _ in 0..TRIAL / 2 {
             talk.turns(1, Duration::from_secs(1));

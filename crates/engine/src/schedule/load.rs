@@ -1,4 +1,4 @@
-//! The load of a thread: the bytes that it has carried lately, and the share of its time.
+//! The load of a thread: bytes carried and time spent running, over windows of 10 ms.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use taupe_protocol::time::Instant;
 /// The time over which load is measured.
 const WINDOW: Duration = Duration::from_millis(10);
 
-/// Percent of the time in turns from which on a system call pays that tells how long the thread
-/// really ran.
+/// Percentage of the time spent in turns from which on a system call is worth its cost that tells
+/// how long the thread really ran.
 const ASKS: u64 = 25;
 
-/// One turn: a receive from a source, and the carrying of its packets.
+/// One turn of a packet path: one read from its source, and the processing of its packets.
 #[derive(Clone, Copy)]
 pub(crate) struct Turn {
-    /// The time at which the packets were there.
+    /// The time at which the read returned.
     pub(crate) came: Instant,
-    /// The time at which all of them were carried.
+    /// The time at which all packets had been sent.
     pub(crate) ended: Instant,
     pub(crate) bytes: usize,
 }
@@ -26,8 +26,9 @@ pub(crate) struct Turn {
 pub(crate) struct Load {
     /// Bytes in 10 ms.
     pub(crate) bytes: u64,
-    /// Percent of the time in which the thread ran. A program that gets a packet often takes the
-    /// processor from the thread that carried it. That wait is no work of the thread.
+    /// Percentage of the time in which the thread ran. Time in a turn while another program has
+    /// the processor does not count: a program that gets a packet often preempts the thread that
+    /// wrote it.
     pub(crate) busy: u64,
 }
 
@@ -39,13 +40,13 @@ pub(crate) struct Meter {
     ended: Instant,
     waited: Duration,
     bytes: u64,
-    /// The time of the last question how long the thread had run, and the answer.
+    /// The time at which the thread's CPU time was last read, and that CPU time.
     asked: (Instant, Duration),
 }
 
 impl Meter {
-    /// Notes a turn. Returns the load in the window, if the turn has ended it. `ran` returns how
-    /// long the thread has run so far; it is called now and then.
+    /// Records a turn. Returns the load in the window if the turn has ended the window. `ran`
+    /// returns the thread's CPU time so far; it is a system call, so it is called rarely.
     pub(crate) fn note(&mut self, turn: &Turn, ran: impl FnOnce() -> Duration) -> Option<Load> {
         self.waited += turn.came.since(self.ended);
         self.ended = turn.ended;
@@ -54,10 +55,9 @@ impl Meter {
         if took < WINDOW {
             return None;
         }
-        // A window is longer than it should be by what the last packet took to
-        // come.
+        // A window ends with a turn, so it may span several times 10 ms. Return the mean.
         let windows = (took.as_nanos() / WINDOW.as_nanos()).max(1);
-        // It cannot have run for longer than that.
+        // Time in turns: an upper bound of the CPU time.
         let mut busy = percent(took.saturating_sub(self.waited), took);
         if busy >= ASKS {
             let (at, before) = std::mem::replace(&mut self.asked, (self.ended, ran()));
@@ -105,12 +105,12 @@ mod tests {
         let load = meter.note(&turn(1_009_700, 1_010_000, 1000), always);
         let (bytes, busy) = (10_000, 30);
         assert_eq!(load, Some(Load { bytes, busy }));
-        // Nothing of it is left.
+        // The next window starts from zero.
         let load = meter.note(&turn(1_020_000, 1_020_000, 1), always);
         assert_eq!(load, Some(Load { bytes: 1, busy: 0 }));
     }
 
-    /// A thread that nobody takes the processor from.
+    /// CPU time of a thread that is never preempted.
     fn always() -> Duration {
         Duration::from_secs(1 << 30)
     }

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 const SOON: Duration = Duration::from_secs(10);
 const MILLISECOND: u64 = 1_000_000;
 
-/// What a test has its carriers carry: a number, and what the round is to be like.
+/// A packet of a test: its number, and the time and bytes of the turn that carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Packet {
     number: u64,
@@ -16,7 +16,7 @@ struct Packet {
     bytes: u64,
 }
 
-/// Carries packets to the test, with the name of the thread that did it.
+/// A packet path that reports each packet to the test, with the name of the thread.
 struct Fake {
     source: UnixDatagram,
     carried: mpsc::Sender<(Packet, String)>,
@@ -55,7 +55,7 @@ impl PacketPath for Fake {
     }
 }
 
-/// The other end of a carrier's source.
+/// The test's end of a path's source.
 struct End {
     source: UnixDatagram,
     carried: mpsc::Receiver<(Packet, String)>,
@@ -69,7 +69,7 @@ fn send(source: &UnixDatagram, packet: Packet) {
 }
 
 impl End {
-    /// Which thread carries a packet of that length at that time.
+    /// Sends a packet and returns the name of the thread that carried it.
     fn carries(&self, at: u64, bytes: u64) -> String {
         let packet = Packet {
             number: 0,
@@ -82,13 +82,13 @@ impl End {
         by
     }
 
-    /// Nothing as long as a packet ends the source.
+    /// Ends the source: an empty datagram is shorter than a packet.
     fn close(&self) {
         self.source.send(&[]).expect("room");
     }
 
     fn has_ended(self) {
-        // Its carrier is gone as soon as its thread is.
+        // The path is dropped when its thread ends.
         assert!(self.carried.recv_timeout(SOON).is_err());
         self.thread.join().expect("no panic");
         assert!(self.source.send(&[]).is_err(), "the source is open");
@@ -134,7 +134,7 @@ fn one_thread_carries_both_ways_while_there_is_little() {
         assert_eq!(out.carries(at, 100), "both");
         assert_eq!(inward.carries(at + 1, 100), "both");
     }
-    // The window ends with it, and it was too much for one of 10 ms.
+    // This packet ends the window, and its bytes exceed the bound for 10 ms.
     assert_eq!(inward.carries(2035, BEGINS * 2), "both");
     for at in (2036..2090).step_by(2) {
         assert_eq!(out.carries(at, ENDS / 5), "out");
@@ -194,7 +194,7 @@ fn the_end_ends_what_the_common_thread_carries() {
     common.end();
     both.join().expect("no panic");
     out.has_ended();
-    // It waits for its source, and has nobody to go to then.
+    // The dedicated thread waits for its source, and then finds the shared thread gone.
     assert_eq!(inward.carries(1002, 100), "in");
     inward.has_ended();
 }
