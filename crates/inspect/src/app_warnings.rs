@@ -1,5 +1,6 @@
-//! A look at this system for what a file's applications are here: what runs may have
-//! another path or name than what a person types.
+//! Warnings about the applications in a file. The executable that runs often has another path or
+//! name than the one in the file: `AllowedApps = firefox` may name a shell script that starts
+//! `/usr/lib/firefox/firefox-bin`, and such a rule matches nothing.
 
 use crate::executables::{escaped, first_bytes, in_path, interpreter, is_executable};
 use crate::processes::Subject;
@@ -13,12 +14,13 @@ use taupe_config::application::{Application, Children, Doubt, Process};
 use taupe_config::file::edit::entries;
 use taupe_config::file::{DiagnosticKind, Key, Parsed};
 
-/// Where programs are that `PATH` does not have: in folders of their own.
+/// Folders whose subfolders hold executables that are not in `PATH`.
 const FOLDERS: [&str; 4] = ["/usr/lib", "/usr/libexec", "/usr/share", "/opt"];
 
-/// Warns of the applications of a file that are not what they seem.
+/// Adds a warning for each application in the file that does not match the process it seems to
+/// name.
 pub fn warn(text: &[u8], parsed: &mut Parsed) {
-    // Only where somebody asks for them.
+    // The list is only built if an entry needs it.
     let candidates = LazyCell::new(candidates);
     let file = parsed.file.as_ref();
     let children = file.map_or(Children::default(), |file| file.transparent.apps.children);
@@ -38,11 +40,11 @@ pub fn warn(text: &[u8], parsed: &mut Parsed) {
     }
 }
 
-/// How alike two names are to be for one to be meant by the other: `chrome` and `chromium`
-/// are, `curl` and `cut` are not (Jaro and Winkler; 1 is the same).
+/// Similarity (Jaro–Winkler, 1 is equal) from which one name is suggested for another: `chrome` and
+/// `chromium` reach it, `curl` and `cut` do not.
 const ALIKE: f64 = 0.86;
 
-/// Names that run or could be run: those that run first.
+/// Returns the names of running processes, then those of executables in `PATH`.
 fn candidates() -> Vec<String> {
     let running = Subject::all().into_iter().filter_map(|subject| {
         let name = subject.process().name.to_vec();
@@ -58,7 +60,8 @@ fn candidates() -> Vec<String> {
     running.chain(installed).collect()
 }
 
-/// What a name that nothing has may have been meant for.
+/// Returns a doubt about a name that no executable or process has, with the most similar known
+/// name.
 fn unknown(name: &str, candidates: &[String]) -> Option<Doubt> {
     let is_it = |other: &String| other.eq_ignore_ascii_case(name);
     if in_path(name).is_some() || is_in_own_folder(name) || candidates.iter().any(is_it) {
@@ -66,7 +69,7 @@ fn unknown(name: &str, candidates: &[String]) -> Option<Doubt> {
     }
     let likeness = |other: &String| strsim::jaro_winkler(name, &other.to_ascii_lowercase());
     let scored = candidates.iter().map(|other| (likeness(other), other));
-    // Of several that are as much alike, the first.
+    // The first of several equally similar names wins.
     let best = scored.fold(None, |best: Option<(f64, &String)>, next| match best {
         Some(best) if best.0 >= next.0 => Some(best),
         _ => Some(next),
@@ -89,7 +92,7 @@ fn doubt(application: &Application) -> Option<Doubt> {
 
 fn of_path(path: &str, end: &str) -> Option<Doubt> {
     if path.is_empty() {
-        // The root.
+        // The root folder.
         return None;
     }
     let shown = || format!("{path}{end}");
@@ -98,7 +101,7 @@ fn of_path(path: &str, end: &str) -> Option<Doubt> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Some(Doubt::Nothing { path: shown() });
         }
-        // Who may not look cannot say.
+        // Without the permission to look there is nothing to warn of.
         Err(_) => return None,
     };
     if end.is_empty() && real.is_dir() {
@@ -133,14 +136,14 @@ fn of_name(application: &Application) -> Option<Doubt> {
         return Some(Doubt::NameOfLink { path, target });
     }
     let interpreter = interpreter(&real)?;
-    // Most such scripts start what has their own name.
+    // Most such scripts start a program of their own name.
     (!is_in_own_folder(name)).then_some(Doubt::NameOfScript { path, interpreter })
 }
 
-/// Programs that do what the name of a link to them says.
+/// Multi-call programs: a link's name decides what they do.
 const SHARED: [&str; 4] = ["busybox", "coreutils", "snap", "toybox"];
 
-/// Returns the executable or folder to which a symbolic link leads that a rule names.
+/// Returns the target of a symbolic link that a rule names.
 pub fn target(application: &Application) -> Option<Application> {
     let (path, end) = match application {
         Application::Executable(path) => (PathBuf::from(path), ""),
@@ -158,8 +161,8 @@ pub fn target(application: &Application) -> Option<Application> {
     (!application.covers(&target)).then_some(target)
 }
 
-/// Checks whether a rule can be about a link's target: the target's path can be written in a
-/// file, and the target is not one program for links of many names.
+/// Checks whether a rule can name the target of a link: its path must be valid in a file, and the
+/// target must not be a multi-call program.
 fn can_be_rule(real: &Path) -> bool {
     let name = real.file_name().unwrap_or_default();
     let path = real.to_str().map(|path| format!("exe:{path}"));
@@ -167,7 +170,7 @@ fn can_be_rule(real: &Path) -> bool {
         && path.is_some_and(|path| path.parse::<Application>().is_ok())
 }
 
-/// Programs that have another one do their work, which they do not start.
+/// Client programs, and the service that does their work. The service is not their child process.
 const CLIENTS: [(&str, &str); 7] = [
     ("docker", "dockerd"),
     ("emacsclient", "emacs"),
@@ -178,13 +181,13 @@ const CLIENTS: [(&str, &str); 7] = [
     ("transmission-remote", "transmission-daemon"),
 ];
 
-/// Programs that have programs of other names do their work, which they start.
+/// Programs that start children of other names to do their work.
 const STARTERS: [&str; 22] = [
     "apt", "apt-get", "bash", "dash", "doas", "env", "fish", "git", "heroic", "ksh", "lutris",
     "nohup", "setsid", "sh", "steam", "su", "sudo", "wine", "wine64", "xargs", "xdg-open", "zsh",
 ];
 
-/// Finds out whether other programs do an application's work.
+/// Checks whether a service or child processes do an application's work.
 fn of_starter(application: &Application, children: Children) -> Option<Doubt> {
     let name = match application {
         Application::Name(_) => whole_name(application)?.to_owned(),
@@ -215,7 +218,7 @@ fn is_app_image(path: &Path) -> bool {
     first.starts_with(b"\x7fELF") && matches!(first.get(8..11), Some([b'A', b'I', 1 | 2]))
 }
 
-/// The name that all its executables have.
+/// Returns the name in a rule, unless the rule is a pattern for several names.
 fn whole_name(application: &Application) -> Option<&str> {
     match application {
         Application::Name(pattern) if !pattern.is_open() => Some(pattern.text()),
@@ -223,7 +226,8 @@ fn whole_name(application: &Application) -> Option<&str> {
     }
 }
 
-/// Whether it is in a folder such as `/usr/lib/firefox-esr` or `/opt/google/chrome`.
+/// Checks whether an executable is in a folder such as `/usr/lib/firefox-esr` or
+/// `/opt/google/chrome`.
 fn is_in_own_folder(name: &str) -> bool {
     let below = |folder: PathBuf| {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -289,7 +293,7 @@ mod tests {
         assert_eq!(nearest("chromum-zz"), Some(Some("chromium".into())));
         assert_eq!(nearest("firefoks-esr"), Some(Some("firefox-esr".into())));
         assert_eq!(nearest("qqqqqqqq"), Some(None));
-        // It runs, in whatever case.
+        // A process of this name runs; case does not matter.
         assert_eq!(nearest("xorg"), None);
     }
 
@@ -308,7 +312,7 @@ mod tests {
         let path = at("folder");
         assert_eq!(doubt(path.clone()), Some(Doubt::Folder { path }));
         assert_eq!(doubt("/".into()), None);
-        // Nobody writes to it.
+        // The pipe has no writer, so reading from it would block.
         mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR, 0).expect("a pipe");
         assert_eq!(doubt(at("pipe")), None);
         let path = at("missing");
@@ -316,7 +320,7 @@ mod tests {
         let (path, interpreter) = (at("script"), "/bin/sh".into());
         let script = Doubt::Script { path, interpreter };
         assert_eq!(doubt(at("script")), Some(script));
-        // A rule is about what a link leads to, unless others lead there too.
+        // A rule follows a link, unless links of other names have the same target.
         assert_eq!(doubt(at("link")), None);
         assert_eq!(doubt(at("way/")), None);
         fs::write(at("busybox"), b"\x7fELF").expect("written");
@@ -334,7 +338,7 @@ mod tests {
         ] {
             assert_eq!(leads_to(text).map(|target| target.to_string()), expected);
         }
-        // Who they are is not told by a file.
+        // Users, control groups and patterns are not checked against files.
         for text in ["uid:4711", "cgroup:x", "no-such-program-anywhere", "fire*"] {
             assert_eq!(doubt(text.into()), None);
         }

@@ -1,4 +1,4 @@
-//! What is wrong with a file, for a person to read.
+//! Errors and warnings about a configuration file, each with its position and a fix.
 
 use crate::conf::{self, Conf};
 use std::fmt::{self, Display};
@@ -11,15 +11,15 @@ use taupe_config::file::{
 };
 use zeroize::Zeroizing;
 
-/// A file that has been read, and all that there is to say about it.
+/// A file that has been read, with everything found in it.
 pub struct Checked {
-    /// What it says; `None` when anything is wrong.
+    /// The parsed file. `None` if it has errors.
     pub file: Option<file::File>,
     pub text: Zeroizing<Vec<u8>>,
     pub remarks: Vec<Remark>,
 }
 
-/// Something about a place in a file.
+/// An error or a warning at a position in a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Remark {
     file: PathBuf,
@@ -35,14 +35,14 @@ pub struct Unreadable {
     source: io::Error,
 }
 
-/// Reads a file and finds everything that is wrong with it for `personality`, to be
-/// told in its words.
+/// Reads a file and reports everything that is wrong with it for `personality`. Fixes name the
+/// commands of that personality.
 pub fn check(conf: &Conf, personality: Personality) -> Result<Checked, Unreadable> {
     Ok(check_text(conf, personality, text_of(conf)?))
 }
 
-/// [`check()`] without a look at what its applications are on this system, for who has
-/// been told before, or does not want to be.
+/// [`check()`] without the look at this system for the file's applications, for commands that do
+/// not repeat these warnings.
 #[cfg(target_os = "linux")]
 pub fn check_alone(conf: &Conf, personality: Personality) -> Result<Checked, Unreadable> {
     let text = text_of(conf)?;
@@ -50,7 +50,7 @@ pub fn check_alone(conf: &Conf, personality: Personality) -> Result<Checked, Unr
     Ok(checked(conf, personality, text, parsed))
 }
 
-/// [`check_alone()`] for commands that need no key, by the rules of Taupe.
+/// [`check_alone()`] with Taupe's rules, for commands that need no key. Key files may be missing.
 #[cfg(target_os = "linux")]
 pub fn check_with_available_keys(conf: &Conf) -> Result<Checked, Unreadable> {
     let text = text_of(conf)?;
@@ -58,9 +58,9 @@ pub fn check_with_available_keys(conf: &Conf) -> Result<Checked, Unreadable> {
     Ok(checked(conf, Personality::Taupe, text, parsed))
 }
 
-/// Reads the text of a file, and keys in files of their own if they are there: these may come
-/// later than a command that needs no key, or be gone. The private key tells which peer is the
-/// tunnel itself.
+/// Parses a file with the keys from its key files. If that fails, parses it without them: for a
+/// command that needs no key, a key file may not exist yet or no longer. The private key is used if
+/// there is one, because it shows which `[Peer]` is this tunnel itself.
 #[cfg(target_os = "linux")]
 pub fn parse_with_available_keys(path: &Path, text: &[u8]) -> Parsed {
     let parsed = parse(path, text, Dialect::Taupe);
@@ -70,10 +70,10 @@ pub fn parse_with_available_keys(path: &Path, text: &[u8]) -> Parsed {
     }
 }
 
-/// [`check()`] of what a file is to say.
+/// [`check()`] for a text that is to become the content of the file.
 pub fn check_text(conf: &Conf, personality: Personality, text: Zeroizing<Vec<u8>>) -> Checked {
     let parsed = parse(&conf.path, &text, personality.dialect());
-    // Whether there are such applications is looked up as Linux has them.
+    // The look-up of applications is implemented for Linux only.
     #[cfg(target_os = "linux")]
     let parsed = {
         let mut parsed = parsed;
@@ -131,19 +131,18 @@ fn folder(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("/"))
 }
 
-/// Reads the file of a key that a configuration names, and its permissions.
+/// Reads a key file that a configuration names, and its permissions.
 fn key_file_of_conf(path: &Path) -> Result<KeyFile, KeyFileProblem> {
     let text = key_file(path)?;
-    // Folders of a link are not those of the file.
+    // A link's parent folders are not those of its target.
     let real = path.canonicalize();
     let (mode, way) = real.map_or((0, 0), |path| conf::modes(&path));
     let others = mode & way & 0o007;
     Ok(KeyFile { text, others })
 }
 
-/// Reads the file of a key.
 pub fn key_file(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileProblem> {
-    // Growing would leave copies of a private key behind.
+    // If the buffer had to grow, it would leave copies of a private key behind.
     let mut text = Zeroizing::new(Vec::with_capacity(MAX_KEY_FILE + 1));
     File::open(path)
         .and_then(|file| file.take(MAX_KEY_FILE as u64 + 1).read_to_end(&mut text))
@@ -154,13 +153,13 @@ pub fn key_file(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileProblem> {
     }
 }
 
-/// Reads a file into memory that is erased later, whole or up to a byte more than
-/// is taken.
+/// Reads a file into memory that is erased when dropped. Reads at most [`MAX_FILE`] bytes and one
+/// more, by which the parser detects a longer file.
 pub fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     let file = File::open(path)?;
     let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
     let most = MAX_FILE + 1;
-    // Growing would leave copies behind.
+    // If the buffer had to grow, it would leave copies of secrets behind.
     let mut text = Zeroizing::new(Vec::with_capacity(length.min(MAX_FILE) + 1));
     file.take(most as u64).read_to_end(&mut text)?;
     Ok(text)
@@ -196,7 +195,7 @@ impl Display for Remark {
     }
 }
 
-/// How many errors and warnings there are: `1 error and 2 warnings`.
+/// Counts errors and warnings in words: `1 error and 2 warnings`.
 pub fn count(remarks: &[Remark]) -> String {
     let of = |severity, word: &str| {
         let found = remarks

@@ -1,5 +1,5 @@
-//! Which file is meant, and which interface: a path, or a name in
-//! `/etc/wireguard`. A tunnel is named after its file.
+//! The configuration file and the interface that a word of the command line means. The word is a
+//! path, or the name of a file in `/etc/wireguard`. A tunnel is named after its file.
 
 use crate::interface::{InterfaceName, LONGEST, NameError};
 use std::ffi::OsStr;
@@ -8,39 +8,38 @@ use std::io;
 use std::path::{Path, PathBuf, is_separator};
 use taupe_config::file::Personality;
 
-/// Where files are that are given by name.
+/// Returns the folder of files that are given by name.
 #[cfg(not(windows))]
 pub fn folder() -> PathBuf {
     PathBuf::from("/etc/wireguard")
 }
 
-/// Where files are that are given by name: `C:\ProgramData\Taupe`, unless the system has its
-/// programs' data elsewhere.
+/// Returns the folder of files that are given by name: `Taupe` in `%ProgramData%`, `C:\ProgramData`
+/// by default.
 #[cfg(windows)]
 pub fn folder() -> PathBuf {
     let data = std::env::var_os("ProgramData").unwrap_or_else(|| r"C:\ProgramData".into());
     PathBuf::from(data).join("Taupe")
 }
 
-/// A file, which is there, and the tunnel that it describes.
+/// An existing file, and the tunnel that it describes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Conf {
     pub interface: InterfaceName,
     /// Absolute, and without symbolic links.
     pub path: PathBuf,
-    /// As it was given, for messages.
+    /// The path as it was given, for messages.
     pub shown: PathBuf,
 }
 
-/// Why a word does not name a file.
+/// Reason why a word does not name a configuration file.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    // As wg-quick says it.
+    // Texts of wg-quick.
     #[error("`{}' does not exist", .0.display())]
     QuickMissing(PathBuf),
     #[error("The config file must be a valid interface name, followed by .conf")]
     QuickName,
-    // In our own words.
     #[error("there is no file {}{hint}", .path.display())]
     Missing { path: PathBuf, hint: String },
     #[error(
@@ -75,8 +74,8 @@ fn remedy(source: &io::Error) -> &'static str {
 impl Conf {
     /// Finds the file that a word of the command line means.
     ///
-    /// For Taupe what ends in `.conf` is a path; for `wg-quick` everything that
-    /// could be an interface's name is one, `wg0.conf` too.
+    /// For Taupe, a word that ends in `.conf` is a path. For `wg-quick`, every word that could be
+    /// the name of an interface is a name, even `wg0.conf`.
     pub fn find(word: &OsStr, personality: Personality) -> Result<Self, Error> {
         Self::find_in(&folder(), word, personality)
     }
@@ -123,15 +122,16 @@ impl Conf {
         path.display().to_string()
     }
 
-    /// The mode of the file, and what the way to it lets of that through: all, as
-    /// long as every folder can be entered, and nothing otherwise. Both are 0 where files
-    /// have no modes.
+    /// Returns the mode of the file, and the permission bits that its folders leave effective for
+    /// other users: all if they can enter every folder, otherwise none. Both are 0 on systems
+    /// without file modes.
     pub fn modes(&self) -> (u32, u32) {
         modes(&self.path)
     }
 
-    /// Whether `wg-quick` would warn of it. It looks at the file and its folder
-    /// only, and takes a folder that one can enter but not list for closed.
+    /// Checks whether `wg-quick` would warn about the file's permissions. `wg-quick` only looks at
+    /// the file and its folder, and regards a folder as closed if other users can enter but not
+    /// list it.
     #[cfg(target_os = "linux")]
     pub fn quick_warns(&self) -> bool {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
@@ -158,15 +158,15 @@ fn mode(_: &Path) -> u32 {
 
 fn way(mut folders: impl Iterator<Item = u32>) -> u32 {
     if folders.all(|mode| mode & 0o001 != 0) {
-        // To execute a file of this kind is nothing.
+        // Execute permission on a configuration file has no effect.
         0o006
     } else {
         0
     }
 }
 
-/// The name of the interface that a word means, whether or not there is a file:
-/// a tunnel that is up can have lost its file.
+/// Returns the name of the interface that a word means. The file need not exist: it may have been
+/// removed since the tunnel was brought up.
 #[cfg(any(target_os = "linux", windows))]
 pub fn interface(word: &OsStr) -> Option<InterfaceName> {
     if is_name(word) && !is_path(word) {
@@ -206,15 +206,14 @@ fn is_path(word: &OsStr) -> bool {
     word.as_encoded_bytes().ends_with(b".conf")
 }
 
-/// What `wg-quick` takes for an interface's name.
+/// Checks whether `wg-quick` takes a word for the name of an interface.
 fn is_name(word: &OsStr) -> bool {
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"_=+.-".contains(byte);
     let bytes = word.as_encoded_bytes();
     (1..=LONGEST).contains(&bytes.len()) && bytes.iter().all(allowed)
 }
 
-/// The name of the tunnel of a `.conf` file, or what is none; `None` for other
-/// files.
+/// Returns the tunnel's name for a `.conf` file, or the invalid name. `None` for other files.
 fn name_of(path: &Path) -> Option<Result<InterfaceName, String>> {
     let file = path.file_name()?.to_string_lossy();
     let text = file.strip_suffix(".conf")?;
@@ -222,7 +221,7 @@ fn name_of(path: &Path) -> Option<Result<InterfaceName, String>> {
     Some(name.ok_or_else(|| text.to_owned()))
 }
 
-/// What may have been meant by a file that is not there.
+/// Returns a hint about the file that may have been meant instead of a missing one.
 fn hint(folder: &Path, word: &OsStr) -> String {
     let place = folder.display();
     if is_path(word) {

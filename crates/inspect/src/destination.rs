@@ -1,20 +1,19 @@
-//! The destination of a packet, as a person writes it.
+//! The destination of a packet, as a user writes it.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-/// Where a packet goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Destination {
     pub address: IpAddr,
     pub port: Option<u16>,
 }
 
-/// Why a word is no destination.
+/// Reason why a word is no destination.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NoDestination {
-    /// A name has several addresses, and who asks for them decides which.
+    /// A name can have several addresses, and resolvers differ in the one that they return.
     #[error(
         "it is a host's name, and tunnels decide by addresses: `getent ahosts {0}` prints those \
          that it has; write one of them, such as 198.51.100.1 or 198.51.100.1:443"
@@ -31,7 +30,7 @@ impl NoDestination {
     fn of(text: &str) -> Self {
         let host = text.split_once("://").map_or(text, |(_, rest)| rest);
         let host = host.split('/').next().unwrap_or_default();
-        // One with more colons is an IPv6 address, or was to be.
+        // A word with more colons is an IPv6 address, or an attempt at one.
         let host = host
             .split_once(':')
             .map_or(host, |(name, port)| match port.contains(':') {
@@ -65,7 +64,7 @@ impl FromStr for Destination {
             port: Some(socket.port()),
         });
         let found = with_port.or_else(|_| alone());
-        // IPv4 in an IPv6 socket is IPv4.
+        // An IPv4-mapped IPv6 address is treated as IPv4.
         let canonical = found.map(|Self { address, port }| Self {
             address: address.to_canonical(),
             port,

@@ -1,5 +1,5 @@
-//! What would keep tunnels from working on this system: each thing looked at by itself,
-//! with its fix. Nothing is changed.
+//! Checks of this system for conditions that would keep tunnels from working. Each check is
+//! independent and suggests a fix. The checks change nothing.
 
 mod kernel;
 mod others;
@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::ffi::OsStr;
 use taupe_adapter::Personality;
 
-/// Why nothing was looked at.
+/// Reason why no check was made.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error(transparent)]
@@ -22,7 +22,7 @@ pub enum Failure {
     Unreadable(#[from] check::Unreadable),
 }
 
-/// What has been found; as of `taupe status --json`, members are only added.
+/// Results of all checks. As in `taupe status --json`, members are only ever added.
 #[derive(Serialize)]
 pub struct Found {
     pub schema: u32,
@@ -30,27 +30,26 @@ pub struct Found {
     pub checks: Vec<Check>,
 }
 
-/// How one thing is.
+/// Result of one check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     Ok,
-    /// It takes root to look.
+    /// Only root can make the check.
     Unknown,
-    /// Something that somebody may want does not work.
+    /// A feature that some users want does not work.
     Warn,
     /// Tunnels do not work.
     Fail,
 }
 
-/// One thing that was looked at.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Check {
-    /// A word that stays the same.
+    /// Stable identifier.
     pub name: &'static str,
     pub result: Outcome,
     pub text: String,
-    /// What to do, in a line.
+    /// Advice in one line.
     pub fix: Option<String>,
 }
 
@@ -73,7 +72,7 @@ impl Check {
         }
     }
 
-    /// Looks, if this is root, who alone can.
+    /// Makes a check that only root can make. Other users get [`Outcome::Unknown`].
     fn by_root(name: &'static str, look: impl FnOnce() -> Self) -> Self {
         match is_root() {
             true => look(),
@@ -96,7 +95,7 @@ impl Check {
     }
 }
 
-/// Looks at the system, and at a file if one is named.
+/// Checks the system, and a file if one is named.
 pub fn examine(file: Option<&OsStr>) -> Result<Found, Failure> {
     let mut checks = kernel::checks();
     checks.extend(system::checks());

@@ -1,20 +1,20 @@
-//! Peers whose endpoints are names, and whether a running device has found their addresses.
+//! Peers whose endpoints are host names, and the addresses that a running device has for them.
 
 use taupe_client::{EndpointName, PublicKey};
 use taupe_config::file::{Endpoint, File};
 
-/// A peer whose endpoint is a name.
+/// A peer whose endpoint is a host name.
 #[derive(Clone, Debug)]
 pub struct Named {
     pub peer: PublicKey,
     pub name: EndpointName,
-    /// Of its `[Peer]`.
+    /// Line of its `[Peer]`.
     pub line: usize,
-    /// Why it has no address yet, if it has been asked for.
+    /// Reason why the latest look-up gave no address, if known.
     pub reason: Option<String>,
 }
 
-/// The peers of a file whose endpoints are names.
+/// Returns the peers of a file whose endpoints are host names.
 pub fn named(file: &File) -> Vec<Named> {
     let peers = file.peers.iter();
     peers
@@ -30,7 +30,7 @@ pub fn named(file: &File) -> Vec<Named> {
         .collect()
 }
 
-/// Says in a sentence each which endpoints of a running device have no address.
+/// Returns a sentence for each endpoint of a running device that has no address.
 pub fn without_address(interface: &str, file: &File) -> Vec<String> {
     let Ok(device) = taupe_client::read(interface) else {
         return Vec::new();
@@ -43,7 +43,7 @@ pub fn without_address(interface: &str, file: &File) -> Vec<String> {
 impl Named {
     pub fn complaint(&self) -> String {
         let Self { name, line, .. } = self;
-        // Whoever only looks at the device does not know it.
+        // The reason is only known to the process that made the look-up.
         let reason = match &self.reason {
             Some(reason) => format!(" ({reason})"),
             None => String::new(),
@@ -55,8 +55,8 @@ impl Named {
     }
 }
 
-/// Whether the device knows where the peer is, or does not have it any more.
-/// Checks whether a running device has an address for this peer.
+/// Checks whether a running device has an address for this peer. True as well if the device does
+/// not have the peer.
 pub fn has_endpoint(device: &taupe_client::Device, named: &Named) -> bool {
     let mut peers = device.status.peers.iter();
     let peer = peers.find(|peer| peer.public_key == named.peer);

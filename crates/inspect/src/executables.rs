@@ -1,4 +1,4 @@
-//! Executable files: where a shell finds them, and which program interprets a script.
+//! Executable files: the search in `PATH`, and the interpreters of scripts.
 
 use rustix::fs::{Mode, OFlags};
 use std::fs::{self, File};
@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// How much of a script is looked at for its interpreter, as the kernel does.
+/// Length of the beginning of a file in which the kernel looks for an interpreter, in bytes.
 const FIRST_LINE: usize = 256;
 
 /// Finds the executable that a shell would run.
@@ -16,7 +16,7 @@ pub fn in_path(name: &str) -> Option<PathBuf> {
     found.find(|path| is_executable(path))
 }
 
-/// What runs a script (`execve(2)`), as it can be shown; `None` for what is none.
+/// Returns the interpreter of a script (`execve(2)`), escaped for display. `None` for other files.
 pub fn interpreter(path: &Path) -> Option<String> {
     let first = first_bytes(path)?;
     let rest = first.strip_prefix(b"#!")?;
@@ -25,7 +25,7 @@ pub fn interpreter(path: &Path) -> Option<String> {
     words.find(|word| !word.is_empty()).map(escaped)
 }
 
-/// Checks whether a file can be executed by somebody.
+/// Checks whether any user can execute a file.
 pub fn is_executable(path: &Path) -> bool {
     let data = fs::metadata(path);
     data.is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
@@ -33,7 +33,7 @@ pub fn is_executable(path: &Path) -> bool {
 
 /// Reads the beginning of a file.
 pub fn first_bytes(path: &Path) -> Option<Vec<u8>> {
-    // Anybody can have put a pipe or a device there, which nobody is to wait for.
+    // Opening a pipe or a device, which anyone could put there, might block.
     if !fs::metadata(path).ok()?.is_file() {
         return None;
     }
@@ -44,7 +44,8 @@ pub fn first_bytes(path: &Path) -> Option<Vec<u8>> {
     Some(first)
 }
 
-/// What anybody can have named, for a terminal that would obey it.
+/// Escapes a name that any user can choose, because it might contain control sequences for the
+/// terminal.
 pub fn escaped(name: &[u8]) -> String {
     String::from_utf8_lossy(name).escape_debug().to_string()
 }

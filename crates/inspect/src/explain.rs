@@ -1,5 +1,5 @@
-//! What becomes of an application's packets, or of what is forwarded, and why: the order
-//! of decisions, with the one that applies.
+//! Explanation of the path of an application's packets, or of forwarded ones: all decisions in
+//! their order, and the one that applies.
 
 mod application;
 mod destinations;
@@ -26,7 +26,7 @@ use taupe_transparent::capture::in_effect;
 use taupe_transparent::fault::Fault;
 use taupe_transparent::programs::Programs;
 
-/// Why nothing was explained.
+/// Reason why nothing was explained.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error(transparent)]
@@ -57,8 +57,8 @@ pub enum Failure {
     Fault(#[from] Fault),
 }
 
-/// The files of all tunnels here that choose applications, whether they are up or held
-/// back.
+/// Returns the files of all tunnels that select applications here, both of tunnels that are up and
+/// of tunnels whose kill switch blocks traffic.
 pub fn of_tunnels() -> Result<Vec<Conf>, Failure> {
     if !is_root() {
         return Err(Failure::NotRoot);
@@ -68,7 +68,8 @@ pub fn of_tunnels() -> Result<Vec<Conf>, Failure> {
     let file = |name: &String| {
         let written_down = headers.iter().find(|header| header.interface == *name);
         let Some(header) = written_down else {
-            // Locked without a tunnel: by its name, most likely.
+            // The kill switch is active without a journal: the file is most likely found by the
+            // name.
             return Conf::find(OsStr::new(name), Personality::Taupe).ok();
         };
         Some(Conf {
@@ -85,8 +86,8 @@ pub fn of_tunnels() -> Result<Vec<Conf>, Failure> {
     }
 }
 
-/// What holds now whatever the file says: its tunnel is not up, and locked. Who may not
-/// look is not told.
+/// Returns the effect of a tunnel that is down, which overrides its file. `None` if the tunnel is
+/// up or the user may not look.
 pub fn closed(interface: &str) -> Option<String> {
     let programs = Programs::open(interface).ok()??;
     (!programs.is_up()).then(|| {
@@ -95,7 +96,7 @@ pub fn closed(interface: &str) -> Option<String> {
     })
 }
 
-/// A script does not run itself.
+/// Returns a doubt about a script: the process that runs is its interpreter.
 pub fn doubt(subject: &Subject) -> Option<Doubt> {
     let path = Path::new(OsStr::from_bytes(&subject.path));
     let interpreter = subject.id.is_none().then(|| interpreter(path))??;

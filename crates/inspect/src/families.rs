@@ -1,4 +1,5 @@
-//! Families of addresses that chosen applications cannot use from here.
+//! Address families that selected applications cannot use, because the uplinks have no route for
+//! them.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,17 +7,17 @@ use taupe_config::destinations::Class;
 use taupe_os_linux::netlink::System;
 use taupe_uapi::prefix::Prefix;
 
-/// Addresses for documentation (RFC 5737, RFC 9637): a route there is a route to
-/// wherever there is no other.
+/// Documentation addresses (RFC 5737, RFC 9637). No specific route should match them, so a route
+/// for them is a default route.
 const BEYOND: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
     IpAddr::V6(Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 1)),
 ];
 
-/// A family that has no route from here.
+/// An address family that has no route from here.
 pub struct Lack {
     family: &'static str,
-    /// `net.ipv6.conf.default.disable_ipv6` is set, which adapter mode obeys too.
+    /// True if `net.ipv6.conf.default.disable_ipv6` is set, which also applies to adapter mode.
     pub is_switched_off: bool,
 }
 
@@ -38,8 +39,8 @@ impl fmt::Display for Lack {
     }
 }
 
-/// Returns the families that the tunnel has for selected applications, and the uplinks have no
-/// route for.
+/// Returns the address families that the tunnel carries for selected applications but that have no
+/// route from here.
 pub fn without_route(destinations: &[(Prefix, Class)]) -> Vec<Lack> {
     let Ok(mut system) = System::open() else {
         return Vec::new();
@@ -54,7 +55,8 @@ pub fn without_route(destinations: &[(Prefix, Class)]) -> Vec<Lack> {
     wanted.into_iter().map(lack).collect()
 }
 
-/// Returns the lack that keeps a selected application's packet to an address from the tunnel.
+/// Returns the missing route that keeps a selected application's packets to an address out of the
+/// tunnel.
 pub fn lack_of_route(address: IpAddr) -> Option<Lack> {
     let route = System::open().ok()?.route_to(address, 0);
     route.is_err().then(|| lack(address))

@@ -1,4 +1,4 @@
-//! Connections: whose each is, whether it is in a tunnel, and why.
+//! Connections: the process that owns each, whether a tunnel carries it, and why.
 //!
 //! ```text
 //! sock_diag (all sockets) ─┬─ /proc/PID/fd: whose
@@ -28,13 +28,12 @@ use taupe_transparent::programs::Programs;
 use taupe_transparent::state::Lock;
 use taupe_uapi::prefix::Prefix;
 
-/// Flows that are listed at most.
+/// Maximum number of listed flows.
 const MOST: usize = 65_536;
 
-/// Where name servers listen.
 const DNS_PORT: u16 = 53;
 
-/// Why nothing is listed.
+/// Reason why nothing is listed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error(transparent)]
@@ -47,26 +46,26 @@ pub enum Failure {
     System(#[from] SystemError),
 }
 
-/// What `taupe flows --json` prints; as of `taupe status`, members are only added.
+/// Content of `taupe flows --json`. As in `taupe status --json`, members are only ever added.
 #[derive(Serialize)]
 pub struct Flows {
     pub schema: u32,
-    /// There are more than are listed.
+    /// True if there are more flows than are listed.
     pub truncated: bool,
     pub flows: Vec<Flow>,
 }
 
-/// Where a flow's packets go.
+/// Path of a flow's packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     Tunnel,
     Direct,
-    /// Held back, or refused.
+    /// The packets are blocked or refused.
     Refused,
 }
 
-/// A connection of TCP, or what a socket of UDP has to do with one other end.
+/// A TCP connection, or the exchange of a UDP socket with one remote address.
 #[derive(Clone, Debug, Serialize)]
 pub struct Flow {
     pub protocol: &'static str,
@@ -84,7 +83,7 @@ pub struct Flow {
     pub cookie: u64,
 }
 
-/// What tells a flow from others.
+/// Key of a flow: the socket's cookie and the remote address.
 pub type Id = (u64, Option<SocketAddr>);
 
 impl Flow {
@@ -93,26 +92,26 @@ impl Flow {
     }
 }
 
-/// A tunnel, and what is in it.
+/// A tunnel and the sockets in it.
 struct Tunnel {
     interface: String,
-    /// Its file, if it can be read.
+    /// Its file, if it is readable.
     known: Option<Known>,
     table: Vec<(Prefix, Class)>,
     is_up: bool,
     lock: Lock,
     inside: Inside,
     traffic: Vec<Traffic>,
-    /// The kernel's part, where it has one.
+    /// Its eBPF programs, if it has any.
     programs: Option<Programs>,
 }
 
-/// How sockets in a tunnel are told.
+/// Criterion by which sockets belong to a tunnel.
 enum Inside {
-    /// The kernel's part lists them: by their numbers, or those without one by their ends.
+    /// The eBPF programs list the sockets: by cookie, or by addresses for those without one.
     Listed(HashSet<u64>, Vec<Connection>),
     Mark(u32),
-    /// All that have an address of its interface.
+    /// Sockets with an address of the tunnel's interface belong to it.
     Addresses(Vec<IpAddr>),
 }
 
@@ -126,7 +125,7 @@ impl Inside {
     }
 }
 
-/// What a subflow of MPTCP may have in the place of a number.
+/// Cookie value of MPTCP subflows that have no cookie.
 const NO_COOKIE: u64 = u64::MAX;
 
 impl Tunnel {
@@ -164,8 +163,8 @@ impl Tunnel {
         }))
     }
 
-    /// Whom a socket in it has asked: where that is a resolver of this machine, the socket has
-    /// an address that stands in for it.
+    /// Returns the server to which a socket in the tunnel sends its queries. If that is a resolver
+    /// on this machine, the socket is connected to the alias address that replaces the resolver.
     fn asked(&self, remote: SocketAddr) -> Result<SocketAddr, Fault> {
         let asked = match &self.programs {
             Some(programs) if remote.port() == DNS_PORT => programs.asked(remote.ip())?,
@@ -189,8 +188,8 @@ impl Tunnel {
         }
     }
 
-    /// Checks whether a socket is bound to the tunnel's interface, by which applications reach nothing
-    /// in transparent mode.
+    /// Checks whether a socket is bound to the tunnel's interface. Such sockets reach nothing in
+    /// transparent mode.
     fn refuses(&self, socket: &Listed) -> bool {
         matches!(self.inside, Inside::Listed(..))
             && socket.connection.interface != 0
@@ -198,7 +197,7 @@ impl Tunnel {
                 == Some(socket.connection.interface)
     }
 
-    /// Where a packet of a socket in it goes.
+    /// Returns the path of packets from a socket in the tunnel.
     fn verdict(&self, to: Option<SocketAddr>) -> Verdict {
         let is_by_address = matches!(self.inside, Inside::Addresses(_));
         let class = match to {
@@ -206,7 +205,7 @@ impl Tunnel {
             Some(to) if !is_by_address => class_of(&self.table, to.ip()),
             _ => Class::Tunnel,
         };
-        // With a mark, questions for names are like anything else.
+        // Tunnels by mark do not treat DNS queries separately.
         let is_question =
             matches!(self.inside, Inside::Listed(..)) && to.is_some_and(|to| to.port() == DNS_PORT);
         match class {
@@ -218,10 +217,10 @@ impl Tunnel {
     }
 }
 
-/// All flows, or those in one tunnel. Calls `unseen` for a tunnel of another version, whose flows
-/// cannot be told.
+/// Lists all flows, or those in one tunnel. Calls `unseen` for a tunnel that another version of
+/// Taupe set up, whose flows cannot be read.
 pub fn look(file: Option<&OsStr>, unseen: &mut dyn FnMut(&Fault)) -> Result<Flows, Failure> {
-    // First: the kernel gives each a number by which it is known then.
+    // Listing assigns each socket its cookie, so it comes before the tunnels are read.
     let mut connections = Connections::open()?;
     let mut sockets = Vec::new();
     for protocol in [libc_tcp(), libc_udp()] {
@@ -246,7 +245,7 @@ pub fn look(file: Option<&OsStr>, unseen: &mut dyn FnMut(&Fault)) -> Result<Flow
             continue;
         }
         let tunnel = tunnels.iter().find(|one| one.has(socket, local.ip()));
-        // A socket of UDP that waits is no flow, unless it is known to be chosen.
+        // An unconnected UDP socket is only listed if it is in a tunnel.
         if (tunnel.is_none() && (remote.is_none() || file.is_some())) || flows.len() > MOST {
             continue;
         }
@@ -287,7 +286,8 @@ pub fn look(file: Option<&OsStr>, unseen: &mut dyn FnMut(&Fault)) -> Result<Flow
             traffic::of_socket(&tunnel.traffic, local, remote)
         });
         if seen.is_empty() {
-            // What has sent nothing has no bytes, and what goes elsewhere is not counted.
+            // A socket has no counts before it has sent data, nor for destinations outside the
+            // tunnel.
             flows.push(flow(remote, None)?);
         }
         for one in seen {
@@ -304,7 +304,7 @@ pub fn look(file: Option<&OsStr>, unseen: &mut dyn FnMut(&Fault)) -> Result<Flow
     })
 }
 
-/// What has been said and only waits for latecomers (`include/net/tcp_states.h`).
+/// State of a closed TCP connection that waits for late packets (`include/net/tcp_states.h`).
 const TIME_WAIT: u8 = 6;
 
 const fn libc_tcp() -> u8 {
@@ -315,7 +315,7 @@ const fn libc_udp() -> u8 {
     17
 }
 
-/// The tunnels that there are, or one of them.
+/// Returns all tunnels, or the one of `file`.
 fn tunnels(file: Option<&OsStr>, unseen: &mut dyn FnMut(&Fault)) -> Result<Vec<Tunnel>, Failure> {
     let headers = State::default().here();
     let mut names: Vec<String> = headers
@@ -346,7 +346,7 @@ fn tunnels(file: Option<&OsStr>, unseen: &mut dyn FnMut(&Fault)) -> Result<Vec<T
             })
         });
         match Tunnel::look(name, header, conf.as_ref()) {
-            // The others are told of all the same.
+            // Other tunnels are listed in spite of an unreadable one.
             Err(Failure::Fault(fault @ Fault::Schema { .. })) if file.is_none() => {
                 unseen(&fault);
             }
@@ -356,7 +356,7 @@ fn tunnels(file: Option<&OsStr>, unseen: &mut dyn FnMut(&Fault)) -> Result<Vec<T
     Ok(tunnels)
 }
 
-/// Why a flow goes where it goes.
+/// Returns the reason for the path of a flow.
 fn why(
     tunnels: &[Tunnel],
     tunnel: Option<&Tunnel>,
@@ -378,7 +378,7 @@ fn why(
         }
     }
     let subject = subject?;
-    // Nobody chooses it: each tunnel has its reason, of which the first is told.
+    // Every tunnel has its own reason not to carry this flow; the first one's is shown.
     let tunnel = tunnel.or(tunnels.first())?;
     let known = tunnel.known.as_ref()?;
     let is_inside = verdict == Verdict::Tunnel;
@@ -387,7 +387,7 @@ fn why(
         .or_else(|| is_inside.then(|| "an application that is chosen has used it".into()))
 }
 
-/// The ends of a socket. IPv4 in an IPv6 socket is IPv4.
+/// Returns the local and the remote address of a socket. IPv4-mapped addresses become IPv4.
 fn ends(connection: &Connection) -> [SocketAddr; 2] {
     let [local, remote] = connection.addresses.map(|octets| match connection.family {
         Family::V4 => {
@@ -400,8 +400,8 @@ fn ends(connection: &Connection) -> [SocketAddr; 2] {
     [SocketAddr::new(local, here), SocketAddr::new(remote, there)]
 }
 
-/// Which process has each socket, by the socket's number in `/proc/PID/fd`: of several
-/// the one with the lowest number.
+/// Maps each socket's inode to the process that has it open. Of several processes, the one with the
+/// lowest id is taken.
 fn owners(sockets: &[Listed]) -> HashMap<u32, u32> {
     let wanted: HashSet<u32> = sockets.iter().map(|socket| socket.inode).collect();
     let mut owners = HashMap::new();

@@ -7,17 +7,17 @@ use std::str::FromStr;
 #[cfg(not(windows))]
 pub const LONGEST: usize = 15;
 
-/// As other programs have it: on Windows there is no interface that would have to take it.
+/// Limit of other WireGuard programs. On Windows no interface has to take the name.
 #[cfg(windows)]
 pub const LONGEST: usize = 32;
 
-/// A name that Linux gives an interface (`dev_valid_name` in net/core/dev.c),
-/// and that means itself: a `%` would make the kernel count up to a free name,
-/// which the caller would not learn.
+/// A name that Linux accepts for an interface (`dev_valid_name` in net/core/dev.c). A `%` is
+/// refused: the kernel would replace `%d` with a free number, and the caller would not learn the
+/// result.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InterfaceName(String);
 
-/// What is wrong with a name.
+/// Reason why a name is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NameError {
     #[error("an interface's name has at least 1 byte")]
@@ -34,7 +34,7 @@ pub enum NameError {
     #[error("no tunnel can be called {name}: {stands}")]
     Reserved {
         name: String,
-        /// For what the name stands already.
+        /// Meaning that the name already has.
         stands: &'static str,
     },
 }
@@ -44,8 +44,8 @@ impl InterfaceName {
         &self.0
     }
 
-    /// Refuses a name that stands for other interfaces too, so that none can be
-    /// made with it, or not be shown.
+    /// Refuses a name that commands or the kernel use for several interfaces, because a tunnel of
+    /// that name could not be created or shown.
     pub fn not_reserved(self) -> Result<Self, NameError> {
         let stands = match self.as_str() {
             "all" => "for `wg show` and in /proc/sys/net the name stands for all of them",
@@ -59,8 +59,8 @@ impl InterfaceName {
         })
     }
 
-    /// Reads the name of an interface that is to be made. `interfaces` is refused by
-    /// `taupe up` alone: the kernel has such interfaces, and so have other programs.
+    /// Reads the name of an interface that is to be created. Only `taupe up` refuses `interfaces`:
+    /// the kernel and other programs accept such an interface.
     #[cfg(target_os = "linux")]
     pub fn for_new(text: &str) -> Result<Self, NameError> {
         let name = text.parse::<Self>()?;
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn names_that_stand_for_more_than_one() {
         for name in ["all", "default", "interfaces"] {
-            // It can be asked about.
+            // An existing interface of this name can be looked up.
             let known = name.parse::<InterfaceName>().expect(name);
             let error = known.not_reserved().expect_err(name);
             let start = format!("no tunnel can be called {name}: ");

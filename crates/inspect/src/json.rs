@@ -1,15 +1,15 @@
-//! What is printed with `--json`.
+//! JSON output of commands (`--json`).
 
 use serde::Serialize;
 
-/// One document, for people too, with a line feed at its end.
+/// Formats a value as an indented JSON document that ends with a line feed.
 pub fn text(value: &impl Serialize) -> String {
-    // Nothing that is printed has a map whose keys are no strings, which alone can fail.
+    // Serialization only fails for maps whose keys are not strings, and no document has such a map.
     let text = serde_json::to_string_pretty(value).unwrap_or_default();
     format!("{text}\n")
 }
 
-/// One document in a line.
+/// Formats a value as a JSON document on one line.
 pub fn line(value: &impl Serialize) -> String {
     let text = serde_json::to_string(value).unwrap_or_default();
     format!("{text}\n")

@@ -1,4 +1,4 @@
-//! Decides for processes as the kernel does.
+//! Decides about processes as the kernel does.
 
 use crate::processes::Subject;
 use taupe_config::application::{AppRules, Judgement};
@@ -38,7 +38,7 @@ impl Judge {
             let ancestors = subject.ancestors();
             return rules.judge(&process, ancestors.iter().map(Subject::process));
         };
-        // The kernel does not say which user or control group it is.
+        // The kernel's decision does not name the rule for a user or a control group.
         let own = rules.judge(&process, []);
         if judgement.rule.is_none() && !judgement.is_inherited && own.decision == judgement.decision
         {

@@ -1,16 +1,16 @@
 //! Facts about tunnels, files, applications and this system, for commands that show them.
 //!
-//! Everything here is data, JSON first; rendering for a terminal is the command's.
+//! All results are data that serialize to JSON. The command renders them for a terminal.
 
 #![forbid(unsafe_code)]
-// Fields of JSON documents and variants of errors say what they are.
+// Fields of JSON documents and variants of errors have self-explanatory names.
 #![allow(missing_docs)]
 
 pub mod check;
 pub mod conf;
 pub mod interface;
 
-// What is Linux's.
+// Modules for Linux only.
 #[cfg(target_os = "linux")]
 pub mod app_warnings;
 #[cfg(target_os = "linux")]
@@ -48,7 +48,7 @@ pub mod tunnel;
 
 use std::time::Duration;
 
-/// Writes a time roughly: `3 min`.
+/// Formats a duration in one unit: `3 min`.
 #[must_use]
 pub fn span(time: Duration) -> String {
     match time.as_secs() {

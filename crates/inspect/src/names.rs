@@ -1,13 +1,14 @@
-//! Questions of chosen applications for names: what may not be as one thinks.
+//! DNS queries of selected applications: configurations that may have an unexpected effect.
 
 use std::net::{IpAddr, Ipv4Addr};
 use taupe_config::destinations::has;
 use taupe_uapi::prefix::Prefix;
 
-/// Where the C library reads whom it is to ask.
+/// The C library's list of name servers.
 pub const RESOLV_CONF: &str = "/etc/resolv.conf";
 
-/// A sentence for each thing that may surprise about the tunnel's name servers.
+/// Returns a sentence for each name server of the tunnel that may not work as expected, and for
+/// missing ones.
 ///
 /// DNS queries are redirected to these servers after the rules about destinations. So `routed`
 /// alone, the networks of the tunnel's peers, decides whether the tunnel carries them.
@@ -53,8 +54,8 @@ fn doubts_with(servers: &[IpAddr], routed: &[Prefix], resolv_conf: &str) -> Vec<
     sentences
 }
 
-/// A sentence if a tunnel without name servers of its own has its applications' questions
-/// asked past it: by a service of this machine, in its own name.
+/// Returns a sentence if a resolver on this machine sends applications' queries past a tunnel
+/// without name servers of its own.
 pub fn way_past() -> Option<String> {
     let local = system_servers().into_iter().find(IpAddr::is_loopback)?;
     Some(format!(
@@ -64,17 +65,17 @@ pub fn way_past() -> Option<String> {
     ))
 }
 
-/// The servers that the C library asks on this system.
+/// Returns the servers to which the C library sends queries on this system.
 pub fn system_servers() -> Vec<IpAddr> {
     asked(&std::fs::read_to_string(RESOLV_CONF).unwrap_or_default())
 }
 
-/// The servers that `resolv.conf(5)` names, or whoever is asked without.
+/// Returns the servers in a `resolv.conf(5)`. Without any, the C library asks this machine.
 fn asked(resolv_conf: &str) -> Vec<IpAddr> {
     let server = |line: &str| {
         let mut words = line.split_ascii_whitespace();
         let server = words.next().filter(|word| *word == "nameserver");
-        // A link may follow, behind a percent sign.
+        // An interface may follow the address, separated by a percent sign.
         let address = server.and_then(|_| words.next())?.split('%').next()?;
         address.parse().ok()
     };

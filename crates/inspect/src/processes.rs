@@ -1,4 +1,4 @@
-//! Running processes, as rules about applications look at them.
+//! Running processes, with the properties that rules about applications use.
 
 use crate::executables::{escaped, in_path};
 use std::collections::HashSet;
@@ -8,32 +8,32 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use taupe_config::application::Process;
 
-/// What the kernel puts behind the path of a file that is gone.
+/// Suffix of the path in `/proc/PID/exe` if the file was removed.
 const DELETED: &[u8] = b" (deleted)";
 
-/// Limit of the ancestors that are looked at.
+/// Maximum number of ancestors that are examined.
 const DEEPEST: usize = 64;
 
-/// Which sockets there are, in `/proc/self/net`.
+/// Tables of sockets in `/proc/self/net`.
 const SOCKETS: [&str; 8] = [
     "tcp", "tcp6", "udp", "udp6", "udplite", "udplite6", "raw", "raw6",
 ];
 
-/// A process, or an executable as it would be one here.
+/// A process, or an executable treated as a process of this namespace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Subject {
-    /// Its number, if it runs.
+    /// Process id, if it runs.
     pub id: Option<u32>,
     pub path: Vec<u8>,
     cgroup: Vec<u8>,
     pub uid: u32,
-    /// The process that has started it, or has adopted it since.
+    /// Parent process, by which it was started or later adopted.
     parent: Option<u32>,
-    /// It runs in another network namespace than this one, where no rule is about it.
+    /// True if it runs in another network namespace, to which rules do not apply.
     pub is_elsewhere: bool,
 }
 
-/// Why a word is no application.
+/// Reason why a word does not name a process or an executable.
 #[derive(Debug, thiserror::Error)]
 pub enum NoSubject {
     #[error("there is no process {0}, or it is one of the kernel's")]
@@ -46,8 +46,8 @@ pub enum NoSubject {
 }
 
 impl Subject {
-    /// What a word of the command line means. A number is a process, unless there is
-    /// an executable so called.
+    /// Finds the process or executable that a word of the command line means. A number is a process
+    /// id, unless an executable has that name.
     pub fn find(word: &OsStr) -> Result<Self, NoSubject> {
         let found = match word.to_str() {
             Some(name) if !name.contains('/') => in_path(name),
@@ -70,7 +70,7 @@ impl Subject {
         })
     }
 
-    /// A running process; `None` when it has ended, or has no executable.
+    /// Reads a running process. `None` if it has ended or has no executable.
     pub fn of(id: u32) -> Option<Self> {
         let folder = Path::new("/proc").join(id.to_string());
         let path = fs::read_link(folder.join("exe")).ok()?;
@@ -87,13 +87,13 @@ impl Subject {
             cgroup: cgroup(&id.to_string()),
             uid: uids.split_whitespace().next()?.parse().ok()?,
             parent: parent.trim().parse().ok(),
-            // Who may not look takes it for one of here.
+            // Without the permission to look, the process counts as one of this namespace.
             is_elsewhere: network(&id.to_string())
                 .is_some_and(|there| network("self").is_some_and(|here| there != here)),
         })
     }
 
-    /// All that run in this network namespace, by their numbers.
+    /// Returns all processes of this network namespace, by ascending id.
     pub fn all() -> Vec<Self> {
         let here = network("self");
         let mut ids = ids();
@@ -101,8 +101,8 @@ impl Subject {
         ids.into_iter().filter_map(Self::of).collect()
     }
 
-    /// Returns the programs that have started it, the nearest first, up to one that has ended or
-    /// runs in another network namespace. Process 1 hands on no rule.
+    /// Returns the ancestors, the nearest first, up to one that has ended or runs in another
+    /// network namespace. Rules are not inherited from process 1.
     pub fn ancestors(&self) -> Vec<Self> {
         let above = |child: &Self| {
             let parent = child.parent.filter(|parent| *parent > 1)?;
@@ -113,7 +113,7 @@ impl Subject {
             .collect()
     }
 
-    /// As if it ran in this network.
+    /// Treats the process as one of this network namespace.
     pub fn of_here(mut self) -> Self {
         self.is_elsewhere = false;
         self
@@ -137,14 +137,14 @@ impl Subject {
         escaped(&self.cgroup)
     }
 
-    /// How many of these sockets it has open.
+    /// Counts the given sockets that the process has open.
     pub fn count(&self, sockets: &HashSet<u64>) -> usize {
         let own = self.id.into_iter().flat_map(sockets_of);
         own.filter(|inode| sockets.contains(inode)).count()
     }
 }
 
-/// The numbers of all processes, in their order.
+/// Returns the ids of all processes, ascending.
 pub fn ids() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -153,7 +153,7 @@ pub fn ids() -> Vec<u32> {
     ids
 }
 
-/// The sockets that a process has open, by their numbers.
+/// Returns the inodes of the sockets that a process has open.
 pub fn sockets_of(id: u32) -> impl Iterator<Item = u64> {
     let links = fs::read_dir(format!("/proc/{id}/fd"));
     let links = links.into_iter().flatten().flatten();
@@ -164,7 +164,7 @@ pub fn sockets_of(id: u32) -> impl Iterator<Item = u64> {
     })
 }
 
-/// The sockets of this network namespace, by their numbers in `/proc/PID/fd`.
+/// Returns the inodes of all sockets in this network namespace.
 pub fn sockets() -> HashSet<u64> {
     let tables = SOCKETS.map(|table| fs::read_to_string(format!("/proc/self/net/{table}")));
     let texts = tables.iter().flatten();
@@ -174,12 +174,12 @@ pub fn sockets() -> HashSet<u64> {
         .collect()
 }
 
-/// The network namespace of a process.
+/// Identifies the network namespace of a process.
 fn network(id: &str) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{id}/ns/net")).ok()
 }
 
-/// The path of a process's control group of cgroup2 (`cgroups(7)`).
+/// Returns the path of a process's control group in cgroup2 (`cgroups(7)`).
 fn cgroup(id: &str) -> Vec<u8> {
     let text = fs::read(format!("/proc/{id}/cgroup")).unwrap_or_default();
     let mut lines = text.split(|byte| *byte == b'\n');

@@ -1,5 +1,4 @@
-//! What a report for others says of this system besides, and how secrets and names are hidden in
-//! it.
+//! Network settings and logs for a report to others, and the removal of secrets from it.
 
 pub mod redact;
 
@@ -7,10 +6,10 @@ use std::fmt::Write as _;
 use std::process::Command;
 use taupe_os_linux::netlink::{System, SystemError};
 
-/// Lines of the log that are taken.
+/// Number of log lines in a report.
 const LOG_LINES: &str = "200";
 
-/// Links, addresses, routes and rules, as the kernel lists them.
+/// Lists links, addresses, routes and rules of the kernel.
 pub fn network() -> Result<String, SystemError> {
     let mut system = System::open()?;
     let mut text = String::new();
@@ -70,7 +69,8 @@ pub fn network() -> Result<String, SystemError> {
     Ok(text)
 }
 
-/// The end of what a service has logged, or why there is none; in the background nothing is.
+/// Returns the end of a service's log, or the reason why there is none. A tunnel in the background
+/// without a service has no log.
 pub fn log(unit: &str) -> Result<String, String> {
     let arguments = [
         "--unit",

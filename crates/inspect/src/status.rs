@@ -1,5 +1,4 @@
-//! All tunnels that `taupe up` has made: how they are, and what their kernel's part has
-//! done.
+//! State of all tunnels that `taupe up` has set up, and the counters of their eBPF programs.
 //!
 //! ```text
 //! journals, pins, devices, links ─ look (here) ─► judge ─► print, or JSON
@@ -40,7 +39,7 @@ pub use devices::warnings;
 pub use judge::{Finding, State};
 pub use settings::advised;
 
-/// Why there is nothing to show.
+/// Reason why no state can be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error(transparent)]
@@ -51,16 +50,16 @@ pub enum Failure {
     System(#[from] SystemError),
 }
 
-/// All that is known of one tunnel, or of all there are.
+/// Collects the state of one tunnel, or of all.
 pub fn look(file: Option<&std::ffi::OsStr>) -> Result<Status, Failure> {
     let headers = Journals::default().here();
     let names: BTreeSet<String> = match file {
-        // Whether or not there is a file any more.
+        // The file may have been removed since.
         Some(word) => {
             let name = named(word, &headers)?;
             BTreeSet::from([name])
         }
-        // With a journal, or kept closed without.
+        // A tunnel whose kill switch is active may have lost its journal.
         None => {
             let made = headers.iter().map(|header| header.interface.clone());
             made.chain(in_effect()?).collect()
@@ -80,7 +79,7 @@ pub fn look(file: Option<&std::ffi::OsStr>) -> Result<Status, Failure> {
     })
 }
 
-/// The tunnel that a word means: one that is there, or could be.
+/// Returns the tunnel that a word means: an existing one, or that of an existing file.
 fn named(word: &std::ffi::OsStr, headers: &[Header]) -> Result<String, Failure> {
     let name = conf::interface(word).map(|name| name.to_string());
     let is_there = |name: &String| {
@@ -93,12 +92,12 @@ fn named(word: &std::ffi::OsStr, headers: &[Header]) -> Result<String, Failure> 
     }
 }
 
-/// What `taupe status --json` prints. Members are added, and none is taken away or made
-/// to mean something else, while `schema` stays the same.
+/// Content of `taupe status --json`. While `schema` stays the same, members may be added, but none
+/// is removed or changes its meaning.
 #[derive(Serialize)]
 pub struct Status {
     pub schema: u32,
-    /// That of the worst; none where there is no tunnel.
+    /// Worst state of all tunnels. `None` if there are no tunnels.
     pub state: Option<State>,
     pub tunnels: Vec<Tunnel>,
 }
@@ -109,52 +108,51 @@ impl Status {
     }
 }
 
-/// How chosen applications' packets, or everybody's, get into a tunnel.
+/// How packets enter a tunnel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// From the uplink that they use anyway.
+    /// Selected applications' packets, at the uplink by which they would leave.
     Transparent,
-    /// By the mark of their sockets.
+    /// Selected applications' packets, by the mark of their sockets.
     Marks,
-    /// By routes, for all applications.
+    /// Packets of all applications, by routes.
     Adapter,
 }
 
-/// One tunnel.
 #[derive(Serialize)]
 pub struct Tunnel {
     pub interface: String,
     pub state: State,
-    /// Why it is not up, or not all that it should be.
+    /// Reasons why it is not fully up.
     pub findings: Vec<Finding>,
-    /// What else is worth knowing.
+    /// Remarks that are not faults.
     pub notes: Vec<String>,
-    /// `None` for one that is not there.
+    /// `None` if there is no such tunnel.
     pub mode: Option<Mode>,
-    /// The file that it was made from.
+    /// File from which it was set up.
     pub file: Option<PathBuf>,
-    /// The tunnel that it goes through.
+    /// Tunnel that carries its datagrams.
     pub via: Option<String>,
-    /// When, in seconds since 1970.
+    /// Time when it was set up, in seconds since 1970.
     pub since: Option<u64>,
-    /// What is held back while its process is gone: `app`, `all` or `off`.
+    /// Traffic that is blocked if its process ends: `app`, `all` or `off`.
     pub kill_switch: Option<&'static str>,
-    /// What its file chooses now.
+    /// Rules about applications in its file, as it is now.
     pub rules: Vec<Line>,
-    /// What this machine forwards uses it too.
+    /// True if it also carries packets that this machine forwards.
     pub forwarded: bool,
     pub uplinks: Vec<Uplink>,
-    /// Promises of transparent mode that do not hold here.
+    /// Guarantees of transparent mode that do not hold on this system.
     pub gaps: Vec<GapLine>,
-    /// What its kernel's part has done since it was made, unless that is nothing.
+    /// Counters of its eBPF programs since it was set up, without zeros.
     pub counters: Vec<Counter>,
     pub peers: Vec<Peer>,
     #[serde(skip)]
     pub lock: Option<Lock>,
 }
 
-/// A line of a file that chooses an application.
+/// A line of a file that selects an application.
 #[derive(Serialize)]
 pub struct Line {
     pub line: usize,
@@ -162,58 +160,59 @@ pub struct Line {
     pub application: String,
 }
 
-/// A link that chosen applications' packets can leave by.
+/// A link by which selected applications' packets can leave.
 #[derive(Serialize)]
 pub struct Uplink {
     pub name: String,
-    /// What they send by it goes to the tunnel; by one that is not it is dropped.
+    /// True if a filter sends their packets on this link to the tunnel. Other links drop their
+    /// packets.
     pub guarded: bool,
 }
 
-/// A promise of transparent mode that the kernel, or the namespaces of `up`, do not let Taupe
-/// keep.
+/// A guarantee of transparent mode that the kernel, or the namespaces in which `up` runs, do not
+/// support.
 #[derive(Serialize)]
 pub struct GapLine {
-    /// A word that stays the same.
+    /// Stable identifier.
     pub code: &'static str,
     pub text: String,
 }
 
 #[derive(Serialize)]
 pub struct Counter {
-    /// A word that stays the same.
+    /// Stable identifier.
     pub name: String,
     pub count: u64,
-    /// What it means, to follow the number.
+    /// Its meaning, to be printed after the number.
     pub text: &'static str,
 }
 
-/// Of a peer what is no secret.
+/// A peer, without secrets.
 #[derive(Serialize)]
 pub struct Peer {
     pub public_key: String,
     pub endpoint: Option<String>,
-    /// In seconds since 1970.
     pub latest_handshake: Option<u64>,
     pub unanswered_handshakes: u32,
     pub received_bytes: u64,
     pub sent_bytes: u64,
-    /// `None` where nothing is said of it.
+    /// `None` if post-quantum handshakes are not configured.
     pub post_quantum: Option<Handshakes>,
 }
 
-/// Of the handshakes with a peer, how they withstand quantum computers.
+/// Post-quantum state of the handshakes with a peer.
 #[derive(Serialize)]
 pub struct Handshakes {
-    /// What is wanted: `require`, `prefer` or `off`.
+    /// Setting: `require`, `prefer` or `off`.
     pub wanted: &'static str,
-    /// A peer that is preferred to have them has had them, and has to from now on.
+    /// True if the setting is `prefer` and the peer has made a post-quantum handshake, which is
+    /// required from then on.
     pub latched: bool,
-    /// The suite of the session; none where that is ordinary, or there is none.
+    /// Post-quantum suite of the session. `None` for an ordinary session, or without a session.
     pub suite: Option<&'static str>,
-    /// What session there is: `ordinary` or its suite; none without one.
+    /// `ordinary` or the suite of the session. `None` without a session.
     pub session: Option<&'static str>,
-    /// Both in words, to follow `post-quantum:`.
+    /// Setting and session in words, to be printed after `post-quantum:`.
     pub text: String,
 }
 
@@ -240,7 +239,7 @@ impl Tunnel {
         devices: &Devices,
     ) -> Result<Self, Failure> {
         let (programs, unseen) = match attached(interface, header) {
-            // The others are told of all the same.
+            // A tunnel that cannot be read does not hide the others.
             Err(fault @ Fault::Schema { .. }) => (None, Some(("unknown-layout", fault))),
             Err(fault @ Fault::Unreachable { .. }) => (None, Some(("out-of-reach", fault))),
             programs => (programs?, None),
@@ -272,7 +271,7 @@ impl Tunnel {
         };
         let unseen = unseen.map(|(code, fault)| Finding::new(code, fault.to_string()));
         tunnel.findings.extend(unseen);
-        // While it is being brought up it can have neither programs nor peers yet.
+        // A tunnel that is being brought up may have neither programs nor peers yet.
         let is_whole = Journals::default().of_running(interface).is_some();
         let is_running = match &programs {
             Some(programs) => programs.is_up() && (is_whole || header.is_none()),
@@ -300,7 +299,7 @@ impl Tunnel {
             tunnel.see_outer(devices);
             let is_cut_off = tunnel.findings.len() > before;
             tunnel.see_device(device, file.as_ref(), is_cut_off);
-            // Behind a peer that does not answer nobody does.
+            // If a peer does not answer, neither do the name servers behind it.
             let all_answer = tunnel.findings.len() == before;
             if all_answer && tunnel.mode == Some(Mode::Transparent) {
                 let silent = traffic::ask(interface).silent;
@@ -365,14 +364,15 @@ impl Tunnel {
         Ok(())
     }
 
-    /// The tunnel that this one goes through: who is silent there is the one to blame.
+    /// Adds findings about the tunnel that carries this one. If its peers are silent, they are the
+    /// cause.
     fn see_outer(&mut self, devices: &Devices) {
         let Some(outer) = &self.via else { return };
         let Some(device) = devices.get(outer) else {
             return;
         };
         for peer in &device.status.peers {
-            // All of them have an Endpoint in their file.
+            // Peers of an outer tunnel always have an Endpoint in their file.
             match peers::heard(device, peer, false, Some(device.fwmark)) {
                 Some(judge::Heard::Finding(Finding { code, text })) => {
                     let text = peers::of_outer(outer, &text);
@@ -384,9 +384,11 @@ impl Tunnel {
         }
     }
 
-    /// Where it `is_cut_off` by another tunnel's peer, its own can do nothing for it.
+    /// Adds findings about peers. If the tunnel `is_cut_off` by the tunnel that carries it, its own
+    /// peers' silence is no finding.
     fn see_device(&mut self, device: &taupe_client::Device, file: Option<&File>, is_cut_off: bool) {
-        // Of one that goes through another the way is in a network that is not seen.
+        // The path of a tunnel through another one lies in a network that this machine cannot
+        // examine.
         let mark = self.via.is_none().then_some(device.fwmark);
         let mut not_called = 0;
         for peer in &device.status.peers {
@@ -418,7 +420,7 @@ impl Tunnel {
             .extend(judge::not_called(not_called, device.status.peers.len()));
     }
 
-    /// What its file says now.
+    /// Adds what the file contains now.
     fn see_file(&mut self, header: &Header, file: Option<&mut File>, is_running: bool) {
         let path = &header.config;
         let Some(file) = file else {
@@ -464,7 +466,7 @@ impl Tunnel {
         if let Ok(Some(gap)) = gap_of_names(&self.interface) {
             self.findings.push(past_tunnel(gap.to_string()));
         }
-        // Of a file that cannot be brought up nothing is said.
+        // A file that could not be brought up gets no warnings.
         let mut rules = file.transparent.apps.clone();
         if resolve(&mut rules).is_ok() && !file.interface.addresses.is_empty() {
             let routed: Vec<_> = file.peers.iter().flat_map(FilePeer::routed).collect();
@@ -475,22 +477,21 @@ impl Tunnel {
             self.findings.extend(names.into_iter().map(past_tunnel));
             let bypass_lan = file.transparent.bypass_lan.unwrap_or(false);
             let destinations = of_peers(&file.peers, bypass_lan);
-            // What is refused there leaves nowhere, and has another family to go by.
+            // Refused destinations are blocked, and applications try the other address family.
             let lacks = families::without_route(&destinations);
             self.notes.extend(lacks.iter().map(ToString::to_string));
         }
     }
 }
 
-/// Reads the file of a tunnel as it is now. `None` if it
-/// cannot be read or has errors.
+/// Reads the current content of a tunnel's file. `None` if it cannot be read or has errors.
 fn file_of(header: &Header) -> Option<File> {
     let path = &header.config;
     let text = check::read(path).ok()?;
     check::parse_with_available_keys(path, &text).file
 }
 
-/// The word of a file.
+/// Returns the file's word for a kill switch.
 const fn lock_word(lock: Lock) -> &'static str {
     match lock {
         Lock::Chosen => "app",
@@ -511,7 +512,7 @@ const fn gap_code(gap: Gap) -> &'static str {
     }
 }
 
-/// Such as `out-tunnel`.
+/// Returns a counter's name such as `out-tunnel`.
 fn counter_name(reason: Reason) -> String {
     let mut name = String::new();
     for character in format!("{reason:?}").chars() {
@@ -523,7 +524,7 @@ fn counter_name(reason: Reason) -> String {
     name
 }
 
-/// The time since the Unix epoch.
+/// Returns the time since the Unix epoch.
 pub fn now() -> Duration {
     UNIX_EPOCH.elapsed().unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! Bytes of UDP in a tunnel, and whether its name servers answer, which only the tunnel's
-//! process knows: it tells by a socket beside its journal whoever connects, and takes nothing.
+//! UDP byte counts and silent name servers of a tunnel. Only the tunnel's process knows them, and
+//! writes them to every client of a Unix socket beside its journal. It reads nothing from clients.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Read as _, Write as _};
@@ -13,48 +13,48 @@ use taupe_adapter::journal::DIRECTORY;
 use taupe_nat::translate::{Silence, Translator};
 use taupe_runtime::clock::boot;
 
-/// How long either end waits for the other.
+/// Timeout of either end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Bytes of an answer at most: more than all flows of a table take.
+/// Maximum length of an answer in bytes, enough for a full flow table.
 const LONGEST: u64 = 16 << 20;
 
-/// What a socket of UDP has exchanged with another end.
+/// Traffic of a UDP socket with one remote address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Traffic {
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
-    /// Bytes of payload sent and received.
+    /// Payload bytes, sent and received.
     pub(super) bytes: [u64; 2],
 }
 
-/// What a tunnel's process tells.
+/// Answer of a tunnel's process.
 #[derive(Default, PartialEq, Eq, Debug)]
 pub struct Told {
     pub(super) traffic: Vec<Traffic>,
-    /// The name servers that do not answer.
+    /// Name servers that do not answer.
     pub silent: Vec<Silence>,
 }
 
-/// What a line about silent servers begins with, before the seconds and the addresses.
+/// First word of a line about silent servers. The seconds of silence and the addresses follow.
 const SILENT: &str = "silent";
 
-/// Tells about a translation for as long as it is kept.
+/// Serves the state of a translation until dropped.
 #[derive(Debug)]
 pub struct Teller(PathBuf);
 
 impl Teller {
-    /// Begins to, in a thread that ends with this process.
+    /// Starts serving in a thread, which ends with this process.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error if the socket or the thread cannot be created.
     pub fn begin(interface: &str, translator: Translator) -> io::Result<Self> {
         let path = place(interface);
         let mut folder = DirBuilder::new();
         folder.recursive(true).mode(0o700).create(DIRECTORY)?;
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            // That of a process that was killed.
+            // Removes the socket of a killed process.
             _ => {}
         }
         let listener = UnixListener::bind(&path)?;
@@ -64,7 +64,7 @@ impl Teller {
                 let told = stream.and_then(|stream| tell(stream, &translator));
                 if let Err(error) = told {
                     tracing::debug!(%error, "telling of flows");
-                    // There may be no descriptor left, for a moment.
+                    // File descriptors may be exhausted for a moment.
                     thread::sleep(PATIENCE / 20);
                 }
             }
@@ -99,7 +99,7 @@ fn tell(mut stream: UnixStream, translator: &Translator) -> io::Result<()> {
     stream.write_all(silent.chain(flows).collect::<String>().as_bytes())
 }
 
-/// What a tunnel's process tells; nothing where there is none that does.
+/// Asks a tunnel's process. The answer is empty if no process answers.
 pub fn ask(interface: &str) -> Told {
     let read = || -> io::Result<String> {
         let stream = taupe_client::connect_to(&place(interface))?;
@@ -139,8 +139,8 @@ fn parse(line: &str) -> Option<Traffic> {
     words.next().is_none().then_some(traffic)
 }
 
-/// What belongs to a socket with these ends; one that is bound to no address has the
-/// port at all of them.
+/// Returns the traffic of a socket with these addresses. A socket that is bound to no address has
+/// its port on all of them.
 pub fn of_socket(all: &[Traffic], local: SocketAddr, remote: Option<SocketAddr>) -> Vec<Traffic> {
     let is_same = |own: IpAddr| local.ip().is_unspecified() || own == local.ip();
     let belongs = |one: &&Traffic| {

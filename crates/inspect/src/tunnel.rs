@@ -1,5 +1,4 @@
-//! A tunnel as `taupe up` has left it: what is attached to the kernel for it, and how a person
-//! names it.
+//! A tunnel's eBPF programs, and the argument by which users name it.
 
 use crate::conf;
 use std::path::Path;
@@ -9,9 +8,8 @@ use taupe_transparent::fault::Fault;
 use taupe_transparent::programs::Programs;
 use taupe_transparent::state::Lock;
 
-/// What is attached for a tunnel. Who may not reach it is told of none where the tunnel, by
-/// what `up` has written of it, was made without: for all that this machine sends, by
-/// addresses and routes alone.
+/// Opens the eBPF programs of a tunnel. If the user may not open them, returns `None` for a tunnel
+/// that has none by its journal header because it selects no applications.
 pub fn attached(interface: &str, header: Option<&Header>) -> Result<Option<Programs>, Fault> {
     match Programs::open(interface) {
         Err(Fault::Unreachable { .. }) if header.is_some_and(chooses_nothing) => Ok(None),
@@ -19,13 +17,12 @@ pub fn attached(interface: &str, header: Option<&Header>) -> Result<Option<Progr
     }
 }
 
-/// Returns whether the tunnel selects no applications, neither by translation nor by a mark.
+/// Checks whether the tunnel selects no applications, neither by translation nor by a mark.
 fn chooses_nothing(header: &Header) -> bool {
     header.transparent.is_empty() && header.options.chosen.is_none()
 }
 
-/// What becomes of applications while the tunnel is down, and until when: behind the words
-/// that say that it is.
+/// Returns the effect on applications while the tunnel is down, and the command that ends it.
 pub fn meanwhile(lock: Lock, interface: &str) -> String {
     until(lock, interface, &word_of(interface))
 }
@@ -38,8 +35,8 @@ pub fn until(lock: Lock, interface: &str, word: &str) -> String {
     }
 }
 
-/// What a person names a tunnel by for `taupe up`: the path of the file that it was made
-/// from, or its name where that is in its place.
+/// Returns the argument by which `taupe up` finds the tunnel's file: the name of the tunnel if the
+/// file is in the usual folder, otherwise the path.
 pub fn word_of(interface: &str) -> String {
     let mut here = State::default().here().into_iter();
     let header = here.find(|header| header.interface == interface);

@@ -9,7 +9,7 @@ const PEER: &str = "xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=";
 struct Scratch(PathBuf);
 
 impl Scratch {
-    /// A file of this text, which only its owner can read.
+    /// Creates a file with this text that only its owner can read.
     fn new(test: &str, text: &str) -> Self {
         let name = format!("taupe-check-{test}-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
@@ -118,7 +118,7 @@ fn a_key_that_everybody_can_read_is_pointed_at() {
     let path = scratch.0.join("wg0.conf");
     fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("mode");
     if scratch.conf().modes().1 == 0 {
-        // Temporary files are behind a closed folder here.
+        // The folder for temporary files cannot be entered by other users here.
         return;
     }
     let lines = scratch.lines();
@@ -174,7 +174,7 @@ fn a_file_that_chooses_applications_is_fine() {
     );
     let scratch = Scratch::new("apps", &text);
     assert_eq!(scratch.lines(), [""; 0]);
-    // `wg-quick` does not know the key, and reads over a comment.
+    // `wg-quick` refuses the unknown key, and ignores it in a comment.
     let as_quick = |scratch: &Scratch| {
         let checked = check(&scratch.conf(), Personality::WgQuick).expect("readable");
         let lines: Vec<_> = checked.remarks.iter().map(ToString::to_string).collect();
@@ -196,8 +196,8 @@ fn a_file_that_chooses_applications_is_fine() {
     );
 }
 
-/// One list of peers for all hosts of a network has this host too. Its networks are the host's
-/// own, which the private key tells.
+/// A list of peers that all hosts of a network share contains this host too. The private key
+/// identifies that entry, whose networks are the host's own.
 #[test]
 fn a_key_in_a_file_tells_which_peer_is_the_tunnel_itself() {
     const OWN: &str = "HIgo9xNzJMWLKASShiTqIybxZ0U3wGLiUeJ1PKf8ykw=";

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-/// A folder of its own, removed at the end.
+/// A temporary folder, removed at the end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -76,7 +76,7 @@ fn wg_quick_says_what_it_always_said() {
     let at = |file: &str| folder.0.join(file).to_string_lossy().into_owned();
     for (word, words) in [
         ("wg1", "`FOLDER/wg1.conf' does not exist"),
-        // What could be a name is one.
+        // A word that could be a name is taken as one.
         ("wg1.conf", "`FOLDER/wg1.conf.conf' does not exist"),
         (&at("wg1.conf"), "`FOLDER/wg1.conf' does not exist"),
         ("sixteen-bytes-ab", "`sixteen-bytes-ab' does not exist"),
@@ -99,7 +99,7 @@ fn what_stands_for_all_interfaces_names_no_tunnel() {
         let said = folder.refusal(name, Taupe);
         assert!(said.contains(&format!("called {name}: ")), "{said}");
         assert!(said.contains("rename the file"), "{said}");
-        // It finds out when it makes the interface.
+        // `wg-quick` only fails when it creates the interface.
         folder.find(name, WgQuick).expect("found");
     }
 }

@@ -1,4 +1,4 @@
-//! What the kernel takes, by trial.
+//! Features of the kernel, tested by loading the programs that use them.
 
 use super::Check;
 use std::fs;
@@ -6,10 +6,10 @@ use taupe_transparent::programs::{
     Programs, Trial, Way, try_all, try_forwarding, try_pinning, try_services,
 };
 
-/// List of the security modules that the kernel runs with, if securityfs is mounted.
+/// List of active security modules, if securityfs is mounted.
 const LSM: &str = "/sys/kernel/security/lsm";
 
-/// Its type information.
+/// The kernel's type information, which CO-RE programs need.
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
 pub(super) fn checks() -> Vec<Check> {
@@ -99,7 +99,7 @@ fn cgroup2() -> Check {
     }
 }
 
-/// How the trial of a way's programs has gone.
+/// Describes the trial of a mode's programs.
 fn programs(
     name: &'static str,
     what: &str,
@@ -115,7 +115,8 @@ fn programs(
         .filter(|trial| trial.is_optional)
         .filter_map(|trial| trial.refused.as_ref())
         .collect();
-    // A kernel that has it and does not allow it says so.
+    // Errors that do not come from a missing kernel feature name the reason, such as a security
+    // policy.
     refusals.retain(|fault| fault.lack().is_none());
     let refused = |is_optional| {
         let refused = trials.iter().filter_map(move |trial| {
@@ -207,7 +208,7 @@ fn unix_sockets(name: &'static str) -> Check {
     }
 }
 
-/// Where that is kept which holds without a process.
+/// Checks that programs and maps can be pinned. Only pinned ones stay in effect without a process.
 fn lock(name: &'static str) -> Check {
     match try_pinning() {
         Ok(()) => Check::ok(

@@ -1,4 +1,4 @@
-//! Other programs that lead packets elsewhere.
+//! Other programs that divert packets.
 
 use super::Check;
 use std::path::Path;
@@ -6,7 +6,7 @@ use taupe_adapter::State;
 use taupe_os_linux::netlink::{Link, Medium, Rule, System, SystemError};
 use taupe_transparent::programs::foreign_filters;
 
-/// Marks by which other programs know their own packets, and whose they are.
+/// Marks of the packets of other programs.
 const MARKS: [(u32, &str); 4] = [
     (0x6d6f_6c65, "Mullvad"),
     (0x0008_0000, "Tailscale"),
@@ -14,7 +14,7 @@ const MARKS: [(u32, &str); 4] = [
     (0x0000_ca6c, "wg-quick (its default)"),
 ];
 
-/// Where programs that turn packets by eBPF or TPROXY say that they run.
+/// Files of programs that divert packets by eBPF or TPROXY, which exist while these run.
 const RUNNING: [(&str, &str); 5] = [
     ("/sys/fs/bpf/dae", "dae"),
     ("/run/dae.pid", "dae"),
@@ -48,8 +48,8 @@ pub(super) fn checks() -> Vec<Check> {
     ]
 }
 
-/// Interfaces of other tunnels. Chosen applications' packets can go through them, as
-/// through any link; two that take the same traffic do not know of each other.
+/// Checks for interfaces of other tunnels. Selected applications' packets can leave by these as by
+/// any link. Two tunnels for the same traffic do not take account of each other.
 fn tunnels(links: &[Link], is_own: &dyn Fn(&str) -> bool) -> Check {
     const NAME: &str = TUNNELS;
     let is_tunnel = |link: &&Link| {
@@ -75,7 +75,7 @@ fn tunnels(links: &[Link], is_own: &dyn Fn(&str) -> bool) -> Check {
     }
 }
 
-/// Rules of routing that lead everything with, or without, somebody's mark elsewhere.
+/// Checks for routing rules on a known program's mark.
 fn marks(rules: &[Rule]) -> Check {
     const NAME: &str = "routing-marks";
     let owner = |rule: &Rule| {
@@ -103,11 +103,11 @@ fn marks(rules: &[Rule]) -> Check {
     }
 }
 
-/// Only root knows which are ours.
+/// Only root can tell Taupe's own interfaces and filters from others.
 const TUNNELS: &str = "other-tunnels";
 const FILTERS: &str = "other-filters";
 
-/// Filters of other programs on links, which may see packets before Taupe's.
+/// Checks for other programs' filters on links, which may see packets before Taupe's.
 fn filters(links: &[Link]) -> Check {
     const NAME: &str = FILTERS;
     let mut found = Vec::new();

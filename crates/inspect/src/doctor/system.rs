@@ -1,4 +1,4 @@
-//! How the system is set up.
+//! Settings of the system.
 
 use super::{Check, Outcome};
 use crate::is_root;
@@ -15,7 +15,7 @@ const TUN: &str = "/dev/net/tun";
 pub(super) fn checks() -> Vec<Check> {
     let mut checks = vec![tun(), clock(), buffers()];
     let nsswitch = read("/etc/nsswitch.conf").unwrap_or_default();
-    // What cannot be listed is somewhere else.
+    // Without a list of addresses, no resolver counts as local.
     let own = crate::explain::addresses().unwrap_or_default();
     checks.push(resolver(&names::system_servers(), &own));
     checks.push(Check::by_root(SERVICES, || {
@@ -45,7 +45,7 @@ fn tun() -> Check {
     let opened = fs::OpenOptions::new().read(true).write(true).open(TUN);
     match opened {
         Ok(_) => Check::ok(NAME, format!("{TUN} can be opened")),
-        // Root does not need the right.
+        // Root does not need access to the device file.
         Err(error) if error.kind() == ErrorKind::PermissionDenied && !is_root() => Check::warn(
             NAME,
             format!("{TUN} cannot be opened by this user, as `taupe exec` without root needs it"),
@@ -62,8 +62,8 @@ fn tun() -> Check {
     }
 }
 
-/// A clock that is behind makes handshakes fail: WireGuard takes none that is older than
-/// the last.
+/// Checks the clock against the time at which Taupe was installed. Handshakes fail if the clock is
+/// behind, because a peer rejects a timestamp that is older than the last one.
 fn clock() -> Check {
     const NAME: &str = "clock";
     let written = std::env::current_exe()
@@ -82,7 +82,7 @@ fn clock() -> Check {
     }
 }
 
-/// Root gets larger buffers than the system's limit.
+/// Root can exceed the system's limit on buffers.
 fn buffers() -> Check {
     let most = number("/proc/sys/net/core/rmem_max").unwrap_or_default();
     Check::ok(
@@ -91,7 +91,7 @@ fn buffers() -> Check {
     )
 }
 
-/// Whom the system asks for names; `own` are the addresses of this machine.
+/// Names the resolver of the system. `own` are the addresses of this machine.
 fn resolver(servers: &[IpAddr], own: &[IpAddr]) -> Check {
     const NAME: &str = "resolver";
     let is_here = |server: &&IpAddr| server.is_loopback() || own.contains(server);
@@ -109,7 +109,7 @@ fn resolver(servers: &[IpAddr], own: &[IpAddr]) -> Check {
     Check::ok(NAME, text)
 }
 
-/// Services that look up names for others, by the sockets that they listen on.
+/// Returns the running services that look up names for others, found by their sockets.
 fn running_services() -> Vec<&'static str> {
     const SOCKETS: [(&str, &str); 4] = [
         (
@@ -143,7 +143,7 @@ fn name_services(nsswitch: &str, running: &[&'static str], is_refused: bool) -> 
     let asks = |service: &&&str| match **service {
         "systemd-resolved" => hosts.contains(&"resolve"),
         "avahi-daemon" => hosts.iter().any(|word| word.starts_with("mdns")),
-        // It stands before all of them.
+        // nscd answers before the sources in `nsswitch.conf` are asked.
         _ => true,
     };
     let asked: Vec<&str> = running.iter().filter(asks).copied().collect();
@@ -171,7 +171,8 @@ fn name_services(nsswitch: &str, running: &[&'static str], is_refused: bool) -> 
     }
 }
 
-/// A strict filter takes replies that come by another link for forged; Taupe's do not.
+/// Shows the reverse path filter. A strict filter drops replies that arrive by another link;
+/// replies for Taupe's tunnels are not affected.
 fn reverse_path() -> Check {
     let all = number("/proc/sys/net/ipv4/conf/all/rp_filter").unwrap_or_default();
     let how = match all {
@@ -185,8 +186,8 @@ fn reverse_path() -> Check {
     )
 }
 
-/// Whether programs can type into their terminal (`TIOCSTI`), by the kernel's setting, which
-/// there is since Linux 6.2.
+/// Checks whether programs can inject input into their terminal (`TIOCSTI`). `legacy` is the
+/// kernel's setting, which exists since Linux 6.2.
 fn terminals(legacy: Option<u64>) -> Check {
     const NAME: &str = "terminals";
     match legacy {
@@ -218,12 +219,12 @@ fn mptcp(enabled: Option<&str>) -> Check {
     }
 }
 
-/// What says whether users may make user namespaces.
+/// Settings that decide whether users may create user namespaces.
 struct Namespaces {
     most: Option<u64>,
-    /// Debian's and Arch's.
+    /// `kernel.unprivileged_userns_clone`, in the kernels of Debian and Arch.
     clone: Option<u64>,
-    /// Ubuntu's.
+    /// `kernel.apparmor_restrict_unprivileged_userns`, in the kernels of Ubuntu.
     apparmor: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! The tunnels that there are, as `taupe status` has them.
+//! Existing tunnels, judged as by `taupe status`.
 
 use super::Check;
 use crate::is_root;
@@ -31,7 +31,7 @@ pub(super) fn checks() -> Vec<Check> {
     each.collect()
 }
 
-/// What to do about a finding, by its word.
+/// Returns advice about a finding, by its code.
 fn fix(code: &str, interface: &str) -> String {
     let word = word_of(interface);
     match code {

@@ -1,4 +1,4 @@
-//! The step about the application: it uses or bypasses the tunnel by a line of the file.
+//! The step about the application: a line of the file sends it through the tunnel or past it.
 
 use super::steps::{Explanation, Verdict};
 use crate::destination::Destination;

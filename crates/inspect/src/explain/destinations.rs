@@ -61,7 +61,7 @@ impl Explanation<'_> {
         };
         let by = longest(&list, address).map(|entry| self.at(Key::AllowedIps, entry));
         Verdict::Decides(match (class_of(table, address), by) {
-            // An earlier step has said so if it is direct for another reason.
+            // An earlier step has explained a destination that is direct for another reason.
             (Class::Tunnel | Class::Direct, Some(by)) => match self.refusal(address) {
                 Some(why) => format!("refused at once: {why} ({by})"),
                 None => format!("{} ({by})", self.inside()),

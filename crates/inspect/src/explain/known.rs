@@ -1,4 +1,4 @@
-//! A tunnel's file, and what this system adds to it.
+//! A tunnel's file, with the system's state that influences decisions.
 
 use super::Failure;
 use super::steps::{APPLICATION, Explanation, Question, Sender, Step};
@@ -19,7 +19,7 @@ use taupe_os_linux::netlink::{System, SystemError};
 use taupe_transparent::marks::mark_of;
 use zeroize::Zeroizing;
 
-/// A tunnel's file, and the state of this system that decides too.
+/// A tunnel's file, with the system's state that influences decisions.
 pub struct Known {
     interface: String,
     shown: PathBuf,
@@ -87,7 +87,7 @@ impl Known {
         addresses: &[IpAddr],
         is_inside: bool,
     ) -> Option<String> {
-        // It is a socket of this network, wherever who has it may be.
+        // The socket belongs to this network namespace, even if its process is in another.
         let steps = self.steps(Some(&subject.clone().of_here()), to, addresses);
         let mut steps = steps.into_iter();
         let step = match is_inside {

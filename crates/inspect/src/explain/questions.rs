@@ -34,7 +34,8 @@ impl Explanation<'_> {
                 return Verdict::Passes(text);
             }
         }
-        // Where a question leaves this host.
+        // A destination for which the query leaves this host: a reserved address in place of a
+        // local one.
         let outside = match (question.is_this_host(address), address) {
             (true, IpAddr::V4(_)) => IpAddr::V4(Ipv4Addr::new(240, 0, 0, 1)),
             (true, IpAddr::V6(_)) => IpAddr::V6(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1)),

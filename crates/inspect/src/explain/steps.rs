@@ -11,10 +11,9 @@ use taupe_config::destinations::of_peers;
 use taupe_config::file::edit::{Entry, entries};
 use taupe_config::file::{File, Forwarded, Key};
 
-/// Title of the step about the application.
 pub(super) const APPLICATION: &str = "application";
 
-/// A packet, or a kind of packets.
+/// A packet, or a group of packets.
 pub(super) struct Question<'a> {
     pub(super) from: Sender<'a>,
     pub(super) to: Option<Destination>,
@@ -30,7 +29,6 @@ impl Question<'_> {
     }
 }
 
-/// Sender of a packet.
 pub(super) enum Sender<'a> {
     Process {
         process: Process<'a>,
@@ -60,7 +58,6 @@ impl fmt::Display for Step {
     }
 }
 
-/// Result of a step.
 pub(super) enum Verdict {
     /// The step does not apply, and the next one is asked.
     Passes(String),
@@ -68,19 +65,19 @@ pub(super) enum Verdict {
     Decides(String),
 }
 
-/// A file and the state of the system, by which packets are explained.
+/// A file and the state of the system, from which packets are explained.
 pub(super) struct Explanation<'a> {
     pub(super) shown: PathBuf,
     pub(super) text: &'a [u8],
     pub(super) file: &'a File,
     /// The tunnel is up in adapter mode, by the mark of sockets.
     pub(super) by_mark: bool,
-    /// [`crate::families::lack_of_route`], or a test's.
+    /// [`crate::families::lack_of_route`], or a stand-in in tests.
     pub(super) lack_of_route: fn(IpAddr) -> Option<Lack>,
 }
 
 impl Explanation<'_> {
-    /// Returns all steps. Those behind the one that decides say what they would decide.
+    /// Returns all steps. Steps after the deciding one say what they would decide.
     pub(super) fn steps(&self, question: &Question<'_>) -> Vec<Step> {
         let table = of_peers(&self.file.peers, self.bypasses_lan());
         let (is_own, decision, chosen) = match &question.from {

@@ -20,8 +20,8 @@ DisallowedIPs = 203.0.113.0/24
 #@ws:AllowedApps = curl, /opt/games/
 ";
 
-/// Which step decides for an executable, or what is forwarded, and a destination; and
-/// what it says.
+/// Returns the index and the text of the step that decides. An empty `path` means forwarded
+/// packets.
 fn decides(text: &str, path: &str, to: &str) -> Option<(usize, String)> {
     decides_in(text, path, to, false)
 }
@@ -75,8 +75,8 @@ fn steps_with(
     steps
 }
 
-/// A name server in a network that `BypassLanTraffic` leaves out of the tunnel is asked through
-/// it all the same, by its port.
+/// A query to a name server goes through the tunnel by its port, even if `BypassLanTraffic`
+/// excludes the server's network.
 #[test]
 fn name_servers_of_a_local_network_are_in_the_tunnel() {
     let text = FILE.replace("DNS = 8.8.8.8, 1.1.1.1", "DNS = 10.8.0.1");
@@ -85,9 +85,9 @@ fn name_servers_of_a_local_network_are_in_the_tunnel() {
     let asked = steps("10.8.0.1:53");
     assert!(asked[2].decides);
     assert_eq!(asked[2].text, "through the tunnel");
-    // Without the local networks it would be the tunnel's.
+    // Without `BypassLanTraffic` the network would be in the tunnel.
     assert!(asked[5].text.starts_with("through the tunnel"), "{asked:?}");
-    // A port that is not known may be 53.
+    // Without a port, the packet may be a DNS query.
     let any = steps("10.8.0.1");
     assert_eq!(any[2].text, "to port 53: through the tunnel");
     assert!(any[3].decides && any[3].text.starts_with("past the tunnel"));
@@ -116,7 +116,7 @@ fn a_family_that_the_tunnel_refuses_is_not_in_it() {
         text.starts_with("refused at once: there is no route"),
         "{text}"
     );
-    // In adapter mode the tunnel is a route.
+    // In adapter mode the tunnel itself provides the route.
     let steps = steps_with(&whole, curl, to, true, lack);
     assert!(steps[5].text.starts_with("through the tunnel"), "{steps:?}");
 }
@@ -143,7 +143,7 @@ fn the_first_decision_that_applies_is_the_one() {
         (curl, "169.254.169.254", 6, "through the tunnel"),
         (curl, "9.9.9.9:53", 3, "h.conf:4: DNS = 8.8.8.8"),
         (curl, "1.1.1.1:53", 3, "through the tunnel"),
-        // Where the server is on the link does not matter.
+        // The server is in the local network, which makes no difference.
         (curl, "203.0.113.5:53", 3, "through"),
         (
             curl,
@@ -168,7 +168,7 @@ fn the_first_decision_that_applies_is_the_one() {
         (curl, "9.9.9.9", 6, "h.conf:7: AllowedIPs = 0.0.0.0/0"),
         ("/opt/games/a/b", "10.0.0.1:443", 6, "through"),
         (curl, "2001:db8::1", 6, "nothing of IPv6"),
-        // The tunnel has no IPv6: not to its servers, nor to others.
+        // The tunnel carries no IPv6, neither to its name servers nor to other destinations.
         (curl, "[2001:db8::1]:53", 6, "refused"),
         (curl, "224.0.0.1", 6, "dropped"),
     ] {
@@ -176,17 +176,17 @@ fn the_first_decision_that_applies_is_the_one() {
         assert_eq!(at, step, "{path} {to}: {text}");
         assert!(text.contains(part), "{path} {to}: {text}");
     }
-    // Of a family that the servers do not have.
+    // The file has no name server of the query's address family.
     let other = FILE.replace("8.8.8.8, 1.1.1.1", "fd00::1");
     let (at, text) = decides(&other, curl, "127.0.0.53:53").expect("a decision");
     assert_eq!((at, text.contains("refused at once")), (3, true), "{text}");
     let without = FILE.replace("DNS", "#DNS");
     let (at, text) = decides(&without, curl, "127.0.0.53:53").expect("a decision");
     assert_eq!(at, 2, "{text}");
-    // In adapter mode questions for names are nothing of their own.
+    // Adapter mode has no separate step for DNS queries.
     let (at, text) = decides_in(FILE, curl, "9.9.9.9:53", true).expect("a decision");
     assert_eq!(at, 6, "{text}");
-    // Without a destination it is the application that may decide, or its network.
+    // Without a destination, only a bypassed application is decided.
     assert_eq!(decides(FILE, curl, ""), None);
     let (at, _) = decides(FILE, "/usr/bin/wget", "").expect("a decision");
     assert_eq!(at, 5);
@@ -203,7 +203,7 @@ fn who_is_held_back_with_the_chosen_is_told() {
             "",
             "past the tunnel, but while its process is gone only",
         ),
-        // The first step that applies has said it.
+        // An earlier step has already mentioned the kill switch.
         ("all", "203.0.113.5", "past the tunnel ("),
         ("all", "203.0.113.5:53", "past the tunnel, or nowhere while"),
         ("off", "198.51.100.1", "past the tunnel:"),
@@ -278,7 +278,7 @@ fn what_is_forwarded_has_a_line_of_its_own() {
         assert_eq!(at, step, "{to}: {text}");
         assert!(text.contains(part), "{to}: {text}");
     }
-    // Nobody else is meant.
+    // `Forwarded` does not affect applications of this host.
     let (at, _) = decides(&tunnel, "/usr/bin/wget", "9.9.9.9").expect("a decision");
     assert_eq!(at, 5);
 }

@@ -1,4 +1,4 @@
-//! Text without what nobody is to know.
+//! Removal of secrets from texts that are shown to others.
 
 use crate::check;
 use std::cmp::Reverse;
@@ -10,7 +10,7 @@ use taupe_config::file::Dialect;
 use taupe_uapi::key::Encoding;
 use zeroize::Zeroizing;
 
-/// The keys of files whose values are shown. What is not here may be a secret.
+/// Keys of configuration files whose values are shown. All other values may be secret.
 const SHOWN: [&str; 20] = [
     "Address",
     "AllowedApps",
@@ -34,11 +34,11 @@ const SHOWN: [&str; 20] = [
     "Table",
 ];
 
-/// What lines of Taupe's begin with where they are comments to other programs.
+/// Prefixes of lines that are comments for other programs and settings for Taupe.
 const MARKS: [&str; 2] = ["#@taupe:", "#@ws:"];
 
-/// A file's text, with sections and the values of the keys above: no comment, and
-/// nothing that is not known to be harmless.
+/// Returns a file's text with sections and the values of [`SHOWN`] keys. Comments and all other
+/// values are hidden.
 pub fn file(text: &str) -> String {
     let lines = text.lines().map(|line| {
         let line = line.trim();
@@ -61,7 +61,7 @@ pub fn file(text: &str) -> String {
     lines.map(|line| line + "\n").collect()
 }
 
-/// What a line begins with if it is a comment to other programs only, and the rest of it.
+/// Splits a line into the prefix that makes it a comment for other programs, and the rest.
 fn marked(line: &str) -> (&'static str, &str) {
     let mark = MARKS.iter().find(|mark| {
         let start = line.get(..mark.len());
@@ -71,13 +71,14 @@ fn marked(line: &str) -> (&'static str, &str) {
     (mark, &line[mark.len()..])
 }
 
-/// A key whose values are shown, as it is written.
+/// Returns the canonical spelling of a key whose values are shown.
 fn shown(key: &str) -> Option<&'static str> {
     let mut known = SHOWN.into_iter();
     known.find(|known| known.eq_ignore_ascii_case(key.trim()))
 }
 
-/// The values that [`file()`] hides: commands above all, which a log has as they were run.
+/// Returns the values that [`file()`] hides. Most are commands, which the log contains as they were
+/// run.
 fn hidden(text: &str) -> impl Iterator<Item = &str> {
     text.lines().flat_map(|line| {
         let (_, rest) = marked(line.trim());
@@ -85,7 +86,7 @@ fn hidden(text: &str) -> impl Iterator<Item = &str> {
             Some((key, value)) if !rest.starts_with('#') && shown(key).is_none() => value.trim(),
             _ => "",
         };
-        // A comment may follow.
+        // The value may end with a comment, which the log lacks.
         let without = value.split('#').next().unwrap_or_default().trim_end();
         [value, without]
             .into_iter()
@@ -93,20 +94,19 @@ fn hidden(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Something that could be a key's name.
+/// Checks whether a text can be the name of a key.
 fn is_word(text: &str) -> bool {
     let text = text.trim();
     text.len() <= 30 && text.chars().all(|c| c.is_ascii_alphabetic())
 }
 
-/// Takes keys, and endpoints if they are wanted out, from a text.
+/// Removes keys from texts, and endpoints on request.
 pub struct Redactor {
-    /// In every encoding that there is.
+    /// Secrets in every encoding.
     secrets: Vec<Zeroizing<String>>,
-    /// Addresses and names of endpoints.
     endpoints: BTreeSet<String>,
     hides_endpoints: bool,
-    /// Values that are hidden in files.
+    /// Values that are hidden in files, longest first.
     hidden: Vec<Zeroizing<String>>,
 }
 
@@ -120,7 +120,7 @@ impl Redactor {
         }
     }
 
-    /// Learns the keys of a running device, and where its peers are.
+    /// Learns the keys of a running device and the endpoints of its peers.
     pub fn learn_device(&mut self, interface: &str) {
         let Ok(device) = taupe_client::read(interface) else {
             return;
@@ -142,15 +142,15 @@ impl Redactor {
         }
     }
 
-    /// Likewise, of a file; one with errors still says where its peers are, and its keys
-    /// look like keys.
+    /// Learns the keys and endpoints in a file. A file with errors still yields its endpoints; its
+    /// keys are recognised by their form.
     pub fn learn_file(&mut self, path: &Path, text: &[u8]) {
         let lines = String::from_utf8_lossy(text);
         let values = lines.lines().filter_map(|line| line.split_once('='));
         let endpoints = values.filter(|(key, _)| key.trim().eq_ignore_ascii_case("endpoint"));
         let hosts = endpoints.filter_map(|(_, value)| host(value.split('#').next()?.trim()));
         for host in hosts.filter(|host| !host.is_empty()) {
-            // As everybody else writes it.
+            // The canonical form, in which other programs write the address.
             let address: Option<IpAddr> = host.parse().ok();
             self.endpoints
                 .extend(address.map(|address| address.to_string()));
@@ -158,7 +158,7 @@ impl Redactor {
         }
         let hidden = hidden(&lines).map(|value| Zeroizing::new(value.to_owned()));
         self.hidden.extend(hidden);
-        // What has another one in it first.
+        // A value that contains another one is replaced first.
         self.hidden.sort_by_key(|value| Reverse(value.len()));
         let Some(file) = check::parse(path, text, Dialect::Taupe).file else {
             return;
@@ -187,9 +187,9 @@ impl Redactor {
         }
     }
 
-    /// A log of a tunnel's service: without what is hidden in its file, and of the rest only
-    /// what Taupe and the service manager have said. What hooks print is in it, too, and hooks
-    /// of a file that was another one then.
+    /// Redacts the log of a tunnel's service. Removes values that are hidden in the tunnel's file,
+    /// and all lines but those of Taupe and the service manager: other lines are the output of
+    /// hooks. Hooks of an earlier version of the file are hidden too.
     pub fn log(&self, interface: &str, text: &str) -> String {
         let mut text = text.to_owned();
         for value in &self.hidden {
@@ -202,15 +202,15 @@ impl Redactor {
         lines.map(|line| line + "\n").collect()
     }
 
-    /// The text without them, and without whatever looks like a key: of those, equal ones
-    /// have equal numbers.
+    /// Removes the secrets from a text, and everything that looks like a key. Equal keys get equal
+    /// numbers.
     pub fn redact(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for secret in &self.secrets {
             text = text.replace(secret.as_str(), "(secret)");
         }
         if self.hides_endpoints {
-            // What has another one as its beginning first.
+            // In reverse order an endpoint comes before its own prefixes.
             for endpoint in self.endpoints.iter().rev() {
                 text = text.replace(endpoint.as_str(), "(endpoint)");
             }
@@ -219,10 +219,10 @@ impl Redactor {
     }
 }
 
-/// In the place of what is not shown.
+/// Replacement for hidden text.
 const HIDDEN: &str = "(hidden)";
 
-/// What the commands begin with that Taupe tells of (`adapter::change`, `adapter::dns`).
+/// First words of the commands that Taupe logs (`adapter::change`, `adapter::dns`).
 const TOLD: [&str; 8] = [
     "ip",
     "wg",
@@ -234,23 +234,24 @@ const TOLD: [&str; 8] = [
     "mv",
 ];
 
-/// What those begin with that it advises besides.
+/// First words of further commands that Taupe recommends.
 const ADVISED: [&str; 3] = ["taupe", "sudo taupe", "systemctl"];
 
-/// What may be behind one, in brackets: how many routes are not shown, and nft's table.
+/// Beginnings of the text in brackets after a logged command: the number of routes that are not
+/// shown, and nft's table.
 const BEHIND: [&str; 2] = ["and ", "table "];
 
-/// What its log begins with behind the time.
+/// Log levels, which follow the time in a log line.
 const LEVELS: [&str; 5] = ["ERROR", "WARN", "INFO", "DEBUG", "TRACE"];
 
-/// A line of a journal, as much of it as is shown.
+/// Returns a line of the journal with everything hidden that may be secret.
 fn of_log(interface: &str, line: &str) -> String {
     // Such as `-- Boot 0 --`.
     if line.starts_with("-- ") {
         return line.to_owned();
     }
     let (prefix, said) = match line.split_once("]: ") {
-        // A time, a host, and a program with its number.
+        // Time, host, and program with its process id.
         Some((prefix, said)) if prefix.split(' ').count() == 3 && !prefix.starts_with('[') => {
             (&line[..prefix.len() + "]: ".len()], said)
         }
@@ -281,7 +282,7 @@ fn of_log(interface: &str, line: &str) -> String {
     }
 }
 
-/// A sentence that quotes only commands of Taupe's own.
+/// Hides the commands that a sentence quotes, unless they are Taupe's own.
 fn without_commands(said: &str) -> String {
     let parts = said.split('`').enumerate();
     let parts = parts.map(
@@ -297,7 +298,7 @@ fn is_own(command: &str) -> bool {
     is_one_of(&TOLD, command) || is_one_of(&ADVISED, command)
 }
 
-/// Whether a command begins with one of these, and has nothing of a shell.
+/// Checks whether a command begins with one of these words and contains no shell syntax.
 fn is_one_of(begins: &[&str], command: &str) -> bool {
     let (command, behind) = match command.split_once(" (") {
         Some((command, behind)) => (command, Some(behind)),
@@ -343,8 +344,9 @@ fn without_keys(text: &str) -> String {
     out + rest
 }
 
-/// Base64 of 32 bytes has 43 characters and an `=`, hexadecimal 64; with some mistakes.
-/// A path has more slashes.
+/// Checks whether a run of characters may be a key: base64 of 32 bytes has 43 characters and an
+/// `=`, hexadecimal 64 digits. Shorter runs of at least 40 count as mistyped keys. A run with more
+/// than four slashes is a path.
 fn may_be_key(run: &str, behind: &str) -> bool {
     let is_exact = run.len() == 43 && behind.starts_with('=');
     is_exact || run.len() >= 40 && run.matches('/').count() <= 4
@@ -374,7 +376,7 @@ mod tests {
             for redacted in [redactor.redact(&text), without_keys(&text)] {
                 assert!(!redacted.contains(base64), "{redacted}");
                 assert!(!redacted.contains(hex), "{redacted}");
-                // Nor most of one.
+                // Nor does a part of it remain.
                 assert!(!redacted.contains(&base64[..20]), "{redacted}");
             }
         }
@@ -393,7 +395,7 @@ mod tests {
         assert!(file(&text).ends_with("\n#@taupe:PqPrivateKey = (hidden)\n"));
         let mut redactor = Redactor::new(false);
         redactor.learn_file(Path::new("/x.conf"), text.as_bytes());
-        // Its slashes make it look like a path.
+        // The slashes in this seed make it look like a path.
         for seed in [base64, hex] {
             let redacted = redactor.redact(&format!("seed={}", seed.as_str()));
             assert_eq!(redacted, "seed=(secret)");
@@ -450,7 +452,7 @@ mod tests {
         ];
         let prefix = "2026-11-23T20:00:00+0000 host taupe[7]: ";
         let hidden = [
-            // Hooks of a file that has been changed since.
+            // Hooks of an earlier version of the file.
             ("[#] curl -u me:pass example.org", "[#] (hidden)"),
             ("[#] ip link; curl -u me:pass", "[#] (hidden)"),
             ("[#] ipcalc me:pass", "[#] (hidden)"),
@@ -460,7 +462,7 @@ mod tests {
                 "[!] `curl -u me:pass x` has failed; `taupe up home`",
                 "[!] `(hidden)` has failed; `taupe up home`",
             ),
-            // And what they print.
+            // Output of hooks.
             ("token me:pass", "(hidden)"),
             ("x]: [#] ip me:pass", "(hidden)"),
             ("2026 me:pass", "(hidden)"),

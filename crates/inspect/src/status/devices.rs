@@ -32,7 +32,7 @@ impl Devices {
         let others = self.0.iter().filter(|(name, _)| name != interface);
         let findings = others.filter_map(|(name, other)| {
             let mut shared = shared_peers(&device.status, &other.status);
-            // Peers that call choose one of the two by its port.
+            // A peer that calls selects one of the two devices by its port.
             let peer = shared.find(|peer| !peers::is_caller(peer, file))?;
             Some(judge::shared_key(name, &peers::shown(peer, device)))
         });
@@ -40,8 +40,8 @@ impl Devices {
     }
 }
 
-/// Returns the peers of a device that another one has too, with the same private key.
-/// Private keys are compared in constant time.
+/// Returns the peers that both devices have, if they have the same private key. Private keys are
+/// compared in constant time.
 fn shared_peers<'a>(
     one: &'a DeviceStatus,
     other: &'a DeviceStatus,
@@ -58,8 +58,8 @@ fn shared_peers<'a>(
     peers.iter().filter(is_common)
 }
 
-/// Returns the sentences by which `up` warns of a tunnel that it has just brought up. They are
-/// no failures: a network may come, or another tunnel end, later.
+/// Returns the warnings that `up` prints about a tunnel that it has just brought up. They are not
+/// errors, because a network may appear or another tunnel end later.
 pub fn warnings(interface: &str) -> Vec<String> {
     let Some(header) = Journals::default().of_running(interface) else {
         return Vec::new();
@@ -67,7 +67,7 @@ pub fn warnings(interface: &str) -> Vec<String> {
     let (devices, file) = (Devices::read(), file_of(&header));
     let (file, outer) = (file.as_ref(), header.outer.map(|outer| outer.name));
     let mut sentences = Vec::new();
-    // The datagrams of one that goes through another leave by the other.
+    // Datagrams of a tunnel through another one leave by that one.
     match (&outer, devices.get(outer.as_deref().unwrap_or(interface))) {
         (_, None) => {}
         (None, Some(device)) => {

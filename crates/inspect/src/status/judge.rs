@@ -1,4 +1,5 @@
-//! From what was seen to how a tunnel is: no look at the system.
+//! Findings and the state of a tunnel, derived from observations. This module does not access the
+//! system.
 
 use crate::span;
 use serde::Serialize;
@@ -7,12 +8,12 @@ use std::time::Duration;
 use taupe_nat::translate::Silence;
 use taupe_transparent::state::Lock;
 
-/// How a tunnel is, the best first.
+/// State of a tunnel, the best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     Up,
-    /// It is there, and something of it does not work.
+    /// The tunnel exists, but a part of it does not work.
     Degraded,
     Down,
 }
@@ -27,10 +28,10 @@ impl State {
     }
 }
 
-/// What keeps a tunnel from being up.
+/// A condition that keeps a tunnel from being fully up.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Finding {
-    /// A word that stays the same.
+    /// Stable identifier.
     pub code: &'static str,
     pub text: String,
 }
@@ -42,29 +43,30 @@ impl Finding {
     }
 }
 
-/// How long a session lasts at most without a new handshake (Reject-After-Time).
+/// Maximum age of a session without a new handshake (Reject-After-Time).
 const SESSION: Duration = Duration::from_secs(180);
 
-/// So many initiations without an answer are no chance: the next comes after 5 s.
+/// Unanswered initiations from which a peer counts as silent. Initiations are 5 s apart, so one
+/// lost datagram is not enough.
 const UNANSWERED: u32 = 2;
 
-/// What is seen of a tunnel's process.
+/// Observations of a tunnel's process.
 pub(super) struct Process<'a> {
     pub(super) interface: &'a str,
-    /// What `taupe up` is told.
+    /// Argument by which `taupe up` finds the tunnel.
     pub(super) word: &'a str,
     pub(super) is_running: bool,
-    /// Nobody has taken it down.
+    /// The process has ended without `taupe down`.
     pub(super) is_killed: bool,
-    /// What `up` or `down` has begun is not done.
+    /// `up` or `down` has begun and not finished.
     pub(super) is_changing: bool,
-    /// Its configuration socket does.
+    /// The configuration socket answers.
     pub(super) answers: bool,
-    /// What is held back, of chosen applications.
+    /// The kill switch, if the tunnel selects applications.
     pub(super) lock: Option<Lock>,
 }
 
-/// Why there is nobody who carries the tunnel.
+/// Returns the reason why no process carries the tunnel.
 pub(super) fn process(process: &Process<'_>) -> Option<Finding> {
     let Process {
         interface,
@@ -104,7 +106,7 @@ pub(super) fn process(process: &Process<'_>) -> Option<Finding> {
     }
 }
 
-/// How it is, all in all.
+/// Returns the state of the tunnel as a whole.
 pub(super) fn state(is_running: bool, findings: &[Finding]) -> State {
     let is_held_by_nobody = findings
         .iter()
@@ -116,7 +118,7 @@ pub(super) fn state(is_running: bool, findings: &[Finding]) -> State {
     }
 }
 
-/// A link that leads out and has no filter.
+/// Returns the finding that a link by which packets leave has no filter.
 pub(super) fn unguarded(name: &str, is_known: bool) -> Finding {
     let why = match is_known {
         true => format!(
@@ -131,7 +133,7 @@ pub(super) fn unguarded(name: &str, is_known: bool) -> Finding {
     )
 }
 
-/// Returns the finding that an application opens flows faster than they may be forgotten.
+/// Returns the finding that an application opens flows faster than old ones may be dropped.
 pub(super) fn flows_refused() -> Finding {
     Finding::new(
         "flows-refused",
@@ -140,7 +142,7 @@ pub(super) fn flows_refused() -> Finding {
     )
 }
 
-/// Name servers of the tunnel that do not answer, though its peers do.
+/// Returns the finding that name servers in the tunnel do not answer although its peers do.
 pub(super) fn name_servers(silence: &Silence) -> Finding {
     let servers: Vec<_> = silence.servers.iter().map(ToString::to_string).collect();
     let verb = match servers.len() {
@@ -158,43 +160,41 @@ pub(super) fn name_servers(silence: &Silence) -> Finding {
     )
 }
 
-/// What is seen of a peer.
+/// Observations of a peer.
 pub(super) struct Peer {
-    /// It calls, and this side only answers, as a gateway does. Its silence is normal.
+    /// The peer calls, and this side only answers, as a gateway does. Silence is normal then.
     pub(super) is_caller: bool,
-    /// Since the latest handshake.
+    /// Age of the latest handshake.
     pub(super) age: Option<Duration>,
-    /// Initiations since anything was heard of it, and since when.
+    /// Initiations since the peer was last heard, and the time since then.
     pub(super) unanswered: Option<(u32, Duration)>,
-    /// Anything was ever sent to it.
+    /// Anything was ever sent to the peer.
     pub(super) has_sent: bool,
-    /// How far one gets.
     pub(super) way: Way,
 }
 
-/// How far one gets on the way to an endpoint.
+/// The path to an endpoint, as far as this machine can see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Way {
-    /// No route leads there.
+    /// No route leads to the endpoint.
     NoRoute {
-        /// Links that could be the reason: they carry nothing.
+        /// Links without carrier, which may be the reason.
         down: Vec<String>,
     },
-    /// The route leaves by a link that carries nothing.
+    /// The route's link has no carrier.
     NoCarrier { link: String },
-    /// The next machine is not there.
+    /// The next hop does not answer.
     Silent(Hop),
-    /// It is there.
+    /// The next hop answers.
     Answers(Hop),
     /// The kernel does not know, or was not asked.
     Unknown,
 }
 
-/// The next machine on the way, which may be the last.
+/// The next hop, which may be the endpoint itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Hop {
     pub(super) address: IpAddr,
-    /// The link's name.
     pub(super) link: String,
 }
 
@@ -211,16 +211,16 @@ pub(super) fn shared_key(other: &str, shown: &str) -> Finding {
     )
 }
 
-/// What there is to say of a peer.
+/// Result of judging a peer.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Heard {
     Finding(Finding),
     Note(String),
-    /// A peer that calls has not done so yet.
+    /// A peer that calls has not called yet.
     NotCalled,
 }
 
-/// A peer that takes an ML-KEM key of this side's, which there is not.
+/// Returns the finding that a peer expects an ML-KEM key of this side, which is missing.
 pub(super) fn no_own_key(shown: &str) -> Finding {
     Finding::new(
         "no-pq-private-key",
@@ -232,15 +232,14 @@ pub(super) fn no_own_key(shown: &str) -> Finding {
     )
 }
 
-/// What is wrong where nobody answers.
+/// Usual causes if no peer answers.
 const USUALLY: &str = "that is usually a wrong PublicKey, PrivateKey or PresharedKey, a wrong \
                        Endpoint, a firewall, or a network that swallows UDP";
 
-/// How long handshakes are unanswered before the network is named: the second try and the
-/// third have been lost too.
+/// Time without an answer after which the network is suspected: by then two retries were lost too.
 const SUSPICIOUS: Duration = Duration::from_secs(15);
 
-/// How a peer is, or nothing where it is as it should be.
+/// Judges a peer. `None` if it is as it should be.
 pub(super) fn peer(shown: &str, endpoint: Option<SocketAddr>, peer: &Peer) -> Option<Heard> {
     let finding = |code, text: String| Some(Heard::Finding(Finding::new(code, text)));
     let at = endpoint.map_or_else(String::new, |endpoint| format!(" at {endpoint}"));
@@ -274,7 +273,7 @@ pub(super) fn peer(shown: &str, endpoint: Option<SocketAddr>, peer: &Peer) -> Op
     }
 }
 
-/// Says how many of a gateway's peers have never called.
+/// Returns a sentence with the number of peers that have never called a gateway.
 pub(super) fn not_called(count: usize, peers: usize) -> Option<String> {
     match (count, peers) {
         (0, _) => None,
@@ -285,8 +284,8 @@ pub(super) fn not_called(count: usize, peers: usize) -> Option<String> {
     }
 }
 
-/// Returns the reason why no datagram leaves for an endpoint. It holds from the first moment,
-/// whether or not a handshake has been tried.
+/// Returns the reason why no datagram leaves for an endpoint. The reason applies immediately, even
+/// if no handshake has been tried.
 pub(super) fn unreachable(
     shown: &str,
     endpoint: SocketAddr,
@@ -318,7 +317,7 @@ pub(super) fn unreachable(
     }
 }
 
-/// Names links that carry nothing, the first few of many.
+/// Names links without carrier, only the first few of many.
 fn without_carrier(links: &[String]) -> String {
     const SHOWN: usize = 4;
     let names = links.get(..SHOWN).unwrap_or(links).join(", ");
@@ -333,8 +332,7 @@ fn without_carrier(links: &[String]) -> String {
     }
 }
 
-/// Where handshakes with a peer are lost that has not answered for some time, if the way
-/// to it says that.
+/// Returns where handshakes with a silent peer are lost, if the path to it shows that.
 fn on_the_way(shown: &str, endpoint: SocketAddr, time: Duration, peer: &Peer) -> Option<Finding> {
     let unanswered = format!("handshakes unanswered for {}", span(time));
     let (code, text) = match (&peer.way, peer.age) {
@@ -385,11 +383,11 @@ fn on_the_way(shown: &str, endpoint: SocketAddr, time: Duration, peer: &Peer) ->
     Some(Finding::new(code, text))
 }
 
-/// What gets somebody out of a captive portal.
+/// Advice for a captive portal.
 const LOG_IN: &str = "open a web page with an application that does not use the tunnel, log in \
                       if the network wants that, or try another network";
 
-/// A peer that has not answered several handshakes, all that is known.
+/// Returns the finding that a peer has not answered several handshakes, without a known reason.
 fn silent(who: &str, count: u32, age: Option<Duration>) -> Finding {
     match age {
         None => Finding::new(
@@ -415,8 +413,8 @@ fn silent(who: &str, count: u32, age: Option<Duration>) -> Finding {
     }
 }
 
-/// What is not known where the peer of a tunnel that goes through another is silent, and the
-/// other's is not.
+/// Returns a note for a silent peer of a tunnel through another, whose peer is heard. The outer
+/// tunnel's datagrams may not arrive there, which would look the same.
 pub(super) fn one_way(outer: &str) -> String {
     format!(
         "{outer}, which it goes through, is heard; whether what {outer} sends arrives is not \

@@ -7,7 +7,8 @@ use taupe_runtime::clock::boot;
 use taupe_uapi::key::Encoding;
 use taupe_uapi::show;
 
-/// Judges a peer. `mark` is that of its datagrams, if they leave from this network.
+/// Judges a peer. `mark` is the fwmark of datagrams to it, if they leave from this network
+/// namespace.
 pub(super) fn heard(
     device: &Device,
     peer: &PeerStatus,
@@ -35,7 +36,7 @@ pub(super) fn heard(
     judge::peer(&shown, peer.endpoint, &status)
 }
 
-/// Returns the reasons why no datagram leaves for peers of a device now.
+/// Returns the reasons why no datagrams leave for peers of a device.
 pub(super) fn unreachable<'a>(
     device: &'a Device,
     file: Option<&'a File>,
@@ -53,9 +54,9 @@ pub(super) fn of_outer(outer: &str, text: &str) -> String {
     format!("{outer}, which it goes through: {text}")
 }
 
-/// Checks whether a peer calls, so that this side only answers: it has no `Endpoint` in the
-/// file. A peer that was added to the device is one if it has neither a name for an endpoint
-/// nor a keepalive. Without a file no peer is known to be one.
+/// Checks whether a peer calls, so that this side only answers: it has no `Endpoint` in the file. A
+/// peer that was added to the device counts as one if it has neither an endpoint name nor a
+/// keepalive. Without a file, no peer counts as one.
 pub(super) fn is_caller(peer: &PeerStatus, file: Option<&File>) -> bool {
     let Some(file) = file else { return false };
     let mut peers = file.peers.iter();

@@ -4,7 +4,7 @@ use super::judge::Finding;
 use crate::tunnel::word_of;
 use taupe_adapter::{Kind, Place, State, verify};
 
-/// Compares what `up` has made with the system.
+/// Compares the settings that `up` made with the system's.
 pub(super) fn findings(interface: &str) -> Vec<Finding> {
     let findings = match verify(interface) {
         Ok(findings) => findings.unwrap_or_default(),
@@ -20,7 +20,7 @@ pub(super) fn findings(interface: &str) -> Vec<Finding> {
     findings.collect()
 }
 
-/// A finding with what to do about it, for a tunnel that `taupe reload` is told by `word`.
+/// Adds advice to a finding. `word` is the argument by which `taupe reload` finds the tunnel.
 pub fn advised(finding: &taupe_adapter::Finding, word: &str) -> String {
     let text = &finding.text;
     match finding.kind {
@@ -32,7 +32,7 @@ pub fn advised(finding: &taupe_adapter::Finding, word: &str) -> String {
     }
 }
 
-/// Returns a note about the interface's place, if it was renamed or moved.
+/// Returns a note if the interface was renamed or moved to another namespace.
 pub(super) fn place(interface: &str) -> Option<String> {
     match State::default().place(interface)? {
         Place::Here => None,
@@ -45,7 +45,7 @@ pub(super) fn place(interface: &str) -> Option<String> {
     }
 }
 
-/// Returns the word for a kind in JSON.
+/// Returns the code of a kind in JSON.
 const fn code(kind: Kind) -> &'static str {
     match kind {
         Kind::Link => "link-changed",

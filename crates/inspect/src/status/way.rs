@@ -5,8 +5,8 @@ use rustix::io::Errno;
 use std::net::IpAddr;
 use taupe_os_linux::netlink::{Medium, System, SystemError};
 
-/// Looks at the way of datagrams with a mark, without sending any. If they are `unanswered`,
-/// looks for the next machine too.
+/// Looks up the path of datagrams with a mark, without sending any. If handshakes are `unanswered`,
+/// checks the next hop too.
 pub(super) fn look(endpoint: IpAddr, mark: u32, unanswered: bool) -> Way {
     let look = || look_on(&mut System::open()?, endpoint, mark, unanswered);
     look().unwrap_or(Way::Unknown)
@@ -23,7 +23,7 @@ fn look_on(
         Err(error) => {
             let errno = error.errno().map(Errno::from_raw_os_error);
             return match errno {
-                // The last two are the kernel's for `prohibit` and `blackhole`.
+                // The kernel returns the last two for `prohibit` and `blackhole` routes.
                 Some(Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::ACCESS | Errno::INVAL) => {
                     let mut down = system.links_without_carrier()?;
                     down.retain(|link| link.medium != Medium::Loopback);

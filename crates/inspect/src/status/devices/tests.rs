@@ -1,7 +1,7 @@
 use super::*;
 use taupe_client::{PresharedKey, PrivateKey, PublicKey};
 
-/// A device with a private key of these bytes, and peers with such public keys.
+/// Returns a device whose private key and peers' public keys consist of these bytes.
 fn device(private: Option<u8>, peers: &[u8]) -> Device {
     let peers = peers.iter().map(|&byte| PeerStatus {
         public_key: PublicKey([byte; 32]),
@@ -29,7 +29,7 @@ fn device(private: Option<u8>, peers: &[u8]) -> Device {
     }
 }
 
-/// The findings about the first of two devices.
+/// Returns the findings about the first of two devices.
 fn told(one: Device, other: Device, file: Option<&File>) -> Vec<Finding> {
     let devices = Devices(vec![("home".into(), one), ("work".into(), other)]);
     devices.with_the_same_key("home", file)
@@ -57,7 +57,7 @@ fn one_of_the_two_in_common_is_no_fault() {
     }
 }
 
-/// A gateway on two ports, whose clients choose one.
+/// A gateway listens on two ports, and its clients select one.
 #[test]
 fn a_peer_that_calls_is_no_fault() {
     let text = "[Interface]\nPrivateKey = AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\n\

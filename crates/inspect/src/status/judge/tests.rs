@@ -29,7 +29,7 @@ fn a_tunnel_without_a_process_is_degraded_while_it_holds_back_and_down_otherwise
         ..ENDED
     };
     assert_eq!(judged(&open), (State::Down, Some("down")));
-    // Somebody has taken it down.
+    // A user has taken it down.
     let closed = Process {
         is_killed: false,
         ..ENDED
@@ -119,7 +119,7 @@ fn a_peer_that_does_not_answer_is_told_from_one_that_was_not_asked() {
         (None, None, false, Some("note")),
         (None, Some((1, 0)), true, Some("note")),
         (None, Some((2, 5)), true, Some("no-handshake")),
-        // It was given up.
+        // The handshake was given up.
         (None, None, true, Some("no-handshake")),
         // An idle tunnel makes no handshakes.
         (Some(9999), None, true, None),
@@ -134,7 +134,7 @@ fn a_peer_that_does_not_answer_is_told_from_one_that_was_not_asked() {
     }
 }
 
-/// The peer has left, even if packets are still sent to it.
+/// The peer may have left, even if packets are still sent to it.
 #[test]
 fn a_peer_that_calls_and_is_silent_is_normal() {
     for (age, heard) in [(None, Some(Heard::NotCalled)), (Some(9999), None)] {
@@ -160,7 +160,7 @@ fn no_route(down: &[&str]) -> Way {
     Way::NoRoute { down }
 }
 
-/// Before anything was sent, and while a session lasts.
+/// The finding appears before anything was sent, and during a session.
 #[test]
 fn an_endpoint_that_no_datagram_leaves_for_degrades_a_tunnel_at_once() {
     let no_carrier = Way::NoCarrier {
@@ -190,7 +190,7 @@ fn where_handshakes_are_lost_is_told_by_the_way() {
     let portal = "swallow UDP to 192.0.2.1:51820 (a captive portal's login page";
     let swallows = "swallows UDP to 192.0.2.1:51820 (a captive portal's login page";
     for (age, time, way, code, word) in [
-        // At once, whoever has answered before.
+        // It appears immediately, even after earlier handshakes.
         (None, 5, no_route(&[]), "no-route", "ip route get 192.0.2.1"),
         (
             Some(100),
@@ -213,7 +213,7 @@ fn where_handshakes_are_lost_is_told_by_the_way() {
             "next-hop-silent",
             "wlan0",
         ),
-        // After some time, since a datagram may be lost.
+        // A silent peer becomes a finding after some time, because a datagram may be lost.
         (
             Some(99),
             14,
@@ -242,7 +242,7 @@ fn where_handshakes_are_lost_is_told_by_the_way() {
             "udp-swallowed",
             "16 min ago",
         ),
-        // The keys may be wrong where there has not been any.
+        // Without any handshake, the keys may be wrong.
         (
             None,
             14,
@@ -264,7 +264,7 @@ fn where_handshakes_are_lost_is_told_by_the_way() {
             "no-handshake",
             "wrong PublicKey",
         ),
-        // A network does not swallow what does not leave it.
+        // In the local network, datagrams do not cross a network that could drop them.
         (
             Some(99),
             15,
