@@ -1,5 +1,5 @@
-//! What translation costs: a super-packet on its way out, and a packet of a
-//! full tunnel on its way in, of one flow and of many in turn.
+//! Cost of translation: a super-packet on its way out, and packets of a full tunnel on their way
+//! in, for one flow and for many in turn.
 
 use std::net::Ipv4Addr;
 
@@ -20,18 +20,18 @@ const SERVER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 5);
 
 const NOW: Instant = Instant(1_000_000_000_000);
 
-/// Packets that arrive together.
+/// Packets per batch.
 const BATCH: usize = 64;
 
 const FLOWS: [usize; 4] = [1, 4, 100, 10_000];
 
 fn main() {
-    // The first sum asks what the processor can do.
+    // The first checksum detects the CPU's features.
     black_box(Sum::ZERO.bytes(&[0; 64]));
     divan::main();
 }
 
-/// 64 KiB as the kernel hands them over. Each iteration takes the next flow.
+/// 64 KiB per super-packet, as from the kernel. Each iteration takes the next flow.
 #[divan::bench(args = FLOWS)]
 fn super_packet_out(bencher: Bencher<'_, '_>, flows: usize) {
     let translator = translator();
@@ -55,7 +55,7 @@ fn super_packet_out(bencher: Bencher<'_, '_>, flows: usize) {
     });
 }
 
-/// 1,420 bytes, in batches. Each packet is of the next flow.
+/// 1,420 bytes per packet, in batches. Each packet belongs to the next flow.
 #[divan::bench(args = FLOWS)]
 fn packets_in(bencher: Bencher<'_, '_>, flows: usize) {
     let translator = translator();
@@ -78,7 +78,7 @@ fn packets_in(bencher: Bencher<'_, '_>, flows: usize) {
     });
 }
 
-/// Opening a flow, and what gives way for it once the table is full.
+/// Opening a flow, which displaces another once the table is full.
 #[divan::bench]
 fn connection(bencher: Bencher<'_, '_>) {
     let translator = translator();
@@ -111,7 +111,7 @@ fn port(flow: usize) -> [u8; 2] {
     (1024 + flow as u16).to_be_bytes()
 }
 
-/// A TCP segment with timestamps, whose checksums are not looked at.
+/// Builds a TCP segment with timestamps and without valid checksums.
 fn segment(from: Ipv4Addr, to: Ipv4Addr, payload: usize) -> Vec<u8> {
     let total = 52 + payload;
     let mut packet = vec![0x45, 0];

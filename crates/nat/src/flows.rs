@@ -1,13 +1,13 @@
 //! The table of flows whose addresses are translated.
 //!
-//! A flow has two names: what its application sees, and what the tunnel sees.
-//! Both lead to it in constant time. It keeps its port wherever no other flow
-//! has it, so that a table which was lost (the daemon was restarted) comes back
-//! with the next packets as it was.
+//! A flow has two tuples: the *inner* one, which its application sees, and the *outer* one, which
+//! the tunnel sees. The table finds it by either in constant time. A flow keeps its local port
+//! unless another flow has that port. If the daemon restarts, the next packets therefore restore
+//! the table as it was.
 //!
-//! Who sends from the tunnel is an attacker here: flows that were opened from
-//! there have a bounded share, live for seconds until somebody answers, and
-//! displace none that were opened from here.
+//! A sender in the tunnel is treated as an attacker. Flows opened from the tunnel have a bounded
+//! share of the table, expire within seconds unless an application answers, and displace no flow
+//! that an application has opened.
 
 #![forbid(unsafe_code)]
 
@@ -32,29 +32,27 @@ use lives::{Link, List, NONE};
 
 use crate::translate::tcp;
 
-/// Flows a table has at most unless it is told otherwise.
+/// Default capacity of a table, in flows.
 pub const CAPACITY: usize = 65_536;
 
-/// Of the table's capacity, what flows opened from the tunnel have at most.
+/// Divisor of the capacity: the share of flows opened from the tunnel.
 const PEER_SHARE: usize = 2;
-/// Of the table's capacity, what unanswered flows have at most.
+/// Divisor of the capacity: the share of unanswered flows from the tunnel.
 const UNANSWERED_SHARE: usize = 8;
-/// Expired flows that make room when a flow is opened; more than one, so that
-/// they become fewer.
+/// Expired flows removed when a flow is opened. More than one, so that their number shrinks.
 const EXPIRED_AT_ONCE: usize = 4;
-/// Ports that a flow may get when its own is taken (RFC 6335 section 6: dynamic
-/// ports).
+/// Ports for a flow whose own port is taken (RFC 6335 section 6: dynamic ports).
 const DYNAMIC_PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
-/// How many of them are tried.
+/// Number of these ports that are tried.
 const TRIED_PORTS: u16 = 128;
 
-/// Where name servers listen.
+/// Port of name servers.
 const DNS_PORT: u16 = 53;
 
 /// One end of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// The address as a number; of IPv4, the low 32 bits.
+    /// The address as a number; for IPv4 in the low 32 bits.
     pub ip: u128,
     /// The port, the identifier at the local end of an ICMP query, or 0.
     pub port: u16,
@@ -65,16 +63,16 @@ pub struct End {
 pub struct Tuple {
     /// The IP version.
     pub version: Family,
-    /// The transport protocol's number.
+    /// The number of the transport protocol.
     pub protocol: u8,
-    /// The end of the application.
+    /// The application's end.
     pub local: End,
-    /// The other end.
+    /// The remote end.
     pub remote: End,
 }
 
 impl Tuple {
-    /// Whether it is one of questions for names.
+    /// Returns true if the flow carries DNS queries.
     pub fn is_question(&self) -> bool {
         self.remote.port == DNS_PORT && matches!(self.protocol, ip::UDP | ip::TCP)
     }
@@ -98,7 +96,7 @@ impl Tuple {
     }
 }
 
-/// Which way a packet goes.
+/// Direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// From an application into the tunnel.
@@ -107,37 +105,37 @@ pub(crate) enum Way {
     In,
 }
 
-/// Who sent a flow's first packet.
+/// The side that sent a flow's first packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opener {
     Application,
     Peer,
 }
 
-/// Flows that the kernel's part is about to forget, as their applications see them.
+/// Flows that the kernel's table is about to remove, as their applications see them.
 #[derive(Clone, Debug, Default)]
 pub struct Forgotten(pub Vec<Tuple>);
 
-/// Why a flow cannot be opened.
+/// The reason why a flow cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Nothing in the table may give way.
+    /// The table is full of flows that must not be displaced.
     Full,
     /// The share of flows from the tunnel is used up.
     PeerShare,
-    /// No port is free, or the application has this flow under another.
+    /// No port is free, or the application already uses this inner tuple in another flow.
     Port,
 }
 
-/// Bytes of payload that a flow of UDP has carried; nobody else counts them. Each way
-/// is counted by another thread.
+/// Payload bytes of a UDP flow, which the kernel does not count. Each direction is counted by
+/// another thread.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) sent: Count,
     pub(crate) received: Count,
 }
 
-/// A count in a cache line of its own.
+/// A counter in a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Count(AtomicU64);
@@ -152,25 +150,24 @@ impl Count {
     }
 }
 
-/// A flow of UDP as its application sees it.
+/// A UDP flow as its application sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramFlow {
     /// The application's end.
     pub local: SocketAddr,
-    /// The other.
+    /// The remote end.
     pub remote: SocketAddr,
-    /// Bytes of payload sent and received. What later fragments of a packet carry on
-    /// their way out is not in it.
+    /// Payload bytes sent and received. Later fragments of outgoing packets are not counted.
     pub bytes: [u64; 2],
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Flow {
-    /// As the application sees it.
+    /// The tuple that the application sees.
     pub(crate) inner: Tuple,
-    /// As the tunnel sees it.
+    /// The tuple that the tunnel sees.
     pub(crate) outer: Tuple,
-    /// Of UDP.
+    /// `None` unless UDP.
     traffic: Option<Arc<Traffic>>,
     opener: Opener,
     seen: Seen,
@@ -202,19 +199,19 @@ impl Flow {
         })
     }
 
-    /// Whether it has an application's questions for names.
+    /// Returns true if the flow carries DNS queries of an application.
     pub(crate) fn is_question(&self) -> bool {
         self.opener == Opener::Application && self.inner.is_question()
     }
 }
 
-/// What has been seen of a flow.
+/// Packets seen in a flow, by direction and TCP flag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
-    /// Packets, for TCP with an acknowledgement.
+    /// Packets; for TCP only those with ACK.
     out: bool,
     incoming: bool,
-    /// TCP's.
+    /// TCP flags.
     fin_out: bool,
     fin_in: bool,
     reset: bool,
@@ -241,11 +238,11 @@ impl Seen {
     }
 }
 
-/// Where a flow is in the table, until the generation changes.
+/// A flow's position in the table, valid until the generation changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Index(u32);
 
-/// See the module.
+/// The table of flows; see the module.
 #[derive(Debug)]
 pub(crate) struct Table {
     capacity: usize,
@@ -261,11 +258,11 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table of at most `capacity` flows. `generation` changes whenever what
-    /// was once learnt about a flow may not hold any more.
+    /// Creates a table of at most `capacity` flows. `generation` changes whenever cached
+    /// information about a flow may have become wrong.
     pub(crate) fn new(capacity: usize, generation: Arc<AtomicU64>) -> Self {
         Self {
-            // Indices are 32 bits wide.
+            // Indices have 32 bits.
             capacity: capacity.min(1 << 24),
             slots: Vec::new(),
             free: Vec::new(),
@@ -283,8 +280,7 @@ impl Table {
         self.slots.len() - self.free.len()
     }
 
-    /// The flows of UDP in so many places of the table from one on; `None` behind the
-    /// last.
+    /// Returns the UDP flows in `places` slots from `from` on, or `None` after the last slot.
     pub(crate) fn datagrams(&self, from: usize, places: usize) -> Option<Vec<DatagramFlow>> {
         let rest = self.slots.get(from..).filter(|rest| !rest.is_empty())?;
         let flows = rest.iter().take(places).flatten();
@@ -295,7 +291,7 @@ impl Table {
         flow(&self.slots, index.0)
     }
 
-    /// The flow that an application sees as `tuple`.
+    /// Returns the flow with this inner tuple.
     pub(crate) fn find_inner(&mut self, now: Instant, tuple: &Tuple) -> Option<Index> {
         let hash = tuple.hash(&self.hashing);
         let slots = &self.slots;
@@ -303,7 +299,7 @@ impl Table {
         self.unless_expired(now, index)
     }
 
-    /// The flow that the tunnel sees as `tuple`.
+    /// Returns the flow with this outer tuple.
     pub(crate) fn find_outer(&mut self, now: Instant, tuple: &Tuple) -> Option<Index> {
         let hash = tuple.hash(&self.hashing);
         let slots = &self.slots;
@@ -319,7 +315,7 @@ impl Table {
         Some(Index(index))
     }
 
-    /// Removes the flow that an application sees as `tuple`, if there is one.
+    /// Removes the flow with this inner tuple, if there is one.
     pub(crate) fn forget(&mut self, tuple: &Tuple) {
         let hash = tuple.hash(&self.hashing);
         let slots = &self.slots;
@@ -329,9 +325,9 @@ impl Table {
         }
     }
 
-    /// Opens a flow that [`Self::find_inner`] or [`Self::find_outer`],
-    /// depending on who opens it, has not found. One that an application opens
-    /// gets another port than `outer` says if that is taken.
+    /// Opens a flow. The caller has looked it up before, by [`Self::find_inner`] for an application
+    /// and by [`Self::find_outer`] for a peer, and found none. A flow of an application gets
+    /// another port than that of `outer` if that is taken.
     pub(crate) fn open(
         &mut self,
         now: Instant,
@@ -381,7 +377,7 @@ impl Table {
         Ok(Index(index))
     }
 
-    /// Takes note of a packet of the flow; `flags` are TCP's.
+    /// Records a packet of the flow. `flags` are those of TCP.
     pub(crate) fn touch(&mut self, now: Instant, index: Index, way: Way, flags: u8) {
         let flow = flow_mut(&mut self.slots, index.0);
         if flow.life() == Life::Unanswered && way == Way::In {
@@ -390,8 +386,9 @@ impl Table {
         let before = flow.seen;
         let seen = &mut flow.seen;
         if flow.inner.protocol == ip::TCP {
-            // A new connection between the same ports. From outside it must
-            // look like one, lest anybody make a living flow expire.
+            // A new connection between the same ports. A SYN from the tunnel counts as one only
+            // after the old connection has closed. Otherwise anybody could make a living flow
+            // expire.
             let opens = flags & (tcp::SYN | tcp::ACK | tcp::RST) == tcp::SYN;
             if opens && (way == Way::Out || seen.closing()) {
                 *seen = Seen::default();
@@ -410,7 +407,7 @@ impl Table {
             }
         }
         let life = match flow.seen.life(&flow.inner, flow.opener) {
-            // Somebody answers, be it without an acknowledgement.
+            // The application has answered, if without ACK.
             Life::Unanswered => Life::Transitory,
             life => life,
         };
@@ -425,7 +422,7 @@ impl Table {
         }
     }
 
-    /// Removes a flow. Its index is another's from now on.
+    /// Removes a flow. Its index may then be reused for another flow.
     pub(crate) fn remove(&mut self, index: Index) {
         let Index(index) = index;
         self.unlink(index);
@@ -446,7 +443,7 @@ impl Table {
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    /// Removes up to `most` flows that have expired.
+    /// Removes up to `most` expired flows.
     fn expire(&mut self, now: Instant, most: usize) {
         let mut left = most;
         for life in 0..Life::COUNT {
@@ -460,7 +457,7 @@ impl Table {
         }
     }
 
-    /// `outer`, or with another port if another flow has that.
+    /// Returns `outer`, with another port if its port is taken.
     fn with_free_port(&mut self, now: Instant, outer: Tuple) -> Option<Tuple> {
         if self.find_outer(now, &outer).is_none() {
             return Some(outer);
@@ -479,8 +476,8 @@ impl Table {
         })
     }
 
-    /// Sees to it that there is room for one more flow, at the cost of the one
-    /// that is idle for longest among those that may give way to `opener`.
+    /// Makes room for one more flow. If necessary it removes the flow that has been idle longest
+    /// among those that `opener` may displace.
     fn make_room(&mut self, opener: Opener) -> Result<(), Refusal> {
         match opener {
             Opener::Application if self.len() >= self.capacity => {
@@ -514,7 +511,7 @@ impl Table {
         Some(())
     }
 
-    /// Puts a flow at the end of its list.
+    /// Appends a flow to the list of its life.
     fn link(&mut self, index: u32) {
         let life = flow(&self.slots, index).life() as usize;
         let list = &mut self.lists[life];
@@ -529,7 +526,7 @@ impl Table {
         (link.older, link.newer) = (newest, NONE);
     }
 
-    /// Takes a flow from its list.
+    /// Removes a flow from its list.
     fn unlink(&mut self, index: u32) {
         let Link {
             life, older, newer, ..
@@ -551,7 +548,7 @@ fn has_ports(protocol: u8) -> bool {
     matches!(protocol, ip::TCP | ip::UDP | ip::ICMP | ip::ICMPV6)
 }
 
-/// The flow in a slot that an index or a list names; those name no free ones.
+/// Returns the flow in a slot. Indices and lists refer only to slots in use.
 fn flow(slots: &[Option<Flow>], index: u32) -> &Flow {
     slots[index as usize].as_ref().expect("a slot in use")
 }

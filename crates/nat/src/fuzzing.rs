@@ -13,11 +13,10 @@ use crate::translate::{Arrival, Outcome, Settings, Translator};
 
 const CAPACITY: usize = 24;
 
-/// Translates the packets that `data` describes, in both directions, and puts
-/// what comes out of each under scrutiny.
+/// Translates the packets that `data` describes, in both directions, and checks the results.
 ///
-/// Each packet is preceded by a byte that says where it comes from and whether
-/// its addresses and checksums are made right, and by its length.
+/// A control byte precedes each packet. It gives the direction, and says if addresses and checksums
+/// are to be made valid. The packet's length follows.
 pub fn translate(data: &[u8]) {
     let tunnel_v4 = [10, 66, 0, 2];
     let local_v4 = [192, 168, 1, 10];
@@ -89,8 +88,7 @@ pub fn translate(data: &[u8]) {
     }
 }
 
-/// Gives bytes a length and checksums that are right, and perhaps a
-/// destination.
+/// Sets valid lengths and checksums, and a destination if one is given.
 fn mend(packet: &mut [u8], destination: Option<([u8; 4], [u8; 16])>) {
     let len = packet.len();
     match packet.first_mut() {
@@ -120,7 +118,7 @@ fn mend(packet: &mut [u8], destination: Option<([u8; 4], [u8; 16])>) {
     }
 }
 
-/// Whether every checksum of a packet is right, worked out from scratch.
+/// Returns true if every checksum of a packet is valid, computed from scratch.
 pub(crate) fn is_intact(packet: &[u8]) -> bool {
     let Ok(view) = Packet::parse(packet) else {
         return false;
@@ -131,7 +129,7 @@ pub(crate) fn is_intact(packet: &[u8]) -> bool {
     }
     match checksum(packet) {
         Some((_, field)) if view_is_udp(view) && packet[field..field + 2] == [0, 0] => true,
-        // A message of nothing but zeros has either.
+        // A message of zeros only sums to 0.
         Some((at, _)) => matches!(transport_sum(packet, at), 0 | 0xffff),
         None => true,
     }
@@ -141,8 +139,8 @@ fn view_is_udp(view: Packet<'_>) -> bool {
     (view.transport()).is_some_and(|transport| transport.protocol == ip::UDP)
 }
 
-/// Where the transport starts and has its checksum, if the packet is whole and
-/// has one.
+/// Returns the offsets of the transport header and of its checksum, if the packet is unfragmented
+/// and has one.
 fn checksum(packet: &[u8]) -> Option<(usize, usize)> {
     let view = Packet::parse(packet).ok()?;
     let transport = view.transport()?;
@@ -174,7 +172,7 @@ fn transport_sum(packet: &[u8], at: usize) -> u16 {
     sum(start, &packet[at..])
 }
 
-/// RFC 1071 section 4.1, word by word.
+/// Checksum by RFC 1071 section 4.1, word by word.
 fn sum(start: u16, bytes: &[u8]) -> u16 {
     let mut sum = u32::from(start);
     for pair in bytes.chunks(2) {

@@ -25,8 +25,8 @@ use thiserror::Error;
 
 /// The time from the first fragment of a packet to the last, as on Linux (`ipfrag_time`).
 pub const TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes that a fragment, and an incomplete packet, counts for besides its content: at least
-/// what storing it takes.
+/// Bytes counted for each fragment and each incomplete packet besides its content. At least as much
+/// as storing it takes.
 const OVERHEAD: usize = 512;
 /// Bytes of the longest IPv4 packet, and of the longest IPv6 payload.
 const LONGEST: usize = 65_535;
@@ -50,19 +50,19 @@ struct Key {
 /// An incomplete packet.
 #[derive(Debug)]
 struct Parts {
-    /// Its place in the order.
+    /// Position in the order of arrival.
     number: u64,
     began: Instant,
-    /// Everything before the payload, of the first fragment.
+    /// The header part of the first fragment: everything before the payload.
     head: Option<Vec<u8>>,
     /// Pieces of the payload, by offset. No two overlap.
     pieces: BTreeMap<usize, Vec<u8>>,
-    /// Bytes of the payload, which the last fragment determines.
+    /// Length of the payload in bytes, known from the last fragment.
     len: Option<usize>,
-    /// Bytes that are stored, and those of the payload among them.
+    /// Bytes stored in total, and bytes of payload among them.
     cost: usize,
     received: usize,
-    /// A fragment has met congestion (RFC 3168 section 5.3).
+    /// Set if a fragment carries an ECN congestion mark (RFC 3168 section 5.3).
     congested: bool,
 }
 
@@ -70,7 +70,7 @@ struct Parts {
 #[derive(Debug)]
 pub struct Reassembly {
     incomplete: HashMap<Key, Parts>,
-    /// In the order in which they began.
+    /// Keys in the order in which the packets began.
     order: BTreeMap<u64, Key>,
     begun: u64,
     cost: usize,
@@ -90,7 +90,7 @@ impl Reassembly {
         }
     }
 
-    /// Bytes that incomplete packets take.
+    /// Returns the bytes that incomplete packets take.
     #[must_use]
     pub fn cost(&self) -> usize {
         self.cost
@@ -161,7 +161,7 @@ struct Fragment<'a> {
     key: Key,
     family: Family,
     head: &'a [u8],
-    /// Its place in the payload.
+    /// Position in the payload, in bytes.
     offset: usize,
     bytes: &'a [u8],
     is_last: bool,
@@ -169,7 +169,7 @@ struct Fragment<'a> {
 }
 
 impl<'a> Fragment<'a> {
-    /// Parses a fragment. `None` for any other packet.
+    /// Parses a fragment. Returns `None` for any other packet.
     fn parse(packet: &'a [u8]) -> Option<Self> {
         let packet = Packet::parse(packet).ok()?;
         let bytes = packet.bytes();
@@ -209,8 +209,8 @@ impl<'a> Fragment<'a> {
         })
     }
 
-    /// Checks that a packet can have this fragment. All but the last are of a multiple of
-    /// 8 bytes, as offsets are.
+    /// Checks that the fragment can belong to a packet. All fragments except the last have a length
+    /// that is a multiple of 8 bytes.
     fn is_possible(&self) -> bool {
         !self.bytes.is_empty()
             && (self.is_last || self.bytes.len().is_multiple_of(8))
@@ -236,7 +236,7 @@ impl Parts {
         }
     }
 
-    /// Adds a fragment, unless it is there already: a network may duplicate packets.
+    /// Adds a fragment. Ignores a duplicate, since a network may duplicate packets.
     fn add(&mut self, fragment: &Fragment<'_>) -> Result<(), Inconsistent> {
         let before = self.pieces.range(..fragment.end()).next_back();
         if let Some((&offset, bytes)) = before
@@ -272,7 +272,7 @@ impl Parts {
         self.len == Some(self.received)
     }
 
-    /// Builds the packet. `None` if it would be longer than packets are.
+    /// Builds the packet. Returns `None` if it would exceed the maximum length.
     fn join(self, family: Family) -> Option<Vec<u8>> {
         let mut packet = self.head?;
         if let Family::V6 = family {
@@ -310,7 +310,7 @@ impl Parts {
 
 const FRAGMENT_HEADER: usize = 8;
 
-/// The places of IPv6's fragment header and of the byte that announces it.
+/// Offsets of the IPv6 fragment header and of the next-header byte that announces it.
 struct FragmentHeader {
     at: usize,
     named_at: usize,

@@ -1,4 +1,4 @@
-//! The translation as a part of the way of a packet.
+//! The translator as a tap in the path of packets.
 
 use std::ops::Range;
 
@@ -70,7 +70,7 @@ impl TapIn for Incoming {
             }
             false
         });
-        // It may have the lock.
+        // The batch may hold the lock.
         drop(batch);
         for packet in whole {
             together(&packet);

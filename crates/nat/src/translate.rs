@@ -1,28 +1,26 @@
-//! Address translation between an uplink's address, which applications have,
-//! and the tunnel's.
+//! Address translation between the uplink's address, which applications use, and the tunnel's.
 //!
-//! A chosen application's socket has the address of the uplink that the
-//! kernel's routes chose for it. Its packets leave that uplink for a TUN; on the
-//! way from there into the tunnel ([`Outgoing`]) they get the tunnel's address,
-//! and what comes back ([`Incoming`]) gets the uplink's. So do those of others that are
-//! forwarded, with whatever address they have there. The halves share one
-//! table of flows, under a lock that is taken at most once per super-packet or
-//! batch, and not at all while packets continue one of the latest flows.
+//! A selected application's socket has the address of the uplink that the kernel's routes chose for
+//! it. Its packets leave by that uplink and are redirected to the TUN. On the way into the tunnel
+//! ([`Outgoing`]) they get the tunnel's address. Replies ([`Incoming`]) get the uplink's address
+//! again. Forwarded packets are translated in the same way, whatever their address is. Both halves
+//! share one table of flows behind a lock. A half takes the lock at most once per super-packet or
+//! batch, and not at all for further packets of a recent flow.
 //!
 //! | a packet | is |
 //! |---|---|
 //! | of TCP, UDP or ICMP echo | translated, its checksums corrected by the difference (RFC 1624) |
-//! | to port 53, if the tunnel has name servers | sent to one of them, and the answer comes back as from the one that was asked; refused if none is of its family |
-//! | of TCP that opens a connection | translated, its maximum segment size lowered to the tunnel's |
-//! | that is an ICMP error | translated with the packet it quotes |
-//! | in fragments, on its way out | translated; later fragments as the first, or dropped if that has not been seen |
-//! | in fragments, from the tunnel | put together, then translated as any other |
-//! | too big for the tunnel | cut, or answered with ICMP if it must not be |
-//! | from the tunnel and of no flow | sent to the main uplink, where the kernel's side gives it to a socket that waits for it or sends it back |
-//! | that was sent back | refused inside the tunnel, as by a host where nobody listens, and its flow ends |
-//! | of another protocol | translated if it has no checksum over the addresses, and a flow |
+//! | to port 53, if the tunnel has name servers | sent to one of them; the reply appears to come from the server that was queried; refused if no server has an address of its family |
+//! | a TCP SYN | translated, its maximum segment size lowered to the tunnel's |
+//! | an ICMP error | translated together with the packet that it quotes |
+//! | an outgoing fragment | translated; later fragments like the first, or dropped if the first has not been seen |
+//! | a fragment from the tunnel | reassembled, then translated like any other packet |
+//! | too big for the tunnel | fragmented, or answered with an ICMP error if it must not be fragmented |
+//! | from the tunnel without a flow | sent to the main uplink; transparent mode delivers it to a socket that waits for it, or sends it back |
+//! | sent back by transparent mode | refused in the tunnel, as by a host with a closed port, and its flow ends |
+//! | of another protocol | translated if it has a flow, and no checksum that covers addresses |
 //!
-//! Nothing here does I/O or knows the time: `now` is an argument.
+//! Nothing here does I/O or reads a clock: `now` is an argument.
 
 #![forbid(unsafe_code)]
 
@@ -51,31 +49,31 @@ pub use fragments::{Buffer, Packets};
 pub use incoming::{Arrival, Batch, Incoming};
 pub use outgoing::Outgoing;
 pub use servers::Silence;
-/// What is meant by `now`: the boot clock.
+/// The time type of `now`: the boot clock.
 pub use taupe_protocol::time::Instant;
 
 use crate::flows::{DatagramFlow, Forgotten, Refusal, Table};
 use servers::Servers;
 
-/// What a tunnel translates to.
+/// Addresses and limits of a tunnel's translation.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The tunnel's IPv4 address, if it has any.
+    /// The tunnel's IPv4 address, if it has one.
     pub v4: Option<Ipv4Addr>,
-    /// The tunnel's IPv6 address, if it has any.
+    /// The tunnel's IPv6 address, if it has one.
     pub v6: Option<Ipv6Addr>,
-    /// Bytes of the longest packet that the tunnel carries.
+    /// The tunnel's MTU in bytes.
     pub mtu: u16,
-    /// The tunnel's name servers; the first of each family that answers is asked.
+    /// The tunnel's name servers. Queries go to the first of their family that answers.
     pub dns: Vec<IpAddr>,
-    /// Flows at most; see [`crate::flows::CAPACITY`].
+    /// Maximum number of flows; see [`crate::flows::CAPACITY`].
     pub capacity: usize,
 }
 
-/// Why a packet is not carried.
+/// The reason why a packet is dropped or refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
-    /// No IP packet, or cut where its headers should be.
+    /// Not an IP packet, or truncated within its headers.
     #[error("not an IP packet, or cut inside its headers")]
     Malformed,
     /// A protocol or ICMP message that cannot be translated.
@@ -84,43 +82,43 @@ pub enum Reason {
     /// The tunnel has no address of the packet's family.
     #[error("the tunnel has no address of the packet's family")]
     NoAddress,
-    /// Longer than the tunnel carries, and not to be fragmented.
+    /// Longer than the tunnel's MTU, and not to be fragmented.
     #[error("longer than the tunnel's MTU, and not to be fragmented")]
     TooBig,
-    /// A fragment whose first has not been seen.
+    /// A fragment of a packet whose first fragment has not been seen.
     #[error("a fragment of a packet whose first fragment has not been seen")]
     UnknownFragment,
-    /// A packet that answers nothing and cannot open a flow.
+    /// A packet that belongs to no flow and cannot open one.
     #[error("belongs to no flow, and cannot open one")]
     NoFlow,
     /// The table of flows is full.
     #[error("the table of flows is full")]
     TableFull,
-    /// The tunnel's share of the table is used up.
+    /// The share of flows opened from the tunnel is used up.
     #[error("the share of flows that were opened from the tunnel is used up")]
     PeerShare,
-    /// No port is free.
+    /// No port of the tunnel's address is free for the flow.
     #[error("no port of the tunnel's address is free for this flow")]
     NoPort,
-    /// From the tunnel, and for an address that is not the tunnel's.
+    /// A packet from the tunnel to an address that is not the tunnel's.
     #[error("from the tunnel for an address that is not its own")]
     NotOurs,
-    /// From the tunnel, and in the name of its own address.
+    /// A packet from the tunnel with the tunnel's own address as its source.
     #[error("from the tunnel in the name of its own address")]
     OwnSource,
-    /// From the tunnel, and there is no uplink of its family.
+    /// A packet from the tunnel, and no uplink has an address of its family.
     #[error("from the tunnel, when no uplink has an address of its family")]
     NoUplink,
-    /// From the tunnel, for a port where no chosen application listens.
+    /// A packet from the tunnel to a port where no selected application listens.
     #[error("from the tunnel for a port where no chosen application listens")]
     NobodyListens,
-    /// A question for a name, when no name server of the tunnel is of its family.
+    /// A DNS query, and no name server of the tunnel has an address of its family.
     #[error("a question for a name, and no name server of the tunnel has an address of its family")]
     NoServer,
 }
 
 impl Reason {
-    /// Every reason, in the order of their numbers.
+    /// All reasons, in the order of their counters.
     pub const ALL: [Self; 14] = [
         Self::Malformed,
         Self::Unsupported,
@@ -149,28 +147,28 @@ impl From<Refusal> for Reason {
     }
 }
 
-/// What is to be done with a packet from the TUN.
+/// The result of translating a packet from the TUN.
 #[derive(Debug)]
 pub enum Outcome<'a> {
-    /// Carry it; it has been changed in place, and this is its header now.
+    /// Carry the packet, which has been changed in place, with this header.
     Carry(VirtioHeader),
-    /// Carry these instead, which are complete: its fragments, or a refusal of
-    /// what had come from the tunnel.
+    /// Carry these complete packets instead: its fragments, or the refusal of a packet that had
+    /// come from the tunnel.
     Instead(Packets<'a>),
-    /// Write this packet to the TUN; there is nothing to carry.
+    /// Carry nothing, and write this packet to the TUN.
     Answer(Vec<u8>, Reason),
-    /// Nothing.
+    /// Drop the packet.
     Drop(Reason),
 }
 
-/// The translation of one tunnel, from which its halves are made.
+/// The translator of a tunnel, from which the two halves are made.
 #[derive(Clone, Debug)]
 pub struct Translator {
     shared: Arc<Shared>,
 }
 
 impl Translator {
-    /// A translation without flows.
+    /// Creates a translator without flows.
     pub fn new(settings: &Settings) -> Self {
         let generation = Arc::new(AtomicU64::new(0));
         let state = State {
@@ -197,19 +195,19 @@ impl Translator {
         }
     }
 
-    /// The half for the thread that reads the TUN.
+    /// Returns the half for the thread that reads the TUN.
     pub fn outgoing(&self) -> Outgoing {
         Outgoing::new(Arc::clone(&self.shared))
     }
 
-    /// A half for a thread that receives from the network. Each has its own; all
-    /// fragments of a packet must come to the same.
+    /// Returns a half for a thread that receives from the network. Each thread needs its own, and
+    /// all fragments of a packet must go to the same half.
     pub fn incoming(&self) -> Incoming {
         Incoming::new(Arc::clone(&self.shared))
     }
 
-    /// Says where packets of no flow go: the addresses of the uplink that has
-    /// the default route of each family.
+    /// Sets the destination of packets without a flow: the addresses of the uplink with the default
+    /// route of each family.
     pub fn set_main_uplink(&self, v4: Option<Ipv4Addr>, v6: Option<Ipv6Addr>) {
         self.shared.lock().uplink = PerVersion {
             v4: v4.map(|address| number(address.into()).1),
@@ -217,21 +215,19 @@ impl Translator {
         };
     }
 
-    /// Changes the length, in bytes, of the longest packet that the tunnel
-    /// carries.
+    /// Sets the tunnel's MTU in bytes.
     pub fn set_mtu(&self, mtu: u16) {
         self.shared.mtu.store(mtu, Ordering::Relaxed);
     }
 
-    /// Flows there are, with those that have expired and have not been in the
-    /// way of others since.
+    /// Returns the number of flows, including expired flows that have not been removed yet.
     pub fn flow_count(&self) -> usize {
         self.shared.lock().table.len()
     }
 
-    /// The flows of UDP there are, as their applications see them.
+    /// Returns all UDP flows as their applications see them.
     pub fn datagram_flows(&self) -> Vec<DatagramFlow> {
-        /// So many at once: packets wait for the lock.
+        /// Slots per lock, since packets wait for the lock.
         const PLACES: usize = 256;
         let mut all = Vec::new();
         for from in (0..).step_by(PLACES) {
@@ -243,9 +239,9 @@ impl Translator {
         all
     }
 
-    /// Forgets flows that the kernel's part is about to forget.
+    /// Removes flows that the kernel's table is about to remove.
     pub fn forget(&self, flows: &Forgotten) {
-        /// So many at once: packets wait for the lock.
+        /// Flows per lock, since packets wait for the lock.
         const FLOWS: usize = 256;
         for some in flows.0.chunks(FLOWS) {
             let mut state = self.shared.lock();
@@ -253,19 +249,19 @@ impl Translator {
         }
     }
 
-    /// The name servers that do not answer, where no other of their family does.
+    /// Returns the name servers of each family in which no server answers.
     pub fn silent_servers(&self, now: Instant) -> Vec<Silence> {
         self.shared.lock().servers.silent(now)
     }
 
-    /// Packets that were not carried, by reason.
+    /// Returns the number of packets that were not carried, by reason.
     pub fn dropped(&self) -> impl Iterator<Item = (Reason, u64)> {
         let counters = Reason::ALL.iter().zip(&self.shared.dropped);
         counters.map(|(&reason, count)| (reason, count.load(Ordering::Relaxed)))
     }
 }
 
-/// Something of each family.
+/// A value for each family.
 #[derive(Clone, Copy, Debug)]
 struct PerVersion {
     v4: Option<u128>,
@@ -284,10 +280,10 @@ impl PerVersion {
 #[derive(Debug)]
 struct Shared {
     address: PerVersion,
-    /// Whether there are name servers, and none of IPv4; and the same of IPv6.
+    /// For IPv4 and IPv6: true if there are name servers, but none of the family.
     lacks_server: [bool; 2],
     mtu: AtomicU16,
-    /// The table's, to be read without the lock.
+    /// The table's generation, readable without the lock.
     generation: Arc<AtomicU64>,
     state: Mutex<State>,
     dropped: [AtomicU64; Reason::ALL.len()],
@@ -305,7 +301,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there are name servers, but none of this family.
+    /// Returns true if there are name servers, but none of this family.
     fn lacks_server(&self, version: Family) -> bool {
         let [v4, v6] = self.lacks_server;
         match version {
@@ -318,8 +314,7 @@ impl Shared {
         self.mtu.load(Ordering::Relaxed).into()
     }
 
-    /// The most payload that a TCP segment through the tunnel has, without
-    /// options (RFC 6691).
+    /// Returns the maximum payload of a TCP segment through the tunnel, without options (RFC 6691).
     fn mss(&self, version: Family) -> u16 {
         let headers = view::TCP_HEADER
             + match version {
@@ -334,7 +329,7 @@ impl Shared {
     }
 }
 
-/// An address as a number, in the low 32 bits for IPv4.
+/// Returns an address as a number, for IPv4 in the low 32 bits.
 fn number(address: IpAddr) -> (Family, u128) {
     match address {
         IpAddr::V4(address) => (Family::V4, u32::from(address).into()),

@@ -189,7 +189,7 @@ impl Compiler {
                 compiled.kinds |= kinds as u32;
                 self.exact(kind, hash, rule);
             }
-            // Deeper paths are not compared, and the configuration refuses them.
+            // Deeper paths are not compared; the parser of the file refuses them (`MAX_DEPTH`).
             _ => {}
         }
     }

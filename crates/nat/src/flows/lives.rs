@@ -1,30 +1,28 @@
-//! How long flows live, and which of them is the oldest.
+//! Idle timeouts of flows, and the list of flows for each timeout.
 
 use std::time::Duration;
 
 use taupe_protocol::time::Instant;
 
-/// No flow: the end of a list.
+/// End of a list.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// What a flow has come to, which says how long it may be idle.
+/// The state of a flow, which determines its idle timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// Opened from the tunnel, and nobody here has answered yet: 10 s, however
-    /// much arrives.
+    /// Opened from the tunnel and not answered yet: 10 s, however many packets arrive.
     Unanswered,
     /// ICMP queries: 60 s (RFC 5508 REQ-2).
     Icmp,
     /// TCP that is opening or closing: 4 min (RFC 5382 REQ-5).
     Transitory,
-    /// DNS over UDP: 30 s. A port below 1,024 may have less than others
-    /// (RFC 4787 REQ-5 a), and a resolver uses a new one for each question.
+    /// DNS over UDP: 30 s. The timeout for a port below 1,024 may be shorter (RFC 4787 REQ-5 a),
+    /// and a resolver uses a new port for each query.
     Dns,
     /// UDP that has not been answered: 5 min (RFC 4787 REQ-5).
     Asked,
-    /// UDP that was opened from the tunnel and has been answered: 5 min
-    /// (RFC 4787 REQ-5). Who answers strangers, as nodes of a distributed hash
-    /// table do, has many of these.
+    /// UDP opened from the tunnel and answered: 5 min (RFC 4787 REQ-5). An application that answers
+    /// strangers, such as a node of a distributed hash table, has many of these.
     Served,
     /// UDP in both directions: 5 min (RFC 4787 REQ-5).
     Udp,
@@ -35,10 +33,10 @@ pub enum Life {
 }
 
 impl Life {
-    /// How many there are.
+    /// The number of variants.
     pub(super) const COUNT: usize = 9;
 
-    /// Those that give way to a new flow when the table is full.
+    /// Flows that a new flow may displace when the table is full.
     pub(super) const EXPENDABLE: [Self; 6] = [
         Self::Unanswered,
         Self::Icmp,
@@ -48,11 +46,11 @@ impl Life {
         Self::Served,
     ];
 
-    /// Those of them that give way to a flow that is opened from the tunnel:
-    /// nobody else's than such flows'.
+    /// Flows that a flow opened from the tunnel may displace: only other flows opened from the
+    /// tunnel.
     pub(super) const OF_PEERS: [Self; 2] = [Self::Unanswered, Self::Served];
 
-    /// How long a flow may be idle.
+    /// Returns the time for which a flow may be idle.
     pub const fn timeout(self) -> Duration {
         Duration::from_secs(match self {
             Self::Unanswered => 10,
@@ -65,8 +63,7 @@ impl Life {
     }
 }
 
-/// Flows of one life from the one idle for longest to the one used last. The
-/// links are in the flows.
+/// The flows of one life in the order of their last use. The links are in the flows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
     pub(super) oldest: u32,
@@ -82,7 +79,7 @@ impl List {
     };
 }
 
-/// A flow's place in its list.
+/// A flow's position in its list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     pub(super) life: Life,

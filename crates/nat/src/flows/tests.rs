@@ -14,7 +14,7 @@ fn end(ip: u128, port: u16) -> End {
     End { ip, port }
 }
 
-/// From a local address's `port` to port 443 of host `remote`.
+/// Returns the tuple from a local address and port to port 443 of host `remote`.
 fn tuple(protocol: u8, local: (u128, u16), remote: u128) -> Tuple {
     Tuple {
         version: Family::V4,
@@ -62,18 +62,18 @@ fn a_new_port_only_where_the_own_is_taken() {
     let first = tuple(ip::TCP, (UPLINK, 5000), 1);
     let index = open(&mut table, START, first).unwrap();
     assert_eq!(table.flow(index).outer, outer(&first));
-    // Another host, the same port.
+    // The same port of another local address, to another host.
     let other_host = tuple(ip::TCP, (UPLINK + 1, 5000), 2);
     let index = open(&mut table, START, other_host).unwrap();
     assert_eq!(table.flow(index).outer.local.port, 5000);
-    // The same host and port from another uplink.
+    // The same remote host and port from another uplink.
     let clash = tuple(ip::TCP, (UPLINK + 1, 5000), 1);
     let index = open(&mut table, START, clash).unwrap();
     let given = table.flow(index).outer;
     assert!(DYNAMIC_PORTS.contains(&given.local.port));
     assert_eq!(table.find_outer(START, &given), Some(index));
     assert_eq!(table.find_inner(START, &clash), Some(index));
-    // A protocol without ports has no second place.
+    // A protocol without ports cannot have a second flow to the same host.
     open(&mut table, START, tuple(47, (UPLINK, 0), 1)).unwrap();
     let second = open(&mut table, START, tuple(47, (UPLINK + 1, 0), 1));
     assert_eq!(second, Err(Refusal::Port));
@@ -90,7 +90,7 @@ fn ports_run_out() {
     table.next_port = 60_000;
     let more = open(&mut table, START, tuple(ip::UDP, (1, 5000), 1));
     assert_eq!(more, Err(Refusal::Port));
-    // The last port is followed by the first.
+    // After the last port comes the first.
     table.next_port = 65_535;
     for port in [65_535, 49_152] {
         let index = open(&mut table, START, tuple(ip::UDP, (port, 5000), 1)).unwrap();
@@ -142,7 +142,7 @@ fn tcp_lives_long_between_handshake_and_end() {
         (handshake[..1].to_vec(), SHORT),
         (handshake[..2].to_vec(), SHORT),
         (and(&[]), LONG),
-        // Picked up in the middle.
+        // First seen in the middle.
         (vec![(Way::Out, ACK), (Way::In, ACK)], LONG),
         (vec![(Way::In, ACK)], SHORT),
         // Closed by one side, and by both.
@@ -162,7 +162,7 @@ fn tcp_lives_long_between_handshake_and_end() {
             ]),
             LONG,
         ),
-        // A peer's SYN does not make a living connection short-lived.
+        // A SYN from a peer does not shorten the life of a connection.
         (and(&[(Way::In, SYN)]), LONG),
         (and(&[(Way::In, RST), (Way::In, SYN)]), SHORT),
     ] {
@@ -211,7 +211,7 @@ fn an_answer_makes_a_peers_flow_an_ordinary_one() {
     assert_eq!(table.flow(index).life(), Life::Established);
 }
 
-/// A remembered flow is looked up again when the generation has changed.
+/// A cached flow is looked up again after the generation has changed.
 #[test]
 fn the_generation_changes_with_what_was_learnt() {
     use tcp::{ACK, RST, SYN};
@@ -262,7 +262,7 @@ fn a_full_table_gives_up_what_is_oldest_and_not_in_use() {
     table.touch(at(2), index, Way::Out, SYN);
     let ping = tuple(ip::ICMP, (UPLINK, 4), 1);
     open(&mut table, at(3), ping).unwrap();
-    // The second is used again, so that the third is the oldest.
+    // The second flow is used again, so the third is the oldest.
     let index = table.find_inner(at(4), &asked).unwrap();
     table.touch(at(4), index, Way::Out, 0);
     for (i, gone) in [opening, ping, asked].into_iter().enumerate() {
@@ -276,7 +276,7 @@ fn a_full_table_gives_up_what_is_oldest_and_not_in_use() {
     let more = open(&mut table, at(5), tuple(ip::TCP, (UPLINK, 200), 1));
     assert_eq!(more, Err(Refusal::Full));
     assert!(table.find_inner(at(5), &established).is_some());
-    // Those that have expired are no longer in the way.
+    // Expired flows are removed when room is needed.
     let later = at(5) + Life::Established.timeout();
     assert!(open(&mut table, later, tuple(ip::TCP, (UPLINK, 200), 1)).is_ok());
 }
@@ -297,7 +297,7 @@ fn a_peer_displaces_nobody_but_itself() {
         own.iter()
             .all(|inner| table.find_inner(START, inner).is_some())
     );
-    // The newest are those that have a chance of being answered.
+    // The newest flows have a chance of being answered.
     let newest = tuple(ip::UDP, (UPLINK, 6881), 9_999);
     assert!(table.find_inner(START, &newest).is_some());
 }
@@ -326,17 +326,17 @@ fn answered_flows_of_peers_have_a_share_too() {
         table.touch(now, index, Way::In, 0);
         assert_eq!(table.flow(index).life(), Life::Served);
     }
-    // The newest have displaced the oldest.
+    // The newest flows have displaced the oldest.
     let now = START + Duration::from_secs(80);
     assert_eq!(table.len() as u128, share);
     assert_eq!(table.find_inner(now, &udp(share - 1)), None);
     assert!(table.find_inner(now, &udp(share)).is_some());
-    // What others have opened has room still.
+    // Flows of applications still have room.
     for i in 0..40 {
         open(&mut table, now, tuple(ip::TCP, (UPLINK, i), 1)).unwrap();
     }
     assert_eq!(table.len(), 80);
-    // Connections displace datagrams, and nothing displaces them.
+    // Connections displace datagrams, and nothing displaces connections.
     let tcp = |i| tuple(ip::TCP, (UPLINK, 6881), i);
     for i in 0..share {
         let index = open_from_peer(&mut table, now, tcp(i)).unwrap();
@@ -356,7 +356,7 @@ fn a_peer_cannot_open_what_the_application_has_elsewhere() {
     let mut table = table(80);
     let taken = tuple(ip::UDP, (UPLINK + 1, 5000), 1);
     open(&mut table, START, taken).unwrap();
-    // It has another port in the tunnel, and so its own is free there.
+    // That flow has another port in the tunnel, so its own port is free there.
     let inner = tuple(ip::UDP, (UPLINK, 5000), 1);
     open(&mut table, START, inner).unwrap();
     let index = table.find_inner(START, &taken).unwrap();
@@ -364,7 +364,7 @@ fn a_peer_cannot_open_what_the_application_has_elsewhere() {
     assert_eq!(open_from_peer(&mut table, START, inner), Err(Refusal::Port));
 }
 
-/// One thing that happens to a table.
+/// An operation on a table.
 #[derive(Clone, Debug)]
 enum Step {
     Wait(u64),
@@ -400,8 +400,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Every way into the table leads to the same flows, and no two of them have
-/// either name in common.
+/// Checks that every lookup leads to the same flows, and that no two flows share an inner or outer
+/// tuple.
 fn check(table: &Table, capacity: usize) {
     let flows: Vec<_> = table.slots.iter().flatten().collect();
     assert_eq!(flows.len(), table.len());
@@ -447,8 +447,8 @@ fn check(table: &Table, capacity: usize) {
 }
 
 proptest! {
-    /// Against a list of what was opened: what is found is what was opened, and
-    /// what is not has expired, given way or been removed.
+    /// Compares the table with a list of the opened flows. Each lookup finds the flow that was
+    /// opened. A flow that is not found has expired, been displaced or been removed.
     #[test]
     fn whatever_happens_names_are_never_shared(
         steps in prop::collection::vec(step(), 0..200), capacity in 8usize..40,

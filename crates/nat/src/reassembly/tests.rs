@@ -12,7 +12,7 @@ fn packet(ends: [&str; 2], payload: &[u8]) -> Vec<u8> {
     udp(from, to, payload)
 }
 
-/// As it is when it has been put together.
+/// Returns the packet as it is after reassembly.
 fn whole(mut packet: Vec<u8>, id: u16) -> Vec<u8> {
     if packet[0] >> 4 == 4 {
         packet[4..6].copy_from_slice(&id.to_be_bytes());
@@ -32,7 +32,7 @@ fn take(
     taken
 }
 
-/// What it remembers of itself is so.
+/// Checks that the recorded costs match the stored pieces.
 fn check(reassembly: &Reassembly) {
     let cost = |parts: &Parts| {
         let pieces = parts.pieces.values().map(|piece| piece.len() + OVERHEAD);
@@ -69,7 +69,7 @@ fn who_overlaps_or_contradicts_ends_the_packet() {
         let others = in_fragments(&packet(ends, &[8; 200]), 80, 1);
         let longer = in_fragments(&packet(ends, &[7; 300]), 64, 1);
         for (held, strange) in [
-            // Another beginning, another in between, another end.
+            // Different contents at the beginning, in the middle and at the end.
             (&fragments[0], &others[0]),
             (&fragments[1], &others[1]),
             (&fragments[3], &longer[3]),
@@ -82,7 +82,7 @@ fn who_overlaps_or_contradicts_ends_the_packet() {
             assert_eq!(refused, Err(Inconsistent));
             assert!(reassembly.incomplete.is_empty());
         }
-        // The same once more is nothing strange.
+        // A duplicate is no contradiction.
         let mut reassembly = Reassembly::new(LIMIT);
         for fragment in [0, 1, 1, 0, 2] {
             assert_eq!(take(&mut reassembly, START, &fragments[fragment]), Ok(None));
@@ -99,10 +99,10 @@ fn pieces_that_no_packet_has() {
     for ends in ENDS {
         let sent = packet(ends, &[7; 200]);
         let mut reassembly = Reassembly::new(LIMIT);
-        // Not a multiple of eight, and more behind.
+        // Not a multiple of eight bytes, with more fragments to follow.
         let odd = &in_fragments(&sent, 60, 1)[0];
         assert_eq!(take(&mut reassembly, START, odd), Err(Inconsistent));
-        // Beyond the longest packet: 65,528 and 16 bytes.
+        // Beyond the longest packet: offset 65,528 with 16 bytes.
         let mut far = in_fragments(&sent, 16, 1).pop().unwrap();
         let at = if far[0] >> 4 == 4 { 6 } else { 42 };
         let word = if at == 6 { 0x1fff } else { 0xfff8_u16 };
@@ -149,7 +149,7 @@ fn congestion_of_one_is_that_of_all() {
     }
 }
 
-/// Before the fragment header and behind it.
+/// Extension headers before and after the fragment header.
 #[test]
 fn extension_headers_stay() {
     let options = [17, 0, 1, 4, 0, 0, 0, 0];
@@ -159,7 +159,7 @@ fn extension_headers_stay() {
     let length = (sent.len() - 40) as u16;
     sent[4..6].copy_from_slice(&length.to_be_bytes());
     let behind = in_fragments(&sent, 64, 1);
-    // The same options once more, in front of each.
+    // The same options again, before the fragment header.
     let both: Vec<Vec<u8>> = behind
         .iter()
         .map(|fragment| {

@@ -1,5 +1,5 @@
-//! Fragments on their way out: which packet a later one is a part of, and cutting
-//! packets that are too big for the tunnel.
+//! Outgoing fragments: finds the packet of a later fragment, and fragments packets that are too big
+//! for the tunnel.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,19 +14,18 @@ use taupe_protocol::time::Instant;
 
 use super::{rewrite::Rewrite, view::View};
 
-/// Packets whose later fragments are waited for.
+/// Maximum number of packets whose later fragments are expected.
 const CAPACITY: usize = 1024;
-/// How long, as Linux does (`ipfrag_time`).
+/// Time to wait for later fragments, as on Linux (`ipfrag_time`).
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What fragments of one packet have in common (RFC 791 section 3.2, RFC 8200
-/// section 4.5).
+/// The fields that all fragments of a packet share (RFC 791 section 3.2, RFC 8200 section 4.5).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Key {
     source: u128,
     destination: u128,
     identification: u32,
-    /// `None` for IPv6, where it doesn't tell packets apart.
+    /// `None` for IPv6, where it does not distinguish packets.
     protocol: Option<u8>,
 }
 
@@ -47,17 +46,16 @@ struct Known {
     at: Instant,
 }
 
-/// What first fragments have said about those that follow them. When it is full,
-/// the oldest is forgotten.
+/// The rewrites of first fragments, for later ones. When it is full, the oldest is removed.
 #[derive(Debug, Default)]
 pub(super) struct Fragments {
     known: HashMap<Key, Known>,
-    /// In the order of their arrival; a key that came again is there again.
+    /// Keys in the order of arrival. A key that arrives again has another entry.
     order: VecDeque<(Key, Instant)>,
 }
 
 impl Fragments {
-    /// Takes note of a first fragment; nothing happens with any other packet.
+    /// Records a first fragment. Ignores any other packet.
     pub(super) fn learn(&mut self, now: Instant, view: &View, rewrite: &Rewrite) {
         let Some(key) = Key::of(view) else {
             return;
@@ -78,18 +76,18 @@ impl Fragments {
         self.order.push_back((key, now));
     }
 
-    /// What to do with a later fragment.
+    /// Returns the rewrite for a later fragment.
     pub(super) fn find(&self, now: Instant, view: &View) -> Option<Rewrite> {
         let known = self.known.get(&Key::of(view)?)?;
         (now.since(known.at) < TIMEOUT).then_some(known.rewrite)
     }
 }
 
-/// Packets one after the other, in a buffer that is used again.
+/// A sequence of packets in a reusable buffer.
 #[derive(Debug, Default)]
 pub struct Buffer {
     bytes: Vec<u8>,
-    /// Where each ends.
+    /// End of each packet in `bytes`.
     ends: Vec<usize>,
 }
 
@@ -104,7 +102,7 @@ impl Buffer {
         self.ends.push(self.bytes.len());
     }
 
-    /// The packets, in the order in which they were added.
+    /// Returns the packets in the order in which they were added.
     pub fn packets(&self) -> Packets<'_> {
         Packets {
             buffer: self,
@@ -112,9 +110,9 @@ impl Buffer {
         }
     }
 
-    /// Adds `packet`, an IPv4 packet whose checksums are complete, in fragments
-    /// of at most `mtu` bytes (RFC 791 section 3.2). Adds nothing and returns
-    /// `false` if there is no room for a payload of 8 bytes.
+    /// Adds an IPv4 packet with complete checksums, in fragments of at most `mtu` bytes (RFC 791
+    /// section 3.2). Adds nothing and returns `false` if a fragment has no room for 8 bytes of
+    /// payload.
     pub fn push_fragments(&mut self, packet: &[u8], mtu: usize) -> bool {
         if packet.len() <= mtu {
             self.push(packet);
@@ -152,12 +150,11 @@ impl Buffer {
     }
 }
 
-/// More fragments follow, among the 16 bits that hold the offset.
+/// The "more fragments" bit of the word that contains the offset.
 const MORE: u16 = 0x2000;
 
-/// The header with the options that are not copied into later fragments
-/// replaced by ones that say nothing (RFC 791 section 3.1), so that it keeps its
-/// length.
+/// Returns the header for later fragments. Options that are not copied into these are replaced by
+/// no-operation options, so that the header keeps its length (RFC 791 section 3.1).
 fn without_options(header: &[u8]) -> Vec<u8> {
     const END: u8 = 0;
     const NOTHING: u8 = 1;
@@ -180,7 +177,7 @@ fn without_options(header: &[u8]) -> Vec<u8> {
     header
 }
 
-/// Packets to carry in the place of one.
+/// The packets to carry instead of one.
 #[derive(Clone, Debug)]
 pub struct Packets<'a> {
     buffer: &'a Buffer,
@@ -237,7 +234,7 @@ mod tests {
         let mut of_another_protocol = later;
         of_another_protocol.protocol = 6;
         assert!(fragments.find(start, &of_another_protocol).is_none());
-        // Whoever comes again is known anew.
+        // A key that arrives again has a new lifetime.
         fragments.learn(just_before, &fragment(1, 0, true), &rewrite);
         fragments.learn(end, &fragment(3, 0, true), &rewrite);
         assert!(fragments.find(end, &later).is_some());

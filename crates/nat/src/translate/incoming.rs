@@ -1,4 +1,4 @@
-//! From the tunnel to the TUN.
+//! Packets from the tunnel to the TUN.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -15,10 +15,10 @@ use super::{
 use crate::flows::{Flow, Life, Opener, Tuple, Way};
 use crate::reassembly::{Inconsistent, Reassembly};
 
-/// Bytes of all incomplete packets, as on Linux (`ipfrag_high_thresh`).
+/// Maximum bytes of incomplete packets, as on Linux (`ipfrag_high_thresh`).
 const REASSEMBLY_BYTES: usize = 4 << 20;
 
-/// The half that translates what comes from the tunnel.
+/// The half that translates packets from the tunnel.
 #[derive(Debug)]
 pub struct Incoming {
     shared: Arc<Shared>,
@@ -35,9 +35,8 @@ impl Incoming {
         }
     }
 
-    /// Begins a batch of packets that have arrived together. The batch takes
-    /// the table's lock if it needs it, and keeps it: drop it before anything
-    /// that takes long.
+    /// Begins a batch of packets that have arrived together. The batch takes the table's lock if it
+    /// needs it, and holds it until it is dropped. Drop it before any slow operation.
     pub fn batch(&mut self, now: Instant) -> Batch<'_> {
         Batch {
             shared: &self.shared,
@@ -49,14 +48,14 @@ impl Incoming {
     }
 }
 
-/// What has become of a packet from the tunnel.
+/// The result of translating a packet from the tunnel.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// It has been changed where it is.
+    /// The packet has been changed in place.
     InPlace,
-    /// It is a fragment, of which a copy waits for the others.
+    /// The packet is a fragment; a copy waits for the other fragments.
     Kept,
-    /// It was the last that was missing of this packet, which has been translated.
+    /// The packet was the last missing fragment of this packet, which has been translated.
     Together(Vec<u8>),
 }
 
@@ -66,7 +65,7 @@ pub struct Batch<'a> {
     shared: &'a Shared,
     memory: &'a mut Memory,
     reassembly: &'a mut Reassembly,
-    /// Locked since the first packet that needed it.
+    /// The lock, held since the first packet that needed it.
     state: Option<MutexGuard<'a, State>>,
     now: Instant,
 }
@@ -76,7 +75,7 @@ impl Batch<'_> {
     ///
     /// # Errors
     ///
-    /// Why it is to be dropped, which has been counted; it is as it was then.
+    /// The reason to drop the packet, which has been counted. The packet is unchanged then.
     pub fn translate(&mut self, packet: &mut [u8]) -> Result<Arrival, Reason> {
         let translated = self.process(packet);
         if let Err(reason) = translated {
@@ -98,7 +97,7 @@ impl Batch<'_> {
             return Ok(Arrival::Kept);
         };
         let view = View::parse(&whole)?;
-        // One fragment header may be within another; nobody needs that.
+        // After reassembly a second fragment header may appear. No legitimate sender needs that.
         if view.fragment.is_some() || view.len != whole.len() {
             return Err(Reason::Malformed);
         }
@@ -106,7 +105,7 @@ impl Batch<'_> {
         Ok(Arrival::Together(whole))
     }
 
-    /// Refuses what is not for the tunnel's address.
+    /// Checks that the packet is for the tunnel's address.
     fn check(&self, view: &View) -> Result<(), Reason> {
         if self.shared.address.of(view.version) != Some(view.destination) {
             return Err(Reason::NotOurs);
@@ -117,9 +116,9 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Translates a whole packet.
+    /// Translates an unfragmented packet.
     fn rewrite(&mut self, packet: &mut [u8], view: &View) -> Result<(), Reason> {
-        // Nobody here waits for a question.
+        // No application here waits for an echo request.
         if let Content::Echo { request: true, .. } = view.content {
             return Err(Reason::NoFlow);
         }
@@ -183,7 +182,8 @@ impl Batch<'_> {
         if let Some(traffic) = &traffic {
             traffic.received.add(view.datagram_len());
         }
-        // Until there is an answer, the table is not told of what comes in.
+        // Not before the application has answered: until then the table needs no record of incoming
+        // packets.
         if view.is_plain() && answered && !is_question {
             self.memory
                 .keep(now, self.shared, *tuple, (rewrite, traffic));
@@ -191,12 +191,12 @@ impl Batch<'_> {
         Ok(rewrite)
     }
 
-    /// Rewrites an ICMP error about a packet that had gone out.
+    /// Rewrites an ICMP error about a packet sent into the tunnel.
     fn translate_error(&mut self, packet: &mut [u8], view: &View) -> Result<(), Reason> {
         let quoted = packet.get(view.at + QUOTE..).ok_or(Reason::Malformed)?;
         let quoted = View::parse_quoted(quoted)?;
         let is_unreachable = match (view.version, packet.get(view.at..)) {
-            // Not that it is too long (RFC 1191).
+            // Except code 4, "fragmentation needed" (RFC 1191).
             (Family::V4, Some([kind, code, ..])) => *kind == 3 && *code != 4,
             (Family::V6, Some([kind, ..])) => *kind == 1,
             _ => false,
@@ -211,7 +211,7 @@ impl Batch<'_> {
         }
         let from = (outer.local, outer.remote);
         let rewrite = Rewrite::new(from, (inner.local, inner.remote));
-        // A name server speaks in the name of the one that was asked.
+        // A reply of a name server appears to come from the server that was queried.
         let source = if view.source == outer.remote.ip {
             inner.remote.ip
         } else {

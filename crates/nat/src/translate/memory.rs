@@ -1,5 +1,4 @@
-//! How packets of the latest flows are rewritten, so that the next ones need no
-//! lock.
+//! A small cache of rewrites for recent flows, so that their next packets need no lock.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -11,17 +10,17 @@ use taupe_protocol::time::Instant;
 use super::{Shared, rewrite::Rewrite};
 use crate::flows::{Traffic, Tuple};
 
-/// Flows that are remembered at most; a power of two.
+/// Maximum number of cached flows; a power of two.
 const PLACES: usize = 16;
 
-/// How long. The table has to learn that a flow is in use; the shortest life is
-/// ten times that.
+/// Lifetime of an entry. The table must learn that a flow is in use; its shortest timeout is ten
+/// times as long.
 const LIFE: Duration = Duration::from_secs(1);
 
-/// What one half remembers.
+/// The cache of one half.
 ///
-/// It cannot lie: whatever changes a flow so that this does not hold any more
-/// changes the table's generation.
+/// Its entries are never stale: every change of a flow that would make an entry wrong changes the
+/// table's generation.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     places: [Option<Remembered>; PLACES],
@@ -37,7 +36,7 @@ struct Remembered {
 }
 
 impl Memory {
-    /// Remembers what the table, which the caller has locked, has just said.
+    /// Caches what the table has just returned. The caller holds the table's lock.
     pub(super) fn keep(
         &mut self,
         now: Instant,
@@ -54,7 +53,7 @@ impl Memory {
         });
     }
 
-    /// What the table would say, and where bytes are counted.
+    /// Returns the cached rewrite and the byte counters, if the entry is valid.
     pub(super) fn find(
         &self,
         now: Instant,
@@ -69,7 +68,8 @@ impl Memory {
     }
 }
 
-/// The ports tell the flows of one host apart, the address those to one service.
+/// Returns the slot of a tuple. Ports distinguish the flows of one host, the remote address those
+/// to one service.
 fn place(tuple: &Tuple) -> usize {
     let ports = tuple.local.port ^ tuple.remote.port;
     let mixed = ports ^ (ports >> 4) ^ tuple.remote.ip as u16;

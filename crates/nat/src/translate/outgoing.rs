@@ -1,4 +1,4 @@
-//! From the TUN into the tunnel.
+//! Packets from the TUN into the tunnel.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::flows::{Flow, Index, Opener, Tuple, Way};
 
-/// The half that translates what applications send.
+/// The half that translates packets from applications.
 #[derive(Debug)]
 pub struct Outgoing {
     shared: Arc<Shared>,
@@ -31,19 +31,19 @@ pub struct Outgoing {
     refusals: Limit,
 }
 
-/// What has been done with a packet; [`Outcome`] without the packets.
+/// The result of translating a packet: [`Outcome`] without the packets.
 enum Done {
     Carry,
-    /// What is to be carried is in the buffer.
+    /// The packets to carry are in the buffer.
     Instead,
     Answer(Vec<u8>, Reason),
 }
 
-/// Where a packet belongs.
+/// The flow of a packet.
 enum Place {
-    /// A flow that goes out.
+    /// An outgoing flow.
     Flow(Rewrite),
-    /// One that had come from the tunnel, and comes back from the kernel.
+    /// A packet that came from the tunnel and was sent back by transparent mode.
     SentBack(Rewrite),
 }
 
@@ -58,7 +58,7 @@ impl Outgoing {
         }
     }
 
-    /// Translates a packet that was read from the TUN with `header`, in place.
+    /// Translates in place a packet that was read from the TUN with `header`.
     pub fn translate(
         &mut self,
         now: Instant,
@@ -91,7 +91,7 @@ impl Outgoing {
         let partial = is_partial(*header, &view)?;
         let mtu = self.shared.mtu();
         let tuple = view.outgoing();
-        // Nobody here is asked.
+        // No host in the tunnel can have sent an echo request to here.
         if let Content::Echo { request: false, .. } = view.content {
             return Err(Reason::NoFlow);
         }
@@ -186,7 +186,7 @@ impl Outgoing {
         if let Some(traffic) = &traffic {
             traffic.sent.add(view.datagram_len());
         }
-        // Whom the next question is for is asked again.
+        // DNS queries are not cached, since the next one may go to another server.
         if view.is_plain() && !tuple.is_question() {
             self.memory
                 .keep(now, &self.shared, *tuple, (rewrite, traffic));
@@ -194,7 +194,7 @@ impl Outgoing {
         Ok(Place::Flow(rewrite))
     }
 
-    /// Rewrites an ICMP error about a packet that had come from the tunnel.
+    /// Rewrites an ICMP error about a packet that came from the tunnel.
     fn translate_error(
         &self,
         now: Instant,
@@ -219,7 +219,8 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Refuses a packet that nobody here waits for; it is as it had come.
+    /// Refuses a packet from the tunnel for which no application waits. The packet has been
+    /// restored to its original form.
     fn refuse(
         &mut self,
         now: Instant,
@@ -241,7 +242,7 @@ impl Outgoing {
         Ok(Done::Instead)
     }
 
-    /// Makes a translated packet fit the tunnel.
+    /// Makes a translated packet fit the tunnel's MTU.
     fn fit(
         &mut self,
         header: &mut VirtioHeader,
@@ -259,7 +260,7 @@ impl Outgoing {
         if let Content::Tcp { .. } = view.content
             && header.gso_type != virtio::GSO_NONE
         {
-            // A stream may be cut anywhere.
+            // A TCP stream may be split anywhere.
             let headers = view.at + transport_header_len(view, packet);
             let size = mtu.checked_sub(headers).filter(|&size| size > 0);
             header.gso_size = size.ok_or(Reason::TooBig)? as u16;
@@ -279,7 +280,7 @@ impl Outgoing {
 }
 
 impl State {
-    /// A flow as the tunnel is to see it, if its port is free.
+    /// Returns the outer tuple for a flow, before its port is checked.
     fn outside(&mut self, now: Instant, inner: &Tuple, address: u128) -> Tuple {
         let mut outer = *inner;
         outer.local.ip = address;
@@ -289,7 +290,8 @@ impl State {
         outer
     }
 
-    /// Whether a packet begins something in its flow that is for another server now.
+    /// Returns true if a packet begins a query or connection that now goes to another server than
+    /// the flow's.
     fn is_for_another(&mut self, now: Instant, view: &View, index: Index) -> bool {
         let flow = self.table.flow(index);
         let Flow { inner, outer, .. } = *flow;
@@ -303,9 +305,8 @@ impl State {
     }
 }
 
-/// Recognises a packet that came from the tunnel, and that the kernel's side
-/// has returned because no socket waits for it, perhaps not any more. With that
-/// its flow ends.
+/// Recognises a packet from the tunnel that transparent mode has sent back, because no socket
+/// waits for it. Ends its flow.
 fn sent_back(state: &mut State, now: Instant, view: &View) -> Result<Option<Place>, Reason> {
     if let Some(index) = state.table.find_inner(now, &view.incoming()) {
         let Flow { inner, outer, .. } = *state.table.flow(index);
@@ -319,8 +320,8 @@ fn sent_back(state: &mut State, now: Instant, view: &View) -> Result<Option<Plac
     Ok(None)
 }
 
-/// Whether the kernel left the transport's checksum to be completed; that of a
-/// packet inside this one is no matter of translation.
+/// Returns true if the kernel left the transport checksum to be completed. The checksum of a packet
+/// inside this one does not concern the translation.
 fn is_partial(header: VirtioHeader, view: &View) -> Result<bool, Reason> {
     if header.flags & virtio::NEEDS_CSUM == 0 {
         return Ok(false);
@@ -333,8 +334,7 @@ fn is_partial(header: VirtioHeader, view: &View) -> Result<bool, Reason> {
     Ok(start == view.at && checksum_offset(view.protocol) == Some(offset))
 }
 
-/// The length of the longest packet that a super-packet stands for, or that a
-/// packet has.
+/// Returns the length of the longest segment of a super-packet, or the length of a single packet.
 fn segment_len(header: VirtioHeader, view: &View, packet: &[u8]) -> usize {
     match header.gso_type {
         virtio::GSO_NONE => view.len,
@@ -353,7 +353,7 @@ fn transport_header_len(view: &View, packet: &[u8]) -> usize {
     }
 }
 
-/// Whether a packet must not be fragmented on its way.
+/// Returns true if a packet must not be fragmented.
 fn must_stay_whole(view: &View, packet: &[u8]) -> bool {
     const DONT_FRAGMENT: u8 = 0x40;
     match view.version {
@@ -362,13 +362,12 @@ fn must_stay_whole(view: &View, packet: &[u8]) -> bool {
     }
 }
 
-/// An ICMP error about the first packet that a super-packet stands for, or the
-/// packet that it is.
+/// Builds an ICMP error about a packet, or about the first segment of a super-packet.
 fn answer(error: icmp::Error, header: VirtioHeader, packet: &[u8], mtu: usize) -> Option<Vec<u8>> {
     icmp::error(error, &first_segment(header, packet).ok()?, mtu, None)
 }
 
-/// With its checksum complete.
+/// Returns the first segment with its checksum completed.
 fn first_segment(header: VirtioHeader, packet: &[u8]) -> Result<Vec<u8>, Reason> {
     let split = Split::new(header, packet).map_err(|_| Reason::Malformed)?;
     let mut segment = vec![0; split.segment_len()];

@@ -1,4 +1,4 @@
-//! Answers, inside the tunnel, to packets that nobody here waits for.
+//! Refusals, sent into the tunnel, of packets for which no application waits.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use super::{
 const HOP_LIMIT: u8 = 64;
 const DONT_FRAGMENT: u8 = 0x40;
 
-/// The answer to `packet`, which is as its sender sent it: a reset, port
-/// unreachable, or none. `mtu`, in bytes, bounds its length.
+/// Returns the refusal of `packet`, which is as its sender sent it: a reset, port unreachable, or
+/// none. `mtu` limits its length in bytes.
 pub(super) fn refusal(packet: &[u8], view: &View, mtu: usize) -> Option<Vec<u8>> {
     match view.content {
         Content::Tcp { flags, .. } if view.fragment.is_none() => reset(packet, view, flags),
@@ -27,7 +27,7 @@ pub(super) fn refusal(packet: &[u8], view: &View, mtu: usize) -> Option<Vec<u8>>
     }
 }
 
-/// As from a port that is closed: RFC 9293 section 3.10.7.1.
+/// Builds the reset of a closed port (RFC 9293 section 3.10.7.1).
 fn reset(packet: &[u8], view: &View, flags: u8) -> Option<Vec<u8>> {
     if flags & tcp::RST != 0 || !is_one_host(view.version, view.source) {
         return None;
@@ -80,7 +80,7 @@ fn reset(packet: &[u8], view: &View, flags: u8) -> Option<Vec<u8>> {
     Some(answer)
 }
 
-/// Neither nobody, nor a group, nor everybody.
+/// Returns true unless the address is unspecified, multicast or broadcast.
 fn is_one_host(version: Family, ip: u128) -> bool {
     match version {
         Family::V4 => ip != 0 && ip < 0xe000_0000,
@@ -91,7 +91,7 @@ fn is_one_host(version: Family, ip: u128) -> bool {
 /// Limits refusals to 100 a second, and 100 at once.
 #[derive(Debug, Default)]
 pub(super) struct Limit {
-    /// When all that was given will have come back.
+    /// The time at which the whole budget will be available again.
     spent_until: Instant,
 }
 

@@ -1,5 +1,5 @@
-//! Addresses and ports exchanged in a packet, and its checksums corrected by
-//! the difference (RFC 1624).
+//! Replaces addresses and ports in a packet, and corrects its checksums by the difference (RFC
+//! 1624).
 
 use taupe_packet::{
     checksum::{self, Sum},
@@ -17,7 +17,7 @@ const ICMP_CHECKSUM: usize = 2;
 const ICMP_ID: usize = 4;
 const V4_CHECKSUM: usize = 10;
 
-/// New ends for a packet.
+/// New addresses and ports for a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rewrite {
     source: End,
@@ -26,7 +26,7 @@ pub(super) struct Rewrite {
     ports: Difference,
 }
 
-/// Sums of the words that go and of those that come.
+/// Sums of the words that are replaced, before and after.
 #[derive(Clone, Copy, Debug)]
 struct Difference {
     old: u16,
@@ -42,7 +42,7 @@ impl Difference {
         }
     }
 
-    /// Corrects the checksum at `at`, if the packet reaches that far.
+    /// Corrects the checksum at `at`, if the packet is long enough.
     fn correct(self, packet: &mut [u8], at: usize, kind: Kind) {
         let Some(field) = packet.get_mut(at..).and_then(<[u8]>::first_chunk_mut) else {
             return;
@@ -50,9 +50,9 @@ impl Difference {
         let sum = u16::from_be_bytes(*field);
         let sum = match kind {
             Kind::Complete => checksum::update(sum, self.old, self.new),
-            // Not its complement: the sum of the pseudo header.
+            // The field is the sum of the pseudo-header, not its complement.
             Kind::Partial => !checksum::update(!sum, self.old, self.new),
-            // Zero says that there is none.
+            // Zero means that there is no checksum.
             Kind::Optional if sum == 0 => 0,
             Kind::Optional => match checksum::update(sum, self.old, self.new) {
                 0 => 0xffff,
@@ -67,12 +67,12 @@ impl Difference {
 enum Kind {
     Complete,
     Partial,
-    /// UDP's.
+    /// UDP over IPv4, where 0 means none.
     Optional,
 }
 
 impl Rewrite {
-    /// From one pair of source and destination to another.
+    /// Creates the rewrite from one pair of source and destination to another.
     pub(super) fn new(from: (End, End), to: (End, End)) -> Self {
         let addresses = |(a, b): (End, End)| sum(sum(Sum::ZERO, a.ip), b.ip).folded();
         // Only one end of an ICMP query has an identifier.
@@ -91,8 +91,8 @@ impl Rewrite {
         }
     }
 
-    /// Rewrites `packet`, of which `view` is the header. `partial`: its
-    /// transport's checksum covers only the pseudo header so far.
+    /// Rewrites `packet`, whose header is `view`. If `partial` is set, the transport checksum
+    /// covers only the pseudo-header so far.
     pub(super) fn apply(&self, packet: &mut [u8], view: &View, partial: bool) {
         write_addresses(
             packet,
@@ -142,8 +142,8 @@ impl Rewrite {
     }
 }
 
-/// Rewrites an ICMP error and the packet it quotes: the one gets the addresses
-/// `source` and `destination`, the other what `quoted` says.
+/// Rewrites an ICMP error and the packet that it quotes. The error gets the addresses `source` and
+/// `destination`; the quoted packet gets the rewrite in `quoted`.
 pub(super) fn apply_to_error(
     packet: &mut [u8],
     view: &View,
@@ -159,7 +159,7 @@ pub(super) fn apply_to_error(
     let Some(message) = packet.get_mut(view.at..view.len) else {
         return;
     };
-    // Errors are short and rare: what has changed in them is summed up whole.
+    // Errors are short and rare, so the whole message is summed before and after.
     let old = Sum::ZERO.bytes(message).folded();
     let (quoted, rewrite) = quoted;
     if let Some(bytes) = message.get_mut(QUOTE..) {
@@ -173,10 +173,10 @@ pub(super) fn apply_to_error(
     difference.correct(message, ICMP_CHECKSUM, Kind::Complete);
 }
 
-/// Where the quoted packet starts, in bytes from the start of an ICMP error.
+/// Offset of the quoted packet in an ICMP error, in bytes.
 pub(super) const QUOTE: usize = 8;
 
-/// Where the checksum of a protocol is, in bytes from the start of its header.
+/// Returns the offset of a protocol's checksum in its header, in bytes.
 pub(super) fn checksum_offset(protocol: u8) -> Option<usize> {
     match protocol {
         ip::TCP => Some(tcp::CHECKSUM),

@@ -1,9 +1,10 @@
-//! Which of the tunnel's name servers is asked.
+//! Choice of the tunnel's name server for a DNS query.
 //!
-//! One of each family at a time, the first of them to begin with, until it is silent: a
-//! question comes when another has waited for [`PATIENCE`] and nothing has been heard
-//! since, or it says that nobody listens there. Then the next one's turn is; behind the
-//! last comes the first again. Resolvers ask again after 5 s or sooner, so that a server
+//! One server of each family is in use at a time, initially the first. The next one takes over if
+//! the server is silent: a query comes, an earlier one has waited for [`PATIENCE`], and nothing has
+//! been received since. It also takes over if the server's port is unreachable. After the last
+//! server comes the first again. Resolvers repeat a query after at most 5 s, so a dead server
+//! delays one query by that time, and no others.
 //! which is gone costs one question that time, and the others nothing.
 
 use std::{
@@ -16,8 +17,8 @@ use taupe_protocol::time::Instant;
 
 use super::number;
 
-/// How long a server may be silent. Most answers take less than a tenth of that; who asks
-/// two questions at once is not asking again.
+/// The time for which a server may be silent. Most replies take less than a tenth of it. Two
+/// simultaneous queries do not count as a repetition.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -30,29 +31,29 @@ pub(super) struct Servers {
 #[derive(Debug)]
 struct FamilyServers {
     all: Vec<u128>,
-    /// Whose turn it is.
+    /// Index of the server in use.
     turn: usize,
-    /// When the first question was sent to it that came after all that has been heard of it.
+    /// The time of the first query to it since it was last heard.
     asked: Option<Instant>,
-    /// Since anything was heard of any of them.
+    /// Queries since any server of the family was last heard.
     silence: Option<Tries>,
 }
 
-/// Questions that nobody has answered.
+/// Queries without a reply.
 #[derive(Clone, Copy, Debug)]
 struct Tries {
     first: Instant,
     last: Instant,
-    /// Those that came within [`PATIENCE`] of each other count as one.
+    /// Queries within [`PATIENCE`] of each other count as one.
     count: usize,
 }
 
-/// All name servers of a family that a tunnel has, when none of them answers.
+/// All name servers of a family, when none of them answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Silence {
-    /// In the order of the file.
+    /// The servers in the order of the file.
     pub servers: Vec<IpAddr>,
-    /// For how long they have been asked.
+    /// The time for which they have been queried.
     pub time: Duration,
 }
 
@@ -81,8 +82,8 @@ impl Servers {
         }
     }
 
-    /// Who gets a question now that an application has for `asked`: that one, if it is a
-    /// server of the tunnel.
+    /// Returns the server for a query that an application sends to `asked`. If `asked` is a server
+    /// of the tunnel, that one is used.
     pub(super) fn ask(&mut self, now: Instant, version: Family, asked: u128) -> u128 {
         let family = self.family(version);
         family.note_question(now);
@@ -102,7 +103,7 @@ impl Servers {
         server
     }
 
-    /// Something has come from a server.
+    /// Records that a packet has come from a server.
     pub(super) fn hear(&mut self, version: Family, server: u128) {
         let family = self.family(version);
         if family.is_turn_of(server) {
@@ -113,7 +114,7 @@ impl Servers {
         }
     }
 
-    /// Nobody listens there.
+    /// Records that the server's port is unreachable.
     pub(super) fn pass(&mut self, version: Family, server: u128) {
         let family = self.family(version);
         if family.is_turn_of(server) {
@@ -123,8 +124,8 @@ impl Servers {
 }
 
 impl Servers {
-    /// The families of which nobody answers: each of the servers has had its turn, and
-    /// questions were asked twice at least, for a packet may be lost.
+    /// Returns the families in which no server answers: each server has had its turn, and there
+    /// were at least two queries, since a packet may be lost.
     pub(super) fn silent(&self, now: Instant) -> Vec<Silence> {
         let v4 = |ip| Ipv4Addr::from_bits(ip as u32).into();
         let v6 = |ip| Ipv6Addr::from_bits(ip).into();

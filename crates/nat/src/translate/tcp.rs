@@ -1,8 +1,8 @@
-//! TCP's flags, and the size of segments that both ends agree on.
+//! TCP flags, and the maximum segment size option.
 
 use taupe_packet::checksum;
 
-/// Where the flags are, in bytes from the start of the header.
+/// Offset of the flags in the header, in bytes.
 pub const FLAGS: usize = 13;
 /// The sender has no more data.
 pub const FIN: u8 = 1;
@@ -13,12 +13,12 @@ pub const RST: u8 = 4;
 /// The acknowledgement number is valid.
 pub const ACK: u8 = 16;
 
-/// Where the checksum is, in bytes from the start of the header.
+/// Offset of the checksum in the header, in bytes.
 pub(super) const CHECKSUM: usize = 16;
 
-/// Lowers the maximum segment size that a SYN announces to `most` bytes. Without
-/// the option it is 536 bytes or 1,220 (RFC 9293 section 3.7.1), less than any
-/// tunnel carries. `partial` says that the checksum does not cover it yet.
+/// Lowers the maximum segment size in a SYN to `most` bytes. Without the option the size is 536 or
+/// 1,220 bytes (RFC 9293 section 3.7.1), less than any tunnel's. `partial` means that the checksum
+/// does not cover the segment yet.
 pub(super) fn clamp_mss(segment: &mut [u8], most: u16, partial: bool) {
     const END: u8 = 0;
     const NOTHING: u8 = 1;
@@ -51,7 +51,7 @@ fn lower(segment: &mut [u8], at: usize, most: u16, partial: bool) {
     if partial {
         return;
     }
-    // Across two words, each byte has the other's weight: RFC 1071 section 2, B.
+    // Across two words, bytes have swapped weights: RFC 1071 section 2, B.
     let (old, new) = match at % 2 {
         0 => (said, most),
         _ => (said.swap_bytes(), most.swap_bytes()),
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use taupe_packet::checksum::Sum;
 
-    /// A SYN with these options, and its checksum without pseudo header.
+    /// Builds a SYN with these options and a checksum without pseudo-header.
     fn syn(options: &[u8]) -> Vec<u8> {
         let mut segment = vec![0; 20];
         segment.extend(options);
@@ -104,11 +104,11 @@ mod tests {
             &[2, 4, 5, 100][..],        // exactly 1,380
             &[2, 4, 2, 24],             // 536
             &[],                        // none
-            &[0, 2, 4, 5, 180],         // behind the end of options
-            &[2, 3, 5, 180],            // of a wrong length
-            &[2, 4, 5],                 // 0 by its padding
-            &[9, 0, 2, 4, 5, 180],      // behind one of no length
-            &[9, 200, 2, 4, 5, 180, 1], // behind one that leads beyond
+            &[0, 2, 4, 5, 180],         // after the end of options
+            &[2, 3, 5, 180],            // a wrong length
+            &[2, 4, 5],                 // cut; its value is 0 by padding
+            &[9, 0, 2, 4, 5, 180],      // after an option of length 0
+            &[9, 200, 2, 4, 5, 180, 1], // after an option that extends too far
         ] {
             let before = syn(options);
             let mut segment = before.clone();

@@ -1,4 +1,4 @@
-//! Packets built and verified by code that is not ours.
+//! Packets built and verified by another implementation.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -45,7 +45,7 @@ pub(crate) fn udp(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// Sequence number 1,000, acknowledgement 2,000 if there is any.
+/// Builds a TCP segment with sequence number 1,000, and acknowledgement 2,000 if ACK is set.
 pub(crate) fn tcp(from: SocketAddr, to: SocketAddr, flags: u8, payload: &[u8]) -> Vec<u8> {
     tcp_with(from, to, flags, &[], payload)
 }
@@ -94,7 +94,7 @@ pub(crate) fn echo(from: IpAddr, to: IpAddr, id: u16, request: bool) -> Vec<u8> 
     packet
 }
 
-/// An ICMP error, port unreachable, about `quoted`.
+/// Builds an ICMP port unreachable error about `quoted`.
 pub(crate) fn icmp_error(from: IpAddr, to: IpAddr, quoted: &[u8]) -> Vec<u8> {
     use etherparse::{icmpv4::DestUnreachableHeader, icmpv6::DestUnreachableCode};
     let mut packet = Vec::new();
@@ -109,7 +109,7 @@ pub(crate) fn icmp_error(from: IpAddr, to: IpAddr, quoted: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// As [`ip::V4_HEADER`] without DF, in fragments of `size` bytes of payload.
+/// Fragments a packet without DF, with `size` bytes of payload each.
 pub(crate) fn in_fragments(packet: &[u8], size: usize, id: u16) -> Vec<Vec<u8>> {
     let v4 = packet[0] >> 4 == 4;
     let header_len = if v4 { ip::V4_HEADER } else { ip::V6_HEADER };
@@ -144,8 +144,8 @@ pub(crate) fn set_v4_checksum(header: &mut [u8]) {
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Turns a complete TCP or UDP packet over a plain IP header into what a TUN
-/// brings with `NEEDS_CSUM`, to be cut at `gso_size` unless that is 0.
+/// Turns a complete TCP or UDP packet with a plain IP header into a packet from a TUN with
+/// `NEEDS_CSUM`, to be split at `gso_size` unless that is 0.
 pub(crate) fn partial(mut packet: Vec<u8>, gso_size: u16) -> (VirtioHeader, Vec<u8>) {
     let v4 = packet[0] >> 4 == 4;
     let (at, addresses, protocol) = if v4 {

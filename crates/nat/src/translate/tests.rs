@@ -19,8 +19,8 @@ mod properties;
 mod refused;
 mod servers;
 
-/// An uplink's, a second uplink's, the tunnel's, a server's, and the tunnel's
-/// name server's, in either family.
+/// Addresses of one family: an uplink's, a second uplink's, the tunnel's, a server's, and the
+/// tunnel's name server's.
 struct Family {
     local: &'static str,
     other: &'static str,
@@ -100,7 +100,7 @@ impl Tunnel {
         self.outgoing.translate(self.now, header, packet)
     }
 
-    /// Sends a packet that is carried as one.
+    /// Sends a packet that is carried as one packet.
     #[track_caller]
     fn send(&mut self, packet: &[u8]) -> Vec<u8> {
         let mut packet = packet.to_vec();
@@ -120,7 +120,7 @@ impl Tunnel {
         }
     }
 
-    /// The packets that are carried in the place of this one.
+    /// Returns the packets that are carried in place of this one.
     #[track_caller]
     fn instead(&mut self, header: VirtioHeader, packet: &[u8]) -> Vec<Vec<u8>> {
         match self.outcome(header, &mut packet.to_vec()) {
@@ -137,7 +137,7 @@ impl Tunnel {
         }
     }
 
-    /// `None` for a fragment that is kept.
+    /// Delivers a packet; `None` for a fragment that is stored.
     fn arrive(&mut self, packet: &[u8]) -> Result<Option<Vec<u8>>, Reason> {
         let mut after = packet.to_vec();
         let arrival = self.incoming.batch(self.now).translate(&mut after);
@@ -170,7 +170,7 @@ fn udp_goes_out_and_comes_back() {
         let local = socket(family.local, 5000);
         let outside = socket(family.tunnel, 5000);
         let server = socket(family.server, 443);
-        // By way of the table, and remembered.
+        // First by the table, then by the cache.
         for payload in [&b"first"[..], b"second", b""] {
             assert_eq!(
                 tunnel.send(&udp(local, server, payload)),
@@ -192,7 +192,7 @@ fn bytes_of_udp_are_counted_each_way() {
         let local = socket(family.local, 5000);
         let outside = socket(family.tunnel, 5000);
         let server = socket(family.server, 443);
-        // By way of the table, and remembered.
+        // First by the table, then by the cache.
         for payload in [10, 200, 0] {
             let payload = vec![7; payload];
             tunnel.send(&udp(local, server, &payload));
@@ -261,7 +261,7 @@ fn pings_go_out_and_come_back() {
                 echo(server, local, 77, false)
             );
         }
-        // The same identifier from another address becomes another.
+        // The same identifier from another address is replaced.
         let sent = tunnel.send(&echo(other, server, 77, true));
         let id = View::parse(&sent).unwrap().outgoing().local.port;
         assert_ne!(id, 77);
@@ -270,7 +270,7 @@ fn pings_go_out_and_come_back() {
             tunnel.receive(&echo(server, outside, id, false)),
             echo(server, other, 77, false)
         );
-        // Nobody here is asked, nor answers.
+        // An echo request from the tunnel, and a reply to none.
         let asked = tunnel.try_receive(&echo(server, outside, 77, true));
         assert_eq!(asked, Err(Reason::NoFlow));
         let strange = tunnel.try_receive(&echo(server, outside, 78, false));
@@ -305,7 +305,7 @@ fn two_uplinks_with_the_same_ports() {
             tunnel.receive(&udp(server, outside, b"1")),
             udp(server, one, b"1")
         );
-        // A TCP connection has ports of its own.
+        // TCP has its own ports.
         assert_eq!(
             tunnel.send(&tcp(two, server, SYN, b"")),
             tcp(outside, server, SYN, b"")
@@ -336,7 +336,7 @@ fn questions_go_to_the_tunnels_name_server_and_answers_come_from_the_one_asked()
                     build(asked, local, b"a")
                 );
             }
-            // Another server from the same port: the answer must find its way.
+            // Another server from the same port: the flow needs another port in the tunnel.
             let sent = tunnel.send(&build(local, second, b"Q"));
             let elsewhere = socket(
                 family.tunnel,
@@ -362,7 +362,7 @@ fn name_servers_of_the_tunnel_are_asked_themselves() {
         tunnel.send(&udp(local, second, b"q")),
         udp(outside, second, b"q")
     );
-    // Without any server the one that is asked is.
+    // Without name servers the query goes to the server that was asked.
     let mut tunnel = Tunnel::with(&Settings {
         dns: Vec::new(),
         ..settings()
@@ -395,7 +395,7 @@ fn udp_without_checksum_stays_without() {
     }
 }
 
-/// All payloads of two bytes: among them is the one for which the sum is zero.
+/// All payloads of two bytes; one of them has a checksum of zero.
 #[test]
 fn a_udp_checksum_never_becomes_none() {
     let mut tunnel = Tunnel::new();
@@ -446,7 +446,7 @@ fn partial_checksums_and_super_packets() {
                 0,
             ),
         ] {
-            // The first time by way of the table, then remembered.
+            // First by the table, then by the cache.
             for _ in 0..2 {
                 let (header, mut packet) = partial(packet.clone(), size);
                 let (_, expected) = partial(expected.clone(), size);
@@ -510,7 +510,7 @@ fn errors_from_the_tunnel_find_the_one_they_are_about() {
             ),
         ] {
             assert_eq!(tunnel.send(&inner), outer);
-            // Whole, with the checksum, and with ports alone.
+            // The whole packet, its first part with the checksum, and the ports only.
             let header_len = outer.len() - Packet::parse(&outer).map(|p| p.header_len()).unwrap();
             let header_len = outer.len() - header_len;
             for quoted in [outer.len(), outer.len() - 1, header_len + 8] {
@@ -523,7 +523,7 @@ fn errors_from_the_tunnel_find_the_one_they_are_about() {
                 assert_eq!(tunnel.try_receive(&error), Err(Reason::Malformed), "{cut}");
             }
         }
-        // About nothing that was sent.
+        // About a packet that was never sent.
         let strange = udp(socket(family.tunnel, 5001), server, b"question");
         let error = icmp_error(router, outside.ip(), &strange);
         assert_eq!(tunnel.try_receive(&error), Err(Reason::NoFlow));
@@ -548,7 +548,7 @@ fn errors_about_questions_name_the_server_that_was_asked() {
             tunnel.receive(&icmp_error(dns.ip(), outside.ip(), &outer)),
             icmp_error(asked.ip(), local.ip(), &inner)
         );
-        // And the other way, about an answer.
+        // In the other direction, about a reply.
         let (outer, inner) = (udp(dns, outside, b"a"), udp(asked, local, b"a"));
         assert_eq!(tunnel.receive(&outer), inner);
         assert_eq!(
@@ -594,7 +594,7 @@ fn fragments_follow_their_first_and_come_back_whole() {
             for (sent, expected) in sent.iter().zip(&expected) {
                 assert_eq!(tunnel.send(sent), *expected);
             }
-            // In any order, and the packet comes whole.
+            // In any order; the packet arrives reassembled.
             let received = in_fragments(&udp(outer, outside, &payload), 1200, 98);
             let mut expected = udp(inner, local, &payload);
             if local.is_ipv4() {
@@ -607,7 +607,7 @@ fn fragments_follow_their_first_and_come_back_whole() {
             tunnel.wait(Duration::from_secs(30));
             assert_eq!(tunnel.refused(&sent[1]), Reason::UnknownFragment);
         }
-        // Too short for a TCP header: its checksum would be elsewhere.
+        // Too short for a TCP header, so the checksum would be in another fragment.
         let tiny = in_fragments(&tcp(local, server, ACK, &payload), 16, 5);
         assert_eq!(tunnel.refused(&tiny[0]), Reason::Malformed);
     }

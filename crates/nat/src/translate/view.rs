@@ -1,4 +1,4 @@
-//! What translation needs to know of a packet.
+//! The header fields of a packet that translation needs.
 
 use taupe_packet::ip::{self, Family, Packet};
 
@@ -7,32 +7,31 @@ use crate::flows::{End, Tuple};
 
 /// Bytes of a TCP header without options.
 pub(super) const TCP_HEADER: usize = 20;
-/// Bytes of a UDP header, and of what begins every ICMP message.
+/// Bytes of a UDP header, and of the fixed part of an ICMP message.
 const SHORT_HEADER: usize = 8;
 
-/// Protocols with a checksum over the addresses that this module does not know:
-/// DCCP and UDP-Lite.
+/// Protocols whose checksum covers the addresses and is not supported here: DCCP and UDP-Lite.
 const UNSUPPORTED: [u8; 2] = [33, 136];
 
-/// A packet's header, read.
+/// The parsed header of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View {
     pub(super) version: Family,
     pub(super) protocol: u8,
     pub(super) source: u128,
     pub(super) destination: u128,
-    /// Bytes of the packet; of a quoted one, those that are there.
+    /// Length of the packet in bytes; of a quoted packet, the bytes present.
     pub(super) len: usize,
-    /// Where the transport header is.
+    /// Offset of the transport header.
     pub(super) at: usize,
     pub(super) fragment: Option<Fragment>,
     pub(super) content: Content,
 }
 
-/// A part of a packet.
+/// Fragment fields of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fragment {
-    /// Bytes of the packet's payload that come before.
+    /// Offset in the packet's payload, in bytes.
     pub(super) offset: u16,
     pub(super) identification: u32,
 }
@@ -61,26 +60,26 @@ pub(super) enum Content {
     },
     /// An ICMP error, which quotes a packet.
     Error,
-    /// Neither ports nor a checksum over the addresses; a fragment other than
+    /// A protocol without ports and without a checksum over the addresses, or a fragment other than
     /// the first.
     Bare,
 }
 
 impl View {
-    /// Reads the packet at the start of `bytes`.
+    /// Parses the packet at the start of `bytes`.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, Reason> {
         let packet = Packet::parse(bytes).map_err(|_| Reason::Malformed)?;
         let view = Self::of(packet)?;
         if matches!(view.content, Content::Tcp { .. }) && view.len < view.at + TCP_HEADER {
-            // Of a fragment, or else it would not be whole: RFC 1858 section 3
-            // says what those are for.
+            // Only a fragment can be so short, and only an attacker sends such a fragment (RFC 1858
+            // section 3).
             return Err(Reason::Malformed);
         }
         Ok(view)
     }
 
-    /// Reads the packet that an ICMP error quotes, which may be cut behind
-    /// what tells the flow.
+    /// Parses the packet that an ICMP error quotes. It may be cut after the fields that identify
+    /// the flow.
     pub(super) fn parse_quoted(bytes: &[u8]) -> Result<Self, Reason> {
         Self::of(Packet::parse_quoted(bytes).map_err(|_| Reason::Malformed)?)
     }
@@ -125,22 +124,22 @@ impl View {
         })
     }
 
-    /// Bytes behind a header of UDP, of a super-packet those of all its segments.
+    /// Returns the bytes after a UDP header; for a super-packet, those of all its segments.
     pub(super) fn datagram_len(&self) -> usize {
         self.len.saturating_sub(self.at + SHORT_HEADER)
     }
 
-    /// The flow of a packet that goes out.
+    /// Returns the flow of an outgoing packet.
     pub(super) fn outgoing(&self) -> Tuple {
         let (source, destination) = self.ends();
         self.tuple(source, destination)
     }
 
-    /// The flow of a packet that comes in.
+    /// Returns the flow of an incoming packet.
     pub(super) fn incoming(&self) -> Tuple {
         let (source, destination) = self.ends();
         match self.content {
-            // The identifier is the local end's in both directions.
+            // The identifier belongs to the local end in both directions.
             Content::Echo { .. } => self.tuple(
                 End {
                     ip: self.destination,
@@ -190,7 +189,7 @@ impl View {
         )
     }
 
-    /// TCP's flags; of others, none.
+    /// Returns the TCP flags, or 0 for other protocols.
     pub(super) fn flags(&self) -> u8 {
         match self.content {
             Content::Tcp { flags, .. } => flags,
@@ -198,7 +197,7 @@ impl View {
         }
     }
 
-    /// Whether the packet says nothing about its flow but that it lives.
+    /// Returns true if the packet changes nothing about its flow except the time of its last use.
     pub(super) fn is_plain(&self) -> bool {
         const TELLING: u8 = tcp::SYN | tcp::FIN | tcp::RST | tcp::ACK;
         self.fragment.is_none()
@@ -234,8 +233,8 @@ fn content(version: Family, protocol: u8, bytes: &[u8], at: usize) -> Result<Con
         }),
         (Family::V4, ip::ICMP, 0) | (Family::V6, ip::ICMPV6, 129) => Ok(echo(false)),
         (Family::V4, ip::ICMP, 8) | (Family::V6, ip::ICMPV6, 128) => Ok(echo(true)),
-        // Unreachable, time exceeded, parameter problem; packet too big. A
-        // redirect and a source quench have no business here.
+        // Unreachable, time exceeded, parameter problem; packet too big. Redirect and source quench
+        // are refused.
         (Family::V4, ip::ICMP, 3 | 11 | 12) | (Family::V6, ip::ICMPV6, 1..=4) => Ok(Content::Error),
         _ => Err(Reason::Unsupported),
     }

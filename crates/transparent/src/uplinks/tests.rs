@@ -89,7 +89,7 @@ fn ports_are_not_guarded_unless_packets_are_routed_to_them() {
         part(9, "eth2", 8),
         whole(10, "blue", "vrf"),
         part(11, "eth3", 10),
-        // Its controller is in another namespace.
+        // The controller is in another network namespace.
         part(12, "eth4", 99),
     ];
     let survey = survey(&links, &[], &[], 1);
@@ -156,7 +156,7 @@ fn new_connections_come_in_by_the_best_default_route_with_an_address() {
         route("0.0.0.0/0", 3, 600),
         route("0.0.0.0/0", 2, 100),
         route("0.0.0.0/0", 4, 50),
-        // The best for IPv6 has only an address of the link.
+        // The best IPv6 route is on a link with only a link-local address.
         route("::/0", 2, 100),
         route("::/0", 3, 600),
     ];

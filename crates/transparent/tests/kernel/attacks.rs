@@ -1,5 +1,5 @@
-//! Somebody on the same link, who sees and sends whatever they like, and somebody at the
-//! other end of the tunnel: neither learns or changes anything.
+//! Attackers: one on the same link, who sees all packets and sends any, and one at the other end of
+//! the tunnel. Neither learns or changes anything.
 
 use crate::inward::{LIMIT, count};
 use crate::scene::{
@@ -44,7 +44,7 @@ fn ip(from: IpAddr, to: IpAddr) -> PacketBuilderStep<IpHeaders> {
     }
 }
 
-/// A TCP segment with these flags, by their letters.
+/// Builds a TCP segment. `flags` has a letter for each flag.
 pub(crate) fn segment(from: &str, to: &str, flags: &str, sequence: u32, payload: &[u8]) -> Vec<u8> {
     let (from, to) = (address(from), address(to));
     let mut header = etherparse::TcpHeader::new(from.port(), to.port(), sequence, 500);
@@ -67,8 +67,8 @@ pub(crate) fn datagram(from: &str, to: &str, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// Errors of a router about a packet: nobody listens, and too long for 600 bytes
-/// (of IPv6: 1,280).
+/// Builds a router's ICMP errors about a packet: port unreachable, and too big for 600 bytes (IPv6:
+/// 1,280).
 pub(crate) fn errors(router: &str, about: &[u8]) -> [Vec<u8>; 2] {
     use etherparse::{Icmpv4Type, Icmpv6Type, icmpv4, icmpv6};
     let router: IpAddr = router.parse().expect("an address");
@@ -101,11 +101,11 @@ pub(crate) fn errors(router: &str, about: &[u8]) -> [Vec<u8>; 2] {
     [build(false), build(true)]
 }
 
-/// The same packet in the smallest fragments there are.
+/// Splits a packet into the smallest possible fragments.
 pub(crate) fn crumbs(packet: &[u8], id: u16) -> Vec<Vec<u8>> {
     let is_v4 = packet[0] >> 4 == 4;
     let (header, payload) = packet.split_at(if is_v4 { 20 } else { 40 });
-    // The first of IPv6 must have all of the transport's header.
+    // The first fragment of IPv6 must hold the whole transport header.
     let size = if is_v4 { 8 } else { 24 };
     let count = payload.chunks(size).count();
     let fragment = |(i, part): (usize, &[u8])| {
@@ -131,7 +131,7 @@ pub(crate) fn crumbs(packet: &[u8], id: u16) -> Vec<Vec<u8>> {
     payload.chunks(size).enumerate().map(fragment).collect()
 }
 
-/// An IPv6 packet behind this many headers of options that say nothing.
+/// Inserts `count` destination options headers without effect into an IPv6 packet.
 fn behind_options(packet: &[u8], count: usize) -> Vec<u8> {
     let (header, payload) = packet.split_at(40);
     let mut packet = header.to_vec();
@@ -145,7 +145,7 @@ fn behind_options(packet: &[u8], count: usize) -> Vec<u8> {
     packet
 }
 
-/// Sends packets as they are.
+/// Sends packets unchanged.
 pub(crate) fn inject(from: &Host, packets: &[Vec<u8>]) -> Result<()> {
     from.enter(|| {
         for packet in packets {
@@ -168,7 +168,7 @@ pub(crate) fn inject(from: &Host, packets: &[Vec<u8>]) -> Result<()> {
     })
 }
 
-/// All the ways there are to ask who listens.
+/// Builds every kind of probe that can reveal a listener.
 fn all_probes(from: &str, to: &str) -> Vec<Vec<u8>> {
     let flags = ["S", "A", "FA", "SA", "R", "F", "SF", ""];
     let mut probes: Vec<_> = flags
@@ -191,7 +191,7 @@ fn all_probes(from: &str, to: &str) -> Vec<Vec<u8>> {
             probes.extend(crumbs);
         }
     }
-    // As if the listener had been the one that asked.
+    // As if the listener had sent the packet that the error quotes.
     for quoted in [segment(to, from, "S", 1, b""), datagram(to, from, b"who?")] {
         let router = address(from).ip().to_string();
         probes.extend(errors(&router, &quoted));
@@ -236,8 +236,8 @@ fn probes() -> Result<()> {
     Ok(())
 }
 
-/// What an attacker would know who saw everything: the numbers of the next segments that
-/// home expects from the other end and sends to it.
+/// Returns the sequence numbers that an attacker who sees everything would know: those of the next
+/// segments to home and from home.
 fn numbers(acknowledgement: &[u8]) -> Option<(u32, u32)> {
     let at = if acknowledgement.first()? >> 4 == 4 {
         20
@@ -317,7 +317,7 @@ fn a_live_connection() -> Result<()> {
 }
 
 fn spoofed_answers() -> Result<()> {
-    // Others serve there already, at other addresses.
+    // Other servers use these ports already, at other addresses.
     const SERVER: &str = "198.51.100.2:53";
     let mut scene = Scene::with(&["chosen"], &[])?;
     let chosen = install("chosen")?;
@@ -348,8 +348,7 @@ fn spoofed_answers() -> Result<()> {
     Ok(())
 }
 
-/// Whoever asks for an address that only the tunnel has learns nothing
-/// (CVE-2019-14899).
+/// Probes for the tunnel's address from the link get no answer (CVE-2019-14899).
 fn the_tunnels_address() -> Result<()> {
     const TUNNEL: [&str; 2] = ["10.66.0.2", "fd66::2"];
     let scene = Scene::with(&["chosen"], &[])?;
@@ -372,7 +371,7 @@ fn the_tunnels_address() -> Result<()> {
     Ok(())
 }
 
-/// Datagrams from beyond, from as many ports, to a port of home.
+/// Sends `count` datagrams from beyond to a port of home, each from another port.
 fn send(scene: &Scene, count: u16, port: u16) -> Result<()> {
     let packet = |from| datagram(&at(REMOTE[0], 5000 + from), &at(HOME[0], port), b"who?");
     inject(&scene.beyond, &(0..count).map(packet).collect::<Vec<_>>())
@@ -428,7 +427,7 @@ fn unchosen_sockets() -> Result<()> {
     Ok(())
 }
 
-/// An unchosen application that has the ports of one that is gone gets its answers.
+/// An unselected application that uses the ports of a selected one that has ended gets its replies.
 fn ports_used_again() -> Result<()> {
     let scene = Scene::with(&["chosen"], &[])?;
     let (chosen, other) = (install("chosen")?, install("other")?);
@@ -441,7 +440,7 @@ fn ports_used_again() -> Result<()> {
     Ok(())
 }
 
-/// However many ask a chosen server, its machine's own questions have room.
+/// However many strangers query a selected server, the machine's own flows have room.
 fn strangers_fill_their_share() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     let chosen = install("chosen")?;
@@ -453,7 +452,7 @@ fn strangers_fill_their_share() -> Result<()> {
     let home = SocketAddr::from(([192, 0, 2, 2], 0));
     let began = Instant::now();
     let mut sent = 0_u32;
-    // More than fit at all, were there no share.
+    // More flows than the whole table can hold.
     while sent < 80_000 {
         for _ in 0..100 {
             let [_, high, middle, low] = sent.to_be_bytes();
@@ -465,7 +464,7 @@ fn strangers_fill_their_share() -> Result<()> {
         let answered = |scene: &mut Scene| -> Result<u64> {
             Ok(count(scene, Reason::OutTunnel)? + count(scene, Reason::OutFlowsFull)?)
         };
-        // Some get lost when it cannot keep up.
+        // Some packets are lost if the server cannot keep up.
         let patience = Instant::now() + Duration::from_millis(20);
         while answered(&mut scene)? < u64::from(sent) && Instant::now() < patience {
             std::thread::yield_now();
@@ -490,8 +489,8 @@ fn strangers_fill_their_share() -> Result<()> {
     Ok(())
 }
 
-/// Who hands out addresses on the link says where packets leave, and not whether they
-/// are in the tunnel (CVE-2024-3661, and what is known as TunnelCrack).
+/// A DHCP server on the link can decide where packets leave, but not that they bypass the tunnel
+/// (CVE-2024-3661, and TunnelCrack).
 fn routes() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     let (chosen, other) = (install("chosen")?, install("other")?);

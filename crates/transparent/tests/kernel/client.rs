@@ -1,6 +1,6 @@
-//! What applications do in these tests: this program, by the name of another.
+//! The applications of these tests: this program under another name.
 //!
-//! Each prints one line for what it has found, and more words say how.
+//! Each prints one line with its result. Further arguments choose what it does.
 
 use rustix::net::{
     AddressFamily, Protocol, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags,
@@ -15,10 +15,10 @@ use std::os::fd::OwnedFd;
 use std::process::{Command, exit};
 use std::time::{Duration, Instant};
 
-/// The first argument of this program when it is an application.
+/// The first argument of this program when it acts as an application.
 pub(crate) const WORD: &str = "--client";
 
-/// After this long there is no answer.
+/// Time after which a reply counts as missing.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
 pub(crate) fn main(words: &[&str]) -> ! {
@@ -26,8 +26,8 @@ pub(crate) fn main(words: &[&str]) -> ! {
     match act(words) {
         Ok(said) => println!("{said}"),
         Err(error) => {
-            // No timer of the kernel ends a call with EPERM, only a program that refuses it. On a
-            // busy machine such a call takes long too.
+            // Only an eBPF program makes a call fail with EPERM, no timer of the kernel. On a busy
+            // machine even such a call can take long.
             let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
             let quick = match is_refused || began.elapsed() < PATIENCE / 3 {
                 true => "at once",
@@ -51,7 +51,7 @@ fn act(words: &[&str]) -> io::Result<String> {
             socket.send(b"who?")?;
             answer(&socket)
         }
-        // From a port of its own choice.
+        // Sends from a given port.
         ["from", port, to] => {
             let mut own = bound(address(to))?.local_addr()?;
             own.set_port(port.parse().map_err(io::Error::other)?);
@@ -60,15 +60,15 @@ fn act(words: &[&str]) -> io::Result<String> {
             socket.set_broadcast(true)?;
             udp(&socket, address(to))
         }
-        // More than fits in one packet.
+        // Sends a datagram that needs several packets.
         ["long-udp", to] => {
             let socket = bound(address(to))?;
             socket.send_to(&[b'?'; 3000], address(to))?;
             answer(&socket)
         }
-        // Says who the peer is, who has answered, and what.
+        // Prints the peer's address, the sender of the reply, and the reply.
         ["resolve", how, to] => resolve(how, address(to)),
-        // Asks all by one socket, and says who has answered what.
+        // Queries all addresses with one socket, and prints the sender of each reply.
         ["resolve-all", all @ ..] => {
             let socket = bound(address(all.first().unwrap_or(&"")))?;
             for to in all {
@@ -84,7 +84,7 @@ fn act(words: &[&str]) -> io::Result<String> {
             said.sort();
             Ok(said.join(" "))
         }
-        // Is connected already when it is told to ask.
+        // Connects at once, and sends when told to.
         ["ask-later", to] => {
             let socket = bound(address(to))?;
             socket.connect(address(to))?;
@@ -98,7 +98,7 @@ fn act(words: &[&str]) -> io::Result<String> {
             std::os::unix::net::UnixStream::connect(path)?;
             Ok("connected".to_owned())
         }
-        // The length of the address ends with the path.
+        // The address length excludes the terminating zero of the path.
         ["unix-without-end", path] => {
             let socket = make(AddressFamily::UNIX, SocketType::STREAM, None)?;
             unix_without_end(&socket, path)?;
@@ -106,7 +106,7 @@ fn act(words: &[&str]) -> io::Result<String> {
         }
         ["ping", to] => ping(to.parse().map_err(io::Error::other)?),
         ["raw", to] => raw(to.parse().map_err(io::Error::other)?),
-        // A message of ICMPv6 that looks as if it were about the link.
+        // An ICMPv6 message of a type that neighbour discovery uses.
         ["icmp6", kind, to] => {
             let kind: u8 = kind.parse().map_err(io::Error::other)?;
             let to: IpAddr = to.parse().map_err(io::Error::other)?;
@@ -126,7 +126,7 @@ fn act(words: &[&str]) -> io::Result<String> {
             make(family(address(to).ip()), SocketType::STREAM, mptcp())?;
             Ok("made".to_owned())
         }
-        // Connects by MPTCP and says something, and more when it is told to.
+        // Connects by MPTCP and sends something, and more when told to.
         ["stay-mptcp", to] => {
             let to = address(to);
             let socket = make(family(to.ip()), SocketType::STREAM, mptcp())?;
@@ -138,8 +138,8 @@ fn act(words: &[&str]) -> io::Result<String> {
             std::thread::sleep(Duration::from_secs(60));
             Ok(String::new())
         }
-        // Says at each line that it is given whether it is chosen: what is not gets
-        // sockets of MPTCP.
+        // Prints for each input line whether it is selected. Unselected applications get MPTCP
+        // sockets.
         ["oracle"] => {
             println!("ready\n{}", std::process::id());
             for _ in io::stdin().lines() {
@@ -157,12 +157,12 @@ fn act(words: &[&str]) -> io::Result<String> {
             Ok("made".to_owned())
         }
         ["uring", to] => uring(address(to)),
-        // Does the rest when it is told to.
+        // Runs the remaining words when told to.
         ["later", rest @ ..] => {
             wait()?;
             act(rest)
         }
-        // Has another program, which inherits it, use a socket.
+        // Starts another program that inherits a socket and uses it.
         ["pass", kind, program, to] => pass(kind, program, address(to)),
         ["use", "tcp" | "mptcp", to] => connect(inherited()?, address(to)).and_then(read),
         ["use", "udp", to] => udp(&UdpSocket::from(inherited()?), address(to)),
@@ -173,7 +173,7 @@ fn act(words: &[&str]) -> io::Result<String> {
             std::thread::sleep(Duration::from_secs(60));
             Ok(String::new())
         }
-        // Takes a connection out of a message.
+        // Receives a connection in a message.
         ["use", "message", _] => {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -205,22 +205,22 @@ fn act(words: &[&str]) -> io::Result<String> {
             let output = Command::new(program).arg(WORD).args(rest).output()?;
             Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
         }
-        // Starts another program in its place, with what this one has been given.
+        // Starts another program and waits for it. The program inherits all descriptors.
         ["launch", program, rest @ ..] => {
             Command::new(program).arg(WORD).args(rest).status()?;
             exit(0)
         }
-        // The same, and ends at once.
+        // Starts another program and ends at once.
         ["leave", program, rest @ ..] => {
             Command::new(program).arg(WORD).args(rest).spawn()?;
             exit(0)
         }
-        // Becomes another program.
+        // Executes another program in this process.
         ["become", program, rest @ ..] => {
             use std::os::unix::process::CommandExt as _;
             Err(Command::new(program).arg(WORD).args(rest).exec())
         }
-        // Makes the sockets, then waits to be told what to do with them.
+        // Creates the sockets, then waits to be told what to do with them.
         ["hold", to] => {
             let to = address(to);
             let stream = stream_socket(to)?;
@@ -231,7 +231,7 @@ fn act(words: &[&str]) -> io::Result<String> {
             Ok(format!("{} {}", word(by_tcp), word(by_udp)))
         }
         ["serve", port] => serve(port.parse().map_err(io::Error::other)?),
-        // Listens, and accepts one when it is told to.
+        // Listens, and accepts one connection when told to.
         ["serve-late", own] => {
             let listener = TcpListener::bind(address(own))?;
             wait()?;
@@ -251,8 +251,8 @@ fn act(words: &[&str]) -> io::Result<String> {
                 let _ = socket.send_to(b"served", from);
             }
         }
-        // Shares a port with others, on one interface alone if there is a third word,
-        // until it is told to say how many datagrams it has got.
+        // Shares a port with others, on one interface only if a third word names it. When told to,
+        // prints the number of datagrams received.
         ["share", port, interface @ ..] => {
             let port: u16 = port.parse().map_err(io::Error::other)?;
             let socket = make(AddressFamily::INET, SocketType::DGRAM, None)?;
@@ -277,11 +277,11 @@ fn act(words: &[&str]) -> io::Result<String> {
                 });
                 let waited = wait();
                 println!("{}", count.load(std::sync::atomic::Ordering::Relaxed));
-                // The thread waits still.
+                // The thread is still waiting.
                 exit(i32::from(waited.is_err()))
             })
         }
-        // Connects, and says what it is told over there.
+        // Connects, and prints what the other end sends.
         ["hear", to] => {
             let mut stream = TcpStream::connect_timeout(&address(to), PATIENCE)?;
             println!("ready");
@@ -289,7 +289,7 @@ fn act(words: &[&str]) -> io::Result<String> {
             stream.read_to_string(&mut said)?;
             Ok(said)
         }
-        // Connects, and says something when it is told to.
+        // Connects, and sends when told to.
         ["stay", to] => {
             let mut stream = TcpStream::connect_timeout(&address(to), PATIENCE)?;
             wait()?;
@@ -298,7 +298,7 @@ fn act(words: &[&str]) -> io::Result<String> {
             std::thread::sleep(Duration::from_secs(60));
             Ok(String::new())
         }
-        // Asks, and takes its time to look at the answer.
+        // Sends a query, and reads the reply when told to.
         ["ask", to] => {
             let socket = bound(address(to))?;
             println!("ready");
@@ -306,21 +306,21 @@ fn act(words: &[&str]) -> io::Result<String> {
             socket.set_read_timeout(Some(PATIENCE * 10))?;
             udp(&socket, address(to))
         }
-        // Does not look whether there is one.
+        // Sends without waiting for a reply.
         ["say", to] => {
             let socket = bound(address(to))?;
             socket.send_to(b"who?", address(to))?;
             wait()?;
             Ok("the end".to_owned())
         }
-        // By one interface alone.
+        // Connects by one interface only.
         ["bound", interface, to] => {
             let to = address(to);
             let socket = stream_socket(to)?;
             socket2::SockRef::from(&socket).bind_device(Some(interface.as_bytes()))?;
             connect(socket, to).and_then(read)
         }
-        // A datagram to every port there is.
+        // Sends a datagram to every port.
         ["ports", to] => {
             let (socket, mut to) = (bound(address(to))?, address(to));
             for again in [&socket, &bound(to)?] {
@@ -331,7 +331,7 @@ fn act(words: &[&str]) -> io::Result<String> {
             }
             Ok("sent".to_owned())
         }
-        // Nanoseconds for each of many datagrams to one place.
+        // Prints nanoseconds per datagram for many datagrams to one address.
         ["blast", to, count] => {
             let (to, count): (_, u32) = (address(to), count.parse().map_err(io::Error::other)?);
             let socket = bound(to)?;
@@ -344,7 +344,7 @@ fn act(words: &[&str]) -> io::Result<String> {
         }
         ["connects", to, count] => connects(address(to), count.parse().map_err(io::Error::other)?),
         ["flood", to, seconds] => {
-            // One datagram a millisecond and a connection that talks all the time.
+            // Sends a datagram each millisecond, and data on a connection all the time.
             let seconds = seconds.parse().map_err(io::Error::other)?;
             flood(address(to), Duration::from_secs(seconds))
         }
@@ -461,17 +461,16 @@ fn resolve(how: &str, to: SocketAddr) -> io::Result<String> {
 }
 
 fn unix_without_end(socket: &OwnedFd, path: &str) -> io::Result<()> {
-    // SAFETY: all zeros are an address without a path.
+    // SAFETY: all zeros are a valid address without a path.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    // What is behind the end is none of it.
+    // Bytes after the end do not belong to the path.
     address.sun_path.fill(b'x' as libc::c_char);
     for (to, from) in address.sun_path.iter_mut().zip(path.bytes()) {
         *to = from as libc::c_char;
     }
     let length = std::mem::offset_of!(libc::sockaddr_un, sun_path) + path.len();
-    // SAFETY: the kernel reads as many bytes of the address as the length says, which is
-    // no more than there are.
+    // SAFETY: the kernel reads `length` bytes of the address, which is at most its size.
     let connected = unsafe {
         libc::connect(
             std::os::fd::AsRawFd::as_raw_fd(socket),
@@ -485,7 +484,7 @@ fn unix_without_end(socket: &OwnedFd, path: &str) -> io::Result<()> {
     }
 }
 
-/// By the kernel's ICMP socket.
+/// Sends an echo request by the kernel's ICMP socket.
 fn ping(to: IpAddr) -> io::Result<String> {
     let (protocol, kind) = match to {
         IpAddr::V4(_) => (ipproto::ICMP, 8),
@@ -498,7 +497,7 @@ fn ping(to: IpAddr) -> io::Result<String> {
     )
 }
 
-/// By a raw socket.
+/// Sends an echo request by a raw socket.
 fn raw(to: IpAddr) -> io::Result<String> {
     let (protocol, kind) = match to {
         IpAddr::V4(_) => (ipproto::ICMP, 8),
@@ -512,8 +511,7 @@ fn raw(to: IpAddr) -> io::Result<String> {
 }
 
 pub(crate) fn echo(socket: &OwnedFd, to: IpAddr, kind: u8) -> io::Result<String> {
-    // Type, code, checksum, identifier, sequence. Where the kernel puts no checksum
-    // in, the sum of this is it; of IPv6 it always does.
+    // Type, code, checksum, identifier, sequence. The kernel fills in the checksum for IPv6 only.
     let mut packet = [kind, 0, 0, 0, 0x12, 0x34, 0, 1];
     let sum = !(u16::from(kind) << 8).wrapping_add(0x1234 + 1);
     if to.is_ipv4() {
@@ -527,7 +525,7 @@ pub(crate) fn echo(socket: &OwnedFd, to: IpAddr, kind: u8) -> io::Result<String>
     sendto(socket, &packet, SendFlags::empty(), &SocketAddr::new(to, 0))?;
     let mut buffer = [0; 128];
     let began = Instant::now();
-    // A raw socket hears everything, its own question on the way to itself too.
+    // A raw socket receives everything, also this request on its way to itself.
     while began.elapsed() < PATIENCE {
         let (length, _) = recv(socket, &mut buffer[..], RecvFlags::empty())?;
         let answer = &buffer[..length];
@@ -542,7 +540,7 @@ pub(crate) fn echo(socket: &OwnedFd, to: IpAddr, kind: u8) -> io::Result<String>
     Err(io::ErrorKind::TimedOut.into())
 }
 
-/// Starts a program with a socket as its standard input, and says what it says.
+/// Starts a program with a socket as its standard input, and returns its output.
 fn pass(kind: &str, program: &str, to: SocketAddr) -> io::Result<String> {
     let mut given = None;
     let socket: OwnedFd = match kind {
@@ -587,7 +585,7 @@ pub(crate) fn inherited() -> io::Result<OwnedFd> {
     std::os::fd::AsFd::as_fd(&io::stdin()).try_clone_to_owned()
 }
 
-/// A socket that io_uring makes, used as any other.
+/// Connects with a socket created by io_uring.
 fn uring(to: SocketAddr) -> io::Result<String> {
     let socket = ring::socket(match to {
         SocketAddr::V4(_) => libc::AF_INET,
@@ -596,7 +594,6 @@ fn uring(to: SocketAddr) -> io::Result<String> {
     connect(socket, to).and_then(read)
 }
 
-/// `io_uring_setup(2)`, for one operation.
 mod ring {
     use std::io;
     use std::os::fd::{FromRawFd as _, OwnedFd};
@@ -613,14 +610,14 @@ mod ring {
         }
     }
 
-    /// A TCP socket of this family.
+    /// Creates a TCP socket of this family.
     pub(super) fn socket(family: i32) -> io::Result<OwnedFd> {
         // `struct io_uring_params`: 10 words, then the offsets of both rings.
         let mut parameters = [0u32; 30];
-        // SAFETY: the kernel reads and writes 120 bytes at the address.
+        // SAFETY: the kernel reads and writes the 120 bytes at the address.
         let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 4, parameters.as_mut_ptr()) };
         let ring = check(ring)?;
-        // SAFETY: it has just been made, for us alone.
+        // SAFETY: the descriptor is new and has no other owner.
         let _owner = unsafe { OwnedFd::from_raw_fd(ring) };
         let (queue, entries) = (map(ring, 0, 4096)?, map(ring, OFF_SQES, 4096)?);
         let offset = |base: usize, field: usize| parameters[base + field] as usize;
@@ -628,8 +625,8 @@ mod ring {
         entry[0] = SOCKET;
         entry[4..8].copy_from_slice(&family.to_ne_bytes());
         entry[8..16].copy_from_slice(&u64::from(libc::SOCK_STREAM as u32).to_ne_bytes());
-        // SAFETY: both are mappings of a page, and the offsets are the kernel's own,
-        // within it; nobody else uses the ring.
+        // SAFETY: both pointers are mappings of a page, and the kernel's offsets lie within it.
+        // Nobody else uses the ring.
         unsafe {
             ptr::copy_nonoverlapping(entry.as_ptr(), entries, 64);
             // The array of the submission queue, entry 0: index 0. Its tail: 1.
@@ -655,7 +652,7 @@ mod ring {
     }
 
     fn map(ring: i32, offset: i64, length: usize) -> io::Result<*mut u8> {
-        // SAFETY: a new mapping where the kernel likes.
+        // SAFETY: the kernel chooses the address of the new mapping.
         let address = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -673,7 +670,7 @@ mod ring {
     }
 }
 
-/// Says "served" to whom it accepts, in the way that it is told to by them.
+/// Sends "served" on each connection, in the way that the client's first byte asks for.
 fn serve(port: u16) -> io::Result<String> {
     let listener = TcpListener::bind(("::", port))?;
     println!("ready");
@@ -684,7 +681,7 @@ fn serve(port: u16) -> io::Result<String> {
             let mut order = [0];
             stream.read_exact(&mut order)?;
             match order {
-                // Closes first: TIME_WAIT is here.
+                // Closes first, so TIME_WAIT is on this side.
                 [b'f'] => stream.write_all(b"served"),
                 // Closes last.
                 [b'l'] => {
@@ -696,7 +693,7 @@ fn serve(port: u16) -> io::Result<String> {
                     let piece = [b'm'; 10_000];
                     (0..1000).try_for_each(|_| stream.write_all(&piece))
                 }
-                // Unread bytes make a reset of the end.
+                // Unread bytes turn the end into a reset.
                 _ => {
                     std::thread::sleep(Duration::from_millis(100));
                     Ok(())
@@ -706,7 +703,7 @@ fn serve(port: u16) -> io::Result<String> {
     }
 }
 
-/// How long a socket and a connection take, refused or not.
+/// Prints the time that a socket and a connection take, refused or not.
 fn connects(to: SocketAddr, count: u32) -> io::Result<String> {
     let began = Instant::now();
     for _ in 0..count {

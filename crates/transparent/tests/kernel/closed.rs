@@ -1,4 +1,4 @@
-//! That nothing leaves in the clear when something is missing.
+//! Fail closed: no packet leaves outside the tunnel when a part is missing.
 
 use crate::scene::{
     Application, CAPTURE, QUIET, REMOTE, Scene, TUNNEL, at, attached, daemon_words, everything_but,
@@ -21,7 +21,7 @@ use taupe_transparent::programs::{Guard, Programs, Way};
 use taupe_transparent::reset::Reset;
 use taupe_transparent::state::Lock;
 
-/// Whatever a chosen application sends to the remotes.
+/// All packets of a selected application to the remote addresses.
 const ANY: &str = "host 198.51.100.1 or host 2001:db8:9::1";
 
 pub(crate) fn tests() -> Vec<SystemTest> {
@@ -78,8 +78,8 @@ pub(crate) fn tests() -> Vec<SystemTest> {
     ]
 }
 
-/// A process that is killed before it has attached anything leaves maps, in which the
-/// network namespace has the number that its way knows it by.
+/// A process that is killed before it has attached anything leaves maps. In these the network
+/// namespace has the number that the other way uses.
 fn maps_of_the_other_way() -> Result<()> {
     let mut scene = Scene::new()?;
     let (chosen, other) = (install("chosen")?, install("other")?);
@@ -104,16 +104,16 @@ fn maps_of_the_other_way() -> Result<()> {
         let replaced = marks.replace(&rules, &everything_but(&[]));
         replaced.and_then(|()| marks.attach()).map_err(unmet)
     })?;
-    // Nobody leads the mark anywhere, so that they are held back.
+    // No rule routes the mark, so the packets are blocked.
     let said = scene.run(&chosen, &["udp", &at(REMOTE[0], 80)])?;
     ensure!(said.starts_with("failed"), "by its mark: {said}");
     scene.expect(&other, &["udp", &at(REMOTE[0], 80)], "far")
 }
 
-/// A mark of sockets.
+/// A socket mark.
 const MARK: u32 = 0x5300_0000;
 
-/// What a chosen application is told while the tunnel is down.
+/// Checks the errors that a selected application gets while the tunnel is down.
 fn is_told(scene: &Scene, chosen: &str) -> Result<()> {
     for remote in REMOTE {
         scene.expect(chosen, &["tcp", &at(remote, 80)], "failed 101 at once")?;
@@ -122,7 +122,7 @@ fn is_told(scene: &Scene, chosen: &str) -> Result<()> {
         scene.expect(chosen, &words, "failed 101 at once")?;
     }
     scene.expect(chosen, &["udp", &at(REMOTE[0], 53)], "failed 1 at once")?;
-    // Nobody asks the hooks for these.
+    // No hook at a system call sees these packets.
     let said = scene.run(chosen, &["raw", REMOTE[0]])?;
     ensure!(said.starts_with("failed"), "raw: {said}");
     Ok(())
@@ -272,7 +272,7 @@ fn mounts_of_a_command_end() -> Result<()> {
     scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "far")
 }
 
-/// Takes the filters of what leaves by an interface away, as far as anybody can.
+/// Removes the egress filter of an interface, as far as another program can.
 fn take_filter(scene: &Scene, index: u32) -> Result<()> {
     let pin = Pins::all().find_map(|pins| {
         let pin = pins.directory().join(format!("links/{index}-taupe_out"));
@@ -316,7 +316,7 @@ fn a_filter_is_taken_away() -> Result<()> {
     scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")
 }
 
-/// A chosen application reaches nobody, whether or not it is told.
+/// Checks that a selected application reaches nobody, with or without an error.
 fn is_cut_off(scene: &Scene, chosen: &str) -> Result<()> {
     for remote in REMOTE {
         for way in ["tcp", "udp", "raw", "ping"] {
@@ -384,7 +384,7 @@ fn a_link_that_is_gone() -> Result<()> {
     Ok(())
 }
 
-/// A capture that cannot be kept is not left up, where its process lives on.
+/// If the capture's thread cannot start, the tunnel is down, although the process lives on.
 fn no_thread_is_to_be_had() -> Result<()> {
     let scene = Scene::new()?;
     let chosen = install("chosen")?;
@@ -393,7 +393,7 @@ fn no_thread_is_to_be_had() -> Result<()> {
         let tun = scene.tun.index().map_err(Error::io("TUN"))?;
         let mut command = Command::new(own);
         command.args([CAPTURE, "home", "chosen", &tun.to_string()]);
-        // More than there are addresses.
+        // More than the address space.
         command.env("RUST_MIN_STACK", (1_u64 << 47).to_string());
         let mut process = Application::start(command)?;
         let said = process.line()?;
@@ -413,7 +413,7 @@ fn no_thread_is_to_be_had() -> Result<()> {
     scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "far")
 }
 
-/// What was said in the tunnel is not gone on with in the clear.
+/// Conversations in the tunnel do not continue outside it.
 fn connections_end_with_it() -> Result<()> {
     let scene = Scene::with(&["chosen"], &[])?;
     let (chosen, other) = (install("chosen")?, install("other")?);
@@ -444,7 +444,7 @@ fn connections_end_with_it() -> Result<()> {
         let said = application.go()?;
         ensure!(said == "sent", "an unchosen one says {said:?}");
     }
-    // Its connection is yet to be made, its socket of UDP is told.
+    // The TCP connection is made only now; the UDP socket got an error.
     let said = datagrams.go()?;
     ensure!(said == "far failed:103", "{said}");
     ensure!(
@@ -454,8 +454,8 @@ fn connections_end_with_it() -> Result<()> {
     Ok(())
 }
 
-/// A filter goes with the rest, too, whose entry has gone before: by a command that was
-/// interrupted, or since another filter had come before it.
+/// A filter is removed with the rest even if its map entry has gone before: by an interrupted
+/// command, or because another filter preceded it.
 fn a_filter_without_an_entry() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     let (chosen, other) = (install("chosen")?, install("other")?);
@@ -477,8 +477,9 @@ fn a_filter_without_an_entry() -> Result<()> {
     Ok(())
 }
 
-/// Packets that have passed the sockets' programs and wait for the router's address do not
-/// go on in the clear when the filters go, or when their application is chosen no longer.
+/// Packets that have passed the programs at sockets and wait for the router's hardware address do
+/// not leave outside the tunnel when the filters are removed or the application is no longer
+/// selected.
 fn what_waits_for_a_neighbour() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     let chosen = install("chosen")?;
@@ -509,8 +510,8 @@ fn what_waits_for_a_neighbour() -> Result<()> {
     nothing(&scene, capture)
 }
 
-/// An application that is chosen no longer does not go on in the clear with what it has
-/// begun in the tunnel, however busy it is.
+/// An application that is no longer selected does not continue its conversations outside the
+/// tunnel, however busy it is.
 fn what_leaves_ends_first() -> Result<()> {
     const MOMENT: Duration = Duration::from_millis(50);
     const SYN: u8 = 2;
@@ -598,7 +599,7 @@ fn programs_are_replaced() -> Result<()> {
     let mut busy = scene.start(&chosen, &["flood", &at(REMOTE[0], 80), "3"])?;
     let capture = scene.capture(ANY)?;
     let uplink = scene.uplink("up0")?;
-    // Once, where an emulated processor takes seconds for each time.
+    // At least once: on an emulated processor one round takes seconds.
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(2) {
         let programs = scene.home.enter(|| {

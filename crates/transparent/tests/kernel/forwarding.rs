@@ -1,4 +1,4 @@
-//! What home forwards for others.
+//! Packets that home forwards for other machines.
 //!
 //! ```text
 //!   guest ── in0              up0 ── far
@@ -26,16 +26,16 @@ use taupe_transparent::capture::{self, Choice};
 use taupe_transparent::programs::Programs;
 use taupe_transparent::state::Reason;
 
-/// The guest's addresses.
+/// Addresses of the guest.
 const GUEST: [&str; 2] = ["10.9.0.2", "fd09::2"];
 
-/// Another one's, behind another link.
+/// Addresses of another machine, on another link.
 const SHELF: [&str; 2] = ["10.10.0.2", "fd10::2"];
 
-/// Whatever is about the remotes or the guest.
+/// All packets to or from the remote addresses or the guest.
 const ANY: &str = "host 198.51.100.1 or host 2001:db8:9::1 or host 10.9.0.2 or host fd09::2";
 
-/// A port where only a test listens.
+/// A port on which only a test listens.
 const PORT: u16 = 81;
 
 pub(crate) fn tests() -> Vec<SystemTest> {
@@ -53,7 +53,6 @@ pub(crate) fn tests() -> Vec<SystemTest> {
     ]
 }
 
-/// The machines.
 struct Yard {
     scene: Scene,
     guest: Host,
@@ -117,14 +116,14 @@ impl Yard {
         })
     }
 
-    /// Has a capture follow home's links.
+    /// Starts a capture that follows home's links.
     fn begin(&self, choice: &Choice) -> Result<capture::Capture> {
         let tun = self.scene.tun.index().map_err(Error::io("TUN"))?;
         let begin = || scene::begin_with(TUNNEL, choice, tun).map_err(unmet);
         self.scene.home.enter(begin)
     }
 
-    /// The same in a process that can be killed.
+    /// Starts the same in a process that can be killed.
     fn start(&self) -> Result<Application> {
         let own = std::env::current_exe().map_err(Error::io("own executable"))?;
         let tun = self.scene.tun.index().map_err(Error::io("TUN"))?;
@@ -133,13 +132,13 @@ impl Yard {
         Application::start(command)
     }
 
-    /// What the guest is told.
+    /// Runs a program on the guest and returns its output.
     fn ask(&self, words: &[&str]) -> Result<String> {
         let command = [&[&*self.program, WORD], words].concat();
         Ok(self.guest.run(&command)?.text().to_owned())
     }
 
-    /// Fails when the guest is not answered by whom it should be, by every transport.
+    /// Fails unless `who` answers the guest by every transport.
     fn expect(&self, who: &str) -> Result<()> {
         for remote in REMOTE {
             for (words, answer) in [
@@ -154,7 +153,7 @@ impl Yard {
         Ok(())
     }
 
-    /// The guest reaches nobody but those who are behind home too, and home itself.
+    /// Checks that the guest reaches only home and the machines behind it.
     fn is_cut_off(&self) -> Result<()> {
         for (way, remote) in [("tcp", REMOTE[0]), ("udp", REMOTE[1])] {
             let said = self.ask(&[way, &at(remote, 80)])?;
@@ -163,7 +162,7 @@ impl Yard {
         self.is_inside()
     }
 
-    /// Who is behind home reaches each other.
+    /// Checks that machines behind home reach each other.
     fn is_inside(&self) -> Result<()> {
         for address in SHELF {
             let said = self.ask(&["tcp", &at(address, 80)])?;
@@ -183,7 +182,7 @@ impl Yard {
     }
 }
 
-/// An address with its network.
+/// Returns an address with its prefix length.
 fn network(address: &str) -> String {
     let bits = if address.contains(':') { 64 } else { 24 };
     format!("{address}/{bits}")
@@ -245,7 +244,7 @@ fn dead() -> Result<()> {
     Ok(())
 }
 
-/// While nobody is there to guard it.
+/// A new uplink while no process runs that could guard it.
 fn by_a_new_uplink() -> Result<()> {
     let yard = Yard::new(true)?;
     let other = install("other")?;
@@ -263,7 +262,7 @@ fn by_a_new_uplink() -> Result<()> {
     }
     let clear = Capture::start(far, "down1", &format!("({ANY}) and not port 123"))?;
     yard.is_cut_off()?;
-    // By this it is seen that nothing else was on the wire before.
+    // This datagram shows that nothing else was on the link before.
     let port = Capture::start(far, "down1", "port 123")?;
     yard.scene
         .expect(&other, &["udp", &at(REMOTE[0], 123)], "far")?;
@@ -316,7 +315,7 @@ fn in_the_clear() -> Result<()> {
     Ok(())
 }
 
-/// What comes for them from the tunnel does not go on in the clear.
+/// Packets from the tunnel for the guest do not leave outside it.
 fn gone() -> Result<()> {
     let yard = Yard::new(false)?;
     let _capture = yard.begin(&forwarded())?;
@@ -350,7 +349,7 @@ fn direct_destinations() -> Result<()> {
         ("tcp", REMOTE[0], 80, "far"),
         ("udp", REMOTE[0], 80, "far"),
         ("tcp", REMOTE[1], 80, "beyond"),
-        // Names are asked through the tunnel.
+        // DNS queries go through the tunnel.
         ("udp", REMOTE[0], 53, "beyond"),
         ("tcp", REMOTE[0], 53, "beyond"),
     ] {
@@ -380,7 +379,7 @@ fn direct_destinations() -> Result<()> {
     nothing(&yard.scene, clear)
 }
 
-/// Sends an ICMP error about a packet that has not come from whom it is for.
+/// Sends an ICMP error that quotes a packet which its receiver has not sent.
 fn lie(to: &str) -> Result<()> {
     use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket};
     let mut message = vec![11, 0, 0, 0, 0, 0, 0, 0];

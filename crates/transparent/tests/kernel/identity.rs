@@ -1,4 +1,4 @@
-//! Who is chosen.
+//! Selection of applications.
 
 use crate::client;
 use crate::scene::{self, Application, REMOTE, Scene, at, everything_but, install, nothing, rules};
@@ -23,7 +23,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
     ]
 }
 
-/// Asks by TCP who is there.
+/// Checks who answers an application by TCP.
 fn is(scene: &Scene, program: &str, who: &str) -> Result<()> {
     scene.expect(program, &["tcp", &at(REMOTE[0], 80)], who)
 }
@@ -116,8 +116,8 @@ fn cgroups_and_users() -> Result<()> {
     Ok(())
 }
 
-/// The hierarchy of cgroup2, mounted in the sandbox; groups are removed at the end,
-/// also when this process is ended by a panic. Those of a killed sandbox are empty.
+/// A mounted cgroup2 hierarchy. Its groups are removed at the end, also after a panic. Groups of a
+/// killed sandbox are empty.
 pub(crate) struct Hierarchy {
     root: String,
     made: std::cell::RefCell<Vec<String>>,
@@ -158,8 +158,7 @@ impl Drop for Hierarchy {
     }
 }
 
-/// Random rules, on processes of all kinds: the kernel decides as the file's own
-/// matcher does.
+/// With random rules and processes of all kinds the kernel decides as the Rust matcher does.
 fn as_the_model_decides() -> Result<()> {
     const ROUNDS: usize = 150;
     let mut scene = Scene::with(&["nobody"], &[])?;
@@ -184,7 +183,7 @@ fn as_the_model_decides() -> Result<()> {
         let program = taupe_lab::sandbox::scratch(name).display().to_string();
         let user = if i % 2 == 0 { "0" } else { "4711" };
         let group = root.group(group)?;
-        // Some are started by another one.
+        // Some are started by another program.
         let launcher = (i % 3 == 0).then(|| taupe_lab::sandbox::scratch(names[i % names.len()]));
         let launcher = launcher.map(|path| path.display().to_string());
         let word = client::WORD;
@@ -274,7 +273,7 @@ fn as_the_model_decides() -> Result<()> {
             tunnelled += usize::from(said == "tunnel");
         }
     }
-    // Neither is rare.
+    // Both verdicts are frequent.
     let all = ROUNDS * processes.len();
     ensure!(
         (all / 10..all * 9 / 10).contains(&tunnelled),
@@ -402,7 +401,7 @@ fn sockets_from_before() -> Result<()> {
     scene.replace(&["other"])?;
     let said = later.go()?;
     ensure!(said == "beyond beyond", "chosen later: {said}");
-    // Its connection is yet to be made, its socket of UDP is told.
+    // The TCP connection is made only now; the UDP socket got an error.
     let said = kept.go()?;
     ensure!(said == "far failed:103", "no longer chosen: {said}");
     Ok(())
@@ -412,7 +411,7 @@ fn only_in_its_own_namespace() -> Result<()> {
     let scene = Scene::with(&[], &[])?;
     let program = install("any")?;
     is(&scene, &program, "beyond")?;
-    // Everything is chosen at home; what `far` does is none of its business.
+    // Every application is selected at home. The programs must ignore sockets of `far`.
     let local = at(REMOTE[0], 80);
     let said = scene.far.run(&[&program, client::WORD, "tcp", &local])?;
     ensure!(said.text() == "far", "{}", said.text());

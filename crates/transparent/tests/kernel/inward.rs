@@ -1,4 +1,4 @@
-//! What reaches chosen applications, and what doesn't.
+//! Packets to selected applications: those that reach them, and those that must not.
 
 use crate::scene::{HOME, QUIET, REMOTE, Scene, at, install, nothing, unmet, without_tcx};
 use std::io::{Read as _, Write as _};
@@ -38,7 +38,7 @@ pub(crate) fn connect(from: &Host, to: &str) -> Result<TcpStream> {
 pub(crate) fn order(stream: &mut TcpStream, order: u8) -> Result<usize> {
     stream.write_all(&[order]).map_err(Error::io("order"))?;
     let mut answer = Vec::new();
-    // It may end with a reset.
+    // The connection may end with a reset.
     let _ = stream.read_to_end(&mut answer);
     Ok(answer.len())
 }
@@ -117,7 +117,7 @@ fn a_chosen_server() -> Result<()> {
     Ok(())
 }
 
-/// A FIN of a connection that the other side has ended, once more.
+/// Sends once more the FIN of a connection that the other side has closed.
 fn fin(from: &Host, port: u16) -> Result<()> {
     use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket};
     let mut segment = [0u8; 20];
@@ -125,7 +125,7 @@ fn fin(from: &Host, port: u16) -> Result<()> {
     segment[2..4].copy_from_slice(&7000u16.to_be_bytes());
     segment[12] = 5 << 4;
     segment[13] = 0x11;
-    // The pseudo-header, and then all in words of 16 bits.
+    // Checksum over the pseudo-header and the segment, in words of 16 bits.
     let mut sum = 6 + 20u32;
     for address in [[198, 51, 100, 1], [192, 0, 2, 2]] {
         sum += u32::from(u16::from_be_bytes([address[0], address[1]]));

@@ -1,5 +1,5 @@
-//! Link-local destinations: direct where they are on the link, in the tunnel where a router
-//! is on the way.
+//! Link-local destinations: direct if they are on the link, in the tunnel if they are behind a
+//! router.
 
 use crate::scene::{Scene, at, everything_but, install, nothing, rules, unmet};
 use std::net::{IpAddr, UdpSocket};
@@ -7,10 +7,10 @@ use taupe_lab::host::{Host, add_address};
 use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Error, Result};
 
-/// Where clouds answer, by a route.
+/// Metadata addresses of clouds, reached by a route.
 pub(crate) const BEHIND: [&str; 2] = ["169.254.169.254", "fe80:1::1"];
 
-/// One on the link.
+/// A link-local address on the link.
 const BESIDE: &str = "169.254.7.7";
 
 pub(crate) fn tests() -> Vec<SystemTest> {
@@ -20,7 +20,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
     ]
 }
 
-/// Has a host answer datagrams there, with its name.
+/// Starts a UDP server on a host that answers with the host's name.
 pub(crate) fn answer(host: &Host, device: &str, address: &str, name: &'static str) -> Result<()> {
     add_address(host, device, address)?;
     let address: IpAddr = address.parse().map_err(unmet)?;
@@ -60,7 +60,7 @@ fn behind_a_router() -> Result<()> {
     scene.expect(&chosen, &["udp", &at(BEHIND[0], 80)], "beyond")
 }
 
-/// What the file leaves out of the tunnel is direct wherever it is.
+/// Destinations that the file excludes from the tunnel are direct, on the link or not.
 fn excluded() -> Result<()> {
     let mut scene = Scene::new()?;
     let chosen = install("chosen")?;

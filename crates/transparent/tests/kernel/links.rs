@@ -1,4 +1,4 @@
-//! Links that come, go and change, under a capture that follows them.
+//! Links that appear, disappear and change, under a capture that follows them.
 
 use crate::processes::go_on;
 use crate::scene::{
@@ -16,10 +16,10 @@ use taupe_lab::{Error, Result, ensure};
 use taupe_transparent::capture::{self, Choice};
 use taupe_transparent::pins::Pins;
 
-/// Whatever a chosen application sends to the remotes.
+/// All packets of a selected application to the remote addresses.
 const ANY: &str = "host 198.51.100.1 or host 2001:db8:9::1";
 
-/// Three times what a capture takes to look at its filters again.
+/// Three times the interval in which a capture checks its filters.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn tests() -> Vec<SystemTest> {
@@ -40,7 +40,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
     ]
 }
 
-/// Has a capture follow home's links, for the application `chosen`.
+/// Starts a capture that follows home's links, for the application `chosen`.
 fn begin(scene: &Scene) -> Result<capture::Capture> {
     let tun = scene.tun.index().map_err(Error::io("TUN"))?;
     scene
@@ -48,7 +48,7 @@ fn begin(scene: &Scene) -> Result<capture::Capture> {
         .enter(|| scene::begin(TUNNEL, "chosen", tun).map_err(unmet))
 }
 
-/// Waits until somebody answers an application in both families.
+/// Waits until `who` answers an application in both families.
 fn soon(scene: &Scene, program: &str, who: &str) -> Result<()> {
     for (way, remote) in ["tcp", "udp"]
         .into_iter()
@@ -62,7 +62,7 @@ fn soon(scene: &Scene, program: &str, who: &str) -> Result<()> {
     Ok(())
 }
 
-/// Has home reach everything by an interface.
+/// Sets home's default routes.
 fn by(scene: &Scene, interface: &str, gateways: [&str; 2]) -> Result<()> {
     for (family, gateway) in ["-4", "-6"].into_iter().zip(gateways) {
         #[rustfmt::skip]
@@ -139,8 +139,8 @@ fn uplinks_come_and_go() -> Result<()> {
     soon(&scene, &other, "far")
 }
 
-/// Chosen applications go into the tunnel from a link that is made by `make`, whose
-/// packets leave by `up0`.
+/// Tests a link that `make` creates above `up0`: packets of selected applications go into the
+/// tunnel from it.
 fn above(name: &str, make: impl FnOnce(&Scene) -> Result<()>) -> Result<()> {
     let scene = Scene::new()?;
     let capture = begin(&scene)?;
@@ -174,7 +174,7 @@ fn a_bond_is_an_uplink() -> Result<()> {
         scene.home.ip(&[
             "link", "add", "pair0", "type", "bond", "mode", "active-backup", "miimon", "10",
         ])?;
-        // Only what is down becomes a part.
+        // Only a link that is down can join a bond.
         scene.home.ip(&["link", "set", "up0", "down"])?;
         scene.home.ip(&["link", "set", "up0", "master", "pair0"])?;
         Ok(())
@@ -199,11 +199,11 @@ fn a_vlan_is_an_uplink() -> Result<()> {
     })
 }
 
-/// The addresses of home on a link without a header; `far`'s end with 1.
+/// Home's addresses on a link without a header. The addresses of `far` end with 1.
 const NARROW: [&str; 2] = ["198.18.0.2", "2001:db8:5::2"];
 
-/// Chosen applications go into the tunnel from a link without a header, which `make`
-/// lays between home and `far`: it returns its names there.
+/// Tests a link without a header, which `make` creates between home and `far`: packets of selected
+/// applications go into the tunnel from it. `make` returns the link's names.
 fn narrow(make: impl FnOnce(&Scene) -> Result<[&'static str; 2]>) -> Result<()> {
     let scene = Scene::new()?;
     let capture = begin(&scene)?;
@@ -239,8 +239,8 @@ fn a_tun_is_an_uplink() -> Result<()> {
     Ok(())
 }
 
-/// The kernel's, whose packets are still their applications' when they leave by the link
-/// below.
+/// The kernel's WireGuard: its packets still belong to their application's socket when they leave
+/// by the link below.
 fn wireguard_is_an_uplink() -> Result<()> {
     narrow(|scene| {
         let ends = [
@@ -264,10 +264,9 @@ fn wireguard_is_an_uplink() -> Result<()> {
     })
 }
 
-/// Has home reach everything by the link `name`, where it has these addresses: chosen
-/// applications are in the tunnel, by every transport, with servers too, and no others;
-/// and nothing of theirs leaves by any link of home's, not either when nobody serves
-/// the tunnel any more.
+/// Checks the link `name`, by which home reaches everything and on which it has these addresses.
+/// Selected applications are in the tunnel by every transport, servers too, and no others. None of
+/// their packets leaves by any link of home, also after the tunnel's process has ended.
 fn is_an_uplink(
     scene: &Scene,
     capture: capture::Capture,
@@ -297,7 +296,7 @@ fn is_an_uplink(
         }
     }
     scene.run(&chosen, &["icmp6", "128", REMOTE[1]])?;
-    // What came before this has been seen with it.
+    // This datagram shows that the capture has seen all earlier packets.
     scene.expect(&other, &["udp", &at(REMOTE[0], LAST)], "far")?;
     let is_last = |packet: &Packet| {
         let datagram = packet.datagram();
@@ -317,10 +316,10 @@ fn is_an_uplink(
     Ok(())
 }
 
-/// Where the last datagram of a capture goes.
+/// Port of the last datagram of a capture.
 const LAST: u16 = 123;
 
-/// Whether the server at an address answers this thread.
+/// Returns true if the server at an address answers this thread.
 pub(crate) fn served(at: &str) -> Result<bool> {
     let to = at.parse().map_err(unmet)?;
     let Ok(mut stream) = TcpStream::connect_timeout(&to, Duration::from_millis(500)) else {
@@ -345,7 +344,7 @@ fn filters_are_brought_back() -> Result<()> {
         let pins = Pins::all().map(|pins| pins.directory().join("links").join(filter));
         pins.into_iter().find(|pin| pin.exists())
     };
-    // Those of clsact have none.
+    // Filters of clsact have no pin.
     let by_tcx = pin(&format!("{index}-taupe_out")).is_some();
     for filter in [
         format!("{index}-taupe_out"),
@@ -362,7 +361,7 @@ fn filters_are_brought_back() -> Result<()> {
                 true => "up0",
                 false => TUNNEL,
             };
-            // Both directions at once.
+            // Removes both directions at once.
             let words = ["tc", "qdisc", "delete", "dev", link, "clsact"];
             scene.home.run(&words)?;
         }
@@ -372,7 +371,7 @@ fn filters_are_brought_back() -> Result<()> {
     soon(&scene, &other, "far")
 }
 
-/// Somebody removes the pins of hooks, which end with that.
+/// Hooks end when somebody removes their pins. The keeper restores them.
 fn hooks_are_brought_back() -> Result<()> {
     let scene = Scene::new()?;
     let (chosen, other) = (install("chosen")?, install("other")?);
@@ -388,7 +387,7 @@ fn hooks_are_brought_back() -> Result<()> {
         let mut begun = go_on(later, &chosen)?;
         wait_until("the pin", PATIENCE, || Ok(pin.exists()))?;
         soon(&scene, &chosen, "beyond")?;
-        // Its verdict comes a moment after the pin.
+        // The verdict follows shortly after the pin.
         wait_until("a verdict", PATIENCE, || Ok(begun.says("tunnel").is_ok()))?;
         scene.expect(&other, &["tcp", &at(REMOTE[0], 80)], "far")?;
     }
@@ -399,7 +398,7 @@ fn hooks_are_brought_back() -> Result<()> {
     nothing(&scene, capture)
 }
 
-/// Somebody switches IPv6 on everywhere.
+/// Somebody switches IPv6 on for all interfaces.
 fn ipv6_of_the_tun_stays_off() -> Result<()> {
     let scene = Scene::new()?;
     let _capture = begin(&scene)?;
@@ -415,7 +414,7 @@ fn ipv6_of_the_tun_stays_off() -> Result<()> {
     Ok(())
 }
 
-/// What could not be mended is mended as soon as it can.
+/// A restoration that fails is repeated until it succeeds.
 fn a_fault_that_passes() -> Result<()> {
     let scene = Scene::new()?;
     let chosen = install("chosen")?;
@@ -426,7 +425,7 @@ fn a_fault_that_passes() -> Result<()> {
     let away = links.with_file_name("away");
     let rename = |from, to| std::fs::rename(from, to).map_err(Error::io("rename"));
     let answers = |is_up: bool| {
-        // Whatever happens to links has the capture look at its filters.
+        // Any change of a link makes the capture check its filters.
         scene.home.ip(&["link", "set", "lo", "down"])?;
         scene.home.ip(&["link", "set", "lo", "up"])?;
         wait_until("the capture has looked", PATIENCE, || {
@@ -440,7 +439,7 @@ fn a_fault_that_passes() -> Result<()> {
     answers(true)
 }
 
-/// A filter that lets everything pass, before ours.
+/// Another program's filter, which lets everything pass, precedes Taupe's.
 fn another_is_first() -> Result<()> {
     let scene = Scene::new()?;
     let (chosen, other) = (install("chosen")?, install("other")?);
@@ -467,14 +466,14 @@ fn another_is_first() -> Result<()> {
     soon(&scene, &other, "far")
 }
 
-/// A program of tcx that is put before all others.
+/// A tcx program that precedes all others.
 mod first {
     use std::io;
     use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
     use taupe_lab::{Error, Result};
 
-    /// Has every packet that leaves by an interface pass, as long as what is returned
-    /// lives.
+    /// Attaches a program that lets every packet leave by an interface, as long as the returned
+    /// descriptor lives.
     pub(super) fn put(interface: u32) -> Result<OwnedFd> {
         #[repr(C)]
         struct Load {
@@ -511,7 +510,7 @@ mod first {
     }
 
     fn bpf<T>(command: i32, attributes: &T) -> Result<OwnedFd> {
-        // SAFETY: the kernel reads the structure, and what it leads to, which live.
+        // SAFETY: the kernel reads the structure and the memory that it points to, which all live.
         let fd = unsafe {
             libc::syscall(
                 libc::SYS_bpf,
@@ -521,14 +520,14 @@ mod first {
             )
         };
         match i32::try_from(fd) {
-            // SAFETY: it has just been made, for us alone.
+            // SAFETY: the descriptor is new and has no other owner.
             Ok(fd @ 0..) => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
             _ => Err(Error::io("bpf")(io::Error::last_os_error())),
         }
     }
 }
 
-/// Another process changes the rules, and who follows the links keeps to them.
+/// Another process changes the rules, and the keeper does not undo that.
 fn others_are_chosen() -> Result<()> {
     let scene = Scene::new()?;
     let (chosen, other) = (install("chosen")?, install("other")?);

@@ -1,6 +1,6 @@
-//! The kernel's part, in network namespaces: applications that are copies of this
-//! program, a TUN whose other end is another machine, and captures where packets
-//! must not be.
+//! Tests of the eBPF programs in network namespaces. Applications are copies of this program. The
+//! other end of the TUN is another namespace, and captures on the links show packets that must not
+//! be there.
 
 mod attacks;
 mod client;

@@ -1,4 +1,4 @@
-//! Questions for names, to resolvers of this machine.
+//! DNS queries to local resolvers.
 
 use crate::client;
 use crate::scene::{REMOTE, Scene, at, everything_but, install, nothing, rules, unmet};
@@ -32,7 +32,7 @@ const BOTH: Names = Names {
     bus: false,
 };
 
-/// Resolvers of this machine, and who is asked instead.
+/// Local resolvers, and the alias that the server in the tunnel is asked by.
 const RESOLVERS: [(&str, &str); 5] = [
     ("127.0.0.53", "240.0.0.53"),
     ("127.0.0.1", "240.0.0.1"),
@@ -41,8 +41,8 @@ const RESOLVERS: [(&str, &str); 5] = [
     ("2001:db8:1::2", "100::1:0:1"),
 ];
 
-/// Every way to ask, and one that several are asked by at once: nobody here is, and each
-/// answer comes from the one that was asked.
+/// Every way to query a local resolver, and one socket that queries several. No local resolver is
+/// reached, and each reply comes from the resolver that was queried.
 fn resolvers_of_this_machine() -> Result<()> {
     let (mut scene, here) = scene(&["chosen"])?;
     let (chosen, other) = (install("chosen")?, install("other")?);
@@ -126,7 +126,8 @@ fn resolvers_of_this_machine() -> Result<()> {
     scene.expect(&chosen, &["resolve", "udp", "[::1]:53"], said)
 }
 
-/// Held back at once; and asked as they are where nothing is held back.
+/// While the tunnel is down queries are blocked at once. With the kill switch off they reach the
+/// local resolvers.
 fn resolvers_while_it_is_down() -> Result<()> {
     let (mut scene, here) = scene(&["chosen"])?;
     let chosen = install("chosen")?;
@@ -149,7 +150,7 @@ fn resolvers_while_it_is_down() -> Result<()> {
     scene.expect(&chosen, &["resolve", "udp", &asked], &said)
 }
 
-/// A socket that is connected to a resolver here asks it no more once it is chosen.
+/// A socket that is connected to a local resolver no longer reaches it once the socket is selected.
 fn a_question_from_before() -> Result<()> {
     let (mut scene, here) = scene(&["nobody"])?;
     let chosen = install("chosen")?;
@@ -166,7 +167,7 @@ fn a_question_from_before() -> Result<()> {
     Ok(())
 }
 
-/// A rule of netfilter that leads all questions to a resolver here, at another port.
+/// A netfilter rule redirects all queries to a local resolver, at another port.
 fn a_question_led_back_here() -> Result<()> {
     let (mut scene, here) = scene(&["chosen"])?;
     let (chosen, other) = (install("chosen")?, install("other")?);
@@ -200,8 +201,8 @@ fn a_question_led_back_here() -> Result<()> {
     scene.expect(&other, &["resolve", "connected-udp", "127.0.0.53:53"], said)
 }
 
-/// A rule of netfilter leads questions to another port, of a machine that is reached past
-/// the tunnel: only the socket knows that they are questions.
+/// A netfilter rule redirects queries to another port, on a machine outside the tunnel. Only the
+/// socket shows that they are queries.
 fn a_question_led_elsewhere() -> Result<()> {
     let mut scene = Scene::new()?;
     let direct = everything_but(&["192.0.2.0/24", "2001:db8:1::/64"]);
@@ -220,7 +221,7 @@ fn a_question_led_elsewhere() -> Result<()> {
     ] {
         scene.home.run(&["nft", line])?;
     }
-    // With name servers in its file, and without.
+    // With name servers in the tunnel's file, and without.
     for names in [Names::default(), BOTH] {
         set_names(&mut scene, names)?;
         let capture = scene.capture("port 54")?;
@@ -246,7 +247,7 @@ fn a_question_led_elsewhere() -> Result<()> {
     scene.expect(&other, &["resolve", "connected-udp", &outside], &said)
 }
 
-/// What answers for names by a socket with a path.
+/// Services that resolve names over a Unix socket.
 fn services_that_resolve() -> Result<()> {
     const RESOLVER: &str = "/run/systemd/resolve/io.systemd.Resolve";
     const NSCD: &str = "/var/run/nscd/socket";
@@ -266,7 +267,7 @@ fn services_that_resolve() -> Result<()> {
                 true => "failed 111 at once",
                 false => "connected",
             };
-            // With NUL behind the path, and without.
+            // With a terminating zero after the path, and without.
             scene.expect(who, &["unix", path], said)?;
             scene.expect(who, &["unix-without-end", path], said)?;
         }
@@ -308,12 +309,11 @@ fn services_that_resolve() -> Result<()> {
     all(&scene, &chosen, &[])
 }
 
-/// A machine with resolvers, which count questions, and in the tunnel those who are asked
-/// instead.
+/// Creates a machine with local resolvers that count queries, and the servers in the tunnel.
 fn scene(allowed: &[&str]) -> Result<(Scene, Arc<AtomicUsize>)> {
     let scene = Scene::with(allowed, &[])?;
     let (here, there) = (Arc::default(), Arc::default());
-    // Besides its own.
+    // Besides the address that it has.
     add_address(&scene.home, "lo", "127.0.0.53")?;
     for (resolver, instead) in RESOLVERS {
         resolve(&scene.home, resolver, 53, &here)?;
@@ -324,7 +324,7 @@ fn scene(allowed: &[&str]) -> Result<(Scene, Arc<AtomicUsize>)> {
     Ok((scene, here))
 }
 
-/// Answers everybody with the address that they have asked.
+/// Starts a server that answers with the address it was queried at.
 fn resolve(host: &Host, address: &'static str, port: u16, asked: &Arc<AtomicUsize>) -> Result<()> {
     let at: SocketAddr = at(address, port).parse().map_err(unmet)?;
     let (listener, socket) = host.enter(|| {
@@ -361,7 +361,7 @@ fn count(scene: &mut Scene, reason: Reason) -> Result<u64> {
     Ok(count.map_or(0, |(_, count)| *count))
 }
 
-/// Whether the kernel is older.
+/// Returns true if the kernel is older than this version.
 fn is_before(major: u32, minor: u32) -> Result<bool> {
     let release = "/proc/sys/kernel/osrelease";
     let text = fs::read_to_string(release).map_err(Error::io(release))?;

@@ -13,7 +13,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
     ]
 }
 
-/// The namespace's root is a group that no application of this test is in.
+/// The root of the cgroup namespace is a group without any application of this test.
 fn from_a_cgroup_namespace() -> Result<()> {
     let hierarchy = Hierarchy::mount()?;
     let group = hierarchy.group("taupe-test-container")?;
@@ -31,13 +31,13 @@ fn from_a_cgroup_namespace() -> Result<()> {
             scene.expect(&other, &words, "far")?;
         }
     }
-    // The group can be removed when nobody is in it.
+    // The group can be removed when it is empty.
     drop(daemon);
     Ok(())
 }
 
-/// Files of processes outside cannot be listed from inside, which is said only where there
-/// are such processes.
+/// Files of processes outside the PID namespace cannot be listed from inside. The gap is reported
+/// only if there are such processes.
 fn from_a_pid_namespace() -> Result<()> {
     const GAP: &str = "Outsiders";
     let scene = Scene::new()?;

@@ -1,5 +1,5 @@
-//! Packets of chosen applications that look like the link's own, that come in pieces,
-//! that pass links upon links, or that the kernel makes by itself.
+//! Unusual packets of selected applications: they resemble the link's own traffic, are fragmented,
+//! pass a link above another, or come from the kernel itself.
 
 use crate::attacks::{crumbs, datagram, errors};
 use crate::inward::{LIMIT, connect, count, order};
@@ -26,11 +26,11 @@ pub(crate) fn tests() -> Vec<SystemTest> {
     ]
 }
 
-/// DHCP and discovery stay on the link.
+/// DHCP and neighbour discovery stay on the link.
 fn what_looks_like_the_link() -> Result<()> {
     let scene = Scene::with(&["chosen"], &[])?;
     let chosen = install("chosen")?;
-    // The last is that of `nothing`.
+    // The last term is for the last datagram of `nothing`.
     let filter = "udp port 67 or udp port 547 or dst host 2001:db8:9::1 or udp dst port 9";
     let capture = Capture::start(&scene.far, "down0", filter)?;
     scene.run(&chosen, &["from", "68", &at(REMOTE[0], 67)])?;
@@ -47,8 +47,7 @@ fn what_looks_like_the_link() -> Result<()> {
     Ok(())
 }
 
-/// Questions for names that are longer than a packet, to a server that is not
-/// tunnelled otherwise.
+/// DNS queries larger than a packet, to a server outside the tunnel's networks.
 fn long_questions() -> Result<()> {
     let mut scene = Scene::new()?;
     let chosen = install("chosen")?;
@@ -65,7 +64,7 @@ fn long_questions() -> Result<()> {
     Ok(())
 }
 
-/// The kernel would put them together with others from the link.
+/// The kernel would reassemble these fragments with others from the link.
 fn fragments_from_the_tunnel() -> Result<()> {
     const PORT: u16 = 81;
     let mut scene = Scene::with(&["chosen"], &[])?;
@@ -99,8 +98,8 @@ fn fragments_from_the_tunnel() -> Result<()> {
     Ok(())
 }
 
-/// A link that puts packets into packets of another, both guarded: what the one has let
-/// pass is no matter of the other, where it is for somebody else.
+/// A link that encapsulates packets in those of another link, both guarded. A packet that passed
+/// the first filter also passes the second, if its outer destination is outside the tunnel.
 fn links_upon_links() -> Result<()> {
     let mut scene = Scene::new()?;
     let chosen = install("chosen")?;
@@ -157,7 +156,7 @@ fn links_upon_links() -> Result<()> {
     Ok(())
 }
 
-/// What the kernel answers by itself to those who ask a chosen listener.
+/// Replies that the kernel itself sends to clients of a selected listener.
 fn answers_without_a_socket() -> Result<()> {
     let scene = Scene::with(&["chosen"], &[])?;
     let chosen = install("chosen")?;
@@ -180,8 +179,8 @@ fn answers_without_a_socket() -> Result<()> {
     nothing(&scene, capture)
 }
 
-/// As drivers of some cards hand packets in: all behind the IP header is in a page of its
-/// own.
+/// Packets as drivers of some cards deliver them: everything after the IP header is in a separate
+/// page.
 fn headers_in_pages() -> Result<()> {
     const CARD: &str = "card0";
     const PORT: u16 = 81;
@@ -239,7 +238,7 @@ fn headers_in_pages() -> Result<()> {
     Ok(())
 }
 
-/// An Ethernet card whose driver leaves payloads in pages.
+/// An Ethernet card (TAP) whose driver leaves payloads in pages.
 mod pages {
     use std::fs::File;
     use std::io::{self, IoSlice, Write as _};
@@ -249,7 +248,7 @@ mod pages {
     /// `IFF_TAP`, `IFF_NAPI`, `IFF_NAPI_FRAGS` and `IFF_NO_PI`.
     const FLAGS: u16 = 0x0002 | 0x0010 | 0x0020 | 0x1000;
 
-    /// Makes one of this name in the calling thread's namespace.
+    /// Creates an interface of this name in the calling thread's namespace.
     pub(super) fn open(name: &str) -> Result<File> {
         /// `struct ifreq`.
         #[repr(C)]
@@ -267,7 +266,7 @@ mod pages {
         let mut options = File::options();
         let file = options.read(true).write(true).open("/dev/net/tun");
         let file = file.map_err(Error::io("/dev/net/tun"))?;
-        // SAFETY: the kernel reads and writes a `struct ifreq`, which is what is there.
+        // SAFETY: the kernel reads and writes a `struct ifreq`, which `interface` is.
         let made = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut interface) };
         match made {
             0 => Ok(file),
@@ -275,7 +274,7 @@ mod pages {
         }
     }
 
-    /// Has a packet come in by it.
+    /// Delivers a packet by the card.
     pub(super) fn send(mut card: &File, to: [u8; 6], packet: &[u8]) -> Result<()> {
         let (header, protocol) = match packet[0] >> 4 {
             4 => (20, [8, 0]),
@@ -283,7 +282,7 @@ mod pages {
         };
         let (header, payload) = packet.split_at(header);
         let first = [&to[..], &[2, 0, 0, 0, 0, 1], &protocol, header].concat();
-        // Each piece is one of the packet's, as long as it is.
+        // Each vector becomes a fragment of the same size.
         let sent = card.write_vectored(&[IoSlice::new(&first), IoSlice::new(payload)]);
         sent.map(drop).map_err(Error::io("packet"))
     }

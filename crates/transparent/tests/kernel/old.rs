@@ -1,5 +1,5 @@
-//! The same on Debian 12's kernel 6.1, in a virtual machine: the oldest that is
-//! supported. It has no tcx.
+//! The same tests on kernel 6.1 of Debian 12, in a virtual machine. It is the oldest supported
+//! kernel and has no tcx.
 
 use crate::scene::install;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use taupe_lab::host::Host;
 use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Result, ensure};
 
-/// The core, of those that need nothing but `ip`, `tc` and `tcpdump`: an emulated
-/// processor takes some ten times as long for each.
+/// The core tests, among those that need only `ip`, `tc` and `tcpdump`. On an emulated processor
+/// each takes some ten times as long.
 const CORE: [&str; 20] = [
     "names_paths_and_folders",
     "a_verdict_stays_with_its_process",
@@ -33,8 +33,8 @@ const CORE: [&str; 20] = [
     "a_flood_of_flows",
 ];
 
-/// The others: with `DEBIAN_12=whole` in the environment, as in the long tests. With names
-/// there, those alone.
+/// The other tests. They run with `DEBIAN_12=whole` in the environment, as in the long tests. If
+/// `DEBIAN_12` has names, only these tests run.
 const REST: [&str; 33] = [
     "connections_of_mptcp",
     "subflows_of_others",
@@ -76,7 +76,7 @@ const LIMIT: Duration = Duration::from_secs(180);
 pub(crate) fn tests() -> Vec<SystemTest> {
     let limit = match asked_for() {
         Some(_) => LIMIT * 12,
-        // Beside other tests an emulated processor gets little of a true one.
+        // Beside other tests an emulated processor gets little CPU time.
         None => LIMIT * 15,
     };
     vec![SystemTest::new("debian_12", debian_12).limit(limit)]
@@ -115,7 +115,7 @@ fn debian_12() -> Result<()> {
     };
     for test in tests {
         step(test);
-        // As on this machine, but that `/sys` cannot be mounted twice.
+        // As on the host, except that `/sys` cannot be mounted twice.
         let script = format!(
             "PATH=/lab:$PATH unshare -m -n -p -f --mount-proc=/proc \
              sh -c 'umount /sys; exec {inside} --sandboxed {test}' <> /tmp/open 2>&1"

@@ -1,4 +1,4 @@
-//! What chosen applications send.
+//! Packets that selected applications send.
 
 use crate::scene::{
     REMOTE, Scene, at, everything_but, install, nothing, rules, unmet, without_tcx,
@@ -183,7 +183,7 @@ fn a_full_table_refuses() -> Result<()> {
     scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")
 }
 
-/// Nanoseconds for a socket, and for one that is connected, as medians of rounds.
+/// Prints nanoseconds for a socket, and for a connected one, as medians of rounds.
 fn what_it_costs() -> Result<()> {
     let mut scene = Scene::new()?;
     let (chosen, other) = (install("chosen")?, install("other")?);
@@ -230,7 +230,7 @@ fn what_it_costs() -> Result<()> {
     Ok(())
 }
 
-/// Nanoseconds for a datagram that nobody answers, as medians of rounds.
+/// Prints nanoseconds for a datagram without a reply, as medians of rounds.
 fn what_a_packet_costs() -> Result<()> {
     let mut scene = Scene::new()?;
     let (chosen, other) = (install("chosen")?, install("other")?);

@@ -23,7 +23,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
     ]
 }
 
-/// Starts a program that answers whether it is chosen.
+/// Starts a program that tells if it is selected.
 pub(crate) fn oracle(scene: &Scene, program: &str, how: &[&str]) -> Result<Oracle> {
     let words = [how, &["oracle"]].concat();
     let mut application = scene.start(program, &words)?;
@@ -35,7 +35,7 @@ pub(crate) fn oracle(scene: &Scene, program: &str, how: &[&str]) -> Result<Oracl
     })
 }
 
-/// Has a process become this program, which answers whether it is chosen.
+/// Makes a process execute this program, which tells if it is selected.
 pub(crate) fn go_on(mut later: Application, program: &str) -> Result<Oracle> {
     let said = later.ask()?;
     ensure!(said == "ready", "{said}");
@@ -65,7 +65,7 @@ impl Oracle {
     }
 }
 
-/// The path of a file in the test's folder, where nothing needs to be.
+/// Returns a path in the test's folder. The file need not exist.
 fn place(name: &str) -> String {
     taupe_lab::sandbox::scratch(name).display().to_string()
 }
@@ -74,7 +74,7 @@ fn rename(from: &str, to: &str) -> Result<()> {
     fs::rename(from, to).map_err(Error::io(from))
 }
 
-/// Has other rules hold.
+/// Replaces the rules.
 fn replace(scene: &mut Scene, rules: &AppRules) -> Result<()> {
     let home = scene.home.clone();
     let programs = scene.programs()?;
@@ -134,7 +134,7 @@ fn a_verdict_stays_with_its_process() -> Result<()> {
     renamed.says("tunnel")
 }
 
-/// How a program can start another one: to wait for it, to end before it, or to become it.
+/// How a program can start another: it waits for it, ends before it, or becomes it.
 const WAYS: [&str; 3] = ["launch", "leave", "become"];
 
 fn started_by_another() -> Result<()> {
@@ -148,7 +148,7 @@ fn started_by_another() -> Result<()> {
             (&[&*bird, way, &bird], "bypass"),
             (&[&*bird, way, &mole], "tunnel"),
             (&[&*mole, way, &dog], "bypass"),
-            // What a program that has a rule starts has that one's.
+            // A program with a rule of its own passes that rule on.
             (&[&*mole, way, &bird, way, &bird], "tunnel"),
             (&[&*mole, way, &dog, way, &bird], "bypass"),
             (&[&*dog, way, &mole, way, &bird], "tunnel"),
@@ -262,8 +262,8 @@ fn each_for_itself() -> Result<()> {
     Ok(())
 }
 
-/// A process that begins another program while no rule is about executables does not get the
-/// rule back that it had before.
+/// A process executes another program while no rule is about executables. It does not get back the
+/// rule that it had before.
 fn rules_without_executables() -> Result<()> {
     let (mole, bird) = (install("mole")?, install("bird")?);
     let mut scene = Scene::with(&["nobody"], &[])?;
@@ -274,14 +274,14 @@ fn rules_without_executables() -> Result<()> {
     replace(&mut scene, &own(&["mole"]))?;
     let later = scene.start(&mole, &["later", "become", &bird, "oracle"])?;
     replace(&mut scene, &own(&["uid:54321"]))?;
-    // It says so when it is the other program.
+    // It prints "ready" when it has become the other program.
     let mut oracle = go_on(later, &bird)?;
     replace(&mut scene, &own(&["mole"]))?;
     oracle.says("bypass")
 }
 
-/// While rules change that name the same application in other words, what it has started is
-/// never out of the tunnel.
+/// Rules are replaced by rules that name the same application differently. A program that the
+/// application has started never leaves the tunnel.
 fn rules_that_change() -> Result<()> {
     const TIMES: usize = 24;
     let (mole, bird) = (install("mole")?, install("bird")?);

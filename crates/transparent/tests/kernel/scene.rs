@@ -1,4 +1,4 @@
-//! A machine with two ways out.
+//! A machine with two paths to the remote addresses.
 //!
 //! ```text
 //!          up0 ── far          in the clear: captured
@@ -6,7 +6,7 @@
 //!          TUN ── beyond       the tunnel, without encryption and translation
 //! ```
 //!
-//! `far` and `beyond` have the same addresses and services, and say who they are.
+//! `far` and `beyond` have the same addresses and services, and answer with their names.
 
 use crate::client;
 use std::fs;
@@ -36,39 +36,39 @@ use taupe_transparent::state::{Lock, Names};
 use taupe_transparent::uplinks::{LinkHeader, Uplink};
 use taupe_uapi::prefix::{self, Prefix};
 
-/// The first argument of this program when it is a daemon.
+/// The first argument of this program when it acts as a daemon.
 pub(crate) const DAEMON: &str = "--daemon";
 
-/// The same when it is a capture that follows home's links.
+/// The first argument of this program when it runs a capture that follows home's links.
 pub(crate) const CAPTURE: &str = "--capture";
 
-/// The TUN, and the tunnel's name.
+/// Name of the TUN and of the tunnel.
 pub(crate) const TUNNEL: &str = "tp0";
 
-/// Those of a second tunnel; see [`Scene::second_tunnel`].
+/// Name of a second TUN and tunnel; see [`Scene::second_tunnel`].
 pub(crate) const SECOND: &str = "tp1";
 
-/// Who is asked, in both families.
+/// The remote addresses, one per family.
 pub(crate) const REMOTE: [&str; 2] = ["198.51.100.1", "2001:db8:9::1"];
 
-/// Home's own addresses.
+/// The addresses of home.
 pub(crate) const HOME: [&str; 2] = ["192.0.2.2", "2001:db8:1::2"];
 
-/// With their networks.
+/// The addresses of home with their prefix lengths.
 const HOME_NETWORKS: [&str; 2] = ["192.0.2.2/24", "2001:db8:1::2/64"];
 
-/// A socket address.
+/// Returns a socket address as text.
 pub(crate) fn at(address: &str, port: u16) -> String {
     let address: IpAddr = address.parse().expect("an address");
     SocketAddr::new(address, port).to_string()
 }
 
-/// Makes an error of whatever can be told.
+/// Turns any message into an error.
 pub(crate) fn unmet(error: impl std::fmt::Display) -> Error {
     Error::unmet(error.to_string())
 }
 
-/// Applications, as a file lists them.
+/// Builds rules from entries as in a file.
 pub(crate) fn rules(allowed: &[&str], disallowed: &[&str]) -> AppRules {
     let list = |list: &[&str]| {
         list.iter()
@@ -82,7 +82,7 @@ pub(crate) fn rules(allowed: &[&str], disallowed: &[&str]) -> AppRules {
     }
 }
 
-/// Destinations, with everything in the tunnel but what is listed.
+/// Returns destinations with everything in the tunnel except `direct`.
 pub(crate) fn everything_but(direct: &[&str]) -> Vec<(Prefix, Class)> {
     let all = networks(&["0.0.0.0/0", "::/0"]);
     destinations::table(&all, &networks(direct), false)
@@ -94,7 +94,7 @@ pub(crate) fn networks(list: &[&str]) -> Vec<Prefix> {
         .collect()
 }
 
-/// The machines, wired.
+/// The machines and their links.
 pub(crate) struct Scene {
     pub(crate) home: Host,
     pub(crate) far: Host,
@@ -105,7 +105,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// The machines and the TUN, nothing loaded.
+    /// Creates the machines and the TUN, and loads nothing.
     pub(crate) fn new() -> Result<Self> {
         let (home, far) = (Host::new("home")?, Host::new("far")?);
         link(
@@ -115,7 +115,7 @@ impl Scene {
         )?;
         home.ip(&["route", "add", "default", "via", "192.0.2.1"])?;
         home.ip(&["-6", "route", "add", "default", "via", "2001:db8:1::1"])?;
-        // The strictest there is.
+        // The strictest setting.
         home.sysctl("net/ipv4/conf/all/rp_filter", "1")?;
         home.sysctl("net/ipv4/ping_group_range", "0 2147483647")?;
         answers(&far, "far")?;
@@ -130,22 +130,22 @@ impl Scene {
         })
     }
 
-    /// A second TUN of home, for the tunnel [`SECOND`]; at its other end is `yonder`,
-    /// who has the same addresses and services as the others.
+    /// Creates a second TUN of home for the tunnel [`SECOND`]. At its other end is `yonder`, with
+    /// the same addresses and services as the others.
     pub(crate) fn second_tunnel(&mut self) -> Result<(Arc<Tun>, Host)> {
         let (tun, yonder, pumps) = tunnel(&self.home, SECOND, "yonder")?;
         self.pumps.extend(pumps);
         Ok((tun, yonder))
     }
 
-    /// The same with everything set up, for these applications.
+    /// Creates the scene and sets everything up for these applications.
     pub(crate) fn with(allowed: &[&str], disallowed: &[&str]) -> Result<Self> {
         let mut scene = Self::new()?;
         scene.set_up(&rules(allowed, disallowed), &everything_but(&[]))?;
         Ok(scene)
     }
 
-    /// Loads and attaches everything; this process is the daemon.
+    /// Loads and attaches everything. This process is the daemon.
     pub(crate) fn set_up(
         &mut self,
         rules: &AppRules,
@@ -160,7 +160,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Has the tunnel up again, by this TUN.
+    /// Sets the tunnel up again with this TUN.
     pub(crate) fn read_again(&mut self, tun: &Tun) -> Result<()> {
         let home = self.home.clone();
         let index = tun.index().map_err(Error::io("TUN"))?;
@@ -173,7 +173,7 @@ impl Scene {
         programs.ok_or_else(|| Error::unmet("nothing is loaded"))
     }
 
-    /// Chooses these applications instead.
+    /// Selects these applications instead.
     pub(crate) fn replace(&mut self, allowed: &[&str]) -> Result<()> {
         let rules = rules(allowed, &[]);
         let home = self.home.clone();
@@ -185,18 +185,18 @@ impl Scene {
         })
     }
 
-    /// An interface of home, to be guarded.
+    /// Returns an interface of home as an uplink to be guarded.
     pub(crate) fn uplink(&self, name: &str) -> Result<Uplink> {
         uplink(&self.home, name)
     }
 
-    /// Runs an application, to its end, and returns what it says.
+    /// Runs an application to its end, and returns its output.
     pub(crate) fn run(&self, program: &str, words: &[&str]) -> Result<String> {
         let command = [&[program, client::WORD], words].concat();
         Ok(self.home.run(&command)?.text().to_owned())
     }
 
-    /// Starts one that waits until it is told to go on.
+    /// Starts an application that waits until it is told to continue.
     pub(crate) fn start(&self, program: &str, words: &[&str]) -> Result<Application> {
         Application::start(
             self.home
@@ -204,15 +204,15 @@ impl Scene {
         )
     }
 
-    /// Captures what comes to the far end.
+    /// Captures packets that arrive at the far end.
     pub(crate) fn capture(&self, filter: &str) -> Result<Capture> {
-        // What only the link itself is about is always there.
+        // Traffic of the link itself is always there.
         let link = "arp or icmp6[0] >= 130 or (ip6 and ip6[6] = 0)";
         let filter = format!("udp dst port {LAST} or ({filter}) and not ({link})");
         Capture::start(&self.far, "down0", &filter)
     }
 
-    /// Fails when an application is not answered by whom it should be.
+    /// Fails unless `who` answers the application.
     pub(crate) fn expect(&self, program: &str, words: &[&str], who: &str) -> Result<()> {
         let said = self.run(program, words)?;
         ensure!(said == who, "{program} {words:?}: {said}, not {who}");
@@ -228,10 +228,10 @@ impl Drop for Scene {
     }
 }
 
-/// Filters are attached as before Linux 6.6.
+/// Set to attach filters as before Linux 6.6.
 static WITHOUT_TCX: AtomicBool = AtomicBool::new(false);
 
-/// The same test with filters as before Linux 6.6.
+/// Returns the same test with filters as before Linux 6.6.
 pub(crate) fn without_tcx(
     test: fn() -> Result<()>,
 ) -> impl Fn() -> Result<()> + Send + Sync + 'static {
@@ -241,11 +241,11 @@ pub(crate) fn without_tcx(
     }
 }
 
-/// Where the last datagram of a capture goes.
+/// Port of the last datagram of a capture.
 const LAST: u16 = 9;
 
-/// Ends a capture that must be empty. What was sent last has been seen: a datagram
-/// of this process's own comes behind it.
+/// Ends a capture that must be empty. A last datagram of this process shows that the capture has
+/// seen all earlier packets.
 pub(crate) fn nothing(scene: &Scene, capture: Capture) -> Result<()> {
     scene.home.enter(|| {
         let socket = UdpSocket::bind("192.0.2.2:0").map_err(Error::io("socket"))?;
@@ -260,7 +260,7 @@ pub(crate) fn nothing(scene: &Scene, capture: Capture) -> Result<()> {
     };
     let mut packets = capture.stop_once("the last datagram", |seen| seen.iter().any(is_last))?;
     packets.retain(|packet| !is_last(packet));
-    // That port is closed.
+    // Ignore the answer to the last datagram, whose port is closed.
     packets.retain(|packet| packet.ip.get(9) != Some(&1) || packet.ip.get(20) != Some(&3));
     ensure!(
         packets.is_empty(),
@@ -271,7 +271,7 @@ pub(crate) fn nothing(scene: &Scene, capture: Capture) -> Result<()> {
     Ok(())
 }
 
-/// Loads and attaches, or takes over.
+/// Loads and attaches the programs, or takes them over.
 pub(crate) fn attached() -> std::result::Result<Programs, Fault> {
     let mut programs = Programs::load(TUNNEL, Way::Filters)?;
     if WITHOUT_TCX.load(Ordering::Relaxed) {
@@ -281,7 +281,7 @@ pub(crate) fn attached() -> std::result::Result<Programs, Fault> {
     Ok(programs)
 }
 
-/// Everything that a daemon does, in the order it does it.
+/// Runs all steps of a daemon in their order.
 fn whole(
     uplink: Uplink,
     tun: u32,
@@ -321,7 +321,8 @@ pub(crate) fn uplink(host: &Host, name: &str) -> Result<Uplink> {
     })
 }
 
-/// A TUN of home, the machine at its other end, and what carries packets in between.
+/// Creates a TUN of home, the machine at its other end, and the threads that carry packets between
+/// them.
 fn tunnel(
     home: &Host,
     tunnel: &str,
@@ -332,7 +333,7 @@ fn tunnel(
     there.ip(&["route", "add", "192.0.2.0/24", "dev", "back"])?;
     there.sysctl("net/ipv6/conf/back/disable_ipv6", "0")?;
     there.ip(&["-6", "route", "add", "2001:db8:1::/64", "dev", "back"])?;
-    // What comes out of the tunnel comes whole: there is a translation otherwise.
+    // Packets from the tunnel arrive unfragmented, since no translator is in between.
     there.ip(&["link", "set", "back", "mtu", "65000"])?;
     answers(&there, name)?;
     pump(&tun, &back);
@@ -340,7 +341,7 @@ fn tunnel(
     Ok((Arc::clone(&tun), there, vec![tun, back]))
 }
 
-/// Has a host be who is asked.
+/// Gives a host the remote addresses and starts its services.
 fn answers(host: &Host, name: &'static str) -> Result<()> {
     for address in REMOTE {
         add_address(host, "lo", address)?;
@@ -348,7 +349,7 @@ fn answers(host: &Host, name: &'static str) -> Result<()> {
     services(host, name)
 }
 
-/// A TUN without an address, up.
+/// Creates a TUN without addresses and sets it up.
 pub(crate) fn open(host: &Host, name: &str) -> Result<Arc<Tun>> {
     let tun = host.enter(|| Tun::create(name, Offloads::default()).map_err(unmet))?;
     host.sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1")?;
@@ -356,19 +357,19 @@ pub(crate) fn open(host: &Host, name: &str) -> Result<Arc<Tun>> {
     Ok(Arc::new(tun))
 }
 
-/// Carries packets from one TUN to another as they are, headers of offloads too.
+/// Copies packets from one TUN to another, including offload headers.
 pub(crate) fn pump(from: &Arc<Tun>, to: &Arc<Tun>) {
     let (from, to) = (Arc::clone(from), Arc::clone(to));
     std::thread::spawn(move || {
         let mut buffer = vec![0; 70_000];
         while let Ok(length) = rustix::io::read(from.as_fd(), &mut buffer[..]) {
-            // One that the other end refuses is lost.
+            // A packet that the other TUN refuses is lost.
             let _ = rustix::io::write(to.as_fd(), &buffer[..length]);
         }
     });
 }
 
-/// Who asks a host by TCP or UDP learns its name.
+/// Starts TCP and UDP servers that answer with the host's name.
 fn services(host: &Host, name: &'static str) -> Result<()> {
     const PORTS: [u16; 3] = [80, 53, 123];
     for (address, port) in REMOTE
@@ -395,7 +396,7 @@ fn services(host: &Host, name: &'static str) -> Result<()> {
     Ok(())
 }
 
-/// Puts a copy of this program, without its symbols, there.
+/// Installs a stripped copy of this program at a path in the test's folder.
 pub(crate) fn install(path: &str) -> Result<String> {
     let stripped = scratch("client");
     if !stripped.exists() {
@@ -418,7 +419,7 @@ pub(crate) fn install(path: &str) -> Result<String> {
     Ok(path.display().to_string())
 }
 
-/// One that runs and waits.
+/// A running application.
 pub(crate) struct Application {
     child: Child,
     input: Option<ChildStdin>,
@@ -426,7 +427,7 @@ pub(crate) struct Application {
 }
 
 impl Application {
-    /// Starts it and waits until it is ready.
+    /// Starts an application and waits until it is ready.
     pub(crate) fn start(mut command: Command) -> Result<Self> {
         let mut child = command
             .stdin(Stdio::piped())
@@ -446,7 +447,7 @@ impl Application {
         Ok(application)
     }
 
-    /// The next line that it says.
+    /// Returns the next line of its output.
     pub(crate) fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         self.output
@@ -455,7 +456,7 @@ impl Application {
         Ok(line.trim().to_owned())
     }
 
-    /// Gives it a line and returns its answer.
+    /// Sends it a line and returns its answer.
     pub(crate) fn ask(&mut self) -> Result<String> {
         let input = self.input.as_mut();
         let input = input.ok_or_else(|| Error::unmet("its input is closed"))?;
@@ -465,7 +466,7 @@ impl Application {
         self.line()
     }
 
-    /// Lets it go on, and returns what it says then.
+    /// Tells it to continue, and returns the next line of its output.
     pub(crate) fn go(&mut self) -> Result<String> {
         self.input = None;
         self.line()
@@ -483,7 +484,7 @@ impl Drop for Application {
     }
 }
 
-/// Another process as the daemon, until it is killed; the TUN stays here.
+/// Starts another process as the daemon, until it is killed. The TUN stays in this process.
 pub(crate) fn start_daemon(scene: &Scene, allowed: &str) -> Result<Application> {
     let words = daemon_words(scene, allowed)?;
     let [own, words @ ..] = &words[..] else {
@@ -494,7 +495,7 @@ pub(crate) fn start_daemon(scene: &Scene, allowed: &str) -> Result<Application> 
     Application::start(command)
 }
 
-/// What starts [`start_daemon`]'s.
+/// Returns the command of [`start_daemon`].
 pub(crate) fn daemon_words(scene: &Scene, allowed: &str) -> Result<Vec<String>> {
     let uplink = scene.uplink("up0")?;
     let LinkHeader::Ethernet(mac) = uplink.header else {
@@ -509,7 +510,7 @@ pub(crate) fn daemon_words(scene: &Scene, allowed: &str) -> Result<Vec<String>> 
     Ok(words)
 }
 
-/// The daemon's side of [`start_daemon`].
+/// Runs the daemon of [`start_daemon`].
 pub(crate) fn daemon(words: &[&str]) -> ! {
     let result = (|| -> Result<()> {
         let [home, allowed, numbers @ ..] = words else {
@@ -546,7 +547,7 @@ pub(crate) fn daemon(words: &[&str]) -> ! {
     std::process::exit(0)
 }
 
-/// Moves this thread into a host.
+/// Moves this thread into a host's network namespace.
 fn enter(host: &str) -> Result<()> {
     let path = format!("/run/netns/{host}");
     let namespace = fs::File::open(&path).map_err(Error::io(&*path))?;
@@ -554,7 +555,7 @@ fn enter(host: &str) -> Result<()> {
     rustix::thread::move_into_link_name_space(namespace.as_fd(), kind).map_err(Error::io(path))
 }
 
-/// Has a capture follow the links of the calling thread's namespace.
+/// Starts a capture that follows the links of the calling thread's namespace.
 pub(crate) fn begin(
     tunnel: &str,
     allowed: &str,
@@ -563,7 +564,7 @@ pub(crate) fn begin(
     begin_with(tunnel, &choice(allowed), tun)
 }
 
-/// These applications, for all destinations.
+/// Returns the settings for these applications and all destinations.
 pub(crate) fn choice(allowed: &str) -> Choice {
     Choice {
         rules: rules(&[allowed], &[]),
@@ -574,13 +575,13 @@ pub(crate) fn choice(allowed: &str) -> Choice {
     }
 }
 
-/// The same for any choice.
+/// Starts a capture with any settings.
 pub(crate) fn begin_with(
     tunnel: &str,
     choice: &Choice,
     tun: u32,
 ) -> std::result::Result<capture::Capture, Fault> {
-    // Nothing is translated here.
+    // The tunnel has no translator here.
     let translator = Translator::new(&Settings {
         v4: "192.0.2.2".parse().ok(),
         v6: None,
@@ -591,7 +592,7 @@ pub(crate) fn begin_with(
     capture::Capture::begin(tunnel, tun, choice, translator)
 }
 
-/// A process that keeps a capture, or says why it cannot, and lives on.
+/// Runs a capture in a process of its own, or prints why it cannot, and stays alive.
 pub(crate) fn keep(words: &[&str]) -> ! {
     let [home, allowed, tun, more @ ..] = words else {
         panic!("{words:?}");
@@ -610,5 +611,5 @@ pub(crate) fn keep(words: &[&str]) -> ! {
     std::process::exit(0)
 }
 
-/// How long to wait for what must not come.
+/// Time to wait for packets that must not come.
 pub(crate) const QUIET: Duration = Duration::from_millis(300);

@@ -1,5 +1,5 @@
-//! Sockets that a selected application was started with, was handed, or connects without a
-//! hook of addresses.
+//! Sockets that a selected application inherits, receives from another process, or connects without
+//! an address hook.
 
 use crate::client::{WORD, answer, bound, echo, inherited};
 use crate::scene::{Application, REMOTE, Scene, at, install, nothing, unmet};
@@ -38,7 +38,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
     ]
 }
 
-/// Whatever is sent to the remotes.
+/// All packets to the remote addresses.
 const ANY: &str = "host 198.51.100.1 or host 2001:db8:9::1";
 
 fn datagrams_by_inherited_sockets() -> Result<()> {
@@ -56,7 +56,8 @@ fn datagrams_by_inherited_sockets() -> Result<()> {
             .into_iter()
             .flat_map(|kind| REMOTE.map(|at| (kind, at)))
     };
-    // First, for a raw packet of anybody follows a flow that is in the tunnel.
+    // Unselected applications come first, since raw packets of any application follow a flow that
+    // is in the tunnel.
     for ((kind, said), remote) in each() {
         step(&format!("{kind} {remote}, by an unselected application"));
         let to = at(remote, 80);
@@ -91,8 +92,8 @@ fn connections_that_are_inherited() -> Result<()> {
     nothing(&scene, capture)
 }
 
-/// Accepts each packet that the queue has, as a firewall for applications does, by messages of
-/// nfnetlink_queue.
+/// Accepts each packet in the queue, as an application firewall does, with nfnetlink_queue
+/// messages.
 const QUEUE: &str = r"
 import socket, struct
 queue = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12)
@@ -112,7 +113,7 @@ while True:
         tell(1, attribute(2, struct.pack('>I', 1) + number))
 ";
 
-/// Packets leave while the program runs that decides on them. They are not that program's.
+/// Packets leave while the program runs that decides on them. They are not counted as its own.
 fn datagrams_that_are_queued() -> Result<()> {
     let mut scene = Scene::with(&[], &["dog"])?;
     let dog = install("dog")?;
@@ -152,7 +153,7 @@ fn datagrams_that_are_queued() -> Result<()> {
     Ok(())
 }
 
-/// A descriptor in a message belongs to no process that could be looked at.
+/// A descriptor in a message in transit belongs to no process that could be listed.
 fn sockets_without_a_known_owner() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     let (chosen, other) = (install("chosen")?, install("other")?);
@@ -195,7 +196,7 @@ fn sockets_without_a_known_owner() -> Result<()> {
     Ok(())
 }
 
-/// The applications of these tests; `None` where the words are another's.
+/// Runs an application of these tests. Returns `None` if the words are for another module.
 pub(crate) fn act(words: &[&str]) -> Option<io::Result<String>> {
     match words {
         ["give", kind, program, to] => Some(give(kind, program, to)),
@@ -217,7 +218,7 @@ fn icmp(to: SocketAddr, kind: SocketType) -> io::Result<OwnedFd> {
     Ok(make(family, kind, Some(protocol))?)
 }
 
-/// Starts a program with a socket of its own as standard input, and says what that says.
+/// Starts a program with a new socket as its standard input, and returns its output.
 fn give(kind: &str, program: &str, to: &str) -> io::Result<String> {
     let remote = address(to)?;
     let socket: OwnedFd = match kind {
@@ -255,7 +256,7 @@ fn given(kind: &str, to: &str) -> io::Result<String> {
             answer(&socket)
         }
         "connected-raw" => {
-            // It binds and connects the socket itself.
+            // The program binds and connects the socket itself.
             let any = match remote {
                 SocketAddr::V4(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
                 SocketAddr::V6(_) => SocketAddr::from(([0; 16], 0)),
@@ -274,8 +275,8 @@ fn given(kind: &str, to: &str) -> io::Result<String> {
     }
 }
 
-/// Connects, keeps the connection in a message to itself until it is told to go on, and says
-/// something by it then.
+/// Connects, and keeps the connection in a message to itself until told to continue. Then sends by
+/// it.
 fn in_a_message(to: &str) -> io::Result<String> {
     let stream = TcpStream::connect(address(to)?)?;
     let (here, there) = UnixStream::pair()?;

@@ -1,4 +1,4 @@
-//! The shares of applications in the table of flows, and who may use a flow.
+//! The shares of applications in the table of flows, and the sockets that may use a flow.
 
 use crate::attacks::{datagram, inject};
 use crate::inward::{LIMIT, count};
@@ -19,7 +19,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
     ]
 }
 
-/// An application that opens all the flows it can has its share, and others have room.
+/// An application that opens as many flows as it can fills its share, and others have room.
 fn flood() -> Result<()> {
     let mut scene = Scene::with(&["chosen", "second", "third"], &[])?;
     let (chosen, second) = (install("chosen")?, install("second")?);
@@ -55,7 +55,7 @@ fn flood() -> Result<()> {
     scene.expect(&third, &["tcp", &at(REMOTE[0], 80)], "beyond")?;
     step("the same applications, once the unanswered have given way");
     for program in [&chosen, &second] {
-        // What was opened last is a second old by then.
+        // The newest flow is a second old by then.
         wait_until("room for it", LIMIT, || {
             let programs = scene.programs()?;
             programs.relieve_flows(|_| ()).map_err(unmet)?;
@@ -66,8 +66,8 @@ fn flood() -> Result<()> {
     nothing(&scene, clear)
 }
 
-/// A socket of nobody who is chosen does not get into the tunnel by having the addresses and
-/// ports of a chosen one's flow.
+/// An unselected socket does not get into the tunnel by using the addresses and ports of a selected
+/// socket's flow.
 fn another_socket() -> Result<()> {
     const PORT: u16 = 7030;
     let mut scene = Scene::with(&["chosen"], &[])?;
@@ -89,7 +89,8 @@ fn another_socket() -> Result<()> {
     Ok(())
 }
 
-/// Whoever can open a directory can lock it, and keep a tunnel from coming up.
+/// Only root can open the directories: whoever can open one can lock it, and keep a tunnel from
+/// coming up.
 fn pins_for_root() -> Result<()> {
     rustix::process::umask(rustix::fs::Mode::empty());
     let _scene = Scene::with(&["chosen"], &[])?;

@@ -13,7 +13,7 @@ use taupe_os_linux::tun::Tun;
 use taupe_transparent::capture::{self, Capture};
 use taupe_transparent::pins::Pins;
 
-/// Three times what a capture takes to look at its filters again.
+/// Three times the interval in which a capture checks its filters.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn tests() -> Vec<SystemTest> {
@@ -23,13 +23,13 @@ pub(crate) fn tests() -> Vec<SystemTest> {
     ]
 }
 
-/// Has a capture follow home's links for this application.
+/// Starts a capture that follows home's links for this application.
 fn begin(home: &Host, tunnel: &str, application: &str, tun: &Tun) -> Result<Capture> {
     let index = tun.index().map_err(Error::io("TUN"))?;
     home.enter(|| scene::begin(tunnel, application, index).map_err(unmet))
 }
 
-/// Who answers an application by TCP and UDP in both families.
+/// Checks that `who` answers an application by TCP and UDP in both families.
 fn is_answered_by(scene: &Scene, application: &str, who: &str) -> Result<()> {
     for remote in REMOTE {
         for way in ["tcp", "udp"] {
@@ -92,15 +92,15 @@ fn two_tunnels_at_once() -> Result<()> {
     nothing(&scene, clear)
 }
 
-/// Who looks at filters is content with the other's before its own.
+/// Each tunnel accepts the other's filters before its own.
 fn filters_of_two_tunnels() -> Result<()> {
     let mut scene = Scene::new()?;
     let (tun, _yonder) = scene.second_tunnel()?;
     let (mole, bird) = (install("mole")?, install("bird")?);
     let _first = begin(&scene.home, TUNNEL, "mole", &scene.tun)?;
     let _second = begin(&scene.home, SECOND, "bird", &tun)?;
-    // Each tunnel has two on the uplink, on its own interface, on the other's, and on both
-    // ends of each cable: where all are there, both have looked at what they had before.
+    // Each tunnel has two filters on the uplink, on its own TUN, on the other's, and on both ends
+    // of each cable. When all are there, both tunnels have checked the earlier ones.
     let cable = |number: usize| -> Result<()> {
         let names = [format!("a{number}"), format!("b{number}")];
         let [a, b] = names.each_ref().map(String::as_str);
@@ -122,8 +122,8 @@ fn filters_of_two_tunnels() -> Result<()> {
     is_answered_by(&scene, &bird, "yonder")
 }
 
-/// The filters that are pinned, each with the number of its file, which is another one
-/// when a filter has been put back.
+/// Returns the pinned filters with the inodes of their pins. A filter that has been restored has
+/// another inode.
 fn pinned() -> BTreeMap<String, u64> {
     let folders = Pins::all().map(|pins| pins.directory().join("links"));
     let entries = folders.flat_map(std::fs::read_dir).flatten().flatten();

@@ -1,4 +1,4 @@
-//! Whose a socket is, whoever made it and whatever has happened since.
+//! The verdict on a socket: which process counts as its owner, however it was created or passed on.
 
 use crate::client::mptcp;
 use crate::scene::{
@@ -18,7 +18,7 @@ use taupe_transparent::capture::reset;
 use taupe_transparent::programs::{Gap, Programs};
 use taupe_transparent::state::{Lock, Reason};
 
-/// Those that take what not every kernel has are run on Debian 12's, which has it.
+/// Debian 12's kernel runs the tests that need features missing from some kernels.
 pub(crate) fn tests() -> Vec<SystemTest> {
     vec![
         SystemTest::new("rules_from_another_process", rules_from_another_process),
@@ -42,13 +42,13 @@ pub(crate) fn tests() -> Vec<SystemTest> {
     ]
 }
 
-/// What the daemon has attached, to be changed from here.
+/// Opens the programs that the daemon has attached, to change them from here.
 fn open(scene: &Scene) -> Result<Programs> {
     let programs = scene.home.enter(|| Programs::open(TUNNEL).map_err(unmet))?;
     programs.ok_or_else(|| Error::unmet("nothing is attached"))
 }
 
-/// Asks by TCP who is there.
+/// Checks who answers an application by TCP.
 fn is(scene: &Scene, program: &str, who: &str) -> Result<()> {
     scene.expect(program, &["tcp", &at(REMOTE[0], 80)], who)
 }
@@ -97,7 +97,7 @@ fn rules_from_another_process() -> Result<()> {
     step("and the daemon's end is its end");
     daemon.kill()?;
     ensure!(!programs.is_up(), "it is up without a daemon");
-    // Whoever gets its number next is not it.
+    // The next process with this PID must not count as the daemon.
     ensure!(programs.daemon().is_none(), "{:?}", programs.daemon());
     Ok(())
 }
@@ -113,7 +113,7 @@ fn sockets_that_are_inherited() -> Result<()> {
         step(&format!("{kind} to {remote}"));
         let to = at(remote, 80);
         scene.expect(&other, &["pass", kind, &chosen, &to], "beyond")?;
-        // Who is handed a chosen application's socket is in the tunnel with it.
+        // An application that receives a selected application's socket is in the tunnel with it.
         scene.expect(&chosen, &["pass", kind, &other, &to], "beyond")?;
     }
     nothing(&scene, capture)?;
@@ -126,8 +126,8 @@ fn sockets_that_are_inherited() -> Result<()> {
     Ok(())
 }
 
-/// Those from before, of which the kernel makes more subflows by itself; and sockets that
-/// are handed on.
+/// Connections from before the tunnel, for which the kernel creates more subflows by itself, and
+/// sockets that are passed on.
 fn connections_of_mptcp() -> Result<()> {
     const PORT: u16 = 7003;
     let mut scene = Scene::new()?;
@@ -164,10 +164,10 @@ fn connections_of_mptcp() -> Result<()> {
     Ok(())
 }
 
-/// A second address of home, from which connections of MPTCP may have a second subflow.
+/// A second address of home, for a second subflow of an MPTCP connection.
 const SECOND: &str = "192.0.2.3";
 
-/// Has home and the far end take more subflows than one, and listens there.
+/// Allows several subflows at home and the far end, and listens there.
 fn many_ways(scene: &Scene, to: &str) -> Result<TcpListener> {
     add_address(&scene.home, "up0", &format!("{SECOND}/24"))?;
     for host in [&scene.home, &scene.far] {
@@ -190,7 +190,7 @@ fn begin_mptcp(
 ) -> Result<(Application, TcpStream)> {
     let application = scene.start(program, &["stay-mptcp", to])?;
     let (mut stream, _) = listener.accept().map_err(Error::io("accept"))?;
-    // Each has to hear from the other before there can be more subflows.
+    // Each end must hear from the other before there can be more subflows.
     stream
         .read_exact(&mut [0; 5])
         .and_then(|()| stream.write_all(b"!"))
@@ -198,8 +198,8 @@ fn begin_mptcp(
     Ok((application, stream))
 }
 
-/// A subflow that the kernel makes is the connection's, whoever runs: `ip` is chosen here,
-/// where everything is but `other`.
+/// A subflow that the kernel creates belongs to the connection, whichever process runs. `ip` is
+/// selected here, since everything but `other` is.
 fn subflows_of_others() -> Result<()> {
     const PORT: u16 = 7003;
     let mut scene = Scene::new()?;
@@ -281,7 +281,7 @@ fn families_without_a_verdict() -> Result<()> {
     scene.expect(&chosen, &["family", packet], "failed 97 at once")?;
     scene.expect(&other, &["family", packet], "made")?;
     ensure!(refused(&mut scene)? == 1, "{}", refused(&mut scene)?);
-    // Not every kernel has it, so that only the number tells.
+    // Not every kernel has this family, so only the counter shows the refusal.
     scene.run(&other, &["family", carried])?;
     ensure!(refused(&mut scene)? == 1, "{}", refused(&mut scene)?);
     scene.expect(&chosen, &["family", carried], "failed 97 at once")?;
@@ -334,7 +334,7 @@ fn no_memory_for_a_verdict() -> Result<()> {
     let refusal = refusal.unwrap_or_default();
     ensure!(refusal.contains("2 sockets"), "{refusal:?}");
     let said = free.go()?;
-    // Its socket of UDP was to leave already.
+    // The UDP socket was to leave the tunnel already.
     ensure!(said == "beyond failed:103", "{said}");
     Ok(())
 }
@@ -445,7 +445,7 @@ fn everybody_is_held_back() -> Result<()> {
     let programs = scene.programs()?;
     home.enter(|| programs.unguard(uplink.index).map_err(unmet))?;
     told(&scene)?;
-    // The connections above try again meanwhile. What ends this is the tunnel's own.
+    // The connections above retry meanwhile. Those retries stay in the tunnel.
     std::thread::sleep(scene::QUIET);
     nothing(&scene, capture)?;
     step("this machine itself");

@@ -1,10 +1,10 @@
-//! Packets from the tunnel in fragments.
+//! Fragmented packets from the tunnel.
 
 use taupe_packet::ip;
 
 use super::*;
 
-/// An IPv6 packet whose payload begins with the header of a first fragment.
+/// Builds an IPv6 packet whose payload begins with the fragment header of a first fragment.
 fn nested(packet: &[u8], id: u8) -> Vec<u8> {
     let (header, payload) = packet.split_at(ip::V6_HEADER);
     let mut nested = header.to_vec();
@@ -23,13 +23,14 @@ fn a_fragment_within_fragments_is_refused() {
     let server = socket(V6.server, 443);
     tunnel.send(&udp(local, server, b"question"));
     let answer = udp(server, outside, &[7; 120]);
-    // Both headers have the same number, or the fragments would not come together.
+    // Both fragment headers have the same identification, or the fragments would not be
+    // reassembled.
     let fragments = in_fragments(&nested(&answer, 1), 64, 1);
     for fragment in &fragments[..2] {
         assert_eq!(tunnel.arrive(fragment), Ok(None));
     }
     assert_eq!(tunnel.arrive(&fragments[2]), Err(Reason::Malformed));
-    // Without the header within, the same packet is delivered.
+    // Without the inner header the same packet is delivered.
     for fragment in in_fragments(&answer, 64, 2) {
         tunnel.arrive(&fragment).expect("a packet of the flow");
     }

@@ -1,8 +1,8 @@
-//! Packets that are too big, families that are not there, tables that are full.
+//! Packets that are too big, missing address families, and full tables.
 
 use super::*;
 
-/// Checks an ICMP error with a parser that is not ours; returns what it quotes.
+/// Checks an ICMP error with another implementation's parser. Returns the packet that it quotes.
 #[track_caller]
 fn check_error(
     answer: &[u8],
@@ -102,7 +102,7 @@ fn may_fragment(mut packet: Vec<u8>) -> Vec<u8> {
     packet
 }
 
-/// Puts fragments together again; all lengths but the last are multiples of 8.
+/// Reassembles fragments. All lengths except the last are multiples of 8.
 #[track_caller]
 fn together(fragments: &[Vec<u8>]) -> Vec<u8> {
     let mut whole = fragments[0].clone();
@@ -141,7 +141,7 @@ fn what_may_be_fragmented_is() {
         assert_eq!(fragments.len(), 3);
         assert_eq!(together(&fragments), expected);
     }
-    // Fragments of a larger link.
+    // Fragments made for a link with a larger MTU.
     let mut carried = Vec::new();
     for fragment in in_fragments(&sent, 1480, 0x1234) {
         let mut fragment = fragment;
@@ -244,7 +244,7 @@ fn a_family_that_the_tunnel_lacks_has_no_route() {
             let quoted = check_error(&answer, server.ip(), local.ip(), [(3, 0), (1, 0)], 0);
             assert_eq!(quoted, packet);
         }
-        // No error about errors.
+        // No error about an error.
         let error = icmp_error(local.ip(), server.ip(), &packet);
         assert_eq!(tunnel.refused(&error), Reason::NoAddress);
         let strange = udp(server, socket(family.tunnel, 5000), b"");
@@ -269,7 +269,7 @@ fn a_full_table_refuses_what_is_new() {
     tunnel.send(&more);
 }
 
-/// A flow that gave way is not used from memory.
+/// A displaced flow is not used from the cache.
 #[test]
 fn what_is_remembered_is_forgotten_in_time() {
     let mut tunnel = Tunnel::with(&Settings {
@@ -280,7 +280,7 @@ fn what_is_remembered_is_forgotten_in_time() {
     let (local, outside) = (socket(V4.local, 5000), socket(V4.tunnel, 5000));
     tunnel.send(&udp(local, server, b"q"));
     tunnel.send(&udp(local, server, b"q"));
-    // Another address gets the flow's place, and its port in the tunnel.
+    // Another address displaces the flow and gets its port in the tunnel.
     let other = socket(V4.other, 5000);
     let mut second = tunnel.translator.outgoing();
     let mut packet = udp(other, server, b"Q");
@@ -296,14 +296,14 @@ fn what_is_remembered_is_forgotten_in_time() {
         tunnel.receive(&udp(server, elsewhere, b"A")),
         udp(server, other, b"A")
     );
-    // It is answered now, and stays.
+    // That flow is answered now, and stays.
     assert_eq!(tunnel.refused(&udp(local, server, b"q")), Reason::TableFull);
-    // Answers to the first are for nobody that the table knows.
+    // Replies to the first flow belong to no flow.
     let late = tunnel.try_receive(&udp(server, outside, b"a"));
     assert_eq!(late, Err(Reason::PeerShare));
 }
 
-/// A bulk flow is used in the eyes of the table too.
+/// A flow that is served from the cache still counts as used in the table.
 #[test]
 fn what_is_remembered_does_not_expire() {
     let mut tunnel = Tunnel::new();
@@ -314,7 +314,7 @@ fn what_is_remembered_does_not_expire() {
         tunnel.wait(Duration::from_millis(700));
     }
     tunnel.wait(Duration::from_secs(297));
-    // The table would send it to the main uplink.
+    // Without the flow, the packet would need a main uplink.
     tunnel.translator.set_main_uplink(None, None);
     assert_eq!(
         tunnel.receive(&udp(server, outside, b"a")),

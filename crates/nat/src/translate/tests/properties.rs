@@ -1,12 +1,12 @@
-//! Whatever comes.
+//! Properties that hold for any packets.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::fuzzing;
 
-/// A packet as the other end would answer it with the same content: ends
-/// exchanged, which leaves every checksum right.
+/// Returns the packet with its ends exchanged, as the other end would send it. Every checksum stays
+/// valid.
 fn mirrored(mut packet: Vec<u8>) -> Vec<u8> {
     let view = View::parse(&packet).unwrap();
     let size = if packet[0] >> 4 == 4 { 4 } else { 16 };
@@ -18,7 +18,7 @@ fn mirrored(mut packet: Vec<u8>) -> Vec<u8> {
     packet
 }
 
-/// Two threads that share the table, and a third that looks at it.
+/// Two threads share the table, and a third reads it.
 #[test]
 fn both_halves_at_once() {
     const PACKETS: usize = 20_000;
@@ -33,7 +33,7 @@ fn both_halves_at_once() {
     std::thread::scope(|scope| {
         scope.spawn(move || {
             for i in 0..PACKETS {
-                // Runs of one flow, from two addresses with the same ports.
+                // Runs of packets of one flow, from two addresses with the same ports.
                 let local = [V4.local, V4.other][i / 3 % 2];
                 let local = socket(local, 5000 + (i / 6 % 30) as u16);
                 let packet = udp(local, socket(V4.server, 443), &i.to_be_bytes());
@@ -98,7 +98,7 @@ proptest! {
         fuzzing::translate(&data);
     }
 
-    /// Packets that are nearly right reach further.
+    /// Packets with small errors, which pass more checks than random bytes.
     #[test]
     fn damaged_packets_are_carried_or_dropped(
         steps in prop::collection::vec(

@@ -1,4 +1,4 @@
-//! Packets from the tunnel that answer nothing.
+//! Packets from the tunnel that belong to no flow.
 
 use super::*;
 use crate::{flows::Life, fuzzing};
@@ -13,7 +13,7 @@ fn a_listening_application_is_reached_and_answers() {
         for (from, to) in [
             (tcp(peer, outside, SYN, b""), tcp(peer, local, SYN, b"")),
             (udp(peer, outside, b"hello"), udp(peer, local, b"hello")),
-            // As after a restart.
+            // A connection from before a restart.
             (
                 tcp(peer, socket(family.tunnel, 1), ACK, b"more"),
                 tcp(peer, socket(family.local, 1), ACK, b"more"),
@@ -39,7 +39,7 @@ fn the_table_is_told_of_what_comes_in_after_the_answer() {
     let mut tunnel = Tunnel::new();
     let (local, outside) = (socket(V4.local, 6881), socket(V4.tunnel, 6881));
     let peer = socket(V4.server, 40_000);
-    // Plain, as after a restart.
+    // A plain packet, as after a restart.
     tunnel.receive(&tcp(peer, outside, ACK, b"hello"));
     tunnel.send(&tcp(local, peer, ACK, b"welcome"));
     tunnel.receive(&tcp(peer, outside, ACK, b"thanks"));
@@ -49,7 +49,7 @@ fn the_table_is_told_of_what_comes_in_after_the_answer() {
     assert_eq!(state.table.flow(index).life(), Life::Established);
 }
 
-/// What the kernel returns of a packet that was let through to it.
+/// Returns the packet that transparent mode sends back.
 fn sent_back(tunnel: &mut Tunnel, packet: &[u8]) -> Vec<u8> {
     tunnel.receive(packet)
 }
@@ -60,8 +60,8 @@ fn connections_to_nobody_are_reset() {
         let outside = socket(family.tunnel, 22);
         let peer = socket(family.server, 40_000);
         let payload = [7; 100];
-        // RFC 9293 section 3.10.7.1: with what sequence number and
-        // acknowledgement. Packets say 1,000 and 2,000.
+        // Sequence number and acknowledgement by RFC 9293 section 3.10.7.1. The packets have 1,000
+        // and 2,000.
         for (flags, payload, sequence, acknowledgement) in [
             (SYN, &b""[..], 0, Some(1001)),
             (SYN, b"fast open", 0, Some(1010)),
@@ -74,7 +74,7 @@ fn connections_to_nobody_are_reset() {
             let mut tunnel = Tunnel::new();
             let back = sent_back(&mut tunnel, &tcp(peer, outside, flags, payload));
             let carried = match payload.len() {
-                // Merged on its way, too.
+                // Merged into a super-packet, too.
                 100 => {
                     let (header, back) = partial(back.clone(), 40);
                     tunnel.instead(header, &back)
@@ -102,7 +102,7 @@ fn connections_to_nobody_are_reset() {
                 (outside.ip(), peer.ip())
             );
             assert_eq!((packet.bytes().len(), carried.len()), (carried[0].len(), 1));
-            // The flow is gone, and what comes back again is not known.
+            // The flow is gone, and the packet is unknown when it comes back again.
             assert_eq!(tunnel.translator.flow_count(), 0);
             assert_eq!(tunnel.refused(&back), Reason::NobodyListens);
         }
@@ -119,7 +119,7 @@ fn datagrams_to_nobody_are_answered_as_they_came() {
         let back = sent_back(&mut tunnel, &packet);
         let carried = tunnel.instead(VirtioHeader::default(), &back);
         let mut expected = icmp_error(outside.ip(), peer.ip(), &packet);
-        // Identification, TTL and precedence are not what matters.
+        // Identification, TTL and precedence do not matter.
         if family.local == V4.local {
             expected[1] = 0xc0;
             expected[4..8].fill(0);
@@ -129,7 +129,7 @@ fn datagrams_to_nobody_are_answered_as_they_came() {
             expected[7] = 64;
         }
         assert_eq!(carried, [expected.clone()]);
-        // With its checksum left to be completed: quoted complete.
+        // The packet's checksum was left to be completed; the quote has it complete.
         let back = sent_back(&mut tunnel, &packet);
         let (header, back) = partial(back, 0);
         assert_eq!(tunnel.instead(header, &back), [expected]);
@@ -150,7 +150,7 @@ fn no_answer_to_resets() {
     }
 }
 
-/// How long the segment is shows only when the rest of it comes.
+/// The length of the segment is unknown until the last fragment comes.
 #[test]
 fn no_reset_for_the_beginning_of_a_segment() {
     let mut tunnel = Tunnel::new();
@@ -179,14 +179,14 @@ fn refusals_are_limited() {
     assert_eq!(tunnel.translator.flow_count(), 0);
 }
 
-/// Of an application that is gone, say.
+/// For example of an application that has ended.
 #[test]
 fn packets_of_flows_that_have_ended_here_are_refused_too() {
     for family in BOTH {
         let mut tunnel = Tunnel::new();
         let local = socket(family.local, 5000);
         let outside = socket(family.tunnel, 5000);
-        // The answer comes from where the question went.
+        // The reply comes from the server that the query went to.
         let (asked, dns) = (socket(family.public_dns, 53), socket(family.dns, 53));
         tunnel.send(&udp(local, asked, b"question"));
         let answer = udp(dns, outside, b"answer");

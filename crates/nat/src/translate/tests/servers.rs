@@ -1,4 +1,4 @@
-//! Which name server is asked.
+//! Choice of the name server.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ fn question(port: u16) -> Vec<u8> {
     udp(socket(LOCAL, port), socket(V4.public_dns, 53), b"q")
 }
 
-/// Which of the servers a packet has gone to.
+/// Returns the index of the server that a packet goes to.
 fn server(packet: &[u8]) -> usize {
     let to = View::parse(packet).unwrap().outgoing().remote.ip;
     let is = |text: &str| number(address(text)).1 == to;
@@ -30,12 +30,12 @@ fn answer(tunnel: &mut Tunnel, asked: &[u8]) {
 fn a_silent_server_gives_its_turn_to_the_next() {
     let mut tunnel = Tunnel::new();
     assert_eq!(server(&tunnel.send(&question(5000))), 0);
-    // The second question of the same moment is none that is asked again.
+    // A second query at the same time is no repetition.
     tunnel.wait(Duration::from_millis(999));
     assert_eq!(server(&tunnel.send(&question(5000))), 0);
     assert_eq!(server(&tunnel.send(&question(5001))), 0);
     tunnel.wait(Duration::from_millis(1));
-    // From the same port, which is what the C library does, and from another.
+    // From the same port, as the C library does, and from another.
     let again = tunnel.send(&question(5000));
     assert_eq!(server(&again), 1);
     assert_eq!(server(&tunnel.send(&question(5002))), 1);
@@ -66,12 +66,12 @@ fn silence_is_of_all_servers_and_more_than_one_lost_packet() {
     let mut tunnel = Tunnel::new();
     let step = Duration::from_secs(1);
     let asked = tunnel.send(&question(5000));
-    // Of the same moment.
+    // At the same time.
     tunnel.send(&question(5001));
     tunnel.wait(20 * step);
     assert_eq!(tunnel.silent_servers(), [], "one was lost");
     answer(&mut tunnel, &asked);
-    // The answer to the last one can still come.
+    // The last query may still be answered.
     tunnel.send(&question(5002));
     tunnel.wait(step);
     let last = tunnel.send(&question(5002));
@@ -83,7 +83,7 @@ fn silence_is_of_all_servers_and_more_than_one_lost_packet() {
     };
     assert_eq!(silence.servers, SERVERS.map(address));
     assert_eq!(silence.time, 2 * step);
-    // Who goes on asking changes nothing.
+    // Further queries change nothing.
     tunnel.send(&question(5003));
     assert_eq!(tunnel.silent_servers().len(), 1);
     answer(&mut tunnel, &last);
@@ -119,7 +119,7 @@ fn where_nobody_listens_the_next_is_asked_at_once() {
     let error = icmp_error(address(SERVERS[0]), address(V4.tunnel), &asked);
     tunnel.receive(&error);
     assert_eq!(server(&tunnel.send(&question(5001))), 1);
-    // By TCP likewise.
+    // The same for TCP.
     let (local, to) = (socket(LOCAL, 6000), socket(V4.public_dns, 53));
     let asked = tunnel.send(&tcp(local, to, SYN, b""));
     assert_eq!(server(&asked), 1);
@@ -136,7 +136,7 @@ fn a_connection_stays_where_it_is() {
     assert_eq!(server(&tunnel.send(&tcp(local, to, SYN, b""))), 0);
     tunnel.receive(&tcp(from, outside, SYN | ACK, b""));
     assert_eq!(server(&tunnel.send(&tcp(local, to, ACK, b"q"))), 0);
-    // Others find it silent.
+    // Other queries find the server silent.
     tunnel.send(&question(5000));
     tunnel.wait(Duration::from_secs(1));
     assert_eq!(server(&tunnel.send(&question(5001))), 1);
@@ -166,7 +166,7 @@ fn without_a_server_of_its_family_a_question_is_refused() {
     tunnel.send(&other);
 }
 
-/// A stranger may ask from port 53 as from any other.
+/// A stranger may send from port 53 as from any other.
 #[test]
 fn answers_to_port_53_go_where_they_should() {
     let mut tunnel = Tunnel::new();
