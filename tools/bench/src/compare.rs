@@ -1,8 +1,7 @@
-//! What changed between two reports, beyond the noise.
+//! Compares two reports and lists the changes that exceed the noise.
 //!
-//! Two medians count as different when they differ by more than [`NOISE`] times the
-//! pooled median absolute deviation of their samples
-//! ([`pooled_mad`]) and by more than [`LEAST`] of the former.
+//! Two medians differ if the difference exceeds both [`NOISE`] times the pooled median absolute
+//! deviation of their samples ([`pooled_mad`]) and [`LEAST`] of the old median.
 
 use crate::report::figure::{deviation, percent, quantity};
 use crate::results::{Better, Metric, Report};
@@ -10,54 +9,54 @@ use crate::statistics::{Summary, pooled_mad, summary};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// How many pooled deviations are noise.
+/// A difference of up to this many pooled deviations counts as noise.
 pub const NOISE: f64 = 3.0;
 
-/// With fewer samples than this a deviation is often small by chance. Of two sets of
-/// normally distributed samples, with a deviation worth speaking of, this rule takes one in
-/// five for different when they have 3 samples each, one in thirteen when they have 5, and
-/// one in a hundred and fifty when they have 10 (simulated, with a standard deviation of
-/// 5 %).
+/// With fewer samples than this, the deviation is often small by chance. The rule above wrongly
+/// reports a change between two sets of normally distributed samples in one of 5 cases with 3
+/// samples each, one of 13 with 5 samples, and one of 150 with 10 samples (simulated, standard
+/// deviation 5 %).
 const FEW: usize = 5;
 
-/// The least difference worth telling, as a share of the former median.
+/// The smallest reported difference, as a share of the old median.
 pub const LEAST: f64 = 0.03;
 
-/// Two reports side by side.
+/// The result of comparing two reports.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
-    /// What makes the two less comparable: another machine, kernel, version, setting.
+    /// Reasons why the two reports are less comparable: another machine, kernel, version or
+    /// setting.
     pub warnings: Vec<String>,
-    /// What changed beyond the noise, in the order of the new report.
+    /// Changes beyond the noise, in the order of the new report.
     pub changes: Vec<Change>,
-    /// How many figures did not.
+    /// Number of figures without a change beyond the noise.
     pub unchanged: usize,
-    /// How many of those that changed had fewer than five samples in one of the reports:
-    /// too few to tell noise from change reliably.
+    /// Number of `changes` with fewer than five samples in one of the reports: too few to tell
+    /// noise from change reliably.
     pub few: usize,
-    /// What was measured once in both, so that nothing is known of the noise.
+    /// Changes of figures with a single sample in both reports, for which the noise is unknown.
     pub unjudged: Vec<Change>,
-    /// What only the former report has.
+    /// Contestants and metrics that only the old report has.
     pub only_old: Vec<String>,
-    /// What only the latter has.
+    /// Contestants and metrics that only the new report has.
     pub only_new: Vec<String>,
 }
 
-/// A figure in both reports.
+/// A figure that both reports have.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
-    /// What was measured.
+    /// The metric.
     pub metric: Metric,
-    /// Of whom: the contestant's title.
+    /// The contestant's title.
     pub contestant: String,
-    /// Formerly.
+    /// Summary of the old samples.
     pub old: Summary,
-    /// Now.
+    /// Summary of the new samples.
     pub new: Summary,
 }
 
 impl Change {
-    /// Whether the new median is on the good side of the old one.
+    /// Returns true if the new median is better than the old one.
     pub fn is_better(&self) -> bool {
         match self.metric.better {
             Better::Higher => self.new.median > self.old.median,
@@ -65,12 +64,12 @@ impl Change {
         }
     }
 
-    /// The difference as a share of the former median; infinite from zero.
+    /// Returns the difference as a share of the old median; infinite if the old median is zero.
     pub fn share(&self) -> f64 {
         (self.new.median - self.old.median) / self.old.median.abs()
     }
 
-    /// Whether it is beyond the noise; `None` when nothing is known of the noise.
+    /// Returns true if the change exceeds the noise, or `None` if the noise is unknown.
     fn is_real(&self) -> Option<bool> {
         let noise = pooled_mad(&self.old, &self.new)?;
         let difference = (self.new.median - self.old.median).abs();
@@ -80,13 +79,13 @@ impl Change {
 }
 
 impl Comparison {
-    /// Whether anything got worse beyond the noise.
+    /// Returns true if any figure got worse beyond the noise.
     pub fn is_worse(&self) -> bool {
         self.changes.iter().any(|change| !change.is_better())
     }
 }
 
-/// Compares two reports, the former first.
+/// Compares an old report with a new one.
 pub fn compare(old: &Report, new: &Report) -> Comparison {
     let mut comparison = Comparison {
         warnings: warnings(old, new),
@@ -107,7 +106,7 @@ pub fn compare(old: &Report, new: &Report) -> Comparison {
         let Some(metric) = metric(new, &series.metric) else {
             continue;
         };
-        // What has another unit was warned of, and cannot be compared.
+        // `warnings` names metrics whose unit changed; their figures cannot be compared.
         if metric_differs(old, metric) {
             continue;
         }
@@ -212,8 +211,8 @@ fn warnings(old: &Report, new: &Report) -> Vec<String> {
     warnings
 }
 
-/// What one report has samples of and the other has not: whole contestants and metrics
-/// where all of them is missing, single figures otherwise.
+/// Lists what only `one` has samples of: the contestant or metric if `other` has none of its
+/// samples, otherwise the single figure.
 fn only(one: &Report, other: &Report) -> Vec<String> {
     let there = |report: &Report, has: &dyn Fn(&str, &str) -> bool| {
         let mut series = report.series.iter();
@@ -317,7 +316,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// Without characters that a terminal would obey.
+/// Replaces control characters, which a terminal would interpret, with spaces.
 fn plain(text: &str) -> String {
     let plain = |letter: char| if letter.is_control() { ' ' } else { letter };
     text.chars().map(plain).collect()

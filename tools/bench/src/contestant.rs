@@ -1,4 +1,4 @@
-//! What can be compared: ways to join two machines.
+//! Contestants: the programs and configurations that can be compared.
 
 use crate::pair::Pair;
 use crate::side::Side;
@@ -9,117 +9,118 @@ use taupe_lab::host::{Host, Transport};
 use taupe_lab::peers::Implementation;
 use taupe_lab::process::{Process, wait_until};
 
-/// A way to join two machines, described in one place: how it is installed, started,
-/// configured; dropping what was started stops it.
+/// A program or configuration that connects two machines. One type describes how it is installed,
+/// started and configured; dropping its [`End`]s stops the programs.
 ///
-/// Installing happens outside the sandbox, everything else inside. To add one, write a
-/// description and name it in [`all`].
+/// Installing happens outside the sandbox, everything else inside. To add a contestant, implement
+/// this trait and add it to [`all`].
 pub trait Contestant: Send + Sync {
-    /// What it is called in files and on the command line: `wireguard-go`.
+    /// Returns the id for files and the command line: `wireguard-go`.
     fn id(&self) -> &str;
 
-    /// What it is called in tables: `OpenVPN, static key, BF-CBC`.
+    /// Returns the title for tables: `OpenVPN, static key, BF-CBC`.
     fn title(&self) -> &str;
 
-    /// Makes it runnable on this machine, where that takes more than packages.
+    /// Builds or installs the programs, if the contestant needs more than packages.
     ///
     /// # Errors
     ///
-    /// Why it cannot run here; shown in place of its figures.
+    /// The reason why the contestant cannot run here; the report shows it in place of figures.
     fn install(&self) -> Result<()> {
         Ok(())
     }
 
-    /// The version that runs; `None` where there is nothing that could have one.
+    /// Returns the version of the program, or `None` if the contestant has no program. Called
+    /// inside the sandbox.
     ///
     /// # Errors
     ///
-    /// Why it cannot run here, in one line a reader understands; shown in place of its
-    /// figures. Asked inside the sandbox.
+    /// The reason why the contestant cannot run here, in one line; the report shows it in place of
+    /// figures.
     fn version(&self) -> Result<Option<String>>;
 
-    /// Does what is not measured and both sides need: keys, files in
-    /// [`Pair::folder`].
+    /// Prepares what both sides need and no measurement includes: keys, files in [`Pair::folder`].
     ///
     /// # Errors
     ///
-    /// Whatever fails.
+    /// Any error of a program or file.
     fn prepare(&self, pair: &Pair) -> Result<()>;
 
-    /// Starts one side and configures it. The server is started first, and listens when
-    /// this returns. The client has been told everything; whether packets pass yet is
-    /// for the caller to find out.
+    /// Starts and configures one side. The server is started first, and listens when this returns.
+    /// The client is fully configured when this returns, but packets may not pass yet: the caller
+    /// must check.
     ///
     /// # Errors
     ///
-    /// Whatever fails.
+    /// Any error of a program or file.
     fn start(&self, pair: &Pair, side: Side) -> Result<End>;
 
-    /// Adds that many WireGuard peers to the server's side, to those that it has. None
-    /// of them exists, and none has an endpoint. `None` for what has no such thing.
+    /// Adds `count` more WireGuard peers to the server's side. The peers do not exist as machines,
+    /// and have no endpoint. `None` if the contestant does not support this.
     ///
     /// # Errors
     ///
-    /// Whatever fails.
+    /// Any error of a program or file.
     fn add_peers(&self, _pair: &Pair, _server: &End, _count: usize) -> Option<Result<()>> {
         None
     }
 
-    /// Where the server takes WireGuard's handshakes. `None` for what takes none.
+    /// Returns the socket to which WireGuard handshakes are sent, or `None` if the contestant
+    /// accepts none.
     ///
     /// # Errors
     ///
-    /// Whatever fails.
+    /// Any error of a program or file.
     fn handshakes(&self, _pair: &Pair, _server: &End) -> Option<Result<HandshakeTarget>> {
         None
     }
 
-    /// Takes those peers away again; the client's session goes on. `None` for what has no
-    /// such thing.
+    /// Removes the peers that [`add_peers`](Self::add_peers) added; the client's session goes on.
+    /// `None` if the contestant does not support this.
     ///
     /// # Errors
     ///
-    /// Whatever fails.
+    /// Any error of a program or file.
     fn remove_peers(&self, _pair: &Pair, _server: &End) -> Option<Result<()>> {
         None
     }
 
-    /// How many peers a benchmark gives the server at most. Some programs take a
+    /// Returns the largest number of peers that a benchmark gives the server. Some programs need a
     /// gigabyte for ten thousand.
     fn most_peers(&self) -> usize {
         10_000
     }
 }
 
-/// How long a server may take until it listens.
+/// Time limit for a server to start listening.
 const LISTEN: Duration = Duration::from_secs(10);
 
-/// The socket to which a server's handshakes are sent.
+/// The socket to which handshakes for a server are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandshakeTarget {
     /// The UDP port.
     pub port: u16,
-    /// The server's public key, which everybody may know.
+    /// The server's public key, which is not a secret.
     pub public_key: [u8; 32],
 }
 
 /// One side of a running contestant; dropping it stops the programs.
 #[derive(Debug)]
 pub struct End {
-    /// Where programs reach this side through the tunnel.
+    /// The address of this side inside the tunnel.
     pub address: IpAddr,
     /// The tunnel's interface, if there is one.
     pub interface: Option<String>,
-    /// The programs that make the tunnel.
+    /// The programs that run the tunnel.
     pub processes: Vec<Process>,
 }
 
 impl End {
-    /// Whether the programs still run.
+    /// Checks that the programs still run.
     ///
     /// # Errors
     ///
-    /// [`Error::Unmet`] with what it said last when one of the programs has ended.
+    /// [`Error::Unmet`] with the last output of a program that has ended.
     pub fn check(&mut self) -> Result<()> {
         for process in &mut self.processes {
             if !process.runs()? {
@@ -133,7 +134,7 @@ impl End {
         Ok(())
     }
 
-    /// Waits until the side listens at a UDP port.
+    /// Waits until the side listens on a UDP port.
     fn await_port(&mut self, host: &Host, port: u16) -> Result<()> {
         wait_until("a port at which it listens", LISTEN, || {
             self.check()?;
@@ -142,7 +143,7 @@ impl End {
     }
 }
 
-/// Every contestant there is, in the order of tables: no tunnel first.
+/// Returns all contestants in the order of tables, starting with the link without a tunnel.
 pub fn all() -> Vec<Box<dyn Contestant>> {
     vec![
         Box::new(direct::Direct),
@@ -163,7 +164,7 @@ pub fn all() -> Vec<Box<dyn Contestant>> {
     ]
 }
 
-/// The contestant of that [`id`](Contestant::id), if there is one.
+/// Returns the contestant with this [`id`](Contestant::id), if there is one.
 pub fn find(id: &str) -> Option<Box<dyn Contestant>> {
     all().into_iter().find(|contestant| contestant.id() == id)
 }

@@ -1,9 +1,10 @@
-//! A link that delays, loses, reorders, duplicates and corrupts, in user space,
-//! because many kernels lack `netem`.
+//! A link in user space that delays, loses, reorders, duplicates and corrupts packets, because many
+//! kernels lack `netem`.
 //!
-//! Both machines get a TUN for a network card. What one sends is read there, meets its
-//! fate on a [`mod@line`] of its own, and is written to the other: a thread for each
-//! direction, which sleeps until a packet comes or one is due.
+//! Each of the two machines gets a TUN interface as its network card. The emulator reads the
+//! packets that one machine sends, passes them through a [`mod@line`], one for each direction, and
+//! writes them to the other machine. One thread per direction sleeps until a packet arrives or is
+//! due.
 
 mod carrier;
 pub mod line;
@@ -21,46 +22,46 @@ use taupe_lab::error::{Error, Result};
 use taupe_lab::host::{self, Host};
 use taupe_os_linux::tun::{Offloads, Tun};
 
-/// What the link does to packets, each way.
+/// Properties of the link in each direction.
 ///
-/// A packet waits at the bottleneck until those before it have been sent, takes the time
-/// there that its length takes at the given rate, and is then under way for the delay.
-/// Chance decides behind the bottleneck, as on the air: a packet that gets lost has taken
-/// its time like any other, and a copy takes none.
+/// A packet waits at the bottleneck until all earlier packets have been sent, occupies the
+/// bottleneck for its length divided by the rate, and then travels for the delay. Losses and
+/// duplicates are drawn behind the bottleneck, as in radio networks: a lost packet has occupied the
+/// bottleneck like any other, and a duplicate does not occupy it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
-    /// In bit/s of IP packets, from client to server; `None` for no limit.
+    /// Rate from client to server, in bit/s of IP packets; `None` for no limit.
     pub up: Option<u64>,
-    /// In bit/s, from server to client.
+    /// Rate from server to client, in bit/s of IP packets; `None` for no limit.
     pub down: Option<u64>,
-    /// In bytes of IP packets that may be at the bottleneck; whatever more comes is
-    /// dropped. `None` for what takes 100 ms there, or 64 KiB if that is more.
+    /// Capacity of the bottleneck's queue in bytes of IP packets; packets beyond it are dropped.
+    /// `None` for the amount sent in 100 ms, at least 64 KiB.
     pub queue: Option<usize>,
-    /// One way.
+    /// Delay of one direction.
     pub delay: Duration,
-    /// The delay is drawn evenly from `delay ± jitter`, and keeps the order of packets: one
-    /// that drew less than the packet before arrives together with it. So under load
-    /// delays gather near the upper end.
+    /// Range of the delay, which is drawn uniformly from `delay ± jitter`. Packets keep their
+    /// order: a packet with a shorter delay than its predecessor arrives together with it. Under
+    /// load, delays therefore gather near the upper end.
     pub jitter: Duration,
-    /// Of a million: packets lost.
+    /// Lost packets per million.
     pub loss: u32,
-    /// Of a million: packets that overtake those before them, because they are not delayed
-    /// behind the bottleneck at all.
+    /// Packets per million that overtake earlier packets, because they are not delayed behind the
+    /// bottleneck.
     pub reorder: u32,
-    /// Of a million: packets delivered twice, one right behind the other.
+    /// Packets per million that are delivered twice, one directly after the other.
     pub duplicate: u32,
-    /// Of a million: packets delivered with one bit flipped, anywhere behind the IP header.
-    /// The header itself is spared: whoever receives the packet would drop it for the
-    /// header's checksum, which makes it a lost one, or as IPv6 take it for another's.
+    /// Packets per million that are delivered with one flipped bit, anywhere behind the IP header.
+    /// The header is spared: with a wrong IPv4 header checksum the receiver would drop the packet,
+    /// as if it were lost, and a changed IPv6 header could belong to another connection.
     pub corrupt: u32,
-    /// The same seed and the same packets have the same fates, whatever the time between
-    /// them, but for those dropped because the queue is full. Which fates belong to a seed
-    /// may change with the version of the generator.
+    /// Seed of the random numbers. The same seed and packets give the same results regardless of
+    /// timing, except for packets dropped at a full queue. Another version of the generator may
+    /// give other results.
     pub seed: u64,
 }
 
 impl Profile {
-    /// Does nothing to packets; to be filled in.
+    /// A link without any impairment, as a base for other profiles.
     pub const PERFECT: Self = Self {
         up: None,
         down: None,
@@ -74,10 +75,10 @@ impl Profile {
         seed: 0,
     };
 
-    /// A wireless network of 1999 at some distance: 5 of its 11 Mbit/s are left for
-    /// packets, with 4 ± 3 ms and 2 % loss each way.
+    /// An 802.11b network of 1999 at some distance: 5 Mbit/s of its 11 for packets, 4 ± 3 ms and 2
+    /// % loss in each direction.
     ///
-    /// The air is shared by both directions there, and here it is not.
+    /// In a real network both directions share the air; here they do not.
     pub const WIFI_80211B: Self = Self {
         up: Some(5_000_000),
         down: Some(5_000_000),
@@ -87,8 +88,7 @@ impl Profile {
         ..Self::PERFECT
     };
 
-    /// A telephone's network: 30 Mbit/s down, 10 up, with 45 ± 15 ms and 0.5 % loss each
-    /// way.
+    /// A mobile network: 30 Mbit/s down, 10 Mbit/s up, 45 ± 15 ms and 0.5 % loss in each direction.
     pub const LTE: Self = Self {
         up: Some(10_000_000),
         down: Some(30_000_000),
@@ -98,7 +98,7 @@ impl Profile {
         ..Self::PERFECT
     };
 
-    /// What happens to the packets that this side sends.
+    /// Returns the conditions for packets from this side.
     fn conditions(&self, from: Side) -> Result<Conditions> {
         const LONGEST: Duration = Duration::from_secs(60);
         for (what, share) in [
@@ -142,23 +142,23 @@ impl Profile {
     }
 }
 
-/// A running link between two machines. Dropping it takes both interfaces away.
+/// A running link between two machines. Dropping it removes both interfaces.
 #[derive(Debug)]
 pub struct Emulator {
     up: Arc<Mutex<Line>>,
     down: Arc<Mutex<Line>>,
-    /// Only held: it stops when it is dropped.
+    /// Held for its `Drop`, which stops the threads.
     _carrier: Carrier,
 }
 
 impl Emulator {
-    /// Gives both machines an interface [`PORT`] with the address of [`Side::outer`],
-    /// joined by a link of that profile.
+    /// Gives both machines an interface [`PORT`] with the address of [`Side::outer`], connected by
+    /// a link with this profile.
     ///
     /// # Errors
     ///
-    /// [`Error::Unmet`] for a profile that makes no sense, [`Error::Io`] without
-    /// `/dev/net/tun`, [`Error::Command`] when a machine has such an interface already.
+    /// [`Error::Unmet`] for an invalid profile, [`Error::Io`] without `/dev/net/tun`,
+    /// [`Error::Command`] if a machine already has such an interface.
     pub fn start(client: &Host, server: &Host, profile: &Profile) -> Result<Self> {
         let mut chance = fastrand::Rng::with_seed(profile.seed);
         let mut line = |from| -> Result<_> {
@@ -179,12 +179,12 @@ impl Emulator {
         })
     }
 
-    /// Does that from now on to packets that are sent. Those under way keep their fates,
-    /// those to come do not overtake them, and the seed is not sown again.
+    /// Applies another profile to all later packets. Packets under way are not affected, later
+    /// packets do not overtake them, and the random numbers are not seeded again.
     ///
     /// # Errors
     ///
-    /// [`Error::Unmet`] for a profile that makes no sense; the former stays.
+    /// [`Error::Unmet`] for an invalid profile; the old one stays.
     pub fn change(&self, profile: &Profile) -> Result<()> {
         let [up, down] = [Side::Client, Side::Server].map(|side| profile.conditions(side));
         let (up, down) = (up?, down?);
@@ -193,7 +193,7 @@ impl Emulator {
         Ok(())
     }
 
-    /// What has become of the packets that this side sent.
+    /// Returns the counters of packets from this side.
     pub fn counters(&self, from: Side) -> Counters {
         self.line(from).counters()
     }
@@ -207,15 +207,15 @@ impl Emulator {
     }
 }
 
-/// Gives a machine its end of the link.
+/// Creates a machine's interface of the link.
 fn port(host: &Host, side: Side) -> Result<Tun> {
     let tun = host.enter(|| {
-        // Every packet alone, with its checksums complete.
+        // Single packets with complete checksums.
         Tun::create(PORT, Offloads::NONE)
             .map_err(|error| Error::unmet(format!("{} of {}: {error}", PORT, host.name())))
     })?;
     host::add_address(host, PORT, &format!("{}/24", side.outer()))?;
-    // What does not fit there would be lost without being counted.
+    // The kernel drops packets beyond the queue without counting them.
     host.ip(&[
         "link",
         "set",

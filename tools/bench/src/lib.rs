@@ -1,23 +1,23 @@
 #![forbid(unsafe_code)]
 //! Side-by-side measurements of tunnels.
 //!
-//! A [`Contestant`](contestant::Contestant) is one way to join two machines: no
-//! tunnel at all, a WireGuard program, OpenVPN in some configuration. Each gets a
-//! [`Pair`](pair::Pair) of machines of its own, with the same [`Link`](pair::Link)
-//! between them, and all stay up while they are measured in turn, so that what
-//! changes on a shared machine changes for all.
+//! A [`Contestant`](contestant::Contestant) is one way to connect two machines: without a tunnel,
+//! by a WireGuard program, or by OpenVPN in some configuration. Each contestant gets its own
+//! [`Pair`](pair::Pair) of machines with the same [`Link`](pair::Link) between them. All of them
+//! keep running and are measured in turn, so that load from other programs of the machine affects
+//! all of them.
 //!
 //! From the bottom up:
 //!
-//! - [`side`] names the two machines, [`pair`] makes them and the link, [`emulator`] a link that delays,
-//!   loses and corrupts,
-//! - [`contestant`] is what can be compared, [`session`] one that runs,
-//! - [`measure`] measures a session in one way each,
-//! - [`results`] keeps every sample, [`statistics`] says what samples mean,
-//! - [`tables`] are published comparisons done again,
-//! - [`run`] puts the measurements into an order and carries them out,
-//! - [`report`] and [`compare`] tell people, [`targets`] says what is reached of what Taupe
-//!   wants to reach, [`scaling`] what would limit it on more cores.
+//! - [`side`] names the two machines, [`pair`] makes them and the link, [`emulator`] is a link that
+//!   delays, loses and corrupts packets,
+//! - [`contestant`] describes what is compared, [`session`] is a running contestant,
+//! - [`measure`] has one module for each kind of measurement,
+//! - [`results`] holds all samples, [`statistics`] summarises them,
+//! - [`tables`] repeats published comparisons,
+//! - [`run`] plans and carries out the measurements,
+//! - [`report`] and [`compare`] present the results, [`targets`] compares them with Taupe's goals
+//!   for speed, [`scaling`] estimates the limits on more cores.
 
 pub mod compare;
 pub mod contestant;

@@ -1,7 +1,7 @@
-//! `taupe-lab`: WireGuard programs and OpenVPN, measured side by side.
+//! `taupe-lab`: measures WireGuard programs and OpenVPN side by side.
 //!
-//! `make bench` calls it. Everything happens in private namespaces that the kernel
-//! takes down when this process ends, for whatever reason.
+//! `make bench` calls it. Everything runs in private namespaces, which the kernel removes when this
+//! process ends, even if it is killed.
 #![forbid(unsafe_code)]
 
 use clap::{Args, Parser, Subcommand};
@@ -22,17 +22,16 @@ use taupe_lab::sandbox::{self, Attached};
 use taupe_lab::{Error, Result, console, ensure};
 
 const INSIDE: &str = "--inside";
-/// What the run is asked for, for the process inside.
+/// Environment variable that passes the options to the process inside the sandbox.
 const OPTIONS: &str = "TAUPE_LAB_OPTIONS";
-/// What the programs said, when something was wrong.
+/// File with the output of the programs, written if something failed.
 const LOG: &str = "log.txt";
-/// Begins the lines with which this program says what is wrong.
+/// Prefix of this program's own error messages.
 const OWN: &str = "taupe-lab: ";
-/// The exit status of a run that was stopped.
+/// Exit status of an interrupted run.
 const STOPPED: u8 = 130;
 
-/// Measures WireGuard programs and OpenVPN side by side, in network namespaces of this
-/// machine.
+/// Measures WireGuard programs and OpenVPN side by side, in network namespaces of this machine.
 #[derive(Parser)]
 #[command(name = "taupe-lab", version)]
 struct Cli {
@@ -44,18 +43,17 @@ struct Cli {
 enum Command {
     /// Measure, and write report.json and report.html. Needs root.
     ///
-    /// Programs that are not there are built first, into ~/.cache/taupe or TAUPE_CACHE.
-    /// Taupe is the one that was built beside this program, or TAUPE_BIN.
+    /// Missing programs are built first, in ~/.cache/taupe or TAUPE_CACHE. Taupe is the program
+    /// built beside this one, or TAUPE_BIN.
     Run(Run),
-    /// Say what changed between two reports, beyond the noise. Exits with 1 when
-    /// something is worse.
+    /// Show what changed between two reports, beyond the noise. Exits with 1 if a figure is worse.
     Compare {
-        /// The report.json of before.
+        /// The old report.json.
         old: PathBuf,
-        /// The report.json of now.
+        /// The new report.json.
         new: PathBuf,
     },
-    /// Write a report again from its report.json: the tables, unless a file is named.
+    /// Render a report.json again: as tables on the terminal, or to the files named.
     Report {
         /// The report.json.
         json: PathBuf,
@@ -66,47 +64,47 @@ enum Command {
         #[arg(long)]
         markdown: Option<PathBuf>,
     },
-    /// Say which of Taupe's published goals for speed a report shows as reached. Exits with
-    /// 1 when one is missed; what was not measured is not missed.
+    /// Show which of Taupe's published goals for speed a report reaches. Exits with 1 if one is
+    /// missed; goals that were not measured are not missed.
     Targets {
         /// The report.json.
         json: PathBuf,
     },
-    /// Put what a run's stages say into the page about more cores.
+    /// Write a report's measurements of stages into the page about more cores.
     Scaling {
-        /// The report.json, of a run with --only stages.
+        /// The report.json of a run with --only stages.
         json: PathBuf,
-        /// The page, whose measured part is written again.
+        /// The page, whose measured part is replaced.
         #[arg(long, default_value = "docs/scaling.md")]
         page: PathBuf,
     },
-    /// List the contestants, and why one cannot run here or is not there yet.
+    /// List the contestants, and why one cannot run here or is not installed yet.
     Contestants,
 }
 
 #[derive(Args)]
 struct Run {
-    /// Everything, ten rounds, instead of what fits into ten minutes.
+    /// Measure everything in ten rounds, instead of a selection of ten minutes.
     #[arg(long)]
     full: bool,
-    /// How often each thing is measured; 3, and 10 with --full.
+    /// Number of rounds; 3, and 10 with --full.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
     /// Seconds for each measurement of throughput; 3.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: Option<u32>,
-    /// Only these sections, with commas between them.
+    /// Measure only these sections, separated by commas.
     #[arg(long, value_name = "SECTION", value_delimiter = ',')]
     only: Vec<Section>,
-    /// Only these contestants, with commas between them; `taupe-lab contestants` lists
-    /// them. If one of them cannot run, the others are measured and the exit status is 1.
+    /// Measure only these contestants, separated by commas; `taupe-lab contestants` lists them. If
+    /// one of them cannot run, the others are measured and the exit status is 1.
     #[arg(long, value_name = "CONTESTANT", value_delimiter = ',')]
     contestants: Vec<String>,
-    /// What lies between the machines: cable, a rate such as 100mbit, loss=1%, 802.11b
-    /// or lte. The named tables have links of their own.
+    /// The link between the machines: cable, a rate such as 100mbit, loss=1%, 802.11b or lte. The
+    /// named tables have links of their own.
     #[arg(long, default_value = "cable")]
     link: Link,
-    /// The folder for the report; one that is there already is replaced.
+    /// The folder for the report; an existing report is replaced.
     #[arg(long, default_value = "target/lab")]
     out: PathBuf,
 }
@@ -143,7 +141,7 @@ fn finish(outcome: Result<ExitCode>) -> ExitCode {
     })
 }
 
-/// Prepares the run, starts it in a sandbox, and says where the report is.
+/// Prepares the run, starts it in a sandbox, and prints where the report is.
 fn outside(arguments: &Run) -> Result<ExitCode> {
     if !rustix::process::geteuid().is_root() {
         return Err(Error::unmet("it takes root to make network namespaces"));
@@ -230,8 +228,8 @@ fn outside(arguments: &Run) -> Result<ExitCode> {
     })
 }
 
-/// Whether everyone who was asked for by name could run: a failure where not, as the report
-/// has not what it was made for.
+/// Returns failure if a contestant that was requested by name could not run, because the report
+/// lacks the figures it was made for.
 fn named_took_part(out: &Path, named: &[String]) -> Result<ExitCode> {
     let report = Report::read(&out.join("report.json"))?;
     let entries = report.contestants.iter();
@@ -248,9 +246,8 @@ fn named_took_part(out: &Path, named: &[String]) -> Result<ExitCode> {
     Ok(all)
 }
 
-/// Makes the folder for the report, and keeps other runs from writing there as long as
-/// the file is open. What would keep this one from it is found now, not after the first
-/// measurement.
+/// Creates the folder for the report and locks it against other runs until the file is closed.
+/// Errors surface here rather than after the first measurement.
 fn folder(path: &Path) -> Result<(PathBuf, File)> {
     let shown = path.display().to_string();
     let failed = || Error::io(shown.clone());
@@ -284,7 +281,7 @@ fn folder(path: &Path) -> Result<(PathBuf, File)> {
     Ok((path, lock))
 }
 
-/// Counts how often a signal comes.
+/// Counts arrivals of a signal.
 fn count(signal: i32, counter: &Arc<AtomicUsize>) -> Result<()> {
     let counter = Arc::clone(counter);
     let mut signals =
@@ -297,7 +294,7 @@ fn count(signal: i32, counter: &Arc<AtomicUsize>) -> Result<()> {
     Ok(())
 }
 
-/// The first process of the sandbox.
+/// Runs as the first process of the sandbox.
 fn inside() -> Result<ExitCode> {
     let words = std::env::var(OPTIONS)
         .map_err(|_| Error::unmet("this is called by `taupe-lab run` only"))?;

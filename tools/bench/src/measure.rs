@@ -1,18 +1,17 @@
-//! What is measured of a session, and by which program.
+//! Measurements of a session, one module for each tool or quantity.
 //!
-//! Each measurement takes a [`Session`](crate::session::Session) and returns what
-//! it found as a type of its own; [`metrics`] names all of it for a report. Readers of
-//! other programs' output are pure functions: what they do not fully understand is an
-//! error, never a figure.
+//! Each measurement takes a [`Session`](crate::session::Session) and returns a type of its own;
+//! [`metrics`] turns these into the metrics of a report. Parsers of other programs' output are pure
+//! functions: output that they do not fully understand is an error, never a figure.
 //!
 //! - [`iperf`] and [`qperf`] run these programs against the session's
 //!   [`Servers`](servers::Servers),
-//! - [`latency`] and [`packets`] send datagrams themselves, [`connections`] connect,
-//! - [`cost`] tells what any of them took of the machine, [`memory`] what the programs
-//!   hold,
-//! - [`stages`] tells what each step on the way of a packet takes,
-//! - [`peers`] measures a server before and after it has many peers, [`flood`] one that
-//!   strangers send handshakes.
+//! - [`latency`] and [`packets`] send datagrams themselves, [`connections`] opens TCP connections,
+//! - [`cost`] measures the processor time of another measurement, [`memory`] the memory of the
+//!   programs,
+//! - [`stages`] measures each step of a packet's path,
+//! - [`peers`] measures a server before and after it gets many peers, [`flood`] a server that
+//!   receives handshakes from strangers.
 
 pub mod connections;
 pub mod cost;

@@ -1,4 +1,4 @@
-//! Two machines and what lies between them.
+//! Two machines and the link between them.
 
 use crate::emulator::{self, Profile};
 use crate::side::{PORT, Side};
@@ -12,30 +12,30 @@ use std::str::FromStr;
 use taupe_lab::error::{Error, Result};
 use taupe_lab::host::{self, Host};
 
-/// What lies between the two machines. The MTU is 1,500 bytes.
+/// The link between the two machines. The MTU is 1,500 bytes.
 ///
-/// As text it is `cable`, `100mbit`, `loss=1%`, `802.11b` or `lte`.
+/// Its text form is `cable`, `100mbit`, `loss=1%`, `802.11b` or `lte`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Link {
-    /// A virtual Ethernet cable, as fast as the machine is.
+    /// A virtual Ethernet cable, limited only by the machine.
     Cable,
     /// A cable with a token bucket filter at both ends.
     Limited {
-        /// In bit/s of Ethernet frames, each way.
+        /// Rate in each direction, in bit/s of Ethernet frames.
         rate: u64,
     },
     /// A cable that loses a share of all packets in each direction.
     Lossy {
-        /// Of 10,000.
+        /// Lost packets per 10,000.
         loss: u16,
     },
-    /// The lab's own link emulator.
+    /// A link of the lab's own emulator.
     Emulated(Profile),
 }
 
 impl Link {
-    /// In names of machines.
+    /// Returns the kind of link for the names of machines.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Cable => "cable",
@@ -106,23 +106,23 @@ impl From<Link> for String {
     }
 }
 
-/// TCP's congestion control where a program does not choose one: qperf cannot, and iperf3
-/// does only when it is connected. By then it may be too late: a connection that has begun
-/// with `bbr`, which machines are often set to, goes on to send each super-packet by a
-/// timer of its own (`sk_pacing_status`, Linux 4.13), and that is what would be measured.
-/// This one, unlike `cubic`, may be chosen in every network namespace.
+/// Congestion control of TCP for programs that do not choose one. qperf cannot choose; iperf3 can,
+/// but only once it is connected. A connection that has begun with `bbr`, a common default,
+/// continues to send each super-packet from a pacing timer (`sk_pacing_status`, Linux 4.13), and
+/// the benchmark would measure this timer. Unlike `cubic`, `reno` may be chosen in every network
+/// namespace.
 pub const DEFAULT_CONGESTION: &str = "reno";
 
 /// Two machines of one contestant, with their link.
 #[derive(Debug)]
 pub struct Pair {
-    /// What the machines' names begin with.
+    /// Prefix of the machines' names.
     pub name: String,
-    /// The one that begins.
+    /// The machine that initiates.
     pub client: Host,
-    /// The other.
+    /// The machine that responds.
     pub server: Host,
-    /// Runs where the link is [`Link::Emulated`]; stops when it is dropped.
+    /// The emulator, if the link is [`Link::Emulated`]; it stops when it is dropped.
     pub emulator: Option<emulator::Emulator>,
     folder: PathBuf,
 }
@@ -132,13 +132,13 @@ impl Pair {
     ///
     /// # Errors
     ///
-    /// [`Error::Command`] when there are such machines already, or the kernel has not
-    /// what the link needs.
+    /// [`Error::Command`] if such machines exist already, or the kernel lacks a feature that the
+    /// link needs.
     pub fn new(name: &str, link: &Link) -> Result<Self> {
         let [server, client] = Side::BOTH.map(|side| Host::new(&format!("{name}-{}", side.name())));
         let (client, server) = (client?, server?);
         for host in [&client, &server] {
-            // Its housekeeping would be measured with the tunnel.
+            // The kernel's IPv6 housekeeping packets would add to the measured traffic.
             host.sysctl("net/ipv6/conf/default/disable_ipv6", "1")?;
             host.sysctl("net/ipv4/tcp_congestion_control", DEFAULT_CONGESTION)?;
         }
@@ -155,7 +155,7 @@ impl Pair {
         Ok(pair)
     }
 
-    /// The machine on that side.
+    /// Returns the machine on this side.
     pub const fn host(&self, side: Side) -> &Host {
         match side {
             Side::Client => &self.client,
@@ -163,13 +163,12 @@ impl Pair {
         }
     }
 
-    /// A folder for the contestant's files: keys, configurations.
+    /// Returns the folder for the contestant's files: keys, configurations.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Writes a file into [`folder`](Self::folder), readable by root only, and returns
-    /// its path.
+    /// Writes a file into [`folder`](Self::folder), readable by root only, and returns its path.
     ///
     /// # Errors
     ///
@@ -178,12 +177,12 @@ impl Pair {
         taupe_lab::sandbox::scratch_file(&format!("{}/{name}", self.name), content)
     }
 
-    /// The path of a file in [`folder`](Self::folder), as an argument of a program.
+    /// Returns the path of a file in [`folder`](Self::folder), as an argument of a program.
     pub fn path(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
     }
 
-    /// Where the server is without a tunnel.
+    /// Returns the address of the server outside the tunnel.
     pub const fn outer(&self) -> IpAddr {
         IpAddr::V4(Side::Server.outer())
     }
@@ -217,16 +216,16 @@ impl Pair {
 impl Drop for Pair {
     fn drop(&mut self) {
         for host in [&self.client, &self.server] {
-            // The sandbox takes down what is left.
+            // The sandbox removes whatever remains.
             let _ = host.clone().delete();
         }
     }
 }
 
-/// Limits what a machine sends on the link.
+/// Limits the rate at which a machine sends on the link.
 fn limit(host: &Host, rate: u64) -> Result<()> {
-    // Room for what a super-packet puts there at once, and half a megabyte of queue:
-    // 4 ms at 1 Gbit/s.
+    // The burst is large enough for a super-packet. The queue holds half a megabyte: 4 ms at 1
+    // Gbit/s.
     let rate = format!("{rate}bit");
     #[rustfmt::skip]
     host.run(&[
@@ -236,7 +235,7 @@ fn limit(host: &Host, rate: u64) -> Result<()> {
     Ok(())
 }
 
-/// Loses a share of what a machine receives on the link.
+/// Drops a share of the packets that a machine receives on the link.
 fn lose(host: &Host, loss: u16) -> Result<()> {
     let rules = format!(
         "table netdev lab {{\n chain loss {{\n\

@@ -1,23 +1,22 @@
-//! A report for people: on the terminal, as a web page, as a page of the documentation.
+//! Renders a report: on the terminal, as a web page, as a page of the documentation.
 //!
-//! All three are made of a [`Report`] alone, whatever it holds: of a run that was
-//! stopped, of contestants and metrics that this program does not know. A
-//! `view` puts it in order, `figure` writes numbers, and each kind of page has a
-//! module of its own.
+//! All three are made from a [`Report`] alone, and accept any report: of an interrupted run, or
+//! with contestants and metrics unknown to this program. `view` sorts the contents, `figure`
+//! formats numbers, and each output format has a module of its own.
 
 use crate::results::Report;
 
-/// Tables for a terminal, of at most 100 columns.
+/// Renders tables for a terminal, at most 100 columns wide.
 pub fn text(report: &Report) -> String {
     text::page(report)
 }
 
-/// A web page in one file, that fetches nothing and runs nothing.
+/// Renders a web page in one file, without scripts or external resources.
 pub fn html(report: &Report) -> String {
     html::page(report)
 }
 
-/// `docs/benchmarks.md`.
+/// Renders `docs/benchmarks.md`.
 pub fn markdown(report: &Report) -> String {
     markdown::page(report)
 }

@@ -1,8 +1,7 @@
-//! Everything that a run has found, as it is written to `report.json`.
+//! Results of a run, as stored in `report.json`.
 //!
-//! Samples are kept, not sums: what they mean is worked out by whoever reads them.
-//! Quantities are in SI units without prefix (seconds, bit/s, bytes), so that no reader
-//! has to guess.
+//! The file holds single samples; readers compute the statistics. Quantities are in SI units
+//! without prefix (seconds, bit/s, bytes).
 
 use crate::statistics::{Summary, summary};
 use serde::{Deserialize, Serialize};
@@ -12,106 +11,105 @@ use std::io::Read;
 use std::path::Path;
 use taupe_lab::error::{Error, Result};
 
-/// The form of the file; raised when a reader of the former form would misread it.
+/// Version of the file's format; raised when a reader of the old format would misread the file.
 pub const FORMAT: u32 = 1;
 
-/// The largest file that is read, in bytes: a full run takes a hundredth of it.
+/// Largest size of a report that is read, in bytes: a hundred times a full run.
 const LARGEST: u64 = 64 << 20;
 
-/// A whole run.
+/// The results of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`FORMAT`].
     pub format: u32,
-    /// When it began: RFC 3339, UTC.
+    /// Start time: RFC 3339, UTC.
     pub started: String,
-    /// How long it took, in seconds.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// Whether it came to its end; not when it was stopped.
+    /// False if the run was interrupted.
     pub complete: bool,
-    /// What was asked for.
+    /// Settings of the run.
     pub settings: Settings,
-    /// Where it ran.
+    /// The machine it ran on.
     pub machine: Machine,
     /// Versions of the measuring programs by name: `iperf3` → `3.12`.
     pub tools: BTreeMap<String, String>,
-    /// Who took part or should have, in the order of tables.
+    /// All contestants, also those that could not run, in the order of tables.
     pub contestants: Vec<Entry>,
-    /// What was measured, in the order of tables.
+    /// All metrics, in the order of tables.
     pub metrics: Vec<Metric>,
     /// The samples.
     pub series: Vec<Series>,
     /// Distributions of latency.
     pub distributions: Vec<Distribution>,
-    /// What should have been measured and was not.
+    /// Measurements that failed.
     pub failures: Vec<Failure>,
     /// Published comparisons.
     pub tables: Vec<Table>,
 }
 
-/// What was asked for.
+/// Settings of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// `bench` or `bench-full`, or `custom`.
+    /// `bench`, `bench-full` or `custom`.
     pub kind: String,
-    /// How often each thing is measured.
+    /// Number of samples of each metric.
     pub rounds: u32,
-    /// How long a measurement of throughput takes, in seconds.
+    /// Duration of a measurement of throughput, in seconds.
     pub seconds: f64,
-    /// What lay between the machines where no named table says something else:
-    /// `cable`, `100mbit`, `loss=1%`. Empty in reports of old, which had cables.
+    /// The link between the machines, except in named tables: `cable`, `100mbit`, `loss=1%`. Empty
+    /// in old reports, whose link was a cable.
     #[serde(default)]
     pub link: String,
 }
 
-/// Where a run took place.
+/// The machine of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Its processor's name.
+    /// Name of the processor.
     pub processor: String,
-    /// How many the kernel schedules on.
+    /// Number of cores that the kernel schedules on.
     pub cores: usize,
-    /// In bytes.
+    /// Memory in bytes.
     pub memory: u64,
-    /// `6.18.44`.
+    /// Kernel version: `6.18.44`.
     pub kernel: String,
-    /// `Debian GNU/Linux 12 (bookworm)`.
+    /// Operating system: `Debian GNU/Linux 12 (bookworm)`.
     pub system: String,
-    /// TCP's congestion control where a program does not choose one, which iperf3 is told
-    /// to do and qperf cannot: `reno`. Reports from before this was the lab's choice have
-    /// the machine's.
+    /// Congestion control of TCP for programs that do not choose one: `reno` for iperf3 and qperf.
+    /// In old reports it is the default of the machine.
     #[serde(default)]
     pub congestion_control: String,
 }
 
-/// Who took part or should have.
+/// A contestant of a run, also if it could not run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// As on the command line.
+    /// Id as on the command line.
     pub id: String,
-    /// As in tables.
+    /// Title in tables.
     pub title: String,
-    /// The version that ran.
+    /// Version of the program.
     pub version: Option<String>,
-    /// Why it could not run here.
+    /// The reason why it could not run here.
     pub unavailable: Option<String>,
 }
 
-/// Something that can be measured.
+/// A metric: something that can be measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Metric {
-    /// `tcp/4/up`; those of a named table begin with its name: `gigabit-2018/tcp_lat`.
+    /// `tcp/4/up`; keys of a named table begin with its name: `gigabit-2018/tcp_lat`.
     pub key: String,
     /// `TCP up, 4 streams`.
     pub title: String,
-    /// What a sample's 1 means.
+    /// Unit of the samples.
     pub unit: Unit,
-    /// Which way is good.
+    /// Direction of improvement.
     pub better: Better,
 }
 
 impl Metric {
-    /// A metric.
+    /// Creates a metric.
     pub fn new(
         key: impl Into<String>,
         title: impl Into<String>,
@@ -127,7 +125,7 @@ impl Metric {
     }
 }
 
-/// What a sample's 1 means.
+/// Unit of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unit {
     /// Seconds.
@@ -142,24 +140,24 @@ pub enum Unit {
     /// Bytes.
     #[serde(rename = "B")]
     Bytes,
-    /// Seconds for 10⁹ bytes.
+    /// Seconds per 10⁹ bytes.
     #[serde(rename = "s/GB")]
     SecondsPerGigabyte,
-    /// How many for 10⁹ bytes.
+    /// Events per 10⁹ bytes.
     #[serde(rename = "1/GB")]
     PerGigabyte,
-    /// How many per second.
+    /// Events per second.
     #[serde(rename = "1/s")]
     PerSecond,
-    /// How many.
+    /// A count.
     #[serde(rename = "1")]
     Count,
-    /// A share of 1.
+    /// A ratio; 1 is 100 %.
     #[serde(rename = "share")]
     Share,
 }
 
-/// Which way is good.
+/// Direction of improvement of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
@@ -176,94 +174,94 @@ pub struct Series {
     pub metric: String,
     /// [`Entry::id`].
     pub contestant: String,
-    /// In the metric's unit.
+    /// Samples in the metric's unit.
     pub samples: Vec<f64>,
 }
 
-/// How long round trips took, all of one kind together.
+/// Distribution of one kind of round trips of a contestant, over all rounds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Distribution {
     /// `latency/idle` or `latency/loaded`.
     pub metric: String,
     /// [`Entry::id`].
     pub contestant: String,
-    /// How many round trips.
+    /// Number of round trips.
     pub count: u64,
-    /// How many of them were never answered.
+    /// Number of round trips without an answer.
     pub lost: u64,
-    /// Pairs of a share of all (0 to 1, rising) and the seconds within which that share was
-    /// answered; none for shares that never were.
+    /// Pairs of a share of all round trips (0 to 1, rising) and the seconds within which this share
+    /// was answered. Shares that were never answered are absent.
     pub quantiles: Vec<(f64, f64)>,
 }
 
-/// Something that should have been measured and was not.
+/// A measurement that failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
-    /// [`Metric::key`], or what was being done.
+    /// [`Metric::key`], or a description of the step.
     pub what: String,
     /// [`Entry::id`].
     pub contestant: String,
-    /// What happened.
+    /// The reason.
     pub reason: String,
 }
 
-/// A published comparison beside the same on this machine.
+/// A published comparison and the same comparison on this machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Table {
     /// `gigabit-2018`.
     pub name: String,
-    /// What was compared.
+    /// Title of the comparison.
     pub title: String,
-    /// Where it was published.
+    /// Place of publication.
     pub source: String,
-    /// What is in the columns, after the rows' labels.
+    /// The columns after the rows' labels.
     pub columns: Vec<Column>,
     /// The rows.
     pub rows: Vec<Row>,
-    /// What is different here from the published set-up, a sentence each.
+    /// Differences from the published set-up, a sentence each.
     pub differences: Vec<String>,
 }
 
 /// A column of a [`Table`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Column {
-    /// At its head.
+    /// The heading.
     pub title: String,
-    /// What [`Cell::measured`] is in.
+    /// Unit of [`Cell::measured`].
     pub unit: Unit,
 }
 
 /// A row of a [`Table`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// At its beginning.
+    /// The label in the first column.
     pub label: String,
-    /// Who was measured here; `None` where only published figures stand.
+    /// The contestant measured here; `None` for a row of published figures only.
     pub contestant: Option<String>,
-    /// One for each column.
+    /// One cell for each column.
     pub cells: Vec<Cell>,
-    /// Why nothing was measured, or what is special.
+    /// The reason why cells are empty, or a remark.
     pub note: Option<String>,
 }
 
 /// A figure, as published and as measured.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// As it was printed: `< 1 s`.
+    /// The published figure as printed: `< 1 s`.
     pub published: Option<String>,
-    /// In the column's unit: the median unless the table's title says otherwise.
+    /// The measured figure in the column's unit: the median, unless the table's title says
+    /// otherwise.
     pub measured: Option<f64>,
     /// The median absolute deviation of the samples.
     pub mad: Option<f64>,
 }
 
 impl Report {
-    /// Reads the `report.json` of a run, of this or another machine.
+    /// Reads a `report.json` of this or another machine.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`], and [`Error::Malformed`] with the line and what is wrong there, or
-    /// for a form that this program does not know.
+    /// [`Error::Io`]; [`Error::Malformed`] with the line and the cause, or for an unknown format.
     pub fn read(path: &Path) -> Result<Self> {
         let what = path.display().to_string();
         let mut text = String::new();
@@ -281,7 +279,7 @@ impl Report {
         Self::parse(&text).map_err(malformed)
     }
 
-    /// Reads a report's JSON text. The error says where and what.
+    /// Parses a report's JSON text. The error names the position and the cause.
     fn parse(text: &str) -> Result<Self, String> {
         #[derive(Deserialize)]
         struct Form {
@@ -289,7 +287,7 @@ impl Report {
         }
         let told = |error: serde_json::Error| {
             let whole = error.to_string();
-            // serde_json puts the place at the end; a person looks for it first.
+            // serde_json appends the position; this error begins with it.
             let (why, _) = whole.rsplit_once(" at line ").unwrap_or((&whole, ""));
             format!("line {}, column {}: {why}", error.line(), error.column())
         };
@@ -304,8 +302,8 @@ impl Report {
         serde_json::from_str(text).map_err(told)
     }
 
-    /// Adds a sample, and the metric where it is new. A sample that is not a finite
-    /// number becomes a failure, since JSON has no such numbers.
+    /// Adds a sample, and the metric if it is new. A sample that is not finite becomes a failure,
+    /// since JSON cannot represent it.
     pub fn record(&mut self, contestant: &str, metric: &Metric, sample: f64) {
         if !sample.is_finite() {
             self.failures.push(Failure {
@@ -332,7 +330,7 @@ impl Report {
         }
     }
 
-    /// The samples of one metric of one contestant; none where there are none.
+    /// Returns the samples of one metric of one contestant; empty if there are none.
     pub fn samples(&self, contestant: &str, metric: &str) -> &[f64] {
         self.series
             .iter()
@@ -340,7 +338,7 @@ impl Report {
             .map_or(&[], |series| &series.samples)
     }
 
-    /// What those samples say; `None` where there are none.
+    /// Returns the summary of these samples; `None` if there are none.
     pub fn summary(&self, contestant: &str, metric: &str) -> Option<Summary> {
         summary(self.samples(contestant, metric))
     }

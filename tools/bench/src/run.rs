@@ -1,11 +1,11 @@
-//! The order of measurements, and carrying it out.
+//! Plans the measurements and carries them out.
 //!
-//! A plan is made whole before anything is measured, so that it is known how much
-//! is left. Within a section the rounds are the outermost loop and the contestants the
-//! innermost (A B C, A B C, …): what drifts on a shared machine drifts for all.
+//! The whole plan exists before the first measurement, so that progress can be shown. Within a
+//! section the outer loop is over rounds and the inner one over contestants (A B C, A B C, …), so
+//! that drift of a shared machine affects all contestants.
 //!
-//! A step that fails is noted and the others go on. After every step the report so far
-//! is written, so that whatever ends a run leaves what it has.
+//! After a failed step the run continues with the next. The report is written after every step, so
+//! that an interrupted run leaves all results so far.
 
 mod machine;
 mod options;
@@ -36,29 +36,29 @@ use taupe_lab::console;
 use taupe_lab::error::{Error, Result};
 use taupe_lab::guest;
 
-/// What becomes of `report.json` and `report.html`, and what is known while it grows.
+/// State of a run.
 struct Bench {
     options: Options,
     contestants: Vec<Rc<dyn Contestant>>,
-    /// What runs, by contestant and kind of link. One that did not start, or has ended, is
-    /// not tried again.
+    /// Running contestants by id and kind of link. `None` for one that did not start or has ended;
+    /// it is not started again.
     arenas: HashMap<(String, &'static str), Option<Arena>>,
-    /// All round trips so far, by contestant and what went on meanwhile.
+    /// All round trips so far, by contestant and load.
     round_trips: HashMap<(String, &'static str), RoundTrips>,
-    /// The guest of the table that has one, while that is measured.
+    /// The virtual machine of the FreeBSD table, while this table is measured.
     laboratory: Option<freebsd::Laboratory>,
     report: Report,
 }
 
-/// A contestant that runs, and what measures it.
+/// A running contestant with its measuring servers.
 struct Arena {
-    // The servers run on the session's machines, so they go first.
+    // Fields drop in order: the servers run on the session's machines.
     servers: Servers,
     session: Session,
 }
 
-/// Installs what takes part, as far as that needs the world outside the sandbox. What
-/// cannot be installed is in the answer, with the reason.
+/// Installs the contestants as far as this must happen outside the sandbox. Returns those that
+/// could not be installed, with the reason.
 pub fn prepare(options: &Options) -> Vec<(String, String)> {
     let mut refused = Vec::new();
     for contestant in contestant::all() {
@@ -72,19 +72,19 @@ pub fn prepare(options: &Options) -> Vec<(String, String)> {
     if options.has(Section::Freebsd2022)
         && let Err(error) = guest::install()
     {
-        // The table says so too, when it comes to that.
+        // The table repeats the reason.
         let reason = error.one_line();
         console::print(format_args!("no guest for {}: {reason}\n", freebsd::NAME));
     }
     refused
 }
 
-/// Measures, inside a sandbox, and writes the report into the folder that the options
-/// name. Returns it as it was written last.
+/// Measures inside a sandbox, and writes the report into the folder of the options. Returns the
+/// report as last written.
 ///
 /// # Errors
 ///
-/// Only when the report cannot be written: what cannot be measured is in the report.
+/// Only if the report cannot be written: failed measurements are part of the report.
 pub fn run(options: Options, stop: &Arc<AtomicBool>) -> Result<Report> {
     let began = Instant::now();
     let mut bench = Bench::new(options);
@@ -106,7 +106,7 @@ pub fn run(options: Options, stop: &Arc<AtomicBool>) -> Result<Report> {
             break;
         }
         let reason = outcome.err().map(|error| {
-            // That a program has ended says more than what its absence led to.
+            // If a program has ended, this is the cause of the step's error and the better message.
             let ended = bench.ended(&step.contestant);
             ended.unwrap_or(error).one_line()
         });
@@ -184,12 +184,12 @@ impl Bench {
         }
     }
 
-    /// Starts a contestant on new machines, in place of those that it has on such a
-    /// link. Returns how long it took until the first answer, in seconds.
+    /// Starts a contestant on new machines, replacing its machines on this kind of link. Returns
+    /// the time until the first answer, in seconds.
     fn start(&mut self, contestant: &Rc<dyn Contestant>, link: &Link) -> Result<f64> {
         let key = key(contestant, link);
         let name = format!("{}-{}", key.1, key.0);
-        // The former machines go first: their names are needed.
+        // The old machines go first, because the new ones get the same names.
         self.arenas.insert(key.clone(), None);
         let session = Session::start(&**contestant, &name, link)?;
         let startup = session.startup.as_secs_f64();
@@ -198,7 +198,7 @@ impl Bench {
         Ok(startup)
     }
 
-    /// The contestant running on such a link, started if it has not been.
+    /// Returns the contestant running on this kind of link, and starts it if necessary.
     fn arena(&mut self, contestant: &Rc<dyn Contestant>, link: &Link) -> Result<&mut Arena> {
         let key = key(contestant, link);
         if !self.arenas.contains_key(&key) {
@@ -208,7 +208,8 @@ impl Bench {
         arena.ok_or_else(|| Error::unmet("it did not start, or has ended"))
     }
 
-    /// Why a contestant's programs have ended, if they have. What is left of it is stopped.
+    /// Returns the reason why a contestant's programs have ended, if they have, and stops the rest
+    /// of it.
     fn ended(&mut self, contestant: &str) -> Option<Error> {
         let mut of_contestant = self
             .arenas
@@ -221,19 +222,19 @@ impl Bench {
         })
     }
 
-    /// Stops all that run on such a link.
+    /// Stops all contestants on this kind of link.
     fn forget(&mut self, link: &Link) {
         self.arenas.retain(|(_, kind), _| *kind != link.kind());
     }
 
-    /// Keeps what was found of a contestant.
+    /// Records samples of a contestant.
     fn keep(&mut self, contestant: &Rc<dyn Contestant>, samples: Vec<Sample>) {
         for (metric, sample) in samples {
             self.report.record(contestant.id(), &metric, sample);
         }
     }
 
-    /// Keeps round trips: the distribution is that of all rounds together.
+    /// Records round trips; the distribution covers all rounds.
     fn keep_round_trips(
         &mut self,
         contestant: &Rc<dyn Contestant>,
@@ -248,7 +249,7 @@ impl Bench {
         distributions.push(all.distribution(metric, &id));
     }
 
-    /// Fills the named tables, and writes the report.
+    /// Fills the named tables and writes the report.
     fn write(&mut self) -> Result<()> {
         self.report.tables = tables::all(&self.report);
         let folder = &self.options.out;
@@ -263,7 +264,7 @@ fn key(contestant: &Rc<dyn Contestant>, link: &Link) -> (String, &'static str) {
     (contestant.id().to_owned(), link.kind())
 }
 
-/// Writes a file so that there is always a whole one.
+/// Replaces a file atomically.
 fn replace(path: &Path, content: &str) -> Result<()> {
     let draft = path.with_extension("partial");
     let writing = || Error::io(format!("writing {}", path.display()));

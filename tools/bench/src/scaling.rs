@@ -1,7 +1,7 @@
-//! What limits one tunnel on more cores than there are here: a model, and what a run's
-//! [`stages`](super::measure::stages) say when they are put into it.
+//! Estimates the limits of one tunnel on more cores than this machine has: a model, fed with a
+//! run's measurements of [`stages`](super::measure::stages).
 //!
-//! `docs/scaling.md` says what the model is; this works it out.
+//! `docs/scaling.md` describes the model; this module computes it.
 
 use crate::measure::stages::{BATCH, PAYLOAD};
 use crate::report::figure::digits;
@@ -9,18 +9,18 @@ use crate::results::Report;
 use std::path::Path;
 use taupe_lab::error::{Error, Result};
 
-/// Seconds of handing a batch to another thread and taking it back, which nothing here
-/// measures: two cache misses between cores and their locked instructions. A wake-up is
-/// not in it, as who is the limit does not sleep.
+/// Seconds to hand a batch to another thread and take it back: two cache misses between cores and
+/// their locked instructions. This is an assumption, not a measurement. It includes no wake-up,
+/// since the thread that is the bottleneck does not sleep.
 pub const HANDOVER: f64 = 0.5e-6;
 
-/// Cores of a machine at one end of the tunnel.
+/// Numbers of cores at one end of the tunnel.
 const CORES: [u32; 4] = [2, 8, 16, 64];
 
-/// Where the measured part of the page begins and ends.
+/// Begin and end of the measured part of the page.
 const MARKS: [&str; 2] = ["<!-- measured -->", "<!-- /measured -->"];
 
-/// What one direction takes for a packet, in seconds, in the order of the way.
+/// Cost of one direction per packet, step by step in the order of the path.
 #[derive(Debug, Clone, PartialEq)]
 struct Way {
     name: &'static str,
@@ -31,7 +31,7 @@ struct Way {
 struct Step {
     name: &'static str,
     seconds: f64,
-    /// Whether several threads may do it at a time for batches of one flow.
+    /// True if several threads may run this step at the same time for batches of one flow.
     parallel: bool,
 }
 
@@ -45,25 +45,27 @@ impl Way {
         steps.map(|step| step.seconds).sum()
     }
 
-    /// The longest step that only one thread can be in.
+    /// Returns the seconds of the longest step that is serial.
     fn longest(&self) -> f64 {
         let steps = self.steps.iter().filter(|step| !step.parallel);
         steps.map(|step| step.seconds).fold(0.0, f64::max)
     }
 
-    /// Packets/s of one thread that does everything.
+    /// Returns packets/s if one thread does everything.
     fn one_thread(&self) -> f64 {
         self.all().recip()
     }
 
-    /// Packets/s of one thread for what is serial, and so many that encrypt.
+    /// Returns packets/s with one thread for all serial steps and `workers` threads for the
+    /// parallel ones.
     fn workers(&self, workers: u32) -> f64 {
         let serial = self.part(false) + HANDOVER / BATCH as f64;
         let parallel = self.part(true) / f64::from(workers.max(1));
         serial.max(parallel).recip()
     }
 
-    /// Packets/s of a thread for each of the two ends of the way, and so many that encrypt.
+    /// Returns packets/s with one thread at each end of the path and `workers` threads for the
+    /// parallel steps.
     fn pipeline(&self, workers: u32) -> f64 {
         let serial = self.longest() + HANDOVER / BATCH as f64;
         let parallel = self.part(true) / f64::from(workers.max(1));
@@ -71,20 +73,20 @@ impl Way {
     }
 }
 
-/// The two ways of a tunnel, by a report.
+/// Both directions of a tunnel, from a report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model {
     ways: [Way; 2],
-    /// Bits/s that the stream made while the threads were looked at.
+    /// Measured throughput of the stream in bit/s.
     rate: f64,
 }
 
 impl Model {
-    /// Takes the costs from a report.
+    /// Reads the costs from a report.
     ///
     /// # Errors
     ///
-    /// [`Error::Unmet`] with how they are measured, where the report has them not.
+    /// [`Error::Unmet`], with the command that measures them, if the report lacks the costs.
     pub fn new(report: &Report) -> Result<Self> {
         let median = |what: &str| {
             let found = report.summary("taupe", &format!("stages/{what}"));
@@ -97,7 +99,7 @@ impl Model {
         };
         let step = |name, seconds: f64, parallel| Step {
             name,
-            // A difference of two measurements may come out below nothing.
+            // The cost is a difference of two measurements, and may come out negative.
             seconds: seconds.max(0.0),
             parallel,
         };
@@ -137,12 +139,12 @@ impl Model {
         })
     }
 
-    /// The slower way's packets/s.
+    /// Returns the packets/s of the slower direction.
     fn tunnel(&self, of: impl Fn(&Way) -> f64) -> f64 {
         self.ways.iter().map(of).fold(f64::INFINITY, f64::min)
     }
 
-    /// The tables of the page.
+    /// Renders the tables of the page.
     pub fn markdown(&self, report: &Report) -> String {
         let mut page = String::new();
         let machine = &report.machine;
@@ -190,7 +192,7 @@ impl Model {
         line("| ---: | ---: | ---: | ---: |".to_owned());
         let gigabits = |packets: f64| digits(packets * PAYLOAD as f64 * 8.0 / 1e9);
         for cores in CORES {
-            // One core is the program's whose traffic it is.
+            // The application that sends the traffic takes one core.
             let workers = |threads: u32| cores.checked_sub(1 + threads).filter(|left| *left > 0);
             let shown = |packets: Option<f64>| packets.map_or("–".to_owned(), gigabits);
             let with = |threads, of: fn(&Way, u32) -> f64| {
@@ -208,12 +210,12 @@ impl Model {
     }
 }
 
-/// Puts the tables of a report into the page, in place of those that it has.
+/// Replaces the measured part of the page with the tables of a report.
 ///
 /// # Errors
 ///
-/// As [`Model::new`]; [`Error::Io`]; [`Error::Malformed`] for a page without the marks that
-/// the tables stand between.
+/// As [`Model::new`]; [`Error::Io`]; [`Error::Malformed`] for a page without the marks around the
+/// tables.
 pub fn rewrite(report: &Report, page: &Path) -> Result<()> {
     let what = page.display().to_string();
     let text = std::fs::read_to_string(page).map_err(Error::io(&*what))?;
@@ -234,7 +236,7 @@ mod tests {
     use super::*;
     use crate::results::{Better, Metric, Unit};
 
-    /// Nanoseconds for each packet.
+    /// Costs in nanoseconds per packet.
     fn report(costs: [(&str, f64); 10]) -> Report {
         let mut report = Report::default();
         for (what, cost) in costs {
@@ -269,17 +271,17 @@ mod tests {
     #[test]
     fn a_thread_takes_the_sum_and_a_pipeline_its_longest_step() -> Result<()> {
         let model = Model::new(&report(COSTS))?;
-        // 950 ns each way.
+        // 950 ns in each direction.
         near(model.tunnel(Way::one_thread), 1e9 / 950.0);
         let handover = HANDOVER * 1e9 / BATCH as f64;
-        // Out: 550 are serial, 400 parallel. In: 650 and 300.
+        // Out: 550 ns serial, 400 ns parallel. In: 650 ns and 300 ns.
         near(model.tunnel(|way| way.workers(1)), 1e9 / (650.0 + handover));
-        // Out's longest is reading with 300, in's writing with 500.
+        // The longest steps: reading with 300 ns out, writing with 500 ns in.
         near(
             model.tunnel(|way| way.pipeline(9)),
             1e9 / (500.0 + handover),
         );
-        // With one worker it is the cipher, out.
+        // With one worker, encryption limits the outbound direction.
         near(model.ways[0].pipeline(1), 1e9 / 400.0);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! A contestant that runs, both sides, on machines of its own.
+//! A running contestant: both sides, on their own machines.
 
 use crate::contestant::{Contestant, End};
 use crate::pair::{Link, Pair};
@@ -10,32 +10,32 @@ use taupe_lab::error::Result;
 use taupe_lab::process::Process;
 use taupe_lab::traffic::{PATIENCE, Pinger};
 
-/// How long a contestant may take until the first ping is answered.
+/// Time limit from the start to the first answered ping.
 const START: Duration = Duration::from_secs(30);
 
 /// A tunnel between the machines of a pair, through which packets pass.
 #[derive(Debug)]
 pub struct Session {
-    // Dropped in this order: the programs before the machines they run on.
-    /// The side that begins.
+    // Fields drop in order: the programs before the machines they run on.
+    /// The side that initiates.
     pub client: End,
-    /// The other.
+    /// The side that responds.
     pub server: End,
     /// The machines.
     pub pair: Pair,
-    /// From the start of the client's program to the first ping answered, with whatever
-    /// else has to be run: for WireGuard `wg` and `ip`, which OpenVPN does itself.
+    /// Time from the start of the client's program to the first answered ping. It includes the
+    /// tools that configure the tunnel: WireGuard needs `wg` and `ip`, OpenVPN configures itself.
     pub startup: Duration,
 }
 
 impl Session {
-    /// Starts a contestant on a new pair of machines, and waits for the first answer: a
-    /// ping every 2 ms from the moment that the client's side has been told everything.
+    /// Starts a contestant on a new pair of machines and waits for the first answer. It sends a
+    /// ping every 2 ms once the client is configured.
     ///
     /// # Errors
     ///
-    /// Whatever fails; [`Error::Unmet`](taupe_lab::Error::Unmet) with what the programs said when one of them
-    /// ends, or nothing passes within 30 seconds.
+    /// Any error of the contestant; [`Error::Unmet`](taupe_lab::Error::Unmet) with the programs'
+    /// output if one of them ends, or if no ping is answered within 30 seconds.
     pub fn start(contestant: &dyn Contestant, name: &str, link: &Link) -> Result<Self> {
         let pair = Pair::new(name, link)?;
         contestant.prepare(&pair)?;
@@ -64,7 +64,7 @@ impl Session {
         })
     }
 
-    /// Whether the programs on both sides still run.
+    /// Checks that the programs on both sides still run.
     ///
     /// # Errors
     ///
@@ -74,12 +74,12 @@ impl Session {
         self.server.check()
     }
 
-    /// Where the client reaches the server.
+    /// Returns the server's address inside the tunnel.
     pub const fn target(&self) -> IpAddr {
         self.server.address
     }
 
-    /// The ids of the programs that make the tunnel, on both sides.
+    /// Returns the process ids of the programs that run the tunnel, on both sides.
     pub fn processes(&self) -> Vec<u32> {
         let ends = [&self.client, &self.server];
         let processes = ends.iter().flat_map(|end| &end.processes);

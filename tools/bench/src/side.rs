@@ -5,17 +5,17 @@ use std::net::Ipv4Addr;
 /// One of the two machines of a [`Pair`](crate::pair::Pair).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The one that begins: it dials, and *up* is what it sends.
+    /// The machine that initiates. *Up* is the direction in which it sends.
     Client,
-    /// The other.
+    /// The machine that responds.
     Server,
 }
 
 impl Side {
-    /// Both, the server first, as they are started.
+    /// Both sides in the order in which they are started.
     pub const BOTH: [Self; 2] = [Self::Server, Self::Client];
 
-    /// In names of files.
+    /// Returns the name of the side for files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Client => "client",
@@ -23,7 +23,7 @@ impl Side {
         }
     }
 
-    /// The address on the link, which has the length of prefix 24.
+    /// Returns the address on the link; its prefix length is 24.
     pub const fn outer(self) -> Ipv4Addr {
         match self {
             Self::Client => Ipv4Addr::new(192, 0, 2, 1),
@@ -31,7 +31,7 @@ impl Side {
         }
     }
 
-    /// The address inside a tunnel, which has the length of prefix 24.
+    /// Returns the address inside the tunnel; its prefix length is 24.
     pub const fn inner(self) -> Ipv4Addr {
         match self {
             Self::Client => Ipv4Addr::new(10, 66, 66, 1),
@@ -40,5 +40,5 @@ impl Side {
     }
 }
 
-/// The interface of both machines at the link.
+/// The interface of both machines on the link.
 pub const PORT: &str = "eth0";

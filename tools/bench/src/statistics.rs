@@ -1,21 +1,21 @@
-//! What a handful of samples says.
+//! Statistics of a few samples.
 
-/// Samples of one thing, summed up. All in the samples' unit.
+/// Summary of samples, in their unit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
-    /// How many there are; at least one.
+    /// Number of samples, at least one.
     pub count: usize,
-    /// Half are below.
+    /// The median.
     pub median: f64,
-    /// The least.
+    /// The least sample.
     pub min: f64,
-    /// The greatest.
+    /// The greatest sample.
     pub max: f64,
     /// The median absolute deviation from the median.
     pub mad: f64,
 }
 
-/// Sums up samples; `None` when there are none, or one is not a number.
+/// Returns the summary of samples; `None` if there are none or one is not a number.
 pub fn summary(samples: &[f64]) -> Option<Summary> {
     let median = median(samples)?;
     let deviations: Vec<f64> = samples.iter().map(|x| (x - median).abs()).collect();
@@ -28,12 +28,12 @@ pub fn summary(samples: &[f64]) -> Option<Summary> {
     })
 }
 
-/// The middle of samples; of an even number, the mean of the two in the middle.
+/// Returns the median; of an even number of samples, the mean of the two in the middle.
 pub fn median(samples: &[f64]) -> Option<f64> {
     quantile(samples, 0.5)
 }
 
-/// The value below which the share `q` (0 to 1) of the samples is, interpolated between
+/// Returns the value below which the share `q` (0 to 1) of the samples lies, interpolated between
 /// neighbours (R's type 7).
 pub fn quantile(samples: &[f64], q: f64) -> Option<f64> {
     if q.is_nan() || samples.is_empty() || samples.iter().any(|x| !x.is_finite()) {
@@ -45,31 +45,30 @@ pub fn quantile(samples: &[f64], q: f64) -> Option<f64> {
     let below = position.floor() as usize;
     let above = position.ceil() as usize;
     let share = position - position.floor();
-    // Weighted rather than stepped, so that the difference of two huge samples does not
-    // overflow.
+    // A weighted sum, because the difference of two huge samples can overflow.
     Some(sorted[below] * (1.0 - share) + sorted[above] * share)
 }
 
-/// How many times as much one thing is as another.
+/// The ratio of two medians.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ratio {
-    /// The median of the one divided by the median of the other.
+    /// The first median divided by the second.
     pub value: f64,
-    /// How far it is uncertain, from both median absolute deviations; `None` when one
-    /// of both was measured only once, so that nothing is known of its spread.
+    /// The uncertainty of the ratio, from both median absolute deviations; `None` if one of them
+    /// has only a single sample and therefore no known deviation.
     ///
-    /// Relative spreads of independent quantities add in quadrature, to first order
-    /// (JCGM 100:2008, "Guide to the expression of uncertainty in measurement", 5.1.6).
+    /// Relative deviations of independent quantities add in quadrature, to first order (JCGM
+    /// 100:2008, "Guide to the expression of uncertainty in measurement", 5.1.6).
     pub spread: Option<f64>,
 }
 
-/// The ratio of two medians; `None` where there is none, such as to zero.
+/// Returns the ratio of two medians; `None` if it is undefined, such as for a divisor of zero.
 pub fn ratio(one: &Summary, other: &Summary) -> Option<Ratio> {
     let value = one.median / other.median;
     if other.median == 0.0 || !value.is_finite() {
         return None;
     }
-    // Written so that it holds for a median of zero too.
+    // This form also holds for a median of zero.
     let spread = (one.mad / other.median).hypot(value * other.mad / other.median);
     let known = one.count > 1 && other.count > 1 && spread.is_finite();
     Some(Ratio {
@@ -78,17 +77,17 @@ pub fn ratio(one: &Summary, other: &Summary) -> Option<Ratio> {
     })
 }
 
-/// The median absolute deviation of two sets of samples together: the root of the mean
-/// of both squares, weighted by degrees of freedom, as in a pooled standard deviation;
-/// `None` when both are single samples.
+/// Returns the pooled median absolute deviation of two sets of samples: the root of the mean of
+/// both squares, weighted by degrees of freedom, as in a pooled standard deviation. `None` if both
+/// are single samples.
 ///
-/// √(((n₁ − 1) MAD₁² + (n₂ − 1) MAD₂²) / (n₁ + n₂ − 2)), from A. Akinshin,
-/// "Nonparametric Cohen's d-consistent effect size" (2020), with plain deviations: they
-/// are not scaled to the standard deviation of a normal distribution.
+/// √(((n₁ − 1) MAD₁² + (n₂ − 1) MAD₂²) / (n₁ + n₂ − 2)), from A. Akinshin, "Nonparametric Cohen's
+/// d-consistent effect size" (2020), but with plain deviations: they are not scaled to the standard
+/// deviation of a normal distribution.
 pub fn pooled_mad(one: &Summary, other: &Summary) -> Option<f64> {
     let weight = |summary: &Summary| summary.count.saturating_sub(1) as f64;
     let weights = weight(one) + weight(other);
-    // Shares first, so that no square overflows that need not.
+    // Scales by the weights before squaring, which avoids overflow.
     let part = |summary: &Summary| (weight(summary) / weights).sqrt() * summary.mad;
     (weights > 0.0).then(|| part(one).hypot(part(other)))
 }
@@ -175,7 +174,7 @@ mod tests {
         };
         close(pooled_mad(&with(3, 3.0), &with(3, 4.0)), 12.5f64.sqrt());
         close(pooled_mad(&with(2, 0.0), &with(4, 2.0)), 3f64.sqrt());
-        // A single sample says nothing of its spread, and takes nothing from the other's.
+        // A single sample has no deviation, and does not change the other's.
         close(pooled_mad(&with(1, 0.0), &with(5, 2.0)), 2.0);
         assert_eq!(pooled_mad(&with(1, 0.0), &with(1, 0.0)), None);
         close(pooled_mad(&with(3, 1e200), &with(3, 1e200)), 1e200);

@@ -1,4 +1,4 @@
-//! Published comparisons, done again.
+//! Published comparisons, repeated on this machine.
 
 pub mod freebsd;
 pub mod gigabit;
@@ -9,38 +9,38 @@ pub mod mobile;
 use crate::results::{Cell, Column, Metric, Report, Row, Table};
 use crate::statistics::{Summary, summary};
 
-/// A published comparison, as it is described in one place.
+/// Description of a published comparison.
 #[derive(Debug)]
 pub struct Description {
     /// `gigabit-2018`.
     pub name: &'static str,
-    /// What was compared.
+    /// Title of the comparison.
     pub title: &'static str,
-    /// Where it was published.
+    /// Place of publication.
     pub source: &'static str,
-    /// What is measured, a column each. The keys begin with the table's name.
+    /// The metrics, one for each column. Their keys begin with the table's name.
     pub columns: Vec<Metric>,
-    /// The rows, top down.
+    /// The rows from top to bottom.
     pub rows: Vec<DescribedRow>,
-    /// Which of the samples a figure is.
+    /// The statistic that a figure shows.
     pub figure: Figure,
-    /// What is different here from the published set-up, a sentence each.
+    /// Differences from the published set-up, a sentence each.
     pub differences: Vec<String>,
 }
 
 /// A row of a [`Description`].
 #[derive(Debug, Clone)]
 pub struct DescribedRow {
-    /// At its beginning.
+    /// The label in the first column.
     pub label: String,
-    /// Whose samples are shown; `None` for what was only published.
+    /// The contestant measured here; `None` for a row of published figures only.
     pub contestant: Option<String>,
-    /// As printed, one for each column; fewer mean that the rest was not published.
+    /// Figures as printed, one for each column; missing ones at the end were not published.
     pub published: Vec<Option<&'static str>>,
 }
 
 impl DescribedRow {
-    /// A row of what both was published and is measured, or one of both.
+    /// Creates a row with published figures, a measured contestant, or both.
     pub fn new(label: &str, contestant: Option<&str>, published: &[Option<&'static str>]) -> Self {
         Self {
             label: label.to_owned(),
@@ -50,16 +50,16 @@ impl DescribedRow {
     }
 }
 
-/// Which of the samples a figure is.
+/// The statistic that a figure shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Figure {
-    /// The one in the middle.
+    /// The median.
     Median,
-    /// The greatest, where the published figure is the best of several.
+    /// The greatest sample, for published figures that are the best of several.
     Best,
 }
 
-/// Fills a described table with what a report holds.
+/// Fills a described table with the samples of a report.
 pub fn fill(description: &Description, report: &Report) -> Table {
     let columns = description.columns.iter().map(|metric| Column {
         title: metric.title.clone(),
@@ -78,8 +78,8 @@ pub fn fill(description: &Description, report: &Report) -> Table {
             Cell {
                 published: row.published.get(at).copied().flatten().map(str::to_owned),
                 measured: found.map(figure),
-                // One sample has no spread, which is not a spread of zero; and that of the
-                // best says nothing of the best.
+                // A single sample has no known deviation, and the deviation does not apply to the
+                // best sample.
                 mad: found
                     .filter(|found| found.count > 1 && description.figure == Figure::Median)
                     .map(|found| found.mad),
@@ -105,7 +105,7 @@ pub fn fill(description: &Description, report: &Report) -> Table {
     }
 }
 
-/// Every table of which something was measured, or should have been.
+/// Returns every table with a measurement or a failed measurement.
 pub fn all(report: &Report) -> Vec<Table> {
     let descriptions = [
         gigabit::description(),
@@ -129,13 +129,13 @@ pub fn all(report: &Report) -> Vec<Table> {
         .collect()
 }
 
-/// Why a row is empty, or has holes.
+/// Returns the reason why cells of a row are empty.
 fn note(table: &str, contestant: &str, report: &Report) -> Option<String> {
     let entry = report
         .contestants
         .iter()
         .find(|entry| entry.id == contestant);
-    // A guest may have what this machine has not.
+    // A virtual machine may run a contestant that cannot run on this machine.
     let measured = report.series.iter().any(|series| {
         series.contestant == contestant && series.metric.split('/').next() == Some(table)
     });

@@ -1,72 +1,71 @@
-//! What Taupe wants to reach, and whether a run has.
+//! Taupe's goals for speed, and whether a run reaches them.
 //!
-//! These are the project's published goals for its speed. They stand here, in one place, as
-//! what they are measured by, so that a goal is met where a report says so and nowhere else.
-//! Most are ratios to what others do in the same run: speeds of one machine say little on
-//! another. Nothing of the product or of its tests depends on them.
+//! These are the project's published goals, defined by the metrics that measure them. Most are
+//! ratios to other programs in the same run, because absolute speeds of one machine say little
+//! about another. Neither the product nor its tests depend on them.
 
 use crate::measure::stages::{BATCH, PAYLOAD};
 use crate::report::figure::{NONE, digits, quantity};
 use crate::results::{Report, Unit};
 use std::fmt;
 
-/// A goal.
+/// A goal for one figure.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// What is to be reached: `TCP up, 1 stream`.
+    /// Title of the goal: `TCP up, 1 stream`.
     pub title: &'static str,
-    /// Whose: a contestant's id, or that of a handshake of the table of handshakes.
+    /// Id of the contestant, or of the handshake in the table of handshakes.
     pub of: &'static str,
-    /// What is looked at.
+    /// The figure.
     pub figure: Figure,
-    /// What it is compared with.
+    /// The figure it is compared with.
     pub beside: Beside,
-    /// What is to be reached: by the figure itself, or by its ratio.
+    /// The bound on the figure, or on its ratio to `beside`.
     pub bound: Bound,
-    /// What the bound is in.
+    /// Unit of the bound.
     pub unit: Unit,
-    /// Metrics that are 1 where something else than the tunnel was the limit.
+    /// Metrics that are 1 if something other than the tunnel was the limit.
     pub limits: &'static [&'static str],
 }
 
-/// What is looked at: medians, by the keys of metrics.
+/// A figure, computed from medians of metrics that are given by their keys.
 #[derive(Debug, Clone, Copy)]
 pub enum Figure {
-    /// That of a metric.
+    /// The median of a metric.
     Of(&'static str),
-    /// How much more the second is than the first, for each of so many.
+    /// The difference between the second metric and the first, divided by the number.
     Each(&'static str, &'static str, f64),
-    /// So many times that of a metric.
+    /// The median of a metric times the number.
     Times(&'static str, f64),
-    /// How often the time of a metric fits into a second.
+    /// The reciprocal of a metric in seconds.
     Rate(&'static str),
-    /// What no report has; where else it is found.
+    /// A figure that no report contains; the text says where it is found.
     Elsewhere(&'static str),
 }
 
-/// What a figure is compared with.
+/// The figure that a goal is compared with.
 #[derive(Debug, Clone, Copy)]
 pub enum Beside {
-    /// Nothing.
+    /// None: the bound is absolute.
     Nothing,
-    /// The same of another contestant.
+    /// The same figure of another contestant.
     Contestant(&'static str),
-    /// The least of the same of these contestants.
+    /// The least of the same figures of these contestants.
     Least(&'static [&'static str]),
     /// Another figure of the same contestant.
     Own(Figure),
 }
 
-/// What is to be reached.
+/// The bound of a goal.
 #[derive(Debug, Clone, Copy)]
 pub enum Bound {
-    /// This or more.
+    /// Reached by this value or more.
     AtLeast(f64),
-    /// This or less.
+    /// Reached by this value or less.
     AtMost(f64),
 }
 
-/// So many full batches are a gigabyte of TCP's payload.
+/// Number of full batches in a gigabyte of TCP payload.
 const BATCHES_PER_GIGABYTE: f64 = 1e9 / (BATCH * PAYLOAD) as f64;
 
 const OPENVPN: &[&str] = &[
@@ -80,7 +79,7 @@ const GO: Beside = Beside::Contestant("wireguard-go");
 const DIRECT: Beside = Beside::Contestant("direct");
 const TAUPE: Beside = Beside::Contestant("taupe");
 
-/// Of transparent mode: who is chosen, and who is not.
+/// Contestants of transparent mode: a selected application, and one that is not selected.
 const CHOSEN: &str = "taupe-transparent";
 const PAST: &str = "direct-past-taupe";
 
@@ -103,7 +102,7 @@ const fn alone(title: &'static str, figure: Figure, bound: Bound, unit: Unit) ->
     }
 }
 
-/// Every goal, in the order in which they were published.
+/// Returns all goals, in the order in which they were published.
 pub fn all() -> Vec<Target> {
     use Bound::{AtLeast, AtMost};
     use Figure::{Each, Elsewhere, Of, Rate, Times};
@@ -180,7 +179,7 @@ pub fn all() -> Vec<Target> {
             ..target(title, Of(key), GO, AtLeast(2.0))
         });
     }
-    // The metric is that of both ends together, and theirs is the goal of one.
+    // The metric covers both ends together; the goal is for one.
     let memory = Times("memory/resident", 0.5);
     all.push(alone(
         "memory of an end, one peer",
@@ -267,7 +266,8 @@ pub fn all() -> Vec<Target> {
     all
 }
 
-/// Of hybrid handshakes and one that was published, in the table of handshakes.
+/// Returns the goals for hybrid handshakes, compared with a published one in the table of
+/// handshakes.
 fn handshakes() -> [Target; 9] {
     use Bound::{AtLeast, AtMost};
     use Figure::Of;
@@ -304,49 +304,49 @@ fn handshakes() -> [Target; 9] {
     ]
 }
 
-/// What a report says of a goal.
+/// The result of a report for one goal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
     /// [`Target::title`].
     pub title: &'static str,
-    /// What it was compared with, in words; empty where it was with nothing.
+    /// Description of the figure it is compared with; empty if there is none.
     pub beside: String,
-    /// What was found, as it is read.
+    /// The measured figure as text.
     pub measured: String,
-    /// The same of what it was compared with, where there is such.
+    /// The figure it is compared with as text, if there is one.
     pub reference: Option<String>,
-    /// The figure that is held against the bound.
+    /// The value that is compared with the bound.
     pub value: Option<f64>,
-    /// The bound, as it is read.
+    /// The bound as text.
     pub bound: String,
-    /// Whether it is reached.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
-/// Whether a goal is reached.
+/// Verdict on a goal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is.
+    /// The goal is reached.
     Met,
-    /// It is not; why that may not be the tunnel's doing, if there is a reason.
+    /// The goal is missed; with a reason if something other than the tunnel may be the cause.
     Missed(Option<String>),
-    /// The report cannot tell; why.
+    /// The report cannot tell; with the reason.
     NotMeasured(String),
 }
 
-/// What a report says of all goals.
+/// The results of a report for all goals.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Findings(pub Vec<Finding>);
 
 impl Findings {
-    /// Whether one is known not to be reached.
+    /// Returns true if a goal is missed.
     pub fn any_missed(&self) -> bool {
         let missed = |finding: &Finding| matches!(finding.verdict, Verdict::Missed(_));
         self.0.iter().any(missed)
     }
 }
 
-/// Holds a report against every goal.
+/// Compares a report with all goals.
 pub fn judge(report: &Report) -> Findings {
     Findings(all().iter().map(|target| target.judge(report)).collect())
 }
@@ -382,7 +382,7 @@ impl Target {
         }
     }
 
-    /// What it is compared with, in words and as a figure.
+    /// Returns the figure it is compared with, and its description.
     fn beside(&self, report: &Report) -> Option<(String, Read)> {
         let of = |id: &str| (id.to_owned(), self.figure.read(report, id));
         match self.beside {
@@ -398,7 +398,7 @@ impl Target {
         }
     }
 
-    /// Who was the limit in place of the tunnel, in most of the samples.
+    /// Returns what limited most of the samples in place of the tunnel, if anything.
     fn doubt(&self, report: &Report) -> Option<String> {
         let limited = |key: &&&str| {
             let found = report.summary(self.of, key);
@@ -410,11 +410,11 @@ impl Target {
     }
 }
 
-/// A figure with its unit, or what is missing.
+/// A figure with its unit, or a text about what is missing.
 type Read = Result<(f64, Unit), String>;
 
 impl Figure {
-    /// The figure of a contestant.
+    /// Reads the figure of a contestant.
     fn read(self, report: &Report, of: &str) -> Read {
         let median = |key: &str| {
             let found = report.summary(of, key).map(|found| found.median);
@@ -426,7 +426,7 @@ impl Figure {
             Self::Of(key) => median(key),
             Self::Times(key, factor) => {
                 let (value, unit) = median(key)?;
-                // For a full batch, no longer for a gigabyte.
+                // The figure is per full batch, no longer per gigabyte.
                 let unit = match unit {
                     Unit::PerGigabyte => Unit::Count,
                     other => other,
@@ -467,7 +467,7 @@ impl Bound {
 }
 
 impl fmt::Display for Findings {
-    /// A table for a terminal.
+    /// Writes a table for a terminal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = ["", "Taupe", "beside", "", "ratio", "target", ""];
         let mut lines = vec![head.map(str::to_owned)];
@@ -480,7 +480,7 @@ impl fmt::Display for Findings {
         for line in &lines {
             let cells = line.iter().zip(&widths).enumerate();
             let cells = cells.map(|(column, (cell, width))| match column {
-                // Words to the left, figures to the right.
+                // Words are left-aligned, figures right-aligned.
                 0 | 3 | 6 => format!("{cell:width$}"),
                 _ => format!("{cell:>width$}"),
             });

@@ -1,4 +1,4 @@
-//! The command `taupe-lab`: what a run leaves, however it ends.
+//! The command `taupe-lab`: its report after every kind of end.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -26,13 +26,13 @@ impl Folder {
         fs::read_to_string(self.0.join("report.html")).expect("a page")
     }
 
-    /// The processes of a run that writes here: all of them have inherited what it was
-    /// asked for.
+    /// Returns the command lines of a run's processes: all of them have inherited its options,
+    /// which name this folder.
     fn processes(&self) -> Vec<String> {
         self.running().into_iter().map(|(_, line)| line).collect()
     }
 
-    /// Their ids and command lines.
+    /// Returns the ids and command lines of these processes.
     fn running(&self) -> Vec<(Option<Pid>, String)> {
         let name = self.0.to_str().expect("UTF-8");
         let running = |entry: fs::DirEntry| {
@@ -73,7 +73,7 @@ fn run(folder: &Path, arguments: &[&str]) -> Output {
     lab(folder, arguments).output().expect("it starts")
 }
 
-/// Asks until it holds, for ten seconds.
+/// Waits up to ten seconds until `holds` returns true.
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(10);
     while !holds() {
@@ -82,7 +82,7 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Starts a run that would take minutes, and waits until it has measured something.
+/// Starts a run of several minutes, and waits until it has measured something.
 fn begun(folder: &Folder) -> Child {
     let run = [
         "--contestants",
@@ -125,7 +125,7 @@ fn two_contestants_are_measured() {
             assert!(samples.iter().all(|sample| *sample > 0.0), "{samples:?}");
         }
     }
-    // Only a tunnel has programs, whose system calls are counted apart from the rest.
+    // Only tunnels have programs; their system calls are measured separately.
     let calls = |contestant| report.samples(contestant, "cost/programs/syscalls");
     assert!(calls("direct").is_empty());
     assert!(matches!(calls("taupe"), [count] if *count > 0.0));
@@ -232,7 +232,7 @@ fn a_contestant_that_dies_is_shown_and_the_others_go_on() {
 fn what_breaks_a_run_off_is_said() {
     let folder = Folder::new("broken");
     let mut child = begun(&folder);
-    // What can be written, and then no longer.
+    // The run can write its report until this folder takes the place of the draft.
     let draft = folder.0.join("report.partial");
     eventually("a folder in the way", || {
         fs::create_dir(&draft).is_ok() || draft.is_dir()
@@ -281,7 +281,7 @@ fn what_cannot_run_is_shown_with_the_reason() {
     .env("TAUPE_CACHE", &cache)
     .output()
     .expect("it starts");
-    // The report is whole, and not what was asked for.
+    // The report is complete, but lacks a contestant that was requested.
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("gotatun did not take part: "), "{errors}");

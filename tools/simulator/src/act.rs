@@ -1,4 +1,4 @@
-//! What the actions of a plan do.
+//! Carries out the actions of a plan.
 
 use taupe_protocol::key::PublicKey;
 use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate};
@@ -8,23 +8,23 @@ use crate::plan::{Action, Hostile, Nanos, SECOND};
 use crate::violation::{Invariant, Violation};
 use crate::world::{Event, Later, World};
 
-/// Whom a change of configuration is about, and what is owed to them then.
+/// The peers that a change of configuration affects; determines which expectations are reset.
 #[derive(Clone, Copy)]
 pub(crate) enum About {
-    /// A peer that stays what it was.
+    /// A peer that stays the same.
     Known(usize),
-    /// A peer that is new, or gone.
+    /// A new or removed peer.
     Fresh(usize),
     /// All peers: the device has another key.
     Everyone,
-    /// Nobody: what is owed stays as it was.
+    /// None: the expectations remain.
     Nobody,
 }
 
 use About::{Everyone, Fresh, Known};
 
 impl World<'_> {
-    /// Does what the plan has for this moment.
+    /// Carries out a planned action.
     pub(crate) fn act(&mut self, action: Action) -> Result<(), Violation> {
         let now = self.now;
         match action {
@@ -198,7 +198,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Does the second half of an action. What concerns a sleeping host waits.
+    /// Carries out the second half of an action. It waits while its host is suspended.
     pub(crate) fn act_later(&mut self, later: Later) -> Result<(), Violation> {
         let now = self.now;
         let host = later.host();
@@ -222,7 +222,7 @@ impl World<'_> {
             Later::Wake { host } => self.wake(host),
             Later::Up { host } => {
                 let clocks = self.disturb(host).clocks(now);
-                // It may have been started again in the meantime, and be up.
+                // The host may have been restarted meanwhile, and be up.
                 let node = self.hosts[host].node.as_mut();
                 if let Some(node) = node.filter(|node| !node.device.is_up()) {
                     node.device.set_up(clocks);
@@ -291,7 +291,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Notes that something has kept a host from exchanging packets.
+    /// Records that something kept a host from exchanging packets.
     fn disturb(&mut self, host: usize) -> &mut Host {
         let host = &mut self.hosts[host];
         host.disturbed = self.now;
@@ -335,7 +335,7 @@ impl World<'_> {
         })
     }
 
-    /// The device ends as it should.
+    /// Closes the device regularly.
     fn close(&mut self, host: usize) -> Result<(), Violation> {
         self.stats.changes += 1;
         if let Some(node) = &mut self.hosts[host].node {
@@ -372,7 +372,7 @@ impl World<'_> {
         }
     }
 
-    /// Wakes whoever sleeps.
+    /// Resumes all suspended hosts.
     pub(crate) fn wake_all(&mut self) {
         for host in 0..self.hosts.len() {
             self.wake(host);
@@ -412,7 +412,7 @@ impl World<'_> {
         h.check_memory()
     }
 
-    /// Configures a peer in full; one that had another key is removed first.
+    /// Configures a peer completely; a peer with another key is removed first.
     fn configure(
         &mut self,
         host: usize,

@@ -1,4 +1,4 @@
-//! What arrives at a host from the network, unchanged.
+//! Processing of unchanged datagrams that arrive at a host.
 
 use core::net::SocketAddr;
 
@@ -13,12 +13,12 @@ use crate::plan::SECOND;
 use crate::violation::{Invariant, Violation};
 use crate::world::{World, describe};
 
-/// What has come of a datagram.
+/// Effect of a datagram.
 #[derive(Clone, Copy, Default)]
 struct Heard {
     /// It is authentic and new.
     fresh: bool,
-    /// It has made a session.
+    /// It has created a session.
     rekeyed: bool,
     /// It is a response.
     answered: bool,
@@ -33,7 +33,7 @@ impl Heard {
 }
 
 impl World<'_> {
-    /// Datagrams reach an address.
+    /// Delivers datagrams to the host at their address.
     pub(crate) fn arrive(&mut self, datagrams: Datagrams) -> Result<(), Violation> {
         let there = self
             .hosts
@@ -55,7 +55,7 @@ impl World<'_> {
         self.take(host, datagrams)
     }
 
-    /// A host takes datagrams that nobody has changed.
+    /// Processes datagrams that the network has not changed.
     fn take(&mut self, host: usize, datagrams: Datagrams) -> Result<(), Violation> {
         let Datagrams {
             from,
@@ -90,7 +90,7 @@ impl World<'_> {
                 if let Some(index) = index {
                     aged = node.sessions.accepted(index, boot)? >= 160 * SECOND;
                 }
-                // Which of several were packets is not known from outside.
+                // The model cannot tell which of several messages contained packets.
                 let packets = bytes.len() > 32 * count as usize && accepted == count;
                 node.pulses[sender]
                     .received(boot, packets)
@@ -139,7 +139,7 @@ impl World<'_> {
         if let Some(node) = &mut self.hosts[host].node {
             node.sorted = sorted;
         }
-        // The initiator's is the session that both have.
+        // Counted at the initiator, for the session that both sides have.
         let hybrid = part_of(&bytes).is_some_and(|part| part.side == Side::Response);
         self.recycle(bytes);
         let now = self.now;
@@ -158,7 +158,7 @@ impl World<'_> {
         }
     }
 
-    /// A host takes a handshake message of `sender`.
+    /// Processes a handshake message of `sender`.
     fn take_handshake(
         &mut self,
         host: usize,
@@ -187,7 +187,7 @@ impl World<'_> {
         let sessions = node.device.sessions();
         let new = node.sessions.observe(sender, &sessions)?;
         self.stats.sessions += new;
-        // Of a hybrid response only the part counts that completes it.
+        // Only the part that completes a hybrid response counts.
         if kind == Ok(Kind::HybridResponse) {
             self.stats.hybrid_sessions += new;
             if new == 0 {
@@ -204,8 +204,8 @@ impl World<'_> {
         })
     }
 
-    /// Something authentic of `sender` came from `source`: that is where it is
-    /// reached now, and if it was a response, it has been confirmed.
+    /// Records an authentic message of `sender` from `source`, which must now be its endpoint. A
+    /// response also confirms the session.
     pub(crate) fn heard(
         &mut self,
         host: usize,

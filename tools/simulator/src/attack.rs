@@ -1,5 +1,4 @@
-//! Hostile datagrams: what an attacker can make of what it has seen, and that
-//! none of it changes anything.
+//! Hostile datagrams made from captured ones, and checks that none of them changes anything.
 
 use core::net::SocketAddr;
 
@@ -16,16 +15,16 @@ use crate::random::Random;
 use crate::violation::{Invariant, Violation};
 use crate::world::{World, describe};
 
-/// Messages that an attacker keeps of all that is sent.
+/// Number of sent messages that the attacker keeps.
 const SENT: usize = 256;
-/// Messages that it keeps of what a host has taken.
+/// Number of messages that it keeps of those each host has accepted.
 const TAKEN: usize = 64;
 
-/// What an attacker has seen.
+/// Captured datagrams.
 pub(crate) struct Captures {
     sent: Vec<Sent>,
     taken: Vec<Vec<Taken>>,
-    /// The last initiation of each host: what a response is forged to.
+    /// The last initiation of each host, for forging a response.
     initiations: Vec<Option<(usize, Vec<u8>)>>,
     kept: Vec<Kept>,
 }
@@ -36,7 +35,7 @@ struct Sent {
     bytes: Vec<u8>,
 }
 
-/// Something that a host has taken, so that it must not take it again.
+/// A datagram that a host has accepted and must not accept again.
 struct Taken {
     bytes: Vec<u8>,
     sender: usize,
@@ -45,7 +44,7 @@ struct Taken {
     generation: u64,
 }
 
-/// A packet to be repeated at the edge of the replay window.
+/// A packet to be replayed at the edge of the replay window.
 struct Kept {
     to: usize,
     source: SocketAddr,
@@ -63,7 +62,7 @@ impl Captures {
         }
     }
 
-    /// Sees what is sent.
+    /// Captures a sent datagram.
     pub(crate) fn sent(
         &mut self,
         random: &mut Random,
@@ -88,19 +87,19 @@ impl Captures {
         }
     }
 
-    /// The last initiation of a host, or a part of it, and to whom it was.
+    /// Returns the last initiation of a host, or a part of it, and its destination.
     pub(crate) fn initiation(&self, host: usize) -> Option<(usize, &[u8])> {
         let (to, bytes) = self.initiations[host].as_ref()?;
         Some((*to, bytes))
     }
 
-    /// What has been kept of what was sent to a host, with who sent it.
+    /// Returns captured messages to a host with their senders.
     pub(crate) fn sent_to(&self, host: usize) -> impl Iterator<Item = (usize, &[u8])> {
         let to_host = self.sent.iter().filter(move |sent| sent.to == host);
         to_host.map(|sent| (sent.from, &sent.bytes[..]))
     }
 
-    /// Copies, now and then, what is about to be taken: it is opened in place.
+    /// Sometimes copies a datagram before it is accepted, because it is decrypted in place.
     pub(crate) fn copy(&self, random: &mut Random, bytes: &[u8], stride: usize) -> Option<Vec<u8>> {
         let first = &bytes[..stride.min(bytes.len())];
         let rare = classify(first) != Ok(Kind::Data);
@@ -109,7 +108,7 @@ impl Captures {
             .then(|| first.to_vec())
     }
 
-    /// Sees what `host` has taken.
+    /// Captures a datagram that `host` has accepted.
     pub(crate) fn taken(
         &mut self,
         random: &mut Random,
@@ -129,7 +128,7 @@ impl Captures {
         put(&mut self.taken[host.index], TAKEN, random, taken);
     }
 
-    /// Keeps packets to repeat them at the edge of the window.
+    /// Keeps packets to replay them at the edge of the window.
     pub(crate) fn keep(
         &mut self,
         to: usize,
@@ -159,7 +158,7 @@ fn put<T>(list: &mut Vec<T>, most: usize, random: &mut Random, item: T) {
 }
 
 impl World<'_> {
-    /// Makes a hostile datagram, or some of one size, and hands them to a host.
+    /// Makes one or more hostile datagrams of equal size, and injects them into a host.
     pub(crate) fn attack(&mut self, host: usize, kind: Hostile) -> Result<(), Violation> {
         if !self.hosts[host].runs() {
             return Ok(());
@@ -174,7 +173,7 @@ impl World<'_> {
             return Ok(());
         };
         let stride = bytes.len().max(1);
-        // As the kernel hands over what has come together.
+        // Several datagrams, like a batch merged by the kernel.
         for _ in 0..self.random.below(3) {
             if self.random.once_in(4)
                 && let Some(more) = self.forge(host, kind, &mut source)
@@ -187,7 +186,7 @@ impl World<'_> {
         self.inject(host, source, bytes, stride, "hostile")
     }
 
-    /// Repeats packets from where the replay window ends.
+    /// Replays packets around the edge of the replay window.
     pub(crate) fn replay_kept(&mut self, host: usize, incarnation: u64) -> Result<(), Violation> {
         let kept = core::mem::take(&mut self.captures.kept);
         for Kept {
@@ -212,8 +211,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Hands datagrams that are not authentic to a host and checks that nothing
-    /// has changed. Only a cookie may be the answer.
+    /// Injects unauthenticated datagrams into a host, and checks that nothing changes. The only
+    /// allowed answer is a cookie.
     pub(crate) fn inject(
         &mut self,
         host: usize,
@@ -342,7 +341,7 @@ impl World<'_> {
                 };
                 let mut bytes = head.get(..at)?.to_vec();
                 bytes.extend(body.get(at..)?);
-                // A body that is the same, or differs in mac2 only, is no splice.
+                // If the bodies are equal, or differ in mac2 only, the result is authentic.
                 let checked = |bytes: &[u8]| match classify(bytes) {
                     Ok(Kind::Data | Kind::CookieReply) | Err(_) => bytes.len(),
                     Ok(_) => bytes.len() - 16,
@@ -406,8 +405,7 @@ impl World<'_> {
     }
 }
 
-/// Gives a handshake message a mac1 that verifies: everyone who knows the
-/// receiver's public key can.
+/// Sets a valid mac1 in a handshake message. It takes only the receiver's public key.
 pub(crate) fn stamp(crypto: &Provider, receiver: &PublicKey, message: &mut [u8]) {
     let at = message.len() - 32;
     let key = crypto.hash.hash(&[b"mac1----", &receiver.0]);

@@ -1,4 +1,4 @@
-//! Many episodes, on some threads, until enough hours have passed or one fails.
+//! Runs many episodes on several threads, until enough hours have passed or one fails.
 
 use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,18 +12,18 @@ use crate::stats::Stats;
 use crate::violation::Violation;
 use crate::world;
 
-/// How an episode went.
+/// Result of an episode.
 pub struct Report {
-    /// Its seed.
+    /// The seed.
     pub seed: u64,
-    /// What was counted in it.
+    /// The counters.
     pub stats: Stats,
-    /// What did not hold.
+    /// The violated invariant, if any.
     pub violation: Option<Violation>,
 }
 
-/// Runs the episodes of the seeds from `first` on that are `wanted`, `jobs` at once, and
-/// reports each until the caller has had enough.
+/// Runs the episodes of the seeds from `first` on for which `wanted` is true, `jobs` at once, and
+/// reports each until the caller breaks.
 pub fn run(
     first: u64,
     jobs: usize,

@@ -1,5 +1,4 @@
-//! A simulated host: its clocks, its address, its configuration, its label
-//! file, and the device while it runs.
+//! A simulated host: clocks, address, configuration, timestamp file, and the device while it runs.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -24,123 +23,122 @@ use crate::random::Random;
 use crate::sessions::Sessions;
 use crate::violation::{Invariant, Violation};
 
-/// Packets that wait for one peer, at most, as in the Linux kernel.
+/// Limit of packets that wait for one peer, as in the Linux kernel.
 const MAX_STAGED: usize = 128;
-/// Hybrid handshakes that a peer has begun and not finished, at most (docs/post-quantum.md).
+/// Limit of hybrid handshakes that a peer has begun and not finished (docs/post-quantum.md).
 const MAX_HALVES: usize = 4;
-/// More than a device reserves labels ahead.
+/// More than the time for which a device reserves timestamps in advance.
 const LABELS_AHEAD: Duration = Duration::from_secs(70);
-/// The wall clock of a host that is set right, at the start: 2026-01-01.
+/// Correct wall clock at the start: 2026-01-01.
 const WALL_START: i64 = 1_767_225_600_000_000_000;
-/// The boot clock of a host at its first start.
+/// Boot clock of a host at its first start.
 const BOOT_START: i64 = 1_000_000_000;
 
-/// What a host knows of another.
+/// Configuration of one host for another.
 #[derive(Clone, Copy)]
 pub(crate) struct Conf {
-    /// The other's key, as far as this host has been told.
+    /// The other's key as configured here.
     pub(crate) key: PublicKey,
-    /// Which preshared key; 0 is none.
+    /// Number of the preshared key; 0 is none.
     pub(crate) preshared: u64,
     /// Persistent keepalive in seconds.
     pub(crate) keepalive: u16,
     /// The configured endpoint.
     pub(crate) endpoint: Option<SocketAddr>,
-    /// Whether the peer is configured at the moment.
+    /// True while the peer is configured.
     pub(crate) present: bool,
-    /// Whether the other's inner addresses are its own.
+    /// True if the peer has its inner addresses as allowed IPs.
     pub(crate) allowed: bool,
-    /// Counts how often the peer has been added.
+    /// Number of times that the peer has been added.
     pub(crate) generation: u64,
-    /// Hybrid handshakes with it, if any are configured.
+    /// Settings of hybrid handshakes with it, if any.
     pub(crate) hybrid: Option<HybridConf>,
 }
 
-/// One host.
+/// A simulated host.
 pub(crate) struct Host {
     /// Its number.
     pub(crate) index: usize,
-    /// Where it is reached.
+    /// Its address.
     pub(crate) address: SocketAddr,
     /// Its public key.
     pub(crate) public: PublicKey,
-    /// What it knows of each other host.
+    /// Its configuration for each other host.
     pub(crate) peers: Vec<Option<Conf>>,
     /// The device, while the host runs.
     pub(crate) node: Option<Node>,
-    /// Asleep since.
+    /// Start of the suspend, if it is suspended.
     pub(crate) asleep: Option<Nanos>,
-    /// Under load until.
+    /// End of its load.
     pub(crate) loaded_until: Nanos,
-    /// When something last kept it from exchanging packets.
+    /// Last time at which something kept it from exchanging packets.
     pub(crate) disturbed: Nanos,
-    /// How often a device has been made here.
+    /// Number of devices started here.
     pub(crate) incarnation: u64,
-    /// Which seed of ML-KEM keys it has.
+    /// Number of its seed of ML-KEM keys.
     pub(crate) seed_number: u64,
-    /// Whether it has one at all.
+    /// True if it has such a seed.
     pub(crate) has_seed: bool,
-    /// Peers, by their key, with which `prefer` has become `require`: survives crashes, as
-    /// labels do.
+    /// Peers, by key, for which `prefer` has become `require`; survives crashes, like timestamps.
     pub(crate) latches: BTreeSet<PublicKey>,
     pub(crate) crypto: &'static Provider,
     pub(crate) seed: u64,
     key_number: u64,
     boot_zero: i64,
     wall_offset: i64,
-    /// Labels up to these have been reserved, by public key: survives crashes.
+    /// Latest reserved timestamps by public key; survive crashes.
     labels: BTreeMap<PublicKey, Tai64N>,
-    /// No label above this wall time can have been sent with the present key.
+    /// Upper bound of the timestamps sent with the current key, as wall time.
     label_bound: Duration,
-    /// After a crash without label file: peers may refuse labels up to here.
+    /// After a crash without timestamp file: peers may reject timestamps up to this one.
     locked_until: Duration,
 }
 
-/// A running device with everything that watches it.
+/// A running device with its checkers.
 pub(crate) struct Node {
-    /// The control half.
+    /// The device.
     pub(crate) device: Device,
-    /// The half that moves packets.
+    /// The data path, which moves packets.
     pub(crate) path: Arc<DataPath>,
     /// Its sessions.
     pub(crate) sessions: Sessions,
-    /// What it owes each host.
+    /// Expected messages to each host.
     pub(crate) pulses: Vec<Pulse>,
     /// Staged packets.
     pub(crate) staged: Staged,
-    /// The next deadline on the boot clock, after every call.
+    /// The next deadline on the boot clock, updated after every call.
     pub(crate) deadline: Option<(Instant, Reason)>,
-    /// From where each host was last heard.
+    /// Address from which each host was last received.
     pub(crate) sources: Vec<Option<SocketAddr>>,
-    /// Its wake-ups.
+    /// Its wake-ups without effect.
     pub(crate) idle: Idle,
-    /// Buffers that are used again.
+    /// A reused buffer.
     pub(crate) sorted: ReceivedBatch,
     woken: Arc<AtomicBool>,
 }
 
-/// What is known of staged packets from outside.
+/// Expected state of staged packets.
 #[derive(Default)]
 pub(crate) struct Staged {
-    /// Those that must still be waiting.
+    /// Packets that must still be waiting.
     waiting: i64,
-    /// Drops that have been accounted for.
+    /// Drops accounted for so far.
     dropped: u64,
 }
 
 impl Staged {
-    /// Packets have been handed over to wait.
+    /// Records staged packets.
     pub(crate) fn entered(&mut self, count: u64) {
         self.waiting += count as i64;
     }
 
-    /// A packet has been sent that had waited.
+    /// Records that a staged packet has been sent.
     pub(crate) fn flushed(&mut self) {
         self.waiting -= 1;
     }
 
-    /// Compares with what does wait, and with what has been dropped in all.
-    /// Keepalives wait too, so that more may be there than is known of.
+    /// Compares with the actual numbers of waiting and dropped packets. The actual number may be
+    /// larger, because keepalives wait too.
     ///
     /// # Errors
     /// If packets are missing.
@@ -163,21 +161,21 @@ impl Staged {
     }
 }
 
-/// Counts wake-ups without effect since something last happened.
+/// Number of wake-ups without effect since the last event.
 #[derive(Default)]
 pub(crate) struct Idle(usize);
 
 impl Idle {
-    /// Something has happened.
+    /// Resets the number after an event.
     pub(crate) fn used(&mut self) {
         self.0 = 0;
     }
 
-    /// A deadline has been handled. Each of `timers` may have been stopped after
-    /// it was armed, and then wakes once for nothing.
+    /// Records a handled deadline. Each of `timers` may have been stopped after it was armed, and
+    /// may then cause one wake-up without effect.
     ///
     /// # Errors
-    /// If it has happened more often in a row.
+    /// If there are more in a row.
     pub(crate) fn woken(&mut self, effect: bool, timers: usize) -> Result<(), Violation> {
         self.0 = if effect { 0 } else { self.0 + 1 };
         if self.0 > timers {
@@ -190,7 +188,7 @@ impl Idle {
     }
 }
 
-/// Everything of a device that a message may change.
+/// State of a device that a message may change.
 #[derive(PartialEq, Debug)]
 pub(crate) struct Digest {
     peers: Vec<Option<PeerSnapshot>>,
@@ -202,7 +200,7 @@ pub(crate) struct Digest {
 }
 
 impl Digest {
-    /// What of it a hybrid initiation may not change, before its session has been used.
+    /// Removes the state that a hybrid initiation may change before its session has been used.
     fn but_for_provisional(self) -> Self {
         let peers = self.peers.into_iter();
         Self {
@@ -218,7 +216,7 @@ impl Digest {
 }
 
 impl Host {
-    /// A host that has not booted.
+    /// Creates a host that has not booted.
     #[must_use]
     pub(crate) fn new(seed: u64, index: usize, hosts: usize, crypto: &'static Provider) -> Self {
         let mut random = Random::new(seed, 0x1000 + index as u64);
@@ -249,13 +247,13 @@ impl Host {
         host
     }
 
-    /// The boot clock.
+    /// Returns the boot clock.
     #[must_use]
     pub(crate) fn boot(&self, now: Nanos) -> Instant {
         Instant((now as i64 - self.boot_zero) as u64)
     }
 
-    /// Both clocks.
+    /// Returns both clocks.
     #[must_use]
     pub(crate) fn clocks(&self, now: Nanos) -> Now {
         let wall = (now as i64 + self.wall_offset).max(0) as u64;
@@ -265,7 +263,7 @@ impl Host {
         }
     }
 
-    /// When the device must be called, in the time of the world.
+    /// Returns the device's next deadline in the time of the world.
     #[must_use]
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         if self.asleep.is_some() {
@@ -275,13 +273,13 @@ impl Host {
         Some((at.0 as i64 + self.boot_zero).max(0) as Nanos)
     }
 
-    /// Whether the device runs and is awake.
+    /// Returns true if the device runs and is not suspended.
     #[must_use]
     pub(crate) fn runs(&self) -> bool {
         self.node.is_some() && self.asleep.is_none()
     }
 
-    /// How many handshake messages wait.
+    /// Returns the number of waiting handshake messages.
     #[must_use]
     pub(crate) fn backlog(&self, now: Nanos) -> usize {
         if now < self.loaded_until {
@@ -291,8 +289,8 @@ impl Host {
         }
     }
 
-    /// Whether its initiations may be refused because nothing remembers the
-    /// labels it has sent.
+    /// Returns true if peers may reject its initiations because the record of its timestamps is
+    /// lost.
     #[must_use]
     pub(crate) fn locked_out(&self, now: Nanos) -> bool {
         self.clocks(now).wall <= self.locked_until
@@ -300,23 +298,23 @@ impl Host {
 
     /// Moves the wall clock.
     pub(crate) fn jump(&mut self, by: i64) {
-        // Two hundred years would not fit the clock; nobody jumps that far.
+        // The clock's range is limited to two hundred years; no plan jumps that far.
         self.wall_offset = (self.wall_offset + by).clamp(0, 4 * WALL_START);
     }
 
-    /// An initiation leaves: its label is at most this.
+    /// Records that an initiation is sent, which raises the bound of its timestamp.
     pub(crate) fn label_used(&mut self, now: Nanos) {
         let next = self.label_bound + Duration::from_millis(50);
         self.label_bound = self.clocks(now).wall.max(next);
     }
 
-    /// Keeps what a device wants remembered: more than before, or less when it
-    /// gives back what it has not used.
+    /// Stores a device's reservation of timestamps: later than before, or earlier if it returns
+    /// unused ones.
     pub(crate) fn reserve_labels(&mut self, key: PublicKey, up_to: Tai64N) {
         self.labels.insert(key, up_to);
     }
 
-    /// Makes a device, as after a start of the program, with what is configured.
+    /// Starts a device with the current configuration.
     pub(crate) fn start(&mut self, crypto: &'static Provider, now: Nanos, reboot: bool) {
         if reboot {
             self.boot_zero = now as i64 - BOOT_START;
@@ -351,7 +349,7 @@ impl Host {
         update.peers = (0..self.peers.len())
             .filter_map(|other| self.peer_update(other))
             .collect();
-        // Fewer than 2^20 peers: it cannot be refused.
+        // Cannot fail with fewer than 2^20 peers.
         let _ = node.device.update(clocks, update);
         node.device.set_up(clocks);
         self.node = Some(node);
@@ -360,21 +358,20 @@ impl Host {
         }
     }
 
-    /// The device ends without a word. `keep_labels` is whether the label file
-    /// is there next time.
+    /// Ends the device without cleaning up. `keep_labels` is true if the timestamp file survives.
     pub(crate) fn crash(&mut self, keep_labels: bool) -> Option<Sessions> {
         if !keep_labels {
             self.labels.clear();
             self.latches.clear();
             self.locked_until = self.locked_until.max(self.label_bound);
         }
-        // What was reserved counts as used next time.
+        // The next start must treat all reserved timestamps as used.
         self.label_bound += LABELS_AHEAD;
         self.asleep = None;
         self.node.take().map(|node| node.sessions)
     }
 
-    /// Takes another private key; the label file knows nothing of it.
+    /// Changes the private key; the timestamp file has no entry for the new one.
     pub(crate) fn change_key(&mut self, crypto: &Provider) {
         self.key_number += 1;
         self.public = self.public_of(self.key_number, crypto);
@@ -382,7 +379,7 @@ impl Host {
         self.locked_until = Duration::ZERO;
     }
 
-    /// The update that sets the present private key.
+    /// Returns the update that sets the current private key.
     #[must_use]
     pub(crate) fn key_update(&self) -> PrivateKeyUpdate {
         PrivateKeyUpdate {
@@ -395,7 +392,7 @@ impl Host {
         }
     }
 
-    /// The update that configures another host in full.
+    /// Returns the update that configures another host completely.
     #[must_use]
     pub(crate) fn peer_update(&self, other: usize) -> Option<PeerUpdate> {
         let conf = self
@@ -415,7 +412,7 @@ impl Host {
         Some(update)
     }
 
-    /// The preshared key of a pair; both sides compute the same.
+    /// Returns the preshared key of a pair; both sides compute the same.
     #[must_use]
     pub(crate) fn preshared(&self, other: usize, number: u64) -> PresharedKey {
         if number == 0 {
@@ -426,14 +423,14 @@ impl Host {
         PresharedKey::new(Random::new(self.seed, stream).bytes())
     }
 
-    /// Where the device sends what is for `other`.
+    /// Returns the endpoint to which the device sends for `other`.
     pub(crate) fn endpoint_of(&mut self, other: usize) -> Option<SocketAddr> {
         let key = self.peers[other].as_ref().filter(|conf| conf.present)?.key;
         let peer = self.node.as_mut()?.device.peer(&key)?;
         peer.endpoint().map(|endpoint| endpoint.remote)
     }
 
-    /// Nothing is owed to `other` from before.
+    /// Resets the expectations for `other`.
     pub(crate) fn reset_pulse(&mut self, other: usize, now: Nanos) {
         let endpoint = self.endpoint_of(other).is_some();
         let boot = self.boot(now).0;
@@ -450,7 +447,7 @@ impl Host {
         }
     }
 
-    /// The other host whose key is `key` here.
+    /// Returns the other host whose key is `key` here.
     #[must_use]
     pub(crate) fn peer_of(&self, key: &PublicKey) -> Option<usize> {
         self.peers
@@ -458,13 +455,14 @@ impl Host {
             .position(|conf| conf.is_some_and(|conf| conf.present && conf.key == *key))
     }
 
-    /// What an unauthenticated datagram may not change.
+    /// Returns the state that an unauthenticated datagram must not change.
     pub(crate) fn digest(&mut self) -> Option<Digest> {
         let keys = self.keys();
         self.digest_of(&keys)
     }
 
-    /// The same, of one peer: what a part of a hybrid initiation in its name may not change.
+    /// Returns the state of one peer that a part of a hybrid initiation in its name must not
+    /// change.
     pub(crate) fn provisional_digest(&mut self, other: usize) -> Option<Digest> {
         let conf = self.peers[other].filter(|conf| conf.present)?;
         self.digest_of(&[conf.key]).map(Digest::but_for_provisional)
@@ -482,10 +480,10 @@ impl Host {
         })
     }
 
-    /// Checks staged packets and the bounds of memory.
+    /// Checks staged packets and the limits of memory.
     ///
     /// # Errors
-    /// If packets are missing or too many are kept.
+    /// If packets are missing or a limit is exceeded.
     pub(crate) fn check_memory(&mut self) -> Result<(), Violation> {
         let keys = self.keys();
         let Some(node) = self.node.as_mut() else {
@@ -530,7 +528,7 @@ impl Host {
             .collect()
     }
 
-    /// Its present private key.
+    /// Returns its current private key.
     pub(crate) fn private(&self) -> Option<PrivateKey> {
         self.private_of(self.key_number)
     }
@@ -547,12 +545,12 @@ impl Host {
 }
 
 impl Node {
-    /// Whether the device has called its wake-up since the last time.
+    /// Returns true if the device has called its waker since the last call.
     pub(crate) fn take_wake(&self) -> bool {
         self.woken.swap(false, Ordering::Relaxed)
     }
 
-    /// Drops of received data and handshake messages so far.
+    /// Returns the number of dropped data and handshake messages so far.
     #[must_use]
     pub(crate) fn refused(&self) -> u64 {
         const IN: [DropReason; 19] = [
@@ -586,7 +584,7 @@ impl Node {
     }
 }
 
-/// The inner prefixes of a host.
+/// Returns the inner prefixes of a host.
 #[must_use]
 pub(crate) fn prefixes(host: usize) -> Vec<AllowedIpChange> {
     let (v4, v6) = inner_addresses(host);
@@ -597,7 +595,7 @@ pub(crate) fn prefixes(host: usize) -> Vec<AllowedIpChange> {
         .collect()
 }
 
-/// An address that no host has had.
+/// Returns an address that no host has used.
 pub(crate) fn new_address(host: usize, random: &mut Random) -> SocketAddr {
     let number = random.below(1 << 24) as u32;
     let port = random.between(1024, 65536) as u16;
@@ -619,7 +617,7 @@ pub(crate) fn new_address(host: usize, random: &mut Random) -> SocketAddr {
     }
 }
 
-/// The number of the host that has or had `address`.
+/// Returns the number of the host that has or had `address`.
 #[must_use]
 pub(crate) fn owner(address: SocketAddr) -> Option<usize> {
     match address.ip() {
@@ -631,7 +629,7 @@ pub(crate) fn owner(address: SocketAddr) -> Option<usize> {
     }
 }
 
-/// How a device sees a sender, as one of its own addresses was sent to.
+/// Returns the endpoint of a sender, as seen by a device at a local address.
 #[must_use]
 pub(crate) fn endpoint(remote: SocketAddr, local: SocketAddr) -> Endpoint {
     Endpoint {
@@ -685,7 +683,7 @@ mod tests {
     fn staged_keepalives_do_not_hide_later_losses() {
         let mut staged = Staged::default();
         staged.entered(1);
-        // A keepalive was there first, and both were purged.
+        // A keepalive was staged first, and both were dropped.
         staged.check(0, 2).unwrap();
         staged.entered(1);
         assert!(staged.check(0, 2).is_err());

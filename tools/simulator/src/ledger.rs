@@ -1,5 +1,5 @@
-//! Which packets applications have sent, and which have arrived: what is
-//! delivered must be exactly what was sent, at the right host, once.
+//! Records the packets that applications send, and checks that each delivered packet was sent, to
+//! this host, unchanged, and is delivered once.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,10 +8,10 @@ use crate::violation::{Invariant, Violation};
 const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 const ID: usize = 8;
-/// The shortest packet that can carry an id in either version.
+/// The shortest packet that can carry an id in either IP version.
 pub const MIN_PACKET: usize = IPV6_HEADER + ID;
 
-/// The inner addresses of a host.
+/// Returns the inner addresses of a host.
 #[must_use]
 pub fn inner_addresses(host: usize) -> (Ipv4Addr, Ipv6Addr) {
     let n = host as u16 + 1;
@@ -21,7 +21,7 @@ pub fn inner_addresses(host: usize) -> (Ipv4Addr, Ipv6Addr) {
     )
 }
 
-/// The address that a packet of the ledger goes to.
+/// Returns the destination address of a packet.
 #[must_use]
 pub fn destination(id: u64, to: usize) -> IpAddr {
     let (v4, v6) = inner_addresses(to);
@@ -42,16 +42,16 @@ struct Record {
     len: u16,
 }
 
-/// What a delivered packet was.
+/// A delivered packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Delivered {
-    /// Who sent it.
+    /// The sender.
     pub from: usize,
-    /// Its sender waits for an answer.
+    /// True if the sender waits for an answer.
     pub reply: bool,
 }
 
-/// Every packet of an episode.
+/// All packets of an episode.
 #[derive(Default)]
 pub struct Ledger {
     records: Vec<Record>,
@@ -59,8 +59,8 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Notes a packet to the address of `to` that is about to be sent to the
-    /// host `via`, which are the same but for odd configurations; returns its id.
+    /// Records a packet to the address of `to` that is about to be sent to the host `via`, and
+    /// returns its id. The two hosts differ only while allowed IPs are moved.
     pub fn enter(&mut self, from: usize, to: usize, via: usize, len: usize, reply: bool) -> u64 {
         self.records.push(Record {
             from: from as u8,
@@ -73,13 +73,13 @@ impl Ledger {
         self.records.len() as u64 - 1
     }
 
-    /// Packets sent.
+    /// Returns the number of sent packets.
     #[must_use]
     pub fn sent(&self) -> u64 {
         self.records.len() as u64
     }
 
-    /// Whether a packet has arrived.
+    /// Returns true if a packet has been delivered.
     #[must_use]
     pub fn is_delivered(&self, id: u64) -> bool {
         self.records
@@ -87,13 +87,13 @@ impl Ledger {
             .is_some_and(|record| record.delivered)
     }
 
-    /// Packets delivered.
+    /// Returns the number of delivered packets.
     #[must_use]
     pub fn delivered(&self) -> u64 {
         self.delivered
     }
 
-    /// The bytes of a packet of the ledger.
+    /// Writes the bytes of a packet.
     pub fn write(&self, id: u64, packet: &mut Vec<u8>) {
         packet.clear();
         let Some(record) = self.records.get(id as usize) else {
@@ -123,11 +123,10 @@ impl Ledger {
         }
     }
 
-    /// Checks a packet that `host` has been given.
+    /// Checks a packet delivered to `host`.
     ///
     /// # Errors
-    /// If nobody sent it to `host`, if it has been changed, or if it has been
-    /// delivered before.
+    /// If nobody sent it to `host`, it was changed, or it was delivered before.
     pub fn deliver(
         &mut self,
         host: usize,

@@ -1,13 +1,12 @@
 #![forbid(unsafe_code)]
 //! Deterministic simulation of the protocol.
 //!
-//! An [`Episode`](plan::Episode) is drawn from a seed before it runs: two to
-//! eight devices, who is configured for whom, and a list of what happens:
-//! traffic, bad networks, crashes, clocks that jump, suspends, changes of
-//! configuration, attackers. [`world::run`] plays it on one virtual clock and
-//! checks every [`Invariant`](violation::Invariant) after every event. The same
-//! episode gives the same run, bit by bit; one that fails is made smaller by
-//! [`shrink`](shrink::shrink) for as long as it still fails.
+//! An [`Episode`](plan::Episode) is generated from a seed before it runs: two to eight devices,
+//! their peers, and a list of events such as traffic, bad networks, crashes, clock changes,
+//! suspends, changes of configuration, and attacks. [`world::run`] plays it on one virtual clock
+//! and checks every [`Invariant`](violation::Invariant) after every event. The same episode gives
+//! the same run, bit by bit. [`shrink`](shrink::shrink) makes a failing episode smaller while it
+//! still fails.
 
 mod act;
 mod arrive;

@@ -18,18 +18,17 @@ use taupe_simulator::{campaign, world};
 const FIND_BUDGET: Duration = Duration::from_secs(60);
 const SHRINK_BUDGET: Duration = Duration::from_secs(30);
 const PROGRESS: Duration = Duration::from_secs(5);
-/// Lines of a trace that are shown after a failure; --replay shows all.
+/// Number of trace lines shown after a failure; --replay shows all.
 const TRACE_TAIL: usize = 60;
 
-/// Simulates devices that speak the protocol, their clocks, networks and
-/// attackers, and checks that what must always hold does.
+/// Simulates devices that speak the protocol, with their clocks, networks and attackers, and checks
+/// invariants.
 ///
-/// Exits with 0 if it does, with 1 if not, with 2 if it cannot begin.
+/// Exits with 0 if they hold, with 1 if not, with 2 if it cannot begin.
 #[derive(Parser)]
 #[command(name = "taupe-simulator")]
 struct Options {
-    /// Pair-hours to simulate. An hour counts if the pair rekeyed in it and
-    /// passed data.
+    /// Pair-hours to simulate. An hour counts if the pair rekeyed in it and passed data.
     #[arg(long, default_value_t = 100)]
     hours: u64,
     /// Only episodes with hybrid handshakes. An hour counts if the pair rekeyed by one.
@@ -38,18 +37,17 @@ struct Options {
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Expects a violation of one of these invariants within 60 s, and exits with 0 only if one
-    /// is found. For protocols with a defect: scripts/defects.
+    /// Expects a violation of one of these invariants within 60 s, and exits with 0 only if one is
+    /// found. For protocols with a defect: scripts/defects.
     #[arg(long, value_name = "INVARIANT", value_delimiter = ',')]
     find: Vec<String>,
     /// Episodes at once.
     #[arg(long, default_value_t = 1)]
     jobs: usize,
-    /// Who does the cryptography; `fake` where it is built, else `aws-lc`.
+    /// The cryptography; default: `fake` if it was built, else `aws-lc`.
     #[arg(long)]
     backend: Option<Backend>,
-    /// Plays one episode and shows what happens: a seed, or what a failure
-    /// printed.
+    /// Plays one episode and prints its trace: a seed, or the recipe that a failure printed.
     #[arg(long, value_name = "RECIPE")]
     replay: Option<Recipe>,
 }
@@ -155,7 +153,7 @@ fn simulate(options: &Options, crypto: &'static Provider) -> ExitCode {
     }
 }
 
-/// Shows a failing seed, and the smallest episode that fails like it.
+/// Prints a failing seed, and the smallest episode with the same violation.
 fn explain(seed: u64, violation: &Violation, crypto: &'static Provider) {
     println!("\nFAILED: seed {seed}: {violation}");
     let whole = Recipe::whole(seed);
@@ -210,7 +208,7 @@ fn replay(recipe: &Recipe, crypto: &'static Provider) -> ExitCode {
     }
 }
 
-/// Runs until an invariant is violated, which must be one of those that are expected.
+/// Runs until an invariant is violated, which must be one of those expected.
 fn find(expected: Vec<Invariant>, options: &Options, crypto: &'static Provider) -> ExitCode {
     let start = Instant::now();
     let mut total = Stats::default();

@@ -1,4 +1,4 @@
-//! What lies between hosts.
+//! The network between hosts.
 
 use core::net::SocketAddr;
 
@@ -8,24 +8,24 @@ use crate::plan::{Nanos, Quality, SECOND};
 use crate::random::Random;
 use crate::stats::Stats;
 
-/// Datagrams of one size on their way, as one system call would receive them.
+/// Datagrams of equal size under way, as one system call would receive them.
 pub(crate) struct Datagrams {
-    /// The source address that the receiver sees.
+    /// Source address that the receiver sees.
     pub(crate) from: SocketAddr,
     pub(crate) to: SocketAddr,
-    /// Who has sent them.
+    /// Host that has sent them.
     pub(crate) sender: usize,
-    /// When.
+    /// Time of sending.
     pub(crate) sent: Nanos,
     pub(crate) bytes: Vec<u8>,
-    /// Where one ends and the next begins.
+    /// Length of each datagram in `bytes`.
     pub(crate) stride: usize,
-    /// Changed on the way, so that they are not authentic.
+    /// True if the network has changed them, so that they are not authentic.
     pub(crate) tampered: bool,
 }
 
 impl Datagrams {
-    /// One by one.
+    /// Splits them into single datagrams.
     pub(crate) fn split(self) -> Vec<Self> {
         if self.bytes.len() <= self.stride {
             return vec![self];
@@ -38,7 +38,7 @@ impl Datagrams {
     }
 }
 
-/// What becomes of a datagram.
+/// A delivery of a datagram.
 pub(crate) struct Fate {
     pub(crate) after: Nanos,
     pub(crate) datagrams: Datagrams,
@@ -49,12 +49,12 @@ pub(crate) struct Fate {
 pub(crate) struct Link {
     impaired: Option<(Quality, Nanos)>,
     cut_until: Nanos,
-    /// Since when it has been good.
+    /// Time since which the link has delivered everything.
     good_since: Nanos,
 }
 
 impl Link {
-    /// Makes it worse until `until`.
+    /// Reduces the quality until `until`.
     pub(crate) fn impair(&mut self, quality: Quality, until: Nanos) {
         self.impaired = Some((quality, until));
         if !quality.delivers() {
@@ -62,19 +62,19 @@ impl Link {
         }
     }
 
-    /// Lets nothing pass until `until`.
+    /// Blocks all datagrams until `until`.
     pub(crate) fn cut(&mut self, until: Nanos) {
         self.cut_until = self.cut_until.max(until);
         self.good_since = self.good_since.max(until);
     }
 
-    /// Lets nothing pass, and says that all is well.
+    /// Blocks all datagrams, but reports the link as good.
     #[cfg(test)]
     pub(crate) fn cut_in_secret(&mut self) {
         self.cut_until = Nanos::MAX;
     }
 
-    /// As it is now.
+    /// Returns the current quality.
     pub(crate) fn quality(&self, now: Nanos) -> Quality {
         let quality = match self.impaired {
             Some((quality, until)) if now < until => quality,
@@ -89,14 +89,14 @@ impl Link {
         quality
     }
 
-    /// Whether what is sent now arrives.
+    /// Returns true if a datagram sent now arrives.
     pub(crate) fn is_good(&self, now: Nanos) -> bool {
         now >= self.good_since
     }
 }
 
 impl Quality {
-    /// What becomes of one datagram.
+    /// Returns the deliveries of one datagram.
     pub(crate) fn fates(
         &self,
         random: &mut Random,
@@ -152,7 +152,7 @@ impl Quality {
     }
 }
 
-/// Flips one bit where it matters: mac2 is looked at only under load.
+/// Flips one bit that the receiver checks. mac2 is excluded, because it is checked under load only.
 pub(crate) fn flip(random: &mut Random, datagram: &mut [u8]) {
     let unchecked = match classify(datagram) {
         Ok(Kind::Data | Kind::CookieReply) | Err(_) => 0,

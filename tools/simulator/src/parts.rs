@@ -1,5 +1,5 @@
-//! Hostile parts of hybrid handshakes: what can be made of those that were sent, with mac1
-//! right. The attacker who has keys is in [`crate::thief`].
+//! Attacks with parts of hybrid handshakes, made from captured parts with a valid mac1.
+//! [`crate::thief`] is the attacker who also has keys.
 
 use core::net::SocketAddr;
 
@@ -13,23 +13,23 @@ use crate::plan::Hostile;
 use crate::violation::{Invariant, Violation};
 use crate::world::{World, describe};
 
-/// UDP payload that crosses every IPv6 network whole (RFC 8200 §5).
+/// UDP payload that passes unfragmented through every IPv6 network (RFC 8200 §5).
 pub(crate) const MAX_HANDSHAKE: usize = 1280 - 40 - 8;
-/// What of a part is not in the transcript.
+/// Bytes of a part's MACs, which are not in the transcript.
 const MACS: usize = 32;
 
-/// What a datagram is a part of.
+/// Returns the part that a datagram is, if it is one of the right length.
 pub(crate) fn part_of(datagram: &[u8]) -> Option<Part> {
     let part = Part::of(*datagram.first_chunk()?)?;
     (part.len() == datagram.len()).then_some(part)
 }
 
-/// All of a part but its MACs: the same each time it is sent.
+/// Returns a part without its MACs: the bytes that are equal whenever it is sent.
 fn lasting(part: &[u8]) -> &[u8] {
     &part[..part.len().saturating_sub(MACS)]
 }
 
-/// Bytes of the header with the indices that follow it.
+/// Bytes of the header and the indices after it.
 fn prefix(part: Part) -> usize {
     match part.side {
         Side::Initiation => 8,
@@ -38,7 +38,7 @@ fn prefix(part: Part) -> usize {
 }
 
 impl World<'_> {
-    /// A part for a host that nobody has made so, with a valid mac1.
+    /// Forges a part for a host, with a valid mac1.
     pub(crate) fn forge_part(
         &mut self,
         host: usize,
@@ -59,7 +59,7 @@ impl World<'_> {
         } else if self.random.once_in(2) {
             let bit = self.random.index((bytes.len() - MACS) * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
-            // Where it is another part now, its length does not fit or mac1 decides.
+            // The type has changed: the host drops the part by its length or its mac1.
         } else {
             self.random.fill(&mut bytes[prefix(part)..]);
         }
@@ -68,8 +68,8 @@ impl World<'_> {
         Some(bytes)
     }
 
-    /// Repeats a part of an initiation, from where it came from or elsewhere: it may be
-    /// answered, and change nothing but that.
+    /// Replays a part of an initiation, from its original address or another one. The host may
+    /// answer it, and must not change otherwise.
     pub(crate) fn replay_part(&mut self, host: usize) -> Result<(), Violation> {
         let Some((from, bytes)) = self.captured_part(host) else {
             return Ok(());
@@ -87,8 +87,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Second parts for a host that has just taken a first one, in the name of its sender and
-    /// before the true one comes.
+    /// Sends second parts to a host that has just received a first one, in the name of the same
+    /// sender and before the true one arrives.
     pub(crate) fn ambush_second_part(
         &mut self,
         host: usize,
@@ -104,7 +104,7 @@ impl World<'_> {
         };
         let mut bytes = vec![0; second.len()];
         self.random.fill(&mut bytes);
-        // Half of them are true second parts of another handshake.
+        // Half of these are true second parts of another handshake.
         if let Some((_, other)) = self.captured_part(host)
             && part_of(&other) == Some(second)
             && other[4..prefix(part)] != first[4..prefix(part)]
@@ -116,7 +116,8 @@ impl World<'_> {
         self.inject_stamped(host, source, bytes, "a second part of another handshake")
     }
 
-    /// Parts of a response for a host that has just begun a handshake, before the true ones.
+    /// Sends parts of a response to a host that has just begun a handshake, before the true
+    /// response.
     pub(crate) fn ambush_initiator(&mut self, host: usize) -> Result<(), Violation> {
         let Some((_, initiation)) = self.captures.initiation(host) else {
             return Ok(());
@@ -159,8 +160,8 @@ impl World<'_> {
         self.inject(host, source, bytes, stride, what)
     }
 
-    /// Hands a part of an initiation in the name of `victim` to a host, which may answer it, and
-    /// checks that it does no more. Returns the answers that nobody's host is sent.
+    /// Injects a part of an initiation in the name of `victim`. Checks that the host does no more
+    /// than answer it. Returns the answers sent to addresses of no host.
     pub(crate) fn inject_part(
         &mut self,
         host: usize,
@@ -220,7 +221,7 @@ impl World<'_> {
         Ok(Vec::new())
     }
 
-    /// A part for `host` that was sent, and by whom.
+    /// Returns a captured part for `host` with its sender.
     fn captured_part(&mut self, host: usize) -> Option<(usize, Vec<u8>)> {
         let parts: Vec<(usize, &[u8])> = self
             .captures
@@ -232,7 +233,7 @@ impl World<'_> {
     }
 }
 
-/// Checks that a part of an initiation has changed nothing that counts.
+/// Checks that a part of an initiation has changed no relevant state.
 pub(crate) fn unchanged(
     host: usize,
     other: usize,
@@ -246,7 +247,7 @@ pub(crate) fn unchanged(
     Err(Violation::new(Invariant::Provisional, what).between(host, other))
 }
 
-/// Checks that a handshake message crosses every network.
+/// Checks that a handshake message is small enough for every network.
 pub(crate) fn check_handshake_size(host: usize, datagram: &[u8]) -> Result<(), Violation> {
     if datagram.len() <= MAX_HANDSHAKE {
         return Ok(());

@@ -1,7 +1,7 @@
-//! What happens in an episode, drawn from its seed before anything runs.
+//! The plan of an episode, generated from its seed before it runs.
 //!
-//! Everything is a list, so that a failing episode can be shrunk: any event,
-//! class of events, pair or host can be left out and the rest still replays.
+//! Everything is a list, so that a failing episode can be shrunk: any event, class of events, pair
+//! or host can be left out, and the rest still replays.
 
 use core::fmt;
 
@@ -12,7 +12,7 @@ use crate::random::Random;
 
 mod hybrid;
 
-/// Nanoseconds of the simulated world.
+/// Nanoseconds of virtual time.
 pub type Nanos = u64;
 /// A millisecond.
 pub const MILLISECOND: Nanos = 1_000_000;
@@ -23,23 +23,22 @@ pub const MINUTE: Nanos = 60 * SECOND;
 /// An hour.
 pub const HOUR: Nanos = 60 * MINUTE;
 
-/// After the plan nothing is sent for this long: longer than the network keeps
-/// datagrams (300 s), the life of keys (540 s) and the patience of a handshake
-/// (107 s) together.
+/// Time without traffic after the plan: longer than the network's delays (300 s), the life of keys
+/// (540 s) and the retries of a handshake (107 s) together.
 pub const LULL: Nanos = 1100 * SECOND;
 
-/// One run from one seed.
+/// A run generated from one seed.
 #[derive(Clone)]
 pub struct Episode {
-    /// The seed; also of everything that is drawn while it runs.
+    /// The seed, also for random numbers drawn while it runs.
     pub seed: u64,
-    /// Devices: 2 to 8.
+    /// Number of devices: 2 to 8.
     pub hosts: usize,
-    /// How long things happen; [`LULL`] follows.
+    /// Duration of the events; [`LULL`] follows.
     pub duration: Nanos,
-    /// Who is configured for whom.
+    /// Pairs of peers.
     pub edges: Vec<Edge>,
-    /// What happens, in order of time.
+    /// Events in order of time.
     pub events: Vec<Planned>,
 }
 
@@ -50,52 +49,52 @@ pub struct Edge {
     pub a: usize,
     /// The higher host.
     pub b: usize,
-    /// Whether they have a preshared key.
+    /// True if they have a preshared key.
     pub preshared: bool,
-    /// Whether `a` is told where `b` is, and the other way; at least one is.
+    /// True if `a` has an endpoint of `b`, and the reverse; at least one is.
     pub endpoint: [bool; 2],
     /// Persistent keepalive of `a` and of `b`, in seconds.
     pub keepalive: [u16; 2],
     /// Their hybrid handshakes, if they have any.
     pub hybrid: Option<Agreed>,
-    /// No datagram of more than 1,280 bytes with its headers gets through.
+    /// True if datagrams of more than 1,280 bytes with headers are lost.
     pub narrow: bool,
 }
 
-/// What two hosts have configured about hybrid handshakes with each other.
+/// Settings of two hosts for hybrid handshakes with each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Agreed {
-    /// Whose static keys each has of the other.
+    /// The suite, which determines whose static keys are configured.
     pub suite: Suite,
-    /// What `a` and `b` demand.
+    /// Settings of `a` and `b`.
     pub settings: [PostQuantum; 2],
 }
 
-/// One event.
+/// A planned event.
 #[derive(Clone, Copy, Debug)]
 pub struct Planned {
-    /// When, since the start.
+    /// Time since the start.
     pub at: Nanos,
-    /// What.
+    /// The action.
     pub action: Action,
 }
 
-/// How a link treats datagrams, in each direction. Rates are per thousand.
+/// Properties of a link in each direction. Rates are per thousand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Quality {
-    /// Time on the way.
+    /// Transit time.
     pub delay: Nanos,
-    /// At most so much more, drawn for every datagram: reorders.
+    /// Largest additional delay, drawn for every datagram, which reorders them.
     pub jitter: Nanos,
-    /// Lost.
+    /// Rate of losses.
     pub loss: u16,
-    /// Arriving twice.
+    /// Rate of duplicates.
     pub duplicate: u16,
-    /// Arriving with a bit flipped.
+    /// Rate of datagrams with a flipped bit.
     pub corrupt: u16,
-    /// Arriving cut short.
+    /// Rate of truncated datagrams.
     pub truncate: u16,
-    /// Kept somewhere for up to five minutes, then delivered.
+    /// Rate of datagrams delayed by up to five minutes.
     pub hold: u16,
 }
 
@@ -111,7 +110,7 @@ impl Quality {
         hold: 0,
     };
 
-    /// Whether everything sent arrives unchanged and soon.
+    /// Returns true if all datagrams arrive soon and unchanged.
     #[must_use]
     pub fn delivers(&self) -> bool {
         self.loss == 0
@@ -122,37 +121,37 @@ impl Quality {
     }
 }
 
-/// How a pair exchanges packets.
+/// Traffic pattern of a pair.
 #[derive(Clone, Copy, Debug)]
 pub enum Pattern {
     /// Each packet is answered.
     Request,
-    /// Nothing comes back but keepalives.
+    /// Packets in one direction; only keepalives come back.
     OneWay,
-    /// Both sides send for themselves.
+    /// Both sides send independently.
     Both,
     /// Many packets at once.
     Burst(u16),
 }
 
-/// What kinds of hostile datagrams there are.
+/// Kinds of hostile datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hostile {
-    /// Random bytes, some with the head of a real message.
+    /// Random bytes, some with the header of a real message.
     Noise,
-    /// What the target has taken before.
+    /// A datagram that the target has accepted before.
     Replay,
-    /// What was sent to another host.
+    /// A datagram that was sent to another host.
     Misdirect,
     /// One bit changed.
     BitFlip,
-    /// Cut, or with bytes added.
+    /// Truncated, or with bytes added.
     Resize,
     /// The header of one packet with the body of another.
     Splice,
-    /// What the target has sent itself.
+    /// A datagram that the target itself has sent.
     Reflect,
-    /// An initiation with a valid mac1 and nothing else.
+    /// An initiation with a valid mac1 and otherwise random content.
     ForgedInitiation,
     /// A response to a real initiation, with a valid mac1.
     ForgedResponse,
@@ -160,13 +159,13 @@ pub enum Hostile {
     ForgedCookie,
     /// Data for a real session, with any counter.
     ForgedData,
-    /// A part of a hybrid message that was sent before, from anywhere.
+    /// A replayed part of a hybrid message, from any address.
     ReplayPart,
-    /// A part with the body of another handshake's, with a valid mac1.
+    /// A part with the body of another handshake's part, with a valid mac1.
     MixParts,
-    /// A part with something changed in it, with a valid mac1.
+    /// A changed part with a valid mac1.
     ForgedPart,
-    /// A handshake begun by who has all X25519 secrets and preshared keys of a peer.
+    /// A handshake by an attacker with all X25519 secrets and preshared keys of a peer.
     Thief,
 }
 
@@ -179,7 +178,7 @@ impl Hostile {
         Self::Thief,
     ];
 
-    /// Every other kind.
+    /// All other kinds.
     pub const ALL: [Self; 11] = [
         Self::Noise,
         Self::Replay,
@@ -195,8 +194,8 @@ impl Hostile {
     ];
 }
 
-/// What can happen. `edge` is a place in [`Episode::edges`]; `side` is 0 for
-/// its `a` and 1 for its `b`.
+/// A planned action. `edge` is an index into [`Episode::edges`]; `side` is 0 for its `a` and 1 for
+/// its `b`.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "the fields say it")]
 pub enum Action {
@@ -210,8 +209,7 @@ pub enum Action {
     },
     /// A pair that can exchange packets must do so within a bounded time.
     Probe { edge: usize },
-    /// More packets in one session than its replay window holds, and then old
-    /// ones again.
+    /// More packets in one session than its replay window holds, followed by replays of old ones.
     Bulk {
         edge: usize,
         side: usize,
@@ -223,7 +221,7 @@ pub enum Action {
         quality: Quality,
         span: Nanos,
     },
-    /// Nothing passes in one direction or both.
+    /// One or both directions are blocked.
     Partition {
         edge: usize,
         sides: [bool; 2],
@@ -233,8 +231,7 @@ pub enum Action {
     Rebind { host: usize },
     /// The host gets another address.
     Roam { host: usize },
-    /// The host forgets everything but its configuration, and the label file
-    /// if it is kept.
+    /// The host loses everything but its configuration, and the timestamp file if it is kept.
     Crash {
         host: usize,
         keep_labels: bool,
@@ -242,11 +239,11 @@ pub enum Action {
         span: Nanos,
         wall_jump: i64,
     },
-    /// The program ends as it should and is started again.
+    /// The program ends regularly and is started again.
     Restart { host: usize, span: Nanos },
     /// The wall clock jumps, by nanoseconds.
     ClockJump { host: usize, by: i64 },
-    /// Nothing runs on the host; its boot clock goes on.
+    /// The host is suspended; its boot clock goes on.
     Suspend { host: usize, span: Nanos },
     /// The interface goes down and up.
     Down { host: usize, span: Nanos },
@@ -262,7 +259,7 @@ pub enum Action {
         side: usize,
         gap: Nanos,
     },
-    /// One side is told where the other is.
+    /// One side gets the other's endpoint.
     Endpoint { edge: usize, side: usize },
     /// One side's persistent keepalive is set.
     Keepalive {
@@ -270,26 +267,25 @@ pub enum Action {
         side: usize,
         seconds: u16,
     },
-    /// The host gets another private key; its peers are told later.
+    /// The host gets another private key; its peers get the new key later.
     PrivateKey { host: usize, gap: Nanos },
-    /// The host gets another seed of ML-KEM keys; its peers are told later.
+    /// The host gets another seed of ML-KEM keys; its peers get the new key later.
     Seed { host: usize, gap: Nanos },
-    /// Both sides change what they have configured about hybrid handshakes, one after the
-    /// other.
+    /// Both sides change their settings for hybrid handshakes, one after the other.
     Hybrid {
         edge: usize,
         side: usize,
         agreed: Option<Agreed>,
         gap: Nanos,
     },
-    /// The addresses of one peer are another's for a time.
+    /// The allowed IPs of one peer move to another for a time.
     MoveAllowed {
         host: usize,
         from: usize,
         to: usize,
         span: Nanos,
     },
-    /// Handshakes come faster than the host works on them.
+    /// Handshakes arrive faster than the host processes them.
     Load { host: usize, span: Nanos },
     /// Hostile datagrams for a host.
     Attack {
@@ -297,7 +293,7 @@ pub enum Action {
         kind: Hostile,
         count: u8,
     },
-    /// For a time, whoever sends an initiation is attacked before the answer.
+    /// For a time, hosts that send an initiation are attacked before the answer arrives.
     Ambush { span: Nanos },
 }
 
@@ -331,7 +327,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// Every class.
+    /// All classes.
     pub const ALL: [Self; 23] = [
         Self::Flow,
         Self::Probe,
@@ -360,7 +356,7 @@ impl Class {
 }
 
 impl Action {
-    /// Its class.
+    /// Returns its class.
     #[must_use]
     pub fn class(&self) -> Class {
         match self {
@@ -390,7 +386,7 @@ impl Action {
         }
     }
 
-    /// The hosts it is about.
+    /// Returns the hosts it is about.
     #[must_use]
     pub fn hosts(&self, edges: &[Edge]) -> Vec<usize> {
         match *self {
@@ -427,7 +423,7 @@ impl fmt::Display for Planned {
     }
 }
 
-/// Shows a time as hours, minutes and seconds.
+/// Formats a time as hours, minutes and seconds.
 pub struct Time(pub Nanos);
 
 impl fmt::Display for Time {
@@ -445,7 +441,7 @@ impl fmt::Display for Time {
 }
 
 impl Episode {
-    /// The episode of a seed.
+    /// Generates the episode of a seed.
     #[must_use]
     pub fn generate(seed: u64) -> Self {
         let mut episode = Draw {
@@ -461,7 +457,7 @@ struct Draw {
     random: Random,
 }
 
-/// Times that are `every` apart on average.
+/// Returns times at a mean distance of `every`.
 fn times(random: &mut Random, duration: Nanos, every: Nanos) -> Vec<Nanos> {
     let mut times = Vec::new();
     let mut at = random.below(every);
@@ -478,7 +474,7 @@ impl Draw {
         let duration = HOUR * self.random.between(1, 4);
         let edges = self.edges(hosts);
         let mut events = Vec::new();
-        // Some episodes are calm, some are a mess.
+        // Some episodes are calm, others have much trouble.
         let trouble = self.random.below(4);
         for edge in 0..edges.len() {
             self.pair_events(edge, duration, trouble, &mut events);
@@ -503,7 +499,7 @@ impl Draw {
         }
     }
 
-    /// A full mesh, a star or a line.
+    /// Returns a full mesh, a star or a line.
     fn edges(&mut self, hosts: usize) -> Vec<Edge> {
         let shape = self.random.below(4);
         let mut edges = Vec::new();
@@ -565,7 +561,7 @@ impl Draw {
                 Pattern::Burst(_) => self.random.spread(10 * SECOND, 5 * MINUTE),
                 _ => self.random.spread(50 * MILLISECOND, 2 * MINUTE),
             };
-            // A few packets, or for minutes: rekeying has to be sat out.
+            // A few packets, or minutes of traffic that include rekeying.
             let span = self.random.spread(interval, 10 * MINUTE);
             let side = self.random.index(2);
             push(

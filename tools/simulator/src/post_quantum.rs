@@ -1,5 +1,5 @@
-//! Hybrid handshakes of simulated hosts: what is configured, how it changes, and which sessions
-//! may follow from it (docs/post-quantum.md).
+//! Hybrid handshakes of simulated hosts: their settings, changes of the settings, and the sessions
+//! that may result (docs/post-quantum.md).
 
 use taupe_crypto::Secret;
 use taupe_protocol::hybrid::Suite;
@@ -13,16 +13,16 @@ use crate::random::Random;
 use crate::violation::{Invariant, Violation};
 use crate::world::{Event, Later, World};
 
-/// Three handshakes of one kind go unanswered before the other kind is tried, each with
-/// Rekey-Timeout and its jitter.
+/// After three unanswered handshakes of one kind, each with Rekey-Timeout and its jitter, the other
+/// kind is tried.
 const OTHER_WAY: Nanos = 16 * SECOND;
 
-/// What a host has configured about hybrid handshakes with another.
+/// Settings of a host for hybrid handshakes with another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct HybridConf {
     pub(crate) suite: Suite,
     pub(crate) setting: PostQuantum,
-    /// Which of the other's seeds its ML-KEM key is of, as far as this host has been told.
+    /// Number of the other's seed for its ML-KEM key, as configured here.
     pub(crate) seed: u64,
 }
 
@@ -37,24 +37,24 @@ impl HybridConf {
 }
 
 impl Host {
-    /// The seed of its ML-KEM keys, if it has one.
+    /// Returns the seed of its ML-KEM keys, if it has one.
     pub(crate) fn pq_private(&self) -> Option<PqPrivateKey> {
         self.has_seed
             .then(|| seed(self.seed, self.index, self.seed_number))?
     }
 
-    /// The other's static ML-KEM key as this host knows it, if the suite has one.
+    /// Returns the other's static ML-KEM key as configured here, if the suite has one.
     pub(crate) fn pq_public_of(&self, other: usize) -> Option<PqPublicKey> {
         let conf = self.peers[other]?.hybrid?;
         let seed = seed(self.seed, other, conf.seed).filter(|_| conf.suite.has_static_keys())?;
         Some(seed.public(self.crypto, conf.suite))
     }
 
-    /// Fills in what is configured about hybrid handshakes.
+    /// Adds the settings for hybrid handshakes to an update.
     pub(crate) fn hybrid_update(&self, other: usize, update: &mut PeerUpdate) {
         let conf = self.peers[other].and_then(|conf| conf.hybrid);
         let setting = conf.map(|conf| conf.setting);
-        // With a key `require` need not be said.
+        // A configured key implies `require`.
         let implied = conf.is_some_and(|conf| {
             conf.suite == Suite::Hybrid512 && conf.setting == PostQuantum::Require
         });
@@ -64,7 +64,7 @@ impl Host {
         update.pq_latched = key.is_some_and(|key| self.latches.contains(&key));
     }
 
-    /// Which handshakes it has with another host.
+    /// Returns the setting for handshakes with another host.
     pub(crate) fn policy(&self, other: usize) -> PostQuantum {
         let Some(conf) = self.peers[other] else {
             return PostQuantum::Off;
@@ -76,7 +76,7 @@ impl Host {
         }
     }
 
-    /// Keeps what a device wants remembered of `prefer`.
+    /// Stores that `prefer` has become `require`, or that it no longer has.
     pub(crate) fn remember(&mut self, peer: PublicKey, latched: bool) {
         if latched {
             self.latches.insert(peer);
@@ -85,8 +85,8 @@ impl Host {
         }
     }
 
-    /// Configures hybrid handshakes with another; the device is told later. What has been
-    /// remembered of `prefer` ends with `off`.
+    /// Changes the settings for another host; the device gets them later. `off` clears the stored
+    /// `require` of `prefer`.
     fn set_hybrid(&mut self, other: usize, hybrid: Option<HybridConf>) {
         let Some(conf) = &mut self.peers[other] else {
             return;
@@ -99,14 +99,14 @@ impl Host {
     }
 }
 
-/// A seed of a host's ML-KEM keys.
+/// Returns a seed of a host's ML-KEM keys.
 fn seed(episode: u64, host: usize, number: u64) -> Option<PqPrivateKey> {
     let stream = 0x40_0000 + (host as u64) * 0x1000 + number;
     PqPrivateKey::new(Secret::new(Random::new(episode, stream).bytes()))
 }
 
 impl World<'_> {
-    /// Both sides of a pair change what they demand, one after the other.
+    /// Changes the settings of both sides of a pair, one after the other.
     pub(crate) fn change_hybrid(
         &mut self,
         edge: usize,
@@ -125,7 +125,7 @@ impl World<'_> {
         }
     }
 
-    /// One side changes what it demands.
+    /// Changes the settings of one side.
     pub(crate) fn configure_hybrid(
         &mut self,
         host: usize,
@@ -143,7 +143,7 @@ impl World<'_> {
         self.tell_device_peer(host, other)
     }
 
-    /// The host gets another seed; its peers are told within `gap`.
+    /// Changes the seed of a host; its peers get the new key within `gap`.
     pub(crate) fn new_seed(&mut self, host: usize, gap: Nanos) -> Result<(), Violation> {
         if !self.hosts[host].has_seed || !self.hosts[host].runs() {
             return Ok(());
@@ -165,7 +165,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// A host is told another's ML-KEM key.
+    /// Configures another host's new ML-KEM key.
     pub(crate) fn tell_seed(&mut self, host: usize, other: usize) -> Result<(), Violation> {
         let seed = self.hosts[other].seed_number;
         let conf = self.hosts[host].peers[other].and_then(|conf| conf.hybrid);
@@ -213,8 +213,8 @@ impl World<'_> {
         self.check_suites(host)
     }
 
-    /// Whether two hosts can agree on a handshake, and how long they may take to find out
-    /// which.
+    /// Returns the longest time that two hosts need to find a handshake that both allow, or `None`
+    /// if there is none.
     pub(crate) fn agree_on_handshake(&self, a: usize, b: usize) -> Option<Nanos> {
         use PostQuantum::{Off, Prefer, Require};
         let hybrid = |host: usize, other: usize| {
@@ -233,8 +233,8 @@ impl World<'_> {
         }
     }
 
-    /// Checks that no session of a host is of a kind that it has forbidden, and that the
-    /// other end, if it has it too, calls it the same.
+    /// Checks that a host has no session of a kind that it forbids, and that the other end, if it
+    /// has the session too, agrees on its kind.
     pub(crate) fn check_suites(&self, host: usize) -> Result<(), Violation> {
         let h = &self.hosts[host];
         let Some(node) = &h.node else {

@@ -1,46 +1,45 @@
-//! The timers of a peer, modelled from outside: from what a device has sent and
-//! received follows what it must send by when (whitepaper §6).
+//! A model of a peer's timers from outside: from the messages that a device has sent and received
+//! it derives which messages must be sent by when (whitepaper §6).
 //!
-//! The model knows nothing of the implementation. Where it cannot know whether
-//! something is due, it demands nothing.
+//! The model is independent of the implementation. If it cannot tell whether something is due, it
+//! requires nothing.
 
 use crate::plan::{MILLISECOND, Nanos, SECOND, Time};
 use crate::violation::{Invariant, Violation};
 
-// The numbers of the whitepaper's §6.1 and of the Linux kernel, not the
-// implementation's constants: they may be wrong.
+// Values of the whitepaper's §6.1 and of the Linux kernel, not the implementation's constants,
+// which may be wrong.
 const REKEY: Nanos = 5 * SECOND;
 const JITTER: Nanos = 334 * MILLISECOND;
 const KEEPALIVE: Nanos = 10 * SECOND;
 const DEAD_PEER: Nanos = 15 * SECOND;
 /// The first initiation and its retries.
 const INITIATIONS: u32 = 20;
-/// From the last use of a peer to the last initiation: a dead-peer handshake,
-/// which may have to wait for Rekey-Timeout, and all of its retries.
+/// Longest time from the last use of a peer to the last initiation: a dead-peer handshake, which
+/// may have to wait for Rekey-Timeout, and all of its retries.
 const PATIENCE: Nanos = DEAD_PEER + JITTER + (INITIATIONS as Nanos + 1) * (REKEY + JITTER);
 
-/// After how long the parts of a hybrid initiation are sent again (docs/post-quantum.md).
+/// Times after which the parts of a hybrid initiation are sent again (docs/post-quantum.md).
 const RESEND: [Nanos; 4] = [250 * MILLISECOND, 500 * MILLISECOND, SECOND, 2 * SECOND];
 
-/// What one device owes one peer. Times are of the device's boot clock.
+/// Expected messages of one device to one peer. Times are of the device's boot clock.
 #[derive(Clone, Default, Debug)]
 pub struct Pulse {
-    /// When the last initiation was sent.
+    /// Time of the last initiation.
     initiation: Option<Nanos>,
-    /// The same, but as if sleep had taken no time.
+    /// The same, as if suspends had taken no time.
     cycle: Option<Nanos>,
-    /// When the last initiation or response was sent.
+    /// Time of the last initiation or response.
     handshake: Option<Nanos>,
-    /// Initiations since something asked for a handshake, the one before it
-    /// included.
+    /// Number of initiations since the need for a handshake, including the initiation before it.
     tries: u32,
-    /// When something that may lead to a handshake last happened.
+    /// Time of the last event that may lead to a handshake.
     used: Nanos,
-    /// When transport data was last sent.
+    /// Time of the last sent transport data.
     data: Option<Nanos>,
-    /// When the peer was last made anew.
+    /// Time at which the peer was last created.
     fresh: Nanos,
-    /// By when packets that wait must have led to an initiation or a session.
+    /// Time by which waiting packets must have led to an initiation or a session.
     asked_due: Option<Nanos>,
     keepalive_due: Option<Nanos>,
     dead_peer_due: Option<Nanos>,
@@ -49,7 +48,7 @@ pub struct Pulse {
     persistent: Nanos,
     /// The hybrid initiation under way.
     parts: Option<Parts>,
-    /// By when its parts must be sent again if nothing is heard.
+    /// Time by which its parts must be sent again without an answer.
     resend_due: Option<Nanos>,
 }
 
@@ -57,18 +56,18 @@ pub struct Pulse {
 #[derive(Clone, Copy, Debug)]
 struct Parts {
     index: u32,
-    /// When they were first sent, and when last.
+    /// Times at which they were sent first and last.
     since: Nanos,
     last: Nanos,
-    /// How often they have been sent again.
+    /// Number of repetitions so far.
     again: usize,
 }
 
 impl Pulse {
-    /// An initiation is sent.
+    /// Records an initiation.
     ///
     /// # Errors
-    /// If it is sent too soon after another, or after giving up.
+    /// If it is sent too soon after another one, or after the retries have ended.
     pub fn initiation(&mut self, now: Nanos) -> Result<(), Violation> {
         self.check(now)?;
         if let Some(last) = self.initiation
@@ -87,7 +86,7 @@ impl Pulse {
                 Time(self.used)
             ));
         }
-        // After a pause it is the first of its own.
+        // After a pause it starts a new series.
         if self.cycle.is_none_or(|last| now - last > REKEY + JITTER) {
             self.tries = 0;
         }
@@ -104,11 +103,11 @@ impl Pulse {
         Ok(())
     }
 
-    /// A part of a hybrid initiation is sent, by the initiator's index. Whether it begins a
-    /// handshake.
+    /// Records a part of a hybrid initiation, identified by the initiator's index. Returns true if
+    /// it begins a handshake.
     ///
     /// # Errors
-    /// Those of an initiation; or if it is sent again at another time than is agreed.
+    /// As [`initiation`](Self::initiation); or if it is repeated at another time than specified.
     pub fn part(&mut self, now: Nanos, index: u32) -> Result<bool, Violation> {
         let Some(parts) = self.parts.as_mut().filter(|parts| parts.index == index) else {
             self.initiation(now)?;
@@ -121,7 +120,7 @@ impl Pulse {
             self.resend_due = Some(now + RESEND[0]);
             return Ok(true);
         };
-        // The second part leaves with the first.
+        // The second part is sent together with the first.
         if now != parts.last {
             let due = RESEND.get(parts.again).map(|after| parts.since + after);
             if due.is_none_or(|due| now < due) {
@@ -134,7 +133,7 @@ impl Pulse {
             }
             parts.last = now;
             let at = |again: usize| RESEND.get(again).map(|after| parts.since + after);
-            // What was due while the machine slept is one.
+            // All repetitions that became due during a suspend are sent as one.
             let passed = |again: &usize| at(*again).is_some_and(|at| at <= now);
             parts.again += (parts.again..).take_while(passed).count();
             let next = at(parts.again);
@@ -145,7 +144,7 @@ impl Pulse {
         Ok(false)
     }
 
-    /// A response is sent.
+    /// Records a response.
     ///
     /// # Errors
     /// If something else was due before.
@@ -153,7 +152,7 @@ impl Pulse {
         self.check(now)?;
         self.handshake = Some(now);
         self.used = now;
-        // A retry has to wait now, and how many have been is not known.
+        // The response delays a retry, and the number of retries so far is unknown.
         self.retransmit_due = None;
         self.cycle = Some(now);
         self.tries = INITIATIONS;
@@ -162,7 +161,7 @@ impl Pulse {
         Ok(())
     }
 
-    /// Transport data is sent: packets, or a keepalive.
+    /// Records sent transport data: packets, or a keepalive.
     ///
     /// # Errors
     /// If something else was due before.
@@ -178,8 +177,7 @@ impl Pulse {
         Ok(())
     }
 
-    /// Something authentic is received; whether it was packets, where that is
-    /// known.
+    /// Records an authentic message. `packets` is true if it is known to contain packets.
     ///
     /// # Errors
     /// If something was due before.
@@ -196,17 +194,16 @@ impl Pulse {
         Ok(())
     }
 
-    /// Packets have been staged: they want a handshake, at once or as soon as
-    /// Rekey-Timeout allows it.
+    /// Records staged packets: they need a handshake, at once or as soon as Rekey-Timeout allows
+    /// it.
     pub fn asked(&mut self, now: Nanos) {
         self.asked_due.get_or_insert(now + REKEY + JITTER);
         self.used = now;
         self.tries = 1;
     }
 
-    /// The peer is new, or the device is: nothing is due any more. `persistent`
-    /// is its persistent keepalive and `endpoint` whether it is known where the
-    /// peer is.
+    /// Resets the model for a new peer or device. `persistent` is the persistent keepalive, and
+    /// `endpoint` is true if the peer's endpoint is known.
     pub fn reset(&mut self, now: Nanos, persistent: Nanos, endpoint: bool) {
         *self = Self {
             used: now,
@@ -216,22 +213,22 @@ impl Pulse {
         self.configured(now, persistent, endpoint);
     }
 
-    /// The peer's configuration has been changed.
+    /// Records a change of the peer's configuration.
     pub fn configured(&mut self, now: Nanos, persistent: Nanos, endpoint: bool) {
         self.used = now;
-        // A timer that runs is not set anew by another interval.
+        // A change of the interval does not restart a running timer.
         let due = persistent_due(now, self.persistent.max(persistent));
         let due = self.persistent_due.map_or(due, |before| before.max(due));
         self.persistent_due = (endpoint && persistent > 0).then_some(due);
         self.persistent = persistent;
     }
 
-    /// The initiation under way may have been given up.
+    /// Records that the initiation under way may have been given up.
     pub fn abandoned(&mut self) {
         self.resend_due = None;
     }
 
-    /// The device has not run since `from`: what was due then is due now.
+    /// Records that the device has not run since `from`: everything due in that time is due now.
     pub fn slept(&mut self, from: Nanos, now: Nanos) {
         for due in [
             &mut self.asked_due,
@@ -258,7 +255,7 @@ impl Pulse {
     /// # Errors
     /// If something is.
     pub fn check(&mut self, now: Nanos) -> Result<(), Violation> {
-        // Within Rekey-Timeout of a handshake message no other is sent.
+        // Within Rekey-Timeout of a handshake message no other one is sent.
         let recent = |at: Nanos| {
             self.handshake
                 .is_some_and(|sent| sent + REKEY + JITTER >= at)
@@ -296,15 +293,15 @@ impl Pulse {
         Ok(())
     }
 
-    /// Whether transport data has been sent just now: the responder may not
-    /// send before it has received with the new session (whitepaper §6.3).
+    /// Returns true if transport data has been sent just now: the responder may not send before it
+    /// has received in the new session (whitepaper §6.3).
     #[must_use]
     pub fn confirmed(&self, now: Nanos) -> bool {
         self.data == Some(now)
     }
 
-    /// Whether a handshake message has been sent since `since`, or the peer has
-    /// become another since: what was owed to it before is not known then.
+    /// Returns true if a handshake message has been sent since `since`, or if the peer was replaced
+    /// since: the earlier expectations are then unknown.
     #[must_use]
     pub fn renewed_since(&self, since: Nanos) -> bool {
         self.handshake.is_some_and(|sent| sent >= since) || self.fresh >= since
@@ -322,8 +319,8 @@ impl Pulse {
     }
 }
 
-/// Without a session it wants a handshake, which may have to wait for
-/// Rekey-Timeout and its jitter.
+/// Returns the time by which a keepalive is due. Without a session it needs a handshake, which may
+/// have to wait for Rekey-Timeout and its jitter.
 fn persistent_due(now: Nanos, interval: Nanos) -> Nanos {
     now + interval + REKEY + JITTER
 }

@@ -1,13 +1,13 @@
-//! Random numbers from a seed: xoshiro256** (Blackman and Vigna, 2018), seeded
-//! by SplitMix64. Small, fast, the same on every machine.
+//! Random numbers from a seed: xoshiro256** (Blackman and Vigna, 2018), seeded by SplitMix64.
+//! Small, fast, and equal on every machine.
 
 /// A generator. Equal seeds give equal sequences.
 #[derive(Clone)]
 pub struct Random([u64; 4]);
 
 impl Random {
-    /// A generator for one purpose: equal `seed` and `stream` give equal
-    /// numbers, and different streams of one seed have nothing in common.
+    /// Creates a generator for one purpose: equal `seed` and `stream` give equal numbers; different
+    /// streams of one seed are independent.
     #[must_use]
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut state = seed ^ stream.wrapping_mul(0xd134_2543_de82_ef95);
@@ -19,7 +19,7 @@ impl Random {
         }))
     }
 
-    /// Any number.
+    /// Returns any number.
     pub fn number(&mut self) -> u64 {
         let [a, b, c, d] = &mut self.0;
         let result = b.wrapping_mul(5).rotate_left(7).wrapping_mul(9);
@@ -33,22 +33,22 @@ impl Random {
         result
     }
 
-    /// A number below `bound`; 0 when `bound` is 0.
+    /// Returns a number below `bound`; 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.number()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A place in something that has `len` of them.
+    /// Returns an index into a collection of `len` items.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// A number from `low` to below `high`.
+    /// Returns a number from `low` to below `high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low))
     }
 
-    /// A number from `low` to `high`, each doubling about as likely as another.
+    /// Returns a number from `low` to `high` with about equal probability for each doubling.
     pub fn spread(&mut self, low: u64, high: u64) -> u64 {
         let low = low.max(1);
         let doublings = (high / low).max(1).ilog2() + 1;
@@ -56,12 +56,12 @@ impl Random {
         (base + self.below(base)).min(high)
     }
 
-    /// `true` once in `n` times.
+    /// Returns `true` once in `n` times.
     pub fn once_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// `true` in `permille` of 1,000 cases.
+    /// Returns `true` in `permille` of 1,000 cases.
     pub fn permille(&mut self, permille: u16) -> bool {
         permille > 0 && self.below(1000) < u64::from(permille)
     }
@@ -74,7 +74,7 @@ impl Random {
         }
     }
 
-    /// `N` bytes.
+    /// Returns `N` random bytes.
     pub fn bytes<const N: usize>(&mut self) -> [u8; N] {
         let mut bytes = [0; N];
         self.fill(&mut bytes);

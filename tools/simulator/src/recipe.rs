@@ -1,4 +1,4 @@
-//! An episode in one word: a seed, and what of its plan is left.
+//! An episode as a short text: a seed, and the remaining parts of its plan.
 
 use core::fmt;
 use core::str::FromStr;
@@ -7,32 +7,32 @@ use thiserror::Error;
 
 use crate::plan::{Action, Episode, Nanos, SECOND};
 
-/// A seed with the parts of its plan that are played.
+/// A seed with the parts of its plan to play.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recipe {
     /// The seed.
     pub seed: u64,
-    /// How long.
+    /// The duration.
     pub duration: Nanos,
-    /// Which pairs, by their number in the full plan.
+    /// Pairs, by their number in the full plan.
     pub edges: Vec<usize>,
-    /// Which events, by their number in the full plan.
+    /// Events, by their number in the full plan.
     pub events: Vec<usize>,
 }
 
-/// Why a text is no recipe.
+/// Error of parsing a recipe.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum RecipeError {
-    /// Not four parts.
+    /// The text does not have four parts.
     #[error("a recipe is a seed, or SEED/SECONDS/PAIRS/EVENTS; {0:?} is neither")]
     Parts(String),
-    /// A part that is no number or list of numbers.
+    /// A part is no number or list of numbers.
     #[error("{0:?} is no number, and no list of numbers such as 1,4-7,9")]
     Number(String),
 }
 
 impl Recipe {
-    /// All of a seed.
+    /// Returns the recipe of a seed's full plan.
     #[must_use]
     pub fn whole(seed: u64) -> Self {
         let episode = Episode::generate(seed);
@@ -44,8 +44,8 @@ impl Recipe {
         }
     }
 
-    /// The episode. Numbers that the plan does not have are ignored, and so are
-    /// events of pairs that are left out.
+    /// Returns the episode. Ignores numbers that the plan does not have, and events of pairs that
+    /// are left out.
     #[must_use]
     pub fn episode(&self) -> Episode {
         let whole = Episode::generate(self.seed);
@@ -76,7 +76,7 @@ impl Recipe {
 }
 
 impl Action {
-    /// The pair it is about.
+    /// Returns the pair that the event is about.
     fn edge_mut(&mut self) -> Option<&mut usize> {
         match self {
             Self::Flow { edge, .. }
@@ -144,7 +144,7 @@ fn list(text: &str) -> Result<Vec<usize>, RecipeError> {
     Ok(numbers)
 }
 
-/// Numbers as ranges.
+/// Formats numbers as ranges.
 struct List<'a>(&'a [usize]);
 
 impl fmt::Display for List<'_> {

@@ -1,5 +1,5 @@
-//! Every session a device has had: that its counters are used once, that it is
-//! not used past its limits, and that its keys are gone when they must be.
+//! Checks all sessions of a device: counters are used once, no session is used past its limits, and
+//! keys are erased in time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -9,23 +9,23 @@ use taupe_protocol::{Role, Session};
 use crate::plan::{Nanos, SECOND, Time};
 use crate::violation::{Invariant, Violation};
 
-// Whitepaper §6.1 and §6.3, not the implementation's constants.
+// From the whitepaper §6.1 and §6.3, independent of the implementation's constants.
 const REJECT: Nanos = 180 * SECOND;
 const REKEY: Nanos = 120 * SECOND;
 const ERASE: Nanos = 540 * SECOND;
 /// Previous, current and next.
 const MAX_PER_PEER: usize = 3;
-/// Hybrid ones that the peer, or who has its X25519 key, has begun and not used
+/// Hybrid sessions that the peer, or an attacker with its X25519 key, has begun and not used
 /// (docs/post-quantum.md).
 const MAX_PROVISIONAL: usize = 4;
 
-/// One session, without keeping it alive.
+/// An observed session, without keeping it alive.
 struct Tracked {
     session: Weak<Session>,
     peer: usize,
     initiator: bool,
     hybrid: bool,
-    /// Something has been received with it.
+    /// Set after a message has been received in the session.
     confirmed: bool,
     born: Nanos,
     /// The lowest counter that has not been used.
@@ -38,23 +38,23 @@ impl Tracked {
     }
 }
 
-/// All sessions of one incarnation of a device.
+/// All sessions of one device since its start.
 #[derive(Default)]
 pub struct Sessions {
     all: Vec<Tracked>,
     by_local: HashMap<u32, usize>,
-    /// More than one, where an initiation that was repeated has been answered twice.
+    /// Several sessions if a repeated initiation has been answered twice.
     by_remote: HashMap<u32, Vec<usize>>,
-    /// All before this one are gone.
+    /// All sessions before this one are erased.
     oldest: usize,
 }
 
 impl Sessions {
-    /// Takes note of the sessions that a device has now; those not seen before
-    /// are with `peer`. Returns how many were new.
+    /// Records the device's current sessions; new ones belong to `peer`. Returns the number of new
+    /// sessions.
     ///
     /// # Errors
-    /// If there are more than a peer may have, or the same keys once more.
+    /// If a peer has too many sessions, or keys are used for a second session.
     pub fn observe(&mut self, peer: usize, sessions: &[Arc<Session>]) -> Result<u64, Violation> {
         let mut new = 0;
         for session in sessions {
@@ -83,7 +83,7 @@ impl Sessions {
     fn enter(&mut self, peer: usize, session: &Arc<Session>) -> Result<(), Violation> {
         let (local, remote) = (session.local_index(), session.remote_index());
         let places = self.by_remote.entry(remote).or_default();
-        // Both sides draw their index for each handshake.
+        // Both sides choose their index at random for each handshake.
         if let Some(before) = self.by_local.get(&local)
             && places.contains(before)
         {
@@ -107,11 +107,11 @@ impl Sessions {
         Ok(())
     }
 
-    /// A message of a session goes out. Returns its peer.
+    /// Records that a message of a session is sent. Returns the peer.
     ///
     /// # Errors
-    /// If its counter has been used before, the session is too old, or its initiator has not
-    /// used it yet.
+    /// If the counter has been used before, the session is too old, or its initiator has not used
+    /// it yet.
     pub fn sent(
         &mut self,
         remote_index: u32,
@@ -150,7 +150,7 @@ impl Sessions {
         Ok(tracked.peer)
     }
 
-    /// A message of a session has been accepted. Returns the session's age.
+    /// Records that a message of a session has been accepted. Returns the session's age.
     ///
     /// # Errors
     /// If the session is too old.
@@ -171,7 +171,7 @@ impl Sessions {
         }
     }
 
-    /// Whether a session that sends is so old that it must be renewed.
+    /// Returns true if a session is old enough that sending must renew it.
     #[must_use]
     pub fn wants_renewal(&self, remote_index: u32, now: Nanos) -> bool {
         let places = self.by_remote.get(&remote_index);
@@ -182,20 +182,20 @@ impl Sessions {
         tracked.any(|t| t.initiator && now - t.born >= REKEY)
     }
 
-    /// Whom a session is with.
+    /// Returns the peer of a session.
     #[must_use]
     pub fn peer_of(&self, session: &Arc<Session>) -> Option<usize> {
         self.find_local(session).map(|tracked| tracked.peer)
     }
 
-    /// How many are in memory.
+    /// Returns the number of sessions in memory.
     #[must_use]
     pub fn alive(&self) -> usize {
         let rest = &self.all[self.oldest.min(self.all.len())..];
         rest.iter().filter(|t| t.session.strong_count() > 0).count()
     }
 
-    /// Checks that no session is in memory that is too old.
+    /// Checks that no expired session is in memory.
     ///
     /// # Errors
     /// If one is.
@@ -220,7 +220,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Checks that no session with `peer` (with anybody, if `None`) is left.
+    /// Checks that no session with `peer` (or with any peer, if `None`) is left.
     ///
     /// # Errors
     /// If one is.
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn fires_when_the_same_keys_are_put_in_place_again() {
-        // Two worlds of one seed make sessions that are equal and not the same.
+        // Two worlds of one seed make equal but distinct sessions.
         let episode = testing::episode(0);
         let [first, again] = [0, 1].map(|_| testing::session_of(&episode));
         let mut sessions = Sessions::default();

@@ -1,4 +1,4 @@
-//! Makes a failing episode smaller, for as long as the same invariant fails.
+//! Shrinks a failing episode while the same invariant still fails.
 
 use std::time::{Duration, Instant};
 
@@ -6,9 +6,8 @@ use crate::plan::{Class, SECOND};
 use crate::recipe::Recipe;
 use crate::violation::Violation;
 
-/// Shrinks `recipe`, which ends in `violation`, within `budget` of wall time;
-/// `run` plays a recipe. Returns the smallest that was found and what it ends
-/// in.
+/// Shrinks `recipe`, which ends in `violation`, within `budget` of wall time; `run` plays a recipe.
+/// Returns the smallest recipe found and its violation.
 #[must_use]
 pub fn shrink(
     recipe: &Recipe,
@@ -39,7 +38,7 @@ struct Shrinker<F> {
 }
 
 impl<F: Fn(&Recipe) -> Option<Violation>> Shrinker<F> {
-    /// Nothing after the violation matters.
+    /// Ends the episode soon after the violation.
     fn shorten(&mut self) {
         let duration = self.violation.at.div_ceil(SECOND) * SECOND + SECOND;
         if duration < self.best.duration {
@@ -77,7 +76,7 @@ impl<F: Fn(&Recipe) -> Option<Violation>> Shrinker<F> {
         }
     }
 
-    /// Leaves out halves, quarters and so on, and at last single events.
+    /// Leaves out halves, quarters and so on, and finally single events.
     fn drop_events(&mut self) {
         let mut size = self.best.events.len() / 2;
         while size > 0 {

@@ -1,4 +1,4 @@
-//! What is counted.
+//! Counters of the simulation.
 
 use core::fmt;
 use core::ops::AddAssign;
@@ -7,7 +7,7 @@ use crate::plan::{HOUR, Nanos};
 
 macro_rules! stats {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// Numbers of one or many episodes.
+        /// Counters of one or many episodes.
         #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
         pub struct Stats {
             $($(#[$doc])* pub $name: u64,)*
@@ -24,13 +24,13 @@ macro_rules! stats {
 stats! {
     /// Episodes.
     episodes,
-    /// Hours of pairs that rekeyed and passed data in them.
+    /// Hours in which a pair rekeyed and passed data.
     pair_hours,
-    /// Those among them of pairs that rekeyed by a hybrid handshake.
+    /// Those of them in which the pair rekeyed by a hybrid handshake.
     hybrid_hours,
-    /// Hours of pairs that did not.
+    /// Hours of pairs without rekeying or data.
     uncounted_hours,
-    /// Nanoseconds that have passed in the simulated worlds.
+    /// Nanoseconds of virtual time.
     virtual_time,
     /// Events of the queue.
     events,
@@ -38,9 +38,9 @@ stats! {
     sent,
     /// Inner packets that have arrived.
     delivered,
-    /// Packets that have waited for a session and were then sent.
+    /// Packets that waited for a session and were then sent.
     staged,
-    /// Messages that control halves have sent.
+    /// Messages from the devices' handshake and timer code.
     messages,
     /// Initiations among them.
     initiations,
@@ -48,27 +48,27 @@ stats! {
     cookies,
     /// Sessions, counted on both sides.
     sessions,
-    /// Parts of hybrid messages that control halves have sent.
+    /// Parts of hybrid messages sent.
     parts,
-    /// Sessions of hybrid handshakes, counted where they were begun.
+    /// Sessions of hybrid handshakes, counted at the initiator.
     hybrid_sessions,
-    /// Handshakes begun by who has everybody's X25519 secrets.
+    /// Handshakes begun by the attacker with everyone's X25519 secrets.
     thefts,
-    /// Datagrams that hosts have taken from the network.
+    /// Datagrams that hosts have received from the network.
     datagrams,
     /// Datagrams lost by the network.
     lost,
     /// Datagrams duplicated by the network.
     duplicated,
-    /// Datagrams changed or cut by the network.
+    /// Datagrams changed or truncated by the network.
     corrupted,
-    /// Datagrams kept by the network for up to five minutes.
+    /// Datagrams delayed by the network for up to five minutes.
     held,
     /// Hostile datagrams.
     hostile,
     /// Crashes.
     crashes,
-    /// Wall clocks set.
+    /// Changes of a wall clock.
     clock_jumps,
     /// Suspends.
     suspends,
@@ -76,9 +76,9 @@ stats! {
     roams,
     /// Changes of configuration.
     changes,
-    /// Probes that began.
+    /// Probes started.
     probes,
-    /// Probes that got through.
+    /// Probes that succeeded.
     probes_passed,
     /// Deadlines handled.
     wakes,

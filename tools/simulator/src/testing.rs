@@ -10,7 +10,7 @@ use crate::sessions::Sessions;
 use crate::traffic::Load;
 use crate::world::World;
 
-/// Two hosts that know each other and to whom nothing happens.
+/// Returns an episode with two peers and no events.
 pub(crate) fn episode(keepalive: u16) -> Episode {
     static SEED: AtomicU64 = AtomicU64::new(0);
     Episode {
@@ -30,15 +30,15 @@ pub(crate) fn episode(keepalive: u16) -> Episode {
     }
 }
 
-/// Their world, started.
+/// Returns its world, started.
 pub(crate) fn world(episode: &Episode) -> World<'_> {
     let mut world = World::new(episode, &taupe_crypto::AWS_LC, false);
     world.start().unwrap();
     world
 }
 
-/// The other end of a session that host 0 has initiated, watched as one with `peer`, before
-/// anything has been received with it.
+/// Returns the responder's end of a session that host 0 has initiated, observed as one with `peer`,
+/// before anything has been received with it.
 pub(crate) fn responded(peer: usize) -> (Sessions, Vec<Arc<Session>>, Nanos) {
     let episode = episode(0);
     let mut world = world(&episode);
@@ -52,8 +52,7 @@ pub(crate) fn responded(peer: usize) -> (Sessions, Vec<Arc<Session>>, Nanos) {
     (sessions, alive, born)
 }
 
-/// A session that host 0 has initiated, watched as one with `peer`, and when it
-/// was born.
+/// Returns a session that host 0 has initiated, observed as one with `peer`, and its creation time.
 pub(crate) fn sessions(peer: usize) -> (Sessions, Vec<Arc<Session>>, Nanos) {
     let alive = session_of(&episode(0));
     let mut sessions = Sessions::default();
@@ -62,7 +61,7 @@ pub(crate) fn sessions(peer: usize) -> (Sessions, Vec<Arc<Session>>, Nanos) {
     (sessions, alive, born)
 }
 
-/// The session that host 0 initiates in the world of an episode.
+/// Returns the session that host 0 initiates in the world of an episode.
 pub(crate) fn session_of(episode: &Episode) -> Vec<Arc<Session>> {
     let mut world = world(episode);
     world.send(0, 1, &Load::one(60, false)).unwrap();

@@ -1,5 +1,5 @@
-//! Who has all X25519 secrets and preshared keys of everybody, as somebody with a quantum
-//! computer may, and no ML-KEM key: it begins handshakes in the name of others.
+//! An attacker with all X25519 secrets and preshared keys, as from a quantum computer, but without
+//! ML-KEM keys: it begins handshakes in the name of others.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -19,17 +19,17 @@ use crate::plan::{HOUR, SECOND};
 use crate::violation::{Invariant, Violation};
 use crate::world::World;
 
-/// Its own addresses, at which it receives.
+/// Number of its own addresses, at which it receives.
 const ADDRESSES: u64 = 6;
 
-/// What it remembers.
+/// State of the attacker.
 #[derive(Default)]
 pub(crate) struct Thief {
-    /// Cookies that hosts have given its addresses.
+    /// Cookies that hosts have given to its addresses.
     cookies: BTreeMap<(usize, SocketAddr), [u8; 16]>,
 }
 
-/// The keys with which it pretends to be somebody.
+/// Keys for impersonating a peer.
 struct Disguise {
     keys: StaticKeys,
     hybrid: LocalKeys,
@@ -46,14 +46,14 @@ impl Disguise {
     }
 }
 
-/// A handshake that it has begun.
+/// A handshake that the attacker has begun.
 struct Begun {
     initiator: Initiator,
     parts: Vec<Vec<u8>>,
 }
 
 impl World<'_> {
-    /// The thief begins a handshake with a host in the name of one of its peers.
+    /// Begins a handshake with a host in the name of one of its peers.
     pub(crate) fn steal(&mut self, host: usize) -> Result<(), Violation> {
         let victims: Vec<usize> = (0..self.hosts.len())
             .filter(|other| self.is_robbed(host, *other))
@@ -64,7 +64,7 @@ impl World<'_> {
         self.steal_as(host, victim)
     }
 
-    /// The thief begins a handshake with a host in the name of `victim`.
+    /// Begins a handshake with a host in the name of `victim`.
     pub(crate) fn steal_as(&mut self, host: usize, victim: usize) -> Result<(), Violation> {
         if !self.is_robbed(host, victim) || !self.hosts[host].runs() {
             return Ok(());
@@ -80,7 +80,8 @@ impl World<'_> {
                 SocketAddr::from(([198, 51, 100, 1 + n / 2], 1000 + u16::from(n)))
             }
         };
-        // The victim's own index, if it is known: it tells the two apart for nobody.
+        // Uses the victim's own index if it is known, so that the index does not give the attacker
+        // away.
         let known = self.captures.initiation(victim);
         let known = known.and_then(|(_, bytes)| bytes.get(4..)?.first_chunk().copied());
         let index = match known {
@@ -90,7 +91,7 @@ impl World<'_> {
         let Some(begun) = self.begin(&disguise, host, index) else {
             return Ok(());
         };
-        // Now and then a second part of another of its handshakes, which nobody may take.
+        // Sometimes sends the second part of another handshake, which the host must not accept.
         if self.random.once_in(3)
             && let Some(other) = self.begin(&disguise, host, index)
         {
@@ -106,8 +107,8 @@ impl World<'_> {
         }
     }
 
-    /// Whether it can begin a handshake with a host in the name of another, and must not get
-    /// a session.
+    /// Returns true if the attacker can begin a handshake with a host in the name of `victim`, and
+    /// must not get a session.
     fn is_robbed(&self, host: usize, victim: usize) -> bool {
         let h = &self.hosts[host];
         let Some(conf) = h.peers[victim].filter(|conf| conf.present) else {
@@ -135,7 +136,7 @@ impl World<'_> {
         })
     }
 
-    /// Makes an initiation, with a label of now or of times to come.
+    /// Makes an initiation with the current timestamp or a future one.
     fn begin(&mut self, disguise: &Disguise, host: usize, index: u32) -> Option<Begun> {
         let crypto = self.crypto;
         let wall = self.hosts[host].clocks(self.now).wall;
@@ -160,8 +161,8 @@ impl World<'_> {
         Some(Begun { initiator, parts })
     }
 
-    /// Sends the parts of an initiation, and again with the cookie where one is asked for.
-    /// Returns the parts of the response that come to the thief.
+    /// Sends the parts of an initiation, and again with a cookie if the host asks for one. Returns
+    /// the parts of the response to the attacker.
     fn send_parts(
         &mut self,
         host: usize,
@@ -190,7 +191,7 @@ impl World<'_> {
         Ok(taken)
     }
 
-    /// Sends the first part of one handshake and the second of another.
+    /// Sends the first part of one handshake and the second part of another.
     fn send_mixed(
         &mut self,
         host: usize,
@@ -221,8 +222,8 @@ impl World<'_> {
         part
     }
 
-    /// Takes a cookie out of the reply to `part` (whitepaper §5.4.7). Whether it is another
-    /// than before.
+    /// Decrypts the cookie in the reply to `part` (whitepaper §5.4.7). Returns true if it differs
+    /// from the last one.
     fn keep_cookie(&mut self, host: usize, at: SocketAddr, part: &[u8], reply: &[u8]) -> bool {
         let PublicKey(public) = self.hosts[host].public;
         let key = Secret::new(self.crypto.hash.hash(&[b"cookie--", &public]));
@@ -242,7 +243,7 @@ impl World<'_> {
     }
 }
 
-/// Whether a response gives the thief a session.
+/// Returns true if a response gives the attacker a session.
 fn finish(
     crypto: &taupe_crypto::Provider,
     disguise: &Disguise,

@@ -1,5 +1,5 @@
-//! What applications do: they send packets, answer them, and a probe sees
-//! whether a pair that can exchange packets does.
+//! Applications: they send packets and answer them. Probes check that a pair that can exchange
+//! packets does so.
 
 use taupe_protocol::Outbound;
 use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD, data_header};
@@ -11,15 +11,14 @@ use crate::violation::{Invariant, Violation};
 use crate::world::{Event, World, describe};
 
 const MTU: usize = 1420;
-/// What fits into 1,280 bytes with the headers of IPv6, UDP and transport data.
+/// Payload that fits into 1,280 bytes with the headers of IPv6, UDP and transport data.
 const NARROW_PACKET: u64 = 1200;
-/// Probes look this often.
+/// Interval of a probe's checks.
 const PROBE_STEP: Nanos = 2 * SECOND;
-/// How long a probe waits until a pair can exchange packets.
+/// Longest time for which a probe waits until a pair can exchange packets.
 const PROBE_PATIENCE: Nanos = 600 * SECOND;
-/// Within this time a pair that can exchange packets must do so: a dead-peer
-/// handshake (15.3 s) that may have to wait for Rekey-Timeout and its jitter,
-/// and the time that packets take.
+/// Time limit for a pair that can exchange packets: a dead-peer handshake (15.3 s) that may have to
+/// wait for Rekey-Timeout and its jitter, and the transit time of packets.
 const RECOVERY: Nanos = 24 * SECOND;
 /// The same under load: a cookie costs each side another Rekey-Timeout.
 const RECOVERY_UNDER_LOAD: Nanos = RECOVERY + 16 * SECOND;
@@ -27,10 +26,10 @@ const RECOVERY_UNDER_LOAD: Nanos = RECOVERY + 16 * SECOND;
 const RENEW_ON_RECEIVE: Nanos = 165 * SECOND;
 const REKEY_TIMEOUT: Nanos = 5 * SECOND;
 
-/// A pair of hosts that are each other's peers.
+/// Two hosts that are each other's peers.
 pub(crate) struct Pair {
     pub(crate) hosts: [usize; 2],
-    /// When its configuration was last changed.
+    /// Time of the last change of its configuration.
     pub(crate) disturbed: Nanos,
     /// The longest packets that get through.
     max_packet: u64,
@@ -40,11 +39,11 @@ pub(crate) struct Pair {
     hours: Vec<Hour>,
 }
 
-/// What a pair has done in an hour.
+/// Events of a pair within an hour.
 #[derive(Clone, Copy, Default)]
 struct Hour {
     rekeyed: bool,
-    /// By a hybrid handshake.
+    /// Set after a hybrid handshake.
     hybrid: bool,
     passed: bool,
 }
@@ -52,12 +51,12 @@ struct Hour {
 struct Probe {
     turn: u64,
     until: Nanos,
-    /// Since when the pair has been able to exchange packets.
+    /// Time since which the pair has been able to exchange packets.
     able_since: Option<Nanos>,
-    /// When something authentic last came that was sent before.
+    /// Arrival of the last authentic message that was sent before.
     late: Nanos,
     under_load: bool,
-    /// What has arrived since, from each side.
+    /// Set when a packet from each side has arrived since.
     passed: [bool; 2],
 }
 
@@ -80,7 +79,8 @@ impl Pair {
         self.probe = None;
     }
 
-    /// Hours that count, those of them with hybrid handshakes, and those that do not.
+    /// Returns the hours that count, those of them with hybrid handshakes, and those that do not
+    /// count.
     pub(crate) fn hours(&self) -> (u64, u64, u64) {
         let counts = |hour: &&Hour| hour.rekeyed && hour.passed;
         let counted = self.hours.iter().filter(counts).count();
@@ -96,9 +96,9 @@ impl Pair {
         }
     }
 
-    /// Something authentic has come that was sent before the pair was able to
-    /// exchange packets. Whoever gets it takes the other side for alive, though
-    /// it may have lost its sessions since, and waits for its answers anew.
+    /// Records an authentic message that was sent before the pair was able to exchange packets. Its
+    /// receiver considers the other side alive, although this may have lost its sessions since, and
+    /// restarts its wait for answers.
     pub(crate) fn alive(&mut self, sent: Nanos, now: Nanos) {
         if let Some(probe) = &mut self.probe
             && probe.able_since.is_some_and(|since| sent < since)
@@ -119,13 +119,13 @@ impl Pair {
     }
 }
 
-/// What applications send at once.
+/// Packets that applications send at once.
 pub(crate) struct Load {
     pub(crate) count: usize,
     pub(crate) len: usize,
-    /// Each is to be answered.
+    /// True if each packet is to be answered.
     pub(crate) reply: bool,
-    /// Keep the datagrams, to send them again.
+    /// True if the attacker keeps the datagrams to replay them.
     pub(crate) keep: bool,
 }
 
@@ -141,13 +141,13 @@ impl Load {
 }
 
 impl World<'_> {
-    /// The pair of two hosts.
+    /// Returns the pair of two hosts.
     pub(crate) fn pair(&mut self, a: usize, b: usize) -> Option<&mut Pair> {
         let (low, high) = (a.min(b), a.max(b));
         self.pairs.iter_mut().find(|pair| pair.hosts == [low, high])
     }
 
-    /// Whether what is longer than 1,280 bytes with its headers is lost between two hosts.
+    /// Returns true if datagrams of more than 1,280 bytes with headers are lost between two hosts.
     pub(crate) fn is_narrow(&self, a: usize, b: usize) -> bool {
         let hosts = [a.min(b), a.max(b)];
         let pair = self.pairs.iter().find(|pair| pair.hosts == hosts);
@@ -170,7 +170,7 @@ impl World<'_> {
         self.at(self.now, Event::Flow { edge, turn });
     }
 
-    /// One step of a flow.
+    /// Carries out one step of a flow.
     pub(crate) fn flow(&mut self, edge: usize, turn: u64) -> Result<(), Violation> {
         let pair = &self.pairs[edge];
         let Some((pattern, side, interval, until)) = pair.flow else {
@@ -211,7 +211,7 @@ impl World<'_> {
         }
     }
 
-    /// An application on `from` sends to `to`.
+    /// Sends packets from an application on `from` to `to`.
     pub(crate) fn send(&mut self, from: usize, to: usize, load: &Load) -> Result<(), Violation> {
         if !self.hosts[from].runs() {
             return Ok(());
@@ -229,7 +229,7 @@ impl World<'_> {
         let Some(peer) = path.routes().lookup(destination(first, to)).cloned() else {
             return Ok(());
         };
-        // Where allowed IPs have been moved, another host gets them.
+        // While allowed IPs are moved, another host gets them.
         let Some(via) = self.hosts[from].peer_of(peer.public_key()) else {
             return Err(Violation::new(
                 Invariant::Delivery,
@@ -326,7 +326,7 @@ impl World<'_> {
         }
     }
 
-    /// An application on `host` is given a packet that came from `sender`.
+    /// Delivers a packet from `sender` to an application on `host`.
     pub(crate) fn deliver(
         &mut self,
         host: usize,
@@ -358,8 +358,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// A packet was received from `sender` in an old session: it must have been
-    /// renewed, by this side if it was this side's.
+    /// Records a packet received from `sender` in an old session: the session must be renewed, by
+    /// this side if it was the initiator.
     pub(crate) fn renewed_on_receive(
         &mut self,
         host: usize,
@@ -400,7 +400,7 @@ impl World<'_> {
         ))
     }
 
-    /// More packets than a replay window holds, in one session.
+    /// Sends more packets in one session than a replay window holds.
     pub(crate) fn bulk(
         &mut self,
         edge: usize,
@@ -412,7 +412,7 @@ impl World<'_> {
         }
         let hosts = self.pairs[edge].hosts;
         let (from, to) = (hosts[side], hosts[1 - side]);
-        // Those that will be just beyond the window at the end.
+        // Packets that will be just outside the window at the end.
         let beyond = packets.saturating_sub(8240)..packets.saturating_sub(8090);
         let mut done = 0;
         while done < packets {
@@ -459,7 +459,7 @@ impl World<'_> {
         self.at(self.now, Event::Probe { edge, turn });
     }
 
-    /// One step of a probe.
+    /// Carries out one step of a probe.
     pub(crate) fn probe(&mut self, edge: usize, turn: u64) -> Result<(), Violation> {
         let able = self.able(edge);
         let disturbed = self.disturbed(edge);
@@ -520,7 +520,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Whether nothing keeps a pair from exchanging packets.
+    /// Returns true if nothing keeps a pair from exchanging packets.
     fn able(&mut self, edge: usize) -> bool {
         let [a, b] = self.pairs[edge].hosts;
         let n = self.hosts.len();
@@ -557,7 +557,7 @@ impl World<'_> {
             && self.hosts[host].endpoint_of(other) == Some(address)
     }
 
-    /// When something last kept a pair from exchanging packets.
+    /// Returns the last time at which something kept a pair from exchanging packets.
     fn disturbed(&self, edge: usize) -> Nanos {
         let [a, b] = self.pairs[edge].hosts;
         let pair = self.pairs[edge].disturbed;

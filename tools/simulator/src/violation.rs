@@ -1,47 +1,47 @@
-//! What must always hold, and the report that it did not.
+//! The checked invariants, and the report of a violation.
 
 use core::fmt;
 
 use crate::plan::{Nanos, Time};
 
-/// What is checked after every event.
+/// An invariant, checked after every event.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Invariant {
     /// Each counter of a session is used for one message.
     CounterOnce,
-    /// What is delivered was sent, to this host, and is delivered once.
+    /// Delivered packets were sent to this host, and are delivered once.
     Delivery,
-    /// A peer is reached where its last authentic message came from.
+    /// A peer's endpoint is the source of its last authentic message.
     Roaming,
-    /// A datagram that is not authentic changes nothing.
+    /// An unauthenticated datagram changes nothing.
     Unauthenticated,
-    /// No key is used from 180 s of age on.
+    /// No key older than 180 s is used.
     KeyUse,
-    /// No key is in memory after 540 s, after its device went down or its peer
+    /// No key stays in memory for more than 540 s, after its device went down, or after its peer
     /// was removed.
     KeyMemory,
-    /// A pair that can exchange packets does so within bounded time.
+    /// A pair that can exchange packets does so within a bounded time.
     Liveness,
     /// Memory is bounded.
     Memory,
-    /// What has to happen by a certain time does.
+    /// Actions with a deadline happen in time.
     Deadline,
     /// Nothing wakes an idle device.
     Idle,
     /// A staged packet is sent or counted as dropped.
     Staged,
-    /// A hybrid initiation moves nothing before its session has been used.
+    /// A hybrid initiation changes no endpoint or session before its own session has been used.
     Provisional,
-    /// Who has X25519 keys but no ML-KEM key gets no session.
+    /// An attacker with X25519 keys but without an ML-KEM key gets no session.
     Impersonation,
-    /// A session is of a kind that both ends want, and both call it the same.
+    /// Both ends allow the kind of their session, and agree on it.
     Suite,
-    /// A handshake message crosses every network.
+    /// Handshake messages are small enough for every network.
     Size,
 }
 
 impl Invariant {
-    /// Every invariant.
+    /// All invariants.
     const ALL: [Self; 15] = [
         Self::CounterOnce,
         Self::Delivery,
@@ -63,13 +63,13 @@ impl Invariant {
     /// Returns the invariant with a name, such as `CounterOnce`.
     ///
     /// # Errors
-    /// The names that there are, if it is none of them.
+    /// The list of names, if it is none of them.
     pub fn of(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|it| format!("{it:?}") == name);
         found.ok_or_else(|| format!("{name:?} is not an invariant; these are: {:?}", Self::ALL))
     }
 
-    /// What is demanded, in a sentence.
+    /// Returns the requirement in a sentence.
     #[must_use]
     pub fn sentence(self) -> &'static str {
         match self {
@@ -98,19 +98,19 @@ impl fmt::Display for Invariant {
     }
 }
 
-/// An invariant that did not hold.
+/// A violated invariant.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// Which.
+    /// The invariant.
     pub invariant: Invariant,
-    /// What was seen.
+    /// Description of the violation.
     pub what: String,
-    /// When, since the start of the episode.
+    /// Time since the start of the episode.
     pub at: Nanos,
 }
 
 impl Violation {
-    /// A violation at a time that the world fills in.
+    /// Creates a violation; the world fills in the time.
     #[must_use]
     pub fn new(invariant: Invariant, what: String) -> Self {
         Self {
@@ -120,7 +120,7 @@ impl Violation {
         }
     }
 
-    /// Says between whom it was.
+    /// Adds the two hosts to the description.
     #[must_use]
     pub(crate) fn between(self, host: usize, other: usize) -> Self {
         let what = format!("host {host} to {other}: {}", self.what);

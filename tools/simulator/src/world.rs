@@ -1,8 +1,7 @@
-//! The world: one clock, a queue of events, hosts and the links between them.
+//! The simulated world: one clock, a queue of events, hosts and the links between them.
 //!
-//! It does what the protocol's owner does (takes all output after every call,
-//! keeps deadlines to the nanosecond, answers wake-ups at once) and checks the
-//! invariants after every event.
+//! It acts as the driver of the protocol: it takes all output after every call, meets deadlines to
+//! the nanosecond, answers wake-ups at once, and checks the invariants after every event.
 
 use core::cmp::Reverse;
 use core::net::SocketAddr;
@@ -26,22 +25,22 @@ use crate::thief::Thief;
 use crate::traffic::Pair;
 use crate::violation::{Invariant, Violation};
 
-/// How often everything is looked at that needs no event.
+/// Interval of checks that are not tied to an event.
 const TICK: Nanos = 5 * SECOND;
 
-/// What is to happen.
+/// A future event.
 pub(crate) enum Event {
     /// Datagrams arrive at an address.
     Arrive(Datagrams),
     /// The next action of the plan.
     Planned(usize),
-    /// What an action entails later.
+    /// The second half of an action.
     Later(Later),
-    /// A pair sends, as a pattern has it.
+    /// A pair sends packets of its pattern.
     Flow { edge: usize, turn: u64 },
-    /// A probe goes on.
+    /// A step of a probe.
     Probe { edge: usize, turn: u64 },
-    /// A look at everything.
+    /// A check of all hosts.
     Tick,
 }
 
@@ -121,7 +120,7 @@ impl Ord for Queued {
     }
 }
 
-/// Everything of one episode.
+/// State of one episode.
 pub struct World<'e> {
     pub(crate) episode: &'e Episode,
     pub(crate) crypto: &'static Provider,
@@ -142,13 +141,13 @@ pub struct World<'e> {
     number: u64,
 }
 
-/// What came of an episode.
+/// Result of an episode.
 pub struct Outcome {
-    /// What was counted, until the end or the violation.
+    /// Counters up to the end or the violation.
     pub stats: Stats,
-    /// The invariant that did not hold.
+    /// The violated invariant.
     pub violation: Option<Violation>,
-    /// What happened, if it was asked for.
+    /// The trace, if it was requested.
     pub trace: Vec<String>,
 }
 
@@ -231,7 +230,7 @@ impl<'e> World<'e> {
         self.finish()
     }
 
-    /// Starts every host.
+    /// Starts all hosts.
     pub(crate) fn start(&mut self) -> Result<(), Violation> {
         for host in 0..self.hosts.len() {
             self.hosts[host].start(self.crypto, 0, false);
@@ -240,7 +239,7 @@ impl<'e> World<'e> {
         Ok(())
     }
 
-    /// Lets everything happen until `end`.
+    /// Processes all events until `end`.
     pub(crate) fn run_until(&mut self, end: Nanos) -> Result<(), Violation> {
         loop {
             let due = (0..self.hosts.len())
@@ -293,7 +292,7 @@ impl<'e> World<'e> {
         }
     }
 
-    /// Puts an event into the queue.
+    /// Adds an event to the queue.
     pub(crate) fn at(&mut self, at: Nanos, event: Event) {
         self.number += 1;
         let number = self.number;
@@ -304,14 +303,14 @@ impl<'e> World<'e> {
         }));
     }
 
-    /// Writes a line of the trace, if there is one.
+    /// Adds a line to the trace, if there is one.
     pub(crate) fn note(&mut self, line: impl FnOnce() -> String) {
         if let Some(trace) = &mut self.trace {
             trace.push(format!("{:>16} {}", Time(self.now), line()));
         }
     }
 
-    /// Does what is due on a host.
+    /// Handles the due deadline of a host.
     fn expire(&mut self, host: usize) -> Result<(), Violation> {
         let h = &mut self.hosts[host];
         let clocks = h.clocks(self.now);
@@ -373,7 +372,7 @@ impl<'e> World<'e> {
                     } => {
                         self.transmit(host, endpoint, datagram)?;
                     }
-                    // No endpoint of a simulation has a name.
+                    // Endpoints in the simulation are addresses, not names.
                     Output::Resolve { .. } | Output::Notice(_) => {}
                     Output::ReserveTimestamps { public_key, up_to } => {
                         self.hosts[host].reserve_labels(public_key, up_to);
@@ -400,7 +399,7 @@ impl<'e> World<'e> {
                 node.device.handle_pending_work(clocks);
             } else {
                 node.deadline = node.device.next_deadline();
-                // Sessions that were allowed before may not be now.
+                // The change may forbid existing sessions.
                 return if latches {
                     self.check_suites(host)
                 } else {
@@ -410,7 +409,7 @@ impl<'e> World<'e> {
         }
     }
 
-    /// A message that the control half sends.
+    /// Sends a handshake or timer message of a host.
     fn transmit(&mut self, host: usize, to: Endpoint, datagram: Vec<u8>) -> Result<(), Violation> {
         let now = self.hosts[host].boot(self.now).0;
         self.stats.messages += 1;
@@ -480,7 +479,8 @@ impl<'e> World<'e> {
         Ok(())
     }
 
-    /// A part of an initiation is sent. Whether it is the first of a handshake.
+    /// Records that a part of an initiation is sent. Returns true for the first part of a
+    /// handshake.
     fn part_sent(&mut self, host: usize, other: usize, part: &[u8]) -> Result<bool, Violation> {
         let now = self.hosts[host].boot(self.now).0;
         let Some([a, b, c, d]) = part.get(4..).and_then(|rest| rest.first_chunk().copied()) else {
@@ -495,8 +495,7 @@ impl<'e> World<'e> {
             .map_err(|violation| violation.between(host, other))
     }
 
-    /// While there are ambushes, about half of the handshakes that begin are attacked before
-    /// the answer.
+    /// During ambushes, attacks about half of the new handshakes before the answer arrives.
     fn ambush_later(&mut self, host: usize) {
         if self.now < self.ambush_until && self.random.once_in(2) {
             let soon = self.now + self.random.below(40 * MILLISECOND);
@@ -504,7 +503,7 @@ impl<'e> World<'e> {
         }
     }
 
-    /// Puts datagrams of one size on their way.
+    /// Sends datagrams of equal size into the network.
     pub(crate) fn wire(&mut self, host: usize, to: SocketAddr, bytes: Vec<u8>, stride: usize) {
         let Some(other) = owner(to).filter(|other| *other < self.hosts.len()) else {
             return;
@@ -539,7 +538,7 @@ impl<'e> World<'e> {
         }
     }
 
-    /// A look at a host: is anything overdue, is anything too old?
+    /// Checks a host for overdue actions and expired keys.
     pub(crate) fn look(&mut self, host: usize) -> Result<(), Violation> {
         let h = &mut self.hosts[host];
         if !h.runs() {
@@ -557,7 +556,7 @@ impl<'e> World<'e> {
         node.sessions.expired(boot)
     }
 
-    /// Ends everything that keeps hosts busy.
+    /// Ends all traffic and disturbances.
     fn calm(&mut self) -> Result<(), Violation> {
         self.note(|| "the lull".into());
         self.ambush_until = 0;
@@ -577,7 +576,7 @@ impl<'e> World<'e> {
         Ok(())
     }
 
-    /// After the lull nothing may be left but configuration.
+    /// Checks that only configuration is left after the lull.
     pub(crate) fn finish(&mut self) -> Result<(), Violation> {
         for host in 0..self.hosts.len() {
             self.look(host)?;
@@ -608,7 +607,7 @@ impl<'e> World<'e> {
         Ok(())
     }
 
-    /// What can be counted only at the end.
+    /// Computes the counters that are known only at the end.
     fn count(&mut self) {
         self.stats.sent = self.ledger.sent();
         self.stats.delivered = self.ledger.delivered();
@@ -621,7 +620,7 @@ impl<'e> World<'e> {
         }
     }
 
-    /// Gives a buffer back.
+    /// Returns a buffer for reuse.
     pub(crate) fn recycle(&mut self, mut buffer: Vec<u8>) {
         if self.spare.len() < 64 {
             buffer.clear();
@@ -630,7 +629,7 @@ impl<'e> World<'e> {
     }
 }
 
-/// A datagram in a few words.
+/// Describes a datagram briefly.
 pub(crate) fn describe(datagram: &[u8]) -> String {
     match (classify(datagram), data_header(datagram)) {
         (Ok(Kind::Data), Some((index, counter))) => {

@@ -1,4 +1,4 @@
-//! Short runs, and every seed that has ever told something.
+//! Short runs, and all seeds that once revealed a defect.
 
 use taupe_crypto::Provider;
 use taupe_simulator::recipe::Recipe;

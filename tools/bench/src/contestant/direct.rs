@@ -1,11 +1,11 @@
-//! No tunnel: what the link itself can do.
+//! No tunnel: the throughput of the link itself.
 
 use super::{Contestant, End};
 use crate::pair::Pair;
 use crate::side::{PORT, Side};
 use taupe_lab::error::Result;
 
-/// The bare link, the measure of everything else.
+/// The bare link, the reference for all others.
 #[derive(Debug)]
 pub(super) struct Direct;
 

@@ -1,7 +1,7 @@
-//! OpenVPN, as people set it up, with one of four kinds of cryptography.
+//! OpenVPN as commonly configured, with one of four kinds of cryptography.
 //!
-//! What is not said in a configuration here is left as OpenVPN has it: an MTU of 1,500
-//! bytes with `mssfix`, its own buffers.
+//! Settings not listed here keep OpenVPN's defaults: an MTU of 1,500 bytes with `mssfix`, its own
+//! buffers.
 
 mod pki;
 
@@ -13,30 +13,30 @@ use taupe_lab::ensure;
 use taupe_lab::error::{Error, Result};
 use taupe_lab::process::{self, Attempt};
 
-/// The server's outer port.
+/// The server's UDP port.
 const PORT: u16 = 1194;
 
-/// Each machine has its own, so that they may all have the same name.
+/// Name of the interface; each machine has its own namespace, so the names may be equal.
 const INTERFACE: &str = "tun0";
 
-/// OpenVPN, in one configuration.
+/// OpenVPN in one configuration.
 #[derive(Debug)]
 pub(super) struct OpenVpn {
     id: &'static str,
     title: &'static str,
     mode: Mode,
-    /// What packets are encrypted with, as OpenVPN calls it.
+    /// The data cipher by OpenVPN's name.
     cipher: &'static str,
-    /// Where OpenSSL has that cipher.
+    /// The part of OpenSSL that has the cipher.
     provider: Provider,
 }
 
-/// How the two sides come to have the same keys.
+/// Key exchange of the two sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// They have them already.
+    /// Both sides have a shared static key.
     Static,
-    /// By TLS, with certificates.
+    /// TLS with certificates.
     Tls,
 }
 
@@ -44,11 +44,11 @@ enum Mode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Provider {
     Default,
-    /// For what is no longer thought safe.
+    /// Ciphers no longer considered secure.
     Legacy,
 }
 
-/// As in guides of 2018 and before: Blowfish was the default.
+/// As in guides of 2018 and before, when Blowfish was the default.
 pub(super) const STATIC_BF: OpenVpn = OpenVpn {
     id: "openvpn-static-bf",
     title: "OpenVPN, static key, BF-CBC",
@@ -57,7 +57,7 @@ pub(super) const STATIC_BF: OpenVpn = OpenVpn {
     provider: Provider::Legacy,
 };
 
-/// A static key with the best cipher that goes with one.
+/// A static key with the best cipher for this mode.
 pub(super) const STATIC_AES: OpenVpn = OpenVpn {
     id: "openvpn-static-aes",
     title: "OpenVPN, static key, AES-256-CBC",
@@ -66,7 +66,7 @@ pub(super) const STATIC_AES: OpenVpn = OpenVpn {
     provider: Provider::Default,
 };
 
-/// Certificates, and the usual cipher.
+/// Certificates and the usual cipher.
 pub(super) const TLS_AES: OpenVpn = OpenVpn {
     id: "openvpn-tls-aes",
     title: "OpenVPN, TLS, AES-256-GCM",
@@ -75,7 +75,7 @@ pub(super) const TLS_AES: OpenVpn = OpenVpn {
     provider: Provider::Default,
 };
 
-/// Certificates, and WireGuard's cipher.
+/// Certificates and WireGuard's cipher.
 pub(super) const TLS_CHACHA: OpenVpn = OpenVpn {
     id: "openvpn-tls-chacha",
     title: "OpenVPN, TLS, ChaCha20-Poly1305",
@@ -122,7 +122,7 @@ impl Contestant for OpenVpn {
         for side in Side::BOTH {
             pair.write(file(side), &self.configuration(pair, side))?;
         }
-        // What the server gives whoever comes.
+        // The server's settings for every client.
         pair.write(
             "DEFAULT",
             &format!("ifconfig-push {} {MASK}\n", Side::Client.inner()),
@@ -147,7 +147,7 @@ impl Contestant for OpenVpn {
 
 const MASK: &str = "255.255.255.0";
 
-/// A side's file for `openvpn --config`.
+/// Returns the name of a side's file for `openvpn --config`.
 const fn file(side: Side) -> &'static str {
     match side {
         Side::Client => "client.ovpn",
@@ -167,7 +167,7 @@ impl OpenVpn {
         let mut lines = vec![
             format!("dev {INTERFACE}"),
             "proto udp4".to_owned(),
-            // Figures are of user space, also where the kernel could do it.
+            // The figures are for user space, even if the kernel supports offload (DCO).
             "disable-dco".to_owned(),
             "persist-tun".to_owned(),
             "persist-key".to_owned(),
@@ -187,7 +187,7 @@ impl OpenVpn {
         lines.join("\n") + "\n"
     }
 
-    /// Two equals. `auth` is the default, SHA1.
+    /// Both sides are equal. `auth` is the default, SHA1.
     fn static_key(&self, pair: &Pair, side: Side) -> Vec<String> {
         let other = match side {
             Side::Client => Side::Server,
@@ -196,7 +196,7 @@ impl OpenVpn {
         vec![
             format!("ifconfig {} {}", side.inner(), other.inner()),
             format!("secret {}", pair.path("static.key")),
-            // OpenVPN 2.7 wants to hear it, and those before do not know it.
+            // OpenVPN 2.7 requires this option, earlier versions do not know it.
             "ignore-unknown-option allow-deprecated-insecure-static-crypto".to_owned(),
             "allow-deprecated-insecure-static-crypto".to_owned(),
             format!("cipher {}", self.cipher),
@@ -204,14 +204,14 @@ impl OpenVpn {
         ]
     }
 
-    /// A server for many clients, and one of them.
+    /// A server for many clients, and one client.
     fn tls(&self, pair: &Pair, side: Side) -> Vec<String> {
         let pki = |name: &str| pki::path(name).display().to_string();
         let mut lines = vec![
             format!("ca {}", pki("ca.crt")),
             format!("cert {}", pki(&format!("issued/{}.crt", side.name()))),
             format!("key {}", pki(&format!("private/{}.key", side.name()))),
-            // In TLS 1.3 the choice of its cipher would be another option's.
+            // TLS 1.3 selects its cipher by another option.
             "tls-version-max 1.2".to_owned(),
             "tls-cipher TLS-ECDHE-RSA-WITH-CHACHA20-POLY1305-SHA256".to_owned(),
             format!("data-ciphers {}", self.cipher),
@@ -233,7 +233,7 @@ impl OpenVpn {
     }
 }
 
-/// Asks the program that is installed.
+/// Runs the installed program.
 fn ask(arguments: &[&str]) -> Result<Attempt> {
     let mut command = Command::new("openvpn");
     command.args(arguments);
@@ -245,7 +245,7 @@ fn ask(arguments: &[&str]) -> Result<Attempt> {
     })
 }
 
-/// Its version and that of the library that encrypts, from `openvpn --version`.
+/// Returns the version and that of the crypto library, from `openvpn --version`.
 fn version(said: &str) -> Option<String> {
     let own = said.strip_prefix("OpenVPN ")?.split_whitespace().next()?;
     let library = said.lines().find_map(|line| {
@@ -259,7 +259,7 @@ fn version(said: &str) -> Option<String> {
     })
 }
 
-/// Whether a cipher is in what `openvpn --show-ciphers` prints.
+/// Returns true if the output of `openvpn --show-ciphers` lists a cipher.
 fn offers(printed: &str, cipher: &str) -> bool {
     let mut first = printed.lines().filter_map(|line| line.split(' ').next());
     first.any(|word| word == cipher)

@@ -1,5 +1,5 @@
-//! Transparent mode: programs that connect to the other machine as if there were no tunnel,
-//! and are chosen for it, or are not.
+//! Transparent mode: the measuring programs connect to the other machine as if there were no
+//! tunnel, and are either selected applications or not.
 
 use super::wireguard::{self, WireGuard};
 use super::{Contestant, End};
@@ -13,29 +13,30 @@ use taupe_lab::error::{Error, Result};
 use taupe_lab::peers::Implementation;
 use taupe_lab::process::{Process, wait_until};
 
-/// How long `taupe up` may take.
+/// Time limit for `taupe up`.
 const UP: Duration = Duration::from_secs(20);
 
-/// The server's side is that of any tunnel.
+/// The server's side, the same as for an ordinary tunnel.
 const SERVER: WireGuard = wireguard::program(Implementation::Taupe, "Taupe");
 
-/// `taupe up` with a file that chooses applications.
+/// `taupe up` with a file that selects applications.
 #[derive(Debug)]
 pub(super) struct Transparent {
     id: &'static str,
     title: &'static str,
-    /// Whether what measures is chosen.
+    /// True if the measuring programs are selected.
     chosen: bool,
 }
 
-/// What measures goes through the tunnel.
+/// The traffic of the measuring programs goes through the tunnel.
 pub(super) const CHOSEN: Transparent = Transparent {
     id: "taupe-transparent",
     title: "Taupe, transparent",
     chosen: true,
 };
 
-/// What measures goes past the tunnel, which is up: what Taupe costs everybody else.
+/// The traffic of the measuring programs bypasses the tunnel, which is up. This measures the cost
+/// for applications that are not selected.
 pub(super) const NOT_CHOSEN: Transparent = Transparent {
     id: "direct-past-taupe",
     title: "no tunnel, past Taupe",
@@ -87,11 +88,11 @@ impl Contestant for Transparent {
 }
 
 impl Transparent {
-    /// Brings the client's side up, and waits until it says that it is.
+    /// Brings the client's side up, and waits for its notification.
     fn up(&self, pair: &Pair, interface: &str) -> Result<Process> {
         let file = pair.write(&format!("{interface}.conf"), &self.file(pair)?)?;
         let notices = pair.path("notify");
-        // That of a start before.
+        // The notification socket of an earlier start.
         let _ = fs::remove_file(&notices);
         let socket = UnixDatagram::bind(&notices).map_err(Error::io(&*notices))?;
         socket.set_nonblocking(true).map_err(Error::io(&*notices))?;
@@ -113,13 +114,14 @@ impl Transparent {
         Ok(process)
     }
 
-    /// The client's file: that of an ordinary tunnel, for everything, and who is chosen.
+    /// Returns the client's file: an ordinary tunnel for all destinations, and the selected
+    /// applications.
     fn file(&self, pair: &Pair) -> Result<String> {
         let path = pair.path(wireguard::file(Side::Client));
         let ordinary = fs::read_to_string(&path).map_err(Error::io(&*path))?;
         let own = std::env::current_exe().map_err(Error::io("own executable"))?;
         let apps = match self.chosen {
-            // Besides others' programs the laboratory itself sends pings and datagrams.
+            // `taupe-lab` itself also sends pings and datagrams.
             true => format!("iperf3, qperf, ping, {}", own.display()),
             false => "nobody-of-these".to_owned(),
         };

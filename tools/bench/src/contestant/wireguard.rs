@@ -1,4 +1,4 @@
-//! WireGuard: the programs behind a TUN, and the kernel's own.
+//! WireGuard: programs with a TUN interface, and the kernel's own implementation.
 
 use super::{Contestant, End, HandshakeTarget};
 use crate::pair::Pair;
@@ -13,31 +13,31 @@ use taupe_lab::host::{Host, add_address};
 use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings};
 use taupe_lab::process::{self, Process};
 
-/// The server's outer port.
+/// The server's UDP port.
 const PORT: u16 = 51820;
 
-/// What WireGuard's tools choose for a path of 1,500 bytes.
+/// MTU that WireGuard's tools choose for a path MTU of 1,500 bytes.
 pub(super) const MTU: &str = "1420";
 
-/// The addresses of peers that do not exist: 10.128.0.0/9.
+/// Addresses of peers that do not exist: 10.128.0.0/9.
 const CROWD: u32 = u32::from_be_bytes([10, 128, 0, 0]);
 const CROWD_SIZE: u32 = 1 << 23;
 
-/// An interface that `wg` configures, made one way or another.
+/// An interface that `wg` configures.
 #[derive(Debug)]
 pub(super) struct WireGuard {
     maker: Maker,
     title: &'static str,
 }
 
-/// Who makes the interface.
+/// The program or kernel module that makes the interface.
 #[derive(Debug)]
 enum Maker {
     Program(Implementation),
     Kernel,
 }
 
-/// A program, started as its users start it: it logs what it logs by itself.
+/// A program with its default logging.
 pub(super) const fn program(implementation: Implementation, title: &'static str) -> WireGuard {
     WireGuard {
         maker: Maker::Program(implementation),
@@ -45,7 +45,7 @@ pub(super) const fn program(implementation: Implementation, title: &'static str)
     }
 }
 
-/// The module of the kernel that runs.
+/// The module of the running kernel.
 pub(super) const KERNEL: WireGuard = WireGuard {
     maker: Maker::Kernel,
     title: "WireGuard in the kernel",
@@ -73,7 +73,7 @@ impl Contestant for WireGuard {
     fn version(&self) -> Result<Option<String>> {
         match self.maker {
             Maker::Program(Implementation::Taupe) => own_version().map(Some),
-            // The others say less of themselves than the version they were built from.
+            // The version it was built from; the other programs print less than this.
             Maker::Program(implementation) => {
                 implementation.program()?;
                 Ok(Some(implementation.version().to_owned()))
@@ -125,8 +125,8 @@ impl Contestant for WireGuard {
             processes: process.into_iter().collect(),
         };
         if side == Side::Server {
-            // A program learns a moment later that its interface is up. What comes
-            // before is lost, and a handshake is tried again after 5 s only.
+            // A program notices only later that its interface is up. It would lose packets sent
+            // before, and a handshake is repeated only after 5 s.
             end.await_port(host, PORT)?;
         }
         Ok(end)
@@ -166,7 +166,7 @@ impl Contestant for WireGuard {
 }
 
 impl WireGuard {
-    /// Makes the interface; the program that does, if one does.
+    /// Makes the interface; returns the program, if there is one.
     fn make(&self, host: &Host, interface: &str) -> Result<Option<Process>> {
         match self.maker {
             Maker::Program(implementation) => {
@@ -181,7 +181,7 @@ impl WireGuard {
     }
 }
 
-/// A side's file for `wg setconf`.
+/// Returns the name of a side's file for `wg setconf`.
 pub(super) const fn file(side: Side) -> &'static str {
     match side {
         Side::Client => "client.conf",
@@ -189,14 +189,14 @@ pub(super) const fn file(side: Side) -> &'static str {
     }
 }
 
-/// A new interface's name. The sandbox has one folder of configuration sockets for all
-/// machines, so no two interfaces may have the same.
+/// Returns a new interface name. The sandbox has one folder of configuration sockets for all
+/// machines, so all names must differ.
 pub(super) fn interface() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     format!("wg{}", COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// What Taupe says of itself; `TAUPE_BIN` may be of another version than this.
+/// Returns the version that Taupe prints; `TAUPE_BIN` may be another version than this crate's.
 fn own_version() -> Result<String> {
     let mut command = Command::new(Implementation::Taupe.program()?);
     command.arg("--version");
@@ -205,7 +205,7 @@ fn own_version() -> Result<String> {
     Ok(first.strip_prefix("taupe ").unwrap_or(first).to_owned())
 }
 
-/// The kernel's release, where it makes WireGuard interfaces.
+/// Returns the kernel's release if it can make WireGuard interfaces.
 fn kernel_version() -> Result<String> {
     const RELEASE: &str = "/proc/sys/kernel/osrelease";
     let release = std::fs::read_to_string(RELEASE).map_err(Error::io(RELEASE))?;
@@ -214,8 +214,8 @@ fn kernel_version() -> Result<String> {
         rustix::process::geteuid().is_root(),
         "it takes root to find out whether this kernel ({release}) has WireGuard"
     );
-    // In a network namespace that goes away with the command: a list of contestants is
-    // made outside any sandbox, where an interface would be the machine's.
+    // The network namespace disappears with the command. The list of contestants is made outside a
+    // sandbox, where an interface would be created on the machine itself.
     let mut probe = Command::new("unshare");
     probe.args(["--net", "ip", "link", "add", "wg0", "type", "wireguard"]);
     let made = process::attempt("this machine", probe, None)?;
@@ -227,7 +227,7 @@ fn kernel_version() -> Result<String> {
     Ok(release.to_owned())
 }
 
-/// An interface's public key.
+/// Returns an interface's public key.
 fn public_key(host: &Host, interface: &str) -> Result<[u8; 32]> {
     let shown = host.run(&["wg", "show", interface, "public-key"])?;
     let mut key = [0; 32];
@@ -240,7 +240,7 @@ fn public_key(host: &Host, interface: &str) -> Result<[u8; 32]> {
     Ok(key)
 }
 
-/// Adds peers that nobody has the keys of, an address each.
+/// Adds peers with unknown private keys, each with an address.
 fn add_crowd(host: &Host, interface: &str, count: usize) -> Result<()> {
     let known = host.run(&["wg", "show", interface, "peers"])?;
     let first = known.stdout.lines().count();
@@ -263,7 +263,7 @@ fn add_crowd(host: &Host, interface: &str, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// A public key: any 32 bytes are one, on the curve or its twist (RFC 7748).
+/// Returns a public key: any 32 bytes are a point on the curve or its twist (RFC 7748).
 fn key(number: u32) -> String {
     let mut bytes = [0x5a; 32];
     for (byte, digit) in bytes.iter_mut().zip(number.to_le_bytes()) {

@@ -13,13 +13,13 @@ use taupe_lab::error::{Error, Result};
 use taupe_os_linux::tun::{READ_BUFFER_LEN, Read, Tun, WriteError};
 use taupe_packet::merge::TunWrite;
 
-/// How many packets are taken in before those that are due are delivered.
+/// Number of packets that are read before due packets are delivered.
 const BATCH: usize = 64;
 
-/// One direction: where packets come from, where they go, and what happens between.
+/// One direction: source, destination, and the line between them.
 pub(super) type Way = (Arc<Tun>, Arc<Tun>, Arc<Mutex<Line>>);
 
-/// Moves packets until it is dropped, by a thread for each direction.
+/// Moves packets until it is dropped, with a thread for each direction.
 #[derive(Debug)]
 pub(super) struct Carrier {
     stop: Arc<OwnedFd>,
@@ -27,7 +27,7 @@ pub(super) struct Carrier {
 }
 
 impl Carrier {
-    /// Begins to move packets.
+    /// Starts the threads.
     pub(super) fn start(ways: [Way; 2]) -> Result<Self> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(Error::io("eventfd"))?;
         let mut carrier = Self {
@@ -35,7 +35,7 @@ impl Carrier {
             threads: Vec::new(),
         };
         for (from, to, line) in ways {
-            // Whether one more packet is there is asked by reading.
+            // The thread reads until no packet is left, so reads must not block.
             rustix::io::ioctl_fionbio(&from, true).map_err(Error::io("FIONBIO on a TUN"))?;
             let stop = Arc::clone(&carrier.stop);
             let thread = thread::Builder::new().name("link".to_owned());
@@ -52,18 +52,19 @@ impl Carrier {
 
 impl Drop for Carrier {
     fn drop(&mut self) {
-        // Nobody reads it, so that every thread sees it. It cannot be full.
+        // No thread reads the eventfd, so it stays readable for all of them. The write cannot fail:
+        // the counter is not full.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so.
+            // A thread that panicked has already printed its message.
             let _ = thread.join();
         }
     }
 }
 
-/// Moves packets one way until `stop` is readable or a machine has gone.
+/// Moves packets in one direction until `stop` is readable or a machine is gone.
 fn carry(from: &Tun, to: &Tun, line: &Mutex<Line>, stop: &OwnedFd) -> io::Result<()> {
-    // Without this the kernel wakes a thread up to 50 µs late. If it refuses, it does.
+    // With the default slack the kernel wakes a thread up to 50 µs late. An error is harmless.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let mut buffer = vec![0; READ_BUFFER_LEN];
     loop {
@@ -89,12 +90,12 @@ enum Link {
     Gone,
 }
 
-/// Writes all that is due.
+/// Writes all due packets.
 fn deliver(to: &Tun, line: &Mutex<Line>) -> io::Result<Link> {
     let take = || lock(line).take(Instant::now());
     while let Some(packet) = take() {
         match to.write(&TunWrite::single(&packet)) {
-            // Like a cable, the link does not care whether the other end listens.
+            // Like a cable, the link accepts packets for an interface that is down.
             Ok(()) | Err(WriteError::Down) => {}
             Err(WriteError::Deleted) => return Ok(Link::Gone),
             Err(error) => return Err(io::Error::other(error)),
@@ -103,7 +104,7 @@ fn deliver(to: &Tun, line: &Mutex<Line>) -> io::Result<Link> {
     Ok(Link::There)
 }
 
-/// Reads what is there, up to a number of packets.
+/// Reads up to [`BATCH`] waiting packets.
 fn accept(from: &Tun, line: &Mutex<Line>, buffer: &mut [u8]) -> io::Result<Link> {
     for _ in 0..BATCH {
         match from.read(buffer) {
@@ -125,7 +126,7 @@ enum Event {
     Stop,
 }
 
-/// Sleeps until there is a packet, or one is due, or it is over.
+/// Sleeps until a packet arrives, one is due, or `stop` is readable.
 fn wait(from: &Tun, stop: &OwnedFd, next: Option<Instant>) -> io::Result<Event> {
     let left = next.map(|next| next.saturating_duration_since(Instant::now()));
     let left = left.map(Timespec::try_from).transpose();

@@ -1,47 +1,46 @@
-//! One direction of an emulated link, without a clock: it is told the time.
+//! One direction of an emulated link. The caller passes the time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 use taupe_packet::ip::Packet;
 
-/// What shares are of.
+/// Denominator of the shares in [`Conditions`].
 pub const MILLION: u32 = 1_000_000;
 
-/// How many packets may be on a line, whatever its queue: no more than 24 MB of 1,500
-/// bytes each. What comes when it is full is dropped.
+/// Largest number of packets on a line, whatever its queue: 24 MB with 1,500 bytes each. Packets
+/// beyond it are dropped.
 pub const ROOM: usize = 16_384;
 
-/// The length of the queue unless it is given: as long as that takes at the bottleneck,
+/// Default length of the queue: the bytes that the bottleneck sends in this time,
 const QUEUE_TIME: Duration = Duration::from_millis(100);
 
-/// or that many bytes if they are more.
+/// but at least this number of bytes.
 const QUEUE_BYTES: usize = 64 * 1024;
 
-/// What happens to the packets that one side sends; see
-/// [`Profile`](super::Profile).
+/// Conditions for the packets from one side; see [`Profile`](super::Profile).
 #[derive(Debug, Clone)]
 pub struct Conditions {
-    /// In bit/s.
+    /// Rate in bit/s.
     pub rate: Option<NonZeroU64>,
-    /// In bytes.
+    /// Queue in bytes.
     pub queue: Option<usize>,
-    /// Behind the bottleneck.
+    /// Delay behind the bottleneck.
     pub delay: Duration,
-    /// No more than the delay.
+    /// Jitter; at most the delay.
     pub jitter: Duration,
-    /// Of a million.
+    /// Lost packets per million.
     pub loss: u32,
-    /// Of a million.
+    /// Reordered packets per million.
     pub reorder: u32,
-    /// Of a million.
+    /// Duplicated packets per million.
     pub duplicate: u32,
-    /// Of a million.
+    /// Corrupted packets per million.
     pub corrupt: u32,
 }
 
 impl Conditions {
-    /// How long the bottleneck takes to send that many bytes, rounded up.
+    /// Returns the time that the bottleneck needs for `bytes`, rounded up.
     fn transmission(&self, bytes: usize) -> Duration {
         let Some(rate) = self.rate else {
             return Duration::ZERO;
@@ -50,7 +49,7 @@ impl Conditions {
         Duration::from_nanos(bits.saturating_mul(1_000_000_000).div_ceil(rate.get()))
     }
 
-    /// How many bytes may be at the bottleneck.
+    /// Returns the largest number of bytes at the bottleneck.
     fn room(&self) -> usize {
         let Some(rate) = self.rate else {
             return usize::MAX;
@@ -64,30 +63,30 @@ impl Conditions {
     }
 }
 
-/// What has become of packets.
+/// Counters of packets.
 ///
-/// `offered + duplicated = delivered + lost + dropped + under_way`, at any time.
+/// At any time, `offered + duplicated = delivered + lost + dropped + under_way`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets sent into the line.
     pub offered: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub offered_bytes: u64,
-    /// Packets lost by chance.
+    /// Packets lost at random.
     pub lost: u64,
-    /// Packets for which the queue had no room.
+    /// Packets dropped at a full queue.
     pub dropped: u64,
-    /// Packets that were made to overtake others, and did.
+    /// Packets that overtook others.
     pub reordered: u64,
     /// Copies made.
     pub duplicated: u64,
-    /// Packets of which a bit was flipped, not counting copies of them.
+    /// Packets with a flipped bit, without their copies.
     pub corrupted: u64,
-    /// Packets, copies among them, handed to the other machine.
+    /// Packets and copies handed to the other machine.
     pub delivered: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub delivered_bytes: u64,
-    /// Packets, copies among them, that are to be delivered.
+    /// Packets and copies still to be delivered.
     pub under_way: u64,
 }
 
@@ -96,31 +95,31 @@ pub struct Counters {
 pub struct Line {
     conditions: Conditions,
     chance: fastrand::Rng,
-    /// When each packet at the bottleneck will have been sent, and its length; those among
-    /// them that chance will lose.
+    /// Packets at the bottleneck: the time at which each has been sent, and its length. Includes
+    /// packets that will be lost behind it.
     waiting: VecDeque<(Instant, usize)>,
     waiting_bytes: usize,
-    /// By when each is due, and their order.
+    /// Packets behind the bottleneck, by due time and number.
     under_way: BTreeMap<(Instant, u64), Vec<u8>>,
-    /// When the packet is due that comes last of all so far.
+    /// Due time of the packet that arrives last so far.
     latest: Option<Instant>,
     number: u64,
     counters: Counters,
 }
 
-/// What chance has in store for a packet.
+/// Random decisions for a packet.
 struct Fate {
     lost: bool,
     overtakes: bool,
     duplicated: bool,
     corrupted: bool,
-    /// Which bit, counted from the end of the IP header.
+    /// The bit to flip, counted from the end of the IP header.
     bit: usize,
     delay: Duration,
 }
 
 impl Line {
-    /// An empty line.
+    /// Creates an empty line.
     pub fn new(conditions: Conditions, chance: fastrand::Rng) -> Self {
         Self {
             conditions,
@@ -134,17 +133,18 @@ impl Line {
         }
     }
 
-    /// Does that to packets from now on.
+    /// Applies other conditions to later packets.
     pub fn change(&mut self, conditions: Conditions) {
         self.conditions = conditions;
     }
 
-    /// Takes a packet that is sent now. Time must not go back from one call to the next.
+    /// Accepts a packet that is sent now. `now` must not decrease from call to call.
     pub fn offer(&mut self, now: Instant, mut packet: Vec<u8>) {
         self.counters.offered += 1;
         self.counters.offered_bytes += packet.len() as u64;
         let bits = bits_behind_header(&packet);
-        // Drawn whether it is needed or not, so that no packet changes the next one's fate.
+        // Drawn for every packet, so that the outcome of one packet does not change the random
+        // numbers of the next.
         let fate = self.draw(bits.len());
         let Some(sent) = self.transmit(now, packet.len()) else {
             self.counters.dropped += 1;
@@ -170,12 +170,12 @@ impl Line {
         self.put(due, packet);
     }
 
-    /// When the next packet is due.
+    /// Returns the time at which the next packet is due.
     pub fn next_due(&self) -> Option<Instant> {
         self.under_way.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// The next packet if it is due.
+    /// Returns the next packet if it is due.
     pub fn take(&mut self, now: Instant) -> Option<Vec<u8>> {
         let entry = self.under_way.first_entry()?;
         let (due, _) = *entry.key();
@@ -188,7 +188,7 @@ impl Line {
         Some(packet)
     }
 
-    /// What has become of packets so far.
+    /// Returns the counters.
     pub fn counters(&self) -> Counters {
         Counters {
             under_way: self.under_way.len() as u64,
@@ -215,8 +215,8 @@ impl Line {
         }
     }
 
-    /// Puts a packet to the end of the queue; tells when it will have been sent, if there
-    /// is room.
+    /// Appends a packet to the queue; returns the time at which it will have been sent, or `None`
+    /// if the queue is full.
     fn transmit(&mut self, now: Instant, length: usize) -> Option<Instant> {
         while let Some(&(sent, length)) = self.waiting.front()
             && sent <= now
@@ -224,12 +224,12 @@ impl Line {
             self.waiting.pop_front();
             self.waiting_bytes -= length;
         }
-        // A packet longer than the queue passes when it is alone.
+        // A packet longer than the queue passes if the queue is empty.
         let full = self.waiting_bytes.saturating_add(length) > self.conditions.room();
         if full && !self.waiting.is_empty() {
             return None;
         }
-        // Room for it and its copy.
+        // Space for the packet and its copy.
         if self.waiting.len() >= ROOM || self.under_way.len() + 2 > ROOM {
             return None;
         }
@@ -242,7 +242,7 @@ impl Line {
         Some(sent)
     }
 
-    /// When a packet is due that the bottleneck has sent then.
+    /// Returns the due time of a packet that leaves the bottleneck at `sent`.
     fn schedule(&mut self, sent: Instant, fate: &Fate) -> Instant {
         let latest = self.latest.unwrap_or(sent);
         let due = if fate.overtakes {
@@ -264,8 +264,7 @@ impl Line {
     }
 }
 
-/// The bits of a packet, numbered from its beginning, that are not its IP header; none
-/// of what is no IP packet.
+/// Returns the range of bits behind the IP header; empty if this is no IP packet.
 fn bits_behind_header(packet: &[u8]) -> std::ops::Range<usize> {
     Packet::parse(packet).map_or(0..0, |ip| ip.header_len() * 8..ip.bytes().len() * 8)
 }

@@ -1,4 +1,4 @@
-//! What setting up a connection takes, by the lab itself: TCP, one after the other.
+//! Time to open TCP connections, one after the other.
 
 use super::latency::RoundTrips;
 use crate::session::Session;
@@ -6,18 +6,19 @@ use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use taupe_lab::error::{Error, Result};
 
-/// Fewer than a listening socket has room for (128): the system answers for a server, which
-/// need not run.
+/// Fewer than the backlog of a listening socket (128): the kernel completes the connections, and no
+/// server accepts them.
 const COUNT: usize = 100;
 
-/// How long a connection may take.
+/// Time limit for a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// From before a socket is made until it is connected, a hundred times.
+/// Opens a hundred connections, and measures each from the creation of the socket until it is
+/// connected.
 ///
 /// # Errors
 ///
-/// [`Error::Io`] when a connection cannot be made.
+/// [`Error::Io`] if a connection fails.
 pub fn measure(session: &Session) -> Result<RoundTrips> {
     let failed = || Error::io("connections to measure with");
     let target = (session.target(), 0);

@@ -1,4 +1,4 @@
-//! What a measurement takes of the machine: processor time, context switches, system calls.
+//! Cost of a measurement to the machine: processor time, context switches, system calls.
 
 use super::proc::{self, Machine, Process};
 use super::system_calls::Counter;
@@ -6,22 +6,21 @@ use crate::session::Session;
 use std::time::Instant;
 use taupe_lab::error::Result;
 
-/// Whether system calls are counted. Counting slows every system call down, so it belongs
-/// to a transfer of its own, not to one whose speed or processor time is measured.
+/// Counting of system calls. It slows every system call down, so use it in a separate transfer
+/// whose speed and processor time are not reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SystemCalls {
-    /// By perf, which the kernel has to have a tracepoint for.
+    /// Counted by perf, which needs a tracepoint of the kernel.
     Count,
-    /// Not at all.
+    /// Not counted.
     Ignore,
 }
 
-/// Measures what happens between [`start`](Self::start) and [`stop`](Self::stop).
+/// Measures the cost between [`start`](Self::start) and [`stop`](Self::stop).
 ///
-/// The machine's figures hold all that it does: the tunnel, iperf3 on both sides, the
-/// kernel's networking, and whatever else runs. The programs' are those of the tunnel
-/// alone, on both sides together; what the kernel does for them in interrupts is the
-/// machine's.
+/// The machine's figures include all of its work: the tunnel, iperf3 on both sides, the kernel's
+/// networking, and all other programs. The programs' figures are those of the tunnel only, on both
+/// sides together; the kernel's work for them in interrupts is part of the machine's figures.
 #[derive(Debug)]
 pub struct Meter {
     processes: Vec<u32>,
@@ -39,12 +38,12 @@ struct Counters {
 }
 
 impl Meter {
-    /// Begins to measure.
+    /// Starts measuring.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`](taupe_lab::Error::Io) when a program of the tunnel has ended; why system
-    /// calls cannot be counted here, when they were to be.
+    /// [`Error::Io`](taupe_lab::Error::Io) if a program of the tunnel has ended; an error if system
+    /// calls shall be counted and cannot.
     pub fn start(session: &Session, system_calls: SystemCalls) -> Result<Self> {
         let processes = session.processes();
         let counters = match system_calls {
@@ -61,7 +60,7 @@ impl Meter {
         })
     }
 
-    /// Ends measuring.
+    /// Stops measuring.
     ///
     /// # Errors
     ///
@@ -100,7 +99,7 @@ impl Counters {
             .transpose()?;
         let upwards = some(upwards(session)?);
         let mut upwards = upwards.map(|ids| Counter::of_threads(&ids)).transpose()?;
-        // The machine is counted for longer, so that its count has all of the programs' in it.
+        // The machine's counter runs longest, so that it includes all of the programs' calls.
         machine.enable()?;
         programs.as_mut().map_or(Ok(()), Counter::enable)?;
         upwards.as_mut().map_or(Ok(()), Counter::enable)?;
@@ -128,8 +127,8 @@ impl Counters {
     }
 }
 
-/// The threads that carry what goes up, where threads have the names that Taupe gives them:
-/// `out` at the client, `in4` and `in6` at the server.
+/// Returns the threads that process upstream traffic, found by Taupe's thread names: `out` at the
+/// client, `in4` and `in6` at the server.
 fn upwards(session: &Session) -> Result<Vec<u32>> {
     let mut found = Vec::new();
     for (end, prefix) in [(&session.client, "out"), (&session.server, "in")] {
@@ -142,57 +141,57 @@ fn upwards(session: &Session) -> Result<Vec<u32>> {
     Ok(found)
 }
 
-/// What was used.
+/// Cost of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Usage {
-    /// How long was measured.
+    /// Duration of the measurement in seconds.
     pub seconds: f64,
     /// Seconds of processor time in programs, of the whole machine.
     pub user: f64,
-    /// Seconds in the kernel, interrupts among them.
+    /// Seconds in the kernel, including interrupts.
     pub system: f64,
-    /// Seconds without work.
+    /// Idle seconds.
     pub idle: f64,
     /// Context switches of the whole machine.
     pub switches: u64,
-    /// What the programs of the tunnel used; `None` where there are none.
+    /// Cost of the tunnel's programs; `None` without any.
     pub programs: Option<Programs>,
-    /// Where they were counted.
+    /// System calls, if they were counted.
     pub system_calls: Option<Calls>,
 }
 
-/// What the programs of a tunnel used, both sides together.
+/// Cost of a tunnel's programs, both sides together.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Programs {
-    /// Seconds of processor time in the programs themselves.
+    /// Seconds of processor time in the programs.
     pub user: f64,
-    /// Seconds that the kernel worked for them.
+    /// Seconds in the kernel on their behalf.
     pub system: f64,
     /// Context switches of their threads.
     pub switches: u64,
 }
 
-/// How many system calls there were.
+/// Numbers of system calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Calls {
-    /// Of the whole machine.
+    /// Calls of the whole machine.
     pub machine: u64,
-    /// Of the tunnel's programs; `None` where there are none.
+    /// Calls of the tunnel's programs; `None` without any.
     pub programs: Option<u64>,
-    /// Of those of their threads that carry what goes up; `None` where these cannot be told.
+    /// Calls of the threads that process upstream traffic; `None` if these are unknown.
     pub upwards: Option<u64>,
 }
 
 impl Usage {
-    /// The shares of processor time that were user, system and idle, as vmstat shows them;
-    /// `None` when less than a tick went by.
+    /// Returns the shares of user, system and idle time, as vmstat shows them; `None` for less than
+    /// a tick.
     pub fn shares(&self) -> Option<[f64; 3]> {
         let all = self.user + self.system + self.idle;
         (all > 0.0).then(|| [self.user, self.system, self.idle].map(|part| part / all))
     }
 }
 
-/// A difference of ticks, in seconds.
+/// Returns a difference of ticks in seconds.
 fn in_seconds(before: u64, after: u64) -> f64 {
     let per_second = rustix::param::clock_ticks_per_second().max(1);
     after.saturating_sub(before) as f64 / per_second as f64

@@ -1,4 +1,4 @@
-//! Two UDP sockets, one on each machine, that know each other.
+//! Two connected UDP sockets, one on each machine.
 
 use crate::session::Session;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -6,7 +6,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use taupe_lab::error::{Error, Result};
 
-/// A connected pair: whatever does not come from the other is not received.
+/// A connected pair: each socket receives from the other only.
 #[derive(Debug)]
 pub(super) struct Datagrams {
     pub(super) client: UdpSocket,
@@ -14,14 +14,14 @@ pub(super) struct Datagrams {
 }
 
 impl Datagrams {
-    /// Opens them; nothing is sent. On the server's side the address is the session's
-    /// target, on the client's what the system chooses for it. The server knows that by the
-    /// address at which it reaches the client: transparent mode translates.
+    /// Opens the pair without sending anything. The server's socket has the session's target
+    /// address; the system chooses the client's. The server connects to the address by which it
+    /// reaches the client, because transparent mode translates addresses.
     pub(super) fn open(session: &Session) -> Result<Self> {
         Self::join(session, session.target(), Some(session.client.address))
     }
 
-    /// As [`open`](Self::open), past the tunnel to another address of the server's machine.
+    /// As [`open`](Self::open), outside the tunnel, to another address of the server's machine.
     pub(super) fn open_at(session: &Session, target: IpAddr) -> Result<Self> {
         Self::join(session, target, None)
     }
@@ -43,21 +43,21 @@ impl Datagrams {
         Ok(Self { client, server })
     }
 
-    /// Has the server's side get datagrams that were merged on their way as one message,
-    /// which leaves more of the machine to the tunnel.
+    /// Lets the server's side receive datagrams merged on their path as one message, which costs
+    /// less processor time.
     pub(super) fn merge(&self) -> Result<()> {
         let set = setsockopt(&self.server, sockopt::UdpGroSegment, &true);
         set.map_err(Error::io("merging of datagrams (UDP_GRO)"))
     }
 
-    /// Has the kernel cut what the client's side sends into datagrams of so many bytes.
+    /// Lets the kernel split messages of the client's side into datagrams of `length` bytes.
     pub(super) fn segment(&self, length: usize) -> Result<()> {
         let length = i32::try_from(length).unwrap_or(i32::MAX);
         let set = setsockopt(&self.client, sockopt::UdpGsoSegment, &length);
         set.map_err(Error::io("cutting of messages (UDP_SEGMENT)"))
     }
 
-    /// How many messages the server's side had no place for.
+    /// Returns the number of messages dropped at the server's full buffer.
     pub(super) fn overflowed(&self, session: &Session) -> Result<u64> {
         let address = self.server.local_addr();
         let address = address.map_err(Error::io("the receiver's address"))?;
@@ -74,8 +74,8 @@ impl Datagrams {
     }
 }
 
-/// Reads the drops of the socket at that port from `/proc/net/udp`, whose columns
-/// `proc_net(5)` lists: the local address with the port is the second, drops the last.
+/// Parses the drops of the socket at a port from `/proc/net/udp`. By `proc_net(5)` the second
+/// column is the local address with the port, and the last one the drops.
 fn drops(table: &str, port: u16) -> Option<u64> {
     let port = format!(":{port:04X}");
     let mut lines = table.lines().skip(1).map(str::split_whitespace);

@@ -1,14 +1,13 @@
-//! What is left of a tunnel's throughput while strangers send its server handshakes.
+//! Throughput of a tunnel while strangers flood its server with handshakes.
 //!
-//! A third machine, on a cable of its own to the server, sends 100,000 datagrams of 148
-//! bytes a second (`sendmmsg` on a raw socket), each from a port and an address of its own
-//! among the 131,072 of 198.18.0.0/15 (RFC 2544). The server has a route there, so that
-//! whatever it answers costs it what an answer costs; the third machine drops it.
+//! A third machine, connected to the server by a cable of its own, sends 100,000 datagrams of 148
+//! bytes a second (`sendmmsg` on a raw socket). Each has a different port and address out of the
+//! 131,072 of 198.18.0.0/15 (RFC 2544). The server has a route to these addresses, so its answers
+//! cost what real answers cost; the third machine drops them.
 //!
-//! What such a flood costs is compared with what it costs a server that wants none of it:
-//! the same datagrams, to a UDP socket that nobody reads. The kernel drops them as soon as
-//! the socket's buffer is full, before any program knows. A program that received them
-//! only to forget them would cost more, and so make a tunnel look better.
+//! The reference is the same flood to a UDP socket that no program reads. The kernel drops these
+//! datagrams once the socket's buffer is full, before any program sees them. A reference program
+//! that received and discarded them would cost more, and make the tunnel look better by comparison.
 
 use super::iperf::{self, Flow, Transfer};
 use super::servers::Servers;
@@ -30,45 +29,45 @@ use taupe_crypto::AWS_LC;
 use taupe_lab::error::{Error, Result};
 use taupe_lab::host::{self, Host};
 
-/// Datagrams a second.
+/// Datagrams per second.
 pub const RATE: u32 = 100_000;
 
-/// From the start of a flood to that of the transfer: what it makes of the server is there.
+/// Time between the start of the flood and the transfer, in which the server adapts to the flood.
 const LEAD: Duration = Duration::from_millis(300);
 
-/// How many datagrams one system call sends.
+/// Number of datagrams per system call.
 const BATCH: usize = 50;
 
-/// The flood makes up for a delay of its own up to this.
+/// Longest delay of the sender that it makes up for.
 const DEBT: Duration = Duration::from_millis(20);
 
-/// Where the flood comes from, with the server's end of the cable.
+/// Addresses of the third machine and of the server on their cable.
 const ATTACKER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 const VICTIM: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 
-/// Whom it pretends to come from, a prefix of 15 bits.
+/// Prefix of the spoofed source addresses, 15 bits long.
 const SOURCES: u32 = u32::from_be_bytes([198, 18, 0, 0]);
 const SOURCES_MASK: u32 = (1 << 17) - 1;
 
 /// Discard (RFC 863).
 const DISCARD: u16 = 9;
 
-/// What is sent.
+/// Contents and target of the flood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Initiations to the socket that nobody reads.
     Unread,
-    /// Initiations whose mac1 is wrong: from somebody who does not know the public key.
+    /// Initiations with a wrong mac1, as from a sender without the server's public key.
     Strangers,
-    /// Initiations whose mac1 is right (whitepaper §5.4.4), the rest random.
+    /// Initiations with a valid mac1 (whitepaper §5.4.4) and otherwise random content.
     Informed,
 }
 
 impl Kind {
-    /// What the others are compared with comes first.
+    /// All kinds; the reference comes first.
     pub const ALL: [Self; 3] = [Self::Unread, Self::Strangers, Self::Informed];
 
-    /// In keys of metrics.
+    /// Returns the name for keys of metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Unread => "unread",
@@ -81,15 +80,16 @@ impl Kind {
 /// A transfer during a flood.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Flooded {
-    /// What was sent meanwhile.
+    /// Kind of the flood.
     pub kind: Kind,
-    /// How many datagrams a second it was in fact.
+    /// Datagrams per second as actually sent.
     pub rate: f64,
-    /// What got through the tunnel.
+    /// The transfer through the tunnel.
     pub transfer: Transfer,
 }
 
-/// A transfer during a flood of each [`Kind`]. `None` for what takes no handshakes.
+/// Measures a transfer during a flood of each [`Kind`]. `None` if the contestant accepts no
+/// handshakes.
 pub fn measure(
     contestant: &dyn Contestant,
     session: &Session,
@@ -112,7 +112,7 @@ pub fn measure(
     }))
 }
 
-/// The third machine; dropping it takes it away.
+/// The third machine; dropping it removes it.
 #[derive(Debug)]
 pub struct Attacker {
     host: Host,
@@ -123,11 +123,11 @@ pub struct Attacker {
 }
 
 impl Attacker {
-    /// Joins it to the session's server.
+    /// Connects the machine to the session's server.
     ///
     /// # Errors
     ///
-    /// Whatever fails.
+    /// Any error of a program or socket.
     pub fn new(session: &Session, handshakes: HandshakeTarget) -> Result<Self> {
         let server = &session.pair.server;
         let host = Host::new(&format!("{}-attacker", session.pair.name))?;
@@ -155,12 +155,12 @@ impl Attacker {
         })
     }
 
-    /// Does something while the flood goes on. Returns how many datagrams a second that
-    /// was, and what the work has.
+    /// Runs `work` during the flood. Returns the datagrams per second of the flood, and the result
+    /// of `work`.
     ///
     /// # Errors
     ///
-    /// The work's; [`Error::Io`] when the flood cannot be sent.
+    /// Those of `work`; [`Error::Io`] if the flood cannot be sent.
     pub fn during<T>(&self, kind: Kind, work: impl FnOnce() -> Result<T>) -> Result<(f64, T)> {
         let mut initiations = Initiations::new(kind, self.handshakes);
         let stop = AtomicBool::new(false);
@@ -175,7 +175,7 @@ impl Attacker {
         })
     }
 
-    /// Sends until it is told to stop. Returns how many a second were sent.
+    /// Sends until `stop` is set. Returns the datagrams per second.
     fn flood(&self, initiations: &mut Initiations, stop: &AtomicBool) -> Result<f64> {
         let to = SocketAddr::from((VICTIM, 0)).as_any();
         let (begin, mut sent) = (Instant::now(), 0_u64);
@@ -196,7 +196,7 @@ impl Attacker {
                 .collect();
             match sendmmsg(&self.socket, &mut messages, SendFlags::empty()) {
                 Ok(count) => sent += count as u64,
-                // Lost on the attacker's machine.
+                // The datagrams are lost on the attacker's machine.
                 Err(Errno::NOBUFS | Errno::INTR) => {}
                 Err(error) => return Err(Error::io("sending the flood")(error)),
             }
@@ -207,22 +207,22 @@ impl Attacker {
 
 impl Drop for Attacker {
     fn drop(&mut self) {
-        // The cable would go with the machine, but some time later. The sandbox takes down
-        // what is left.
+        // The kernel removes the cable with the machine, but with a delay. The sandbox removes
+        // whatever remains.
         let _ = self.host.ip(&["link", "delete", "eth0"]);
         let _ = self.host.clone().delete();
     }
 }
 
-/// Bytes of an IPv4 header without options, of UDP's, and of an initiation.
+/// Bytes of an IPv4 header without options, of a UDP header, and of an initiation.
 const IP: usize = 20;
 const UDP: usize = 8;
 const INITIATION: usize = 148;
 
 type Packet = [u8; IP + UDP + INITIATION];
 
-/// Initiations made beforehand, as making them would cost more than sending them. Each has a new source whenever it
-/// is sent.
+/// Initiations made in advance, because making one costs more than sending it. Each gets a new
+/// source address whenever it is sent.
 struct Initiations {
     packets: Vec<Packet>,
     at: usize,
@@ -230,12 +230,12 @@ struct Initiations {
 }
 
 impl Initiations {
-    /// How many there are.
+    /// Number of prepared initiations.
     const COUNT: usize = BATCH * 100;
 
     fn new(kind: Kind, to: HandshakeTarget) -> Self {
-        // From other sources each time: who comes back some seconds later is taken for
-        // somebody who asks again, of this round or of one before.
+        // Every flood starts with other sources: a server may treat a source that returns after
+        // some seconds, in this round or the next, as a retry.
         let mut random = fastrand::Rng::new();
         let port = match kind {
             Kind::Unread => DISCARD,
@@ -249,7 +249,7 @@ impl Initiations {
             let initiation = &mut packet[IP + UDP..];
             random.fill(initiation);
             initiation[..4].copy_from_slice(&[1, 0, 0, 0]);
-            // No mac2: a cookie is what strangers do not have.
+            // mac2 stays zero: the senders have no cookie.
             initiation[132..].fill(0);
             if kind == Kind::Informed {
                 let mac1 = AWS_LC.hash.mac(&mac1_key, &[&initiation[..116]]);
@@ -264,7 +264,7 @@ impl Initiations {
         }
     }
 
-    /// As many as one system call sends.
+    /// Returns the initiations for one system call.
     fn next_batch(&mut self) -> [&[u8]; BATCH] {
         let from = self.at;
         self.at = (from + BATCH) % Self::COUNT;
@@ -280,8 +280,8 @@ impl Initiations {
     }
 }
 
-/// The headers of IPv4 and UDP, but for the source. The kernel fills in the length, the
-/// identification and the checksum of the first; in UDP over IPv4 a checksum of zero is none.
+/// Returns the headers of IPv4 and UDP without the source. The kernel fills in the length,
+/// identification and checksum of IPv4; a UDP checksum of zero means none.
 fn headers(port: u16) -> [u8; IP + UDP] {
     let mut headers = [0; IP + UDP];
     headers[0] = 0x45;
@@ -324,7 +324,7 @@ mod tests {
     fn each_comes_from_elsewhere() {
         let mut initiations = Initiations::new(Kind::Informed, TO);
         let mut seen = BTreeSet::new();
-        // Twice around.
+        // Goes twice through all initiations.
         for _ in 0..2 * Initiations::COUNT / BATCH {
             for packet in initiations.next_batch() {
                 assert_eq!((packet[12], packet[13] & 0xfe), (198, 18));
@@ -332,7 +332,7 @@ mod tests {
                 seen.insert([&packet[12..16], &packet[IP..IP + 2]].concat());
             }
         }
-        // By chance a few are the same.
+        // A few random sources are equal.
         assert!(seen.len() > 2 * Initiations::COUNT - 10, "{}", seen.len());
     }
 

@@ -6,34 +6,33 @@ use serde::Deserialize;
 use std::time::Duration;
 use taupe_lab::error::{Error, Result};
 
-/// Beyond the time that data flows: for connecting, and for what is still queued on a slow
-/// link at its end.
+/// Time limit beyond the duration of the transfer: for connecting, and for data still queued on a
+/// slow link at its end.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// How long the first connection may take.
+/// Time limit for the first connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// What decides how fast a sender sends. It is what Linux has by itself, and published
-/// comparisons were made with; machines are often set to another, which would be compared
-/// as well.
+/// Congestion control of all transfers. It is Linux's default and that of the published
+/// comparisons. Machines are often set to another one, which would distort the comparison.
 pub const CONGESTION: &str = "cubic";
 
-/// Which way data flows.
+/// Direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the client to the server.
     Up,
     /// From the server to the client.
     Down,
-    /// Both at once, in connections of their own.
+    /// Both at once, in separate connections.
     Both,
 }
 
 impl Direction {
-    /// In the order of tables.
+    /// All directions in the order of tables.
     pub const ALL: [Self; 3] = [Self::Up, Self::Down, Self::Both];
 
-    /// In keys of metrics: `up`, `down`, `both`.
+    /// Returns the name for keys of metrics: `up`, `down`, `both`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -51,39 +50,40 @@ impl Direction {
     }
 }
 
-/// What iperf3 is to do.
+/// Parameters of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flow {
-    /// Which way data flows.
+    /// The direction.
     pub direction: Direction,
-    /// How many connections each way, up to 128.
+    /// Number of connections in each direction, up to 128.
     pub streams: u32,
-    /// For how long, in seconds; at least 1.
+    /// Duration in seconds; at least 1.
     pub seconds: u32,
 }
 
-/// What iperf3 found.
+/// Result of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Transfer {
-    /// From the client to the server, where anything flowed that way.
+    /// From the client to the server, if data flowed in this direction.
     pub up: Option<Way>,
-    /// From the server to the client, where anything flowed that way.
+    /// From the server to the client, if data flowed in this direction.
     pub down: Option<Way>,
 }
 
 impl Transfer {
-    /// What arrived, both ways together: bytes of TCP payload.
+    /// Returns the received bytes of TCP payload in both directions.
     pub fn bytes(&self) -> u64 {
         self.ways()
             .fold(0, |sum, way| sum.saturating_add(way.bytes))
     }
 
-    /// What arrived, both ways together: bit/s of TCP payload.
+    /// Returns the received bit/s of TCP payload in both directions.
     pub fn rate(&self) -> f64 {
         self.ways().map(|way| way.rate).sum()
     }
 
-    /// Segments sent again, both ways together; `None` where a system does not count them.
+    /// Returns the retransmitted segments of both directions; `None` if a system does not count
+    /// them.
     pub fn retransmits(&self) -> Option<u64> {
         self.ways()
             .try_fold(0_u64, |sum, way| Some(sum.saturating_add(way.retransmits?)))
@@ -94,30 +94,29 @@ impl Transfer {
     }
 }
 
-/// One way of a transfer, all its streams together.
+/// One direction of a transfer, with all its streams.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Way {
-    /// What the receiver got, in bit/s of TCP payload.
+    /// Received bit/s of TCP payload.
     pub rate: f64,
-    /// What the receiver got, in bytes of TCP payload.
+    /// Received bytes of TCP payload.
     pub bytes: u64,
-    /// How long the receiver received, in seconds.
+    /// Duration of the reception, in seconds.
     pub seconds: f64,
-    /// Segments sent again; `None` where the sender's system does not count them.
+    /// Retransmitted segments; `None` if the sender's system does not count them.
     pub retransmits: Option<u64>,
 }
 
-/// Sends data through the tunnel for some time, as fast as it goes, with cubic as the
-/// congestion control.
+/// Sends data through the tunnel at full speed, with cubic as the congestion control.
 ///
 /// # Errors
 ///
-/// What iperf3 says; [`Error::Timeout`] when it hangs.
+/// The error message of iperf3; [`Error::Timeout`] if it hangs.
 pub fn transfer(session: &Session, servers: &mut Servers, flow: Flow) -> Result<Transfer> {
     let client = || run(session, flow);
-    // iperf3 3.12 stays busy after a client was killed; and it closes its listening socket
-    // after every client, with those that have connected meanwhile. On a slow link the
-    // next client is there before that.
+    // iperf3 3.12 stays busy after a client was killed. It also closes its listening socket after
+    // every client, together with connections made meanwhile; on a slow link the next client may
+    // connect before that.
     const SIGNS: [&str; 3] = [
         "the server is busy",
         "Connection refused",
@@ -145,12 +144,12 @@ fn run(session: &Session, flow: Flow) -> Result<Transfer> {
     command.extend(flow.direction.argument());
     let attempt = session.pair.client.attempt(&command)?;
     match attempt.status {
-        // Those of timeout(1): 137 where the first signal was ignored.
+        // Exit statuses of timeout(1): 137 if the first signal was ignored.
         Some(124 | 137) => Err(Error::Timeout {
             what: format!("iperf3, {} for {} s", flow.direction.name(), flow.seconds),
             limit,
         }),
-        // With --json, iperf3 tells of its failures there, and often ends with 0.
+        // With --json, iperf3 prints its errors there, and often exits with 0.
         _ if !attempt.stdout.trim().is_empty() => parse(&attempt.stdout),
         status => Err(Error::Command {
             command: "iperf3".to_owned(),
@@ -161,12 +160,12 @@ fn run(session: &Session, flow: Flow) -> Result<Transfer> {
     }
 }
 
-/// Reads what `iperf3 --json` of a client has printed.
+/// Parses the output of `iperf3 --json` as a client.
 ///
 /// # Errors
 ///
-/// [`Error::Unmet`] with iperf3's own words when it failed, or when nothing arrived;
-/// [`Error::Malformed`] when it is not the whole report of a TCP transfer.
+/// [`Error::Unmet`] with iperf3's own message if it failed, or if nothing arrived;
+/// [`Error::Malformed`] if the output is no complete report of a TCP transfer.
 pub fn parse(output: &str) -> Result<Transfer> {
     let report: Report = serde_json::from_str(output).map_err(|error| malformed(&error))?;
     if let Some(error) = report.error {
@@ -197,7 +196,7 @@ pub fn parse(output: &str) -> Result<Transfer> {
 }
 
 impl Way {
-    /// Of the sums of one direction, if it was used.
+    /// Combines the sums of one direction, if it was used.
     fn new(sent: Option<Sum>, received: Option<Sum>) -> Result<Option<Self>> {
         let (sent, received) = match (sent, received) {
             (None, None) => return Ok(None),
@@ -214,7 +213,7 @@ impl Way {
             ..
         } = received;
         let expected = bytes as f64 * 8.0 / seconds;
-        // Also not where either is no number.
+        // False too if one of them is not a number.
         let agree = (rate - expected).abs() <= expected * 0.01;
         if !agree || seconds <= 0.0 || !seconds.is_finite() {
             return Err(malformed(&format!(
@@ -396,7 +395,7 @@ mod tests {
             prop_assert!(parse(&text).is_err());
         }
 
-        /// A byte of a number or a word changed: another figure perhaps, no nonsense.
+        /// A changed byte of a number or word may give another figure, but no invalid one.
         #[test]
         fn a_changed_byte_makes_no_nonsense(
             which in 0..WHOLE.len(), at: prop::sample::Index, byte in 0x20_u8..0x7f,

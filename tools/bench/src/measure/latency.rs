@@ -1,9 +1,8 @@
-//! Round trips, measured by the lab itself: UDP datagrams of 64 bytes that the other
-//! machine sends back.
+//! Round trips of UDP datagrams of 64 bytes, which the other machine echoes.
 //!
-//! Both ends wait in `recv` and do not spin, as programs do that use a network now and
-//! then; so what waking a thread costs is in every figure, twice on either side, and is
-//! the same for all that is compared. Without a tunnel that is nearly all there is.
+//! Both ends block in `recv` and do not spin, like programs that use the network now and then.
+//! Every figure therefore includes the cost of waking a thread once on each side, equally for all
+//! contestants. Without a tunnel it is nearly all of the figure.
 
 use super::datagrams::Datagrams;
 use super::iperf::{self, Direction, Flow, Transfer};
@@ -20,46 +19,46 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 use taupe_lab::error::{Error, Result};
 
-/// What has not been answered by then counts as lost.
+/// A datagram without an answer after this time counts as lost.
 pub const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// After so long no further round trip begins.
+/// No further round trip begins after this time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The length of a datagram's payload, in bytes.
+/// Length of a datagram's payload, in bytes.
 const LENGTH: usize = 64;
 
-/// After so many lost in a row there is no point in going on.
+/// The measurement ends after this number of consecutive losses.
 const SILENCE: u64 = 5;
 
-/// How many round trips one measurement has at most; each takes some bytes of memory.
+/// Largest number of round trips in one measurement, which limits its memory.
 const MOST: u64 = 1_000_000;
 
-/// How often the receiver looks whether it is done.
+/// Interval at which the receiver checks whether it is done.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Of the time that a transfer needs to fill the tunnel.
+/// Time in which a transfer fills the tunnel.
 const RAMP: Duration = Duration::from_millis(500);
 
-/// The shares of which a distribution tells the quantile.
+/// Shares for which a distribution has a quantile.
 const SHARES: [f64; 14] = [
     0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999, 1.0,
 ];
 
-/// How long round trips took.
+/// Times of round trips.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RoundTrips {
-    /// Of each that was answered within [`TIMEOUT`], in seconds.
+    /// Seconds of each round trip answered within [`TIMEOUT`].
     pub answered: Vec<f64>,
-    /// How many were not.
+    /// Number of lost round trips.
     pub lost: u64,
 }
 
 impl RoundTrips {
-    /// The seconds within which a share (0 to 1) of all round trips was answered. Lost ones
-    /// are later than any other: were they left out, who drops packets instead of queueing
-    /// them would look the faster for it. `None` where the share was never answered, and
-    /// when there are too few to tell: a share of 0.999 takes 1,000.
+    /// Returns the seconds within which a share (0 to 1) of all round trips was answered. Lost ones
+    /// count as slower than all others; otherwise a tunnel that drops packets would look faster
+    /// than one that queues them. `None` if the share was never answered, or if there are too few
+    /// round trips: a share of 0.999 needs 1,000.
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let last = self.answered.len().checked_sub(1)? as f64;
         let all = last + self.lost as f64;
@@ -67,30 +66,30 @@ impl RoundTrips {
         if !tells(all + 1.0, share) || place.ceil() > last {
             return None;
         }
-        // Of a single answer, any share is the same.
+        // With a single answer all shares are equal.
         statistics::quantile(&self.answered, place / last.max(1.0))
     }
 
-    /// As [`quantile`](Self::quantile), of those that were answered: for links that lose
-    /// a share themselves, whatever the tunnel does.
+    /// As [`quantile`](Self::quantile), but only of answered round trips: for links that lose
+    /// packets themselves.
     pub fn quantile_of_answered(&self, share: f64) -> Option<f64> {
         let told = tells(self.answered.len() as f64, share);
         told.then(|| statistics::quantile(&self.answered, share))?
     }
 
-    /// The share that was lost, 0 to 1.
+    /// Returns the share that was lost, 0 to 1.
     pub fn loss(&self) -> f64 {
         let all = self.lost + self.answered.len() as u64;
         self.lost as f64 / all.max(1) as f64
     }
 
-    /// Adds those of another round.
+    /// Adds the round trips of another round.
     pub fn extend(&mut self, other: Self) {
         self.answered.extend(other.answered);
         self.lost += other.lost;
     }
 
-    /// As it is kept in a report.
+    /// Returns the distribution for a report.
     pub fn distribution(&self, metric: &str, contestant: &str) -> Distribution {
         let quantiles = SHARES
             .iter()
@@ -105,33 +104,33 @@ impl RoundTrips {
     }
 }
 
-/// Whether so many have at least one beyond a share.
+/// Returns true if at least one of `count` round trips lies beyond the share.
 fn tells(count: f64, share: f64) -> bool {
-    // Rounding makes a little less than 1 of 1,000 × (1 − 0.999).
+    // Rounding makes 1,000 × (1 − 0.999) slightly less than 1.
     share >= 1.0 || count * (1.0 - share) >= 0.999
 }
 
-/// Round trips while data flows.
+/// Round trips under load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loaded {
     /// The round trips.
     pub round_trips: RoundTrips,
-    /// The transfer meanwhile.
+    /// The transfer that is the load.
     pub load: Transfer,
 }
 
-/// One round trip after the other: the next begins when the former has been answered, or
-/// lost. So many, or, on a slow link, as many as fit into five seconds.
+/// Measures one round trip after another: the next begins when the last one was answered or lost.
+/// Ends after `count`, or after five seconds on a slow link.
 ///
 /// # Errors
 ///
-/// [`Error::Unmet`] when nothing is answered at all any more, [`Error::Io`].
+/// [`Error::Unmet`] if no more answers arrive, [`Error::Io`].
 pub fn idle(session: &Session, count: usize) -> Result<RoundTrips> {
     with_echo(session, |socket| ping_pong(socket, count))
 }
 
-/// Sends requests at a fixed pace, whether the former are answered or not, while `work` is
-/// done; at most a million of them. Returns when the last is answered or lost.
+/// Sends requests at a fixed pace, answered or not, while `work` runs; at most a million. Returns
+/// when the last one was answered or lost.
 ///
 /// # Errors
 ///
@@ -144,8 +143,7 @@ pub fn during<T>(
     with_echo(session, |socket| stream(socket, pace, work))
 }
 
-/// Two requests each millisecond for `seconds`, while one TCP stream upwards takes all that
-/// the tunnel has.
+/// Sends two requests per millisecond for `seconds`, while one TCP stream up fills the tunnel.
 ///
 /// # Errors
 ///
@@ -170,40 +168,40 @@ pub fn loaded(session: &Session, servers: &mut Servers, seconds: u32) -> Result<
     })
 }
 
-/// Does something with a socket while the server's machine sends back what comes from it.
+/// Runs `client` with a socket whose datagrams the server's machine echoes.
 fn with_echo<T>(session: &Session, client: impl FnOnce(&UdpSocket) -> Result<T>) -> Result<T> {
     let datagrams = Datagrams::open(session)?;
     thread::scope(|scope| {
         scope.spawn(|| echo(&datagrams.server));
         let result = client(&datagrams.client);
-        // Receiving ends with an empty datagram.
+        // `recv` then returns an empty datagram, which ends the echo.
         rustix::net::shutdown(&datagrams.server, Shutdown::Both)
             .map_err(Error::io("ending the echo"))?;
         result
     })
 }
 
-/// Sends back whatever comes, until the socket is shut down.
+/// Echoes every datagram until the socket is shut down.
 fn echo(socket: &UdpSocket) {
     let mut datagram = [0; LENGTH];
     while let Ok(length @ 1..) = socket.recv(&mut datagram) {
-        // What cannot be sent is lost, and counted as such by the other side.
+        // The other side counts an unsent echo as lost.
         let _ = socket.send(datagram.get(..length).unwrap_or_default());
     }
 }
 
-/// What a request says of itself, and its answer says again.
+/// Content of a request, which the answer repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     sequence: u64,
-    /// Since the first of them.
+    /// Time since the first request.
     sent: Duration,
 }
 
 impl Stamp {
     fn write(self) -> [u8; LENGTH] {
         let mut datagram = [0; LENGTH];
-        // Some 500 years fit.
+        // 64 bits hold 500 years.
         let nanoseconds = self.sent.as_nanos() as u64;
         let stamp = [self.sequence.to_be_bytes(), nanoseconds.to_be_bytes()];
         datagram[..16].copy_from_slice(stamp.as_flattened());
@@ -220,8 +218,8 @@ impl Stamp {
     }
 }
 
-/// Waits for a datagram, and says when it came after `begin`. `None` when none has come
-/// by the deadline; what is no stamp is passed over.
+/// Waits for a datagram, and returns its time since `begin`. `None` at the deadline. Ignores
+/// datagrams without a stamp.
 fn answer(
     socket: &UdpSocket,
     begin: Instant,
@@ -266,7 +264,7 @@ fn ping_pong(socket: &UdpSocket, count: usize) -> Result<RoundTrips> {
             .map_err(Error::io("sending a request"))?;
         let deadline = Instant::now() + TIMEOUT;
         silence += 1;
-        // Answers to former requests, which count as lost already, are passed over.
+        // Ignores answers to earlier requests, which already count as lost.
         while let Some((stamp, came)) = answer(socket, begin, deadline)? {
             if stamp == request {
                 found.answered.push(came.saturating_sub(sent).as_secs_f64());
@@ -294,7 +292,7 @@ fn stream<T>(
 ) -> Result<(RoundTrips, T)> {
     let begin = Instant::now();
     let done = AtomicBool::new(false);
-    // How many were sent, and when the last of them counts as lost.
+    // Number of requests sent, and the time at which the last one counts as lost.
     let end = OnceLock::new();
     thread::scope(|scope| {
         let sender = scope.spawn(|| send(socket, begin, pace, &done));
@@ -302,7 +300,7 @@ fn stream<T>(
         let result = work();
         done.store(true, Ordering::Relaxed);
         let sent = join(sender);
-        // Set nowhere else.
+        // This is the only place that sets it.
         let _ = end.set((sent, Instant::now() + TIMEOUT));
         let answered = join(receiver)?;
         let lost = sent - answered.len() as u64;
@@ -310,7 +308,7 @@ fn stream<T>(
     })
 }
 
-/// Sends requests until it is done; returns how many.
+/// Sends requests until `done` is set; returns their number.
 fn send(socket: &UdpSocket, begin: Instant, pace: Duration, done: &AtomicBool) -> u64 {
     let mut due = begin;
     for sequence in 0..MOST {
@@ -319,14 +317,14 @@ fn send(socket: &UdpSocket, begin: Instant, pace: Duration, done: &AtomicBool) -
             return sequence;
         }
         let sent = begin.elapsed();
-        // What cannot be sent is lost.
+        // An unsent request counts as lost.
         let _ = socket.send(&Stamp { sequence, sent }.write());
         due += pace;
     }
     MOST
 }
 
-/// Takes answers until there can be no more; how long each took, in seconds.
+/// Receives answers until no more can arrive; returns the seconds of each.
 fn receive(socket: &UdpSocket, begin: Instant, end: &OnceLock<(u64, Instant)>) -> Result<Vec<f64>> {
     let mut known = Vec::new();
     let mut answered = Vec::new();
@@ -344,7 +342,7 @@ fn receive(socket: &UdpSocket, begin: Instant, end: &OnceLock<(u64, Instant)>) -
             continue;
         }
         known.resize(known.len().max(place + 1), false);
-        // Only the first of several answers to one request counts.
+        // Only the first answer to a request counts.
         if !std::mem::replace(&mut known[place], true) {
             answered.push(took.as_secs_f64());
         }
@@ -379,7 +377,7 @@ mod tests {
             answered: (0..100).map(f64::from).collect(),
             lost: 25,
         };
-        // Of 125 round trips, 62 take longer, or for ever.
+        // 62 of 125 round trips take longer or are lost.
         assert_eq!(hundred.quantile(0.5), Some(62.0));
         for never in [0.8, 0.99, 0.999, 1.0] {
             assert_eq!(hundred.quantile(never), None, "{never}");
@@ -417,7 +415,7 @@ mod tests {
         );
     }
 
-    /// A server that answers each request only when the next has come.
+    /// The server answers each request only after the next has arrived.
     #[test]
     fn late_answers_are_not_taken_for_others() -> Result<()> {
         let failed = || Error::io("sockets of the test");

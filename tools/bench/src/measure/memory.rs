@@ -1,4 +1,4 @@
-//! What the programs hold in memory.
+//! Memory of the programs.
 
 use super::iperf::{self, Direction, Flow};
 use super::proc;
@@ -10,30 +10,30 @@ use std::thread;
 use std::time::{Duration, Instant};
 use taupe_lab::error::Result;
 
-/// The resident set of one side's programs together, in bytes: what they hold of physical
-/// memory, with what they share with others (code, libraries).
+/// The resident set of one side's programs together, in bytes. It includes memory shared with other
+/// programs (code, libraries).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Resident {
-    /// Now.
+    /// The current size.
     pub now: u64,
-    /// The most it ever was, of each program.
+    /// The sum of the programs' peaks.
     pub peak: u64,
 }
 
-/// Both sides' programs.
+/// Memory of both sides' programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
-    /// On the client's side.
+    /// The client's side.
     pub client: Resident,
-    /// On the server's side.
+    /// The server's side.
     pub server: Resident,
 }
 
-/// Looks at the programs of a session; `None` where none make the tunnel.
+/// Returns the memory of a session's programs; `None` if no programs run the tunnel.
 ///
 /// # Errors
 ///
-/// [`Error::Io`](taupe_lab::Error::Io) when one has ended.
+/// [`Error::Io`](taupe_lab::Error::Io) if one has ended.
 pub fn measure(session: &Session) -> Result<Option<Memory>> {
     if session.processes().is_empty() {
         return Ok(None);
@@ -44,11 +44,11 @@ pub fn measure(session: &Session) -> Result<Option<Memory>> {
     }))
 }
 
-/// Looks at the programs of one side.
+/// Returns the memory of one side's programs.
 ///
 /// # Errors
 ///
-/// [`Error::Io`](taupe_lab::Error::Io) when one has ended.
+/// [`Error::Io`](taupe_lab::Error::Io) if one has ended.
 pub fn of(end: &End) -> Result<Resident> {
     let mut sum = Resident::default();
     for process in &end.processes {
@@ -59,20 +59,19 @@ pub fn of(end: &End) -> Result<Resident> {
     Ok(sum)
 }
 
-/// What the measuring process itself holds of physical memory, in bytes.
+/// Returns the physical memory of the measuring process itself, in bytes.
 ///
 /// # Errors
 ///
-/// [`Error::Io`](taupe_lab::Error::Io) where there is no procfs.
+/// [`Error::Io`](taupe_lab::Error::Io) without procfs.
 pub fn of_this_process() -> Result<u64> {
     proc::resident(std::process::id()).map(|(now, _)| now)
 }
 
-/// From one look at the memory to the next, under load.
+/// Interval of samples under load.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What each side's programs held over time, in bytes, by the seconds since the load
-/// began.
+/// Memory of each side's programs over time: pairs of seconds since the load began and bytes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Growth {
     /// The client's side and the server's, without the warm-up.
@@ -80,14 +79,14 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// The most that an end held, in bytes.
+    /// Returns the peak of either end, in bytes.
     pub fn most(&self) -> u64 {
         let all = self.ends.iter().flatten();
         all.map(|(_, bytes)| *bytes as u64).max().unwrap_or(0)
     }
 
-    /// Bytes a second by which the end grew that grew more: the slope of the straight
-    /// line with the least squares. `None` for less than two looks.
+    /// Returns the growth in bytes per second of the end that grows faster: the slope of a
+    /// least-squares line. `None` for fewer than two samples.
     pub fn slope(&self) -> Option<f64> {
         let slopes = self.ends.iter().filter_map(|looks| slope(looks));
         slopes.max_by(f64::total_cmp)
@@ -104,12 +103,12 @@ fn slope(looks: &[(f64, f64)]) -> Option<f64> {
     (squares > 0.0).then_some(products / squares)
 }
 
-/// Looks once a second at what the programs hold, while four streams each way take all
-/// they can for so many seconds. What comes within the warm-up is left out.
+/// Samples the memory once a second while four streams in each direction run at full speed for
+/// `seconds`. Samples of the warm-up are omitted.
 ///
 /// # Errors
 ///
-/// iperf3's; [`Error::Io`](taupe_lab::Error::Io) when a program has ended.
+/// iperf3's; [`Error::Io`](taupe_lab::Error::Io) if a program has ended.
 pub fn growth(
     session: &Session,
     servers: &mut Servers,

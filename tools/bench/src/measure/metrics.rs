@@ -1,8 +1,7 @@
-//! The names of all that is measured, and what a measurement says of them.
+//! Turns measurements into metrics and samples.
 //!
-//! Keys of one kind begin alike, so that a reader of a report finds them by prefix:
-//! `tcp/STREAMS/WAY`, `udp/SIZE/rate`, `udp/SIZE/gso/rate`, `qperf/TEST`, `latency/STATE/QUANTILE`, `cost/…`,
-//! `memory/…`, `peers/COUNT/…`, `flood/KIND/WAY`.
+//! Keys of one kind share a prefix: `tcp/STREAMS/WAY`, `udp/SIZE/rate`, `udp/SIZE/gso/rate`,
+//! `qperf/TEST`, `latency/STATE/QUANTILE`, `cost/…`, `memory/…`, `peers/COUNT/…`, `flood/KIND/WAY`.
 
 use super::cost::Usage;
 use super::flood::{Flooded, Kind};
@@ -18,14 +17,14 @@ use crate::results::{Better, Metric, Unit};
 /// A metric and a sample of it.
 pub type Sample = (Metric, f64);
 
-/// From the start of the client's program to the first ping answered.
+/// Time from the start of the client's program to the first answered ping.
 pub fn startup() -> Metric {
     let title = "start to first answer";
     Metric::new("startup", title, Unit::Seconds, Better::Lower)
 }
 
-/// `tcp/4/up` and `tcp/4/up/retransmits`. Of both ways at once, the sum; and of each,
-/// `tcp/4/both/up` and `tcp/4/both/down`.
+/// `tcp/4/up` and `tcp/4/up/retransmits`. For both directions at once: the sum, and `tcp/4/both/up`
+/// and `tcp/4/both/down` for each direction.
 pub fn transfer(flow: Flow, found: &Transfer) -> Vec<Sample> {
     let way = flow.direction.name();
     let key = format!("tcp/{}/{way}", flow.streams);
@@ -69,17 +68,17 @@ pub fn qperf(test: Test) -> Metric {
     }
 }
 
-/// What is done on a tunnel while round trips are measured.
+/// Load on a tunnel while round trips are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Nothing.
+    /// No load.
     Idle,
-    /// One TCP stream takes all it can.
+    /// One TCP stream at full speed.
     Loaded,
 }
 
 impl State {
-    /// The key of the whole [`Distribution`](crate::results::Distribution).
+    /// Returns the key of the [`Distribution`](crate::results::Distribution).
     pub const fn key(self) -> &'static str {
         match self {
             Self::Idle => "latency/idle",
@@ -88,8 +87,8 @@ impl State {
     }
 }
 
-/// `latency/idle/p50`, `…/p99`, `…/p99.9`, as far as there were answers enough, and
-/// `latency/idle/lost`, a share.
+/// `latency/idle/p50`, `…/p99`, `…/p99.9`, if there were enough answers, and `latency/idle/lost`, a
+/// share.
 pub fn latency(state: State, found: &RoundTrips) -> Vec<Sample> {
     let key = state.key();
     let title = match state {
@@ -111,7 +110,7 @@ pub fn latency(state: State, found: &RoundTrips) -> Vec<Sample> {
     samples
 }
 
-/// `connect/p50`: half of all connections were set up within that time.
+/// `connect/p50`: the median time to open a connection.
 pub fn connections(found: &RoundTrips) -> Vec<Sample> {
     let title = "setting up a connection: p50";
     let metric = Metric::new("connect/p50", title, Unit::Seconds, Better::Lower);
@@ -119,10 +118,11 @@ pub fn connections(found: &RoundTrips) -> Vec<Sample> {
     median.map(|median| (metric, median)).into_iter().collect()
 }
 
-/// `udp/64/rate` where one was found at which few enough are lost; `udp/64/offered`, what
-/// was sent then; `udp/64/lost`, the share of it that was lost, or the least in any trial;
-/// `udp/64/limit/sender` and `udp/64/limit/receiver`, 1 where these and not the tunnel are
-/// what limits, otherwise 0. Of messages that the kernel cuts, `udp/64/gso/rate` and so on.
+/// `udp/64/rate`, the greatest rate with acceptable loss, if one was found; `udp/64/offered`, the
+/// rate sent in that trial; `udp/64/lost`, its share of lost packets, or the least of any trial;
+/// `udp/64/limit/sender` and `udp/64/limit/receiver`, 1 if the sender or the receiver was the limit
+/// and not the tunnel, otherwise 0. With messages that the kernel splits, `udp/64/gso/rate` and so
+/// on.
 pub fn packets(size: u16, way: Way, found: &Outcome) -> Vec<Sample> {
     let (key, title) = match way {
         Way::Each => (format!("udp/{size}"), format!("packets of {size} B")),
@@ -160,11 +160,11 @@ pub fn packets(size: u16, way: Way, found: &Outcome) -> Vec<Sample> {
     samples
 }
 
-/// For 10⁹ bytes of payload, of which so many were moved: `cost/cpu/total`, its parts
-/// `cost/cpu/user` and `cost/cpu/system`, `cost/switches` of the whole machine; `cost/programs/user`,
-/// `cost/programs/system`, `cost/programs/switches` of the tunnel's programs.
+/// Costs per 10⁹ bytes of payload, of which `bytes` were moved: `cost/cpu/total`, its parts
+/// `cost/cpu/user` and `cost/cpu/system`, and `cost/switches` of the whole machine;
+/// `cost/programs/user`, `cost/programs/system`, `cost/programs/switches` of the tunnel's programs.
 ///
-/// Nothing where system calls were counted meanwhile, which distorts these.
+/// Empty if system calls were counted meanwhile, because this distorts the figures.
 pub fn cost(found: &Usage, bytes: u64) -> Vec<Sample> {
     if found.system_calls.is_some() {
         return Vec::new();
@@ -189,9 +189,9 @@ pub fn cost(found: &Usage, bytes: u64) -> Vec<Sample> {
     per_gigabyte(samples, bytes)
 }
 
-/// For 10⁹ bytes of payload, of which so many were moved: `cost/syscalls` of the whole
-/// machine, `cost/programs/syscalls` of the tunnel's programs, `cost/programs/syscalls/up` of
-/// their threads that carry what goes up. Nothing where they were not counted.
+/// System calls per 10⁹ bytes of payload, of which `bytes` were moved: `cost/syscalls` of the whole
+/// machine, `cost/programs/syscalls` of the tunnel's programs, `cost/programs/syscalls/up` of their
+/// threads that process upstream traffic. Empty if they were not counted.
 pub fn system_calls(found: &Usage, bytes: u64) -> Vec<Sample> {
     let Some(calls) = found.system_calls else {
         return Vec::new();
@@ -230,10 +230,10 @@ pub fn memory(found: &Memory) -> Vec<Sample> {
     ]
 }
 
-/// Of each packet of a full batch, a thread's time: `stages/split`, `stages/seal`,
-/// `stages/send`, `stages/receive`, `stages/open`, `stages/merge`; `stages/out/user`,
-/// `stages/out/system`, `stages/in/user` and `stages/in/system` of the threads that do all
-/// of it. `stages/rate`, the throughput meanwhile.
+/// Processor time per packet of a full batch: `stages/split`, `stages/seal`, `stages/send`,
+/// `stages/receive`, `stages/open`, `stages/merge`; `stages/out/user`, `stages/out/system`,
+/// `stages/in/user` and `stages/in/system` for the whole threads. `stages/rate` is the throughput
+/// meanwhile.
 pub fn stages(found: &Stages) -> Vec<Sample> {
     let (out, into) = (found.out, found.into);
     let each = [
@@ -260,8 +260,8 @@ pub fn stages(found: &Stages) -> Vec<Sample> {
         .collect()
 }
 
-/// `memory/slope`: how much a program grows in ten minutes under load. `memory/loaded`:
-/// the most that one holds meanwhile. Of the end of which it is more.
+/// `memory/slope`, the growth of a program in ten minutes under load, and `memory/loaded`, its peak
+/// under load. Both are for the end with the greater value.
 pub fn growth(found: &Growth) -> Vec<Sample> {
     let bytes = |key: &str, title: &str| Metric::new(key, title, Unit::Bytes, Better::Lower);
     let slope = bytes("memory/slope", "memory, growth in 10 min under load");
@@ -273,7 +273,7 @@ pub fn growth(found: &Growth) -> Vec<Sample> {
     samples
 }
 
-/// `peers/1000/tcp`: of one of so many peers.
+/// `peers/1000/tcp`: throughput of one peer of a server with `count` peers.
 pub fn peers_transfer(count: usize, found: &Transfer) -> Sample {
     let (unit, better) = (Unit::BitsPerSecond, Better::Higher);
     (of_peers(count, "tcp", "TCP up", unit, better), found.rate())
@@ -287,7 +287,7 @@ fn of_peers(count: usize, what: &str, title: &str, unit: Unit, better: Better) -
     Metric::new(format!("peers/{count}/{what}"), title, unit, better)
 }
 
-/// Of a server with so many peers in all: `peers/1000/add`, `…/resident`, `…/tcp`,
+/// Metrics of a server with `count` peers in total: `peers/1000/add`, `…/resident`, `…/tcp`,
 /// `…/latency/p50`.
 pub fn peers(count: usize, found: &Peers) -> Vec<Sample> {
     let lower = Better::Lower;
@@ -308,10 +308,9 @@ pub fn peers(count: usize, found: &Peers) -> Vec<Sample> {
     samples
 }
 
-/// Of each kind of flood: `flood/informed/up`, the throughput, and `flood/informed/up/sent`,
-/// how many datagrams a second were sent. Of those at the tunnel's server
-/// `flood/informed/up/kept`: the share of the throughput that there is while as many are
-/// sent to a socket that nobody reads.
+/// For each kind of flood: `flood/informed/up`, the throughput, and `flood/informed/up/sent`, the
+/// datagrams sent per second. For floods to the tunnel's server also `flood/informed/up/kept`: the
+/// throughput as a share of that during the flood to the unread socket.
 pub fn flood(direction: Direction, found: &[Flooded]) -> Vec<Sample> {
     let way = direction.name();
     let unread = found.iter().find(|one| one.kind == Kind::Unread);
@@ -357,7 +356,7 @@ fn count(key: &str, title: &str, value: u64) -> Sample {
     )
 }
 
-/// None at all where nothing was moved.
+/// Divides samples by gigabytes; empty if nothing was moved.
 fn per_gigabyte(samples: Vec<Sample>, bytes: u64) -> Vec<Sample> {
     let gigabytes = bytes as f64 / 1e9;
     samples

@@ -1,24 +1,24 @@
-//! How many packets a second get through: the greatest rate at which no more than one in a
-//! thousand is lost, searched for as by RFC 2544.
+//! Packets per second: searches for the greatest rate at which no more than one packet in a
+//! thousand is lost, by the method of RFC 2544.
 //!
-//! A size is that of the IP packet inside the tunnel, as it enters the tunnel's interface:
-//! so 1,420 bytes, which is what a WireGuard tunnel has on Ethernet, is the greatest that
-//! needs no fragments. RFC 2544 counts Ethernet frames, which there are none of inside.
+//! A size is that of the IP packet that enters the tunnel's interface. 1,420 bytes, the MTU of a
+//! WireGuard tunnel on Ethernet, is therefore the largest size without fragments. RFC 2544 counts
+//! Ethernet frames, which do not exist inside a tunnel.
 //!
-//! Packets are datagrams that the sender hands to the kernel in one of two [`Way`]s: each
-//! as a message of its own, many with one system call (`sendmmsg`), as programs do that
-//! send small packets; or many as one message that the kernel cuts (`UDP_SEGMENT`), as
-//! programs do that send much. The second is far cheaper for the sender, and what takes
-//! such messages whole from the tunnel's interface is spared as much. So rates compare
-//! within a way only.
+//! The sender hands datagrams to the kernel in one of two [`Way`]s: each as a message of its own,
+//! many per system call (`sendmmsg`), like programs that send small packets; or many as one message
+//! that the kernel splits (`UDP_SEGMENT`), like programs that send bulk data. The second is much
+//! cheaper for the sender, and for tunnels that read such a message from their interface unsplit.
+//! Compare rates of the same [`Way`] only.
 //!
-//! The receiver takes what has been merged on its way as one (`UDP_GRO`), many with one
-//! system call (`recvmmsg`), and copies but the beginnings. Neither computes anything, but
-//! both run on the machine that they measure. Where the sender cannot offer more than gets
-//! through, because it is not faster or because a full queue makes it wait instead of
-//! losing packets, all that it can offer is the figure, and [`Outcome::limited_by_sender`]
-//! says so; [`Outcome::limited_by_receiver`] says where packets came through and had no
-//! place to wait for the receiver.
+//! The receiver accepts datagrams merged on the path (`UDP_GRO`), receives many messages per system
+//! call (`recvmmsg`), and copies only their first bytes. Sender and receiver compute nothing else,
+//! but run on the machine that they measure.
+//!
+//! The sender may be unable to offer more than gets through, because it is too slow or because a
+//! full queue blocks it instead of dropping packets. The figure is then the rate it can offer, and
+//! [`Outcome::limited_by_sender`] is set. [`Outcome::limited_by_receiver`] reports that packets
+//! passed the tunnel but found the receiver's buffer full.
 
 use super::datagrams::Datagrams;
 use crate::session::Session;
@@ -33,61 +33,61 @@ use std::thread;
 use std::time::{Duration, Instant};
 use taupe_lab::error::{Error, Result};
 
-/// The share that may be lost.
+/// The share of packets that may be lost.
 pub const LOSS: f64 = 0.001;
 
-/// How long packets are sent in a trial.
+/// Duration of sending in a trial.
 const TRIAL: Duration = Duration::from_millis(500);
 
-/// How many trials a search may have.
+/// Largest number of trials in a search.
 const TRIALS: usize = 8;
 
-/// The search ends when the rate is known this well.
+/// The search ends at this relative precision.
 const RESOLUTION: f64 = 0.02;
 
-/// How many datagrams one system call sends or receives at most: as many segments as every
-/// kernel takes that cuts messages.
+/// Largest number of datagrams per system call: the number of segments that every kernel with
+/// `UDP_SEGMENT` accepts.
 const BATCH: usize = 64;
 
-/// What a message that the kernel cuts may have, in bytes: an IP packet's 65,535, less its
+/// Largest message that the kernel splits, in bytes: the 65,535 of an IP packet without its
 /// headers.
 const LARGEST: usize = 65_535 - 40 - 8;
 
-/// How often, at most, a batch is sent at lower rates.
+/// Shortest interval between batches, at rates below the maximum.
 const INTERVAL: Duration = Duration::from_micros(100);
 
-/// After a delay of its own the sender makes up for so much time; the rest it forgets, lest
-/// it measure how the tunnel takes bursts.
+/// Longest delay of the sender that it makes up for. Without this limit, the search would measure
+/// how the tunnel handles bursts.
 const DEBT: Duration = Duration::from_millis(1);
 
-/// How long the receiver sleeps when it has taken all there is. Were it to wait for a
-/// packet, whoever delivers one would have to wake it.
+/// Time for which the receiver sleeps after it has emptied its buffer. If it blocked in a read
+/// instead, the thread that delivers a packet would have to wake it.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// The receiver waits so long for packets that are still on their way.
+/// Time for which the receiver waits for packets still under way.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// No trial takes longer than this after its last packet was sent.
+/// Longest time of a trial after its last packet was sent.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// What the receiver's socket may hold. What waits there for long lowers the rate, as the
-/// time counts until the last has arrived.
+/// Size of the receive buffer. A longer queue there would lower the rate, because the time counts
+/// until the last packet is received.
 const BUFFER: usize = 8 << 20;
 
-/// How the sender hands packets to the kernel.
+/// Method of handing packets to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// A message each.
+    /// One message per packet.
     Each,
-    /// Many as one message.
+    /// Many packets as one message that the kernel splits.
     Segmented,
 }
 
 impl Way {
-    /// Both.
+    /// Both variants.
     pub const ALL: [Self; 2] = [Self::Each, Self::Segmented];
 
-    /// How many datagrams of that length one system call takes.
+    /// Returns the number of datagrams of a length per system call.
     const fn most(self, length: usize) -> usize {
         match self {
             Self::Segmented if length * BATCH > LARGEST => LARGEST / length,
@@ -96,26 +96,25 @@ impl Way {
     }
 }
 
-/// One trial.
+/// Result of one trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trial {
-    /// How many packets were sent.
+    /// Number of packets sent.
     pub sent: u64,
-    /// How many of them arrived.
+    /// Number of packets received.
     pub received: u64,
-    /// How many that had come through found the receiver's buffer full; several that were
-    /// merged are one here.
+    /// Number of messages dropped at the receiver's full buffer; merged packets count as one.
     pub overflowed: u64,
     /// Packets/s that were sent.
     pub offered: f64,
-    /// Packets/s that arrived, from the sending of the first to the arrival of the last.
+    /// Packets/s that were received, from the first transmission to the last arrival.
     pub rate: f64,
 }
 
 impl Trial {
-    /// The share that was lost, 0 to 1.
+    /// Returns the share that was lost, 0 to 1.
     pub fn loss(&self) -> f64 {
-        // Where there is duplication, more may arrive than was sent.
+        // On links that duplicate packets, more may arrive than were sent.
         let lost = self.sent.saturating_sub(self.received);
         lost as f64 / self.sent.max(1) as f64
     }
@@ -125,42 +124,41 @@ impl Trial {
     }
 }
 
-/// What a search has found.
+/// Result of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// The trial with the greatest rate of those that lost no more than [`LOSS`]; `None`
-    /// when all lost more.
+    /// The trial with the greatest rate among those that lost no more than [`LOSS`]; `None` if all
+    /// lost more.
     pub best: Option<Trial>,
-    /// Every trial, in their order; at least one.
+    /// All trials in their order; at least one.
     pub trials: Vec<Trial>,
-    /// Whether the sender could not offer more than got through: the tunnel may be able to
-    /// do more.
+    /// True if the sender could not offer more than got through: the tunnel may be faster.
     pub limited_by_sender: bool,
 }
 
 impl Outcome {
-    /// Whether the receiver was what lost packets when the least was too much: the tunnel
-    /// may be able to do more.
+    /// Returns true if the receiver lost the packets in the failed trial with the lowest rate: the
+    /// tunnel may be faster.
     pub fn limited_by_receiver(&self) -> bool {
         let failed = self.trials.iter().filter(|trial| !trial.passed());
         let least = failed.min_by(|a, b| a.offered.total_cmp(&b.offered));
         least.is_some_and(|trial| trial.overflowed > 0)
     }
 
-    /// The least share that was lost in any trial.
+    /// Returns the least share that was lost in any trial.
     pub fn least_loss(&self) -> f64 {
         let losses = self.trials.iter().map(Trial::loss);
         losses.fold(1.0, f64::min)
     }
 }
 
-/// Searches for the rate at which packets of a size (in bytes, of the inner IP packet) get
-/// through upwards, sent in that way. Takes up to five seconds.
+/// Searches for the rate at which packets of a size (of the inner IP packet, in bytes) get through
+/// upwards, sent as `way` says. Takes up to five seconds.
 ///
 /// # Errors
 ///
-/// [`Error::Unmet`] for a size that a datagram cannot have, [`Error::Io`]; among them, of
-/// [`Way::Segmented`], a size that does not pass in one piece.
+/// [`Error::Unmet`] for a size that a datagram cannot have, [`Error::Io`]; for [`Way::Segmented`]
+/// also if packets of the size do not pass unfragmented.
 pub fn measure(session: &Session, size: u16, way: Way) -> Result<Outcome> {
     let headers = match session.target() {
         IpAddr::V4(_) => 20 + 8,
@@ -186,23 +184,23 @@ pub fn measure(session: &Session, size: u16, way: Way) -> Result<Outcome> {
     })
 }
 
-/// Searches for the greatest rate at which a trial passes. The first is as fast as can be.
+/// Searches for the greatest rate at which a trial passes. The first trial sends as fast as
+/// possible.
 fn search(mut trial: impl FnMut(Option<f64>) -> Result<Trial>) -> Result<Outcome> {
     let first = trial(None)?;
     let mut trials = vec![first];
-    // The best so far, and whether it offered less than it was asked for.
+    // The best trial so far, and true if it offered less than requested.
     let mut best = first.passed().then_some((first, true));
-    // Rates known to pass, and to be too much.
+    // The highest rate known to pass, and the lowest known to fail.
     let (mut low, mut high) = (None, first.offered);
-    // What got through under too much load is a good guess, unless the load itself keeps
-    // packets from getting through.
+    // The throughput under overload is a good guess, unless the overload itself reduces it.
     let mut next = first.rate * 0.95;
     while !first.passed() && trials.len() < TRIALS && next >= 1.0 {
         let tried = trial(Some(next))?;
         trials.push(tried);
         if tried.passed() {
-            // A sender that did not get the processor when it wanted it offers less than
-            // it is asked for, and another trial may be luckier.
+            // A sender that did not get the processor in time offers less than requested; another
+            // trial may succeed.
             let slow = tried.offered < next * 0.95;
             low = Some(tried.offered.min(next).max(low.unwrap_or(0.0)));
             if best.is_none_or(|(best, _)| tried.rate > best.rate) {
@@ -224,18 +222,18 @@ fn search(mut trial: impl FnMut(Option<f64>) -> Result<Trial>) -> Result<Outcome
     })
 }
 
-/// What the packets of a trial are like.
+/// Properties of a trial's packets.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     way: Way,
-    /// The trial's, with which every datagram begins.
+    /// Number of the trial, at the beginning of every datagram.
     number: u32,
-    /// Of a datagram's payload, in bytes.
+    /// Length of a datagram's payload, in bytes.
     length: usize,
 }
 
 impl Shape {
-    /// So many datagrams, one after the other.
+    /// Returns `count` datagrams in a row.
     fn payload(&self, count: usize) -> Vec<u8> {
         let mut one = vec![0; self.length];
         if let Some(beginning) = one.first_chunk_mut() {
@@ -245,7 +243,7 @@ impl Shape {
     }
 }
 
-/// Sends packets for a while, at a rate in packets/s or as fast as can be.
+/// Sends packets for the duration of a trial, at a rate in packets/s or as fast as possible.
 fn trial(session: &Session, shape: Shape, rate: Option<f64>) -> Result<Trial> {
     let datagrams = Datagrams::open(session)?;
     sockopt::set_socket_recv_buffer_size_force(&datagrams.server, BUFFER)
@@ -329,9 +327,9 @@ fn transmit(socket: &UdpSocket, shape: Shape, rate: Option<f64>, begin: Instant)
     }
 }
 
-/// When to send how many.
+/// Times and sizes of batches.
 struct Schedule {
-    /// Packets each time.
+    /// Packets in a batch.
     batch: usize,
     interval: Duration,
     next: Instant,
@@ -342,7 +340,7 @@ impl Schedule {
         let batch = (rate * INTERVAL.as_secs_f64()).clamp(1.0, most as f64) as usize;
         Self {
             batch,
-            // Rates of less than one packet a trial are none of a search's.
+            // A search does not request rates of less than one packet per trial.
             interval: Duration::try_from_secs_f64(batch as f64 / rate).unwrap_or(TRIAL),
             next: begin,
         }
@@ -360,17 +358,17 @@ impl Schedule {
 
 struct Received {
     count: u64,
-    /// When the last one arrived, if any did.
+    /// Time of the last arrival, if there was any.
     last: Option<Instant>,
 }
 
-/// Counts the packets of a trial until no more come once it is done.
+/// Counts the packets of a trial until `done` is set and no more arrive.
 fn receive(socket: &UdpSocket, shape: Shape, done: &AtomicBool) -> Result<Received> {
     let mut found = Received {
         count: 0,
         last: None,
     };
-    // When the sender was found to be done.
+    // Time at which the receiver saw that the sender is done.
     let mut ended = None;
     let mut inlet = Inlet::new(shape);
     loop {
@@ -396,19 +394,20 @@ fn receive(socket: &UdpSocket, shape: Shape, done: &AtomicBool) -> Result<Receiv
     }
 }
 
-/// What a system call has received.
+/// Result of one receiving system call.
 enum Taken {
-    /// So many packets of the trial.
+    /// Packets of the trial.
     Some(u64),
-    /// There was nothing.
+    /// Nothing was waiting.
     Nothing,
 }
 
-/// Where messages arrive.
+/// Buffers for received messages.
 struct Inlet {
     shape: Shape,
     headers: MultiHeaders<()>,
-    /// The rest of each message is not copied: the kernel has checked that it is whole.
+    /// The first bytes of each message; the rest is not copied, since the kernel has checked the
+    /// datagram.
     beginnings: [[u8; 4]; BATCH],
 }
 
@@ -437,7 +436,7 @@ impl Inlet {
         };
         let number = self.shape.number.to_be_bytes();
         let own = received.filter(|message| message.iovs().next() == Some(&number[..]));
-        // Those that were merged are of one length.
+        // Merged packets have equal lengths.
         let counts = own.map(|message| message.bytes.div_ceil(self.shape.length) as u64);
         Ok(Taken::Some(counts.sum()))
     }
@@ -447,7 +446,7 @@ impl Inlet {
 mod tests {
     use super::*;
 
-    /// A tunnel that lets so many packets a second through, and loses a share in any case.
+    /// Simulates a tunnel with a capacity in packets/s and a share of loss at any rate.
     fn device(capacity: f64, loss: f64, sender: f64) -> impl FnMut(Option<f64>) -> Result<Trial> {
         move |rate| {
             let offered = rate.unwrap_or(f64::INFINITY).min(sender);
@@ -478,7 +477,7 @@ mod tests {
 
     #[test]
     fn a_device_that_chokes_on_too_much_is_found_too() -> Result<()> {
-        // Beyond 100,000/s, a tenth of that.
+        // Beyond 100,000/s, only 10,000/s get through.
         let found = search(|rate| {
             let offered = rate.unwrap_or(1e6);
             let through = if offered > 1e5 { 1e4 } else { offered };
@@ -499,7 +498,7 @@ mod tests {
 
     #[test]
     fn a_sender_that_is_slow_once_is_asked_again() -> Result<()> {
-        // The second trial gets a tenth of what it asks for.
+        // The second trial gets a tenth of the rate it requests.
         let mut number = 0;
         let found = search(|rate| {
             number += 1;
@@ -547,9 +546,9 @@ mod tests {
             })
         };
         assert!(full(1e5)?.limited_by_receiver());
-        // Only when far too much is sent, which says nothing.
+        // Fails only under heavy overload, which does not show that the receiver is the limit.
         assert!(!full(5e5)?.limited_by_receiver());
-        // Nothing was lost, so nothing is limited by who takes it.
+        // Nothing was lost, so the receiver is not the limit.
         assert!(!search(device(1e6, 0.0, 5e5))?.limited_by_receiver());
         Ok(())
     }

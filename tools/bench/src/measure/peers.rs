@@ -1,4 +1,4 @@
-//! What many peers cost a server.
+//! Cost of many peers on a server.
 
 use super::iperf::{self, Direction, Flow, Transfer};
 use super::latency::{self, RoundTrips};
@@ -9,7 +9,7 @@ use crate::session::Session;
 use std::time::{Duration, Instant};
 use taupe_lab::error::Result;
 
-/// Round trips that are measured with the peers there.
+/// Round trips measured with all peers configured.
 const ROUND_TRIPS: usize = 1000;
 
 const FLOW: Flow = Flow {
@@ -18,22 +18,21 @@ const FLOW: Flow = Flow {
     seconds: 1,
 };
 
-/// A server with many peers.
+/// Results for a server with many peers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Peers {
-    /// How long it took to add one, on average, with what configures them all at once;
-    /// `None` when none were added.
+    /// Mean time to add one peer, when all are configured at once; `None` if none were added.
     pub setup: Option<Duration>,
-    /// What the server's programs hold with them; `None` where there are none.
+    /// Memory of the server's programs with these peers; `None` without any programs.
     pub resident: Option<Resident>,
-    /// One second of TCP upwards, of the one peer that there is.
+    /// One second of TCP up, from the only peer that exists as a machine.
     pub transfer: Transfer,
     /// Round trips of that peer.
     pub round_trips: RoundTrips,
 }
 
-/// Adds so many peers to those that the server has, and measures how it fares. `None` for
-/// what has no peers.
+/// Adds `count` peers to those of the server, and measures the server. `None` if the contestant has
+/// no peers.
 pub fn add(
     contestant: &dyn Contestant,
     session: &Session,
@@ -47,8 +46,8 @@ pub fn add(
     Some(added.and_then(|()| with_peers(session, servers, setup)))
 }
 
-/// One second of TCP upwards with so many peers more, which are there, and without them:
-/// they are taken away and added again. `None` for what has no peers.
+/// Measures one second of TCP up with the additional peers and without them: they are removed and
+/// added again. `None` if the contestant has no peers.
 pub fn in_turn(
     contestant: &dyn Contestant,
     session: &Session,

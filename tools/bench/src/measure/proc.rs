@@ -1,21 +1,22 @@
-//! What the kernel counts, read from `/proc`.
+//! Reads the kernel's counters from `/proc`.
 //!
-//! Processor time of the whole machine is counted in ticks: whose tick it is gets all of
-//! it. Processes' is exact in sum; only how it is split into user and system is by ticks.
+//! The machine's processor time is counted in ticks: a whole tick is attributed to the code that
+//! runs at its end. The sum of a process's time is exact; only its division into user and system
+//! time follows the ticks.
 
 use std::collections::BTreeMap;
 use std::fs;
 use taupe_lab::error::{Error, Result};
 
-/// What the machine has done since it was started.
+/// Counters of the machine since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Machine {
-    /// Ticks in programs, nice or not; a guest's are in them.
+    /// Ticks in programs, including nice ones and guests.
     pub(super) user: u64,
-    /// Ticks in the kernel: for programs, and for interrupts, hard and soft.
+    /// Ticks in the kernel: for programs, and for hard and soft interrupts.
     pub(super) system: u64,
-    /// Ticks without work, or waiting for a disk. What a hypervisor gave to others
-    /// (steal) is nowhere here.
+    /// Ticks without work, or waiting for a disk. Time that a hypervisor gave to others (steal) is
+    /// not included anywhere.
     pub(super) idle: u64,
     /// Context switches.
     pub(super) switches: u64,
@@ -28,7 +29,7 @@ impl Machine {
     }
 }
 
-/// Reads `/proc/stat`.
+/// Parses `/proc/stat`.
 fn machine(text: &str) -> Result<Machine> {
     let line = |name: &str| {
         let mut lines = text.lines();
@@ -50,10 +51,10 @@ fn machine(text: &str) -> Result<Machine> {
     })
 }
 
-/// What one process has done since it was started.
+/// Counters of a process since its start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Process {
-    /// Ticks in the program, all threads together, also those that ended.
+    /// Ticks in the program, over all threads, including ended ones.
     pub(super) user: u64,
     /// Ticks in the kernel, likewise.
     pub(super) system: u64,
@@ -87,8 +88,8 @@ impl Process {
         })
     }
 
-    /// How many switches there were since an earlier look. Those of threads that have
-    /// ended meanwhile are not known.
+    /// Returns the number of switches since `earlier`. Switches of threads that have ended
+    /// meanwhile are not included.
     pub(super) fn switches_since(&self, earlier: &Self) -> u64 {
         let each = self.switches.iter().map(|(thread, now)| {
             now.saturating_sub(earlier.switches.get(thread).copied().unwrap_or(0))
@@ -97,7 +98,7 @@ impl Process {
     }
 }
 
-/// The ids and names of a process's threads.
+/// Returns the ids and names of a process's threads.
 pub(super) fn threads(process: u32) -> Result<Vec<(u32, String)>> {
     let path = format!("/proc/{process}/task");
     let mut found = Vec::new();
@@ -112,7 +113,7 @@ pub(super) fn threads(process: u32) -> Result<Vec<(u32, String)>> {
     Ok(found)
 }
 
-/// User and system ticks of one thread.
+/// Returns the user and system ticks of one thread.
 pub(super) fn thread_ticks(process: u32, thread: u32) -> Result<(u64, u64)> {
     let path = format!("/proc/{process}/task/{thread}/stat");
     ticks(
@@ -121,11 +122,11 @@ pub(super) fn thread_ticks(process: u32, thread: u32) -> Result<(u64, u64)> {
     )
 }
 
-/// Reads user and system ticks from `/proc/PID/stat`.
+/// Parses user and system ticks from `/proc/PID/stat`.
 fn ticks(path: &str, text: &str) -> Result<(u64, u64)> {
-    // The program's name, in parentheses, may itself hold spaces and parentheses.
+    // The program's name, in parentheses, may itself contain spaces and parentheses.
     let rest = text.rsplit_once(')').map(|(_, rest)| rest);
-    // The third field of proc(5), the state, is the first after it.
+    // The next field is the state, the third of proc(5).
     let mut fields = rest
         .unwrap_or_default()
         .split_ascii_whitespace()
@@ -137,16 +138,16 @@ fn ticks(path: &str, text: &str) -> Result<(u64, u64)> {
     }
 }
 
-/// The resident set of a process in bytes, and the most it ever was.
+/// Returns the current and the peak resident set of a process in bytes.
 pub(super) fn resident(process: u32) -> Result<(u64, u64)> {
     let path = format!("/proc/{process}/status");
     let text = fs::read_to_string(&path).map_err(Error::io(&*path))?;
     let [now, peak] = ["VmRSS", "VmHWM"].map(|key| value(&path, &text, key, " kB"));
-    // "kB" there are 1,024 bytes.
+    // The file's "kB" are 1,024 bytes.
     Ok((now?.saturating_mul(1024), peak?.saturating_mul(1024)))
 }
 
-/// A number of a file like `/proc/PID/status`.
+/// Parses a number from a file like `/proc/PID/status`.
 fn value(path: &str, text: &str, key: &str, unit: &str) -> Result<u64> {
     let found = text.lines().find_map(|line| {
         let value = line.strip_prefix(key)?.strip_prefix(':')?;

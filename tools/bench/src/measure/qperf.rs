@@ -1,11 +1,11 @@
-//! Throughput and latency of small exchanges, by qperf.
+//! Throughput and latency of small messages, by qperf.
 
 use super::servers::Servers;
 use crate::session::Session;
 use std::time::Duration;
 use taupe_lab::error::{Error, Result};
 
-/// Beyond the time that is measured.
+/// Time limit beyond the duration of the test.
 const GRACE: Duration = Duration::from_secs(15);
 
 /// A test of qperf.
@@ -15,12 +15,12 @@ pub enum Test {
     TcpBandwidth,
     /// One byte back and forth over a TCP connection.
     TcpLatency,
-    /// One byte back and forth in UDP datagrams; ends at the first that is lost.
+    /// One byte back and forth in UDP datagrams; ends at the first lost datagram.
     UdpLatency,
 }
 
 impl Test {
-    /// What qperf calls it.
+    /// Returns qperf's name of the test.
     pub const fn name(self) -> &'static str {
         match self {
             Self::TcpBandwidth => "tcp_bw",
@@ -37,19 +37,19 @@ impl Test {
     }
 }
 
-/// Runs a test for some seconds. Returns bit/s of payload received, or seconds.
+/// Runs a test for some seconds. Returns bit/s of received payload, or seconds.
 ///
-/// What qperf calls latency is the mean time one way: half a round trip.
+/// qperf's latency is the mean time in one direction: half a round trip.
 ///
 /// # Errors
 ///
-/// What qperf says; [`Error::Unmet`] when nothing came back, [`Error::Timeout`] when it
+/// The error message of qperf; [`Error::Unmet`] if nothing came back, [`Error::Timeout`] if it
 /// hangs.
 pub fn measure(session: &Session, servers: &mut Servers, test: Test, seconds: u32) -> Result<f64> {
     let target = session.target().to_string();
     let limit = Duration::from_secs(seconds.into()) + GRACE;
     let (time, timeout) = (seconds.to_string(), limit.as_secs().to_string());
-    // Six digits, in units that no reader has to guess.
+    // Six digits, in fixed units.
     #[rustfmt::skip]
     let command = [
         "timeout", "--kill-after=1", &timeout,
@@ -73,12 +73,12 @@ pub fn measure(session: &Session, servers: &mut Servers, test: Test, seconds: u3
     servers.qperf().serve(client, servers_fault)
 }
 
-/// Reads the figure of a test from what qperf has printed: in bit/s, or seconds.
+/// Parses the figure of a test from qperf's output: in bit/s, or seconds.
 ///
 /// # Errors
 ///
-/// [`Error::Unmet`] when the figure is nought, which is what qperf prints when nothing
-/// came back; [`Error::Malformed`] when there is no figure, or one in an unknown unit.
+/// [`Error::Unmet`] if the figure is zero, which qperf prints if nothing came back;
+/// [`Error::Malformed`] without a figure or with an unknown unit.
 pub fn parse(output: &str, test: Test) -> Result<f64> {
     let mut section = "";
     for line in output.lines() {
@@ -106,7 +106,7 @@ pub fn parse(output: &str, test: Test) -> Result<f64> {
     Err(malformed(test, &format!("`{}`", said(output))))
 }
 
-/// What it printed besides headings, in one line.
+/// Returns its output without headings, in one line.
 fn said(output: &str) -> String {
     let lines = output.lines().map(str::trim);
     let lines: Vec<_> = lines
@@ -115,7 +115,7 @@ fn said(output: &str) -> String {
     lines.join("; ")
 }
 
-/// `1.2 GB/sec` in bit/s, `29.2 us` in seconds. Prefixes are decimal.
+/// Converts `1.2 GB/sec` to bit/s, `29.2 us` to seconds. Prefixes are decimal.
 fn figure(value: &str, test: Test) -> Option<f64> {
     let (number, unit) = value.split_once(' ')?;
     let scale = match test {
@@ -140,8 +140,8 @@ fn figure(value: &str, test: Test) -> Option<f64> {
             _ => return None,
         },
     };
-    // Thousands are separated: 1,234. Signs and exponents, which Rust would take, it has
-    // not.
+    // qperf separates thousands with commas (1,234), and prints no signs or exponents, which Rust
+    // would accept.
     let digits = number.replace(',', "");
     let plain = digits
         .bytes()
@@ -199,7 +199,7 @@ mod tests {
         near(parse(sample!("bits-small"), TcpBandwidth), 9.43e6);
     }
 
-    /// Those that no sample has; in qperf's `view_band` and `view_time`.
+    /// Units that no sample has; from qperf's `view_band` and `view_time`.
     #[test]
     fn other_units() {
         near(
@@ -238,7 +238,7 @@ mod tests {
             refused.contains("192.0.2.2: failed to connect"),
             "{refused}"
         );
-        // A figure of another test is none of this one.
+        // A figure of another test does not count.
         assert!(told(sample!("slow"), UdpLatency).is_err());
     }
 

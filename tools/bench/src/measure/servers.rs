@@ -1,4 +1,4 @@
-//! The measuring programs' servers.
+//! Servers of the measuring programs.
 
 use crate::session::Session;
 use std::time::Duration;
@@ -6,12 +6,11 @@ use taupe_lab::error::{Error, Result};
 use taupe_lab::host::{Host, Transport};
 use taupe_lab::process::{Process, wait_until};
 
-/// How long a server may take until it listens.
+/// Time limit for a server to start listening.
 const START: Duration = Duration::from_secs(10);
 
-/// The iperf3 and qperf servers on the server's machine. Each is started when it is first
-/// needed and stays, so that starting it is no part of a measurement; dropping this stops
-/// them.
+/// The iperf3 and qperf servers on the server's machine. Each starts at its first use and keeps
+/// running, so that its start is not measured; dropping this stops both.
 ///
 /// Both serve one client at a time.
 #[derive(Debug)]
@@ -21,7 +20,7 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// The servers of one session; none runs yet.
+    /// Returns the servers of one session, not yet started.
     pub fn new(session: &Session) -> Self {
         let on = |command, port| Server {
             host: session.pair.server.clone(),
@@ -44,7 +43,7 @@ impl Servers {
     }
 }
 
-/// A server that runs when it is needed.
+/// A server that starts at its first use.
 #[derive(Debug)]
 pub(super) struct Server {
     host: Host,
@@ -54,13 +53,13 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Runs a client against the server. Where that fails, the server is stopped: it may
-    /// wait for a client that is gone, which takes it minutes to notice. When the client
-    /// failed because of such a server, it is run once more.
+    /// Runs a client against the server. If the client fails, the server is stopped, because it may
+    /// wait for the lost client for minutes. If such a waiting server was the cause of the failure,
+    /// the client runs once more.
     ///
     /// # Errors
     ///
-    /// The client's, or why the server does not run.
+    /// Those of the client; an error if the server does not run.
     pub(super) fn serve<T>(
         &mut self,
         mut client: impl FnMut() -> Result<T>,

@@ -1,14 +1,15 @@
-//! What each step on the way of a packet takes.
+//! Cost of each step of a packet's path.
 //!
-//! The product reads no clock on the way of a packet, so its steps are timed apart: what
-//! it does in user space with a full batch of its own, made and taken apart again by the
-//! product's own crates; what the kernel does for a send and a receive with such a batch
-//! on the cable outside the tunnel. What its two threads take in all is the kernel's
-//! account of them while one TCP stream goes through the tunnel; so what is left of that,
-//! reading and writing the TUN among it, is known as a difference.
+//! The product reads no clock per packet, so the steps are timed separately:
 //!
-//! Everything is processor time of threads, not time that has passed: what else the
-//! machine does is not in it, but for what it takes of caches and clock rates.
+//! - The steps in user space run on a full batch, by calls into the product's own crates.
+//! - The kernel's part is a send and a receive of such a batch on the cable outside the tunnel.
+//! - The total of the two threads comes from the kernel's accounting while one TCP stream flows
+//!   through the tunnel. The rest of this total, which includes reading and writing the TUN
+//!   interface, is the difference.
+//!
+//! All figures are processor time of threads, not elapsed time. Other load on the machine affects
+//! them only through caches and clock rates.
 
 use super::datagrams::Datagrams;
 use super::iperf::{self, Direction, Flow};
@@ -29,69 +30,68 @@ use taupe_packet::merge::{Coalesce, Merger};
 use taupe_packet::split::Split;
 use taupe_packet::virtio::{self, VirtioHeader};
 
-/// TCP payload of a packet of 1,420 bytes, in bytes: the rest are the headers, with time
-/// stamps.
+/// TCP payload of a packet of 1,420 bytes, in bytes. The headers include time stamps.
 pub const PAYLOAD: usize = 1420 - HEADERS;
 
-/// Packets of a full batch: as many as one send takes, an IPv4 packet with all of them.
+/// Packets in a full batch: the limit of one send, and of an IPv4 packet that contains all of them.
 pub const BATCH: usize = (65_535 - 20 - 8) / MESSAGE;
 
-/// Of IPv4 and of TCP with time stamps.
+/// Bytes of the IPv4 header and of the TCP header with time stamps.
 const HEADERS: usize = 20 + 32;
 
-/// Before the packet in a transport message (whitepaper section 5.4.6).
+/// Bytes before the packet in a transport message (whitepaper section 5.4.6).
 const MESSAGE_HEADER: usize = 16;
 
-/// A transport message with such a packet.
+/// Bytes of a transport message with such a packet.
 const MESSAGE: usize = MESSAGE_HEADER + HEADERS + PAYLOAD + TAG_LEN;
 
-/// How many batches are timed.
+/// Number of timed batches.
 const TIMES: usize = 500;
 
-/// How many are sent from memory of their own.
+/// Number of send buffers.
 const BUFFERS: usize = 64;
 
-/// After this long without one, a batch is lost.
+/// A batch counts as lost after this time.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Seconds of a thread's processor time for each packet.
+/// Seconds of processor time per packet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stages {
-    /// Cutting a super-packet into messages.
+    /// Splitting a super-packet into messages.
     pub split: f64,
-    /// Encrypting them.
+    /// Encrypting the messages.
     pub seal: f64,
-    /// Sending them, with what the kernel does at once at the other end.
+    /// Sending them, including the kernel's immediate work at the other end.
     pub send: f64,
     /// Receiving them as merged by the kernel.
     pub receive: f64,
     /// Decrypting them.
     pub open: f64,
-    /// Making a super-packet of them.
+    /// Merging them into a super-packet.
     pub merge: f64,
-    /// All that the client's sending thread takes.
+    /// Total of the client's sending thread.
     pub out: Thread,
-    /// All that the server's receiving thread takes.
+    /// Total of the server's receiving thread.
     pub into: Thread,
-    /// Bits/s of TCP's payload meanwhile.
+    /// Bit/s of TCP payload meanwhile.
     pub rate: f64,
 }
 
-/// Seconds of a thread's processor time for each packet.
+/// Seconds of processor time of a thread per packet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Thread {
-    /// In the program.
+    /// Time in the program.
     pub user: f64,
-    /// In the kernel for it, with interrupts that came meanwhile.
+    /// Time in the kernel on its behalf, including interrupts meanwhile.
     pub system: f64,
 }
 
-/// Measures the steps, with one TCP stream up for so many seconds; `None` for a tunnel
-/// whose threads are not those of Taupe.
+/// Measures the steps, with one TCP stream up for `seconds`; `None` if the tunnel's threads are not
+/// those of Taupe.
 ///
 /// # Errors
 ///
-/// Whatever fails.
+/// Any error of a program or socket.
 pub fn measure(session: &Session, servers: &mut Servers, seconds: u32) -> Result<Option<Stages>> {
     let used = || -> Result<_> {
         let out = ticks(&session.client, "out")?;
@@ -136,7 +136,7 @@ struct Ticks {
     system: u64,
 }
 
-/// What an end's threads of such names have taken; `None` where it has none.
+/// Returns the ticks of an end's threads with a name prefix; `None` if it has no such threads.
 fn ticks(end: &End, prefix: &str) -> Result<Option<Ticks>> {
     let mut found: Option<Ticks> = None;
     for process in &end.processes {
@@ -154,7 +154,7 @@ fn ticks(end: &End, prefix: &str) -> Result<Option<Ticks>> {
     Ok(found)
 }
 
-/// Times the steps again and again; the medians, for each packet.
+/// Times the steps repeatedly; returns the median of each step per packet.
 fn timed<const N: usize>(mut batch: impl FnMut() -> Result<[Duration; N]>) -> Result<[f64; N]> {
     let mut samples = [const { Vec::new() }; N];
     for _ in 0..TIMES {
@@ -166,12 +166,12 @@ fn timed<const N: usize>(mut batch: impl FnMut() -> Result<[Duration; N]>) -> Re
     Ok(samples.map(|samples| median(&samples).unwrap_or_default()))
 }
 
-/// Processor time of this thread.
+/// Returns the processor time of this thread.
 fn now() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
-/// Splits, seals, opens and merges.
+/// Times splitting, encrypting, decrypting and merging.
 fn in_user_space() -> Result<[f64; 4]> {
     let (header, packet) = super_packet();
     let key = AWS_LC.aead.key(&Secret::new([0x42; 32]));
@@ -216,7 +216,7 @@ fn in_user_space() -> Result<[f64; 4]> {
     })
 }
 
-/// The messages in a buffer, as what is encrypted of them.
+/// Returns the messages in a buffer as packets for encryption.
 fn packets(buffer: &mut [u8], first: u64) -> Vec<Packet<'_>> {
     let messages = buffer.chunks_exact_mut(MESSAGE);
     let packets = messages.zip(first..).map(|(message, counter)| Packet {
@@ -226,8 +226,8 @@ fn packets(buffer: &mut [u8], first: u64) -> Vec<Packet<'_>> {
     packets.collect()
 }
 
-/// A full super-packet of TCP as the kernel hands it over: its checksum is that of the
-/// pseudo header (virtio 1.2 section 5.1.6.2).
+/// Returns a full TCP super-packet as the kernel delivers it: its checksum covers the pseudo header
+/// (virtio 1.2 section 5.1.6.2).
 fn super_packet() -> (VirtioHeader, Vec<u8>) {
     let length = HEADERS + BATCH * PAYLOAD;
     let header = VirtioHeader {
@@ -241,7 +241,7 @@ fn super_packet() -> (VirtioHeader, Vec<u8>) {
     let [high, low] = (length as u16).to_be_bytes();
     #[rustfmt::skip]
     let ip = [
-        // IPv4, of that length, not to be fragmented, TCP.
+        // IPv4, length, don't fragment, TCP.
         0x45, 0, high, low, 0, 0, 0x40, 0, 64, 6, 0, 0,
         10, 0, 0, 1, 10, 0, 0, 2,
     ];
@@ -252,22 +252,22 @@ fn super_packet() -> (VirtioHeader, Vec<u8>) {
     let [sum_high, sum_low] = pseudo.to_be_bytes();
     #[rustfmt::skip]
     let tcp = [
-        // Ports, numbers, 8 words of header, ACK, window.
+        // Ports, sequence numbers, 8 words of header, ACK, window.
         0x12, 0x34, 0x14, 0x51, 0, 0, 0, 1, 0, 0, 0, 1, 0x80, 0x10, 0xff, 0xff,
         sum_high, sum_low, 0, 0,
-        // Two of nothing, time stamps (RFC 7323).
+        // Two no-operation options, time stamps (RFC 7323).
         1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 1,
     ];
     let mut packet = [&ip[..], &tcp].concat();
-    // Nothing of it depends on what the payload is.
+    // The cost does not depend on the payload.
     packet.resize(length, 0xa5);
     (header, packet)
 }
 
-/// Sends and receives on the cable, batch by batch. What is sent comes out of more memory than is
-/// near a core, as it does in a tunnel; what is received is near it. One thread does both, for
-/// under load no receiver sleeps, and to wake one can take longer than all the rest. The medians
-/// for each packet.
+/// Times sends and receives on the cable, batch by batch, and returns their medians per packet. The
+/// send buffers exceed the core's caches, as in a tunnel; the receive buffer does not. One thread
+/// does both, because a receiver under load does not sleep either, and waking one can take longer
+/// than everything else.
 fn on_the_cable(session: &Session) -> Result<[f64; 2]> {
     let cable = Datagrams::open_at(session, session.pair.outer())?;
     cable.merge()?;
@@ -292,7 +292,7 @@ fn on_the_cable(session: &Session) -> Result<[f64; 2]> {
             samples.push(took.as_secs_f64() / BATCH as f64);
         }
     }
-    // There is at least one.
+    // There is at least one sample of each.
     Ok(samples.map(|samples| median(&samples).unwrap_or_default()))
 }
 

@@ -1,8 +1,8 @@
-//! System calls, counted by perf.
+//! Counts system calls with perf.
 //!
-//! `perf stat` counts a tracepoint that the kernel passes at each system call. That makes
-//! every system call of the machine longer, so it is not done while speed is measured;
-//! strace would stop the program at each.
+//! `perf stat` counts a tracepoint in the kernel's system call path. This slows every system call
+//! of the machine, so it runs separately from measurements of speed; strace would even stop the
+//! program at each call.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -18,10 +18,10 @@ use taupe_lab::sandbox;
 
 const EVENT: &str = "raw_syscalls:sys_enter";
 
-/// How long perf may take to do what it is told.
+/// Time limit for a command to perf.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A perf that counts.
+/// A perf process that counts.
 #[derive(Debug)]
 pub(super) struct Counter {
     perf: Process,
@@ -30,34 +30,34 @@ pub(super) struct Counter {
 }
 
 impl Counter {
-    /// Of the whole machine. It does not count yet.
+    /// Prepares to count the calls of the whole machine.
     pub(super) fn of_machine() -> Result<Self> {
         Self::open(&["--all-cpus"])
     }
 
-    /// Of some processes, with the threads that they start. It does not count yet.
+    /// Prepares to count the calls of processes and the threads that they start.
     pub(super) fn of_processes(processes: &[u32]) -> Result<Self> {
         let ids: Vec<_> = processes.iter().map(u32::to_string).collect();
         Self::open(&["--pid", &ids.join(",")])
     }
 
-    /// Of some threads. It does not count yet.
+    /// Prepares to count the calls of threads.
     pub(super) fn of_threads(threads: &[u32]) -> Result<Self> {
         let ids: Vec<_> = threads.iter().map(u32::to_string).collect();
         Self::open(&["--tid", &ids.join(",")])
     }
 
-    /// Begins to count.
+    /// Starts counting.
     pub(super) fn enable(&mut self) -> Result<()> {
         self.tell("enable")
     }
 
-    /// Ends counting.
+    /// Stops counting.
     pub(super) fn disable(&mut self) -> Result<()> {
         self.tell("disable")
     }
 
-    /// How many there were.
+    /// Returns the count.
     pub(super) fn read(mut self) -> Result<u64> {
         self.perf.signal(Signal::INT)?;
         self.perf.wait(PATIENCE)?;
@@ -74,7 +74,7 @@ impl Counter {
             let what = path.display().to_string();
             mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
                 .map_err(Error::io(&*what))?;
-            // For both, so that neither end waits for the other to open it.
+            // Opened for both directions, so that neither end blocks until the other one opens it.
             let mut options = File::options();
             let file = options.read(true).write(true).open(path);
             file.map_err(Error::io(what))
@@ -91,12 +91,12 @@ impl Counter {
             control,
             acknowledgement,
         };
-        // An answer means that it is there, with all that it needs.
+        // An answer means that perf is running and has opened its counters.
         counter.tell("ping")?;
         Ok(counter)
     }
 
-    /// Has perf do something, and waits until it has.
+    /// Sends perf a command, and waits for its acknowledgement.
     fn tell(&mut self, what: &str) -> Result<()> {
         let failed = || Error::io("perf's control");
         self.control
@@ -139,14 +139,14 @@ impl Counter {
     }
 }
 
-/// Reads the count that `perf stat -x,` has printed.
+/// Parses the output of `perf stat -x,`.
 fn parse(output: &str) -> Result<u64> {
     let malformed = |why: String| Error::Malformed {
         what: "the count of perf".to_owned(),
         why,
     };
-    // The count, its unit, the event, how long it was counted in ns, the share of the time
-    // that it was counted.
+    // The fields: count, unit, event, counting time in ns, and share of the time in which it
+    // counted.
     let counts = output.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split(',').collect();
         match fields[..] {
@@ -162,7 +162,7 @@ fn parse(output: &str) -> Result<u64> {
         return Err(malformed(format!("it counted {share} % of the time only")));
     }
     match count {
-        // So perf says of programs that did not run meanwhile.
+        // perf's output for programs that did not run meanwhile.
         "<not counted>" => Ok(0),
         count => count.parse().map_err(|_| malformed(format!("`{count}`"))),
     }

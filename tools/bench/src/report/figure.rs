@@ -1,11 +1,11 @@
-//! Numbers as people read them: three significant digits, a unit that keeps them short.
+//! Formats numbers: three significant digits and a unit with a suitable prefix.
 
 use crate::results::Unit;
 
-/// What stands where there is no figure.
+/// Placeholder for a missing figure.
 pub(crate) const NONE: &str = "–";
 
-/// A unit with a prefix: what is shown is the SI value divided by `factor`.
+/// A unit with a prefix: the displayed number is the SI value divided by `factor`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Scale {
     factor: f64,
@@ -14,13 +14,13 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// The scale that makes numbers of this size short.
+    /// Returns the scale that makes numbers of this size short.
     pub(crate) fn of(unit: Unit, size: f64) -> Self {
-        // As it will be read: 999.7 is 1,000.
+        // Rounds first: 999.7 is displayed as 1,000.
         let size = rounded(size.abs()).unwrap_or(0.0);
         let scales = scales(unit);
         let fits = scales.iter().rev().find(|(factor, _)| size >= *factor);
-        // Zero has no size: the unit without a prefix.
+        // Zero gets the unit without a prefix.
         let plain = scales.iter().find(|(factor, _)| *factor == 1.0);
         let found = if size == 0.0 { plain } else { fits };
         let found = found.or(scales.first());
@@ -28,8 +28,8 @@ impl Scale {
         Self { factor, name }
     }
 
-    /// The scale for several numbers that stand side by side: as large as leaves the
-    /// smallest, zero aside, at least a hundredth.
+    /// Returns a common scale for several numbers: the largest that displays the smallest of them,
+    /// zero aside, as at least a hundredth.
     pub(crate) fn of_all(unit: Unit, sizes: impl IntoIterator<Item = f64>) -> Self {
         let sizes = sizes.into_iter().map(f64::abs);
         let sizes: Vec<f64> = sizes.filter(|size| size.is_normal()).collect();
@@ -38,17 +38,17 @@ impl Scale {
         Self::of(unit, most.min(100.0 * least))
     }
 
-    /// The number in this scale.
+    /// Returns the number in this scale.
     pub(crate) fn number(self, value: f64) -> String {
         digits(value / self.factor)
     }
 
-    /// A deviation in this scale, of two significant digits: more of it is never known.
+    /// Returns a deviation in this scale, with two significant digits.
     pub(crate) fn deviation(self, value: f64) -> String {
         significant(value / self.factor, 2)
     }
 
-    /// `title (Gbit/s)`.
+    /// Returns `title (Gbit/s)`.
     pub(crate) fn head(self, title: &str) -> String {
         match self.name {
             "" => title.to_owned(),
@@ -57,7 +57,7 @@ impl Scale {
     }
 }
 
-/// `12.3 Gbit/s`.
+/// Returns `12.3 Gbit/s`.
 pub(crate) fn quantity(value: f64, unit: Unit) -> String {
     let scale = Scale::of(unit, value);
     let number = scale.number(value);
@@ -67,7 +67,7 @@ pub(crate) fn quantity(value: f64, unit: Unit) -> String {
     }
 }
 
-/// `0.21 Gbit/s`, as [`Scale::deviation`].
+/// Returns `0.21 Gbit/s`, as [`Scale::deviation`].
 pub(crate) fn deviation(value: f64, unit: Unit) -> String {
     let scale = Scale::of(unit, value);
     let number = scale.deviation(value);
@@ -77,12 +77,12 @@ pub(crate) fn deviation(value: f64, unit: Unit) -> String {
     }
 }
 
-/// Three significant digits; in powers of ten only where it would get long.
+/// Returns three significant digits; in powers of ten only if the number would get long.
 pub(crate) fn digits(value: f64) -> String {
     significant(value, 3)
 }
 
-/// That many significant digits, at least one.
+/// Returns `count` significant digits, at least one.
 fn significant(value: f64, count: usize) -> String {
     let behind = count.saturating_sub(1);
     if !value.is_finite() {
@@ -103,7 +103,7 @@ fn significant(value: f64, count: usize) -> String {
     }
 }
 
-/// `+3.1 %`; [`NONE`] where it cannot be said.
+/// Returns `+3.1 %`; [`NONE`] for a share that is not finite.
 pub(crate) fn percent(share: f64) -> String {
     if !share.is_finite() {
         return NONE.to_owned();
@@ -112,13 +112,13 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{sign}{} %", digits(share * 100.0))
 }
 
-/// To three significant digits; `None` for what is no finite number.
+/// Rounds to three significant digits; `None` if the number is not finite.
 fn rounded(value: f64) -> Option<f64> {
     let value: f64 = format!("{value:.2e}").parse().ok()?;
     value.is_finite().then_some(value)
 }
 
-/// Factors, rising, with their names.
+/// Returns factors in rising order with their unit names.
 fn scales(unit: Unit) -> &'static [(f64, &'static str)] {
     match unit {
         Unit::Seconds => &[(1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms"), (1.0, "s")],

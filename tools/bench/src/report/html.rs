@@ -1,4 +1,4 @@
-//! The report as a web page in one file.
+//! Renders the report as a web page in one file.
 
 use super::figure::{NONE, Scale, deviation, digits, quantity};
 use super::view::{Contestant, Figure, GLANCE_TOLD, REFERENCES, Section, Subject, View, plural};
@@ -12,7 +12,7 @@ mod plots;
 
 const STYLE: &str = include_str!("html/style.css");
 
-/// Shares of round trips that the table of latencies shows.
+/// Shares of round trips in the table of latencies.
 const SHARES: [(f64, &str); 6] = [
     (0.5, "50 %"),
     (0.9, "90 %"),
@@ -31,7 +31,7 @@ pub(super) fn page(report: &Report) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                // Nothing is fetched, not even an icon.
+                // An empty icon, so that browsers fetch nothing.
                 link rel="icon" href="data:,";
                 title { "Tunnels compared, " (report.started) }
                 style { (PreEscaped(palette::css())) (PreEscaped(STYLE)) }
@@ -83,7 +83,7 @@ fn head(view: &View<'_>) -> Markup {
     }
 }
 
-/// The few figures that answer most questions.
+/// Renders the overview.
 fn glance(view: &View<'_>) -> Markup {
     let Some(found) = view.glance() else {
         return html! {};
@@ -124,7 +124,7 @@ fn anchor(subject: Subject) -> &'static str {
     }
 }
 
-/// Plots, then figures.
+/// Renders a section: plots, then figures.
 fn subject(view: &View<'_>, section: &Section<'_>) -> Markup {
     let plots = plots::of(view, section);
     html! {
@@ -163,7 +163,7 @@ fn figure(plot: &Plot<'_>) -> Markup {
     }
 }
 
-/// A piece of a contestant's line.
+/// Renders a sample of a contestant's line.
 fn swatch(contestant: &Contestant<'_>) -> Markup {
     let width = if contestant.is_own() { "3" } else { "2" };
     html! {
@@ -174,12 +174,12 @@ fn swatch(contestant: &Contestant<'_>) -> Markup {
     }
 }
 
-/// A wide table in a box of its own, which a keyboard can scroll too.
+/// Puts a wide table into a scrollable box, which also takes the keyboard focus.
 fn boxed(label: &str, table: Markup) -> Markup {
     html! { div.box tabindex="0" role="region" aria-label=(label) { (table) } }
 }
 
-/// The head of a contestant's row.
+/// Renders the heading of a contestant's row.
 fn name(contestant: &Contestant<'_>) -> Markup {
     html! {
         th scope="row" {
@@ -189,7 +189,7 @@ fn name(contestant: &Contestant<'_>) -> Markup {
     }
 }
 
-/// Metrics of a section by contestant.
+/// Renders a section's metrics by contestant.
 fn figures(view: &View<'_>, subject: Subject, metrics: &[&Metric]) -> Markup {
     let scales: Vec<Scale> = metrics.iter().map(|metric| view.scale(metric)).collect();
     let measured = view.measured(metrics);
@@ -250,7 +250,7 @@ fn cell(figure: Option<Figure>, scale: Scale) -> Markup {
     }
 }
 
-/// Round trips by share.
+/// Renders round trips by share.
 fn latencies(view: &View<'_>, kind: &str, distributions: &[&Distribution]) -> Markup {
     let at = |distribution: &Distribution, share: f64| {
         let quantiles = distribution.quantiles.iter();
@@ -295,7 +295,7 @@ fn latencies(view: &View<'_>, kind: &str, distributions: &[&Distribution]) -> Ma
     boxed(kind, table)
 }
 
-/// A published comparison beside this run.
+/// Renders a published comparison beside this run.
 fn named(view: &View<'_>, at: usize, table: &Table) -> Markup {
     let notes = table.rows.iter().any(|row| row.note.is_some());
     let id = format!("table-{at}");
@@ -368,7 +368,7 @@ fn here(cell: Option<&Cell>, column: &Column) -> Markup {
     }
 }
 
-/// What could not run, what failed, what cannot be shown.
+/// Lists contestants that could not run, failed measurements, and series without a metric.
 fn missing(view: &View<'_>) -> Markup {
     let failures = &view.report.failures;
     let undescribed = view.undescribed();
@@ -406,7 +406,7 @@ fn missing(view: &View<'_>) -> Markup {
     }
 }
 
-/// Every figure there is, those of named tables included.
+/// Renders all figures, including those of named tables.
 fn everything(view: &View<'_>) -> Markup {
     let rows: Vec<(&Metric, &Contestant<'_>, Figure)> = view
         .report

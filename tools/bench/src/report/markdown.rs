@@ -1,4 +1,4 @@
-//! The report as a page of the documentation.
+//! Renders the report as a page of the documentation.
 
 use super::figure::{NONE, Scale, deviation, digits, quantity};
 use super::view::{Figure, GLANCE_TOLD, REFERENCES, View};
@@ -33,7 +33,7 @@ pub(super) fn page(report: &Report) -> String {
             continue;
         }
         parts.push(format!("## {}", section.subject.title()));
-        // As many columns as a page takes.
+        // Four columns of metrics fit on a page.
         for metrics in section.by_unit().flat_map(|metrics| metrics.chunks(4)) {
             let scales: Vec<Scale> = metrics.iter().map(|metric| view.scale(metric)).collect();
             let heads = metrics.iter().zip(&scales);
@@ -80,7 +80,7 @@ pub(super) fn page(report: &Report) -> String {
     parts.join("\n\n") + "\n"
 }
 
-/// The few figures that answer most questions.
+/// Renders the overview.
 fn glance(parts: &mut Vec<String>, view: &View<'_>) {
     let Some(found) = view.glance() else {
         return;
@@ -105,7 +105,7 @@ fn glance(parts: &mut Vec<String>, view: &View<'_>) {
     parts.push(GLANCE_TOLD.to_owned());
 }
 
-/// `12.3 ± 0.2 (0.41, 2.30)`.
+/// Returns `12.3 ± 0.2 (0.41, 2.30)`.
 fn cell(figure: &Figure, scale: Scale) -> String {
     let summary = figure.summary;
     let mut text = scale.number(summary.median);
@@ -175,7 +175,7 @@ fn missing(parts: &mut Vec<String>, view: &View<'_>) {
     list(parts, title, undescribed);
 }
 
-/// A list under a title, unless it is empty.
+/// Writes a list under a title, unless it is empty.
 fn list(parts: &mut Vec<String>, title: &str, items: impl Iterator<Item = String>) {
     let items: Vec<String> = items.map(|item| format!("- {item}")).collect();
     if items.is_empty() {
@@ -187,7 +187,7 @@ fn list(parts: &mut Vec<String>, title: &str, items: impl Iterator<Item = String
     parts.push(items.join("\n"));
 }
 
-/// A table; the first column is flush left, the others right.
+/// Writes a table; the first column is left-aligned, the others right-aligned.
 fn grid(heads: &[String], rows: Vec<Vec<String>>) -> String {
     let line = |cells: &[String]| format!("| {} |", cells.join(" | "));
     let rule: Vec<String> = (0..heads.len())
@@ -198,7 +198,7 @@ fn grid(heads: &[String], rows: Vec<Vec<String>>) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// As plain text on one line, whatever it holds.
+/// Escapes text for one line of Markdown.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {

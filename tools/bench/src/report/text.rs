@@ -1,17 +1,17 @@
-//! The report on a terminal.
+//! Renders the report for a terminal.
 
 use super::figure::{NONE, deviation, digits, quantity};
 use super::view::{Figure, GLANCE_TOLD, REFERENCES, View};
 use crate::results::{Metric, Table};
 use std::fmt::Write;
 
-/// How many columns a line may have.
+/// Number of columns of a line.
 const WIDTH: usize = 100;
 
-/// How many of them a row's label may have.
+/// Largest width of a row's label.
 const LABEL: usize = 28;
 
-/// Between blocks that stand side by side.
+/// Columns between adjacent blocks.
 const GAP: usize = 3;
 
 pub(super) fn page(report: &crate::results::Report) -> String {
@@ -47,16 +47,16 @@ pub(super) fn page(report: &crate::results::Report) -> String {
     page
 }
 
-/// Columns that belong together, under one title.
+/// Columns under a common title.
 struct Block {
     title: String,
-    /// What the figures are in, behind the title; it is never cut off.
+    /// Unit of the figures, behind the title; it is never truncated.
     unit: String,
     columns: Vec<Vec<String>>,
 }
 
 impl Block {
-    /// A block of these columns, a head and one cell for each row.
+    /// Creates a block of columns, each a heading and one cell for every row.
     fn new(title: &str, unit: &str, columns: Vec<Vec<String>>) -> Self {
         Self {
             title: line(title),
@@ -68,7 +68,7 @@ impl Block {
         }
     }
 
-    /// The title and the unit in the block's width.
+    /// Returns the title and the unit in the block's width.
     fn head(&self) -> String {
         let room = self.width().saturating_sub(width(&self.unit));
         cut(&self.title, room) + &self.unit
@@ -82,7 +82,7 @@ impl Block {
             .collect()
     }
 
-    /// No title makes a block wider than half of what a line has for blocks.
+    /// Returns the width; a title widens a block to at most half of the space for blocks.
     fn width(&self) -> usize {
         let room = WIDTH - LABEL - GAP;
         let widths = self.widths();
@@ -91,7 +91,7 @@ impl Block {
         columns.max(head.min(room / 2)).min(room)
     }
 
-    /// The cells of a row, flush right in the block's width.
+    /// Returns the cells of a row, right-aligned in the block's width.
     fn row(&self, at: usize) -> String {
         let cells = self.columns.iter().zip(self.widths());
         let cells = cells.map(|(cells, width)| {
@@ -103,7 +103,7 @@ impl Block {
     }
 }
 
-/// One metric of all contestants.
+/// Creates the block of one metric for all contestants.
 fn block(view: &View<'_>, metric: &Metric, contestants: &[&str]) -> Block {
     let scale = view.scale(metric);
     let figures: Vec<Option<Figure>> = contestants
@@ -134,7 +134,7 @@ fn block(view: &View<'_>, metric: &Metric, contestants: &[&str]) -> Block {
     )
 }
 
-/// The deviation as a share of the median.
+/// Returns the deviation as a share of the median.
 fn spread(figure: &Figure) -> String {
     let summary = figure.summary;
     if summary.count < 2 {
@@ -151,7 +151,7 @@ fn spread(figure: &Figure) -> String {
     }
 }
 
-/// A published comparison.
+/// Renders a published comparison.
 fn named(page: &mut String, table: &Table) {
     heading(page, &line(&format!("{}: {}", table.name, table.title)));
     paragraph(page, &format!("Published: {}", table.source), "  ");
@@ -186,7 +186,7 @@ fn named(page: &mut String, table: &Table) {
     }
 }
 
-/// The few figures that answer most questions: last, as a terminal shows the end.
+/// Renders the overview, at the end, because a terminal shows the end.
 fn glance(page: &mut String, view: &View<'_>) {
     let Some(found) = view.glance() else {
         return;
@@ -201,7 +201,7 @@ fn glance(page: &mut String, view: &View<'_>) {
     paragraph(page, GLANCE_TOLD, "");
 }
 
-/// What could not run, and what failed.
+/// Lists contestants that could not run and measurements that failed.
 fn missing(page: &mut String, view: &View<'_>) {
     if view.unavailable().next().is_some() {
         heading(page, "Could not run here");
@@ -237,7 +237,7 @@ fn missing(page: &mut String, view: &View<'_>) {
     }
 }
 
-/// Writes labelled rows of as many blocks as fit, then of the next ones.
+/// Writes labelled rows of as many blocks as fit side by side, then of the next ones.
 fn side_by_side(page: &mut String, labels: &[&str], blocks: &[Block]) {
     let labels: Vec<String> = labels.iter().map(|text| cut(&line(text), LABEL)).collect();
     let label = labels.iter().map(|text| width(text)).max().unwrap_or(0);
@@ -275,7 +275,7 @@ fn heading(page: &mut String, text: &str) {
     let _ = writeln!(page, "\n{text}\n{}", "─".repeat(width(&text)));
 }
 
-/// Text broken between words; further lines begin with `indent`.
+/// Writes text with line breaks between words; further lines begin with `indent`.
 fn paragraph(page: &mut String, text: &str, indent: &str) {
     let mut used = 0;
     for word in line(text).split(' ').filter(|word| !word.is_empty()) {
@@ -287,7 +287,7 @@ fn paragraph(page: &mut String, text: &str, indent: &str) {
             page.push(' ');
             used += 1;
         }
-        // A word longer than a line is broken anywhere.
+        // A word longer than a line is split.
         for letter in word.chars() {
             if used == WIDTH {
                 page.push('\n');
@@ -301,7 +301,7 @@ fn paragraph(page: &mut String, text: &str, indent: &str) {
     page.push('\n');
 }
 
-/// On one line, and without characters that a terminal would obey.
+/// Replaces control characters, line breaks included, with spaces.
 fn line(text: &str) -> String {
     let plain = |letter: char| if letter.is_control() { ' ' } else { letter };
     text.chars().map(plain).collect()

@@ -1,4 +1,4 @@
-//! A report put in order for readers: who, what, and how they compare.
+//! Prepares a report for display: contestants, sections, and ratios between contestants.
 
 use crate::measure::iperf::CONGESTION;
 use crate::pair::DEFAULT_CONGESTION;
@@ -7,11 +7,11 @@ use crate::results::{Better, Distribution, Entry, Metric, Report, Unit};
 use crate::statistics::{Ratio, Summary, ratio};
 use std::collections::BTreeSet;
 
-/// Whom everything is compared with: an id, and what a column of ratios is called.
+/// Contestants that all others are compared with: id, and heading of the column of ratios.
 pub(super) const REFERENCES: [(&str, &str); 2] =
     [("direct", "no tunnel"), ("wireguard-go", "wireguard-go")];
 
-/// How measuring goes about it in any run, a paragraph each.
+/// Description of the method that all runs share, a paragraph each.
 const METHOD: [&str; 5] = [
     "Each contestant has two machines of its own: network namespaces of one kernel, joined by a \
      virtual Ethernet cable with an MTU of 1,500 bytes unless a table says otherwise. They are \
@@ -32,23 +32,22 @@ const METHOD: [&str; 5] = [
      is in report.json, and “taupe-lab compare OLD.json NEW.json” tells two runs apart.",
 ];
 
-/// Of a report whose connections begin with [`DEFAULT_CONGESTION`].
+/// Additional paragraph for reports whose connections begin with [`DEFAULT_CONGESTION`].
 const UNPACED: &str = "No connection begins with a congestion control that paces, such as bbr. \
      Each super-packet would then wait for a timer, and the cost of the machine's timers would be \
      measured too.";
 
-/// A report in the order of reading.
+/// A report in reading order.
 #[derive(Debug)]
 pub(super) struct View<'a> {
     pub(super) report: &'a Report,
-    /// All that took part, should have, or have samples.
+    /// All contestants, also those that could not run or are not listed but have samples.
     pub(super) contestants: Vec<Contestant<'a>>,
-    /// Metrics by subject, those of named tables left out.
+    /// Metrics by subject, without those of named tables.
     pub(super) sections: Vec<Section<'a>>,
 }
 
-/// The few figures that answer most questions: keys, and what they are called where there
-/// is little room.
+/// Metrics of the overview: keys and short headings.
 const GLANCE: [(&str, &str); 7] = [
     ("tcp/1/up", "TCP up"),
     ("tcp/1/down", "TCP down"),
@@ -59,49 +58,50 @@ const GLANCE: [(&str, &str); 7] = [
     ("startup", "start-up"),
 ];
 
-/// What stands above the medians of [`View::glance`].
+/// Explanation above the medians of [`View::glance`].
 pub(super) const GLANCE_TOLD: &str = "All figures are medians: throughput of one TCP stream; \
      round trips on an idle tunnel, and with one TCP stream up at full speed; the whole machine's \
      processor time per gigabyte; memory of both ends' programs; time from start to the first \
      answer. A round trip can take less than without a tunnel, because a thread that polls for \
      the next packet keeps the processor from halting.";
 
-/// The few figures that answer most questions.
+/// The overview: the few figures that answer most questions.
 #[derive(Debug)]
 pub(super) struct Glance<'a> {
     pub(super) contestants: Vec<Contestant<'a>>,
     pub(super) columns: Vec<GlanceColumn>,
 }
 
-/// One of them.
+/// A column of the overview.
 #[derive(Debug)]
 pub(super) struct GlanceColumn {
     pub(super) title: &'static str,
     /// `Mbit/s`.
     pub(super) unit: &'static str,
-    /// Of each contestant.
+    /// A cell for each contestant.
     pub(super) cells: Vec<String>,
 }
 
-/// Who.
+/// A contestant.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Contestant<'a> {
     pub(super) id: &'a str,
     pub(super) title: &'a str,
-    /// Its place, by which it gets its colour.
+    /// Its position, which determines its colour.
     pub(super) place: usize,
-    /// Whether the run lists it; some things are measured of what no run starts.
+    /// True if the run lists it; some metrics have samples of contestants that a run does not
+    /// start.
     pub(super) listed: bool,
 }
 
 impl Contestant<'_> {
-    /// Whether it is the program that this laboratory belongs to.
+    /// Returns true for Taupe itself.
     pub(super) fn is_own(&self) -> bool {
         self.id == "taupe"
     }
 }
 
-/// What, of one subject.
+/// The metrics of one subject.
 #[derive(Debug)]
 pub(super) struct Section<'a> {
     pub(super) subject: Subject,
@@ -109,13 +109,13 @@ pub(super) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// The metrics of one unit each.
+    /// Returns groups of metrics with the same unit.
     pub(super) fn by_unit(&self) -> impl Iterator<Item = &[&'a Metric]> {
         self.metrics.chunk_by(|one, other| one.unit == other.unit)
     }
 }
 
-/// What metrics are about, in the order of reading.
+/// Subject of a group of metrics, in reading order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subject {
     Throughput,
@@ -150,7 +150,7 @@ impl Subject {
         }
     }
 
-    /// By the first word of the key.
+    /// Returns the subject by the first word of the key.
     fn of(key: &str) -> Self {
         match key.split('/').next().unwrap_or_default() {
             "tcp" => Self::Throughput,
@@ -165,13 +165,13 @@ impl Subject {
     }
 }
 
-/// Everything about one metric of one contestant.
+/// All figures of one metric of one contestant.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Figure {
     pub(super) summary: Summary,
-    /// The greatest or the least, whichever is good.
+    /// The greatest or the least sample, whichever is better.
     pub(super) best: f64,
-    /// To each of [`REFERENCES`].
+    /// Ratio to each of [`REFERENCES`].
     pub(super) ratios: [Option<Ratio>; 2],
 }
 
@@ -201,7 +201,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// The few figures that answer most questions; `None` where none of them was measured.
+    /// Returns the overview; `None` if none of its metrics was measured.
     pub(super) fn glance(&self) -> Option<Glance<'a>> {
         let found = GLANCE.iter().filter_map(|(key, title)| {
             let mut metrics = self.report.metrics.iter();
@@ -228,24 +228,24 @@ impl<'a> View<'a> {
         })
     }
 
-    /// One scale for a column of one metric.
+    /// Returns the common scale for all figures of one metric.
     pub(super) fn scale(&self, metric: &Metric) -> Scale {
         Scale::of_all(metric.unit, self.medians(metric))
     }
 
-    /// The medians of all of whom there is a figure.
+    /// Returns the medians of all contestants with a figure.
     pub(super) fn medians(&self, metric: &Metric) -> impl Iterator<Item = f64> {
         let all = self.contestants.iter();
         all.filter_map(|one| Some(self.report.summary(one.id, &metric.key)?.median))
     }
 
-    /// Those of whom there is a figure for any of these metrics.
+    /// Returns the contestants with a figure for any of these metrics.
     pub(super) fn measured(&self, metrics: &[&Metric]) -> Vec<Contestant<'a>> {
         let all = self.contestants.iter();
         all.filter(|one| self.has(one, metrics)).copied().collect()
     }
 
-    /// Those, and all that the run lists.
+    /// Returns these contestants and all that the run lists.
     pub(super) fn expected(&self, metrics: &[&Metric]) -> Vec<Contestant<'a>> {
         let all = self.contestants.iter();
         all.filter(|one| one.listed || self.has(one, metrics))
@@ -253,7 +253,7 @@ impl<'a> View<'a> {
             .collect()
     }
 
-    /// Those that the run lists and that are not there.
+    /// Returns the titles of listed contestants that are not in `there`.
     pub(super) fn absent(&self, there: &[Contestant<'_>]) -> Vec<&'a str> {
         let others = self.contestants.iter();
         let others =
@@ -266,20 +266,20 @@ impl<'a> View<'a> {
         metrics.iter().any(|metric| found(metric).is_some())
     }
 
-    /// The contestant with that id.
+    /// Returns the contestant with this id.
     pub(super) fn contestant(&self, id: &str) -> Option<&Contestant<'a>> {
         self.contestants
             .iter()
             .find(|contestant| contestant.id == id)
     }
 
-    /// Its title, or the id of one that is not listed.
+    /// Returns its title, or the id if it is not listed.
     pub(super) fn title<'b>(&'b self, id: &'b str) -> &'b str {
         self.contestant(id)
             .map_or(id, |contestant| contestant.title)
     }
 
-    /// Contestants that could not run, with the reason.
+    /// Returns contestants that could not run, with the reason.
     pub(super) fn unavailable(&self) -> impl Iterator<Item = (&'a Entry, &'a str)> {
         self.report.contestants.iter().filter_map(|entry| {
             let reason = entry.unavailable.as_deref()?;
@@ -287,7 +287,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// The kinds of latency of which there are distributions.
+    /// Returns the kinds of latency with distributions.
     pub(super) fn distributions(&self) -> Vec<(&'a str, Vec<&'a Distribution>)> {
         let mut kinds: Vec<(&str, Vec<&Distribution>)> = Vec::new();
         for distribution in &self.report.distributions {
@@ -299,7 +299,7 @@ impl<'a> View<'a> {
         kinds
     }
 
-    /// Keys of series that no metric describes: nobody can tell their unit.
+    /// Returns keys of series without a metric; their unit is unknown.
     pub(super) fn undescribed(&self) -> Vec<&'a str> {
         let described = |key: &str| self.report.metrics.iter().any(|known| known.key == key);
         let keys: BTreeSet<&str> = self
@@ -312,7 +312,7 @@ impl<'a> View<'a> {
         keys.into_iter().collect()
     }
 
-    /// Where, what and when, as pairs of a name and what is to be said.
+    /// Returns facts about the run as pairs of a name and a value.
     pub(super) fn facts(&self) -> Vec<(String, String)> {
         let report = self.report;
         let machine = &report.machine;
@@ -346,7 +346,7 @@ impl<'a> View<'a> {
         facts
     }
 
-    /// How measuring went about it, a paragraph each.
+    /// Describes the method of this run, a paragraph each.
     pub(super) fn method(&self) -> Vec<&'static str> {
         let unpaced = self.report.machine.congestion_control == DEFAULT_CONGESTION;
         METHOD
@@ -419,7 +419,7 @@ fn sections(report: &Report) -> Vec<Section<'_>> {
         let metrics =
             metrics.filter(|metric| Subject::of(&metric.key) == subject && !named(&metric.key));
         let mut metrics: Vec<&Metric> = metrics.collect();
-        // Those of one unit stand together, the first unit first.
+        // Groups metrics of the same unit, in the order in which the units first appear.
         let units: Vec<Unit> = metrics.iter().map(|metric| metric.unit).collect();
         metrics.sort_by_key(|metric| units.iter().position(|unit| *unit == metric.unit));
         Section { subject, metrics }

@@ -1,4 +1,4 @@
-//! Where a run takes place, and with which programs.
+//! Describes the machine and the programs of a run.
 
 use crate::pair;
 use crate::results::Machine;
@@ -7,8 +7,8 @@ use std::fs;
 use std::process::Command;
 use taupe_lab::process;
 
-/// The processor, memory and system of this machine. What cannot be read is left
-/// empty: it is for readers, nothing depends on it.
+/// Describes the processor, memory and system of this machine. Unreadable values are empty: they
+/// are only displayed.
 pub(super) fn describe() -> Machine {
     let processor = field("/proc/cpuinfo", "model name", ':').unwrap_or_default();
     let memory = field("/proc/meminfo", "MemTotal", ':')
@@ -28,12 +28,12 @@ pub(super) fn describe() -> Machine {
     }
 }
 
-/// The time of day: RFC 3339, UTC.
+/// Returns the current time: RFC 3339, UTC.
 pub(super) fn now() -> String {
     said(&["date", "-u", "+%FT%TZ"])
 }
 
-/// Versions of the measuring programs, and what Taupe was built from.
+/// Returns the versions of the measuring programs, and Taupe's commit.
 pub(super) fn tools() -> BTreeMap<String, String> {
     let word = |text: String, at: usize| text.split_whitespace().nth(at).map(str::to_owned);
     let known = [
@@ -47,8 +47,8 @@ pub(super) fn tools() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The commit that is checked out, `+` when files differ from it; nothing where there is
-/// no repository. Two builds of one version are told apart by it.
+/// Returns the checked-out commit, with `+` if files differ from it; `None` without a repository.
+/// It distinguishes builds of the same version.
 fn commit() -> Option<String> {
     let git = |words: &[&str]| {
         let line = ["git", "-C", env!("CARGO_MANIFEST_DIR")];
@@ -60,7 +60,7 @@ fn commit() -> Option<String> {
     (!commit.is_empty()).then(|| format!("{commit}{mark}"))
 }
 
-/// What a command prints; nothing when it fails.
+/// Returns the output of a command; empty if it fails.
 fn said(command: &[&str]) -> String {
     let mut line = Command::new(command[0]);
     line.args(&command[1..]);
@@ -69,7 +69,7 @@ fn said(command: &[&str]) -> String {
         .unwrap_or_default()
 }
 
-/// The value of the first line of a file that begins with `name`.
+/// Returns the value of the first line of a file that begins with `name`.
 fn field(path: &str, name: &str, separator: char) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.lines().find(|line| line.starts_with(name))?;

@@ -1,41 +1,41 @@
-//! What a run is asked for.
+//! Options of a run.
 
 use crate::pair::Link;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// What a run is asked for. It travels into the sandbox as JSON.
+/// Options of a run. They are passed into the sandbox as JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Options {
-    /// Which set of measurements.
+    /// The set of measurements.
     pub kind: Kind,
-    /// How often each thing is measured.
+    /// Number of samples of each metric.
     pub rounds: u32,
-    /// How long a measurement of throughput takes, in seconds.
+    /// Duration of a measurement of throughput, in seconds.
     pub seconds: u32,
-    /// What lies between the machines where no named table says something else.
+    /// The link between the machines, except in named tables.
     pub link: Link,
-    /// Parallel TCP streams.
+    /// Numbers of parallel TCP streams.
     pub streams: Vec<u32>,
     /// Numbers of peers.
     pub peers: Vec<usize>,
-    /// Which sections; empty means all that the kind has.
+    /// Sections to run; empty for all sections of the kind.
     pub sections: Vec<Section>,
-    /// Which contestants; empty means all that the kind has.
+    /// Contestants to measure; empty for all contestants of the kind.
     pub contestants: Vec<String>,
-    /// Where the report goes: an existing folder, absolute.
+    /// Folder of the report; an existing, absolute path.
     pub out: PathBuf,
-    /// Who could not be installed, and why.
+    /// Contestants that could not be installed, with the reason.
     pub refused: Vec<(String, String)>,
 }
 
-/// Contestants that a short run has no time for, unless they are asked for.
+/// Contestants that a short run omits, unless they are requested.
 const UNHURRIED: [&str; 2] = ["direct-past-taupe", "taupe-transparent"];
 
 /// A set of measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
-    /// What fits into ten minutes on two processors.
+    /// A selection of ten minutes on two processors.
     Bench,
     /// Everything, ten rounds.
     Full,
@@ -44,19 +44,19 @@ pub enum Kind {
 /// A part of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 pub enum Section {
-    /// From the start of a program to the first ping answered.
+    /// Time from the start of a program to the first answered ping.
     Startup,
-    /// TCP, with CPU time, system calls and memory.
+    /// TCP throughput, with CPU time, system calls and memory.
     Throughput,
     /// Round trips, idle and under load; qperf.
     Latency,
     /// UDP packets per second; without --only, in a full run alone.
     Packets,
-    /// What each step on the way of a packet takes; without --only, in a full run alone.
+    /// Cost of each step of a packet's path; without --only, in a full run alone.
     Stages,
     /// Taupe's memory over eleven minutes of load; without --only, in a full run alone.
     MemorySlope,
-    /// What many peers cost.
+    /// Cost of many peers.
     Peers,
     /// Throughput during a flood of handshakes; without --only, in a full run alone.
     Flood,
@@ -66,12 +66,12 @@ pub enum Section {
     /// Published table: WireGuard in user space and in the kernel.
     #[value(name = "userspace-vs-kernel-2021")]
     UserspaceVsKernel2021,
-    /// Published table: the same in a virtual machine; beside FreeBSD's figures.
+    /// Published table: the same in a virtual machine, compared with FreeBSD's figures.
     #[value(name = "freebsd-2022")]
     Freebsd2022,
     /// Published table: handshakes with and without post-quantum cryptography.
     HandshakePq,
-    /// Published table: links of a portable computer and of a telephone.
+    /// Published table: links of a laptop and of a telephone.
     Mobile,
 }
 
@@ -85,7 +85,7 @@ impl Kind {
 }
 
 impl Options {
-    /// All that a kind measures, into this folder.
+    /// Returns the options for everything that a kind measures.
     pub fn new(kind: Kind, out: PathBuf) -> Self {
         let full = kind == Kind::Full;
         Self {
@@ -106,7 +106,7 @@ impl Options {
         }
     }
 
-    /// Whether a contestant takes part.
+    /// Returns true if a contestant takes part.
     pub fn takes(&self, contestant: &str) -> bool {
         match self.contestants.is_empty() {
             true => self.full() || !UNHURRIED.contains(&contestant),
@@ -114,16 +114,16 @@ impl Options {
         }
     }
 
-    /// Whether a section is run.
+    /// Returns true if a section is run.
     pub fn has(&self, section: Section) -> bool {
         match section {
-            // Longer than all the rest together, or for who works on Taupe itself.
+            // These take longer than all others together, or serve developers of Taupe.
             Section::Packets | Section::Stages | Section::MemorySlope | Section::Flood
                 if self.sections.is_empty() =>
             {
                 self.kind == Kind::Full
             }
-            // Who is in these tables is theirs to say.
+            // These tables have contestants of their own.
             Section::Freebsd2022 | Section::HandshakePq if self.sections.is_empty() => {
                 self.contestants.is_empty()
             }
@@ -131,8 +131,8 @@ impl Options {
         }
     }
 
-    /// What the report calls such a run: the kind, or `custom` when anything else than all
-    /// of it was asked for.
+    /// Returns the name of the run in the report: the kind, or `custom` if only a part was
+    /// requested.
     pub fn name(&self) -> &'static str {
         let whole = Self {
             refused: self.refused.clone(),
@@ -145,7 +145,7 @@ impl Options {
         }
     }
 
-    /// Whether everything is measured, not only what the short run has time for.
+    /// Returns true for a full run.
     pub fn full(&self) -> bool {
         self.kind == Kind::Full
     }

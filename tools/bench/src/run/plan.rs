@@ -1,4 +1,4 @@
-//! What is measured, in which order.
+//! Plans the measurements and their order.
 
 use super::{Bench, Section};
 use crate::contestant::Contestant;
@@ -17,23 +17,23 @@ use std::time::Duration;
 use taupe_lab::error::Result;
 use taupe_lab::peers::Implementation;
 
-/// Round trips of one measurement, idle.
+/// Round trips of one idle measurement.
 const ROUND_TRIPS: usize = 3_000;
 
-/// Sizes of packets, in bytes.
+/// Packet sizes in bytes.
 const SIZES: [u16; 3] = [64, 512, 1420];
 
 type Work = Box<dyn FnOnce(&mut Bench) -> Result<()>>;
 
-/// One measurement, or one thing that has to be done for others.
+/// A measurement, or a preparation for others.
 pub(super) struct Step {
-    /// For the reader of the progress.
+    /// Description for the progress display.
     pub(super) label: String,
-    /// What is missing when it fails: the key of a metric, or the beginning of several.
+    /// The missing figures if the step fails: the key of a metric, or a prefix of several.
     pub(super) what: String,
-    /// Whose; empty where it is nobody's.
+    /// The contestant; empty if the step belongs to none.
     pub(super) contestant: String,
-    /// How long it should take.
+    /// Expected duration.
     pub(super) estimate: Duration,
     pub(super) work: Work,
 }
@@ -48,7 +48,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// The steps for what a run is asked for, with the contestants that can run here.
+    /// Plans the steps for the options, with the contestants that can run here.
     pub(super) fn new(bench: &Bench) -> Self {
         let options = &bench.options;
         let mut plan = Self {
@@ -102,12 +102,12 @@ impl Plan {
         plan
     }
 
-    /// How long it should take.
+    /// Returns the expected duration of all steps.
     pub(super) fn estimate(&self) -> Duration {
         self.steps.iter().map(|step| step.estimate).sum()
     }
 
-    /// A step for each contestant, in the order of tables.
+    /// Adds a step for each contestant, in the order of tables.
     fn each(
         &mut self,
         label: &str,
@@ -127,7 +127,7 @@ impl Plan {
         }
     }
 
-    /// How often what is not TCP's throughput is measured: in the short run, twice at most.
+    /// Returns the number of rounds for everything but TCP throughput: at most two in a short run.
     fn fewer(&self) -> u32 {
         if self.full {
             self.rounds
@@ -136,12 +136,12 @@ impl Plan {
         }
     }
 
-    /// How long a named table's measurements of throughput take.
+    /// Returns the seconds for a measurement of throughput in named tables.
     fn table_seconds(&self) -> u32 {
         if self.full { self.seconds } else { 1 }
     }
 
-    /// The same, once in every round.
+    /// Adds these steps to every round.
     fn rounds(
         &mut self,
         label: &str,
@@ -152,7 +152,7 @@ impl Plan {
         self.times(self.rounds, label, what, seconds, work);
     }
 
-    /// The same, that often.
+    /// Adds these steps `rounds` times.
     fn times(
         &mut self,
         rounds: u32,
@@ -200,8 +200,8 @@ impl Plan {
                         let found = iperf::transfer(&arena.session, &mut arena.servers, flow)?;
                         let used = meter.stop()?;
                         bench.keep(contestant, metrics::transfer(flow, &found));
-                        // The cost is that of one stream up; every transfer has the same meter
-                        // about it.
+                        // The reported cost is that of one stream up. All transfers run under the
+                        // same meter, so that they are measured alike.
                         if streams == 1 && direction == Direction::Up {
                             bench.keep(contestant, metrics::cost(&used, found.bytes()));
                         }
@@ -220,7 +220,7 @@ impl Plan {
         });
     }
 
-    /// Counting them slows them down, so it is done apart.
+    /// Counting system calls slows them down, so a separate transfer counts them.
     fn system_calls(&mut self) {
         let flow = Flow {
             direction: Direction::Up,
@@ -342,7 +342,7 @@ impl Plan {
         }
     }
 
-    /// Peers are never taken away again, so this comes last on these machines.
+    /// Comes last on these machines, because the peers are not removed.
     fn peers(&mut self, counts: &[usize]) {
         let mut there = 1;
         for &count in counts {
@@ -371,7 +371,7 @@ impl Plan {
         }
     }
 
-    /// What is compared closely is measured in turn.
+    /// Alternates between the configurations, because small differences matter here.
     fn peers_in_turn(&mut self, there: usize) {
         let rounds = self.rounds.min(5);
         let what = format!("peers/{there}/tcp");
@@ -389,7 +389,7 @@ impl Plan {
         });
     }
 
-    /// For Taupe alone: it is no comparison.
+    /// Measures Taupe alone; this is no comparison.
     fn memory_slope(&mut self) {
         let all = std::mem::take(&mut self.contestants);
         let own = |one: &&Rc<dyn Contestant>| one.id() == Implementation::Taupe.name();
@@ -446,7 +446,7 @@ impl Plan {
         }
     }
 
-    /// TCP on the link of the tables that have a gigabit.
+    /// Measures TCP on the link of a table with 1 Gbit/s.
     fn gigabit_transfer(
         &mut self,
         table: &str,
@@ -485,7 +485,7 @@ impl Plan {
 
     fn freebsd(&mut self) {
         let rounds = self.fewer();
-        // In one second the emulated processor does too little to count.
+        // One second is too short: the emulated processor would do too little to count.
         let seconds = self.table_seconds().max(2);
         let name = freebsd::NAME;
         self.step(&format!("{name}, guest"), name, 15.0, |bench| {
@@ -536,7 +536,7 @@ impl Plan {
         }
     }
 
-    /// A step that is no single contestant's.
+    /// Adds a step that belongs to no single contestant.
     fn step(
         &mut self,
         label: &str,
@@ -553,7 +553,7 @@ impl Plan {
         });
     }
 
-    /// Stops what runs on that kind of link: nothing needs it any more.
+    /// Stops all contestants on this kind of link; no later step needs them.
     fn forget(&mut self, link: &Link) {
         let link = link.clone();
         self.step("stopping the contestants", "stop", 0.5, move |bench| {

@@ -1,18 +1,17 @@
-//! What is being done, for how long, and how much is left.
+//! Displays the current step, its duration and the remaining time.
 
 use super::plan::Step;
 use std::io::{IsTerminal, stdout};
 use std::time::{Duration, Instant};
 use taupe_lab::console;
 
-/// The lines that a run prints while it goes on: on a terminal one that changes,
-/// elsewhere one for each step.
+/// Progress output of a run: one line that changes on a terminal, otherwise a line for each step.
 pub(super) struct Progress {
     began: Instant,
     step_began: Instant,
     steps: usize,
     done: usize,
-    /// What all steps, and what those that are over, were expected to take.
+    /// Expected time of all steps, and of the finished ones.
     expected: Duration,
     expected_done: Duration,
     changing: bool,
@@ -42,7 +41,8 @@ impl Progress {
             step.label,
         );
         if self.changing {
-            // A line as wide as the terminal would wrap and stay.
+            // A line as wide as the terminal would wrap, and `\r` would not return to its
+            // beginning.
             let line: String = line.chars().take(78).collect();
             console::print(format_args!("\r\x1b[K{line}"));
         } else {
@@ -75,7 +75,7 @@ impl Progress {
         ));
     }
 
-    /// How much longer, as was expected.
+    /// Returns the expected remaining time.
     fn left(&self) -> Duration {
         self.expected.saturating_sub(self.expected_done)
     }

@@ -1,13 +1,13 @@
-//! `freebsd-2022`: what a tunnel in user space costs beside one in the kernel.
+//! `freebsd-2022`: the cost of a tunnel in user space compared with one in the kernel.
 //!
-//! Everything runs inside one [`Guest`], whose kernel has WireGuard whether or not this
-//! machine's has. Two network namespaces of the guest are joined by a virtual cable, and
-//! every tunnel is up between them all the time; one after the other carries a stream of
-//! iperf3. System calls are counted by the guest's kernel (a `hist` trigger on
-//! `raw_syscalls:sys_enter`), the rest is from its `/proc/stat`.
+//! Everything runs inside one [`Guest`], a virtual machine whose kernel has WireGuard even if this
+//! machine's kernel lacks it. A virtual cable connects two network namespaces of the guest. All
+//! tunnels between them are up all the time, and carry a stream of iperf3 in turn. The guest's
+//! kernel counts system calls (a `hist` trigger on `raw_syscalls:sys_enter`), the other figures
+//! come from its `/proc/stat`.
 //!
-//! The guest's processors are emulated, and nothing in it is as fast as it should be:
-//! what is recorded are shares and amounts per byte, no speeds.
+//! The guest's processors are emulated and slow. The table therefore holds shares and amounts per
+//! byte, no speeds.
 
 use super::{DescribedRow, Description, Figure};
 use crate::measure::iperf::{self, Transfer};
@@ -21,10 +21,10 @@ use taupe_lab::guest::{self, Clock, Equipment, Guest, Namespace};
 use taupe_lab::host::Host;
 use taupe_lab::peers::{Implementation, Keys, PeerSettings, Place, Settings, Tunnel};
 
-/// Its name, with which the keys of its metrics begin.
+/// Name of the table, and prefix of its metrics' keys.
 pub const NAME: &str = "freebsd-2022";
 
-/// Who is measured, in the order of the rounds.
+/// The contestants in the order of the rounds.
 const CONTESTANTS: [(&str, Way); 4] = [
     ("direct", Way::Cable),
     ("kernel", Way::Kernel),
@@ -32,7 +32,7 @@ const CONTESTANTS: [(&str, Way); 4] = [
     ("taupe", Way::Program(Implementation::Taupe)),
 ];
 
-/// How the two namespaces are joined.
+/// Connection between the two namespaces.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Cable,
@@ -40,7 +40,7 @@ enum Way {
     Program(Implementation),
 }
 
-/// Where the guest's kernel counts system calls.
+/// Tracepoint at which the guest's kernel counts system calls.
 const COUNTER: &str = "/sys/kernel/tracing/events/raw_syscalls/sys_enter";
 
 fn throughput() -> Metric {
@@ -77,7 +77,7 @@ fn metric(key: &str, title: &str, unit: Unit, better: Better) -> Metric {
     Metric::new(format!("{NAME}/{key}"), title, unit, better)
 }
 
-/// The table.
+/// Returns the table's description.
 pub fn description() -> Description {
     let row = DescribedRow::new;
     Description {
@@ -137,21 +137,20 @@ fn fail(report: &mut Report, contestant: &str, reason: &Error) {
     });
 }
 
-/// The guest, with everyone in it who can run. It ends when it is dropped.
+/// The guest with all contestants that can run in it. Dropping it ends the guest.
 pub struct Laboratory {
     guest: Guest,
     client: Namespace,
-    /// Who takes part, and where the client reaches the server.
+    /// Contestants, and the server's address in the tunnel of each.
     contestants: Vec<(&'static str, String)>,
 }
 
 impl Laboratory {
-    /// Boots the guest, starts everyone in it and waits until packets pass. Who does not
-    /// run is among the report's failures; all are when there is no guest, or nothing can
-    /// be measured in it.
+    /// Boots the guest, starts all contestants in it and waits until packets pass. The report's
+    /// failures list contestants that do not run; they list all of them if there is no guest or
+    /// nothing can be measured in it.
     ///
-    /// [`guest::install`] and [`Implementation::install`] should have been called before,
-    /// outside the sandbox.
+    /// Call [`guest::install`] and [`Implementation::install`] before, outside the sandbox.
     pub fn start(report: &mut Report) -> Option<Self> {
         let started = Self::furnish(report);
         if let Err(reason) = &started {
@@ -215,8 +214,8 @@ impl Laboratory {
         })
     }
 
-    /// Measures everyone once, for that many seconds each. Who fails is among the
-    /// report's failures, and no longer takes part.
+    /// Measures every contestant once, for `seconds` each. A contestant that fails is added to the
+    /// report's failures and is not measured again.
     pub fn round(&mut self, seconds: u32, report: &mut Report) {
         let mut untunnelled = None;
         let mut failed = Vec::new();
@@ -255,7 +254,7 @@ impl Laboratory {
         self.contestants.retain(|(id, _)| !failed.contains(id));
     }
 
-    /// One stream of TCP from the client, with what the guest counted meanwhile.
+    /// Runs one TCP stream from the client, and counts what the guest does meanwhile.
     fn sample(&self, target: &str, seconds: u32) -> Result<Sample> {
         let stream = self.client.command(&[
             "/lab/iperf3",
@@ -287,14 +286,14 @@ impl Laboratory {
     }
 }
 
-/// What one stream was, and what it cost the guest.
+/// One stream and its cost in the guest.
 #[derive(Debug)]
 struct Sample {
     stream: Transfer,
     spent: Counts,
 }
 
-/// What the guest's kernel counts. Time is in its ticks.
+/// Counters of the guest's kernel. Times are in its ticks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Counts {
     calls: f64,
@@ -305,8 +304,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// Reads the total of a histogram, and the lines `cpu` and `ctxt` of `/proc/stat`
-    /// (proc(5)).
+    /// Reads the total of a histogram, and the lines `cpu` and `ctxt` of `/proc/stat` (proc(5)).
     fn read(text: &str) -> Result<Self> {
         let numbers = |name: &str| -> Result<Vec<f64>> {
             let mut lines = text.lines();
@@ -326,11 +324,11 @@ impl Counts {
         Ok(Self {
             calls: total("Hits:")?,
             switches: total("ctxt ")?,
-            // With nice.
+            // Includes nice.
             user: tick(0) + tick(1),
-            // With interrupts.
+            // Includes interrupts.
             system: tick(2) + tick(5) + tick(6),
-            // With waiting for devices.
+            // Includes waiting for devices.
             idle: tick(3) + tick(4),
         })
     }
@@ -346,11 +344,11 @@ impl Counts {
     }
 }
 
-/// The two namespaces, before anything is measured.
+/// The two namespaces, before any measurement.
 struct Sides {
     client: Namespace,
     server: Namespace,
-    /// The client's, the server's.
+    /// Keys of the client and of the server.
     keys: [Keys; 2],
 }
 
@@ -375,7 +373,7 @@ impl Sides {
         Ok(())
     }
 
-    /// Joins the two in one way; returns where the client reaches the server.
+    /// Connects the namespaces; returns the server's address in the tunnel.
     fn join(&self, number: usize, id: &str, way: Way) -> Result<String> {
         if matches!(way, Way::Cable) {
             return Ok(Side::Server.outer().to_string());
@@ -405,10 +403,10 @@ impl Sides {
         Ok(format!("10.66.{number}.2"))
     }
 
-    /// A WireGuard interface in one of the namespaces, yet to be configured.
+    /// Creates a WireGuard interface in one of the namespaces, not yet configured.
     fn interface(&self, side: Side, id: &str, way: Way) -> Result<Tunnel> {
         let place = self.place(side);
-        // Both sides' configuration sockets are in one folder.
+        // Both sides' configuration sockets share a folder, so the names must differ.
         let name = format!("{id}-{}", &side.name()[..1]);
         let Way::Program(implementation) = way else {
             return place.kernel_tunnel(&name);
@@ -428,7 +426,7 @@ fn answered(guest: &Guest, client: &Namespace, target: &str) -> Result<()> {
     guest.run_within(Duration::from_secs(20), &script).map(drop)
 }
 
-/// A program in the `PATH`.
+/// Returns the path of a program in `PATH`.
 fn installed(name: &str) -> Result<PathBuf> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&folders).map(|folder| folder.join(name));

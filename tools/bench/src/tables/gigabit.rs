@@ -4,25 +4,25 @@ use super::{DescribedRow, Description, Figure};
 use crate::pair::Link;
 use crate::results::{Better, Metric, Unit};
 
-/// Its name, with which the keys of its metrics begin.
+/// Name of the table, and prefix of its metrics' keys.
 pub const NAME: &str = "gigabit-2018";
 
-/// What is measured on, 1 Gbit/s each way.
+/// The table's link: 1 Gbit/s in each direction.
 pub const LINK: Link = Link::Limited {
     rate: 1_000_000_000,
 };
 
-/// From the start of the client's program to the first ping answered.
+/// Time from the start of the client's program to the first answered ping.
 pub fn startup() -> Metric {
     metric("startup", "start-up", Unit::Seconds, Better::Lower)
 }
 
-/// One TCP stream up, by iperf3.
+/// Throughput of one TCP stream up, by iperf3.
 pub fn iperf() -> Metric {
     metric("iperf", "iperf", Unit::BitsPerSecond, Better::Higher)
 }
 
-/// qperf's `tcp_bw`.
+/// Throughput by qperf's `tcp_bw`.
 pub fn bandwidth() -> Metric {
     metric(
         "tcp_bw",
@@ -32,7 +32,7 @@ pub fn bandwidth() -> Metric {
     )
 }
 
-/// qperf's `tcp_lat`.
+/// Latency by qperf's `tcp_lat`.
 pub fn latency() -> Metric {
     metric("tcp_lat", "qperf tcp_lat", Unit::Seconds, Better::Lower)
 }
@@ -41,7 +41,7 @@ fn metric(key: &str, title: &str, unit: Unit, better: Better) -> Metric {
     Metric::new(format!("{NAME}/{key}"), title, unit, better)
 }
 
-/// The table.
+/// Returns the table's description.
 pub fn description() -> Description {
     let row = DescribedRow::new;
     Description {

@@ -1,10 +1,9 @@
-//! `handshake-pq`: what a handshake costs, in bytes and in time.
+//! `handshake-pq`: the cost of a handshake in bytes and in time.
 //!
-//! The client makes the initiation and takes the response, the server takes the
-//! initiation and makes the response. Both are [`Device`]s of Taupe's protocol in this
-//! process: the lowest level at which all four steps are there, MACs included. No
-//! socket, file or other thread takes part. The published handshakes are those of
-//! `taupe_repro`, which has no devices.
+//! The client's time covers making the initiation and processing the response, the server's time
+//! processing the initiation and making the response. Both are [`Device`]s of Taupe's protocol in
+//! this process, the lowest level that includes all four steps and the MACs. No socket, file or
+//! other thread takes part. The published handshakes come from `taupe_repro`, which has no devices.
 
 mod idle;
 mod published;
@@ -30,43 +29,43 @@ use taupe_protocol::{
 };
 use taupe_runtime::random::SystemRandom;
 
-/// Its name, with which the keys of its metrics begin.
+/// Name of the table, and prefix of its metrics' keys.
 pub const NAME: &str = "handshake-pq";
 
-/// How many handshakes a sample is the median of.
+/// Number of handshakes whose median is one sample.
 const HANDSHAKES: usize = 1_000;
 
-/// The same of a handshake that takes so long that more would hold up the others.
+/// The same for handshakes that are so slow that more would delay the whole run.
 #[cfg(feature = "rainbow")]
 const FEW_HANDSHAKES: usize = 50;
 
-/// About how long it takes to measure all of them once. Rainbow's keys take most of it.
+/// Approximate seconds to measure all of them once. Rainbow's keys take most of this time.
 pub const SECONDS: f64 = if cfg!(feature = "rainbow") { 12.0 } else { 3.0 };
 
-/// How many batches of packets a sample is the median of.
+/// Number of batches whose median is one sample.
 const BATCHES: usize = 500;
 
-/// Packets of a batch, and bytes of each in the tunnel.
+/// Packets in a batch, and bytes of each packet inside the tunnel.
 const BATCH: usize = 64;
 const PACKET: usize = 1_424;
 
-/// The cryptography of the product.
+/// The product's cryptography.
 const CRYPTO: &Provider = &AWS_LC;
 
-/// What fits into an IPv6 packet of 1,280 bytes behind its header and UDP's.
+/// UDP payload of an IPv6 packet of 1,280 bytes.
 const DATAGRAM: usize = 1_280 - 40 - 8;
 
-/// A handshake that is measured: a row of the table.
+/// A measured handshake: a row of the table.
 pub struct Variant {
-    /// In place of a contestant's.
+    /// Id in place of a contestant's.
     pub id: &'static str,
-    /// At the beginning of its row.
+    /// Label of its row.
     pub label: &'static str,
-    /// How many of them a sample is the median of.
+    /// Number of handshakes whose median is one sample.
     pub handshakes: usize,
-    /// Two ends that know each other.
+    /// Creates two ends that know each other.
     pub begin: fn() -> Result<Box<dyn Handshake>>,
-    /// How many bytes more an idle peer takes than one of X25519 alone does.
+    /// Measures the memory in bytes by which an idle peer exceeds one with X25519 alone.
     pub memory: Option<fn() -> Result<f64>>,
 }
 
@@ -86,7 +85,7 @@ impl Variant {
     }
 }
 
-/// Every handshake that is measured.
+/// All measured handshakes.
 pub const VARIANTS: &[Variant] = &[
     Variant::new("x25519", "WireGuard, X25519", || {
         Ok(Box::new(Devices::new(None)?))
@@ -128,46 +127,46 @@ pub const VARIANTS: &[Variant] = &[
     },
 ];
 
-/// Two ends that shake hands as often as they are asked to.
+/// Two ends that perform handshakes repeatedly.
 pub trait Handshake {
-    /// A whole handshake, after which both ends have been seen to have the same keys.
+    /// Performs a whole handshake, and checks that both ends have the same keys.
     ///
     /// # Errors
     ///
-    /// [`Error::Unmet`] when it does not complete.
+    /// [`Error::Unmet`] if it does not complete.
     fn shake(&mut self) -> Result<Exchange>;
 
-    /// A batch of packets, from one end to the other in the session that the last handshake
-    /// has made: how long that took. `None` where there is nothing that carries packets.
+    /// Carries a batch of packets from one end to the other in the session of the last handshake,
+    /// and returns the time it took. `None` if the ends carry no packets.
     ///
     /// # Errors
     ///
-    /// [`Error::Unmet`] when not all of them arrive.
+    /// [`Error::Unmet`] if packets are missing.
     fn carry(&mut self) -> Result<Option<Duration>> {
         Ok(None)
     }
 }
 
-/// What a handshake took.
+/// The cost of one handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exchange {
-    /// The UDP payload of each message, in bytes, in order.
+    /// UDP payload of each message in order, in bytes.
     pub messages: Vec<usize>,
-    /// To make the initiation and to take the response.
+    /// Time to make the initiation and process the response.
     pub client: Duration,
-    /// To take the initiation and to make the response.
+    /// Time to process the initiation and make the response.
     pub server: Duration,
-    /// What of that the processor did for this thread.
+    /// Processor time of the server's part on this thread.
     pub answering: Duration,
 }
 
 impl Exchange {
-    /// UDP payload of both directions, in bytes.
+    /// Returns the UDP payload of both directions, in bytes.
     pub fn traffic(&self) -> usize {
         self.messages.iter().sum()
     }
 
-    /// How many IPv6 packets of at most 1,280 bytes that is.
+    /// Returns the number of IPv6 packets of at most 1,280 bytes for all messages.
     pub fn packets(&self) -> usize {
         let packets = self.messages.iter();
         packets.map(|length| length.div_ceil(DATAGRAM)).sum()
@@ -212,7 +211,7 @@ fn metric(key: &str, title: &str, unit: Unit) -> Metric {
     Metric::new(format!("{NAME}/{key}"), title, unit, Better::Lower)
 }
 
-/// What was published: bytes, IPv6 packets, the client's time and the server's.
+/// Published figures: bytes, IPv6 packets, client's time, server's time.
 const PUBLISHED: [(&str, [&str; 4]); 5] = [
     ("K+K", ["4816 B", "4", "0.64 ms", "0.43 ms"]),
     ("K+tK", ["3760 B", "4", "0.50 ms", "0.29 ms"]),
@@ -221,7 +220,7 @@ const PUBLISHED: [(&str, [&str; 4]); 5] = [
     ("R1+tK512", ["1716 B", "2", "4.40 ms", "4.31 ms"]),
 ];
 
-/// The table.
+/// Returns the table's description.
 pub fn description() -> Description {
     let is_published =
         |variant: &&Variant| PUBLISHED.iter().any(|(label, _)| *label == variant.label);
@@ -292,8 +291,8 @@ pub fn description() -> Description {
     }
 }
 
-/// Measures every variant once: a sample for each column. A variant whose handshake does
-/// not complete is among the report's failures.
+/// Measures every variant once: a sample for each column. The report's failures list variants whose
+/// handshake does not complete.
 pub fn measure(report: &mut Report) {
     measure_all(VARIANTS, HANDSHAKES, report);
 }
@@ -313,7 +312,7 @@ fn measure_all(variants: &[Variant], at_most: usize, report: &mut Report) {
 fn measure_one(variant: &Variant, at_most: usize, report: &mut Report) -> Result<()> {
     let handshakes = variant.handshakes.min(at_most);
     let mut ends = (variant.begin)()?;
-    // The first ones fill caches, and compute what is kept.
+    // Warm-up: the first handshakes fill caches and precomputed values.
     for _ in 0..handshakes / 10 {
         ends.shake()?;
     }
@@ -350,7 +349,7 @@ fn measure_one(variant: &Variant, at_most: usize, report: &mut Report) -> Result
     Ok(())
 }
 
-/// Two devices that shake hands in an ordinary or a hybrid way.
+/// Two devices that perform an ordinary or a hybrid handshake.
 struct Devices {
     suite: Option<Suite>,
     client: End,
@@ -380,7 +379,8 @@ impl Devices {
 impl Handshake for Devices {
     fn shake(&mut self) -> Result<Exchange> {
         let (client, server) = (&mut self.client, &mut self.server);
-        // Time enough for another handshake; a device that was down has no session.
+        // Enough time for another handshake to be allowed. Taking a device down removes its
+        // session.
         let second = Duration::from_secs(1);
         self.now.boot += second;
         self.now.wall += second;
@@ -450,7 +450,7 @@ impl Handshake for Devices {
     }
 }
 
-/// What the processor does for this thread meanwhile, whoever else it works for.
+/// Runs `work` and returns the processor time of this thread for it.
 fn processor_time<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let now = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -461,7 +461,7 @@ fn processor_time<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (done, now().saturating_sub(start))
 }
 
-/// The kinds of `messages`, each once if it follows itself. `None` if one has no kind.
+/// Returns the kinds of `messages`, merging equal neighbours. `None` if a message has no kind.
 fn kinds(messages: &[Vec<u8>]) -> Option<Vec<Kind>> {
     let kinds = messages.iter().map(|message| classify(message).ok());
     let mut kinds: Vec<Kind> = kinds.collect::<Option<_>>()?;
@@ -469,14 +469,14 @@ fn kinds(messages: &[Vec<u8>]) -> Option<Vec<Kind>> {
     Some(kinds)
 }
 
-/// A device, and where it would be.
+/// A device with its addresses.
 struct End {
     device: Device,
     seed: PqPrivateKey,
     public: PublicKey,
-    /// Outside the tunnel.
+    /// Address outside the tunnel.
     address: SocketAddr,
-    /// Inside.
+    /// Address inside the tunnel.
     inner: Ipv4Addr,
 }
 
@@ -514,7 +514,7 @@ impl End {
         })
     }
 
-    /// Makes the other one its peer.
+    /// Adds the other end as a peer.
     fn know(&mut self, now: Now, other: &Self, suite: Option<Suite>) -> Result<()> {
         let prefix = Prefix::new(IpAddr::V4(other.inner), 32);
         let mut peer = PeerUpdate::new(other.public);
@@ -532,7 +532,7 @@ impl End {
         update_device(&mut self.device, now, update)
     }
 
-    /// Has a packet for the other one, which waits for a session.
+    /// Queues a packet for the other end, which starts a handshake.
     fn want_to_send(&mut self, now: Now, to: &Self) -> Result<()> {
         let peer = self.device.peer(&to.public);
         let peer = peer.ok_or_else(|| Error::unmet("the peer is not known"))?;
@@ -544,7 +544,7 @@ impl End {
         Ok(())
     }
 
-    /// An IPv4 packet without content (RFC 791; protocol 253 of RFC 3692).
+    /// Returns an IPv4 packet without content (RFC 791; protocol 253 of RFC 3692).
     fn packet(&self, to: &Self) -> Vec<u8> {
         let mut packet = vec![0x45, 0, 0, 20, 0, 0, 0, 0, 64, 253, 0, 0];
         packet.extend(self.inner.octets());
@@ -552,7 +552,7 @@ impl End {
         packet
     }
 
-    /// Takes a handshake message, in parts or not.
+    /// Processes a handshake message, which may consist of several parts.
     fn take(
         &mut self,
         now: Now,
@@ -571,7 +571,7 @@ impl End {
         }
     }
 
-    /// Does something, and tells how long that took and what it sent.
+    /// Runs `work`; returns the time it took and the messages it sent.
     fn act(&mut self, work: impl FnOnce(&mut Device)) -> Result<(Duration, Vec<Vec<u8>>)> {
         let start = Instant::now();
         work(&mut self.device);
@@ -589,7 +589,7 @@ impl End {
         Ok((took, sent))
     }
 
-    /// Opens the first message of the session that was agreed on.
+    /// Decrypts the first message of the new session.
     fn open(&self, now: Now, from: &Self, mut message: Vec<u8>) -> Result<()> {
         let mut sorted = ReceivedBatch::default();
         let endpoint = Endpoint::from(from.address);
@@ -664,7 +664,7 @@ mod tests {
         other.shake()?;
         let foreign = vec![4; 64];
         assert!(one.server.open(one.now, &one.client, foreign).is_err());
-        // A message of theirs that belongs to another device's session.
+        // A message for a session of another device.
         other.server.want_to_send(other.now, &other.client)?;
         let now = other.now;
         let (_, mut messages) = other.server.act(|device| device.handle_pending_work(now))?;
@@ -688,7 +688,7 @@ mod tests {
         for (messages, packets) in [
             ([1232, 1], 2),
             ([1233, 92], 3),
-            // What the published programs send.
+            // Sizes of the published programs' messages.
             ([2388, 2236], 4),
             ([1684, 1436], 4),
             ([1080, 832], 2),
@@ -727,7 +727,8 @@ mod tests {
                 _ => 7,
             };
             for (column, cell) in row.cells.iter().enumerate() {
-                // What is held of memory, other tests change meanwhile.
+                // Other tests change the process's memory meanwhile, so this column may be
+                // negative.
                 let least = if column == 6 { f64::MIN } else { 0.0 };
                 let is_filled = cell.measured.is_some_and(|figure| figure > least);
                 assert_eq!(is_filled, column < filled, "{row:?}");

@@ -3,16 +3,16 @@
 use super::{DescribedRow, Description, Figure};
 use crate::results::{Better, Metric, Unit};
 
-/// Its name, with which the keys of its metrics begin.
+/// Name of the table, and prefix of its metrics' keys.
 pub const NAME: &str = "userspace-vs-kernel-2021";
 
-/// Four TCP streams up, by `iperf3 -P 4`.
+/// Throughput of four TCP streams up, by `iperf3 -P 4`.
 pub fn up() -> Metric {
     let key = format!("{NAME}/up");
     Metric::new(key, "iperf3 -P 4, up", Unit::BitsPerSecond, Better::Higher)
 }
 
-/// Four TCP streams down, by `iperf3 -P 4 -R`.
+/// Throughput of four TCP streams down, by `iperf3 -P 4 -R`.
 pub fn down() -> Metric {
     let key = format!("{NAME}/down");
     Metric::new(
@@ -23,7 +23,7 @@ pub fn down() -> Metric {
     )
 }
 
-/// Who is measured, in the order of the table.
+/// The contestants in the order of the table.
 pub const CONTESTANTS: [&str; 6] = [
     "direct",
     "taupe",
@@ -33,7 +33,7 @@ pub const CONTESTANTS: [&str; 6] = [
     "gotatun",
 ];
 
-/// The table.
+/// Returns the table's description.
 pub fn description() -> Description {
     let row = DescribedRow::new;
     let published = |up: &'static str, down: &'static str| [Some(up), Some(down)];

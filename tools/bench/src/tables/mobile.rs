@@ -1,9 +1,9 @@
-//! `mobile`: tunnels over the links of a portable computer and of a telephone, and what
-//! a change of address does to them.
+//! `mobile`: tunnels over the links of a laptop and of a telephone, and their recovery from a
+//! change of address.
 //!
-//! Such links are slow and the processor idles, so all contestants are measured at once:
-//! each on a link of its own, all with the same fates. How busy the machine was meanwhile
-//! is measured too, and said where it was too busy for that.
+//! These links are slow and leave the processor idle, so all contestants are measured at the same
+//! time, each on a link of its own with the same random losses and delays. The machine's load is
+//! measured too, and the report names runs in which it was too high.
 
 use super::{DescribedRow, Description, Figure};
 use crate::contestant::Contestant;
@@ -22,24 +22,23 @@ use std::time::Duration;
 use taupe_lab::error::{Error, Result};
 use taupe_lab::traffic;
 
-/// Its name, with which the keys of its metrics begin.
+/// Name of the table, and prefix of its metrics' keys.
 pub const NAME: &str = "mobile";
 
-/// Where the client is after its address has changed.
+/// The client's address after the change.
 const MOVED: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 77);
 
-/// How long the first answer after that may take.
+/// Time limit for the first answer after the change.
 const RECOVERY: Duration = Duration::from_secs(5);
 
-/// How busy the machine may be for measurements at the same time not to disturb one
-/// another: a share of 1.
+/// Largest share of processor time at which simultaneous measurements do not disturb each other.
 const BUSY: f64 = 0.8;
 
-/// Between two datagrams of which the round trip is measured. They are few bytes for the
-/// link, and enough of them for p99 in 2 s.
+/// Interval of datagrams that measure round trips. They load the link little, and give enough
+/// samples for p99 in 2 s.
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// Who is compared, and what it is called here.
+/// The contestants, with their labels in this table.
 const ROWS: [(&str, &str); 9] = [
     ("direct", "no tunnel"),
     ("openvpn-static-bf", "OpenVPN, static key (BF-CBC)"),
@@ -62,10 +61,10 @@ pub enum Preset {
 }
 
 impl Preset {
-    /// In the order of the table.
+    /// All presets in the order of the table.
     pub const ALL: [Self; 2] = [Self::Wifi, Self::Lte];
 
-    /// In keys of metrics.
+    /// Returns the name for keys of metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Wifi => "802.11b",
@@ -87,12 +86,12 @@ impl Preset {
         }
     }
 
-    /// One TCP stream from the server to the client.
+    /// Throughput of one TCP stream from the server to the client.
     pub fn down(self) -> Metric {
         self.metric("down", "down", Unit::BitsPerSecond, Better::Higher)
     }
 
-    /// One TCP stream from the client to the server.
+    /// Throughput of one TCP stream from the client to the server.
     pub fn up(self) -> Metric {
         self.metric("up", "up", Unit::BitsPerSecond, Better::Higher)
     }
@@ -102,7 +101,7 @@ impl Preset {
         self.metric("p99", "p99 under load", Unit::Seconds, Better::Lower)
     }
 
-    /// From a change of the client's address to the next answered ping.
+    /// Time from a change of the client's address to the next answered ping.
     pub fn recovery(self) -> Metric {
         let title = "new address to answer";
         self.metric("recovery", title, Unit::Seconds, Better::Lower)
@@ -122,7 +121,7 @@ impl Preset {
     }
 }
 
-/// The table.
+/// Returns the table's description.
 pub fn description() -> Description {
     let columns = |preset: Preset| {
         let metrics = [Preset::down, Preset::up, Preset::latency, Preset::recovery];
@@ -166,11 +165,11 @@ pub fn description() -> Description {
     }
 }
 
-/// Measures those of the contestants that the table has a row for, all at once, on links
-/// with the fates of that seed. TCP flows for that many seconds down, and as many up; with
-/// all that is around it takes 5 s more, and 5 s more when one does not recover.
+/// Measures all contestants that have a row in the table, at the same time, on links with the same
+/// seed. TCP flows down for `seconds` and up for as long; the rest takes 5 s more, and another 5 s
+/// if a contestant does not recover.
 ///
-/// What fails is among the report's failures.
+/// The report's failures list failed measurements.
 pub fn measure(
     preset: Preset,
     contestants: &[&dyn Contestant],
@@ -222,7 +221,7 @@ fn fail(report: &mut Report, what: String, contestant: &str, error: &Error) {
     });
 }
 
-/// Does something with each of several things, all at the same time.
+/// Runs `work` on every item at the same time.
 fn at_once<A: Send, T: Send>(items: Vec<A>, work: impl Fn(A) -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
         let work = &work;
@@ -239,10 +238,10 @@ fn at_once<A: Send, T: Send>(items: Vec<A>, work: impl Fn(A) -> T + Sync) -> Vec
     })
 }
 
-/// What was found of one contestant.
+/// Results of one contestant.
 struct Found {
     samples: Vec<(Metric, Result<f64>)>,
-    /// Why the others, or something else, may have been in its way.
+    /// An error if the other contestants or other load may have disturbed the measurement.
     undisturbed: Result<()>,
 }
 
@@ -286,7 +285,7 @@ fn measure_one(preset: Preset, session: &Session, seconds: u32) -> Found {
     }
 }
 
-/// Whether the machine could do more than it did.
+/// Checks that the machine had processor time to spare.
 fn idle_enough(usage: Usage) -> Result<()> {
     let [.., idle] = usage
         .shares()
@@ -299,8 +298,8 @@ fn idle_enough(usage: Usage) -> Result<()> {
     Ok(())
 }
 
-/// Changes the client's address, as happens to a telephone that gets into another
-/// network; tells how many seconds later a ping is answered.
+/// Changes the client's address, as when a telephone changes networks; returns the seconds until a
+/// ping is answered.
 fn recover(session: &Session) -> Result<f64> {
     let change = format!(
         "address delete {}/24 dev {PORT}\naddress add {MOVED}/24 dev {PORT}\n",

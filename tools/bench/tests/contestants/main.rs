@@ -1,5 +1,5 @@
-//! Every contestant of the benchmarks: that it starts, that what it carries is hidden,
-//! that nothing of it is left, and what it says when it cannot run.
+//! All contestants: they start, encrypt their traffic, leave nothing behind, and give a reason if
+//! they cannot run.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -16,13 +16,13 @@ use taupe_lab::sandbox::{Suite, SystemTest, figure, scratch};
 use taupe_lab::traffic::{first_answer, serve_echo, tcp_echo};
 use taupe_lab::{Error, Result, ensure};
 
-/// Makes this executable print why contestants cannot run, and end.
+/// Argument with which this executable prints why contestants cannot run, and exits.
 const REASONS: &str = "--reasons";
 
-/// Those that speak WireGuard.
+/// Contestants that speak WireGuard.
 const WIREGUARD: [&str; 5] = ["taupe", "wireguard-go", "boringtun", "gotatun", "kernel"];
 
-/// What pings are filled with, to be looked for on the wire.
+/// Content of pings, searched for in captured packets.
 const MARK: &[u8; 16] = b"within a tunnel?";
 
 fn main() {
@@ -42,7 +42,7 @@ fn main() {
     let contestants = contestant::all();
     let ids: Vec<&str> = contestants.iter().map(|one| one.id()).collect();
     every("carries_and_goes", &ids, carries_and_goes);
-    // BoringTun keeps sending from the address that it had first.
+    // BoringTun keeps sending from its first address.
     let roaming = [
         "taupe",
         "wireguard-go",
@@ -72,8 +72,8 @@ fn find(id: &str) -> Result<Box<dyn Contestant>> {
     contestant::find(id).ok_or_else(|| Error::unmet(format!("there is no contestant {id}")))
 }
 
-/// Whether it can run here. All can but the kernel's, which says that it is the kernel
-/// that cannot.
+/// Returns true if the contestant can run here. All except the kernel's must; if that one cannot,
+/// the reason must name the kernel.
 fn runs_here(contestant: &dyn Contestant) -> Result<bool> {
     match contestant.version() {
         Ok(version) => {
@@ -101,13 +101,14 @@ fn carries_and_goes(contestant: &dyn Contestant) -> Result<()> {
     figure("start-up", session.startup);
     let (target, client) = (session.target(), &session.pair.client);
     let tunnel = !contestant.id().starts_with("direct");
-    // In transparent mode programs know nothing of the tunnel.
+    // In transparent mode programs use the outer address.
     let known = tunnel && contestant.id() != "taupe-transparent";
     ensure!(
         known == (target != session.pair.outer()),
         "the server is at {target}"
     );
-    // At the far end: on its own link, what a tunnel brings in transparent mode can be seen.
+    // Captures at the far end: on the client's own link, transparent mode shows decrypted packets
+    // too.
     let wire = Capture::start(&session.pair.server, PORT, "")?;
     let before = transmitted(&session)?;
     let mark: String = MARK.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -149,7 +150,7 @@ fn carries_and_goes(contestant: &dyn Contestant) -> Result<()> {
     leaves_nothing(session)
 }
 
-/// Bytes that the client has sent into the tunnel.
+/// Returns the bytes that the client has sent into the tunnel.
 fn transmitted(session: &Session) -> Result<u64> {
     let interface = session.client.interface.as_deref().unwrap_or_default();
     let path = format!("/sys/class/net/{interface}/statistics/tx_bytes");
@@ -164,7 +165,7 @@ fn shows(packet: &Packet, mark: &[u8]) -> bool {
     packet.ip.windows(mark.len()).any(|part| part == mark)
 }
 
-/// Ends a session, and looks for what it had.
+/// Ends a session, and checks that its processes and machines are gone.
 fn leaves_nothing(session: Session) -> Result<()> {
     let processes = session.processes();
     let machines = [&session.pair.client, &session.pair.server].map(|host| host.name().to_owned());
@@ -182,7 +183,7 @@ fn leaves_nothing(session: Session) -> Result<()> {
     Ok(())
 }
 
-/// The client's machine gets another address, as a phone does that leaves the house.
+/// The client's machine changes its address, like a phone that leaves the house.
 fn is_followed(contestant: &dyn Contestant) -> Result<()> {
     ensure!(runs_here(contestant)?, "it cannot run here");
     let session = Session::start(contestant, "pair", &Link::Cable)?;
@@ -198,7 +199,7 @@ fn is_followed(contestant: &dyn Contestant) -> Result<()> {
     Ok(())
 }
 
-/// OpenVPN negotiates. What came of it is what its title says.
+/// OpenVPN negotiates its ciphers; the result must match the contestant's title.
 fn agrees_on_ciphers(contestant: &dyn Contestant) -> Result<()> {
     let session = Session::start(contestant, "pair", &Link::Cable)?;
     let data = match contestant.id() {
@@ -260,8 +261,8 @@ fn has_no_peers(contestant: &dyn Contestant) -> Result<()> {
     Ok(())
 }
 
-/// Several at a time, as they are measured: neither names nor addresses collide, and one
-/// that goes takes nothing of the others along.
+/// Several contestants run at a time: neither names nor addresses collide, and stopping one does
+/// not affect the others.
 fn side_by_side() -> Result<()> {
     let start = |id: &str| Session::start(&*find(id)?, id, &Link::Cable);
     let mut sessions = Vec::new();
@@ -294,7 +295,7 @@ fn print_reasons() {
     }
 }
 
-/// On a machine that has none of the programs, each says what is missing, in one line.
+/// On a machine without the programs, each contestant names what is missing, in one line.
 fn reasons() -> Result<()> {
     let empty = scratch("empty");
     std::fs::create_dir_all(&empty).map_err(Error::io("an empty folder"))?;

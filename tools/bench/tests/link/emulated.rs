@@ -1,4 +1,4 @@
-//! The emulator: what arrives agrees with its counters.
+//! The emulator: the arriving packets agree with its counters.
 
 use crate::stream;
 use std::fs;
@@ -13,7 +13,7 @@ use taupe_lab::{Result, ensure, traffic};
 
 const COUNT: u32 = 2000;
 
-/// Bytes of IP and UDP header.
+/// Bytes of the IP and UDP headers.
 const HEADERS: u64 = 28;
 
 fn pair(profile: &Profile) -> Result<Pair> {
@@ -112,10 +112,10 @@ pub(crate) fn corruption_is_noticed() -> Result<()> {
         corrupt: 300_000,
         ..Profile::PERFECT
     })?;
-    // Fails when one arrives that is not as it was sent.
+    // `send` fails if a datagram arrives that differs from the one sent.
     let arrived = stream::send(&pair, COUNT)?.len() as u64;
     let found = counters(&pair, Side::Client)?;
-    // For what was in their headers.
+    // Datagrams rejected for corrupted headers.
     let refused = pair.server.snmp()?.get("Udp", "InErrors")?;
     figure("corrupted and refused", (found.corrupted, refused));
     ensure!(found.corrupted > 0, "nothing was corrupted");
@@ -123,7 +123,7 @@ pub(crate) fn corruption_is_noticed() -> Result<()> {
         arrived + refused == found.delivered,
         "{arrived} arrived, {refused} were refused: {found:?}"
     );
-    // One that was changed to have no checksum passes, with what it carries untouched.
+    // A datagram whose checksum field became zero passes unchecked, with its content intact.
     ensure!(
         (found.corrupted.saturating_sub(2)..=found.corrupted).contains(&refused),
         "{refused} were refused: {found:?}"
@@ -174,7 +174,7 @@ pub(crate) fn rates() -> Result<()> {
     traffic::tcp_echo(&pair.client, server, LENGTH)?;
     let found = counters(&pair, Side::Client)?;
     let took = begin.elapsed();
-    // Payload, and all that was carried.
+    // The rates of the payload and of all packets.
     for bytes in [LENGTH as u64, found.delivered_bytes] {
         let rate = bytes as f64 * 8.0 / took.as_secs_f64();
         figure("bit/s", rate);
@@ -221,12 +221,12 @@ pub(crate) fn leaves_nothing() -> Result<()> {
         })
     };
     let target = IpAddr::V4(Side::Server.outer());
-    // The second finds no traces of the first.
+    // The second link finds no remains of the first.
     for _ in 0..2 {
         let link = Emulator::start(&client, &server, &Profile::LTE)?;
         traffic::first_answer(&client, target, Duration::from_secs(10))?;
         ensure!(threads()? == 2, "one thread for each direction");
-        // The link is taken; what there is goes on.
+        // The interface names are taken; the existing link keeps running.
         let second = Emulator::start(&client, &server, &Profile::LTE);
         ensure!(second.is_err(), "two links with one port");
         traffic::first_answer(&client, target, Duration::from_secs(10))?;
@@ -253,7 +253,7 @@ pub(crate) fn outlives_its_machines() -> Result<()> {
     Ok(())
 }
 
-/// How many threads of this process move packets.
+/// Returns the number of this process's threads that move packets.
 fn threads() -> Result<usize> {
     let tasks = "/proc/self/task";
     let entries = fs::read_dir(tasks).map_err(taupe_lab::Error::io(tasks))?;

@@ -1,4 +1,4 @@
-//! The links that the kernel makes: what its own instruments say of them.
+//! Links made by the kernel, checked with the kernel's own counters.
 
 use crate::stream;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use taupe_lab::{Error, Result, ensure, traffic};
 pub(crate) fn limited() -> Result<()> {
     const RATE: u64 = 50_000_000;
     const LENGTH: usize = 8_000_000;
-    // What the filter lets pass at once.
+    // Bytes that the filter passes at once.
     const BURST: u64 = 128 * 1024;
     let pair = Pair::new("a", &Link::Limited { rate: RATE })?;
     let server = SocketAddr::new(pair.outer(), 4000);
@@ -27,7 +27,7 @@ pub(crate) fn lossy() -> Result<()> {
     const COUNT: u32 = 5000;
     const LOSS: u16 = 300;
     let pair = Pair::new("a", &Link::Lossy { loss: LOSS })?;
-    // Nothing is sent before the other's address is known, and the question may be lost.
+    // The first packet waits for ARP, whose request may be lost.
     traffic::first_answer(&pair.client, pair.outer(), Duration::from_secs(20))?;
     let before = lost(&pair)?;
     let arrived = stream::send(&pair, COUNT)?.len() as u64;
@@ -40,7 +40,7 @@ pub(crate) fn lossy() -> Result<()> {
         (lost as f64 - expected).abs() < 6.0 * deviation,
         "{lost} of {COUNT} were lost"
     );
-    // Besides, the other's address may be asked for once more.
+    // A few more packets may be ARP requests.
     ensure!(
         (u64::from(COUNT)..=u64::from(COUNT) + 3).contains(&(arrived + lost)),
         "{arrived} arrived, {lost} were lost"
@@ -48,7 +48,7 @@ pub(crate) fn lossy() -> Result<()> {
     Ok(())
 }
 
-/// How many packets the server's machine has lost.
+/// Returns the number of packets that the server's machine has dropped.
 fn lost(pair: &Pair) -> Result<u64> {
     let rules = pair
         .server

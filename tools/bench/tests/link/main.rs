@@ -1,4 +1,4 @@
-//! Whether the links between the laboratory's machines are what they say they are.
+//! Links between the machines: rates, losses and delays match their settings.
 
 mod emulated;
 mod kernel;

@@ -1,4 +1,4 @@
-//! The table `mobile`: what its figures must be, however fast the machine is.
+//! The table `mobile`: bounds of its figures on machines of any speed.
 
 use taupe_bench::contestant::{self, Contestant};
 use taupe_bench::results::Report;
@@ -21,7 +21,7 @@ pub(crate) fn table() -> Result<()> {
         .filter(|failure| !failure.what.ends_with("/load"));
     let failed: Vec<_> = failed.collect();
     ensure!(failed.is_empty(), "{failed:?}");
-    // The link's, which no tunnel exceeds.
+    // Limits of the link, which no tunnel exceeds.
     let (rate, round_trip) = (5e6, 0.002);
     for id in ["direct", "taupe"] {
         let only = |key: &str| match report.samples(id, key) {

@@ -1,4 +1,4 @@
-//! Datagrams through a link, each of them recognised.
+//! Numbered datagrams through a link.
 
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use std::io::ErrorKind;
@@ -11,12 +11,12 @@ use taupe_lab::{Error, Result};
 /// Bytes of a datagram.
 pub(crate) const LENGTH: usize = 200;
 
-/// Sends numbered datagrams from the client to the server, and returns the numbers of
-/// those that arrived, in order.
+/// Sends numbered datagrams from the client to the server, and returns the numbers of those that
+/// arrived, in order.
 ///
-/// An error if one arrives that was not sent.
+/// An error if a datagram arrives that was not sent.
 pub(crate) fn send(pair: &Pair, count: u32) -> Result<Vec<u32>> {
-    // A datagram occupies a page of it or less.
+    // A datagram occupies at most a page of the buffer.
     let room = count as usize * 4096;
     let to = SocketAddr::new(pair.outer(), 4000);
     let bind = |side: Side| {
@@ -34,7 +34,7 @@ pub(crate) fn send(pair: &Pair, count: u32) -> Result<Vec<u32>> {
     receive(&server)
 }
 
-/// Takes what arrives until nothing has for a while.
+/// Receives until nothing arrives for a while.
 fn receive(server: &UdpSocket) -> Result<Vec<u32>> {
     const PAUSE: Duration = Duration::from_secs(1);
     let what = "receiving";

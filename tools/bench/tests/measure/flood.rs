@@ -1,4 +1,4 @@
-//! A flood of handshakes, on a tunnel that goes on meanwhile.
+//! A flood of handshakes at a tunnel in use.
 
 use crate::{direct, find, start};
 use std::time::Duration;
@@ -26,7 +26,8 @@ const FLOW: Flow = Flow {
     seconds: 1,
 };
 
-/// What reaches the server from the flood's addresses, and the cookies that it sends there.
+/// Counts the packets that reach the server from the flood's addresses, and the cookies that it
+/// sends there.
 const COUNTERS: &str = "table inet flood {
     counter unread { }
     counter tunnel { }
@@ -58,7 +59,7 @@ fn reaches() -> Result<()> {
         ensure!(one.rate > 0.0 && one.rate < most, "{one:?}");
         ensure!(one.transfer.bytes() > 0, "{one:?}");
     }
-    // A second of each, and the two that reach the tunnel.
+    // One second each; two of the floods reach the tunnel.
     let sent = |kind| {
         found
             .iter()
@@ -69,7 +70,7 @@ fn reaches() -> Result<()> {
         let count = count(server, name)?;
         ensure!(count as f64 > least, "{count} {name}: {found:?}");
     }
-    // Nearly all of what reaches the tunnel ends in the kernel.
+    // The filter in the kernel drops nearly all that reaches the tunnel.
     let (shed, came) = (server.snmp()?.filtered()?, count(server, "tunnel")?);
     figure("shed", (shed, came));
     ensure!(shed * 10 > came * 8, "{shed} of {came} were shed");
@@ -86,7 +87,7 @@ fn reaches() -> Result<()> {
     Ok(())
 }
 
-/// Packets of a named counter.
+/// Returns the packets of a named counter.
 fn count(host: &Host, name: &str) -> Result<u64> {
     let shown = host.run(&["nft", "list", "counter", "inet", "flood", name])?;
     let mut words = shown.stdout.split_whitespace();
@@ -95,13 +96,13 @@ fn count(host: &Host, name: &str) -> Result<u64> {
     count.ok_or_else(|| Error::unmet(shown.stdout.clone()))
 }
 
-/// Who has neither a session nor a cookie has both within three tries (whitepaper §6.1:
-/// one each 5 s), whoever floods; on a busy machine, where the system may drop some before
-/// the tunnel's process has its turn, within a few more. When the flood is over, at once.
+/// A client without a session and without a cookie gets both within three tries (whitepaper §6.1:
+/// one per 5 s) during any flood. On a busy machine, where the system may drop datagrams before the
+/// tunnel's process reads them, it may need a few more. After the flood it gets a session at once.
 fn keeps_nobody_out() -> Result<()> {
     let taupe = find("taupe")?;
     for kind in [Kind::Strangers, Kind::Informed] {
-        // New each time: a client keeps its cookie.
+        // A new session each time, because a client keeps its cookie.
         let session = start("taupe", &Link::Cable)?;
         let client = &session.pair.client;
         let handshakes = taupe.handshakes(&session.pair, &session.server);
@@ -111,7 +112,7 @@ fn keeps_nobody_out() -> Result<()> {
         server.run_with_input(&["nft", "-f", "-"], COUNTERS)?;
         let interface = session.client.interface.clone().unwrap_or_default();
         let anew = || {
-            // An interface that was down has no session.
+            // Taking the interface down removes the session.
             for state in ["down", "up"] {
                 client.ip(&["link", "set", &interface, state])?;
             }
@@ -120,16 +121,16 @@ fn keeps_nobody_out() -> Result<()> {
         let (rate, took) = attacker.during(kind, anew)?;
         figure(kind.name(), (rate, took));
         ensure!(took < Duration::from_secs(36), "{kind:?}: {took:?}");
-        // Before so many had come that they were shed.
+        // Datagrams that arrived before the filter was installed.
         let cookies = count(server, "cookies")?;
         figure("cookies", cookies);
         let informed = kind == Kind::Informed;
         ensure!((cookies > 0) == informed, "{cookies} cookies for {kind:?}");
-        // Until the device has looked, and what was on its way has come.
+        // Time for the device to notice, and for datagrams under way to arrive.
         std::thread::sleep(Duration::from_millis(300));
         let took = anew()?;
         figure("afterwards", took);
-        // Before a first try would be repeated.
+        // Sooner than a retry.
         ensure!(took < Duration::from_secs(4), "after the flood {took:?}");
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Two tunnels inside of a virtual machine.
+//! Two tunnels in a virtual machine.
 
 use std::time::Duration;
 use taupe_bench::results::Report;
@@ -13,7 +13,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
 
 fn tunnels_are_measured() -> Result<()> {
     let mut report = Report::default();
-    // One round, so that what is a median is also that round's figure.
+    // With one round the median is the figure of that round.
     if let Some(mut laboratory) = freebsd::Laboratory::start(&mut report) {
         laboratory.round(1, &mut report);
     }

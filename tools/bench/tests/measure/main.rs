@@ -1,4 +1,4 @@
-//! The measurements, on a bare link, where what is true is known from elsewhere.
+//! The measurements on a bare link, checked against independent sources.
 
 mod flood;
 mod guest;
@@ -27,7 +27,7 @@ fn main() -> ! {
     .into_iter()
     .flatten()
     .collect();
-    // They measure: each wants the machine's cores.
+    // Measurements need all cores, so tests run one at a time.
     Suite::new(tests)
         .prepare(|| taupe_lab::guest::install().map(drop))
         .prepare(|| Implementation::WireguardGo.install().map(drop))
@@ -36,12 +36,12 @@ fn main() -> ! {
         .main()
 }
 
-/// Two machines without a tunnel.
+/// Returns two machines without a tunnel.
 fn direct(link: &Link) -> Result<Session> {
     start("direct", link)
 }
 
-/// Two machines joined by a contestant.
+/// Returns two machines connected by a contestant.
 fn start(id: &str, link: &Link) -> Result<Session> {
     Session::start(&*find(id)?, "measured", link)
 }

@@ -1,4 +1,4 @@
-//! Latency and packet rates, on links that are known to lose or to limit.
+//! Latency and packet rates, on links with known losses or limits.
 
 use crate::direct;
 use std::time::{Duration, Instant};
@@ -52,8 +52,8 @@ fn latency_of_a_cable() -> Result<()> {
         begin.elapsed().as_millis() as u64
     })?;
     let (answered, lost) = (found.answered.len() as u64, found.lost);
-    // No more than the pace; fewer where the machine does not let it send. A machine that
-    // is busy with other tests can keep a thread waiting for longer than an answer may take.
+    // At most one per interval; fewer if the machine is busy. Other tests can delay a thread for
+    // longer than the timeout of an answer.
     ensure!(
         (100..=took + 1).contains(&(answered + lost)) && lost * 4 < answered,
         "{answered} answered, {lost} lost in {took} ms"
@@ -61,7 +61,7 @@ fn latency_of_a_cable() -> Result<()> {
     Ok(())
 }
 
-/// Ten milliseconds each way, by the lab's own emulator.
+/// Ten milliseconds in each direction, by the lab's own emulator.
 fn latency_of_a_long_line() -> Result<()> {
     let session = direct(&Link::Emulated(Profile {
         delay: Duration::from_millis(10),
@@ -78,7 +78,7 @@ fn latency_of_a_long_line() -> Result<()> {
 }
 
 fn latency_under_load() -> Result<()> {
-    // Its queue takes up to 40 ms to empty, and one stream keeps it from being empty.
+    // The queue holds up to 40 ms, and one stream keeps it filled.
     let session = direct(&Link::Limited { rate: 100_000_000 })?;
     let idle = latency::idle(&session, 100)?.quantile(0.5);
     let mut servers = Servers::new(&session);
@@ -106,7 +106,7 @@ fn lost_round_trips() -> Result<()> {
         std::thread::sleep(Duration::from_millis(1500));
     })?;
     let all = found.answered.len() as u64 + found.lost;
-    // 1 − 0.9², as both ways lose; six standard deviations.
+    // 1 − 0.9², as both directions lose packets; six standard deviations.
     let deviation = (0.19 * 0.81 / all as f64).sqrt();
     ensure!(
         all > 300 && (found.loss() - 0.19).abs() < 6.0 * deviation,
@@ -150,7 +150,7 @@ fn packets_agree() -> Result<()> {
         received <= packets && packets <= sent + 10,
         "sent {sent}, the interface had {packets}, received {received}"
     );
-    // 512 bytes of IP packet, 14 of Ethernet; and one or the other ARP.
+    // 512 bytes of IP packet, 14 of Ethernet; with a few ARP frames.
     let length = bytes as f64 / packets as f64;
     ensure!((525.5..526.5).contains(&length), "frames of {length} bytes");
     for trial in &found.trials {
@@ -176,13 +176,13 @@ fn packets_lost() -> Result<()> {
 }
 
 fn packets_limited() -> Result<()> {
-    // In frames of 1,434 bytes: 1,743 a second at 20 Mbit/s.
+    // Frames of 1,434 bytes: 1,743 a second at 20 Mbit/s.
     let session = direct(&Link::Limited { rate: 20_000_000 })?;
     for way in Way::ALL {
         let found = packets::measure(&session, 1420, way)?;
         let best = found.best.map(|best| best.rate);
         figure("of 1,743", best);
-        // In half a second, the burst of 128 kB adds up to 180 a second.
+        // Within half a second, the burst of 128 kB adds up to 180 a second.
         ensure!(
             best.is_some_and(|rate| (1400.0..2000.0).contains(&rate)),
             "{way:?}: {found:?}"

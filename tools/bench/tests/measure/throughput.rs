@@ -1,4 +1,4 @@
-//! iperf3 and qperf, held against the interface's own counters.
+//! iperf3 and qperf, checked with the interface's own counters.
 
 use crate::direct;
 use taupe_bench::measure::iperf::{self, Direction, Flow};
@@ -18,7 +18,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
     ]
 }
 
-/// What a machine's interface has received, in bytes.
+/// Returns the bytes that a machine's interface has received.
 fn received(session: &Session, side: Side) -> Result<u64> {
     let path = format!("/sys/class/net/{PORT}/statistics/rx_bytes");
     let text = session.pair.host(side).run(&["cat", &path])?;
@@ -48,8 +48,8 @@ fn iperf_agrees() -> Result<()> {
             let Some(way) = way else {
                 continue;
             };
-            // Headers of 66 bytes for up to 64 KiB; what was on its way at the end counts
-            // for the interface alone.
+            // Headers of 66 bytes per up to 64 KiB. Data under way at the end counts for the
+            // interface only.
             let excess = arrived.saturating_sub(way.bytes) as f64 / arrived as f64;
             ensure!(
                 arrived >= way.bytes && excess < 0.25,
@@ -70,7 +70,7 @@ fn iperf_agrees() -> Result<()> {
     Ok(())
 }
 
-/// After a client was killed, the server says for a long time that it is busy.
+/// After a client was killed, the server claims for a long time to be busy.
 fn iperf_has_a_server_again() -> Result<()> {
     let session = direct(&Link::Cable)?;
     let mut servers = Servers::new(&session);
@@ -111,8 +111,8 @@ fn qperf_tests() -> Result<()> {
     let session = direct(&Link::Limited { rate: 100_000_000 })?;
     let mut servers = Servers::new(&session);
     let rate = qperf::measure(&session, &mut servers, Test::TcpBandwidth, 1)?;
-    // It counts what the receiver read in the second, which may begin with a burst of
-    // 128 kB beyond the rate.
+    // qperf counts what the receiver read within the second, which may begin with a burst of 128
+    // kB.
     ensure!(rate > 1e6 && rate < 115e6, "{rate} bit/s on 100 Mbit/s");
     for test in [Test::TcpLatency, Test::UdpLatency] {
         let latency = qperf::measure(&session, &mut servers, test, 1)?;

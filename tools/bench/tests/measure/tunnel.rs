@@ -1,4 +1,4 @@
-//! All of it once, on a real tunnel: Taupe's.
+//! All measurements once on a real tunnel, Taupe's.
 
 use crate::{find, start};
 use std::time::Duration;
@@ -27,7 +27,7 @@ const FLOW: Flow = Flow {
     seconds: 1,
 };
 
-/// Slower streams are carried by one thread, with what comes the other way, in bit/s.
+/// Bit/s below which one thread may process both directions of a stream.
 const BOTH_WAYS: f64 = 8e8;
 
 fn costs() -> Result<()> {
@@ -42,16 +42,16 @@ fn costs() -> Result<()> {
             return Err(Error::unmet("the tunnel has programs"));
         };
         let (part, whole) = (programs.user + programs.system, usage.user + usage.system);
-        // Either may be none on a busy machine: less than a tick of 10 ms.
+        // On a busy machine either may be zero: less than a tick of 10 ms.
         ensure!(part > 0.0 && programs.switches > 0, "{usage:?}");
-        // The whole machine's are counted another way, tick by tick.
+        // The whole machine's time is counted differently, tick by tick.
         ensure!(part < whole * 1.2 + 0.1, "{usage:?}");
         ensure!(programs.switches <= usage.switches, "{usage:?}");
         match usage.system_calls {
             None => ensure!(system_calls == SystemCalls::Ignore, "{usage:?}"),
             Some(calls) => {
-                // None of its system calls moves more than a super-packet of 64 KiB, and
-                // each byte is read twice and written twice.
+                // Each system call moves at most a super-packet of 64 KiB, and each byte is read
+                // twice and written twice.
                 let least = found.bytes() / 65536 * 4;
                 ensure!(
                     calls.programs.is_some_and(|count| count > least),
@@ -65,7 +65,7 @@ fn costs() -> Result<()> {
     Ok(())
 }
 
-/// Those of 1,420 bytes are the greatest that go through in one piece.
+/// Packets of 1,420 bytes are the largest that pass unfragmented.
 fn whole_packets() -> Result<()> {
     let session = start("taupe", &Link::Cable)?;
     let fragments = || session.pair.client.snmp()?.get("Ip", "FragCreates");
@@ -79,8 +79,8 @@ fn whole_packets() -> Result<()> {
     Ok(())
 }
 
-/// The threads that are looked at are those that carry the stream, and the kernel's part of
-/// what is timed apart is a part of what they take.
+/// The observed threads carry the stream, and the kernel's part that is timed separately is a part
+/// of their total.
 fn stages_of_a_tunnel() -> Result<()> {
     let session = start("taupe", &Link::Cable)?;
     let mut servers = Servers::new(&session);
@@ -89,14 +89,15 @@ fn stages_of_a_tunnel() -> Result<()> {
     let found = found.ok_or_else(|| Error::unmet("its threads are not known"))?;
     for (thread, part) in [(found.out, found.send), (found.into, found.receive)] {
         ensure!(part > 0.0, "{found:?}");
-        // On a busy machine the stream may be so slow that another thread carries both ways.
+        // On a busy machine the stream may be so slow that another thread processes both
+        // directions.
         if found.rate >= BOTH_WAYS || thread.user + thread.system > 0.0 {
-            // Ticks are of 10 ms, and caches differ: twice is for a part that is taken for
-            // the whole, such as the seconds of a batch for those of a packet.
+            // Ticks are 10 ms, and caches differ. The factor of two still detects a wrong unit,
+            // such as the seconds of a batch for those of a packet.
             ensure!(part < 2.0 * thread.system && thread.user > 0.0, "{found:?}");
         }
     }
-    // How long cutting and encrypting take depends on how this test was built.
+    // The time of splitting and encrypting depends on this test's build profile.
     let apart = [found.split, found.seal, found.open, found.merge];
     ensure!(
         apart.iter().all(|part| (1e-9..1e-4).contains(part)),
@@ -135,7 +136,7 @@ fn many_peers() -> Result<()> {
     let Some(resident) = found.resident else {
         return Err(Error::unmet("it has programs"));
     };
-    // A peer has two keys of 32 bytes at the least.
+    // A peer has at least two keys of 32 bytes.
     ensure!(
         resident.now > before.now + 2000 * 64,
         "{resident:?} with 2,000 peers, {before:?} with one"

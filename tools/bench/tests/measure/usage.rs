@@ -1,4 +1,4 @@
-//! What the programs of a tunnel use, held against a program that is known to use it.
+//! Costs of a tunnel's programs, checked with a program of known cost.
 
 use crate::direct;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
     ]
 }
 
-/// A session with a Python program in place of a tunnel's; it says `ready` when the
+/// Returns a session with a Python program in place of a tunnel's. It prints `ready` once the
 /// interpreter has started.
 fn with_program(program: &str) -> Result<Session> {
     let mut session = direct(&Link::Cable)?;
@@ -50,7 +50,7 @@ fn no_programs() -> Result<()> {
     let sum: f64 = usage.shares().iter().flatten().sum();
     ensure!((sum - 1.0).abs() < 1e-9, "shares of {usage:?}");
     ensure!(memory::measure(&session)?.is_none(), "there is no program");
-    // No more processor time than there are processors, but for a tick each.
+    // At most the time of all processors, plus a tick each.
     let cores = std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64);
     let all = usage.user + usage.system + usage.idle;
     ensure!(all <= (usage.seconds + 0.02) * cores * 1.1, "{usage:?}");
@@ -66,7 +66,7 @@ fn time_in_programs() -> Result<()> {
     let Some(programs) = usage.programs else {
         return Err(taupe_lab::Error::unmet("no figures of a program"));
     };
-    // It gets less of a processor that it has to share.
+    // Less if it has to share the processor.
     ensure!(
         programs.user > 0.02 && programs.user <= usage.seconds + 0.02,
         "a busy program: {usage:?}"
@@ -78,7 +78,7 @@ fn time_in_programs() -> Result<()> {
         let found = samples.into_iter().find(|(metric, _)| metric.key == key);
         found.map(|(_, value)| value)
     };
-    // Of half a gigabyte: twice as much for a whole one.
+    // The measurement covers half a gigabyte, so a gigabyte costs twice as much.
     ensure!(
         of("cost/programs/user") == Some(programs.user * 2.0),
         "{:?}",
@@ -108,7 +108,7 @@ fn system_calls() -> Result<()> {
     Ok(())
 }
 
-/// Threads that are called as Taupe calls those that carry what goes up.
+/// The threads have the names of Taupe's threads for upstream traffic.
 fn system_calls_upwards() -> Result<()> {
     let named = "import os\nopen('/proc/self/comm', 'w').write('out')\nprint('named', flush=True)\n\
         while True: os.getppid()";

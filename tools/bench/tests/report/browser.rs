@@ -1,5 +1,5 @@
-//! The web page as a browser shows it: at two widths, in both schemes, without a word on
-//! the console and without anything fetched.
+//! The web page in a browser: at two widths and in both colour schemes it writes nothing to the
+//! console and fetches nothing.
 
 mod fixture;
 
@@ -12,7 +12,7 @@ use taupe_lab::process;
 use taupe_lab::sandbox::{Suite, SystemTest, scratch, scratch_file};
 use taupe_lab::{Error, Result, ensure};
 
-/// In pixels.
+/// Widths in pixels.
 const WIDTHS: [u16; 2] = [1280, 400];
 
 const SCRIPT: &str = include_str!("browser.js");
@@ -27,7 +27,7 @@ fn main() {
     .main()
 }
 
-/// What the script found on one page at one width.
+/// Result of the script for one page at one width.
 #[derive(Debug, Deserialize)]
 struct Found {
     name: String,
@@ -79,7 +79,7 @@ fn in_order(dark: bool) -> Result<()> {
     Ok(())
 }
 
-/// The instrument itself: a page with every fault that it looks for.
+/// Checks the script itself with a page that has every fault it looks for.
 fn out_of_order_is_seen() -> Result<()> {
     let page = "<!DOCTYPE html><html><head><style>html{color:#aaa;background:#fff}</style></head>\
         <body><div style='width:3000px'>wide</div><p>pale</p><table><tr><td>x</table>\
@@ -112,8 +112,8 @@ fn out_of_order_is_seen() -> Result<()> {
     Ok(())
 }
 
-/// Opens all pages at all widths in one browser, and returns what the script found and
-/// what was written on the console.
+/// Opens all pages at all widths in one browser; returns the script's results and the console
+/// messages.
 fn look(pages: &[(&str, String)], dark: bool) -> Result<(Vec<Found>, Vec<String>)> {
     let mut frames = String::new();
     for (name, page) in pages {
@@ -129,7 +129,7 @@ fn look(pages: &[(&str, String)], dark: bool) -> Result<(Vec<Found>, Vec<String>
             ));
         }
     }
-    // Collects what the frames tell.
+    // Collects the messages of the frames.
     let around = format!(
         "<!DOCTYPE html><meta charset='utf-8'><meta name='color-scheme' content='light dark'>\
          <pre id='found'>[]</pre><script>const all = []; onmessage = event => {{\
@@ -160,7 +160,7 @@ fn look(pages: &[(&str, String)], dark: bool) -> Result<(Vec<Found>, Vec<String>
         .env("HOME", scratch("home"));
     fs::create_dir_all(scratch("home")).map_err(Error::io("home of the browser"))?;
     let output = process::run("the browser", browser, None)?;
-    // The browser's own pages, which it keeps ready, write there too.
+    // The browser's own preloaded pages also write to the console.
     let written = |line: &&str| line.contains(":CONSOLE") && !line.contains("source: chrome://");
     let console = output.stderr.lines().filter(written);
     let console = console.map(str::to_owned).collect();

@@ -1,10 +1,10 @@
-//! Two reports compared.
+//! Comparison of two reports.
 
 use crate::fixture;
 use taupe_bench::compare::{Comparison, compare};
 use taupe_bench::results::{Better, Metric, Report, Unit};
 
-/// Reports with one figure each.
+/// Compares two reports with one figure each.
 fn two(better: Better, old: &[f64], new: &[f64]) -> Comparison {
     let metric = Metric::new("tcp/1/up", "TCP up", Unit::BitsPerSecond, better);
     let with = |samples: &[f64]| {
@@ -25,7 +25,7 @@ fn the_same_report_has_not_changed() {
     assert!(found.warnings.is_empty(), "{:?}", found.warnings);
     assert!(found.changes.is_empty() && found.only_old.is_empty() && found.only_new.is_empty());
     assert!(!found.is_worse() && found.unchanged > 100, "{found}");
-    // The one that the fixture measured once.
+    // The fixture has a single sample of this figure.
     assert_eq!(found.unjudged.len(), 1, "{found}");
 }
 
@@ -55,10 +55,10 @@ fn direction_depends_on_the_metric() {
 fn noise_is_three_pooled_deviations_and_three_percent() {
     let around = |middle: f64, spread: f64| [middle - spread, middle, middle + spread];
     for (new, spread, changed) in [
-        // Deviations of 2 are pooled to 2: 6 is the bound.
+        // Deviations of 2 pool to 2, so the bound is 6.
         (105.9, 2.0, false),
         (106.1, 2.0, true),
-        // Hardly any noise: 3 % is the bound.
+        // With a tiny deviation the bound is 3 %.
         (102.9, 0.1, false),
         (103.1, 0.1, true),
         (96.9, 0.1, true),
@@ -91,7 +91,7 @@ fn single_samples_are_not_judged() {
     assert!(found.changes.is_empty() && !found.is_worse());
     assert_eq!(found.unjudged.len(), 1);
     assert!(found.to_string().contains("not judged: "), "{found}");
-    // One of both says what the noise is.
+    // The deviation of one side is enough.
     assert!(two(Better::Higher, &[100.0], &[10.0, 10.5, 11.0]).is_worse());
 }
 
@@ -109,7 +109,7 @@ fn what_only_one_has_is_named() {
     for part in ["contestant GotaTun", "metric startup", "tcp/1/up of Taupe"] {
         assert!(only.contains(part), "{part} in {only}");
     }
-    // Once for all that it lacks.
+    // One entry for each contestant or metric that the old report lacks.
     assert_eq!(found.only_old.len(), 3, "{only}");
     assert_eq!(compare(&new, &old).only_new, found.only_old);
 }

@@ -1,11 +1,11 @@
-//! Reports made up for the tests: none of their figures was measured.
+//! Reports with invented figures for the tests.
 
 use taupe_bench::results::{
     Better, Cell, Column, Distribution, Entry, FORMAT, Failure, Machine, Metric, Report, Row,
     Settings, Table, Unit,
 };
 
-/// Who takes part in [`whole`]: id, title, how fast (1 is no tunnel).
+/// Contestants of [`whole`]: id, title, speed relative to no tunnel.
 const CONTESTANTS: [(&str, &str, f64); 10] = [
     ("direct", "no tunnel", 1.0),
     ("taupe", "Taupe", 0.31),
@@ -27,7 +27,7 @@ const CONTESTANTS: [(&str, &str, f64); 10] = [
     ),
 ];
 
-/// A report with everything in it, and everything that can go wrong.
+/// A report with all features and all kinds of failures.
 pub(crate) fn whole() -> Report {
     let mut report = empty();
     report.complete = true;
@@ -48,7 +48,7 @@ pub(crate) fn whole() -> Report {
             measure(&mut report, id, speed, at);
         }
     }
-    // Measured once, never, hugely and hardly.
+    // Special cases: a single sample, none, huge and tiny values.
     report
         .series
         .retain(|series| (&*series.contestant, &*series.metric) != ("gotatun", "tcp/16/down"));
@@ -66,7 +66,7 @@ pub(crate) fn whole() -> Report {
     report
 }
 
-/// One that was stopped before anything was measured.
+/// A report of a run that was interrupted before the first measurement.
 pub(crate) fn empty() -> Report {
     Report {
         format: FORMAT,
@@ -99,7 +99,7 @@ pub(crate) fn empty() -> Report {
     }
 }
 
-/// Names and figures meant to break a page.
+/// A report with names and figures meant to break a page.
 pub(crate) fn nasty() -> Report {
     let mut report = whole();
     let script = "<script>document.title='owned'</script><img src=x onerror=alert(1)>\"'&amp;|`*";
@@ -142,7 +142,7 @@ pub(crate) fn nasty() -> Report {
     report
 }
 
-/// The spread of five rounds around a value.
+/// Records five samples spread around a value.
 fn rounds(report: &mut Report, id: &str, metric: &Metric, value: f64, seed: usize) {
     for round in 0..5 {
         let wobble = ((seed * 7 + round * 13 + metric.key.len() * 5) % 11) as f64 / 11.0 - 0.5;

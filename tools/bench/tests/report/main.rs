@@ -1,5 +1,4 @@
-//! What a report tells: on a terminal, as a page, compared with another; and what
-//! becomes of files that are none.
+//! Reports: on a terminal, as a page, compared with another, and files that are no reports.
 
 mod comparing;
 mod fixture;

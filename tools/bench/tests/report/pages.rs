@@ -1,4 +1,4 @@
-//! Pages made of reports.
+//! Pages rendered from reports.
 
 use crate::fixture;
 use taupe_bench::report;
@@ -65,7 +65,7 @@ fn every_page_tells_what_is_missing() {
             "428 Mbit/s",
             "share its cores",
         ] {
-            // Terminals break lines.
+            // The terminal output has line breaks.
             let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(page.contains(part), "{name} without {part}");
         }
@@ -101,7 +101,7 @@ fn no_text_of_a_report_becomes_markup() {
     }
 }
 
-/// Rows of a table that have another number of cells than its head are misread.
+/// A row with another number of cells than the heading would be misread.
 #[test]
 fn tables_of_the_documentation_are_even() {
     for (name, report) in all() {
@@ -130,7 +130,7 @@ fn the_page_is_one_file() {
     }
 }
 
-/// A contestant has the same colour in every plot, and in the tables.
+/// A contestant has the same colour in every plot and in the tables.
 #[test]
 fn plots_cover_what_was_measured() {
     let html = report::html(&fixture::whole());
@@ -150,7 +150,7 @@ fn plots_cover_what_was_measured() {
     assert!(!report::html(&fixture::empty()).contains("<svg"));
 }
 
-/// A figure without its unit may be taken for a thousand times as much.
+/// Without its unit a figure could be misread by a factor of a thousand.
 #[test]
 fn no_unit_is_cut_off_a_terminal() {
     let mut report = fixture::empty();

@@ -1,4 +1,4 @@
-//! Reports read from files: errors a person can act on, and never a panic.
+//! Reading reports: errors name the file and position, and no file causes a panic.
 
 use crate::fixture;
 use proptest::prelude::*;
@@ -36,7 +36,7 @@ fn json(report: &Report) -> String {
 fn what_was_written_is_read() {
     for (name, report) in [("whole", fixture::whole()), ("nasty", fixture::nasty())] {
         let file = File::new(name, json(&report).as_bytes());
-        // Too long to be printed.
+        // The reports are too long for `assert_eq!`.
         assert!(file.read().expect("a report") == report, "{name}");
     }
 }
@@ -59,7 +59,7 @@ fn an_error_says_which_file_where_and_what() {
 
 #[test]
 fn a_newer_format_is_refused_with_what_to_do() {
-    // Of a newer form nothing else can be taken for granted.
+    // A newer format may differ in everything else.
     let file = File::new("newer", br#"{"format": 2, "series": "elsewhere"}"#);
     let error = file.read().expect_err("an error");
     assert!(
@@ -78,8 +78,8 @@ fn a_missing_file_and_one_that_is_no_text_are_named() {
     assert!(error.contains("binary"), "{error}");
 }
 
-/// Every beginning of a report is an error; with a step that is no divisor of anything
-/// in it, so that all kinds of places are met.
+/// Every prefix of a report is an error. The step divides no length in it, so that cuts fall on all
+/// kinds of positions.
 #[test]
 fn a_truncated_report_is_an_error() {
     let mut report = fixture::whole();
@@ -99,7 +99,7 @@ fn a_truncated_report_is_an_error() {
     }
 }
 
-/// Any JSON value, with the words of reports among its keys.
+/// Generates any JSON value, with the words of reports among its keys.
 fn any_json() -> impl Strategy<Value = serde_json::Value> {
     let word = prop_oneof![
         Just("tcp/4/up".to_owned()),
@@ -122,7 +122,7 @@ fn any_json() -> impl Strategy<Value = serde_json::Value> {
     })
 }
 
-/// How many places a value has that hold another one or nothing.
+/// Returns the number of positions in a value, itself included.
 fn places(value: &serde_json::Value) -> usize {
     1 + match value {
         serde_json::Value::Array(items) => items.iter().map(places).sum(),
@@ -131,7 +131,7 @@ fn places(value: &serde_json::Value) -> usize {
     }
 }
 
-/// Puts another value at a place, counted from the top.
+/// Replaces the value at a position, counted from the top.
 fn replace(value: &mut serde_json::Value, at: &mut usize, new: &serde_json::Value) {
     if *at == 0 {
         *value = new.clone();
@@ -161,7 +161,7 @@ fn replace(value: &mut serde_json::Value, at: &mut usize, new: &serde_json::Valu
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever is put anywhere in a report: it is an error, or it can be shown.
+    /// A report with arbitrary changes either is an error or can be rendered.
     #[test]
     fn no_report_makes_a_page_panic(
         changes in proptest::collection::vec((any::<usize>(), any_json()), 1..6)

@@ -1,5 +1,5 @@
-//! Hybrid handshakes in a plan. They are drawn from numbers of their own, and two of
-//! three seeds have none.
+//! Hybrid handshakes in a plan. They use a random stream of their own, and two of three seeds have
+//! none.
 
 use taupe_protocol::hybrid::Suite;
 use taupe_protocol::update::PostQuantum;
@@ -7,11 +7,11 @@ use taupe_protocol::update::PostQuantum;
 use super::{Action, Agreed, Episode, Hostile, MILLISECOND, MINUTE, Nanos, Planned, SECOND};
 use crate::random::Random;
 
-/// With these numbers none of the seeds in `seeds.txt` has hybrid handshakes, so that what they
-/// once told is still what they tell.
+/// With this stream none of the seeds in `seeds.txt` has hybrid handshakes, so their episodes stay
+/// unchanged.
 const STREAM: u64 = 0x50_0af0;
 
-/// Gives an episode hybrid handshakes, if its seed has any.
+/// Adds hybrid handshakes to an episode, if its seed has any.
 pub(super) fn draw(episode: &mut Episode) {
     let mut draw = Draw {
         random: Random::new(episode.seed, STREAM),
@@ -39,7 +39,7 @@ struct Draw {
 }
 
 impl Draw {
-    /// Of four pairs one is ordinary.
+    /// Returns the settings of a pair; one of four pairs is ordinary.
     fn agreed(&mut self) -> Option<Agreed> {
         use PostQuantum::{Off, Prefer, Require};
         if self.random.once_in(4) {
@@ -56,7 +56,7 @@ impl Draw {
         Some(Agreed { suite, settings })
     }
 
-    /// Times that are `every` apart on average.
+    /// Returns times at a mean distance of `every`.
     fn times(&mut self, duration: Nanos, every: Nanos) -> Vec<Nanos> {
         super::times(&mut self.random, duration, every)
     }
@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    /// Those of `seeds.txt` that are about hybrid handshakes.
+    /// Seeds in `seeds.txt` about hybrid handshakes.
     const HYBRID_SEEDS: [u64; 0] = [];
 
     #[test]

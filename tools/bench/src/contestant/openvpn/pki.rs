@@ -1,4 +1,4 @@
-//! Certificates by easy-rsa, once for all of a sandbox: keys that are worth nothing.
+//! Certificates made by easy-rsa, once per sandbox. The keys protect nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,15 +7,15 @@ use taupe_lab::error::{Error, Result};
 use taupe_lab::process::run;
 use taupe_lab::sandbox::scratch;
 
-/// Where Debian puts it.
+/// Debian's path of easy-rsa.
 const EASY_RSA: &str = "/usr/share/easy-rsa/easyrsa";
 
-/// The file of Diffie-Hellman parameters, by [`path`].
+/// The file of Diffie-Hellman parameters; see [`path`].
 pub(super) const DH: &str = "dh.pem";
 
 const HERE: &str = "this machine";
 
-/// Whether it can be made here.
+/// Checks that easy-rsa is installed.
 pub(super) fn check() -> Result<()> {
     let path = PathBuf::from(EASY_RSA);
     if path.is_file() {
@@ -28,7 +28,7 @@ pub(super) fn check() -> Result<()> {
     })
 }
 
-/// A file of it, once it is made: `ca.crt`, `issued/SIDE.crt`, `private/SIDE.key`.
+/// Returns the path of a file that [`make`] makes: `ca.crt`, `issued/SIDE.crt`, `private/SIDE.key`.
 pub(super) fn path(name: &str) -> PathBuf {
     folder().join(name)
 }
@@ -37,11 +37,11 @@ fn folder() -> PathBuf {
     scratch("openvpn-pki")
 }
 
-/// Makes an authority and certificates for both sides, unless they are there.
+/// Makes a certificate authority and certificates for both sides, unless they exist.
 pub(super) fn make() -> Result<()> {
     static MAKING: Mutex<()> = Mutex::new(());
     let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
-    // Made last.
+    // This file is made last, so its presence means that all exist.
     if path(DH).exists() {
         return Ok(());
     }
@@ -62,8 +62,8 @@ pub(super) fn make() -> Result<()> {
     parameters(&path(DH))
 }
 
-/// The group of 4,096 bits that RFC 7919 has. Finding another one takes minutes, and is
-/// no safer.
+/// Writes the group of 4,096 bits from RFC 7919. Generating another one takes minutes and is no
+/// safer.
 fn parameters(file: &Path) -> Result<()> {
     let mut command = Command::new("openssl");
     command

@@ -18,7 +18,7 @@ fn line(conditions: &Conditions, seed: u64) -> Line {
     Line::new(conditions.clone(), fastrand::Rng::with_seed(seed))
 }
 
-/// An IPv4 packet that bears a number.
+/// Makes an IPv4 packet that contains a number.
 fn packet(number: u32, length: usize) -> Vec<u8> {
     let mut packet = vec![0; length];
     packet[0] = 0x45;
@@ -39,10 +39,10 @@ fn rate(bits: u64) -> Option<NonZeroU64> {
     NonZeroU64::new(bits)
 }
 
-/// What is sent: the pause before it, and its length.
+/// A sent packet: the pause before it, and its length.
 type Sent = (Duration, usize);
 
-/// What arrived, when, in order.
+/// Arrived packets with their times, in order.
 type Arrived = Vec<(Instant, Vec<u8>)>;
 
 /// Sends packets numbered from 0, and takes each when it is due.
@@ -84,7 +84,7 @@ fn a_perfect_line_delivers_at_once() {
 
 #[test]
 fn the_bottleneck_sends_one_after_the_other() {
-    // 1,000 bytes a second.
+    // 1,000 bytes per second.
     let conditions = Conditions {
         rate: rate(8000),
         delay: milliseconds(5),
@@ -100,7 +100,7 @@ fn the_bottleneck_sends_one_after_the_other() {
         let found = line.take(now + milliseconds(due)).unwrap();
         assert_eq!(found, packet(number, 100));
     }
-    // It was idle for a while, and has saved nothing up.
+    // An idle time gives no credit for later packets.
     let now = now + milliseconds(10_000);
     line.offer(now, packet(3, 100));
     assert_eq!(line.next_due(), Some(now + milliseconds(105)));
@@ -119,7 +119,7 @@ fn what_the_queue_has_no_room_for_is_dropped() {
         line.offer(now, packet(number, 100));
     }
     assert_eq!(line.counters().dropped, 2);
-    // One has been sent meanwhile, to the nanosecond.
+    // One packet has been sent by then, exact to the nanosecond.
     line.offer(
         now + milliseconds(100) - Duration::from_nanos(1),
         packet(4, 100),
@@ -127,7 +127,7 @@ fn what_the_queue_has_no_room_for_is_dropped() {
     assert_eq!(line.counters().dropped, 3);
     line.offer(now + milliseconds(100), packet(5, 100));
     assert_eq!(line.counters().dropped, 3);
-    // Longer than the queue: only alone.
+    // A packet longer than the queue passes only if the queue is empty.
     line.offer(now + milliseconds(299), packet(6, 300));
     assert_eq!(line.counters().dropped, 4);
     line.offer(now + milliseconds(300), packet(7, 300));
@@ -182,7 +182,7 @@ fn what_overtakes_arrives_first_and_is_counted() {
     line.offer(now, packet(0, 100));
     line.change(fast);
     line.offer(now + milliseconds(10), packet(1, 100));
-    // Behind that one, though there is nothing left to overtake after 50 ms.
+    // It arrives behind the delayed packet, although no packet is left to overtake after 50 ms.
     line.change(slow);
     line.offer(now + milliseconds(11), packet(2, 100));
     let mut order = Vec::new();
@@ -226,7 +226,7 @@ fn one_bit_behind_the_header_is_flipped() {
         assert_eq!(changed.len(), 1);
         bits.extend(changed);
     }
-    // All of them, sooner or later.
+    // Every bit is flipped sooner or later.
     assert_eq!(bits.len(), 80);
     assert_eq!(line.counters().corrupted, 2000);
 }
@@ -284,7 +284,7 @@ fn delays_are_drawn_evenly() {
         jitter: milliseconds(15),
         ..NOTHING
     };
-    // So far apart that none waits for the one before.
+    // The packets are so far apart that none waits for an earlier one.
     let sent = vec![(milliseconds(100), 100); 10_000];
     let mut line = line(&conditions, 1);
     let (times, arrived) = run(&mut line, Instant::now(), &sent);
@@ -423,7 +423,7 @@ proptest! {
         };
         let (times, arrived) = run(&mut line(&conditions, seed), Instant::now(), &sent);
         let least = conditions.delay - conditions.jitter;
-        // A nanosecond for each packet in the queue, as times are rounded up.
+        // Each packet in the queue adds up to a nanosecond, because times are rounded up.
         let rounding = Duration::from_nanos(sent.len() as u64);
         let most = conditions.delay + conditions.jitter + conditions.transmission(queue) + rounding;
         for (due, packet) in arrived {
@@ -440,7 +440,7 @@ proptest! {
         let begin = Instant::now();
         let twice = [(); 2].map(|()| run(&mut line(&conditions, seed), begin, &sent));
         prop_assert_eq!(&twice[0], &twice[1]);
-        // At other times too, where nothing can be dropped.
+        // Results do not depend on timing if no packet can be dropped.
         let conditions = Conditions { rate: None, ..conditions };
         let fates = |pauses: &[Sent]| {
             let pauses = pauses.iter().map(|(pause, _)| *pause).chain(std::iter::repeat(Duration::ZERO));

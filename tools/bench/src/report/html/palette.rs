@@ -1,13 +1,12 @@
-//! The colours of contestants: the same everywhere in a report.
+//! Colours of contestants: the same everywhere in a report.
 
 use std::fmt::Write;
 
-/// By a contestant's place, on light and on dark ground.
+/// Colours by a contestant's position, on a light and on a dark background.
 ///
-/// They were searched for distance in CIELAB as seen with normal sight and with
-/// protanopia, deuteranopia and tritanopia (Machado et al. 2009). No ten colours are far
-/// enough apart for everyone, so lines of the seventh and further are dashed, and bars
-/// carry names.
+/// A search maximised their distance in CIELAB for normal vision and for protanopia, deuteranopia
+/// and tritanopia (Machado et al. 2009). No ten colours are far enough apart for everyone, so lines
+/// from the seventh on are dashed, and bars carry names.
 const COLOURS: [(&str, &str); 10] = [
     ("#718090", "#89a0ac"),
     ("#76680f", "#c9783a"),
@@ -21,26 +20,26 @@ const COLOURS: [(&str, &str); 10] = [
     ("#3d62be", "#5592c0"),
 ];
 
-/// The ground in both schemes.
+/// Background in both colour schemes.
 const GROUND: (&str, &str) = ("#ffffff", "#14161a");
 
-/// How many lines are solid.
+/// Number of solid lines.
 const SOLID: usize = 6;
 
 const DASHES: [&str; 3] = ["6 3", "2 3", "8 3 2 3"];
 
-/// The class that gives an element a contestant's colour.
+/// Returns the CSS class of a contestant's colour.
 pub(super) fn class(place: usize) -> String {
     format!("c{}", place % COLOURS.len())
 }
 
-/// `stroke-dasharray`, for those whose colour is not enough.
+/// Returns `stroke-dasharray` for contestants whose colour is not distinct enough.
 pub(super) fn dash(place: usize) -> Option<&'static str> {
     let after = place.checked_sub(SOLID)?;
     DASHES.get(after % DASHES.len()).copied()
 }
 
-/// The rules for both schemes.
+/// Returns the rules for both colour schemes.
 pub(super) fn css() -> String {
     let variables = |pick: fn(&(&'static str, &'static str)) -> &'static str| {
         let mut css = format!("--ground:{};", pick(&GROUND));
@@ -64,7 +63,7 @@ pub(super) fn css() -> String {
 mod tests {
     use super::*;
 
-    /// Relative luminance, as WCAG 2.2 defines it.
+    /// Relative luminance by WCAG 2.2.
     fn luminance(colour: &str) -> f64 {
         let channel = |at: usize| {
             let byte = u8::from_str_radix(&colour[at..at + 2], 16).expect("hexadecimal");

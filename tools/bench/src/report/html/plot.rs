@@ -1,9 +1,9 @@
 //! Plots as SVG: bars with names above them, and lines over axes.
 //!
-//! Written here rather than by a plotting library, because of what the page asks for:
-//! colours that follow the reader's scheme (CSS variables), a text for every mark
-//! (`<title>`), names of any length beside bars, a percentile axis, and no guess at the
-//! size of a font. What is left of a library's work is the choice of ticks, below.
+//! No plotting library fits the page: colours that follow the reader's colour scheme (CSS
+//! variables), a text for every mark (`<title>`), names of any length beside bars, a percentile
+//! axis, and no dependence on the size of a font. The choice of ticks is the only larger part that
+//! a library would have provided.
 
 use super::palette;
 use crate::report::figure::{Scale, quantity};
@@ -11,16 +11,16 @@ use crate::report::view::Contestant;
 use crate::results::Unit;
 use maud::{Markup, html};
 
-/// All plots have this width, in pixels of a page that shows them unscaled.
+/// Width of all plots in pixels.
 const WIDTH: f64 = 380.0;
 
-/// The size of text in plots.
+/// Font size of the text in plots.
 const FONT: f64 = 11.0;
 
-/// Bars, some for each contestant.
+/// A bar chart with one or more bars for each contestant.
 pub(super) struct Bars<'a> {
     pub(super) title: String,
-    /// Of the axis and of the numbers beside the bars.
+    /// Scale of the axis and of the numbers beside the bars.
     pub(super) scale: Scale,
     pub(super) rows: Vec<BarRow<'a>>,
 }
@@ -31,15 +31,15 @@ pub(super) struct BarRow<'a> {
     pub(super) bars: Vec<Bar>,
 }
 
-/// One bar, of one part or of several that add up.
+/// A bar of one part, or of several parts that add up.
 pub(super) struct Bar {
-    /// At its beginning: `4` for four streams.
+    /// Label at its beginning: `4` for four streams.
     pub(super) tag: String,
-    /// In the plot's unit.
+    /// Lengths in the plot's unit.
     pub(super) parts: Vec<f64>,
-    /// How far the whole deviates; `None` where that is not known.
+    /// Deviation of the whole bar; `None` if it is unknown.
     pub(super) spread: Option<f64>,
-    /// The same in words.
+    /// The bar's values as text.
     pub(super) told: String,
 }
 
@@ -50,7 +50,7 @@ impl Bar {
 }
 
 impl Bars<'_> {
-    /// The plot; `None` when there is nothing to be drawn.
+    /// Draws the plot; `None` if there is nothing to draw.
     pub(super) fn draw(&self) -> Option<Markup> {
         const BAR: f64 = 9.0;
         const STEP: f64 = 12.0;
@@ -109,7 +109,7 @@ impl Bars<'_> {
     }
 }
 
-/// Begins and ends of a bar's parts.
+/// Returns begin and end of each part of a bar.
 fn pieces(bar: &Bar) -> Vec<(f64, f64)> {
     let mut end = 0.0;
     let piece = |part: &f64| {
@@ -133,7 +133,7 @@ fn value(bar: &Bar, scale: Scale) -> String {
     }
 }
 
-/// Lines over two axes.
+/// A line chart over two axes.
 pub(super) struct Lines<'a> {
     pub(super) title: String,
     pub(super) x: Axis,
@@ -141,26 +141,26 @@ pub(super) struct Lines<'a> {
     pub(super) lines: Vec<Line<'a>>,
 }
 
-/// What one contestant does along the axis.
+/// The line of one contestant.
 pub(super) struct Line<'a> {
     pub(super) contestant: Contestant<'a>,
-    /// From left to right.
+    /// Points from left to right.
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// How values become places.
+/// The scale of an axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Axis {
-    /// From zero, of that unit.
+    /// Linear from zero, in this unit.
     Linear(Unit),
-    /// By powers of ten; only what is above zero is on it.
+    /// Logarithmic; only values above zero are shown.
     Log(Unit),
-    /// Shares of 1 by how many nines they have: 0.9, 0.99, 0.999.
+    /// Shares of 1 by their number of nines: 0.9, 0.99, 0.999.
     Nines,
 }
 
 impl Axis {
-    /// Where on a ruler the value is; `None` for what is not on this axis.
+    /// Returns the position of a value on the axis' ruler; `None` if the axis cannot show it.
     fn place(self, value: f64) -> Option<f64> {
         let place = match self {
             Self::Linear(_) => value,
@@ -171,7 +171,7 @@ impl Axis {
         place.is_finite().then_some(place)
     }
 
-    /// From where to where the axis goes to hold these values; `None` without any.
+    /// Returns the range of the axis that holds these values; `None` if there are none.
     fn range(self, values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
         let on = values.filter(|value| self.place(*value).is_some());
         let ends = on.fold(None, |ends: Option<(f64, f64)>, value| {
@@ -184,7 +184,7 @@ impl Axis {
             Self::Linear(_) => (0.0, 1.0),
             Self::Log(_) => {
                 let (low, high) = (round_below(least), round_above(most));
-                // A single value is in the middle of something.
+                // A single value is placed in the middle of a range.
                 if low < high {
                     (low, high)
                 } else {
@@ -195,7 +195,7 @@ impl Axis {
         })
     }
 
-    /// Values with a mark.
+    /// Returns the values of the tick marks.
     fn ticks(self, (low, high): (f64, f64)) -> Vec<f64> {
         match self {
             Self::Linear(_) => linear(high),
@@ -222,7 +222,7 @@ impl Axis {
 }
 
 impl Lines<'_> {
-    /// The plot; `None` when there is nothing to be drawn.
+    /// Draws the plot; `None` if there is nothing to draw.
     pub(super) fn draw(&self) -> Option<Markup> {
         const HEIGHT: f64 = 250.0;
         const TOP: f64 = 8.0;
@@ -258,7 +258,8 @@ impl Lines<'_> {
                         title { (line.contestant.title) }
                         path.line d=(path(&points)) stroke-dasharray=[palette::dash(line.contestant.place)]
                             stroke-width=[line.contestant.is_own().then_some("2.5")] {}
-                        // Many are a curve, not measurements of their own.
+                        // Marks only a few points; many points form a curve, not single
+                        // measurements.
                         @if points.len() <= 12 {
                             @for (x, y, at, value) in &points {
                                 circle cx=(px(*x)) cy=(px(*y)) r="2.5" fill="currentColor" {
@@ -276,7 +277,7 @@ impl Lines<'_> {
     }
 }
 
-/// Where on the page a value is, when the range is from `from` to `to`.
+/// Returns a function from values to page coordinates between `from` and `to`.
 fn ruler(
     axis: Axis,
     (low, high): (f64, f64),
@@ -292,7 +293,7 @@ fn ruler(
     })
 }
 
-/// Ticks of a horizontal axis whose labels do not touch.
+/// Returns those ticks of a horizontal axis whose labels do not touch.
 fn spaced(axis: Axis, ticks: &[f64], place: &impl Fn(f64) -> Option<f64>) -> Vec<(String, f64)> {
     let mut free = f64::MIN;
     let ticks = ticks.iter().filter_map(|tick| {
@@ -315,7 +316,7 @@ fn path(points: &[(f64, f64, f64, f64)]) -> String {
     points.iter().enumerate().map(step).collect()
 }
 
-/// About four round values from zero to at most `most`.
+/// Returns about four round values from zero to at most `most`.
 fn linear(most: f64) -> Vec<f64> {
     if !(most > 0.0 && most < 1e300) {
         return vec![0.0];
@@ -329,7 +330,8 @@ fn linear(most: f64) -> Vec<f64> {
     (0..=count).map(|at| f64::from(at) * step).collect()
 }
 
-/// Powers of ten from the one to the other, not too many; 1, 2, 5 where they are near.
+/// Returns powers of ten between two values, but not too many; with steps of 1, 2, 5 if the range
+/// is small.
 fn logarithmic(low: f64, high: f64) -> Vec<f64> {
     let first = low.log10().floor().max(-300.0) as i32;
     let last = high.log10().ceil().min(300.0) as i32;
@@ -348,7 +350,7 @@ fn logarithmic(low: f64, high: f64) -> Vec<f64> {
     fine.filter(inside).collect()
 }
 
-/// The next of 1, 2, 5, 10 … that is not above the value.
+/// Returns the largest of 1, 2, 5, 10 … that does not exceed the value.
 fn round_below(value: f64) -> f64 {
     let ten = 10f64.powf(value.log10().floor());
     let steps = [5.0, 2.0].map(|step| step * ten);
@@ -356,7 +358,7 @@ fn round_below(value: f64) -> f64 {
     found.unwrap_or(ten).max(f64::MIN_POSITIVE)
 }
 
-/// The next of 1, 2, 5, 10 … that is not below the value.
+/// Returns the smallest of 1, 2, 5, 10 … that is not below the value.
 fn round_above(value: f64) -> f64 {
     let ten = 10f64.powf(value.log10().floor());
     let steps = [1.0, 2.0, 5.0].map(|step| step * ten);
@@ -364,14 +366,14 @@ fn round_above(value: f64) -> f64 {
     found.unwrap_or(10.0 * ten).min(1e308)
 }
 
-/// A tick's value: round values need no digits behind the point.
+/// Formats a tick's value without needless decimals.
 fn short(value: f64, unit: Unit) -> String {
     let text = quantity(value, unit);
     let (number, name) = text.split_once(' ').unwrap_or((&text, ""));
     format!("{} {name}", trimmed(number)).trim_end().to_owned()
 }
 
-/// Without digits behind the point that say nothing.
+/// Removes trailing zeros behind the decimal point.
 fn trimmed(number: &str) -> String {
     if number.contains('e') || !number.contains('.') {
         return number.to_owned();
@@ -388,7 +390,7 @@ enum Anchor {
 }
 
 impl Anchor {
-    /// The label of the first tick begins where the axis does.
+    /// Aligns a label: the first tick's label begins at the axis.
     fn at(x: f64, begin: f64) -> Self {
         if x <= begin {
             Self::Start
@@ -397,7 +399,7 @@ impl Anchor {
         }
     }
 
-    /// In the middle, unless that would leave the plot.
+    /// Centres a label, unless it would exceed the plot.
     fn within(x: f64, label: &str) -> Self {
         if x + width(label) / 2.0 > WIDTH {
             Self::End
@@ -420,7 +422,7 @@ fn text(x: f64, y: f64, anchor: Anchor, text: &str, class: &str) -> Markup {
     }
 }
 
-/// About how wide a text is, rather too much than too little: fonts differ.
+/// Estimates the width of a text, rather too large than too small, because fonts differ.
 fn width(text: &str) -> f64 {
     let letter = |letter: char| match letter {
         'i' | 'l' | 'j' | '.' | ',' | ':' | ' ' | '\'' | '|' => 0.4,
@@ -432,7 +434,7 @@ fn width(text: &str) -> f64 {
     text.chars().map(letter).sum::<f64>() * FONT
 }
 
-/// The text, cut where it would be wider than that.
+/// Truncates a text to a width.
 fn fit(text: &str, room: f64) -> String {
     if width(text) <= room {
         return text.to_owned();
@@ -448,7 +450,7 @@ fn fit(text: &str, room: f64) -> String {
     kept + "…"
 }
 
-/// A coordinate, as exact as a screen is.
+/// Formats a coordinate with one decimal, as exact as a screen.
 fn px(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)

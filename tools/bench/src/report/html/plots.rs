@@ -1,4 +1,4 @@
-//! Which plots a report has: whatever its metrics allow.
+//! Chooses the plots of a report from the metrics it has.
 
 use super::plot::{Axis, Bar, BarRow, Bars, Line, Lines};
 use crate::report::figure::{Scale, deviation, quantity};
@@ -6,19 +6,19 @@ use crate::report::view::{Contestant, Section, Subject, View};
 use crate::results::{Metric, Unit};
 use maud::Markup;
 
-/// A drawing and the words around it.
+/// A drawing with its title, explanation and legend.
 pub(super) struct Plot<'a> {
     pub(super) title: String,
-    /// How to read it.
+    /// Explanation of how to read it.
     pub(super) told: String,
     pub(super) drawing: Markup,
-    /// Whose colours have to be explained.
+    /// Contestants whose colours need a legend.
     pub(super) legend: Vec<Contestant<'a>>,
-    /// Who is not in it.
+    /// Contestants that the plot lacks.
     pub(super) absent: Vec<&'a str>,
 }
 
-/// The plots of a section.
+/// Returns the plots of a section.
 pub(super) fn of<'a>(view: &View<'a>, section: &Section<'a>) -> Vec<Plot<'a>> {
     let metrics = &section.metrics;
     match section.subject {
@@ -44,7 +44,7 @@ pub(super) fn of<'a>(view: &View<'a>, section: &Section<'a>) -> Vec<Plot<'a>> {
         Subject::Latency => latencies(view),
         Subject::Cost => {
             let split = splits(metrics);
-            // The whole is in the same plot as its parts.
+            // The total is in the same plot as its parts.
             let of_parts = |metric: &&&Metric| {
                 metric.key == "cost/cpu/total"
                     || split.iter().any(|(.., parts)| parts.contains(*metric))
@@ -67,7 +67,7 @@ pub(super) fn of<'a>(view: &View<'a>, section: &Section<'a>) -> Vec<Plot<'a>> {
     }
 }
 
-/// The metrics `FIRST/NUMBER/LAST`, with their numbers, rising.
+/// Returns the metrics `FIRST/NUMBER/LAST` with their numbers in rising order.
 fn counted<'a>(metrics: &[&'a Metric], first: &str, last: &str) -> Vec<(String, &'a Metric)> {
     let mut found: Vec<(u64, &Metric)> = metrics
         .iter()
@@ -78,7 +78,7 @@ fn counted<'a>(metrics: &[&'a Metric], first: &str, last: &str) -> Vec<(String, 
         })
         .collect();
     found.sort_by_key(|(number, _)| *number);
-    // Those of one unit can share an axis.
+    // Metrics of one unit can share an axis.
     let unit = found.first().map(|(_, metric)| metric.unit);
     let alike = found
         .into_iter()
@@ -88,7 +88,7 @@ fn counted<'a>(metrics: &[&'a Metric], first: &str, last: &str) -> Vec<(String, 
         .collect()
 }
 
-/// Medians as bars, with whiskers.
+/// Plots medians as bars with whiskers.
 fn bars<'a>(
     view: &View<'a>,
     title: &str,
@@ -141,7 +141,7 @@ fn bar(view: &View<'_>, contestant: &str, tag: &str, metric: &Metric) -> Option<
     })
 }
 
-/// What two titles begin with.
+/// Returns the common beginning of two titles.
 fn beginning(one: &str, other: &str) -> Option<String> {
     let letters = one.chars().zip(other.chars());
     let common: String = letters
@@ -152,14 +152,14 @@ fn beginning(one: &str, other: &str) -> Option<String> {
     (!common.is_empty()).then(|| common.to_owned())
 }
 
-/// What two titles end with.
+/// Returns the common end of two titles.
 fn shared_end<'a>(one: &'a str, other: &str) -> &'a str {
     let letters = one.char_indices().rev().zip(other.chars().rev());
     let common = letters.take_while(|((_, a), b)| a == b).last();
     common.map_or("", |((at, _), _)| &one[at..])
 }
 
-/// Pairs of metrics that are the user's and the system's part of one thing.
+/// Returns pairs of metrics that are the user and the system part of one quantity.
 fn splits<'a>(metrics: &[&'a Metric]) -> Vec<(String, [&'a Metric; 2])> {
     let pairs = metrics.iter().filter_map(|user| {
         let stem = user.key.strip_suffix("/user")?;
@@ -215,7 +215,7 @@ fn stacked<'a>(view: &View<'a>, title: &str, parts: &[&'a Metric; 2]) -> Option<
     })
 }
 
-/// Latency by percentile, as HdrHistogram plots it.
+/// Plots latency by percentile, as HdrHistogram does.
 fn latencies<'a>(view: &View<'a>) -> Vec<Plot<'a>> {
     let kinds = view
         .distributions()
@@ -247,7 +247,7 @@ fn latencies<'a>(view: &View<'a>) -> Vec<Plot<'a>> {
     kinds.collect()
 }
 
-/// What `peers/NUMBER/…` says, over the number.
+/// Plots `peers/NUMBER/…` over the number.
 fn over_peers<'a>(view: &View<'a>, metrics: &[&'a Metric]) -> Vec<Plot<'a>> {
     let mut subjects: Vec<&str> = Vec::new();
     for metric in metrics {
@@ -281,7 +281,8 @@ fn over_peers<'a>(view: &View<'a>, metrics: &[&'a Metric]) -> Vec<Plot<'a>> {
         } else {
             Axis::Linear(first.unit)
         };
-        // Titles tell the number, which here is on an axis: what they share says the rest.
+        // The number in the titles is on the axis; the common end of the titles is the plot's
+        // title.
         let title = metrics
             .iter()
             .try_fold(None, |ending: Option<&str>, (_, metric)| {
@@ -291,7 +292,7 @@ fn over_peers<'a>(view: &View<'a>, metrics: &[&'a Metric]) -> Vec<Plot<'a>> {
                 };
                 (!shared.is_empty()).then_some(Some(shared))
             });
-        // `1000 peers: time to add`, where that is how the titles are made.
+        // Titles such as `1000 peers: time to add`.
         let title = title.flatten().filter(|_| metrics.len() > 1);
         let title = title.map(|title| {
             title

@@ -1,4 +1,4 @@
-//! What idle peers take of memory.
+//! Memory of idle peers.
 
 use super::{CRYPTO, End, update_device};
 use crate::measure::memory;
@@ -11,23 +11,24 @@ use taupe_protocol::key::{PqPrivateKey, PublicKey};
 use taupe_protocol::time::{self, Now};
 use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, PostQuantum, Prefix};
 
-/// How many idle peers the memory of one is the mean of.
+/// Number of idle peers whose mean is the memory of one.
 const IDLE: usize = 10_000;
 
-/// How many bytes more an idle peer of a suite takes than one of X25519 alone.
+/// Returns the bytes by which an idle peer of a suite exceeds one with X25519 alone.
 pub(super) fn memory_beyond(suite: Suite) -> Result<f64> {
     let [ordinary, hybrid] = [None, Some(suite)].map(memory_of_idle);
     Ok(hybrid? - ordinary?)
 }
 
-/// What of physical memory an idle peer of a device takes, in bytes, the mean of [`IDLE`].
+/// Returns the physical memory in bytes of an idle peer of a device, as the mean over [`IDLE`]
+/// peers.
 fn memory_of_idle(suite: Option<Suite>) -> Result<f64> {
     let mut device = End::new([192, 0, 2, 1], [10, 0, 0, 1])?.device;
     let now = Now {
         boot: time::Instant(1),
         wall: Duration::from_secs(1_700_000_000),
     };
-    // Of all the same: a device does not compare them.
+    // All peers share one key: a device does not compare them.
     let seed = PqPrivateKey::new(Secret::new([7; PqPrivateKey::LEN]));
     let key = seed.zip(suite.filter(|suite| suite.has_static_keys()));
     let key = key.map(|(seed, suite)| seed.public(CRYPTO, suite));

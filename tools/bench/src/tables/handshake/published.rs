@@ -1,4 +1,4 @@
-//! The published handshakes, as [`taupe_repro`] has them: for comparison only, and insecure.
+//! The published handshakes from [`taupe_repro`]: for comparison only, and insecure.
 
 use super::{CRYPTO, Exchange, Handshake, processor_time};
 use std::time::{Duration, Instant};
@@ -7,15 +7,15 @@ use taupe_lab::error::{Error, Result};
 use taupe_repro::variant::VARIANTS;
 use taupe_repro::{End, Initiator, Responder};
 
-/// Two ends that shake hands as published, and nothing around them.
+/// Two ends that perform a published handshake, without sockets or devices.
 struct Ends {
     client: End,
     server: End,
-    /// How often they have.
+    /// Number of handshakes so far.
     shaken: u32,
 }
 
-/// Two ends of the variant with that published name.
+/// Creates two ends of the variant with this published name.
 pub(super) fn begin(name: &str) -> Result<Box<dyn Handshake>> {
     let variant = VARIANTS.iter().find(|variant| variant.name == name);
     let ends = variant.and_then(|variant| variant.ends(CRYPTO, &mut fill));
@@ -76,7 +76,7 @@ mod tests {
     fn messages_are_as_long_as_published() -> Result<()> {
         let mut measured = 0;
         for variant in VARIANTS {
-            // Without Rainbow, whose keys take seconds.
+            // Skips Rainbow, whose keys take seconds.
             if variant.warning.is_some() {
                 continue;
             }
