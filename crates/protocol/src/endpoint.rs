@@ -15,6 +15,7 @@ pub struct Endpoint {
 /// Other callers can leave it out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LocalAddress {
+    /// The local address.
     pub address: IpAddr,
     /// The interface's index.
     pub interface: u32,

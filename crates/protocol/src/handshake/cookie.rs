@@ -1,8 +1,7 @@
-//! The MACs that end handshake messages, and cookies (whitepaper §5.3, §5.4.4,
-//! §5.4.7).
+//! MACs at the end of handshake messages, and cookies (whitepaper §5.3, §5.4.4, §5.4.7).
 //!
-//! [`Checker`] is the receiving side, one per device; [`Stamper`] the sending
-//! side, one per peer.
+//! [`Checker`] is the receiving side, one per device. [`Stamper`] is the sending side, one per
+//! peer.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -21,7 +20,7 @@ const LABEL_MAC1: &[u8] = b"mac1----";
 const LABEL_COOKIE: &[u8] = b"cookie--";
 const MAC_LEN: usize = 16;
 
-/// Verifies the MACs of received handshake messages and hands out cookies.
+/// Verifies the MACs of received handshake messages and makes cookies.
 pub(crate) struct Checker {
     mac1_key: [u8; 32],
     cookie_key: Secret<32>,
@@ -29,7 +28,7 @@ pub(crate) struct Checker {
 }
 
 impl Checker {
-    /// For messages to `local`.
+    /// Returns a checker of messages to `local`.
     pub(crate) fn new(crypto: &Provider, local: &PublicKey) -> Self {
         Self {
             mac1_key: crypto.hash.hash(&[LABEL_MAC1, &local.0]),
@@ -38,7 +37,7 @@ impl Checker {
         }
     }
 
-    /// Whether mac1 is right: the sender knows our public key.
+    /// Checks mac1, which shows that the sender knows our public key.
     pub(crate) fn knows_key(&self, crypto: &Provider, message: &[u8]) -> bool {
         split_macs(message).is_some_and(|(body, mac1, _)| {
             let expected = crypto.hash.mac(&self.mac1_key, &[body]);
@@ -46,9 +45,9 @@ impl Checker {
         })
     }
 
-    /// The cookie of an address: MAC(secret, address ‖ port), as §5.4.7 has it
-    /// (§5.3 speaks of the address alone; the kernel takes both). Makes a new
-    /// secret when the last one is 120 s old.
+    /// Returns the cookie of an address: MAC(secret, address ‖ port), as in §5.4.7 (§5.3 mentions
+    /// only the address; the kernel uses both). Makes a new secret when the last one is 120 s
+    /// old.
     pub(crate) fn cookie(
         &mut self,
         crypto: &Provider,
@@ -69,8 +68,7 @@ impl Checker {
         Cookie(Secret::new(mac))
     }
 
-    /// Answers `message` with the cookie of the address it came from. `None` if
-    /// it has no MACs.
+    /// Makes the cookie reply to `message`. `None` if `message` is too short to have MACs.
     pub(crate) fn reply(
         &self,
         crypto: &Provider,
@@ -95,11 +93,11 @@ impl Checker {
     }
 }
 
-/// What only who receives at an address knows.
+/// A cookie (whitepaper §5.4.7). Only a receiver at the address it was made for knows it.
 pub(crate) struct Cookie(Secret<MAC_LEN>);
 
 impl Cookie {
-    /// Whether mac2 is right: the sender receives at the address it sends from.
+    /// Checks mac2, which shows that the sender receives at its source address.
     pub(crate) fn is_known(&self, crypto: &Provider, message: &[u8]) -> bool {
         split_macs(message).is_some_and(|(body, mac1, mac2)| {
             let expected = crypto.hash.mac(self.0.expose(), &[body, mac1]);
@@ -108,19 +106,19 @@ impl Cookie {
     }
 }
 
-/// Writes the MACs of handshake messages to one peer, with the cookie that the
-/// peer has sent if it is fresh.
+/// Writes the MACs of handshake messages to one peer, with the peer's last cookie while it is
+/// fresh.
 pub(crate) struct Stamper {
     mac1_key: [u8; 32],
     cookie_key: Secret<32>,
-    /// mac1 of the last message sent, or of its parts, until a cookie has answered one: what
-    /// a cookie reply must be bound to.
+    /// mac1 of each datagram of the last message, until a cookie reply has answered one. The
+    /// reply is authenticated with this mac1.
     awaited: ArrayVec<[u8; MAC_LEN], 2>,
     cookie: Option<(Secret<16>, Instant)>,
 }
 
 impl Stamper {
-    /// For messages to `remote`.
+    /// Returns a stamper of messages to `remote`.
     pub(crate) fn new(crypto: &Provider, remote: &PublicKey) -> Self {
         Self {
             mac1_key: crypto.hash.hash(&[LABEL_MAC1, &remote.0]),
@@ -130,13 +128,13 @@ impl Stamper {
         }
     }
 
-    /// Fills in the last 32 bytes of a message that is one datagram.
+    /// Writes the MACs into the last 32 bytes of a message that is one datagram.
     pub(crate) fn stamp(&mut self, crypto: &Provider, now: Instant, message: &mut [u8]) {
         self.awaited.clear();
         self.write(crypto, now, message);
     }
 
-    /// Fills in the last 32 bytes of each part of a hybrid initiation.
+    /// Writes the MACs into the last 32 bytes of each part of a hybrid initiation.
     pub(crate) fn stamp_parts(&mut self, crypto: &Provider, now: Instant, parts: &mut [Vec<u8>]) {
         self.awaited.clear();
         for part in parts {
@@ -161,9 +159,9 @@ impl Stamper {
         let _ = self.awaited.try_push(mac1);
     }
 
-    /// Takes the cookie out of a reply to the last message. Whether it did: a
-    /// reply that answers nothing, was answered before or does not verify
-    /// changes nothing.
+    /// Decrypts and stores the cookie of a reply to the last message. Returns `false`, and
+    /// changes nothing, if the reply answers no message, if the message was answered before, or
+    /// if the reply does not verify.
     pub(crate) fn receive(&mut self, crypto: &Provider, now: Instant, reply: &CookieReply) -> bool {
         let key = &self.cookie_key;
         let open = |mac1: &[u8; MAC_LEN]| {
@@ -182,8 +180,8 @@ impl Stamper {
     }
 }
 
-/// Whether a message claims to have been made with a cookie. Zeros say that there
-/// is no mac2; they are on the wire for all to see.
+/// Checks whether mac2 is non-zero: the sender claims to have a cookie. The comparison need not
+/// take constant time, because mac2 is sent in clear.
 pub(crate) fn claims_cookie(message: &[u8]) -> bool {
     split_macs(message).is_some_and(|(_, _, mac2)| mac2 != [0; MAC_LEN])
 }

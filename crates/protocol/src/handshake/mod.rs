@@ -1,4 +1,4 @@
-//! Handshake messages without knowledge of peers: the key schedule, cookies, limits under load, and
+//! Handshake messages, independent of peers: the key schedule, cookies, limits under load, and
 //! the queue.
 
 pub(crate) mod cookie;

@@ -1,10 +1,9 @@
-//! Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s (whitepaper §5.4.1–5.4.5), without
-//! knowledge of peers, indices or MACs.
+//! Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s (whitepaper §5.4.1–5.4.5), independent of peers, indices
+//! and MACs.
 //!
-//! Both sides keep a chaining key and a transcript hash (`Transcript`); each
-//! message is a sequence of mixes, quoted from the paper above the line that
-//! does them. A message that fails to verify leaves no trace: the state is
-//! replaced only by success.
+//! Both sides have a chaining key and a transcript hash (`Transcript`). Each message is a
+//! sequence of mixes, quoted from the paper above the line that does them. A message that fails
+//! to verify changes nothing: the new state is used only after success.
 
 use taupe_crypto::{NotAuthentic, PreparedKey, Provider, Secret, SharedSecret, TAG_LEN};
 use thiserror::Error;
@@ -15,10 +14,10 @@ use crate::time::Tai64N;
 const CONSTRUCTION: &[u8] = b"Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
 const IDENTIFIER: &[u8] = b"WireGuard v1 zx2c4 Jason@zx2c4.com";
 
-/// Why a handshake message was refused.
+/// Reason for refusing a handshake message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum NoiseError {
-    /// The message was made for other keys, or changed on the way.
+    /// The message was made for other keys, or changed in transit.
     #[error("the message does not verify")]
     NotAuthentic,
     /// A Diffie-Hellman result is all zeros, so a public key is of low order.
@@ -32,11 +31,11 @@ impl From<NotAuthentic> for NoiseError {
     }
 }
 
-/// The keys of a session, from the point of view of this side.
+/// The keys of a session, as this side uses them.
 pub struct TransportKeys {
-    /// Encrypts what this side sends.
+    /// Encrypts the packets that this side sends.
     pub send: Secret<32>,
-    /// Decrypts what the other side sends.
+    /// Decrypts the packets that the other side sends.
     pub receive: Secret<32>,
 }
 
@@ -57,20 +56,19 @@ impl StaticKeys {
     }
 }
 
-/// What follows from this side's private key and a peer's public key alone. Whoever keeps it
-/// saves a multiplication in each handshake with that peer.
+/// Values derived from this side's private key and a peer's public key. Reusing them saves a
+/// scalar multiplication in each handshake with that peer.
 pub struct Precomputed {
-    /// DH of the two static keys.
+    /// DH(S_i, S_r), of the two static keys.
     pub(crate) static_static: SharedSecret,
     /// The peer's static public key.
     pub(crate) remote: PreparedKey,
 }
 
 impl Precomputed {
-    /// Multiplies the public key with the private one.
+    /// Computes the Diffie-Hellman result of the two static keys.
     ///
-    /// # Errors
-    /// [`NoiseError::LowOrder`].
+    /// # Errors [`NoiseError::LowOrder`] if `remote` is of low order.
     pub fn new(
         crypto: &Provider,
         local: &StaticKeys,
@@ -99,20 +97,19 @@ pub struct InitiationFields {
 pub struct ResponseFields {
     /// Ephemeral public key.
     pub ephemeral: [u8; 32],
-    /// Encrypted nothing.
+    /// Encrypted empty plaintext.
     pub empty: [u8; TAG_LEN],
 }
 
-/// An initiator that waits for the response.
+/// Initiator state until the response arrives.
 pub struct Initiator {
     transcript: Transcript,
     ephemeral: Secret<32>,
 }
 
 impl Initiator {
-    /// Makes an initiation to `remote`.
-    ///
-    /// `precomputed` is of `local` and `remote`; `ephemeral` is 32 fresh random bytes.
+    /// Makes an initiation to `remote`. `precomputed` must be made from `local` and `remote`;
+    /// `ephemeral` is 32 fresh random bytes.
     pub fn start(
         crypto: &Provider,
         local: &StaticKeys,
@@ -121,7 +118,7 @@ impl Initiator {
         ephemeral: Secret<32>,
         timestamp: Tai64N,
     ) -> Result<(Self, InitiationFields), NoiseError> {
-        // Only the other side would notice.
+        // If the keys differed, only the other side would notice: it would refuse the message.
         debug_assert_eq!(remote.0, *precomputed.remote.as_bytes());
         // C := HASH(CONSTRUCTION); H := HASH(HASH(C ‖ IDENTIFIER) ‖ S_r^pub)
         let mut transcript = Transcript::new(crypto, CONSTRUCTION, IDENTIFIER, &remote.0);
@@ -155,8 +152,8 @@ impl Initiator {
         Ok((state, fields))
     }
 
-    /// Verifies a response and derives the session's keys. The state is only
-    /// read, so a forged response changes nothing.
+    /// Verifies a response and derives the session's keys. A forged response changes nothing,
+    /// because the state is only read.
     pub fn finish(
         &self,
         crypto: &Provider,
@@ -185,11 +182,11 @@ impl Initiator {
     }
 }
 
-/// An initiation whose sender has told who it is, but has not proven it yet.
+/// An initiation whose static key has been decrypted, before proof that the sender has the
+/// private key.
 ///
-/// The caller looks up the peer with [`Claim::public_key`] (at leisure: this
-/// can be kept while a peer is fetched from elsewhere) and goes on with
-/// [`Claim::verify`].
+/// The caller looks up the peer by [`Claim::public_key`] and continues with [`Claim::verify`]. It
+/// may store the claim while it fetches the peer from elsewhere.
 pub struct Claim {
     transcript: Transcript,
     ephemeral: PreparedKey,
@@ -198,7 +195,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Opens the static key of an initiation to `local`.
+    /// Decrypts the static key of an initiation to `local`.
     pub fn open(
         crypto: &Provider,
         local: &StaticKeys,
@@ -223,14 +220,14 @@ impl Claim {
         })
     }
 
-    /// Who the sender says it is.
+    /// Returns the static key that the sender claims to have.
     #[must_use]
     pub fn public_key(&self) -> &PublicKey {
         &self.public_key
     }
 
-    /// Verifies that the sender has the private key it claims. `precomputed` is of the local
-    /// keys and [`Self::public_key`].
+    /// Verifies that the sender has the private key of [`Self::public_key`]. `precomputed` must
+    /// be made from the local keys and that key.
     pub fn verify(
         mut self,
         crypto: &Provider,
@@ -260,14 +257,13 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// The initiation's timestamp: must be greater than any before from this peer.
+    /// Returns the timestamp. It must be greater than any earlier one from this peer.
     #[must_use]
     pub fn timestamp(&self) -> Tai64N {
         self.timestamp
     }
 
-    /// Makes the response and derives the session's keys. `ephemeral` is 32
-    /// fresh random bytes.
+    /// Makes the response and derives the session's keys. `ephemeral` is 32 fresh random bytes.
     pub fn respond(
         mut self,
         crypto: &Provider,
@@ -306,7 +302,7 @@ pub(crate) fn agree(
     shared.ok_or(NoiseError::LowOrder)
 }
 
-/// The chaining key and the hash of everything sent so far.
+/// The chaining key C and the hash H of all fields so far.
 #[derive(Clone)]
 pub(crate) struct Transcript {
     chaining_key: Secret<32>,
@@ -329,7 +325,7 @@ impl Transcript {
         }
     }
 
-    /// The hash of everything so far.
+    /// Returns the hash of all fields so far.
     pub(crate) fn hash(&self) -> &[u8; 32] {
         &self.hash
     }
@@ -338,8 +334,8 @@ impl Transcript {
         self.hash = crypto.hash.hash(&[&self.hash, data]);
     }
 
-    /// With a preshared key in the pattern, Noise mixes ephemeral keys into the
-    /// chaining key as well (Noise revision 34 §9.2).
+    /// Mixes an ephemeral public key. With a preshared key in the pattern, Noise mixes ephemeral
+    /// keys into the chaining key as well as into the hash (Noise revision 34 §9.2).
     pub(crate) fn mix_ephemeral(&mut self, crypto: &Provider, public: &[u8; 32]) {
         let [chaining_key] = self.kdf(crypto, public);
         self.chaining_key = chaining_key;
@@ -368,7 +364,7 @@ impl Transcript {
         key
     }
 
-    /// The same, with one more key.
+    /// Like [`Self::mix_preshared_key`], with a second key: (C, τ, k, m) := KDF4(C, Q).
     pub(crate) fn mix_preshared_key_for_two(
         &mut self,
         crypto: &Provider,
@@ -380,7 +376,7 @@ impl Transcript {
         [key, another]
     }
 
-    /// `data` ends with room for the tag.
+    /// Encrypts `data` in place. `data` ends with room for the tag.
     pub(crate) fn seal(&mut self, crypto: &Provider, key: &Secret<32>, data: &mut [u8]) {
         crypto.aead.seal_with(key, 0, &self.hash, data);
         self.mix_hash(crypto, data);
@@ -398,19 +394,19 @@ impl Transcript {
         Ok(())
     }
 
-    /// A key that depends on everything mixed so far.
+    /// Derives a key from all values mixed so far: (C, k) := KDF2(C, ε).
     pub(crate) fn derive_key(&mut self, crypto: &Provider) -> Secret<32> {
         let [chaining_key, key] = self.kdf(crypto, &[]);
         self.chaining_key = chaining_key;
         key
     }
 
-    /// The initiator's sending key, then the responder's.
+    /// Returns the initiator's sending key, then the responder's.
     fn split(&self, crypto: &Provider) -> (Secret<32>, Secret<32>) {
         self.split_with(crypto, &[])
     }
 
-    /// The same, bound to the transcript.
+    /// Like [`Self::split`], with the transcript hash as input: KDF2(C, H).
     pub(crate) fn split_bound(&self, crypto: &Provider) -> (Secret<32>, Secret<32>) {
         self.split_with(crypto, &self.hash)
     }

@@ -1,8 +1,9 @@
-//! Handshake messages that wait for the owner of a [`crate::Device`].
+//! Queue of handshake messages for the owner of a [`crate::Device`].
 //!
-//! After a pause of its process, a device finds every try of a peer in its queue. The peer waits
-//! for the answer to the last one alone, and an initiation is refused if another one of that peer
-//! has just been taken. So the newest handshake comes first.
+//! After a pause of its process, a device finds all recent initiations of a peer in its queue.
+//! The peer waits for the answer to the last one only, and the device refuses an initiation
+//! within 20 ms of another accepted one of that peer. So the queue returns the newest handshake
+//! first.
 
 use core::cmp::Reverse;
 use core::net::SocketAddr;
@@ -13,7 +14,7 @@ use crate::endpoint::Endpoint;
 use crate::limits::MAX_QUEUED_HANDSHAKES;
 use crate::message::{Initiation, LONGEST_HANDSHAKE};
 
-/// Identity of a handshake among those that wait: the sender of its messages, and the index in
+/// Identity of a handshake among those in the queue: the sender of its messages and the index in
 /// them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct HandshakeId {
@@ -22,7 +23,7 @@ pub struct HandshakeId {
 }
 
 impl HandshakeId {
-    /// Returns the identity of the handshake that `message` is of.
+    /// Returns the identity of the handshake that `message` belongs to.
     #[must_use]
     pub fn of(from: SocketAddr, message: &[u8]) -> Self {
         let index = message.get(4..).and_then(|rest| rest.first_chunk());
@@ -33,9 +34,9 @@ impl HandshakeId {
     }
 }
 
-/// Orders messages, of which the oldest is the first, for [`crate::Device::handle_message`]: by
-/// the last message of their handshake, the newest handshake first. The messages of one handshake
-/// keep their order.
+/// Sorts messages, oldest first on input, for [`crate::Device::handle_message`]: handshakes in
+/// the order of their last messages, the newest first. Messages of one handshake keep their
+/// order.
 pub fn newest_first<T>(messages: &mut [T], handshake: impl Fn(&T) -> HandshakeId) {
     let mut last = HashMap::new();
     for (place, message) in messages.iter().enumerate() {
@@ -44,15 +45,15 @@ pub fn newest_first<T>(messages: &mut [T], handshake: impl Fn(&T) -> HandshakeId
     messages.sort_by_cached_key(|message| Reverse(last.get(&handshake(message)).copied()));
 }
 
-/// A handshake message that waits.
+/// A handshake message in the queue.
 pub struct HandshakeMessage {
     /// The sender.
     pub from: Endpoint,
     bytes: Bytes,
 }
 
-/// Bytes of a message. Ordinary messages have places of the same size, so that a flood of them
-/// allocates nothing. Parts of hybrid ones are eight times as long.
+/// Bytes of a message. Ordinary messages are stored in arrays of one size, so that a flood of
+/// them does not allocate. Parts of hybrid messages are up to eight times as long.
 enum Bytes {
     Ordinary([u8; size_of::<Initiation>()], usize),
     Part(Box<[u8]>),
@@ -81,14 +82,14 @@ impl HandshakeMessage {
     }
 }
 
-/// Queue of handshake messages. It holds at most [`MAX_QUEUED_HANDSHAKES`]: if it is full, the
-/// oldest message is dropped.
+/// Queue of at most [`MAX_QUEUED_HANDSHAKES`] handshake messages. When it is full, the oldest
+/// message is dropped.
 #[derive(Default)]
 pub struct HandshakeQueue(VecDeque<HandshakeMessage>);
 
 impl HandshakeQueue {
-    /// Adds a message. Returns the number of messages that were dropped, which the caller counts
-    /// as [`crate::DropReason::BacklogFull`].
+    /// Adds a message. Returns the number of dropped messages, which the caller counts as
+    /// [`crate::DropReason::BacklogFull`].
     pub fn push(&mut self, from: Endpoint, message: &[u8]) -> u64 {
         if message.len() > LONGEST_HANDSHAKE {
             return 1;
@@ -101,8 +102,8 @@ impl HandshakeQueue {
         is_full.into()
     }
 
-    /// Moves the newest messages, at most `count`, to `taken`. Returns the number of messages that
-    /// stay.
+    /// Moves the newest messages, at most `count`, to `taken`. Returns the number of messages
+    /// that remain.
     pub fn take(&mut self, count: usize, taken: &mut TakenHandshakes) -> usize {
         let left = self.0.len().saturating_sub(count);
         taken.0.extend(self.0.drain(left..));
@@ -115,19 +116,19 @@ impl HandshakeQueue {
         self.0.len()
     }
 
-    /// Checks whether there is no message.
+    /// Checks whether the queue is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Gives memory back that the messages do not need, but for `places` of them.
+    /// Releases memory beyond what `places` messages need.
     pub fn shrink_to(&mut self, places: usize) {
         self.0.shrink_to(places);
     }
 }
 
-/// Handshake messages that have been taken out of their queue.
+/// Handshake messages taken from their queue.
 #[derive(Default)]
 pub struct TakenHandshakes(Vec<HandshakeMessage>);
 
@@ -138,7 +139,7 @@ impl TakenHandshakes {
         self.0.len()
     }
 
-    /// Checks whether there is no message.
+    /// Checks whether there are no messages.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -161,7 +162,7 @@ mod tests {
         SocketAddr::from(([192, 0, 2, number], 51_820)).into()
     }
 
-    /// Returns a message of `length` bytes of the handshake with this index.
+    /// Returns a message of `length` bytes with the handshake index `index`.
     fn message(index: u8, length: usize) -> Vec<u8> {
         let mut message = vec![0xff; length];
         message[4..8].copy_from_slice(&[index, 0, 0, 0]);
@@ -169,7 +170,7 @@ mod tests {
     }
 
     /// Takes at most `count` messages. Returns the index and the length of each, and the number
-    /// of messages that stay.
+    /// of messages that remain.
     fn take(queue: &mut HandshakeQueue, count: usize) -> (Vec<(u8, usize)>, usize) {
         let mut taken = TakenHandshakes::default();
         let left = queue.take(count, &mut taken);

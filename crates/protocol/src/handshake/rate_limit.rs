@@ -1,9 +1,9 @@
-//! What a device that is under load does for whom (whitepaper §5.3).
+//! Limits of a device under load (whitepaper §5.3).
 //!
-//! [`RateLimiter`]: whoever has shown a cookie, and so owns its address, has a token
-//! bucket per IPv4 address or IPv6 /64. [`CookieLimiter`]: to give cookies costs more
-//! than to find out that one is missing, and whoever is missing one may have made up
-//! its address.
+//! [`RateLimiter`] limits senders that have proven their address with a cookie: one token bucket
+//! per IPv4 address or IPv6 /64. [`CookieLimiter`] limits cookie replies: a reply costs more than
+//! the discovery that a cookie is missing, and the address of a sender without a cookie may be
+//! forged.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -20,10 +20,10 @@ use crate::time::Instant;
 
 const COST: u64 = 1_000_000_000 / SOURCE_PACKETS_PER_SECOND;
 const FULL: u64 = COST * SOURCE_BURST;
-/// A bucket is full again, and so the same as none, after this long.
+/// Time after which a bucket is full again, and so equivalent to none.
 const FORGET_AFTER: Duration = Duration::from_secs(1);
 
-/// The buckets of all sources seen lately.
+/// Token buckets of all recent sources.
 #[derive(Default)]
 pub(crate) struct RateLimiter {
     buckets: BTreeMap<Source, Bucket>,
@@ -36,8 +36,8 @@ struct Bucket {
 }
 
 impl RateLimiter {
-    /// Whether one more handshake message from `address` may be worked on.
-    /// A new source is refused while the table is full.
+    /// Checks whether one more handshake message from `address` may be processed. A new source is
+    /// refused while the table is full.
     pub(crate) fn allow(&mut self, now: Instant, address: IpAddr) -> bool {
         self.sweep(now);
         let source = Source::of(address);
@@ -64,8 +64,7 @@ impl RateLimiter {
         true
     }
 
-    /// Forgets full buckets, at most once a second, so that the cost per
-    /// message stays small.
+    /// Removes full buckets, at most once a second, so that the cost per message stays small.
     fn sweep(&mut self, now: Instant) {
         if now.since(self.swept) >= FORGET_AFTER {
             self.swept = now;
@@ -75,8 +74,8 @@ impl RateLimiter {
     }
 }
 
-/// An IPv4 address, or the half of an IPv6 address that names a network: its
-/// owner has all of the other half.
+/// An IPv4 address, or the /64 network of an IPv6 address: the owner of one address has the whole
+/// network.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     V4(u32),
@@ -92,16 +91,17 @@ impl Source {
     }
 }
 
-/// Decides who is given a cookie, and before that whose mac1 is looked at.
+/// Limits cookie replies under load, and the mac1 checks of senders without a cookie.
 ///
-/// Of those who ask for the first time, [`COOKIES_PER_SECOND`] are given one, and
-/// while there are any left, [`LOOKS_PER_SECOND`] are looked at: who does not know
-/// this device's public key, and so has no right mac1, takes nobody's cookie.
-/// Beyond, whoever asks a second time, 4 to 6 s or so after the first. Who
-/// initiates in earnest does that: the next initiation comes Rekey-Timeout (5 s)
-/// and a third of a second at most after the last, from the same address and
-/// port. Whoever floods from made-up addresses would have to make up the same
-/// again; who does gets [`COOKIES_AGAIN_PER_SECOND`] in all.
+/// Of the senders that ask for the first time, [`COOKIES_PER_SECOND`] get a cookie. As long as
+/// there are cookies left, mac1 of [`LOOKS_PER_SECOND`] messages is checked. A sender that does
+/// not know this device's public key fails this check, and so uses up no cookies.
+///
+/// Beyond these limits, only senders that ask a second time, some 4 to 6 s after the first, get a
+/// cookie. A genuine initiator does: its next initiation follows after Rekey-Timeout (5 s) and at
+/// most a third of a second, from the same address and port. A flood from forged addresses would
+/// have to repeat its addresses. If it does, all second requests together get
+/// [`COOKIES_AGAIN_PER_SECOND`] cookies.
 #[derive(Default)]
 pub(crate) struct CookieLimiter {
     looks: Allowance<LOOKS_PER_SECOND>,
@@ -110,22 +110,22 @@ pub(crate) struct CookieLimiter {
     remembered: Option<Remembered>,
 }
 
-/// Who asks.
+/// The limit that a request for a cookie counts against.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CookieGrant {
-    /// Somebody who may have asked before or not.
+    /// Any sender, within the limit of first requests.
     First,
-    /// Somebody who has asked before.
+    /// A sender that has asked before.
     Again,
 }
 
-/// Askers are remembered by generations of this. A second initiation falls into
-/// the second or the third after that of the first.
+/// Length of a generation of remembered senders. A second initiation falls into the second or
+/// third generation after that of the first.
 const GENERATION: Duration = Duration::from_secs(2);
 
 impl CookieLimiter {
-    /// Takes note that `from` asks for a cookie. `None` when it is given none,
-    /// whatever it has sent.
+    /// Checks a request for a cookie from `from`. Returns `None`, whatever the message contains,
+    /// if there is none for this sender now, and remembers the sender.
     pub(crate) fn check(
         &mut self,
         now: Instant,
@@ -143,21 +143,22 @@ impl CookieLimiter {
         if remembered.asked(tag) && self.again.has_any(now) {
             return Some(CookieGrant::Again);
         }
-        // Also who has asked before: its next one has as good a chance.
+        // Senders that asked before are remembered again, so that their next request has the same
+        // chance.
         remembered.insert(tag);
         None
     }
 
-    /// Gives a cookie to who was heard at `now`, and has a right mac1.
+    /// Counts a cookie for a sender that passed [`Self::check`] at `now` and has a valid mac1.
     pub(crate) fn grant(&mut self, now: Instant, asked: CookieGrant) {
-        // There is one, or it would not have been heard.
+        // Cannot fail: [`Self::check`] has found a cookie at the same time.
         let _ = match asked {
             CookieGrant::First => self.first.spend(now),
             CookieGrant::Again => self.again.spend(now),
         };
     }
 
-    /// Gives the memory back when nobody in it would be told from others.
+    /// Frees the filters when all senders in them are too old to count.
     pub(crate) fn forget(&mut self, now: Instant) {
         let past = |remembered: &Remembered| generation(now) > remembered.generation + OLDEST;
         if self.remembered.as_ref().is_some_and(past) {
@@ -170,15 +171,16 @@ fn generation(now: Instant) -> u64 {
     now.0 / GENERATION.as_nanos() as u64
 }
 
-/// A bucket of [`COOKIE_BURST`] that so many a second are added to.
+/// Token bucket: `PER_SECOND` tokens are added per second, up to [`COOKIE_BURST`].
 #[derive(Default)]
 struct Allowance<const PER_SECOND: u64> {
-    /// When all there is will have been spent.
+    /// The time until which all tokens are spent. The balance is the time since then, in units of
+    /// `COST`.
     spent_until: Instant,
 }
 
 impl<const PER_SECOND: u64> Allowance<PER_SECOND> {
-    /// What one costs.
+    /// Time in which one token is added.
     const COST: Duration = Duration::from_nanos(1_000_000_000 / PER_SECOND);
     const SAVINGS: Duration = Duration::from_nanos(1_000_000_000 / PER_SECOND * COOKIE_BURST);
 
@@ -200,24 +202,23 @@ impl<const PER_SECOND: u64> Allowance<PER_SECOND> {
     }
 }
 
-/// The oldest generation that is remembered; this one is 0.
+/// Age of the oldest generation remembered; the current one is 0.
 const OLDEST: u64 = 3;
 
-/// Bloom filters, one for each generation, with four bits for each asker. What
-/// there is of one asker is in one block, which is one line of a processor's
-/// cache: a flood would wait for memory otherwise.
+/// Bloom filters, one per generation, with four bits for each sender. All bits of a sender are in
+/// one block, which is one cache line: in a flood, further cache misses would dominate the cost.
 ///
-/// 2 MiB, as long as the load lasts. At 100,000 askers a second, some 0.3 % of
-/// those that come for the first time are taken for others. That gives them a
-/// cookie, and costs nobody else one.
+/// The filters take 2 MiB while the load lasts. At 100,000 senders per second, some 0.3 % of the
+/// senders that ask for the first time are mistaken for ones that asked before. Such a sender
+/// gets a cookie, at no cost to others.
 struct Remembered {
     blocks: Vec<Block>,
     generation: u64,
-    /// Nobody can choose where it is remembered.
+    /// Secret and random, so that no sender can choose its bits.
     key: SipHasher13,
 }
 
-/// The bits of each generation, this one first.
+/// The bits of each generation, the current one first.
 #[derive(Clone, Default)]
 #[repr(align(64))]
 struct Block([u128; OLDEST as usize + 1]);
@@ -235,7 +236,7 @@ impl Remembered {
         }
     }
 
-    /// A number that stands for the address, distributed evenly.
+    /// Returns a uniformly distributed number for the address and port.
     fn tag(&self, from: SocketAddr) -> u64 {
         let mut bytes = [0; 18];
         let [address @ .., high, low] = &mut bytes;
@@ -263,14 +264,14 @@ impl Remembered {
         self.blocks[block].0[0] |= bits;
     }
 
-    /// Whether it asked in one of the two oldest generations.
+    /// Checks whether the sender asked in one of the two oldest generations.
     fn asked(&self, tag: u64) -> bool {
         let (block, bits) = Self::place(tag);
         let Block([_, _, late, early]) = &self.blocks[block];
         [late, early].into_iter().any(|all| all & bits == bits)
     }
 
-    /// A block, and four bits in it.
+    /// Returns the index of a block, and four bits in it.
     fn place(tag: u64) -> (usize, u128) {
         let bit = |shift: u32| 1_u128 << (tag >> shift & 127);
         let bits = bit(15) | bit(22) | bit(29) | bit(36);
@@ -352,7 +353,7 @@ mod tests {
         cookie_limiter.check(now, asker(n), &mut Fixed)
     }
 
-    /// Whether one with a right mac1 is given a cookie.
+    /// Requests a cookie with a valid mac1. Returns `true` if one is granted.
     fn answer(cookie_limiter: &mut CookieLimiter, now: Instant, n: u64) -> bool {
         check(cookie_limiter, now, n)
             .map(|asked| cookie_limiter.grant(now, asked))
@@ -361,7 +362,7 @@ mod tests {
 
     const COOKIE_COST: Duration = Allowance::<COOKIES_PER_SECOND>::COST;
 
-    /// Whoever has asked for all the first cookies that there are at once.
+    /// Returns a limiter whose burst of first cookies is spent.
     fn drained(now: Instant) -> CookieLimiter {
         let mut cookie_limiter = CookieLimiter::default();
         for n in 0..COOKIE_BURST {

@@ -1,8 +1,8 @@
-//! The kind of each initiation to a peer that prefers hybrid handshakes.
+//! Choice between hybrid and ordinary initiations to a peer that prefers hybrid ones.
 
 use crate::limits::{COOKIES_OF_A_KIND, TRIES_OF_A_KIND};
 
-/// Which handshake to begin.
+/// Kind of handshake to begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HandshakeKind {
     Ordinary,
@@ -10,23 +10,24 @@ pub(crate) enum HandshakeKind {
 }
 
 /// Initiations to a peer that prefers hybrid handshakes, since a handshake was last completed or
-/// given up, or the network changed. They go in turns of [`TRIES_OF_A_KIND`], of one kind each.
+/// given up, or the network changed. Each kind is tried [`TRIES_OF_A_KIND`] times in a row: a
+/// turn.
 #[derive(Default)]
 pub(super) struct Tries {
     turn: Turn,
-    /// Initiations of this turn.
+    /// Number of initiations in this turn.
     pub(super) made: u32,
-    /// Turns that a cookie has begun again.
+    /// Number of turns restarted by a cookie.
     pub(super) begun_again: u32,
 }
 
-/// A turn of initiations of one kind.
+/// Consecutive initiations of one kind.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Turn {
     /// No initiation has been made.
     #[default]
     NotBegun,
-    /// The first turn, of hybrid ones.
+    /// The first turn, of hybrid initiations.
     FirstHybrid,
     Hybrid,
     Ordinary,
@@ -50,9 +51,9 @@ impl Turn {
 }
 
 impl Tries {
-    /// Returns the kind of the next initiation. `first` is the kind of the first turn. If it
-    /// changes to ordinary during a first turn of hybrid ones, because the session that they waited
-    /// with has ended, then ordinary ones begin at once, unless a hybrid one has had a cookie.
+    /// Returns the kind of the next initiation. `first` is the kind of the first turn. If the
+    /// first turn is hybrid and `first` becomes ordinary, because the peer's session has expired,
+    /// then the ordinary turn begins at once, unless a cookie has answered a hybrid initiation.
     pub(super) fn next_kind(&mut self, first: HandshakeKind) -> HandshakeKind {
         let is_cut_short = self.turn == Turn::FirstHybrid
             && self.made < TRIES_OF_A_KIND
@@ -68,7 +69,7 @@ impl Tries {
         }
     }
 
-    /// Counts an initiation of the kind that [`Self::next_kind`] returns.
+    /// Counts an initiation of the kind that [`Self::next_kind`] returned.
     pub(super) fn count(&mut self) {
         let turn = self.current_turn();
         if turn != self.turn {
@@ -78,7 +79,7 @@ impl Tries {
         self.made = self.made.saturating_add(1);
     }
 
-    /// The turn of the next initiation.
+    /// Returns the turn of the next initiation.
     fn current_turn(&self) -> Turn {
         if self.made < TRIES_OF_A_KIND {
             self.turn
@@ -87,11 +88,11 @@ impl Tries {
         }
     }
 
-    /// Begins the turn of the last initiation again, because a cookie shows that its receiver knows
-    /// hybrid handshakes. The number of times is limited: an eavesdropper who knows the peer's
-    /// public key can make a cookie reply too.
+    /// Restarts the turn of the last initiation, because a cookie reply shows that the peer knows
+    /// hybrid handshakes. The number of restarts is limited, because an eavesdropper who knows
+    /// the peer's public key can forge a cookie reply.
     pub(super) fn begin_turn_again(&mut self) {
-        // Initiations in another network are not counted any more.
+        // `made` is zero if the initiation was sent in another network; then nothing restarts.
         if self.made > 0 && self.begun_again < COOKIES_OF_A_KIND {
             self.begun_again += 1;
             self.made = 0;

@@ -1,28 +1,28 @@
-//! An initiation that waits for its response.
+//! A hybrid initiation that waits for its response.
 
 use crate::hybrid::noise::{Halfway, Initiator, Parts};
 use crate::limits::{MAX_PROVISIONAL, RESEND_PARTS_AFTER};
 use crate::time::Instant;
 
-/// An initiation that waits for its response.
+/// A hybrid initiation that waits for its response.
 pub(crate) struct Waiting {
     pub(crate) initiator: Initiator,
     pub(crate) begun: Instant,
-    /// How often the parts have been sent again.
+    /// Number of times that the parts have been sent again.
     pub(crate) resent: usize,
     pub(crate) parts: Parts,
-    /// What has come of responses, by the responder's index. There may be several: who has sent
-    /// the initiation again from elsewhere has had one made too, and so has a responder that has
-    /// begun anew in between. Few; the oldest goes first.
+    /// Parts of responses, by the responder's index. There can be several responses: an attacker
+    /// who replays the initiation from another address causes one, and a responder that has lost
+    /// its state makes another. At most [`MAX_PROVISIONAL`]; the oldest is dropped first.
     pub(crate) answers: Vec<(u32, Partly)>,
     pub(crate) has_cookie: bool,
 }
 
-/// One part of a response.
+/// The one part of a response that has arrived.
 pub(crate) enum Partly {
-    /// The first.
+    /// The first part, verified.
     Halfway(Halfway),
-    /// The second, which cannot be opened before the first.
+    /// The second part, which cannot be opened before the first.
     Early(Vec<u8>),
 }
 
@@ -38,8 +38,8 @@ impl Waiting {
         }
     }
 
-    /// A cookie has come for it. Whether it is the first: one may come for its parts each time
-    /// that they are sent.
+    /// Records that a cookie reply has arrived. Returns `true` for the first one: each time the
+    /// parts are sent, a cookie may answer them.
     pub(crate) fn is_first_cookie(&mut self) -> bool {
         !core::mem::replace(&mut self.has_cookie, true)
     }
@@ -52,7 +52,8 @@ impl Waiting {
         self.answers.push((sender, part));
     }
 
-    /// Notes that the parts are sent again. What was due while the machine slept is one.
+    /// Counts a resend. Resends that have become due at the same time, while the machine slept,
+    /// are skipped.
     pub(crate) fn count_resend(&mut self, now: Instant) {
         self.resent += 1;
         while self.resend_at().is_some_and(|at| at <= now) {
@@ -60,7 +61,7 @@ impl Waiting {
         }
     }
 
-    /// When the parts are sent again next.
+    /// Returns the time of the next resend.
     pub(crate) fn resend_at(&self) -> Option<Instant> {
         let after = RESEND_PARTS_AFTER.get(self.resent)?;
         Some(self.begun + *after)

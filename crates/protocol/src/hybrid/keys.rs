@@ -1,4 +1,4 @@
-//! What follows from static keys: identities, expanded keys, and hedged randomness.
+//! Values derived from static keys: identities, expanded keys and hedged randomness.
 
 use taupe_crypto::{DecapsulationKey, Provider, Secret};
 
@@ -9,7 +9,7 @@ use crate::message::IDENTITY_LEN;
 use crate::suite::Suite;
 use crate::time::Tai64N;
 
-/// HASH(CONSTRUCTION ‖ S^pub ‖ EK): both static public keys of a peer, in one suite.
+/// HASH(CONSTRUCTION ‖ S^pub ‖ EK): a peer's two static public keys in one suite.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Identity(pub(crate) [u8; 32]);
 
@@ -19,7 +19,8 @@ impl Identity {
         Self(crypto.hash.hash(&[construction, &public.0, key]))
     }
 
-    /// What of it is sent. 224 bits: nobody finds two peers with the same.
+    /// Returns the first 224 bits, which are sent. Collisions of two peers are infeasible to
+    /// find.
     #[must_use]
     pub fn sent(&self) -> [u8; IDENTITY_LEN] {
         let mut sent = [0; IDENTITY_LEN];
@@ -32,13 +33,13 @@ impl Identity {
 pub struct LocalKeys {
     light: Identity,
     hybrid: Vec<(Suite, Identity, Box<dyn DecapsulationKey>)>,
-    /// Of the randomness that is drawn for it.
+    /// Hedges the randomness of this side's handshakes.
     pub hedge: Hedge,
 }
 
 impl LocalKeys {
-    /// Keys of who says to be `identity` and has only X25519's private key and `seed`: the
-    /// attacker that hybrid handshakes are made against.
+    /// Returns keys that claim `identity` but have only the X25519 private key and `seed`: those
+    /// of the attacker that hybrid handshakes defend against. For tests.
     #[doc(hidden)]
     #[must_use]
     pub fn pretending(
@@ -55,7 +56,8 @@ impl LocalKeys {
         made
     }
 
-    /// Expands `seed` beside `keys`; without one there is `hybrid-light` alone.
+    /// Derives the keys of all suites from `keys` and `seed`. Without a seed, only `hybrid-light`
+    /// is available.
     #[must_use]
     pub fn new(crypto: &Provider, keys: &StaticKeys, seed: Option<&PqPrivateKey>) -> Self {
         let suites = seed.map(|_| [Suite::Hybrid512, Suite::Hybrid768]);
@@ -74,7 +76,7 @@ impl LocalKeys {
         }
     }
 
-    /// Who this side is in `suite`. `None` if it lacks the key for it.
+    /// Returns this side's identity in `suite`. `None` if it lacks the key for it.
     #[must_use]
     pub fn identity(&self, suite: Suite) -> Option<&Identity> {
         if suite == Suite::Light {
@@ -83,7 +85,7 @@ impl LocalKeys {
         self.of(suite).map(|(_, identity, _)| identity)
     }
 
-    /// The static decapsulation key of `suite`, if it has one.
+    /// Returns the static decapsulation key of `suite`, if the suite has one.
     pub(crate) fn key(&self, suite: Suite) -> Option<&dyn DecapsulationKey> {
         self.of(suite).map(|(_, _, key)| &**key)
     }
@@ -93,21 +95,21 @@ impl LocalKeys {
     }
 }
 
-/// The other side's keys in the suite that both use.
+/// The peer's public keys in the suite that both sides use.
 #[derive(Clone)]
 pub struct RemoteKeys {
     /// The suite.
     pub suite: Suite,
-    /// Its X25519 key.
+    /// The peer's X25519 key.
     pub public_key: PublicKey,
-    /// Its ML-KEM key, where the suite has one.
+    /// The peer's ML-KEM key, if the suite has one.
     pub pq_public_key: Option<PqPublicKey>,
-    /// Who it is.
+    /// The peer's identity in this suite.
     pub identity: Identity,
 }
 
 impl RemoteKeys {
-    /// A peer with these public keys: its suite is that of its ML-KEM key.
+    /// Returns the keys of a peer. Its ML-KEM key determines the suite.
     #[must_use]
     pub fn new(crypto: &Provider, public_key: PublicKey, key: Option<PqPublicKey>) -> Self {
         let suite = key.as_ref().map_or(Suite::Light, PqPublicKey::suite);
@@ -121,7 +123,7 @@ impl RemoteKeys {
     }
 }
 
-/// What randomness is drawn for.
+/// Use of a random value; separates the values of one message.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 pub(crate) enum Purpose {
@@ -139,8 +141,8 @@ pub(crate) enum Purpose {
     Coins3,
 }
 
-/// Turns what a generator gives into something that nobody without this side's private keys
-/// can tell, even if they know what the generator gave.
+/// Hedges randomness: mixes the generator's output with this side's private keys, so that an
+/// attacker who can predict the generator still cannot predict the result.
 pub struct Hedge(Secret<32>);
 
 impl Hedge {
@@ -150,8 +152,9 @@ impl Hedge {
         Self(crypto.hash.hmac(private, &[b"Taupe v1 hedge", seed]))
     }
 
-    /// What the draws of one message are bound to: the transcript so far, the preshared key
-    /// and the time, so that a generator that repeats itself does not repeat them.
+    /// Returns the context of one message's random values. It binds them to the transcript so
+    /// far, the preshared key and the time, so that they differ even if the generator repeats its
+    /// output.
     pub(crate) fn context(
         &self,
         crypto: &Provider,
@@ -163,7 +166,7 @@ impl Hedge {
         crypto.hash.hmac(self.0.expose(), &parts)
     }
 
-    /// 32 bytes for `purpose`, of 32 fresh ones.
+    /// Draws 32 bytes for `purpose`, from 32 fresh bytes of `random`.
     pub(crate) fn draw(
         &self,
         crypto: &Provider,

@@ -1,15 +1,15 @@
-//! Handshakes that withstand quantum computers: docs/post-quantum.md is their specification.
+//! Hybrid post-quantum handshakes, as specified in docs/post-quantum.md.
 //!
 //! | module | contents |
 //! |---|---|
-//! | `noise` | the key schedule, without knowledge of peers, indices or MACs |
-//! | `keys` | values that follow from static keys, and hedged randomness |
+//! | `noise` | the key schedule, independent of peers, indices and MACs |
+//! | `keys` | values derived from static keys, and hedged randomness |
 //! | `peer` | the post-quantum state of a peer |
-//! | `attempts` | the kind of each initiation to a peer that prefers hybrid handshakes |
-//! | `initiation`, `provisional` | handshakes under way, of this side and of peers |
+//! | `attempts` | the choice between hybrid and ordinary initiations to a peer that prefers hybrid ones |
+//! | `initiation`, `provisional` | incomplete handshakes that this side, or a peer, has begun |
 //!
-//! The layout of the messages is in [`crate::message`], and the two sides are parts of
-//! [`crate::Device`].
+//! [`crate::message`] has the layout of the messages; the methods of [`crate::Device`] are the
+//! two sides.
 
 mod attempts;
 mod initiation;

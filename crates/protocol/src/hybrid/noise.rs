@@ -1,5 +1,6 @@
-//! The key schedule of hybrid handshakes, as docs/post-quantum.md has it: without knowledge of
-//! peers, or of the MACs of initiations. Its lines are quoted above those that do them.
+//! Key schedule of hybrid handshakes, as specified in docs/post-quantum.md; independent of peers,
+//! and of the MACs of initiations. The specification's lines are quoted above the code that
+//! implements them.
 //!
 //! ```text
 //! initiator                                      responder
@@ -9,7 +10,7 @@
 //! Halfway::take_b → keys
 //! ```
 //!
-//! A part that does not verify leaves no trace: states are only read.
+//! A part that does not verify changes nothing: states are only read.
 
 mod initiator;
 mod responder;
@@ -32,7 +33,7 @@ impl From<InvalidKemInput> for NoiseError {
     }
 }
 
-/// Who this side is.
+/// This side's keys.
 #[derive(Clone, Copy)]
 pub struct Local<'a> {
     /// Its X25519 keys.
@@ -41,8 +42,8 @@ pub struct Local<'a> {
     pub hybrid: &'a LocalKeys,
 }
 
-/// The parts of a message: those of an initiation with room for their MACs, those of a response
-/// with them.
+/// The parts of a message. Those of an initiation have zeros in place of their MACs; those of a
+/// response include them.
 pub type Parts = Vec<Vec<u8>>;
 
 /// C := HASH(CONSTRUCTION); H := HASH(HASH(C ‖ IDENTIFIER) ‖ Id_r)

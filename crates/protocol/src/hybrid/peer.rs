@@ -9,20 +9,21 @@ use crate::message::IDENTITY_LEN;
 use crate::time::Tai64N;
 use crate::update::PostQuantum;
 
-/// Of a peer for which anything of it is configured.
+/// Post-quantum state of a peer, present if any post-quantum setting is configured.
 pub(crate) struct Hybrid {
-    /// What was said, if anything was.
+    /// The configured policy; `None` for the default.
     pub(crate) setting: Option<PostQuantum>,
-    /// A hybrid handshake has succeeded: `prefer` is `require` from now on.
+    /// Set once a hybrid handshake has succeeded: `prefer` is then as strict as `require`.
     pub(crate) latched: bool,
-    /// The last handshake that `prefer` completed was an ordinary one.
+    /// Set if the last handshake that `prefer` completed was an ordinary one.
     pub(crate) fell_back: bool,
     tries: Tries,
     pub(crate) remote: RemoteKeys,
-    /// What of its identity the device finds it by, while hybrid handshakes are wanted.
+    /// The identity that indexes the peer in the device, while hybrid handshakes are enabled.
     pub(crate) found_by: Option<[u8; IDENTITY_LEN]>,
-    /// The greatest timestamp of a hybrid handshake that has been confirmed, under this identity.
-    /// Ordinary ones have a timestamp of their own: who has the X25519 key alone sets only that.
+    /// Greatest timestamp of a confirmed hybrid handshake with this identity. Ordinary handshakes
+    /// have a separate timestamp, so that an attacker with only the X25519 key cannot raise this
+    /// one.
     pub(crate) timestamp_received: Option<Tai64N>,
     /// Handshakes that the peer has begun and not confirmed.
     pub(crate) provisional: Vec<Provisional>,
@@ -42,16 +43,18 @@ impl Hybrid {
         }
     }
 
-    /// A handshake is completed, or what was tried before does not count any more.
+    /// Restarts the choice of kinds, after a completed handshake or when earlier initiations no
+    /// longer count.
     pub(crate) fn begin_anew(&mut self) {
         self.tries = Tries::default();
     }
 
-    /// Which handshake is begun with the peer now.
+    /// Returns the kind of handshake to begin now.
     ///
-    /// `prefer` begins with hybrid ones unless they were not answered last time and there is
-    /// no session to wait with, and takes turns for as long as nothing is answered: the peer
-    /// may have come to demand the other kind.
+    /// `prefer` begins with hybrid initiations, unless the last handshake fell back to an
+    /// ordinary one and there is no usable session in the meantime. As long as no initiation is
+    /// answered, it alternates between the kinds: the peer may have come to require the other
+    /// one.
     pub(crate) fn next_kind(&mut self, has_session: bool) -> HandshakeKind {
         match self.policy() {
             PostQuantum::Off => HandshakeKind::Ordinary,
@@ -63,17 +66,17 @@ impl Hybrid {
         }
     }
 
-    /// An initiation is sent.
+    /// Counts an initiation that is sent.
     pub(crate) fn count_try(&mut self) {
         self.tries.count();
     }
 
-    /// The first cookie has come for the hybrid initiation that was sent last.
+    /// Records that a cookie has answered the last hybrid initiation, for the first time.
     pub(crate) fn has_cookie(&mut self) {
         self.tries.begin_turn_again();
     }
 
-    /// Which handshakes there are with the peer.
+    /// Returns the policy in force.
     pub(crate) fn policy(&self) -> PostQuantum {
         match (self.setting, &self.remote.pq_public_key) {
             (Some(PostQuantum::Prefer), _) if self.latched => PostQuantum::Require,
@@ -89,18 +92,18 @@ mod tests {
     use super::*;
     use taupe_crypto::AWS_LC;
 
-    /// How it is with a peer of `prefer`.
+    /// A peer with the policy `prefer`.
     #[derive(Clone, Copy, Default)]
     struct Peer {
-        /// It was an ordinary handshake that it answered last.
+        /// True if it last answered an ordinary handshake.
         fell_back: bool,
-        /// For how many tries there is a session.
+        /// Number of initiations for which there is a session.
         session: usize,
-        /// How many of the first tries have a cookie, if they are hybrid.
+        /// Number of initiations of which each hybrid one is answered with a cookie.
         cookies: usize,
     }
 
-    /// What is tried of it, in order: hybrid ones (`h`) and ordinary ones (`o`).
+    /// Returns the kinds of the first `count` initiations: hybrid (`h`) or ordinary (`o`).
     fn tries(peer: Peer, count: usize) -> String {
         let mut hybrid = Hybrid::new(&AWS_LC, PublicKey([9; 32]));
         hybrid.setting = Some(PostQuantum::Prefer);

@@ -1,4 +1,4 @@
-//! Handshakes that a peer has begun and not confirmed.
+//! Hybrid handshakes that a peer has begun and not confirmed.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -12,12 +12,12 @@ use crate::message::{Part, indices};
 use crate::suite::Suite;
 use crate::time::{Instant, Tai64N};
 
-/// A handshake that a peer, or who has its X25519 key, has begun.
+/// A hybrid handshake begun by the peer, or by an attacker with its X25519 private key.
 pub(crate) struct Provisional {
     pub(crate) from: Endpoint,
     /// The initiator's index.
     pub(crate) sender: u32,
-    /// HASH of the first part, but for its MACs.
+    /// HASH of the first part without its MACs.
     pub(crate) a: [u8; 32],
     pub(crate) timestamp: Tai64N,
     pub(crate) since: Instant,
@@ -27,21 +27,22 @@ pub(crate) struct Provisional {
 pub(crate) enum State {
     WaitsForB(Box<Opened>),
     Answered {
-        /// Of the session that waits for confirmation.
+        /// Local index of the session that waits for confirmation.
         index: u32,
-        /// HASH of the second part, but for its MACs.
+        /// HASH of the second part without its MACs.
         b: [u8; 32],
         parts: Parts,
     },
 }
 
 impl Provisional {
-    /// How long ago it began.
+    /// Returns the time since it began.
     pub(crate) fn age(&self, now: Instant) -> Duration {
         now.since(self.since)
     }
 
-    /// Whether the initiator may still be at it: it begins anew after Rekey-Timeout.
+    /// Checks whether the initiator may still wait for the response. After Rekey-Timeout it sends
+    /// a new initiation.
     pub(crate) fn is_live(&self, now: Instant) -> bool {
         self.age(now) < REKEY_TIMEOUT
     }
@@ -54,7 +55,8 @@ impl Provisional {
     }
 }
 
-/// Second parts that have come before the first: few, the oldest goes first.
+/// Second parts that arrived before their first part. At most [`MAX_EARLY_PARTS`]; the oldest is
+/// dropped first.
 #[derive(Default)]
 pub(crate) struct Early(VecDeque<(SocketAddr, Vec<u8>)>);
 
@@ -79,14 +81,14 @@ impl Early {
 }
 
 impl Hybrid {
-    /// Returns the handshake that `from` has begun with its index `sender`.
+    /// Returns the handshake that `from` began with its index `sender`.
     pub(crate) fn begun(&mut self, from: SocketAddr, sender: u32) -> Option<&mut Provisional> {
         self.provisional
             .iter_mut()
             .find(|it| it.sender == sender && it.from.remote == from)
     }
 
-    /// When the oldest handshake began that the peer has not confirmed.
+    /// Returns the time at which the oldest unconfirmed handshake began.
     pub(crate) fn oldest(&self) -> Option<Instant> {
         self.provisional.iter().map(|it| it.since).min()
     }

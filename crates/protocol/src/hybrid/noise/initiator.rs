@@ -1,4 +1,4 @@
-//! The initiator of a hybrid handshake.
+//! Initiator of a hybrid handshake.
 
 use subtle::ConstantTimeEq;
 use taupe_crypto::{DecapsulationKey, Provider, Secret, TAG_LEN};
@@ -14,7 +14,7 @@ use crate::message::{Half, IDENTITY_LEN, MAC_LEN, MACS_LEN, Part, Side, Writer};
 use crate::suite::Suite;
 use crate::time::Tai64N;
 
-/// An initiator that waits for the first part of the response.
+/// Initiator state until the first part of the response arrives.
 pub struct Initiator {
     suite: Suite,
     transcript: Transcript,
@@ -24,14 +24,13 @@ pub struct Initiator {
 }
 
 impl Initiator {
-    /// Makes an initiation to `remote`. `precomputed` is of the X25519
-    /// keys of both; `sender` is this side's index.
+    /// Makes an initiation to `remote`. `precomputed` must be made from the X25519 keys of both
+    /// sides; `sender` is this side's index.
     ///
-    /// Of `random` it takes 32 bytes each for the ephemeral X25519 key, d and z of the
-    /// ephemeral ML-KEM key, and the coins of the ciphertext, if there is one.
+    /// Draws 32 bytes from `random` for each of: the ephemeral X25519 key, d and z of the
+    /// ephemeral ML-KEM key, and the coins of the ciphertext if there is one.
     ///
-    /// # Errors
-    /// [`NoiseError::LowOrder`]; [`NoiseError::NotAuthentic`] when a key of `remote` is none.
+    /// # Errors [`NoiseError::LowOrder`] if a key of `remote` is of low order. [`NoiseError::NotAuthentic`] if its ML-KEM key is invalid, or if this side has no keys for the suite.
     #[allow(
         clippy::too_many_arguments,
         reason = "each is a value of the key schedule"
@@ -46,7 +45,7 @@ impl Initiator {
         timestamp: Tai64N,
         sender: u32,
     ) -> Result<(Self, Parts), NoiseError> {
-        // Only the other side would notice.
+        // If the keys differed, only the other side would notice: it would refuse the message.
         debug_assert_eq!(remote.public_key.0, *precomputed.remote.as_bytes());
         let suite = remote.suite;
         let identity = local
@@ -132,15 +131,15 @@ impl Initiator {
         Ok((state, parts))
     }
 
-    /// Whether the MACs at the end of a part of a response are right: it was made by who can
-    /// open this initiation. Costs one MAC.
+    /// Checks the MACs at the end of a part of a response: only a responder that can open this
+    /// initiation can make them. Costs one MAC.
     #[must_use]
     pub fn is_answer(&self, crypto: &Provider, part: &[u8]) -> bool {
         let split = part.split_last_chunk::<MACS_LEN>();
         split.is_some_and(|(body, macs)| self.macs(crypto, body).ct_eq(macs).into())
     }
 
-    /// Gives a part of a response the MACs that are right.
+    /// Writes valid MACs into a part of a response.
     pub(crate) fn stamp_response(&self, crypto: &Provider, part: &mut [u8]) {
         if let Some((body, macs)) = part.split_last_chunk_mut::<MACS_LEN>() {
             *macs = self.macs(crypto, body);
@@ -154,11 +153,10 @@ impl Initiator {
         macs
     }
 
-    /// Takes the first part of a response. It verifies only if it was made by who has all
-    /// static keys of the responder.
+    /// Verifies the first part of a response. Only a responder that has all of its static private
+    /// keys can make it.
     ///
-    /// # Errors
-    /// [`NoiseError`]; the state is as it was.
+    /// # Errors [`NoiseError`]; the state does not change.
     pub fn take_a(
         &self,
         crypto: &Provider,
@@ -206,25 +204,24 @@ impl Initiator {
     }
 }
 
-/// What the first part of a response leads to.
+/// Result of the first part of a response.
 pub enum AfterA {
-    /// The second part is to come.
+    /// The suite has a second part.
     Halfway(Halfway),
-    /// There is none: these are the session's keys.
+    /// The suite has no second part: the session's keys.
     Done(TransportKeys),
 }
 
-/// An initiator that waits for the second part of the response.
+/// Initiator state until the second part of the response arrives.
 pub struct Halfway {
     suite: Suite,
     transcript: Transcript,
 }
 
 impl Halfway {
-    /// Takes the second part and derives the session's keys.
+    /// Verifies the second part and derives the session's keys.
     ///
-    /// # Errors
-    /// [`NoiseError`]; the state is as it was.
+    /// # Errors [`NoiseError`]; the state does not change.
     pub fn take_b(
         &self,
         crypto: &Provider,
@@ -243,7 +240,7 @@ impl Halfway {
         )?;
         let ciphertext_len = suite.parameters().ciphertext_len();
         let sealed = fields.slice(ciphertext_len + TAG_LEN);
-        // For whom it was made is told by it: it is not left behind.
+        // The decrypted ct3 reveals whose key it was made for: it is zeroised.
         let mut sealed = Zeroizing::new(sealed.ok_or(NoiseError::NotAuthentic)?.to_vec());
         let mut empty: [u8; TAG_LEN] = fields.take().ok_or(NoiseError::NotAuthentic)?;
 

@@ -1,4 +1,4 @@
-//! The responder of a hybrid handshake.
+//! Responder of a hybrid handshake.
 
 use subtle::ConstantTimeEq;
 use taupe_crypto::{EncapsulationKey, PreparedKey, Provider, Secret, TAG_LEN};
@@ -13,23 +13,23 @@ use crate::message::{Half, IDENTITY_LEN, Part, Side, TAG_B_LEN, Writer};
 use crate::suite::Suite;
 use crate::time::Tai64N;
 
-/// An initiation whose sender has told who it is, but has not proven it yet.
+/// An initiation whose identity has been decrypted, before any proof that the sender has its
+/// private keys.
 pub struct Claim {
     suite: Suite,
     transcript: Transcript,
     sender: u32,
     ephemeral: PreparedKey,
-    /// hybrid-light: the initiator's ephemeral key is in this part.
+    /// hybrid-light: the initiator's ephemeral ML-KEM key, which the first part contains.
     encapsulation_key: Option<Box<dyn EncapsulationKey>>,
     identity: [u8; IDENTITY_LEN],
     timestamp: [u8; 12 + TAG_LEN],
 }
 
 impl Claim {
-    /// Opens the identity in the first part of an initiation.
+    /// Decrypts the identity in the first part of an initiation.
     ///
-    /// # Errors
-    /// [`NoiseError`], also when this side has no keys for the suite.
+    /// # Errors [`NoiseError`], also if this side has no keys for the suite.
     pub fn open(
         crypto: &Provider,
         local: Local<'_>,
@@ -90,17 +90,17 @@ impl Claim {
         })
     }
 
-    /// Who the sender says it is.
+    /// Returns the identity that the sender claims.
     #[must_use]
     pub fn identity(&self) -> &[u8; IDENTITY_LEN] {
         &self.identity
     }
 
-    /// Verifies that the sender has the X25519 key it claims, and the preshared key. `remote`
-    /// is whose identity this is, `precomputed` of the X25519 keys of both. It does not prove that the sender has the ML-KEM key.
+    /// Verifies that the sender has the preshared key and the X25519 private key of its identity.
+    /// It does not prove that the sender has the ML-KEM private key. `remote` must be the peer of
+    /// [`Self::identity`]; `precomputed` must be made from the X25519 keys of both sides.
     ///
-    /// # Errors
-    /// [`NoiseError::NotAuthentic`].
+    /// # Errors [`NoiseError::NotAuthentic`].
     pub fn verify(
         mut self,
         crypto: &Provider,
@@ -129,7 +129,7 @@ impl Claim {
     }
 }
 
-/// The first part of an initiation, verified as far as X25519 and the preshared key go.
+/// The first part of an initiation, authenticated by X25519 and the preshared key.
 pub struct Opened {
     suite: Suite,
     transcript: Transcript,
@@ -142,29 +142,29 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Which handshake it is.
+    /// Returns the suite.
     #[must_use]
     pub fn suite(&self) -> Suite {
         self.suite
     }
 
-    /// The initiation's timestamp. Nobody may rely on it before the session is confirmed.
+    /// Returns the initiation's timestamp. It must not be stored before the session is confirmed.
     #[must_use]
     pub fn timestamp(&self) -> Tai64N {
         self.timestamp
     }
 
-    /// hybrid-light: there is no second part. `None` in the other suites.
+    /// Returns the complete initiation if the suite, hybrid-light, has no second part. `None` in
+    /// the other suites.
     #[must_use]
     pub fn without_b(&mut self) -> Option<Ready> {
         let encapsulation_key = self.encapsulation_key.take()?;
         Some(self.ready(self.transcript.clone(), encapsulation_key))
     }
 
-    /// Takes the second part of the initiation.
+    /// Verifies the second part of the initiation.
     ///
-    /// # Errors
-    /// [`NoiseError::NotAuthentic`]; the state is as it was.
+    /// # Errors [`NoiseError::NotAuthentic`]; the state does not change.
     pub fn take_b(&self, crypto: &Provider, part: &[u8]) -> Result<Ready, NoiseError> {
         let suite = self.suite;
         let (prefix, mut fields) = read(
@@ -200,7 +200,7 @@ impl Opened {
     }
 }
 
-/// A whole initiation.
+/// A complete initiation.
 pub struct Ready {
     suite: Suite,
     transcript: Transcript,
@@ -212,14 +212,13 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Makes the response and derives the session's keys. `sender` is this side's index,
-    /// `now` the time, which only hedges `random`.
+    /// Makes the response and derives the session's keys. `sender` is this side's index. `now`
+    /// serves only to hedge `random`.
     ///
-    /// Of `random` it takes 32 bytes each for the ephemeral X25519 key and the coins of each
+    /// Draws 32 bytes from `random` for each of: the ephemeral X25519 key, and the coins of each
     /// ciphertext.
     ///
-    /// # Errors
-    /// [`NoiseError::LowOrder`]; [`NoiseError::NotAuthentic`] when a key of `remote` is none.
+    /// # Errors [`NoiseError::LowOrder`] if a key of the initiator is of low order. [`NoiseError::NotAuthentic`] if the ML-KEM key of `remote` is invalid.
     #[allow(
         clippy::too_many_arguments,
         reason = "each is a value of the key schedule"
