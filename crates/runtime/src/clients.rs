@@ -1,23 +1,23 @@
-//! Limits for clients that configure a device: their number, and the silence of each.
+//! Limits for clients that configure a device: their number, and their idle time.
 //!
-//! Clients beyond the limit wait in the system's queue. While they do, a client that is silent
-//! for `CROWDED_SILENCE` has to go.
+//! Further clients wait in the system's queue of connections. While some wait, a client that is
+//! idle for `CROWDED_SILENCE` is disconnected.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Clients served at once.
+/// Clients served at the same time.
 pub const MAX_CLIENTS: usize = 32;
 
-/// The timeout that each read from a client's connection needs to have, and each write to it that
-/// can be repeated after one.
+/// The timeout to set for reads and writes of a client's connection. [`Place`] repeats a call that
+/// has timed out, and checks the limits in between.
 pub const TICK: Duration = Duration::from_millis(250);
 
-/// The longest silence of a client.
+/// The longest idle time of a client.
 pub const SILENCE: Duration = Duration::from_secs(60);
 
-/// The longest silence of a client while others wait. Those wait 2 s for a device's answer.
+/// The longest idle time of a client while others wait. Those give up after 2 s.
 const CROWDED_SILENCE: Duration = Duration::from_secs(1);
 
 /// The clients of a device.
@@ -31,15 +31,15 @@ pub struct Clients {
 struct State {
     served: usize,
     is_waiting: bool,
-    /// The time at which a client last stopped waiting.
+    /// The time at which a waiting client was last admitted.
     waited: Option<Instant>,
 }
 
-/// A client's right to be served, until it is dropped.
+/// The place of a client that is being served. Dropping it admits the next client.
 pub struct Place(Arc<Clients>);
 
 impl Clients {
-    /// Waits until another client may be served.
+    /// Waits until another client can be served.
     #[must_use]
     pub fn admit(self: &Arc<Self>) -> Place {
         let mut state = self.state();
@@ -70,13 +70,12 @@ impl Clients {
 }
 
 impl Place {
-    /// Tries `attempt`, a read or a write of a connection whose timeout is [`TICK`], until it
-    /// succeeds.
+    /// Repeats `attempt` until it succeeds. `attempt` is a read or a write of a connection with the
+    /// timeout [`TICK`].
     ///
     /// # Errors
     ///
-    /// The connection's, and [`io::ErrorKind::TimedOut`] when the client has been silent for too
-    /// long.
+    /// The connection's error, or [`io::ErrorKind::TimedOut`] if the client is idle for too long.
     pub(crate) fn persist<T>(&self, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         let began = Instant::now();
         loop {

@@ -16,28 +16,29 @@ use taupe_protocol::time::{Instant, Now};
 
 /// Reads both clocks, one after the other.
 ///
-/// The boot clock never jumps. On Linux it is `CLOCK_BOOTTIME` (2.6.39), which goes on while
-/// the machine sleeps, so that keys expire during suspend too; for 584 years it fits.
-/// Elsewhere it is [`std::time::Instant`], counted from its first reading: on
-/// Windows that goes on too (`QueryPerformanceCounter`); where it does not, keys live as much
-/// longer. The wall clock may jump either way; one that is set before 1970 reads as zero.
+/// The boot clock never jumps. On Linux it is `CLOCK_BOOTTIME` (2.6.39), which continues while the
+/// machine sleeps, so that keys expire during suspend too. It lasts for 584 years. On other systems
+/// it is [`std::time::Instant`], counted from its first reading. On Windows this continues during
+/// sleep (`QueryPerformanceCounter`). On a system where it stops, the sleep extends the lifetime of
+/// keys. The wall clock may jump forwards and backwards. A time before 1970 reads as zero.
 #[must_use]
 pub fn now() -> Now {
     let wall = imp::wall();
     Now { boot: boot(), wall }
 }
 
-/// Reads the boot clock alone. The packet path uses it.
+/// Reads only the boot clock, for the packet path.
 #[must_use]
 pub fn boot() -> Instant {
     Instant(u64::try_from(imp::boot().as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Returns the boot clock as this thread has read it last, if the system's timer has not ticked
-/// since: late by a tick of 1 to 10 ms, or by more where that timer is held up, as in a
-/// virtual machine with a processor that waits for its turn. On Linux it takes 3 ns where the
-/// clock takes 22 (Zen 5); after the machine has slept the clock is read anew. Elsewhere it is the
-/// clock.
+/// Returns a recent value of the boot clock, which is cheaper to get than the present one.
+///
+/// On Linux this is the value that this thread read last, if the system's timer has not ticked
+/// since. It is late by up to a tick of 1 to 10 ms, or by more if the tick is delayed, for example
+/// in a virtual machine whose processor is not scheduled. After the machine has slept, the clock is
+/// read again. On other systems this is the same as [`boot`].
 #[must_use]
 pub fn recent_boot() -> Instant {
     imp::recent_boot()
@@ -67,7 +68,7 @@ mod tests {
             assert!(last <= recent && recent <= boot());
             last = recent;
         }
-        // Ticks are 10 ms apart at most, but on a busy machine a thread may wait.
+        // A tick takes 10 ms at most, but on a busy machine a thread may wait for longer.
         std::thread::sleep(Duration::from_millis(50));
         assert!(recent_boot() > last);
     }

@@ -1,4 +1,4 @@
-//! The configuration of a device by its clients: the conversation on a connection, and refusals.
+//! Configuration of a device by its clients: requests and answers on a connection, and refusals.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -10,18 +10,18 @@ use zeroize::Zeroizing;
 use crate::clients::Place;
 use crate::services::PrepareError;
 
-/// Bytes read at once from a client.
+/// Bytes of one read from a client.
 const CHUNK: usize = 64 * 1024;
 
-/// Why a `set` is not carried out.
+/// Refusal of a `set` request.
 pub struct Refusal {
     status: Status,
-    /// For people, on one line.
+    /// A reason for people, on one line.
     reason: Option<String>,
 }
 
 impl Refusal {
-    /// With words for what the number does not say.
+    /// Returns a refusal with a reason in words, for errors that the number does not explain.
     pub fn with_reason(errno: Errno, reason: &dyn fmt::Display) -> Self {
         let on_one_line = |c: char| if c.is_control() { '?' } else { c };
         Self {
@@ -30,8 +30,8 @@ impl Refusal {
         }
     }
 
-    /// The answer: its number, as wireguard-go gives it, and where clients read no further, a
-    /// line for people.
+    /// Returns the answer: the number that wireguard-go gives, and behind it, where other clients
+    /// do not read, a line with the reason.
     pub fn answer(&self) -> String {
         let status = self.status.to_string();
         match &self.reason {
@@ -50,7 +50,7 @@ impl From<Errno> for Refusal {
     }
 }
 
-/// The answer to what is no request. After `set` it names the line and the key.
+/// Returns the answer to an invalid request. For `set` it names the line and the key.
 fn refusal(error: &UapiError) -> String {
     match error.operation {
         Some(Operation::Set) => Refusal::with_reason(error.errno(), error).answer(),
@@ -58,13 +58,14 @@ fn refusal(error: &UapiError) -> String {
     }
 }
 
-/// Reads a client's requests and writes what is answered to each, until the connection ends.
-/// `answer` is `None` when there is nobody any more who could. Names of interfaces in addresses
-/// are found by `scopes`. Reads and writes of `stream` time out as [`crate::clients::TICK`] says.
+/// Reads a client's requests and writes the answer to each, until the connection ends.
+///
+/// `answer` returns `None` if the device has ended. `scopes` resolves interface names in addresses.
+/// Reads and writes of `stream` must have the timeout [`crate::clients::TICK`].
 ///
 /// # Errors
 ///
-/// The connection's, and [`io::ErrorKind::TimedOut`] when the client is silent for too long.
+/// The connection's error, or [`io::ErrorKind::TimedOut`] if the client is idle for too long.
 pub fn converse<S: Read + Write>(
     stream: &mut S,
     place: &Place,
@@ -96,7 +97,7 @@ pub fn converse<S: Read + Write>(
     }
 }
 
-/// Writes all of `bytes`. A client is silent while it reads nothing.
+/// Writes all of `bytes`. A client that does not read counts as idle.
 fn write_all<S: Write>(stream: &mut S, place: &Place, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         let written = place.persist(|| stream.write(bytes))?;
@@ -108,7 +109,7 @@ fn write_all<S: Write>(stream: &mut S, place: &Place, mut bytes: &[u8]) -> io::R
     Ok(())
 }
 
-/// Logs why a device cannot have an update, and returns the answer to the client.
+/// Logs the reason for which an update is refused, and returns the answer for the client.
 pub fn refuse(error: impl Into<PrepareError>) -> Refusal {
     let error = error.into();
     warn!(%error, "configuration refused");

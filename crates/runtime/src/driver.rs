@@ -6,10 +6,10 @@
 //! updates ─► prepare, apply               ┘      └─► Services: saved state, endpoints' names
 //! ```
 //!
-//! It has no socket, thread or event loop of its own: its user receives, waits and sends. After
-//! each call the user takes every [`Driver::poll_event`], then waits until
-//! [`Driver::next_deadline`], a wake-up or a datagram. Transport data does not come here: any
-//! thread carries it by [`taupe_protocol::DataPath`].
+//! The driver has no socket, thread or event loop: its user receives, waits and sends. After each
+//! call the user takes all events ([`Driver::poll_event`]), then waits for
+//! [`Driver::next_deadline`], a wake-up or a datagram. Transport data does not pass through the
+//! driver: any thread carries it with [`taupe_protocol::DataPath`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,10 +25,10 @@ use crate::clock::now;
 use crate::random::SystemRandom;
 use crate::services::{Event, PrepareError, PreparedUpdate, Services};
 
-/// Handshake messages that are taken from a queue at once.
+/// Handshake messages that are taken from the queue in one step.
 const HANDSHAKES_AT_ONCE: usize = 64;
 
-/// The longest time for which handshake messages are handled before anything else is.
+/// The longest time for which one call handles handshake messages.
 const HANDSHAKE_TIME: Duration = Duration::from_millis(5);
 
 /// A device with its services.
@@ -44,15 +44,15 @@ pub struct Driver {
 pub struct Handled {
     /// The number of messages that have been handled.
     pub handled: usize,
-    /// The number of messages that are still in the queue: call again soon.
+    /// The number of messages still in the queue. If there are any, call again soon.
     pub left: usize,
-    /// The time afterwards.
+    /// The time at the end of the call.
     pub now: Now,
 }
 
 impl Driver {
-    /// A driver of a device without key and peers, which is down. `wake` is called, by any thread,
-    /// when [`Self::run_due`] has something to do.
+    /// Returns a driver whose device is down and has neither key nor peers. Any thread may call
+    /// `wake`, when [`Self::run_due`] has something to do.
     #[must_use]
     pub fn new(crypto: &'static Provider, services: Services, wake: Wake) -> Self {
         Self {
@@ -62,35 +62,36 @@ impl Driver {
         }
     }
 
-    /// The device.
+    /// Returns the device.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The device, for changes that no method of the driver makes.
+    /// Returns the device, for changes that the driver has no method for.
     pub fn device_mut(&mut self) -> &mut Device {
         &mut self.device
     }
 
-    /// The half of the device that carries transport data.
+    /// Returns the half of the device that carries transport data.
     #[must_use]
     pub fn data_path(&self) -> &Arc<DataPath> {
         self.device.data_path()
     }
 
-    /// The device and its services.
+    /// Returns the device and its services.
     pub fn parts(&mut self) -> (&mut Device, &mut Services) {
         (&mut self.device, &mut self.services)
     }
 
-    /// The services.
+    /// Returns the services.
     pub fn services(&mut self) -> &mut Services {
         &mut self.services
     }
 
-    /// Handles handshake messages, the newest first, until there are none or 5 ms are over. `take`
-    /// moves at most that many messages out of the user's queue and returns how many stay.
+    /// Handles handshake messages, the newest first, until none is left or 5 ms are over. `take`
+    /// moves messages out of the user's queue, at most the given number, and returns how many
+    /// stay.
     pub fn handle_handshakes(
         &mut self,
         mut take: impl FnMut(usize, &mut TakenHandshakes) -> usize,
@@ -118,8 +119,7 @@ impl Driver {
         }
     }
 
-    /// Does what is due now: what the packet path has asked for, deadlines, and answers to
-    /// look-ups.
+    /// Does all work that is due: answers of look-ups, requests of the packet path, deadlines.
     pub fn run_due(&mut self) {
         self.services.handle_answers(&mut self.device);
         run_due(&mut self.device, now());
@@ -131,8 +131,7 @@ impl Driver {
         self.device.next_deadline().map(|(at, _)| at)
     }
 
-    /// Returns the next datagram to send, or notice. The services carry out all other output, in
-    /// its order.
+    /// Returns the next datagram or notice. The services handle all other output, in order.
     pub fn poll_event(&mut self) -> Option<Event> {
         while let Some(output) = self.device.poll_output() {
             let event = self.services.handle_output(&mut self.device, output);
@@ -143,11 +142,11 @@ impl Driver {
         None
     }
 
-    /// Adds to an update what has been saved for its keys; see [`Services::prepare`].
+    /// Adds the saved state of its keys to an update; see [`Services::prepare`].
     ///
     /// # Errors
     ///
-    /// [`PrepareError`]; nothing has been changed.
+    /// [`PrepareError`]. The device is unchanged.
     pub fn prepare(&mut self, update: DeviceUpdate) -> Result<PreparedUpdate, PrepareError> {
         self.services.prepare(&self.device, update)
     }
@@ -156,30 +155,30 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// [`UpdateError`], if another update came between.
+    /// [`UpdateError`], if another update has been applied since [`Self::prepare`].
     pub fn apply(&mut self, update: PreparedUpdate) -> Result<(), UpdateError> {
         update.apply(&mut self.device)
     }
 
-    /// Notes that the machine has slept.
+    /// Call this after the machine has slept.
     pub fn handle_awakening(&mut self) {
         self.device.handle_awakening(now());
         self.services.hurry();
     }
 
-    /// Notes that addresses, routes or links have changed.
+    /// Call this after addresses, routes or links have changed.
     pub fn handle_network_change(&mut self) {
         self.device.handle_network_change(now());
         self.services.hurry();
     }
 
-    /// Ends the device and erases its keys. Take every [`Self::poll_event`] once more.
+    /// Ends the device and erases its keys. Afterwards take all events once more.
     pub fn close(&mut self) {
         self.device.close();
     }
 }
 
-/// Does what a device has to do now: what the packet path has asked for, and deadlines.
+/// Does the work of a device that is due: requests of the packet path, and deadlines.
 pub fn run_due(device: &mut Device, now: Now) {
     if device.has_pending_work() {
         device.handle_pending_work(now);
@@ -192,7 +191,7 @@ pub fn run_due(device: &mut Device, now: Now) {
     }
 }
 
-/// Has a device handle a handshake message. `backlog` messages wait behind it.
+/// Hands a handshake message to a device. `backlog` is the number of messages that wait behind it.
 pub fn handle_handshake(device: &mut Device, now: Now, message: &HandshakeMessage, backlog: usize) {
     let (from, message) = (message.from, message.bytes());
     let refused = device.handle_message(now, from, message, backlog);
@@ -203,7 +202,7 @@ pub fn handle_handshake(device: &mut Device, now: Now, message: &HandshakeMessag
     }
 }
 
-/// Returns the usual name of a handshake message; `None` for other datagrams.
+/// Returns the usual name of a handshake message, or `None` for other datagrams.
 #[must_use]
 pub fn handshake_kind(message: &[u8]) -> Option<&'static str> {
     match classify(message).ok()? {

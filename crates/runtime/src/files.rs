@@ -1,18 +1,17 @@
-//! Small files that are there whole or not at all, for nobody but their owner.
+//! Small state files: written atomically, durable, and readable by their owner only.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Where they are when nothing else is said.
 const DEFAULT_DIR: &str = "/var/lib/taupe";
 
-/// The folder that was asked for, or the usual one.
+/// Returns the requested folder, or the default.
 pub(crate) fn state_dir(dir: Option<&Path>) -> &Path {
     dir.unwrap_or(Path::new(DEFAULT_DIR))
 }
 
-/// Writes a file in `dir` anew: by rename, so that there is always a whole one.
+/// Replaces a file in `dir` by rename, so that a reader never sees a part of it.
 pub(crate) fn replace(
     dir: &Path,
     path: &Path,
@@ -27,16 +26,16 @@ pub(crate) fn replace(
     sync(dir)
 }
 
-/// Makes an empty file in `dir` unless it is there.
+/// Creates an empty file in `dir` unless it exists.
 pub(crate) fn create(dir: &Path, path: &Path) -> io::Result<()> {
     owners_folder().create(dir)?;
     owners_file().open(path)?;
-    // The folder's own name may be new as well.
+    // The folder may be new too: sync its parent.
     sync(dir)?;
     dir.parent().map_or(Ok(()), sync)
 }
 
-/// Removes a file in `dir` if it is there.
+/// Removes a file in `dir` if it exists.
 pub(crate) fn remove(dir: &Path, path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -44,7 +43,7 @@ pub(crate) fn remove(dir: &Path, path: &Path) -> io::Result<()> {
     }
 }
 
-/// The new name must survive a power cut as well. Only Unix opens folders.
+/// Syncs a folder, so that a new name survives a power failure. Only Unix can open folders.
 fn sync(dir: &Path) -> io::Result<()> {
     if cfg!(unix) {
         fs::File::open(dir)?.sync_all()?;
@@ -72,7 +71,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// `N` bytes in hex; `None` for anything else.
+/// Parses `N` bytes in hex. Returns `None` for any other text.
 pub(crate) fn parse_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     if text.len() != 2 * N || !text.bytes().all(|b| b.is_ascii_hexdigit()) {

@@ -1,9 +1,9 @@
 #![forbid(unsafe_code)]
 //! The driver of a protocol device, for every program that runs one.
 //!
-//! Without features there are only the clocks ([`clock`]) and the randomness ([`random`]). The
-//! feature `driver` adds `driver::Driver` and what it is made of: saved state, look-ups of
-//! endpoints' names. The feature `configuration` adds clients that configure the device.
+//! Without features the crate has only the clocks ([`clock`]) and the randomness ([`random`]). The
+//! feature `driver` adds `driver::Driver`, saved state and look-ups of endpoint names. The feature
+//! `configuration` adds clients that configure the device.
 
 #[cfg(feature = "configuration")]
 pub mod clients;

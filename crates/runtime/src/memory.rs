@@ -1,4 +1,4 @@
-//! The heap of the process, where the C library can be told about it.
+//! Settings of the process's heap, on systems whose C library has them.
 
 #[cfg(target_os = "linux")]
 pub use taupe_os_linux::memory::{release, share_heap};
@@ -7,6 +7,6 @@ pub use taupe_os_linux::memory::{release, share_heap};
 #[cfg(not(target_os = "linux"))]
 pub fn share_heap() {}
 
-/// Does nothing: only glibc keeps memory that is free.
+/// Does nothing: only glibc retains freed memory.
 #[cfg(not(target_os = "linux"))]
 pub fn release() {}

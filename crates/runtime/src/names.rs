@@ -1,6 +1,5 @@
-//! Look-ups of endpoint names, each in a thread of its own that ends with it:
-//! the control loop never waits for a name server, and a device whose peers
-//! answer has no such thread.
+//! Look-ups of endpoint names. Each runs in a thread that ends with it, so the control loop never
+//! waits for a name server. A device whose peers answer has no such thread.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,14 +11,14 @@ use taupe_protocol::update::EndpointName;
 
 use crate::resolver::Resolver;
 
-/// Look-ups that wait for the one under way. There is no room for more: they
-/// fail, and are asked for again later.
+/// Look-ups that wait for the current one, at most. Further ones fail, and the device repeats them
+/// later.
 const MAX_WAITING: usize = 256;
 
-/// Addresses of one name that are looked at.
+/// Addresses of one name that are used, at most.
 const MAX_ADDRESSES: usize = 16;
 
-/// Whose endpoint a look-up is for.
+/// A look-up of a peer's endpoint name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Question {
     /// The peer.
@@ -28,11 +27,11 @@ pub struct Question {
     pub name: EndpointName,
 }
 
-/// What came of a look-up: the addresses that can be sent to.
+/// Result of a look-up.
 pub struct Answer {
-    /// What was asked.
+    /// The look-up.
     pub question: Question,
-    /// In the order of preference.
+    /// The addresses to which the device can send now, the preferred first.
     pub addresses: io::Result<Vec<SocketAddr>>,
 }
 
@@ -40,14 +39,13 @@ pub struct Answer {
 pub struct Lookups {
     resolver: Arc<dyn Resolver>,
     report: Arc<dyn Fn(Answer) + Send + Sync>,
-    /// The look-up under way.
     current: Option<Question>,
     waiting: VecDeque<Question>,
 }
 
 impl Lookups {
-    /// None yet. Each answer goes to `report`, which is followed by
-    /// [`Lookups::proceed`].
+    /// Returns an empty queue of look-ups. Each answer goes to `report`. Call [`Lookups::proceed`]
+    /// after each answer.
     pub fn new(
         resolver: Arc<dyn Resolver>,
         report: impl Fn(Answer) + Send + Sync + 'static,
@@ -60,10 +58,10 @@ impl Lookups {
         }
     }
 
-    /// Has a name looked up, for sockets with the device's `mark` (Linux).
+    /// Starts or queues a look-up, for sockets with the device's `mark` (Linux).
     ///
     /// # Errors
-    /// The question, if there is no room.
+    /// Returns the question if the queue is full.
     pub fn ask(&mut self, question: Question, mark: u32) -> Result<(), Question> {
         if self.current.is_none() {
             self.start(question, mark);
@@ -75,7 +73,7 @@ impl Lookups {
         Ok(())
     }
 
-    /// Goes on to the next, after the answer to the one under way has come.
+    /// Starts the next look-up, after the answer to the current one has arrived.
     pub fn proceed(&mut self, mark: u32) {
         self.current = None;
         if let Some(question) = self.waiting.pop_front() {
@@ -111,9 +109,8 @@ impl Lookups {
     }
 }
 
-/// Those of the addresses that a datagram of the device could be sent to now: a
-/// system without IPv6, or a name server that sends its own word for "blocked"
-/// (`0.0.0.0`), must not take the endpoint to where nobody is.
+/// Returns the addresses to which the device can send now. This excludes IPv6 addresses on a system
+/// without IPv6, and `0.0.0.0`, with which some name servers answer for blocked names.
 fn usable(resolver: &dyn Resolver, addresses: &[SocketAddr], mark: u32) -> Vec<SocketAddr> {
     let plain = |address: &SocketAddr| match address.ip().to_canonical() {
         ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
@@ -132,10 +129,10 @@ fn usable(resolver: &dyn Resolver, addresses: &[SocketAddr], mark: u32) -> Vec<S
         .collect()
 }
 
-/// Returns a UDP socket with a mark that is connected to `remote`. Nothing has been sent by it.
+/// Returns a UDP socket with a mark that is connected to `remote`. Sends nothing.
 ///
 /// # Errors
-/// The system's, if no route leads there.
+/// The system's error, for example if there is no route.
 pub fn socket_to(remote: SocketAddr, mark: u32) -> io::Result<UdpSocket> {
     let any: IpAddr = match remote {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -144,10 +141,10 @@ pub fn socket_to(remote: SocketAddr, mark: u32) -> io::Result<UdpSocket> {
     socket_from(any, remote, mark)
 }
 
-/// Returns such a socket that sends from an address of this machine.
+/// Returns a socket like [`socket_to`] that is bound to the local address `source`.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn socket_from(source: IpAddr, remote: SocketAddr, mark: u32) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((source, 0))?;
     #[cfg(target_os = "linux")]

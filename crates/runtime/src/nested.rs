@@ -1,5 +1,5 @@
-//! Packets that carry transport data of a tunnel on this machine: what a routing loop is
-//! recognised by.
+//! Packets that carry transport data of a tunnel on this machine. A device detects routing loops by
+//! them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,17 +11,17 @@ const UDP_HEADER_LEN: usize = 8;
 
 /// A packet that may carry transport data of a tunnel on this machine.
 pub struct NestedPacket {
-    /// Its source address.
+    /// The source address.
     pub source: IpAddr,
-    /// Its hop limit.
+    /// The hop limit.
     pub hop_limit: u8,
-    /// Source port, destination and receiver index. A later fragment has none.
+    /// Source port, destination and receiver index. `None` for later fragments.
     data: Option<(u16, SocketAddr, u32)>,
 }
 
 impl NestedPacket {
-    /// Reads a packet that carries transport data. A later fragment of a UDP datagram may carry
-    /// some.
+    /// Parses a packet. Returns `None` if it cannot carry transport data. A later fragment of any
+    /// UDP datagram may carry some.
     #[must_use]
     pub fn parse(packet: &[u8]) -> Option<Self> {
         let packet = Packet::parse(packet).ok()?;
@@ -54,11 +54,11 @@ impl NestedPacket {
         })
     }
 
-    /// Checks whether this device has sealed the datagram for the very peer that it is routed to.
-    /// If it were carried, it would come back larger each time, without end. A datagram to
-    /// *another* peer's endpoint is no loop: that peer is reached through this one.
+    /// Checks whether this device has sealed the datagram for the peer to which it is now routed.
+    /// Such a datagram would come back endlessly, larger each time. A datagram to the endpoint of
+    /// *another* peer is no loop: that peer is behind this one.
     ///
-    /// `own_port` is the port of the device's sockets, `endpoint` the peer's.
+    /// `own_port` is the port of the device's sockets, `endpoint` is the peer's.
     #[must_use]
     pub fn is_sealed_for(&self, own_port: u16, peer: &Peer, endpoint: SocketAddr) -> bool {
         self.data.is_some_and(|(from, to, index)| {

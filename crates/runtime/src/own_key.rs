@@ -1,4 +1,4 @@
-//! The ML-KEM key of a device. Without it no handshake is possible with some of its peers.
+//! The ML-KEM key of a device. Without it the device cannot shake hands with post-quantum peers.
 
 use taupe_protocol::update::{DeviceUpdate, PeerUpdate};
 use taupe_protocol::{Device, UpdateError};
@@ -8,19 +8,19 @@ use tracing::warn;
 
 use crate::services::PreparedUpdate;
 
-/// A record of the ML-KEM key of a device. Its peers' keys may come before it, so that an update
-/// without it cannot be refused; the log names the peers instead.
+/// Record of whether the device has its ML-KEM key. Clients may set the keys of peers first, so an
+/// update without the device's key is not refused. Instead the log names the peers.
 #[derive(Default)]
 pub struct OwnKey {
     is_there: bool,
 }
 
 impl OwnKey {
-    /// Applies an update, and warns of peers with which no handshake is possible after it.
+    /// Applies an update, and logs the peers with which no handshake is possible afterwards.
     ///
     /// # Errors
     ///
-    /// [`UpdateError`], as [`PreparedUpdate::apply`].
+    /// [`UpdateError`] of [`PreparedUpdate::apply`].
     pub fn apply(
         &mut self,
         device: &mut Device,
@@ -34,7 +34,7 @@ impl OwnKey {
         Ok(())
     }
 
-    /// Checks whether an update may leave peers that need the key without it.
+    /// Checks whether an update may result in peers that need the key while it is missing.
     fn is_affected(&mut self, update: &DeviceUpdate) -> bool {
         let set = update.pq_private_key.as_ref().map(Option::is_some);
         self.is_there = set.unwrap_or(self.is_there);

@@ -1,9 +1,10 @@
-//! Which peers have shaken hands in a post-quantum way, on disk: `PostQuantum = prefer` is as
-//! strict as `require` from then on, also after a restart.
+//! Pinned post-quantum peers: a record on disk of the peers that have completed a hybrid handshake.
+//! For these peers `PostQuantum = prefer` is as strict as `require`, also after a restart, so that
+//! an attacker cannot downgrade them to classic handshakes.
 //!
-//! One folder per private key, named after the public key in hex, with an empty file for each
-//! peer, named after its public key in hex. To make and to remove such a file is one step each,
-//! so that any number of processes may do so at once; there is nothing in it to be damaged.
+//! There is a folder for each private key, named after its public key in hex. In it each pinned
+//! peer has an empty file, named after the peer's public key in hex. Creating or removing an empty
+//! file is atomic, so several processes may do it at the same time, and no content can be damaged.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,14 +18,13 @@ use tracing::warn;
 
 use crate::files::{self, hex};
 
-/// The records of all keys that have been used on this machine.
+/// The pinned peers of all private keys that this machine has used.
 pub struct PinnedPeers {
     dir: PathBuf,
     warned: bool,
 }
 
-/// It cannot be told which peers have shaken hands in a post-quantum way: none may be taken for
-/// one that has not.
+/// Error from reading the pinned peers. The device must not assume then that a peer is unpinned.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{} cannot be read: {source}; it says which peers have had post-quantum handshakes, and \
@@ -38,7 +38,7 @@ pub struct Unreadable {
 }
 
 impl PinnedPeers {
-    /// Those in a folder; `None` is `/var/lib/taupe`.
+    /// Returns the records in a folder. `None` is `/var/lib/taupe`.
     #[must_use]
     pub fn new(dir: Option<&Path>) -> Self {
         Self {
@@ -47,14 +47,16 @@ impl PinnedPeers {
         }
     }
 
-    /// Says in an update which peers have shaken hands in a post-quantum way with the key that
-    /// it sets, or else with `current`, the device's own: those of the update, and with a key
-    /// those that the device has already, of which `prefers` tells whether any is
-    /// [`PostQuantum::Prefer`].
+    /// Marks the pinned peers in an update.
+    ///
+    /// The record is that of the private key that the update sets, or else that of `current`, the
+    /// device's own key. If the update sets a key, this also marks peers that the device already
+    /// has. `prefers` returns true if any of those is [`PostQuantum::Prefer`].
     ///
     /// # Errors
     ///
-    /// [`Unreadable`], if it matters to any peer; the update must not be applied then.
+    /// [`Unreadable`], if that affects a peer with [`PostQuantum::Prefer`]. The update must not be
+    /// applied then.
     pub fn recall(
         &self,
         current: Option<PublicKey>,
@@ -94,11 +96,11 @@ impl PinnedPeers {
         Ok(())
     }
 
-    /// The peers of a key that have shaken hands in a post-quantum way.
+    /// Returns the pinned peers of a key.
     ///
     /// # Errors
     ///
-    /// [`Unreadable`], also for a name that is no key: what it was is not known.
+    /// [`Unreadable`], also if a file's name is no key, because it may have been a pinned peer.
     pub fn load(&self, key: &PublicKey) -> Result<BTreeSet<PublicKey>, Unreadable> {
         let path = self.folder(key);
         let names = || -> io::Result<BTreeSet<PublicKey>> {
@@ -113,8 +115,8 @@ impl PinnedPeers {
         names().map_err(|source| Unreadable { path, source })
     }
 
-    /// Remembers a peer of a key, or forgets it, durably. Where that fails the device goes on,
-    /// and says in the log that it is not kept.
+    /// Pins or unpins a peer of a key durably. If this fails, logs a warning once; the device
+    /// continues.
     pub fn store(&mut self, key: &PublicKey, peer: PublicKey, latched: bool) {
         let folder = self.folder(key);
         let path = folder.join(hex(&peer.0));
@@ -168,7 +170,7 @@ mod tests {
     use taupe_protocol::key::PrivateKey;
     use taupe_protocol::time::Tai64N;
 
-    /// A folder of a test's own.
+    /// The folder of a test.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -192,7 +194,7 @@ mod tests {
         pinned_pq.load(key).expect("readable").into_iter().collect()
     }
 
-    /// A private key that is set, and its public one.
+    /// Returns an update that sets a private key, and the public key.
     fn private() -> (PrivateKeyUpdate, PublicKey) {
         let key = PrivateKey::new([9; 32]).expect("a key");
         let public = PublicKey(default_provider().dh.public(key.expose()));
@@ -240,7 +242,7 @@ mod tests {
         let (private, own) = private();
         let mut pinned_pq = scratch.pinned_pq();
         pinned_pq.store(&own, one, true);
-        // With a key, also those that the device has already.
+        // With a private key, the update also marks peers that the device already has.
         let mut update = DeviceUpdate {
             private_key: Some(private),
             ..DeviceUpdate::default()
@@ -260,7 +262,7 @@ mod tests {
         assert_eq!(latched, [true, false]);
     }
 
-    /// Each by a record of its own, as two processes have it.
+    /// Each thread has its own record, as separate processes do.
     #[test]
     fn those_who_write_at_once_lose_nothing() {
         const EACH: u8 = 40;
@@ -322,7 +324,7 @@ mod tests {
             assert!(text.contains("PostQuantum = require"), "{text}");
             assert!(refused(with_key(preferring(&[one])), None, false).is_some());
             assert!(refused(with_key(preferring(&[])), None, true).is_some());
-            // Nobody is led anywhere here.
+            // No peer could be downgraded here.
             assert!(refused(with_key(preferring(&[])), None, false).is_none());
             let mut anew = with_key(preferring(&[]));
             anew.replace_peers = true;

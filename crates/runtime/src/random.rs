@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use taupe_protocol::Random;
 
-/// The operating system's randomness, as a device takes it.
+/// The operating system's randomness, as a device's [`Random`].
 #[derive(Clone, Copy, Debug)]
 pub struct SystemRandom;
 
@@ -16,17 +16,16 @@ impl Random for SystemRandom {
 
 /// Fills `buffer` with randomness fit for keys.
 ///
-/// The source is the system's own: `getrandom(2)` on Linux, which waits until the kernel's
-/// generator has been seeded once after boot and cannot run dry afterwards, `ProcessPrng` on
-/// Windows (what else there is, the crate `getrandom` says).
+/// The source is the operating system: `getrandom(2)` on Linux, which waits until the kernel's
+/// generator has been seeded after boot; `ProcessPrng` on Windows; for other systems see the crate
+/// `getrandom`.
 ///
 /// # Aborts
 ///
-/// Ends the process when the system refuses. Every key made afterwards could be guessed, so
-/// that there is nothing to fall back to.
+/// Ends the process if the system returns an error: without randomness, keys could be guessed.
 pub fn fill(buffer: &mut [u8]) {
     if let Err(error) = getrandom::fill(buffer) {
-        // Not `eprintln`, which panics when standard error is a closed pipe.
+        // `eprintln` would panic if standard error is a closed pipe.
         let _ = writeln!(
             std::io::stderr(),
             "taupe: the system gives no randomness: {error}; no key can be made without it, so \

@@ -1,10 +1,10 @@
-//! How a name becomes addresses.
+//! Resolution of endpoint names to addresses.
 //!
-//! The system is asked first (`getaddrinfo`), as `wg` does. In a full tunnel
-//! its name servers may be behind the very tunnel that is down. So those that
-//! were there when a peer was first given a name are remembered, and asked when
-//! the system knows nothing, from a socket with the device's mark: what keeps
-//! WireGuard's own packets out of the tunnel keeps these out too.
+//! The resolver asks the system first (`getaddrinfo`), as `wg` does. In a full tunnel the system's
+//! name servers may be behind the very tunnel that is down. So the resolver remembers the name
+//! servers from the time when a peer first got a name, and asks them if the system has no answer.
+//! It does so from a socket with the device's mark, so that the routing rules which keep the
+//! device's own datagrams out of the tunnel keep these queries out too.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -18,17 +18,17 @@ use tracing::debug;
 
 use crate::names::socket_to;
 
-/// Finds the addresses of endpoints' names.
+/// Finds the addresses of endpoint names.
 pub trait Resolver: Send + Sync {
-    /// A peer is about to be given a name; its first look-up comes later, if
-    /// ever. May take as long as reading a file.
+    /// Called before a peer gets a name; the first look-up follows later or never. May take as
+    /// long as reading a file.
     fn prepare(&self) {}
 
-    /// The addresses of a name, with its port, the preferred first; may block
-    /// for as long as it has to. `mark` is that of the device's packets.
+    /// Returns the addresses of a name with its port, the preferred first. May block. `mark` is the
+    /// mark of the device's datagrams.
     ///
     /// # Errors
-    /// That there are none, or that it cannot be known now.
+    /// There are no addresses, or the look-up has failed.
     fn resolve(&self, name: &EndpointName, mark: u32) -> io::Result<Vec<SocketAddr>>;
 
     /// Checks whether the device could send a datagram to an address now.
@@ -37,11 +37,11 @@ pub trait Resolver: Send + Sync {
     }
 }
 
-/// Asks name servers in order for the addresses of a name, until one has any. The calling
-/// thread's network namespace decides where the questions go.
+/// Asks name servers in order for the addresses of a name, until one has any. The queries are sent
+/// from the network namespace of the calling thread.
 ///
 /// # Errors
-/// [`io::ErrorKind::NotFound`] if none has any.
+/// [`io::ErrorKind::NotFound`] if no server has an address.
 pub fn ask_servers(
     servers: &[IpAddr],
     mark: u32,
@@ -54,7 +54,7 @@ pub fn ask_servers(
     found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no name server has an address"))
 }
 
-/// Returns the name servers of this system that are not on this machine itself.
+/// Returns the system's name servers, without those on this machine.
 #[must_use]
 pub fn system_servers() -> Vec<IpAddr> {
     let resolver = SystemResolver::default();
@@ -65,20 +65,20 @@ pub fn system_servers() -> Vec<IpAddr> {
         .unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The system's own, and the name servers that it had before the tunnel.
+/// The system's resolver, with the name servers from before the tunnel as a fallback.
 #[derive(Default)]
 pub struct SystemResolver {
     servers: Mutex<Vec<IpAddr>>,
 }
 
-/// Where a system says which name servers it has: the C library's file, and
-/// that of systemd-resolved, whose stub is all that the former shows.
+/// Files that list the system's name servers: the C library's, and that of systemd-resolved. With
+/// systemd-resolved the former lists only its stub on this machine.
 const FILES: [&str; 2] = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
 
-/// Name servers that are remembered, the first ones (the C library takes three).
+/// Name servers that are remembered, at most (the C library uses three).
 const MAX_SERVERS: usize = 4;
 
-/// How long one name server has for one question.
+/// Time limit for one query to one name server.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The longest answer over UDP without extensions (RFC 1035 §4.2.1).
@@ -113,8 +113,8 @@ impl SystemResolver {
     }
 }
 
-/// The name servers of a `resolv.conf(5)` but for those of this machine, which
-/// ask others in ways of their own.
+/// Returns the name servers of a resolv.conf(5), without those on this machine: they forward
+/// queries without the mark.
 fn name_servers(text: &str) -> impl Iterator<Item = IpAddr> {
     text.lines()
         .filter_map(|line| line.strip_prefix("nameserver"))
@@ -138,7 +138,7 @@ fn ask(server: SocketAddr, mark: u32, name: &EndpointName) -> Vec<SocketAddr> {
     found.into_iter().map(with_port).collect()
 }
 
-/// One question (RFC 1035 §4), by UDP.
+/// Sends one query over UDP and waits for its answer (RFC 1035 §4).
 fn query(server: SocketAddr, mark: u32, host: &str, kind: TYPE) -> io::Result<Vec<IpAddr>> {
     let mut id = [0; 2];
     getrandom::fill(&mut id).map_err(io::Error::other)?;
@@ -161,7 +161,7 @@ fn query(server: SocketAddr, mark: u32, host: &str, kind: TYPE) -> io::Result<Ve
     }
 }
 
-/// The addresses in the answer to `query`; `None` if it is no answer to it.
+/// Returns the addresses in the answer to `query`, or `None` if `answer` does not belong to it.
 fn addresses(query: &Packet<'_>, answer: &[u8]) -> Option<Vec<IpAddr>> {
     let answer = Packet::parse(answer).ok()?;
     let [asked] = query.questions.as_slice() else {

@@ -1,5 +1,5 @@
-//! What a device needs from its host besides the sending of datagrams: saved state on disk, the
-//! addresses of endpoints' names, and updates that include what has been saved.
+//! Services that a device needs from its host besides sending datagrams: saved state on disk,
+//! look-ups of endpoint names, and updates that include the saved state.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,13 +26,13 @@ pub struct Services {
     lookups: Lookups,
     answers: mpsc::Receiver<Answer>,
     unresolved: UnresolvedEndpoints,
-    /// Ends the warning about an endpoint without an address.
+    /// The end of the warning about an endpoint without an address.
     meanwhile: &'static str,
-    /// The mark of the device's datagrams, and of questions to name servers (Linux).
+    /// The mark of the device's datagrams and of DNS queries (Linux).
     mark: u32,
 }
 
-/// The part of a device's output that its user carries out.
+/// Output of a device that the driver's user handles.
 pub enum Event {
     /// Send a datagram.
     Transmit {
@@ -47,25 +47,25 @@ pub enum Event {
     Notice(Notice),
 }
 
-/// An update that includes what has been saved for its keys. Only such updates are applied: a
-/// private key without its timestamps could lock the device out of its peers, and a peer without
-/// its post-quantum record could be led back to ordinary handshakes.
+/// An update that includes the saved state of its keys. Only such updates can be applied. Without
+/// its timestamp, a private key could lock the device out of its peers. Without its record, a pinned
+/// post-quantum peer could be downgraded to classic handshakes.
 pub struct PreparedUpdate(pub(crate) DeviceUpdate);
 
-/// Reason why an update must not be applied.
+/// Reason for which an update must not be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     /// The device would refuse it.
     #[error(transparent)]
     Update(#[from] UpdateError),
-    /// Which of its peers are post-quantum is not known.
+    /// The record of pinned post-quantum peers cannot be read.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
 }
 
 impl Services {
-    /// Services whose state is saved in a folder; `None` is `/var/lib/taupe`. `wake` is called, by
-    /// any thread, when [`Self::handle_answers`] has something to do.
+    /// Returns services that save their state in a folder. `None` is `/var/lib/taupe`. Any thread
+    /// may call `wake`, when [`Self::handle_answers`] has something to do.
     pub fn new(state_dir: Option<&Path>, resolver: Arc<dyn Resolver>, wake: Wake) -> Self {
         let (send, answers) = mpsc::channel();
         let report = move |answer| {
@@ -84,9 +84,9 @@ impl Services {
         }
     }
 
-    /// Also looks up the first addresses of endpoints, at once and until each has one. The warning
-    /// about an endpoint without an address ends with `meanwhile`: it says what happens to its
-    /// peer's traffic until then.
+    /// Also looks up endpoints that have no address yet, repeatedly until each has one. `meanwhile`
+    /// ends the warning about such an endpoint; it describes what happens to the peer's traffic
+    /// until then.
     #[must_use]
     pub fn with_unresolved(mut self, all: UnresolvedEndpoints, meanwhile: &'static str) -> Self {
         self.unresolved = all;
@@ -94,17 +94,17 @@ impl Services {
         self
     }
 
-    /// Sets the mark of questions to name servers (Linux).
+    /// Sets the mark of DNS queries (Linux).
     pub fn set_mark(&mut self, mark: u32) {
         self.mark = mark;
     }
 
-    /// Adds to an update what has been saved for its keys: the timestamp floor of the private key,
-    /// and which peers are post-quantum.
+    /// Adds the saved state of its keys to an update: the timestamp floor of the private key, and
+    /// the pinned post-quantum peers.
     ///
     /// # Errors
     ///
-    /// [`PrepareError`]; nothing has been changed.
+    /// [`PrepareError`]. The device is unchanged.
     pub fn prepare(
         &mut self,
         device: &Device,
@@ -130,9 +130,9 @@ impl Services {
         Ok(PreparedUpdate(update))
     }
 
-    /// Carries out an output of the device, or returns it if that is the user's part. An output is
-    /// carried out before the next is taken from the device: a timestamp must be saved before the
-    /// message that uses it is sent.
+    /// Handles an output of the device, or returns it if the user must handle it. Call this for each
+    /// output before taking the next from the device: a timestamp must be saved before the message
+    /// that uses it is sent.
     pub fn handle_output(&mut self, device: &mut Device, output: Output) -> Option<Event> {
         match output {
             Output::Transmit {
@@ -163,7 +163,7 @@ impl Services {
         None
     }
 
-    /// Gives the device the addresses that have been found, and starts the look-ups that are due.
+    /// Passes the results of look-ups to the device, and starts the look-ups that are due.
     pub fn handle_answers(&mut self, device: &mut Device) {
         while let Ok(Answer {
             question,
@@ -181,13 +181,14 @@ impl Services {
         }
     }
 
-    /// Checks whether every endpoint that has a name has an address.
+    /// Returns true if every endpoint with a name has an address.
     #[must_use]
     pub fn has_endpoints(&self) -> bool {
         self.unresolved.is_empty()
     }
 
-    /// Looks up names without an address soon: the network has changed.
+    /// Makes all look-ups of endpoints without an address due now. Call this after the network has
+    /// changed.
     pub fn hurry(&mut self) {
         self.unresolved.hurry();
     }
@@ -216,8 +217,8 @@ impl Services {
         }
     }
 
-    /// Sets an endpoint that has had none to the first of its addresses, unless a peer or a client
-    /// has set it meanwhile.
+    /// Sets an endpoint to the first address found, unless the peer's own datagrams or a client have
+    /// set it meanwhile.
     fn set_first_endpoint(
         &mut self,
         device: &mut Device,
@@ -276,7 +277,7 @@ impl PreparedUpdate {
     ///
     /// # Errors
     ///
-    /// [`UpdateError`], if another update of the device came between.
+    /// [`UpdateError`], if another update has been applied to the device meanwhile.
     pub fn apply(self, device: &mut Device) -> Result<(), UpdateError> {
         device.update(now(), self.0)
     }

@@ -1,9 +1,9 @@
-//! Timestamps of handshakes on disk: for each private key the greatest TAI64N timestamp that may
-//! have been sent with it, so that a clock that went back over a restart does not lock a device out
-//! of its peers.
+//! Handshake timestamps on disk: for each private key the greatest TAI64N timestamp that it may
+//! have sent. Peers refuse handshakes with an older timestamp (whitepaper §5.1), so without this
+//! record a clock that goes back over a restart would lock the device out of its peers.
 //!
-//! One small file per key, named after the public key in hex, holds the timestamp in hex. It is
-//! replaced by rename, so that there is always a whole one.
+//! Each key has a small file, named after the public key in hex, that holds the timestamp in hex.
+//! It is replaced atomically, by rename.
 
 use std::fs;
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use tracing::warn;
 
 use crate::files::{self, hex};
 
-/// The timestamps of all keys that have been used on this machine.
+/// The timestamps of all private keys that this machine has used.
 pub struct Timestamps {
     dir: PathBuf,
     warned: bool,
@@ -31,7 +31,7 @@ impl Timestamps {
         }
     }
 
-    /// Returns the greatest timestamp that may have been sent with a key; zero if nothing is known.
+    /// Returns the greatest timestamp that a key may have sent, or zero if none is saved.
     pub fn load(&mut self, key: &PublicKey) -> Tai64N {
         match self.read(key) {
             Ok(label) => label,
@@ -43,8 +43,8 @@ impl Timestamps {
         }
     }
 
-    /// Saves a timestamp durably. If that fails the device goes on: it is as safe as other
-    /// implementations, which all start from the clock.
+    /// Saves a timestamp durably. If that fails, the device continues: it is as safe as other
+    /// implementations, which all rely on the clock.
     pub fn store(&mut self, key: &PublicKey, label: Tai64N) {
         if let Err(error) = self.write(key, label) {
             self.warn(&error);

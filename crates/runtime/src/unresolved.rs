@@ -1,5 +1,5 @@
-//! Endpoints that have a name and no address yet. Their names are looked up again and again until
-//! each has had an address.
+//! Endpoints with a name and no address yet. Each name is looked up repeatedly until it has an
+//! address.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use taupe_protocol::time::Instant;
 
 use crate::names::Question;
 
-/// Wait after the first look-up without an answer. Each further wait is twice as long.
+/// Wait after the first failed look-up. Each further wait is twice as long.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
@@ -26,7 +26,7 @@ struct Unresolved {
 }
 
 impl UnresolvedEndpoints {
-    /// Takes endpoints, each with the line of its `[Peer]` in the configuration file.
+    /// Returns the given endpoints. Each has the line of its `[Peer]` in the configuration file.
     pub fn new(endpoints: impl Iterator<Item = (Question, usize)>) -> Self {
         let unresolved = endpoints.map(|(question, line)| Unresolved {
             question,
@@ -38,14 +38,13 @@ impl UnresolvedEndpoints {
         Self(unresolved.collect())
     }
 
-    /// Checks whether every endpoint has an address.
+    /// Returns true if every endpoint has an address.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns the next name to look up now. It is not due again before that look-up
-    /// has failed.
+    /// Returns a name to look up now. It is due again only after that look-up has failed.
     pub fn due(&mut self, now: Instant) -> Option<Question> {
         let is_due = |it: &&mut Unresolved| it.ask_at.is_some_and(|at| at <= now);
         let unresolved = self.0.iter_mut().find(is_due)?;
@@ -58,12 +57,12 @@ impl UnresolvedEndpoints {
         self.0.iter().any(|it| it.question == *question)
     }
 
-    /// Removes an endpoint: it has an address, or needs none any more.
+    /// Removes an endpoint that has an address or no longer needs one.
     pub(crate) fn remove(&mut self, question: &Question) {
         self.0.retain(|it| it.question != *question);
     }
 
-    /// Notes that a name has no address now. Returns the line of its `[Peer]`, the first time.
+    /// Records that a look-up has failed. Returns the line of its `[Peer]`, the first time only.
     pub(crate) fn fail(&mut self, now: Instant, question: &Question) -> Option<usize> {
         let mut all = self.0.iter_mut();
         let unresolved = all.find(|it| it.question == *question)?;
@@ -73,7 +72,7 @@ impl UnresolvedEndpoints {
         is_first.then_some(unresolved.line)
     }
 
-    /// Looks all names up soon: the network has changed.
+    /// Makes all look-ups due now, after the network has changed.
     pub(crate) fn hurry(&mut self) {
         for unresolved in &mut self.0 {
             unresolved.ask_at = unresolved.ask_at.map(|_| Instant::default());

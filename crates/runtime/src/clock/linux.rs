@@ -10,12 +10,12 @@ pub(super) fn boot() -> Duration {
 }
 
 thread_local! {
-    /// The tick in which the clock was read, and what it said.
+    /// The tick in which this thread last read the clock, and the value.
     static READ: Cell<(Duration, Instant)> = const { Cell::new((Duration::ZERO, Instant(0))) };
 }
 
-/// `CLOCK_MONOTONIC_COARSE` (Linux 2.6.32) is the time of the last tick, and is also moved when
-/// the machine goes to sleep: while it is the same, it is a tick at most since the clock was read.
+/// `CLOCK_MONOTONIC_COARSE` (Linux 2.6.32) is the time of the last tick. The kernel also advances it
+/// when the machine goes to sleep. So while it is unchanged, the last value is at most a tick old.
 pub(super) fn recent_boot() -> Instant {
     let tick = since_epoch(clock_gettime(ClockId::MonotonicCoarse));
     let (read_in, read) = READ.get();
@@ -31,18 +31,17 @@ pub(super) fn wall() -> Duration {
     since_epoch(clock_gettime(ClockId::Realtime))
 }
 
-/// How long the machine has slept since it was booted: what `CLOCK_BOOTTIME` is ahead of
-/// `CLOCK_MONOTONIC`, as exactly as the two can be read one after the other. In a time
-/// namespace it is that much off, and always as much.
+/// Returns the time for which the machine has slept since boot: the difference between
+/// `CLOCK_BOOTTIME` and `CLOCK_MONOTONIC`. The two are read one after the other, so it is not exact.
+/// In a time namespace it has a constant offset.
 #[must_use]
 pub fn slept() -> Duration {
     let awake = since_epoch(clock_gettime(ClockId::Monotonic));
     since_epoch(clock_gettime(ClockId::Boottime)).saturating_sub(awake)
 }
 
-/// The machine's own `CLOCK_MONOTONIC`, which eBPF programs read (`bpf_ktime_get_ns`). In a
-/// time namespace (`time_namespaces(7)`, Linux 5.6) it differs from the one that
-/// `clock_gettime` tells.
+/// Returns the machine's `CLOCK_MONOTONIC`, which eBPF programs read (`bpf_ktime_get_ns`). In a
+/// time namespace (time_namespaces(7), Linux 5.6) it differs from the value of `clock_gettime`.
 #[must_use]
 pub fn kernel_monotonic() -> Duration {
     let told = since_epoch(clock_gettime(ClockId::Monotonic));
@@ -50,8 +49,8 @@ pub fn kernel_monotonic() -> Duration {
     without_offset(told, &offsets)
 }
 
-/// Takes away what a time namespace adds to `CLOCK_MONOTONIC`: a line of seconds, which may be
-/// negative, and nanoseconds.
+/// Subtracts the offset of a time namespace from `CLOCK_MONOTONIC`. `offsets` is the content of
+/// `timens_offsets`: lines with a clock, seconds (which may be negative) and nanoseconds.
 fn without_offset(told: Duration, offsets: &str) -> Duration {
     let mut words = offsets
         .lines()
@@ -66,8 +65,8 @@ fn without_offset(told: Duration, offsets: &str) -> Duration {
     Duration::from_nanos(u64::try_from(kernel).unwrap_or(u64::MAX))
 }
 
-/// How long the calling thread has been on a processor (`CLOCK_THREAD_CPUTIME_ID`,
-/// Linux 2.6.12). Unlike the other clocks it takes a system call.
+/// Returns the CPU time of the calling thread (`CLOCK_THREAD_CPUTIME_ID`, Linux 2.6.12). Unlike the
+/// other clocks it takes a system call.
 #[must_use]
 pub fn thread() -> Duration {
     since_epoch(clock_gettime(ClockId::ThreadCPUTime))
@@ -116,7 +115,7 @@ mod tests {
 
     #[test]
     fn the_boot_clock_is_not_below_the_kernel_s_uptime() {
-        // `/proc/uptime` reads CLOCK_BOOTTIME too, cut to hundredths.
+        // `/proc/uptime` is CLOCK_BOOTTIME, truncated to hundredths of a second.
         let text = std::fs::read_to_string("/proc/uptime").expect("uptime");
         let seconds: f64 = text
             .split(' ')

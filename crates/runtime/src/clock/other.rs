@@ -1,11 +1,11 @@
-//! The clocks that Rust's library has.
+//! The clocks of Rust's standard library.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime};
 
 pub(super) fn boot() -> Duration {
     static START: OnceLock<Instant> = OnceLock::new();
-    // A second less than now: zero is before everything.
+    // Start at one second, because zero means "before everything".
     START.get_or_init(Instant::now).elapsed() + Duration::from_secs(1)
 }
 

@@ -78,7 +78,7 @@ fn two_drivers_shake_hands_and_the_newest_of_many_is_answered() {
     near.run_due();
     let initiation = datagrams(&mut near);
     assert_eq!(initiation.len(), 1);
-    // Behind many that are older, and no handshake messages of anybody.
+    // The initiation is newer than many messages that nobody has sent in earnest.
     let mut messages = vec![vec![1; 148]; 3 * HANDSHAKES_AT_ONCE];
     messages.extend(initiation);
     let handled = receive(&mut far, at(3), &messages);
@@ -139,7 +139,7 @@ fn timestamps_are_saved_before_the_message_that_has_one_is_sent() {
     assert!(matches!(event, Some(Event::Transmit { .. })));
     let saved = timestamps.load(&public(3));
     assert!(saved > taupe_protocol::time::Tai64N::ZERO);
-    // A clean end gives back what has not been used.
+    // A clean end returns the reserved timestamps that have not been used.
     driver.close();
     assert!(driver.poll_event().is_none());
     assert!(timestamps.load(&public(3)) < saved);

@@ -7,7 +7,7 @@ use crate::resolver::SystemResolver;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Says what it is asked, and answers what it is told to.
+/// A resolver that reports each question and gives the answers of the test.
 struct Scripted {
     asked: Sender<(String, u32)>,
     answers: Mutex<Receiver<io::Result<Vec<SocketAddr>>>>,

@@ -9,10 +9,10 @@ fn name() -> EndpointName {
     EndpointName::new("vpn.example.org", 51820).expect("a name")
 }
 
-/// The datagrams that answer a question.
+/// Returns the datagrams that a server sends for a query.
 type Answers = fn(Packet<'_>) -> Vec<Vec<u8>>;
 
-/// A name server on this machine that answers some questions, each in its way.
+/// Starts a name server on this machine that answers the given number of queries.
 fn server(answers: Vec<Answers>) -> (SocketAddr, JoinHandle<()>) {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     socket
@@ -34,7 +34,7 @@ fn server(answers: Vec<Answers>) -> (SocketAddr, JoinHandle<()>) {
     (address, thread)
 }
 
-/// The answer to a question, with these records.
+/// Returns the answer to a query, with these records.
 fn reply(query: Packet<'_>, records: &[rdata::RData<'static>]) -> Vec<u8> {
     let mut reply = query.into_reply();
     let owner = Name::new("vpn.example.org").expect("a name");
@@ -71,7 +71,7 @@ fn both_families_with_the_port() {
     thread.join().expect("everything was asked");
 }
 
-/// What does not belong to the question is passed over, and the answer taken.
+/// The resolver ignores datagrams that do not belong to its query, and takes the real answer.
 #[test]
 fn answers_to_other_questions() {
     let (server, thread) = server(vec![

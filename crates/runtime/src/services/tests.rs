@@ -62,7 +62,7 @@ fn name() -> EndpointName {
     EndpointName::new("one.example", 7).expect("a name")
 }
 
-/// Takes answers until `is_done`.
+/// Handles answers until `is_done` returns true.
 fn wait(services: &mut Services, device: &mut Device, is_done: fn(&Services) -> bool) {
     let end = std::time::Instant::now() + Duration::from_secs(10);
     services.handle_answers(device);
@@ -138,7 +138,7 @@ fn an_endpoint_without_an_address_gets_its_first_one() {
     assert_eq!(services.hosts_sought().next(), None);
     let status = device.status();
     assert_eq!(status.peers[0].endpoint, Some(address));
-    // The timestamp floor and the post-quantum record of others stay as they were.
+    // The update contains no other peer.
     assert_eq!(status.peers.len(), 1);
 }
 
