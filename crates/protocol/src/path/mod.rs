@@ -1,5 +1,5 @@
-//! The way of a packet through the protocol, in both directions. It takes no
-//! lock of the control loop's.
+//! Data path: carries packets in both directions. It takes no lock that the control loop holds
+//! for long.
 //!
 //! ```text
 //! out: route → reserve → (caller) seal, send
@@ -25,7 +25,7 @@ use crate::time::Instant;
 
 pub(crate) use session_table::{SessionTable, TableEntry};
 
-/// What the threads that move packets share with the control loop.
+/// State that the threads moving packets share with the control loop.
 pub struct DataPath {
     pub(crate) routes: ArcSwap<Routes>,
     pub(crate) sessions: SessionTable,
@@ -33,30 +33,30 @@ pub struct DataPath {
     counters: Counters,
 }
 
-/// Which peer an inner address belongs to; replaced whole when it changes, by a
-/// copy that shares what has not.
+/// Table that maps inner addresses to peers. A change replaces it with a modified copy, which
+/// shares all unchanged nodes.
 #[derive(Clone, Default)]
 pub struct Routes {
     pub(crate) allowed_ips: AllowedIps<Arc<Peer>>,
 }
 
 impl Routes {
-    /// The peer whose allowed IPs hold `address` (the longest prefix wins).
+    /// Returns the peer whose allowed IPs contain `address` (the longest prefix wins).
     #[must_use]
     pub fn lookup(&self, address: IpAddr) -> Option<&Arc<Peer>> {
         self.allowed_ips.lookup(address)
     }
 }
 
-/// Where the messages of one received batch went, as ranges of its buffer.
-/// Reused from batch to batch.
+/// Messages of one received batch by kind, as ranges of its buffer. Callers reuse it for the next
+/// batch.
 #[derive(Default)]
 pub struct ReceivedBatch {
-    /// Inner packets to deliver, in order, cut to their true length.
+    /// Inner packets to deliver, in order, without their padding.
     pub inner: Vec<Range<usize>>,
     /// Handshake messages and cookie replies for [`crate::Device::handle_message`].
     pub handshakes: Vec<Range<usize>>,
-    /// Messages that were dropped, each by where it begins, and why.
+    /// Messages that were dropped: the offset of each in the buffer, and the reason.
     pub refused: Vec<(usize, DropReason)>,
 }
 
@@ -78,30 +78,30 @@ impl DataPath {
         }
     }
 
-    /// The routes as they are now. Hold them for one batch, not longer.
+    /// Returns the current routes. Hold them for one batch only.
     #[must_use]
     pub fn routes(&self) -> impl Deref<Target = Arc<Routes>> + use<> {
         self.routes.load()
     }
 
-    /// Asks to send `messages` messages of transport data to `peer`, of `bytes` in all as in UDP:
-    /// each has [`DATA_OVERHEAD`] bytes more than its padded packet ([`padded_len`]).
+    /// Reserves counters for `messages` messages of transport data to `peer`. `bytes` is their
+    /// total UDP payload: each message has [`DATA_OVERHEAD`] bytes more than its padded packet
+    /// ([`padded_len`]).
     pub fn reserve(&self, now: Instant, peer: &Arc<Peer>, messages: u64, bytes: u64) -> Outbound {
         peer.reserve(&self.work_queue, now, messages, bytes)
     }
 
-    /// Keeps packets for `peer` until a handshake has made a session; asks for
-    /// the handshake. Beyond 128 packets the oldest is dropped.
+    /// Stores packets for `peer` until there is a session, and requests a handshake. Beyond 128
+    /// packets the oldest is dropped.
     pub fn stage(&self, now: Instant, peer: &Arc<Peer>, packets: impl Iterator<Item = Staged>) {
-        // Made before the peer is locked.
+        // Collected before the peer is locked.
         let packets: Vec<Staged> = packets.collect();
         let dropped = peer.stage(&self.work_queue, now, packets);
         self.counters.add(DropReason::StagedOverflow, dropped);
     }
 
-    /// Takes one received batch: `batch` is cut every `segment` bytes (UDP GRO),
-    /// all from `from`. Transport data is opened in place; `sorted` is filled
-    /// anew.
+    /// Takes one received batch from `from`, with datagrams of `segment` bytes each (UDP GRO).
+    /// Transport data is decrypted in place. `sorted` is cleared and filled with the result.
     pub fn receive(
         &self,
         now: Instant,
@@ -121,8 +121,8 @@ impl DataPath {
         self.receive_each(now, from, datagrams, sorted);
     }
 
-    /// Takes datagrams from `from` as [`Self::receive`] does, each with the place by
-    /// which `sorted` is to name its first byte.
+    /// Takes datagrams from `from` as [`Self::receive`] does. Each comes with the offset that
+    /// `sorted` uses for its first byte.
     pub fn receive_each<'a>(
         &self,
         now: Instant,
@@ -141,7 +141,7 @@ impl DataPath {
                     };
                     if run.receiver != receiver || run.packets.is_full() {
                         self.open(now, from, &routes, &mut run, sorted);
-                        // In place: a run is long to be copied.
+                        // Cleared in place: a run is too large to move.
                         run.packets.clear();
                         run.offsets.clear();
                         run.receiver = receiver;
@@ -158,7 +158,7 @@ impl DataPath {
         self.open(now, from, &routes, &mut run, sorted);
     }
 
-    /// Opens packets that follow one another in one session.
+    /// Opens consecutive packets of one session.
     fn open(
         &self,
         now: Instant,
@@ -206,12 +206,12 @@ impl DataPath {
         }
     }
 
-    /// Takes one message of transport data from `from`, as [`Self::receive`] takes many: what
-    /// [`data_header`] says of its header, and all that is behind that, which is opened in place. Returns
-    /// how long the packet is with which `data` begins then; `None` if there is none to deliver.
+    /// Takes one message of transport data from `from`, as [`Self::receive`] does for a batch.
+    /// The caller passes the header's fields, from [`data_header`], and all bytes after the
+    /// header, which are decrypted in place. Returns the length of the packet at the start of
+    /// `data`; `None` if there is none to deliver.
     ///
-    /// # Errors
-    /// Why the message was dropped. It has been counted.
+    /// # Errors The reason why the message was dropped. It has been counted.
     pub fn receive_one(
         &self,
         now: Instant,
@@ -244,7 +244,7 @@ impl DataPath {
         verdict.map(|length| length.filter(|_| is_up))
     }
 
-    /// The session that this side calls `receiver`, if it may receive at `now`.
+    /// Returns the session with local index `receiver`, if it may receive at `now`.
     fn usable(&self, now: Instant, receiver: u32) -> Result<Arc<TableEntry>, DropReason> {
         let entry = self
             .sessions
@@ -261,7 +261,7 @@ impl DataPath {
         sorted.refused.push((place, cause));
     }
 
-    /// How many packets and messages have been dropped, by cause.
+    /// Returns the drop counters, by reason.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
@@ -269,8 +269,8 @@ impl DataPath {
 }
 
 impl Received {
-    /// Takes a packet of `peer`'s that has opened. How long what it holds is, if that is more
-    /// than a keepalive, or why it must not be delivered.
+    /// Accounts for a decrypted packet of `peer`. Returns the length of the inner packet, `None`
+    /// for a keepalive, or the reason why the packet must not be delivered.
     fn judge(
         &mut self,
         routes: &Routes,
@@ -297,7 +297,7 @@ impl Received {
     }
 }
 
-/// Packets that follow one another for one receiver index.
+/// Consecutive packets for one receiver index.
 #[derive(Default)]
 struct Run<'a> {
     receiver: u32,
@@ -305,10 +305,10 @@ struct Run<'a> {
     offsets: ArrayVec<usize, CHUNK>,
 }
 
-/// The length to which a packet of `length` bytes is padded on a link of `mtu`
-/// bytes (whitepaper §5.4.6, as the kernel's calculate_skb_padding): the next
-/// multiple of 16, but never beyond the MTU. A packet longer than the MTU is
-/// padded as what remains of it after full MTUs; 0 means no MTU.
+/// Returns the padded length of a packet of `length` bytes on a link with this MTU (whitepaper
+/// §5.4.6, as the kernel's `calculate_skb_padding`): the next multiple of 16, but at most the
+/// MTU. For a packet longer than the MTU, the remainder after full MTUs is padded like this. An
+/// `mtu` of 0 means none.
 #[must_use]
 pub fn padded_len(length: usize, mtu: usize) -> usize {
     let aligned = |n: usize| n.next_multiple_of(crate::limits::PADDING);

@@ -1,4 +1,4 @@
-//! The table that finds a session by its receiver index.
+//! Table of sessions by receiver index.
 
 use core::hash::{BuildHasherDefault, Hasher};
 use std::collections::HashMap;
@@ -11,8 +11,7 @@ const SHARDS: usize = 64;
 
 /// Every session that can receive, with its peer, by local index.
 ///
-/// Indices are random and chosen by this side, so that they need no hashing
-/// against adversaries.
+/// This side chooses indices at random, so that the hash function need not resist chosen inputs.
 pub(crate) struct SessionTable {
     shards: [RwLock<Shard>; SHARDS],
 }
@@ -51,7 +50,7 @@ impl SessionTable {
         write(self.shard(session.local_index())).remove(&session.local_index());
     }
 
-    /// Every session; for tests and counting.
+    /// Returns every session; for tests and counting.
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
         let mut all: Vec<_> = self
             .shards
@@ -72,7 +71,7 @@ impl SessionTable {
     }
 }
 
-/// Random indices are their own hash.
+/// Hash function for random indices: the index itself.
 #[derive(Default)]
 struct IndexHasher(u64);
 
@@ -88,8 +87,8 @@ impl Hasher for IndexHasher {
     }
 
     fn write_u32(&mut self, index: u32) {
-        // The lowest six bits name the shard and are the same within it; the
-        // table reads the lowest and the highest bits of a hash.
+        // The lowest six bits select the shard, and so are equal within it. The hash table uses
+        // the lowest and the highest bits of a hash.
         self.0 = u64::from(index) << 32 | u64::from(index / SHARDS as u32);
     }
 }

@@ -13,7 +13,7 @@ use crate::update::Prefix;
 const NOW: Instant = Instant(1_000_000_000_000);
 const INNER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
-/// A path with one peer that is up and owns [`INNER`], and both ends of the session with it.
+/// A data path with one peer that is up and owns [`INNER`], and both ends of the session with it.
 struct Fixture {
     path: DataPath,
     peer: Arc<Peer>,
@@ -52,7 +52,7 @@ impl Fixture {
         }
     }
 
-    /// Returns messages from the peer, one packet of 32 bytes in each, and their stride.
+    /// Returns messages from the peer, each with one packet of 32 bytes, and their stride.
     fn messages(&mut self, count: usize) -> (Vec<u8>, usize) {
         let stride = DATA_OVERHEAD + 32;
         let mut batch = vec![0; count * stride];
@@ -65,7 +65,7 @@ impl Fixture {
         (batch, stride)
     }
 
-    /// Returns the number of packets of a batch that are delivered.
+    /// Returns the number of packets delivered from a batch.
     fn receive_batch(&mut self, from: SocketAddr) -> usize {
         let (mut batch, stride) = self.messages(3);
         let mut sorted = ReceivedBatch::default();
@@ -74,7 +74,7 @@ impl Fixture {
         sorted.inner.len()
     }
 
-    /// Returns the length of the packet that is delivered of a single message.
+    /// Returns the length of the packet delivered from a single message.
     fn receive_one(&mut self, from: SocketAddr) -> Option<usize> {
         let (mut message, _) = self.messages(1);
         let (header, data) = message.split_at_mut(DATA_HEADER_LEN);
@@ -84,7 +84,7 @@ impl Fixture {
     }
 }
 
-/// A thread may have found the session before the control loop took it out of the table.
+/// A thread may have looked up the session before the control loop removed it from the table.
 #[test]
 fn nothing_is_delivered_once_the_peer_is_down_or_removed() {
     let [before, after] = [1, 2].map(|host| SocketAddr::from(([192, 0, 2, host], 51820)));

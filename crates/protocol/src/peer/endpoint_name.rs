@@ -1,16 +1,14 @@
-//! Endpoint names: when the address of a silent peer is asked for again, and what
-//! becomes of the answer.
+//! Endpoint names: when to look up the name of a silent peer, and which of its addresses to use.
 //!
-//! A name is looked up only while initiations go out and nothing comes back, at
-//! the moment of an initiation, so that no timer is needed and an idle peer
-//! costs nothing. The look-up itself is the caller's.
+//! A name is looked up only while initiations stay unanswered, at the time of an initiation. So
+//! no timer is needed, and an idle peer costs nothing. The caller does the look-up.
 //!
-//! Nothing says which addresses work here until a handshake has completed by one of them, and
-//! again after the network has changed: a name may have an IPv6 address although the network leads
-//! nowhere by IPv6. So the second initiation has the name looked up, and each further one goes to
-//! the next address, of the other family first (as RFC 8305 §4 orders them). Once an address has
-//! worked, a peer that falls silent has probably moved or is down. Then the name is looked up
-//! more rarely, and the endpoint moves if the answer is another.
+//! Until a handshake has completed with one of the addresses, and again after the network has
+//! changed, it is unknown which addresses work: a name may have an IPv6 address although the
+//! network has no IPv6 route. So the second initiation causes a look-up, and each further one
+//! goes to the next address, of the other family first (as RFC 8305 §4 orders them). Once an
+//! address has worked, a peer that falls silent has probably moved or is down. Then the name is
+//! looked up less often, and the endpoint moves only if the answer has changed.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -21,28 +19,29 @@ use crate::limits::{
 use crate::time::Instant;
 use crate::update::EndpointName;
 
-/// A peer's name, and how far asking for it has come.
+/// A peer's endpoint name, and the state of its look-ups.
 pub(crate) struct Named {
     pub(crate) name: EndpointName,
-    /// The silence that the look-up under way is about, by its beginning. Its
-    /// answer is dropped when there is another, or none.
+    /// Set while a look-up is in progress: the beginning of the silence that caused it. The
+    /// answer is dropped if the silence has ended or another has begun.
     pub(crate) asked: Option<Instant>,
-    /// Since when the peer has been silent when it was last asked for.
+    /// Beginning of the peer's silence at the last call of [`Self::ask`].
     silent: Option<Instant>,
-    /// When to ask next, while that silence lasts, and how much later again.
+    /// Time of the next look-up while this silence lasts; `interval` is the delay of the one
+    /// after it.
     next: Instant,
     interval: Duration,
-    /// Look-ups in a row that gave the address that does not answer.
+    /// Look-ups in a row that returned the silent address again.
     rounds: u32,
-    /// A handshake has completed since the name was set or the network changed.
+    /// Set once a handshake has completed since the name was set or the network changed.
     pub(crate) has_worked: bool,
-    /// The next initiation but the first has the name looked up, whenever that was done last.
+    /// The second or a later initiation causes a look-up, even before `next`.
     is_urgent: bool,
-    /// The destination of the last initiation.
+    /// Destination of the last initiation.
     tried: Option<SocketAddr>,
-    /// The time of the last look-up of the name.
+    /// Time of the last look-up.
     asked_at: Option<Instant>,
-    /// The addresses to take turns with, while none has worked.
+    /// Addresses to try in turn while none has worked.
     addresses: Vec<SocketAddr>,
 }
 
@@ -63,14 +62,14 @@ impl Named {
         }
     }
 
-    /// Takes note that a handshake has completed.
+    /// Records that a handshake has completed.
     pub(crate) fn has_worked(&mut self) {
         self.has_worked = true;
         self.is_urgent = false;
         self.addresses = Vec::new();
     }
 
-    /// Forgets the addresses and the look-ups of the network before this one.
+    /// Discards addresses and look-ups from before a change of network.
     pub(crate) fn begin_anew(&mut self) {
         self.interval = RESOLVE_AFTER;
         self.has_worked = false;
@@ -78,8 +77,8 @@ impl Named {
         self.addresses = Vec::new();
     }
 
-    /// Takes note of another initiation to `remote`, for a peer that has been silent `since`.
-    /// Returns the name if it is to be looked up now.
+    /// Records another initiation to `remote`, for a peer silent since `since`. Returns the name
+    /// if it must be looked up now.
     pub(crate) fn ask(
         &mut self,
         now: Instant,
@@ -112,8 +111,8 @@ impl Named {
         Some(self.name.clone())
     }
 
-    /// Returns the address whose turn it is after `remote`, if none is known to work and
-    /// `remote` has been tried.
+    /// Returns the address to try after `remote`, if none is known to work and `remote` has been
+    /// tried.
     pub(crate) fn after(&self, remote: SocketAddr) -> Option<SocketAddr> {
         if self.has_worked || self.tried != Some(remote) {
             return None;
@@ -123,7 +122,7 @@ impl Named {
         (!is_same(next, &remote)).then_some(*next)
     }
 
-    /// The address to try instead of `remote`, if there is a reason to.
+    /// Processes the addresses of a look-up. Returns the one to use instead of `remote`, if any.
     pub(crate) fn choose(
         &mut self,
         remote: SocketAddr,
@@ -155,8 +154,8 @@ impl Named {
     }
 }
 
-/// Returns addresses of the two families by turns, the family of `first` first. Each family keeps
-/// its order.
+/// Returns the addresses with families alternating, the family of `first` first. Each family
+/// keeps its order.
 fn by_turns(first: SocketAddr, addresses: &[SocketAddr]) -> Vec<SocketAddr> {
     let of = |family: bool| {
         addresses
@@ -172,7 +171,7 @@ fn by_turns(first: SocketAddr, addresses: &[SocketAddr]) -> Vec<SocketAddr> {
     pairs.flatten().flatten().take(MAX_NAME_ADDRESSES).collect()
 }
 
-/// Checks whether both have the same address and port. Scopes and flow labels of IPv6 may differ.
+/// Compares address and port. Scopes and flow labels of IPv6 may differ.
 fn is_same(a: &SocketAddr, b: &SocketAddr) -> bool {
     (a.ip(), a.port()) == (b.ip(), b.port())
 }

@@ -21,29 +21,28 @@ use crate::suite::Suite;
 use crate::time::{Instant, Tai64N};
 use crate::update::{EndpointName, PostQuantum};
 
-/// What the control half keeps of a peer.
+/// State of a peer that only the control loop uses.
 pub(crate) struct PeerEntry {
     pub(crate) peer: Arc<Peer>,
-    /// Counts up over all peers of the device: the order they were added in.
+    /// Position in the order of addition over all peers of the device.
     pub(crate) added: u64,
     pub(crate) preshared_key: PresharedKey,
-    /// The endpoint's name, if it has one.
     pub(crate) named: Option<Box<Named>>,
-    /// What hybrid handshakes need, if any are configured.
+    /// State of hybrid handshakes, if any post-quantum setting is configured.
     pub(crate) hybrid: Option<Box<Hybrid>>,
-    /// Made when a handshake first needs it: most of many peers are idle.
+    /// Allocated when a handshake first needs it: among many peers, most are idle.
     pub(crate) handshakes: Option<Box<Handshakes>>,
     pub(crate) latest_handshake: Option<Duration>,
-    /// That it is silent has been told.
+    /// Set while the peer has been reported as unreachable.
     is_reported: bool,
     pub(crate) deadline: Option<(Instant, Reason)>,
 }
 
-/// What handshakes need of a peer.
+/// State of a peer's handshakes.
 pub(crate) struct Handshakes {
-    /// Made when it is first needed; `Some(None)` when the peer's key is of low order.
+    /// Computed when first needed; `Some(None)` if the peer's key is of low order.
     pub(crate) precomputed: Option<Option<Arc<Precomputed>>>,
-    /// The initiation that waits for a response, by its local index.
+    /// The initiation that waits for a response, with its local index.
     pub(crate) initiation: Option<(u32, Pending)>,
     pub(crate) stamper: Stamper,
     /// The timestamp of the last initiation sent.
@@ -73,13 +72,13 @@ impl PeerEntry {
         })
     }
 
-    /// Whether an initiation waits for its response.
+    /// Checks whether an initiation waits for its response.
     pub(crate) fn is_under_way(&self) -> bool {
         let handshakes = self.handshakes.as_ref();
         handshakes.is_some_and(|handshakes| handshakes.initiation.is_some())
     }
 
-    /// Lets an initiation count that has been verified.
+    /// Records a verified initiation: its timestamp, time and source.
     pub(crate) fn accept_initiation(
         &mut self,
         crypto: &Provider,
@@ -96,10 +95,11 @@ impl PeerEntry {
         state.received(now, message.len() as u64);
     }
 
-    /// Whether an initiation with `timestamp` may count now.
+    /// Checks the timestamp and the rate of a verified initiation.
     ///
-    /// No cap on how far ahead a timestamp is: a peer whose clock has jumped forth and back must
-    /// not be locked out by its own caution.
+    /// There is no limit on how far ahead a timestamp may be: a peer whose clock has jumped
+    /// forward and back, and that therefore continues above its last timestamp, must not be
+    /// locked out.
     pub(crate) fn admit_timestamp(
         &mut self,
         crypto: &Provider,
@@ -121,7 +121,8 @@ impl PeerEntry {
         Ok(())
     }
 
-    /// What follows from the two static keys; `None` when the peer's is of low order.
+    /// Returns the values derived from the two static keys; `None` if the peer's key is of low
+    /// order.
     pub(crate) fn precomputed(
         &mut self,
         crypto: &Provider,
@@ -137,8 +138,9 @@ impl PeerEntry {
             .clone()
     }
 
-    /// What there is to tell now that another initiation goes to `endpoint`, when the
-    /// peer has been silent `since`.
+    /// Returns the notice that the peer is unreachable, when another initiation goes to
+    /// `endpoint` and the peer has been silent since `since`. `None` if it is too early, or the
+    /// notice was sent before.
     pub(crate) fn silent(
         &mut self,
         now: Instant,
@@ -157,8 +159,8 @@ impl PeerEntry {
         })
     }
 
-    /// Takes note that there is a session, and gives [`Notice::PeerRecovered`] if the caller was told that
-    /// the peer is silent.
+    /// Records that a session has been established. Sends [`Notice::PeerRecovered`] if the peer
+    /// was reported as unreachable.
     pub(crate) fn heard(&mut self, outputs: &mut VecDeque<Output>) {
         if let Some(named) = &mut self.named {
             named.has_worked();
@@ -169,19 +171,19 @@ impl PeerEntry {
         }
     }
 
-    /// The timestamp of the last initiation sent.
+    /// Returns the timestamp of the last initiation sent.
     pub(crate) fn timestamp_sent(&self) -> Option<Tai64N> {
         self.handshakes.as_ref()?.timestamp_sent
     }
 }
 
 impl PeerEntry {
-    /// Returns the hybrid handshake that `from` has begun with its index `sender`.
+    /// Returns the hybrid handshake that `from` began with its index `sender`.
     pub(crate) fn begun(&mut self, from: SocketAddr, sender: u32) -> Option<&mut Provisional> {
         self.hybrid.as_mut()?.begun(from, sender)
     }
 
-    /// Whether ordinary handshakes with the peer are refused.
+    /// Checks whether ordinary handshakes with the peer are refused.
     pub(crate) fn refuses_ordinary(&self) -> bool {
         self.policy() == PostQuantum::Require
     }
@@ -191,7 +193,7 @@ impl PeerEntry {
         hybrid.map_or(PostQuantum::Off, |hybrid| hybrid.policy())
     }
 
-    /// The suite of hybrid handshakes with the peer, if there are any.
+    /// Returns the suite of hybrid handshakes with the peer; `None` if the policy is `off`.
     pub(crate) fn suite(&self) -> Option<Suite> {
         let hybrid = self.hybrid.as_ref()?;
         (hybrid.policy() != PostQuantum::Off).then_some(hybrid.remote.suite)
@@ -199,7 +201,7 @@ impl PeerEntry {
 }
 
 impl PeerEntry {
-    /// Sets or forgets the endpoint's name. The same name again changes nothing.
+    /// Sets or removes the endpoint's name. Setting the same name again changes nothing.
     pub(crate) fn set_name(&mut self, name: Option<EndpointName>) {
         if self.named.as_ref().map(|named| &named.name) != name.as_ref() {
             self.named = name.map(|name| Box::new(Named::new(name)));
@@ -210,11 +212,11 @@ impl PeerEntry {
 /// The peers of a device by number, and their numbers by key.
 #[derive(Default)]
 pub(crate) struct Peers {
-    /// In boxes, so that no preshared key is left behind where they grow.
+    /// Boxed, so that growth of the vector leaves no copies of preshared keys behind.
     pub(crate) entries: Vec<Option<Box<PeerEntry>>>,
     pub(crate) free: Vec<u32>,
     pub(crate) by_key: BTreeMap<PublicKey, PeerId>,
-    /// Peers with hybrid handshakes, by what their initiations say they are.
+    /// Peers with hybrid handshakes, by the identity in their initiations.
     by_identity: BTreeMap<[u8; IDENTITY_LEN], PeerId>,
     pub(crate) added: u64,
 }
@@ -224,12 +226,13 @@ impl Peers {
         self.by_key.get(key).copied()
     }
 
-    /// The peer whose hybrid initiations say `identity`.
+    /// Returns the peer with this identity in its hybrid initiations.
     pub(crate) fn find_identity(&self, identity: &[u8; IDENTITY_LEN]) -> Option<PeerId> {
         self.by_identity.get(identity).copied()
     }
 
-    /// Has a peer be found by the identity it has now, or not at all.
+    /// Updates the index by identity: the peer is found by its current identity, or not at all
+    /// without hybrid handshakes.
     pub(crate) fn index_identity(&mut self, id: PeerId) {
         let Some(entry) = self.entry(id) else {
             return;

@@ -1,9 +1,7 @@
-//! A peer as the way of a packet sees it: the sessions it sends with, where it
-//! is reached, what waits for it, and its timers.
+//! State of a peer that the data path uses: sessions, endpoint, waiting packets and timers.
 //!
-//! All of it is under one lock that is taken once per batch and held for a few
-//! instructions; never while anything is encrypted. What only handshakes need
-//! lives in [`crate::device`].
+//! One lock protects all of it. The lock is taken once per batch, held for a few instructions,
+//! and never during encryption. [`crate::device`] has the state that only handshakes need.
 
 mod endpoint_name;
 mod entry;
@@ -35,12 +33,11 @@ pub(crate) use timers::Timers;
 pub use work_queue::Wake;
 pub(crate) use work_queue::WorkQueue;
 
-/// Names a peer within its device. The number is used again after the peer has
-/// been removed.
+/// Number of a peer within its device. A number is reused after the peer has been removed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PeerId(pub(crate) u32);
 
-/// A peer, shared by the control loop and the way of a packet.
+/// A peer, shared by the control loop and the data path.
 pub struct Peer {
     id: PeerId,
     public_key: PublicKey,
@@ -56,39 +53,39 @@ impl Peer {
         }
     }
 
-    /// Which peer of the device this is.
+    /// Returns the peer's number.
     #[must_use]
     pub fn id(&self) -> PeerId {
         self.id
     }
 
-    /// The peer's static public key.
+    /// Returns the peer's static public key.
     #[must_use]
     pub fn public_key(&self) -> &PublicKey {
         &self.public_key
     }
 
-    /// Where the peer is reached.
+    /// Returns the peer's endpoint.
     #[must_use]
     pub fn endpoint(&self) -> Option<Endpoint> {
         lock(&self.state).endpoint
     }
 
-    /// Forgets from which local address the peer is answered, after the system
-    /// has refused it; the routing table chooses again.
+    /// Removes the local address of the endpoint, after the system has refused it as a source;
+    /// the routing table chooses again.
     pub fn clear_local_address(&self) {
         if let Some(endpoint) = &mut lock(&self.state).endpoint {
             endpoint.local = None;
         }
     }
 
-    /// Whether there is a session that a packet could be sent with now.
+    /// Checks whether there is a session that can send now.
     #[must_use]
     pub fn has_session(&self, now: Instant) -> bool {
         lock(&self.state).can_send(now)
     }
 
-    /// The session that packets are sent with, or the last that was: it may be too old.
+    /// Returns the session used for sending, even if it has expired.
     #[must_use]
     pub fn session(&self) -> Option<Arc<Session>> {
         let state = lock(&self.state);
@@ -96,14 +93,14 @@ impl Peer {
         Some(Arc::clone(&current.session))
     }
 
-    /// Whether this side has sent initiations that are not answered, and still tries.
+    /// Checks whether initiations to the peer are unanswered and the handshake has not been given
+    /// up.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
         lock(&self.state).initiation.unanswered.is_some()
     }
 
-    /// Whether `index` is what the peer calls a session that this side may still
-    /// send with.
+    /// Checks whether `index` is the peer's index of the current or previous session.
     #[must_use]
     pub fn knows_index(&self, index: u32) -> bool {
         let state = lock(&self.state);
@@ -115,9 +112,8 @@ impl Peer {
             .any(|session| session.remote_index() == index)
     }
 
-    /// Reserves counters for `messages` messages of `bytes` in all, to be
-    /// sealed at once, and does what the timers and the age of the session
-    /// demand of a send.
+    /// Reserves counters for `messages` messages of `bytes` in total, which the caller seals at
+    /// once. Updates timers, and requests a new session if the current one is old.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         work_queue: &WorkQueue,
@@ -145,8 +141,8 @@ impl Peer {
         })
     }
 
-    /// Keeps packets until there is a session, and asks for one. Returns how
-    /// many older packets had to go.
+    /// Stores packets until there is a session, and requests one. Returns the number of older
+    /// packets dropped.
     pub(crate) fn stage(
         self: &Arc<Self>,
         work_queue: &WorkQueue,
@@ -165,13 +161,13 @@ impl Peer {
                 dropped += 1;
             }
         }
-        // The system lets packets out as soon as the interface is up, which
-        // the control loop learns a moment later: they leave then.
+        // The system passes packets on as soon as the interface is up, and the control loop
+        // learns of that a moment later. These packets are sent then.
         if !state.up {
             state.staging.early.get_or_insert(now);
             return dropped;
         }
-        // A session may have come up since the packets were refused.
+        // A session may have been established since [`Self::reserve`] refused.
         if state.can_send(now) {
             state.control.work.flush = true;
         } else {
@@ -181,8 +177,8 @@ impl Peer {
         dropped
     }
 
-    /// Accounts for packets of `session` that have been opened. `false` if the
-    /// peer is gone or the device is down, and the packets must be dropped.
+    /// Accounts for decrypted packets of `session`. Returns `false` if the peer has been removed
+    /// or the device is down; the packets must then be dropped.
     pub(crate) fn receive(
         self: &Arc<Self>,
         work_queue: &WorkQueue,
@@ -208,7 +204,7 @@ impl Peer {
         true
     }
 
-    /// Unlocks, and tells the control loop if there is something for it.
+    /// Unlocks the state, and notifies the control loop if it has work.
     pub(crate) fn release(
         self: &Arc<Self>,
         work_queue: &WorkQueue,
@@ -223,11 +219,11 @@ impl Peer {
     }
 }
 
-/// What the packets of one batch add up to.
+/// Totals over the packets of one batch.
 #[derive(Default)]
 pub(crate) struct Received {
-    /// Of messages, with their headers.
+    /// Bytes of messages, with their headers.
     pub(crate) bytes: u64,
-    /// Whether any was more than a keepalive.
+    /// True if a message was not a keepalive.
     pub(crate) data: bool,
 }

@@ -1,22 +1,21 @@
-//! Permission to send a batch, and packets that wait for it.
+//! Permission to send a batch, and packets that wait for a session.
 
 use std::sync::Arc;
 
 use crate::endpoint::Endpoint;
 use crate::peer::Session;
 
-/// Whether a batch may be sent.
+/// Answer to a request to send a batch.
 pub enum Outbound {
-    /// It may: seal and send it.
+    /// Seal and send the batch.
     Send(Reservation),
     /// There is no usable session: stage the packets.
     Stage,
-    /// It is not known where the peer is reached: answer the inner sender with
-    /// an ICMP error.
+    /// The peer has no endpoint: answer the inner sender with an ICMP error.
     NoEndpoint,
 }
 
-/// Counters that belong to one batch. Dropped unused, they are never used.
+/// Counters reserved for one batch. If it is dropped, these counters are never used.
 pub struct Reservation {
     pub(super) session: Arc<Session>,
     pub(super) first: u64,
@@ -25,16 +24,16 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Where the batch goes.
+    /// Returns the destination of the batch.
     #[must_use]
     pub fn endpoint(&self) -> Endpoint {
         self.endpoint
     }
 
-    /// Seals the batch in place. It is cut every `stride` bytes; each message is
-    /// [`crate::message::DATA_HEADER_LEN`] bytes of room, the padded packet, and
-    /// room for the tag. Messages beyond those reserved are left as they are:
-    /// the returned number tells how many bytes are ready.
+    /// Seals the batch in place. Each `stride` bytes of `batch` are one message:
+    /// [`crate::message::DATA_HEADER_LEN`] bytes for the header, the padded packet, and room for
+    /// the tag. Returns the number of bytes sealed; messages beyond the reserved number stay
+    /// unchanged.
     pub fn seal(self, batch: &mut [u8], stride: usize) -> usize {
         let reserved = usize::try_from(self.messages)
             .unwrap_or(usize::MAX)
@@ -44,8 +43,8 @@ impl Reservation {
         ready
     }
 
-    /// Seals messages in place, each as [`Self::seal`] has it. Those beyond the
-    /// reserved number are left as they are.
+    /// Seals messages in place, each in the layout of [`Self::seal`]. Messages beyond the
+    /// reserved number stay unchanged.
     pub fn seal_each<'a>(self, messages: impl Iterator<Item = &'a mut [u8]>) {
         let reserved = usize::try_from(self.messages).unwrap_or(usize::MAX);
         self.session.seal_each(self.first, messages.take(reserved));
@@ -54,8 +53,8 @@ impl Reservation {
 
 /// A packet that waits for a session.
 pub struct Staged {
-    /// The inner packet, padded ([`crate::padded_len`]), or nothing for a keepalive.
+    /// The inner packet, padded ([`crate::padded_len`]); empty for a keepalive.
     pub packet: Vec<u8>,
-    /// ECN bits for the outer header (RFC 6040).
+    /// ECN bits of the outer header (RFC 6040).
     pub ecn: u8,
 }

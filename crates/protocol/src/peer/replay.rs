@@ -1,27 +1,27 @@
-//! The replay window (whitepaper §5.4.6, RFC 6479): which counters of a session
-//! have been seen.
+//! Replay window (whitepaper §5.4.6, RFC 6479): the counters of a session that have been
+//! received.
 
-/// Bits in the window, as the kernel has them.
+/// Bits in the window (kernel).
 pub const WINDOW_BITS: u64 = 8192;
-/// How far below the greatest counter a packet may be and still be accepted: the
-/// window less the one word that is being reused (RFC 6479 §2.2).
+/// Maximum distance below the greatest counter at which a packet is accepted: the window without
+/// the one word that is being reused (RFC 6479 §2.2).
 pub const WINDOW_LEN: u64 = WINDOW_BITS - WORD_BITS;
 
 const WORD_BITS: u64 = 64;
 const WORDS: usize = (WINDOW_BITS / WORD_BITS) as usize;
 
-/// The counters of one session that have been seen. Takes its kilobyte when the
-/// first packet arrives, so that sessions that never receive stay small.
+/// Replay window of one session. It allocates its 1 KiB when the first packet arrives, so that
+/// sessions that never receive stay small.
 #[derive(Default)]
 pub struct ReplayWindow {
-    /// One above the greatest counter seen.
+    /// One above the greatest counter received.
     next: u64,
     bits: Option<Box<[u64; WORDS]>>,
 }
 
 impl ReplayWindow {
-    /// Whether `counter` is new; from now on it is not. Call it only for
-    /// packets that have been authenticated.
+    /// Records `counter`. Returns `false` if it was received before or is below the window. Call
+    /// this only for authenticated packets: a forged counter would move the window.
     pub fn accept(&mut self, counter: u64) -> bool {
         let bits = self.bits.get_or_insert_with(|| Box::new([0; WORDS]));
         if self.next.saturating_sub(1).saturating_sub(counter) > WINDOW_LEN {
@@ -30,7 +30,8 @@ impl ReplayWindow {
         if counter >= self.next {
             let from = self.next.div_ceil(WORD_BITS);
             let to = counter / WORD_BITS;
-            // Words that the window moves into hold counters of a full turn ago.
+            // Clear the words that the window moves into: they hold counters of its previous
+            // turn.
             for word in from..=to.min(from.saturating_add(WORDS as u64 - 1)) {
                 bits[word as usize % WORDS] = 0;
             }
@@ -43,13 +44,13 @@ impl ReplayWindow {
         new
     }
 
-    /// One above the greatest counter seen.
+    /// Returns the greatest counter received plus one.
     #[must_use]
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Bytes that the window holds.
+    /// Returns the allocated bytes.
     #[must_use]
     pub fn allocated(&self) -> usize {
         self.bits.as_ref().map_or(0, |bits| size_of_val(&**bits))
@@ -60,7 +61,7 @@ impl ReplayWindow {
 mod tests {
     use super::*;
 
-    /// The naive window: every counter ever seen.
+    /// Reference implementation: a set of all counters received.
     #[derive(Default)]
     struct Oracle {
         seen: std::collections::HashSet<u64>,

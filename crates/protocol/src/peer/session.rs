@@ -1,4 +1,4 @@
-//! A session: a pair of keys with an age.
+//! Sessions: pairs of transport keys with an age.
 
 use arrayvec::ArrayVec;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ use crate::peer::replay::ReplayWindow;
 use crate::suite::Suite;
 use crate::time::Instant;
 
-/// Who sent the initiation that led to a session. Only the initiator renews it.
+/// Side that sent the initiation of a session. Only the initiator renews the session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// This side.
@@ -22,10 +22,10 @@ pub enum Role {
     Responder,
 }
 
-/// Packets that one call of the AEAD takes.
+/// Maximum number of packets in one call of the AEAD.
 pub(crate) const CHUNK: usize = 64;
 
-/// A session: what two peers share after a handshake.
+/// A session between two peers, made by a handshake (whitepaper §5.4.5).
 pub struct Session {
     local_index: u32,
     remote_index: u32,
@@ -59,56 +59,57 @@ impl Session {
         }
     }
 
-    /// The index by which the other side names this session.
+    /// Returns the index that the other side puts into messages to this side.
     #[must_use]
     pub fn local_index(&self) -> u32 {
         self.local_index
     }
 
-    /// The index by which this side names it to the other.
+    /// Returns the index that this side puts into messages to the other side.
     #[must_use]
     pub fn remote_index(&self) -> u32 {
         self.remote_index
     }
 
-    /// Which side started it.
+    /// Returns this side's role in the handshake.
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// The hybrid handshake it comes from; `None` for an ordinary one.
+    /// Returns the suite of the hybrid handshake that made the session; `None` for an ordinary
+    /// one.
     #[must_use]
     pub fn suite(&self) -> Option<Suite> {
         self.suite
     }
 
-    /// When its keys were derived.
+    /// Returns the time at which the keys were derived.
     #[must_use]
     pub fn born(&self) -> Instant {
         self.born
     }
 
-    /// Whether it may send at `now`.
+    /// Checks whether the session may send at `now` (Reject-After-Time).
     #[must_use]
     pub fn may_send(&self, now: Instant) -> bool {
         now.since(self.born) < REJECT_AFTER_TIME
     }
 
-    /// Whether it may receive at `now`.
+    /// Checks whether the session may receive at `now` (Reject-After-Time).
     #[must_use]
     pub fn may_receive(&self, now: Instant) -> bool {
         self.may_send(now)
     }
 
-    /// Seals messages in place. `batch` is cut every `stride` bytes; each
-    /// message is [`DATA_HEADER_LEN`] bytes of room, the padded packet, and room
-    /// for the tag. Their counters follow one another from `first`.
+    /// Seals messages in place. Each `stride` bytes of `batch` are one message:
+    /// [`DATA_HEADER_LEN`] bytes for the header, the padded packet, and room for the tag. Their
+    /// counters are consecutive from `first`.
     pub(crate) fn seal(&self, first: u64, batch: &mut [u8], stride: usize) {
         self.seal_each(first, batch.chunks_mut(stride.max(1)));
     }
 
-    /// Seals messages in place, each of them as [`Self::seal`] does.
+    /// Seals messages in place, each in the layout of [`Self::seal`].
     pub(crate) fn seal_each<'a>(&self, first: u64, messages: impl Iterator<Item = &'a mut [u8]>) {
         let mut packets = ArrayVec::<Packet<'_>, CHUNK>::new();
         let mut counter = first;
@@ -126,9 +127,9 @@ impl Session {
         self.sealer.seal(&mut packets);
     }
 
-    /// Opens packets in place and marks those that are authentic, below
-    /// Reject-After-Messages and not seen before; `refuse` is told of each of the
-    /// others, by its place, and why.
+    /// Opens packets in place. Marks in `accepted` those that are authentic, below
+    /// Reject-After-Messages and not received before. Calls `refuse` with the index of each other
+    /// packet and the reason.
     pub(crate) fn open(
         &self,
         packets: &mut [Packet<'_>],
@@ -152,14 +153,14 @@ impl Session {
         }
     }
 
-    /// One above the greatest counter received; for tests.
+    /// Returns the greatest counter received plus one; for tests.
     #[doc(hidden)]
     #[must_use]
     pub fn replay_next(&self) -> u64 {
         lock(&self.replay).next()
     }
 
-    /// Bytes that its replay window holds; for tests.
+    /// Returns the bytes allocated for the replay window; for tests.
     #[doc(hidden)]
     #[must_use]
     pub fn replay_bytes(&self) -> usize {

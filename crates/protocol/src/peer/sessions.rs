@@ -9,27 +9,27 @@ use crate::time::Instant;
 /// The sessions of a peer (whitepaper §6.3). Only the current one sends.
 #[derive(Default)]
 pub(crate) struct Sessions {
-    /// Receives what was still on the way when the current one came up.
+    /// Receives packets that were in transit when the current session replaced it.
     pub(crate) previous: Option<Arc<Session>>,
     pub(crate) current: Option<Current>,
-    /// Made by a response of this side; becomes current when the initiator has
-    /// sent something with it.
+    /// Made by a response of this side. It becomes current when the first packet from the
+    /// initiator confirms it.
     pub(crate) next: Option<Arc<Session>>,
-    /// Made by hybrid responses of this side to who may not be the peer: one becomes current
-    /// when the initiator has sent something with it, and counts for nothing before.
+    /// Made by hybrid responses of this side to initiators that have not proven their ML-KEM key.
+    /// One becomes current when the first packet confirms it, and has no effect before.
     pub(crate) provisional: Vec<Arc<Session>>,
-    /// Sessions that have lost their place: the control loop takes them out of
-    /// the table.
+    /// Replaced sessions, which the control loop removes from the session table.
     pub(crate) retired: Vec<Arc<Session>>,
-    /// The current session has been renewed because of its age on receive.
+    /// Set once the age of the current session has led to a handshake on receive.
     pub(crate) renewed_on_receive: bool,
 }
 
-/// The session that sends, with its counter, which exists nowhere else.
+/// The session that sends, with its next counter. The counter exists only here, so that no nonce
+/// is used twice.
 pub(crate) struct Current {
     pub(crate) session: Arc<Session>,
     pub(crate) next_counter: u64,
-    /// Cleared when the device's private key has changed: it still receives.
+    /// Cleared when the device's private key changes: the session then only receives.
     pub(crate) may_send: bool,
 }
 
@@ -52,7 +52,7 @@ impl Sessions {
         usable.then_some(current)
     }
 
-    /// Puts a session that this side initiated in place: it may send at once.
+    /// Installs a session that this side initiated. It may send at once.
     pub(crate) fn install_initiated(&mut self, session: Arc<Session>) {
         let current = self.current.take().map(|current| current.session);
         // A session that waits for confirmation is newer than the current one.
@@ -66,19 +66,19 @@ impl Sessions {
         self.current = Some(Current::new(session));
     }
 
-    /// Puts a session that the other side initiated in place, unconfirmed.
+    /// Installs a session that the other side initiated, unconfirmed.
     pub(crate) fn install_responded(&mut self, session: Arc<Session>) {
         self.retired.extend(self.previous.take());
         self.retired.extend(self.next.replace(session));
     }
 
-    /// Notes that a packet of `session` has been received. Whether that
-    /// confirmed it.
+    /// Records that a packet of `session` has been received. Returns `true` if that confirmed the
+    /// session.
     pub(super) fn confirm(&mut self, session: &Arc<Session>) -> bool {
         let provisional = &mut self.provisional;
         if let Some(found) = provisional.iter().position(|it| Arc::ptr_eq(it, session)) {
             let session = provisional.swap_remove(found);
-            // Nobody goes back to one that was begun before.
+            // Sessions of earlier handshakes can no longer be confirmed.
             let older = provisional.extract_if(.., |it| it.born() < session.born());
             self.retired.extend(older);
             self.retired.extend(self.next.replace(session));
@@ -107,14 +107,14 @@ impl Sessions {
         self.retired.extend(current.map(|c| c.session));
     }
 
-    /// Retires the provisional session that this side calls `index`.
+    /// Retires the provisional session with local index `index`.
     pub(crate) fn retire_provisional(&mut self, index: u32) {
         let provisional = &mut self.provisional;
         let gone = provisional.extract_if(.., |session| session.local_index() == index);
         self.retired.extend(gone);
     }
 
-    /// When the oldest session was born.
+    /// Returns the time at which the oldest session was made.
     pub(crate) fn oldest(&self) -> Option<Instant> {
         let current = self.current.as_ref().map(|c| &c.session);
         [self.previous.as_ref(), current, self.next.as_ref()]

@@ -1,4 +1,4 @@
-//! State of a peer that the control loop and the data path share, under the lock of the peer.
+//! State of a peer that the control loop and the data path share, under the peer's lock.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -16,7 +16,7 @@ use crate::time::Instant;
 /// State of a peer that the control loop and the data path share, under the peer's lock.
 #[derive(Default)]
 pub(crate) struct PeerState {
-    /// The device is up and the peer has not been removed.
+    /// True if the device is up and the peer has not been removed.
     pub(crate) up: bool,
     pub(crate) removed: bool,
     pub(crate) endpoint: Option<Endpoint>,
@@ -33,27 +33,27 @@ pub(crate) struct PeerState {
 #[derive(Default)]
 pub(crate) struct Staging {
     pub(crate) packets: VecDeque<Staged>,
-    /// The time of the first packet that was staged before the notice that the device is up.
+    /// Time of the first packet staged before the notice that the device is up.
     pub(crate) early: Option<Instant>,
 }
 
 /// Progress of this side's initiations.
 #[derive(Default)]
 pub(crate) struct InitiationState {
-    /// Retransmissions of the initiation under way.
+    /// Retransmissions of the current initiation.
     pub(crate) attempts: u32,
-    /// The time of the last handshake message, unless that no longer counts.
+    /// Time of the last handshake message; `None` if it no longer delays the next one.
     pub(crate) last_sent: Option<Instant>,
-    /// The network has changed since, so that the next one need not wait as long.
+    /// Set after a change of network: the next initiation waits only [`HURRIED_REKEY_TIMEOUT`].
     pub(crate) hurried: bool,
-    /// The time of the first of the initiations since which nothing has been heard, as long as
-    /// this side tries.
+    /// Time of the first initiation without an answer. `None` after any authenticated message,
+    /// and when the handshake is given up.
     pub(crate) unanswered: Option<Instant>,
-    /// The number of those initiations.
+    /// Number of initiations since `unanswered`.
     pub(crate) count: u32,
 }
 
-/// Keepalives of this side.
+/// Keepalives that this side sends.
 #[derive(Default)]
 pub(crate) struct Keepalive {
     /// Interval of persistent keepalives; zero for none.
@@ -62,21 +62,21 @@ pub(crate) struct Keepalive {
     pub(crate) another: bool,
 }
 
-/// Bytes that have been sent and received, with headers.
+/// Bytes of messages sent and received, with headers.
 #[derive(Default)]
 pub(crate) struct Statistics {
     pub(crate) tx_bytes: u64,
     pub(crate) rx_bytes: u64,
 }
 
-/// Messages between the data path and the control loop.
+/// Requests of the data path to the control loop, and the control loop's schedule.
 pub(crate) struct Control {
     pub(crate) work: PendingWork,
-    /// The peer is in the work queue.
+    /// Set while the peer is in the work queue.
     pub(crate) notified: bool,
-    /// The time at which the control loop will look at the timers.
+    /// Time at which the control loop will handle the timers.
     pub(crate) scheduled: Instant,
-    /// Delay of the next handshake that a timer starts; chosen by the control loop.
+    /// Random delay of the next handshake that a timer starts; set by the control loop.
     pub(crate) jitter: Duration,
 }
 
@@ -92,13 +92,13 @@ impl Default for Control {
 }
 
 impl PeerState {
-    /// Whether the current session may send a packet.
+    /// Checks whether the current session may send.
     pub(crate) fn can_send(&self, now: Instant) -> bool {
         self.sessions.sending(now).is_some()
     }
 
-    /// Takes `count` counters of the current session, and asks for its renewal
-    /// when it is old or has sent much.
+    /// Reserves `count` counters of the current session. Requests a new session if this one is
+    /// old or has sent many messages.
     pub(crate) fn take_counters(
         &mut self,
         now: Instant,
@@ -121,8 +121,7 @@ impl PeerState {
         Some((session, first))
     }
 
-    /// Asks for a handshake on behalf of user data: at once, or when
-    /// Rekey-Timeout allows it.
+    /// Requests a handshake: at once, or when Rekey-Timeout allows it.
     pub(crate) fn want_handshake(&mut self, now: Instant) {
         self.initiation.attempts = 0;
         if self.may_send_initiation(now) {
@@ -132,8 +131,8 @@ impl PeerState {
         }
     }
 
-    /// Sends an initiation when Rekey-Timeout allows it, unless one is under way
-    /// and will be sent again then anyway.
+    /// Schedules an initiation for when Rekey-Timeout allows it. Does nothing if a retransmission
+    /// is already scheduled.
     pub(crate) fn postpone_handshake(&mut self) {
         if let Some(at) = self.next_initiation() {
             let at = at + self.control.jitter;
@@ -141,7 +140,8 @@ impl PeerState {
         }
     }
 
-    /// Rekey-Timeout after the last handshake message.
+    /// Returns the earliest time of the next initiation: Rekey-Timeout after the last handshake
+    /// message.
     pub(crate) fn next_initiation(&self) -> Option<Instant> {
         let pause = if self.initiation.hurried {
             HURRIED_REKEY_TIMEOUT
@@ -151,12 +151,12 @@ impl PeerState {
         self.initiation.last_sent.map(|sent| sent + pause)
     }
 
-    /// Rekey-Timeout: whether the last handshake message was long enough ago.
+    /// Checks whether Rekey-Timeout has passed since the last handshake message.
     pub(crate) fn may_send_initiation(&self, now: Instant) -> bool {
         self.next_initiation().is_none_or(|at| at <= now)
     }
 
-    /// Accounts for messages that are being sent.
+    /// Accounts for messages being sent.
     pub(crate) fn sent(&mut self, now: Instant, bytes: u64, traffic: Traffic) {
         self.statistics.tx_bytes = self.statistics.tx_bytes.saturating_add(bytes);
         self.timers.stop(Reason::Keepalive);
@@ -183,7 +183,8 @@ impl PeerState {
         }
     }
 
-    /// A peer that only receives must renew a session too, before it dies.
+    /// Requests a new session when the current one is close to Reject-After-Time, so that a peer
+    /// that only receives does not lose its session (whitepaper §6.2).
     pub(super) fn renew_on_receive(&mut self, now: Instant) {
         let old = self.sessions.current.as_ref().is_some_and(|current| {
             current.session.role() == Role::Initiator
@@ -203,7 +204,7 @@ impl PeerState {
     }
 }
 
-/// What a sent message is to the timers.
+/// Kind of a sent message, as far as the timers distinguish it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Traffic {
     /// A packet: an answer is expected.
@@ -212,11 +213,11 @@ pub(crate) enum Traffic {
     Other,
 }
 
-/// What the way of a packet asks of the control loop.
+/// Requests of the data path to the control loop.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct PendingWork {
     pub(crate) handshake: bool,
-    /// A session of the other side's making has been used: which, by its index here.
+    /// Local index of a session made by a response of this side that a packet has confirmed.
     pub(crate) confirmed: Option<u32>,
     pub(crate) flush: bool,
 }
@@ -233,7 +234,7 @@ pub(crate) fn clear_local(state: &mut PeerState) {
     }
 }
 
-/// An IPv4 address in IPv6's clothes (`::ffff:192.0.2.1`) means the IPv4 one.
+/// Sets the endpoint. An IPv4-mapped IPv6 address (`::ffff:192.0.2.1`) is stored as IPv4.
 pub(crate) fn set_endpoint(state: &mut PeerState, remote: SocketAddr) -> Endpoint {
     let remote = match (remote, remote.ip().to_canonical()) {
         (SocketAddr::V6(_), ip @ IpAddr::V4(_)) => SocketAddr::new(ip, remote.port()),
@@ -248,7 +249,7 @@ pub(crate) fn set_endpoint(state: &mut PeerState, remote: SocketAddr) -> Endpoin
     *state.endpoint.insert(remote.into())
 }
 
-/// Moves a silent peer's endpoint: the new address is as silent as the old one until it is heard.
+/// Moves the endpoint of a silent peer. The silence continues until the peer answers.
 pub(crate) fn move_endpoint(state: &mut PeerState, remote: SocketAddr) -> Endpoint {
     let since = state.initiation.unanswered;
     let endpoint = set_endpoint(state, remote);

@@ -1,26 +1,27 @@
-//! The timers of a peer (whitepaper §6), each a point in time or nothing.
+//! Timers of a peer (whitepaper §6): each is a point in time, or stopped.
 
 use crate::time::Instant;
 
-/// Why the protocol wants to be called at some time.
+/// Reason for the next deadline.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Reason {
-    /// An initiation has not been answered: send another (§6.4).
+    /// An initiation was not answered: send another (§6.4).
     Retransmit,
-    /// Parts of a hybrid initiation have not been answered: send them again.
+    /// Parts of a hybrid initiation were not answered: send them again.
     ResendParts,
-    /// Data has been received and nothing sent since: send a keepalive (§6.5).
+    /// Data was received and nothing sent since: send a keepalive (§6.5).
     Keepalive,
-    /// Data has been sent and nothing received since: start a handshake (§6.5).
+    /// Data was sent and nothing received since: start a handshake (§6.5).
     DeadPeer,
-    /// Keys have reached the end of their life (§6.3).
+    /// Keys have reached the end of their life: erase them (§6.3).
     EraseKeys,
-    /// Keep a NAT's mapping alive (§6.5).
+    /// The interval of persistent keepalives has passed: send one, so that NAT mappings stay
+    /// (§6.5).
     PersistentKeepalive,
 }
 
 impl Reason {
-    /// Every reason, in the order of the table.
+    /// Every reason, in the order of their discriminants.
     pub const ALL: [Self; 6] = [
         Self::Retransmit,
         Self::ResendParts,
@@ -31,7 +32,7 @@ impl Reason {
     ];
 }
 
-/// When each timer expires: in the far future if it does not run.
+/// Expiry of each timer; [`Instant::FAR_FUTURE`] if it is stopped.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Timers([Instant; Reason::ALL.len()]);
 
@@ -42,12 +43,12 @@ impl Default for Timers {
 }
 
 impl Timers {
-    /// Sets a timer, wherever it stood.
+    /// Sets a timer, whether or not it is running.
     pub(crate) fn set(&mut self, timer: Reason, at: Instant) {
         self.0[timer as usize] = at;
     }
 
-    /// Sets a timer unless it runs already. Whether it did.
+    /// Starts a timer unless it is running. Returns `true` if it was stopped.
     pub(crate) fn start(&mut self, timer: Reason, at: Instant) -> bool {
         let idle = !self.is_running(timer);
         if idle {
@@ -68,12 +69,12 @@ impl Timers {
         self.0[timer as usize] != Instant::FAR_FUTURE
     }
 
-    /// When the first timer expires; in the far future if none runs.
+    /// Returns the first expiry; [`Instant::FAR_FUTURE`] if all timers are stopped.
     pub(crate) fn soonest(&self) -> Instant {
         self.0.into_iter().fold(Instant::FAR_FUTURE, Instant::min)
     }
 
-    /// The timer that expires first.
+    /// Returns the timer that expires first.
     pub(crate) fn next(&self) -> Option<(Instant, Reason)> {
         Reason::ALL
             .into_iter()

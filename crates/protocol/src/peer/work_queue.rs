@@ -1,15 +1,14 @@
-//! Peers that the control loop must look at.
+//! Queue of peers that need the control loop.
 
 use std::sync::{Arc, Mutex};
 
 use crate::lock;
 use crate::peer::Peer;
 
-/// Called when the control loop has something to do; from any thread, any
-/// number of times.
+/// Wakes the control loop. Called from any thread, any number of times.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// Peers that the control loop must look at.
+/// Queue of peers that need the control loop.
 pub(crate) struct WorkQueue {
     peers: Mutex<Vec<Arc<Peer>>>,
     wake: Wake,
