@@ -54,6 +54,7 @@ pub enum Read {
     Packet {
         /// Offloads that the reader has to complete; zero on a TUN without `IFF_VNET_HDR`.
         header: VirtioHeader,
+        /// The packet's range in the buffer.
         range: Range<usize>,
     },
     /// Another thread called [`Tun::shutdown`].
@@ -75,6 +76,7 @@ pub enum OpenError {
          (modprobe tun)"
     )]
     Device(#[source] io::Error),
+    /// Creating interfaces is not permitted.
     #[error("creating interface {0} needs CAP_NET_ADMIN; run it as root")]
     Permission(String),
     /// The name is taken by an interface that is in use or not a TUN.

@@ -1,4 +1,5 @@
-//! Who may change a file: what the system runs, or reads keys from, has to be administrators' own.
+//! Checks that only administrators can change a file. This must hold for programs that the system
+//! runs and files from which it reads keys.
 
 use super::descriptor::Descriptor;
 use super::wide::wide;
@@ -17,11 +18,11 @@ use windows_sys::Win32::Storage::FileSystem::{
     WRITE_OWNER,
 };
 
-/// The system's and administrators' alone, and so all that is made below it.
+/// SDDL: full access for the system and administrators only, inherited by everything in the folder.
 const PRIVATE: &str = "D:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)";
 
-/// Whom a service may trust: the system, administrators, and Windows's own installer. Who is the
-/// owner is looked at by itself.
+/// Accounts that a service may trust: the system, administrators, and Windows's own installer. The
+/// owner of a file is checked separately.
 const TRUSTED: [&str; 8] = [
     "SY",
     "BA",
@@ -33,15 +34,15 @@ const TRUSTED: [&str; 8] = [
     "S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464",
 ];
 
-/// What lets somebody put another thing in the place of one.
+/// Rights that allow replacing a file or folder.
 const REPLACE: u32 = DELETE | WRITE_DAC | WRITE_OWNER | GENERIC_ALL;
 
-/// A file, or a folder on the way to it, that others than administrators may change.
+/// A file, or a folder in its path, that accounts other than administrators may change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Exposed {
-    /// Which.
+    /// The file or folder.
     pub path: PathBuf,
-    /// Who, as the system writes it: a name of a group, or a number.
+    /// The account as the system writes it: a group's name or a SID.
     pub who: String,
 }
 
@@ -51,12 +52,12 @@ impl fmt::Display for Exposed {
     }
 }
 
-/// Makes a folder that is the system's and administrators' alone, before anybody else can; one that
-/// is there stays as it is.
+/// Creates a folder with access for the system and administrators only. The access list is set at
+/// creation, so that nobody can open the folder before. An existing folder stays as it is.
 ///
 /// # Errors
 ///
-/// What the system says; it takes an administrator.
+/// The system's; creating the folder needs an administrator.
 pub fn make_private(folder: &Path) -> io::Result<()> {
     let descriptor = Descriptor::parse(PRIVATE)?;
     let attributes = SECURITY_ATTRIBUTES {
@@ -76,26 +77,26 @@ pub fn make_private(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether others than administrators may change a file or a folder, or put another one in its
-/// place: the first of it and the folders above that they may.
+/// Returns the first of a file and the folders above it that accounts other than administrators may
+/// change or replace, or `None` if there is none.
 ///
 /// # Errors
 ///
-/// When the system does not tell.
+/// If the system does not return the security descriptor.
 pub fn exposed(path: &Path) -> io::Result<Option<Exposed>> {
     look(path, 0)
 }
 
-/// As [`exposed`], for a program, which is also changed by what is put beside it.
+/// Like [`exposed`], for a program, which can also be attacked by files in its folder.
 ///
 /// # Errors
 ///
-/// When the system does not tell.
+/// If the system does not return a security descriptor.
 pub fn exposed_program(path: &Path) -> io::Result<Option<Exposed>> {
     look(path, FILE_WRITE_DATA | GENERIC_WRITE)
 }
 
-/// `beside`: rights to the nearest folder that count as well.
+/// `beside` are further rights that count for the file's folder.
 fn look(path: &Path, beside: u32) -> io::Result<Option<Exposed>> {
     let above = FILE_DELETE_CHILD | REPLACE;
     let rights = [
@@ -114,13 +115,13 @@ fn look(path: &Path, beside: u32) -> io::Result<Option<Exposed>> {
     Ok(None)
 }
 
-/// Whose something is and who may do what with it, as text.
+/// Returns the owner and the access list of a file as SDDL.
 fn text_of(path: &Path) -> io::Result<String> {
     let path = wide(path)?;
     let parts = OWNER_SECURITY_INFORMATION | DACL_SECURITY_INFORMATION;
     let mut descriptor = ptr::null_mut();
-    // SAFETY: text that ends with a zero; of the places only that for what has to be freed is
-    // given.
+    // SAFETY: the path ends with a zero. Of the output pointers, only the one for the descriptor is
+    // not null.
     let error = unsafe {
         GetNamedSecurityInfoW(
             path.as_ptr(),
@@ -136,12 +137,13 @@ fn text_of(path: &Path) -> io::Result<String> {
     if error != 0 {
         return Err(io::Error::from_raw_os_error(error.cast_signed()));
     }
-    // SAFETY: the system has made it just now, to be freed in this way, and it is nobody else's.
+    // SAFETY: the system allocated the descriptor in the call above, to be freed with `LocalFree`,
+    // and nothing else owns it.
     unsafe { Descriptor::from_raw(descriptor) }.text(parts)
 }
 
-/// Who has one of these rights, or the thing itself, and is not trusted. What is denied is not
-/// taken into account.
+/// Returns an untrusted account that has one of these rights or is the owner. Ignores entries that
+/// deny rights.
 fn who_has(text: &str, rights: u32) -> Option<String> {
     let owner = text.split("O:").nth(1).unwrap_or_default();
     let owner = owner.split_once("D:").map_or(owner, |(owner, _)| owner);
@@ -161,7 +163,7 @@ fn who_has(text: &str, rights: u32) -> Option<String> {
         let mut parts = entry.trim_end_matches(')').split(';');
         let (kind, flags, has) = (parts.next()?, parts.next()?, parts.next()?);
         let who = parts.nth(2)?;
-        // Of what is made below it alone.
+        // The entry only applies to objects created inside the folder.
         let is_for_others = flags.as_bytes().chunks(2).any(|flag| flag == b"IO");
         let allows = matches!(kind, "A" | "XA" | "OA" | "ZA") && !is_for_others;
         (allows && mask(has) & rights != 0 && !TRUSTED.contains(&who)).then(|| called(who))
@@ -169,7 +171,7 @@ fn who_has(text: &str, rights: u32) -> Option<String> {
     entries.next()
 }
 
-/// Rights as a number: what is not known is all.
+/// Returns rights as a number; unknown rights count as all rights.
 fn mask(text: &str) -> u32 {
     if let Some(digits) = text.strip_prefix("0x") {
         return u32::from_str_radix(digits, 16).unwrap_or(u32::MAX);
@@ -179,17 +181,17 @@ fn mask(text: &str) -> u32 {
         b"FR" => FILE_GENERIC_READ,
         b"FW" => FILE_GENERIC_WRITE,
         b"FX" => FILE_GENERIC_EXECUTE,
-        // Generic: all, to write, to read, to execute.
+        // Generic rights: all, write, read, execute.
         b"GA" => 0x1000_0000,
         b"GW" => 0x4000_0000,
         b"GR" => 0x8000_0000,
         b"GX" => 0x2000_0000,
-        // Standard: to read the descriptor, to delete, to write the descriptor, the owner.
+        // Standard rights: read the descriptor, delete, write the descriptor, write the owner.
         b"RC" => 0x2_0000,
         b"SD" => 0x1_0000,
         b"WD" => 0x4_0000,
         b"WO" => 0x8_0000,
-        // The lowest bits, by the names that they have for a directory service.
+        // The lowest bits, under their names for directory services.
         b"CC" => 1,
         b"DC" => 1 << 1,
         b"LC" => 1 << 2,
@@ -220,7 +222,7 @@ fn called(who: &str) -> String {
 mod tests {
     use super::{FILE_DELETE_CHILD, FILE_WRITE_DATA, REPLACE, exposed, make_private, who_has};
 
-    /// As Windows has them.
+    /// The descriptor of a standard installation.
     const PROGRAM_FILES: &str = "O:S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464\
         D:PAI(A;;FA;;;S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464)\
         (A;;0x1301bf;;;SY)(A;OICIIO;GA;;;SY)(A;;0x1301bf;;;BA)(A;OICIIO;GA;;;BA)\
@@ -233,10 +235,10 @@ mod tests {
     fn who_is_no_administrator_is_found() {
         let all = FILE_WRITE_DATA | FILE_DELETE_CHILD | REPLACE;
         assert_eq!(who_has(PROGRAM_FILES, all), None);
-        // Folders can be made on a drive, which changes nothing of those that are there.
+        // Users may create folders on a drive, which does not change the existing ones.
         assert_eq!(who_has(DRIVE, all), None);
         for (text, who) in [
-            // What is made on a drive.
+            // The descriptor of a file created on a drive.
             (
                 "O:BAD:AI(A;ID;FA;;;BA)(A;ID;0x1301bf;;;AU)",
                 "Authenticated Users",
@@ -258,7 +260,7 @@ mod tests {
         ] {
             assert_eq!(who_has(text, all).as_deref(), Some(who), "{text}");
         }
-        // To read is not to write.
+        // The right to read is not the right to write.
         assert_eq!(who_has("O:BAD:P(A;;FRFX;;;WD)(D;;FA;;;BU)", all), None);
     }
 
@@ -267,7 +269,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("taupe-private-{}", std::process::id()));
         make_private(&folder).expect("made");
         make_private(&folder).expect("there");
-        // The folders above it are this user's own.
+        // The folders above it belong to this user.
         exposed(&folder).expect("known").expect("exposed");
         std::fs::remove_dir(&folder).expect("removed");
         std::fs::write(&folder, "").expect("a file");

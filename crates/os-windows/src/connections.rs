@@ -1,5 +1,5 @@
-//! The network connections of this machine: their names, numbers and addresses. Nothing is sent to
-//! find them out.
+//! The network connections of this machine: names, indices and addresses. The listing sends no
+//! packets.
 
 use std::ffi::CStr;
 use std::io;
@@ -16,45 +16,45 @@ use windows_sys::Win32::Networking::WinSock::{
     AF_INET, AF_INET6, AF_UNSPEC, SOCKADDR_IN, SOCKADDR_IN6, SOCKET_ADDRESS,
 };
 
-/// Bytes of room at first, as the system's documentation recommends.
+/// Initial size of the list in bytes, as the system's documentation recommends.
 const ROOM: u32 = 15_000;
 
-/// How often it is asked again, when there has become more than there was room for.
+/// Maximum attempts, if the list grew between two calls.
 const TRIES: usize = 4;
 
-/// A connection that works now.
+/// A network connection that is up.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Connection {
-    /// Its GUID in braces, by which drivers know it.
+    /// The GUID in braces, which drivers use.
     pub guid: String,
-    /// What people call it.
+    /// The name in the user interface.
     pub name: String,
-    /// Its number for IPv4, or for IPv6 where it has no IPv4.
+    /// The interface index for IPv4, or that for IPv6 if it has no IPv4.
     pub index: u32,
-    /// Its addresses, each with the length of its network's prefix.
+    /// The addresses with their prefix lengths.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// Whether a default route leads to it.
+    /// True if the connection has a gateway.
     pub has_gateway: bool,
-    /// What it is.
+    /// The kind of connection.
     pub kind: Kind,
 }
 
-/// What a connection is, as far as packet filters beneath the TCP/IP stack tell them apart.
+/// The kinds of connections that packet filters below the TCP/IP stack distinguish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// A card's, or that of a driver that stands for one.
+    /// A network card, or a driver that emulates one.
     Card,
-    /// A dial-up network's, or an old VPN's (`IF_TYPE_PPP`): all share one adapter.
+    /// A dial-up network or an old VPN (`IF_TYPE_PPP`): all of them share one adapter.
     DialUp,
-    /// Packets in packets that the system itself sends by others (`IF_TYPE_TUNNEL`).
+    /// A tunnel of the system's, whose packets leave through other connections (`IF_TYPE_TUNNEL`).
     Wrapped,
 }
 
-/// All there are.
+/// Returns all connections that are up.
 ///
 /// # Errors
 ///
-/// What the system says.
+/// The system's.
 pub fn connections() -> io::Result<Vec<Connection>> {
     let list = list()?;
     let mut connections = Vec::new();
@@ -63,11 +63,11 @@ pub fn connections() -> io::Result<Vec<Connection>> {
         return Ok(connections);
     }
     while !next.is_null() {
-        // SAFETY: it is the beginning of the list, or a pointer of the system's into it, which is
-        // there until the end of this function.
+        // SAFETY: it is the start of the list, or a pointer that the system stored in the list,
+        // which lives until the end of this function.
         let adapter = unsafe { &*next };
         if adapter.OperStatus == IfOperStatusUp {
-            // SAFETY: as above, of all that it points to.
+            // SAFETY: as above, for everything that the entry points to.
             connections.push(unsafe { connection(adapter) });
         }
         next = adapter.Next;
@@ -75,7 +75,8 @@ pub fn connections() -> io::Result<Vec<Connection>> {
     Ok(connections)
 }
 
-/// The system's list; empty where there is none. Its parts need to be aligned as numbers of 64 bits.
+/// Returns the system's list; empty if there is none. Its entries need the alignment of 64-bit
+/// numbers.
 fn list() -> io::Result<Vec<u64>> {
     let flags = GAA_FLAG_SKIP_ANYCAST
         | GAA_FLAG_SKIP_MULTICAST
@@ -85,8 +86,7 @@ fn list() -> io::Result<Vec<u64>> {
     let mut size = ROOM;
     for _ in 0..TRIES {
         let mut list = vec![0_u64; (size as usize).div_ceil(size_of::<u64>())];
-        // SAFETY: there is room for `size` bytes, and both pointers are used no longer than the
-        // call.
+        // SAFETY: the buffer has `size` bytes, and both pointers are used only during the call.
         let error = unsafe {
             GetAdaptersAddresses(
                 AF_UNSPEC.into(),
@@ -108,14 +108,14 @@ fn list() -> io::Result<Vec<u64>> {
 
 /// # Safety
 ///
-/// What it points to is there, as the system has made it.
+/// All pointers in it are valid, as the system set them.
 unsafe fn connection(adapter: &IP_ADAPTER_ADDRESSES_LH) -> Connection {
-    // SAFETY: both parts of the union are numbers.
+    // SAFETY: both variants of the union are numbers.
     let index = unsafe { adapter.Anonymous1.Anonymous.IfIndex };
     let mut addresses = Vec::new();
     let mut next = adapter.FirstUnicastAddress;
     while !next.is_null() {
-        // SAFETY: by the caller's word.
+        // SAFETY: the caller guarantees that the pointer is valid.
         let address = unsafe { &*next };
         // SAFETY: as above.
         let ip = unsafe { ip(&address.Address) };
@@ -125,7 +125,7 @@ unsafe fn connection(adapter: &IP_ADAPTER_ADDRESSES_LH) -> Connection {
     Connection {
         guid: match adapter.AdapterName.is_null() {
             true => String::new(),
-            // SAFETY: text that ends with a zero, by the caller's word.
+            // SAFETY: the caller guarantees that the text ends with a zero.
             false => unsafe { CStr::from_ptr(adapter.AdapterName.cast()) }
                 .to_string_lossy()
                 .into_owned(),
@@ -149,38 +149,39 @@ unsafe fn connection(adapter: &IP_ADAPTER_ADDRESSES_LH) -> Connection {
 
 /// # Safety
 ///
-/// It is null, or text that ends with a zero.
+/// `text` is null or points to text that ends with a zero.
 unsafe fn text(text: *const u16) -> String {
     if text.is_null() {
         return String::new();
     }
     let mut length = 0;
-    // SAFETY: by the caller's word, there is a unit up to the zero.
+    // SAFETY: the caller guarantees that all units up to the zero are readable.
     while unsafe { *text.add(length) } != 0 {
         length += 1;
     }
-    // SAFETY: so many units have been read.
+    // SAFETY: this number of units was read above.
     String::from_utf16_lossy(unsafe { std::slice::from_raw_parts(text, length) })
 }
 
 /// # Safety
 ///
-/// What it points to is there, of the length that it says.
+/// `lpSockaddr` is null or points to a socket address of the given length.
 unsafe fn ip(address: &SOCKET_ADDRESS) -> Option<IpAddr> {
     let length = usize::try_from(address.iSockaddrLength).ok()?;
     let at = address.lpSockaddr;
     if at.is_null() || length < size_of::<u16>() {
         return None;
     }
-    // SAFETY: by the caller's word; the family is in the first two bytes of each kind.
+    // SAFETY: the caller guarantees it; the family is in the first two bytes of every socket
+    // address.
     match unsafe { (*at).sa_family } {
         AF_INET if length >= size_of::<SOCKADDR_IN>() => {
-            // SAFETY: so it is one of IPv4; the parts of the union are the same four bytes.
+            // SAFETY: it is an IPv4 address; all variants of the union are the same four bytes.
             let number = unsafe { (*at.cast::<SOCKADDR_IN>()).sin_addr.S_un.S_addr };
             Some(Ipv4Addr::from(number.to_ne_bytes()).into())
         }
         AF_INET6 if length >= size_of::<SOCKADDR_IN6>() => {
-            // SAFETY: so it is one of IPv6; the parts of the union are the same sixteen bytes.
+            // SAFETY: it is an IPv6 address; all variants of the union are the same sixteen bytes.
             let bytes = unsafe { (*at.cast::<SOCKADDR_IN6>()).sin6_addr.u.Byte };
             Some(Ipv6Addr::from(bytes).into())
         }

@@ -1,4 +1,4 @@
-//! Security descriptors: whose something is, and who may do what with it.
+//! Security descriptors: the owner and the access list of an object.
 
 use super::wide::wide;
 use std::io;
@@ -10,15 +10,15 @@ use windows_sys::Win32::Security::Authorization::{
 };
 use windows_sys::Win32::Security::{OBJECT_SECURITY_INFORMATION, PSECURITY_DESCRIPTOR};
 
-/// A security descriptor that the system made.
+/// A security descriptor that the system allocated.
 pub(crate) struct Descriptor(PSECURITY_DESCRIPTOR);
 
 impl Descriptor {
-    /// Of its text (Security Descriptor Definition Language).
+    /// Parses a descriptor from text (Security Descriptor Definition Language).
     pub(crate) fn parse(text: &str) -> io::Result<Self> {
         let text = wide(text)?;
         let mut descriptor = ptr::null_mut();
-        // SAFETY: text that ends with a zero, and a place for what is made of it.
+        // SAFETY: the text ends with a zero, and `descriptor` is valid for writing the result.
         let made = unsafe {
             ConvertStringSecurityDescriptorToSecurityDescriptorW(
                 text.as_ptr(),
@@ -33,19 +33,20 @@ impl Descriptor {
         }
     }
 
-    /// One that a function of the system's has returned.
+    /// Takes over a descriptor that a system function returned.
     ///
     /// # Safety
     ///
-    /// It is a descriptor that is to be freed by `LocalFree`, or null, and nobody else has it.
+    /// `descriptor` is null or must be freed with `LocalFree`, and nothing else owns it.
     pub(crate) unsafe fn from_raw(descriptor: PSECURITY_DESCRIPTOR) -> Self {
         Self(descriptor)
     }
 
-    /// Parts of it as text.
+    /// Returns the given parts as text.
     pub(crate) fn text(&self, parts: OBJECT_SECURITY_INFORMATION) -> io::Result<String> {
         let (mut text, mut length) = (ptr::null_mut(), 0);
-        // SAFETY: the descriptor is there as long as `self`; two places for what is made of it.
+        // SAFETY: the descriptor lives as long as `self`; both output variables are valid for
+        // writing.
         let made = unsafe {
             ConvertSecurityDescriptorToStringSecurityDescriptorW(
                 self.0,
@@ -58,11 +59,12 @@ impl Descriptor {
         if made == 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: there are so many units, the zero at the end among them, until they are freed.
+        // SAFETY: the system allocated this number of units, including the final zero, and they are
+        // freed only below.
         let units = unsafe { std::slice::from_raw_parts(text, length as usize) };
         let units = units.split(|unit| *unit == 0).next().unwrap_or_default();
         let read = String::from_utf16_lossy(units);
-        // SAFETY: it was allocated for its owner to free in this way, and is used no more.
+        // SAFETY: the text must be freed with `LocalFree`, and is not used afterwards.
         unsafe { LocalFree(text.cast()) };
         Ok(read)
     }
@@ -74,7 +76,7 @@ impl Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // SAFETY: it was allocated for its owner to free in this way, and is used no more.
+        // SAFETY: the descriptor must be freed with `LocalFree`, and is not used afterwards.
         unsafe { LocalFree(self.0) };
     }
 }

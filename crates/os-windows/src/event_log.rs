@@ -10,35 +10,35 @@ use windows_sys::Win32::System::EventLog::{
     RegisterEventSourceW, ReportEventW,
 };
 
-/// Where sources of the log "Application" are registered.
+/// Registry key of the sources of the log "Application".
 const SOURCES: &str = r"SYSTEM\CurrentControlSet\Services\EventLog\Application";
 
-/// A program of every Windows whose messages 1 to 1000 are "what the event says".
+/// A program in every Windows whose messages 1 to 1000 consist only of the event's text.
 const MESSAGES: &str = r"%SystemRoot%\System32\EventCreate.exe";
 
-/// The message that is used.
+/// The message number to use.
 const EVENT: u32 = 1;
 
-/// The longest text of an event, in UTF-16 units (`ReportEventW`: 31,839).
+/// Maximum length of an event's text, in UTF-16 units (`ReportEventW`: 31,839).
 const LONGEST: usize = 31_000;
 
-/// How much an event matters.
+/// Severity of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {
     /// Something failed.
     Error,
-    /// Something should be looked at.
+    /// Something needs attention.
     Warning,
-    /// Something has happened.
+    /// Information about normal operation.
     Information,
 }
 
-/// Makes a source known, so that Event Viewer shows its events as they were written. Once more
-/// changes nothing.
+/// Registers a source, so that Event Viewer shows its events as they were written. Registering it
+/// again has no effect.
 ///
 /// # Errors
 ///
-/// What the registry says; it takes an administrator.
+/// The registry's; it needs an administrator.
 pub fn register(source: &str) -> io::Result<()> {
     let types = EVENTLOG_ERROR_TYPE | EVENTLOG_WARNING_TYPE | EVENTLOG_INFORMATION_TYPE;
     LOCAL_MACHINE
@@ -50,11 +50,12 @@ pub fn register(source: &str) -> io::Result<()> {
         .map_err(|error| plain(&error.into()))
 }
 
-/// Makes a source unknown; its events stay. None of this name is no error.
+/// Removes the registration of a source; its events stay. A source that is not registered is not an
+/// error.
 ///
 /// # Errors
 ///
-/// What the registry says; it takes an administrator.
+/// The registry's; it needs an administrator.
 pub fn unregister(source: &str) -> io::Result<()> {
     let removed = LOCAL_MACHINE.remove_tree(format!(r"{SOURCES}\{source}"));
     match removed.map_err(|error| plain(&error.into())) {
@@ -63,30 +64,32 @@ pub fn unregister(source: &str) -> io::Result<()> {
     }
 }
 
-/// The library has the system's error in an `HRESULT`, in whose lower half it is.
+/// Extracts the system's error from an `HRESULT`, in whose lower half the registry library returns
+/// it.
 fn plain(error: &io::Error) -> io::Error {
     let code = error.raw_os_error().unwrap_or_default();
     io::Error::from_raw_os_error(code & 0xffff)
 }
 
-/// The log, for one source.
+/// A handle for writing events of one source.
 pub struct EventLog(HANDLE);
 
-// SAFETY: the handle stands for a connection to the service that writes the log, which any
-// thread may use ("ReportEventW" has no word of threads; the service takes each call whole).
+// SAFETY: the handle stands for a connection to the service that writes the log. Any thread may use
+// it: the documentation of `ReportEventW` has no restriction on threads, and the service processes
+// each call as a unit.
 unsafe impl Send for EventLog {}
-// SAFETY: as above: each report is one call, which shares nothing but the handle.
+// SAFETY: as above; each report is one call, and calls share only the handle.
 unsafe impl Sync for EventLog {}
 
 impl EventLog {
-    /// Opens it. Events of a source that is not registered are shown with a remark.
+    /// Opens the log. Event Viewer adds a remark to the events of a source that is not registered.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The system's.
     pub fn open(source: &str) -> io::Result<Self> {
         let source = wide(source)?;
-        // SAFETY: this machine (null), and text that ends with a zero.
+        // SAFETY: null means this machine, and the text ends with a zero.
         let handle = unsafe { RegisterEventSourceW(ptr::null(), source.as_ptr()) };
         if handle.is_null() {
             return Err(io::Error::last_os_error());
@@ -94,12 +97,12 @@ impl EventLog {
         Ok(Self(handle))
     }
 
-    /// Writes an event; of a text that is too long its beginning. Between a percent sign and a
-    /// digit there is a blank then: Event Viewer would put another text in their place.
+    /// Writes an event; a text that is too long is truncated. A space is inserted between a percent
+    /// sign and a digit, because Event Viewer would replace the two with a parameter.
     ///
     /// # Errors
     ///
-    /// What the system says, as when the log is full.
+    /// The system's, for example if the log is full.
     pub fn report(&self, level: Level, text: &str) -> io::Result<()> {
         let mut text = wide(shown(text))?;
         if text.len() > LONGEST {
@@ -112,8 +115,8 @@ impl EventLog {
             Level::Information => EVENTLOG_INFORMATION_TYPE,
         };
         let texts = [text.as_ptr()];
-        // SAFETY: the handle is open as long as `self` is there; there is one text, as
-        // announced, which ends with a zero, and neither a user nor data.
+        // SAFETY: the handle is open as long as `self` lives. There is one text, as announced,
+        // which ends with a zero, and there are neither a user nor data.
         let reported = unsafe {
             ReportEventW(
                 self.0,
@@ -134,7 +137,8 @@ impl EventLog {
     }
 }
 
-/// A text that Event Viewer shows as it is, but for what it cannot.
+/// Returns a text that Event Viewer shows as written, with the characters replaced that it cannot
+/// show.
 fn shown(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -152,7 +156,7 @@ fn shown(text: &str) -> String {
 
 impl Drop for EventLog {
     fn drop(&mut self) {
-        // SAFETY: the handle is of `RegisterEventSourceW`, and used no more.
+        // SAFETY: the handle comes from `RegisterEventSourceW`, and is not used afterwards.
         unsafe { DeregisterEventSource(self.0) };
     }
 }

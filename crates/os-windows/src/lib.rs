@@ -1,8 +1,8 @@
-//! Safe wrappers for what Windows makes unsafe or easy to get wrong: whose a socket is, UDP ports,
-//! network connections, services, named pipes, the event log, privileges, the end of a console
-//! program, who may change files, which programs may use the network, and virtual adapters with
-//! their addresses and routes. Windows 10 and Windows Server 2016 have all of it, unless something
-//! says otherwise.
+//! Safe wrappers for the parts of Windows that need `unsafe` or are easy to get wrong: owners of
+//! sockets, UDP ports, network connections, services, named pipes, the event log, privileges, the
+//! end of a console program, file permissions, the network lock for programs, and virtual adapters
+//! with their addresses and routes. Windows 10 and Windows Server 2016 provide all of it, unless a
+//! function says otherwise.
 
 #![cfg(windows)]
 

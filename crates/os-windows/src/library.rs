@@ -1,4 +1,4 @@
-//! Libraries that may be missing, and are therefore looked for when they are wanted.
+//! Loading libraries that may be missing.
 
 use super::wide::wide;
 use libloading::os::windows::Library;
@@ -8,22 +8,22 @@ use windows_sys::Win32::System::LibraryLoader::{
     LOAD_LIBRARY_SEARCH_APPLICATION_DIR, LOAD_LIBRARY_SEARCH_SYSTEM32, LoadLibraryExW,
 };
 
-/// Where a library is looked for. Never in the current folder nor in those of `PATH`, where
-/// others may have put one of its name.
+/// The folders in which a library is looked up. The current folder and `PATH` are never searched,
+/// because other users may have placed a library of the same name there.
 #[derive(Clone, Copy)]
 pub(super) enum Place {
-    /// In the folder of the system.
+    /// The system's folder.
     System,
-    /// In that of this program, then in that of the system.
+    /// The folder of this program, then the system's.
     ProgramOrSystem,
 }
 
-/// Loads a library by its name alone.
+/// Loads a library by its file name.
 ///
 /// # Errors
 ///
-/// What the system says: [`io::ErrorKind::NotFound`] or error 126 where there is none, 193 for
-/// one of another kind of processor.
+/// The system's: [`io::ErrorKind::NotFound`] or error 126 if it does not exist, 193 if it is for
+/// another kind of processor.
 pub(super) fn load(name: &str, place: Place) -> io::Result<Library> {
     let name = wide(name)?;
     let flags = match place {
@@ -32,13 +32,13 @@ pub(super) fn load(name: &str, place: Place) -> io::Result<Library> {
             LOAD_LIBRARY_SEARCH_APPLICATION_DIR | LOAD_LIBRARY_SEARCH_SYSTEM32
         }
     };
-    // SAFETY: `name` ends with a zero and outlives the call; the file is null, as it must be.
-    // What the library does when it is loaded is up to those who may write where it is looked
-    // for, and they could replace this program as well.
+    // SAFETY: `name` ends with a zero and outlives the call; the file argument must be null.
+    // Loading runs the library's code. Only accounts that may write to the searched folders can
+    // choose that code, and they could replace this program as well.
     let module = unsafe { LoadLibraryExW(name.as_ptr(), ptr::null_mut(), flags) };
     if module.is_null() {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the handle is a module's that was loaded just now, and nobody else frees it.
+    // SAFETY: the handle belongs to the module that was loaded above, and nothing else frees it.
     Ok(unsafe { Library::from_raw(module as _) })
 }

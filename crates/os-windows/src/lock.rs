@@ -1,14 +1,15 @@
-//! The network lock: programs that the system lets use no network, whether or not a tunnel's
-//! process lives (Windows Filtering Platform).
+//! The network lock: blocks the network access of programs, whether or not the process of a tunnel
+//! is alive (Windows Filtering Platform).
 //!
-//! Blocking filters by program are kept by the system over restarts. A tunnel that carries
-//! the programs opens a [`Pass`] for them, which is the process's own: when the process ends,
-//! however it does, the system takes the pass away, and the programs are held back again.
-//! What they send to this machine itself is never held back.
+//! The system keeps blocking filters for each program across restarts. A tunnel that carries these
+//! programs opens a [`Pass`] for them, which belongs to its process: when the process ends for any
+//! reason, the system removes the pass and the programs are blocked again. Traffic to this machine
+//! itself is never blocked.
 //!
-//! All of it belongs to a provider and a sublayer of Taupe's own, so that it can be told from
-//! others' and removed to the last filter.
+//! All filters belong to a provider and a sublayer of Taupe, so that they can be distinguished from
+//! others and removed completely.
 //!
+//! This module has not been tested on Windows yet; Wine implements only stubs of these functions.
 //! Has not yet run: Wine has stubs for all of it, and no Windows machine was at hand.
 
 mod engine;
@@ -18,20 +19,20 @@ use std::io;
 use std::path::Path;
 use windows_sys::core::GUID;
 
-/// Taupe's, by which the system knows whose the filters are.
+/// The provider that identifies Taupe's filters.
 const PROVIDER: GUID = GUID::from_u128(0x7a9d_6e21_53c4_4b0e_9f10_2f6b_8a71_d5c3);
 
-/// Taupe's part of each layer, in which a pass wins over a block.
+/// Taupe's sublayer in each layer. Within it a pass overrides a block.
 const SUBLAYER: GUID = GUID::from_u128(0x1c84_b2f9_0e6d_4d57_a3b8_64e9_57c0_3f12);
 
-/// Holds programs back from now on, also after a restart; what was locked before is no more. A
-/// program is the path of its file, which has to be there. All of them or, if one fails, none
-/// is changed.
+/// Blocks these programs from now on, also after a restart, and unblocks all other programs. A
+/// program is given by the path of its file, which must exist. If one of them fails, nothing is
+/// changed.
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::NotFound`] for a file that is not there,
-/// [`io::ErrorKind::PermissionDenied`] for who is no elevated administrator.
+/// [`io::ErrorKind::NotFound`] if a file does not exist, [`io::ErrorKind::PermissionDenied`] if the
+/// caller is not an elevated administrator.
 pub fn set(programs: &[&Path]) -> io::Result<()> {
     let engine = Engine::open(false)?;
     let programs = programs
@@ -53,12 +54,12 @@ pub fn set(programs: &[&Path]) -> io::Result<()> {
     })
 }
 
-/// Takes the lock away, and all that there is of it; while there is a [`Pass`], all but its
-/// place, which holds nothing back. None is no error.
+/// Removes the lock with its provider and sublayer. While there is a [`Pass`], the provider and the
+/// sublayer stay, which block nothing. No lock is not an error.
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::PermissionDenied`] for who is no elevated administrator.
+/// [`io::ErrorKind::PermissionDenied`] if the caller is not an elevated administrator.
 pub fn clear() -> io::Result<()> {
     let engine = Engine::open(false)?;
     engine.transaction(|engine| engine.remove_kept(&PROVIDER))?;
@@ -68,21 +69,21 @@ pub fn clear() -> io::Result<()> {
     }
 }
 
-/// Lets locked programs through as long as it is there, and this process.
+/// Permits locked programs to use the network, until it is dropped or this process ends.
 pub struct Pass {
     _engine: Engine,
 }
 
 impl Pass {
-    /// For programs whose packets something else takes care of from now on; `None` where there
-    /// is no lock. One whose file is not there any more is none.
+    /// Opens a pass for programs whose packets something else handles from now on. Returns `None`
+    /// if there is no lock. Ignores programs whose file no longer exists.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::PermissionDenied`] for who is no elevated administrator.
+    /// [`io::ErrorKind::PermissionDenied`] if the caller is not an elevated administrator.
     pub fn open(programs: &[&Path]) -> io::Result<Option<Self>> {
         let engine = Engine::open(true)?;
-        // To learn so of thousands of programs takes its time.
+        // Checked first, because looking up thousands of programs takes time.
         if !engine.has_place(&SUBLAYER)? {
             return Ok(None);
         }

@@ -1,7 +1,7 @@
-//! Named pipes, on which tunnels are configured as on a socket elsewhere
+//! Named pipes, which configure tunnels on Windows as sockets do elsewhere
 //! (<https://www.wireguard.com/xplatform/>).
 //!
-//! Every wait has an end: a client or a server that says nothing is let go.
+//! Every wait has a time limit, so that a silent client or server cannot block the other end.
 
 use super::descriptor::Descriptor;
 use super::event::Event;
@@ -37,35 +37,35 @@ use windows_sys::Win32::System::Pipes::{
 use windows_sys::Win32::System::Threading::{INFINITE, WaitForMultipleObjects};
 use windows_sys::core::BOOL;
 
-/// Where this machine's pipes are.
+/// The namespace of this machine's pipes.
 const PIPES: &str = r"\\.\pipe\";
 
-/// Where tunnels' are. Only administrators can make pipes here, so that nobody else's is taken
-/// for a tunnel's.
+/// The prefix of tunnels' pipes. Only administrators can create pipes with it, so nobody else can
+/// impersonate a tunnel.
 const TUNNELS: &str = r"ProtectedPrefix\Administrators\WireGuard\";
 
-/// What belongs to the system, and what it and administrators may use and nobody else, as
-/// wireguard-windows has it; the last part keeps processes out that are less trusted than
-/// those of an elevated administrator.
+/// SDDL, as in wireguard-windows: the system is the owner, and only the system and administrators
+/// have access. The mandatory label excludes processes with a lower integrity level than those of
+/// an elevated administrator.
 const OF_THE_SYSTEM: &str = "O:SYD:P(A;;GA;;;SY)(A;;GA;;;BA)S:(ML;;NWNRNX;;;HI)";
 
-/// The same of whose it is not that it is the system's.
+/// The same without an owner.
 const OF_ADMINISTRATORS: &str = "D:P(A;;GA;;;SY)(A;;GA;;;BA)S:(ML;;NWNRNX;;;HI)";
 
-/// Room in the system for what has been written and not read, in bytes, each way.
+/// Bytes that the system buffers in each direction.
 const BUFFER: u32 = 64 << 10;
 
-/// The path of a tunnel's pipe.
+/// Returns the path of a tunnel's pipe.
 #[must_use]
 pub fn of_tunnel(name: &str) -> OsString {
     format!("{PIPES}{TUNNELS}{name}").into()
 }
 
-/// The tunnels that have a pipe.
+/// Returns the tunnels that have a pipe.
 ///
 /// # Errors
 ///
-/// When the pipes cannot be listed.
+/// If the pipes cannot be listed.
 pub fn tunnels() -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(PIPES)? {
@@ -77,11 +77,11 @@ pub fn tunnels() -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// A pipe that administrators may connect to.
+/// A pipe to which administrators may connect.
 pub struct Listener {
     path: Vec<u16>,
     descriptor: &'static str,
-    /// What the next client connects to, so that there is always something.
+    /// The instance to which the next client connects. There is always one.
     next: OwnedHandle,
     stop: Arc<Event>,
 }
@@ -91,29 +91,29 @@ pub struct Listener {
 pub struct Stopper(Arc<Event>);
 
 impl Stopper {
-    /// Has [`Listener::accept`] return `None` from now on.
+    /// Makes [`Listener::accept`] return `None` from now on.
     pub fn stop(&self) {
         self.0.set();
     }
 }
 
 impl Listener {
-    /// Makes a pipe of a name that nobody has. It belongs to the system, as `wg.exe` wants it,
-    /// or where this process may not have that, to who runs it.
+    /// Creates a pipe with a name that is not in use. The system becomes its owner, as `wg.exe`
+    /// requires. If this process may not set that owner, the user who runs it is the owner.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::AddrInUse`] if somebody has the name,
-    /// [`io::ErrorKind::PermissionDenied`] for who is no elevated administrator.
+    /// [`io::ErrorKind::AddrInUse`] if the name is in use, [`io::ErrorKind::PermissionDenied`] if
+    /// the caller is not an elevated administrator.
     pub fn bind(path: &OsStr) -> io::Result<Self> {
         let path = wide(path)?;
-        // The flag below says so too, and of who comes at the same moment; Wine takes no notice
-        // of it.
+        // The flag FILE_FLAG_FIRST_PIPE_INSTANCE makes the same check without a race, but Wine
+        // ignores it.
         if exists(&path) {
             return Err(io::ErrorKind::AddrInUse.into());
         }
         let stop = Arc::new(Event::new()?);
-        // Who may not have it is told by the system.
+        // Without the privilege, the creation below fails and is repeated.
         let _ = privilege::enable_restore();
         let mut descriptor = OF_THE_SYSTEM;
         let mut made = create(&path, descriptor, true);
@@ -122,7 +122,7 @@ impl Listener {
             made = create(&path, descriptor, true);
         }
         let next = made.map_err(|error| match is(&error, ERROR_ACCESS_DENIED) {
-            // The system says the same of a name that is taken and of one that may not be had.
+            // The system reports the same error for a name in use and for a missing permission.
             true if exists(&path) => io::ErrorKind::AddrInUse.into(),
             _ => error,
         })?;
@@ -134,30 +134,30 @@ impl Listener {
         })
     }
 
-    /// What ends [`Listener::accept`].
+    /// Returns a handle that ends [`Listener::accept`].
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.stop))
     }
 
-    /// Waits for a client, whose every silence is to last `patience` at most; `None` once it
-    /// has been stopped.
+    /// Waits for a client. Each later read or write of its stream waits for at most `patience`.
+    /// Returns `None` after the listener was stopped.
     ///
     /// # Errors
     ///
-    /// What the system says. It can be called again.
+    /// The system's. The function can be called again.
     pub fn accept(&mut self, patience: Duration) -> io::Result<Option<Stream>> {
         let event = Event::new()?;
         let connected = overlap(&self.next, &event, Some(&self.stop), None, |pipe, begun| {
-            // SAFETY: the pipe is this listener's and in overlapped mode; `overlap` keeps what
-            // `begun` points to until it has ended.
+            // SAFETY: the pipe belongs to this listener and is in overlapped mode; `overlap` keeps
+            // the structure that `begun` points to alive until the operation has ended.
             unsafe { ConnectNamedPipe(pipe, begun) }
         });
         match connected {
             Ok(Ended::Done(_)) => {}
             Ok(Ended::Stopped | Ended::TimedOut) => return Ok(None),
-            // Who connected before it was waited for; also who has gone again since, whose
-            // stream ends at once.
+            // A client connected before the wait. If it has disconnected since, its stream ends at
+            // once.
             Err(error) if is(&error, ERROR_PIPE_CONNECTED) || is(&error, ERROR_NO_DATA) => {}
             Err(error) => return Err(error),
         }
@@ -179,13 +179,13 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Connects to a pipe, for whose every silence `patience` is the longest; `None` if there
-    /// is none of this name. The server learns who asks, and cannot act in their name.
+    /// Connects to a pipe. Each read or write waits for at most `patience`. Returns `None` if there
+    /// is no pipe of this name. The server can identify the client, but cannot impersonate it.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::PermissionDenied`] for who may not; [`io::ErrorKind::TimedOut`] if it
-    /// has had no time for this client.
+    /// [`io::ErrorKind::PermissionDenied`] if access is denied; [`io::ErrorKind::TimedOut`] if the
+    /// server did not accept this client in time.
     pub fn connect(path: &OsStr, patience: Duration) -> io::Result<Option<Self>> {
         let until = Instant::now() + patience;
         let name = wide(path)?;
@@ -216,27 +216,28 @@ impl Stream {
             if left.is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            // SAFETY: text that ends with a zero. Whatever comes of it, the next try tells.
+            // SAFETY: the name ends with a zero. The result is ignored because the next attempt
+            // shows it.
             unsafe { WaitNamedPipeW(name.as_ptr(), milliseconds(left)) };
         }
     }
 
-    /// Sets how long any silence may last from now on.
+    /// Sets how long each read or write may wait from now on.
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
     }
 
-    /// Whether the server's end was made by the system or an administrator, and not by a
-    /// program that only has the name.
+    /// Returns true if the system or administrators own the server's end. Otherwise another program
+    /// may have created a pipe of this name.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The system's.
     pub fn is_administrators(&self) -> io::Result<bool> {
         let (mut owner, mut descriptor): (PSID, PSECURITY_DESCRIPTOR) =
             (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the handle is open; of the places only those for the owner and for what has
-        // to be freed are given.
+        // SAFETY: the handle is open. Of the output pointers, only those for the owner and for the
+        // descriptor are not null.
         let error = unsafe {
             GetSecurityInfo(
                 self.pipe.as_raw_handle(),
@@ -252,11 +253,12 @@ impl Stream {
         if error != 0 {
             return Err(io::Error::from_raw_os_error(error.cast_signed()));
         }
-        // SAFETY: the system has made it just now, to be freed in this way, and it is nobody else's.
+        // SAFETY: the system allocated the descriptor in the call above, to be freed with
+        // `LocalFree`, and nothing else owns it.
         let descriptor = unsafe { Descriptor::from_raw(descriptor) };
         let is_one = [WinLocalSystemSid, WinBuiltinAdministratorsSid]
             .into_iter()
-            // SAFETY: the owner is a part of the descriptor, which is there until the end.
+            // SAFETY: the owner is a part of the descriptor, which is dropped only below.
             .any(|kind| !owner.is_null() && unsafe { IsWellKnownSid(owner, kind) } != 0);
         drop(descriptor);
         Ok(is_one)
@@ -274,8 +276,8 @@ impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let length = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
         let read = self.transfer(|pipe, begun| {
-            // SAFETY: `buffer` has room for `length` bytes; `transfer` returns when the system
-            // has let go of it and of what `begun` points to.
+            // SAFETY: `buffer` has `length` bytes; `transfer` returns only after the system has
+            // released the buffer and the structure that `begun` points to.
             unsafe { ReadFile(pipe, buffer.as_mut_ptr(), length, ptr::null_mut(), begun) }
         });
         match read {
@@ -289,8 +291,8 @@ impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         self.transfer(|pipe, begun| {
-            // SAFETY: there are `length` bytes; `transfer` returns when the system has let go
-            // of them and of what `begun` points to.
+            // SAFETY: there are `length` bytes; `transfer` returns only after the system has
+            // released them and the structure that `begun` points to.
             unsafe { WriteFile(pipe, bytes.as_ptr(), length, ptr::null_mut(), begun) }
         })
     }
@@ -300,16 +302,17 @@ impl Write for Stream {
     }
 }
 
-/// How an operation has ended.
+/// Result of an overlapped operation.
 enum Ended {
-    /// With so many bytes.
+    /// Completed; with the number of bytes.
     Done(u32),
     TimedOut,
     Stopped,
 }
 
-/// Carries out an operation in overlapped mode. When it returns, the system uses nothing of it
-/// any more: one that has not ended in time is cancelled, and that is waited for.
+/// Performs an operation in overlapped mode. When it returns, the system no longer uses any of the
+/// operation's memory: an operation that has not ended in time is cancelled, and the cancellation
+/// is awaited.
 fn overlap(
     pipe: &OwnedHandle,
     event: &Event,
@@ -332,16 +335,16 @@ fn overlap(
         let events = [event.raw(), stop.unwrap_or(event).raw()];
         let count = if stop.is_some() { 2 } else { 1 };
         let limit = patience.map_or(INFINITE, milliseconds);
-        // SAFETY: `count` of the handles are there, of events that outlive the call.
+        // SAFETY: the array has `count` handles, of events that outlive the call.
         waited = unsafe { WaitForMultipleObjects(count, events.as_ptr(), 0, limit) };
         if waited != WAIT_OBJECT_0 {
-            // SAFETY: an operation of this handle that was begun above. Whether it can still be
-            // cancelled is seen below.
+            // SAFETY: the operation was started on this handle above. It may have ended already,
+            // which the next call shows.
             unsafe { CancelIoEx(handle, begun) };
         }
     }
     let mut bytes = 0;
-    // SAFETY: the operation was begun on this handle, and is waited for until it has ended.
+    // SAFETY: the operation was started on this handle, and the call waits until it has ended.
     let ended = unsafe { GetOverlappedResult(handle, begun, &raw mut bytes, 1) };
     if ended != 0 {
         return Ok(Ended::Done(bytes));
@@ -353,7 +356,7 @@ fn overlap(
     }
 }
 
-/// Makes an end for a client to connect to.
+/// Creates an instance to which a client can connect.
 fn create(path: &[u16], descriptor: &str, is_first: bool) -> io::Result<OwnedHandle> {
     let descriptor = Descriptor::parse(descriptor)?;
     let attributes = SECURITY_ATTRIBUTES {
@@ -366,8 +369,8 @@ fn create(path: &[u16], descriptor: &str, is_first: bool) -> io::Result<OwnedHan
     } else {
         0
     };
-    // SAFETY: the path ends with a zero, the attributes and their descriptor outlive the call,
-    // and the rest are plain values.
+    // SAFETY: the path ends with a zero, the attributes and their descriptor outlive the call, and
+    // the other arguments are plain values.
     let pipe = unsafe {
         CreateNamedPipeW(
             path.as_ptr(),
@@ -383,19 +386,19 @@ fn create(path: &[u16], descriptor: &str, is_first: bool) -> io::Result<OwnedHan
     if pipe == INVALID_HANDLE_VALUE {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the handle was made just now and is nobody else's.
+    // SAFETY: the call above created the handle, and nothing else owns it.
     Ok(unsafe { OwnedHandle::from_raw_handle(pipe) })
 }
 
-/// Whether there is a pipe of this name, which takes no right to know.
+/// Returns true if there is a pipe of this name. This needs no access to the pipe.
 fn exists(path: &[u16]) -> bool {
-    // SAFETY: text that ends with a zero.
+    // SAFETY: the path ends with a zero.
     let is_free = unsafe { WaitNamedPipeW(path.as_ptr(), 1) };
     is_free != 0 || !is(&io::Error::last_os_error(), ERROR_FILE_NOT_FOUND)
 }
 
-/// Whether it is that this process may make nothing for the system: what is said of an owner depends
-/// on whether the privilege is lacking or of no use.
+/// Returns true if the error means that this process may not make the system the owner. The code
+/// depends on whether the privilege is missing or insufficient.
 fn may_not_give_away(error: &io::Error) -> bool {
     is(error, ERROR_INVALID_OWNER) || is(error, ERROR_PRIVILEGE_NOT_HELD)
 }
@@ -405,7 +408,7 @@ fn is(error: &io::Error, code: u32) -> bool {
 }
 
 fn milliseconds(time: Duration) -> u32 {
-    // All ones would be "for ever".
+    // `INFINITE` is all ones.
     u32::try_from(time.as_millis()).map_or(INFINITE - 1, |time| time.clamp(1, INFINITE - 1))
 }
 
@@ -420,7 +423,8 @@ mod tests {
         for code in [1307, 1314] {
             assert!(may_not_give_away(&io::Error::from_raw_os_error(code)));
         }
-        // ERROR_ACCESS_DENIED is of who may have no such pipe at all, or of one that is there.
+        // ERROR_ACCESS_DENIED means that the caller may not create such a pipe, or that the name is
+        // in use.
         assert!(!may_not_give_away(&io::Error::from_raw_os_error(5)));
     }
 }

@@ -1,4 +1,4 @@
-//! What this process may do.
+//! Privileges of this process.
 
 use std::io;
 use std::os::windows::io::{AsRawHandle as _, FromRawHandle as _, OwnedHandle};
@@ -10,28 +10,28 @@ use windows_sys::Win32::Security::{
 };
 use windows_sys::Win32::System::Threading::{GetCurrentProcess, OpenProcessToken};
 
-/// Lets this process make objects that belong to others (`SeRestorePrivilege`), as to the
-/// system. An elevated administrator has this privilege, but not enabled.
+/// Enables `SeRestorePrivilege`, with which this process can create objects owned by others, for
+/// example by the system. An elevated administrator has this privilege, but it is disabled by
+/// default.
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::PermissionDenied`] for who has not got it.
+/// [`io::ErrorKind::PermissionDenied`] if the process does not have the privilege.
 pub fn enable_restore() -> io::Result<()> {
     let mut token = ptr::null_mut();
     let access = TOKEN_ADJUST_PRIVILEGES | TOKEN_QUERY;
-    // SAFETY: the current process's handle needs no closing, and `token` is written before the
-    // call returns.
+    // SAFETY: the current process's handle needs no closing, and `token` is valid for writing.
     if unsafe { OpenProcessToken(GetCurrentProcess(), access, &raw mut token) } == 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the handle was made just now and is nobody else's.
+    // SAFETY: the call above created the handle, and nothing else owns it.
     let token = unsafe { OwnedHandle::from_raw_handle(token) };
     let mut number = LUID {
         LowPart: 0,
         HighPart: 0,
     };
-    // SAFETY: this machine (null), the system's own constant for the name, and a place for the
-    // number.
+    // SAFETY: null means this machine, the name is the system's own constant, and `number` is valid
+    // for writing.
     if unsafe { LookupPrivilegeValueW(ptr::null(), SE_RESTORE_NAME, &raw mut number) } == 0 {
         return Err(io::Error::last_os_error());
     }
@@ -42,7 +42,8 @@ pub fn enable_restore() -> io::Result<()> {
             Attributes: SE_PRIVILEGE_ENABLED,
         }],
     };
-    // SAFETY: one privilege is announced and there; what was before is not asked for.
+    // SAFETY: there is one privilege, as announced; the output pointers for the previous state are
+    // optional and null.
     let (done, error) = unsafe {
         let done = AdjustTokenPrivileges(
             token.as_raw_handle(),
@@ -56,7 +57,7 @@ pub fn enable_restore() -> io::Result<()> {
     };
     match (done, error) {
         (0, _) => Err(io::Error::from_raw_os_error(error.cast_signed())),
-        // It succeeds even so.
+        // The function succeeds even if the process lacks the privilege.
         (_, ERROR_NOT_ALL_ASSIGNED) => Err(io::ErrorKind::PermissionDenied.into()),
         _ => Ok(()),
     }

@@ -1,4 +1,4 @@
-//! Whose a socket is: the system's tables of sockets, and the program of a process.
+//! The system's tables of sockets, and the program of a process, to find the owner of a socket.
 
 use std::ffi::OsString;
 use std::io;
@@ -21,31 +21,33 @@ use windows_sys::Win32::System::Threading::{
     QueryFullProcessImageNameW,
 };
 
-/// Room for a table at first, in bytes: some 400 sockets.
+/// Initial size of a table in bytes: about 400 sockets.
 const FIRST_ROOM: usize = 64 << 10;
 
-/// A table is not made room for beyond this, in bytes: more than 300,000 sockets.
+/// Maximum size of a table in bytes: more than 300,000 sockets.
 const MOST_ROOM: usize = 64 << 20;
 
-/// The longest path of a program, in UTF-16 units: the longest that the system has.
+/// Maximum length of a program's path in UTF-16 units, which is the system's limit.
 const LONGEST_PATH: u32 = 32_768;
 
-/// A socket and whose it is.
+/// A socket and its process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Socket {
-    /// Of TCP or of UDP.
+    /// The transport protocol.
     pub protocol: Protocol,
-    /// This end. An unspecified address is each of this machine's.
+    /// The local end. An unspecified address stands for all addresses of this machine.
     pub local: SocketAddr,
-    /// The other end: of TCP, unless it listens. Of UDP the system does not tell.
+    /// The remote end of a TCP connection; `None` for listeners, and for UDP, whose remote ends the
+    /// system does not report.
     pub remote: Option<SocketAddr>,
-    /// The process that made it; 0 for a connection that has none any more, 4 for the system.
+    /// The process that created it; 0 for a connection that no process has any more, 4 for the
+    /// system.
     pub pid: u32,
-    /// When it was made, in 100 ns since 1601; 0 where the system does not tell.
+    /// Time of creation in 100 ns since 1601; 0 if the system does not report it.
     pub created: u64,
 }
 
-/// What a socket speaks.
+/// The transport protocol of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Protocol {
     /// TCP.
@@ -54,27 +56,27 @@ pub enum Protocol {
     Udp,
 }
 
-/// A process, as long as there is one of this number.
+/// A process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Process {
-    /// Its program's file.
+    /// The program's file.
     pub path: PathBuf,
-    /// When it began, in 100 ns since 1601. Numbers of processes are given again: two of one
-    /// number differ in this.
+    /// Start time in 100 ns since 1601. It distinguishes processes that had the same id one after
+    /// the other.
     pub created: u64,
 }
 
-/// The TCP sockets of both families that there are now (`GetExtendedTcpTable`). An IPv4
-/// connection of an IPv6 socket is among IPv6's, with addresses such as `::ffff:192.0.2.1`.
+/// Returns the present TCP sockets of both families (`GetExtendedTcpTable`). An IPv4 connection of
+/// an IPv6 socket is listed with IPv6, with addresses such as `::ffff:192.0.2.1`.
 ///
 /// # Errors
 ///
-/// What the system says.
+/// The system's.
 pub fn tcp() -> io::Result<Vec<Socket>> {
     let read = |family| {
         read(|table, size| {
-            // SAFETY: `table` has room for `*size` bytes, aligned as its rows are, and both
-            // pointers are used no longer than the call.
+            // SAFETY: `table` has `*size` bytes with the alignment of its rows, and both pointers
+            // are used only during the call.
             unsafe {
                 GetExtendedTcpTable(table.cast(), size, 0, family, TCP_TABLE_OWNER_MODULE_ALL, 0)
             }
@@ -91,15 +93,15 @@ pub fn tcp() -> io::Result<Vec<Socket>> {
     Ok(sockets)
 }
 
-/// The UDP sockets of both families that there are now (`GetExtendedUdpTable`).
+/// Returns the present UDP sockets of both families (`GetExtendedUdpTable`).
 ///
 /// # Errors
 ///
-/// What the system says.
+/// The system's.
 pub fn udp() -> io::Result<Vec<Socket>> {
     let read = |family| {
         read(|table, size| {
-            // SAFETY: as for TCP's.
+            // SAFETY: as for the TCP table.
             unsafe { GetExtendedUdpTable(table.cast(), size, 0, family, UDP_TABLE_OWNER_MODULE, 0) }
         })
     };
@@ -114,24 +116,24 @@ pub fn udp() -> io::Result<Vec<Socket>> {
     Ok(sockets)
 }
 
-/// The program of a process.
+/// Returns the program of a process.
 ///
 /// # Errors
 ///
-/// What the system says: there is none of this number, or this process may not look at it, as
-/// at the system's own (0 and 4).
+/// The system's, if there is no such process, or if this process may not query it, as for the
+/// system's own (0 and 4).
 pub fn process(pid: u32) -> io::Result<Process> {
-    // SAFETY: all three are plain values.
+    // SAFETY: the arguments are plain values.
     let handle = unsafe { OpenProcess(PROCESS_QUERY_LIMITED_INFORMATION, 0, pid) };
     if handle.is_null() {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the handle was made just now and is nobody else's.
+    // SAFETY: the call above created the handle, and nothing else owns it.
     let handle = unsafe { OwnedHandle::from_raw_handle(handle) };
     let mut path = vec![0; LONGEST_PATH as usize];
     let mut length = LONGEST_PATH;
     let asked = PROCESS_NAME_WIN32;
-    // SAFETY: `path` has room for `length` units, and the handle is open with the right to ask.
+    // SAFETY: `path` has `length` units, and the handle is open with the right to query.
     let named = unsafe {
         QueryFullProcessImageNameW(
             handle.as_raw_handle(),
@@ -150,7 +152,7 @@ pub fn process(pid: u32) -> io::Result<Process> {
     };
     let (mut created, mut unused) = (none, [none; 3]);
     let [exited, kernel, user] = &mut unused;
-    // SAFETY: four places for times, which are written before the call returns.
+    // SAFETY: all four variables are valid for writing.
     let timed = unsafe {
         GetProcessTimes(
             handle.as_raw_handle(),
@@ -169,8 +171,8 @@ pub fn process(pid: u32) -> io::Result<Process> {
     })
 }
 
-/// A table of the system, in words as large as its rows are aligned. It may grow between one
-/// call and the next.
+/// Reads a table of the system into words with the alignment of its rows. Repeats the call if the
+/// table has grown.
 fn read(ask: impl Fn(*mut u64, *mut u32) -> u32) -> io::Result<Vec<u8>> {
     let mut room = FIRST_ROOM;
     loop {
@@ -179,7 +181,7 @@ fn read(ask: impl Fn(*mut u64, *mut u32) -> u32) -> io::Result<Vec<u8>> {
         let error = ask(table.as_mut_ptr(), ptr::from_mut(&mut size));
         match error {
             NO_ERROR => return Ok(table.iter().flat_map(|word| word.to_ne_bytes()).collect()),
-            // With room for those that come meanwhile.
+            // Leave room for sockets that are opened meanwhile.
             ERROR_INSUFFICIENT_BUFFER if room < MOST_ROOM => {
                 room = (size as usize).max(room).saturating_mul(2).min(MOST_ROOM) & !7;
             }
@@ -188,7 +190,7 @@ fn read(ask: impl Fn(*mut u64, *mut u32) -> u32) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The rows of a table, whose first word is their number.
+/// Returns the rows of a table, whose first word is their number.
 fn rows<Row>(table: &[u8], first: usize) -> impl Iterator<Item = &[u8]> {
     let count = number(table, 0).unwrap_or(0);
     let rows = table.get(first..).unwrap_or_default();
@@ -272,7 +274,7 @@ fn udp6(row: &[u8]) -> Option<Socket> {
 /// `MIB_TCP_STATE_LISTEN`.
 const LISTENING: u32 = 2;
 
-/// Addresses are in network byte order.
+/// Parses an address and a port. Addresses are in network byte order.
 fn v4(row: &[u8], address: usize, at: usize) -> Option<SocketAddr> {
     let address: [u8; 4] = bytes(row, address)?;
     Some(SocketAddr::new(
@@ -289,7 +291,8 @@ fn v6(row: &[u8], address: usize, at: usize) -> Option<SocketAddr> {
     ))
 }
 
-/// Ports too, in the first half of a number; the other may have anything.
+/// Parses a port: the first half of a 32-bit field, in network byte order. The other half is
+/// undefined.
 fn port(row: &[u8], at: usize) -> Option<u16> {
     bytes(row, at).map(u16::from_be_bytes)
 }

@@ -1,13 +1,13 @@
-//! Programs that are installed.
+//! Installed programs.
 
 use std::path::PathBuf;
 use windows_registry::LOCAL_MACHINE;
 
-/// Where programs say under which name they can be started, for all users.
+/// Registry key under which programs register a name for starting them, for all users.
 const APP_PATHS: &str = r"SOFTWARE\Microsoft\Windows\CurrentVersion\App Paths";
 
-/// The programs that can be started by a name alone, as far as they are there: not all that are
-/// installed, and none of a single user's.
+/// Returns the programs that are registered for starting by name and whose files exist. Programs
+/// without a registration and those of a single user are missing.
 #[must_use]
 pub fn registered() -> Vec<PathBuf> {
     let Ok(all) = LOCAL_MACHINE.open(APP_PATHS) else {

@@ -1,8 +1,8 @@
-//! What the system knows of an adapter: addresses, routes, MTU and name servers; and which
-//! adapter leads to everywhere else (IP Helper).
+//! Configuration of an adapter (addresses, routes, MTU and name servers), and the adapter of the
+//! default route (IP Helper).
 //!
-//! What sets something has not yet run: it takes an adapter of one's own, which Wine has not,
-//! and no Windows machine was at hand.
+//! The functions that change settings have not been tested on Windows yet; they need a virtual
+//! adapter, which Wine cannot create.
 
 use super::library::{Place, load};
 use super::wide::wide;
@@ -33,16 +33,16 @@ use windows_sys::Win32::Networking::WinSock::{
 };
 use windows_sys::core::GUID;
 
-/// The least that IPv6 takes (RFC 8200, section 5); the system refuses less.
+/// The minimum MTU of IPv6 (RFC 8200, section 5); the system refuses less.
 const LEAST_MTU_OF_V6: u32 = 1280;
 
-/// Characters of the longest name of an adapter, with the zero that ends it.
+/// Maximum length of an adapter's name, including the final zero.
 const LONGEST_ALIAS: usize = 257;
 
-/// An address or a network: its first address, and how many bits are the network's.
+/// An address or a network with its prefix length in bits.
 pub type Network = (IpAddr, u8);
 
-/// The system's number for a family.
+/// Returns the system's number of a family.
 fn raw_family(family: Family) -> ADDRESS_FAMILY {
     match family {
         Family::V4 => AF_INET,
@@ -50,23 +50,23 @@ fn raw_family(family: Family) -> ADDRESS_FAMILY {
     }
 }
 
-/// What an adapter gets.
+/// Settings of an adapter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Addressing {
-    /// Its addresses, each with its network's length.
+    /// Addresses with their prefix lengths.
     pub addresses: Vec<Network>,
-    /// What is reached by it, without a gateway.
+    /// Networks that are reached through it without a gateway.
     pub routes: Vec<Network>,
-    /// In bytes; 1280 for IPv6 where it is less.
+    /// The MTU in bytes; IPv6 uses at least 1280.
     pub mtu: u32,
 }
 
-/// Whether the system has an adapter for a family: a new one after some tenths of a second, and
-/// never where the family is turned off.
+/// Returns true if an adapter supports a family. For a new adapter this becomes true after some
+/// tenths of a second, and never if the family is disabled.
 ///
 /// # Errors
 ///
-/// What else the system says.
+/// Other errors of the system.
 pub fn is_there(luid: u64, family: Family) -> io::Result<bool> {
     match interface(luid, family) {
         Ok(_) => Ok(true),
@@ -75,13 +75,14 @@ pub fn is_there(luid: u64, family: Family) -> io::Result<bool> {
     }
 }
 
-/// Gives an adapter its addresses, routes and MTU, whose families are [there](is_there). Its
-/// routes come before equally long ones of other adapters. The system takes all of it back when
-/// the adapter is removed.
+/// Sets the addresses, routes and MTU of an adapter. The families must be [available](is_there).
+/// The routes have precedence over routes of other adapters with the same prefix length. The system
+/// removes all settings together with the adapter.
 ///
 /// # Errors
 ///
-/// What the system says, with what it was about; which other adapter has one of the addresses.
+/// The system's, with the setting that failed; if another adapter has one of the addresses, its
+/// name.
 pub fn set_up(luid: u64, addressing: &Addressing) -> io::Result<()> {
     let Addressing {
         addresses,
@@ -112,17 +113,17 @@ fn about(error: &io::Error, what: &dyn fmt::Display) -> io::Error {
 fn set_interface(luid: u64, family: Family, mtu: u32) -> io::Result<()> {
     let mut row = interface(luid, family)?;
     row.NlMtu = mtu_of(family, mtu);
-    // Routes of all adapters with the lowest sum of metrics win.
+    // The route with the lowest sum of route and interface metric has precedence.
     row.UseAutomaticMetric = false;
     row.Metric = 0;
-    // Nobody on the other side has anything to say of addresses.
+    // There is no router or DHCP server on this network.
     row.RouterDiscoveryBehavior = RouterDiscoveryDisabled;
     row.ManagedAddressConfigurationSupported = false;
     row.OtherStatefulConfigurationSupported = false;
     row.DadTransmits = 0;
-    // What is read here must not be written.
+    // The value that was read must not be written back.
     row.SitePrefixLength = 0;
-    // SAFETY: the row is the system's own with some of its numbers changed.
+    // SAFETY: the row was filled by the system, with some numbers changed.
     check(unsafe { SetIpInterfaceEntry(&raw mut row) })
 }
 
@@ -139,24 +140,25 @@ fn interface(luid: u64, family: Family) -> io::Result<MIB_IPINTERFACE_ROW> {
         InterfaceLuid: NET_LUID_LH { Value: luid },
         ..MIB_IPINTERFACE_ROW::default()
     };
-    // SAFETY: the row says which one is meant, and is written before the call returns.
+    // SAFETY: the row selects the interface, and is valid for writing.
     check(unsafe { GetIpInterfaceEntry(&raw mut row) })?;
     Ok(row)
 }
 
 fn add_address(luid: u64, (address, length): Network) -> io::Result<()> {
     let mut row = MIB_UNICASTIPADDRESS_ROW::default();
-    // SAFETY: the row is written whole before the call returns.
+    // SAFETY: the call initialises the complete row.
     unsafe { InitializeUnicastIpAddressEntry(&raw mut row) };
     row.InterfaceLuid = NET_LUID_LH { Value: luid };
     row.Address = raw(address);
     row.OnLinkPrefixLength = length;
-    // Nobody in the tunnel's network is asked for it, and nobody has to wait until that is known.
+    // Skip duplicate address detection, since nobody in the tunnel answers, and nobody has to wait
+    // for it.
     row.DadState = IpDadStatePreferred;
-    // SAFETY: the row is read only.
+    // SAFETY: the row is only read.
     match unsafe { CreateUnicastIpAddressEntry(&raw const row) } {
         ERROR_OBJECT_ALREADY_EXISTS => match other_with(luid, address)? {
-            // The file has it twice.
+            // The address was added twice.
             None => Ok(()),
             Some(other) => Err(io::Error::new(
                 io::ErrorKind::AddrInUse,
@@ -171,14 +173,14 @@ fn add_address(luid: u64, (address, length): Network) -> io::Result<()> {
     }
 }
 
-/// An adapter that has an address, other than `luid`.
+/// Returns an adapter other than `luid` that has an address.
 fn other_with(luid: u64, address: IpAddr) -> io::Result<Option<u64>> {
     let family = Family::of(address);
     let mut table: *mut MIB_UNICASTIPADDRESS_TABLE = ptr::null_mut();
-    // SAFETY: a place for a pointer, which is written before the call returns.
+    // SAFETY: `table` is valid for writing.
     check(unsafe { GetUnicastIpAddressTable(raw_family(family), &raw mut table) })?;
-    // SAFETY: the call has made a table that is ours until it is freed, with as many rows behind
-    // its number as that says.
+    // SAFETY: the call allocated a table, which this function owns until it frees it, with as many
+    // rows as the table says.
     let rows = unsafe {
         slice::from_raw_parts(
             (&raw const (*table).Table).cast::<MIB_UNICASTIPADDRESS_ROW>(),
@@ -186,20 +188,20 @@ fn other_with(luid: u64, address: IpAddr) -> io::Result<Option<u64>> {
         )
     };
     let holder = rows.iter().find_map(|row| {
-        // SAFETY: every value of the union's bytes is a number.
+        // SAFETY: the union is valid for all bytes; its value is a number.
         let of_row = unsafe { row.InterfaceLuid.Value };
         (of_row != luid && address_of(&row.Address) == Some(address)).then_some(of_row)
     });
-    // SAFETY: it was made by the system, and nothing refers to it any more.
+    // SAFETY: the system allocated the table, and nothing refers to it any more.
     unsafe { FreeMibTable(table.cast()) };
     Ok(holder)
 }
 
-/// What the system shows an adapter as.
+/// Returns the name of an adapter in the user interface.
 fn alias(luid: u64) -> String {
     let luid = NET_LUID_LH { Value: luid };
     let mut name = [0_u16; LONGEST_ALIAS];
-    // SAFETY: the number is read, and the place is as long as is said.
+    // SAFETY: the number is only read, and `name` has the length that is passed.
     let error =
         unsafe { ConvertInterfaceLuidToAlias(&raw const luid, name.as_mut_ptr(), name.len()) };
     match error {
@@ -210,7 +212,7 @@ fn alias(luid: u64) -> String {
 
 fn add_route(luid: u64, (address, length): Network) -> io::Result<()> {
     let mut row = MIB_IPFORWARD_ROW2::default();
-    // SAFETY: the row is written whole before the call returns.
+    // SAFETY: the call initialises the complete row.
     unsafe { InitializeIpForwardEntry(&raw mut row) };
     row.InterfaceLuid = NET_LUID_LH { Value: luid };
     row.DestinationPrefix.Prefix = raw(address);
@@ -220,11 +222,10 @@ fn add_route(luid: u64, (address, length): Network) -> io::Result<()> {
         Family::V6 => IpAddr::from([0; 16]),
     });
     row.Metric = 0;
-    // SAFETY: the row is read only.
+    // SAFETY: the row is only read.
     check_added(unsafe { CreateIpForwardEntry2(&raw const row) })
 }
 
-/// A default route.
 struct DefaultRoute {
     luid: u64,
     index: u32,
@@ -234,7 +235,7 @@ struct DefaultRoute {
 impl DefaultRoute {
     fn of(row: &MIB_IPFORWARD_ROW2) -> Option<Self> {
         (row.DestinationPrefix.PrefixLength == 0).then_some(Self {
-            // SAFETY: every value of the union's bytes is a number.
+            // SAFETY: the union is valid for all bytes; its value is a number.
             luid: unsafe { row.InterfaceLuid.Value },
             index: row.InterfaceIndex,
             metric: row.Metric,
@@ -242,17 +243,17 @@ impl DefaultRoute {
     }
 }
 
-/// Whether an adapter is a tunnel: of the kind that Wintun, WireGuard and OpenVPN make
-/// (`IF_TYPE_PROP_VIRTUAL`), or one of the system's (`IF_TYPE_TUNNEL`: Teredo, 6to4). Two tunnels
-/// that have everything in them would send each other their datagrams in a circle.
+/// Returns true if an adapter is a tunnel: of the kind that Wintun, WireGuard and OpenVPN create
+/// (`IF_TYPE_PROP_VIRTUAL`), or one of the system's (`IF_TYPE_TUNNEL`: Teredo, 6to4). If two
+/// tunnels carried all traffic, each would send its datagrams through the other in a loop.
 fn is_tunnel(luid: u64) -> bool {
     // `NET_LUID_LH`: the interface's type is in the highest 16 bits.
     let kind = (luid >> 48) as u32;
     matches!(kind, IF_TYPE_PROP_VIRTUAL | IF_TYPE_TUNNEL)
 }
 
-/// Of adapters that are no tunnels and have a metric of their own, that is, are connected, the
-/// index of the one with the lowest sum.
+/// Returns the index of the adapter with the lowest sum of metrics. Skips tunnels, and adapters for
+/// which `metric` returns `None`, because they are not connected.
 fn best(routes: &[DefaultRoute], metric: impl Fn(u64) -> Option<u32>) -> Option<u32> {
     let outward = routes.iter().filter(|route| !is_tunnel(route.luid));
     let candidates = outward.filter_map(|route| {
@@ -262,21 +263,22 @@ fn best(routes: &[DefaultRoute], metric: impl Fn(u64) -> Option<u32>) -> Option<
     candidates.min().map(|(_, index)| index)
 }
 
-/// The adapter by which a family's packets for anywhere leave past all tunnels: of those that are
-/// connected the one with the lowest metric, by its index. `None` where there is none.
+/// Returns the index of the adapter through which a family's packets bypass all tunnels: of the
+/// connected adapters with a default route, the one with the lowest metric. Returns `None` if there
+/// is none.
 ///
 /// # Errors
 ///
-/// What the system says. A family that is turned off is none.
+/// The system's. A disabled family is not an error.
 pub fn default_interface(family: Family) -> io::Result<Option<u32>> {
     let mut table: *mut MIB_IPFORWARD_TABLE2 = ptr::null_mut();
-    // SAFETY: a place for a pointer, which is written before the call returns.
+    // SAFETY: `table` is valid for writing.
     match unsafe { GetIpForwardTable2(raw_family(family), &raw mut table) } {
         ERROR_NOT_FOUND => return Ok(None),
         error => check(error)?,
     }
-    // SAFETY: the call has made a table that is ours until it is freed, with as many rows behind
-    // its number as that says.
+    // SAFETY: the call allocated a table, which this function owns until it frees it, with as many
+    // rows as the table says.
     let rows = unsafe {
         slice::from_raw_parts(
             (&raw const (*table).Table).cast(),
@@ -284,7 +286,7 @@ pub fn default_interface(family: Family) -> io::Result<Option<u32>> {
         )
     };
     let routes: Vec<_> = rows.iter().filter_map(DefaultRoute::of).collect();
-    // SAFETY: it was made by the system, and nothing refers to it any more.
+    // SAFETY: the system allocated the table, and nothing refers to it any more.
     unsafe { FreeMibTable(table.cast()) };
     let metric = |luid| {
         let interface = interface(luid, family).ok()?;
@@ -293,21 +295,21 @@ pub fn default_interface(family: Family) -> io::Result<Option<u32>> {
     Ok(best(&routes, metric))
 }
 
-/// Has a socket's datagrams leave by an adapter, whatever routes say; by the one that routes
-/// lead to for 0. The socket is of `family`.
+/// Makes a socket's datagrams leave through an adapter, regardless of the routes; 0 restores the
+/// use of the routes. The socket must be of `family`.
 ///
 /// # Errors
 ///
-/// What the system says.
+/// The system's.
 pub fn leave_by(socket: &UdpSocket, family: Family, index: u32) -> io::Result<()> {
     let (level, name, value) = match family {
-        // In network byte order, for this one alone.
+        // Only this option takes network byte order.
         Family::V4 => (IPPROTO_IP, IP_UNICAST_IF, index.to_be()),
         Family::V6 => (IPPROTO_IPV6, IPV6_UNICAST_IF, index),
     };
     let bytes = value.to_ne_bytes();
-    // SAFETY: the socket is open while it is borrowed, and `bytes` are of the length that is
-    // said and only read.
+    // SAFETY: the socket is open while it is borrowed. `bytes` has the length that is passed and is
+    // only read.
     let set = unsafe {
         setsockopt(
             socket.as_raw_socket() as _,
@@ -323,31 +325,32 @@ pub fn leave_by(socket: &UdpSocket, family: Family, index: u32) -> io::Result<()
     }
 }
 
-/// By which the system keeps an adapter's settings, also when it is gone.
+/// The identifier under which the system stores an adapter's settings, even after the adapter was
+/// removed.
 #[derive(Clone, Copy)]
 pub struct Guid(GUID);
 
 impl Guid {
-    /// That of an adapter, which need not be the one that was asked for.
+    /// Returns the GUID of an adapter, which may differ from the one requested at its creation.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The system's.
     pub fn of(luid: u64) -> io::Result<Self> {
         let luid = NET_LUID_LH { Value: luid };
         let mut guid = GUID::from_u128(0);
-        // SAFETY: the number is read, and the place is written before the call returns.
+        // SAFETY: the number is only read, and `guid` is valid for writing.
         check(unsafe { ConvertInterfaceLuidToGuid(&raw const luid, &raw mut guid) })?;
         Ok(Self(guid))
     }
 }
 
-/// Gives an adapter name servers and search domains; none takes them away.
+/// Sets an adapter's name servers and search domains; empty lists remove them.
 ///
 /// # Errors
 ///
-/// What the system says; [`io::ErrorKind::Unsupported`] before Windows 10 of 2004 and Windows
-/// Server 2022.
+/// The system's; [`io::ErrorKind::Unsupported`] before Windows 10 version 2004 and Windows Server
+/// 2022.
 pub fn set_name_servers(guid: Guid, servers: &[IpAddr], search: &[String]) -> io::Result<()> {
     type Set = unsafe extern "system" fn(GUID, *const DNS_INTERFACE_SETTINGS) -> u32;
     let unsupported = || {
@@ -355,7 +358,7 @@ pub fn set_name_servers(guid: Guid, servers: &[IpAddr], search: &[String]) -> io
         io::Error::new(io::ErrorKind::Unsupported, reason)
     };
     let library = load("iphlpapi.dll", Place::System)?;
-    // SAFETY: the function of this name has had this signature since there is one.
+    // SAFETY: the function of this name has always had this signature.
     let set = unsafe { library.get::<Set>(b"SetInterfaceDnsSettings\0") };
     let set = set.map_err(|_| unsupported())?;
     let mut search = wide(search.join(","))?;
@@ -398,8 +401,8 @@ fn raw(address: IpAddr) -> SOCKADDR_INET {
 }
 
 fn address_of(raw: &SOCKADDR_INET) -> Option<IpAddr> {
-    // SAFETY: the family, which every variant begins with, says which one it is, and every value
-    // of an address's bytes is one.
+    // SAFETY: the family, with which every variant begins, selects the variant, and addresses are
+    // valid for all bytes.
     unsafe {
         match raw.si_family {
             AF_INET => Some(IpAddr::from(raw.Ipv4.sin_addr.S_un.S_addr.to_ne_bytes())),
@@ -409,13 +412,15 @@ fn address_of(raw: &SOCKADDR_INET) -> Option<IpAddr> {
     }
 }
 
-/// `GetIpInterfaceEntry` has two errors for it.
+/// Returns true if the adapter does not support the family, for which `GetIpInterfaceEntry` has two
+/// errors.
 fn is_missing(error: &io::Error) -> bool {
     let code = error.raw_os_error().map(i32::cast_unsigned);
     matches!(code, Some(ERROR_NOT_FOUND | ERROR_FILE_NOT_FOUND))
 }
 
-/// A route that is there already need not be added: that to an address's own network, for one.
+/// Checks the result of adding a route. An existing route, such as the one to an address's own
+/// network, is not an error.
 fn check_added(error: u32) -> io::Result<()> {
     match error {
         ERROR_OBJECT_ALREADY_EXISTS => Ok(()),
@@ -435,7 +440,7 @@ mod tests {
     use super::{DefaultRoute, Family, address_of, best, is_missing, mtu_of, raw};
     use std::io;
 
-    /// A LUID as the system makes it.
+    /// Returns a LUID in the system's format.
     fn luid(kind: u64, index: u64) -> u64 {
         (kind << 48) | (index << 24)
     }

@@ -1,4 +1,4 @@
-//! Services: installed, started, stopped and removed, and what a process does that is one.
+//! Installing, starting, stopping and removing services, and running a process as a service.
 
 mod process;
 
@@ -21,90 +21,90 @@ use windows_sys::Win32::Foundation::{
 
 pub use process::{Control, run};
 
-/// How long a service that starts or stops may say nothing of how far it has come.
+/// Maximum time without progress of a service that is starting or stopping.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// From one look at a service to the next.
+/// Time between two status queries.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// From the failure of a service to its next start: the first, the second, later ones.
+/// Delays between a failure and the restart: for the first, the second and all later failures.
 const RESTARTS: [Duration; 3] = [
     Duration::from_secs(1),
     Duration::from_secs(10),
     Duration::from_secs(60),
 ];
 
-/// A service without a failure for so long is again one that has had none.
+/// Time without a failure after which the count of failures is reset.
 const FORGIVEN: Duration = Duration::from_hours(1);
 
-/// A service that is to be.
+/// A service to install.
 pub struct Definition {
-    /// By which it is known.
+    /// The name in the service manager.
     pub name: String,
-    /// What people are shown.
+    /// The name in the user interface.
     pub display_name: String,
-    /// What it does, for people.
+    /// The description in the user interface.
     pub description: String,
     /// The program, an absolute path.
     pub program: PathBuf,
-    /// Its arguments.
+    /// The program's arguments.
     pub arguments: Vec<OsString>,
 }
 
-/// How a service is.
+/// The state of a service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// It has ended, or not begun.
+    /// The service is not running.
     Stopped,
-    /// It begins, or is about to end.
+    /// The service is starting or stopping.
     Changing,
-    /// It runs.
+    /// The service is running.
     Running,
 }
 
-/// Why something of a service was not done.
+/// Error of an operation on a service.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It takes an administrator.
+    /// The operation needs an administrator.
     #[error(
         "only an elevated administrator may do that; open a terminal with \"Run as administrator\""
     )]
     NoRights,
-    /// There is one of this name.
+    /// A service of this name exists.
     #[error("the service {0} is installed already; uninstall it first, or leave it")]
     Exists(String),
-    /// There is none of this name.
+    /// There is no service of this name.
     #[error("there is no service {0}; install it first")]
     Missing(String),
-    /// It is still there for who has it open.
+    /// The service was removed, but a process still has it open.
     #[error(
         "the service {0} is being removed, and will be gone when nothing has it open any more; \
          close the window of Services, or start the machine anew"
     )]
     Leaving(String),
-    /// It runs already.
+    /// The service is running already.
     #[error("the service {0} runs already")]
     Running(String),
-    /// It does not run.
+    /// The service is not running.
     #[error("the service {0} does not run")]
     NotRunning(String),
-    /// It ended instead of running.
+    /// The service ended instead of running.
     #[error("the service {name} ended at once, with {code}; the event log says why")]
     Ended {
-        /// Which.
+        /// The service's name.
         name: String,
         /// Its exit code, or the system's error.
         code: u32,
     },
-    /// It takes too long.
+    /// The service did not reach the state in time.
     #[error(
         "the service {name} has not {what}, and said nothing of it for {} s; `sc.exe query {name}` \
          tells more", PATIENCE.as_secs()
     )]
     Slow {
-        /// Which.
+        /// The service's name.
         name: String,
-        /// What it should have.
+        /// The state to reach.
         what: &'static str,
     },
     /// This process was not started by the service manager.
@@ -113,25 +113,25 @@ pub enum Error {
     /// Anything else.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// What an installed service has not got, because this system has no such thing.
+/// A property that an installed service lacks, because this system does not support it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lacking {
-    /// It starts with the machine, and not some two minutes later.
+    /// The service starts together with the machine, instead of about two minutes later.
     DelayedStart,
-    /// It is not started again when it has failed.
+    /// The service is not restarted after a failure.
     Recovery,
 }
 
-/// Installs a service that starts with the machine, when other services have (delayed automatic
-/// start), and again when it fails; it is not started now. Whole or not at all: a step that
-/// fails takes back those before it.
+/// Installs a service without starting it. The service starts after the machine and other services
+/// (delayed automatic start), and again after a failure. If a step fails, the previous steps are
+/// undone.
 ///
 /// # Errors
 ///
@@ -148,11 +148,11 @@ pub fn install(definition: &Definition) -> Result<Vec<Lacking>, Error> {
         executable_path: definition.program.clone(),
         launch_arguments: definition.arguments.clone(),
         dependencies: Vec::new(),
-        // The system's.
+        // The account LocalSystem.
         account_name: None,
         account_password: None,
     };
-    // To start it again when it fails takes the right to start it.
+    // The right to start the service is required for restarts after a failure.
     let rights = ServiceAccess::CHANGE_CONFIG | ServiceAccess::START | ServiceAccess::DELETE;
     let service = manager(access)?
         .create_service(&info, rights)
@@ -179,7 +179,7 @@ fn describe(service: &Service, definition: &Definition) -> Result<Vec<Lacking>, 
     };
     let recovery = service
         .update_failure_actions(actions)
-        // For who ends with an error too, and not only for who crashes.
+        // Also restart a service that ended with an error, not only one that crashed.
         .and_then(|()| service.set_failure_actions_on_non_crash_failures(true));
     let delayed = service.set_delayed_auto_start(true);
     let mut lacking = Vec::new();
@@ -199,7 +199,7 @@ fn describe(service: &Service, definition: &Definition) -> Result<Vec<Lacking>, 
     Ok(lacking)
 }
 
-/// Starts a service and waits until it runs.
+/// Starts a service and waits until it is running.
 ///
 /// # Errors
 ///
@@ -210,8 +210,8 @@ pub fn start(name: &str) -> Result<(), Error> {
     let until = |state| state != State::Changing;
     let looked = settle(&service, name, "started", until)?;
     if let Err(error) = started {
-        // One that ended before the manager had spoken with it says by its status why; greater
-        // numbers are the manager's own.
+        // The service may end before the manager has contacted it. Its status then contains its
+        // exit code; greater numbers are the manager's own errors.
         let is_told = (1..=255).contains(&looked.code);
         if !(has_code(&error, &[ERROR_SERVICE_REQUEST_TIMEOUT]) && is_told) {
             return Err(failed("start the service", name)(error));
@@ -226,7 +226,7 @@ pub fn start(name: &str) -> Result<(), Error> {
     }
 }
 
-/// Stops a service and waits until it has.
+/// Stops a service and waits until it has ended.
 ///
 /// # Errors
 ///
@@ -241,7 +241,7 @@ fn stop_it(service: &Service, name: &str) -> Result<(), Error> {
     settle(service, name, "stopped", |state| state == State::Stopped).map(drop)
 }
 
-/// Stops a service if it runs, and removes it.
+/// Stops a service if it is running, and removes it.
 ///
 /// # Errors
 ///
@@ -256,7 +256,7 @@ pub fn uninstall(name: &str) -> Result<(), Error> {
     service.delete().map_err(failed("remove the service", name))
 }
 
-/// How a service is; `None` if there is none of this name.
+/// Returns the state of a service, or `None` if there is no service of this name.
 ///
 /// # Errors
 ///
@@ -280,12 +280,12 @@ fn open(name: &str, access: ServiceAccess) -> Result<Service, Error> {
         .map_err(failed("open the service", name))
 }
 
-/// What the service manager says of a service.
+/// Status of a service in the service manager.
 struct Looked {
     state: State,
-    /// Its exit code, once it has one.
+    /// The exit code, once the service has ended.
     code: u32,
-    /// How far it has come with starting or stopping.
+    /// Progress counter of starting or stopping.
     checkpoint: u32,
 }
 
@@ -308,7 +308,8 @@ fn look(service: &Service, name: &str) -> Result<Looked, Error> {
     })
 }
 
-/// Waits until a service is as it should be.
+/// Waits until a service reaches a state; the time limit restarts with each progress of the
+/// service.
 fn settle(
     service: &Service,
     name: &str,
@@ -334,7 +335,7 @@ fn settle(
     }
 }
 
-/// What the library's error means.
+/// Converts an error of the service library.
 fn failed<'a>(
     what: &'static str,
     name: &'a str,
@@ -357,12 +358,12 @@ fn failed<'a>(
     }
 }
 
-/// Whether the system has no such thing, as Wine has not.
+/// Returns true if the system does not support the property, as in Wine.
 fn is_unknown(error: &windows_service::Error) -> bool {
     has_code(error, &[ERROR_INVALID_LEVEL, ERROR_CALL_NOT_IMPLEMENTED])
 }
 
-/// Whether the system has said one of these.
+/// Returns true if the error has one of these codes.
 fn has_code(error: &windows_service::Error, codes: &[u32]) -> bool {
     let windows_service::Error::Winapi(error) = error else {
         return false;

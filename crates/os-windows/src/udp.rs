@@ -10,16 +10,16 @@ use windows_sys::Win32::Networking::WinSock::{
     WSAIoctl, setsockopt,
 };
 
-/// A socket that never waits, on a port that nobody else may then bind, with whatever options.
-/// One of IPv6 has nothing of IPv4.
+/// Binds a non-blocking socket to a port, which no other socket can then bind with any option. An
+/// IPv6 socket does not receive IPv4.
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::AddrInUse`] if somebody has the port, or what the system says.
+/// [`io::ErrorKind::AddrInUse`] if the port is in use; otherwise the system's.
 pub fn bind(at: SocketAddr) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(at), Type::DGRAM, Some(Protocol::UDP))?;
     let yes = 1_i32;
-    // SAFETY: the socket is open, and the option has a number's size, as announced.
+    // SAFETY: the socket is open, and the option value has the size that is passed.
     let set = unsafe {
         setsockopt(
             socket.as_raw_socket() as SOCKET,
@@ -30,7 +30,7 @@ pub fn bind(at: SocketAddr) -> io::Result<UdpSocket> {
         )
     };
     if set != 0 {
-        // SAFETY: it takes nothing, and reads what the thread's last call has left.
+        // SAFETY: the call has no arguments, and reads the thread's last error.
         return Err(io::Error::from_raw_os_error(unsafe { WSAGetLastError() }));
     }
     if at.is_ipv6() {
@@ -41,7 +41,7 @@ pub fn bind(at: SocketAddr) -> io::Result<UdpSocket> {
     }
     socket.set_nonblocking(true)?;
     socket.bind(&at.into()).map_err(|error| {
-        // What the system says where one of the two wants the port for itself.
+        // The system's error if one of the two sockets requests exclusive use.
         match error.kind() {
             io::ErrorKind::PermissionDenied => io::Error::new(
                 io::ErrorKind::AddrInUse,
@@ -53,12 +53,12 @@ pub fn bind(at: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// Turns off that a socket fails to receive because a datagram of its own has reached nobody,
-/// which anybody on the way can pretend. Where the system does not know that, it goes on failing.
+/// Prevents receive errors that report an undeliverable earlier datagram, which an attacker on the
+/// path can forge. On systems that do not support this the errors remain.
 fn ignore(socket: &Socket, report: u32) {
     let (no, mut returned) = (0_i32, 0);
-    // SAFETY: the socket is open; the value has a number's size, as announced, and is read; what
-    // the call must write has a place; nothing is overlapped.
+    // SAFETY: the socket is open. The input value has the size that is passed and is only read;
+    // `returned` is valid for writing; nothing is overlapped.
     unsafe {
         WSAIoctl(
             socket.as_raw_socket() as SOCKET,

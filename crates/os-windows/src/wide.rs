@@ -1,15 +1,15 @@
-//! Text as Windows takes it: UTF-16 that ends with a zero.
+//! Strings for Windows: UTF-16 that ends with a zero.
 
 use std::ffi::OsStr;
 use std::io;
 use std::os::windows::ffi::OsStrExt as _;
 
-/// The text with its zero.
+/// Returns the text with a final zero.
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::InvalidInput`] for text that has a zero in it, of which Windows would see
-/// the beginning only.
+/// [`io::ErrorKind::InvalidInput`] for text that contains a zero, at which Windows would cut it
+/// off.
 pub(crate) fn wide(text: impl AsRef<OsStr>) -> io::Result<Vec<u16>> {
     let mut units: Vec<u16> = text.as_ref().encode_wide().collect();
     if units.contains(&0) {

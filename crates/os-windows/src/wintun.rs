@@ -1,7 +1,7 @@
-//! A virtual adapter: packets that the system sends by it, and packets that it shall take as
-//! received (Wintun, whose `wintun.dll` brings the driver).
+//! A virtual adapter: reads the packets that the system sends through it, and passes packets to the
+//! system as received (Wintun, whose `wintun.dll` contains the driver).
 //!
-//! Has not yet run: Wine has no such drivers, and no Windows machine was at hand.
+//! This module has not been tested on Windows yet; Wine has no such drivers.
 
 use super::library::{Place, load};
 use std::io;
@@ -14,54 +14,54 @@ use wintun_bindings::{Error, Session};
 /// The library's file, in the program's folder or the system's.
 pub const LIBRARY: &str = "wintun.dll";
 
-/// What the system calls the kind of such adapters.
+/// The kind of adapter that the system shows.
 const KIND: &str = "Taupe";
 
-/// Room for packets in each direction, in bytes: some 5,600 of 1,500 bytes.
+/// Bytes of each ring buffer: about 5,600 packets of 1,500 bytes.
 const RING: u32 = 8 << 20;
 
-/// The longest packet that there is.
+/// Maximum bytes of a packet.
 pub const LONGEST: usize = wintun_bindings::MAX_IP_PACKET_SIZE as usize;
 
-/// Why there is no adapter.
+/// Error of creating an adapter.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
-    /// There is no library.
+    /// The library is missing.
     #[error(
         "there is no {LIBRARY} beside this program or in the system's folder, without which there \
          is no adapter: take the one for this processor from https://www.wintun.net, and put it \
          beside taupe.exe"
     )]
     Missing,
-    /// There is one that is not to be used.
+    /// The library cannot be used.
     #[error(
         "{LIBRARY} cannot be used: {0}; is it the one for this processor, of version 0.14 or \
          later?"
     )]
     Library(String),
-    /// The library could not make it.
+    /// The library failed to create the adapter.
     #[error("Wintun cannot make the adapter {name}: {reason}")]
     Refused {
         /// The adapter's name.
         name: String,
-        /// What the library says.
+        /// The library's message.
         reason: String,
     },
 }
 
-/// An adapter, as long as it is there and the process lives: the system removes it with its
-/// addresses and routes, however the process ends. Threads may share it.
+/// A virtual adapter. The system removes it with its addresses and routes when it is dropped or the
+/// process ends for any reason. Threads may share it.
 pub struct Adapter {
     session: Arc<Session>,
 }
 
 impl Adapter {
-    /// Makes one that has neither addresses nor routes. One of the same `guid` that a process
-    /// before has left is replaced. It takes an elevated administrator.
+    /// Creates an adapter without addresses and routes. Replaces an adapter of the same `guid` that
+    /// an earlier process left behind. Needs an elevated administrator.
     ///
     /// # Errors
     ///
-    /// See [`CreateError`]; nothing is left behind.
+    /// See [`CreateError`]; after an error no adapter remains.
     pub fn create(name: &str, guid: u128) -> Result<Self, CreateError> {
         let library = load(LIBRARY, Place::ProgramOrSystem).map_err(|error| {
             let code = error.raw_os_error().map(i32::cast_unsigned);
@@ -70,10 +70,11 @@ impl Adapter {
                 _ => CreateError::Library(error.to_string()),
             }
         })?;
-        // SAFETY: the library is the one that is called so, from the folder of this program or
-        // of the system: who may write there could replace this program as well, and whoever
-        // starts a tunnel warns of that. Its functions have had these signatures since version
-        // 0.14, before which one of them is missing, and that is an error here.
+        // SAFETY: the library has this name and comes from the folder of this program or of the
+        // system. Accounts that may write there could replace this program as well, and the code
+        // that starts a tunnel warns about such accounts. The library's functions have had these
+        // signatures since version 0.14. Earlier versions lack one of the functions, and loading
+        // them fails here.
         let library = unsafe { wintun_bindings::load_from_library(library) }
             .map_err(|error| CreateError::Library(error.to_string()))?;
         let refused = |error: Error| CreateError::Refused {
@@ -83,26 +84,26 @@ impl Adapter {
         let adapter = wintun_bindings::Adapter::create(&library, name, KIND, Some(guid));
         let session = adapter.and_then(|adapter| adapter.start_session(RING));
         let session = session.map_err(refused)?;
-        // Its lines are kept in memory until an error asks for them, and there is none to come.
+        // The library keeps log lines in memory until an error reads them, and no error follows.
         wintun_bindings::reset_logger(&library);
         Ok(Self { session })
     }
 
-    /// By which the system's functions know it (`NET_LUID`).
+    /// Returns the identifier for the system's functions (`NET_LUID`).
     #[must_use]
     pub fn luid(&self) -> u64 {
         let luid = self.session.get_adapter().get_luid();
-        // SAFETY: every value of the union's bytes is a number.
+        // SAFETY: the union is valid for all bytes; its value is a number.
         unsafe { luid.Value }
     }
 
-    /// Waits for a packet that the system sends by it, and the packet's length; `None` once it
-    /// has been [closed](Self::close).
+    /// Waits for a packet that the system sends through the adapter, and returns its length.
+    /// Returns `None` after [`close`](Self::close).
     ///
     /// # Errors
     ///
-    /// That the adapter is gone, or that `buffer` has less room than [`LONGEST`] and than the
-    /// packet takes.
+    /// An error if the adapter was removed, or if `buffer` is shorter than both [`LONGEST`] and the
+    /// packet.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             match self.session.try_recv(buffer) {
@@ -117,11 +118,11 @@ impl Adapter {
         }
     }
 
-    /// Has the system take a packet as received. One that finds no room is dropped.
+    /// Passes a packet to the system as received. The packet is dropped if the ring buffer is full.
     ///
     /// # Errors
     ///
-    /// That the adapter is gone, or that the packet is longer than [`LONGEST`].
+    /// An error if the adapter was removed, or if the packet is longer than [`LONGEST`].
     pub fn write(&self, packet: &[u8]) -> io::Result<()> {
         let length = u16::try_from(packet.len());
         let length = length.map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -136,9 +137,9 @@ impl Adapter {
         }
     }
 
-    /// Ends [`Self::read`], in whichever thread it waits, from now on.
+    /// Makes [`Self::read`] return `None` from now on, also in a thread that waits in it.
     pub fn close(&self) {
-        // Of an event that is there it cannot fail.
+        // Setting an existing event cannot fail.
         let _ = self.session.shutdown();
     }
 }

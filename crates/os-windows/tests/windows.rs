@@ -1,4 +1,4 @@
-//! What is Windows's own: run there, or under Wine.
+//! Tests of functions that exist only on Windows; they run there or under Wine.
 
 #![cfg(windows)]
 
@@ -20,7 +20,7 @@ use taupe_packet::ip::Family;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What has one of these ends and belongs to this process.
+/// Returns the socket with these ends if it belongs to this process.
 fn own(sockets: &[Socket], local: SocketAddr, remote: Option<SocketAddr>) -> Option<&Socket> {
     let is_it = |socket: &&Socket| (socket.local, socket.remote) == (local, remote);
     let row = sockets.iter().find(is_it)?;
@@ -38,8 +38,8 @@ fn a_tcp_connection_is_found_with_both_ends_and_its_process() {
         let at = listener.local_addr().expect("an address");
         let mut client = TcpStream::connect(at).expect("a connection");
         let (_server, client_at) = listener.accept().expect("a connection");
-        // Wine knows whose a socket is once it has carried something; of one that was accepted,
-        // or of IPv6, not even then.
+        // Wine knows the owner of a connection only after the first data, and never that of an
+        // accepted or IPv6 connection.
         client.write_all(b"x").expect("sent");
         let found = processes::tcp().expect("a table");
         if at.is_ipv4() {
@@ -89,7 +89,7 @@ fn a_udp_port_is_had_alone_and_without_waiting() {
         assert_eq!(silent.kind(), io::ErrorKind::WouldBlock);
         let second = udp::bind(at).map(drop).expect_err("it is taken");
         assert_eq!(second.kind(), io::ErrorKind::AddrInUse, "{second}");
-        // Who asks to share it, and for a single address of the machine.
+        // A socket that shares the port, on a single address of the machine.
         let own = match any {
             SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::LOCALHOST, at.port())),
             SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::LOCALHOST, at.port())),
@@ -117,7 +117,7 @@ fn connections_have_their_addresses() {
 
 #[test]
 fn more_sockets_than_fit_at_first_are_all_found() {
-    // A row has 160 bytes or more, and there is room for 64 KiB.
+    // A row has at least 160 bytes, and the first buffer 64 KiB.
     let sockets: Vec<_> = (0..500)
         .map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket"))
         .collect();
@@ -136,7 +136,7 @@ fn a_process_has_a_program_and_a_beginning() {
     assert_eq!(own, processes::process(process::id()).expect("again"));
     // 1 January 2020, in 100 ns since 1601.
     assert!(own.created > 132_223_104_000_000_000, "{}", own.created);
-    // Numbers of processes are multiples of four.
+    // Process ids are multiples of four.
     assert!(processes::process(u32::MAX - 4).is_err());
 }
 
@@ -161,7 +161,7 @@ fn a_pipe_serves_clients_one_after_the_other_until_it_is_stopped() {
         while let Some(mut stream) = listener.accept(PATIENCE).expect("a client") {
             let mut question = [0; 5];
             stream.read_exact(&mut question).expect("a question");
-            // More than the system holds: it has to be waited for.
+            // More than the system buffers, so the writer has to wait.
             stream.write_all(&question.repeat(1 << 17)).expect("said");
             served += 1;
         }
@@ -198,7 +198,7 @@ fn who_is_silent_is_let_go() {
     let error = server.read(&mut [0; 1]).expect_err("nothing comes");
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     assert!(began.elapsed() >= patience);
-    // What was given up leaves nothing behind: the next read has all that is said.
+    // A read that timed out leaves nothing behind: the next one gets all data.
     client.write_all(b"late").expect("said");
     let mut said = [0; 4];
     server.read_exact(&mut said).expect("said");
@@ -307,7 +307,7 @@ fn datagrams_leave_by_the_interface_that_is_said() {
     let other = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
     other.set_read_timeout(Some(PATIENCE)).expect("set");
     let to = other.local_addr().expect("an address");
-    // The loopback interface is the first that there is.
+    // The loopback interface has index 1.
     for index in [1, 0] {
         routes::leave_by(&socket, Family::V4, index).expect("set");
         socket.send_to(b"x", to).expect("sent");

@@ -9,6 +9,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
+    /// Deliver the packet.
     Deliver,
     /// Drop the packet: the network marked congestion, but the sender does not support ECN, so that
     /// only loss can signal it.

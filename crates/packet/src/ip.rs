@@ -20,6 +20,7 @@ pub const V6_HEADER: usize = 40;
 /// Error of parsing an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
+    /// Neither version 4 nor 6.
     #[error("IP version {0} is neither 4 nor 6")]
     Version(u8),
     /// Fewer bytes than the header needs, or than its length field says.

@@ -1,4 +1,4 @@
-//! The system's filter engine.
+//! The filter engine of the Windows Filtering Platform.
 
 use super::super::wide::wide;
 use std::io;
@@ -26,7 +26,7 @@ use windows_sys::Win32::NetworkManagement::WindowsFilteringPlatform::{
 use windows_sys::Win32::System::Rpc::RPC_C_AUTHN_WINNT;
 use windows_sys::core::GUID;
 
-/// Where a program's connections, and those to it, are allowed or not.
+/// The layers that authorise outgoing and incoming connections of a program.
 const LAYERS: [GUID; 4] = [
     FWPM_LAYER_ALE_AUTH_CONNECT_V4,
     FWPM_LAYER_ALE_AUTH_CONNECT_V6,
@@ -34,29 +34,29 @@ const LAYERS: [GUID; 4] = [
     FWPM_LAYER_ALE_AUTH_RECV_ACCEPT_V6,
 ];
 
-/// Filters that are listed at once.
+/// Filters listed per call.
 const AT_ONCE: u32 = 256;
 
-/// How the sublayer stands to others': in the middle. A block of any of them is a block.
+/// Weight of the sublayer: in the middle. A block in any sublayer blocks.
 const MIDDLE: u16 = 0x8000;
 
-/// What is to become of a program's connections.
+/// Action of a filter for a program's connections.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Filter {
-    /// They are refused, also after a restart, but for those to this machine itself.
+    /// Refuse them, also after a restart, except connections to this machine itself.
     Block,
-    /// They are allowed where a block of the same sublayer is, as long as this session lasts.
+    /// Allow them in spite of a block in the same sublayer, until the session ends.
     Pass,
 }
 
-/// A program, as the engine knows it: by its file on its disk.
+/// The engine's identifier of a program, which refers to its file.
 pub(super) struct Program(*mut FWP_BYTE_BLOB);
 
 impl Program {
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         let path = wide(path)?;
         let mut blob = ptr::null_mut();
-        // SAFETY: text that ends with a zero, and a place for what is made of it.
+        // SAFETY: the path ends with a zero, and `blob` is valid for writing the result.
         check(unsafe { FwpmGetAppIdFromFileName0(path.as_ptr(), &raw mut blob) })?;
         Ok(Self(blob))
     }
@@ -65,20 +65,20 @@ impl Program {
 impl Drop for Program {
     fn drop(&mut self) {
         let mut blob = self.0.cast();
-        // SAFETY: the engine's library made it, for its owner to free in this way.
+        // SAFETY: the engine's library allocated it, to be freed with this function.
         unsafe { FwpmFreeMemory0(&raw mut blob) };
     }
 }
 
-/// A session with it.
+/// A session with the filter engine.
 pub(super) struct Engine(HANDLE);
 
-// SAFETY: the handle stands for a session with a service, which any thread of the process may
-// use; every call is one request.
+// SAFETY: the handle stands for a session with a service, which any thread of the process may use;
+// each call is one request.
 unsafe impl Send for Engine {}
 
 impl Engine {
-    /// Begins one. What is added in a dynamic one goes when it ends.
+    /// Opens a session. Everything that is added in a dynamic session is removed when it ends.
     pub(super) fn open(is_dynamic: bool) -> io::Result<Self> {
         let session = FWPM_SESSION0 {
             flags: if is_dynamic {
@@ -89,8 +89,8 @@ impl Engine {
             ..FWPM_SESSION0::default()
         };
         let mut handle = ptr::null_mut();
-        // SAFETY: this machine and this user (both null), a session that outlives the call, and
-        // a place for the handle.
+        // SAFETY: null stands for this machine and this user. The session outlives the call, and
+        // `handle` is valid for writing.
         check(unsafe {
             FwpmEngineOpen0(
                 ptr::null(),
@@ -103,25 +103,25 @@ impl Engine {
         Ok(Self(handle))
     }
 
-    /// All of `change` or nothing.
+    /// Applies all changes of `change`, or none.
     pub(super) fn transaction(
         &self,
         change: impl FnOnce(&Self) -> io::Result<()>,
     ) -> io::Result<()> {
-        // SAFETY: the session is open as long as `self` is there.
+        // SAFETY: the session is open as long as `self` lives.
         check(unsafe { FwpmTransactionBegin0(self.0, 0) })?;
         let changed = change(self).and_then(|()| {
             // SAFETY: as above; the transaction has begun.
             check(unsafe { FwpmTransactionCommit0(self.0) })
         });
         if changed.is_err() {
-            // SAFETY: as above. The engine does so itself when the session ends.
+            // SAFETY: as above. Otherwise the engine would abort it at the end of the session.
             unsafe { FwpmTransactionAbort0(self.0) };
         }
         changed
     }
 
-    /// Adds a provider and a sublayer of its, which are kept; they may be there.
+    /// Adds a persistent provider with a sublayer; either may exist already.
     pub(super) fn add_place(&self, provider: &GUID, sublayer: &GUID) -> io::Result<()> {
         let mut name = wide("Taupe")?;
         let mut text = wide("Programs that may use the network only through their tunnel")?;
@@ -136,8 +136,8 @@ impl Engine {
             flags: FWPM_PROVIDER_FLAG_PERSISTENT,
             ..FWPM_PROVIDER0::default()
         };
-        // SAFETY: the session is open; what `whose` points to outlives the call, and without a
-        // descriptor (null) it has the usual one.
+        // SAFETY: the session is open. Everything that `whose` points to outlives the call. A null
+        // descriptor means the default one.
         let added = unsafe { FwpmProviderAdd0(self.0, &raw const whose, ptr::null_mut()) };
         check_but(added, FWP_E_ALREADY_EXISTS)?;
         let place = FWPM_SUBLAYER0 {
@@ -153,23 +153,22 @@ impl Engine {
         check_but(added, FWP_E_ALREADY_EXISTS)
     }
 
-    /// Whether there is a sublayer.
+    /// Returns true if the sublayer exists.
     pub(super) fn has_place(&self, sublayer: &GUID) -> io::Result<bool> {
         let mut place = ptr::null_mut();
-        // SAFETY: the session is open, the key outlives the call, and there is a place for what is
-        // found.
+        // SAFETY: the session is open, the key outlives the call, and `place` is valid for writing.
         let found = unsafe { FwpmSubLayerGetByKey0(self.0, sublayer, &raw mut place) };
         if found.cast_signed() == FWP_E_SUBLAYER_NOT_FOUND {
             return Ok(false);
         }
         check(found)?;
         let mut place = place.cast();
-        // SAFETY: the engine's library made it, for its owner to free in this way.
+        // SAFETY: the engine's library allocated it, to be freed with this function.
         unsafe { FwpmFreeMemory0(&raw mut place) };
         Ok(true)
     }
 
-    /// Removes them; they may be gone.
+    /// Removes the provider and the sublayer; either may be missing.
     pub(super) fn remove_place(&self, provider: &GUID, sublayer: &GUID) -> io::Result<()> {
         // SAFETY: the session is open, and the keys outlive the calls.
         let (place, whose) = unsafe {
@@ -237,8 +236,9 @@ impl Engine {
                 },
                 ..FWPM_FILTER0::default()
             };
-            // SAFETY: the session is open; there are two conditions, as announced, and all that
-            // the filter points to outlives the call. Nobody asks for its number (null).
+            // SAFETY: the session is open. There are two conditions, as announced, and everything
+            // that the filter points to outlives the call. The output pointer for the filter's
+            // number is optional and null.
             check(unsafe {
                 FwpmFilterAdd0(self.0, &raw const filter, ptr::null_mut(), ptr::null_mut())
             })?;
@@ -246,7 +246,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes a provider's filters that are kept over restarts.
+    /// Removes a provider's persistent filters.
     pub(super) fn remove_kept(&self, provider: &GUID) -> io::Result<()> {
         for layer in LAYERS {
             for id in self.kept(provider, layer)? {
@@ -272,7 +272,8 @@ impl Engine {
         let mut ids = Vec::new();
         let read = loop {
             let (mut filters, mut count) = (ptr::null_mut(), 0);
-            // SAFETY: the session and the list are open; two places for what is found.
+            // SAFETY: the session and the list are open; both output variables are valid for
+            // writing.
             let read = check(unsafe {
                 FwpmFilterEnum0(self.0, list, AT_ONCE, &raw mut filters, &raw mut count)
             });
@@ -280,17 +281,18 @@ impl Engine {
                 break read;
             }
             for index in 0..count as usize {
-                // SAFETY: there are `count` pointers to filters, until they are freed below.
+                // SAFETY: the engine returned `count` pointers to filters, which are freed only
+                // below.
                 let filter = unsafe { &**filters.add(index) };
                 if filter.flags & FWPM_FILTER_FLAG_PERSISTENT != 0 {
                     ids.push(filter.filterId);
                 }
             }
             let mut filters = filters.cast();
-            // SAFETY: the engine's library made it, for its owner to free in this way.
+            // SAFETY: the engine's library allocated it, to be freed with this function.
             unsafe { FwpmFreeMemory0(&raw mut filters) };
         };
-        // SAFETY: the session and the list are open, and the list is used no more.
+        // SAFETY: the session and the list are open, and the list is not used afterwards.
         unsafe { FwpmFilterDestroyEnumHandle0(self.0, list) };
         read.map(|()| ids)
     }
@@ -298,19 +300,19 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // SAFETY: the session is open, and used no more.
+        // SAFETY: the session is open, and is not used afterwards.
         unsafe { FwpmEngineClose0(self.0) };
     }
 }
 
-/// Whether an error is that the provider or the sublayer is not there.
+/// Returns true if the error means that the provider or the sublayer does not exist.
 pub(super) fn is_no_place(error: &io::Error) -> bool {
     let gone = [FWP_E_PROVIDER_NOT_FOUND, FWP_E_SUBLAYER_NOT_FOUND];
     gone.into_iter()
         .any(|code| error.raw_os_error() == Some(code))
 }
 
-/// Whether an error is that the provider or the sublayer still has filters of somebody.
+/// Returns true if the error means that the provider or the sublayer still has filters.
 pub(super) fn is_in_use(error: &io::Error) -> bool {
     error.raw_os_error() == Some(FWP_E_IN_USE)
 }

@@ -1,4 +1,4 @@
-//! A process that is a service.
+//! Running this process as a service.
 
 use super::super::wide::wide;
 use super::Error;
@@ -22,30 +22,32 @@ use windows_sys::Win32::System::Services::{
 };
 use windows_sys::Win32::UI::WindowsAndMessaging::PBT_APMRESUMEAUTOMATIC;
 
-/// How long it may take from one word to the service manager to the next, in milliseconds.
+/// Maximum milliseconds between two status reports, as announced to the service manager.
 const HINT: u32 = 30_000;
 
-/// How long it does take, while the service begins or ends.
+/// Interval of the status reports while the service starts or stops.
 const WORD: Duration = Duration::from_secs(10);
 
-/// What the service manager asks of a service.
+/// Requests of the service manager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Control {
-    /// To end: it is stopped, or the machine goes off.
+    /// Stop the service: it is being stopped, or the machine shuts down.
     End,
-    /// The machine has woken up.
+    /// The machine resumed from sleep.
     Awoke,
 }
 
-/// What a service does, with how to say that it runs and what is asked of it. Its exit code:
-/// 0, or what the service manager shows and starts it again for.
+/// The service's work. It gets a function that reports the service as running, and the manager's
+/// requests, and returns its exit code: 0, or an error that the service manager shows and that
+/// triggers a restart.
 type Body = Box<dyn FnOnce(&dyn Fn(), Receiver<Control>) -> u32 + Send>;
 
-/// There is one service in a process, and the system calls functions that know nothing.
+/// A process runs one service. A global variable is needed because the system's callbacks get no
+/// context.
 static SERVICE: Mutex<Option<(Vec<u16>, Body)>> = Mutex::new(None);
 
-/// Between the service manager and the service. It stays: the system may ask until the process
-/// ends.
+/// State shared by the service manager's callbacks and the service. It is never freed, because the
+/// system may call back until the process ends.
 static LINK: OnceLock<Mutex<Link>> = OnceLock::new();
 
 struct Link {
@@ -53,14 +55,14 @@ struct Link {
     controls: Sender<Control>,
 }
 
-/// Is the service `name` in this process, which the service manager has started for it. `body`
-/// runs on a thread of the system's; when it has ended, so has the service. It calls its first
-/// argument once it runs.
+/// Runs the service `name` in this process, which the service manager has started. `body` runs on a
+/// thread of the system's, and calls its first argument once the service is running. When `body`
+/// returns, the service has ended.
 ///
 /// # Errors
 ///
-/// [`Error::NotAService`] for a process that a person has started. What goes wrong later is in
-/// the service's exit code.
+/// [`Error::NotAService`] if the service manager did not start the process. Later errors are in the
+/// service's exit code.
 pub fn run(
     name: &str,
     body: impl FnOnce(&dyn Fn(), Receiver<Control>) -> u32 + Send + 'static,
@@ -82,8 +84,8 @@ pub fn run(
     ];
     let service = (wide_name.clone(), Box::new(body) as Body);
     *locked(&SERVICE) = Some(service);
-    // SAFETY: the table ends with an entry of nulls, and it and the name in it outlive the
-    // call, which lasts as long as the service.
+    // SAFETY: the table ends with an entry of nulls. The table and the name in it outlive the call,
+    // which lasts as long as the service.
     if unsafe { StartServiceCtrlDispatcherW(table.as_ptr()) } != 0 {
         return Ok(());
     }
@@ -94,18 +96,18 @@ pub fn run(
     }
 }
 
-/// Called by the system, once, on a thread of its own.
+/// The system calls this once, on a separate thread.
 extern "system" fn main(_count: u32, _arguments: *mut *mut u16) {
     let service = locked(&SERVICE).take();
     let Some((name, body)) = service else {
         return;
     };
-    // SAFETY: the name ends with a zero, and the handler is a function of the signature that
-    // is asked for; it takes no context.
+    // SAFETY: the name ends with a zero, and the handler is a function of the required signature;
+    // it needs no context.
     let handle =
         unsafe { RegisterServiceCtrlHandlerExW(name.as_ptr(), Some(control), ptr::null()) };
     if handle.is_null() {
-        // The service manager notices that nobody answers.
+        // The service manager notices that the service does not respond.
         return;
     }
     let (sender, controls) = channel();
@@ -121,7 +123,8 @@ extern "system" fn main(_count: u32, _arguments: *mut *mut u16) {
             controls: sender,
         })
     });
-    // Without it, what takes longer than the hint is taken for dead.
+    // Without these reports, the service manager considers the service dead after the announced
+    // time.
     let _ = thread::Builder::new()
         .name("service".into())
         .spawn(move || {
@@ -142,9 +145,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Called by the system on the thread that [`run`] was called on, from the registration to the
-/// end of the process: so it keeps nothing that could be freed. (Libraries that free a closure
-/// when they have seen a stop may be asked once more.)
+/// The system calls this on the thread that called [`run`], from the registration to the end of the
+/// process. It may call even after the service has stopped, so the handler uses only data that is
+/// never freed.
 extern "system" fn control(
     control: u32,
     kind: u32,
@@ -162,13 +165,13 @@ extern "system" fn control(
         if asked == Control::End {
             link.status.enter(Phase::Stopping, NO_ERROR, 0);
         }
-        // Who has ended does not listen.
+        // The receiver is gone if the service has ended.
         let _ = link.controls.send(asked);
     }
     NO_ERROR
 }
 
-/// How far a service has come: it never goes back, whoever of its threads says so.
+/// The phase of a service. It never goes back, no matter which thread reports.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Phase {
     Starting,
@@ -177,21 +180,21 @@ enum Phase {
     Stopped,
 }
 
-/// Where the service manager is told how the service is; nothing more once it has stopped.
+/// Reports the service's status to the service manager, until the service has stopped.
 struct Status {
     handle: SERVICE_STATUS_HANDLE,
     phase: Phase,
-    /// Grows while it starts or stops, so that it is seen to.
+    /// Progress counter, which grows while the service starts or stops.
     checkpoint: u32,
 }
 
-// SAFETY: the handle is a number that stands for the service, for any thread of the process
-// ("SetServiceStatus": "can be called by any thread").
+// SAFETY: the handle is a number that stands for the service and is valid in any thread of the
+// process (documentation of `SetServiceStatus`: "can be called by any thread").
 unsafe impl Send for Status {}
 
 impl Status {
-    /// Goes on to a phase, unless it is there or further: who stops while it still starts does
-    /// not run any more.
+    /// Enters a phase, unless the service is in that phase or a later one. For example, a service
+    /// that was stopped while it started does not become running.
     fn enter(&mut self, phase: Phase, error: u32, code: u32) {
         if phase > self.phase {
             self.phase = phase;
@@ -200,7 +203,7 @@ impl Status {
         }
     }
 
-    /// Says that the service still starts or stops, if it does.
+    /// Reports progress if the service is starting or stopping.
     fn advance(&mut self) {
         if matches!(self.phase, Phase::Starting | Phase::Stopping) {
             self.checkpoint = self.checkpoint.saturating_add(1);
@@ -232,8 +235,8 @@ impl Status {
             dwCheckPoint: if is_settled { 0 } else { self.checkpoint },
             dwWaitHint: if is_settled { 0 } else { HINT },
         };
-        // SAFETY: the handle is of `RegisterServiceCtrlHandlerExW` and needs no closing; the
-        // status is read before the call returns. Who cannot be told cannot be helped.
+        // SAFETY: the handle comes from `RegisterServiceCtrlHandlerExW` and needs no closing; the
+        // status is read before the call returns. An error is ignored because there is no remedy.
         unsafe { SetServiceStatus(self.handle, &raw const status) };
     }
 }
@@ -246,7 +249,7 @@ mod tests {
     #[test]
     fn a_service_that_is_stopped_while_it_starts_does_not_run() {
         let mut status = Status {
-            // Nobody's: nobody is told.
+            // A null handle: nothing is reported.
             handle: ptr::null_mut(),
             phase: Phase::Starting,
             checkpoint: 0,
