@@ -1,5 +1,5 @@
-//! Checksums of captured packets. A card that computes them itself is given packets
-//! without: what the stack leaves to it is completed here, for the packet takes another way.
+//! Checksums of captured packets. A card with checksum offload gets packets without valid
+//! checksums. They are completed here, since the packet does not go to the card as it is.
 
 use taupe_packet::{
     checksum::Sum,
@@ -10,8 +10,8 @@ use super::packet::View;
 
 const V4_CHECKSUM: usize = 10;
 
-/// Whether a packet's checksums are right, or left to the card by the system that the packet
-/// comes from. Fragments have only that of their header.
+/// Returns true if a packet's checksums are valid, or if the system has left them to the card. For
+/// fragments only the header's checksum is checked.
 pub(super) fn are_plausible(view: &View<'_>) -> bool {
     let bytes = view.packet.bytes();
     if view.packet.version() == Family::V4 {
@@ -32,8 +32,8 @@ pub(super) fn are_plausible(view: &View<'_>) -> bool {
         || stored == pseudo.folded()
 }
 
-/// Computes a packet's checksums anew, but that of UDP where there is none. `packet` is as
-/// long as its header says.
+/// Computes a packet's checksums, except a missing UDP checksum. `packet` has the length that its
+/// header states.
 pub(super) fn complete(packet: &mut [u8]) {
     let Some(view) = View::parse(packet) else {
         return;
@@ -62,8 +62,8 @@ pub(super) fn complete(packet: &mut [u8]) {
     put(packet, at, checksum);
 }
 
-/// Where the transport's checksum is, and the sum of what it covers besides the transport's
-/// own bytes; `None` when there is none, or not all that it covers is in this packet.
+/// Returns the offset of the transport checksum and the sum of the pseudo-header. Returns `None` if
+/// there is no checksum, or if this packet does not contain all the bytes that it covers.
 fn transport(view: &View<'_>) -> Option<(usize, Sum)> {
     let bytes = view.packet.bytes();
     if view.is_fragment() {

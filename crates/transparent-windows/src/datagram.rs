@@ -1,4 +1,4 @@
-//! Frames around sealed messages: link header, IP (RFC 791, RFC 8200), UDP (RFC 768).
+//! Builds frames around sealed messages: link header, IP (RFC 791, RFC 8200), UDP (RFC 768).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,10 +11,10 @@ use super::{link, ways::Way};
 
 const UDP_HEADER: usize = 8;
 
-/// Room before a message for all that may stand there.
+/// Room for all headers before a message.
 pub(super) const HEADROOM: usize = link::LONGEST + V6_HEADER + UDP_HEADER;
 
-/// Bytes that a message gets around it for this endpoint, without the link's.
+/// Returns the length of the IP and UDP headers for this endpoint.
 pub(super) fn headers_len(to: SocketAddr) -> usize {
     UDP_HEADER
         + match to {
@@ -23,9 +23,9 @@ pub(super) fn headers_len(to: SocketAddr) -> usize {
         }
 }
 
-/// Writes headers in front of the message that begins [`HEADROOM`] bytes from the start of
-/// `buffer`, and returns where the frame begins. `None` when the way is of another
-/// family, or the message is longer than any datagram.
+/// Writes headers before the message that begins after [`HEADROOM`] bytes of `buffer`, and returns
+/// the start of the frame. Returns `None` if the path has another family, or the message exceeds
+/// the maximum length of a datagram.
 pub(super) fn frame(
     buffer: &mut [u8],
     way: &Way,
@@ -53,8 +53,8 @@ pub(super) fn frame(
             header[0] = 0x45;
             header[1] = tos;
             header[2..4].copy_from_slice(&total.to_be_bytes());
-            // Not in one piece if need be, as the kernel's datagrams are: a path may have
-            // less room than the card.
+            // Without "don't fragment", as the kernel's datagrams: a path may have a smaller MTU
+            // than the card.
             header[4..6].copy_from_slice(&identification.to_be_bytes());
             header[8] = way.hop_limit;
             header[9] = ip::UDP;

@@ -1,5 +1,4 @@
-//! Packets that are longer than the card's frames, because they were put together from
-//! fragments, in fragments again.
+//! Fragments packets that exceed the card's MTU because they have been reassembled from fragments.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -7,18 +6,18 @@ use taupe_packet::ip::{Family, Packet, Transport, V6_HEADER};
 
 use taupe_nat::translate::Buffer;
 
-/// Extension headers that each router reads, and with them those that stand before the
-/// fragments' (RFC 8200 section 4.5): hop by hop, routing, destination.
+/// Extension headers that must precede the fragment header (RFC 8200 section 4.5): hop-by-hop
+/// options, routing, destination options.
 const BEFORE: [u8; 3] = [0, 43, 60];
 const FRAGMENT: u8 = 44;
 const FRAGMENT_HEADER: usize = 8;
 
-/// The least MTU of a link: RFC 791 section 3.2, RFC 8200 section 5.
+/// Minimum MTU of a link: RFC 791 section 3.2, RFC 8200 section 5.
 const LEAST_V4: u16 = 68;
 const LEAST_V6: u16 = 1280;
 
-/// Numbers that tell packets apart, which nobody who sees some can say the next of: whoever could
-/// would add fragments of his own (RFC 7739).
+/// Generator of identification numbers. They are unpredictable, since otherwise an attacker could
+/// add fragments of his own (RFC 7739).
 #[derive(Default)]
 pub(super) struct Identifications {
     key: RandomState,
@@ -32,7 +31,7 @@ impl Identifications {
     }
 }
 
-/// A whole packet, which can be cut, and what it is cut for.
+/// A packet that can be fragmented, and the MTU.
 #[derive(Clone, Copy)]
 pub(super) struct Whole<'a> {
     packet: Packet<'a>,
@@ -40,7 +39,8 @@ pub(super) struct Whole<'a> {
 }
 
 impl<'a> Whole<'a> {
-    /// `None` for what is a fragment already, or where no link has so small an MTU.
+    /// Returns `None` if the packet is a fragment already, or if the MTU is below the minimum of a
+    /// link.
     pub(super) fn new(packet: Packet<'a>, mtu: u16) -> Option<Self> {
         let least = match packet.version() {
             Family::V4 => LEAST_V4,
@@ -55,7 +55,7 @@ impl<'a> Whole<'a> {
         (is_whole && mtu >= least).then_some(Self { packet, mtu })
     }
 
-    /// Cuts it into fragments of at most the MTU. `None` when that cannot be done.
+    /// Splits the packet into fragments of at most the MTU. Returns `None` if that is impossible.
     pub(super) fn cut(self, identification: u32) -> Option<Vec<Vec<u8>>> {
         match self.packet.version() {
             Family::V4 => self.cut_v4(identification),
@@ -95,7 +95,8 @@ impl<'a> Whole<'a> {
             fragment.extend(identification.to_be_bytes());
             fragment.extend(part);
             fragments.push(fragment);
-            // All but the last are of `room` bytes, a multiple of 8; the last may end at 65,535.
+            // All fragments except the last have `room` bytes, a multiple of 8; the last may end at
+            // 65,535.
             at = at.saturating_add(u16::try_from(part.len()).ok()?);
         }
         Some(fragments)
@@ -140,9 +141,9 @@ mod tests {
                 together.extend(&piece[transport.offset..]);
             }
             assert_eq!(together, whole[header_len..]);
-            // No link is so narrow.
+            // Below the minimum MTU of a link.
             assert!(cut(if version == 4 { 67 } else { 1279 }).is_none());
-            // What has been cut is not cut again.
+            // A fragment is not fragmented again.
             let packet = Packet::parse(&pieces[1]).unwrap();
             assert!(Whole::new(packet, 1280).is_none());
         }

@@ -1,6 +1,5 @@
-//! The transparent client on frames at the network card, for systems where nothing but
-//! a packet filter beneath the TCP/IP stack can be asked for: no programs in the kernel, no
-//! TUN, no routes.
+//! Transparent mode on frames at the network card. It serves systems that offer only a packet
+//! filter below the TCP/IP stack: no programs in the kernel, no TUN, no routes.
 //!
 //! ```text
 //! system ─ sent ──► ours? ─ link? ─ owner ─ rules ─► translate ─ seal ─ datagram ──► card
@@ -9,37 +8,35 @@
 //!                                          │ passes, or is dropped
 //! ```
 //!
-//! [`Pipeline`] is all of that without I/O: a frame and the time go in, and what is to be done
-//! with it comes out. It cannot change a frame that passes, since it is only lent. A
-//! [`PacketTap`] is where frames come from and go to, [`Owners`] tells which process has
-//! which socket, and whoever drives the two gives the time.
+//! [`Pipeline`] does all of that without I/O: it takes a frame and the time, and returns what to do
+//! with the frame. It only borrows a frame that passes, so it cannot change it. A [`PacketTap`]
+//! delivers and sends frames. [`Owners`] tells which process owns a socket. The driver of the two
+//! supplies the time.
 //!
-//! **The way to an endpoint** is the system's business: routes, neighbours, VLANs. So the first
-//! datagram to an endpoint is given to a UDP socket ([`Output::Datagram`]), and the frame in which
-//! the system then sends it is looked at as it passes: its adapter, its addresses and its
-//! link header are those of all that follow, which are made here ([`Output::Inject`]), for
-//! half a minute or until the adapters change; then the system is asked again.
+//! **The path to an endpoint** depends on the system's routes, neighbours and VLANs. The pipeline
+//! therefore gives the first datagram to an endpoint to a UDP socket ([`Output::Datagram`]), and
+//! observes the frame in which the system sends it. It then builds the following frames itself,
+//! with the same adapter, addresses and link header ([`Output::Inject`]). After half a minute, or
+//! when the adapters change, it uses the socket again.
+//! **Fail closed.** A packet of a selected application is sealed, waits for a session (at most 128
+//! per peer), is refused, or is dropped. A packet whose owner is unknown waits for 20 ms, since the
+//! system may send a socket's first packet before it lists the socket. A packet from an address
+//! that no adapter has is forwarded only if the adapters were listed while it waited. While the
+//! tunnel is down, packets of selected applications are refused ([`Pipeline::close`]).
 //!
-//! **Fails closed.** A packet of a chosen application is sealed, waits for a session (128 of
-//! each peer at most), is refused or is dropped; there is no other way for it. One whose
-//! owner is not known yet waits for 20 ms, and until then for nothing else: the system may let
-//! a socket's first packet out before it lists the socket. One from an address that no adapter has is
-//! forwarded only if the adapters were listed while it waited. While the tunnel is down, what
-//! is chosen is refused ([`Pipeline::close`]).
-//!
-//! | frame | what is read of it |
+//! | frame | content that is read |
 //! |---|---|
 //! | Ethernet II, with up to two VLAN tags (802.1Q, 802.1ad) | the IPv4 or IPv6 packet |
-//! | of an adapter without Ethernet ([`Medium::Ip`]) | the packet that it is |
-//! | Ethernet with IP behind more tags, or behind LLC | nothing: it is dropped where it is sent |
-//! | of an adapter that has neither ([`Medium::Unknown`]) | nothing: it is dropped |
-//! | ARP, LLC, PPPoE and all else | nothing: it passes |
+//! | of an adapter without Ethernet ([`Medium::Ip`]) | the packet, which is the whole frame |
+//! | Ethernet with IP after more tags, or after LLC | nothing: an outgoing frame is dropped |
+//! | of any other adapter ([`Medium::Unknown`]) | nothing: the frame is dropped |
+//! | ARP, LLC, PPPoE and all others | nothing: the frame passes |
 //!
-//! Known not to hold: the process of a socket that is closed, or ended, before the socket was
-//! ever on a list that was read cannot be told any more, and is taken for the system. What is sent by a driver
-//! of its own beneath this one is not seen.
+//! Known limits: if a socket is closed, or its process ends, before the socket appears in a list,
+//! its owner cannot be determined, and its packets count as the system's. Packets that another
+//! driver sends below this one are not seen.
 
-// What a driver needs is in `ndisapi`.
+// `ndisapi` calls a driver.
 #![deny(unsafe_code)]
 
 mod checksums;

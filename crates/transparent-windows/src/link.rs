@@ -1,4 +1,4 @@
-//! Link headers: where in a frame its packet is, and what stands before it.
+//! Link headers: splits a frame into header and packet.
 
 use taupe_packet::ip::Family;
 
@@ -7,7 +7,7 @@ use super::Medium;
 const MAC: usize = 6;
 const ETHERTYPE: usize = 2 * MAC;
 const TAG: usize = 4;
-/// With an EtherType and as many VLAN tags as are understood.
+/// Length with an EtherType and the maximum number of VLAN tags.
 pub(super) const LONGEST: usize = ETHERTYPE + 2 + TAGS * TAG;
 const TAGS: usize = 2;
 
@@ -15,33 +15,33 @@ const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const VLAN: u16 = 0x8100;
 const SERVICE_VLAN: u16 = 0x88a8;
-/// Service tags before there was a number for them.
+/// Service tags from before IEEE 802.1ad.
 const OLD_VLANS: [u16; 2] = [0x9100, 0x9200];
-/// Numbers below are lengths (IEEE 802.3).
+/// Smaller numbers are lengths (IEEE 802.3).
 const FIRST_KIND: u16 = 0x0600;
-/// LLC's header for an EtherType of no organisation (RFC 1042).
+/// LLC/SNAP header before an EtherType (RFC 1042).
 const SNAP: [u8; 6] = [0xaa, 0xaa, 3, 0, 0, 0];
 
-/// What stands before a packet: nothing where there is no Ethernet.
+/// The link header of a packet; empty without Ethernet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Header {
     bytes: [u8; LONGEST],
     len: usize,
 }
 
-/// What is in a frame.
+/// The content of a frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Content<'a> {
-    /// An IP packet, as far as the link header says.
+    /// An IP packet, according to the link header.
     Ip(Header, &'a [u8]),
-    /// Nothing of IP's.
+    /// No IP packet.
     Other,
-    /// It may be an IP packet, in a way that is not understood.
+    /// Possibly an IP packet in an encapsulation that is not supported.
     Unreadable,
 }
 
 impl Header {
-    /// Cuts a frame.
+    /// Splits a frame.
     pub(super) fn split(medium: Medium, frame: &[u8]) -> Content<'_> {
         match medium {
             Medium::Ethernet => split_ethernet(frame),
@@ -53,7 +53,7 @@ impl Header {
         }
     }
 
-    /// Of a frame without VLAN tags.
+    /// Returns a header without VLAN tags.
     pub(super) fn new(medium: Medium, from: [u8; MAC], to: [u8; MAC]) -> Self {
         let mut header = Self::default();
         if medium == Medium::Ethernet {
@@ -64,7 +64,7 @@ impl Header {
         header
     }
 
-    /// Of an answer.
+    /// Returns the header for a reply.
     pub(super) fn reversed(mut self) -> Self {
         if self.len > 0 {
             let (to, rest) = self.bytes.split_at_mut(MAC);
@@ -73,7 +73,7 @@ impl Header {
         self
     }
 
-    /// For a packet of this version.
+    /// Returns the header for a packet of this IP version.
     pub(super) fn of(mut self, version: Family) -> Self {
         let kind = match version {
             Family::V4 => IPV4,

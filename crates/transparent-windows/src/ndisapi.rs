@@ -1,22 +1,22 @@
-//! Windows Packet Filter: a driver beneath the TCP/IP stack that queues frames for a program.
+//! Windows Packet Filter: a driver below the TCP/IP stack that queues frames for a program.
 //!
-//! **Not yet run on a Windows machine.** It is built for one, and no more is known of it; what it
-//! serves is tested without it (`tests/frames`).
+//! **Not yet run on a Windows machine.** It is compiled for Windows but not tested there. The code
+//! that uses it is tested without it (`tests/frames`).
 //!
-//! Every adapter that the driver lists is put into *tunnel mode*: its frames, both ways, are
-//! queued, and go nowhere unless they are sent on. When a [`NdisapiTap`] is dropped, adapters
-//! get back the modes that they had. When the process is killed they keep theirs, and nothing
-//! passes by them until another one reads, or the machine is restarted: all is held back. So
-//! tunnel mode is never given back: it is what a process left that was killed.
+//! Every adapter that the driver lists is put into *tunnel mode*: the driver queues its frames in
+//! both directions, and they go nowhere unless they are sent on. When a [`NdisapiTap`] is dropped,
+//! adapters get back their previous modes. If the process is killed, the adapters stay in tunnel
+//! mode, and everything is blocked until another process reads the frames or the machine restarts.
+//! Tunnel mode is therefore never restored as a previous mode: a killed process has left it.
 //!
-//! An adapter of another medium than Ethernet or IP is taken too, so that nothing passes by it: what
-//! its frames are, and so whose, is not known.
+//! Adapters with another medium than Ethernet or IP are taken too. Since their frames cannot be
+//! read and their owners are unknown, nothing passes by them.
 //!
-//! A failure closes the driver, so that it can be installed anew, and the next look at adapters opens
-//! it again.
+//! An error closes the driver, so that it can be reinstalled. The next listing of adapters opens it
+//! again.
 //!
-//! The driver has room for frames of 1,514 bytes, so that an adapter's MTU is 1,500 bytes at
-//! most here. Adapters of dial-up networks share one of the driver's, and have no addresses here.
+//! The driver has room for frames of 1,514 bytes, so an adapter's MTU is at most 1,500 bytes here.
+//! Dial-up adapters share one adapter of the driver, and have no addresses here.
 
 mod adapters;
 
@@ -38,26 +38,26 @@ use windows::Win32::{
 use self::adapters::{adapter, connection, medium, missed, mode_after};
 use crate::{Adapters, Event, Frame, Injection, Medium, PacketTap, TapError, Towards, Verdict};
 
-/// What the driver is called, as its installer has it.
+/// Name of the driver, given by its installer.
 const DRIVER: &str = "NDISRD";
 
-/// Frames that are read or sent at once.
+/// Number of frames that are read or sent at once.
 const BATCH: usize = 128;
 
-/// Bytes of the longest frame that the driver has room for, and of the longest packet in it.
+/// Maximum length of a frame in the driver, and of the packet in it, in bytes.
 const LONGEST_FRAME: usize = 1514;
 const LONGEST_PACKET: u16 = 1500;
 
-/// Adapters without addresses are numbered from here.
+/// First index for adapters without a connection.
 const UNKNOWN: u32 = 0x8000_0000;
 
-/// The driver, and the adapters that it queues frames of.
+/// The driver, and the adapters whose frames it queues.
 pub struct NdisapiTap {
-    /// Closed since a failure.
+    /// `None` after an error.
     driver: Option<Ndisapi>,
-    /// Frames are queued.
+    /// Signalled when frames are queued.
     queued: Signal,
-    /// The adapters have changed.
+    /// Signalled when the adapters have changed.
     changed: Signal,
     cards: Vec<Card>,
     frames: Vec<IntermediateBuffer>,
@@ -66,7 +66,7 @@ pub struct NdisapiTap {
 struct Card {
     index: u32,
     handle: HANDLE,
-    /// Its mode afterwards.
+    /// The mode to restore.
     after: FilterFlags,
 }
 
@@ -75,8 +75,8 @@ impl NdisapiTap {
     ///
     /// # Errors
     ///
-    /// It is not installed, or this process may not use it, or is of 32 bits where the system is of
-    /// 64.
+    /// The driver is not installed, this process may not use it, or this process has 32 bits on a
+    /// 64-bit system.
     pub fn open() -> Result<Self, TapError> {
         if cfg!(target_pointer_width = "32") && is_on_64_bits() {
             return Err(TapError(
@@ -95,7 +95,7 @@ impl NdisapiTap {
         })
     }
 
-    /// Takes note of a failure.
+    /// Closes the driver after an error.
     fn noted<T>(&mut self, result: Result<T, TapError>) -> Result<T, TapError> {
         if result.is_err() {
             self.driver = None;
@@ -109,8 +109,8 @@ impl NdisapiTap {
             closed => closed.insert(open(&self.changed)?),
         };
         let listed = listed(driver)?;
-        // Not by the driver's library, which has the gateways' hardware addresses asked for: nobody
-        // passes those questions on meanwhile.
+        // Not by the driver's library: it sends queries for the gateways' hardware addresses, which
+        // nobody would pass on meanwhile.
         let connections = connections()
             .map_err(|error| TapError(format!("listing the system's connections: {error}")))?;
         let (mut taken, mut cards, mut unarmed) = (Vec::new(), Vec::new(), Vec::new());
@@ -133,8 +133,8 @@ impl NdisapiTap {
                 release(driver, &gone);
             }
         }
-        // One that has gone meanwhile has no frames; one that is still there has, and they pass it
-        // by.
+        // An adapter that has disappeared meanwhile has no frames. One that still exists would let
+        // its frames bypass the tunnel.
         if !unarmed.is_empty() {
             let listed = self::listed(driver)?;
             let mut unarmed = unarmed.into_iter();
@@ -164,13 +164,13 @@ impl NdisapiTap {
         if is_gone {
             return Ok(Event::Adapters);
         }
-        // What is queued goes before what is waited for, and a batch before the next.
+        // Queued frames come before the wait, and a batch is handled before the next.
         let wait = if has_read { Duration::ZERO } else { wait };
         let both = [self.changed.0, self.queued.0];
-        // Rounded up, or what is due in less than a millisecond would be waited for in haste.
+        // Rounded up: a wait shorter than a millisecond would become a busy loop.
         let milliseconds = wait.as_nanos().div_ceil(1_000_000);
         let milliseconds = u32::try_from(milliseconds).unwrap_or(u32::MAX - 1);
-        // SAFETY: both handles are of events that are open as long as `self` is there.
+        // SAFETY: both handles are of events that stay open as long as `self` lives.
         let woken = unsafe { WaitForMultipleObjects(&both, false, milliseconds) };
         match woken {
             WAIT_OBJECT_0 => Ok(Event::Adapters),
@@ -182,7 +182,7 @@ impl NdisapiTap {
         }
     }
 
-    /// Shows what is queued at one adapter, a batch at most.
+    /// Judges the queued frames of one adapter, at most a batch.
     fn read_card(
         &mut self,
         place: usize,
@@ -193,11 +193,11 @@ impl NdisapiTap {
         let mut request = EthMRequestMut::<BATCH>::from_iter(handle, self.frames.iter_mut());
         let count = match driver.read_packets(&mut request) {
             Ok(count) => count,
-            // An empty queue is an error too, of which the driver's documentation says no more.
+            // The driver returns an error for an empty queue too; its documentation says no more.
             Err(_) => match queue(driver, handle)? {
                 Queue::Gone => return Ok(Seen::Gone),
                 Queue::Frames(0) => return Ok(Seen::Nothing),
-                // They may have come since.
+                // Frames may have arrived since.
                 Queue::Frames(_) => driver
                     .read_packets(&mut request)
                     .map_err(failed("reading frames"))?,
@@ -217,7 +217,7 @@ impl NdisapiTap {
                 bytes: frame.get_data(),
             });
             if verdict == Verdict::Pass {
-                // There is room for all that were read.
+                // There is room for all frames that were read.
                 let _ = request.push(frame);
             }
         }
@@ -259,12 +259,12 @@ impl NdisapiTap {
     }
 }
 
-/// What a look at one adapter's queue has shown.
+/// Result of reading one adapter's queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Seen {
     Frames,
     Nothing,
-    /// The driver does not list the adapter any more.
+    /// The driver no longer lists the adapter.
     Gone,
 }
 
@@ -289,7 +289,7 @@ impl PacketTap for NdisapiTap {
     }
 
     fn set_mtu_decrement(&mut self, bytes: u16) -> Result<(), TapError> {
-        // The driver reads it when it starts.
+        // The driver reads the value when it starts.
         let driver = self.driver.as_ref().ok_or_else(closed)?;
         driver.set_mtu_decrement(bytes.into()).map_err(failed(
             "setting by how much adapters are to lower their MTU",
@@ -315,7 +315,7 @@ impl Drop for NdisapiTap {
     }
 }
 
-/// Opens the driver, which is to tell of changes of adapters.
+/// Opens the driver and subscribes to changes of adapters.
 fn open(changed: &Signal) -> Result<Ndisapi, TapError> {
     let driver = Ndisapi::new(DRIVER).map_err(|error| {
         let code = error.code();
@@ -341,17 +341,17 @@ fn open(changed: &Signal) -> Result<Ndisapi, TapError> {
     Ok(driver)
 }
 
-/// Whether the system has 64 bits where this process has 32. The driver's structures have handles in
-/// them, and the driver takes those of its own size.
+/// Returns true if this is a 32-bit process on a 64-bit system. The driver's structures contain
+/// handles, and the driver accepts only those of its own size.
 fn is_on_64_bits() -> bool {
     let mut is_it = windows::core::BOOL::default();
-    // SAFETY: the handle is a constant that stands for this process, and the place is there for
-    // the call.
+    // SAFETY: the handle is a constant that stands for this process, and `is_it` lives during the
+    // call.
     let asked = unsafe { IsWow64Process(GetCurrentProcess(), &raw mut is_it) };
     asked.is_ok() && is_it.as_bool()
 }
 
-/// An adapter that is not among those before.
+/// Returns a new adapter with the mode to restore.
 fn card(driver: &Ndisapi, index: u32, info: &NetworkAdapterInfo) -> Card {
     let handle = info.get_handle();
     let before = driver.get_adapter_mode(handle).unwrap_or_default();
@@ -369,8 +369,8 @@ fn card(driver: &Ndisapi, index: u32, info: &NetworkAdapterInfo) -> Card {
     }
 }
 
-/// Has the frames of an adapter queued. It forgets when it is started anew, so this is done
-/// whenever adapters are looked at.
+/// Makes the driver queue an adapter's frames. An adapter loses this setting when it restarts, so
+/// this is repeated at each listing.
 fn arm(driver: &Ndisapi, handle: HANDLE, queued: &Signal) -> Result<(), TapError> {
     driver
         .set_packet_event(handle, queued.0)
@@ -389,15 +389,15 @@ fn is_listed(listed: &[NetworkAdapterInfo], handle: HANDLE) -> bool {
     listed.iter().any(|info| info.get_handle() == handle)
 }
 
-/// An adapter's queue, of which the driver has refused something.
+/// The queue of an adapter for which the driver returned an error.
 enum Queue {
-    /// It has so many frames.
+    /// It has this many frames.
     Frames(u32),
-    /// The driver does not list the adapter any more.
+    /// The driver no longer lists the adapter.
     Gone,
 }
 
-/// Looks whether it was the adapter that failed, or the driver.
+/// Checks if the adapter caused the error, or the driver.
 fn queue(driver: &Ndisapi, handle: HANDLE) -> Result<Queue, TapError> {
     let error = match driver.get_adapter_packet_queue_size(handle) {
         Ok(frames) => return Ok(Queue::Frames(frames)),
@@ -409,18 +409,18 @@ fn queue(driver: &Ndisapi, handle: HANDLE) -> Result<Queue, TapError> {
     }
 }
 
-/// Gives an adapter back.
+/// Restores an adapter's mode.
 fn release(driver: &Ndisapi, card: &Card) {
     let mode = driver.set_adapter_mode(card.handle, card.after);
     let event = driver.set_packet_event(card.handle, HANDLE::default());
     let flushed = driver.flush_adapter_packet_queue(card.handle);
     for error in [mode, event, flushed].into_iter().filter_map(Result::err) {
-        // It may be gone.
+        // The adapter may have gone.
         debug!(adapter = card.index, %error, "giving an adapter back");
     }
 }
 
-/// Puts a frame into a place of a batch, which has room for it.
+/// Writes a frame into a slot of a batch, which is large enough.
 fn fill(place: &mut IntermediateBuffer, frame: &Injection) {
     let bytes = frame.bytes();
     *place = IntermediateBuffer::default();
@@ -432,7 +432,7 @@ fn fill(place: &mut IntermediateBuffer, frame: &Injection) {
     place.get_data_mut().copy_from_slice(bytes);
 }
 
-/// Sends frames. They are lost where the driver works and does not take them.
+/// Sends frames. If the driver works but does not accept them, they are lost.
 fn send(
     driver: &Ndisapi,
     handle: HANDLE,
@@ -461,12 +461,12 @@ fn failed(what: &'static str) -> impl Fn(windows::core::Error) -> TapError {
     move |error| TapError(format!("{what}: Windows Packet Filter says: {error}"))
 }
 
-/// An event of the system, reset by whoever waits for it.
+/// An auto-reset event of the system.
 struct Signal(HANDLE);
 
 impl Signal {
     fn new() -> Result<Self, TapError> {
-        // SAFETY: it has neither attributes nor a name, and the rest are plain values.
+        // SAFETY: the call has no pointers: there are neither attributes nor a name.
         let handle = unsafe { CreateEventW(None, false, false, None) };
         handle
             .map(Self)
@@ -476,8 +476,8 @@ impl Signal {
 
 impl Drop for Signal {
     fn drop(&mut self) {
-        // SAFETY: the handle was made by `new` and is closed only here. The driver has a reference
-        // of its own to the event.
+        // SAFETY: the handle was created by `new` and is closed only here. The driver has its own
+        // reference to the event.
         let closed = unsafe { CloseHandle(self.0) };
         if let Err(error) = closed {
             warn!(%error, "closing an event");
@@ -485,6 +485,6 @@ impl Drop for Signal {
     }
 }
 
-// SAFETY: handles of events and of the driver are the process's, whichever thread uses them, and
-// `&mut self` keeps two from doing so at once.
+// SAFETY: handles of events and of the driver belong to the process and may be used by any thread.
+// `&mut self` excludes simultaneous use.
 unsafe impl Send for NdisapiTap {}

@@ -1,12 +1,12 @@
-//! Which process a packet belongs to: the system's lists of sockets, and what is
-//! remembered of them.
+//! The owners of packets: determines the process of a flow by the system's lists of sockets, and
+//! caches them.
 //!
-//! A list is read when it cannot tell, and a flow's first packet is not judged by what was read
-//! long before it. TCP is looked up by both ends, or while it is being accepted by whoever
-//! listens; UDP by its local end, or a socket that is bound to all addresses.
+//! A list is read again if it has no answer. A flow's first packet is never judged by an old list.
+//! TCP sockets are found by both ends, or, while a connection is being accepted, by the listening
+//! socket. UDP sockets are found by their local end, or by a socket that is bound to all addresses.
 //!
-//! A socket's process is asked for when the socket is first listed, and is the socket's from then
-//! on: it may be gone when the last packet is looked at.
+//! A socket's process is looked up when the socket first appears in a list, and does not change
+//! afterwards. The process may have ended when the last packet is judged.
 
 use std::{
     collections::HashMap,
@@ -21,31 +21,31 @@ use taupe_protocol::time::Instant;
 
 use super::{packet::Flow, recent::Recent};
 
-/// What a system tells of sockets and processes.
+/// The system's information on sockets and processes.
 pub trait Owners {
-    /// The sockets of a protocol that there are now, of both families.
+    /// Lists the current sockets of a protocol, of both families.
     ///
     /// # Errors
     ///
-    /// The system's. What cannot be told is dropped then.
+    /// The system's error. Packets whose owner cannot be determined are dropped then.
     fn sockets(&mut self, protocol: Protocol) -> io::Result<Vec<Socket>>;
 
-    /// Who has this number now.
+    /// Returns the current holder of a PID.
     fn holder(&mut self, pid: u32) -> Holder;
 }
 
-/// Who has the number of a process.
+/// The holder of a PID.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Holder {
     /// A process.
     Process(Process),
-    /// The system itself: its kernel.
+    /// The system's kernel.
     System,
-    /// Some program or other: it may not be asked for its name, or has ended.
+    /// An unknown program: its name cannot be read, or it has ended.
     Unknown,
 }
 
-/// A protocol with sockets.
+/// A transport protocol with sockets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Protocol {
     /// TCP.
@@ -54,16 +54,16 @@ pub enum Protocol {
     Udp,
 }
 
-/// A socket, as the system lists it.
+/// A socket in the system's list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Socket {
-    /// Its own end.
+    /// The local end.
     pub local: SocketAddr,
-    /// The other end of a connection of TCP; `None` of one that listens, and of UDP.
+    /// The remote end of a TCP connection; `None` for a listening socket, and for UDP.
     pub remote: Option<SocketAddr>,
-    /// The process that has it.
+    /// The process that owns it.
     pub pid: u32,
-    /// When it was made, on the clock of [`Process::started`]; 0 when that is not known.
+    /// The time of its creation, on the clock of [`Process::started`]; 0 if unknown.
     pub made: u64,
 }
 
@@ -74,81 +74,81 @@ pub struct Process {
     pub path: String,
     /// Its name: the last part of the path.
     pub name: String,
-    /// When it was started; a socket that is older is not its.
+    /// The time of its start. An older socket is not its own.
     pub started: u64,
 }
 
-/// Whose a packet is.
+/// The owner of a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Owner {
     Process(Arc<Process>),
-    /// A program's, and nothing else is known of it.
+    /// An unknown program.
     Unknown,
-    /// It is of nobody that has a socket, or of the kernel: the system's.
+    /// No socket, or one of the kernel: the system itself.
     System,
-    /// Not known, and perhaps so in a moment.
+    /// Not known yet.
     NotYet,
-    /// It has not been looked up, for it does not matter.
+    /// Not looked up, because no rule depends on it.
     Anybody,
 }
 
-/// How often a list is read at most.
+/// Minimum interval between two readings of a list.
 const BETWEEN_READS: Duration = Duration::from_millis(1);
 
-/// How old a list may be that tells whose a packet is: another process may have the port by then,
-/// and nothing tells of it.
+/// Maximum age of a list that determines an owner. After that another process may have the port,
+/// and there is no notification of that.
 pub(super) const RECENT: Duration = Duration::from_millis(100);
 
-/// How long it is not waited again for a socket that was not on the list.
+/// The time for which no packet waits again for a socket that was missing from the list.
 const UNKNOWN_FOR: Duration = Duration::from_secs(2);
 
-/// How long what is sent from a closed socket's end is taken to be from that socket.
+/// The time for which packets from a closed socket's end count as that socket's.
 const GONE_FOR: Duration = Duration::from_secs(10);
 
-/// How long a flow is silent until its end may be another's socket by then: the list is read anew.
+/// After this silence of a flow, another socket may have its local end, so the list is read again.
 const SILENT: Duration = Duration::from_millis(10);
 
-/// Ends that are remembered as unknown, and of sockets that are gone.
+/// Maximum number of cached ends: of unknown sockets, and of sockets that have gone.
 const UNKNOWN: usize = 4096;
 const GONE: usize = 4096;
 
-/// Sockets of one end that are remembered when they are gone.
+/// Maximum number of cached sockets per end that have gone.
 const GONE_TOGETHER: usize = 8;
 
-/// What a socket is found by: its own end, and of a connection the other.
+/// Key of a socket: the local end, and for a connection the remote end.
 type Key = (SocketAddr, Option<SocketAddr>);
 
-/// The lists, remembered.
+/// The cached lists.
 pub(super) struct Known {
     system: Box<dyn Owners + Send>,
     tcp: List,
     udp: List,
-    /// When the last packet of a flow came.
+    /// Flows without a socket, with the time of their last packet.
     unknown: Recent<Flow, Instant>,
     gone: Recent<(Protocol, Key), Gone>,
 }
 
-/// Whose sockets an end had, and when they were missed.
+/// The owners of the sockets that an end had, and the time when these were first missing.
 #[derive(Clone)]
 struct Gone {
     owners: Arc<[Owner]>,
     at: Instant,
 }
 
-/// What is known of a packet's flow.
+/// The position of a packet in its flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Occasion {
-    /// It goes on, as far as one can see.
+    /// A packet that continues a flow, as far as can be seen.
     Goes,
-    /// It is a connection's first packet. `again`: its ends have been another's before, or it
-    /// has been asked for in vain.
+    /// The first packet of a connection. `again`: the same ends were used before, or the request is
+    /// a repetition.
     Opens { again: bool },
 }
 
 #[derive(Default)]
 struct List {
     rows: HashMap<Key, Vec<Row>>,
-    /// When it was read, or could not be.
+    /// The time of the last reading, successful or not.
     read: Option<Instant>,
     is_readable: bool,
 }
@@ -161,7 +161,8 @@ struct Row {
 }
 
 impl Row {
-    /// Whether the system lists the same socket, as far as it tells them apart.
+    /// Returns true if the list entry is for the same socket, as far as the system distinguishes
+    /// them.
     fn is(&self, socket: &Socket) -> bool {
         self.made != 0 && (self.pid, self.made) == (socket.pid, socket.made)
     }
@@ -178,8 +179,8 @@ impl Known {
         }
     }
 
-    /// Whose a packet of `flow` is; of several who may have sent it, one for whom `is_chosen`
-    /// holds. `is_last`: it has waited already.
+    /// Returns the owner of a packet of `flow`. If several processes may have sent it, prefers one
+    /// for which `is_chosen` returns true. `is_last`: the packet has waited already.
     pub(super) fn of(
         &mut self,
         now: Instant,
@@ -219,7 +220,7 @@ impl Known {
         if let Some(owner) = found.or_else(|| self.find_gone(now, protocol, &keys, &is_chosen)) {
             return owner;
         }
-        // A connection that is asked for again has waited by itself.
+        // A repeated connection request has waited already.
         if is_last || is_unknown {
             self.unknown.keep(*flow, now);
             return Owner::System;
@@ -227,8 +228,8 @@ impl Known {
         Owner::NotYet
     }
 
-    /// Who takes packets of `flow` that come by themselves, if anybody does. Who sends them
-    /// decides neither what is remembered nor how often lists are read.
+    /// Returns the owner of the socket that receives unsolicited packets of `flow`, if there is
+    /// one. A remote sender must not influence what is cached, nor how often lists are read.
     pub(super) fn awaiting(
         &mut self,
         now: Instant,
@@ -242,7 +243,7 @@ impl Known {
         self.find(protocol, &Keys::of(protocol, flow, false), &is_chosen)
     }
 
-    /// Of when that is what is known of a flow's owner.
+    /// Returns the time of the list that determines a flow's owner.
     pub(super) fn as_of(&mut self, flow: &Flow) -> Option<Instant> {
         self.list(Protocol::of(flow)?).read
     }
@@ -254,7 +255,7 @@ impl Known {
         }
     }
 
-    /// Whether a list has been read within that time.
+    /// Returns true if a list has been read within `age`.
     fn is_fresh(&mut self, now: Instant, protocol: Protocol, age: Duration) -> bool {
         let read = self.list(protocol).read;
         read.is_some_and(|at| now.since(at) < age)
@@ -270,7 +271,7 @@ impl Known {
         };
         let before = std::mem::take(&mut list.rows);
         let mut rows: HashMap<Key, Vec<Row>> = HashMap::new();
-        // Numbers of processes are given again, so that none is remembered.
+        // PIDs are reused, so holders are not cached across readings.
         let mut holders = HashMap::new();
         for socket in sockets {
             let key = (folded(socket.local), socket.remote.map(folded));
@@ -295,7 +296,7 @@ impl Known {
         self.list(protocol).rows = rows;
     }
 
-    /// Remembers the programs whose sockets are not on the list any more.
+    /// Caches the owners of sockets that are no longer in the list.
     fn part_with(&mut self, now: Instant, key: (Protocol, Key), before: Vec<Row>, still: &[Row]) {
         let is_there = |row: &Row| {
             still
@@ -332,7 +333,7 @@ impl Known {
             let rows = list.rows.get(key).into_iter().flatten();
             rows.map(|row| &row.owner)
         };
-        // A connection is nobody's but its own.
+        // A connected socket takes precedence over bound ones.
         let connection = keys.connection.iter().flat_map(owners);
         foremost(connection, is_chosen)
             .or_else(|| foremost(keys.bound.iter().flat_map(owners), is_chosen))
@@ -362,7 +363,8 @@ impl Protocol {
     }
 }
 
-/// Of several who may have sent a packet, who counts: one who is chosen, or may be.
+/// Selects among several possible senders of a packet: prefers a selected process, then an unknown
+/// program.
 fn foremost<'a>(
     owners: impl Iterator<Item = &'a Owner> + Clone,
     is_chosen: &impl Fn(&Process) -> bool,
@@ -383,7 +385,7 @@ fn owner(holder: Holder) -> Owner {
     }
 }
 
-/// A socket that is older than the process of that number was made by another one.
+/// Returns `Unknown` if the socket is older than the process: the PID has been reused.
 fn of_its_time(owner: &Owner, socket: &Socket) -> Owner {
     match owner {
         Owner::Process(it) if socket.made != 0 && it.started > socket.made => Owner::Unknown,
@@ -391,10 +393,10 @@ fn of_its_time(owner: &Owner, socket: &Socket) -> Owner {
     }
 }
 
-/// What a flow may be on the list as.
+/// Keys under which the socket of a flow may be listed.
 struct Keys {
     connection: Option<Key>,
-    /// Sockets that are bound to its local end, or to all addresses: each may have sent it.
+    /// Sockets bound to the local end or to all addresses. Each may have sent the packet.
     bound: Vec<Key>,
 }
 
@@ -403,20 +405,20 @@ impl Keys {
         let any = |ip: IpAddr| (SocketAddr::new(ip, flow.local.port()), None);
         let connection = (protocol == Protocol::Tcp).then_some((flow.local, Some(flow.remote)));
         let mut bound = Vec::with_capacity(3);
-        // Who asks for a connection does not listen.
+        // The socket that requests a connection does not listen.
         if !opens {
             bound.push((flow.local, None));
             if flow.local.is_ipv4() {
                 bound.push(any(Ipv4Addr::UNSPECIFIED.into()));
             }
-            // Takes both families, perhaps.
+            // May receive both families.
             bound.push(any(Ipv6Addr::UNSPECIFIED.into()));
         }
         Self { connection, bound }
     }
 }
 
-/// IPv4 mapped into IPv6 is IPv4, and what is not in packets is left out.
+/// Returns the address without scope and flow label, with IPv4-mapped IPv6 as IPv4.
 fn folded(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -1,4 +1,4 @@
-//! What decides about a packet: its flow.
+//! Parsing of packets, and the flow of a packet, which decides its verdict.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,26 +7,26 @@ use taupe_packet::ip::{self, Packet, Transport};
 use super::Towards;
 use taupe_nat::translate::tcp;
 
-/// Where name servers listen.
+/// Port of name servers.
 pub(super) const DNS: u16 = 53;
 
-/// Two ends, seen from this machine or from its clients.
+/// A flow as seen from this machine, or from its clients.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Flow {
     pub(super) protocol: u8,
-    /// With the identifier of ICMP echo in place of a port, or 0.
+    /// For ICMP echo the port is the identifier or 0.
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
 }
 
 impl Flow {
-    /// Whether it asks for names.
+    /// Returns true if the flow carries DNS queries.
     pub(super) fn is_question(&self) -> bool {
         self.remote.port() == DNS && matches!(self.protocol, ip::UDP | ip::TCP)
     }
 }
 
-/// A packet, read.
+/// A parsed packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View<'a> {
     pub(super) packet: Packet<'a>,
@@ -34,7 +34,7 @@ pub(super) struct View<'a> {
     pub(super) kind: Kind,
 }
 
-/// What is behind the headers of IP.
+/// The content after the IP headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Tcp {
@@ -49,28 +49,28 @@ pub(super) enum Kind {
     Echo {
         id: u16,
     },
-    /// An ICMP error about a packet that starts so many bytes behind the beginning.
+    /// An ICMP error that quotes a packet at this offset in bytes.
     Error {
         quoted: usize,
     },
-    /// Another packet of IP, which starts so many bytes behind the beginning (RFC 2003, RFC 4213).
+    /// Another IP packet at this offset in bytes (RFC 2003, RFC 4213).
     Wrapped {
         at: usize,
     },
-    /// Discovery of neighbours, routers and groups.
+    /// Neighbour, router or group discovery.
     Discovery,
-    /// A fragment that is not the first.
+    /// A fragment other than the first.
     LaterFragment,
     Other,
 }
 
 impl<'a> View<'a> {
-    /// Reads a packet; `None` when it contradicts itself or is cut.
+    /// Parses a packet. Returns `None` if it is inconsistent or cut.
     pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
         Self::of(Packet::parse(bytes).ok()?)
     }
 
-    /// Reads the packet that an ICMP error quotes.
+    /// Parses the packet that an ICMP error quotes.
     pub(super) fn parse_quoted(bytes: &'a [u8]) -> Option<Self> {
         Self::of(Packet::parse_quoted(bytes).ok()?)
     }
@@ -100,7 +100,7 @@ impl<'a> View<'a> {
         self.transport.protocol
     }
 
-    /// Where the transport header is, in bytes.
+    /// Returns the offset of the transport header in bytes.
     pub(super) fn transport_at(&self) -> usize {
         self.transport.offset
     }
@@ -109,13 +109,13 @@ impl<'a> View<'a> {
         self.transport.more_fragments || self.kind == Kind::LaterFragment
     }
 
-    /// What fragments of one packet have in common.
+    /// Returns the fields that all fragments of a packet share.
     pub(super) fn fragment_key(&self) -> (IpAddr, IpAddr, u32) {
         let identification = self.transport.identification;
         (self.source(), self.destination(), identification)
     }
 
-    /// The packet that is wrapped in this one, but for one that is wrapped itself or is cut.
+    /// Returns the encapsulated packet, unless it is cut or encapsulates another.
     pub(super) fn wrapped(&self) -> Option<Self> {
         let Kind::Wrapped { at } = self.kind else {
             return None;
@@ -125,22 +125,22 @@ impl<'a> View<'a> {
         is_told.then_some(inner)
     }
 
-    /// Whether it asks for a connection of TCP.
+    /// Returns true if it is a TCP SYN.
     pub(super) fn opens(&self) -> bool {
         matches!(self.kind, Kind::Tcp { flags, .. } if flags & (tcp::SYN | tcp::ACK) == tcp::SYN)
     }
 
-    /// Whether it answers who asks for a connection of TCP.
+    /// Returns true if it is a TCP SYN with ACK.
     pub(super) fn accepts(&self) -> bool {
         let both = tcp::SYN | tcp::ACK;
         matches!(self.kind, Kind::Tcp { flags, .. } if flags & both == both)
     }
 
-    /// The flow of a packet that goes this way.
+    /// Returns the flow of a packet in this direction.
     pub(super) fn flow(&self, towards: Towards) -> Flow {
         let (from, to) = match self.kind {
             Kind::Tcp { from, to, .. } | Kind::Udp { from, to } => (from, to),
-            // The local end's in both directions.
+            // The identifier belongs to the local end in both directions.
             Kind::Echo { id } if towards == Towards::Card => (id, 0),
             Kind::Echo { id } => (0, id),
             _ => (0, 0),
@@ -158,7 +158,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The flow of the packet that this ICMP error is about, which goes the other way.
+    /// Returns the flow of the packet that this ICMP error quotes. That packet goes in the opposite
+    /// direction.
     pub(super) fn quoted_flow(&self, towards: Towards) -> Option<Flow> {
         let Kind::Error { quoted } = self.kind else {
             return None;
@@ -170,8 +171,8 @@ impl<'a> View<'a> {
         }))
     }
 
-    /// Whether it is about the link itself and stays there: discovery and DHCP with whom
-    /// `is_near` holds for, what is exchanged with link-local addresses.
+    /// Returns true if the packet is traffic of the link itself: discovery or DHCP with a peer for
+    /// which `is_near` returns true, or any packet to or from a link-local address.
     pub(super) fn is_of_link(&self, towards: Towards, is_near: impl Fn(IpAddr) -> bool) -> bool {
         let near = |address| is_group(address) || is_link_local(address) || is_near(address);
         let is_about_it = match self.kind {
@@ -204,7 +205,7 @@ fn kind(packet: Packet<'_>, transport: Transport) -> Option<Kind> {
     Some(match transport.protocol {
         ip::TCP => {
             let (from, to) = ports()?;
-            // A packet that is quoted may be cut before.
+            // A quoted packet may be cut before this field.
             let flags = bytes.get(at + tcp::FLAGS).copied().unwrap_or(0);
             Kind::Tcp { from, to, flags }
         }
@@ -219,7 +220,7 @@ fn kind(packet: Packet<'_>, transport: Transport) -> Option<Kind> {
             match (protocol, kind) {
                 (ip::ICMP, 0 | 8) | (ip::ICMPV6, 128 | 129) => Kind::Echo { id },
                 (ip::ICMP, 3..=5 | 11 | 12) | (ip::ICMPV6, 0..128) => Kind::Error { quoted },
-                // Router discovery; groups; neighbours.
+                // Router discovery, group membership, neighbour discovery.
                 (ip::ICMP, 9 | 10) | (ip::ICMPV6, 130..=137 | 143) => Kind::Discovery,
                 _ => Kind::Other,
             }
@@ -230,7 +231,7 @@ fn kind(packet: Packet<'_>, transport: Transport) -> Option<Kind> {
     })
 }
 
-/// Whether no router takes a packet to or from there further.
+/// Returns true if routers do not forward packets to or from the address.
 fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),
@@ -238,7 +239,7 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// Whether a packet to there is for more than one host.
+/// Returns true if the address is a multicast group or the broadcast address.
 pub(super) fn is_group(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_multicast() || address.is_broadcast(),

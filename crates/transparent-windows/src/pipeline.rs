@@ -32,72 +32,71 @@ use super::{
     ways::{Home, Ways},
 };
 
-/// What a pipeline is made for.
+/// Settings of a pipeline.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The tunnel's IPv4 address, if it has any.
+    /// The tunnel's IPv4 address, if it has one.
     pub v4: Option<Ipv4Addr>,
-    /// The tunnel's IPv6 address, if it has any.
+    /// The tunnel's IPv6 address, if it has one.
     pub v6: Option<Ipv6Addr>,
-    /// Its name servers.
+    /// The tunnel's name servers.
     pub dns: Vec<IpAddr>,
-    /// Bytes of the longest packet that it carries; without, what fits into the card's.
+    /// The tunnel's MTU in bytes. Default: derived from the card's MTU.
     pub mtu: Option<u16>,
-    /// The UDP port of its datagrams. A socket of this process has it, so that nobody else
-    /// does.
+    /// The UDP port of the tunnel's datagrams. A socket of this process is bound to it, so no other
+    /// process can use it.
     pub port: u16,
-    /// Who uses it, for what.
+    /// Rules for applications and destinations.
     pub rules: Rules,
-    /// What becomes of the packets of those for whom this machine is a router.
+    /// Handling of packets from clients for which this machine is a router.
     pub forwarded: Forwarded,
-    /// What is held back once the tunnel is down.
+    /// Kill switch.
     pub lock: KillSwitch,
 }
 
-/// What is to be done. In order: what comes first must have happened before the next is
-/// begun.
+/// An action for the caller. Actions must be done in their order.
 pub enum Output {
     /// Send a frame.
     Inject(Injection),
-    /// Send a datagram by the UDP socket that has the port.
+    /// Send a datagram by the UDP socket that is bound to the port.
     Datagram {
-        /// Where to.
+        /// The destination.
         to: SocketAddr,
         /// The traffic class.
         tos: u8,
         /// The message.
         message: Vec<u8>,
     },
-    /// What the device wants done besides: never [`taupe_protocol::Output::Transmit`].
+    /// Any other output of the device; never [`taupe_protocol::Output::Transmit`].
     Device(taupe_protocol::Output),
-    /// Ask the tap for the adapters, for [`Pipeline::set_adapters`]: somebody sends from an
-    /// address that none is known to have.
+    /// List the adapters again and call [`Pipeline::set_adapters`]: a packet came from an address
+    /// that no known adapter has.
     Adapters,
 }
 
-/// Why a frame was neither passed nor carried, besides what the translation and the protocol
-/// count.
+/// The reason why a frame was neither passed nor carried. The translator and the protocol have
+/// counters of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dropped {
-    /// No IP packet, though its link header says so.
+    /// Not an IP packet, although its link header says so.
     Malformed,
-    /// Of an adapter that is not on the list.
+    /// The adapter is not in the list.
     Adapter,
-    /// It cannot be told whose it is, or too many others wait to be told.
+    /// The owner cannot be determined, or too many other packets wait for theirs.
     Owner,
-    /// The rules say so.
+    /// The rules drop it.
     Rules,
-    /// Its sender has been told, or could have been: there is no way for it.
+    /// No route for it; its sender got an ICMP error, within the limit on these.
     Refused,
-    /// From outside the tunnel, for a flow that is in it.
+    /// From outside the tunnel, for a flow in the tunnel.
     Clear,
-    /// Its checksum is wrong.
+    /// The checksum is wrong.
     Checksum,
     /// A fragment of a packet whose first fragment has not been seen.
     Fragment,
-    /// It has been forwarded too often.
+    /// The hop limit has been reached.
     HopLimit,
-    /// What would carry it is longer than its card's frames.
+    /// The datagram that would carry it exceeds the card's MTU.
     TooLong,
     /// No adapter leads to its destination.
     NoHome,
@@ -106,7 +105,7 @@ pub enum Dropped {
 impl Dropped {
     const COUNT: usize = Self::NoHome as usize + 1;
 
-    /// All, in the order of their numbers.
+    /// All reasons, in the order of their counters.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Malformed,
         Self::Adapter,
@@ -122,71 +121,71 @@ impl Dropped {
     ];
 }
 
-/// How often something was dropped, and why.
+/// Counters of dropped frames, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Causes([u64; Dropped::COUNT]);
 
 impl Causes {
-    /// How often it was for this cause.
+    /// Returns the counter of a reason.
     #[must_use]
     pub fn count(&self, cause: Dropped) -> u64 {
         self.0[cause as usize]
     }
 }
 
-/// Flows whose verdicts are remembered.
+/// Number of flows whose verdicts are cached.
 const FLOWS: usize = CAPACITY;
 
-/// Datagrams of the system's that are waited for at most.
+/// Maximum number of datagrams given to the system that have not been seen to leave.
 const MOST_GIVEN: usize = 512;
 
 const UDP_HEADER: usize = 8;
 
-/// What tells messages apart: their first bytes have an index and a counter, or a random key.
+/// The first bytes of a message, which identify it: an index and a counter, or a random key.
 type Beginning = [u8; 16];
 
-/// How long an address that no adapter has is taken not to be this machine's.
+/// The time for which an address that no adapter has counts as foreign.
 const STRANGE_FOR: Duration = Duration::from_secs(60);
 
-/// Addresses that are remembered as such.
+/// Maximum number of such addresses that are cached.
 const STRANGERS: usize = 4096;
 
-/// How long after the first fragment of a packet others come.
+/// Maximum time between the first fragment of a packet and the others.
 const FRAGMENTS_FOR: Duration = Duration::from_secs(1);
 
-/// Refusals at most in [`REFUSAL_WINDOW`].
+/// Maximum number of refusals within [`REFUSAL_WINDOW`].
 const REFUSALS: u32 = 100;
 const REFUSAL_WINDOW: Duration = Duration::from_secs(1);
 
-/// What is left of the card's MTU by default, as `wg-quick` has it: an IPv6 header, UDP's,
-/// the message's, and 16 bytes of tag.
+/// The default difference between the card's MTU and the tunnel's, as in `wg-quick`: an IPv6
+/// header, the UDP header, the message header and the 16-byte tag.
 const HEADERS: u16 = 80;
 
-/// The least MTU of a tunnel (RFC 791).
+/// Minimum MTU of a tunnel (RFC 791).
 const LEAST_MTU: u16 = 68;
 
-/// When a frame that is sent is judged.
+/// The occasion on which an outgoing frame is judged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Turn {
-    /// As it comes.
+    /// When it arrives.
     First,
-    /// When it has waited. `is_listed`: the adapters have been listed meanwhile.
+    /// After it has waited. `is_listed`: the adapters have been listed meanwhile.
     Last { is_listed: bool },
 }
 
-/// See [the module](super).
+/// The pipeline; see [the module](super).
 pub struct Pipeline {
     settings: Settings,
     adapters: Vec<Adapter>,
-    /// How often they have been listed.
+    /// Number of times that the adapters have been listed.
     listing: u64,
     known: Known,
     choices: Recent<Flow, Remembered>,
-    /// What was decided for first fragments, if it was, and when they came.
+    /// Verdicts on first fragments, if there is one yet, with their arrival times.
     fragments: Recent<(IpAddr, IpAddr, u32), (Option<Choice>, Instant)>,
     waiting: Queue,
     strangers: Recent<IpAddr, Instant>,
-    /// Datagrams that were given to the system, and have not been seen to leave.
+    /// Datagrams given to the system that have not been seen to leave.
     given: VecDeque<(SocketAddr, Beginning)>,
     translator: Translator,
     outgoing: Outgoing,
@@ -202,19 +201,19 @@ pub struct Pipeline {
     outputs: VecDeque<Output>,
 }
 
-/// What was decided for a flow.
+/// The cached verdict on a flow.
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
     choice: Choice,
-    /// Of when what was known of its owner is.
+    /// The time of the socket list that the verdict is based on.
     at: Instant,
-    /// It has been the system's, and nobody else's.
+    /// True if every packet so far was attributed to the system.
     is_systems: bool,
 }
 
 impl Pipeline {
-    /// A pipeline without adapters around a device that has its key and its peers. The tunnel is
-    /// down until [`Self::set_up`].
+    /// Creates a pipeline without adapters around a device that has its key and peers. The tunnel
+    /// is down until [`Self::set_up`].
     pub fn new(device: Device, settings: Settings, owners: Box<dyn Owners + Send>) -> Self {
         let mtu = settings.mtu.unwrap_or(1500 - HEADERS);
         let translator = Translator::new(&translate::Settings {
@@ -249,45 +248,45 @@ impl Pipeline {
         }
     }
 
-    /// Lets packets into the tunnel.
+    /// Sets the tunnel up.
     pub fn set_up(&mut self, now: Now) {
         self.is_down = false;
         self.tunnel.device.set_up(now);
         self.settle(now);
     }
 
-    /// Ends the tunnel and erases its keys. What is chosen is refused from now on, or
-    /// whatever the lock says; the rest passes as before.
+    /// Sets the tunnel down and erases its keys. From now on the traffic that the kill switch
+    /// covers is refused; the rest passes as before.
     pub fn close(&mut self, now: Now) {
         self.is_down = true;
         self.tunnel.device.close();
         self.settle(now);
     }
 
-    /// The protocol's device, to be asked, and changed; then [`Self::settle`].
+    /// Returns the protocol's device. After a change call [`Self::settle`].
     pub fn device(&mut self) -> &mut Device {
         &mut self.tunnel.device
     }
 
-    /// The translation, to be asked.
+    /// Returns the translator.
     #[must_use]
     pub fn translator(&self) -> &Translator {
         &self.translator
     }
 
-    /// How often frames were dropped.
+    /// Returns the counters of dropped frames.
     #[must_use]
     pub fn dropped(&self) -> Causes {
         self.causes
     }
 
-    /// Bytes of the longest packet that the tunnel carries now.
+    /// Returns the tunnel's current MTU in bytes.
     #[must_use]
     pub fn mtu(&self) -> u16 {
         self.mtu
     }
 
-    /// By how much adapters should say that their MTU is less.
+    /// Returns the bytes by which adapters should lower their MTU.
     #[must_use]
     pub fn mtu_decrement(&self) -> u16 {
         let cards = self.adapters.iter().filter(|adapter| adapter.leads_out);
@@ -295,10 +294,9 @@ impl Pipeline {
         card.saturating_sub(self.mtu)
     }
 
-    /// Says which adapters there are, also where they are the same: what comes from an address
-    /// that none has is not forwarded before they have been listed after it. Whatever has changed
-    /// about them, endpoints' ways are asked for again, and handshakes that nobody may have heard
-    /// are sent again.
+    /// Sets the list of adapters. Call it also if nothing has changed: a packet from an address
+    /// that no adapter has is not forwarded before a later listing. A change discards all known
+    /// paths to endpoints, and repeats handshakes that may not have arrived.
     pub fn set_adapters(&mut self, now: Now, adapters: Vec<Adapter>) {
         self.listing += 1;
         if adapters == self.adapters {
@@ -315,25 +313,26 @@ impl Pipeline {
         self.settle(now);
     }
 
-    /// Changes who uses the tunnel. Flows there are, are decided for anew.
+    /// Replaces the rules. Existing flows are judged again.
     pub fn set_rules(&mut self, rules: Rules) {
         self.settings.rules = rules;
         self.choices.clear();
         self.fragments.clear();
     }
 
-    /// Says which hosts' addresses are looked up for endpoints: questions for them pass, whoever asks,
-    /// since the tunnel waits for the answers.
+    /// Sets the host names that are being looked up for endpoints. DNS queries for them pass,
+    /// whichever application sends them, since the tunnel waits for the replies.
     pub fn set_hosts_sought(&mut self, hosts: Vec<Box<str>>) {
         self.hosts_sought = hosts;
     }
 
-    /// Drops the frames that wait: the tap has failed, and what they wait for may not be told.
+    /// Drops the frames that wait. Call it when the tap has failed, since the lists that they wait
+    /// for may not come.
     pub fn drop_waiting(&mut self) {
         self.causes.0[Dropped::Owner as usize] += self.waiting.clear() as u64;
     }
 
-    /// Takes a frame. After a batch of them, [`Self::settle`].
+    /// Judges a frame. Call [`Self::settle`] after a batch of frames.
     pub fn handle_frame(&mut self, now: Now, frame: Frame<'_>) -> Verdict {
         let known = |adapter: &Adapter| adapter.index == frame.adapter;
         let Some(place) = self.adapters.iter().position(known) else {
@@ -345,7 +344,7 @@ impl Pipeline {
         }
     }
 
-    /// Does all there is to do now: after frames, after a change of the device, and at
+    /// Does all pending work. Call it after frames, after a change of the device, and at
     /// [`Self::next_deadline`]. Then take every [`Self::poll_output`].
     pub fn settle(&mut self, now: Now) {
         while let Some(waiting) = self.waiting.pop(now.boot) {
@@ -359,19 +358,19 @@ impl Pipeline {
         }
     }
 
-    /// When [`Self::settle`] has something to do.
+    /// Returns the time at which [`Self::settle`] has work to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let deadlines = [self.tunnel.next_deadline(), self.waiting.next_deadline()];
         deadlines.into_iter().flatten().min()
     }
 
-    /// The next thing to be done.
+    /// Returns the next action.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// A frame that has waited goes on as it is, or is gone.
+    /// Judges a frame that has waited. If it passes, it is injected unchanged.
     fn judge_again(&mut self, now: Now, waiting: Waiting) {
         let known = |adapter: &Adapter| adapter.index == waiting.adapter;
         let Some(place) = self.adapters.iter().position(known) else {
@@ -411,7 +410,7 @@ impl Pipeline {
         self.send(now, endpoint.remote, tos, buffer);
     }
 
-    /// Sends the message that stands behind [`HEADROOM`] bytes.
+    /// Sends the message that begins after [`HEADROOM`] bytes.
     fn send(&mut self, now: Now, to: SocketAddr, tos: u8, mut buffer: Vec<u8>) {
         let Some(way) = self.ways.to(now.boot, to) else {
             let message = buffer.split_off(HEADROOM.min(buffer.len()));
@@ -440,7 +439,7 @@ impl Pipeline {
         }));
     }
 
-    /// Sends the packet that stands behind [`PACKET`] bytes to where its destination is.
+    /// Sends the packet that begins after [`PACKET`] bytes to the adapter of its destination.
     fn send_home(&mut self, buffer: Vec<u8>) {
         let bytes = buffer.get(PACKET..).unwrap_or_default();
         let packet = taupe_packet::ip::Packet::parse(bytes);
@@ -455,7 +454,7 @@ impl Pipeline {
         if bytes.len() <= usize::from(mtu) {
             return self.inject_home(&home, buffer);
         }
-        // It had come in pieces.
+        // It was reassembled from fragments.
         let identification = self.identifications.next();
         let pieces = Whole::new(packet, mtu).and_then(|whole| whole.cut(identification));
         let Some(pieces) = pieces else {
@@ -479,7 +478,7 @@ impl Pipeline {
         }));
     }
 
-    /// Tells the sender of a packet that there is no way for it; not too often.
+    /// Refuses a packet: sends an ICMP error to its sender, within the limit.
     fn refuse(&mut self, now: Instant, packet: &[u8]) -> Verdict {
         let (since, count) = &mut self.refusals;
         if now.since(*since) >= REFUSAL_WINDOW {
@@ -499,19 +498,19 @@ impl Pipeline {
         Verdict::Taken
     }
 
-    /// Whether it is an address of this machine.
+    /// Returns true if the address is one of this machine's.
     fn is_own(&self, address: IpAddr) -> bool {
         let mut own = self.adapters.iter().flat_map(|it| &it.addresses);
         own.any(|(own, _)| *own == address)
     }
 
-    /// Whether a packet from there by this adapter is this machine's, or one to there for it: also
-    /// where it is not known which addresses the adapter has.
+    /// Returns true if a packet with this local address by this adapter is this machine's own. If
+    /// the adapter's addresses are unknown, every packet is.
     fn is_local(&self, place: usize, address: IpAddr) -> bool {
         self.adapters[place].addresses.is_empty() || self.is_own(address)
     }
 
-    /// Packets of no flow go to the first adapter that leads out.
+    /// Sets the main uplink, for packets without a flow: the first adapter that leads out.
     fn set_main(&self) {
         let leading = self.adapters.iter().filter(|adapter| adapter.leads_out);
         let addresses = || leading.clone().flat_map(|adapter| &adapter.addresses);
@@ -526,7 +525,7 @@ impl Pipeline {
         self.translator.set_main_uplink(v4, v6);
     }
 
-    /// Has the longest packet fit into the frames of every card that it may leave by.
+    /// Sets the MTU so that the longest packet fits the frames of every card that it may leave by.
     fn fit(&mut self) {
         let ways: Vec<u32> = self.ways.adapters().collect();
         let leaves_by = |it: &&Adapter| match ways.is_empty() {
@@ -568,16 +567,16 @@ fn beginning(message: &[u8]) -> Beginning {
     beginning
 }
 
-/// A packet where headers can be written before it.
+/// Copies a packet into a buffer with room for headers before it.
 fn behind_headroom(packet: &[u8]) -> Vec<u8> {
-    // What comes behind it is padding and a tag.
+    // Padding and tag follow the packet.
     let mut buffer = Vec::with_capacity(PACKET + packet.len() + 32);
     buffer.resize(PACKET, 0);
     buffer.extend_from_slice(packet);
     buffer
 }
 
-/// The version of an address.
+/// Returns the family of an address.
 fn version(address: IpAddr) -> Family {
     match address {
         IpAddr::V4(_) => Family::V4,

@@ -1,21 +1,21 @@
-//! Questions for the addresses of endpoints, without which there is no tunnel: the system's own
-//! service asks them, and where it is chosen they would wait for the tunnel that waits for them.
+//! DNS queries for the addresses of endpoints. The system's resolver service sends them. If it is
+//! selected, its queries would wait for the tunnel, which waits for their replies.
 
 /// The header of a message (RFC 1035 §4.1.1).
 const HEADER: usize = 12;
 
-/// Types and the class of a question: A, AAAA, IN.
+/// Query types A and AAAA, and class IN.
 const A: u16 = 1;
 const AAAA: u16 = 28;
 const IN: u16 = 1;
 
-/// Whether a message is a question for an address of one of these hosts, and nothing else: so that
-/// what passes because of it says nothing more.
+/// Returns true if a message is a query for an address of one of these hosts and contains nothing
+/// else. A query that passes can therefore carry no other information.
 pub(super) fn asks_for(message: &[u8], hosts: &[Box<str>]) -> bool {
     let Some((header, question)) = message.split_at_checked(HEADER) else {
         return false;
     };
-    // A query, standard, with recursion at will, whose one record is a question.
+    // A standard query with any recursion flags and exactly one question.
     let is_one =
         header[2] & 0xfe == 0 && header[3] & !0x30 == 0 && header[4..] == [0, 1, 0, 0, 0, 0, 0, 0];
     is_one && hosts.iter().any(|host| is_question(question, host))
@@ -66,7 +66,7 @@ mod tests {
         assert!(asks_for(&question(&["vpn", "example", "org"], 28), &hosts));
         assert!(!asks_for(&good, &[]), "nothing is looked up");
         for (labels, kind) in [
-            // Another type, name, or one above or below.
+            // Another type, another name, a parent or a subdomain.
             (&["vpn", "example", "org"][..], 16),
             (&["vpn", "example", "com"], 1),
             (&["example", "org"], 1),
@@ -82,7 +82,7 @@ mod tests {
         let mut longer = good.clone();
         longer.push(0);
         assert!(!asks_for(&longer, &hosts), "something follows");
-        // An answer, other flags, more records.
+        // A response, other flags, more records.
         for (place, value) in [
             (2, 0x81),
             (3, 0x80),

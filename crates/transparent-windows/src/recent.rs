@@ -1,19 +1,19 @@
-//! What is remembered of things that were seen of late, in bounded room.
+//! A cache of bounded size.
 
 use std::{collections::HashMap, hash::Hash};
 
-/// A map that forgets what has not been used for longest, roughly: it has two halves, and when
-/// the newer is full, the older is emptied and they change places.
+/// A map that removes approximately the least recently used entries. It has two halves: when the
+/// newer is full, it replaces the older, whose entries are dropped.
 #[derive(Debug)]
 pub(super) struct Recent<K, V> {
     newer: HashMap<K, V>,
     older: HashMap<K, V>,
-    /// Entries of each half.
+    /// Maximum number of entries of each half.
     half: usize,
 }
 
 impl<K: Hash + Eq, V: Clone> Recent<K, V> {
-    /// Of at most so many entries.
+    /// Creates a map with at most `most` entries.
     pub(super) fn new(most: usize) -> Self {
         Self {
             newer: HashMap::new(),
@@ -22,7 +22,7 @@ impl<K: Hash + Eq, V: Clone> Recent<K, V> {
         }
     }
 
-    /// What was kept last, which counts as a use.
+    /// Returns the value of a key. This counts as a use.
     pub(super) fn get(&mut self, key: &K) -> Option<V>
     where
         K: Clone,

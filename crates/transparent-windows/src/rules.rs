@@ -1,4 +1,4 @@
-//! What is to become of a packet: by whose it is and where it goes.
+//! Verdicts on packets, by owner and destination.
 
 use std::net::IpAddr;
 
@@ -14,14 +14,14 @@ use super::{
     packet::Flow,
 };
 
-/// Which applications use the tunnel, and for which destinations.
+/// Rules that select applications, and the classes of destinations.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     apps: AppRules,
     destinations: Vec<(Prefix, Class)>,
 }
 
-/// A rule that can mean nothing where processes are told by their executables alone.
+/// A rule that can match no process here, where processes are recognised only by their executables.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error(
     "line {line}: `{application}' stands for no application here, where applications are told by \
@@ -29,13 +29,13 @@ pub struct Rules {
      C:\\Games\\game.exe, or its folder with a \\ at the end"
 )]
 pub struct Unsuitable {
-    /// The line of the file.
+    /// The line in the file.
     pub line: usize,
-    /// What is written there.
+    /// The application in the rule.
     pub application: Application,
 }
 
-/// What is to become of a packet.
+/// The verdict on a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Choice {
     Direct,
@@ -45,13 +45,13 @@ pub(super) enum Choice {
 }
 
 impl Rules {
-    /// Those of a file: its applications, and the table of its destinations
+    /// Creates the rules from a file's applications and its table of destinations
     /// ([`taupe_config::destinations::of_peers`]).
     ///
     /// # Errors
     ///
-    /// The first rule that no process of Windows could ever fit, which might otherwise lead
-    /// past the tunnel whom somebody wants in it.
+    /// The first rule that can match no process on Windows. If it were ignored, an application that
+    /// the user wants in the tunnel could bypass it.
     pub fn new(apps: AppRules, destinations: Vec<(Prefix, Class)>) -> Result<Self, Unsuitable> {
         let is_told = |rule: &&Rule| {
             !matches!(
@@ -68,13 +68,13 @@ impl Rules {
         Ok(Self { apps, destinations })
     }
 
-    /// Whether it matters whose a packet is.
+    /// Returns true if verdicts depend on the owner.
     pub(super) fn depend_on_owner(&self) -> bool {
         !self.apps.is_empty()
     }
 
-    /// Whether an owner's packets use the tunnel; `None` where that cannot be told. A program of
-    /// which nothing is known is none of those that go past a tunnel which all others use.
+    /// Returns the decision for an owner, or `None` if it cannot be made. If there are only rules
+    /// about applications that bypass the tunnel, an unknown program uses the tunnel.
     pub(super) fn decide(&self, owner: &Owner) -> Option<Decision> {
         let process = match owner {
             Owner::Process(process) => return Some(self.decide_process(process)),
@@ -91,7 +91,7 @@ impl Rules {
         Some(self.decide_process(process))
     }
 
-    /// Whether a process uses the tunnel.
+    /// Returns true if a process uses the tunnel.
     pub(super) fn choose_process(&self, process: &Process) -> bool {
         self.decide_process(process) == Decision::Tunnel
     }
@@ -101,14 +101,15 @@ impl Rules {
             path: process.path.as_bytes(),
             name: process.name.as_bytes(),
             cgroup: b"",
-            // Nobody's.
+            // No user.
             uid: u32::MAX,
         };
         self.apps.decide(&process).0
     }
 
-    /// What becomes of the packets of an owner in a flow. `has_servers`: questions for names
-    /// are the tunnel's, wherever they go. `is_for_group`: it is for more than one host.
+    /// Returns the verdict on a packet of an owner in a flow. `has_servers`: DNS queries go to the
+    /// tunnel's servers, whatever their destination. `is_for_group`: the packet is for more than
+    /// one host.
     pub(super) fn choose(
         &self,
         owner: &Owner,
@@ -122,18 +123,18 @@ impl Rules {
         };
         match self.decide(owner) {
             Some(Decision::Bypass) => Choice::Direct,
-            // Names of the network, and what else its hosts tell each other.
+            // Name resolution and discovery in the local network.
             Some(Decision::Tunnel) if is_for_group && *owner == Owner::System => Choice::Direct,
             Some(Decision::Tunnel) if is_for_group => {
                 unless_direct(self.choose_destination(flow, false))
             }
             Some(Decision::Tunnel) => self.choose_destination(flow, has_servers),
-            // Whoever it is, past the tunnel it goes only where all go past it.
+            // An unknown owner's packet bypasses the tunnel only if those of all owners would.
             None => unless_direct(self.choose_destination(flow, has_servers && !is_for_group)),
         }
     }
 
-    /// What becomes of the packets of somebody who is chosen.
+    /// Returns the verdict on packets of a selected owner.
     pub(super) fn choose_destination(&self, flow: &Flow, has_servers: bool) -> Choice {
         if has_servers && flow.is_question() && !flow.remote.ip().is_loopback() {
             return Choice::Tunnel;

@@ -1,150 +1,149 @@
-//! Where frames come from and go to: what a packet filter of an operating system has to
-//! provide. Each is a module of its own.
+//! The interface to an operating system's packet filter, which delivers and sends frames. Each
+//! filter has a module of its own.
 
 use std::{net::IpAddr, time::Duration};
 
 use thiserror::Error;
 
-/// A packet filter between the TCP/IP stack and the network cards. What it has taken
-/// from the stack and the cards it gives back when it is dropped.
+/// A packet filter between the TCP/IP stack and the network cards. Dropping it releases the
+/// adapters.
 pub trait PacketTap {
-    /// The adapters there are now. From then on frames of all that are taken are intercepted.
+    /// Lists the adapters. From then on frames of all adapters in `taken` are intercepted.
     ///
     /// # Errors
     ///
-    /// The system's reason.
+    /// The system's error.
     fn adapters(&mut self) -> Result<Adapters, TapError>;
 
-    /// Waits for frames, `wait` at most, shows those there are to `judge` in their order, and
-    /// sends on, as they are, those that pass; the others are gone.
+    /// Waits for frames, at most for `wait`, and passes them to `judge` in their order. Sends on
+    /// unchanged the frames that pass, and discards the others.
     ///
     /// # Errors
     ///
-    /// The system's reason.
+    /// The system's error.
     fn read(
         &mut self,
         wait: Duration,
         judge: &mut dyn FnMut(Frame<'_>) -> Verdict,
     ) -> Result<Event, TapError>;
 
-    /// Sends frames that have been made, in their order. One that the system does not take is
-    /// lost, as on a cable.
+    /// Sends frames in their order. A frame that the system does not accept is lost, as on a cable.
     ///
     /// # Errors
     ///
-    /// The system's reason when it takes none any more.
+    /// The system's error if it accepts no more frames at all.
     fn inject(&mut self, frames: &[Injection]) -> Result<(), TapError>;
 
-    /// Has every adapter say to the stack that its MTU is so many bytes less than it is, so that
-    /// applications send packets that fit into the tunnel. 0 takes it back. May take hold only
-    /// when an adapter is started anew.
+    /// Makes every adapter report an MTU that is lower by `bytes`, so that applications send
+    /// packets that fit the tunnel. 0 restores it. The change may take effect only when an adapter
+    /// restarts.
     ///
     /// # Errors
     ///
-    /// The system's reason.
+    /// The system's error.
     fn set_mtu_decrement(&mut self, bytes: u16) -> Result<(), TapError>;
 }
 
 /// The adapters of a machine.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Adapters {
-    /// Those whose frames are intercepted.
+    /// The adapters whose frames are intercepted.
     pub taken: Vec<Adapter>,
-    /// What people call the connections that lead out past the packet filter: what leaves by them
-    /// is not seen.
+    /// Display names of the connections that lead out and that the packet filter does not cover.
+    /// Packets that leave by them are not seen.
     pub missed: Vec<String>,
 }
 
-/// Why a tap does not work, for a person: what, why, and what to do.
+/// The reason why a tap does not work, as a message for the user.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct TapError(pub String);
 
-/// What has ended a wait.
+/// The event that ended a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Frames, or nothing.
+    /// Frames were read, or the time is over.
     Read,
-    /// The adapters have changed: ask for them.
+    /// The adapters have changed and must be listed again.
     Adapters,
 }
 
 /// A network adapter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Adapter {
-    /// Its number, as long as it is there.
+    /// Its index, which is stable while the adapter exists.
     pub index: u32,
-    /// What people call it.
+    /// Its display name.
     pub name: String,
-    /// What its frames are.
+    /// The kind of its frames.
     pub medium: Medium,
     /// Its hardware address; zeros without Ethernet.
     pub mac: [u8; 6],
-    /// Bytes of the longest packet that it carries.
+    /// Its MTU in bytes.
     pub mtu: u16,
-    /// The machine's addresses on it, each with the length of its network's prefix. Without any,
-    /// all that it carries is taken for this machine's.
+    /// The machine's addresses on it, each with the prefix length of its network. If the list is
+    /// empty, all its packets count as this machine's.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// Whether a default route leads to it. Clients, for whom the machine is a router,
-    /// are only behind adapters without.
+    /// True if a default route uses it. Clients, for which the machine is a router, are only behind
+    /// other adapters.
     pub leads_out: bool,
 }
 
-/// What the frames of an adapter are.
+/// The kind of an adapter's frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Medium {
     /// Ethernet II.
     Ethernet,
-    /// IP packets alone: another tunnel's adapter, or a modem's.
+    /// Bare IP packets: another tunnel's adapter, or a modem's.
     Ip,
-    /// Nothing that can be read. None of its frames pass, whoever sends or receives them.
+    /// Unknown frames. None of them pass, in either direction.
     Unknown,
 }
 
-/// Which way a frame goes.
+/// Direction of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Towards {
-    /// It has been sent.
+    /// Sent by the system.
     Card,
-    /// It has been received.
+    /// Received by the card.
     System,
 }
 
-/// A frame that has been intercepted.
+/// An intercepted frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
-    /// The adapter's number.
+    /// Index of the adapter.
     pub adapter: u32,
-    /// Which way it goes.
+    /// Its direction.
     pub towards: Towards,
-    /// From the link header on.
+    /// The frame from the link header on.
     pub bytes: &'a [u8],
 }
 
-/// What becomes of a frame.
+/// The verdict on a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Verdict {
-    /// It goes on as it is.
+    /// Send it on unchanged.
     Pass,
-    /// It does not.
+    /// Discard it.
     Taken,
 }
 
-/// A frame that has been made.
+/// A frame made by the pipeline.
 #[derive(Clone, Debug)]
 pub struct Injection {
-    /// The adapter's number.
+    /// Index of the adapter.
     pub adapter: u32,
-    /// Which way it goes.
+    /// Its direction.
     pub towards: Towards,
     pub(super) buffer: Vec<u8>,
-    /// Where in the buffer it begins.
+    /// Start of the frame in the buffer.
     pub(super) start: usize,
 }
 
 impl Injection {
-    /// From the link header on.
+    /// Returns the frame from the link header on.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.buffer.get(self.start..).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The tunnel: WireGuard's state machine with what waits to be sealed and to be opened.
+//! The tunnel: the protocol device, with packets to be sealed and datagrams to be opened.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -16,40 +16,40 @@ use taupe_protocol::{
 
 use super::datagram::HEADROOM;
 
-/// Where in a buffer a packet begins that is to be sealed, or has been opened.
+/// Offset in a buffer of a packet that is to be sealed or has been opened.
 pub(super) const PACKET: usize = HEADROOM + DATA_HEADER_LEN;
 
-/// Handshake messages at once that are a flood.
+/// Number of simultaneous handshake messages that counts as a flood.
 const FLOOD: usize = 64;
 
-/// A protocol device, driven.
+/// A protocol device and its queues.
 pub(super) struct Tunnel {
     pub(super) device: Device,
     path: Arc<DataPath>,
     sorted: ReceivedBatch,
     outgoing: Vec<Outgoing>,
     incoming: Vec<Datagram>,
-    /// Sealed, and where each goes.
+    /// Sealed messages with destination and traffic class.
     pub(super) sealed: Vec<(SocketAddr, u8, Vec<u8>)>,
 }
 
-/// A packet that is to be sealed where it is.
+/// A packet to be sealed in place.
 struct Outgoing {
     peer: Arc<Peer>,
     ecn: u8,
-    /// Room for headers, the packet with its padding, and room for the tag.
+    /// Room for headers, the packet with padding, and room for the tag.
     buffer: Vec<u8>,
 }
 
-/// A datagram that has come.
+/// A received datagram.
 pub(super) struct Datagram {
     pub(super) from: SocketAddr,
     pub(super) tos: u8,
-    /// [`HEADROOM`] bytes, and the message.
+    /// [`HEADROOM`] bytes, then the message.
     pub(super) buffer: Vec<u8>,
 }
 
-/// No peer's allowed IPs have the packet's destination.
+/// The error if no peer's allowed IPs contain the packet's destination.
 pub(super) struct NoPeer;
 
 impl Tunnel {
@@ -64,8 +64,8 @@ impl Tunnel {
         }
     }
 
-    /// Takes a packet that is to be sealed. `buffer` has it behind [`PACKET`] bytes; `mtu`
-    /// bounds its padding.
+    /// Queues a packet to be sealed. In `buffer` it begins after [`PACKET`] bytes. `mtu` limits its
+    /// padding.
     pub(super) fn send(&mut self, mut buffer: Vec<u8>, mtu: usize) -> Result<(), NoPeer> {
         let packet = buffer.get(PACKET..).unwrap_or_default();
         let view = inner::parse(packet).ok_or(NoPeer)?;
@@ -82,11 +82,11 @@ impl Tunnel {
         self.incoming.push(datagram);
     }
 
-    /// Opens what has come, in its order; `deliver` takes each packet, behind [`PACKET`] bytes,
-    /// to which congestion marks have been carried. Handshake messages are handled after that,
-    /// the newest first.
+    /// Opens the received datagrams in their order. Passes each packet, after [`PACKET`] bytes and
+    /// with congestion marks applied, to `deliver`. Then handles handshake messages, the newest
+    /// first.
     pub(super) fn open(&mut self, now: Now, mut deliver: impl FnMut(Vec<u8>)) {
-        /// More than a datagram has, and their place among those of a batch.
+        /// Stride between datagrams in the positions of a batch; greater than any datagram.
         const STRIDE: usize = 1 << 17;
         let mut incoming = std::mem::take(&mut self.incoming);
         let is_other = |datagram: &&Datagram| {
@@ -94,7 +94,7 @@ impl Tunnel {
             !matches!(classify(message), Ok(Kind::Data))
         };
         let others = incoming.iter().filter(is_other).count();
-        // Few are read at once, so that a flood is seen by less than what waits elsewhere.
+        // A read returns few datagrams, so the threshold for a flood is lower than elsewhere.
         let backlog = match others < FLOOD {
             true => 0,
             false => UNDER_LOAD_BACKLOG,
@@ -140,7 +140,7 @@ impl Tunnel {
         }
     }
 
-    /// Seals what is to be, as far as there are sessions; the rest waits for them.
+    /// Seals queued packets for which there are sessions. The others wait in the protocol's queue.
     pub(super) fn seal(&mut self, now: Instant) {
         let mut outgoing = std::mem::take(&mut self.outgoing).into_iter().peekable();
         while let Some(first) = outgoing.next() {
@@ -171,13 +171,13 @@ impl Tunnel {
                     });
                     self.path.stage(now, &peer, staged);
                 }
-                // As if nobody were there.
+                // Dropped, as if nobody were there.
                 Outbound::NoEndpoint => {}
             }
         }
     }
 
-    /// Does what the protocol wants done, and returns the next thing that others must do.
+    /// Lets the protocol do its pending work, and returns its next output.
     pub(super) fn poll(&mut self, now: Now) -> Option<Output> {
         if self.device.has_pending_work() {
             self.device.handle_pending_work(now);
@@ -193,7 +193,7 @@ impl Tunnel {
     }
 }
 
-/// Of a packet whose header has been read.
+/// Returns the traffic class of a packet whose header has been parsed.
 fn traffic_class(packet: &[u8]) -> u8 {
     match packet {
         [first, second, ..] if first >> 4 == 6 => first << 4 | second >> 4,

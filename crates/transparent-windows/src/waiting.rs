@@ -1,4 +1,4 @@
-//! Frames whose owner is not known yet.
+//! Frames that wait because their owner is not known yet.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -9,32 +9,31 @@ use taupe_protocol::time::Instant;
 
 use super::packet::Flow;
 
-/// How long a frame waits.
+/// The time for which a frame waits.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// Frames that wait at most.
+/// Maximum number of frames that wait.
 const MOST: usize = 256;
 
-/// A frame that waits.
 pub(super) struct Waiting {
     until: Instant,
     flow: Flow,
-    /// Which listing of the adapters was the last when it came.
+    /// Number of the last listing of the adapters when the frame arrived.
     pub(super) listing: u64,
     pub(super) adapter: u32,
     pub(super) frame: Vec<u8>,
 }
 
-/// Those that wait, in their order.
+/// The waiting frames in the order of their arrival.
 #[derive(Default)]
 pub(super) struct Queue(VecDeque<Waiting>);
 
-/// A frame has been dropped for want of room.
+/// The error if a frame has been dropped for lack of room.
 pub(super) struct Full;
 
 impl Queue {
-    /// Has a frame wait. Where there is no room, the last of the flow that has most of it goes,
-    /// which may be this one.
+    /// Queues a frame. If there is no room, drops the last frame of the flow that has most frames,
+    /// possibly the new one.
     pub(super) fn push(
         &mut self,
         now: Instant,
@@ -70,7 +69,7 @@ impl Queue {
         }
     }
 
-    /// Forgets all that wait; how many those were.
+    /// Drops all frames and returns their number.
     pub(super) fn clear(&mut self) -> usize {
         std::mem::take(&mut self.0).len()
     }
@@ -79,7 +78,7 @@ impl Queue {
         self.0.is_empty()
     }
 
-    /// The next that has waited long enough.
+    /// Returns the next frame that has waited long enough.
     pub(super) fn pop(&mut self, now: Instant) -> Option<Waiting> {
         let has_waited = self.next_deadline().is_some_and(|until| until <= now);
         has_waited.then(|| self.0.pop_front())?

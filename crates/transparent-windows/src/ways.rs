@@ -1,5 +1,5 @@
-//! Where packets go that are made here: the way to each endpoint, and the home of each
-//! address that packets of the tunnel come from.
+//! Destinations of frames that are made here: the path to each endpoint, and the adapter and link
+//! header for each address that packets of the tunnel come from.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -11,13 +11,13 @@ use taupe_protocol::time::Instant;
 
 use super::{Adapter, Medium, Towards, link::Header, recent::Recent};
 
-/// How long a way is taken for the one that the system would go.
+/// The time for which an observed path is used before the system is asked again.
 const KNOWN_FOR: Duration = Duration::from_secs(30);
 
-/// Endpoints whose ways are known, and addresses whose homes are.
+/// Maximum number of known paths, and of known addresses.
 const MOST: usize = 4096;
 
-/// How the system sends to an endpoint, as it was seen to.
+/// The path to an endpoint, observed in a frame of the system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Way {
     pub(super) adapter: u32,
@@ -27,7 +27,7 @@ pub(super) struct Way {
     pub(super) seen: Instant,
 }
 
-/// Where packets for an address go.
+/// The adapter, direction and link header for packets to an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Home {
     pub(super) adapter: u32,
@@ -35,7 +35,7 @@ pub(super) struct Home {
     pub(super) header: Header,
 }
 
-/// Both.
+/// All known paths and addresses.
 pub(super) struct Ways {
     ways: Recent<SocketAddr, Way>,
     homes: Recent<IpAddr, Home>,
@@ -49,7 +49,7 @@ impl Ways {
         }
     }
 
-    /// Forgets all: the adapters are others.
+    /// Removes everything, since the adapters have changed.
     pub(super) fn clear(&mut self) {
         self.ways.clear();
         self.homes.clear();
@@ -59,18 +59,18 @@ impl Ways {
         self.ways.keep(endpoint, way);
     }
 
-    /// The way to an endpoint, if it is known.
+    /// Returns the path to an endpoint, if it is known.
     pub(super) fn to(&mut self, now: Instant, endpoint: SocketAddr) -> Option<Way> {
         let way = self.ways.get(&endpoint)?;
         (now.since(way.seen) < KNOWN_FOR).then_some(way)
     }
 
-    /// The adapters that ways lead by, each as often as it does.
+    /// Returns the adapter of each known path; an adapter may occur several times.
     pub(super) fn adapters(&self) -> impl Iterator<Item = u32> {
         self.ways.values().map(|way| way.adapter)
     }
 
-    /// Whether that was news.
+    /// Records where packets to an address go. Returns true if that was new.
     pub(super) fn settle(&mut self, address: IpAddr, home: Home) -> bool {
         let is_new = self.homes.get(&address) != Some(home);
         if is_new {
@@ -79,8 +79,8 @@ impl Ways {
         is_new
     }
 
-    /// Where packets for an address go: where packets from it have come from, or to the
-    /// adapter that has it.
+    /// Returns where packets to an address go: to where its packets came from, or to the adapter
+    /// that has the address.
     pub(super) fn home(&mut self, address: IpAddr, adapters: &[Adapter]) -> Option<Home> {
         if let Some(home) = self.homes.get(&address) {
             return Some(home);
@@ -94,7 +94,7 @@ impl Ways {
             IpAddr::V4(_) => Family::V4,
             IpAddr::V6(_) => Family::V6,
         };
-        // From a station that is nowhere.
+        // A source address that no station has.
         let nobody = [2, 0, 0, 0, 0, 1];
         Some(Home {
             adapter: adapter.index,

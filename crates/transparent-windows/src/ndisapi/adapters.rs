@@ -1,4 +1,4 @@
-//! What is known of the adapters that the driver lists, and of those that it does not.
+//! Properties of the adapters that the driver lists, and connections that it does not cover.
 
 use super::LONGEST_PACKET;
 use crate::{Adapter, Medium};
@@ -9,7 +9,7 @@ use taupe_os_windows::connections::{Connection, Kind};
 const MEDIUM_ETHERNET: u32 = 0;
 const MEDIUM_IP: u32 = 19;
 
-/// The connection of an adapter of the driver's, whose name has its GUID in it.
+/// Returns the connection of a driver's adapter, whose name contains the connection's GUID.
 pub(super) fn connection<'a>(
     info: &NetworkAdapterInfo,
     connections: &'a [Connection],
@@ -18,14 +18,14 @@ pub(super) fn connection<'a>(
     connections.find(|connection| is_named(info.get_name(), connection))
 }
 
-/// Whether an adapter of the driver's has the connection's GUID in its name.
+/// Returns true if the name of a driver's adapter contains the connection's GUID.
 fn is_named(adapter: &str, connection: &Connection) -> bool {
     let guid = connection.guid.to_ascii_uppercase();
     !guid.is_empty() && adapter.to_ascii_uppercase().contains(&guid)
 }
 
-/// What people call the connections that lead out and of which the driver has no adapter: somebody
-/// has taken the filter from them, or there are more than it lists.
+/// Returns the display names of connections that lead out and have no adapter in the driver: the
+/// filter was removed from them, or the driver does not list all.
 pub(super) fn missed(
     connections: &[Connection],
     adapters: &[&str],
@@ -34,7 +34,7 @@ pub(super) fn missed(
     let is_taken = |connection: &Connection| match connection.kind {
         Kind::Card => adapters.iter().any(|name| is_named(name, connection)),
         Kind::DialUp => takes_dial_up(),
-        // It is seen where it is sent.
+        // Its packets are seen on the adapter that carries them.
         Kind::Wrapped => true,
     };
     let leading = connections.iter().filter(|it| it.has_gateway);
@@ -66,7 +66,7 @@ pub(super) fn medium(number: u32) -> Medium {
     }
 }
 
-/// The mode that an adapter is given back in.
+/// Returns the mode to restore for an adapter.
 pub(super) fn mode_after(before: FilterFlags) -> FilterFlags {
     match before.intersects(FilterFlags::MSTCP_FLAG_SENT_RECEIVE_TUNNEL) {
         true => FilterFlags::empty(),
@@ -108,7 +108,7 @@ mod tests {
     fn frames_are_read_of_two_mediums_alone() {
         assert_eq!(medium(0), Medium::Ethernet);
         assert_eq!(medium(19), Medium::Ip);
-        // A wide area network's, one of IEEE 1394, and what is not there yet.
+        // A wide-area network, IEEE 1394, and numbers not assigned yet.
         for other in [3, 13, 18, 20, u32::MAX] {
             assert_eq!(medium(other), Medium::Unknown, "{other}");
         }

@@ -1,7 +1,7 @@
 use super::*;
 use std::sync::Mutex;
 
-/// Sockets, and how often they were listed.
+/// Sockets, and the number of times that they were listed.
 #[derive(Clone, Default)]
 struct Listed(Arc<Mutex<(Vec<Socket>, usize)>>);
 
@@ -132,7 +132,7 @@ fn who_asks_for_a_connection_does_not_listen() {
         of(&mut known, at(10), &tcp, Occasion::Goes, false),
         Owner::Process(_)
     ));
-    // Asked for again, it has waited.
+    // A repeated request has waited already.
     assert_eq!(of(&mut known, at(20), &tcp, OPENS, true), Owner::System);
     assert_eq!(of(&mut known, at(1020), &tcp, OPENS, false), Owner::System);
 }

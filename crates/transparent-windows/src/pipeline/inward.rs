@@ -1,4 +1,4 @@
-//! What is received: from the tunnel's peers, from the network, and from clients.
+//! Received frames: from the tunnel's peers, from the network, and from clients.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl Pipeline {
-    /// Takes a frame that an adapter has received.
+    /// Judges a frame that an adapter has received.
     pub(super) fn handle_received(&mut self, now: Now, place: usize, frame: &[u8]) -> Verdict {
         let adapter = &self.adapters[place];
         let (header, bytes) = match Header::split(adapter.medium, frame) {
@@ -27,10 +27,10 @@ impl Pipeline {
             Content::Unreadable if adapter.medium == Medium::Unknown => {
                 return self.drop(Dropped::Malformed);
             }
-            // The system judges for itself what it does not understand.
+            // The system decides about frames that cannot be read here.
             Content::Other | Content::Unreadable => return Verdict::Pass,
         };
-        // The system judges for itself what is no packet.
+        // The system decides about malformed packets.
         let Some(view) = View::parse(bytes) else {
             return Verdict::Pass;
         };
@@ -59,7 +59,7 @@ impl Pipeline {
         if !checksums::are_plausible(view) {
             return self.drop(Dropped::Checksum);
         }
-        // The system puts it together, for the socket.
+        // The system reassembles it for the UDP socket.
         if view.is_fragment() {
             return Verdict::Pass;
         }
@@ -71,8 +71,8 @@ impl Pipeline {
         Verdict::Taken
     }
 
-    /// Takes a message that has come to the tunnel's port, from its UDP socket: one that was
-    /// in fragments. Then [`Self::settle`].
+    /// Takes a message that the tunnel's UDP socket has received because it was fragmented. Then
+    /// call [`Self::settle`].
     pub fn handle_datagram(&mut self, from: SocketAddr, tos: u8, message: &[u8]) {
         let mut buffer = Vec::with_capacity(HEADROOM + message.len());
         buffer.resize(HEADROOM, 0);
@@ -80,7 +80,7 @@ impl Pipeline {
         self.tunnel.receive(Datagram { from, tos, buffer });
     }
 
-    /// Whether a client has sent it for this machine to send on, or to ask for a name.
+    /// Returns true if a client has sent the packet to be forwarded, or as a DNS query.
     fn is_forwarded(&self, place: usize, header: Header, view: &View<'_>) -> bool {
         let adapter = &self.adapters[place];
         let destination = view.destination();
@@ -130,11 +130,11 @@ impl Pipeline {
         self.follow(now, choice, home, view)
     }
 
-    /// Whether a packet from outside the tunnel is of a flow in it, or about one: its sender
-    /// is not who it seems to be.
+    /// Returns true if a packet from outside the tunnel belongs to a flow in the tunnel, or quotes
+    /// one. Its source is forged then.
     fn is_in_tunnel(&mut self, view: &View<'_>) -> bool {
         if view.kind == Kind::LaterFragment {
-            // Nothing comes of it without its first.
+            // Useless without its first fragment.
             return false;
         }
         let flow = match view.kind {
@@ -145,7 +145,7 @@ impl Pipeline {
         remembered.is_some_and(|it| it.choice == Choice::Tunnel)
     }
 
-    /// Opens what has come, and sends it where it belongs.
+    /// Opens the received datagrams, and delivers their packets.
     pub(super) fn open(&mut self, now: Now) {
         let mut packets = Vec::new();
         self.tunnel.open(now, |buffer| packets.push(buffer));
@@ -154,7 +154,7 @@ impl Pipeline {
         }
     }
 
-    /// Translates the packet behind [`PACKET`] bytes.
+    /// Translates and delivers the packet after [`PACKET`] bytes.
     fn deliver(&mut self, now: Instant, mut buffer: Vec<u8>) {
         let Some(packet) = buffer.get_mut(PACKET..) else {
             return;
@@ -172,14 +172,14 @@ impl Pipeline {
         if self.is_awaited(now, &view) {
             self.send_home(buffer);
         } else {
-            // It is refused inside the tunnel.
+            // The translator refuses it inside the tunnel.
             let _ = self.carry(now, buffer);
         }
     }
 
-    /// Whether somebody who is chosen waits for a packet from the tunnel.
+    /// Returns true if a selected application waits for a packet from the tunnel.
     fn is_awaited(&mut self, now: Instant, view: &View<'_>) -> bool {
-        // The translation has a flow for all others.
+        // For all other protocols the translator has checked the flow.
         if !matches!(view.kind, Kind::Tcp { .. } | Kind::Udp { .. }) {
             return true;
         }
@@ -191,7 +191,7 @@ impl Pipeline {
         self.is_listening(now, &flow)
     }
 
-    /// Whether a chosen application takes packets that come by themselves.
+    /// Returns true if a selected application accepts unsolicited packets of this flow.
     fn is_listening(&mut self, now: Instant, flow: &Flow) -> bool {
         let rules = &self.settings.rules;
         let is_chosen = |process: &Process| rules.choose_process(process);

@@ -1,5 +1,5 @@
-//! What is sent: by applications, by the system, and by clients for whom this machine is a
-//! router.
+//! Outgoing frames: from applications, from the system, and from clients for which this machine is
+//! a router.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -29,14 +29,14 @@ use crate::{
     ways::{Home, Way},
 };
 
-/// What becomes of a packet, or that it is to wait.
+/// The verdict on a packet, or that it must wait.
 enum Judged {
     Choice(Choice),
     Wait,
 }
 
 impl Pipeline {
-    /// Takes a frame that the system sends by an adapter.
+    /// Judges a frame that the system sends by an adapter.
     pub(super) fn handle_sent(
         &mut self,
         now: Now,
@@ -86,7 +86,7 @@ impl Pipeline {
         self.follow(now, choice, home, &view)
     }
 
-    /// Does with a packet what has been decided. `home` is where its answers go.
+    /// Applies a verdict to a packet. Replies to the packet go to `home`.
     pub(super) fn follow(
         &mut self,
         now: Now,
@@ -120,8 +120,8 @@ impl Pipeline {
         Verdict::Taken
     }
 
-    /// Translates the packet behind [`PACKET`] bytes, and has it sealed. `false` when no peer
-    /// is sent packets for its destination.
+    /// Translates the packet after [`PACKET`] bytes and queues it to be sealed. Returns false if no
+    /// peer has its destination in its allowed IPs.
     pub(super) fn carry(&mut self, now: Instant, mut buffer: Vec<u8>) -> bool {
         let mtu = usize::from(self.mtu);
         let Some(packet) = buffer.get_mut(PACKET..) else {
@@ -143,8 +143,8 @@ impl Pipeline {
         }
     }
 
-    /// Whether it is a datagram that was given to the system for this tunnel, and not one of
-    /// somebody who has got hold of its port.
+    /// Returns true if the packet is a datagram of this tunnel that was given to the system, and
+    /// not one of another program that uses the port.
     fn is_ours(&mut self, view: &View<'_>) -> bool {
         let Kind::Udp { from, to } = view.kind else {
             return false;
@@ -162,7 +162,7 @@ impl Pipeline {
         true
     }
 
-    /// Whether it asks for the address of an endpoint that is looked up.
+    /// Returns true if the packet is a DNS query for an endpoint that is being looked up.
     fn is_for_endpoint(&self, view: &View<'_>) -> bool {
         let Kind::Udp { to: DNS, .. } = view.kind else {
             return false;
@@ -193,10 +193,10 @@ impl Pipeline {
         self.fit();
     }
 
-    /// Decides for a packet that the system sends.
+    /// Judges a packet that the system sends.
     fn judge(&mut self, now: Instant, place: usize, view: &View<'_>, turn: Turn) -> Judged {
         if view.kind == Kind::LaterFragment {
-            // Its owner cannot be told by itself; its first may be among those that wait.
+            // A later fragment shows no owner. Its first fragment may be among the waiting frames.
             return match self.choice_of_first(now, view) {
                 Some(choice) => Judged::Choice(choice),
                 None if turn != Turn::First || self.waiting.is_empty() => {
@@ -207,7 +207,7 @@ impl Pipeline {
         }
         let judged = self.judge_whole(now, place, view, turn);
         if view.is_fragment() {
-            // Numbers are used again: what was before ends here.
+            // Identifications are reused, so this replaces an earlier verdict.
             let choice = match judged {
                 Judged::Choice(choice) => Some(choice),
                 Judged::Wait => None,
@@ -217,7 +217,7 @@ impl Pipeline {
         judged
     }
 
-    /// What was decided for the first fragment of the packet that this one is of.
+    /// Returns the verdict on the first fragment of this fragment's packet.
     pub(super) fn choice_of_first(&mut self, now: Instant, view: &View<'_>) -> Option<Choice> {
         let (choice, at) = self.fragments.get(&view.fragment_key())?;
         choice.filter(|_| now.since(at) < FRAGMENTS_FOR)
@@ -226,7 +226,7 @@ impl Pipeline {
     fn judge_whole(&mut self, now: Instant, place: usize, view: &View<'_>, turn: Turn) -> Judged {
         let has_servers = !self.settings.dns.is_empty();
         let flow = match view.kind {
-            // As what it is about.
+            // An ICMP error is judged by the packet that it quotes.
             Kind::Error { .. } => match view.quoted_flow(Towards::Card) {
                 Some(flow) => flow,
                 None => return Judged::Choice(Choice::Drop),
@@ -237,7 +237,7 @@ impl Pipeline {
             match turn {
                 Turn::First if !self.is_stranger(now, flow.local.ip()) => return Judged::Wait,
                 Turn::First => {}
-                // It may be this machine's: nobody has looked.
+                // The address may be this machine's: the adapters have not been listed since.
                 Turn::Last { is_listed: false } => {
                     let _ = self.drop(Dropped::Owner);
                     return Judged::Choice(Choice::Drop);
@@ -249,7 +249,8 @@ impl Pipeline {
         if !matches!(view.kind, Kind::Wrapped { .. }) {
             return self.judge_flow(now, place, view, flow, turn);
         }
-        // A tunnel of the system's own: as what is in it, and that goes nowhere else from here.
+        // A tunnel of the system's own: judged by the inner packet, and never sent into this
+        // tunnel.
         let Some(inner) = view.wrapped() else {
             return Judged::Choice(Choice::Drop);
         };
@@ -261,7 +262,7 @@ impl Pipeline {
         }
     }
 
-    /// Decides for a packet in a flow of this machine's.
+    /// Judges a packet in a flow of this machine.
     fn judge_flow(
         &mut self,
         now: Instant,
@@ -281,7 +282,8 @@ impl Pipeline {
             false => Occasion::Goes,
         };
         let remembered = before.filter(|_| !opens);
-        // What is nobody's may be somebody's with the next packet: that is asked each time.
+        // A socket may appear for a flow that was the system's so far, so that is looked up each
+        // time.
         if let Some(it) = remembered
             && (flow.protocol != ip::UDP || !it.is_systems && now.since(it.at) < RECENT)
         {
@@ -306,11 +308,11 @@ impl Pipeline {
             }
             (Owner::NotYet, _) => return Judged::Wait,
             (Owner::System, _) if is_outer && is_systems => Choice::Direct,
-            // A socket that is gone leaves packets behind.
+            // Packets of a socket that has been closed keep its verdict.
             (Owner::System, Some(remembered)) => remembered.choice,
             (owner, _) => rules.choose(owner, &flow, has_servers, is_for_group),
         };
-        // Who has called beside the tunnel is not answered in it.
+        // A connection that came from outside the tunnel is not answered inside it.
         let choice = match choice {
             Choice::Tunnel if view.accepts() => Choice::Drop,
             choice => choice,
@@ -325,8 +327,8 @@ impl Pipeline {
         Judged::Choice(choice)
     }
 
-    /// Whether an address that no adapter is known to have is none of this machine's: it may
-    /// have it by now. Has that asked.
+    /// Returns true if an address that no adapter has is known not to be this machine's. Otherwise
+    /// requests a listing of the adapters, since one may have the address by now.
     fn is_stranger(&mut self, now: Instant, address: IpAddr) -> bool {
         let since = self.strangers.get(&address);
         let is_known = since.is_some_and(|since| now.since(since) < STRANGE_FOR);
@@ -336,7 +338,7 @@ impl Pipeline {
         is_known
     }
 
-    /// Decides for what is forwarded: it has no owner here.
+    /// Judges a forwarded packet, which has no owner here.
     pub(super) fn judge_forwarded(&self, flow: &Flow, has_servers: bool) -> Choice {
         match self.settings.forwarded {
             Forwarded::Direct => Choice::Direct,
@@ -348,14 +350,14 @@ impl Pipeline {
         }
     }
 
-    /// Whether this machine is in a network with that address, by an adapter that does not
+    /// Returns true if this machine is in a network with the address, by an adapter that does not
     /// lead out.
     fn is_near(&self, address: IpAddr) -> bool {
         let mut near = self.adapters.iter().filter(|adapter| !adapter.leads_out);
         near.any(|adapter| is_on_link(adapter, address))
     }
 
-    /// Whether a packet would be another tunnel's if it was the system's: a datagram of WireGuard,
+    /// Returns true if a packet may be another tunnel's datagram: a WireGuard message that leaves
     /// by a card.
     fn may_be_outer(&self, place: usize, view: &View<'_>) -> bool {
         let message = view.packet.bytes().get(view.transport_at() + UDP_HEADER..);
@@ -364,8 +366,8 @@ impl Pipeline {
             && classify(message.unwrap_or_default()).is_ok()
     }
 
-    /// Whether another tunnel carries this one: datagrams from here leave by an adapter without
-    /// Ethernet.
+    /// Returns true if another tunnel carries this one: this tunnel's datagrams leave by an adapter
+    /// without Ethernet.
     fn is_nested(&self) -> bool {
         let is_tunnel = |index: u32| {
             let mut adapters = self.adapters.iter();
@@ -395,11 +397,11 @@ impl Pipeline {
     }
 }
 
-/// Whether what an adapter sends there is for more than one host: a broadcast of its own networks
-/// (RFC 919) too.
+/// Returns true if a packet to the address on this adapter is for more than one host, including
+/// broadcasts of its networks (RFC 919).
 fn is_for_group(adapter: &Adapter, address: IpAddr) -> bool {
     let is_broadcast = |(own, length): &(IpAddr, u8)| match (own, address) {
-        // RFC 3021: with two addresses there is no broadcast.
+        // With two addresses there is no broadcast (RFC 3021).
         (IpAddr::V4(own), IpAddr::V4(address)) if *length < 31 => {
             address.to_bits() == own.to_bits() | u32::MAX >> length
         }
@@ -408,7 +410,7 @@ fn is_for_group(adapter: &Adapter, address: IpAddr) -> bool {
     is_group(address) || adapter.addresses.iter().any(is_broadcast)
 }
 
-/// Whether an address is in a network of an adapter's.
+/// Returns true if the address is in a network of the adapter.
 pub(super) fn is_on_link(adapter: &Adapter, address: IpAddr) -> bool {
     adapter.addresses.iter().any(|(own, length)| {
         let network = taupe_uapi::prefix::Prefix::new(*own, *length);
@@ -417,8 +419,8 @@ pub(super) fn is_on_link(adapter: &Adapter, address: IpAddr) -> bool {
     })
 }
 
-/// Counts a hop (RFC 1812 section 5.3.1), without the checksum. `false` when it was the
-/// last.
+/// Decrements the hop limit (RFC 1812 section 5.3.1) without updating the checksum. Returns false
+/// if it was the last hop.
 fn hop(packet: &mut [u8]) -> bool {
     let at = match packet.first().map(|byte| byte >> 4) {
         Some(4) => 8,

@@ -1,4 +1,4 @@
-//! Who is tunnelled, and who is not.
+//! Selection of applications.
 
 use taupe_config::file::KillSwitch;
 use taupe_transparent_windows::{Dropped, Protocol, Rules};
@@ -25,11 +25,11 @@ fn one_is_tunnelled_and_the_other_untouched() {
         assert_eq!(got.len(), 2);
         let outside = at(tunnel, 50_000);
         assert_eq!(got[1], tcp(outside, server, ACK, b"of the mole"));
-        // The maximum segment size fits the tunnel, of 1,420 bytes.
+        // The maximum segment size fits the tunnel's MTU of 1,420 bytes.
         let headers = if server.is_ipv4() { 40 } else { 60 };
         let mss = (1420u16 - headers).to_be_bytes();
         assert_eq!(got[0][got[0].len() - 2..], mss);
-        // And back, each to its own, in a frame as from the gateway.
+        // Replies go to the right application, in a frame as from the gateway.
         world.reply(&tcp(server, outside, ACK, b"to the mole"));
         let to_bird = tcp(server, bird, ACK, b"to the bird");
         world.receive(&to_bird);
@@ -38,7 +38,7 @@ fn one_is_tunnelled_and_the_other_untouched() {
             [received(&tcp(server, mole, ACK, b"to the mole"))]
         );
         assert_eq!(world.at_system(false), [received(&to_bird)]);
-        // Labels were to be kept before anything was sent.
+        // The device asks to save its labels before anything is sent.
         assert_eq!(world.kept, 1);
     }
 }
@@ -109,14 +109,14 @@ fn questions_go_to_the_tunnels_server() {
         assert_eq!(world.passed(), [sent(&plain)]);
         let (outside, names) = (at(TUNNEL, 50_000), at(NAMES, 53));
         assert_eq!(world.take_got(), [udp(outside, names, b"mole?")]);
-        // The answer comes from the one that was asked.
+        // The reply comes from the server that was queried.
         world.reply(&udp(names, outside, b"mole!"));
         assert_eq!(
             world.at_system(true),
             [received(&udp(server, mole, b"mole!"))]
         );
     }
-    // Of a family in which the tunnel has no server, a question is refused at once.
+    // A query is refused at once if the tunnel has no server of its family.
     let mut world = World::new(&Setup {
         dns: vec![NAMES],
         ..Setup::default()
@@ -163,7 +163,7 @@ fn a_family_that_the_tunnel_lacks_is_refused() {
     let open = tcp(mole, server, SYN, b"");
     world.send(&open);
     assert!(world.passed().is_empty() && world.take_got().is_empty());
-    // It is told so by ICMP, with its own packet quoted.
+    // The sender gets an ICMP error that quotes its packet.
     let [answer] = &world.at_system(true)[..] else {
         panic!("one answer");
     };
@@ -198,7 +198,7 @@ fn what_is_about_the_link_passes() {
             frame.clone(),
         );
     }
-    // The last is perhaps an application's, and that would be seen in a moment.
+    // The last packet may be an application's, which would show within this time.
     world.wait(std::time::Duration::from_millis(20));
     assert_eq!(world.passed(), frames);
     assert!(world.take_got().is_empty());
@@ -229,16 +229,16 @@ fn errors_follow_what_they_are_about() {
     world.send(&udp(mole, server, b"x"));
     world.send(&udp(bird, server, b"x"));
     world.take_got();
-    // The socket is gone, and the system says so: in the tunnel.
+    // The socket is gone, and the system reports that inside the tunnel.
     let late = udp(server, at(TUNNEL, 50_000), b"late");
     world.reply(&late);
     world.send(&unreachable(OWN, SERVER, &udp(server, mole, b"late")));
     assert_eq!(world.take_got(), [unreachable(TUNNEL, SERVER, &late)]);
-    // About the other's, outside.
+    // The error about the other application's packet leaves outside the tunnel.
     let plain = unreachable(OWN, SERVER, &udp(server, bird, b"late"));
     world.send(&plain);
     assert_eq!(world.passed().last(), Some(&sent(&plain)));
-    // From outside, about what never was there, and for it.
+    // Forged from outside: an error about a packet that was never sent, and a packet for the flow.
     world.receive(&unreachable(SERVER, OWN, &udp(mole, server, b"x")));
     world.receive(&udp(server, mole, b"spoofed"));
     assert!(world.at_system(false).is_empty());
@@ -264,13 +264,13 @@ fn nobody_listens_in_the_tunnel_but_who_is_chosen() {
     let strange = udp(at("198.51.100.9", 1), at(TUNNEL, 6001), b"to the bird");
     world.reply(&strange);
     assert_eq!(world.at_system(true).len(), 2);
-    // As from a port where nobody listens.
+    // As from a closed port.
     let told = world.take_got().pop().unwrap();
     assert_eq!(
         told[20..],
         unreachable(TUNNEL, "198.51.100.9", &strange)[20..]
     );
-    // What listens answers in the tunnel.
+    // A listening socket answers in the tunnel.
     world.send(&tcp(at(OWN, 7000), at("198.51.100.9", 2), SYN | ACK, b""));
     assert_eq!(world.take_got().len(), 1);
     assert!(world.passed().is_empty());
@@ -307,7 +307,7 @@ fn the_lock_holds_when_the_tunnel_is_down() {
             );
         }
         assert!(world.take_got().is_empty());
-        // The link goes on.
+        // Traffic of the link continues.
         let lease = udp(at("0.0.0.0", 68), at("255.255.255.255", 67), b"lease?");
         world.send(&lease);
         assert_eq!(world.passed().last(), Some(&sent(&lease)));
@@ -327,6 +327,6 @@ fn before_there_is_a_session_nothing_passes() {
     assert!(world.passed().is_empty() && world.take_got().is_empty());
     world.peer.is_silent = false;
     world.wait(std::time::Duration::from_secs(6));
-    // As many as a peer keeps.
+    // As many packets as a peer stores.
     assert_eq!(world.take_got().len(), 128);
 }

@@ -1,4 +1,4 @@
-//! How packets are carried: the longest, the cut, the unfinished, and where they go.
+//! Packets in the tunnel: the longest, fragments, incomplete checksums, and their paths.
 
 use std::time::Duration;
 
@@ -40,10 +40,10 @@ fn the_longest_fits_the_card_and_longer_is_told() {
         assert!(world.take_got().is_empty());
         let told = world.at_system(true).split_off(answers);
         assert_eq!(told.len(), 1);
-        // Fragmentation needed, and the MTU (RFC 1191).
+        // "Fragmentation needed" with the MTU (RFC 1191).
         assert_eq!(told[0][14 + 20..14 + 22], [3, 4]);
         assert_eq!(told[0][14 + 26..14 + 28], expected.to_be_bytes());
-        // One that may be cut is.
+        // A packet without "don't fragment" is fragmented.
         world.send(&loose_udp(mole, server, &vec![1; mtu]));
         assert_eq!(world.take_got().len(), 2);
         assert!(world.passed().is_empty());
@@ -76,7 +76,7 @@ fn checksums_that_were_left_to_the_card_are_completed() {
         ];
         assert_eq!(world.take_got(), expected);
     }
-    // The other's are left as they are.
+    // Packets of unselected applications stay unchanged.
     let mut world = World::with(&["mole"]);
     let (bird, server) = (at(OWN, 50_000), at(SERVER, 443));
     world.bird(Protocol::Tcp, bird, server);
@@ -93,7 +93,7 @@ fn fragments_follow_their_first() {
     world.bird(Protocol::Udp, bird, server);
     let payload = vec![7; 3000];
     let mut second = in_fragments(&loose_udp(bird, server, &payload), 1200);
-    // Another packet of the same two hosts.
+    // Another packet between the same hosts.
     for fragment in &mut second {
         fragment[4..6].copy_from_slice(&[0, 9]);
         fragment[10..12].fill(0);
@@ -109,12 +109,12 @@ fn fragments_follow_their_first() {
     let frames: Vec<_> = second.iter().map(|packet| sent(packet)).collect();
     assert_eq!(world.passed(), frames);
     assert_eq!(world.take_got().len(), first.len());
-    // From the tunnel they are put together.
+    // Fragments from the tunnel are reassembled,
     let outside = at(TUNNEL, 50_000);
     for fragment in in_fragments(&loose_udp(server, outside, &payload), 1200) {
         world.reply(&fragment);
     }
-    // And cut again, for the card.
+    // and fragmented again for the card.
     let pieces = world.at_system(true);
     assert_eq!(pieces.len(), 3);
     let whole: Vec<u8> = pieces
@@ -138,10 +138,10 @@ fn frames_go_by_the_way_that_the_system_goes() {
         assert_eq!(frame[..12], [GATEWAY, CARD].concat()[..]);
         let (from, to, _) = datagram(&frame[14..]).unwrap();
         assert_eq!((from, to), (at(OWN, PORT), at(ENDPOINT, 443)));
-        // The hop limit is the system's own.
+        // The hop limit is the one the system uses.
         assert_eq!(frame[14 + 8], 61);
     }
-    // By another gateway, after half a minute or at once when adapters have changed.
+    // Another gateway is used after half a minute, or at once when adapters have changed.
     let asked = |world: &World| world.tap.wire.iter().filter(|it| !it.made).count();
     let before = asked(&world);
     world.send(&udp(mole, server, b"z"));
@@ -197,7 +197,7 @@ fn a_peer_that_moves_is_followed() {
     world.send(&udp(mole, server, b"there"));
     world.send(&udp(mole, server, b"again"));
     assert_eq!(world.take_got().len(), 2);
-    // Somebody else who only says so is not.
+    // An unauthenticated sender does not become the endpoint.
     let noise = udp(at("203.0.113.66", 1), at(OWN, PORT), &[4; 64]);
     world.receive(&noise);
     world.send(&udp(mole, server, b"still"));
@@ -257,7 +257,7 @@ fn datagrams_that_come_in_pieces_are_the_sockets() {
     );
 }
 
-/// The peer refuses the answer to any other.
+/// The peer refuses the reply to any other initiation.
 #[test]
 fn of_initiations_that_come_at_once_the_newest_is_answered() {
     let mut world = World::with(&["mole"]);

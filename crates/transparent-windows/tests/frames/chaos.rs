@@ -1,5 +1,5 @@
-//! Any frames in any order: nothing panics, and nothing of the chosen application is ever
-//! seen in the clear.
+//! Random frames in random order: nothing panics, and no payload of the selected application ever
+//! leaves outside the tunnel.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use crate::world::{
     CLIENTS, NAMES, OWN, OWN6, PORT, SERVER, SERVER6, Setup, TUNNEL, UPLINK, World,
 };
 
-/// In every packet of mole's.
+/// Contained in every packet of mole.
 const SECRET: &[u8] = b"what the mole says";
-/// In every packet of bird's.
+/// Contained in every packet of bird.
 const PLAIN: &[u8] = b"what the bird says";
 
 #[derive(Clone, Debug)]
@@ -89,7 +89,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Ports of mole's are even, whoever has them: what has one of these says what mole says.
+/// Even ports are mole's. A packet from such a port carries mole's payload.
 fn ends(mole: bool, v6: bool, port: u16) -> (std::net::SocketAddr, std::net::SocketAddr) {
     let port = 50_000 + 2 * port + u16::from(!mole);
     let (own, server) = if v6 { (OWN6, SERVER6) } else { (OWN, SERVER) };
@@ -107,7 +107,7 @@ proptest! {
             ..Setup::default()
         });
         let mut said = 0;
-        // Sockets are there from the start, or come within the time that a packet waits.
+        // Sockets exist from the start, or appear within the time that a packet waits.
         for port in 0..2 {
             for protocol in [Protocol::Tcp, Protocol::Udp] {
                 for v6 in [false, true] {
@@ -123,7 +123,7 @@ proptest! {
                 Step::Says { mole, tcp: is_tcp, v6, port, flags, to_names, left } => {
                     let (from, mut to) = ends(mole, v6, port);
                     if mole && port >= 2 {
-                        // Late on the list.
+                        // The socket appears late in the list.
                         let protocol = if is_tcp { Protocol::Tcp } else { Protocol::Udp };
                         world.mole(protocol, from, to);
                     }
@@ -144,7 +144,7 @@ proptest! {
                     let words = if mole { SECRET } else { PLAIN };
                     let whole = loose_udp(from, to, &words.repeat(100));
                     let mut pieces = in_fragments(&whole, 1024);
-                    // Two applications that send fragments have other numbers for them.
+                    // Fragments of the two applications have different identifications.
                     for piece in &mut pieces {
                         piece[4] = u8::from(mole);
                         let header = etherparse::Ipv4Header::from_slice(piece).unwrap().0;
@@ -194,7 +194,7 @@ proptest! {
                     let socket = if mole { World::mole } else { World::bird };
                     socket(&world, Protocol::Tcp, from, to);
                 }
-                // Its process goes on; only mole's sockets that nothing is sent by.
+                // Only sockets of mole by which nothing is sent. Its process continues.
                 Step::Closes { port } => world.system.close(ends(false, true, port).0),
                 Step::Adapters(mtu) => {
                     world.tap.adapters[0].mtu = mtu;
@@ -213,7 +213,7 @@ proptest! {
                 prop_assert!(!secret, "in the clear: {:02x?}", arrived.frame);
             }
         }
-        // What the bird says passes, perhaps after a while.
+        // Bird's packets pass, perhaps after a while.
         world.wait(Duration::from_secs(1));
         let birds = world.passed().into_iter();
         let whole = birds.filter(|frame| frame.ends_with(PLAIN) && frame.len() < 200).count();

@@ -1,4 +1,4 @@
-//! By what a chosen application's packets might get past the tunnel.
+//! Ways in which a selected application's packets could bypass the tunnel.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::packets::{
 };
 use crate::world::{CLIENTS, OWN, OWN6, SERVER, SERVER6, Setup, TUNNEL, UPLINK, World};
 
-/// Whatever the station that a frame is for.
+/// The hardware address of a frame does not matter.
 #[test]
 fn what_is_for_a_group_is_told_by_the_address_of_the_packet() {
     for allowed in [&["mole"][..], &["system"], &[]] {
@@ -48,14 +48,14 @@ fn groups_are_not_in_the_tunnel_and_not_the_chosen_ones() {
             let frame = |from| ethernet(CARD, [255; 6], &udp(from, at(group, 5353), b"x"));
             world.give(UPLINK, Towards::Card, frame(mole));
             world.give(UPLINK, Towards::Card, frame(bird));
-            // The system's own.
+            // A packet of the system itself.
             world.give(UPLINK, Towards::Card, frame(at(OWN, 137)));
         }
         world.wait(Duration::from_millis(20));
         assert!(world.take_got().is_empty());
         let chosen = if allowed.is_empty() { 2 } else { 1 };
         assert_eq!(world.passed().len(), (3 - chosen) * groups.len());
-        // A network's broadcast elsewhere is a host here.
+        // The broadcast address of another network is an ordinary host here.
         let frame = ethernet(
             CARD,
             [255; 6],
@@ -66,7 +66,7 @@ fn groups_are_not_in_the_tunnel_and_not_the_chosen_ones() {
     }
 }
 
-/// An answer goes where the call came from, or nowhere.
+/// A reply goes where the request came from, or nowhere.
 #[test]
 fn who_calls_beside_the_tunnel_is_not_answered_by_the_chosen_one() {
     for allowed in [&["mole"][..], &[]] {
@@ -92,13 +92,13 @@ fn who_calls_beside_the_tunnel_is_not_answered_by_the_chosen_one() {
         assert!(world.take_got().is_empty());
         let dropped = world.pipeline.dropped().count(Dropped::Rules) - before;
         assert_eq!(dropped, chosen as u64);
-        // From where all go past the tunnel, it is answered.
+        // If the remote end is outside the tunnel for everybody, the connection is answered.
         let near = at("192.168.1.20", 5000);
         world.receive(&tcp(near, mole, SYN, b""));
         let answer = tcp(mole, near, SYN | ACK, b"");
         world.send(&answer);
         assert_eq!(world.passed().last(), Some(&sent(&answer)));
-        // And in the tunnel who calls there.
+        // A connection that came from the tunnel is answered there.
         world.send(&tcp(at(OWN, 50_000), server, SYN, b""));
         world.mole(Protocol::Tcp, at(OWN, 50_000), server);
         world.wait(Duration::from_millis(20));
@@ -110,7 +110,7 @@ fn who_calls_beside_the_tunnel_is_not_answered_by_the_chosen_one() {
     }
 }
 
-/// Who listens may be another one than an hour ago.
+/// Another process may listen on the port than an hour ago.
 #[test]
 fn who_answers_is_looked_up_anew() {
     let mut world = World::with(&["mole"]);
@@ -129,7 +129,7 @@ fn who_answers_is_looked_up_anew() {
     assert_eq!(world.passed().len(), 1);
 }
 
-/// No router takes a packet further that comes from a link-local address, but it has left.
+/// No router forwards a packet from a link-local address, but the packet would still leave.
 #[test]
 fn what_is_of_the_link_stays_there() {
     for (own, server) in [("fe80::10", SERVER6), ("169.254.7.7", SERVER)] {
@@ -142,7 +142,7 @@ fn what_is_of_the_link_stays_there() {
         world.send(&udp(mole, server, b"x"));
         assert!(world.passed().is_empty(), "{own}");
         assert_eq!(world.take_got().len(), 1, "{own}");
-        // To a neighbour it goes.
+        // A packet to a neighbour passes.
         let neighbour = if mole.is_ipv4() {
             "169.254.1.1"
         } else {
@@ -151,12 +151,12 @@ fn what_is_of_the_link_stays_there() {
         let near = udp(mole, at(neighbour, 5000), b"x");
         world.send(&near);
         assert_eq!(world.passed(), [sent(&near)]);
-        // From one it comes.
+        // A packet from a neighbour passes.
         let answer = udp(at(neighbour, 5000), mole, b"y");
         world.receive(&answer);
         assert_eq!(world.at_system(false).last(), Some(&received(&answer)));
     }
-    // What is only said to be discovery is the system's, as all without a socket.
+    // A packet that only resembles discovery counts as the system's, like all without a socket.
     let mut world = World::with(&["system"]);
     let mut discovery = echo(OWN, SERVER, 1, true);
     discovery[20] = 9;
@@ -179,19 +179,19 @@ fn of_a_medium_that_is_not_known_nothing_passes() {
     }
     assert!(world.tap.wire.is_empty() && world.tap.stack.is_empty());
     assert_eq!(world.pipeline.dropped().count(Dropped::Malformed), 8);
-    // Nor is anything made for it.
+    // No frame is made for such an adapter either.
     let mole = at("192.0.2.9", 50_000);
     world.mole(Protocol::Udp, mole, server);
     world.pipeline.close(world.now);
     world.wait(Duration::from_millis(100));
     world.send(&udp(mole, server, b"x"));
     assert!(world.tap.wire.iter().all(|it| it.adapter == UPLINK));
-    // By a card whose frames are known all is as ever.
+    // By an adapter with known frames everything works as before.
     world.send(&packet);
     assert_eq!(world.passed(), [sent(&packet)]);
 }
 
-/// The system sends none of these by itself.
+/// The system itself sends none of these encapsulations.
 #[test]
 fn packets_that_are_wrapped_in_another_way_do_not_leave() {
     let mut world = World::with(&["mole"]);
@@ -215,18 +215,19 @@ fn packets_that_are_wrapped_in_another_way_do_not_leave() {
     assert!(world.passed().is_empty());
     let dropped = world.pipeline.dropped().count(Dropped::Malformed);
     assert_eq!(dropped, wrapped.len() as u64);
-    // LLC of others passes: spanning trees.
+    // Other LLC frames pass, for example spanning tree.
     let tree = [stations, &[0, 4], &[0x42, 0x42, 3, 0]].concat();
     world.give(UPLINK, Towards::Card, tree.clone());
     assert_eq!(world.passed(), [tree]);
-    // And the system judges for itself what it receives.
+    // The system decides about received frames of this kind.
     for frame in &wrapped {
         world.give(UPLINK, Towards::System, frame.clone());
     }
     assert_eq!(world.at_system(false), wrapped);
 }
 
-/// Who floods with what cannot be told does not have the others' frames dropped.
+/// An application that floods with packets of unknown owners does not displace the frames of
+/// others.
 #[test]
 fn those_that_wait_share_the_room() {
     let mut world = World::with(&["mole"]);
@@ -249,7 +250,7 @@ fn those_that_wait_share_the_room() {
     }
 }
 
-/// From one of this machine's addresses nobody but itself sends.
+/// Only this machine itself sends from its addresses.
 #[test]
 fn what_seems_to_come_from_this_machine_is_no_clients() {
     let mut world = World::new(&Setup {
@@ -268,7 +269,7 @@ fn what_seems_to_come_from_this_machine_is_no_clients() {
     }
 }
 
-/// Fragments of whoever could foretell their numbers would be put together with these.
+/// If the numbers were predictable, an attacker's fragments could be reassembled with these.
 #[test]
 fn numbers_of_packets_do_not_follow_each_other() {
     let mut world = World::with(&["mole"]);
@@ -288,7 +289,7 @@ fn numbers_of_packets_do_not_follow_each_other() {
     assert!(follow.count() < 2, "{numbers:?}");
 }
 
-/// As by 6to4, ISATAP and the like, of whose adapters nothing is seen.
+/// As with 6to4 or ISATAP, whose adapters are not intercepted.
 #[test]
 fn what_the_system_wraps_is_judged_by_what_is_in_it() {
     let mut world = World::with(&["mole"]);

@@ -1,11 +1,11 @@
-//! The addresses of endpoints, without which there is no tunnel.
+//! Look-up of endpoint addresses, which the tunnel needs to come up.
 
 use crate::packets::{at, received, sent, udp};
 use crate::world::{NAMES, OWN, Setup, World};
 
 const RESOLVER: &str = "192.168.1.1";
 
-/// A question for an address (RFC 1035 §4).
+/// Builds a query for an address (RFC 1035 §4).
 fn question(labels: &[&str]) -> Vec<u8> {
     let mut message = vec![0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in labels {
@@ -18,7 +18,7 @@ fn question(labels: &[&str]) -> Vec<u8> {
 
 #[test]
 fn questions_for_an_endpoint_that_is_looked_up_pass_and_no_others() {
-    // Everything is chosen, whoever asks.
+    // Every application is selected.
     let mut world = World::new(&Setup {
         allowed: vec![],
         dns: vec![NAMES],

@@ -1,4 +1,4 @@
-//! Packets that come before it is known whose they are.
+//! Packets that arrive before their owner is known.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::world::{KERNEL, OWN, OWN6, SERVER, SERVER6, Setup, World};
 
 const WAIT: Duration = Duration::from_millis(20);
 
-/// How old what is known of owners may be.
+/// Maximum age of a list that determines an owner.
 const RECENT: Duration = Duration::from_millis(100);
 
 #[test]
@@ -39,7 +39,7 @@ fn what_nobody_owns_is_the_systems_in_the_end() {
         world.wait(WAIT);
         assert_eq!(world.passed().len(), usize::from(passes));
         assert_eq!(world.take_got().len(), usize::from(!passes));
-        // Then at once, without another look.
+        // The next packets pass at once, without another reading.
         let reads = world.system.0.lock().unwrap().reads;
         for _ in 0..50 {
             world.send(&packet);
@@ -82,7 +82,8 @@ fn a_port_that_another_process_has_now_is_its() {
     world.send(&tcp(local, server, ACK, b"of the mole"));
     assert_eq!(world.passed().len(), 2);
     assert_eq!(world.take_got().len(), 2);
-    // Of UDP nothing tells; it is looked up again after 100 ms, whatever was looked up between.
+    // For UDP nothing signals a new socket. The list is read again after 100 ms, whatever else was
+    // looked up.
     let local = at(OWN, 50_001);
     world.bird(Protocol::Udp, local, server);
     world.send(&udp(local, server, b"of the bird"));
@@ -119,7 +120,7 @@ fn what_a_socket_leaves_behind_goes_where_it_went() {
     assert_eq!(world.take_got().len(), 2);
 }
 
-/// It may be the one that is chosen, and may be one that is not.
+/// An unknown program may be a selected one or not.
 #[test]
 fn a_program_that_is_not_known_is_held_where_it_matters() {
     for (allowed, disallowed, tunnelled) in [
@@ -133,7 +134,8 @@ fn a_program_that_is_not_known_is_held_where_it_matters() {
             disallowed_ips: vec!["198.51.100.200"],
             ..Setup::default()
         });
-        // Sockets here were made at 100: by one that has ended, and its number is another's.
+        // These sockets were created at time 100, by a process that has ended and whose PID was
+        // reused.
         world.system.process(30, r"C:\x\mole.exe", 101);
         let (younger, hidden) = (at(OWN, 50_000), at(OWN, 50_001));
         world.system.socket(Protocol::Udp, 30, younger, None);
@@ -143,12 +145,12 @@ fn a_program_that_is_not_known_is_held_where_it_matters() {
             assert!(world.passed().is_empty(), "{allowed:?}");
             assert_eq!(world.take_got().len(), tunnelled, "{allowed:?}");
         }
-        // Where all go past the tunnel, so does it.
+        // A destination that everybody reaches outside the tunnel.
         let plain = udp(hidden, at("198.51.100.200", 5000), b"x");
         world.send(&plain);
         assert_eq!(world.passed(), [sent(&plain)]);
     }
-    // What the kernel has is the system's.
+    // Sockets of the kernel count as the system's.
     for (allowed, passes) in [(&["mole"][..], true), (&["system"], false)] {
         let mut world = World::with(allowed);
         let local = at(OWN, 50_000);
@@ -159,7 +161,7 @@ fn a_program_that_is_not_known_is_held_where_it_matters() {
     }
 }
 
-/// Of several sockets at a port it cannot be told which has sent a packet.
+/// If several sockets share a port, the sender of a packet is unknown.
 #[test]
 fn of_all_who_share_a_port_a_chosen_one_counts() {
     for (birds, moles) in [
@@ -175,7 +177,7 @@ fn of_all_who_share_a_port_a_chosen_one_counts() {
         let alone = udp(at(OWN, 50_000), server, b"of the bird");
         world.send(&alone);
         assert_eq!(world.passed(), [sent(&alone)]);
-        // What is remembered of the flow holds for a moment.
+        // The cached verdict holds for a moment.
         world.mole(Protocol::Udp, at(moles, 50_000), server);
         world.wait(RECENT);
         world.send(&udp(at(OWN, 50_000), server, b"of one of them"));
@@ -191,10 +193,10 @@ fn what_a_program_sends_last_is_still_its() {
     world.mole(Protocol::Udp, mole, mole);
     world.bird(Protocol::Udp, bird, bird);
     world.bird(Protocol::Udp, at(OWN, 50_002), bird);
-    // They are seen when anything is looked up.
+    // Any look-up reads the list and finds them.
     world.send(&udp(at(OWN, 50_002), at(SERVER, 1), b"x"));
     assert_eq!(world.passed().len(), 1);
-    // A datagram to somebody new, and the end of the program.
+    // A datagram to a new host, then the end of the program.
     world.wait(RECENT);
     for local in [mole, bird] {
         world.system.close(local);
@@ -206,7 +208,7 @@ fn what_a_program_sends_last_is_still_its() {
     assert_eq!(world.take_got().len(), 1);
     assert_eq!(world.passed().len(), 2);
     assert_eq!(world.passed()[1], sent(&plain));
-    // For a while: the port may be anybody's then.
+    // Only for a while: after that another process may have the port.
     world.wait(Duration::from_secs(10));
     world.send(&udp(mole, at(SERVER, 5001), b"not its"));
     world.wait(WAIT);
@@ -226,7 +228,7 @@ fn sockets_for_all_addresses_and_both_families_are_found() {
         world.send(&udp(at(own, 50_000), at(server, 5000), b"x"));
         assert_eq!(world.take_got().len(), 1, "{bound}");
     }
-    // Of one that is bound to all and one that is bound to this, the latter.
+    // A socket bound to this address takes precedence over one bound to all.
     let mut world = World::with(&["mole"]);
     world.bird(Protocol::Udp, at("0.0.0.0", 50_000), at(SERVER, 1));
     world.mole(Protocol::Udp, at(OWN, 50_000), at(SERVER, 1));

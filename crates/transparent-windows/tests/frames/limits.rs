@@ -1,4 +1,4 @@
-//! What must not grow, and what must not be believed.
+//! Bounded memory, and packets that must not be believed.
 
 use taupe_transparent_windows::{Dropped, Protocol, Towards};
 
@@ -18,7 +18,7 @@ fn frames_of_an_unknown_adapter_and_what_is_no_packet_do_not_leave() {
     assert_eq!(dropped.count(Dropped::Adapter), 1);
     let cuts = sent(&packet).len() - 14;
     assert_eq!(dropped.count(Dropped::Malformed), cuts as u64);
-    // What is received like that is for the system to judge.
+    // The system decides about malformed packets that it receives.
     world.give(UPLINK, Towards::System, received(&packet)[..30].to_vec());
     assert_eq!(world.at_system(false).len(), 1);
 }
@@ -47,13 +47,13 @@ fn the_tunnels_port_is_nobody_elses() {
         world.receive(&udp(at("198.51.100.66", port), at(OWN, PORT), b"noise"));
     }
     assert!(world.at_system(false).is_empty());
-    // For another machine it is none of ours.
+    // Datagrams for another machine are not the tunnel's.
     let other = udp(at("198.51.100.66", 5), at("192.168.1.99", PORT), b"x");
     world.receive(&other);
     assert_eq!(world.at_system(false), [received(&other)]);
 }
 
-/// Somebody who has got hold of the tunnel's port has nothing of it.
+/// Another program that uses the tunnel's port gets none of its privileges.
 #[test]
 fn what_leaves_by_the_tunnels_port_is_the_tunnels_own() {
     for name in ["mole", "bird"] {
@@ -71,7 +71,7 @@ fn what_leaves_by_the_tunnels_port_is_the_tunnels_own() {
 #[test]
 fn a_flood_of_handshakes_is_asked_for_cookies() {
     let mut world = World::with(&["mole"]);
-    // An initiation of the peer's, as many times as it is sent from elsewhere.
+    // A valid initiation, sent repeatedly from another address.
     let initiation = world.initiation();
     let cookies = |world: &World| {
         let wire = world.tap.wire.iter();

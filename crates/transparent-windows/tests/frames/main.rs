@@ -1,5 +1,5 @@
-//! The pipeline on network-card frames, over a tap that replays and records, with a peer in
-//! memory. Every frame that was made is read by a parser that is not ours.
+//! Tests of the pipeline with frames, on a tap that replays and records them, with a peer in
+//! memory. Another implementation's parser checks every frame that the pipeline makes.
 
 mod applications;
 mod carried;

@@ -1,4 +1,4 @@
-//! Frames built and checked by code that is not ours.
+//! Frames built and checked by another implementation.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -20,7 +20,7 @@ pub(crate) fn at(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), port)
 }
 
-/// An Ethernet frame.
+/// Builds an Ethernet frame.
 pub(crate) fn ethernet(from: [u8; 6], to: [u8; 6], packet: &[u8]) -> Vec<u8> {
     let kind = if packet[0] >> 4 == 4 {
         [8, 0]
@@ -30,12 +30,12 @@ pub(crate) fn ethernet(from: [u8; 6], to: [u8; 6], packet: &[u8]) -> Vec<u8> {
     [&to[..], &from, &kind, packet].concat()
 }
 
-/// What an application sends by the card.
+/// Returns the frame of a packet that an application sends by the card.
 pub(crate) fn sent(packet: &[u8]) -> Vec<u8> {
     ethernet(CARD, GATEWAY, packet)
 }
 
-/// What the card receives.
+/// Returns the frame of a packet that the card receives.
 pub(crate) fn received(packet: &[u8]) -> Vec<u8> {
     ethernet(GATEWAY, CARD, packet)
 }
@@ -66,7 +66,7 @@ pub(crate) fn udp(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// One that may be cut.
+/// Builds a datagram without "don't fragment".
 pub(crate) fn loose_udp(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     let mut packet = Vec::new();
     let step = ip(from.ip(), to.ip(), false).udp(from.port(), to.port());
@@ -81,7 +81,7 @@ pub(crate) fn tcp(from: SocketAddr, to: SocketAddr, flags: u8, payload: &[u8]) -
     header.rst = flags & 4 != 0;
     header.fin = flags & 1 != 0;
     if header.syn {
-        // A maximum segment size of 1,460 bytes.
+        // The maximum segment size option with 1,460 bytes.
         header.set_options_raw(&[2, 4, 0x05, 0xb4]).unwrap();
     }
     let mut packet = Vec::new();
@@ -116,7 +116,7 @@ pub(crate) fn echo(from: &str, to: &str, id: u16, request: bool) -> Vec<u8> {
     packet
 }
 
-/// An ICMP error, port unreachable, about `quoted`.
+/// Builds an ICMP port unreachable error about `quoted`.
 pub(crate) fn unreachable(from: &str, to: &str, quoted: &[u8]) -> Vec<u8> {
     use etherparse::icmpv4::DestUnreachableHeader;
     let (from, to): (IpAddr, IpAddr) = (from.parse().unwrap(), to.parse().unwrap());
@@ -129,7 +129,7 @@ pub(crate) fn unreachable(from: &str, to: &str, quoted: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// The packet with a checksum of its transport that the card is to complete.
+/// Returns the packet with a transport checksum that the card is to complete.
 pub(crate) fn left_to_the_card(mut packet: Vec<u8>) -> Vec<u8> {
     let v4 = packet[0] >> 4 == 4;
     let (at, addresses, protocol) = if v4 {
@@ -152,7 +152,7 @@ pub(crate) fn left_to_the_card(mut packet: Vec<u8>) -> Vec<u8> {
     packet
 }
 
-/// A packet in fragments of `size` bytes of payload.
+/// Splits a packet into fragments with `size` bytes of payload each.
 pub(crate) fn in_fragments(packet: &[u8], size: usize) -> Vec<Vec<u8>> {
     let (header, payload) = packet.split_at(20);
     let count = payload.chunks(size).count();
@@ -172,7 +172,7 @@ pub(crate) fn in_fragments(packet: &[u8], size: usize) -> Vec<Vec<u8>> {
     payload.chunks(size).enumerate().map(cut).collect()
 }
 
-/// The packet in a frame, checked to the last byte: lengths and checksums.
+/// Returns the packet in a frame after checking all lengths and checksums.
 pub(crate) fn checked(medium: Medium, frame: &[u8]) -> Vec<u8> {
     let sliced = match medium {
         Medium::Ethernet => SlicedPacket::from_ethernet(frame),
@@ -242,7 +242,7 @@ fn check_packet(packet: &[u8], sliced: &SlicedPacket<'_>) {
     }
 }
 
-/// Both ends and the payload of a datagram.
+/// Returns both ends and the payload of a datagram.
 pub(crate) fn datagram(packet: &[u8]) -> Option<(SocketAddr, SocketAddr, Vec<u8>)> {
     let sliced = SlicedPacket::from_ip(packet).ok()?;
     let (from, to): (IpAddr, IpAddr) = match sliced.net? {

@@ -1,4 +1,4 @@
-//! A tap that replays frames, and records what becomes of them.
+//! A tap that replays frames and records the results.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -6,12 +6,12 @@ use taupe_transparent_windows::{
     Adapter, Adapters, Event, Frame, Injection, PacketTap, TapError, Towards, Verdict,
 };
 
-/// A frame that has got somewhere.
+/// A frame that was sent on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Arrived {
     pub(crate) adapter: u32,
     pub(crate) frame: Vec<u8>,
-    /// It was made; otherwise it has passed.
+    /// True if the pipeline made it; false if it passed.
     pub(crate) made: bool,
 }
 
@@ -19,14 +19,14 @@ pub(crate) struct Arrived {
 pub(crate) struct Replay {
     pub(crate) adapters: Vec<Adapter>,
     pub(crate) changed: bool,
-    /// The adapters cannot be listed.
+    /// True if listing the adapters fails.
     pub(crate) fails: bool,
     pub(crate) decrement: u16,
     pub(crate) to_come: VecDeque<(u32, Towards, Vec<u8>)>,
-    /// What has left by cards, and what has reached the system.
+    /// Frames that have left by a card, and frames that have reached the system.
     pub(crate) wire: Vec<Arrived>,
     pub(crate) stack: Vec<Arrived>,
-    /// What has not passed.
+    /// Frames that did not pass.
     pub(crate) taken: Vec<Vec<u8>>,
 }
 

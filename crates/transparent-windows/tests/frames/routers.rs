@@ -1,4 +1,4 @@
-//! Clients for whom this machine is a router, and another tunnel beneath.
+//! Clients for which this machine is a router, and another tunnel that carries this one.
 
 use taupe_config::file::Forwarded;
 use taupe_transparent_windows::{Adapter, Dropped, Medium, Protocol, Towards};
@@ -33,15 +33,15 @@ fn clients_go_through_the_tunnel_if_they_are_to() {
     let [got] = &world.take_got()[..] else {
         panic!("one packet");
     };
-    // One hop further.
+    // The hop limit is lower by one.
     assert_eq!((got[8], &got[12..16]), (60, &[10, 66, 0, 2][..]));
-    // The answer goes to the client, by its adapter.
+    // The reply goes to the client, by its adapter.
     world.reply(&tcp(server, outside, SYN | ACK, b""));
     let last = world.tap.wire.last().unwrap();
     assert_eq!((last.adapter, last.made), (CLIENTS, true));
     assert_eq!(last.frame[..12], [CLIENT, HOTSPOT].concat()[..]);
     assert_eq!(&last.frame[14 + 16..14 + 20], &[192, 168, 137, 55]);
-    // Its questions too, whomever it asks: this machine as well.
+    // The client's DNS queries go into the tunnel, also those to this machine.
     for asked in ["192.168.137.1", "8.8.8.8"] {
         let question = udp(at(PHONE, 40_001), at(asked, 53), b"?");
         world.give(CLIENTS, Towards::System, from_client(&question));
@@ -72,7 +72,7 @@ fn clients_go_past_the_tunnel_by_default() {
     let packet = tcp(at(PHONE, 40_000), at(SERVER, 443), SYN, b"");
     world.give(CLIENTS, Towards::System, from_client(&packet));
     assert_eq!(world.at_system(false), [from_client(&packet)]);
-    // And leave, not masqueraded here; first it is looked whose address that is.
+    // The packets leave unmasqueraded, after the adapters have been listed.
     world.send(&packet);
     assert!(world.passed().is_empty());
     world.wait(std::time::Duration::from_millis(20));
@@ -88,7 +88,7 @@ fn clients_go_past_the_tunnel_by_default() {
 fn what_has_a_strange_source_is_forwarded_only_when_adapters_were_listed_after_it() {
     let mut world = hotspot(Forwarded::Direct);
     let wait = std::time::Duration::from_millis(20);
-    // A new address of this machine's, and nobody can tell: the filter fails.
+    // This machine has a new address, but the adapters cannot be listed.
     let new = "192.168.1.11";
     let of_mole = udp(at(new, 50_000), at(SERVER, 5000), b"of the mole");
     world.mole(Protocol::Udp, at(new, 50_000), at(SERVER, 5000));
@@ -97,16 +97,16 @@ fn what_has_a_strange_source_is_forwarded_only_when_adapters_were_listed_after_i
     world.wait(wait);
     assert!(world.passed().is_empty());
     assert_eq!(world.pipeline.dropped().count(Dropped::Owner), 1);
-    // It is not taken for a stranger's since.
+    // The address does not count as foreign afterwards.
     world.send(&of_mole);
     world.wait(wait);
     assert!(world.passed().is_empty() && world.take_got().is_empty());
-    // What waits when the filter fails is not kept until it works.
+    // Packets that wait when the tap fails are dropped.
     world.send(&of_mole);
     world.pipeline.drop_waiting();
     world.wait(wait);
     assert_eq!(world.pipeline.dropped().count(Dropped::Owner), 3);
-    // The same list, once it can be read, is a list.
+    // Once the list can be read, it counts, although it is unchanged.
     world.tap.fails = false;
     world.send(&of_mole);
     world.wait(wait);
@@ -128,7 +128,7 @@ fn what_a_client_has_damaged_or_sent_too_far_is_dropped() {
     assert!(world.take_got().is_empty() && world.at_system(false).is_empty());
     assert_eq!(world.pipeline.dropped().count(Dropped::Checksum), 1);
     assert_eq!(world.pipeline.dropped().count(Dropped::HopLimit), 1);
-    // A card that has checked the checksum may not have written it.
+    // A card that has verified a checksum need not have written it.
     let left = left_to_the_card(udp(phone, server, b"left"));
     world.give(CLIENTS, Towards::System, from_client(&left));
     assert_eq!(world.take_got().len(), 1);
@@ -161,7 +161,7 @@ fn one_port_of_two_machines_is_two_flows() {
     assert_eq!(datagram(&stack[0][14..]).unwrap().1, mole);
 }
 
-/// A datagram of WireGuard's, with data.
+/// A WireGuard data message.
 const SEALED: [u8; 64] = {
     let mut message = [0x5a; 64];
     [message[0], message[1], message[2], message[3]] = [4, 0, 0, 0];
@@ -180,8 +180,8 @@ fn outer_adapter(address: &str) -> Adapter {
     }
 }
 
-/// Another tunnel has the default route, by an adapter without Ethernet, and a kernel sends
-/// its datagrams by the card.
+/// Another tunnel has the default route, by an adapter without Ethernet, and its driver in the
+/// kernel sends its datagrams by the card.
 #[test]
 fn another_tunnel_carries_this_one() {
     for allowed in [&["mole"][..], &[]] {
@@ -199,13 +199,13 @@ fn another_tunnel_carries_this_one() {
         let outside = at(TUNNEL, 50_000);
         assert_eq!(world.take_got(), [udp(outside, server, b"hello")]);
         assert_eq!(world.pipeline.mtu(), 1340);
-        // What was made is a packet without any header before it.
+        // The frame is a packet without a link header.
         world.give(OUTER, Towards::Card, udp(mole, server, b"again"));
         let last = world.tap.wire.last().unwrap().clone();
         assert!(last.made && last.adapter == OUTER && last.frame[0] == 0x45);
         world.reply(&udp(server, outside, b"hello"));
         assert_eq!(world.at_system(true), [udp(server, mole, b"hello")]);
-        // The outer tunnel's own datagrams leave by the card as they are.
+        // The outer tunnel's own datagrams leave by the card unchanged.
         let outer = |port, message: &[u8]| udp(at(OWN, port), at("203.0.113.200", 51_820), message);
         world.send(&outer(60_000, &SEALED));
         world.wait(std::time::Duration::from_millis(20));
@@ -220,7 +220,8 @@ fn another_tunnel_carries_this_one() {
         let expected = [60_000, 60_001].map(|port| sent(&outer(port, &SEALED)));
         assert_eq!(left, expected, "{allowed:?}");
         world.take_got();
-        // Nothing else leaves by the card of those who are chosen, as all are without rules.
+        // No other packet of selected applications leaves by the card; without rules every
+        // application is selected.
         world.mole(Protocol::Udp, at(OWN, 50_000), server);
         world.mole(Protocol::Tcp, at(OWN, 50_000), server);
         world.wait(std::time::Duration::from_millis(100));
@@ -240,7 +241,7 @@ fn another_tunnel_carries_this_one() {
     }
 }
 
-/// The outer tunnel has called before it was known that it carries this one.
+/// The outer tunnel sends before it is known that it carries this one.
 #[test]
 fn another_tunnel_is_let_out_as_soon_as_it_is_known() {
     let mut world = World::new(&Setup {
@@ -260,7 +261,7 @@ fn another_tunnel_is_let_out_as_soon_as_it_is_known() {
         let wire = world.tap.wire.iter();
         wire.filter(|it| it.adapter == UPLINK).count()
     };
-    // It goes into this one, whose first message goes by the other's adapter.
+    // The packet goes into this tunnel, whose first message leaves by the outer tunnel's adapter.
     world.send(&outer);
     assert_eq!(by_card(&world), 0);
     assert_eq!(world.tap.wire.len(), 1);
@@ -270,7 +271,7 @@ fn another_tunnel_is_let_out_as_soon_as_it_is_known() {
     assert_eq!(by_card(&world), 1);
 }
 
-/// DHCP has given another address, and nothing has told of it yet.
+/// DHCP has assigned another address, and no notification has come yet.
 #[test]
 fn a_new_address_is_this_machines_as_soon_as_it_sends() {
     let mut world = World::with(&["mole"]);
@@ -287,7 +288,7 @@ fn a_new_address_is_this_machines_as_soon_as_it_sends() {
     );
 }
 
-/// As dial-up adapters are.
+/// As with dial-up adapters.
 #[test]
 fn an_adapter_whose_addresses_are_not_known_lets_nothing_by() {
     let mut world = World::with(&["mole"]);

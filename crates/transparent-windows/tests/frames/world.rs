@@ -45,15 +45,15 @@ pub(crate) const ENDPOINT: &str = "203.0.113.5";
 pub(crate) const PORT: u16 = 51_820;
 const PEER_PORT: u16 = 443;
 
-/// The number of the system's own process.
+/// PID of the system's own process.
 pub(crate) const KERNEL: u32 = 4;
 
-/// What is listed of sockets and processes.
+/// The lists of sockets and processes.
 #[derive(Default)]
 pub(crate) struct Listed {
     pub(crate) sockets: Vec<(Protocol, Socket)>,
     pub(crate) processes: Vec<(u32, Process)>,
-    /// How often a list has been read.
+    /// Number of times that a list has been read.
     pub(crate) reads: usize,
     pub(crate) fails: bool,
 }
@@ -124,16 +124,16 @@ impl Owners for System {
     }
 }
 
-/// The other end of the tunnel.
+/// The remote end of the tunnel.
 pub(crate) struct Peer {
     pub(crate) device: Device,
     pub(crate) address: SocketAddr,
-    /// Inner packets that have come.
+    /// Inner packets that it received.
     pub(crate) got: Vec<Vec<u8>>,
-    /// Where messages have come from.
+    /// Source addresses of the messages that it received.
     pub(crate) heard: Vec<SocketAddr>,
     pub(crate) is_silent: bool,
-    /// The adapter of the machine by which it is reached.
+    /// The adapter of the machine that leads to it.
     pub(crate) by: u32,
 }
 
@@ -144,9 +144,9 @@ pub(crate) struct World {
     pub(crate) peer: Peer,
     pub(crate) now: Now,
     pub(crate) kept: usize,
-    /// How often adapters were asked for.
+    /// Number of times that adapters were listed.
     pub(crate) looks: usize,
-    /// Where datagrams that the system sends leave.
+    /// Index of the adapter by which the system sends datagrams.
     pub(crate) route: u32,
 }
 
@@ -319,13 +319,13 @@ impl World {
         };
         world.look();
         world.pipeline.set_up(now);
-        // `mole' and `bird', with what they need to be known.
+        // The processes `mole` and `bird`.
         world.system.process(10, r"C:\Burrow\Mole.exe", 1);
         world.system.process(20, r"C:\Nest\bird.exe", 1);
         world
     }
 
-    /// Asks for the adapters, if they can be listed.
+    /// Lists the adapters, if possible.
     pub(crate) fn look(&mut self) {
         let Ok(adapters) = self.tap.adapters() else {
             return;
@@ -348,7 +348,7 @@ impl World {
         adapters.find(|it| it.index == index).unwrap().clone()
     }
 
-    /// A socket of mole's, listed.
+    /// Lists a socket of mole.
     pub(crate) fn mole(&self, protocol: Protocol, local: SocketAddr, remote: SocketAddr) {
         let remote = (protocol == Protocol::Tcp).then_some(remote);
         self.system.socket(protocol, 10, local, remote);
@@ -359,7 +359,7 @@ impl World {
         self.system.socket(protocol, 20, local, remote);
     }
 
-    /// Has the uplink send or receive frames, and all happen that comes of it.
+    /// Sends a packet by the uplink, and runs until nothing more happens.
     pub(crate) fn send(&mut self, packet: &[u8]) {
         self.give(UPLINK, Towards::Card, packets::sent(packet));
     }
@@ -373,7 +373,7 @@ impl World {
         self.run();
     }
 
-    /// Goes on until nothing more happens at this moment.
+    /// Runs until nothing more happens at this time.
     pub(crate) fn run(&mut self) {
         let mut seen = self.tap.wire.len();
         for _ in 0..100 {
@@ -401,7 +401,7 @@ impl World {
         panic!("it never ends");
     }
 
-    /// Lets time go by, with all deadlines in it.
+    /// Advances the time, and handles all deadlines on the way.
     pub(crate) fn wait(&mut self, time: Duration) {
         let end = self.now.boot + time;
         loop {
@@ -427,7 +427,7 @@ impl World {
     fn do_outputs(&mut self) {
         while let Some(output) = self.pipeline.poll_output() {
             match output {
-                // One that has waited goes on as it was.
+                // A frame that has waited passes unchanged.
                 Output::Inject(injection)
                     if let Some(place) =
                         self.tap.taken.iter().position(|it| it == injection.bytes()) =>
@@ -448,7 +448,7 @@ impl World {
                     self.tap.inject(&[injection]).unwrap();
                 }
                 Output::Datagram { to, tos, message } => {
-                    // The system finds the way.
+                    // The system chooses the path.
                     let adapter = self.adapter(self.route);
                     let own = adapter.addresses.iter().map(|(address, _)| *address);
                     let mut own = own.filter(|own| own.is_ipv4() == to.is_ipv4());
@@ -481,7 +481,7 @@ impl World {
         }
     }
 
-    /// What has left by a card, and may be for the peer.
+    /// Delivers a frame that has left by a card to the peer, if it is for the peer.
     fn arrive(&mut self, arrived: &Arrived) {
         let medium = self.adapter(arrived.adapter).medium;
         let ethernet = medium == Medium::Ethernet;
@@ -513,7 +513,7 @@ impl World {
         }
     }
 
-    /// What the peer sends arrives at the uplink.
+    /// Delivers the peer's datagrams to the uplink.
     fn hear_peer(&mut self) {
         self.peer.device.handle_pending_work(self.now);
         let mut datagrams = Vec::new();
@@ -544,7 +544,7 @@ impl World {
             .push_back((self.peer.by, Towards::System, frame));
     }
 
-    /// Has the peer send a packet into the tunnel.
+    /// Sends a packet of the peer into the tunnel.
     pub(crate) fn reply(&mut self, packet: &[u8]) {
         let path = Arc::clone(self.peer.device.data_path());
         let own: IpAddr = if packet[0] >> 4 == 4 { TUNNEL } else { TUNNEL6 }
@@ -574,7 +574,7 @@ impl World {
         self.run();
     }
 
-    /// A packet as the peer would send it into the tunnel.
+    /// Returns a packet as the peer seals it for the tunnel.
     pub(crate) fn sealed(&self, packet: &[u8]) -> Vec<u8> {
         let path = Arc::clone(self.peer.device.data_path());
         let own: IpAddr = TUNNEL.parse().unwrap();
@@ -590,7 +590,7 @@ impl World {
         message
     }
 
-    /// A message with which the peer would begin a handshake.
+    /// Returns a handshake initiation of the peer.
     pub(crate) fn initiation(&mut self) -> Vec<u8> {
         let key = self.pipeline.device().public_key().unwrap();
         let mut peer = PeerUpdate::new(key);
@@ -610,7 +610,7 @@ impl World {
         }
     }
 
-    /// A message with which the peer would begin another handshake, 6 seconds later.
+    /// Returns another initiation of the peer, 6 seconds later.
     pub(crate) fn next_initiation(&mut self) -> Vec<u8> {
         let later = Duration::from_secs(6);
         self.now.boot += later;
@@ -625,7 +625,7 @@ impl World {
         }
     }
 
-    /// What has left as it was, other than the tunnel's own datagrams.
+    /// Returns the frames that have left unchanged, except the tunnel's own datagrams.
     pub(crate) fn passed(&self) -> Vec<Vec<u8>> {
         let own = |arrived: &&Arrived| {
             let packet = arrived.frame.get(14..).unwrap_or_default();
@@ -635,13 +635,14 @@ impl World {
         passed.map(|it| it.frame.clone()).collect()
     }
 
-    /// Packets that were made for the system, or have passed to it.
+    /// Returns the packets that reached the system: those made by the pipeline, or those that
+    /// passed.
     pub(crate) fn at_system(&self, made: bool) -> Vec<Vec<u8>> {
         let stack = self.tap.stack.iter().filter(|it| it.made == made);
         stack.map(|it| it.frame.clone()).collect()
     }
 
-    /// What the peer got, taken out.
+    /// Takes the packets that the peer has received.
     pub(crate) fn take_got(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.peer.got)
     }
