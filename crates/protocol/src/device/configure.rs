@@ -1,5 +1,4 @@
-//! Configuration: what can be asked of a running device, applied whole, and
-//! what the device tells of itself.
+//! Configuration: applies updates to a running device, and reports its status.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -24,19 +23,19 @@ use crate::update::{
 impl Device {
     /// Applies one transaction of configuration.
     ///
-    /// # Errors
-    /// If there would be too many peers; nothing is applied then.
+    /// # Errors [`UpdateError`] if there would be too many peers; then nothing is applied.
     pub fn update(&mut self, now: Now, update: DeviceUpdate) -> Result<(), UpdateError> {
         self.check(&update)?;
         let mut routes = RoutesEdit::new(&self.core.path);
-        // Before the key: who is no peer any more does not hear of a new one.
+        // Peers are removed before the key is set, so that they get no message made with the new
+        // key.
         if update.replace_peers {
             for id in self.peers.ids() {
                 self.remove_peer(id);
             }
             routes.after = Routes::default();
         }
-        // Whom to send to when everything is in place, and whether a keepalive.
+        // Peers to send to once everything is in place; true if a keepalive is due.
         let mut touched: BTreeMap<PeerId, bool> = BTreeMap::new();
         if let Some(private_key) = update.private_key {
             touched = self.set_private_key(private_key, &mut routes);
@@ -48,7 +47,7 @@ impl Device {
                 }
             }
         }
-        // All that lose their allowed IPs lose them in one pass over the table.
+        // All peers that lose their allowed IPs lose them in one pass over the table.
         let losing: BTreeSet<PeerId> = update
             .peers
             .iter()
@@ -59,7 +58,7 @@ impl Device {
             routes.forget(&losing);
         }
         for peer in update.peers {
-            // Another peer may get the number of one that is removed.
+            // A peer that is added later in this update may reuse the number of a removed one.
             if let Some(id) = self.peers.find(&peer.public_key)
                 && peer.remove
             {
@@ -69,7 +68,7 @@ impl Device {
                 *touched.entry(id).or_default() |= keepalive;
             }
         }
-        // Packets that the new configuration lets out must find their routes.
+        // The routes must be in place before waiting packets are sent.
         routes.commit(&self.core.path);
         for (id, keepalive) in touched {
             let Some(entry) = self.peers.entry(id) else {
@@ -85,10 +84,9 @@ impl Device {
         Ok(())
     }
 
-    /// Whether [`Device::update`] would take `update`.
+    /// Checks whether [`Device::update`] would accept `update`.
     ///
-    /// # Errors
-    /// Those of [`Device::update`].
+    /// # Errors Those of [`Device::update`].
     pub fn check(&self, update: &DeviceUpdate) -> Result<(), UpdateError> {
         let present = if update.replace_peers {
             0
@@ -112,7 +110,7 @@ impl Device {
         Ok(())
     }
 
-    /// What the device tells of itself.
+    /// Returns the device's configuration and state.
     #[must_use]
     pub fn status(&self) -> DeviceStatus {
         let mut allowed_ips: Vec<Vec<Prefix>> = vec![Vec::new(); self.peers.entries.len()];
@@ -171,9 +169,10 @@ impl Device {
         }
     }
 
-    /// Returns the peers that must make new sessions, and whether with a keepalive at once: only
-    /// where there was no key before. With another key the peers may have to learn it first,
-    /// and an initiation that comes too early delays the next one by Rekey-Timeout.
+    /// Sets or removes the private key. Returns the peers that need a new session. For each, the
+    /// value is true if a keepalive is due at once. That is only so if there was no key before:
+    /// after a change of key, the peers may have to be configured with the new one first, and an
+    /// initiation that comes too early delays the next one by Rekey-Timeout.
     fn set_private_key(
         &mut self,
         update: PrivateKeyUpdate,
@@ -192,7 +191,7 @@ impl Device {
             let seed = self.core.pq_private_key.as_ref();
             DeviceIdentity::new(self.core.crypto, private, seed, update.timestamp_floor)
         });
-        // Nobody is a peer of itself.
+        // A device cannot be its own peer.
         let own = self.core.identity.as_ref().map(|i| i.keys.public);
         if let Some(id) = own.and_then(|key| self.peers.find(&key)) {
             self.remove_peer(id);
@@ -204,7 +203,8 @@ impl Device {
             };
             self.core.abandon_initiation(entry);
             self.core.forget_provisional(entry, |_| true);
-            // Nobody is led back because this side has another key.
+            // The fact is stored per device key: store it for the new key, so that the peer
+            // cannot be downgraded to ordinary handshakes.
             let peer = *entry.peer.public_key();
             let latched = entry.hybrid.as_ref().is_some_and(|hybrid| hybrid.latched);
             if let (true, Some(public_key)) = (latched, own) {
@@ -225,7 +225,7 @@ impl Device {
             state.sessions.renewed_on_receive = false;
             state.timers.stop(Reason::Retransmit);
             state.timers.stop(Reason::ResendParts);
-            // What was sent to the old key may still arrive; nothing is sent.
+            // Packets sent to the old key may still arrive, but the session sends no more.
             if let Some(current) = &mut state.sessions.current {
                 current.may_send = false;
             }
@@ -237,7 +237,7 @@ impl Device {
         touched
     }
 
-    /// Returns the peer and whether a keepalive is to be sent at once.
+    /// Applies the change of one peer. Returns the peer, and true if a keepalive is due at once.
     fn update_peer(
         &mut self,
         update: PeerUpdate,
@@ -311,7 +311,7 @@ impl Device {
         id
     }
 
-    /// Removes a peer, but for its routes.
+    /// Removes a peer. The caller removes its routes.
     fn remove_peer(&mut self, id: PeerId) {
         if let Some(entry) = self.peers.entry(id) {
             self.core.silence(entry);
@@ -320,7 +320,7 @@ impl Device {
         if let Some(entry) = &removed {
             lock(&entry.peer.state).removed = true;
         }
-        // Added again, the peer still refuses timestamps that it has seen.
+        // If the peer is added again, it still refuses timestamps that it has received before.
         let sent = removed.and_then(|entry| entry.timestamp_sent());
         if let (Some(identity), Some(sent)) = (&mut self.core.identity, sent) {
             identity.floor = identity.floor.max(sent);
@@ -328,12 +328,11 @@ impl Device {
     }
 }
 
-/// A change of the routes that is made on a copy and then put in place, so that
-/// no packet sees half of it.
+/// A change of the routes. It is made on a copy and then swapped in, so that no packet sees half
+/// of it.
 struct RoutesEdit {
     after: Routes,
-    /// What each peer has been asked to have or not to have by this change;
-    /// everybody who was to lose what they had before lost it before.
+    /// Changes of allowed IPs made by this edit, per peer.
     given: BTreeMap<PeerId, Vec<AllowedIpChange>>,
 }
 
@@ -345,13 +344,13 @@ impl RoutesEdit {
         }
     }
 
-    /// Takes everything away from peers, in one pass over the table.
+    /// Removes all prefixes of the peers in `losing`, in one pass over the table.
     fn forget(&mut self, losing: &BTreeSet<PeerId>) {
         let table = &mut self.after.allowed_ips;
         table.retain(|owner| !losing.contains(&owner.id()));
     }
 
-    /// Takes away what this change has given a peer.
+    /// Removes the prefixes that this edit has added to a peer.
     fn take_back(&mut self, id: PeerId) {
         for change in self.given.remove(&id).unwrap_or_default() {
             if let AllowedIpChange::Add(prefix) = change {

@@ -1,5 +1,5 @@
-//! What programs ask for that have a device for each tunnel: handshakes at will, and
-//! indices by which they know whose a message is.
+//! Functions for programs with one device per tunnel: explicit handshakes, and index prefixes
+//! that identify the device a message belongs to.
 
 use crate::device::{Core, Device};
 use crate::key::PublicKey;
@@ -7,8 +7,8 @@ use crate::lock;
 use crate::time::Now;
 
 impl Device {
-    /// Begins a handshake with a peer at once, however long ago the last one was. Nothing
-    /// happens when the device is down, or there is no such peer.
+    /// Begins a handshake with a peer at once, regardless of Rekey-Timeout. Does nothing if the
+    /// device is down, or if there is no such peer.
     pub fn initiate(&mut self, now: Now, key: &PublicKey) {
         let Some(id) = self.peers.find(key) else {
             return;
@@ -21,17 +21,17 @@ impl Device {
         self.core.run_pending(now, entry);
     }
 
-    /// Has every index that is made from now on begin with these 24 bits, so that whoever
-    /// has many devices at one socket knows by the receiver index of a message whose it is.
-    /// The other 8 bits are random: too few for more than a handful of peers. Bits of
-    /// `prefix` above the 24th are ignored.
+    /// Makes all new indices start with these 24 bits, so that a program with many devices on one
+    /// socket can tell from a message's receiver index which device it belongs to. The other 8
+    /// bits are random, which is enough only for a handful of peers. Bits of `prefix` above the
+    /// 24th are ignored.
     pub fn set_index_prefix(&mut self, prefix: u32) {
         self.core.index_prefix = Some(prefix << 8);
     }
 }
 
 impl Core {
-    /// A random index, within the prefix if there is one.
+    /// Returns `random` as an index, with the prefix if there is one.
     pub(crate) fn place(&self, random: u32) -> u32 {
         match self.index_prefix {
             Some(prefix) => prefix | random & 0xff,

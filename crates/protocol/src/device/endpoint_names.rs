@@ -10,14 +10,14 @@ use crate::time::Now;
 use crate::update::EndpointName;
 
 impl Device {
-    /// Takes the addresses that a name has now, those that can be sent to, in
-    /// the order of preference; none when they are not known. Returns where the
-    /// peer's endpoint has moved to, if it has.
+    /// Processes the result of a look-up ([`Output::Resolve`](crate::Output::Resolve)): the
+    /// reachable addresses of `name` in order of preference, or none if the look-up failed.
+    /// Returns the new endpoint if the peer's endpoint has moved.
     ///
-    /// An endpoint that is not among the addresses moves to the first of them. An endpoint that is
-    /// among them stays for a second look-up, and then moves to the next address. It moves at once
-    /// if no handshake has completed by the name yet. If the peer has been heard, configured or
-    /// removed since the name was asked for, the answer is dropped.
+    /// If the endpoint is not among the addresses, it moves to the first of them. Otherwise it
+    /// stays until a second look-up returns it again, and then moves to the next address. If no
+    /// handshake has completed by this name yet, it moves at once. If the peer has answered, or
+    /// was reconfigured or removed, since the look-up was requested, the result is ignored.
     pub fn handle_addresses(
         &mut self,
         now: Now,
@@ -30,14 +30,15 @@ impl Device {
         let named = entry.named.as_mut().filter(|named| named.name == *name)?;
         let since = named.asked.take();
         let mut state = lock(&entry.peer.state);
-        // Every new endpoint begins a silence of its own.
+        // A changed endpoint starts a new silence, so that the answer no longer applies.
         if since.is_none() || state.initiation.unanswered != since {
             return None;
         }
         let remote = state.endpoint?.remote;
         let next = named.choose(remote, addresses)?;
         if !named.has_worked {
-            // The initiation before went elsewhere, so that this address need not wait for it.
+            // The last initiation went to another address: this one need not wait for
+            // Rekey-Timeout.
             state.initiation.hurried = true;
             state.timers.stop(Reason::Retransmit);
         }

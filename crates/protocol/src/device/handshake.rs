@@ -1,12 +1,10 @@
-//! Handshakes: what a device does with initiations, responses and cookie
-//! replies, and how it sends them.
+//! Handshakes: processes initiations, responses and cookie replies, and sends them.
 //!
-//! A message goes through the checks in the order of their cost: length and
-//! type (by [`crate::message::classify`]), under load whether it would be
-//! answered at all ([`crate::handshake::rate_limit::CookieLimiter`]), mac1, under load mac2 and
-//! the source's rate, and only then Diffie-Hellman. Until the last check has
-//! passed, nothing is changed but counters, rate-limit buckets and what is
-//! remembered of askers.
+//! The checks of a message are ordered by cost: length and type (by
+//! [`crate::message::classify`]); under load, whether the message would be answered at all
+//! ([`crate::handshake::rate_limit::CookieLimiter`]); mac1; under load, mac2 and the source's
+//! rate; and only then Diffie-Hellman. Until the last check has passed, only counters, rate
+//! limits and the table of senders that asked for a cookie change.
 
 use std::sync::Arc;
 
@@ -34,9 +32,9 @@ use crate::time::{Instant, Now, Tai64N};
 use crate::{Random, lock};
 
 impl Device {
-    /// Takes a handshake message or cookie reply from `from`. `backlog` is how
-    /// many more wait to be handled: from 512 on the device is under load.
-    /// Returns why the message was refused, if it was.
+    /// Processes a handshake message or cookie reply from `from`. `backlog` is the number of
+    /// messages that still wait; from 512 on, the device is under load. Returns the reason if the
+    /// message was dropped.
     pub fn handle_message(
         &mut self,
         now: Now,
@@ -191,8 +189,8 @@ impl Device {
 }
 
 impl Core {
-    /// Whether handshakes come faster than they are worked on, or did within
-    /// the last second.
+    /// Checks whether the queue of handshake messages is long, or was within the last second
+    /// ([`UNDER_LOAD_LATCH`]).
     fn under_load(&mut self, now: Instant, backlog: usize) -> bool {
         if backlog >= UNDER_LOAD_BACKLOG {
             self.loaded = Some(now);
@@ -207,8 +205,9 @@ impl Core {
         loaded
     }
 
-    /// Checks mac1, and under load mac2; answers with a cookie where that is
-    /// missing. Whether the sender has shown that it receives where it sends from.
+    /// Checks mac1, and under load mac2 and the rate of the source. Under load, answers a message
+    /// without a valid mac2 with a cookie. Returns `true` if the sender has proven its address
+    /// with a cookie.
     fn admit(
         &mut self,
         now: Now,
@@ -221,8 +220,7 @@ impl Core {
             return Err(DropReason::NotReady);
         }
         let claims_cookie = claims_cookie(message);
-        // In a flood most have no cookie and are given none. To find that out
-        // costs less than mac1.
+        // In a flood, most messages have no cookie and get none. This check costs less than mac1.
         let asked = (under_load && !claims_cookie)
             .then(|| self.ask(now, from, kind, message))
             .transpose()?;
@@ -251,8 +249,7 @@ impl Core {
         Ok(false)
     }
 
-    /// Has the sender of a message show that it receives where it sends from: answers with a
-    /// cookie unless the message was made with one.
+    /// Requires a message with a cookie. A message without a valid one is answered with a cookie.
     pub(crate) fn demand_cookie(
         &mut self,
         now: Now,
@@ -290,8 +287,8 @@ impl Core {
         Err(DropReason::CookieDemanded)
     }
 
-    /// Whether a message without a cookie may be answered with one: as what its
-    /// sender asks, `None` for a response that is waited for.
+    /// Checks whether a message without a cookie may be answered with one. Returns the limit it
+    /// counts against, or `None` for a response that this device waits for, which is not limited.
     fn ask(
         &mut self,
         now: Now,
@@ -301,7 +298,7 @@ impl Core {
     ) -> Result<Option<CookieGrant>, DropReason> {
         if kind == Kind::Response {
             let [_, receiver] = indices(message).ok_or(DropReason::Length)?;
-            // Only the peer knows the index of a handshake that waits for it.
+            // The index was random: only the peer, and observers of the initiation, know it.
             let waited_for = self.pending.contains_key(&receiver);
             return waited_for
                 .then_some(None)
@@ -342,8 +339,8 @@ impl Core {
         );
     }
 
-    /// Sends a response, and puts the session in place that it makes, with its indices here
-    /// and at the other side.
+    /// Sends a response and installs its session. `index` is the session's local index,
+    /// `receiver` the peer's.
     pub(crate) fn respond(
         &mut self,
         now: Now,
@@ -377,7 +374,7 @@ impl Core {
         }
     }
 
-    /// Puts the session in place that a response has made.
+    /// Installs the session that a response has completed.
     pub(crate) fn finish_initiation(
         &mut self,
         now: Now,
@@ -423,14 +420,14 @@ impl Core {
         if suite.is_some() {
             self.latch(entry);
         }
-        // The responder may not send before it has received with the new
-        // session: if nothing waits to be sent, a keepalive tells it.
+        // The responder may send only after it has received a packet of the new session: if no
+        // packet waits, send a keepalive.
         self.send_keepalive(now, entry);
         self.run_pending(now, entry);
     }
 
-    /// Sends an initiation, unless the last handshake message is less than
-    /// Rekey-Timeout ago or it is not known where to.
+    /// Sends an initiation if the peer has an endpoint. If the last handshake message is less
+    /// than Rekey-Timeout ago, schedules the initiation instead.
     pub(crate) fn send_initiation(&mut self, now: Now, entry: &mut PeerEntry, retry: bool) {
         if !self.up {
             return;
@@ -463,7 +460,7 @@ impl Core {
             hybrid.next_kind(state.can_send(now.boot))
         });
         drop(state);
-        // A peer whose key is of low order stays, and never hears from us.
+        // A peer whose key is of low order stays configured, but no initiation is sent to it.
         let Some(precomputed) = entry.precomputed(self.crypto, &identity.keys) else {
             return;
         };
@@ -528,7 +525,7 @@ impl Core {
         }
     }
 
-    /// A random index that neither a session nor a handshake has.
+    /// Returns a random index that no session and no initiation has.
     pub(crate) fn new_index(&mut self) -> u32 {
         loop {
             let random = self.random.number();
@@ -540,7 +537,7 @@ impl Core {
     }
 }
 
-/// What an initiation is made of, beside the keys of both sides.
+/// Inputs of an initiation besides the static keys.
 pub(crate) struct Begin<'a> {
     pub(crate) precomputed: &'a Precomputed,
     pub(crate) random: &'a mut dyn Random,
@@ -548,17 +545,17 @@ pub(crate) struct Begin<'a> {
     pub(crate) index: u32,
 }
 
-/// What a response leads to.
+/// Result of a verified response.
 pub(crate) struct Finished {
     pub(crate) index: u32,
     pub(crate) remote_index: u32,
     pub(crate) keys: TransportKeys,
     pub(crate) suite: Option<Suite>,
-    /// Of the message that completed it.
+    /// Length of the message that completed the handshake.
     pub(crate) bytes: u64,
 }
 
-/// Makes an ordinary initiation, with its MACs.
+/// Makes an ordinary initiation with its MACs.
 fn begin_ordinary(
     crypto: &Provider,
     now: Now,
@@ -589,8 +586,8 @@ fn begin_ordinary(
     Some((pending, vec![initiation.as_bytes().to_vec()]))
 }
 
-/// The index that the sender of an initiation or response chose, which both have
-/// in the same place, and behind it that of a response's receiver.
+/// Returns the sender's index, at the same offset in initiations and responses, and the four
+/// bytes after it: in a response the receiver's index.
 fn indices(message: &[u8]) -> Option<[u32; 2]> {
     let [a, b, c, d, e, f, g, h] = *message.get(4..)?.first_chunk()?;
     Some([[a, b, c, d], [e, f, g, h]].map(u32::from_le_bytes))

@@ -1,4 +1,5 @@
-//! The initiator of hybrid handshakes: initiations, parts sent again, and responses.
+//! Initiator of hybrid handshakes: sends initiations, sends their parts again, and processes
+//! responses.
 
 use taupe_crypto::Provider;
 
@@ -16,7 +17,7 @@ use crate::output::Output;
 use crate::peer::{PeerEntry, Pending, Reason, Traffic};
 use crate::time::Now;
 
-/// Makes a hybrid initiation, with its MACs. `None` without the keys for it.
+/// Makes a hybrid initiation with its MACs. `None` if a key for it is missing.
 pub(crate) fn begin_hybrid(
     crypto: &Provider,
     now: Now,
@@ -47,8 +48,8 @@ pub(crate) fn begin_hybrid(
 }
 
 impl Device {
-    /// Gives a part of a response the MACs that only who can open the initiation can make; for
-    /// tests of what comes after them.
+    /// Writes valid MACs into a part of a response, which otherwise only a responder that can
+    /// open the initiation can do. For tests of the later checks.
     #[doc(hidden)]
     pub fn stamp_response_for_test(&mut self, part: &mut [u8]) {
         let index = indices(part).map(|[_, receiver]| receiver);
@@ -62,8 +63,8 @@ impl Device {
         }
     }
 
-    /// Takes a part of a response. Its mac1 shows that the responder has made it: neither load
-    /// nor who floods this side has a say.
+    /// Processes a part of a response. Its mac1 proves that the responder could open the
+    /// initiation, so that neither load nor the rate limits apply.
     pub(crate) fn handle_hybrid_response(
         &mut self,
         now: Now,
@@ -139,7 +140,7 @@ impl Device {
 }
 
 impl Core {
-    /// Sends the parts again.
+    /// Sends the parts of an initiation again.
     pub(crate) fn resend_parts(&mut self, now: Now, entry: &mut PeerEntry) {
         let crypto = self.crypto;
         let Some(handshakes) = entry.handshakes.as_mut() else {
@@ -156,7 +157,8 @@ impl Core {
         if let Some(at) = waiting.resend_at() {
             state.timers.set(Reason::ResendParts, at);
         }
-        // Both, whatever has been answered: a responder that has begun anew needs both.
+        // Both parts, whichever has been answered: a responder that has lost its state needs
+        // both.
         let mut parts = waiting.parts.clone();
         let stamper = &mut handshakes.stamper;
         stamper.stamp_parts(crypto, now.boot, &mut parts);

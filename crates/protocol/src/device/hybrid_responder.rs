@@ -1,6 +1,8 @@
-//! The responder's side. Who has all X25519 secrets can begin a handshake as anybody, so that
-//! until the initiator has used the session nothing of it counts: not its timestamp, not the
-//! address it came from, not the session.
+//! Responder of hybrid handshakes.
+//!
+//! An attacker with all X25519 private keys (from a quantum computer) can begin a handshake in
+//! the name of any peer. So until the initiator has used the session, nothing of the handshake
+//! has effect: not its timestamp, not its source address, not its session.
 
 use core::net::SocketAddr;
 use std::sync::Arc;
@@ -18,8 +20,8 @@ use crate::peer::{PeerEntry, Peers, Role, Session};
 use crate::time::{Now, Tai64N};
 
 impl Device {
-    /// Takes a part of an initiation. `shown` is whether its sender has shown that it receives
-    /// at `from`.
+    /// Processes a part of an initiation. `shown` is true if the sender has proven with a cookie
+    /// that it receives at `from`.
     pub(crate) fn handle_hybrid_initiation(
         &mut self,
         now: Now,
@@ -65,7 +67,7 @@ impl Device {
                 core.answer_again(from, entry, sender, Half::A);
                 return Ok(());
             }
-            // Nobody takes the place of one that is under way.
+            // A handshake in progress is not replaced.
             if begun.is_live(now.boot) {
                 return Err(DropReason::PartRepeated);
             }
@@ -88,8 +90,9 @@ impl Device {
             .verify(crypto, &hybrid.remote, &entry.preshared_key, &precomputed)
             .map_err(forged)?;
         let timestamp = opened.timestamp();
-        // One that is under way already: who begins another shows that it is where it says,
-        // so that nobody pushes out another's from everywhere at once.
+        // If a handshake of this peer is in progress, the sender of another must prove its
+        // address with a cookie. Otherwise an attacker could displace the peer's handshake from
+        // many forged addresses.
         let contended = hybrid.provisional.iter().any(|it| it.is_live(now.boot));
         if hybrid
             .timestamp_received
@@ -116,7 +119,7 @@ impl Device {
 }
 
 impl Core {
-    /// Answers a first part at once if it is all there is, or its second has come before it.
+    /// Answers a first part if the message has no other, or if the second part arrived before it.
     fn go_on(&mut self, now: Now, from: Endpoint, entry: &mut PeerEntry, sender: u32) {
         let Some(begun) = entry.begun(from.remote, sender) else {
             return;
@@ -128,13 +131,13 @@ impl Core {
         if let Some(ready) = opened.without_b() {
             self.answer(now, entry, sender, from, ready, [0; 32]);
         } else if let Some(b) = self.early.take(from.remote, suite, sender) {
-            // What was kept unverified may be anything.
+            // The second part was stored unverified: it may be invalid.
             let _ = self.take_initiation_b(now, from, entry, sender, &b);
         }
     }
 
-    /// Takes the second part of an initiation that has begun. Returns whether it is answered for
-    /// the first time.
+    /// Processes the second part of an initiation whose first part has arrived. Returns `true` if
+    /// it is answered for the first time.
     fn take_initiation_b(
         &mut self,
         now: Now,
@@ -163,7 +166,7 @@ impl Core {
         }
     }
 
-    /// Responds to a whole initiation. The session waits for its confirmation.
+    /// Responds to a complete initiation. The session waits for confirmation.
     fn answer(
         &mut self,
         now: Now,
@@ -220,7 +223,7 @@ impl Core {
         self.send_parts(entry, from, parts);
     }
 
-    /// Sends a part of a response that has been made again, as it was.
+    /// Sends a part of the response again, unchanged.
     fn answer_again(&mut self, from: Endpoint, entry: &mut PeerEntry, sender: u32, half: Half) {
         let Some(begun) = entry.begun(from.remote, sender) else {
             return;
@@ -232,8 +235,8 @@ impl Core {
         self.send_parts(entry, from, part.into_iter().collect());
     }
 
-    /// Sends parts of a response to where the initiation came from. It is not an answer to
-    /// the peer before the session is confirmed, and moves none of its timers.
+    /// Sends parts of a response to the source of the initiation. Before confirmation they are
+    /// not traffic with the peer, and change none of its timers.
     fn send_parts(&mut self, entry: &PeerEntry, to: Endpoint, parts: Parts) {
         let bytes = parts.iter().map(Vec::len).sum::<usize>() as u64;
         let mut state = lock(&entry.peer.state);
@@ -242,7 +245,7 @@ impl Core {
         self.transmit_parts(to, parts);
     }
 
-    /// Keeps a handshake that has begun, in the place of another if there are too many.
+    /// Stores a handshake that has begun, and removes another if there are too many.
     fn keep_provisional(&mut self, now: Now, entry: &mut PeerEntry, begun: Provisional) {
         let key = (begun.from.remote, begun.sender);
         self.forget_provisional(entry, |it| {
@@ -255,8 +258,8 @@ impl Core {
         };
         let kept = &hybrid.provisional;
         if kept.len() >= MAX_PROVISIONAL {
-            // Its own from the same place, or one that nobody waits for; else any, so that
-            // nobody can tell which.
+            // Removes one from the same address, or else one that has timed out. Otherwise a
+            // random one, so that an attacker cannot predict which.
             let same = kept
                 .iter()
                 .position(|it| it.from.remote == begun.from.remote);
@@ -271,7 +274,7 @@ impl Core {
         }
     }
 
-    /// Forgets handshakes that have not been confirmed, with their sessions.
+    /// Removes unconfirmed handshakes and their sessions.
     pub(crate) fn forget_provisional(
         &mut self,
         entry: &mut PeerEntry,
@@ -293,8 +296,8 @@ impl Core {
         }
     }
 
-    /// The initiator has used the session `index`: it has its ML-KEM key, and now its
-    /// handshake counts.
+    /// Confirms the handshake of session `index`: by using the session, the initiator has proven
+    /// that it has its ML-KEM private key. The handshake now has effect.
     pub(crate) fn confirm_provisional(&mut self, entry: &mut PeerEntry, index: u32) {
         let Some(hybrid) = entry.hybrid.as_mut() else {
             return;
@@ -307,13 +310,13 @@ impl Core {
             return;
         };
         hybrid.timestamp_received = hybrid.timestamp_received.max(Some(timestamp));
-        // Whatever is not newer can only be an older one of the same peer, or made up.
+        // Handshakes that are not newer are older ones of the same peer, or forged.
         self.forget_provisional(entry, |it| it.timestamp <= timestamp);
         self.latch(entry);
     }
 }
 
-/// Returns the peer of the handshake that `from` has begun with its index `sender`.
+/// Returns the peer of the handshake that `from` began with its index `sender`.
 fn begun_with<'a>(
     peers: &'a mut Peers,
     core: &Core,

@@ -9,7 +9,7 @@ use crate::peer::PeerEntry;
 use crate::peer::PeerId;
 use crate::update::PostQuantum;
 
-/// What of an update concerns hybrid handshakes.
+/// Changes of a peer's hybrid settings in an update.
 pub(crate) struct HybridUpdate {
     pub(crate) key: Option<Option<PqPublicKey>>,
     pub(crate) setting: Option<Option<PostQuantum>>,
@@ -17,8 +17,8 @@ pub(crate) struct HybridUpdate {
 }
 
 impl Device {
-    /// Replaces the seed of this side's ML-KEM keys. Sessions that were made with the old one
-    /// still receive, and send no more. Returns the peers that it concerns.
+    /// Replaces the seed of this side's ML-KEM keys. Sessions made with the old keys still
+    /// receive, but no longer send. Returns the affected peers.
     pub(crate) fn set_pq_private_key(&mut self, key: Option<PqPrivateKey>) -> Vec<PeerId> {
         let mut concerned = Vec::new();
         if self.core.pq_private_key == key {
@@ -48,8 +48,8 @@ impl Device {
         concerned
     }
 
-    /// Configures hybrid handshakes with a peer. What was made by rules that are no longer
-    /// those of the peer ends.
+    /// Applies changes of a peer's hybrid settings. Removes initiations and sessions that the new
+    /// settings do not allow.
     pub(crate) fn update_hybrid(&mut self, id: PeerId, update: HybridUpdate) {
         let crypto = self.core.crypto;
         let Some(entry) = self.peers.entry(id) else {
@@ -75,7 +75,8 @@ impl Device {
             && key != hybrid.remote.pq_public_key
         {
             hybrid.remote = RemoteKeys::new(crypto, peer, key);
-            // Nothing that was made for another identity verifies under this one.
+            // Timestamps of another identity say nothing about this one: its messages do not
+            // verify here.
             hybrid.timestamp_received = None;
             other_key = true;
         }
@@ -86,7 +87,8 @@ impl Device {
             hybrid.begin_anew();
         }
         hybrid.latched |= latched && hybrid.setting == Some(PostQuantum::Prefer);
-        // With `off` also when nothing is known of it here: it may be from before a restart.
+        // `off` also clears a fact that this device does not know: it may have been stored before
+        // a restart.
         let said_off = setting == Some(Some(PostQuantum::Off));
         if said_off || (hybrid.latched && hybrid.policy() == PostQuantum::Off) {
             hybrid.latched = false;
@@ -114,7 +116,7 @@ impl Device {
 }
 
 impl Core {
-    /// A hybrid handshake with the peer has succeeded.
+    /// Records that a hybrid handshake with the peer has succeeded.
     pub(crate) fn latch(&mut self, entry: &mut PeerEntry) {
         let Some(hybrid) = entry.hybrid.as_mut() else {
             return;

@@ -1,4 +1,4 @@
-//! Keys of a device, and the timestamps that it has sent with them.
+//! Keys of a device, and the timestamps sent with them.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -11,29 +11,28 @@ use crate::key::{PqPrivateKey, PrivateKey};
 use crate::output::Output;
 use crate::time::{Now, Tai64N};
 
-/// Everything that follows from the private key.
+/// Values derived from the private key, and the timestamps sent with it.
 pub(crate) struct DeviceIdentity {
     pub(crate) keys: StaticKeys,
     pub(crate) hybrid: LocalKeys,
     pub(crate) checker: Checker,
-    /// Timestamps up to this one may have been sent, before this device was made or
-    /// to peers that have been removed.
+    /// Timestamps up to this one may have been sent before this device was created, or to peers
+    /// that have been removed.
     pub(crate) floor: Tai64N,
-    /// Timestamps up to this one have been announced by `ReserveTimestamps`.
+    /// Timestamps up to this one have been reserved by `ReserveTimestamps`.
     reserved: Tai64N,
-    /// The greatest timestamp sent, if any was.
+    /// The greatest timestamp sent.
     sent: Option<Tai64N>,
 }
 
-/// How far ahead of the clock timestamps are reserved: few writes. After a crash
-/// the reservation counts as used, so that timestamps are this far ahead of the
-/// clock for a while; other implementations with the same key, which know only
-/// the clock, are refused that long.
+/// Timestamps are reserved this far ahead of the clock, so that the caller rarely has to write to
+/// disk. After a crash, the whole reservation counts as used, and timestamps run up to this far
+/// ahead of the clock. For that long, peers refuse another implementation that uses the same key
+/// and the clock alone.
 const TIMESTAMP_STEP: Duration = Duration::from_secs(10);
 
 impl DeviceIdentity {
-    /// What follows from `private`, with which timestamps up to `floor` may have
-    /// been sent.
+    /// Derives the values of `private`. Timestamps up to `floor` may have been sent with it.
     pub(crate) fn new(
         crypto: &Provider,
         private: PrivateKey,
@@ -51,13 +50,13 @@ impl DeviceIdentity {
         }
     }
 
-    /// Takes another seed of ML-KEM keys.
+    /// Replaces the seed of the ML-KEM keys.
     pub(crate) fn expand(&mut self, crypto: &Provider, seed: Option<&PqPrivateKey>) {
         self.hybrid = LocalKeys::new(crypto, &self.keys, seed);
     }
 
-    /// The timestamp of the next initiation to a peer whose last one was `last`:
-    /// the clock, or one grain above the last where the clock has gone back.
+    /// Returns the timestamp of the next initiation to a peer whose last one was `last`: the
+    /// clock, or one grain (2^24 ns) above the last timestamp if the clock has gone back.
     pub(crate) fn timestamp(
         &mut self,
         now: Now,
@@ -67,15 +66,15 @@ impl DeviceIdentity {
         let clock = Tai64N::from_wall(now.wall);
         let timestamp = clock.max(last.unwrap_or(self.floor).successor());
         if timestamp > self.reserved {
-            // Ahead of the clock, not of the timestamp: restarts that follow each
-            // other closely must not add up.
+            // Ahead of the clock, not of the timestamp: otherwise the reservations of restarts in
+            // quick succession would add up.
             self.reserve(timestamp.max(clock.later(TIMESTAMP_STEP)), outputs);
         }
         self.sent = self.sent.max(Some(timestamp));
         timestamp
     }
 
-    /// Gives back what has been reserved and not used: this key sends no more.
+    /// Returns unused reservations when this key sends no more.
     pub(crate) fn release(&mut self, outputs: &mut VecDeque<Output>) {
         if let Some(sent) = self.sent {
             self.reserve(sent, outputs);

@@ -1,4 +1,4 @@
-//! The control half of a device: handshakes, timers and configuration, one file each.
+//! Control half of a device: handshakes, timers and configuration, one file each.
 
 mod configure;
 mod embedding;
@@ -36,7 +36,7 @@ use crate::peer::{Peer, PeerId, Peers, Reason, Wake, clear_local};
 use crate::time::{Instant, Now};
 use crate::{Random, lock};
 
-/// Why an update was refused. Nothing of it has been applied.
+/// Reason why an update was refused. Nothing of it has been applied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum UpdateError {
     /// More than 2^20 peers.
@@ -46,16 +46,15 @@ pub enum UpdateError {
 
 /// The control half of a WireGuard device.
 ///
-/// After every call the caller takes all of [`Device::poll_output`] and then
-/// waits until [`Device::next_deadline`], a message, a wake-up or a change of
-/// configuration.
+/// After each call the caller takes all outputs from [`Device::poll_output`]. Then it waits for
+/// [`Device::next_deadline`], a message, a wake-up or a change of configuration.
 pub struct Device {
     pub(crate) peers: Peers,
     pub(crate) core: Core,
 }
 
-/// State of a device beside its peers. A method that concerns one peer borrows the peer's entry, so
-/// that a message or a deadline looks its peer up once.
+/// State of a device without its peers. A method for one peer borrows the peer's entry
+/// separately, so that a message or a deadline looks its peer up once.
 pub(crate) struct Core {
     pub(crate) crypto: &'static Provider,
     pub(crate) random: Box<dyn Random + Send>,
@@ -63,24 +62,25 @@ pub(crate) struct Core {
     pub(crate) up: bool,
     pub(crate) identity: Option<DeviceIdentity>,
     pub(crate) pq_private_key: Option<PqPrivateKey>,
-    /// The peer of each handshake that waits for its response, by its local index.
+    /// The peer of each initiation that waits for its response, by local index.
     pub(crate) pending: BTreeMap<u32, PeerId>,
-    /// The peer of each hybrid handshake that somebody has begun, by where it came from and the
-    /// index it has there.
+    /// The peer of each unconfirmed hybrid handshake, by source address and the initiator's
+    /// index.
     pub(crate) begun_by_peers: BTreeMap<(SocketAddr, u32), PeerId>,
     pub(crate) early: Early,
     pub(crate) loaded: Option<Instant>,
     pub(crate) limiter: RateLimiter,
     pub(crate) cookie_limiter: CookieLimiter,
     pub(crate) outputs: VecDeque<Output>,
-    /// The upper 24 bits of every index, where the program that uses the device has chosen them.
+    /// The upper 24 bits of all indices, if the caller has set them
+    /// ([`Device::set_index_prefix`]).
     pub(crate) index_prefix: Option<u32>,
     pub(crate) deadlines: BTreeSet<(Instant, PeerId, Reason)>,
 }
 
 impl Device {
-    /// A device without key and peers, down. `wake` is called, from any thread,
-    /// when [`Device::handle_pending_work`] has something to do.
+    /// Returns a device without a key and peers, down. The device calls `wake`, from any thread,
+    /// when [`Device::handle_pending_work`] has work to do.
     #[must_use]
     pub fn new(crypto: &'static Provider, random: Box<dyn Random + Send>, wake: Wake) -> Self {
         let core = Core {
@@ -106,7 +106,7 @@ impl Device {
         }
     }
 
-    /// The device's public key, if it has a private one.
+    /// Returns the device's public key, if it has a private key.
     #[must_use]
     pub fn public_key(&self) -> Option<PublicKey> {
         self.core
@@ -115,24 +115,24 @@ impl Device {
             .map(|identity| identity.keys.public)
     }
 
-    /// The half that moves packets.
+    /// Returns the half that carries packets.
     #[must_use]
     pub fn data_path(&self) -> &Arc<DataPath> {
         &self.core.path
     }
 
-    /// Whether the device is up.
+    /// Checks whether the device is up.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.core.up
     }
 
-    /// The next thing to be done, in order.
+    /// Returns the next action for the caller. Actions are ordered.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.core.outputs.pop_front()
     }
 
-    /// When [`Device::handle_deadline`] must be called at the latest, and why.
+    /// Returns the time by which [`Device::handle_deadline`] must be called, and the reason.
     #[must_use]
     pub fn next_deadline(&self) -> Option<(Instant, Reason)> {
         self.core
@@ -141,7 +141,7 @@ impl Device {
             .map(|(at, _, reason)| (*at, *reason))
     }
 
-    /// Lets packets flow. Peers with a persistent keepalive send one at once.
+    /// Brings the device up. Peers with a persistent keepalive send one at once.
     pub fn set_up(&mut self, now: Now) {
         if self.core.up {
             return;
@@ -153,7 +153,8 @@ impl Device {
             };
             let mut state = lock(&entry.peer.state);
             state.up = true;
-            // What is older was read when the interface had gone down.
+            // Packets staged more than [`EARLY`] ago were read while the interface was going
+            // down.
             let early = state.staging.early.take();
             if early.is_some_and(|at| now.boot.since(at) > EARLY) {
                 let purged = state.staging.packets.len() as u64;
@@ -174,9 +175,8 @@ impl Device {
         }
     }
 
-    /// Ends the device: everything is stopped and erased, and the timestamps that
-    /// were reserved but not used are given back. Take [`Device::poll_output`]
-    /// once more.
+    /// Ends the device: stops all traffic, erases all keys, and returns timestamps that were
+    /// reserved but not used. Call [`Device::poll_output`] afterwards.
     pub fn close(&mut self) {
         self.set_down();
         if let Some(mut identity) = self.core.identity.take() {
@@ -185,7 +185,7 @@ impl Device {
         self.core.pq_private_key = None;
     }
 
-    /// Stops everything and erases all session and handshake keys.
+    /// Brings the device down and erases all session and handshake keys.
     pub fn set_down(&mut self) {
         self.core.up = false;
         for id in self.peers.ids() {
@@ -195,10 +195,10 @@ impl Device {
         }
     }
 
-    /// Does what the way of a packet has asked for: after a wake-up.
+    /// Processes the data path's requests; call it after a wake-up.
     pub fn handle_pending_work(&mut self, now: Now) {
         for peer in self.core.path.work_queue.take() {
-            // The number may be another peer's by now.
+            // The number may belong to another peer by now.
             if let Some(entry) = self.peers.entry(peer.id())
                 && Arc::ptr_eq(&entry.peer, &peer)
             {
@@ -208,15 +208,14 @@ impl Device {
         }
     }
 
-    /// Whether [`Device::handle_pending_work`] has something to do.
+    /// Checks whether [`Device::handle_pending_work`] has work to do.
     #[must_use]
     pub fn has_pending_work(&self) -> bool {
         !self.core.path.work_queue.is_empty()
     }
 
-    /// Forgets from which local address those peers are answered for whom `keep`
-    /// does not hold: the system's addresses or routes have changed, and it
-    /// chooses again.
+    /// Removes the local addresses of endpoints for which `keep` does not hold, after addresses
+    /// or routes of the system have changed. The system then chooses the source address again.
     pub fn retain_local_addresses(
         &mut self,
         keep: impl Fn(&Endpoint, &crate::LocalAddress) -> bool,
@@ -227,15 +226,15 @@ impl Device {
             };
             let stale = endpoint.local.is_some_and(|local| !keep(&endpoint, &local));
             let mut state = lock(&entry.peer.state);
-            // It may have been heard from elsewhere meanwhile.
+            // A message from elsewhere may have changed the endpoint in the meantime.
             if stale && state.endpoint == Some(endpoint) {
                 clear_local(&mut state);
             }
         }
     }
 
-    /// Forgets the local address of the peers at `endpoint`, after the system
-    /// has refused to send from it.
+    /// Removes the local address of the peers at `endpoint`, after the system has refused to send
+    /// from it.
     pub fn forget_local_address(&mut self, endpoint: &Endpoint) {
         for entry in self.peers.entries.iter().flatten() {
             if entry.peer.endpoint().as_ref() == Some(endpoint) {
@@ -244,12 +243,12 @@ impl Device {
         }
     }
 
-    /// A peer by its key.
+    /// Returns the peer with this public key.
     pub fn peer(&mut self, key: &PublicKey) -> Option<Arc<Peer>> {
         let id = self.peers.find(key)?;
         Some(Arc::clone(&self.peers.entry(id)?.peer))
     }
 }
 
-/// How long before the notice that the interface is up its packets may come.
+/// Packets of an interface may arrive up to this long before the notice that it is up.
 const EARLY: Duration = Duration::from_secs(1);

@@ -1,8 +1,7 @@
-//! What changes around a device while it stays the same: the machine has slept, or it is in
-//! another network.
+//! Changes in a device's environment: suspend, and changes of network.
 //!
-//! The paper knows neither. A kernel that has slept forgets all sessions; here the old ones
-//! last as long as they would have, and a new one is made before anybody needs it.
+//! The paper covers neither. The Linux kernel erases all sessions before suspend. Here, sessions
+//! keep their normal lifetime, and a new one is made before it is needed.
 
 use std::sync::Arc;
 
@@ -12,12 +11,12 @@ use crate::peer::{PeerEntry, PeerId, Reason, Role, clear_local};
 use crate::time::Now;
 
 impl Device {
-    /// Has each peer that this side is in conversation with shake hands anew: after the
-    /// machine has slept. Its own address may be another, and what translates addresses on
-    /// the way has forgotten it.
+    /// Starts new handshakes with active peers, after the machine has slept. The machine's
+    /// address may have changed, and NAT devices may have dropped their mappings.
     ///
-    /// Those are peers whose session this side began, or tries to begin, and peers with a
-    /// persistent keepalive. Who began its session from elsewhere will again.
+    /// Active peers are those whose session this side initiated, those that this side has sent an
+    /// unanswered initiation to, and those with a persistent keepalive. Other peers initiate
+    /// again themselves.
     pub fn handle_awakening(&mut self, now: Now) {
         if !self.is_up() {
             return;
@@ -38,9 +37,9 @@ impl Device {
         }
     }
 
-    /// Sends initiations that have not been answered again, after routes or addresses have
-    /// changed: at once, or [`HURRIED_REKEY_TIMEOUT`](crate::limits::HURRIED_REKEY_TIMEOUT)
-    /// after the last. In the network before there may have been nobody to hear them.
+    /// Sends unanswered initiations again, after routes or addresses have changed: at once, or
+    /// [`HURRIED_REKEY_TIMEOUT`](crate::limits::HURRIED_REKEY_TIMEOUT) after the last one. The
+    /// earlier ones may have been lost in the old network.
     pub fn handle_network_change(&mut self, now: Now) {
         let mut hurried: Vec<PeerId> = self.core.pending.values().copied().collect();
         hurried.sort_unstable();
@@ -55,7 +54,7 @@ impl Device {
 
 impl Core {
     fn hurry(&mut self, now: Now, entry: &mut PeerEntry, retry: bool) {
-        // What was sent in another network is not held against the peer.
+        // Failures in another network do not count.
         if let Some(hybrid) = &mut entry.hybrid {
             hybrid.begin_anew();
         }

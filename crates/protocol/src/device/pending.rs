@@ -1,4 +1,4 @@
-//! Work on one peer: requests of its data path, packets that wait, and its end.
+//! Work on one peer: requests of its data path, waiting packets, and shutdown.
 
 use std::sync::Arc;
 use taupe_crypto::TAG_LEN;
@@ -12,8 +12,8 @@ use crate::peer::{PeerEntry, Reason, Traffic};
 use crate::time::Now;
 
 impl Core {
-    /// Does the pending work of the peer, takes retired sessions out of the table
-    /// and sets the peer's deadline. Ends every piece of work on a peer.
+    /// Processes the peer's pending work, removes retired sessions from the table, and sets the
+    /// peer's deadline. Every operation on a peer ends with this call.
     pub(crate) fn run_pending(&mut self, now: Now, entry: &mut PeerEntry) {
         loop {
             let peer = Arc::clone(&entry.peer);
@@ -48,7 +48,7 @@ impl Core {
         self.schedule(entry);
     }
 
-    /// Sends what is staged, or an empty packet if nothing is.
+    /// Sends the staged packets, or an empty packet if there are none.
     pub(crate) fn send_keepalive(&mut self, now: Now, entry: &PeerEntry) {
         let mut state = lock(&entry.peer.state);
         if state.up && state.staging.packets.is_empty() {
@@ -61,8 +61,8 @@ impl Core {
         self.flush(now, entry);
     }
 
-    /// Sends what is staged as far as the session allows, and asks for a
-    /// handshake for the rest.
+    /// Sends the staged packets as far as the session allows, and requests a handshake for the
+    /// rest.
     pub(crate) fn flush(&mut self, now: Now, entry: &PeerEntry) {
         let peer = Arc::clone(&entry.peer);
         loop {
@@ -106,7 +106,7 @@ impl Core {
         }
     }
 
-    /// Takes a peer to the state it has on a device that is down.
+    /// Stops a peer: its state is then that of a peer on a device that is down.
     pub(crate) fn silence(&mut self, entry: &mut PeerEntry) {
         self.abandon_initiation(entry);
         self.forget_provisional(entry, |_| true);

@@ -1,5 +1,5 @@
-//! A look at everything of a peer that a message may change, for tests and
-//! simulation: two snapshots are equal if nothing has happened.
+//! Snapshots of all state of a peer that a message may change, for tests and simulation. Two
+//! snapshots are equal if nothing has happened in between.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use crate::lock;
 use crate::peer::{Reason, Timers};
 use crate::time::{Instant, Tai64N};
 
-/// The state of a peer at one moment.
+/// State of a peer at one point in time.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PeerSnapshot {
-    /// Where it is reached.
+    /// The peer's address.
     pub endpoint: Option<Endpoint>,
-    /// Previous, current and next session: local index, and one above the
-    /// greatest counter received.
+    /// Previous, current and next session: the local index, and the greatest counter received
+    /// plus one.
     pub sessions: [Option<(u32, u64)>; 3],
-    /// The counter that the current session uses next.
+    /// Next counter of the current session.
     pub next_counter: Option<u64>,
     /// Packets that wait for a session.
     pub staged: usize,
-    /// Retransmissions of the initiation under way.
+    /// Retransmissions of the current initiation.
     pub attempts: u32,
     /// Local index of the initiation that waits for a response.
     pub pending: Option<u32>,
@@ -32,7 +32,7 @@ pub struct PeerSnapshot {
     renewed_on_receive: bool,
     handshake_sent: Option<Instant>,
     unanswered: Option<Instant>,
-    /// Bytes sent, with handshakes.
+    /// Bytes sent, including handshakes.
     pub tx_bytes: u64,
     rx_bytes: u64,
     timestamp_sent: Option<Tai64N>,
@@ -42,8 +42,8 @@ pub struct PeerSnapshot {
 }
 
 impl PeerSnapshot {
-    /// All that a hybrid initiation may not change before its session has been used: not the
-    /// bytes of answers, and not when unused keys are erased.
+    /// Clears the only two values that a hybrid initiation may change before its session is
+    /// confirmed: the bytes sent, and the time to erase unused keys.
     #[must_use]
     pub fn but_for_provisional(mut self) -> Self {
         self.tx_bytes = 0;
@@ -53,7 +53,7 @@ impl PeerSnapshot {
 }
 
 impl Device {
-    /// The state of a peer; `None` if there is no such peer.
+    /// Returns the state of a peer; `None` if there is no such peer.
     #[doc(hidden)]
     pub fn snapshot(&mut self, key: &PublicKey) -> Option<PeerSnapshot> {
         let id = self.peers.find(key)?;
@@ -87,14 +87,15 @@ impl Device {
         })
     }
 
-    /// Hybrid handshakes of others that wait for their second part or their confirmation.
+    /// Returns the number of hybrid handshakes begun by peers that wait for their second part or
+    /// their confirmation.
     #[doc(hidden)]
     #[must_use]
     pub fn half_handshakes(&self) -> usize {
         self.core.begun_by_peers.len()
     }
 
-    /// Initiations that wait for a response.
+    /// Returns the number of initiations that wait for a response.
     #[doc(hidden)]
     #[must_use]
     pub fn pending_handshakes(&self) -> usize {
@@ -103,15 +104,14 @@ impl Device {
 }
 
 impl Device {
-    /// Sessions that can receive; for tests and counting.
+    /// Returns the sessions that can receive; for tests and counting.
     #[doc(hidden)]
     #[must_use]
     pub fn sessions(&self) -> Vec<Arc<crate::Session>> {
         self.core.path.sessions.all()
     }
 
-    /// Where a session would find a packet's answer: its current session's
-    /// local index, per peer; for tests.
+    /// Returns the current session with a peer; for tests.
     #[doc(hidden)]
     pub fn current_session(&mut self, key: &PublicKey) -> Option<Arc<crate::Session>> {
         let id = self.peers.find(key)?;
@@ -120,9 +120,8 @@ impl Device {
         Some(Arc::clone(&current.session))
     }
 
-    /// Moves the counter that the current session with a peer uses next up to
-    /// `next`, never down; for tests of the limits, which cannot be reached by
-    /// sending.
+    /// Raises the next counter of the current session with a peer to `next`. For tests of the
+    /// limits, which sending cannot reach.
     #[doc(hidden)]
     pub fn set_counter_for_test(&mut self, key: &PublicKey, next: u64) {
         let Some(entry) = self.peers.find(key).and_then(|id| self.peers.entry(id)) else {

@@ -11,7 +11,7 @@ use crate::peer::{PeerEntry, Reason, clear_local};
 use crate::time::{Instant, Now};
 
 impl Device {
-    /// Does what is due at `now`.
+    /// Handles all timers that have expired at `now`.
     pub fn handle_deadline(&mut self, now: Now) {
         while let Some((at, id, _)) = self.core.deadlines.first().copied() {
             if at > now.boot {
@@ -39,7 +39,7 @@ impl Core {
         let peer = Arc::clone(&entry.peer);
         let mut state = lock(&peer.state);
         match reason {
-            // A response of this side came between: its Rekey-Timeout first.
+            // This side has sent a response in the meantime: wait for Rekey-Timeout after it.
             Reason::Retransmit if !state.may_send_initiation(now.boot) => {
                 if let Some(at) = state.next_initiation() {
                     let at = at + state.control.jitter;
@@ -59,11 +59,11 @@ impl Core {
                 self.abandon_initiation(entry);
             }
             Reason::Retransmit => {
-                // What was sent in another network is not held against the peer.
+                // Failures in another network do not count.
                 if !state.initiation.hurried {
                     state.initiation.attempts += 1;
                 }
-                // The route may be what is broken: let the system choose again.
+                // The route may have failed: let the system choose the source address again.
                 clear_local(&mut state);
                 drop(state);
                 self.send_initiation(now, entry, true);
