@@ -108,7 +108,7 @@ impl Status {
     }
 }
 
-/// How packets enter a tunnel.
+/// Method by which packets enter a tunnel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {

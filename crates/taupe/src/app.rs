@@ -1,4 +1,4 @@
-//! Choosing applications: the file is edited, and a tunnel that is up follows it.
+//! `taupe app`: edits the lists of applications in a file. A tunnel that is up follows the change.
 
 mod lists;
 
@@ -27,10 +27,10 @@ use taupe_transparent::capture::{is_in_effect, replace};
 use taupe_transparent::fault::Fault;
 use taupe_transparent::marks::mark_of;
 
-/// How long another command may take that is at the same tunnel.
+/// Time to wait for another command that works on the same tunnel.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Why nothing was changed, or not printed.
+/// Reason why nothing was changed or printed.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
@@ -39,7 +39,7 @@ enum Failure {
     Conf(#[from] conf::Error),
     #[error(transparent)]
     Unreadable(#[from] check::Unreadable),
-    /// What they are has been said.
+    /// The errors have been printed.
     #[error("{file} has {errors}; nothing was changed")]
     Wrong { file: String, errors: String },
     #[error("{file} would have {errors} then; nothing was changed")]
@@ -97,7 +97,6 @@ enum Failure {
     Output(#[from] NotPrinted),
 }
 
-/// Does it.
 pub(crate) fn main(order: &AppOrder, arguments: &[OsString]) -> ExitCode {
     let outcome = match &order.action {
         AppAction::List => list(order),
@@ -112,7 +111,7 @@ pub(crate) fn main(order: &AppOrder, arguments: &[OsString]) -> ExitCode {
     }
 }
 
-/// Reads a file that is in order.
+/// Reads a file, and fails if it has errors.
 fn read(conf: &Conf) -> Result<(Checked, File), Failure> {
     let mut checked = check(conf, Personality::Taupe)?;
     match checked.file.take() {
@@ -137,7 +136,7 @@ fn choose(order: &AppOrder, place: AppPlace, applications: &[Application]) -> Re
     {
         return Err(Failure::Number(number));
     }
-    // Two at once would each write the other's away.
+    // The lock keeps two commands from overwriting each other's edit.
     let lock = State::default().lock(interface, PATIENCE)?;
     let is_up = is_in_effect(interface)?;
     let mut journal = if is_up { running(&lock, &conf)? } else { None };
@@ -209,20 +208,20 @@ fn choose(order: &AppOrder, place: AppPlace, applications: &[Application]) -> Re
     Ok(())
 }
 
-/// Whether two remarks are about the same.
+/// Compares two remarks for equality in some respect.
 type Alike = dyn Fn(&Remark, &Remark) -> bool;
 
-/// What there is to say of a file that has been edited, and was not before. Other lines may
-/// be where the edit has moved them.
+/// Returns the remarks about an edited file that did not exist before the edit. The edit may have
+/// moved lines.
 fn news<'a>(before: &[Remark], after: &'a [Remark]) -> Vec<&'a Remark> {
-    // Reasons name lines.
+    // Reasons contain line numbers.
     fn without_numbers(remark: &Remark) -> String {
         let text = remark.diagnostic.kind.to_string();
         text.chars().filter(|c| !c.is_ascii_digit()).collect()
     }
     let mut old: Vec<_> = before.iter().collect();
     let mut news: Vec<_> = after.iter().collect();
-    // The very same first, or one would stand for another.
+    // Identical remarks are matched first, so that a similar one does not take their place.
     let same: [&Alike; 2] = [
         &|one, other| one.diagnostic.kind == other.diagnostic.kind,
         &|one, other| without_numbers(one) == without_numbers(other),
@@ -239,7 +238,8 @@ fn news<'a>(before: &[Remark], after: &'a [Remark]) -> Vec<&'a Remark> {
     news
 }
 
-/// Whether what was written is there, and matches nothing that runs.
+/// Checks whether a remark warns that a rule names an existing file or program which no process
+/// matches.
 fn is_for_nothing(remark: &Remark) -> bool {
     match &remark.diagnostic.kind {
         DiagnosticKind::Doubtful(doubt) => {
@@ -249,7 +249,8 @@ fn is_for_nothing(remark: &Remark) -> bool {
     }
 }
 
-/// A number where a name is expected, unless a program is called so.
+/// Recognises a process id where the name of an application is expected, unless an executable has
+/// that name.
 fn number_of_process(application: &Application) -> Option<Number> {
     let text = application.to_string();
     let id = text.parse().ok().filter(|_| in_path(&text).is_none())?;
@@ -257,7 +258,7 @@ fn number_of_process(application: &Application) -> Option<Number> {
     Some(Number { id, path })
 }
 
-/// A number, and the executable of the process that has it.
+/// A number, with the executable of the process that has it as its id.
 #[derive(Debug)]
 struct Number {
     id: u32,
@@ -284,12 +285,12 @@ impl fmt::Display for Number {
 
 fn write(conf: &Conf, text: &[u8], journal: &mut Option<Journal>) -> Result<(), SaveError> {
     replace_file(&conf.path, text, Access::Kept)?;
-    // If that cannot be written down, the next one asks for a reload first.
+    // If the journal cannot be written, the next edit asks for a reload first.
     let _ = journal.as_mut().map(|journal| journal.saved(&conf.path));
     Ok(())
 }
 
-/// Has file and tunnel be what they were before a change that the tunnel cannot follow.
+/// Restores file and tunnel after a change that the tunnel cannot follow.
 fn put_back(
     conf: &Conf,
     text: &[u8],
@@ -299,7 +300,7 @@ fn put_back(
 ) -> Failure {
     let (interface, fault) = (conf.interface.to_string(), Box::new(fault));
     let mut left = Vec::new();
-    // The change may have got as far as the sockets that there are.
+    // The change may already apply to existing sockets.
     let plan = mark_of(&interface)
         .map_err(|fault| fault.to_string())
         .and_then(|mark| Plan::take(file, mark).map_err(|problem| problem.to_string()));
@@ -328,8 +329,8 @@ fn put_back(
     }
 }
 
-/// What has been written down of a tunnel that follows this file: what is in the file
-/// besides applications is in effect.
+/// Returns the journal of the running tunnel of this file. Fails if settings other than
+/// applications have changed in the file since they took effect.
 fn running(lock: &Lock, conf: &Conf) -> Result<Option<Journal>, Failure> {
     let here = Namespace::current();
     let journal = lock.journal()?;
@@ -351,7 +352,7 @@ fn running(lock: &Lock, conf: &Conf) -> Result<Option<Journal>, Failure> {
     Ok(Some(journal))
 }
 
-/// Says what has come of it that one may not think of.
+/// Prints consequences of the change that the user may not expect.
 fn tell(conf: &Conf, is_up: bool) {
     let interface = &conf.interface;
     if !is_up && State::default().of_running(interface.as_str()).is_some() {
@@ -363,7 +364,7 @@ fn tell(conf: &Conf, is_up: bool) {
     }
 }
 
-/// Prints the rules, and which processes each is about.
+/// Prints the rules and the processes that each applies to.
 fn list(order: &AppOrder) -> Result<(), Failure> {
     let conf = Conf::find(&order.file, Personality::Taupe)?;
     let (_, mut file) = read(&conf)?;
@@ -385,7 +386,7 @@ fn list(order: &AppOrder) -> Result<(), Failure> {
                 key.name(),
                 rule.application
             );
-            // Of several rules the first one decides.
+            // Of several matching rules, the first decides.
             let own = running.iter().filter(|subject| {
                 let decided = judge.judge(&rules, subject).rule;
                 decided.is_some_and(|by| std::ptr::eq(by, rule))

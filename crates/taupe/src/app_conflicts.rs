@@ -1,4 +1,4 @@
-//! Applications that two tunnels would have at once, in one network namespace.
+//! Check that no application is selected by two tunnels in one network namespace.
 
 use std::path::{Path, PathBuf};
 use taupe_adapter::State;
@@ -7,10 +7,10 @@ use taupe_inspect::check;
 use taupe_inspect::rules::resolved;
 use taupe_transparent::capture::is_in_effect;
 
-/// Why applications cannot be chosen for a tunnel.
+/// Reason why applications cannot be selected for a tunnel.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Clash {
-    /// A tunnel that is up has one of them already.
+    /// A running tunnel has selected one of them already.
     #[error(
         "{here}: what this chooses uses {tunnel} already ({there}), and an application can use one \
          tunnel only; delete it in one of the two files, or take {tunnel} down"
@@ -20,7 +20,7 @@ pub(crate) enum Clash {
         there: String,
         tunnel: String,
     },
-    /// Nobody knows.
+    /// The running tunnel's applications are unknown.
     #[error(
         "an application can use one tunnel only, and which of them use {tunnel} cannot be told: its \
          file {} {why}; put that right, or take {tunnel} down", .file.display()
@@ -32,8 +32,8 @@ pub(crate) enum Clash {
     },
 }
 
-/// Where a file chooses an application: by a line, or by none where it names none and
-/// so chooses all.
+/// Names the place where a file selects an application. A file without AllowedApps selects all, and
+/// has no line to name.
 fn place(file: &Path, rule: Option<&Rule>) -> String {
     let file = file.display();
     match rule {
@@ -42,7 +42,7 @@ fn place(file: &Path, rule: Option<&Rule>) -> String {
     }
 }
 
-/// Makes sure that no tunnel other than `interface` has an application of these rules.
+/// Checks that no tunnel other than `interface` has selected an application of these rules.
 pub(crate) fn check(interface: &str, shown: &Path, rules: &AppRules) -> Result<(), Clash> {
     let others = State::default().here().into_iter();
     others
@@ -65,7 +65,7 @@ pub(crate) fn check(interface: &str, shown: &Path, rules: &AppRules) -> Result<(
         })
 }
 
-/// The rules that a file has now. The `Err` is why it has none.
+/// Returns the current rules of a file, or the reason why they cannot be read.
 fn rules_of(file: &Path) -> Result<AppRules, String> {
     let text = check::read(file).map_err(|error| format!("cannot be read ({error})"))?;
     let file = check::parse_with_available_keys(file, &text).file;
@@ -73,7 +73,8 @@ fn rules_of(file: &Path) -> Result<AppRules, String> {
     Ok(resolved(file.transparent.apps))
 }
 
-/// What two files both choose: the rule of each, or none where it is by none.
+/// Returns the rules by which two rule sets select the same application. `None` in place of a rule
+/// means that an empty AllowedApps selects it.
 fn common<'a>(a: &'a AppRules, b: &'a AppRules) -> Option<(Option<&'a Rule>, Option<&'a Rule>)> {
     let by_both = a.allowed.iter().find_map(|a| {
         let mut others = b.allowed.iter();
@@ -81,7 +82,7 @@ fn common<'a>(a: &'a AppRules, b: &'a AppRules) -> Option<(Option<&'a Rule>, Opt
             .find(|b| a.application.covers(&b.application) || b.application.covers(&a.application));
         by.map(|by| (Some(a), Some(by)))
     });
-    // A list that is not there allows all that is not disallowed.
+    // An empty AllowedApps allows every application that is not disallowed.
     let by_default = |one: &AppRules, rule: &Rule| {
         one.allowed.is_empty()
             && !one
@@ -135,7 +136,7 @@ mod tests {
                 rules(&["x", "curl"], &[]),
                 Some((Some(1), Some(2))),
             ),
-            // All but one, and that one.
+            // One tunnel has all applications except the one that the other has.
             (rules(&[], &["curl"]), rules(&["curl"], &[]), None),
             (
                 rules(&[], &["curl"]),

@@ -1,11 +1,11 @@
-//! A device in the background, started by a process that waits until it is
-//! ready and can tell its caller the truth.
+//! Start of a device in a background process. The starting process waits until the device is ready,
+//! so that it can report success or the reason for a failure.
 //!
-//! The program runs itself again with the same arguments. The background
-//! process's standard input is the write end of a pipe: it writes [`READY`], or
-//! [`FAILED`] and why; if it dies before either, the pipe ends. It keeps none of
-//! its caller's descriptors but those that it was told to use, so that nobody
-//! waits for the end of a pipe that it holds.
+//! The program runs itself again with the same arguments. The background process's standard input
+//! is the write end of a pipe, to which it writes either [`READY`], or [`FAILED`] and the reason.
+//! If it dies before, the pipe closes. It keeps no file descriptors of its caller except those that
+//! it was told to use, so that no reader of the caller's output pipes waits for the background
+//! process.
 
 use crate::arguments::{DeviceOrder, TUN, UAPI};
 use crate::logging::Destination;
@@ -22,19 +22,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use taupe_os_linux::descriptor::keep_from_children;
 
-/// Says to a process that its standard input is a pipe to report on.
+/// Environment variable that marks standard input as the pipe for the report.
 const VARIABLE: &str = "TAUPE_REPORT";
 
 const READY: u8 = b'+';
 const FAILED: u8 = b'-';
 
-/// The longest reason in bytes. The rest of a longer one is not read.
+/// Maximum length of a reason in bytes. The rest is not read.
 const LONGEST: u64 = 4096;
 
-/// Why there is no device in the background.
+/// Reason why there is no device in the background.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// Its own words.
+    /// The reason that the background process reported.
     #[error("{0}")]
     Reported(String),
     #[error(
@@ -57,8 +57,8 @@ fn spawn(what: &'static str) -> impl FnOnce(io::Error) -> Error {
 
 /// Starts a device in the background and waits until it is ready.
 pub(crate) fn start(order: &DeviceOrder, arguments: &[OsString]) -> Result<(), Error> {
-    // Opened before there is anything that a failure would have to undo, but
-    // not emptied: another process may have its number there, and run.
+    // The file is opened before anything exists that a failure would have to undo. It is not
+    // truncated yet, because it may contain the id of another process that runs.
     let pid_file = order.pid_file.as_deref().map(|path| append(path, 0o644));
     let pid_file = pid_file.transpose()?;
     let (report, child) = start_process(order, arguments)?;
@@ -74,11 +74,11 @@ pub(crate) fn start(order: &DeviceOrder, arguments: &[OsString]) -> Result<(), E
     Ok(())
 }
 
-/// Ends the device that has just been started: a start that fails leaves none.
+/// Ends the device that has just been started, because a start that fails must leave none.
 fn stop(pid: u32) {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     if let Some(pid) = pid {
-        // It can only have ended already.
+        // If this fails, the process has already ended.
         let _ = kill_process(pid, Signal::TERM);
     }
 }
@@ -100,9 +100,10 @@ fn start_process(
     if let Some((name, rest)) = arguments.split_first() {
         command.arg0(name).args(rest);
     }
-    // A working directory other than the root would keep its file system busy.
+    // Any other working directory would keep its file system busy.
     command.env(VARIABLE, "stdin").current_dir("/");
-    // A descriptor that is not this device's, though the environment names it.
+    // Without a number in the order, the environment names a descriptor that is not for this
+    // device.
     for (variable, number) in [(TUN, order.tun), (UAPI, order.uapi)] {
         if number.is_none() {
             command.env_remove(variable);
@@ -112,22 +113,23 @@ fn start_process(
     let child = command
         .spawn()
         .map_err(spawn("cannot run this program again"))?;
-    // Dropping the command closes the write end here.
+    // The command is dropped here, which closes this process's copy of the write end.
     Ok((reader, child))
 }
 
 fn await_report(mut report: PipeReader, mut child: Child) -> Result<(), Error> {
     let mut first = [0];
     let mut reason = Vec::new();
-    // A pipe that cannot be read is like one that ended: how the process ended
-    // says the rest.
+    // A pipe that cannot be read is treated like a closed one. The exit status then gives the
+    // reason.
     if report.read_exact(&mut first).is_ok() {
         if first == [READY] {
             return Ok(());
         }
         let _ = report.by_ref().take(LONGEST).read_to_end(&mut reason);
     }
-    // Who has more to say must not wait for a reader while it is waited for.
+    // The pipe is closed first, because the child may block on it while this process waits for the
+    // child.
     drop(report);
     let status = child.wait().map_err(spawn("wait"))?;
     if reason.is_empty() {
@@ -151,18 +153,17 @@ fn file_error(path: &Path) -> impl FnOnce(io::Error) -> Error {
     }
 }
 
-/// The process that waits for this one's report.
 pub(crate) struct Starter {
     report: File,
 }
 
-/// The starter ended before it had the report.
+/// The starting process ended before it received the report.
 #[derive(Debug)]
 pub(crate) struct StarterGone;
 
 impl Starter {
-    /// The process that started this one in the background, if one did. This
-    /// one leaves its session then, and its standard input becomes empty.
+    /// Returns the process that started this one in the background, if any. In that case this
+    /// process leaves its session, and its standard input becomes empty.
     pub(crate) fn of_this_process() -> Result<Option<Self>, Error> {
         if std::env::var_os(VARIABLE).is_none() || !is_report(io::stdin()) {
             return Ok(None);
@@ -177,21 +178,21 @@ impl Starter {
         }))
     }
 
-    /// Says that the device is ready.
+    /// Reports that the device is ready.
     pub(crate) fn ready(mut self) -> Result<(), StarterGone> {
         self.report.write_all(&[READY]).map_err(|_| StarterGone)
     }
 
-    /// Says why there is no device.
+    /// Reports why there is no device.
     pub(crate) fn failed(mut self, reason: &dyn Display) {
-        // Nobody is left to tell when this fails.
+        // If this fails, nobody is left to be told.
         let _ = self.report.write_all(&[FAILED]);
         let _ = write!(self.report, "{reason}");
     }
 }
 
-/// Whether a descriptor is the write end of a pipe. The variable alone does not
-/// tell: what a device runs inherits it. Nobody else has such a standard input.
+/// Checks whether a descriptor is the write end of a pipe. The variable alone is no proof, because
+/// child processes of a device inherit it. Other processes have no write end as standard input.
 fn is_report(descriptor: impl std::os::fd::AsFd) -> bool {
     let is_pipe = fstat(&descriptor)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);

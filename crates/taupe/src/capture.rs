@@ -1,5 +1,5 @@
-//! Chosen applications: what is made of a file for them, in transparent mode or by marks
-//! in adapter mode, and their part of a running device.
+//! Selected applications: the settings that a file has for them, in transparent mode or by marks in
+//! adapter mode, and what a running device keeps for them.
 
 use crate::app_conflicts;
 use std::io;
@@ -24,7 +24,7 @@ use taupe_transparent::marks::Marking;
 use taupe_transparent::state::{Lock, Names};
 use taupe_uapi::prefix::Prefix;
 
-/// What of a file is not to be had for chosen applications.
+/// Part of a file that is not supported for selected applications.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unsupported {
     #[error(
@@ -49,7 +49,7 @@ pub(crate) enum Unsupported {
     NoUser { line: usize, name: String },
 }
 
-/// Why there is no capture.
+/// Reason why applications cannot be captured.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(transparent)]
@@ -73,7 +73,7 @@ pub(crate) enum Failure {
     Fault(#[from] Fault),
 }
 
-/// What a running device has for chosen applications.
+/// Resources that a running device holds for selected applications until dropped.
 pub(crate) enum Held {
     Captured {
         _capture: Capture,
@@ -84,19 +84,19 @@ pub(crate) enum Held {
     },
 }
 
-/// How their packets get into the tunnel.
+/// Method by which selected applications' packets enter the tunnel.
 #[derive(Debug)]
 enum Means {
     Translation(Translator),
     Mark(u32),
 }
 
-/// What is made of a file for chosen applications.
+/// Settings of a file for selected applications.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) choice: Choice,
     means: Means,
-    /// The name servers of the file; with a mark nobody is told of them.
+    /// Name servers of the file. They are not used with a mark.
     pub(crate) servers: Vec<IpAddr>,
     /// Networks of the peers, to which the tunnel carries packets.
     pub(crate) routed: Vec<Prefix>,
@@ -105,9 +105,9 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Takes what is done in another way than in adapter mode for everybody out of the
-    /// file: what is left makes an interface without address, route or name server, or
-    /// with a mark one without name servers.
+    /// Moves the settings that are handled differently for selected applications out of the file.
+    /// The remaining file describes an interface without addresses, routes and name servers, or
+    /// with a mark an interface without name servers.
     pub(crate) fn take(file: &mut File, mark: Option<u32>) -> Result<Self, Unsupported> {
         let transparent = &file.transparent;
         let lock = match transparent.kill_switch.unwrap_or_default() {
@@ -156,7 +156,7 @@ impl Plan {
         };
         let for_all = file.transparent.first.is_none();
         let (means, translation) = match mark {
-            // A reload can change addresses as any others.
+            // With a mark, a reload can change addresses as in plain adapter mode.
             Some(mark) => (Means::Mark(mark), None),
             None => {
                 file.interface.addresses.clear();
@@ -185,13 +185,14 @@ impl Plan {
         })
     }
 
-    /// Whether the file was brought up so only because somebody asked for it.
+    /// Checks whether the file selects no applications, so that transparent mode applies to all of
+    /// them.
     pub(crate) fn takes_all(&self) -> bool {
         self.fixed.for_all
     }
 
-    /// [`Self::take`] from the file of a tunnel, which has been found in order before. The
-    /// tunnel may have its name from a link to it.
+    /// Applies [`Self::take`] to the file of a tunnel, which has been checked before. The tunnel
+    /// may be named after a link to the file.
     pub(crate) fn read(
         path: &Path,
         interface: &InterfaceName,
@@ -208,7 +209,7 @@ impl Plan {
         Ok(Self::take(&mut file, mark)?)
     }
 
-    /// The mark of chosen sockets, if they have one.
+    /// Returns the mark of selected applications' sockets, if the plan uses one.
     pub(crate) fn mark(&self) -> Option<u32> {
         match self.means {
             Means::Translation(_) => None,
@@ -216,7 +217,7 @@ impl Plan {
         }
     }
 
-    /// What stands between the interface and the tunnel.
+    /// Returns the translation between the interface and the tunnel, if the plan uses one.
     pub(crate) fn tap(&self) -> Option<Arc<dyn Tap>> {
         match &self.means {
             Means::Translation(translator) => Some(Arc::new(translator.clone())),
@@ -224,12 +225,12 @@ impl Plan {
         }
     }
 
-    /// Begins to capture for a device that runs in this process, which `file` is about.
-    /// When this returns, the chosen applications use the tunnel, or nothing; with a mark,
-    /// as soon as the routes are there.
+    /// Starts to capture packets for a device in this process, whose file is `file`. When this
+    /// returns, selected applications use the tunnel or are blocked. With a mark, they use it as
+    /// soon as the routes exist.
     pub(crate) fn begin(self, interface: &str, file: &Path) -> Result<Held, Failure> {
-        // Whoever starts the device has its turn, and keeps it: of two tunnels that are
-        // brought up at once the second finds the first.
+        // The starting process holds the lock by which tunnels are set up one after another. Of two
+        // tunnels that start at once, the second therefore finds the first.
         app_conflicts::check(interface, file, &self.choice.rules)?;
         let link = System::open()?.link(interface)?;
         let link = link.ok_or_else(|| Failure::NoInterface(interface.to_owned()))?;
@@ -239,7 +240,7 @@ impl Plan {
                 without_ipv6(interface)?;
                 let told = translator.clone();
                 let _capture = Capture::begin(interface, link.index, &choice, translator)?;
-                // The tunnel is none the worse without.
+                // The tunnel works without it.
                 let teller = Teller::begin(interface, told);
                 let _teller = teller
                     .inspect_err(|error| tracing::warn!(%error, "bytes of UDP are not told"))
@@ -266,15 +267,14 @@ fn translation(settings: &Settings) -> Translation {
     }
 }
 
-/// Until the interface has one of its own.
+/// MTU until the interface reports its own.
 const FIRST_MTU: u16 = 1420;
 
-/// Keeps the kernel from giving the interface an address of its own, and from
-/// sending anything by it.
+/// Keeps the kernel from giving the interface an IPv6 address and sending packets by it.
 fn without_ipv6(interface: &str) -> Result<(), Failure> {
     let setting = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
     match std::fs::write(setting, "1") {
-        // There is no IPv6.
+        // The kernel has no IPv6.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         written => written.map_err(|source| Failure::Ipv6 {
             interface: interface.to_owned(),

@@ -1,4 +1,4 @@
-//! `taupe check`: prints what is wrong with a file.
+//! `taupe check`: prints errors and warnings about a file.
 
 use crate::console::print;
 use std::ffi::OsStr;
@@ -7,8 +7,8 @@ use taupe_config::file::Personality;
 use taupe_inspect::check::{check, count};
 use taupe_inspect::conf::Conf;
 
-/// Prints all that is wrong with the file that a word means. What it finds is what
-/// was asked for, so it goes to standard output.
+/// Prints everything that is wrong with the file that a word means. The findings are the requested
+/// output, so they go to standard output.
 pub(crate) fn main(word: &OsStr) -> ExitCode {
     let checked = Conf::find(word, Personality::Taupe)
         .map_err(|error| error.to_string())

@@ -1,4 +1,4 @@
-//! Running a device in this process.
+//! Devices that run in this process.
 
 use crate::arguments::DeviceOrder;
 use crate::background::{Starter, StarterGone};
@@ -20,20 +20,21 @@ use taupe_os_linux::signals::Termination;
 use taupe_transparent::capture::is_in_effect;
 use taupe_transparent::fault::Fault;
 
-/// What the command needs of a device. [`Engine`] is one; tests have another.
+/// Operations that the command needs of a device. [`Engine`] implements them; tests use another
+/// implementation.
 pub trait Device: Sized + Send + 'static {
-    /// Starts it, with what looks up its endpoints' names. Its configuration socket answers
-    /// when this returns.
+    /// Starts the device, which looks up endpoint names by `resolver`. When this returns, its
+    /// configuration socket answers.
     ///
     /// # Errors
     ///
     /// See [`StartError`].
     fn start(options: Options, resolver: Arc<dyn Resolver>) -> Result<Self, StartError>;
 
-    /// What ends it when called, on whatever thread.
+    /// Returns a function that stops the device from any thread.
     fn stopper(&self) -> impl FnOnce() + Send + 'static;
 
-    /// Waits until it has ended.
+    /// Waits until the device has ended.
     fn run(self) -> Exit;
 }
 
@@ -52,7 +53,7 @@ impl Device for Engine {
     }
 }
 
-/// Why an order was not carried out to its end.
+/// Reason why a device could not be started or run to its end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(transparent)]
@@ -87,8 +88,8 @@ pub(crate) fn run<D: Device>(order: &DeviceOrder) -> Result<(), Failure> {
     finish(start::<D>(order)?, order)
 }
 
-/// Runs a device in the background, for the process that waits to hear of it.
-/// When that one is gone, then nobody knows of the device, and it ends.
+/// Runs a device in the background, for a process that waits for the report. If that process is
+/// gone, nobody knows of the device, so it stops.
 pub(crate) fn run_for<D: Device>(order: &DeviceOrder, starter: Starter) -> Result<(), Failure> {
     order.logging.begin_in_background();
     let device = match start::<D>(order) {
@@ -106,8 +107,8 @@ pub(crate) fn run_for<D: Device>(order: &DeviceOrder, starter: Starter) -> Resul
 }
 
 fn start<D: Device>(order: &DeviceOrder) -> Result<Running<D>, Failure> {
-    // A signal that comes while it starts is for the device that has started,
-    // so that its socket is removed.
+    // A signal that arrives during the start stops the device after the start, so that its socket
+    // is removed.
     let termination = Termination::catch().map_err(Failure::Signals)?;
     let device = start_here::<D>(order)?;
     let stop = device.device.stopper();
@@ -120,14 +121,13 @@ fn start<D: Device>(order: &DeviceOrder) -> Result<Running<D>, Failure> {
     Ok(device)
 }
 
-/// A device that runs in this process.
 pub(crate) struct Running<D> {
     pub(crate) device: D,
-    /// What it has for chosen applications.
+    /// Resources for selected applications.
     _held: Option<capture::Held>,
     /// Watch that logs changed network settings, for a device that `up` has started.
     _settings: Option<Watch>,
-    /// The device that it goes through.
+    /// The outer device, if this one goes through another.
     outer: Option<via::Joined>,
 }
 
@@ -136,7 +136,7 @@ impl<D: Device> Running<D> {
         self.device.stopper()();
     }
 
-    /// Waits until it has ended; what it captured is held back then.
+    /// Waits until the device has ended. Captured applications are blocked then.
     pub(crate) fn run(self) -> Exit {
         let exit = self.device.run();
         match self.outer {
@@ -146,7 +146,7 @@ impl<D: Device> Running<D> {
     }
 }
 
-/// Starts a device in this process, whose signals are left alone.
+/// Starts a device in this process without catching signals.
 pub(crate) fn start_here<D: Device>(order: &DeviceOrder) -> Result<Running<D>, Failure> {
     let plan = order.capture.as_deref().map(|file| {
         let plan = capture::Plan::read(file, &order.interface, order.mark)?;
@@ -154,13 +154,14 @@ pub(crate) fn start_here<D: Device>(order: &DeviceOrder) -> Result<Running<D>, F
     });
     let plan = plan.transpose()?;
     let mut options = options(order)?;
-    // What a killed process has left closed holds this one back until it captures.
+    // If a killed process left its kill switch active, it blocks this process until the capture
+    // starts.
     let is_closed = order.beneath.is_some() && is_in_effect(order.interface.as_str())?;
     options.tap = plan.as_ref().and_then(|(_, plan)| plan.tap());
-    // A core file would hold keys. Where this cannot be had, it is as before.
+    // A core file would contain keys. If the system refuses, core files stay enabled.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    // Everything a device makes is for its owner only; what else this process
-    // runs makes its files as its caller wants them.
+    // Files of the device must only be accessible to its owner. Hooks and other child processes
+    // create files with the caller's umask.
     let umask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
     let devices = start_both::<D>(options, order, is_closed);
     rustix::process::umask(umask);
@@ -193,7 +194,7 @@ pub(crate) fn start_here<D: Device>(order: &DeviceOrder) -> Result<Running<D>, F
     let outer = outer
         .map_err(Failure::Thread)
         .inspect_err(|_| device.stopper()())?;
-    // The tunnel is none the worse without.
+    // The tunnel works without it.
     let settings = watch_settings(interface)
         .inspect_err(|error| tracing::warn!(%error, "network settings are not watched"))
         .unwrap_or_default();
@@ -206,7 +207,7 @@ pub(crate) fn start_here<D: Device>(order: &DeviceOrder) -> Result<Running<D>, F
     })
 }
 
-/// Logs what other programs change of the tunnel's network settings.
+/// Logs network settings of the tunnel that other programs change.
 fn watch_settings(interface: &str) -> io::Result<Option<Watch>> {
     let name = interface.to_owned();
     Watch::begin(interface, move |findings| {
@@ -219,7 +220,7 @@ fn watch_settings(interface: &str) -> io::Result<Option<Watch>> {
     })
 }
 
-/// A device, and the one that it goes through.
+/// A device, with the outer device if it goes through another.
 struct Both<D> {
     device: D,
     outer: Option<via::Started<D>>,
@@ -227,7 +228,7 @@ struct Both<D> {
     resolver: Arc<dyn Resolver>,
 }
 
-/// Starts a device, and before it the one that it goes through.
+/// Starts a device. If it goes through an outer device, starts that one first.
 fn start_both<D: Device>(
     mut options: Options,
     order: &DeviceOrder,

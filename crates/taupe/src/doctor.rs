@@ -1,4 +1,4 @@
-//! `taupe doctor`: prints the checks of this system, for people or as JSON.
+//! `taupe doctor`: prints the checks of this system as text or as JSON.
 
 use crate::arguments::DoctorOrder;
 use crate::console::{Colour, NotPrinted, Paint, print};
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use taupe_inspect::doctor::{self, Found, Outcome, examine};
 use taupe_inspect::json;
 
-/// Why nothing was looked at.
+/// Reason why no checks were made.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
@@ -16,7 +16,7 @@ enum Failure {
     Output(#[from] NotPrinted),
 }
 
-/// Looks at everything, and prints what it finds.
+/// Runs all checks and prints the results.
 pub(crate) fn main(order: &DoctorOrder) -> ExitCode {
     match run(order) {
         Ok(0) => ExitCode::SUCCESS,
@@ -36,7 +36,7 @@ fn run(order: &DoctorOrder) -> Result<usize, Failure> {
     Ok(found.fails)
 }
 
-/// Writes checks for people.
+/// Formats checks as text.
 pub(crate) fn text(found: &Found, paint: Paint) -> String {
     let mut text = String::new();
     for check in &found.checks {

@@ -1,4 +1,4 @@
-//! The command elsewhere than on Linux.
+//! The command on systems other than Linux.
 
 use crate::arguments::{self, Order};
 use crate::{FAILED, MISUSED, allowed_ips, complain, console, exit, no_order, proxy, wg};
@@ -8,7 +8,7 @@ use taupe_config::file::Personality;
 use taupe_inspect::check::{self, check};
 use taupe_inspect::conf::Conf;
 
-/// Does what the process's arguments and environment ask for, on Windows with a packet filter
+/// Executes the order in the process's arguments and environment, on Windows with a packet filter
 /// of the given kind.
 #[must_use]
 pub fn main<#[cfg(windows)] D: crate::Driver>() -> ExitCode {
@@ -33,7 +33,7 @@ pub fn main<#[cfg(windows)] D: crate::Driver>() -> ExitCode {
     }
 }
 
-/// Prints a file as devices take it, unless anything is wrong with it.
+/// Prints a file in the form that devices take. Fails if the file has errors.
 fn strip(word: &OsStr) -> ExitCode {
     let conf = match Conf::find(word, Personality::Taupe) {
         Ok(conf) => conf,

@@ -1,9 +1,9 @@
-//! Names of endpoints in transparent mode, where the system's own question for a name
-//! may be what is held back: with every application chosen, that of `taupe up` too,
-//! when a process that was killed has left the lock.
+//! Look-up of endpoint names in transparent mode. A DNS query of `taupe up` may be blocked: if all
+//! applications are selected, the kill switch that a killed process left active applies to `taupe
+//! up` as well.
 //!
-//! So a name is looked up before there is a lock, or by the device's process, which is
-//! never chosen.
+//! So names are looked up before the kill switch is active, or by the device's process, whose
+//! traffic is never selected.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -20,28 +20,28 @@ use taupe_inspect::endpoint_names::{Named, has_endpoint, named};
 use taupe_os_linux::watch::RouteWatch;
 use taupe_protocol::limits::REKEY_TIMEOUT;
 
-/// From one look at the device to the next, while it is being configured; for its
-/// process each time twice as long, as a reload may bring names at any time.
+/// Interval at which the device is read while it is being configured. The device's process doubles
+/// it up to [`LONGEST_LOOK`], because a reload may add names at any time.
 const LOOK: Duration = Duration::from_millis(50);
 const LONGEST_LOOK: Duration = Duration::from_secs(10);
 
-/// How long `up` waits for an address that the device's process looks up.
+/// Time that `up` waits for an address from the device's process.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// From one look-up of a name without an address to the next: twice as long each
-/// time, and from [`REST`] again when routes or addresses have changed.
+/// Delay between look-ups of a name without an address. It doubles up to [`LONGEST_WAIT`], and
+/// restarts at [`REST`] after a change of routes or addresses.
 const FIRST_WAIT: Duration = Duration::from_secs(2);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// Shortest pause between look-ups that changes of routes or addresses set off: they may go on
-/// for ever.
+/// Shortest pause between look-ups that changes of routes or addresses trigger, because such
+/// changes may never stop.
 const REST: Duration = REKEY_TIMEOUT;
 
-/// Delay of the look-up that a change of routes or addresses sets off: a new network makes several
+/// Delay of a look-up after a change of routes or addresses, because a new network makes several
 /// changes.
 const SETTLES: Duration = Duration::from_millis(500);
 
-/// The first address of a peer whose endpoint is a name, if it has one now.
+/// Returns the first address of a peer whose endpoint is a name, if it has one now.
 pub(crate) fn first_address(peer: &Peer) -> Option<SocketAddr> {
     let Some(Endpoint::Name { host, port }) = &peer.endpoint else {
         return None;
@@ -50,16 +50,16 @@ pub(crate) fn first_address(peer: &Peer) -> Option<SocketAddr> {
     resolve(&SystemResolver::default(), &name).ok()
 }
 
-/// Names that are left to the device's process.
+/// Selection of names that the device's process looks up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Leave {
-    /// All: this process cannot ask for them, or must not.
+    /// All names, because this process cannot or must not look them up.
     All,
-    /// Those that have no address now.
+    /// Names that have no address now.
     Missing,
 }
 
-/// Leaves names to the device's process: takes their endpoints out of the file.
+/// Removes endpoint names from the file that the device's process is to look up.
 pub(crate) fn leave(file: &mut File, which: Leave) -> Vec<Named> {
     let mut left = Vec::new();
     for mut named in named(file) {
@@ -78,8 +78,8 @@ pub(crate) fn leave(file: &mut File, which: Leave) -> Vec<Named> {
     left
 }
 
-/// Waits until the device has found the addresses of names that nobody has asked for
-/// yet. Says in a sentence each which endpoints have none.
+/// Waits until the device has found the addresses of names. Returns a sentence for each endpoint
+/// that still has none.
 pub(crate) fn await_addresses(interface: &str, left: &[Named]) -> Vec<String> {
     let end = Instant::now() + PATIENCE;
     let mut missing = left.to_vec();
@@ -94,11 +94,11 @@ pub(crate) fn await_addresses(interface: &str, left: &[Named]) -> Vec<String> {
     missing.iter().map(Named::complaint).collect()
 }
 
-/// Tells a running device the names of endpoints that it was configured without, for
-/// [`serve`] to find their addresses.
+/// Tells a running device the endpoint names that it was configured without, so that [`serve`]
+/// finds their addresses.
 ///
 /// # Errors
-/// Why the device does not take them.
+/// Returns the reason why the device refuses them.
 pub(crate) fn hand_over(interface: &str, left: &[Named]) -> Result<(), taupe_client::Error> {
     if left.is_empty() {
         return Ok(());
@@ -113,8 +113,8 @@ pub(crate) fn hand_over(interface: &str, left: &[Named]) -> Result<(), taupe_cli
     taupe_client::apply(interface, request)
 }
 
-/// Finds the addresses of peers that have a name and no endpoint, in a thread that ends
-/// with the device. To be called in the device's process.
+/// Looks up the addresses of peers that have an endpoint name and no address, in a thread that ends
+/// with the device. Must be called in the device's process.
 pub(crate) fn serve(interface: &str, resolver: Arc<dyn Resolver>) {
     let name = interface.to_owned();
     let serve = move || find_all(&name, &*resolver);
@@ -132,7 +132,7 @@ fn find_all(interface: &str, resolver: &dyn Resolver) {
     }
     let (mut look, mut wait) = (LOOK, FIRST_WAIT);
     let mut warned = Warned::default();
-    // Until the device has gone.
+    // Reading fails once the device has ended.
     while let Ok(device) = taupe_client::read(interface) {
         let peers = device.status.peers.into_iter();
         let missing = peers.filter(|peer| peer.endpoint.is_none());
@@ -146,8 +146,8 @@ fn find_all(interface: &str, resolver: &dyn Resolver) {
         }
         warned.keep(&missing);
         if let Ok(network) = &mut network {
-            // The look-ups are made in what has changed so far. A notice that cannot be read was
-            // lost among too many.
+            // The following look-ups cover all changes so far. If a notification cannot be read,
+            // too many were queued, and it was lost.
             let _ = network.drain();
         }
         for (peer, name) in missing {
@@ -178,7 +178,7 @@ fn find_all(interface: &str, resolver: &dyn Resolver) {
     }
 }
 
-/// Returns the delay of the look-up that a change sets off so long after the last one.
+/// Returns the delay of a look-up after a change, which came `since` after the previous look-up.
 fn settling(since: Duration) -> Duration {
     REST.saturating_sub(since).max(SETTLES)
 }
@@ -188,13 +188,13 @@ fn settling(since: Duration) -> Duration {
 struct Warned(BTreeSet<(PublicKey, String)>);
 
 impl Warned {
-    /// Forgets the peers that are not among these.
+    /// Forgets peers that are not in the list.
     fn keep(&mut self, missing: &[(PublicKey, EndpointName)]) {
         self.0
             .retain(|(warned, _)| missing.iter().any(|(peer, _)| peer == warned));
     }
 
-    /// Checks whether a peer has not had this reason before.
+    /// Records the reason for a peer. Returns false if it was recorded before.
     fn is_new(&mut self, peer: PublicKey, reason: &str) -> bool {
         self.0.insert((peer, reason.to_owned()))
     }
@@ -262,7 +262,7 @@ mod tests {
             warned.keep(&[(a, name.clone()), (b, name.clone())]);
             assert!(!warned.is_new(a, "no answer") && !warned.is_new(a, "no such name"));
         }
-        // It had an address in between.
+        // It had an address in the meantime.
         warned.keep(&[(b, name)]);
         assert!(warned.is_new(a, "no answer") && !warned.is_new(b, "no answer"));
     }

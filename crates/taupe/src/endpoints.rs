@@ -1,5 +1,5 @@
-//! What a file says of a tunnel whose interface is in a namespace of its own: where its
-//! peers are, and what is reached by it.
+//! Endpoints, addresses and networks of a file, for tunnels whose interface is in a network
+//! namespace of its own.
 
 use crate::console::say;
 use ipnet::IpNet;
@@ -8,7 +8,6 @@ use taupe_adapter::TunnelMtu;
 use taupe_config::file::{Endpoint, File};
 use taupe_os_linux::netlink::{System, SystemError};
 
-/// A name without an address.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the endpoint {host}:{port} of the [Peer] in line {line} has no address: {reason}; correct the \
@@ -22,7 +21,7 @@ pub(crate) struct Unresolved {
     reason: taupe_client::ResolveError,
 }
 
-/// Finds the addresses of the peers' endpoints, in the order of the file.
+/// Looks up the addresses of the peers' endpoints, in the order of the file.
 pub(crate) fn endpoints(file: &File) -> Result<Vec<Option<SocketAddr>>, Unresolved> {
     let address = |peer: &taupe_config::file::Peer| match &peer.endpoint {
         None => Ok(None),
@@ -43,7 +42,7 @@ pub(crate) fn endpoints(file: &File) -> Result<Vec<Option<SocketAddr>>, Unresolv
     file.peers.iter().map(address).collect()
 }
 
-/// The interface's addresses, with the lengths of their networks.
+/// Returns the interface's addresses with their prefix lengths.
 pub(crate) fn addresses(file: &File) -> Vec<IpNet> {
     let addresses = file.interface.addresses.iter();
     addresses
@@ -51,8 +50,8 @@ pub(crate) fn addresses(file: &File) -> Vec<IpNet> {
         .collect()
 }
 
-/// The networks that are reached through it. One that two peers have is one; which of them
-/// gets what is for the device to know.
+/// Returns the networks that are reached through the tunnel, without duplicates. The device decides
+/// which peer gets packets for a network that two peers have.
 pub(crate) fn networks(file: &File) -> Vec<IpNet> {
     let routes = file.peers.iter().flat_map(|peer| peer.routed());
     let routes = routes.filter_map(|network| IpNet::new(network.address(), network.length()).ok());
@@ -74,7 +73,7 @@ pub(crate) fn mtu(file: &File, endpoints: &[Option<SocketAddr>]) -> u32 {
     mtu.mtu
 }
 
-/// The MTU of the narrowest path to a peer, if the system knows any.
+/// Returns the smallest MTU of the paths to peers. `None` if the system knows no path.
 fn narrowest(endpoints: &[Option<SocketAddr>], mark: Option<u32>) -> Option<u32> {
     let mut system = System::open().ok()?;
     let links = system.links().ok()?;

@@ -1,5 +1,4 @@
-//! Writes the manual pages and shell completions that `make install` installs into
-//! a folder.
+//! Writes the manual pages and shell completions that `make install` installs into a folder.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,4 @@
-//! Manual pages and shell completions, made from the definition of the command
-//! line.
+//! Manual pages and shell completions, generated from the definition of the command line.
 
 use clap::{Arg, ArgAction, Command};
 use clap_complete::{Shell, generate};
@@ -9,7 +8,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// Writes all of them into a folder, which is made.
+/// Writes all pages and completions into a folder, which is created if necessary.
 pub(crate) fn write(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let mut command = taupe_command::command_line().disable_help_subcommand(true);
@@ -30,14 +29,14 @@ pub(crate) fn write(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The page of a command, and its file's name. It differs from what `clap_mangen`
-/// makes in that the text after the options gets sections.
+/// Returns the manual page of a command and the page's file name. It differs from the page of
+/// `clap_mangen` in the text after the options, which gets sections.
 fn manual_page(command: &Command) -> io::Result<(String, Vec<u8>)> {
     let man = Man::new(command.clone());
     let name = man.get_filename();
     let title = name.trim_end_matches(".1").to_uppercase();
     let mut page = Vec::new();
-    // `render_title` leaves an empty date out, so that what follows is taken for it.
+    // `render_title` omits an empty date, so the next argument would be taken for the date.
     let version = env!("CARGO_PKG_VERSION");
     writeln!(page, ".TH {title} 1 \"\" \"taupe {version}\" \"Taupe\"")?;
     man.render_name_section(&mut page)?;
@@ -76,7 +75,7 @@ fn manual_page(command: &Command) -> io::Result<(String, Vec<u8>)> {
     Ok((name, page))
 }
 
-/// The synopsis, in which `clap_mangen` leaves out what values options take.
+/// Returns the synopsis with the values of options, which `clap_mangen` omits.
 fn synopsis(man: &Man, command: &Command) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     man.render_synopsis_section(&mut text)?;
@@ -101,13 +100,13 @@ fn synopsis(man: &Man, command: &Command) -> io::Result<Vec<u8>> {
     Ok(text.into_bytes())
 }
 
-/// The title and the body of a paragraph whose first line ends in a colon.
+/// Splits a paragraph whose first line ends with a colon into title and body.
 fn heading(paragraph: &str) -> Option<(&str, &str)> {
     let (first, body) = paragraph.split_once('\n')?;
     Some((first.strip_suffix(':')?, body))
 }
 
-/// What `clap_complete` makes, and names of tunnels.
+/// Returns the completions of `clap_complete`, extended by the names of tunnels.
 fn completions(shell: Shell) -> String {
     let mut text = Vec::new();
     generate(

@@ -1,7 +1,7 @@
-//! What `allow`, `deny` and `remove` make of a file's lists.
+//! The edits that `allow`, `deny` and `remove` make in a file's lists.
 //!
-//! They are about the applications that they name. What would change the way of all
-//! others, a first entry of `AllowedApps` or none that is left, is for who edits the file.
+//! An edit only affects the named applications. The first entry of `AllowedApps`, or the removal of
+//! its last, would affect all other applications, so the user has to make that change in the file.
 
 use crate::arguments::AppPlace;
 use taupe_config::application::Application;
@@ -9,7 +9,7 @@ use taupe_config::file::Key;
 use taupe_config::file::edit::{entries, with_application, without_application};
 use zeroize::Zeroizing;
 
-/// Why the lists stay as they are.
+/// Reason why the lists stay unchanged.
 #[derive(PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum Refused {
     #[error("it has no entry {0}; `taupe app list` prints those that it has")]
@@ -41,8 +41,7 @@ pub(super) enum Refused {
     NoneChosen,
 }
 
-/// Puts applications where they belong: in one of the lists at most, by the line of
-/// the one that is there already.
+/// Moves each application to at most one of the lists. A new entry is added next to existing ones.
 pub(super) fn edit(
     text: &[u8],
     place: AppPlace,
@@ -52,7 +51,7 @@ pub(super) fn edit(
     let names_allowed = !list(text, AllowedApps).is_empty();
     let mut text = Zeroizing::new(text.to_vec());
     for application in applications {
-        // Of the two lists the one that decides what is in neither.
+        // If there is an AllowedApps list, it decides about applications in neither list.
         let (into, out_of) = match (place, names_allowed) {
             (AppPlace::Allowed, true) => (Some(AllowedApps), &[DisallowedApps][..]),
             (AppPlace::Allowed, false) => (None, &[DisallowedApps][..]),
@@ -88,7 +87,7 @@ pub(super) fn edit(
     Ok(text)
 }
 
-/// An application that is taken out of a list is out of it.
+/// Fails if another entry of a list still covers an application that was removed from it.
 fn not_wider(text: &[u8], keys: &[Key], application: &Application) -> Result<(), Refused> {
     for key in keys {
         let by = list(text, *key).into_iter();
@@ -152,7 +151,7 @@ mod tests {
                 &["curl"],
                 "[Interface]\n#@ws:AllowedApps = wget\nMTU = 1420\n",
             ),
-            // It goes past the tunnel already.
+            // The application already bypasses the tunnel.
             (ALLOWED, Disallowed, &["lynx"], ALLOWED),
             (
                 "AllowedApps = a\nDisallowedApps = b\n",
@@ -166,7 +165,7 @@ mod tests {
                 &["lynx"],
                 "[Interface]\nDisallowedApps = curl, wget, lynx\n",
             ),
-            // All others use the tunnel, before and after.
+            // Other applications use the tunnel before and after.
             (
                 DISALLOWED,
                 Allowed,
@@ -218,7 +217,7 @@ mod tests {
                 &["curl", "lynx"],
                 Refused::NoneAllowed,
             ),
-            // Another entry has it still.
+            // Another entry still covers it.
             (
                 "AllowedApps = firefox, fire*\n",
                 Disallowed,

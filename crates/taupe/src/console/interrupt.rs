@@ -1,17 +1,17 @@
-//! How a person, or the system, stops what goes on.
+//! Signals from the user or the system.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether the end has been asked for.
+/// Flag that is set once the process is asked to end.
 #[derive(Clone, Default)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
-/// What was asked for.
+/// Request of a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Asked {
-    /// The end: SIGTERM or SIGINT; on Windows Ctrl-C, or that the console closes.
+    /// Request to end: SIGTERM or SIGINT. On Windows, Ctrl-C or a closing console.
     End,
     /// SIGHUP.
     #[cfg(unix)]
@@ -19,11 +19,11 @@ pub(crate) enum Asked {
 }
 
 impl Interrupt {
-    /// Catches what asks for something for the rest of the process's life, and passes it on.
+    /// Catches signals for the rest of the process's life and passes them on.
     ///
     /// # Errors
     ///
-    /// When there is no descriptor or thread left for it.
+    /// Fails if no file descriptor or thread is left.
     #[cfg(unix)]
     pub(crate) fn catching(mut asked: impl FnMut(Asked) + Send + 'static) -> io::Result<Self> {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -48,11 +48,11 @@ impl Interrupt {
         Ok(caught)
     }
 
-    /// Catches what asks for something for the rest of the process's life, and passes it on.
+    /// Catches Ctrl-C and the like for the rest of the process's life and passes them on.
     ///
     /// # Errors
     ///
-    /// When it has been called before, or the system refuses.
+    /// Fails if called twice, or if the system refuses.
     #[cfg(windows)]
     pub(crate) fn catching(asked: impl Fn(Asked) + Send + Sync + 'static) -> io::Result<Self> {
         let caught = Self::default();
@@ -64,12 +64,12 @@ impl Interrupt {
         Ok(caught)
     }
 
-    /// Whether the end has been asked for.
+    /// Checks whether the process was asked to end.
     pub(crate) fn has_come(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// What was interrupted has ended: from here on it takes another one.
+    /// Clears the flag after the interrupted operation has ended. The next signal sets it again.
     #[cfg(target_os = "linux")]
     pub(crate) fn forget(&self) {
         self.0.store(false, Ordering::Relaxed);

@@ -1,10 +1,10 @@
-//! What a person is told while a tunnel is brought up or taken down.
+//! Messages while a tunnel is brought up or taken down.
 
 use super::{Asked, Interrupt, say};
 use std::io::{self, IsTerminal as _};
 use taupe_adapter::Report;
 
-/// Whether to write a terminal's colours.
+/// True if output gets colours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Paint(bool);
 
@@ -17,7 +17,7 @@ pub(crate) enum Colour {
 }
 
 impl Paint {
-    /// On a terminal, unless `NO_COLOR` is set to something (<https://no-color.org>).
+    /// Colours if standard output is a terminal and `NO_COLOR` is not set (<https://no-color.org>).
     pub(crate) fn of_stdout() -> Self {
         let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Self(io::stdout().is_terminal() && !is_unwanted)
@@ -35,20 +35,20 @@ impl Paint {
     }
 }
 
-/// As many routes in a row are told of one by one when not all are to be.
+/// Longest sequence of route commands that is printed in full without `--verbose`.
 const FEW: usize = 6;
 
-/// Standard error, and signals.
+/// Prints messages to standard error, and listens to signals.
 pub(crate) struct Console {
     interrupt: Interrupt,
-    /// Every route is told of, and not just how many there are.
+    /// True if every route is printed, not only their number.
     verbose: bool,
-    /// The first of a row of routes that has not ended, and how many it has.
+    /// The first commands of the current sequence of routes, and the length of the sequence.
     routes: (Vec<String>, usize),
 }
 
 impl Console {
-    /// One that catches no signals.
+    /// Creates a console that catches no signals.
     pub(crate) fn new(verbose: bool) -> Self {
         Self {
             interrupt: Interrupt::default(),
@@ -57,12 +57,12 @@ impl Console {
         }
     }
 
-    /// Catches SIGTERM, SIGINT and SIGHUP for the rest of the process's life, and
-    /// passes on what they ask for. SIGTERM and SIGINT interrupt what is going on.
+    /// Catches SIGTERM, SIGINT and SIGHUP for the rest of the process's life and passes them on.
+    /// SIGTERM and SIGINT interrupt the current operation.
     ///
     /// # Errors
     ///
-    /// When there is no descriptor or thread left for it.
+    /// Fails if no file descriptor or thread is left.
     pub(crate) fn catching(
         verbose: bool,
         asked: impl FnMut(Asked) + Send + 'static,
@@ -72,12 +72,13 @@ impl Console {
         Ok(console)
     }
 
-    /// What a signal interrupted has ended: from here on it takes another one.
+    /// Clears the interrupt after the interrupted operation has ended. The next signal interrupts
+    /// again.
     pub(crate) fn heard(&self) {
         self.interrupt.forget();
     }
 
-    /// No further route belongs to those that came last: tells of them.
+    /// Ends the current sequence of routes and prints it.
     pub(crate) fn end_routes(&mut self) {
         let (first, count) = std::mem::take(&mut self.routes);
         for line in in_short(&first, count) {
@@ -92,13 +93,13 @@ impl Drop for Console {
     }
 }
 
-/// Whether a command makes a route, and does not take one away.
+/// Checks whether a command adds a route instead of deleting one.
 fn is_adding(command: &str) -> bool {
     command.split(' ').any(|word| word == "add")
 }
 
-/// What is told of `count` routes, the first [`FEW`] of which are known: each, or
-/// one and how many more.
+/// Returns the lines for a sequence of `count` routes, of which the first [`FEW`] are known: either
+/// all of them, or one and the number of the others.
 fn in_short(first: &[String], count: usize) -> Vec<String> {
     match (first, count.saturating_sub(1)) {
         ([one, ..], more) if count > FEW => {
@@ -120,7 +121,7 @@ impl Report for Console {
         if self.verbose {
             return self.step(command);
         }
-        // Routes that are taken away are no more of those that were added.
+        // Deleted routes do not continue a sequence of added ones.
         let first = self.routes.0.first();
         if first.is_some_and(|first| is_adding(first) != is_adding(command)) {
             self.end_routes();
