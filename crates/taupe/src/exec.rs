@@ -1,7 +1,7 @@
-//! A command whose only network is a tunnel, without root: `taupe exec`.
+//! `taupe exec`: runs a command whose only network is a tunnel, without root.
 //!
-//! This process runs the device, in the network that it was started in; what is in the
-//! cell, and how a command gets there, is for the crate `cell` to know.
+//! This process runs the device, in its own network namespace. The crate `taupe-sandbox` creates
+//! the command's namespaces and starts the command there.
 
 mod plan;
 mod session;
@@ -32,14 +32,14 @@ use taupe_inspect::conf::{self, Conf};
 use taupe_inspect::is_root;
 use taupe_sandbox::{Enclosed, JoinError, NOT_SET_UP, Namespaces, PlaceError, Shared, enclose};
 
-/// Why the command was not started.
+/// Reason why the command was not started.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
     Conf(#[from] conf::Error),
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
-    /// What they are has been said.
+    /// The errors have been printed.
     #[error("{file} has {errors}; nothing was started")]
     Wrong { file: String, errors: String },
     #[error(transparent)]
@@ -70,7 +70,7 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> Failure {
     move |source| Failure::System { what, source }
 }
 
-/// Runs the command. The status is the command's.
+/// Runs the command. Returns the command's exit status.
 pub(crate) fn main<D: Device>(order: &ExecOrder) -> ExitCode {
     let ended = match &order.cell {
         CellOrder::New { file, hide_session } => {
@@ -88,7 +88,7 @@ pub(crate) fn main<D: Device>(order: &ExecOrder) -> ExitCode {
     }
 }
 
-/// Runs the first command of a tunnel, until the last has ended.
+/// Runs the first command of a tunnel. Returns after the last command has ended.
 fn begin<D: Device>(
     word: &OsStr,
     hide_session: bool,
@@ -108,7 +108,7 @@ fn begin<D: Device>(
     }
     let endpoints = endpoints::endpoints(&file)?;
     let plan = plan::cell(name, &file, &endpoints, hide_session, shared.folder());
-    // From here to there this is the only thread, of which the child is a copy.
+    // `enclose` forks, so this must still be the only thread.
     let Enclosed {
         tun,
         watch,
@@ -119,9 +119,9 @@ fn begin<D: Device>(
     for remark in remarks {
         say(&format_args!("taupe: {remark}"));
     }
-    // A core file would hold keys. Where this cannot be had, it is as before.
+    // A core file would contain keys. If the system refuses, core files stay enabled.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    // Before there are threads, which get the same mask.
+    // Threads inherit the signal mask, so it is set before they start.
     let signals = Signals::block().map_err(system("catch signals"))?;
     settings.logging.begin();
     let (listener, connection) = private_socket(&shared.folder().join(format!("{name}.device")))
@@ -149,7 +149,7 @@ fn begin<D: Device>(
         .map_err(system("start a thread"))
 }
 
-/// Reads the file, and says what there is to say of it.
+/// Reads the file and prints its errors and warnings.
 fn read(conf: &Conf) -> Result<File, Failure> {
     let Checked { file, remarks, .. } = check_alone(conf, Personality::Taupe)?;
     for remark in &remarks {
@@ -161,7 +161,7 @@ fn read(conf: &Conf) -> Result<File, Failure> {
     })
 }
 
-/// Why the device does not take a file whose port is this.
+/// Returns the failure for a device that refuses the file. `port` is the file's port.
 fn refused(error: taupe_client::Error, port: Option<u16>) -> Failure {
     let in_use = rustix::io::Errno::ADDRINUSE.raw_os_error();
     match port {
@@ -170,8 +170,8 @@ fn refused(error: taupe_client::Error, port: Option<u16>) -> Failure {
     }
 }
 
-/// A socket that listens, and a connection to it. Nobody else can connect: its path, in a
-/// folder of this user's, is gone when this returns.
+/// Creates a listening socket and a connection to it. Other processes cannot connect: the path is
+/// in a folder of this user, and is removed before this returns.
 fn private_socket(path: &Path) -> io::Result<(OwnedFd, UnixStream)> {
     let remove = || match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -1,4 +1,4 @@
-//! `taupe explain`: prints, step by step, where packets of an application go.
+//! `taupe explain`: prints step by step how an application's packets are routed.
 
 use crate::arguments::ExplainOrder;
 use crate::console::print;
@@ -10,7 +10,7 @@ use taupe_inspect::destination::Destination;
 use taupe_inspect::explain::{Failure, Known, addresses, closed, doubt, of_tunnels};
 use taupe_inspect::processes::Subject;
 
-/// Explains it on standard output.
+/// Prints the explanation to standard output.
 pub(crate) fn main(order: &ExplainOrder) -> ExitCode {
     match run(order) {
         Ok(text) => crate::exit(print(text.as_bytes()), ExitCode::SUCCESS),
@@ -55,7 +55,7 @@ fn run(order: &ExplainOrder) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Who is asked about.
+/// Names the sender and the destination of the explained packets.
 fn introduce(subject: Option<&Subject>, to: Option<Destination>) -> String {
     let to = to.map_or_else(String::new, |to| format!(" to {to}"));
     let Some(subject) = subject else {

@@ -1,4 +1,4 @@
-//! `taupe flows`: lists flows for people, or as JSON, once or as they come and go.
+//! `taupe flows`: lists flows as text or as JSON, once or continuously.
 
 mod follow;
 
@@ -13,7 +13,7 @@ use taupe_inspect::flows::{self, Flow, Flows, Verdict};
 use taupe_inspect::json;
 use taupe_transparent::fault::Fault;
 
-/// Why nothing is listed.
+/// Reason why nothing is listed.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
@@ -24,7 +24,7 @@ enum Failure {
     Output(#[from] NotPrinted),
 }
 
-/// Lists them, once or until a signal.
+/// Lists flows, once or until a signal.
 pub(crate) fn main(order: &FlowsOrder, arguments: &[OsString]) -> ExitCode {
     match run(order, arguments) {
         Ok(()) => ExitCode::SUCCESS,
@@ -33,7 +33,7 @@ pub(crate) fn main(order: &FlowsOrder, arguments: &[OsString]) -> ExitCode {
     }
 }
 
-/// Lists flows, and says which tunnels it cannot see.
+/// Reads all flows, and prints which tunnels cannot be read.
 pub(crate) fn look(file: Option<&OsStr>) -> Result<Flows, flows::Failure> {
     flows::look(file, &mut |fault: &Fault| say(&format_args!("[!] {fault}")))
 }
@@ -43,7 +43,7 @@ fn run(order: &FlowsOrder, arguments: &[OsString]) -> Result<(), Failure> {
     let all = look(order.file.as_deref())?;
     if order.follow {
         return match follow::follow(order, all) {
-            // As whoever reads it wants it.
+            // The reader ended the output, which is the usual end of `--follow`.
             Err(error) if error.is_unread() => Ok(()),
             followed => Ok(followed?),
         };
@@ -55,7 +55,7 @@ fn run(order: &FlowsOrder, arguments: &[OsString]) -> Result<(), Failure> {
     Ok(print(text.as_bytes())?)
 }
 
-/// Writes flows for people.
+/// Formats flows as text.
 pub(crate) fn text(flows: &Flows) -> String {
     if flows.flows.is_empty() {
         return "no connections\n".into();
@@ -71,7 +71,7 @@ pub(crate) fn text(flows: &Flows) -> String {
     text
 }
 
-/// Writes a flow in a line.
+/// Formats a flow as one line.
 fn line(flow: &Flow) -> String {
     let who = match (&flow.application, flow.pid) {
         (Some(application), Some(pid)) => format!("{application} ({pid})"),

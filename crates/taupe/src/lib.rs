@@ -1,19 +1,18 @@
 //! The command and daemon.
 //!
-//! [`main`] is all of it: the command line and the environment become an order,
-//! which is carried out.
+//! [`main`] parses the command line and the environment into an order and executes it.
 //!
-//! Exit status, but for `wg` and `wg-quick`, which have those programs', for the
-//! commands that are `wg`'s too, where wrong usage is 1, and for `exec`, which has that of
-//! the command, or 125 to 127 as `env` has:
+//! Exit status:
 //!
 //! | | |
 //! |---|---|
-//! | 0 | it is done. A device in the background: the interface is there and its configuration socket answers; in the foreground: it ended by a signal, or because its interface or its socket was removed |
-//! | 1 | it failed; the reason is on standard error |
-//! | 2 | the command line or a variable is wrong, and nothing was done |
+//! | 0 | Success. A device in the background: the interface exists and its configuration socket answers. A device in the foreground: it ended by a signal, or because its interface or its socket was removed |
+//! | 1 | Failure; the reason is on standard error |
+//! | 2 | The command line or a variable is wrong, and nothing was done |
 //!
-//! `taupe status` says how tunnels are by its own: 0 up, 1 down, 2 degraded, 3 unknown.
+//! Exceptions: `wg` and `wg-quick` have the exit status of those programs, as have the commands
+//! that `wg` has too, where wrong usage is 1. `exec` returns the command's status, or 125 to 127 as
+//! `env` does. `taupe status` returns the state of tunnels: 0 up, 1 down, 2 degraded, 3 unknown.
 
 #![forbid(unsafe_code)]
 
@@ -25,7 +24,7 @@ mod peer_notices;
 mod proxy;
 mod wg;
 
-// What is Linux's.
+// Modules for Linux only.
 #[cfg(target_os = "linux")]
 mod app;
 #[cfg(target_os = "linux")]
@@ -67,7 +66,7 @@ mod via;
 
 #[cfg(windows)]
 mod windows;
-// Of that what knows no Windows, for its tests.
+// The part of the Windows code that does not depend on Windows, so that its tests run here.
 #[cfg(all(test, not(windows)))]
 mod windows {
     mod forwarding;
@@ -97,14 +96,14 @@ use taupe_uapi::prefix::{Prefix, display};
 const FAILED: u8 = 1;
 const MISUSED: u8 = 2;
 
-/// The definition of the command line, from which manual pages and shell
-/// completions are made.
+/// Returns the definition of the command line, from which manual pages and shell completions are
+/// generated.
 #[must_use]
 pub fn command_line() -> clap::Command {
     arguments::definition()
 }
 
-/// Prints the shortest list, as it can stand after `AllowedIPs =`.
+/// Prints the shortest list of networks, in the format of `AllowedIPs`.
 fn allowed_ips(networks: &[Prefix], except: &[Prefix]) -> ExitCode {
     let left = subtract(networks, except);
     if left.is_empty() {
@@ -118,12 +117,12 @@ fn allowed_ips(networks: &[Prefix], except: &[Prefix]) -> ExitCode {
     exit(printed, ExitCode::SUCCESS)
 }
 
-/// There is no order: says why, or prints the help or the version that was asked for.
-/// `misused` is the status of wrong usage.
+/// Prints why there is no order, or the requested help or version. `misused` is the exit status of
+/// wrong usage.
 fn no_order(error: &arguments::Error, misused: u8) -> ExitCode {
     match error {
         arguments::Error::CommandLine(error) => {
-            // The text of `--help` and `--version` comes this way too.
+            // Output of `--help` and `--version` is an error of clap too.
             let printed = console::print_by(|| error.print());
             if error.use_stderr() {
                 misused.into()
@@ -135,7 +134,7 @@ fn no_order(error: &arguments::Error, misused: u8) -> ExitCode {
     }
 }
 
-/// The status of something that was to print and has come out as `status`.
+/// Returns `status`, unless printing the command's output failed.
 fn exit(printed: Result<(), NotPrinted>, status: ExitCode) -> ExitCode {
     match printed {
         Ok(()) => status,

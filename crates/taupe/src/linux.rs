@@ -9,8 +9,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-/// Does what the process's arguments and environment ask for, with devices of
-/// the given kind.
+/// Executes the order in the process's arguments and environment, with devices of the given kind.
 #[must_use]
 pub fn main<D: Device>() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
@@ -39,8 +38,8 @@ pub fn main<D: Device>() -> ExitCode {
     }
 }
 
-/// The status of wrong usage: that of `exec` is none that a command may have, and to
-/// `status` the usual one means something else.
+/// Returns the exit status of wrong usage. That of `exec` differs from the status of common
+/// commands. For `status`, the usual one has another meaning.
 fn misused(arguments: &[OsString]) -> u8 {
     match arguments.get(1).and_then(|word| word.to_str()) {
         Some("exec") => taupe_sandbox::NOT_SET_UP,
@@ -63,7 +62,7 @@ fn run_device<D: Device>(order: &DeviceOrder, arguments: &[OsString]) -> ExitCod
     }
 }
 
-/// Prints how `wg-quick` is called, as it does: to standard error.
+/// Prints the usage of `wg-quick` to standard error, as that program does.
 fn quick_usage(asked: bool) -> ExitCode {
     let _ = std::io::stderr().write_all(QUICK_USAGE.as_bytes());
     if asked {

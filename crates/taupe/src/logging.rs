@@ -1,4 +1,4 @@
-//! What is logged, and where to.
+//! Level and destination of the log.
 
 use std::io::{self, IsTerminal as _};
 use tracing_subscriber::Layer as _;
@@ -6,32 +6,31 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// What an order says about logs.
+/// Log settings of an order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Logging {
-    /// Down to which level.
+    /// Most detailed level that is logged.
     pub(crate) level: LevelFilter,
-    /// Where to when the device is in the background. In the foreground it is
-    /// standard error.
+    /// Destination if the device runs in the background. In the foreground it is standard error.
     pub(crate) background: Destination,
 }
 
-/// Where the logs of a background process go.
+/// Destination of a background process's log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Destination {
-    /// Nowhere. The caller's standard error is not held open.
+    /// No log. The caller's standard error is closed.
     Nowhere,
     /// The caller's standard error.
     StandardError,
-    /// The end of a file.
+    /// A file, to which lines are appended.
     #[cfg(target_os = "linux")]
     File(std::path::PathBuf),
 }
 
 impl Logging {
-    /// What `LOG_LEVEL` means. As in wireguard-go, a background process keeps
-    /// the caller's standard error only when a level other than `silent` is
-    /// asked for, and a word that is not a level asks for errors.
+    /// Reads the value of `LOG_LEVEL`. As in wireguard-go, a background process keeps the caller's
+    /// standard error only if a level other than `silent` is set, and an unknown value means errors
+    /// only.
     pub(crate) fn from_log_level(word: Option<&str>) -> Self {
         let word = word.map(str::to_ascii_lowercase);
         let (level, background) = match word.as_deref() {
@@ -46,19 +45,18 @@ impl Logging {
         Self { level, background }
     }
 
-    /// Whether more is wanted than what matters to everybody.
+    /// True if the level is debug or more detailed.
     #[cfg(target_os = "linux")]
     pub(crate) fn is_verbose(&self) -> bool {
         self.level >= LevelFilter::DEBUG
     }
 
-    /// Begins to log to standard error, as a process in the foreground does.
+    /// Starts to log to standard error, as a process in the foreground does.
     pub(crate) fn begin(&self) {
         begin(self.level);
     }
 
-    /// Begins to log as a background process does, whose standard error is the
-    /// destination already.
+    /// Starts to log as a background process does. Its standard error already is the destination.
     #[cfg(target_os = "linux")]
     pub(crate) fn begin_in_background(&self) {
         match self.background {
@@ -77,10 +75,10 @@ fn begin(level: LevelFilter) {
         .with_target(false)
         .with_ansi(io::stderr().is_terminal())
         .with_writer(io::stderr)
-        // A line that cannot be written is dropped. The complaint about it
-        // would go to standard error too, and panic.
+        // A line that cannot be written is dropped. Reporting that error would write to standard
+        // error too, and panic.
         .log_internal_errors(false);
-    // The library that loads eBPF tells of each step.
+    // The eBPF loader logs every step.
     let filter = Targets::new()
         .with_default(level)
         .with_targets(["aya", "aya_obj"].map(|of| (of, level.min(LevelFilter::WARN))));

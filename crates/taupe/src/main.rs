@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // A device's threads hardly allocate, but its configuration may be large.
+    // A device's threads allocate little, but its configuration may be large.
     taupe_runtime::memory::share_heap();
     #[cfg(target_os = "linux")]
     return taupe_command::main::<taupe_engine::Engine>();

@@ -1,19 +1,19 @@
-//! In which mode a tunnel is brought up, and why.
+//! Choice of the mode in which a tunnel is brought up.
 
 use crate::arguments::ModeOption;
 use std::fmt;
 use taupe_adapter::Personality;
 
-/// How a tunnel is brought up.
+/// Mode of a tunnel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
     /// With addresses, routes and name servers.
     Adapter(Adapter),
-    /// For chosen applications, from the interface that they use anyway.
+    /// For selected applications, by the interface that they use anyway.
     Transparent(Transparent),
 }
 
-/// Why in adapter mode.
+/// Reason for adapter mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Adapter {
     Asked,
@@ -21,19 +21,19 @@ pub(crate) enum Adapter {
     PeerWithoutEndpoint,
     SeveralPeers(usize),
     NoApplications,
-    /// This kernel lacks something for transparent mode.
+    /// The kernel lacks a feature that transparent mode needs.
     Lacks(&'static str),
 }
 
-/// Why in transparent mode.
+/// Reason for transparent mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Transparent {
     Asked,
     Applications,
 }
 
-/// Chooses the mode. `chooses` says whether the file has keys of transparent mode,
-/// `endpoints` of each peer whether it has an endpoint for it.
+/// Chooses the mode. `chooses` is true if the file has keys of transparent mode. `endpoints` has an
+/// entry for each peer, which is true if the peer has an endpoint.
 pub(crate) fn choose(
     asked: Option<ModeOption>,
     personality: Personality,

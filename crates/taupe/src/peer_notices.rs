@@ -1,9 +1,10 @@
-//! What those are told whose tunnel is in this process when a peer does not answer.
+//! Messages about peers that do not answer, for tunnels in this process.
 
 use taupe_inspect::span;
 use taupe_proxy::Notice;
 
-/// A line for people. A key is not in it: most files have one peer, and know its endpoint.
+/// Formats a notice as a line of text. The line names the endpoint instead of the key, because most
+/// files have one peer.
 pub(crate) fn text(notice: &Notice) -> String {
     match notice {
         Notice::PeerUnreachable { endpoint, time, .. } => format!(

@@ -1,4 +1,5 @@
-//! `taupe proxy`: the tunnel of a file in this process, for who asks for it.
+//! `taupe proxy`: runs the tunnel of a file in this process, for clients that connect to a proxy
+//! port.
 
 use crate::arguments::ProxyOrder;
 use crate::console::{Interrupt, say};
@@ -17,14 +18,14 @@ use taupe_proxy::{
     AuthError, Credentials, DEFAULT_MTU, Options, Proxy, RunError, StartError, Stopper,
 };
 
-/// Why there is no proxy, or none any more.
+/// Reason why the proxy does not start or has ended.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
     Conf(#[from] conf::Error),
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
-    /// What they are has been said.
+    /// The errors have been printed.
     #[error("{file} has {errors}; nothing was done")]
     Wrong { file: String, errors: String },
     #[error("the endpoint {endpoint} (line {line}) has no address: {source}")]
@@ -47,7 +48,7 @@ enum Failure {
     Run(#[from] RunError),
 }
 
-/// Runs it until a signal ends it.
+/// Runs the proxy until a signal ends it.
 pub(crate) fn main(order: &ProxyOrder) -> ExitCode {
     order.logging.begin();
     match run(order) {
@@ -73,7 +74,8 @@ fn run(order: &ProxyOrder) -> Result<(), Failure> {
 
     let stopper: Arc<OnceLock<Stopper>> = Arc::default();
     let asked = Arc::clone(&stopper);
-    // What ends the terminal ends this too: there is nothing to read again.
+    // SIGHUP ends the proxy too: it has no settings to reload, and the signal means that the
+    // terminal was closed.
     let stop = move |_| {
         if let Some(stopper) = asked.get() {
             stopper.stop();
@@ -107,14 +109,14 @@ fn run(order: &ProxyOrder) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the system is told.
+/// Interaction with the system.
 #[cfg(target_os = "linux")]
 mod system {
     use rustix::process::{DumpableBehavior, set_dumpable_behavior};
     use sd_notify::{NotifyState, notify};
 
     pub(super) fn begin() {
-        // A core file would hold keys. Where this cannot be had, it is as before.
+        // A core file would contain keys. If the system refuses, core files stay enabled.
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     }
 
@@ -127,7 +129,7 @@ mod system {
     }
 }
 
-/// There is nobody who would want to know.
+/// Other systems are not notified.
 #[cfg(not(target_os = "linux"))]
 mod system {
     pub(super) fn begin() {}
@@ -135,7 +137,7 @@ mod system {
     pub(super) fn stopping() {}
 }
 
-/// Finds the addresses of endpoints; `None` when a signal came meanwhile.
+/// Looks up the addresses of endpoints. `None` if a signal came in the meantime.
 fn endpoints(
     file: &File,
     interrupt: &Interrupt,
@@ -212,7 +214,7 @@ fn options(
     }
 }
 
-/// Says what listens where, and how it is used.
+/// Prints the ports that are listened on and how to use them.
 fn introduce(order: &ProxyOrder, file: &File, proxy: &Proxy) -> Result<(), Failure> {
     let listening = proxy.listening().map_err(Failure::Listening)?;
     let (socks5, rest) = listening.split_at(order.socks5.len().min(listening.len()));
@@ -253,7 +255,8 @@ fn introduce(order: &ProxyOrder, file: &File, proxy: &Proxy) -> Result<(), Failu
     Ok(())
 }
 
-/// Where this machine reaches who listens there: that may be at all of its addresses.
+/// Returns the address by which this machine reaches a listening socket, which may listen on all
+/// addresses.
 fn reached_at(listening: SocketAddr) -> SocketAddr {
     let own = match listening.ip() {
         IpAddr::V4(any) if any.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -263,7 +266,7 @@ fn reached_at(listening: SocketAddr) -> SocketAddr {
     SocketAddr::new(own, listening.port())
 }
 
-/// What a file says that means nothing here.
+/// Returns the settings of a file that have no meaning for a proxy.
 fn unused(file: &File) -> Vec<&'static str> {
     let interface = &file.interface;
     let hooks = &interface.hooks;

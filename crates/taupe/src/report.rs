@@ -1,4 +1,4 @@
-//! What a report of a bug should have, in one text without secrets.
+//! `taupe report`: collects the facts that a bug report needs in one text without secrets.
 
 use crate::arguments::ReportOrder;
 use crate::console::{NotPrinted, Paint, print, say};
@@ -16,7 +16,7 @@ use taupe_inspect::conf::{self, Conf};
 use taupe_inspect::report::redact::{self, Redactor};
 use taupe_inspect::report::{log, network};
 
-/// Why there is none.
+/// Reason why there is no report.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
@@ -40,7 +40,7 @@ fn advice(source: &io::Error) -> &'static str {
     }
 }
 
-/// Writes it.
+/// Writes the report.
 pub(crate) fn main(order: &ReportOrder, arguments: &[OsString]) -> ExitCode {
     match run(order, arguments) {
         Ok(()) => ExitCode::SUCCESS,
@@ -51,7 +51,7 @@ pub(crate) fn main(order: &ReportOrder, arguments: &[OsString]) -> ExitCode {
 
 fn run(order: &ReportOrder, arguments: &[OsString]) -> Result<(), Failure> {
     root::require(Personality::Taupe, arguments)?;
-    // Before it takes a while.
+    // The file is created first, because collecting takes some time.
     let mut output = match &order.output {
         Some(path) => Some((path, create(path)?)),
         None => None,
@@ -84,12 +84,12 @@ fn create(path: &Path) -> Result<std::fs::File, Failure> {
     })
 }
 
-/// The text. What a part of it cannot tell does not keep the others from being told.
+/// Returns the report. A part that fails does not keep the others from being included.
 fn whole(order: &ReportOrder) -> Result<String, Failure> {
     let word = order.file.as_deref();
     let status = match taupe_inspect::status::look(word) {
         Ok(status) => Some(status),
-        // What is not up has a file, at least.
+        // A tunnel that is not up may still have a file.
         Err(error) if word.is_none() => return Err(error.into()),
         Err(_) => None,
     };
@@ -117,7 +117,7 @@ fn whole(order: &ReportOrder) -> Result<String, Failure> {
         "# Report of Taupe {}\n\nKeys are numbered in place of what they are.\n",
         env!("CARGO_PKG_VERSION")
     );
-    // A file is examined by itself: what is wrong with it quotes it.
+    // A file is checked separately, because its errors quote it.
     section(
         &mut text,
         "doctor",

@@ -1,4 +1,4 @@
-//! What takes root, and who does not have it.
+//! Check for root rights.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -9,11 +9,11 @@ use std::process::Command;
 use taupe_adapter::Personality;
 use taupe_inspect::is_root;
 
-/// Why this process cannot go on.
+/// Reason why this process cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// It is for the caller to decide who becomes root: a password prompt in a
-    /// script waits for ever.
+    /// The command does not run sudo itself, because a password prompt in a script would wait
+    /// forever.
     #[error("this takes root; run it with sudo")]
     NotRoot,
     #[error("this takes root, and sudo cannot be run: {0}; run it as root")]
@@ -22,8 +22,8 @@ pub(crate) enum Error {
     Nameless,
 }
 
-/// Makes sure that this is root. Called as `wg-quick` it becomes that program,
-/// which runs itself again with sudo: then this does not return, unless it fails.
+/// Fails unless this process is root. Called as `wg-quick`, it runs itself again with sudo, as that
+/// program does. In that case it only returns if sudo cannot be run.
 pub(crate) fn require(personality: Personality, arguments: &[OsString]) -> Result<(), Error> {
     if is_root() {
         return Ok(());
@@ -49,8 +49,8 @@ fn again_with_sudo(arguments: &[OsString]) -> Error {
     Error::Sudo(sudo.exec())
 }
 
-/// The path by which this program was called. It is looked for as a shell does,
-/// because /proc/self/exe has lost the name that decides what the program is.
+/// Returns the path by which this program was called. The path is searched for as in a shell,
+/// because /proc/self/exe lacks the name that selects the personality.
 fn path_of(name: &OsStr, folders: Option<&OsStr>) -> Option<PathBuf> {
     let this = std::env::current_exe().ok()?;
     let is_this = |path: &PathBuf| path.canonicalize().is_ok_and(|path| path == this);

@@ -1,5 +1,5 @@
-//! Where a tunnel that anybody may run remembers what must outlast it: handshake labels, and
-//! which peers have been post-quantum.
+//! Folder for state that must outlast a tunnel: handshake timestamps, and the peers that have made
+//! post-quantum handshakes. Tunnels of users without root have folders of their own.
 
 use rustix::process::geteuid;
 use std::env;
@@ -12,23 +12,22 @@ use taupe_config::file::File;
 pub(crate) use taupe_sandbox::PlaceError;
 use taupe_sandbox::user_folder;
 
-/// The place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum StateDir {
-    /// Root's: where all devices have it.
+    /// Root's folder, which all devices share.
     System,
-    /// Another user's home (XDG Base Directory Specification).
+    /// Folder in another user's home (XDG Base Directory Specification).
     Home(PathBuf),
-    /// Of a user without one: until the system starts again.
+    /// Folder of a user without a home. Its content is lost when the system restarts.
     Session(PathBuf),
 }
 
 impl StateDir {
-    /// This user's.
+    /// Finds the folder of this user.
     ///
     /// # Errors
     ///
-    /// When the user has neither a home nor a folder of the session.
+    /// Fails if the user has neither a home nor a folder of the session.
     pub(crate) fn find() -> Result<Self, PlaceError> {
         let user = geteuid();
         if user.is_root() {
@@ -40,7 +39,7 @@ impl StateDir {
         }
     }
 
-    /// The folder, as devices are told.
+    /// Returns the folder as devices expect it.
     pub(crate) fn folder(&self) -> Option<PathBuf> {
         match self {
             Self::System => None,
@@ -48,7 +47,8 @@ impl StateDir {
         }
     }
 
-    /// What is to be said to who has peers that are to be remembered for good.
+    /// Returns a warning if the file has peers whose post-quantum state must be stored permanently,
+    /// but the folder is temporary.
     pub(crate) fn doubt(&self, file: &File) -> Option<String> {
         let prefer = Some(PostQuantum::Prefer);
         let Self::Session(path) = self else {
@@ -66,7 +66,7 @@ impl StateDir {
     }
 }
 
-/// The folder in a home. The environment may be another user's, as with `su`.
+/// Returns the folder in a home. The environment may belong to another user, as after `su`.
 fn home(variable: impl Fn(&str) -> Option<OsString>, user: u32) -> Option<PathBuf> {
     let path = |name: &str| {
         let path = variable(name).map(PathBuf::from);
@@ -76,7 +76,8 @@ fn home(variable: impl Fn(&str) -> Option<OsString>, user: u32) -> Option<PathBu
     Some(state.join("taupe"))
 }
 
-/// Whether a folder is a user's, or where it would be made is.
+/// Checks whether a folder belongs to a user. For a missing folder, checks the one in which it
+/// would be created.
 fn belongs_to(path: &Path, user: u32) -> bool {
     let there = path.ancestors().find_map(|path| fs::metadata(path).ok());
     there.is_some_and(|found| found.uid() == user)

@@ -1,4 +1,4 @@
-//! `taupe status`: shows tunnels for people, or as JSON.
+//! `taupe status`: shows tunnels as text or as JSON.
 
 mod print;
 
@@ -10,10 +10,10 @@ use std::process::ExitCode;
 use taupe_adapter::Personality;
 use taupe_inspect::status::{self, State, look};
 
-/// The exit status where nothing can be told, and of wrong usage.
+/// Exit status if no state is known, and for wrong usage.
 pub(crate) const UNKNOWN: u8 = 3;
 
-/// Why there is nothing to show.
+/// Reason why no state can be shown.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
@@ -24,7 +24,7 @@ enum Failure {
     Output(#[from] NotPrinted),
 }
 
-/// Shows one, or all there are. The status is that of the worst.
+/// Shows one tunnel or all. The exit status is that of the worst state.
 pub(crate) fn main(order: &StatusOrder, arguments: &[OsString]) -> ExitCode {
     match run(order, arguments) {
         Ok(state) => state.exit_status().into(),
@@ -42,6 +42,6 @@ fn run(order: &StatusOrder, arguments: &[OsString]) -> Result<State, Failure> {
         print::text(&status, Paint::of_stdout())
     };
     console::print(text.as_bytes())?;
-    // That there is none is as down as one can be.
+    // A missing tunnel counts as down.
     Ok(status.state.unwrap_or(State::Down))
 }

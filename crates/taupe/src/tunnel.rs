@@ -1,6 +1,5 @@
-//! What is done with a tunnel that a file describes. How it is done is for the
-//! crate `adapter` to know; here the file is found and read, and the device's
-//! process is started.
+//! `taupe up`, `down`, `reload` and `strip`. This module finds and reads the file and starts the
+//! device's process. The crate `taupe-adapter` sets up the interface.
 
 mod advice;
 mod ending;
@@ -33,7 +32,6 @@ use taupe_inspect::interface::InterfaceName;
 use taupe_transparent::capture::{Replaced, is_in_effect, replace};
 use transparent::{Captured, is_transparent, let_go};
 
-/// Does it.
 pub(crate) fn main<D: Device>(order: &TunnelOrder, arguments: &[OsString]) -> ExitCode {
     match run::<D>(order, arguments) {
         Ok(()) => ExitCode::SUCCESS,
@@ -56,7 +54,7 @@ fn run<D: Device>(order: &TunnelOrder, arguments: &[OsString]) -> Result<(), Fai
         verbose,
         ..
     } = order;
-    // `wg-quick` wants root for everything.
+    // `wg-quick` requires root for every action.
     if order.action != Action::Strip || *personality == Personality::WgQuick {
         root::require(*personality, arguments)?;
     }
@@ -79,7 +77,7 @@ fn run<D: Device>(order: &TunnelOrder, arguments: &[OsString]) -> Result<(), Fai
     }
 }
 
-/// Finds the file. Called as `wg-quick`, it warns as that program does.
+/// Finds the file. Called as `wg-quick`, it prints the warning of that program.
 fn find(word: &OsStr, personality: Personality) -> Result<Conf, Failure> {
     let conf = Conf::find(word, personality)?;
     if personality == Personality::WgQuick && conf.quick_warns() {
@@ -100,14 +98,14 @@ fn bring_up<D: Device>(
         return Err(wrong(conf, &remarks));
     };
     via::is_free(conf.interface.as_str())?;
-    // Before names are taken out of it.
+    // Names of endpoints are removed from the file below.
     let endpoints = file.peers.iter().map(|peer| peer.endpoint.is_some());
     let endpoints: Vec<_> = endpoints.collect();
     let through = match &up.via {
         None => None,
         Some(word) => {
             already_up(conf, personality)?;
-            // What a killed process has left closed holds this one's questions back.
+            // A kill switch that a killed process left active blocks DNS queries of this process.
             let is_closed = is_in_effect(conf.interface.as_str())?;
             let through = Through::find(word, conf, is_closed)?;
             let admitted = via::admit(&through.outer, conf, &mut file)?;
@@ -140,7 +138,7 @@ fn bring_up<D: Device>(
             say(&format_args!("[!] {doubt}"));
         }
     }
-    // wg-quick has its own words for that.
+    // wg-quick has a warning of its own for this.
     let said = |remark: &&Remark| {
         let kind = &remark.diagnostic.kind;
         personality == Personality::Taupe || !matches!(kind, DiagnosticKind::WorldAccessible { .. })
@@ -178,8 +176,8 @@ fn bring_up<D: Device>(
     }
 }
 
-/// That it is up is all there is to say of a tunnel that is; what else comes between is
-/// found again.
+/// Fails if the tunnel is up already. This comes before other messages. If another process brings
+/// the tunnel up later, that is detected again.
 fn already_up(conf: &Conf, personality: Personality) -> Result<(), Failure> {
     let interface = conf.interface.as_str();
     match State::default().of_running(interface) {
@@ -196,11 +194,11 @@ fn already_up(conf: &Conf, personality: Personality) -> Result<(), Failure> {
     }
 }
 
-/// How long a device may take to say that it lives.
+/// Time that a running device has to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A file that chooses applications would have them all tunnelled: as wg-quick has it, or by
-/// a reload of what was begun for everybody.
+/// Fails if the file selects applications, because all applications would use the tunnel: as in
+/// wg-quick, or in a reload of a tunnel that was brought up for all applications.
 fn without_applications(conf: &Conf, file: &file::File) -> Result<(), Failure> {
     match file.transparent.first {
         None => Ok(()),
@@ -212,15 +210,15 @@ fn without_applications(conf: &Conf, file: &file::File) -> Result<(), Failure> {
     }
 }
 
-/// What a tunnel's device is to be.
+/// Settings of a tunnel's device.
 #[derive(Clone, Copy)]
 struct DevicePlan<'a> {
     settings: &'a DeviceSettings,
-    /// What is done for chosen applications.
+    /// The part for selected applications.
     captured: Option<&'a Captured<'a>>,
-    /// The tunnel that it goes through.
+    /// The outer tunnel, if this one goes through another.
     through: Option<&'a Through>,
-    /// Endpoint names that the outer tunnel's device looks up.
+    /// Endpoint names that the device's process looks up.
     left: &'a [Named],
 }
 
@@ -235,14 +233,14 @@ impl DevicePlan<'_> {
         })
     }
 
-    /// The device is there.
+    /// Called once the device runs.
     fn begun(&self) {
         if let Some(captured) = self.captured {
             captured.begun();
         }
     }
 
-    /// Does the last steps when the tunnel is up, or is not.
+    /// Completes the work after the tunnel has been brought up, or has failed to be.
     fn settle(&self, request: &Request<'_>, brought_up: &Result<(), adapter::UpError>) {
         if let Some(captured) = self.captured {
             captured.settle(brought_up);
@@ -259,8 +257,7 @@ impl DevicePlan<'_> {
     }
 }
 
-/// Devices in background processes, which this program's other face runs:
-/// `taupe device`.
+/// Devices in background processes, which run this program as `taupe device`.
 struct Background<'a>(DevicePlan<'a>);
 
 impl Devices for Background<'_> {
@@ -297,7 +294,7 @@ fn take_down(
             let file = readable(&conf).map(|file| (conf.path, file));
             (conf.interface, None, file.map(Some))
         }
-        // What `up` has written down is enough.
+        // The journal of `up` is sufficient without a file.
         Err(Failure::Conf(error @ conf::Error::Missing { .. })) => match conf::interface(word) {
             Some(interface) => (interface, Some(error), Ok(None)),
             None => return Err(error.into()),
@@ -326,7 +323,7 @@ fn take_down(
         && let_go(interface.as_str(), keep_closed)?
         && down.is_err()
     {
-        // There was that, at least.
+        // Releasing the applications counts as success.
         return Ok(());
     }
     match (down, missing) {
@@ -335,8 +332,8 @@ fn take_down(
     }
 }
 
-/// What a file says, if it is in order, or what is wrong with it. A tunnel goes
-/// down without it, too.
+/// Reads a file if it has no errors, or returns what is wrong. A tunnel can be taken down without
+/// its file.
 fn readable(conf: &Conf) -> Result<file::File, String> {
     let checked = check_alone(conf, Personality::Taupe);
     let checked = checked.map_err(|unreadable| unreadable.to_string())?;
@@ -361,7 +358,7 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), Failure> {
     let plan = if is_in_effect(interface)? {
         transparent::plan_again(conf, &mut file)?
     } else if taupe_os_linux::interface::index(interface).is_none() {
-        // That it is not up is what there is to say.
+        // The reload itself reports that the tunnel is not up.
         None
     } else {
         without_applications(conf, &file)?;
@@ -372,7 +369,7 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), Failure> {
     }
     let sentences = admitted.iter().flat_map(|admitted| &admitted.sentences);
     sentences.for_each(|sentence| say(sentence));
-    // As after `up`, a name that has no address now keeps nothing from being changed.
+    // As in `up`, a name that has no address now does not block the reload.
     let left = match (admitted, &plan) {
         (Some(admitted), _) => admitted.left,
         (None, Some(_)) => endpoint_names::leave(&mut file, Leave::Missing),
@@ -384,7 +381,7 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), Failure> {
         ..request(conf, &file, Personality::Taupe, Options::default(), fixed)
     };
     let mut replaced = None;
-    // Before the peers: what is chosen from now on is held back until they are there.
+    // Rules come before peers: newly selected applications are blocked until the peers are set.
     let mut choose = || {
         if let Some(plan) = &plan {
             replaced = replace(interface, &plan.choice).map_err(|fault| fault.to_string())?;
@@ -442,8 +439,8 @@ fn request<'a>(
     }
 }
 
-/// As `wg-quick` it does not look at what the file says; otherwise nothing goes
-/// on to `wg setconf` that is wrong.
+/// Prints the file for `wg setconf`. Fails if the file has errors, except as `wg-quick`, which does
+/// not check it.
 fn strip(conf: &Conf, personality: Personality) -> Result<(), Failure> {
     let checked = check(conf, personality)?;
     if personality == Personality::Taupe && checked.file.is_none() {

@@ -1,8 +1,8 @@
-//! A tunnel that another one goes through: `taupe up INNER --via OUTER`.
+//! A tunnel that goes through another one: `taupe up INNER --via OUTER`.
 //!
-//! Both devices are in one process. The outer one's TUN is in a network namespace that
-//! nobody else sees, and so are the inner one's UDP sockets; the outer one's are where they
-//! always are.
+//! Both devices run in one process. A private network namespace contains the outer device's TUN
+//! interface and the inner device's UDP sockets. The outer device's UDP sockets are in the
+//! machine's network namespace.
 
 mod device;
 mod names;
@@ -25,17 +25,17 @@ use taupe_inspect::interface::InterfaceName;
 
 pub(crate) use device::{Beginning, Failure as NotStarted, Joined, Started, start};
 
-/// What IPv4 needs of a link (RFC 791, section 3.2), in bytes.
+/// Minimum MTU of a link for IPv4 in bytes (RFC 791, section 3.2).
 const IPV4_MTU: u32 = 68;
 
-/// Why a tunnel cannot go through another one.
+/// Reason why a tunnel cannot go through another one.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(transparent)]
     Conf(#[from] conf::Error),
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
-    /// What they are has been said.
+    /// The errors have been printed.
     #[error("{file} has {errors}; nothing was changed")]
     Wrong { file: String, errors: String },
     #[error("{0} cannot go through itself; name another file after --via; nothing was changed")]
@@ -85,7 +85,7 @@ pub(crate) enum Failure {
     },
 }
 
-/// A tunnel to go through, and what is to be looked up for it.
+/// An outer tunnel, with the names to look up for it.
 pub(crate) struct Through {
     pub(crate) outer: Outer,
     /// The interface of the inner tunnel.
@@ -96,8 +96,8 @@ pub(crate) struct Through {
 }
 
 impl Through {
-    /// Reads the file of a tunnel for another one to go through. Its endpoints are looked up
-    /// unless what this process sends is held back.
+    /// Reads the file of an outer tunnel. Looks up its endpoints, unless this process's traffic is
+    /// blocked (`is_closed`).
     pub(crate) fn find(word: &OsStr, inner: &Conf, is_closed: bool) -> Result<Self, Failure> {
         let conf = Conf::find(word, Personality::Taupe)?;
         let name = conf.interface.as_str();
@@ -153,7 +153,7 @@ impl Through {
         })
     }
 
-    /// What the device's process is told.
+    /// Returns the settings for the device's process.
     pub(crate) fn beneath(&self) -> Beneath {
         Beneath {
             interface: self.interface.clone(),
@@ -162,14 +162,14 @@ impl Through {
         }
     }
 
-    /// Returns a sentence if these names of the inner tunnel may not be found.
+    /// Returns a warning if the names in `left`, of the inner tunnel, may not be found.
     pub(crate) fn doubt_about(&self, left: &[Named]) -> Option<String> {
         let config = self.outer.config.display().to_string();
         let doubt = self.servers.doubt(&config, self.inner.as_str());
         doubt.filter(|_| !left.is_empty())
     }
 
-    /// Says which endpoints have no address, once they have been looked up.
+    /// Waits for look-ups, and prints which endpoints have no address.
     pub(crate) fn tell_of_endpoints(&self) {
         for sentence in endpoint_names::await_addresses(self.interface.as_str(), &self.named) {
             say(&format_args!("[!] {}: {sentence}", self.interface));
@@ -177,7 +177,7 @@ impl Through {
     }
 }
 
-/// Fails where another tunnel goes through the one of this name.
+/// Fails if another tunnel goes through the one of this name.
 pub(crate) fn is_free(name: &str) -> Result<(), Failure> {
     let is_beneath = |header: &Header| {
         let outer = header.outer.as_ref();
@@ -193,8 +193,8 @@ pub(crate) fn is_free(name: &str) -> Result<(), Failure> {
     }
 }
 
-/// The tunnel that a running one goes through, where its peers are now. That its file has
-/// been edited is said.
+/// Returns the outer tunnel of a running one, with the current addresses of its peers. Prints a
+/// warning if its file has been edited.
 pub(crate) fn present(inner: &str) -> Option<Outer> {
     let header = State::default().of_running(inner)?;
     if header.is_outer_edited() {
@@ -215,9 +215,8 @@ pub(crate) fn present(inner: &str) -> Option<Outer> {
     Some(outer)
 }
 
-/// Changes a file so that its tunnel goes through the outer one.
-/// Endpoints that are names are taken out of it ([`Admitted::left`]): they are looked up
-/// through the outer tunnel, by the device's process.
+/// Changes a file so that its tunnel goes through the outer one. Endpoint names are removed from it
+/// ([`Admitted::left`]): the device's process looks them up through the outer tunnel.
 pub(crate) fn admit(outer: &Outer, conf: &Conf, file: &mut File) -> Result<Admitted, Failure> {
     for peer in &file.peers {
         if let Some(endpoint) = address(peer)
@@ -251,13 +250,13 @@ pub(crate) fn admit(outer: &Outer, conf: &Conf, file: &mut File) -> Result<Admit
 
 /// A file that goes through an outer tunnel.
 pub(crate) struct Admitted {
-    /// Sentences for the user.
+    /// Messages for the user.
     pub(crate) sentences: Vec<String>,
-    /// Endpoints that are names.
+    /// Endpoint names.
     pub(crate) left: Vec<Named>,
 }
 
-/// Whether something can be sent there through a tunnel, or why not.
+/// Checks whether the outer tunnel carries packets to an address. The error is the reason why not.
 fn reaches(outer: &Outer, to: IpAddr) -> Result<(), String> {
     let config = outer.config.display();
     if !outer
@@ -284,7 +283,8 @@ fn reaches(outer: &Outer, to: IpAddr) -> Result<(), String> {
     Ok(())
 }
 
-/// Gives the file the MTU that fits through the outer tunnel, which is said.
+/// Limits the file's MTU to the size that fits through the outer tunnel. Returns a message about
+/// it.
 fn narrow(outer: &Outer, conf: &Conf, file: &mut File) -> Result<String, Failure> {
     let left = mtu_inside(Some(outer.mtu));
     let mtu = file.interface.mtu.map_or(left, |own| own.min(left));
@@ -296,7 +296,7 @@ fn narrow(outer: &Outer, conf: &Conf, file: &mut File) -> Result<String, Failure
         ),
         false => ("IPv4", IPV4_MTU, ""),
     };
-    // A smaller MTU of the file itself has been refused with the file.
+    // A file whose own MTU is too small has been refused before.
     if left < needed {
         return Err(Failure::Narrow {
             outer: outer.name.clone(),
@@ -320,7 +320,7 @@ fn narrow(outer: &Outer, conf: &Conf, file: &mut File) -> Result<String, Failure
     })
 }
 
-/// Where a peer is, if its file has an address.
+/// Returns a peer's address, if its endpoint is an address.
 fn address(peer: &Peer) -> Option<SocketAddr> {
     match &peer.endpoint {
         Some(Endpoint::Address(address)) => Some(*address),
@@ -328,7 +328,7 @@ fn address(peer: &Peer) -> Option<SocketAddr> {
     }
 }
 
-/// The keys of a file that do nothing for a tunnel which another one goes through.
+/// Returns the keys of a file that have no effect on an outer tunnel.
 fn without_effect(file: &File) -> Option<String> {
     let interface = &file.interface;
     let hooks = &interface.hooks;

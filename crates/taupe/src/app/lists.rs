@@ -41,7 +41,8 @@ pub(super) enum Refused {
     NoneChosen,
 }
 
-/// Moves each application to at most one of the lists. A new entry is added next to existing ones.
+/// Puts each application into at most one of the lists. Depending on the list that exists, this
+/// adds an entry to one list or removes it from the other.
 pub(super) fn edit(
     text: &[u8],
     place: AppPlace,

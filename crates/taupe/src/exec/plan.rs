@@ -1,4 +1,4 @@
-//! What a file means for a command.
+//! Settings of a file that apply to a command.
 
 use crate::endpoints;
 use std::net::SocketAddr;
@@ -6,8 +6,8 @@ use std::path::Path;
 use taupe_config::file::{File, Table};
 use taupe_sandbox::Plan;
 
-/// Says in a sentence each what of a file does nothing for a command, and takes out what
-/// this user may not do.
+/// Returns a sentence for each setting that has no effect on a command, and removes settings that
+/// this user may not apply.
 pub(super) fn without_effect(file: &mut File, is_root: bool) -> Vec<String> {
     let mut sentences = Vec::new();
     let hooks = &file.interface.hooks;
@@ -38,7 +38,7 @@ pub(super) fn without_effect(file: &mut File, is_root: bool) -> Vec<String> {
     sentences
 }
 
-/// What the command's cell has.
+/// Returns the plan of the command's sandbox.
 pub(super) fn cell(
     name: &str,
     file: &File,

@@ -1,5 +1,4 @@
-//! The life of a tunnel that commands use: from the first command's start to the last
-//! one's end.
+//! The tunnel of one or more commands, from the start of the first command to the end of the last.
 
 use super::signals::{Received, Signals};
 use crate::console::say;
@@ -15,20 +14,19 @@ use std::time::Duration;
 use taupe_engine::Exit;
 use taupe_sandbox::{Child, Member, NOT_SET_UP, Namespaces, Shared};
 
-/// How long a device has to end before the process does anyway.
+/// Time that a device has to end before the process exits anyway.
 const ENDING: Duration = Duration::from_secs(2);
 
-/// From one try to accept a process to the next, when the system has no descriptors left.
+/// Delay before the next attempt to accept a process if the system has no file descriptors left.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// What can happen.
 enum Event {
     Signal(Received),
     /// The first command has ended with this status.
     Ended(u8),
-    /// A process wants to join.
+    /// A process asks to join.
     Asks(Member),
-    /// One that has joined has ended.
+    /// A process that joined has ended.
     Left,
     Device(Exit),
 }
@@ -40,9 +38,9 @@ pub(super) struct Session<'a> {
     namespaces: Namespaces,
     /// The first command.
     child: Child,
-    /// Its status, once it has ended.
+    /// Exit status of the first command, once it has ended.
     status: Option<u8>,
-    /// How many others there are.
+    /// Number of processes that joined.
     members: usize,
     sender: Sender<Event>,
     events: Receiver<Event>,
@@ -63,12 +61,12 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Stays until the last command has ended, or a signal asks for the end after the
-    /// first has. Returns the status of the first.
+    /// Runs until the last command has ended, or until a signal asks for the end after the first
+    /// command has ended. Returns the exit status of the first command.
     ///
     /// # Errors
     ///
-    /// When there is no thread left; the tunnel ends then, and the command has no network.
+    /// Fails if no thread is left. The tunnel ends then, and the command has no network.
     pub(super) fn run<D: Device>(mut self, device: D, signals: Signals) -> io::Result<u8> {
         let stop = device.stopper();
         self.tell("device", move |tell| {
@@ -95,7 +93,7 @@ impl<'a> Session<'a> {
         })?;
         let mut has_device = true;
         while !self.is_over() {
-            // This has a sender itself.
+            // Receiving cannot fail, because this session holds a sender too.
             let Ok(event) = self.events.recv() else {
                 break;
             };
@@ -122,7 +120,7 @@ impl<'a> Session<'a> {
         Ok(self.status.unwrap_or(NOT_SET_UP))
     }
 
-    /// Does something in a thread of its own that may tell of events.
+    /// Runs a function in a thread. The function can send events.
     fn tell(
         &self,
         name: &str,
@@ -130,7 +128,7 @@ impl<'a> Session<'a> {
     ) -> io::Result<()> {
         let sender = self.sender.clone();
         let tell = move |event| {
-            // Nobody listens any more when the process is about to end.
+            // The receiver is gone if the process is about to end.
             let _ = sender.send(event);
         };
         let builder = thread::Builder::new().name(name.to_owned());
@@ -146,7 +144,7 @@ impl<'a> Session<'a> {
             && !signal.is_everybodys
             && let Some(signal) = Signal::from_named_raw(signal.number)
         {
-            // One that has just ended needs no signal.
+            // If the command has just ended, this does nothing.
             self.child.signal(signal);
         }
     }
@@ -161,7 +159,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Lets a process in. It counts until it ends, whatever it becomes.
+    /// Lets a process join. It counts as a member until it ends, even if joining fails.
     fn admit(&mut self, member: Member) {
         let Ok(process) = member.process.try_clone() else {
             return;
@@ -172,7 +170,7 @@ impl<'a> Session<'a> {
         });
         if watched.is_ok() {
             self.members += 1;
-            // One that is gone by now is told of in a moment.
+            // If the process has ended already, its watching thread reports that.
             member.admit(&self.namespaces);
         }
     }
@@ -186,8 +184,8 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Waits for the first command; its status, or 128 and the number of the signal that
-/// ended it.
+/// Waits for the first command. Returns its exit status, or 128 plus the number of the signal that
+/// killed it.
 fn wait(pid: Pid) -> u8 {
     let waited = retry_on_intr(|| waitpid(Some(pid), WaitOptions::empty()));
     let Ok(Some((_, status))) = waited else {
@@ -202,6 +200,6 @@ fn wait(pid: Pid) -> u8 {
 
 fn await_end(process: &OwnedFd) {
     let mut ends = [PollFd::new(process, PollFlags::IN)];
-    // What fails is not worth to stay for.
+    // On an error the process counts as ended.
     let _ = retry_on_intr(|| poll(&mut ends, None));
 }

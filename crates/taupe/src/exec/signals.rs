@@ -1,4 +1,4 @@
-//! Signals that are for the command.
+//! Signals that are passed on to the command.
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -6,8 +6,8 @@ use signal_hook::consts::SIGCHLD;
 use std::io;
 use std::sync::Arc;
 
-/// Those that are passed on. SIGTSTP is not: it stops this process too, so that the shell
-/// notices, and the tunnel with it until SIGCONT.
+/// Signals that are passed on. SIGTSTP is not: it also stops this process, so that the shell
+/// notices, and thereby the tunnel until SIGCONT.
 const PASSED: [Signal; 8] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -19,19 +19,19 @@ const PASSED: [Signal; 8] = [
     Signal::SIGWINCH,
 ];
 
-/// Signals that do nothing to this process but to be told of.
+/// Blocked signals, which this process reads from a descriptor.
 pub(super) struct Signals(SignalFd);
 
-/// One that has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Received {
     pub(super) number: i32,
-    /// The command has got it too: from the terminal, to whose foreground it belongs.
+    /// True if the terminal sent the signal to its whole foreground process group, so that the
+    /// command has received it too.
     pub(super) is_everybodys: bool,
 }
 
 impl Received {
-    /// Whether somebody who sends this wants a program to end.
+    /// Checks whether the signal asks a program to end.
     pub(super) fn asks_to_end(self) -> bool {
         let ending = [
             Signal::SIGHUP,
@@ -44,15 +44,15 @@ impl Received {
 }
 
 impl Signals {
-    /// Blocks them in this thread and all that it starts from now on. A process that was
-    /// started before does not know of it.
+    /// Blocks the signals in this thread and in threads that it starts later. Child processes that
+    /// were started before are not affected.
     ///
-    /// SIGCHLD gets a handler, as where it is ignored nobody learns how a child ended
+    /// SIGCHLD gets a handler, because the status of a child is lost if SIGCHLD is ignored
     /// (`wait(2)`).
     ///
     /// # Errors
     ///
-    /// When there is no descriptor left.
+    /// Fails if no file descriptor is left.
     pub(super) fn block() -> io::Result<Self> {
         signal_hook::flag::register(SIGCHLD, Arc::default())?;
         let set: SigSet = PASSED.into_iter().collect();
@@ -60,17 +60,17 @@ impl Signals {
         Ok(Self(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC)?))
     }
 
-    /// Waits for the next one.
+    /// Waits for the next signal.
     ///
     /// # Errors
     ///
-    /// The system's; there are no more then.
+    /// Returns the system's error, after which no more signals can be read.
     pub(super) fn next(&self) -> io::Result<Received> {
         loop {
             if let Some(received) = self.0.read_signal()? {
                 return Ok(Received {
                     number: received.ssi_signo.cast_signed(),
-                    // Processes send with codes that are not positive (sigaction(2)).
+                    // Signals from processes have codes that are not positive (sigaction(2)).
                     is_everybodys: received.ssi_code > 0,
                 });
             }

@@ -1,4 +1,4 @@
-//! What becomes of flows, told as it happens.
+//! Continuous output of new, changed and ended flows.
 
 use super::{line, look};
 use crate::arguments::FlowsOrder;
@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 use taupe_inspect::flows::{Failure, Flow, Flows, Id};
 use taupe_inspect::json;
 
-/// From one look to the next.
+/// Interval between two readings of the flows.
 const EVERY: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
 
-/// Prints what changes, until nobody reads it any more. A look that fails is told of once,
-/// however many do in a row, and the next is waited for.
+/// Prints changes until the output is closed. If reading fails several times in a row, prints the
+/// error once and continues.
 pub(super) fn follow(order: &FlowsOrder, first: Flows) -> Result<(), NotPrinted> {
     let mut before = BTreeMap::new();
     let mut looked = Ok(first);
@@ -31,7 +31,7 @@ pub(super) fn follow(order: &FlowsOrder, first: Flows) -> Result<(), NotPrinted>
                 failed = None;
             }
             Err(failure) => {
-                // A tunnel that is gone has none.
+                // A tunnel that no longer exists has no flows.
                 if let Failure::NotThere(_) = failure {
                     let now = BTreeMap::new();
                     tell(order, &before, &now)?;
@@ -51,11 +51,10 @@ pub(super) fn follow(order: &FlowsOrder, first: Flows) -> Result<(), NotPrinted>
     }
 }
 
-/// Waits for the next look; whether nobody reads what is printed any more, which is known
-/// at once.
+/// Waits until the next reading. Returns true immediately if the output is closed.
 fn is_unread() -> bool {
     let output = stdout();
-    // No more than its end is waited for.
+    // Without requested events, only an error or the closed reader ends the wait.
     let mut ends = [PollFd::new(&output, PollFlags::empty())];
     poll(&mut ends, Some(&EVERY)).is_ok_and(|ended| ended > 0)
 }
@@ -80,7 +79,7 @@ fn tell(
     print(text.as_bytes())
 }
 
-/// What has become of flows from one look to the next.
+/// Returns the changes from one reading to the next.
 fn changes<'a>(
     before: &'a BTreeMap<Id, Flow>,
     now: &'a BTreeMap<Id, Flow>,

@@ -1,28 +1,27 @@
-//! Where a tunnel that anybody may run remembers what must outlast it, elsewhere than on Linux.
+//! Folder for state that must outlast a tunnel, on systems other than Linux.
 
 use std::env;
 use std::path::PathBuf;
 use taupe_config::file::File;
 
-/// The variable that has the folder of this user's data.
+/// Environment variable with the folder of this user's data.
 const VARIABLE: &str = if cfg!(windows) {
     "LOCALAPPDATA"
 } else {
     "HOME"
 };
 
-/// The place, below that folder.
+/// Subfolder of that folder.
 const BELOW: &str = if cfg!(windows) {
     "Taupe"
 } else {
     ".local/state/taupe"
 };
 
-/// The place: a folder of this user's.
+/// A folder of this user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct StateDir(PathBuf);
 
-/// Why there is none.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{VARIABLE} is not the path of a folder, so there is no place for what must be remembered: \
@@ -31,23 +30,23 @@ pub(crate) struct StateDir(PathBuf);
 pub(crate) struct PlaceError;
 
 impl StateDir {
-    /// This user's.
+    /// Finds the folder of this user.
     ///
     /// # Errors
     ///
-    /// When the environment does not say where it is.
+    /// Fails if the environment does not contain it.
     pub(crate) fn find() -> Result<Self, PlaceError> {
         let data = env::var_os(VARIABLE).map(PathBuf::from);
         let data = data.filter(|path| path.is_absolute());
         data.map(|data| Self(data.join(BELOW))).ok_or(PlaceError)
     }
 
-    /// The folder, as devices are told.
+    /// Returns the folder as devices expect it.
     pub(crate) fn folder(&self) -> Option<PathBuf> {
         Some(self.0.clone())
     }
 
-    /// What is to be said to who has peers that are to be remembered for good: it stays.
+    /// Returns a warning about a temporary folder, which this system does not have.
     pub(crate) fn doubt(&self, _: &File) -> Option<String> {
         None
     }

@@ -1,4 +1,4 @@
-//! The form for people.
+//! Text output of `taupe status`.
 
 use crate::console::{Colour, Paint};
 use std::fmt::Write as _;
@@ -43,7 +43,7 @@ fn tunnel(tunnel: &Tunnel, paint: Paint) -> String {
     for note in &tunnel.notes {
         let _ = writeln!(text, "  {note}");
     }
-    // A gap that degrades the tunnel is a finding already.
+    // A gap that degrades the tunnel is already among the findings.
     let is_finding = |text: &str| tunnel.findings.iter().any(|finding| finding.text == text);
     for gap in tunnel.gaps.iter().filter(|gap| !is_finding(&gap.text)) {
         let _ = writeln!(text, "  {}", gap.text);
@@ -65,7 +65,7 @@ fn tunnel(tunnel: &Tunnel, paint: Paint) -> String {
             Some(Mode::Transparent | Mode::Marks) => {
                 writeln!(text, "  {file} chooses no applications, so all use it")
             }
-            // Or it cannot be seen for whom it is.
+            // Without a mode, the applications that use it are unknown.
             Some(Mode::Adapter) | None => writeln!(text, "  {file}"),
         };
     }
@@ -107,7 +107,7 @@ fn tunnel(tunnel: &Tunnel, paint: Paint) -> String {
     text
 }
 
-/// `1.5 MiB`.
+/// Formats a number of bytes, such as `1.5 MiB`.
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if count < 1024 {

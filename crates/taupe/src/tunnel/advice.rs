@@ -1,4 +1,4 @@
-//! Advice for errors of tunnels in adapter mode: the commands that help.
+//! Advice for errors of tunnels in adapter mode: commands of this program that help.
 //!
 //! The errors of `taupe-adapter` say what failed, where and why, and name no command of this
 //! program.
@@ -85,7 +85,7 @@ pub(super) fn reload(error: &ReloadError) -> String {
     }
 }
 
-/// Returns what to do on a kernel without nf_tables, or nothing.
+/// Returns advice for a kernel without nf_tables, or an empty string.
 fn without_firewall(cause: &ApplyError) -> &'static str {
     match cause {
         ApplyError::Step {

@@ -1,5 +1,5 @@
 //! The end of a device's process. `down` waits for it, so that the tunnel can be brought up again
-//! at once, even one that another tunnel went through.
+//! immediately, even a tunnel that carried another one.
 
 use crate::console::say;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -9,20 +9,20 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use taupe_adapter::State;
 
-/// Time that a process has to end after its interface has gone.
+/// Time that a process has to end after its interface was deleted.
 const LIMIT: Timespec = Timespec {
     tv_sec: 10,
     tv_nsec: 0,
 };
 
-/// A process that is to end.
+/// A process that is about to end.
 pub(super) struct Ending {
     handle: OwnedFd,
     id: String,
 }
 
 impl Ending {
-    /// Finds the process of a tunnel that `taupe up` has made, by its configuration socket.
+    /// Finds the process of a tunnel that `taupe up` set up, by its configuration socket.
     pub(super) fn of(interface: &str) -> Option<Self> {
         let headers = State::default().here();
         headers.iter().find(|one| one.interface == interface)?;

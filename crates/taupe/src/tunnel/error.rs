@@ -1,4 +1,4 @@
-//! Why something was not done with a tunnel.
+//! Errors of tunnel commands.
 
 use super::advice;
 use crate::capture;
@@ -12,7 +12,7 @@ use taupe_inspect::conf::{self, Conf};
 use taupe_os_linux::netlink::SystemError;
 use taupe_transparent::fault::Fault;
 
-/// Why something was not done.
+/// Reason why a tunnel command failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
     #[error(transparent)]
@@ -21,7 +21,7 @@ pub(super) enum Failure {
     Conf(#[from] conf::Error),
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
-    /// What they are has been said.
+    /// The errors have been printed.
     #[error("{file} has {errors}; nothing was changed")]
     Wrong { file: String, errors: String },
     #[error("{file}: {problem}; nothing was changed")]
@@ -113,7 +113,7 @@ pub(super) enum Failure {
     Output(#[from] NotPrinted),
 }
 
-/// Says what is wrong with a file.
+/// Prints the errors and warnings of a file.
 pub(super) fn wrong(conf: &Conf, remarks: &[Remark]) -> Failure {
     for remark in remarks {
         say(remark);

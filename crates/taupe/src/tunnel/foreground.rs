@@ -1,4 +1,4 @@
-//! A tunnel whose device is in this process, which stays.
+//! A tunnel whose device runs in this process (`taupe up --foreground`).
 
 use super::error::Failure;
 use super::transparent::{is_transparent, let_go};
@@ -16,16 +16,15 @@ use taupe_engine::Exit;
 use taupe_inspect::conf::Conf;
 use taupe_transparent::fault::Fault;
 
-/// How long a device has to end after its interface has gone.
+/// Time that a device has to end after its interface was deleted.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// What can happen to a tunnel that is up.
 enum Event {
     Asked(Asked),
     Ended(Exit),
 }
 
-/// Brings a tunnel up, keeps it until it is to end, and takes it down.
+/// Brings a tunnel up, waits until it ends, and takes it down.
 pub(super) fn run<D: Device>(
     conf: &Conf,
     request: &Request<'_>,
@@ -37,7 +36,7 @@ pub(super) fn run<D: Device>(
     let (sender, events) = channel();
     let signals = sender.clone();
     let console = Console::catching(verbose, move |asked| {
-        // Nobody listens any more when this process is about to end.
+        // The receiver is gone if this process is about to end.
         let _ = signals.send(Event::Asked(asked));
     });
     let mut console = console.map_err(Failure::Signals)?;
@@ -58,7 +57,7 @@ pub(super) fn run<D: Device>(
         keep_closed: how.keep_closed,
     };
     if up.is_err() {
-        // So that it has removed its socket.
+        // The device removes its socket before it ends.
         running.await_end();
     }
     device.settle(request, &up);
@@ -66,7 +65,7 @@ pub(super) fn run<D: Device>(
         Ok(()) => running.stay(),
         Err(error) => {
             if running.console.is_interrupted() && leaves_nothing(&error) {
-                // Not a failure: this is what the signal asked for.
+                // The signal asked for this, so it is no failure.
                 say(&format_args!("taupe: {error}"));
                 return Ok(());
             }
@@ -79,7 +78,6 @@ fn leaves_nothing(error: &UpError) -> bool {
     matches!(error, UpError::Failed { leftovers, .. } if leftovers.is_empty())
 }
 
-/// A device in this process.
 struct InProcess<'a, D> {
     plan: DevicePlan<'a>,
     events: Sender<Event>,
@@ -106,15 +104,14 @@ impl<D: Device> Devices for InProcess<'_, D> {
     }
 }
 
-/// A tunnel that is up.
 struct Running<'a> {
     conf: &'a Conf,
     request: &'a Request<'a>,
     console: Console,
     events: Receiver<Event>,
-    /// What ends the device; `None` when it has ended.
+    /// Stops the device. `None` after the device has ended.
     stopper: Option<Stopper>,
-    /// What was chosen is held back when a signal has ended it.
+    /// True if selected applications stay blocked after a signal.
     keep_closed: bool,
 }
 
@@ -146,18 +143,19 @@ impl Running<'_> {
         }
     }
 
-    /// A signal asked for the end.
+    /// Ends the tunnel after a signal.
     fn end(&mut self) -> Result<(), Failure> {
         let outcome = match self.take_down(true) {
             Ok(()) => Ok(()),
-            // Somebody else has done it at the same time, and has let go or has not.
+            // Another process has taken it down at the same time, and has decided about the kill
+            // switch.
             Err(DownError::NotUp { .. }) => {
                 self.await_end();
                 return Ok(());
             }
             Err(error @ DownError::Leftovers { .. }) => Err(error),
-            // Something that was to be done first has failed. But this process
-            // is to end, and with it the device: the rest is undone all the same.
+            // A hook or a first step of `down` has failed. The device ends with this process, so
+            // the rest is undone anyway.
             Err(error) => {
                 self.console.note(&advice::down(&error));
                 if let Some(stop) = self.stopper.take() {
@@ -168,13 +166,12 @@ impl Running<'_> {
             }
         };
         self.await_end();
-        // A device that ends by itself leaves its applications held back; and while some
-        // of the tunnel is left, so are they.
+        // Applications stay blocked while parts of the tunnel remain.
         let let_go = let_go(self.request.interface, self.keep_closed || outcome.is_err());
         both(outcome, let_go)
     }
 
-    /// The device has ended without having been asked to.
+    /// Cleans up after the device has ended by itself.
     fn ended(&mut self, exit: Exit) -> Result<(), Failure> {
         let interface = self.request.interface;
         let is_undone = match self.take_down(false) {
@@ -188,7 +185,7 @@ impl Running<'_> {
                 false
             }
         };
-        // Only who asks for the end lets go of the applications.
+        // Only a requested end releases the applications.
         let is_held = let_go(interface, true)?;
         let why = match exit {
             Exit::InterfaceDeleted => "somebody has deleted the interface".to_owned(),
@@ -205,7 +202,8 @@ impl Running<'_> {
         )))
     }
 
-    /// Takes the tunnel down by what its file says now, or said at `up`.
+    /// Takes the tunnel down according to the current file or, if that has errors, the journal of
+    /// `up`.
     fn take_down(&mut self, save: bool) -> Result<(), DownError> {
         let file = readable(self.conf);
         let request = Down {
@@ -220,7 +218,7 @@ impl Running<'_> {
         down
     }
 
-    /// Waits for the device if it was started: its interface is gone.
+    /// Waits for a device that was started and whose interface has been deleted.
     fn await_end(&mut self) {
         if self.stopper.take().is_some() {
             self.await_ended();
@@ -238,8 +236,7 @@ impl Running<'_> {
     }
 }
 
-/// Of two things that were both to be done, what is not: the second is said where both
-/// have failed.
+/// Combines the results of two steps. If both failed, the second error is printed.
 fn both(first: Result<(), DownError>, second: Result<bool, Fault>) -> Result<(), Failure> {
     match (first, second) {
         (Err(error), second) => {
@@ -252,7 +249,7 @@ fn both(first: Result<(), DownError>, second: Result<bool, Fault>) -> Result<(),
     }
 }
 
-/// Tells the service manager, if there is one.
+/// Notifies the service manager, if there is one.
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!("the service manager cannot be told: {error}");

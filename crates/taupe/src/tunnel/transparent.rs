@@ -1,4 +1,4 @@
-//! What up, down and reload do besides for a tunnel of chosen applications.
+//! Steps of up, down and reload for a tunnel with selected applications.
 
 use super::error::{Failure, wrong};
 use crate::app_conflicts;
@@ -25,21 +25,21 @@ use taupe_transparent::programs::Programs;
 use taupe_transparent::reset::Reset;
 use taupe_transparent::state::Lock;
 
-/// The mode that is to be had on this kernel: without what transparent mode needs,
-/// applications are chosen in adapter mode, unless somebody asked for the other.
+/// Returns the mode that this kernel supports. If transparent mode lacks a kernel feature,
+/// applications are selected in adapter mode, unless the user asked for transparent mode.
 pub(super) fn on_this_kernel(mode: Mode) -> Mode {
     if mode != Mode::Transparent(Transparent::Applications) {
         return mode;
     }
     match Programs::probe().map_err(|fault| fault.lack()) {
         Err(Some(what)) => Mode::Adapter(Adapter::Lacks(what)),
-        // What else is wrong is found again.
+        // Other errors occur again when the programs are loaded.
         _ => mode,
     }
 }
 
-/// A bit that no rule of routing asks for, nor the tunnel's own packets have. One that
-/// sockets have already, from before a process was killed, stays.
+/// Returns a bit for marks that neither routing rules nor the tunnel's own packets use. If a killed
+/// process has left marked sockets, their mark is used again.
 pub(super) fn free_mark(conf: &Conf, file: &File) -> Result<u32, Failure> {
     let own = file.interface.fwmark.unwrap_or_default();
     let before = mark_of(conf.interface.as_str())?;
@@ -56,7 +56,7 @@ pub(super) fn free_mark(conf: &Conf, file: &File) -> Result<u32, Failure> {
     bits.find(|bit| taken & bit == 0).ok_or(Failure::NoMark)
 }
 
-/// What is to be made of a file, if no other tunnel has its applications.
+/// Returns the plan for a file. Fails if another tunnel has selected one of its applications.
 pub(super) fn plan(conf: &Conf, file: &mut File, mark: Option<u32>) -> Result<Plan, Failure> {
     let plan = Plan::take(file, mark).map_err(|problem| Failure::Unsupported {
         file: conf.shown.display().to_string(),
@@ -67,8 +67,7 @@ pub(super) fn plan(conf: &Conf, file: &mut File, mark: Option<u32>) -> Result<Pl
     Ok(plan)
 }
 
-/// Likewise, for a tunnel that is up; `None` where there is none, as the reload itself
-/// will say.
+/// Like [`plan`], for a tunnel that is up. `None` if it is not up, which the reload itself reports.
 pub(super) fn plan_again(conf: &Conf, file: &mut File) -> Result<Option<Plan>, Failure> {
     let interface = conf.interface.as_str();
     let plan = plan(conf, file, mark_of(interface)?)?;
@@ -103,15 +102,15 @@ pub(super) fn plan_again(conf: &Conf, file: &mut File) -> Result<Option<Plan>, F
     })
 }
 
-/// Whether a tunnel is up in transparent mode, or may be: its interface has not all that
-/// its file says, and nothing is to be saved from there.
+/// Checks whether a tunnel is up in transparent mode, or may be. Its interface then lacks addresses
+/// and routes of the file, so its state must not be saved to the file.
 pub(super) fn is_transparent(interface: &str) -> bool {
     let running = || State::default().of_running(interface);
     is_in_effect(interface).unwrap_or(true)
         || running().is_some_and(|header| !header.transparent.is_empty())
 }
 
-/// Says what of a plan may not be as one thinks.
+/// Prints consequences of a plan that the user may not expect.
 pub(super) fn tell_of(plan: &Plan) {
     if plan.mark().is_some() {
         let dns = match plan.servers.as_slice() {
@@ -126,7 +125,7 @@ pub(super) fn tell_of(plan: &Plan) {
         return;
     }
     let destinations = &plan.choice.destinations;
-    // That IPv6 is switched off is said with what is left out for that.
+    // Another message covers IPv6 that is switched off.
     let of_families = families::without_route(destinations);
     let of_families = of_families.into_iter().filter(|lack| !lack.is_switched_off);
     let of_families = of_families.map(|lack| lack.to_string());
@@ -136,7 +135,7 @@ pub(super) fn tell_of(plan: &Plan) {
     }
 }
 
-/// Whose packets go through the tunnel, and how many of them run.
+/// Describes the applications that use the tunnel, with the number of their running processes.
 fn who(plan: &Plan) -> String {
     let rules = &plan.choice.rules;
     let running = Subject::all();
@@ -157,26 +156,26 @@ fn who(plan: &Plan) -> String {
     }
 }
 
-/// A tunnel that is being brought up for chosen applications.
+/// A tunnel that is being brought up for selected applications.
 pub(super) struct Captured<'a> {
     interface: &'a str,
-    /// Whose applications they are.
+    /// File that selects the applications.
     pub(super) file: &'a Path,
-    /// The mark of their sockets, in adapter mode.
+    /// Mark of the applications' sockets in adapter mode.
     pub(super) mark: Option<u32>,
-    /// For a reload to compare.
+    /// Settings that a reload compares.
     pub(super) fixed: TransparentSettings,
-    /// Endpoints that the device's process is to find.
+    /// Endpoint names that the device's process looks up.
     left: Vec<Named>,
-    /// Nothing was held back before.
+    /// True if no kill switch was active before.
     is_new: bool,
     reset_existing: bool,
-    /// Who is chosen, for people.
+    /// Description of the applications, for a message.
     who: String,
 }
 
 impl<'a> Captured<'a> {
-    /// The last preparations, which may take as long as name servers do.
+    /// Makes the last preparations, including DNS queries.
     pub(super) fn prepare(
         conf: &'a Conf,
         plan: Plan,
@@ -184,7 +183,7 @@ impl<'a> Captured<'a> {
         up: &Up,
     ) -> Result<Self, Failure> {
         let interface = conf.interface.as_str();
-        // What a process that was killed has left goes on holding packets back.
+        // A kill switch that a killed process left active stays so.
         let is_new = !is_in_effect(interface)?;
         tell_of(&plan);
         let who = who(&plan);
@@ -200,15 +199,15 @@ impl<'a> Captured<'a> {
         })
     }
 
-    /// What is to be done when they are captured, and before the device has a peer: nothing
-    /// of theirs gets anywhere yet.
+    /// Runs after the capture has started and before the device has a peer, while the applications'
+    /// packets reach nothing.
     pub(super) fn begun(&self) {
         if self.reset_existing {
             close_existing(self.interface);
         }
     }
 
-    /// What is to be done when it is up, or is not.
+    /// Completes the work after the tunnel has been brought up, or has failed to be.
     pub(super) fn settle(&self, brought_up: &Result<(), UpError>) {
         match brought_up {
             Ok(()) => {
@@ -222,9 +221,10 @@ impl<'a> Captured<'a> {
                     self.interface, self.who
                 ));
             }
-            // If this has not begun to bring it up, it may be another's.
+            // Any other error may concern another command's tunnel.
             Err(UpError::Failed { .. }) if self.is_new => {
-                // Why it is not up is what whoever wants it has to know.
+                // The reason why the tunnel is not up matters more than this error, so this one is
+                // only printed.
                 if let Err(fault) = release(self.interface) {
                     say(&format_args!(
                         "[!] what the applications chosen for {0} send is held back, since that \
@@ -247,14 +247,14 @@ impl<'a> Captured<'a> {
     }
 }
 
-/// Prints the promises of transparent mode that do not hold for a tunnel.
+/// Prints the guarantees of transparent mode that do not hold for a tunnel.
 pub(super) fn tell_of_gaps(interface: &str) {
     for gap in capture::gaps(interface).unwrap_or_default() {
         say(&format_args!("[!] {gap}"));
     }
 }
 
-/// Leaves names to the device's process, and says which have no address yet.
+/// Passes endpoint names to the device's process, and prints which ones have no address yet.
 pub(super) fn hand_over(interface: &str, left: &[Named]) {
     if let Err(error) = endpoint_names::hand_over(interface, left) {
         say(&format_args!(
@@ -268,9 +268,9 @@ pub(super) fn hand_over(interface: &str, left: &[Named]) {
     }
 }
 
-/// Holds back what the chosen applications of a file send, until its tunnel is up.
+/// Blocks packets of the file's selected applications until its tunnel is up.
 pub(super) fn lock(conf: &Conf) -> Result<(), Failure> {
-    // While the machine starts, the file of a key may come after the lock.
+    // While the machine starts, a key file may become available after the lock.
     let Checked { file, remarks, .. } = check_with_available_keys(conf)?;
     let Some(mut file) = file else {
         return Err(wrong(conf, &remarks));
@@ -314,7 +314,7 @@ pub(super) fn lock(conf: &Conf) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Closes the connections that chosen applications had before, or says why not.
+/// Closes connections that selected applications opened before, or prints why that failed.
 fn close_existing(interface: &str) {
     match reset(interface) {
         Ok(reset) if reset.left == 0 => {}
@@ -328,15 +328,15 @@ fn close_existing(interface: &str) {
     }
 }
 
-/// Ends what transparent mode holds back for an interface, or says that it does not:
-/// last, so that nothing of the chosen applications leaves in clear while there is a
-/// tunnel. Whether there was anything.
+/// Releases the selected applications, or keeps them blocked if `keep_closed` is set. This is the
+/// last step, so that no packet of theirs leaves unencrypted while the tunnel exists. Returns true
+/// if applications had been captured.
 pub(super) fn let_go(interface: &str, keep_closed: bool) -> Result<bool, Fault> {
     if keep_closed {
         let captured = is_in_effect(interface)?;
         if captured {
             let lock = match capture::lock(interface) {
-                // Another version's holds back at least what is chosen.
+                // A lock of another version blocks at least the selected applications.
                 Err(Fault::Schema { .. }) => None,
                 lock => lock?,
             };

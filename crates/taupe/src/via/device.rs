@@ -1,4 +1,4 @@
-//! The outer device, in the process of the inner one.
+//! The outer device, which runs in the inner device's process.
 
 use crate::arguments::{Beneath, DeviceOrder};
 use crate::device::Device;
@@ -18,7 +18,7 @@ use taupe_inspect::conf::Conf;
 use taupe_os_linux::namespace::Network;
 use taupe_sandbox::{NetworkError, Opened, lay};
 
-/// Why there is none.
+/// Reason why the outer device does not run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(transparent)]
@@ -47,7 +47,7 @@ pub(crate) enum Failure {
     },
 }
 
-/// An outer device that runs. It ends when [`Started::end`] is called.
+/// A running outer device. It ends when [`Started::end`] is called.
 pub(crate) struct Started<D> {
     device: D,
     interface: String,
@@ -61,8 +61,8 @@ pub(crate) struct Beginning<D> {
     pub(crate) names: Inside,
 }
 
-/// Starts and configures it. Names of its endpoints are looked up unless what this process sends is held back;
-/// [`endpoint_names::serve`] finds those without an address.
+/// Starts and configures the outer device. Looks up its endpoint names, unless this process's
+/// traffic is blocked (`is_closed`); [`endpoint_names::serve`] finds the remaining addresses.
 pub(crate) fn start<D: Device>(
     beneath: &Beneath,
     order: &DeviceOrder,
@@ -144,11 +144,11 @@ impl<D: Device> Started<D> {
         });
         let found: Vec<_> = found.collect();
         taupe_client::apply(&self.interface, taupe_client::request(file, &found))?;
-        // A name without an address is not in the request.
+        // The request contains no names without addresses.
         endpoint_names::hand_over(&self.interface, &taupe_inspect::endpoint_names::named(file))
     }
 
-    /// What the inner device needs to know.
+    /// Returns the part of the outer tunnel that the inner device uses.
     fn underlay(&self, network: Network) -> Underlay {
         let interface = self.interface.clone();
         let mark = move |mark| {
@@ -164,7 +164,7 @@ impl<D: Device> Started<D> {
         }
     }
 
-    /// Finds the addresses of endpoints that have none.
+    /// Starts to look up endpoints that have no address.
     pub(crate) fn serve_endpoints(&self) {
         endpoint_names::serve(&self.interface, Arc::new(SystemResolver::default()));
     }
@@ -174,7 +174,7 @@ impl<D: Device> Started<D> {
         let _ = self.device.run();
     }
 
-    /// Has the outer device end with the inner one, and the inner one with it.
+    /// Lets both devices end together: when one ends, the other is stopped.
     pub(crate) fn join(self, end_inner: impl FnOnce() + Send + 'static) -> io::Result<Joined> {
         let Self { device, interface } = self;
         let (end_outer, give_up) = (Box::new(device.stopper()), device.stopper());
@@ -182,7 +182,7 @@ impl<D: Device> Started<D> {
         let ended = Arc::clone(&is_first);
         let wait = move || {
             let exit = device.run();
-            // Nobody else has ended it.
+            // True if the outer device has ended before the inner one.
             let first = ended.swap(false, Ordering::AcqRel);
             end_inner();
             first.then(|| format!("{interface}, which it goes through, has ended ({exit:?})"))
@@ -203,7 +203,7 @@ impl<D: Device> Started<D> {
     }
 }
 
-/// An outer device that ends with the inner one.
+/// An outer device that ends together with the inner one.
 pub(crate) struct Joined {
     end_outer: Box<dyn FnOnce() + Send>,
     is_first: Arc<AtomicBool>,
@@ -211,8 +211,8 @@ pub(crate) struct Joined {
 }
 
 impl Joined {
-    /// To be called when the inner device has ended: ends the outer one, or tells that this
-    /// was the first to end.
+    /// Must be called when the inner device has ended. Stops the outer device. If the outer one had
+    /// ended first, returns that as the reason.
     pub(crate) fn end(self, exit: Exit) -> Exit {
         self.is_first.store(false, Ordering::Release);
         (self.end_outer)();

@@ -1,11 +1,11 @@
-//! Endpoint names of the inner tunnel, looked up through the outer one.
+//! Look-up of the inner tunnel's endpoint names through the outer tunnel.
 //!
-//! A question to the system's name servers would tell them, in clear, which server the
-//! inner tunnel is about to use. So no name of the inner file is looked up before the outer
-//! tunnel runs, and then only from within its network.
+//! A query to the system's name servers would tell them, unencrypted, which server the inner tunnel
+//! is about to use. So no name of the inner file is looked up before the outer tunnel runs, and
+//! then only from within the outer tunnel's network namespace.
 //!
-//! Without DNS in the outer file, the system's name servers are asked there, but not those with
-//! local addresses: 192.168.1.1 is another machine in the provider's network.
+//! If the outer file has no DNS, the system's name servers are queried through the outer tunnel,
+//! except those with local addresses: 192.168.1.1 is another machine in the provider's network.
 
 use std::fs;
 use std::io;
@@ -19,10 +19,10 @@ use taupe_os_linux::namespace::Network;
 use crate::endpoints;
 use ipnet::IpNet;
 
-/// Names that need no question (`hosts(5)`).
+/// File of names that need no query (`hosts(5)`).
 const HOSTS: &str = "/etc/hosts";
 
-/// Looks up names in an outer tunnel.
+/// Resolver that sends its queries through an outer tunnel.
 pub(crate) struct Inside {
     network: Network,
     reach: Reach,
@@ -44,7 +44,7 @@ impl Inside {
                 "the outer tunnel leads to no name server; write DNS in its file",
             ));
         }
-        // Marks are for routes of the machine; here the tunnel is the only way.
+        // Marks select routes of the machine. In this namespace, the tunnel is the only route.
         self.network
             .within(|| ask_servers(&self.servers, 0, name))?
     }
@@ -70,7 +70,6 @@ impl Resolver for Inside {
     }
 }
 
-/// Destinations of an outer tunnel.
 struct Reach {
     addresses: Vec<IpNet>,
     routes: Vec<IpNet>,
@@ -94,24 +93,24 @@ impl Reach {
 /// Name servers for look-ups in an outer tunnel.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Servers {
-    /// Servers that the tunnel leads to, in the order of the questions.
+    /// Name servers to which the tunnel leads, in the order in which they are queried.
     asked: Vec<IpAddr>,
     origin: Origin,
 }
 
-/// Place where name servers are written.
+/// Source of the name servers.
 #[derive(PartialEq, Eq, Debug)]
 enum Origin {
     /// DNS of the outer file.
     File,
-    /// The system's settings. The addresses are those of its servers in the local network, which
-    /// are not asked.
+    /// Settings of the system. The addresses are those of local name servers, which are not
+    /// queried.
     System(Vec<IpAddr>),
 }
 
 impl Servers {
-    /// Takes the name servers of the outer tunnel's file or, if it has none, those of the
-    /// system that are not in its local network.
+    /// Returns the name servers in the outer tunnel's file. If it has none, returns those of the
+    /// system, without local ones.
     pub(super) fn of(file: &File) -> Self {
         Self::choose(&file.interface.dns, &Reach::of(file), system_servers)
     }
@@ -129,8 +128,8 @@ impl Servers {
         Self { asked, origin }
     }
 
-    /// Returns a sentence if names of `inner` may not be found, since name servers are left
-    /// out. `config` is the outer tunnel's file.
+    /// Returns a warning if names of `inner` may not be found because name servers are left out.
+    /// `config` is the outer tunnel's file.
     pub(super) fn doubt(&self, config: &str, inner: &str) -> Option<String> {
         let local = match &self.origin {
             Origin::File if self.asked.is_empty() => {

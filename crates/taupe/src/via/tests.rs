@@ -27,7 +27,7 @@ fn outer(mtu: u32, mark: Option<u32>) -> Outer {
     }
 }
 
-/// What is said, and the file; or why not.
+/// Returns the messages and the changed file, or the reason for a refusal.
 fn admitted(outer: &Outer, lines: &str, endpoint: &str) -> Result<(Vec<String>, File), String> {
     let conf = Conf {
         interface: "inner".parse().expect("name"),
@@ -80,7 +80,7 @@ fn the_mtu_is_what_fits_and_said() {
 fn endpoints_have_to_be_in_the_outer_tunnel() {
     let outer = outer(1420, None);
     assert!(admitted(&outer, "", "").is_ok());
-    // What no file can tell.
+    // The file does not show the addresses of a name.
     assert!(admitted(&outer, "", "Endpoint = example.org:51820").is_ok());
     for (endpoint, words) in [
         (
@@ -112,7 +112,7 @@ fn both_have_one_mark() {
     assert_eq!(mark(Some(7), ""), (Some(7), 1));
     assert_eq!(mark(Some(7), "FwMark = 7"), (Some(7), 1));
     assert_eq!(mark(None, "FwMark = 8"), (Some(8), 1));
-    // One is left out, and said.
+    // One of the two marks is dropped, with a message.
     assert_eq!(mark(Some(7), "FwMark = 8"), (Some(8), 2));
 }
 

@@ -7,7 +7,7 @@ fn addresses(texts: &[&str]) -> Vec<IpAddr> {
     addresses.collect()
 }
 
-/// Servers for an outer tunnel with an IPv4 address.
+/// Returns the name servers for an outer tunnel with an IPv4 address.
 fn chosen(dns: &[&str], routes: &[&str], system: &[&str]) -> Servers {
     let routes = routes.iter().map(|text| text.parse().expect("a network"));
     let reach = Reach {
