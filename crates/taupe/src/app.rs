@@ -386,7 +386,7 @@ fn list(order: &AppOrder) -> Result<(), Failure> {
                 key.name(),
                 rule.application
             );
-            // Of several matching rules, the first decides.
+            // If several rules match, the first one decides.
             let own = running.iter().filter(|subject| {
                 let decided = judge.judge(&rules, subject).rule;
                 decided.is_some_and(|by| std::ptr::eq(by, rule))

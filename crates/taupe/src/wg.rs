@@ -1,7 +1,7 @@
-//! `wg` and its sub-commands.
+//! `wg` and its subcommands.
 //!
-//! Called as `wg` it says what wireguard-tools' `wg` says, byte for byte;
-//! `taupe show` and the others do the same in Taupe's words.
+//! Called as `wg`, the program prints the same bytes as `wg` of wireguard-tools. `taupe show` and
+//! the other commands do the same with messages of Taupe's own.
 
 mod conf;
 mod console;
@@ -14,30 +14,29 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::process::ExitCode;
 
-/// The wireguard-tools whose behaviour this is.
+/// Version of wireguard-tools whose behaviour is reproduced.
 const VERSION: &str = "1.0.20260223";
 
-/// Whose words a command speaks.
+/// Selects the wording of messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Personality {
-    /// Taupe's: `taupe show` and the like.
+    /// Messages of Taupe, as in `taupe show`.
     Taupe,
-    /// Those of wireguard-tools' `wg`, byte for byte.
+    /// Messages of `wg` in wireguard-tools, byte for byte.
     Wg,
 }
 
-/// How a command was called.
+/// Invocation of a subcommand.
 struct Call<'a> {
     personality: Personality,
-    /// The name that the program was called by.
+    /// Name by which the program was called.
     program: &'a OsStr,
-    /// The sub-command.
     command: Command,
-    /// What follows it.
+    /// Arguments of the subcommand.
     rest: &'a [OsString],
 }
 
-/// A command has failed, and has said why.
+/// A command has failed and has printed the reason.
 struct Failed;
 
 type Outcome = Result<(), Failed>;
@@ -96,7 +95,7 @@ impl Command {
         }
     }
 
-    /// What may follow it.
+    /// Returns the syntax of the subcommand's arguments.
     const fn grammar(self, personality: Personality) -> &'static str {
         match (self, personality) {
             (Self::Set, Personality::Taupe) => {
@@ -146,11 +145,10 @@ impl Command {
     }
 }
 
-/// Runs a sub-command of `wg`.
+/// Runs a subcommand of `wg`.
 ///
-/// `arguments` begin with the name that the program was called by (`wg`, or
-/// `taupe`), which messages repeat; then comes the sub-command, then what
-/// belongs to it, unread.
+/// `arguments` begins with the name by which the program was called (`wg` or `taupe`), which
+/// messages repeat. The subcommand and its unparsed arguments follow.
 #[must_use]
 pub(crate) fn main(personality: Personality, arguments: &[OsString]) -> ExitCode {
     let (program, rest) = match arguments.split_first() {
@@ -193,7 +191,7 @@ fn exit(outcome: Outcome) -> ExitCode {
 }
 
 impl Call<'_> {
-    /// Fails with how the command is called.
+    /// Fails and prints the usage of the subcommand.
     fn misused(&self) -> Failed {
         self.print_usage();
         Failed
@@ -210,7 +208,7 @@ impl Call<'_> {
         console::complain(&[b"Usage: ", program, b" ", command.as_bytes()].concat());
     }
 
-    /// Fails with the words of one of the two.
+    /// Fails with the message for the personality.
     fn failed(&self, wg: &[u8], taupe: impl FnOnce() -> String) -> Failed {
         match self.personality {
             Personality::Wg => console::complain(&[wg, b"\n"].concat()),
@@ -219,13 +217,13 @@ impl Call<'_> {
         Failed
     }
 
-    /// Fails because a device did not do what was asked, `trying` in `wg`'s
-    /// words.
+    /// Fails because a device refused a request. `trying` describes the request in the words of
+    /// `wg`.
     fn refused(&self, trying: &str, interface: &str, error: &taupe_client::Error) -> Failed {
         use taupe_client::Error::{Io, NoDevice, NoKernelSupport};
         let wg = format!("{trying}: {}", taupe_client::errno_text(error.errno()));
         self.failed(wg.as_bytes(), || {
-            // The kernel has the last for interfaces that are not WireGuard's.
+            // The kernel returns EOPNOTSUPP for interfaces that are not WireGuard's.
             let unseen = matches!(error, NoDevice | NoKernelSupport) || error.errno() == EOPNOTSUPP;
             let is_denied = match error {
                 Io(error) => error.kind() == io::ErrorKind::PermissionDenied,
@@ -249,16 +247,16 @@ impl Call<'_> {
     }
 }
 
-/// Linux's numbers, which devices answer with elsewhere too.
+/// Linux's error numbers, which devices use on other systems too.
 const EPERM: i32 = 1;
 const EACCES: i32 = 13;
 const EOPNOTSUPP: i32 = 95;
 
-/// Whoever is not root does not see the kernel's devices.
+/// Only root sees the kernel's devices.
 #[cfg(target_os = "linux")]
 use taupe_inspect::is_root;
 
-/// There are none of the kernel's: whoever may not talk to a device is told so by it.
+/// There are no kernel devices to miss, and a device itself refuses users without rights.
 #[cfg(not(target_os = "linux"))]
 fn is_root() -> bool {
     true

@@ -1,4 +1,4 @@
-//! What is Windows's: the tunnel of a file on a packet filter or an adapter, in this process
+//! Commands for Windows: the tunnel of a file on a packet filter or an adapter, in this process
 //! (`taupe run`) or as a service (`taupe service`).
 
 pub(crate) mod arguments;
@@ -21,15 +21,15 @@ pub use packet_filter::PacketFilter;
 
 use taupe_transparent_windows::{PacketTap, TapError};
 
-/// What the command needs of a packet filter. Tests have another.
+/// Access to a packet filter. Tests have an implementation of their own.
 pub trait Driver: 'static {
-    /// Where frames come from and go to.
+    /// Source and destination of frames.
     type Tap: PacketTap;
 
-    /// Opens it; nothing is intercepted yet.
+    /// Opens the packet filter, without intercepting anything yet.
     ///
     /// # Errors
     ///
-    /// What, why and what to do: that there is none, for one.
+    /// Returns the reason and advice, for example if no packet filter is installed.
     fn open() -> Result<Self::Tap, TapError>;
 }

@@ -1,7 +1,6 @@
-//! Going to the background, with a device that does what its name says instead
-//! of a real one, so that every way to fail can be had and no privilege is
-//! needed. This executable is the program too: called with something else than
-//! the test runner's arguments, it is `taupe` with that device.
+//! Tests of devices in the background. A fake device behaves as its name says, so that every
+//! failure can be produced without privileges. This executable is also the program: called with
+//! arguments that are not the test runner's, it is `taupe` with the fake device.
 
 #![cfg(target_os = "linux")]
 
@@ -23,7 +22,7 @@ type Test = (&'static str, fn() -> Outcome);
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Where the device writes down what became of it.
+/// Variable with the folder in which the device records its fate.
 const DIRECTORY: &str = "FAKE_DEVICE_DIRECTORY";
 
 const TESTS: &[Test] = &[
@@ -77,7 +76,7 @@ fn note(name: &str, text: &str) {
     fs::rename(draft, directory().join(name)).expect("renamed");
 }
 
-/// What the process is like, as far as its caller could have left a trace.
+/// Describes the properties of this process that its caller may have influenced.
 fn situation() -> String {
     let link = |path: &str| {
         let target = fs::read_link(path);
@@ -179,7 +178,7 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 
 // --- the bench ---
 
-/// A directory for one device, which is ended with it.
+/// A folder for one device. Dropping it ends the device.
 struct Bench(PathBuf);
 
 impl Bench {
@@ -254,8 +253,8 @@ impl Drop for Bench {
     }
 }
 
-/// The end of a command and all that it and those that share its streams say,
-/// within the limit.
+/// Returns the end of a command and its output. Waits, within the limit, for all processes that
+/// share its streams.
 fn finished(mut command: Command) -> Output {
     command.stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -284,7 +283,7 @@ fn check(holds: bool, what: impl std::fmt::Display) -> Outcome {
     }
 }
 
-/// Ended with its owner.
+/// Killed when dropped.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -330,7 +329,7 @@ fn cut_off() -> Outcome {
     )
 }
 
-/// A shell that runs the program, called `$T`.
+/// Runs a script in a shell, with the program's path in `$T`.
 fn shell(bench: &Bench, script: &str) -> Output {
     let mut command = Command::new("sh");
     command.args(["-c", script]).env("T", Bench::program());
@@ -339,7 +338,7 @@ fn shell(bench: &Bench, script: &str) -> Output {
 }
 
 fn substitution() -> Outcome {
-    // Descriptor 9 is one that nobody cares for: the shell's own standard output.
+    // Descriptor 9 stands for one that the program does not know: the shell's own standard output.
     for redirection in ["", "2>&1", "9>&1", "9>&1 2>&1"] {
         let bench = Bench::new();
         let script = format!(r#"x=$("$T" device works {redirection}); echo "$? [$x]""#);
@@ -442,7 +441,7 @@ fn logs() -> Outcome {
     command.env("LOG_LEVEL", "verbose").stderr(errors);
     let output = command.stdout(Stdio::piped()).output()?;
     check(output.status.success(), output.status)?;
-    // Whoever reads standard output alone is not kept waiting, as above.
+    // A reader of standard output alone does not have to wait, as above.
     check(output.stdout.is_empty(), "nothing on standard output")?;
     wait_for(&bench.file("running"));
     let text = fs::read_to_string(bench.file("errors"))?;
@@ -463,7 +462,7 @@ fn closed_logs() -> Outcome {
     check(command.status()?.success(), "it is ready")?;
     wait_for(&bench.file("running"));
     drop((command, reader));
-    // That it stops is logged, or would be.
+    // The device tries to log that it stops.
     kill_process(bench.pid(), Signal::TERM)?;
     check(bench.text("ended") == "stopped", "it is stopped")
 }
@@ -518,7 +517,7 @@ fn descriptors() -> Outcome {
     )?;
     let all = bench.text("situation");
     check(!all.contains("/other"), &all)?;
-    // The one that was passed, and the device's own.
+    // Two references: the descriptor that was passed, and the device's own.
     check(all.matches("/tun\n").count() == 2, all)
 }
 
@@ -590,8 +589,7 @@ fn files() -> Outcome {
     check(!nowhere.file("situation").exists(), "nothing was started")
 }
 
-/// A device's children inherit its environment, and may have a pipe for their
-/// standard input.
+/// A device's child processes inherit its environment, and may have a pipe as standard input.
 fn variable() -> Outcome {
     let bench = Bench::new();
     let mut command = bench.command(&["device", "works"]);

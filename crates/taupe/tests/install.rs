@@ -1,5 +1,5 @@
-//! `make install` into a folder: what is there then, that it is well formed, and
-//! that `make uninstall` leaves nothing.
+//! Tests of `make install` into a folder: the installed files, their validity, and their removal by
+//! `make uninstall`.
 
 #![cfg(target_os = "linux")]
 
@@ -15,7 +15,7 @@ use std::process::{Command, Output, Stdio};
 
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// A folder with a built program in `target`, and an empty one for a system.
+/// A folder with a built program in `target`, and an empty folder as the system's root.
 struct Place(PathBuf);
 
 impl Place {
@@ -26,7 +26,7 @@ impl Place {
         fs::create_dir_all(&release).expect("folder");
         symlink(env!("CARGO_BIN_EXE_taupe"), release.join("taupe")).expect("link");
         pages::write(&release.join("pages")).expect("pages");
-        // What installing takes, and no cargo: root may have none.
+        // Tools that installing needs. Cargo is not among them, because root may not have it.
         let tools = place.0.join("tools");
         fs::create_dir(&tools).expect("folder");
         let path = std::env::var_os("PATH").expect("PATH");
@@ -55,7 +55,7 @@ impl Place {
             .expect("make")
     }
 
-    /// What it says.
+    /// Runs a target and returns its output.
     fn succeeds(&self, target: &str, variables: &[&str]) -> String {
         let output = self.make(target, variables);
         let text = String::from_utf8_lossy(&output.stderr);
@@ -63,7 +63,7 @@ impl Place {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Everything that is no folder, from the system's root.
+    /// Returns all files below the system's root.
     fn files(&self) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
         let mut folders = vec![self.system()];
@@ -144,7 +144,7 @@ fn all_of_it_is_installed_and_removed() {
     let conflicts = "\nConflicts=wg-quick@%i.service\n";
     assert!(unit.contains(conflicts), "{unit}");
 
-    // The lock is there before the first packet, and asks for nothing that comes later.
+    // The lock starts before the network and depends on nothing that starts later.
     let lock = place
         .system()
         .join("usr/lib/systemd/system/taupe-lock@.service");
@@ -158,7 +158,7 @@ fn all_of_it_is_installed_and_removed() {
         assert!(lock.lines().any(|found| found == line), "{line}: {lock}");
     }
 
-    // A second time, with aliases this time.
+    // The second installation has aliases.
     place.succeeds("install", &["PREFIX=/usr", "ALIASES=1"]);
     for alias in ["wg", "wg-quick"] {
         assert_eq!(
@@ -212,11 +212,11 @@ fn another_program_s_files_stay() {
     assert_eq!(place.files(), BTreeSet::from(["usr/local/bin/wg".into()]));
 }
 
-/// What the tools that read these files say of them, where the tools are.
+/// Checks the installed files with the tools that read them, if these tools are available.
 #[test]
 fn what_is_installed_is_well_formed() {
     let place = Place::new("lint");
-    // The unit names the program where it will be, which is not where it is.
+    // The unit contains the program's final path, so it is checked with the real prefix.
     let prefix = place.0.join("prefix");
     let output = Command::new("make")
         .args(["--no-print-directory", "-C", REPOSITORY, "install"])
@@ -254,7 +254,7 @@ fn what_is_installed_is_well_formed() {
             &["verify".into(), "--man=no".into(), instance.into()],
         );
     }
-    // Not what is said of /usr/local.
+    // The messages for /usr/local do not apply to this prefix.
     let said = String::from_utf8_lossy(&output.stdout);
     let link = "`systemctl link ";
     assert!(said.contains(link), "{said}");
@@ -300,7 +300,7 @@ fn lint(program: &str, arguments: &[std::ffi::OsString]) {
 fn bash_completes_names_files_and_options() {
     let place = Place::new("bash");
     place.succeeds("install", &["PREFIX=/usr", "ALIASES=1"]);
-    // Other interfaces than those of the machine that this runs on.
+    // The completions are tested with fake interfaces, independent of this machine's.
     let script = r#"
         PATH=$1/usr/bin:$PATH
         taupe() {

@@ -1,4 +1,4 @@
-//! The program with its real device, in a sandbox.
+//! Tests of the program with its real device, in a sandbox.
 
 #![cfg(target_os = "linux")]
 
@@ -34,7 +34,7 @@ fn answers(interface: &str) -> bool {
     get(socket(interface)).is_some_and(|reply| reply.ends_with("errno=0\n\n"))
 }
 
-/// That a process ends, and leaves nothing of its interface behind.
+/// Checks that a process ends and leaves nothing of its interface behind.
 fn expect_gone(process: &Process, interface: &str) {
     process.wait();
     let socket = socket(interface);
@@ -95,7 +95,7 @@ fn in_the_foreground_a_signal_is_a_good_end() {
         for signal in [Signal::TERM, Signal::INT] {
             let child = Command::new(TAUPE).args(["device", "wg0", "-f"]).spawn();
             let mut child = Killed(child.expect("started"));
-            // As soon as the socket answers, which is before all is done.
+            // The socket answers before the start is complete.
             wait_until("the socket", || answers("wg0"));
             let process = Process::new(Pid::from_child(&child.0));
             process.send(signal);
@@ -190,7 +190,7 @@ fn a_socket_that_was_passed_is_listened_on() {
     sandboxed("a_socket_that_was_passed_is_listened_on", || {
         let path = Path::new("/run/passed.sock");
         let listener = UnixListener::bind(path).expect("bound");
-        // As descriptor 5, by way of a shell, which passes on what it redirects.
+        // A shell passes the listener as descriptor 5.
         let script = format!("exec 5<&0 </dev/null; WG_UAPI_FD=5 '{TAUPE}' device wg0");
         let mut command = Command::new("sh");
         command.args(["-c", &script]);
@@ -213,7 +213,7 @@ fn who_may_not_make_interfaces_is_told() {
         {
             return; // A user namespace of one user has nobody without the right.
         }
-        // A copy, because the program may be where nobody else may look.
+        // The program is copied, because its folder may not be accessible to other users.
         fs::copy(TAUPE, "/run/taupe").expect("copied");
         let mut command = Command::new("/run/taupe");
         command.args(["device", "wg0"]).uid(65534);

@@ -1,5 +1,4 @@
-//! What the command does on every system: on Linux as it is, on Windows by itself or under
-//! Wine.
+//! Tests of commands that exist on every system. On Windows they also run under Wine.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,7 +15,7 @@ fn taupe<S: AsRef<OsStr>>(arguments: &[S], input: &str) -> Output {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the program");
     let mut stdin = child.stdin.take().expect("its input");
-    // One that wants nothing may have ended.
+    // A command that reads no input may have ended already.
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     child.wait_with_output().expect("its end")
@@ -30,7 +29,7 @@ fn error(output: &Output) -> &str {
     str::from_utf8(&output.stderr).expect("text")
 }
 
-/// A file that is removed at the end.
+/// A file that is removed when dropped.
 struct Conf(PathBuf);
 
 impl Conf {
@@ -55,7 +54,7 @@ impl Conf {
 impl Drop for Conf {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
-        // Once it is empty.
+        // This only succeeds once the folder is empty.
         let _ = self.0.parent().map(fs::remove_dir);
     }
 }
@@ -80,13 +79,13 @@ fn keys_are_made_and_have_public_ones() {
         out(&made).to_owned()
     });
     assert_ne!(made[0], made[1]);
-    // As a console or a pipe of Windows ends a line, too.
+    // Also with the line end of Windows consoles and pipes.
     for input in [made[0].clone(), made[0].replace('\n', "\r\n")] {
         let public = taupe(&["pubkey"], &input);
         assert!(public.status.success(), "{}", error(&public));
         assert_ne!(out(&public), made[0]);
     }
-    // RFC 7748 section 6.1: Alice's.
+    // Alice's key of RFC 7748 section 6.1.
     let public = taupe(&["pubkey"], "dwdtCnMYpX08FsFyUbJmRd9ML4frwJkqsXf7pR25LCo=");
     assert_eq!(
         out(&public).trim_end(),
@@ -104,7 +103,7 @@ fn post_quantum_keys_are_made_and_have_public_ones() {
     for (suite, length) in [("hybrid-768", 1184), ("hybrid-512", 800_usize)] {
         let public = taupe(&["pubkey", "--pq", "--suite", suite], out(&seed));
         assert!(public.status.success(), "{}", error(&public));
-        // Base64, perhaps with the name of the suite before it.
+        // Base64, which may have the name of the suite before it.
         assert!(
             out(&public).trim_end().len() >= length.div_ceil(3) * 4,
             "{suite}"
@@ -142,7 +141,7 @@ fn a_bad_file_has_a_line_for_each_mistake_and_its_fix() {
     );
 }
 
-/// What Notepad calls Unicode, with its mark and without.
+/// The encoding that Notepad calls Unicode, with and without byte order mark.
 #[test]
 fn utf_16_is_refused_in_one_line_with_its_fix() {
     for (name, text) in [("marked", format!("\u{feff}{}", good())), ("bare", good())] {

@@ -1,5 +1,4 @@
-//! Keys of post-quantum handshakes, from the command that makes them to the session that
-//! they protect.
+//! Tests of post-quantum handshakes, from the creation of keys to the session.
 
 #![cfg(target_os = "linux")]
 
@@ -12,7 +11,7 @@ use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 
-/// Runs a program by a name of its own, with an input.
+/// Runs a program with arguments and input.
 fn run(program: &str, words: &[&str], input: &str) -> Output {
     let mut child = Command::new(program)
         .args(words)
@@ -21,7 +20,7 @@ fn run(program: &str, words: &[&str], input: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("started");
-    // Who does not want it may have ended.
+    // A command that reads no input may have ended already.
     let _ = child
         .stdin
         .take()
@@ -116,7 +115,7 @@ fn a_key_that_everybody_could_read_is_warned_of() {
     assert!(text(&shell.stderr).contains("world accessible"));
 }
 
-/// As `wg` there are no such keys.
+/// `wg` has no such keys.
 #[test]
 fn as_wg_nothing_is_added() {
     let folder = std::env::temp_dir().join(format!("taupe-pq-wg-{}", std::process::id()));
@@ -139,7 +138,7 @@ fn as_wg_nothing_is_added() {
     fs::remove_dir_all(folder).expect("removed");
 }
 
-/// One side of a tunnel on the loopback interface.
+/// One end of a tunnel on the loopback interface.
 struct Side {
     name: &'static str,
     public: String,
@@ -169,7 +168,7 @@ impl Side {
         }
     }
 
-    /// Has the peer, and begins to talk to it.
+    /// Adds the peer and sends to it.
     fn meet(&self, peer: &Self, port: &str, words: &[&str], input: &str) {
         let endpoint = format!("127.0.0.1:{port}");
         let first = [
@@ -184,7 +183,7 @@ impl Side {
         said(&[&first[..], words, &last].concat(), input);
     }
 
-    /// Waits until `show` has this line.
+    /// Waits until `show` prints this line.
     fn shows(&self, line: &str) {
         let begin = Instant::now();
         loop {
@@ -203,14 +202,14 @@ fn what_a_session_has_is_shown() {
     sandboxed("what_a_session_has_is_shown", || {
         assert!(run("ip", &["link", "set", "lo", "up"], "").status.success());
         let [a, b] = [("wg0", "1001"), ("wg1", "1002")].map(|(name, port)| Side::start(name, port));
-        // A key by its file, and by standard input.
+        // One side reads the peer's key from a file, the other from standard input.
         a.meet(&b, "1002", &["pq-public-key", "/run/wg1.pub.pq"], "");
         a.shows("  post-quantum: none (no session; an ordinary one is refused)");
         b.meet(&a, "1001", &["pq-public-key", "-"], &a.pq_public);
         for side in [&a, &b] {
             side.shows("  post-quantum: hybrid-768");
         }
-        // Each shows the fingerprint that the other has of it, and no key.
+        // Each side shows the other's fingerprint, but not the key.
         let [shown_a, shown_b] = [&a, &b].map(|side| said(&["show", side.name], ""));
         let fingerprints = |shown: &str| -> Vec<String> {
             let lines = shown.lines();
@@ -222,12 +221,13 @@ fn what_a_session_has_is_shown() {
         assert_eq!((of_a.len(), of_a), (2, fingerprints(&shown_b)));
         assert!(!shown_a.contains(&b.pq_public[..40]), "{shown_a}");
 
-        // What programs read is what `wg` says.
+        // The output for programs is the same as that of `wg`.
         let dump = said(&["show", "wg0", "dump"], "");
         let fields: Vec<usize> = dump.lines().map(|line| line.split('\t').count()).collect();
         assert_eq!(fields, [4, 8], "{dump}");
 
-        // A file as it is shown changes nothing, and one without the keys takes them away.
+        // Applying the shown configuration changes nothing. A configuration without the keys
+        // removes them.
         let conf = said(&["showconf", "wg0"], "");
         assert!(conf.contains("\n#@taupe:PqPublicKey = "), "{conf}");
         fs::write("/run/whole.conf", &conf).expect("written");
@@ -260,7 +260,7 @@ fn what_has_fallen_back_is_said() {
             "  post-quantum: none (prefer has fallen back: the session is ordinary, and no hybrid \
              handshake with the peer is remembered)",
         );
-        // A session ends with the key it was made with.
+        // Changing the private key ends the session.
         let other = said(&["genkey"], "");
         fs::write("/run/other.key", other).expect("written");
         said(&["set", "wg0", "private-key", "/run/other.key"], "");
@@ -270,7 +270,7 @@ fn what_has_fallen_back_is_said() {
             "  post-quantum: none (prefer has fallen back: the session is ordinary, and no hybrid \
              handshake with the peer is remembered)",
         );
-        // Nothing was said there.
+        // The other side has no post-quantum setting to show.
         assert!(!said(&["show", "wg1"], "").contains("  post-quantum: "));
         let words = ["set", "wg0", "peer", &b.public, "post-quantum", "off"];
         said(&words, "");
@@ -355,13 +355,13 @@ fn a_file_s_tunnel_has_what_the_file_says() {
         let status = said(&["status", "wg0"], "");
         assert!(status.contains(", post-quantum: hybrid-768\n"), "{status}");
 
-        // What is stripped is what the tunnel has.
+        // The stripped file is the tunnel's configuration.
         fs::write("/run/stripped.conf", said(&["strip", conf], "")).expect("written");
         said(&["syncconf", "wg0", "/run/stripped.conf"], "");
         let show = said(&["show", "wg0"], "");
         assert!(show.contains("  post-quantum: hybrid-768\n"), "{show}");
 
-        // A tunnel follows its file.
+        // A reload applies changes of the file.
         file("PostQuantum = off");
         said(&["reload", conf], "");
         let show = said(&["show", "wg0"], "");
@@ -401,7 +401,7 @@ fn a_side_without_a_key_of_its_own_says_so() {
         };
         let link = run("ip", &["link", "set", "wg0", "up"], "");
         assert!(link.status.success(), "{}", text(&link.stderr));
-        // The interface's keys may come last.
+        // The interface's own keys may be set after the peer.
         for rule in ["prefer", "require"] {
             let words = ["pq-public-key", "/run/wg1.pub.pq", "post-quantum", rule];
             a.meet(&b, "1002", &words, "");
@@ -417,7 +417,7 @@ fn a_side_without_a_key_of_its_own_says_so() {
         said(&["set", "wg0", "pq-private-key", "/dev/null"], "");
         a.shows(LINE);
         assert_eq!(warned().matches("no PqPrivateKey").count(), 3);
-        // Nor where it takes none.
+        // A peer with `off` causes no warning either.
         let words = ["set", "wg0", "peer", &b.public, "post-quantum", "off"];
         said(&words, "");
         a.shows("  post-quantum: none (off)");
@@ -478,7 +478,8 @@ fn a_record_that_cannot_be_read_is_not_taken_for_none() {
         assert!(error.contains(RECORDS), "{error}");
         assert!(error.contains("PostQuantum = require"), "{error}");
         assert!(!run("ip", &["link", "show", "wg0"], "").status.success());
-        // Who does not depend on it goes on, and is not turned into who does.
+        // A peer that does not depend on the state still works, and cannot be changed to one that
+        // does.
         file("require");
         said(&["up", "/run/wg0.conf"], "");
         let peer = ["set", "wg0", "peer", public.trim(), "post-quantum"];

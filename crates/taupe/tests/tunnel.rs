@@ -1,6 +1,5 @@
-//! Tunnels up and down with the real device, in a sandbox: what the command says
-//! and returns, and how it stays in the foreground. What it does to the system is
-//! tested where that is decided.
+//! Tests of `up` and `down` with the real device, in a sandbox: messages, exit status, and tunnels
+//! in the foreground. The effects on the system are tested in `taupe-adapter`.
 
 #![cfg(target_os = "linux")]
 
@@ -20,7 +19,7 @@ const FILE: &str = "/run/tunnels/wg0.conf";
 const PEER: &str = "\n[Peer]\nPublicKey = xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=\n\
                     AllowedIPs = 10.9.1.0/24\n";
 
-/// Writes a file with more lines in its `[Interface]`.
+/// Writes a file with additional lines in its `[Interface]`.
 fn write(lines: &str) {
     fs::create_dir_all("/run/tunnels").expect("folder");
     let key = "PrivateKey = yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=";
@@ -29,7 +28,7 @@ fn write(lines: &str) {
     fs::set_permissions(FILE, fs::Permissions::from_mode(0o600)).expect("mode");
 }
 
-/// Runs it, and says how it ended and what it printed on standard error.
+/// Runs the command. Returns its exit status and what it printed to standard error.
 fn taupe(arguments: &[&str]) -> (Option<i32>, String) {
     let output = run(TAUPE, arguments);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -53,12 +52,12 @@ fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What `up` leaves in the way of state.
+/// Returns the number of journals that `up` has left.
 fn journals() -> usize {
     fs::read_dir("/run/taupe").map_or(0, Iterator::count)
 }
 
-/// `up --foreground`, whose service manager is this process.
+/// `up --foreground`. This process acts as its service manager.
 struct Foreground {
     child: Killed,
     manager: UnixDatagram,
@@ -90,7 +89,7 @@ impl Foreground {
         Process::new(Pid::from_child(&self.child.0))
     }
 
-    /// Waits until it has said this.
+    /// Waits until it has printed this text.
     fn says(&mut self, what: &str) {
         let stderr = self.child.0.stderr.as_mut().expect("piped");
         let mut text = Vec::new();
@@ -102,7 +101,7 @@ impl Foreground {
         }
     }
 
-    /// How it ended, and what it has said since.
+    /// Returns its exit status and what it has printed since.
     fn end(mut self) -> (Option<i32>, String) {
         assert_eq!(self.told(), "STOPPING=1\n");
         let mut text = String::new();
@@ -139,7 +138,7 @@ fn a_tunnel_is_up_once_and_down_once() {
         assert!(!has_interface("wg0"));
         assert_eq!(journals(), 0);
         assert_eq!(fails(&["down", FILE]), "taupe: wg0 is not up\n");
-        // What is wrong with its file does not matter then.
+        // Errors in its file do not matter in that case.
         write("MTU = many");
         assert_eq!(fails(&["down", FILE]), "taupe: wg0 is not up\n");
     });
@@ -159,7 +158,7 @@ fn many_routes_are_one_line_unless_asked_for() {
         )
         .expect("written");
         symlink(TAUPE, "/run/wg-quick").expect("link");
-        // The address's own network leads into the tunnel besides.
+        // The address's own network is one more route into the tunnel.
         for (program, options, lines) in [
             (TAUPE, &[][..], 1),
             (TAUPE, &["--verbose"], 21),
@@ -241,7 +240,7 @@ fn a_tunnel_whose_process_was_killed_goes_down_and_comes_up() {
             succeeds(&["up", FILE]);
             kill();
             succeeds(&["up", FILE]);
-            // And it does not take its file.
+            // `down` works without the file.
             fs::remove_file(FILE).expect("removed");
             succeeds(&["down", FILE]);
             assert_eq!(journals(), 0);
@@ -354,7 +353,7 @@ fn a_file_that_chooses_applications_never_tunnels_everything() {
             text.contains("wg0 is not up; `taupe up` brings it up"),
             "{text}"
         );
-        // To `wg-quick` it is no key, or a comment.
+        // `wg-quick` refuses the key, or ignores it in a comment.
         let output = run("/run/wg-quick", &["up", FILE]);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         assert!(!has_interface("wg0"));
@@ -454,7 +453,7 @@ fn in_the_foreground_a_hangup_is_a_reload() {
         write("ListenPort = 4711");
         foreground.process().send(Signal::HUP);
         wait_until("the new port", || state().contains("\nlisten_port=4711\n"));
-        // What is wrong does not touch it.
+        // A file with errors does not affect the tunnel.
         write("ListenPort = 4712\nColour = red");
         foreground.process().send(Signal::HUP);
         foreground.says("wg0 stays up\n");
@@ -468,7 +467,7 @@ fn in_the_foreground_a_hangup_is_a_reload() {
 #[test]
 fn a_signal_ends_the_wait_for_a_name() {
     sandboxed("a_signal_ends_the_wait_for_a_name", || {
-        // There is no network here, so that nothing can be resolved for now.
+        // The sandbox has no network, so the look-up cannot succeed for now.
         write("PreUp = touch /run/began");
         let text = fs::read_to_string(FILE).expect("file");
         fs::write(FILE, text + "Endpoint = peer.example:51820\n").expect("written");
@@ -517,7 +516,8 @@ fn who_may_not_see_the_first_process_is_told_of_a_tunnel_for_all() {
         || {
             write("");
             succeeds(&["up", FILE]);
-            // As root in a container that has been left the machine's processes.
+            // Root in a container that shares the machine's process namespace but lacks the right
+            // to trace.
             let confined = |arguments: &[&str]| {
                 let without = [
                     "--bounding-set=-sys_ptrace",
@@ -544,7 +544,7 @@ fn who_may_not_see_the_first_process_is_told_of_a_tunnel_for_all() {
                 let squeezed = said.replace(r#"": ""#, r#"":""#);
                 assert!(squeezed.contains(line), "{arguments:?}: {said}");
             }
-            // Of one that marks what chosen applications send it cannot say whether it does.
+            // For a tunnel with marks, `status` cannot tell whether applications use it.
             let mut journals = fs::read_dir("/run/taupe").expect("journals").flatten();
             let journal = journals.next().expect("a journal").path();
             let text = fs::read_to_string(&journal).expect("read");
@@ -559,13 +559,13 @@ fn who_may_not_see_the_first_process_is_told_of_a_tunnel_for_all() {
             let said = stdout(&confined(&["status", "wg0"]));
             assert!(said.contains("\n  [!] reaching "), "{said}");
             assert!(!said.contains("all use it"), "{said}");
-            // Nor whose connections it carries.
+            // `flows` cannot tell which connections it carries.
             let output = confined(&["flows"]);
             assert_eq!(output.status.code(), Some(1), "{output:?}");
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(said.contains("/proc/1/root"), "{said}");
             fs::write(&journal, text).expect("written");
-            // Of a tunnel that is not up it cannot tell whether applications are held back.
+            // For a tunnel that is down, `status` cannot tell whether applications are blocked.
             succeeds(&["down", FILE]);
             let output = confined(&["status", "--json", FILE]);
             assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -580,7 +580,7 @@ fn who_may_not_see_the_first_process_is_told_of_a_tunnel_for_all() {
 fn who_is_not_root_is_told_and_wg_quick_calls_sudo() {
     sandboxed("who_is_not_root_is_told_and_wg_quick_calls_sudo", || {
         write("");
-        // In a user namespace in which nobody is anybody.
+        // A user namespace without a mapping for any user.
         let nobody = |program: &str, arguments: &[&str]| {
             let mut command = Command::new("unshare");
             command.args(["--user", program]).args(arguments);
@@ -671,7 +671,7 @@ fn wg_quick_speaks_as_it_does() {
         assert_eq!(text, "wg-quick: `wg0' already exists\n");
         assert_eq!(quick(&["down", FILE]).0, Some(0));
 
-        // It stands for something in `wg show`, but the kernel has such interfaces.
+        // `wg show` uses this name as a keyword, but the kernel accepts such interfaces.
         let listed = "/run/tunnels/interfaces.conf";
         fs::copy(FILE, listed).expect("copied");
         let (status, text) = quick(&["up", listed]);
@@ -709,7 +709,7 @@ fn lists_of_networks_are_one_line() {
 fn what_cannot_be_printed_is_a_failure_that_says_so() {
     sandboxed("what_cannot_be_printed_is_a_failure_that_says_so", || {
         write("");
-        // So that `show` has something to say.
+        // `show` needs an interface to print something.
         succeeds(&["device", "wg0"]);
         for arguments in [
             &["check", FILE][..],
@@ -734,7 +734,7 @@ fn what_cannot_be_printed_is_a_failure_that_says_so() {
             assert_eq!(status, Some(1), "{arguments:?}");
             let reason = "cannot write to standard output: No space left";
             assert!(text.contains(reason), "{arguments:?}: {text}");
-            // What nobody reads is no reason to complain, as of `| head -1`.
+            // A closed reader, as in `| head -1`, causes no error message.
             let (reader, writer) = std::io::pipe().expect("a pipe");
             drop(reader);
             assert_eq!(

@@ -1,5 +1,5 @@
-//! `taupe run` and `taupe service` as a person uses them, on Windows or Wine, with a packet
-//! filter that has no frames: this program is the command too, when it is called as such.
+//! Tests of `taupe run` and `taupe service` on Windows or Wine, with a packet filter that has no
+//! frames. This executable is also the command, when it is called with the command's arguments.
 
 #[cfg(windows)]
 mod on_windows {
@@ -19,7 +19,7 @@ mod on_windows {
     const PUBLIC: &str = "HIgo9xNzJMWLKASShiTqIybxZ0U3wGLiUeJ1PKf8ykw=";
     const PEER: &str = "xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=";
 
-    /// A tunnel whose file has this in its name takes its time to begin.
+    /// A tunnel with this in the name of its file starts slowly.
     const SLOW: &str = "test-slow-";
 
     /// A packet filter of a machine without adapters.
@@ -82,7 +82,7 @@ mod on_windows {
                 Ok(())
             })
         });
-        // Services are the whole system's.
+        // Tests run one after another, because services belong to the whole system.
         let arguments = Arguments {
             test_threads: Some(1),
             ..Arguments::from_args()
@@ -90,7 +90,7 @@ mod on_windows {
         libtest_mimic::run(&arguments, trials.into()).exit_code()
     }
 
-    /// A file of a test's own, and the name of its tunnel.
+    /// A configuration file for one test, with the name of its tunnel.
     struct File {
         path: PathBuf,
         name: String,
@@ -123,12 +123,12 @@ mod on_windows {
         }
     }
 
-    /// The command with the packet filter of this test.
+    /// Returns the command with this test's packet filter.
     fn quiet() -> Command {
         Command::new(std::env::current_exe().expect("a path"))
     }
 
-    /// The command as it is.
+    /// Runs the real command.
     fn taupe(words: &[&str]) -> Output {
         ended(Command::new(env!("CARGO_BIN_EXE_taupe")).args(words))
     }
@@ -137,13 +137,13 @@ mod on_windows {
         String::from_utf8_lossy(bytes).into_owned()
     }
 
-    /// What was printed to standard output by a command that succeeds.
+    /// Returns the standard output of a command that must succeed.
     fn printed(output: &Output) -> String {
         assert!(output.status.success(), "{output:?}");
         text(&output.stdout)
     }
 
-    /// A line to standard error, of a command that ends with this status.
+    /// Returns the only line on standard error of a command that must end with this status.
     fn complaint(output: &Output, status: i32) -> String {
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(status), "{said}");
@@ -151,7 +151,7 @@ mod on_windows {
         said
     }
 
-    /// Ends it, however the test does.
+    /// A running tunnel, which ends when dropped.
     struct Running(Child);
 
     impl Running {
@@ -170,7 +170,7 @@ mod on_windows {
                 line.contains("is up")
             });
             assert!(up.is_some(), "{lines:#?}");
-            // It writes as long as it lives.
+            // The pipe is read to the end, so that the process never blocks on it.
             thread::spawn(move || said.for_each(drop));
             Self(child)
         }
@@ -216,7 +216,7 @@ mod on_windows {
     fn refused() {
         let good = File::good("refused");
         let at = |file: &File| file.path.to_str().expect("text").to_owned();
-        // The command itself has the driver of this machine; Wine has none.
+        // The real command needs this machine's driver, which Wine does not have.
         let none = taupe(&["run", "-config", &at(&good), "-log-level", "none"]);
         let said = complaint(&none, 6);
         assert!(said.contains("Windows Packet Filter"), "{said}");
@@ -232,7 +232,7 @@ mod on_windows {
         let said = complaint(&taupe(&["run", "--config", r"C:\no\such\file.conf"]), 1);
         assert!(said.contains("there is no file"), "{said}");
 
-        // Nothing is locked of which nothing is found, or that is not to be.
+        // If no program is found or the file forbids it, nothing is locked.
         let content = text(&fs::read(&good.path).expect("read"));
         for (apps, because) in [
             ("AllowedApps = no-such-program", "none of the programs"),
@@ -266,7 +266,7 @@ mod on_windows {
         let plain = content.replace("AllowedApps = chrome\r\n", "");
         let plain = File::new("adapter", plain.as_bytes());
 
-        // There is no wintun.dll beside the program.
+        // There is no wintun.dll in the program's folder.
         let none = taupe(&[
             "run",
             "-adapter",
@@ -288,13 +288,14 @@ mod on_windows {
         }
         assert_eq!(state(&chooses), "not installed");
 
-        // Who may change the library is told: the folder of this program is the user's own.
+        // A warning names users who can replace the library: the program's folder belongs to the
+        // user.
         let warned = taupe(&["run", "--adapter", "--config", &at(&plain)]);
         assert_eq!(warned.status.code(), Some(7), "{warned:?}");
         let said = text(&warned.stderr);
         assert!(said.contains("another wintun.dll"), "{said}");
 
-        // A service keeps what it has been told.
+        // The service's arguments contain the options.
         let beside = std::env::current_exe().expect("a path");
         let beside = beside.with_file_name("wintun.dll");
         fs::write(&beside, "none").expect("written");
@@ -312,7 +313,7 @@ mod on_windows {
         assert!(said.contains("ended at once, with 7"), "{said}");
     }
 
-    /// `taupe service` about a file, by this program, which the service then runs.
+    /// Runs `taupe service` for a file with this executable, which then is the service's program.
     fn of_service(action: &str, file: &File) -> Output {
         ended(
             quiet()
@@ -321,8 +322,8 @@ mod on_windows {
         )
     }
 
-    /// What a command has said at its end. Wine on a busy machine cannot make a process at times,
-    /// with an error that Windows does not have for that.
+    /// Returns the output of a command. Under load Wine sometimes fails to create a process, with
+    /// an error that Windows does not use for that.
     fn ended(command: &mut Command) -> Output {
         const ERROR_INTERNAL_ERROR: i32 = 1359;
         for _ in 0..5 {
@@ -345,7 +346,7 @@ mod on_windows {
         assert_eq!(state(&file), "not installed");
         let installed = of_service("install", &file);
         assert!(installed.status.success(), "{installed:?}");
-        // The folder for temporary files is the user's own.
+        // The folder for temporary files belongs to the user.
         let said = text(&installed.stderr);
         assert!(said.contains("can be changed by"), "{said}");
         let uninstall = Uninstall(&file);
@@ -368,7 +369,7 @@ mod on_windows {
         let again = complaint(&of_service("stop", &file), 5);
         assert!(again.contains("does not run"), "{again}");
 
-        // One that runs is stopped first, whether or not its file is still there.
+        // A running service is stopped first, even if its file is gone.
         printed(&of_service("start", &file));
         fs::remove_file(&file.path).expect("removed");
         printed(&of_service("uninstall", &file));
@@ -377,7 +378,7 @@ mod on_windows {
         complaint(&taupe(&["show", &file.name]), 1);
     }
 
-    /// Leaves no service behind when a test fails.
+    /// Uninstalls the service even if the test fails.
     struct Uninstall<'a>(&'a File);
 
     impl Drop for Uninstall<'_> {
@@ -412,10 +413,10 @@ mod on_windows {
             let said = complaint(&of_service(action, &file), 5);
             assert!(said.contains("there is no service"), "{action}: {said}");
         }
-        // Only the service manager can.
+        // Only the service manager can run the service.
         let said = complaint(&of_service("run", &file), 1);
         assert!(said.contains("service manager"), "{said}");
-        // What cannot run is not installed.
+        // A tunnel that could not run is not installed.
         let bad = File::new("bad", b"[Interface]\nPrivateKey = no\n");
         let output = of_service("install", &bad);
         assert_eq!(output.status.code(), Some(1), "{output:?}");

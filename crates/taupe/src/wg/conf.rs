@@ -14,16 +14,16 @@ use taupe_config::file::{
 use taupe_inspect::check;
 use zeroize::Zeroizing;
 
-/// How much of a file is read at a time, in bytes.
+/// Number of bytes that are read from a file at a time.
 const BLOCK: usize = 64 << 10;
 
-/// A value at least as long may be a key with something missing.
+/// Length from which a value may be an incomplete key.
 const NEARLY_A_KEY: usize = 16;
 
-/// More than the name of a key, of those that matter here.
+/// Longer than the names of the keys that are compared.
 const LONGEST_NAME: usize = 16;
 
-/// So may a line of as many base64 digits.
+/// Number of base64 digits from which a line without a name may be an incomplete key.
 const NEARLY_A_KEY_ALONE: usize = keys::TEXT - 8;
 
 pub(super) fn apply(call: &Call<'_>) -> Outcome {
@@ -45,11 +45,11 @@ pub(super) fn apply(call: &Call<'_>) -> Outcome {
         Command::Addconf => taupe_client::addition(&file, &endpoints),
         _ => taupe_client::request(&file, &endpoints),
     };
-    // `wg` knows of no such key, so as `wg` it stays.
+    // `wg` does not know the ML-KEM key, so called as `wg` the program leaves it unchanged.
     if (call.personality, call.command) == (Personality::Taupe, Command::Setconf) {
         request.device.pq_private_key.get_or_insert(None);
     }
-    // Without peers there is nothing to compare.
+    // A file without peers needs no comparison.
     let request = if call.command == Command::Syncconf && !file.peers.is_empty() {
         let device = taupe_client::read(&interface).map_err(|error| {
             let trying = "Unable to retrieve current interface configuration";
@@ -62,7 +62,7 @@ pub(super) fn apply(call: &Call<'_>) -> Outcome {
     taupe_client::apply(&interface, request).map_err(modify)
 }
 
-/// Reads a file whole, up to what is too long for one in any case.
+/// Reads a file completely, or up to a length that is too long for any configuration.
 fn read(path: &OsStr) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut source = Source::open(path)?;
     let mut text = Zeroizing::new(vec![0; BLOCK]);
@@ -75,7 +75,7 @@ fn read(path: &OsStr) -> io::Result<Zeroizing<Vec<u8>>> {
             text.truncate(length);
             return Ok(text);
         }
-        // Growing in place would leave keys behind.
+        // If the buffer grew in place, it could leave copies of keys behind.
         let mut larger = Zeroizing::new(vec![0; text.len() * 2]);
         if let Some(beginning) = larger.get_mut(..length) {
             beginning.copy_from_slice(&text);
@@ -84,7 +84,8 @@ fn read(path: &OsStr) -> io::Result<Zeroizing<Vec<u8>>> {
     }
 }
 
-/// The file, or everything that is wrong with it; as `wg`, only what `wg` says.
+/// Parses a file, or prints everything that is wrong with it. Called as `wg`, prints only the
+/// message of `wg`.
 fn parse(call: &Call<'_>, path: &OsStr, text: &[u8]) -> Result<File, Failed> {
     let dialect = match call.personality {
         Personality::Wg => Dialect::Wg,
@@ -136,7 +137,7 @@ fn parse(call: &Call<'_>, path: &OsStr, text: &[u8]) -> Result<File, Failed> {
     parsed.file.ok_or(Failed)
 }
 
-/// The error at which `wg` stops: that a public key is missing it finds last.
+/// Returns the error at which `wg` stops. `wg` checks last for a missing public key.
 fn first_error(diagnostics: &[Diagnostic]) -> Option<&Diagnostic> {
     let errors = || {
         diagnostics
@@ -147,8 +148,8 @@ fn first_error(diagnostics: &[Diagnostic]) -> Option<&Diagnostic> {
     others.next().or_else(|| errors().next())
 }
 
-/// What `wg` says, with its end of line, but without secret keys: standard
-/// error may well be a log.
+/// Returns the message of `wg` with its line feed, but without secret keys, because standard error
+/// may be a log.
 fn message(text: &[u8], one: &Diagnostic) -> Option<Zeroizing<Vec<u8>>> {
     let said = file::wg_message(text, one)?;
     let (before, quoted) = match said.iter().position(|byte| *byte == b'`') {
@@ -163,7 +164,7 @@ fn message(text: &[u8], one: &Diagnostic) -> Option<Zeroizing<Vec<u8>>> {
     let line = line.take_while(|byte| **byte != b'=');
     let mut key = Zeroizing::new(Vec::with_capacity(LONGEST_NAME));
     key.extend(line.take(LONGEST_NAME).map(u8::to_ascii_lowercase));
-    // What is quoted is the whole line, or the value alone.
+    // The message quotes either the whole line or the value.
     let name = match quoted.get(..=key.len()) {
         Some(name) if name.eq_ignore_ascii_case(&[&key, &b"="[..]].concat()) => name,
         _ => &[],
@@ -187,7 +188,7 @@ fn is_base64(text: &[u8]) -> bool {
     text.iter().all(digit)
 }
 
-/// The addresses of the endpoints, in the order of the file.
+/// Returns the addresses of the endpoints, in the order of the file.
 fn resolve(call: &Call<'_>, path: &OsStr, file: &File) -> Result<Vec<Option<SocketAddr>>, Failed> {
     let address = |peer: &Peer| match &peer.endpoint {
         None => Ok(None),

@@ -1,4 +1,4 @@
-//! Standard output and error.
+//! Standard output and standard error.
 
 use super::{Failed, Outcome};
 use std::fmt;
@@ -7,10 +7,10 @@ use std::io::{self, IsTerminal as _, Write as _};
 use taupe_uapi::show::Colours;
 use zeroize::Zeroizing;
 
-/// How much is held before it is written, in bytes.
+/// Number of bytes that are buffered before a write.
 const BLOCK: usize = 16 << 10;
 
-/// Standard output for secrets: nothing of what is written stays in memory.
+/// Standard output for secrets. It leaves no copy of the output in memory.
 pub(super) struct Output {
     held: Zeroizing<Vec<u8>>,
     failure: Option<io::Error>,
@@ -24,9 +24,7 @@ impl Output {
         }
     }
 
-    /// Writes what is still held.
-    ///
-    /// A failure is told, unless it is that nobody reads any more.
+    /// Writes what is left in the buffer. Prints an error, unless the reader has closed the pipe.
     pub(super) fn finish(mut self) -> Outcome {
         self.flush();
         match self.failure {
@@ -41,7 +39,7 @@ impl Output {
 
     fn flush(&mut self) {
         if self.failure.is_none() && !self.held.is_empty() {
-            // The one of the standard library would leave it in its own buffer.
+            // The standard library's standard output would leave copies in its own buffer.
             let written = unbuffered(&io::stdout()).and_then(|mut out| out.write_all(&self.held));
             self.failure = written.err();
         }
@@ -61,13 +59,13 @@ impl Output {
     }
 }
 
-/// Standard output or input as a file.
+/// Duplicates standard output or input as a file.
 #[cfg(unix)]
 pub(super) fn unbuffered(stream: &impl std::os::fd::AsFd) -> io::Result<File> {
     Ok(stream.as_fd().try_clone_to_owned()?.into())
 }
 
-/// Standard output or input as a file.
+/// Duplicates standard output or input as a file.
 #[cfg(windows)]
 pub(super) fn unbuffered(stream: &impl std::os::windows::io::AsHandle) -> io::Result<File> {
     Ok(stream.as_handle().try_clone_to_owned()?.into())
@@ -92,11 +90,11 @@ pub(super) fn print(bytes: Vec<u8>) -> Outcome {
 
 /// Writes a message to standard error.
 pub(super) fn complain(message: &[u8]) {
-    // Nobody is left to tell when this fails.
+    // If this fails, there is no other place for the message.
     let _ = io::stderr().write_all(message);
 }
 
-/// Whether to write colours to standard output.
+/// Checks whether standard output gets colours.
 pub(super) fn colours() -> Colours {
     let mode = std::env::var_os("WG_COLOR_MODE");
     let on = match mode.as_ref().and_then(|mode| mode.to_str()) {

@@ -7,13 +7,13 @@ use taupe_client::{KEY_LEN, PqPrivateKey, PrivateKey, Secret, Suite};
 use taupe_uapi::key::Encoding;
 use zeroize::Zeroizing;
 
-/// How many bytes a key has in base64.
+/// Length of a key in base64.
 pub(super) const TEXT: usize = Encoding::Base64.length();
 
-/// What asks for a key of ML-KEM.
+/// Option for an ML-KEM key.
 const PQ: &str = "--pq";
 
-/// How many bytes the seed of ML-KEM keys has in base64.
+/// Length of the seed of ML-KEM keys in base64.
 const PQ_TEXT: usize = PqPrivateKey::LEN.div_ceil(3) * 4;
 
 pub(super) fn genkey(call: &Call<'_>) -> Outcome {
@@ -21,7 +21,7 @@ pub(super) fn genkey(call: &Call<'_>) -> Outcome {
         return pq_genkey(call);
     }
     let key = random(call)?;
-    // Clamped, so that it looks the same wherever it is shown.
+    // The key is clamped, so that it looks the same wherever it is shown.
     let Some(key) = PrivateKey::new(*key) else {
         return Err(call.failed(b"getrandom: Invalid argument", || {
             "the kernel's randomness is all zeros".into()
@@ -55,9 +55,9 @@ fn random(call: &Call<'_>) -> Result<Zeroizing<[u8; KEY_LEN]>, Failed> {
     Ok(key)
 }
 
-/// Makes a key that is to be written to standard output.
+/// Fills a key with random bytes. The key is to be written to standard output.
 fn fill_random(key: &mut [u8]) {
-    // A file that everyone can read is no place for a key.
+    // A file that everyone can read must not contain a key.
     if is_shared() {
         console::complain(
             b"Warning: writing to world accessible file.\n\
@@ -67,7 +67,7 @@ fn fill_random(key: &mut [u8]) {
     taupe_runtime::random::fill(key);
 }
 
-/// Whether standard output is a file that everyone can use.
+/// Checks whether standard output is a file that everyone can access.
 #[cfg(unix)]
 fn is_shared() -> bool {
     use std::os::unix::fs::PermissionsExt as _;
@@ -75,13 +75,14 @@ fn is_shared() -> bool {
     output.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o007 != 0)
 }
 
-/// Windows has no such files unless somebody makes one: a new one has its folder's rights.
+/// On Windows a new file inherits the rights of its folder, and usually is not accessible to
+/// everyone.
 #[cfg(not(unix))]
 fn is_shared() -> bool {
     false
 }
 
-/// The public key of a seed on standard input.
+/// Prints the public key of a seed on standard input.
 fn pq_pubkey(call: &Call<'_>, suite: Suite) -> Outcome {
     let failed = |reason: String| {
         call.failed(b"", || {
@@ -112,7 +113,7 @@ fn pq_pubkey(call: &Call<'_>, suite: Suite) -> Outcome {
     console::print(format!("{text}\n").into_bytes())
 }
 
-/// The suite that the words after `pubkey` want a key for; none for a key of X25519.
+/// Returns the suite in the arguments of `pubkey`. `None` for a key of X25519.
 fn wanted_suite(call: &Call<'_>) -> Result<Option<Suite>, Failed> {
     let words: Vec<_> = call.rest.iter().map(|word| word.to_str()).collect();
     let suite = match (call.personality, words.as_slice()) {
@@ -178,11 +179,11 @@ pub(super) fn pubkey(call: &Call<'_>) -> Outcome {
     write(&taupe_client::public_key(&key).0)
 }
 
-/// A byte that is neither of a key nor a blank after it.
+/// A byte after a key that is no blank.
 pub(super) struct Trailing(pub(super) u8);
 
-/// Reads the text of one key, after which there may be what `is_blank` says;
-/// `None` when there are too few bytes for one. Reads no more than it has to hold.
+/// Reads the text of one key, after which bytes may follow for which `is_blank` is true. Returns
+/// `None` if there are too few bytes for a key. Reads no more than necessary.
 pub(super) fn read<const LENGTH: usize>(
     mut source: impl Read,
     is_blank: fn(u8) -> bool,
@@ -205,7 +206,7 @@ pub(super) fn read<const LENGTH: usize>(
     }
 }
 
-/// Fills a buffer as far as there is something to read.
+/// Fills a buffer as far as the source has data.
 pub(super) fn fill(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut count = 0;
     while let Some(rest) = buffer.get_mut(count..).filter(|rest| !rest.is_empty()) {
@@ -219,20 +220,19 @@ pub(super) fn fill(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usiz
     Ok(count)
 }
 
-/// The blanks of `isspace(3)`.
+/// Checks for the blanks of `isspace(3)`.
 pub(super) fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// The key that a text stands for, as it is: not clamped.
+/// Decodes a key without clamping it.
 pub(super) fn bytes(text: &[u8; TEXT]) -> Option<Zeroizing<[u8; KEY_LEN]>> {
     let text = str::from_utf8(text).ok()?;
     let key = Encoding::Base64.preshared_key(text).ok()?;
     Some(Zeroizing::new(*key.expose()))
 }
 
-/// Standard input, without the buffer that the standard library would leave
-/// the key in.
+/// Standard input without the buffer of the standard library, which would keep a copy of the key.
 struct Stdin;
 
 impl Read for Stdin {

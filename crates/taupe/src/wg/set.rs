@@ -15,10 +15,10 @@ pub(super) fn set(call: &Call<'_>) -> Outcome {
         .map_err(|error| call.refused("Unable to modify interface", &interface, &error))
 }
 
-/// What the words of a command line ask of a device.
+/// Translates the arguments to a request to the device.
 fn request(call: &Call<'_>, words: &[OsString]) -> Result<SetRequest, Failed> {
     let mut request = SetRequest::default();
-    // Room for all of them at once: growing would leave keys behind.
+    // The capacity is reserved, because growing would leave copies of keys behind.
     let peers = words.iter().filter(|word| *word == "peer").count();
     request.device.peers.reserve_exact(peers);
     let is_taupe = call.personality == Personality::Taupe;

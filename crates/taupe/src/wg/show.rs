@@ -3,7 +3,7 @@
 #[cfg(target_os = "linux")]
 mod making;
 
-/// There is no `up` that would have made anything.
+/// Other systems have no `up`, and nothing to report about it.
 #[cfg(not(target_os = "linux"))]
 mod making {
     pub(super) fn tell_of_the_killed(_: impl Fn(&str) -> bool) -> bool {
@@ -23,7 +23,7 @@ use std::time::{Duration, SystemTime};
 use taupe_client::{Device, Suite};
 use taupe_uapi::show::{self, Field, Pretty};
 
-/// `show`, or nothing at all.
+/// Runs `show`.
 pub(super) fn show(call: &Call<'_>) -> Outcome {
     let word = |index: usize| call.rest.get(index).map(|word| word.to_string_lossy());
     let (which, field) = (word(0), word(1));
@@ -47,14 +47,14 @@ pub(super) fn show(call: &Call<'_>) -> Outcome {
     }
 }
 
-/// `showconf`.
+/// Runs `showconf`.
 pub(super) fn showconf(call: &Call<'_>) -> Outcome {
     let [interface] = call.rest else {
         return Err(call.misused());
     };
     let device = read(call, &interface.to_string_lossy())?;
     let mut output = console::Output::new();
-    // What went wrong is what `finish` tells.
+    // `finish` reports errors of the output.
     let more = call.personality == Personality::Taupe;
     let _ = show::showconf(&mut output, &device, more, &taupe_client::zone::name);
     output.finish()
@@ -95,7 +95,7 @@ fn interfaces(call: &Call<'_>) -> Outcome {
     console::print(format!("{}\n", names.join(" ")).into_bytes())
 }
 
-/// Fails only if there are interfaces, none of which can be read.
+/// Fails only if there are interfaces and none of them can be read.
 fn all(call: &Call<'_>, field: Option<&str>) -> Outcome {
     if call.personality == Personality::Taupe {
         tell_of_the_killed(|_| true);
@@ -130,7 +130,7 @@ fn one(call: &Call<'_>, device: &Device, field: Option<&str>, with_name: bool) -
         None => pretty(call, &mut output, device),
         Some(word) => {
             let Ok(field) = word.parse::<Field>() else {
-                // `wg` has written the name by then only for fields that are.
+                // At this point `wg` has printed the name only for valid fields.
                 console::complain(format!("Invalid parameter: `{word}'\n").as_bytes());
                 return Err(call.misused());
             };
@@ -166,8 +166,8 @@ fn pretty(call: &Call<'_>, output: &mut console::Output, device: &Device) -> std
     show::pretty(output, device, &how)
 }
 
-/// What peers are shown as the fingerprint of this device's ML-KEM key, for every suite that
-/// it has a peer of; that of the default without any.
+/// Returns the fingerprints by which peers see this device's ML-KEM key, one for each suite of a
+/// peer. Without such peers, returns the fingerprint for the default suite.
 fn fingerprints(device: &Device) -> Vec<(&'static str, String)> {
     let Some(seed) = &device.status.pq_private_key else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! The values of `set`, in the grammar of `wg`.
+//! Values of `set`, in the syntax of `wg`.
 
 use super::console;
 use super::keys::{self, Trailing};
@@ -16,7 +16,7 @@ use taupe_inspect::check;
 use taupe_uapi::key::{Encoding, PqKeyError};
 use zeroize::Zeroizing;
 
-/// What is wrong with a value. Holds no secret.
+/// Error in a value. Contains no secret.
 pub(super) enum Bad {
     Port {
         value: Vec<u8>,
@@ -28,14 +28,14 @@ pub(super) enum Bad {
     PublicKey(Vec<u8>),
     Open {
         error: io::Error,
-        /// The command that makes the key that stands in the place of a file.
+        /// The command that creates such a key, if the argument is a key instead of a file.
         maker: Option<&'static str>,
     },
     KeyFileLength,
     KeyFileTrailing(u8),
     KeyFileContent,
     KeyFile(KeyFileProblem),
-    /// A key of ML-KEM, and the command that makes such a key.
+    /// Error in an ML-KEM key, with the command that creates such a key.
     PqKey {
         error: PqKeyError,
         maker: &'static str,
@@ -53,7 +53,7 @@ pub(super) enum Bad {
 }
 
 impl Bad {
-    /// `wg`'s words.
+    /// Returns the message of `wg`.
     pub(super) fn wg(&self) -> Vec<u8> {
         let about = |words: &str, value: &[u8]| [words.as_bytes(), b": `", value, b"'"].concat();
         match self {
@@ -76,9 +76,9 @@ impl Bad {
             }
             Self::KeyFileLength => b"Invalid length key in key file".to_vec(),
             Self::KeyFileTrailing(byte) => about("Found trailing character in key file", &[*byte]),
-            // Nearly a key is still too much for a log.
+            // Even an incomplete key must not appear in a log.
             Self::KeyFileContent => about("Key is not the correct length or format", b"(hidden)"),
-            // Who asks as `wg` gets as far as none of these.
+            // The following errors do not occur when called as `wg`.
             Self::KeyFile(problem) => format!("the file {problem}").into_bytes(),
             Self::PqKey { error, .. } => error.to_string().into_bytes(),
             Self::PostQuantum(value) => about("Not require, prefer, off or default", value),
@@ -100,7 +100,7 @@ impl Bad {
         }
     }
 
-    /// What is wrong, and what to do.
+    /// Returns the error and advice.
     pub(super) fn taupe(&self) -> String {
         let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
         match self {
@@ -188,7 +188,7 @@ fn key_for_file(program: &str, maker: &str) -> String {
     )
 }
 
-/// The number or the name of a UDP service.
+/// Parses the number or the name of a UDP port.
 pub(super) fn port(value: &OsStr) -> Result<u16, Bad> {
     if value.is_empty() {
         return Err(Bad::NoPort);
@@ -199,7 +199,7 @@ pub(super) fn port(value: &OsStr) -> Result<u16, Bad> {
     })
 }
 
-/// A packet mark.
+/// Parses a packet mark.
 pub(super) fn fwmark(value: &OsStr) -> Result<u32, Bad> {
     let bad = || Bad::Fwmark(value.as_encoded_bytes().to_vec());
     let text = value.to_str().ok_or_else(bad)?;
@@ -217,7 +217,7 @@ pub(super) fn fwmark(value: &OsStr) -> Result<u32, Bad> {
     mark.ok_or_else(bad)
 }
 
-/// Seconds.
+/// Parses a number of seconds.
 pub(super) fn keepalive(value: &OsStr) -> Result<u16, Bad> {
     let bad = || Bad::Keepalive(value.as_encoded_bytes().to_vec());
     let text = value.to_str().ok_or_else(bad)?;
@@ -234,8 +234,8 @@ pub(super) fn public_key(value: &OsStr) -> Result<PublicKey, Bad> {
     key.ok_or_else(|| Bad::PublicKey(value.as_encoded_bytes().to_vec()))
 }
 
-/// The key in a file; all zeros when the file is empty, which removes the key.
-/// `maker` is the command that makes such a key.
+/// Reads the key in a file. An empty file means an all-zero key, which removes the device's key.
+/// `maker` is the command that creates such a key.
 pub(super) fn key_file(path: &OsStr, maker: &'static str) -> Result<Zeroizing<[u8; KEY_LEN]>, Bad> {
     let mut file = File::open(path).map_err(|error| Bad::Open {
         maker: (error.kind() == io::ErrorKind::NotFound && public_key(path).is_ok())
@@ -246,7 +246,7 @@ pub(super) fn key_file(path: &OsStr, maker: &'static str) -> Result<Zeroizing<[u
     match keys::fill(&mut file, &mut *first) {
         Ok(0) => return Ok(Zeroizing::new([0; KEY_LEN])),
         Ok(_) => {}
-        // A directory, for one.
+        // For example, the path is a directory.
         Err(_) => return Err(Bad::KeyFileLength),
     }
     let whole = io::Read::chain(first.as_slice(), file);
@@ -258,7 +258,7 @@ pub(super) fn key_file(path: &OsStr, maker: &'static str) -> Result<Zeroizing<[u
     keys::bytes(&text).ok_or(Bad::KeyFileContent)
 }
 
-/// The seed in a file; `None` when the file is empty, which removes it.
+/// Reads the seed in a file. `None` if the file is empty, which removes the device's seed.
 pub(super) fn pq_private_key(path: &OsStr) -> Result<Option<PqPrivateKey>, Bad> {
     let maker = "genkey --pq";
     let is_key = |text: &str| Encoding::Base64.pq_private_key(text).is_ok();
@@ -277,8 +277,8 @@ pub(super) fn pq_private_key(path: &OsStr) -> Result<Option<PqPrivateKey>, Bad> 
     }
 }
 
-/// The ML-KEM public key in a file, or in standard input for `-`; `None` when that is empty,
-/// which removes the key.
+/// Reads the ML-KEM public key in a file, or on standard input for `-`. `None` if the input is
+/// empty, which removes the key.
 pub(super) fn pq_public_key(path: &OsStr) -> Result<Option<PqPublicKey>, Bad> {
     let path = match path.to_str() {
         Some("-") => OsStr::new("/dev/stdin"),
@@ -295,7 +295,7 @@ pub(super) fn pq_public_key(path: &OsStr) -> Result<Option<PqPublicKey>, Bad> {
     }
 }
 
-/// A key's text without the blanks around it; what is no text is no key either.
+/// Trims blanks around a key. Invalid UTF-8 becomes a text that is no key.
 fn pq_text(text: &[u8]) -> &str {
     let text = str::from_utf8(text).unwrap_or("?");
     text.trim_matches(|c: char| c.is_ascii() && keys::is_blank(c as u8))
@@ -310,7 +310,7 @@ pub(super) fn post_quantum(value: &OsStr) -> Result<Option<PostQuantum>, Bad> {
     }
 }
 
-/// An endpoint's address, and its name if it has one.
+/// Resolves an endpoint. Also returns its name, if it is a name.
 pub(super) fn endpoint(value: &OsStr) -> Result<(SocketAddr, Option<EndpointName>), Bad> {
     let shown = value.to_string_lossy();
     let failed = |error| Bad::Endpoint {
@@ -344,8 +344,8 @@ pub(super) fn endpoint(value: &OsStr) -> Result<(SocketAddr, Option<EndpointName
     Ok((address, EndpointName::new(host, address.port())))
 }
 
-/// Adds networks to what is asked of a peer: all of them replace the peer's,
-/// unless one has a `+` or `-` before it.
+/// Adds networks to the update of a peer. They replace the peer's networks, unless one has the
+/// prefix `+` or `-`.
 pub(super) fn allowed_ips(peer: &mut PeerUpdate, value: &OsStr) -> Result<(), Bad> {
     peer.replace_allowed_ips = true;
     let bytes = value.as_encoded_bytes().iter().copied();
@@ -372,7 +372,7 @@ pub(super) fn allowed_ips(peer: &mut PeerUpdate, value: &OsStr) -> Result<(), Ba
     Ok(())
 }
 
-/// A network, and whether bits beyond its length were set.
+/// Parses a network. The second value is true if bits beyond its length were set.
 fn network(entry: &[u8]) -> Result<(Prefix, bool), Bad> {
     let mut parts = entry.splitn(2, |byte| *byte == b'/');
     let address = parts.next().unwrap_or_default();
@@ -391,7 +391,7 @@ fn network(entry: &[u8]) -> Result<(Prefix, bool), Bad> {
     Ok((network, network.address() != address))
 }
 
-/// A decimal number without sign.
+/// Parses a decimal number without sign.
 fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().ok()).flatten()

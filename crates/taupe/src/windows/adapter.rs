@@ -24,19 +24,19 @@ use taupe_runtime::clock::now;
 use taupe_uapi::prefix::Prefix;
 use tracing::{debug, info, warn};
 
-/// Without `MTU`: what fits into 1,500 bytes with the headers of either family.
+/// Default MTU: the largest that fits into 1,500 bytes with the headers of either address family.
 const MTU: u32 = 1420;
 
-/// From one look at which adapter leads to the endpoints to the next.
+/// Interval between look-ups of the adapter that leads to the endpoints.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
-/// How long the system may take until a new adapter has a family in which it is to have an
-/// address; and one in which it is to have none, which the machine may have turned off.
+/// Time that the system may take to enable an address family on a new adapter. The shorter time is
+/// for a family without an address, which the machine may have disabled.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LITTLE_PATIENCE: Duration = Duration::from_secs(3);
 
-/// The longest wait for what is asked, after which it is looked at what else there is; shorter
-/// while the adapter has nothing yet.
+/// Longest wait for a request before other events are checked. The shorter one applies until the
+/// adapter is set up.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 const SHORT_WAIT: Duration = Duration::from_millis(50);
 
@@ -54,7 +54,7 @@ impl Tap for wintun::Adapter {
     }
 }
 
-/// A tunnel that has all that it takes.
+/// A tunnel whose resources have been opened.
 pub(super) struct AdapterTunnel {
     forwarder: Forwarder<wintun::Adapter>,
     requests: Requests,
@@ -63,8 +63,8 @@ pub(super) struct AdapterTunnel {
     server: Server,
 }
 
-/// Opens what it takes; the adapter has nothing yet of what the file says. What fails leaves
-/// nothing behind.
+/// Opens the resources of a tunnel. The adapter gets no addresses yet. If this fails, nothing
+/// remains.
 pub(super) fn open(
     wanted: Wanted,
     (ask, asked): (Sender<Asked>, Receiver<Asked>),
@@ -114,7 +114,7 @@ pub(super) fn open(
 }
 
 impl AdapterTunnel {
-    /// Carries it until the end is asked for.
+    /// Runs the tunnel until it is asked to end.
     pub(super) fn run(self) -> Result<(), Failure> {
         let Self {
             mut forwarder,
@@ -123,7 +123,7 @@ impl AdapterTunnel {
             asked,
             server,
         } = self;
-        // What the adapter has is taken back before it is removed.
+        // The adapter's settings are removed before the adapter.
         let mut set_up = None;
         let ended = carry(&mut forwarder, &mut requests, &network, &mut set_up, &asked);
         drop((server, set_up));
@@ -143,11 +143,12 @@ fn carry(
     let (mut uplinks, mut waiting_since) = (Uplinks::default(), None);
     loop {
         settle(forwarder)?;
-        // Routes may lead into the tunnel what looks for its endpoints.
+        // Routes may lead into the tunnel, so they wait until the look-up of its endpoints is done.
         if set_up.is_none() && forwarder.driver.services().has_endpoints() {
             let since = *waiting_since.get_or_insert_with(Instant::now);
             if let Some(addressing) = network.ready(since.elapsed())? {
-                // Before the first route, or datagrams would go into the tunnel.
+                // The sockets are bound before the first route exists, or datagrams would enter the
+                // tunnel itself.
                 uplinks.look(&addressing, forwarder);
                 *set_up = Some(network.set_up(addressing)?);
             }
@@ -167,9 +168,9 @@ fn carry(
                 let (device, services) = forwarder.driver.parts();
                 let text = requests.handle(device, services, request);
                 uplinks.look_soon();
-                // What the request has led to happens before the client goes on.
+                // The effects of the request take place before the client gets its answer.
                 settle(forwarder)?;
-                // Who asked may be gone.
+                // The client may be gone.
                 let _ = answer.try_send(text);
             }
             Ok(Asked::Awoke) => {
@@ -182,7 +183,7 @@ fn carry(
     }
 }
 
-/// Does what is due, and logs notices.
+/// Does due work and logs notices.
 fn settle(forwarder: &mut Forwarder<wintun::Adapter>) -> Result<(), Failure> {
     forwarder.settle().map_err(Failure::AdapterGone)?;
     while let Some(notice) = forwarder.poll_notice() {
@@ -191,7 +192,7 @@ fn settle(forwarder: &mut Forwarder<wintun::Adapter>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What an adapter is to have.
+/// Settings that an adapter will have.
 struct Network {
     luid: u64,
     addressing: Addressing,
@@ -199,14 +200,14 @@ struct Network {
     search: Vec<String>,
 }
 
-/// It has it.
+/// Settings that an adapter has.
 struct SetUp {
     addressing: Addressing,
     _name_servers: Option<NameServers>,
 }
 
 impl SetUp {
-    /// What the adapter has: nothing before.
+    /// Returns the adapter's addresses and routes, which are empty before it is set up.
     fn addressing(set_up: Option<&Self>) -> &Addressing {
         static NOTHING: Addressing = Addressing {
             addresses: Vec::new(),
@@ -218,8 +219,8 @@ impl SetUp {
 }
 
 impl Network {
-    /// What the adapter gets, once the system has it for all families that are to have something,
-    /// or for those that it will have; `None` before.
+    /// Returns the addresses and routes for the adapter once the system supports all of their
+    /// address families, or has had enough time to. Returns `None` while waiting.
     fn ready(&self, waited: Duration) -> Result<Option<Addressing>, Failure> {
         let mut lacking = Vec::new();
         for family in Family::ALL {
@@ -245,7 +246,7 @@ impl Network {
         })
     }
 
-    /// Gives the adapter what it is to have.
+    /// Applies the settings to the adapter.
     fn set_up(&self, addressing: Addressing) -> Result<SetUp, Failure> {
         routes::set_up(self.luid, &addressing).map_err(Failure::Addressing)?;
         let name_servers = NameServers::set(self).map_err(Failure::NameServers)?;
@@ -257,9 +258,9 @@ impl Network {
     }
 }
 
-/// What an adapter that lacks families gets after a wait: nothing yet while it may have them
-/// some day, then what is not in them. A family in which there is an address is not left out,
-/// and is the error.
+/// Decides about address families that the adapter lacks (`lacking`). Returns `None` while these
+/// may still appear. After the wait, leaves out their routes. The error is a family in which the
+/// file has an address, which cannot be left out.
 fn with(
     wanted: &Addressing,
     lacking: &[Family],
@@ -288,7 +289,7 @@ fn with(
     Ok(Some(addressing))
 }
 
-/// What the adapter of a file gets.
+/// Returns addresses, routes and MTU for a file's adapter.
 fn addressing(file: &File) -> Addressing {
     let interface = &file.interface;
     let mut routed: Vec<Prefix> = Vec::new();
@@ -308,14 +309,14 @@ fn addressing(file: &File) -> Addressing {
     }
 }
 
-/// Whether what the adapter has leads a family's datagrams into the tunnel itself: because an
-/// endpoint is within, or everything is.
+/// Checks whether the adapter's routes lead datagrams of a family into the tunnel itself, because
+/// they contain an endpoint or all addresses.
 fn leads(
     addressing: &Addressing,
     family: Family,
     endpoints: impl Iterator<Item = SocketAddr> + Clone,
 ) -> bool {
-    // What is on an address's own network is reached by the adapter as well.
+    // Addresses in the network of an own address are reached by the adapter as well.
     let mut networks = addressing.routes.iter().chain(&addressing.addresses);
     networks.any(|(address, length)| {
         let network = Prefix::new(*address, *length);
@@ -325,15 +326,15 @@ fn leads(
     })
 }
 
-/// How a family's datagrams leave.
+/// Path of the datagrams of an address family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Leaving {
-    /// As routes lead, of which none leads into the tunnel.
+    /// The system's routes, none of which leads into the tunnel.
     #[default]
     Routed,
-    /// By this adapter, past the tunnel.
+    /// This adapter, which bypasses the tunnel.
     By(u32),
-    /// Not at all: there is no other adapter, and they would come back by the tunnel.
+    /// No path: there is no other adapter, so datagrams would enter the tunnel again.
     Not,
 }
 
@@ -347,27 +348,28 @@ impl Leaving {
     }
 }
 
-/// The ways by which datagrams leave past the tunnel.
+/// Paths of datagrams that bypass the tunnel.
 #[derive(Default)]
 struct Uplinks {
-    /// Of each of [`Family::ALL`], the adapter that leads to everywhere, and how datagrams leave.
+    /// For each of [`Family::ALL`], the adapter with the default route and the current path of
+    /// datagrams.
     last: [(Option<u32>, Leaving); 2],
     looked: Option<Instant>,
 }
 
 impl Uplinks {
-    /// Whether it is time to look.
+    /// Checks whether the next look-up is due.
     fn is_due(&self) -> bool {
         self.looked.is_none_or(|at| at.elapsed() >= BETWEEN_LOOKS)
     }
 
-    /// Endpoints may have changed.
+    /// Makes the next look-up due, because endpoints may have changed.
     fn look_soon(&mut self) {
         self.looked = None;
     }
 
-    /// Has the sockets' datagrams leave past the tunnel where they would go into it. Whether
-    /// anything has changed.
+    /// Lets datagrams bypass the tunnel if routes would lead them into it. Returns true if anything
+    /// has changed.
     fn look(&mut self, addressing: &Addressing, forwarder: &Forwarder<wintun::Adapter>) -> bool {
         self.looked = Some(Instant::now());
         let peers = forwarder.driver.device().status().peers;
@@ -386,8 +388,8 @@ impl Uplinks {
     }
 }
 
-/// Has a family's datagrams leave as is wanted. How they do: not at all where that fails, so
-/// that it is tried again at the next look.
+/// Sets the path of a family's datagrams. Returns the path that applies now. On an error no
+/// datagrams leave, and the next look-up tries again.
 fn leave(ways: &Ways, family: Family, last: Leaving, wanted: Leaving) -> Leaving {
     let way = match family {
         Family::V4 => Some(&ways.v4),
@@ -415,12 +417,13 @@ fn leave(ways: &Ways, family: Family, last: Leaving, wanted: Leaving) -> Leaving
     wanted
 }
 
-/// The name servers of an adapter, which the system would keep when it is gone.
+/// Name servers of an adapter. The system would keep them after the adapter is gone, so they are
+/// removed on drop.
 struct NameServers(Guid);
 
 impl NameServers {
-    /// Also none, as a process before that was killed may have left some; `None` where that
-    /// cannot be and need not.
+    /// Sets the name servers. An empty list is set too, because a killed process may have left
+    /// some; if that fails, returns `None`.
     fn set(network: &Network) -> io::Result<Option<Self>> {
         let Network {
             servers, search, ..
@@ -449,20 +452,21 @@ impl Drop for NameServers {
     }
 }
 
-/// Where a program has Wintun's library, if it has it beside it.
+/// Returns Wintun's library, if it is in the program's folder.
 pub(super) fn library_beside(program: &Path) -> Option<PathBuf> {
     let path = program.with_file_name(wintun::LIBRARY);
     path.exists().then_some(path)
 }
 
-/// Says who could have this process load another library, with its rights.
+/// Logs which users could replace the library, and thereby run code with the rights of this
+/// process.
 fn warn_of_library() {
     let Ok(program) = std::env::current_exe() else {
         return;
     };
     let exposed = match library_beside(&program) {
         Some(library) => access::exposed(&library),
-        // Who may put one there.
+        // Users who could put a library there.
         None => access::exposed_program(&program),
     };
     match exposed {
@@ -476,8 +480,7 @@ fn warn_of_library() {
     }
 }
 
-/// The same for each tunnel of one name, so that the system takes its adapter for the one that
-/// it has seen before.
+/// Returns the same GUID for each tunnel of a name, so that the system recognises the adapter.
 fn guid_of(name: &str) -> u128 {
     let name = name.to_lowercase();
     let hash = default_provider()
@@ -498,7 +501,7 @@ mod tests {
     const PEER: &str =
         "[Peer]\nPublicKey = xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=\nAllowedIPs = ";
 
-    /// Of a file with these lines.
+    /// Returns the settings for a file with these lines.
     fn of(lines: &str) -> Addressing {
         let text = format!(
             "[Interface]\nPrivateKey = yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=\n\
@@ -537,7 +540,7 @@ mod tests {
         let off = of(&format!("Table = off\n{PEER}0.0.0.0/0"));
         assert_eq!(routes(&off), [""; 0]);
         assert_eq!(led(&off, "192.0.2.1:9"), []);
-        // On the address's own network.
+        // The endpoint is in the network of the address itself.
         assert_eq!(led(&off, "10.7.0.1:9"), [V4]);
         assert_eq!(led(SetUp::addressing(None), "10.7.0.1:9"), []);
     }

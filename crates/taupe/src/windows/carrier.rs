@@ -1,8 +1,8 @@
-//! What carries a tunnel: frames of the packet filter through the pipeline, datagrams by the
-//! UDP sockets, time, names of endpoints, files, and what clients want changed.
+//! Main loop of a tunnel on the packet filter. It passes frames through the pipeline and datagrams
+//! through the UDP sockets, and handles timers, endpoint names and clients' requests.
 //!
-//! Once it has begun it ends only when it is told to. While the packet filter fails, adapters stay
-//! taken and locked programs locked, so that nothing passes, and it is tried again.
+//! Once started, it ends only on request. While the packet filter fails, adapters stay taken and
+//! locked programs stay locked, so that nothing passes, and the loop tries again.
 
 use super::lock::Gate;
 use super::owners::System;
@@ -29,79 +29,79 @@ use taupe_uapi::{Request, SetRequest};
 use tracing::{debug, info, warn};
 use zeroize::Zeroizing;
 
-/// The longest wait for frames, after which it is looked at what else there is.
+/// Longest wait for frames before other events are checked.
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
 
-/// From one word to the log of what was dropped to the next.
+/// Interval between log lines about dropped packets.
 const BETWEEN_DROPS: Duration = Duration::from_secs(1);
 
-/// From one look at the adapters to the next: the packet filter does not tell of addresses. Sooner
-/// while one has none, as it may get some, or while a connection leads past the packet filter.
+/// Interval between look-ups of the adapters, because the packet filter does not report changes of
+/// addresses. The shorter one applies while an adapter lacks addresses, or while a connection
+/// bypasses the packet filter.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_secs(1);
 
-/// From a failure of the packet filter to the next try: the first time, and at most, each
-/// twice as long as the one before.
+/// Delay before the next attempt after a failure of the packet filter. It starts at [`FIRST_TRY`]
+/// and doubles up to [`LAST_TRY`].
 const FIRST_TRY: Duration = Duration::from_millis(100);
 const LAST_TRY: Duration = Duration::from_secs(1);
 
-/// What is asked of who carries a tunnel.
+/// Request to a tunnel's thread.
 pub(super) enum Asked {
-    /// A client's request, and where the answer goes.
+    /// A client's request, with the channel for the answer.
     Configuration(Request, SyncSender<Zeroizing<String>>),
     /// The machine has woken up.
     Awoke,
-    /// To do what is due, of which the way of packets by an adapter tells.
+    /// Due work, of which the data path of an adapter notifies.
     Attention,
-    /// To end.
     End,
 }
 
-/// What a tunnel has of the system.
+/// System resources of a tunnel.
 pub(super) struct Means<T> {
     pub(super) tap: T,
     pub(super) gate: Gate,
     pub(super) sockets: Sockets,
 }
 
-/// What carries a tunnel.
+/// A tunnel on the packet filter.
 pub(super) struct Carrier<T> {
     pipeline: Pipeline,
-    /// Before the tap, which is dropped after it: locked programs are held back before adapters
-    /// are given back.
+    /// Declared before the tap, so that it is dropped first: locked programs are blocked before the
+    /// adapters are given back.
     gate: Gate,
     tap: T,
     sockets: Sockets,
     services: Services,
     requests: Requests,
-    /// Hosts whose addresses are looked up, as the pipeline knows them.
+    /// Hosts whose addresses are being looked up, as the pipeline knows them.
     hosts_sought: Vec<Box<str>>,
     asked: Receiver<Asked>,
-    /// What the log has been told of frames that were dropped, and when.
+    /// Drop counters at the last log line, and the time of that line.
     told: (Causes, Instant),
-    /// When to look at the adapters.
+    /// Time of the next look-up of the adapters.
     look_at: Instant,
-    /// What has been seen there.
+    /// Result of the last look-up.
     adapters: Adapters,
     trouble: Option<Trouble>,
-    /// By how much adapters have last been asked to lower their MTU.
+    /// Last reduction of the MTU that adapters were asked for.
     mtu_decrement: Option<u16>,
 }
 
-/// The packet filter has failed.
+/// Failure of the packet filter.
 struct Trouble {
-    /// When it is tried again.
+    /// Time of the next attempt.
     until: Instant,
-    /// How long that was.
+    /// Delay before that attempt.
     wait: Duration,
 }
 
 impl<T: PacketTap> Carrier<T> {
-    /// Makes a device of a request. Nothing is intercepted before [`Self::run`].
+    /// Creates a device from a request. Nothing is intercepted before [`Self::run`].
     ///
     /// # Errors
     ///
-    /// When the device refuses.
+    /// Fails if the device refuses the request.
     pub(super) fn new(
         means: Means<T>,
         services: Services,
@@ -110,7 +110,7 @@ impl<T: PacketTap> Carrier<T> {
         asked: Receiver<Asked>,
     ) -> Result<Self, RefusedFile> {
         let Means { tap, gate, sockets } = means;
-        // Who asks for attention does so in the thread that looks by itself.
+        // The loop checks for due work by itself and needs no notification.
         let device = Device::new(default_provider(), Box::new(SystemRandom), Arc::new(|| {}));
         let requests = Requests::new(settings.port);
         let mut carrier = Self {
@@ -136,11 +136,11 @@ impl<T: PacketTap> Carrier<T> {
         Ok(carrier)
     }
 
-    /// Carries the tunnel until the end is asked for.
+    /// Runs the tunnel until it is asked to end.
     ///
     /// # Errors
     ///
-    /// When the packet filter has not worked even once.
+    /// Fails if the packet filter does not work from the start.
     pub(super) fn run(mut self) -> Result<(), TapError> {
         let adapters = self.tap.adapters()?;
         self.set_adapters(adapters);
@@ -150,7 +150,7 @@ impl<T: PacketTap> Carrier<T> {
         self.gate.close();
         self.pipeline.close(now());
         let frames = self.do_outputs();
-        // It ends either way.
+        // The tunnel ends even if this fails.
         let _ = self.tap.inject(&frames);
         Ok(())
     }
@@ -162,7 +162,7 @@ impl<T: PacketTap> Carrier<T> {
                     Asked::Configuration(request, answer) => {
                         let device = self.pipeline.device();
                         let text = self.requests.handle(device, &mut self.services, request);
-                        // Who asked may be gone.
+                        // The client may be gone.
                         let _ = answer.try_send(text);
                     }
                     Asked::Awoke => {
@@ -178,7 +178,7 @@ impl<T: PacketTap> Carrier<T> {
             self.let_questions_through();
             let pipeline = &mut self.pipeline;
             self.sockets.receive(&mut |from, message| {
-                // What the system has put together has no traffic class any more.
+                // The traffic class is unknown for datagrams that the system has reassembled.
                 pipeline.handle_datagram(from, 0, message);
             });
             self.pipeline.settle(now());
@@ -195,8 +195,8 @@ impl<T: PacketTap> Carrier<T> {
         }
     }
 
-    /// Does what is to be done with the packet filter, and waits for its frames. What was judged
-    /// by adapters that have failed since is not sent.
+    /// Passes output to the packet filter, and waits for frames. Frames that were handled before an
+    /// adapter failed are not sent.
     fn exchange(&mut self) -> Result<(), TapError> {
         let frames = self.do_outputs();
         if left(self.look_at).is_none() {
@@ -215,8 +215,8 @@ impl<T: PacketTap> Carrier<T> {
         Ok(())
     }
 
-    /// Holds back what is locked, drops what waits to be known, and has adapters looked at before
-    /// anything else.
+    /// Blocks locked programs, drops waiting packets, and makes the look-up of adapters the first
+    /// step of the next attempt.
     fn begin_trouble(&mut self, error: &TapError) {
         self.gate.close();
         self.pipeline.drop_waiting();
@@ -242,10 +242,10 @@ impl<T: PacketTap> Carrier<T> {
         }
     }
 
-    /// Lets locked programs through, unless they could send past the packet filter.
+    /// Lets locked programs use the network, unless their packets could bypass the packet filter.
     fn open_gate(&mut self) {
         if self.trouble.is_none() && self.adapters.missed.is_empty() {
-            // There may be a lock since.
+            // A lock may have been set since the last attempt.
             self.gate.open();
         }
     }
@@ -288,7 +288,7 @@ impl<T: PacketTap> Carrier<T> {
         }
     }
 
-    /// Holds back what is locked while there are connections that the packet filter does not see.
+    /// Blocks locked programs while there are connections that the packet filter does not see.
     fn tell_of_missed(&mut self) {
         for name in &self.adapters.missed {
             warn!(
@@ -304,7 +304,7 @@ impl<T: PacketTap> Carrier<T> {
         }
     }
 
-    /// Does what the pipeline wants done, in order, but for frames, which are returned.
+    /// Executes the pipeline's outputs in order. Frames are not sent but returned.
     fn do_outputs(&mut self) -> Vec<Injection> {
         let (mut frames, mut wants_adapters) = (Vec::new(), false);
         while let Some(output) = self.pipeline.poll_output() {
@@ -337,7 +337,7 @@ impl<T: PacketTap> Carrier<T> {
         frames
     }
 
-    /// Tells the log what has been dropped since it was last told.
+    /// Logs the packets dropped since the last log line.
     fn tell_of_drops(&mut self) {
         let (before, at) = self.told;
         let now = now().boot;
@@ -354,7 +354,7 @@ impl<T: PacketTap> Carrier<T> {
         self.told = (dropped, now);
     }
 
-    /// Questions for the names that are being looked up.
+    /// Lets DNS queries for the names pass that are being looked up.
     fn let_questions_through(&mut self) {
         let known = self.hosts_sought.iter().map(|host| &**host);
         if !self.services.hosts_sought().eq(known) {
@@ -364,13 +364,13 @@ impl<T: PacketTap> Carrier<T> {
     }
 }
 
-/// How long it is until then; `None` once it is then.
+/// Returns the time left. `None` once it has passed.
 fn left(until: Instant) -> Option<Duration> {
     let left = until.since(now().boot);
     (!left.is_zero()).then_some(left)
 }
 
-/// The tunnel's own addresses: of a file the first of each family.
+/// Returns the tunnel's own addresses: the first of each family in the file.
 pub(super) fn addresses(
     all: impl Iterator<Item = IpAddr> + Clone,
 ) -> (Option<Ipv4Addr>, Option<Ipv6Addr>) {

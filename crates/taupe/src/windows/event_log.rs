@@ -1,4 +1,4 @@
-//! The log of a service: the system's event log.
+//! Logging of a service to the system's event log.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Begins to log there.
+/// Starts to log.
 ///
 /// # Errors
 ///
-/// When the log cannot be opened.
+/// Fails if the event log cannot be opened.
 pub(super) fn begin(source: &str, level: LevelFilter) -> io::Result<()> {
     if level == LevelFilter::OFF {
         return Ok(());
     }
     let log = Lines(Arc::new(EventLog::open(source)?));
-    // The system writes down when it was.
+    // The system records the time.
     let lines = tracing_subscriber::fmt::layer()
         .compact()
         .without_time()
@@ -35,7 +35,7 @@ pub(super) fn begin(source: &str, level: LevelFilter) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes an event of each line.
+/// Writes each line as an event.
 struct Lines(Arc<EventLog>);
 
 impl Lines {
@@ -48,7 +48,7 @@ impl Lines {
     }
 }
 
-/// A line, which is an event when it is there.
+/// A line, which becomes an event when dropped.
 struct Line {
     log: Arc<EventLog>,
     level: Level,

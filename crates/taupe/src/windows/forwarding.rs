@@ -1,9 +1,9 @@
-//! The way of packets between an adapter and the UDP sockets, through the protocol. It knows no
-//! Windows, so that its tests run elsewhere too.
+//! Path of packets between an adapter and the UDP sockets, through the protocol. It does not depend
+//! on Windows, so its tests run on other systems too.
 //!
-//! A thread for each source carries what that brings: the adapter's seals and sends, a
-//! socket's opens and hands over. Handshakes, timers and configuration are with the one thread
-//! that owns the [`Forwarder`], and is told when there is something to do.
+//! Each source of packets has a thread. The adapter's thread seals packets and sends them. A
+//! socket's thread opens datagrams and passes packets to the adapter. The thread that owns the
+//! [`Forwarder`] handles handshakes, timers and configuration. The other threads notify it of work.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -24,42 +24,41 @@ use taupe_runtime::nested::NestedPacket;
 use taupe_runtime::services::{Event, Services};
 use tracing::debug;
 
-/// The longest packet, and the longest datagram.
+/// Length of the longest packet or datagram in bytes.
 const LONGEST: usize = 65_535;
 
-/// Room for a packet that is sealed where it is.
+/// Buffer size for a packet that is sealed in place.
 const ROOM: usize = DATA_HEADER_LEN + LONGEST + 16 + TAG_LEN;
 
-/// From errors of a socket to the next try.
+/// Pause after errors of a socket.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How many of them in a row.
+/// Number of consecutive errors before a pause.
 const MOST_ERRORS: u32 = 16;
 
-/// How often, with a pause before each, a socket's thread is asked to end.
+/// Maximum number of attempts to end a socket's thread, with a pause before each.
 const MOST_ASKED: usize = 40;
 
-/// An adapter. Threads share it.
+/// An adapter that threads share.
 pub(super) trait Tap: Send + Sync + 'static {
-    /// Waits for a packet that the system sends by it, and the packet's length; `None` once it
-    /// is closed.
+    /// Waits for a packet that the system sends. Returns the packet's length, or `None` once the
+    /// adapter is closed.
     fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>>;
 
-    /// Has the system take a packet as received.
+    /// Passes a packet to the system as received.
     fn write(&self, packet: &[u8]) -> io::Result<()>;
 
     /// Ends reading.
     fn close(&self);
 }
 
-/// A socket of one family, which nothing leaves while it is shut.
+/// A socket of one address family, which sends nothing while it is shut.
 pub(super) struct Way {
     pub(super) socket: UdpSocket,
     is_shut: AtomicBool,
 }
 
 impl Way {
-    /// One that is open.
     pub(super) fn new(socket: UdpSocket) -> Self {
         Self {
             socket,
@@ -67,16 +66,16 @@ impl Way {
         }
     }
 
-    /// Shuts or opens it.
+    /// Shuts or opens the socket for sending.
     pub(super) fn shut(&self, is_shut: bool) {
         self.is_shut.store(is_shut, Ordering::Relaxed);
     }
 }
 
-/// The sockets, which have one port.
+/// Sockets of both address families on one port.
 pub(super) struct Ways {
     pub(super) v4: Way,
-    /// Where there is IPv6.
+    /// `None` if the system has no IPv6.
     pub(super) v6: Option<Way>,
     pub(super) port: u16,
 }
@@ -94,42 +93,42 @@ impl Ways {
         if way.is_shut.load(Ordering::Relaxed) {
             return;
         }
-        // A datagram that is lost is sent again, or its sender is used to it.
+        // Lost handshake messages are sent again, and applications cope with lost data packets.
         if let Err(error) = way.socket.send_to(message, to) {
             debug!(%to, %error, "sending failed");
         }
     }
 }
 
-/// A socket's errors since a datagram came. One says of an earlier datagram that it has reached
-/// nobody, which anybody on the way can pretend, and the next datagram may be there.
+/// Counts a socket's consecutive errors. An error may say that an earlier datagram did not arrive.
+/// Anyone on the path can forge that, so the socket continues to receive.
 #[derive(Default)]
 struct Errors(u32);
 
 impl Errors {
-    /// Whether, with one more, it is time for a pause, after which they are counted anew.
+    /// Counts an error. Returns true, and restarts the count, if a pause is due.
     fn are_too_many(&mut self) -> bool {
         self.0 = (self.0 + 1) % MOST_ERRORS;
         self.0 == 0
     }
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Shared<T> {
     tap: T,
     ways: Ways,
     path: Arc<DataPath>,
-    /// By which padding is bounded, in bytes.
+    /// Limit for padding, in bytes.
     mtu: usize,
     handshakes: Mutex<HandshakeQueue>,
-    /// What ended the adapter's thread.
+    /// Error that ended the adapter's thread.
     failure: Mutex<Option<io::Error>>,
     attend: Wake,
     has_ended: AtomicBool,
 }
 
 impl<T: Tap> Shared<T> {
-    /// Carries what the system sends by the adapter, until that is closed.
+    /// Sends packets from the adapter until it is closed.
     fn carry_out(&self) {
         let mut buffer = vec![0; ROOM];
         loop {
@@ -141,7 +140,7 @@ impl<T: Tap> Shared<T> {
         }
     }
 
-    /// Seals a packet, which is behind room for its header, and sends it.
+    /// Seals and sends a packet. The buffer has room for the header before the packet.
     fn send(&self, buffer: &mut [u8], length: usize) {
         let packet = &buffer[DATA_HEADER_LEN..][..length];
         let Some(view) = inner::parse(packet) else {
@@ -156,7 +155,7 @@ impl<T: Tap> Shared<T> {
         }
         let padded = padded_len(view.length, self.mtu);
         let sealed = DATA_HEADER_LEN + padded + TAG_LEN;
-        // What is left of packets before.
+        // The padding may contain remains of earlier packets.
         buffer[DATA_HEADER_LEN + view.length..sealed].fill(0);
         let now = now().boot;
         match self.path.reserve(now, &peer, 1, sealed as u64) {
@@ -170,12 +169,12 @@ impl<T: Tap> Shared<T> {
                 let staged = Staged { packet, ecn: 0 };
                 self.path.stage(now, &peer, std::iter::once(staged));
             }
-            // As if nobody were there.
+            // The packet is dropped without an error, as if the destination did not exist.
             Outbound::NoEndpoint => {}
         }
     }
 
-    /// Carries what comes to a socket, until the end.
+    /// Passes on datagrams from a socket until the end.
     fn carry_in(&self, way: fn(&Ways) -> Option<&Way>) {
         let Some(Way { socket, .. }) = way(&self.ways) else {
             return;
@@ -202,7 +201,7 @@ impl<T: Tap> Shared<T> {
         }
     }
 
-    /// Opens a datagram and hands over what is in it.
+    /// Opens a datagram and passes on its content.
     fn receive(&self, from: SocketAddr, datagram: &mut [u8], sorted: &mut ReceivedBatch) {
         let (from, length) = (Endpoint::from(from), datagram.len());
         self.path
@@ -211,7 +210,7 @@ impl<T: Tap> Shared<T> {
             let mut waiting = lock(&self.handshakes);
             let dropped = waiting.push(from, &datagram[message.clone()]);
             self.path.counters().add(DropReason::BacklogFull, dropped);
-            // Whoever put the first one there has told.
+            // The first message in the queue triggers the notification, so later ones need none.
             if waiting.len() == 1 {
                 (self.attend)();
             }
@@ -233,10 +232,9 @@ impl<T: Tap> Shared<T> {
     }
 }
 
-/// A device, its adapter and its sockets.
 pub(super) struct Forwarder<T> {
     pub(super) driver: Driver,
-    /// Handshake messages wait that have been left for later.
+    /// True if handshake messages were left for later.
     has_handshakes: bool,
     shared: Arc<Shared<T>>,
     carrying_out: Option<JoinHandle<()>>,
@@ -244,8 +242,8 @@ pub(super) struct Forwarder<T> {
 }
 
 impl<T: Tap> Forwarder<T> {
-    /// A device without a key, which is down. `attend` is called by any thread when
-    /// [`Self::settle`] has something to do, and must return at once.
+    /// Creates a device without a key, which is not up. Any thread calls `attend` when
+    /// [`Self::settle`] has work to do; `attend` must return at once.
     pub(super) fn new(tap: T, ways: Ways, mtu: usize, services: Services, attend: Wake) -> Self {
         let driver = Driver::new(default_provider(), services, Arc::clone(&attend));
         let path = Arc::clone(driver.data_path());
@@ -271,11 +269,11 @@ impl<T: Tap> Forwarder<T> {
         &self.shared.ways
     }
 
-    /// Takes the device up, and carries packets from now on.
+    /// Sets the device up and starts the threads.
     ///
     /// # Errors
     ///
-    /// When there can be no further thread, or a socket cannot wait.
+    /// Fails if no thread is left, or if a socket cannot be set to blocking.
     pub(super) fn start(&mut self) -> io::Result<()> {
         self.driver.device_mut().set_up(now());
         let shared = Arc::clone(&self.shared);
@@ -295,11 +293,11 @@ impl<T: Tap> Forwarder<T> {
         Ok(())
     }
 
-    /// Does what is due. After it, [`Self::poll_notice`].
+    /// Does due work. The caller then calls [`Self::poll_notice`].
     ///
     /// # Errors
     ///
-    /// When the adapter is gone.
+    /// Fails if the adapter is gone.
     pub(super) fn settle(&mut self) -> io::Result<()> {
         if let Some(failure) = lock(&self.shared.failure).take() {
             return Err(failure);
@@ -313,7 +311,7 @@ impl<T: Tap> Forwarder<T> {
         Ok(())
     }
 
-    /// Sends what the protocol wants sent, and returns the next notice.
+    /// Sends the protocol's datagrams, and returns the next notice.
     pub(super) fn poll_notice(&mut self) -> Option<Notice> {
         loop {
             match self.driver.poll_event()? {
@@ -338,7 +336,7 @@ impl<T: Tap> Forwarder<T> {
         self.driver.next_deadline()
     }
 
-    /// Erases the device's keys, and ends the threads.
+    /// Erases the device's keys and ends the threads.
     pub(super) fn end(mut self) {
         self.driver.close();
         while self.poll_notice().is_some() {}
@@ -357,7 +355,7 @@ impl<T: Tap> Forwarder<T> {
     }
 }
 
-/// Sends both families' sockets a datagram of no length, so that who waits there looks up.
+/// Sends an empty datagram to the sockets of both families, which ends a blocking read.
 fn wake(port: u16) {
     let here: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
     for here in here {
@@ -375,7 +373,7 @@ fn is_loop(packet: &[u8], own_port: u16, peer: &Peer) -> bool {
     })
 }
 
-/// A panic elsewhere while the lock was held is no reason for another.
+/// A panic in another thread while it held the lock is no reason for another panic.
 fn lock<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,9 +1,9 @@
-//! `taupe service lock`: the programs that a file chooses use no network without its tunnel, from
-//! the start of the machine on.
+//! `taupe service lock`: from the start of the machine on, programs that a file selects have no
+//! network without its tunnel.
 //!
-//! The system knows programs by their files, and a file's rules are names and folders too. What
-//! is locked is what can be found: files that are written, executables in folders that are
-//! written, and programs that are registered with the system.
+//! The system's lock identifies programs by their files, but rules in a file can also be names and
+//! folders. The lock therefore covers the executables that can be found: files in rules,
+//! executables in folders in rules, and programs registered with the system.
 
 use std::any::Any;
 use std::fmt::Display;
@@ -16,13 +16,13 @@ use taupe_os_windows::lock::{self, Pass};
 use taupe_os_windows::programs::registered;
 use tracing::warn;
 
-/// Programs that are locked at most.
+/// Maximum number of locked programs.
 const MOST: usize = 4096;
 
-/// How deep folders are looked into.
+/// Maximum depth of folders that are searched.
 const DEEPEST: usize = 16;
 
-/// Why nothing is locked, or unlocked.
+/// Reason why nothing was locked or unlocked.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotLocked {
     #[error("{0} has no AllowedApps: programs are locked one by one, and it chooses all")]
@@ -45,16 +45,16 @@ pub(super) enum NotLocked {
     Unlocking(#[source] io::Error),
 }
 
-/// What can be found of what a file chooses.
+/// Selected programs that were found.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) programs: Vec<PathBuf>,
-    /// What cannot be, and why, for people.
+    /// Explanations of programs that could not be found.
     pub(super) lacking: Vec<String>,
     is_cut: bool,
 }
 
-/// Holds back what a file chooses, instead of what was locked before.
+/// Locks a file's programs, in place of those locked before.
 pub(super) fn set(shown: &str, file: &File) -> Result<Found, NotLocked> {
     let apps = &file.transparent.apps;
     if apps.allowed.is_empty() {
@@ -75,25 +75,25 @@ pub(super) fn set(shown: &str, file: &File) -> Result<Found, NotLocked> {
     Ok(found)
 }
 
-/// Holds nothing back any more.
+/// Removes the lock.
 pub(super) fn clear() -> Result<(), NotLocked> {
     lock::clear().map_err(NotLocked::Unlocking)
 }
 
-/// Programs come through as long as it is there.
+/// Resource that lets programs pass until dropped.
 pub(super) type Opened = Box<dyn Any>;
 
-/// Lets locked programs through while a tunnel takes care of what they send. It is shut until it
-/// is opened, and when it is dropped.
+/// Lets locked programs use the network while a tunnel handles their packets. The gate starts
+/// closed, and closes when dropped.
 pub(super) struct Gate {
     open: Box<dyn FnMut() -> io::Result<Option<Opened>>>,
     pass: Option<Opened>,
-    /// The log knows that it does not open.
+    /// True if the current failure to open has been logged.
     has_complained: bool,
 }
 
 impl Gate {
-    /// For the programs that a file chooses and that can be found now.
+    /// Creates a gate for the programs of a file that can be found now.
     pub(super) fn of(apps: &AppRules) -> Self {
         let programs = match apps.allowed.is_empty() {
             true => Vec::new(),
@@ -109,7 +109,8 @@ impl Gate {
         })
     }
 
-    /// For who says how it is opened: `None` while nothing is locked.
+    /// Creates a gate with a function that opens it. The function returns `None` if nothing is
+    /// locked.
     pub(super) fn new(open: impl FnMut() -> io::Result<Option<Opened>> + 'static) -> Self {
         Self {
             open: Box::new(open),
@@ -118,8 +119,7 @@ impl Gate {
         }
     }
 
-    /// Opens it, if there is a lock and it is not open. What does not come of it is told once,
-    /// and can be tried again.
+    /// Opens the gate, if there is a lock. A failure is logged once, and can be retried.
     pub(super) fn open(&mut self) {
         if self.pass.is_some() {
             return;
@@ -137,7 +137,7 @@ impl Gate {
         }
     }
 
-    /// Shuts it: what is locked is held back.
+    /// Closes the gate, so that locked programs have no network.
     pub(super) fn close(&mut self) {
         self.pass = None;
     }
@@ -147,7 +147,7 @@ fn is_off(file: &File) -> bool {
     file.transparent.kill_switch == Some(KillSwitch::Off)
 }
 
-/// The programs that can be found and use the tunnel.
+/// Finds the programs that use the tunnel.
 fn chosen(apps: &AppRules) -> Found {
     let mut found = Found::default();
     let mut programs = registered();
@@ -187,19 +187,19 @@ fn uses_tunnel(apps: &AppRules, path: &Path) -> bool {
     as_process(path, |process| apps.decide(process).0 == Decision::Tunnel)
 }
 
-/// What is so of a process that a program is.
+/// Applies a predicate to a program as if it were a process.
 fn as_process(path: &Path, is_so: impl FnOnce(&Process<'_>) -> bool) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     is_so(&Process {
         path: path.to_string_lossy().as_bytes(),
         name: name.as_bytes(),
         cgroup: b"",
-        // Nobody's.
+        // A user id that no user has.
         uid: u32::MAX,
     })
 }
 
-/// Adds the executables in a folder and below it. Links are not followed.
+/// Adds the executables in a folder and its subfolders, without following links.
 fn executables(folder: &Path, depth: usize, programs: &mut Vec<PathBuf>, found: &mut Found) {
     let mut lacks = |why: &dyn Display| {
         let folder = folder.display();

@@ -1,13 +1,13 @@
-//! Whose a packet is: the system's tables, as the pipeline asks for them.
+//! Owners of packets, from the system's tables.
 
 use std::io;
 use taupe_os_windows::processes;
 use taupe_transparent_windows::{Holder, Owners, Process, Protocol, Socket};
 
-/// The number of the kernel's own process.
+/// Process id of the kernel.
 const KERNEL: u32 = 4;
 
-/// The system's.
+/// Tables of the system.
 pub(super) struct System;
 
 impl Owners for System {
@@ -29,7 +29,7 @@ impl Owners for System {
         if pid == KERNEL {
             return Holder::System;
         }
-        // There is none, or it may not be asked.
+        // The process does not exist or may not be opened.
         let Ok(process) = processes::process(pid) else {
             return Holder::Unknown;
         };

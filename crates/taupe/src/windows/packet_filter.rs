@@ -1,4 +1,4 @@
-//! The packet filter that tunnels run on.
+//! The packet filter for tunnels.
 
 use super::Driver;
 use taupe_transparent_windows::TapError;

@@ -1,5 +1,5 @@
-//! The configuration pipe of a tunnel: accepts clients, and passes whole, checked requests to
-//! who carries the tunnel.
+//! Configuration pipe of a tunnel. It accepts clients, and passes complete, validated requests to
+//! the tunnel's thread.
 
 use super::carrier::Asked;
 use std::io::{self, Read, Write};
@@ -12,21 +12,21 @@ use taupe_runtime::clients::{Clients, Place, SILENCE, TICK};
 use taupe_runtime::configuration::converse;
 use tracing::debug;
 
-/// From an error of the system to the next try.
+/// Delay before the next attempt after an error of the system.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What serves clients, until it is dropped.
+/// Serves clients until dropped.
 pub(super) struct Server {
     stopper: Stopper,
     accepting: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Serves clients of the pipe from now on.
+    /// Starts to serve clients of the pipe.
     ///
     /// # Errors
     ///
-    /// When there can be no further thread.
+    /// Fails if no thread is left.
     pub(super) fn start(listener: Listener, asked: Sender<Asked>) -> io::Result<Self> {
         let stopper = listener.stopper();
         let accepting = thread::Builder::new()
@@ -75,8 +75,7 @@ fn accept(mut listener: Listener, asked: &Sender<Asked>) {
     }
 }
 
-/// A client's connection. A write that has timed out may have written something, and cannot be
-/// repeated.
+/// A client's connection. A write that timed out may have written a part, so it cannot be repeated.
 struct Client(Stream);
 
 impl Read for Client {

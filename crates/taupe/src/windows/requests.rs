@@ -1,4 +1,4 @@
-//! Requests of clients of the pipe, and the services of a tunnel's device.
+//! Requests of the pipe's clients, and the services of a tunnel's device.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ fn unresolved(file: &File) -> UnresolvedEndpoints {
 /// Carries out requests of clients.
 pub(super) struct Requests {
     own_key: OwnKey,
-    /// The port of the UDP sockets, which stays.
+    /// Port of the UDP sockets, which cannot change.
     port: u16,
 }
 
@@ -106,8 +106,8 @@ impl Requests {
         }
     }
 
-    /// Applies all of a request, or nothing of it. Rules of applications and networks stay the
-    /// file's.
+    /// Applies a request completely or not at all. Rules about applications and networks are not
+    /// changed.
     pub(super) fn apply(
         &mut self,
         device: &mut Device,

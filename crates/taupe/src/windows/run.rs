@@ -1,4 +1,4 @@
-//! `taupe run`: the tunnel of a file in this process, until Ctrl-C.
+//! `taupe run`: runs the tunnel of a file in this process until Ctrl-C.
 
 use super::Driver;
 use super::arguments::RunOrder;
@@ -9,7 +9,6 @@ use crate::logging::{Destination, Logging};
 use std::process::ExitCode;
 use std::sync::mpsc::channel;
 
-/// Runs it.
 pub(crate) fn main<D: Driver>(order: &RunOrder) -> ExitCode {
     let logging = Logging {
         level: order.level,

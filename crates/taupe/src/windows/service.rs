@@ -21,7 +21,6 @@ use taupe_os_windows::event_log;
 use taupe_os_windows::service::{self, Control, Definition, Lacking, State};
 use tracing::{error, warn};
 
-/// Does what is asked for.
 pub(crate) fn main<D: Driver>(order: &ServiceOrder) -> ExitCode {
     let done = match order {
         ServiceOrder::Unlock => lock::clear().map_err(Failure::from),
@@ -41,22 +40,22 @@ pub(crate) fn main<D: Driver>(order: &ServiceOrder) -> ExitCode {
     }
 }
 
-/// The service of a tunnel, and the source of its events.
+/// Returns the name of a tunnel's service, which is also its event source.
 fn service_of(name: &InterfaceName) -> String {
     format!("TaupeTunnel${name}")
 }
 
-/// The tunnel that a word means, whose file may be gone.
+/// Returns the tunnel that a word means. Its file need not exist.
 fn named(word: &OsStr) -> Result<InterfaceName, Failure> {
     match conf::interface(word) {
         Some(name) => Ok(name),
-        // What is wrong with it is told by who looks for the file.
+        // The search for the file reports what is wrong with the word.
         None => Ok(conf::Conf::find(word, Personality::Taupe)?.interface),
     }
 }
 
 fn install(word: &OsStr, mode: Mode, level: Level) -> Result<(), Failure> {
-    // What cannot be carried is not installed either.
+    // A tunnel that could not run is not installed.
     let conf = Wanted::read(word, mode, &|line| say(line))?.conf;
     let (name, service) = (&conf.interface, service_of(&conf.interface));
     let program = std::env::current_exe().map_err(Failure::Program)?;
@@ -72,7 +71,7 @@ fn install(word: &OsStr, mode: Mode, level: Level) -> Result<(), Failure> {
     if mode == Mode::Adapter {
         arguments.push("--adapter".into());
     }
-    // An installed service keeps its source.
+    // An installed service keeps its event source.
     if service::state(&service)?.is_some() {
         return Err(service::Error::Exists(service).into());
     }
@@ -113,7 +112,8 @@ fn install(word: &OsStr, mode: Mode, level: Level) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says who could have the service run or carry something else, with the system's rights.
+/// Prints which users could replace the files that the service runs or loads with the system's
+/// rights.
 fn warn_of_others(program: &Path, file: &Path, mode: Mode) {
     let library = library_beside(program).filter(|_| mode == Mode::Adapter);
     let looked = [
@@ -171,12 +171,12 @@ fn status(word: &OsStr) -> ExitCode {
     crate::exit(print(format!("{word}\n").as_bytes()), ExitCode::SUCCESS)
 }
 
-/// Is the service, for the service manager.
+/// Runs as the service, called by the service manager.
 fn be<D: Driver>(word: OsString, mode: Mode, level: Level) -> Result<(), Failure> {
     let name = service_of(&named(&word)?);
     let source = name.clone();
     let body = move |running: &dyn Fn(), controls: Receiver<Control>| {
-        // Without a log there is nobody to complain to, but for the exit code.
+        // Without a log, the exit code is the only way to report a failure.
         let carried = log::begin(&source, level.filter())
             .map_err(Failure::EventLog)
             .and_then(|()| carry::<D>(&word, mode, running, controls));

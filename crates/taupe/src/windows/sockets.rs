@@ -1,32 +1,32 @@
-//! The UDP sockets of a tunnel's port.
+//! UDP sockets on a tunnel's port.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use taupe_os_windows::udp;
 use tracing::debug;
 
-/// Ports that are tried until both families have the same.
+/// Number of ports that are tried until one is free in both address families.
 const TRIES: usize = 16;
 
-/// Bytes of the longest datagram.
+/// Length of the receive buffer in bytes, enough for any datagram.
 const LONGEST: usize = 1 << 16;
 
-/// Datagrams that are taken from a socket at once.
+/// Maximum number of datagrams that are received from a socket at once.
 const AT_ONCE: usize = 64;
 
-/// They have the tunnel's port, so that nobody else has. Endpoints' first datagrams leave by
-/// them, and what the packet filter does not see comes by them: from this machine itself, in
-/// fragments, or by an adapter that the driver does not have.
+/// UDP sockets that reserve the tunnel's port. They send the first datagrams to endpoints, and
+/// receive datagrams that the packet filter does not see: from this machine itself, in fragments,
+/// or by an adapter that the driver does not have.
 pub(super) struct Sockets {
     pub(super) v4: UdpSocket,
-    /// Where there is IPv6.
+    /// `None` if the system has no IPv6.
     pub(super) v6: Option<UdpSocket>,
     pub(super) port: u16,
     buffer: Box<[u8]>,
 }
 
 impl Sockets {
-    /// Binds a port of both families; any for 0.
+    /// Binds a port of both address families. Port 0 means any port.
     pub(super) fn bind(port: u16) -> io::Result<Self> {
         let any = |address: IpAddr, port| udp::bind(SocketAddr::new(address, port));
         let mut tries = TRIES;
@@ -65,20 +65,20 @@ impl Sockets {
             debug!(%to, "this system has no socket of that family");
             return;
         };
-        // A datagram that is lost is sent again, or its sender is used to it.
+        // Lost handshake messages are sent again, and applications cope with lost data packets.
         if let Err(error) = socket.send_to(message, to) {
             debug!(%to, %error, "sending failed");
         }
     }
 
-    /// Gives what has come to `take`, a bounded number of datagrams; never waits.
+    /// Passes received datagrams to `take`, up to a limit. Does not block.
     pub(super) fn receive(&mut self, take: &mut dyn FnMut(SocketAddr, &[u8])) {
         for socket in [Some(&self.v4), self.v6.as_ref()].into_iter().flatten() {
             for _ in 0..AT_ONCE {
                 match socket.recv_from(&mut self.buffer) {
                     Ok((length, from)) => take(from, &self.buffer[..length]),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    // That an earlier datagram has reached nobody, for one. The next may be good.
+                    // For example, an earlier datagram did not arrive. The next one may be valid.
                     Err(error) => debug!(%error, "receiving failed"),
                 }
             }

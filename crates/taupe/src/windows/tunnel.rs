@@ -1,4 +1,4 @@
-//! The tunnel of a file, from the file to what carries it.
+//! Set-up of a file's tunnel.
 
 use super::Driver;
 use super::adapter::{self, AdapterTunnel};
@@ -28,25 +28,25 @@ use taupe_os_windows::wintun::CreateError;
 use taupe_transparent_windows::{Rules, Settings, TapError, Unsuitable};
 use tracing::{debug, info, warn};
 
-/// It takes an administrator.
+/// Administrator rights are required.
 const NO_RIGHTS: u8 = 3;
-/// It is there already.
+/// The tunnel or service exists already.
 const THERE: u8 = 4;
-/// It is not there.
+/// The service does not exist.
 const MISSING: u8 = 5;
-/// There is no packet filter.
+/// No packet filter is installed.
 const NO_DRIVER: u8 = 6;
-/// There is no Wintun.
+/// Wintun is missing.
 const NO_WINTUN: u8 = 7;
 
-/// Why there is no tunnel, or none any more.
+/// Reason why there is no tunnel, or why it has ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
     #[error(transparent)]
     Conf(#[from] conf::Error),
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
-    /// What they are has been said.
+    /// The errors have been printed.
     #[error("{file} has {errors}; nothing was done")]
     Wrong { file: String, errors: String },
     #[error("{file}: {source}; nothing was done")]
@@ -123,7 +123,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// What the process ends with, and the service manager shows.
+    /// Returns the exit status, which the service manager shows.
     pub(super) fn status(&self) -> u8 {
         use service::Error;
         match self {
@@ -151,7 +151,7 @@ fn is_refusal(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
 }
 
-/// A tunnel whose file has been read, and can be had.
+/// A tunnel whose file has been read and can be run.
 pub(super) struct Wanted {
     pub(super) conf: Conf,
     pub(super) file: File,
@@ -160,7 +160,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// Reads a file, tells what is to be said of it, and refuses what cannot be carried.
+    /// Reads a file and reports its errors and warnings. Fails if the tunnel cannot be run.
     pub(super) fn read(
         word: &OsStr,
         mode: Mode,
@@ -207,7 +207,7 @@ impl Wanted {
         })
     }
 
-    /// Opens what it takes, in an order in which whatever fails first leaves nothing behind.
+    /// Opens the resources of the tunnel, in an order in which a failure leaves nothing behind.
     pub(super) fn open<D: Driver>(
         self,
         asked: (Sender<Asked>, Receiver<Asked>),
@@ -244,7 +244,7 @@ impl Wanted {
             gate: Gate::of(&file.transparent.apps),
             sockets,
         };
-        // The carrier looks by itself.
+        // The main loop checks for answers by itself.
         let services = services(&state, &file, CarriedBy::Frames, Arc::new(|| {}));
         let carrier = Box::new(Carrier::new(means, services, settings, request, asked)?);
         let server = Server::start(listener, ask).map_err(Failure::Thread)?;
@@ -253,9 +253,9 @@ impl Wanted {
     }
 }
 
-/// A tunnel that has all that it takes.
+/// A tunnel whose resources have been opened.
 pub(super) enum Tunnel<D: Driver> {
-    /// On the frames of the packet filter.
+    /// A tunnel on the frames of the packet filter.
     Frames {
         carrier: Box<Carrier<D::Tap>>,
         server: Server,
@@ -264,7 +264,7 @@ pub(super) enum Tunnel<D: Driver> {
 }
 
 impl<D: Driver> Tunnel<D> {
-    /// Carries it until the end is asked for.
+    /// Runs the tunnel until it is asked to end.
     pub(super) fn run(self) -> Result<(), Failure> {
         let ended = match self {
             Self::Frames { carrier, server } => {
@@ -279,8 +279,8 @@ impl<D: Driver> Tunnel<D> {
     }
 }
 
-/// Where handshake labels and post-quantum peers are remembered, whoever runs the tunnel. It is
-/// administrators' alone, and so is the folder of files that it is in, if that was not there.
+/// Returns the folder for handshake timestamps and post-quantum peers, which does not depend on the
+/// user. Creates it, and its parent, with access for administrators only.
 pub(super) fn state_folder() -> Result<PathBuf, Failure> {
     let folder = conf::folder();
     let state = folder.join("state");
@@ -301,7 +301,7 @@ pub(super) fn state_folder() -> Result<PathBuf, Failure> {
     Ok(state)
 }
 
-/// The configuration pipe of a tunnel, which is also what a second instance meets.
+/// Creates the configuration pipe of a tunnel. A second instance of the tunnel fails here.
 pub(super) fn listen(name: &InterfaceName) -> Result<Listener, Failure> {
     Listener::bind(&pipe::of_tunnel(name.as_str())).map_err(|source| {
         let name = name.clone();
@@ -313,7 +313,7 @@ pub(super) fn listen(name: &InterfaceName) -> Result<Listener, Failure> {
     })
 }
 
-/// The addresses of the peers' endpoints that are written; names are looked up later.
+/// Returns the peers' endpoint addresses in the file. Names are looked up later.
 pub(super) fn endpoints(file: &File) -> Vec<Option<SocketAddr>> {
     let peers = file.peers.iter();
     peers
@@ -324,11 +324,11 @@ pub(super) fn endpoints(file: &File) -> Vec<Option<SocketAddr>> {
         .collect()
 }
 
-/// What a file says that means nothing here.
+/// Returns the settings of a file that have no effect here.
 fn unused(file: &File, mode: Mode) -> Vec<&'static str> {
     let interface = &file.interface;
     let hooks = &interface.hooks;
-    // An adapter may have no routes, and its search domains.
+    // With an adapter, `Table = off` and search domains have an effect.
     let (has_table, has_search) = match mode {
         Mode::Frames => (
             interface.table != Table::Auto,

@@ -1,7 +1,7 @@
-//! Where tests of the real program run: each a second time, alone, as the first
-//! process of new network, mount and process namespaces with an empty `/run` and
-//! `/var/lib`. Whatever it starts and makes ends with it. Making the namespaces
-//! takes root, or a kernel that lets others make user namespaces.
+//! Sandbox for tests of the real program. Each test runs a second time, alone, as the first process
+//! of new network, mount and process namespaces with empty `/run` and `/var/lib`. When it ends, all
+//! of its processes and interfaces end with it. Creating the namespaces takes root, or a kernel
+//! that allows unprivileged user namespaces.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
@@ -13,21 +13,20 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// The program.
 pub(crate) const TAUPE: &str = env!("CARGO_BIN_EXE_taupe");
 
-/// How long anything may take.
+/// Time limit of any wait.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// Set for the process inside.
+/// Set in the process inside the sandbox.
 const INSIDE: &str = "TAUPE_TEST_INSIDE";
 
 const PREPARE: &str = r#"
     mount -t tmpfs -o mode=755 tmpfs /run && mount -t tmpfs tmpfs /var/lib && exec "$0" "$@"
 "#;
 
-/// Runs the body inside the sandbox: in this process if it is there already,
-/// in another one, for the test of this name, if not.
+/// Runs the body inside the sandbox: in this process if it is inside, otherwise in a new process
+/// that runs the test of this name.
 pub(crate) fn sandboxed(test: &str, body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         return body();
@@ -48,7 +47,7 @@ pub(crate) fn sandboxed(test: &str, body: impl FnOnce()) {
     command.arg(std::env::current_exe().expect("this executable"));
     command
         .args([test, "--exact", "--nocapture"])
-        // Its result is told here, once; panics go to standard error.
+        // The result is reported once by this process. Panics are printed to standard error.
         .stdout(Stdio::null())
         .env(INSIDE, "1");
     for name in [
@@ -74,7 +73,7 @@ pub(crate) fn sandboxed(test: &str, body: impl FnOnce()) {
     }
 }
 
-/// Ended with its owner.
+/// Killed when dropped.
 pub(crate) struct Killed(pub(crate) Child);
 
 impl Drop for Killed {
@@ -90,11 +89,10 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Output {
     command.output().expect("started")
 }
 
-/// A process of the program.
 pub(crate) struct Process(OwnedFd);
 
 impl Process {
-    /// The only one. It is nobody else's: `/proc` has no other processes.
+    /// Returns the program's only process. `/proc` shows no processes outside the sandbox.
     pub(crate) fn only() -> Self {
         let entries = fs::read_dir("/proc").expect("proc").flatten();
         let ours = entries.filter(|entry| {
@@ -118,8 +116,7 @@ impl Process {
         pidfd_send_signal(&self.0, signal).expect("sent");
     }
 
-    /// Waits until the last of its threads has ended, and closed what they had
-    /// open.
+    /// Waits until the last thread has ended and all files are closed.
     pub(crate) fn wait(&self) {
         let limit = Timespec::try_from(LIMIT).expect("short");
         let ready = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&limit));
@@ -142,7 +139,7 @@ pub(crate) fn has_interface(name: &str) -> bool {
         .any(|line| line.trim_start().starts_with(&format!("{name}:")))
 }
 
-/// The reply to `get=1`, or nothing when nobody listens.
+/// Returns the reply to `get=1`, or `None` if nothing listens.
 pub(crate) fn get(path: impl AsRef<Path>) -> Option<String> {
     let mut stream = UnixStream::connect(path).ok()?;
     stream.set_read_timeout(Some(LIMIT)).expect("set");

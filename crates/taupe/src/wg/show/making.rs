@@ -1,12 +1,12 @@
-//! What `taupe up` has made of an interface.
+//! Facts about interfaces that `taupe up` has set up.
 
 use crate::wg::console;
 use taupe_adapter::State;
 use taupe_inspect::tunnel::{attached, word_of};
 use taupe_transparent::programs::Way;
 
-/// A machine may be cut off by what a killed process has left, which no device
-/// can tell. Whether there is any such.
+/// Prints a line for each tunnel whose process was killed. Its kill switch may cut off the machine,
+/// and no device can report it. Returns true if there are such tunnels.
 pub(super) fn tell_of_the_killed(is_asked_for: impl Fn(&str) -> bool) -> bool {
     let mut killed = State::default().killed();
     killed.retain(|name| is_asked_for(name));
@@ -22,7 +22,7 @@ pub(super) fn tell_of_the_killed(is_asked_for: impl Fn(&str) -> bool) -> bool {
     !killed.is_empty()
 }
 
-/// What is known of a tunnel that `up` has made.
+/// Returns the known facts about a tunnel that `up` has set up.
 pub(super) fn of_its_making(interface: &str) -> Vec<(&'static str, String)> {
     let made = State::default().of_running(interface);
     let mode = match attached(interface, made.as_ref())

@@ -18,7 +18,7 @@ use taupe_uapi::Request;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What happens to a tunnel, in its order.
+/// Events of a tunnel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Happening {
     Captured,
@@ -31,20 +31,20 @@ enum Happening {
 
 use Happening::{Captured, GivenBack, NotCaptured, Open, ReadFails, Shut};
 
-/// What a packet filter is to do, and what has happened.
+/// Behaviour of a packet filter, and the events so far.
 #[derive(Clone, Default)]
 struct World(Arc<Mutex<Inner>>);
 
 #[derive(Default)]
 struct Inner {
     happened: Vec<Happening>,
-    /// How the next looks at adapters go, and the next reads; all later ones go well.
+    /// Results of the next look-ups of adapters, and of the next reads. All later ones succeed.
     looks: VecDeque<bool>,
     reads: VecDeque<bool>,
     adapters: Vec<Adapter>,
     missed: Vec<String>,
     looked: usize,
-    /// What adapter 1 is to send, and what it has been given to send.
+    /// Frames that adapter 1 sends, and frames that it was given to send.
     frames: VecDeque<Vec<u8>>,
     injected: Vec<Vec<u8>>,
 }
@@ -129,7 +129,7 @@ impl Drop for Tap {
     }
 }
 
-/// What lets programs through as long as it is there.
+/// Lets programs pass until dropped.
 struct Pass(World);
 
 impl Drop for Pass {
@@ -154,7 +154,7 @@ fn file(peer: &str) -> File {
     parse(text.as_bytes(), Dialect::Taupe).file.expect("a file")
 }
 
-/// A tunnel that is carried, until it is dropped.
+/// A running tunnel, which ends when dropped.
 struct Carried {
     ask: Sender<Asked>,
     port: u16,
@@ -204,14 +204,14 @@ impl Carried {
         }
     }
 
-    /// Ends it, if it has not ended by itself; how.
+    /// Ends the tunnel unless it has ended by itself. Returns its result.
     fn end(&mut self) -> Result<(), TapError> {
         let _ = self.ask.send(Asked::End);
         let thread = self.thread.take().expect("it is ended once");
         thread.join().expect("no panic")
     }
 
-    /// A line of what `wg show` asks for.
+    /// Returns the value of a line in the answer to `wg show`.
     fn line(&self, key: &str) -> Option<String> {
         let (answer, answered) = sync_channel(1);
         let asked = Asked::Configuration(Request::Get, answer);
@@ -262,7 +262,7 @@ fn a_packet_filter_that_fails_is_tried_again_with_the_lock_shut() {
             Shut,
             NotCaptured,
             NotCaptured,
-            // To have taken the adapters is not enough.
+            // Capturing adapters alone does not open the gate.
             Captured,
             ReadFails,
             Captured,
@@ -287,7 +287,7 @@ fn what_has_never_worked_is_told_and_locks_stay_shut() {
 fn while_a_connection_leads_past_the_packet_filter_the_lock_is_shut() {
     let world = World::default();
     world.with(|it| {
-        // One that lacks addresses is looked at soon.
+        // An adapter without addresses is looked up again soon.
         it.adapters = vec![ethernet()];
         it.missed = vec!["Wi-Fi".to_owned()];
     });
@@ -313,7 +313,7 @@ fn ethernet() -> Adapter {
     }
 }
 
-/// A datagram from an address that is none of the adapter's.
+/// A datagram from an address that the adapter does not have.
 const STRANGE: [u8; 43] = [
     2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, // Ethernet
     0x45, 0, 0, 29, 0, 0, 0, 0, 64, 17, 0x8e, 0x38, 192, 0, 2, 99, 198, 51, 100, 1, // IPv4
@@ -356,7 +356,7 @@ fn an_adapter_without_addresses_is_looked_at_again() {
 
 #[test]
 fn a_datagram_that_the_system_delivers_reaches_the_tunnel() {
-    // From this machine, where no packet filter sees it.
+    // The peer is on this machine, and the packet filter does not see loopback.
     let world = World::default();
     let peer = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
     let at = peer.local_addr().expect("an address");
@@ -376,7 +376,7 @@ fn a_datagram_that_the_system_delivers_reaches_the_tunnel() {
 #[test]
 fn a_tunnel_is_there_before_its_endpoints_name_has_an_address() {
     let world = World::default();
-    // "localhost" has one without a name server, and "taupe.invalid" none at all (RFC 6761).
+    // "localhost" has an address without a name server, "taupe.invalid" has none (RFC 6761).
     let mut carried = Carried::begin(&world, "unknown", "Endpoint = taupe.invalid:51820");
     world.wait_for("it is open", |it| it.happened.contains(&Open));
     assert_eq!(carried.line("endpoint"), None);
@@ -418,7 +418,7 @@ mod responder {
             Self { device, socket }
         }
 
-        /// Has the tunnel for its peer, and shakes hands with it.
+        /// Sets the tunnel as peer and starts a handshake with it.
         pub(super) fn initiate_to(&mut self, tunnel: SocketAddr) {
             let text = format!(
                 "[Interface]\nPrivateKey = AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA=\n[Peer]\n\

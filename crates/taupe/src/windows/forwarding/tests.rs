@@ -12,10 +12,10 @@ use taupe_runtime::resolver::SystemResolver;
 use taupe_runtime::services::Services;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Long enough for what would come by loopback.
+/// Time within which an unwanted packet would arrive by loopback.
 const SILENCE: Duration = Duration::from_millis(300);
 
-/// An adapter in memory: what the system sends and what it is given.
+/// An adapter in memory, with channels for both directions.
 struct Memory {
     sent: Mutex<Receiver<io::Result<Vec<u8>>>>,
     send: Sender<io::Result<Vec<u8>>>,
@@ -30,7 +30,7 @@ impl Tap for Memory {
     }
 
     fn write(&self, packet: &[u8]) -> io::Result<()> {
-        // A test may have seen enough.
+        // The test may have dropped the receiver.
         let _ = self.given.send(packet.to_vec());
         Ok(())
     }
@@ -40,7 +40,6 @@ impl Tap for Memory {
     }
 }
 
-/// A machine with a tunnel.
 struct Side {
     forwarder: Forwarder<Memory>,
     send: Sender<io::Result<Vec<u8>>>,
@@ -98,7 +97,7 @@ impl Side {
         }
     }
 
-    /// Tells it of its peer, and begins.
+    /// Adds a peer and starts forwarding.
     fn start(&mut self, peer: PublicKey, endpoint: Option<SocketAddr>, allowed: &[[u8; 4]]) {
         let mut update = PeerUpdate::new(peer);
         update.endpoint = endpoint;
@@ -126,7 +125,7 @@ impl Side {
     }
 }
 
-/// Lets all do what is due until something is there.
+/// Lets all sides do due work until `look` returns a value.
 fn until<V>(
     attention: &Receiver<()>,
     sides: &mut [&mut Side],
@@ -146,7 +145,7 @@ fn until<V>(
     }
 }
 
-/// An IPv4 packet of UDP.
+/// Returns an IPv4 packet with UDP.
 fn packet(from: [u8; 4], to: [u8; 4], port: u16, content: &[u8]) -> Vec<u8> {
     let mut packet = vec![0; 28];
     packet.extend_from_slice(content);
@@ -170,7 +169,7 @@ fn packets_go_both_ways_as_they_are() {
     here.start(there.public, Some(there.at), &[THERE]);
     there.start(here.public, None, &[HERE]);
 
-    // Longer ones and shorter ones, with and without padding, and one of nobody's.
+    // Longer and shorter packets, with and without padding, and one that no peer takes.
     let mut out: Vec<_> = [1392, 0, 5, 4, 1391, 60_000, 1]
         .map(|length| packet(HERE, THERE, 53, &vec![7; length]))
         .into();
@@ -184,7 +183,7 @@ fn packets_go_both_ways_as_they_are() {
         came.extend(sides[1].given.try_iter());
         (came.len() == out.len()).then_some(())
     });
-    // What waited for the handshake may be overtaken.
+    // Packets that waited for the handshake may arrive after later ones.
     for all in [&mut came, &mut out] {
         all.sort_unstable();
     }
@@ -205,7 +204,7 @@ fn packets_go_both_ways_as_they_are() {
 fn a_datagram_that_is_led_back_is_not_sealed_again() {
     let (attend, attention) = channel();
     let (mut here, mut there) = (Side::new(3, &attend), Side::new(4, &attend));
-    // Between the two, to see what is sent.
+    // The test relays datagrams, so it sees all of them.
     let between = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let at = between.local_addr().unwrap();
     let IpAddr::V4(address) = at.ip() else {
@@ -234,7 +233,7 @@ fn a_datagram_that_is_led_back_is_not_sealed_again() {
 
     let sealed = seen.into_iter().find(|message| message[0] == 4).unwrap();
     let mut back = packet(HERE, address.octets(), at.port(), &sealed);
-    // The same from another port was not sent by this device.
+    // A packet with another source port was not sent by this device.
     let foreign = back.clone();
     back[20..22].copy_from_slice(&ends[0].port().to_be_bytes());
     let other = packet(HERE, address.octets(), at.port(), b"of another program");
@@ -242,7 +241,7 @@ fn a_datagram_that_is_led_back_is_not_sealed_again() {
     for one in [back, foreign, other] {
         side.send.send(Ok(one)).unwrap();
     }
-    // What comes after it is carried, though not to who takes nothing from that address.
+    // The following packets are sent, although the peer accepts no packets from that address.
     let mut seen = Vec::new();
     until(&attention, sides, |_| {
         relay(&mut seen);
