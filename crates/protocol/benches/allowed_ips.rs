@@ -1,8 +1,7 @@
 //! Allowed IPs with 1 to 10^6 prefixes: `cargo bench -p taupe-protocol --bench allowed_ips`.
 //!
-//! `hosts` are single addresses one after the other, as a server gives them to
-//! its clients; `mixed` are prefixes of all lengths from /12 to /32, or /32 to
-//! /128, spread over all addresses.
+//! `hosts` are consecutive single addresses, as a server assigns them to clients. `mixed` are
+//! prefixes of all lengths from /12 to /32, or /32 to /128, spread over all addresses.
 
 use std::hint::black_box;
 use std::net::IpAddr;
@@ -11,7 +10,8 @@ use divan::Bencher;
 use taupe_protocol::allowed_ips::AllowedIps;
 use taupe_protocol::update::Prefix;
 
-/// Addresses that are looked up in turn: more than a table's hot nodes serve.
+/// Number of different addresses looked up in turn: too many for the processor's caches to hold
+/// all the nodes used.
 const LOOKUPS: usize = 1 << 16;
 
 const SIZES: [usize; 4] = [1, 1_000, 100_000, 1_000_000];
@@ -35,7 +35,7 @@ enum Shape {
 use Family::{V4, V6};
 use Shape::{Hosts, Mixed};
 
-/// The `index`th prefix.
+/// Returns the `index`th prefix.
 fn prefix(family: Family, shape: Shape, index: usize) -> Prefix {
     let mixed = scramble(index as u64);
     let (address, length) = match (family, shape) {
@@ -55,7 +55,7 @@ fn v6(bits: u128) -> IpAddr {
     IpAddr::V6(bits.into())
 }
 
-/// The finaliser of `SplitMix64`: no two indices give the same.
+/// The finaliser of `SplitMix64`, a bijection: different indices give different results.
 fn scramble(index: u64) -> u64 {
     let x = index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -94,14 +94,14 @@ macro_rules! benches {
                 look_up(bencher, $family, $shape, size, 0);
             }
 
-            /// Addresses that no prefix was made from; a few of the mixed ones
-            /// are in one.
+            /// Looks up addresses that no prefix was made from. A few of the mixed ones are
+            /// covered.
             #[divan::bench(args = SIZES)]
             fn miss(bencher: Bencher<'_, '_>, size: usize) {
                 look_up(bencher, $family, $shape, size, size);
             }
 
-            /// One change while readers have the table: a copy, a prefix more.
+            /// Adds one prefix to a copy, while readers hold the table.
             #[divan::bench(args = SIZES)]
             fn change(bencher: Bencher<'_, '_>, size: usize) {
                 let table = table($family, $shape, size);
@@ -113,7 +113,7 @@ macro_rules! benches {
                 });
             }
 
-            /// All of them anew.
+            /// Builds the table.
             #[divan::bench(args = SIZES, sample_count = 5, sample_size = 1)]
             fn build(size: usize) -> AllowedIps<u32> {
                 table($family, $shape, size)

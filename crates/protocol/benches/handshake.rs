@@ -1,9 +1,9 @@
-//! What a handshake costs each side, and what its parts cost: the four
-//! multiplications that a responder cannot do without are the floor.
+//! Cost of a handshake for each side, and of its cryptographic operations. A responder cannot do
+//! with fewer than four scalar multiplications: they are the lower bound.
 //!
-//! These are the cryptographic messages alone, of peers that have met before.
-//! MACs, sessions and peers come on top: the laboratory's table `handshake-pq`
-//! measures whole devices.
+//! The benchmarks measure only the cryptographic messages, between peers that have met before,
+//! without MACs, sessions and peers. The laboratory's table `handshake-pq` measures complete
+//! devices.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn main() {
     divan::main();
 }
 
-/// Takes an initiation and makes the response.
+/// Reads an initiation and makes the response.
 #[divan::bench(args = providers())]
 fn responder(bencher: Bencher<'_, '_>, provider: &str) {
     let pair = Pair::new(provider);
@@ -37,7 +37,7 @@ fn responder(bencher: Bencher<'_, '_>, provider: &str) {
         });
 }
 
-/// Makes an initiation and takes the response.
+/// Makes an initiation and reads the response.
 #[divan::bench(args = providers())]
 fn initiator(bencher: Bencher<'_, '_>, provider: &str) {
     let pair = Pair::new(provider);
@@ -50,12 +50,12 @@ fn initiator(bencher: Bencher<'_, '_>, provider: &str) {
         .unwrap();
     bencher.bench_local(|| {
         let (initiator, _) = pair.initiate();
-        // The same initiation each time, so that the response is to it.
+        // Always the same initiation, because the response answers that one.
         initiator.finish(pair.crypto, &pair.initiator, &PresharedKey::NONE, &response)
     });
 }
 
-/// Makes a hybrid initiation and takes the response.
+/// Makes a hybrid initiation and reads the response.
 #[divan::bench(args = suites())]
 fn hybrid_initiator(bencher: Bencher<'_, '_>, suite: &str) {
     let pair = HybridPair::new(suite);
@@ -63,12 +63,12 @@ fn hybrid_initiator(bencher: Bencher<'_, '_>, suite: &str) {
     let response = pair.respond(&initiation);
     bencher.bench_local(|| {
         let made = pair.initiate();
-        // The same initiation each time, so that the response is to it.
+        // Always the same initiation, because the response answers that one.
         (made, pair.finish(&state, &response))
     });
 }
 
-/// Takes a hybrid initiation and makes the response.
+/// Reads a hybrid initiation and makes the response.
 #[divan::bench(args = suites())]
 fn hybrid_responder(bencher: Bencher<'_, '_>, suite: &str) {
     let pair = HybridPair::new(suite);
@@ -77,9 +77,9 @@ fn hybrid_responder(bencher: Bencher<'_, '_>, suite: &str) {
         .bench_local_refs(|initiation| pair.respond(initiation));
 }
 
-/// What a device does with a first part whose mac1 is wrong, or whose content is made up by who
-/// knows the public key (a good mac1), with an ephemeral key that no private one has (`twist`);
-/// of an ordinary initiation for `x25519`.
+/// A device refuses a forged initiation (for hybrid suites its first part): one with a wrong
+/// mac1, or one with random content and a valid mac1, from a sender that knows the public key.
+/// With `twist`, no private key belongs to the ephemeral public key: it is on the curve's twist.
 #[divan::bench(args = [
     "x25519, mac1",
     "x25519, content",
@@ -93,7 +93,7 @@ fn forged(bencher: Bencher<'_, '_>, what: &str) {
     let mut message = if what.starts_with("x25519") {
         let mut message = vec![7; 148];
         message[..4].copy_from_slice(&[1, 0, 0, 0]);
-        // Of bytes 7 it is a point of Curve25519, of bytes 8 one of the twist.
+        // Bytes of 7 encode a point of Curve25519, bytes of 8 a point of its twist.
         if what.contains("twist") {
             message[8..40].fill(8);
         }
@@ -113,7 +113,7 @@ fn forged(bencher: Bencher<'_, '_>, what: &str) {
     bencher.bench_local(|| device.handle_message(NOW, from, black_box(&message), 0));
 }
 
-/// The responder's multiplications: one of the base point, three of others.
+/// The responder's scalar multiplications: one of the base point, three of other points.
 #[divan::bench(args = providers())]
 fn responder_floor(bencher: Bencher<'_, '_>, provider: &str) {
     let dh = crypto(provider).dh;
@@ -128,34 +128,34 @@ fn responder_floor(bencher: Bencher<'_, '_>, provider: &str) {
     });
 }
 
-/// A multiplication of the base point.
+/// A scalar multiplication of the base point.
 #[divan::bench(args = providers())]
 fn dh_public(provider: &str) -> [u8; 32] {
     crypto(provider).dh.public(black_box(&[1; 32]))
 }
 
-/// A multiplication of another.
+/// A scalar multiplication of another point.
 #[divan::bench(args = providers())]
 fn dh_agree(provider: &str) -> Option<SharedSecret> {
     let dh = crypto(provider).dh;
     dh.agree(black_box(&[1; 32]), black_box(&[9; 32]))
 }
 
-/// Half of what derives a key: four blocks of BLAKE2s.
+/// Half of the work to derive a key: four blocks of BLAKE2s.
 #[divan::bench(args = providers())]
 fn hmac(provider: &str) -> Secret<32> {
     let hash = crypto(provider).hash;
     hash.hmac(black_box(&[1; 32]), &[black_box(&[2; 32])])
 }
 
-/// What an initiation is refused by when it is for somebody else.
+/// The check by which a device refuses an initiation to another device.
 #[divan::bench(args = providers())]
 fn mac1(provider: &str) -> [u8; 16] {
     let hash = crypto(provider).hash;
     hash.mac(black_box(&[1; 32]), &[black_box(&[2; 116])])
 }
 
-/// Sets a key and seals a static key with it.
+/// Sets a key and encrypts a static public key with it.
 #[divan::bench(args = providers())]
 fn seal(bencher: Bencher<'_, '_>, provider: &str) {
     let aead = crypto(provider).aead;
@@ -170,7 +170,7 @@ const NOW: Now = Now {
     wall: Duration::from_secs(1_700_000_000),
 };
 
-/// A device that is up and has all keys.
+/// Returns a device that is up and has all keys.
 fn device(crypto: &'static Provider) -> (Device, PublicKey) {
     let private = PrivateKey::new([9; 32]).unwrap();
     let public = PublicKey(crypto.dh.public(private.expose()));
@@ -192,7 +192,7 @@ fn suites() -> impl Iterator<Item = &'static str> {
     Suite::ALL.into_iter().map(Suite::name)
 }
 
-/// Random enough for a measurement.
+/// The same bytes every time; sufficient for a measurement.
 struct Repeating;
 
 impl Random for Repeating {
@@ -201,7 +201,7 @@ impl Random for Repeating {
     }
 }
 
-/// Two that know each other's ML-KEM keys too, with the default backend.
+/// Two peers with each other's ML-KEM keys, with the default backend.
 struct HybridPair {
     pair: Pair,
     suite: Suite,
@@ -294,12 +294,12 @@ impl HybridPair {
     }
 }
 
-/// Two that know each other.
+/// Two peers with each other's public keys.
 struct Pair {
     crypto: &'static Provider,
     initiator: StaticKeys,
     responder: StaticKeys,
-    /// Of the initiator, and of the responder.
+    /// For the initiator, and for the responder.
     precomputed: [Precomputed; 2],
 }
 

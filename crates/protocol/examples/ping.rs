@@ -1,4 +1,5 @@
-//! A WireGuard handshake and an ICMP echo: `ping KEY_FILE PEER_KEY ENDPOINT OWN_ADDRESS ADDRESS`
+//! Completes a WireGuard handshake and sends an ICMP echo request: `ping KEY_FILE PEER_KEY
+//! ENDPOINT OWN_ADDRESS ADDRESS`
 use base64ct::{Base64, Encoding};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::{env, error::Error, fs, iter, sync::Arc, time};
@@ -69,7 +70,7 @@ fn decode(key: &str) -> Result<Zeroizing<[u8; 32]>, Box<dyn Error>> {
     whole.then_some(bytes).ok_or("a key has 32 bytes".into())
 }
 
-/// 32 bytes, so that nothing has to be padded; of ICMP's, those that can be are zeros.
+/// Returns an echo request of 32 bytes, which needs no padding. Optional ICMP fields are zero.
 fn echo_request(source: Ipv4Addr, destination: Ipv4Addr) -> Vec<u8> {
     let sum = 0x8521 + u64::from(source.to_bits()) + u64::from(destination.to_bits());
     let mut packet = b"\x45\0\0\x20\0\0\0\0\x40\x01".to_vec();

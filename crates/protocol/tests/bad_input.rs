@@ -1,5 +1,5 @@
-//! Bad input: whatever arrives, nothing panics, no state changes, nothing is
-//! answered, and one counter tells why.
+//! Bad input: no datagram causes a panic, a change of state or an answer, and exactly one drop
+//! counter records it.
 
 mod common;
 
@@ -15,7 +15,7 @@ use common::snapshot::{Snapshot, counts, raised};
 use common::world::World;
 use common::{RAW_INNER, label, secs, stranger};
 
-/// What becomes of a datagram of random content. Nothing random verifies.
+/// Returns the drop reason of a datagram with random content. Random content never verifies.
 fn expected(datagram: &[u8], session: u32) -> DropReason {
     if datagram.len() < 4 {
         return DropReason::Length;
@@ -62,7 +62,7 @@ each_backend! {
     fn each_bit_flipped(crypto) {
         let mut world = World::new(crypto);
         for message in world.messages() {
-            // Without load, mac2 is not looked at.
+            // Without load, mac2 is not checked.
             let end = match message[0] {
                 1 | 2 => message.len() - 16,
                 _ => message.len(),
@@ -85,8 +85,8 @@ each_backend! {
     }
 
     fn each_bit_flipped_and_mac1_made_to_fit(crypto) {
-        // Anybody who knows the public key can do that. The sender's index of
-        // both messages is the one field that nothing but mac1 covers.
+        // Anyone who knows the public key can compute mac1. The sender's index is the only field
+        // of both messages that mac1 alone protects.
         let mut world = World::new(crypto);
         for (message, fields) in [(world.initiation.clone(), 8..116), (world.response.clone(), 8..60)] {
             for bit in fields.start * 8..fields.end * 8 {
@@ -138,7 +138,7 @@ each_backend! {
             let sent = world.net.last(0, kind).bytes;
             world.refuses(&sent, cause);
         }
-        // With the index of our own session, it is still not from the peer.
+        // The index of a session does not make the message authentic.
         let mut data = world.net.last(0, Kind::Data).bytes;
         data[4..8].copy_from_slice(&world.session.remote_index.to_le_bytes());
         world.refuses(&data, DropReason::NotAuthentic);
@@ -256,7 +256,7 @@ each_backend! {
             assert_eq!(raised(&world.net.nodes[0], &counted), expected, "{segment}");
             assert_eq!(world.net.nodes[0].delivered[delivered..], [packet.clone(), packet]);
         }
-        // Of a batch whose cut is wrong, nothing is taken.
+        // If the segment size is wrong, no message of the batch is accepted.
         let batch = [world.session.seal(9000, &packet), world.session.seal(9001, &packet)].concat();
         let before = world.net.nodes[0].delivered.len();
         for segment in [1, 7, batch.len() / 2 - 1, batch.len() / 2 + 1, batch.len()] {
@@ -266,7 +266,7 @@ each_backend! {
     }
 
     fn more_than_one_call_of_the_aead_takes(crypto) {
-        // 64 packets are opened at a time; a batch has up to 2,047.
+        // Packets are opened in groups of 64; a batch has up to 2,047.
         let mut world = World::new(crypto);
         let packet = sized(RAW_INNER, world.net.nodes[0].inner, 32, 5);
         let batch: Vec<u8> = (10..1010).flat_map(|n| world.session.seal(n, &packet)).collect();

@@ -1,6 +1,6 @@
-//! docs/vectors/hybrid.txt: whole handshakes from fixed inputs, from which another
-//! implementation can be written. The file is made by this test with `WRITE_VECTORS=1`, and
-//! compared with what the code makes otherwise.
+//! docs/vectors/hybrid.txt: complete handshakes from fixed inputs, as a reference for other
+//! implementations. With `WRITE_VECTORS=1` this test writes the file; otherwise it compares the
+//! file with the code's output.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -13,7 +13,7 @@ use taupe_protocol::key::{PqPrivateKey, PresharedKey, PrivateKey};
 use taupe_protocol::noise::{Precomputed, StaticKeys, TransportKeys};
 use taupe_protocol::time::Tai64N;
 
-/// What the generator gives: 32 bytes of 0x80, then of 0x81, …
+/// Random source of the vectors: 32 bytes of 0x80, then of 0x81, …
 struct Counting(u8);
 
 impl Random for Counting {
@@ -62,7 +62,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// A handshake in the file's form.
+/// Returns a handshake in the file's format.
 fn handshake(crypto: &Provider, suite: Suite, preshared_key: [u8; 32]) -> String {
     let mut text = String::new();
     let mut line = |name: &str, bytes: &[u8]| {
@@ -136,7 +136,7 @@ fn handshake(crypto: &Provider, suite: Suite, preshared_key: [u8; 32]) -> String
     };
     for (name, parts) in [("initiation", &initiation), ("response", &response)] {
         for (part, half) in parts.iter().zip(["a", "b"]) {
-            // MACs of an initiation are WireGuard's.
+            // The MACs of an initiation are those of WireGuard, and left out here.
             let macs = if name == "initiation" { 32 } else { 0 };
             line(&format!("{name}.{half}"), &part[..part.len() - macs]);
         }

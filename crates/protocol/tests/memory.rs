@@ -1,4 +1,5 @@
-//! What an idle peer takes of memory. Alone in its process, where nothing else allocates.
+//! Memory of an idle peer. A test binary of its own, so that nothing else allocates in the
+//! process.
 
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
@@ -14,7 +15,7 @@ use taupe_protocol::{Device, Random};
 
 const PEERS: u32 = 4_000;
 
-/// Of nothing that is measured.
+/// Zeros: the measurement does not depend on randomness.
 struct Zeros;
 
 impl Random for Zeros {
@@ -28,14 +29,16 @@ fn an_idle_hybrid_peer_takes_at_most_3_kb_more() {
     let crypto = default_provider();
     let seed = PqPrivateKey::new(Secret::new([7; 64])).expect("not zero");
     let key = seed.public(crypto, Suite::Hybrid768);
-    // None is dropped before the last is measured, so that none gets another's memory.
+    // All devices stay allocated until the last is measured, so that none reuses another's
+    // memory.
     let kept = [None, Some(&key), None, Some(&key)].map(|key| device(crypto, key));
     let [_, _, (_, ordinary), (_, hybrid)] = kept;
     let more = (hybrid - ordinary) / f64::from(PEERS);
     assert!((1184.0..=3000.0).contains(&more), "{more} bytes");
 }
 
-/// A device with as many peers that have never been spoken to, and what they have taken.
+/// Returns a device with [`PEERS`] peers without handshakes, and the growth of resident memory in
+/// bytes.
 fn device(crypto: &'static Provider, key: Option<&PqPublicKey>) -> (Device, f64) {
     let mut device = Device::new(crypto, Box::new(Zeros), Arc::new(|| {}));
     let now = Now {
@@ -57,7 +60,7 @@ fn device(crypto: &'static Provider, key: Option<&PqPublicKey>) -> (Device, f64)
     (device, resident() - before)
 }
 
-/// Bytes of the process that are in physical memory (`proc_pid_status(5)`).
+/// Returns the bytes of the process in physical memory (`proc_pid_status(5)`).
 fn resident() -> f64 {
     let text = std::fs::read_to_string("/proc/self/status").expect("procfs");
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -16,9 +16,9 @@ use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, Prefix, PrivateKeyUpdate};
 use taupe_protocol::{Device, Endpoint, Outbound, Output, ReceivedBatch, inner};
 
-/// The address of who pings in the tunnel.
+/// Tunnel address of the example.
 const PINGER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
-/// The address of who answers.
+/// Tunnel address of the answering device.
 const ANSWERER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 /// A handshake and an echo on loopback take milliseconds, or 5 s when a datagram is lost.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -105,7 +105,7 @@ impl Answerer {
         self.socket.local_addr().expect("it is bound")
     }
 
-    /// Takes one datagram, if one comes within 20 ms, and does what is due.
+    /// Processes one datagram, if one arrives within 20 ms, and all deadlines that are due.
     fn serve(&mut self) {
         let mut buffer = [0; 2048];
         if let Ok((length, from)) = self.socket.recv_from(&mut buffer) {
@@ -177,12 +177,12 @@ impl Answerer {
     }
 }
 
-/// The example while it runs.
+/// The running example.
 struct Ping(Option<Child>);
 
 impl Ping {
     fn start(key: &Path, peer: &str, endpoint: SocketAddr) -> Self {
-        // Beside `deps`, where this test is.
+        // The example is beside `deps`, which contains this test.
         let mut program = std::env::current_exe().expect("this test's path");
         program.pop();
         program.set_file_name("examples");
@@ -220,7 +220,7 @@ impl Drop for Ping {
     }
 }
 
-/// A file that is removed with it.
+/// A file that is removed on drop.
 struct KeyFile(PathBuf);
 
 impl KeyFile {
@@ -253,7 +253,7 @@ fn now(started: Clock) -> Now {
     }
 }
 
-/// The one's complement sum of 16-bit words (RFC 1071).
+/// Returns the one's complement sum of 16-bit words (RFC 1071).
 fn sum(bytes: &[u8]) -> u16 {
     bytes.chunks(2).fold(0, |sum: u16, word| {
         let (sum, carry) = sum.overflowing_add(u16::from_be_bytes([word[0], word[1]]));

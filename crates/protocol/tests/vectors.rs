@@ -1,11 +1,10 @@
-//! The handshake against what others have published and built.
+//! The handshake against published vectors and an independent implementation.
 //!
-//! - The Noise vector `Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s` of the cacophony
-//!   project, as the crate snow 0.10.0 ships it. It has a prologue and payloads
-//!   of its own, which WireGuard fixes, so a generic Noise state made of the
-//!   same primitives runs it.
-//! - The handshake of this crate, and a whole device, against snow, an
-//!   independent implementation of Noise: byte for byte and in both roles.
+//! - The Noise vector `Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s` of the cacophony project, as
+//!   shipped in the crate snow 0.10.0. Its prologue and payloads differ from those that WireGuard
+//!   fixes, so that a generic Noise state made of the same primitives runs it.
+//! - The handshake of this crate, and a complete device, against snow, an independent
+//!   implementation of Noise: byte for byte and in both roles.
 
 mod common;
 
@@ -25,8 +24,8 @@ use common::{RAW_INNER, label, private_key, with_stranger};
 const NAME: &str = "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
 const PROLOGUE: &[u8] = b"WireGuard v1 zx2c4 Jason@zx2c4.com";
 
-/// Noise's CipherState and SymmetricState (Noise revision 34 §5.1, §5.2), as
-/// plain as the text.
+/// Noise's CipherState and SymmetricState (Noise revision 34 §5.1, §5.2), written as in the
+/// specification.
 struct Symmetric {
     crypto: &'static Provider,
     chaining_key: [u8; 32],
@@ -37,7 +36,7 @@ struct Symmetric {
 
 impl Symmetric {
     fn new(crypto: &'static Provider, prologue: &[u8], responder: &[u8; 32]) -> Self {
-        // The name is longer than a hash, so it is hashed.
+        // The protocol name is longer than a hash, so it is hashed.
         let hash = crypto.hash.hash(&[NAME.as_bytes()]);
         let mut state = Self {
             crypto,
@@ -84,7 +83,7 @@ impl Symmetric {
         self.nonce = 0;
     }
 
-    /// The token `e`, which a handshake with preshared keys mixes twice.
+    /// The token `e`, which a handshake with preshared keys mixes twice (Noise revision 34 §9.2).
     fn mix_ephemeral(&mut self, public: &[u8; 32]) {
         self.mix_hash(public);
         self.mix_key(public);
@@ -222,7 +221,7 @@ fn seal(crypto: &Provider, key: &Secret<32>, counter: u64, plaintext: &[u8]) -> 
     data
 }
 
-/// Both sides have the same keys for both directions, at several counters.
+/// Asserts that both sides have the same keys for both directions, at several counters.
 fn assert_same_keys(crypto: &Provider, ours: &TransportKeys, theirs: &StatelessTransportState) {
     for counter in [0, 1, 255, 1 << 32, u64::MAX - 8193] {
         for plaintext in [&b""[..], b"sixteen bytes...", &[7; 700]] {
@@ -285,7 +284,7 @@ each_backend! {
             hex("f5191b875290abcd41347ac3622d9679688a7e980229cb937ef748336cfde0e5"),
         );
 
-        // Transport: no associated data, a counter for each direction.
+        // Transport: no associated data, one counter per direction.
         let keys = state.split().map(Secret::new);
         for (i, (payload, ciphertext)) in MESSAGES[2..].iter().enumerate() {
             let sealed = seal(crypto, &keys[i % 2], i as u64 / 2, &unhex(payload));
@@ -312,7 +311,7 @@ each_backend! {
                 snow_initiator(&local.private, &remote.public, &preshared, &[0x11; 32]);
             assert_eq!(ours, write(&mut snow, &LABEL));
 
-            // Snow answers, and we finish.
+            // Snow responds, and this crate finishes.
             let mut responder = snow_responder(&remote.private, &preshared, &[0x22; 32]);
             assert_eq!(read(&mut responder, &ours), LABEL);
             assert_eq!(responder.get_remote_static(), Some(&local.public.0[..]));
@@ -405,7 +404,8 @@ each_backend! {
     }
 }
 
-/// One packet each way; the device's is staged, or leaves when it is confirmed.
+/// Exchanges one packet in each direction. The device's packet is staged, or sent on
+/// confirmation.
 fn exchange(net: &mut common::Net, snow: &StatelessTransportState, index: u32, packet: &[u8]) {
     let inner = ipv4(RAW_INNER, net.nodes[0].inner, b"twelve bytes");
     let mut message = vec![0; 16 + 32 + 16];

@@ -1,5 +1,5 @@
-//! Configuration of a running device: peers come, change and go; keys of low
-//! order; the device's own key.
+//! Configuration of a running device: peers are added, changed and removed; keys of low order;
+//! the device's own key.
 
 use taupe_protocol::crypto::default_provider;
 use taupe_protocol::key::{PrivateKey, PublicKey};
@@ -16,8 +16,7 @@ use crate::common::{
 };
 use crate::each_backend;
 
-/// The points of order 1, 2, 4 and 8 and their other encodings, as RFC 7748 §6.1
-/// and every list since have them.
+/// The points of order 1, 2, 4 and 8 and their non-canonical encodings (RFC 7748 §6.1).
 fn low_order() -> [[u8; 32]; 7] {
     let mut zero = [0; 32];
     let mut one = [0; 32];
@@ -132,8 +131,7 @@ each_backend! {
             net.update(0, update);
             net.advance(secs(30));
             let mark = net.mark();
-            // The number of the old peer becomes free for the new one, which
-            // has asked for nothing.
+            // The new peer reuses the number of the old one, but not its pending requests.
             let mut gone = PeerUpdate::new(old);
             gone.remove = true;
             let mut new = PeerUpdate::new(PublicKey(crypto.dh.public(private_key(78).expose())));
@@ -165,7 +163,7 @@ each_backend! {
         update.persistent_keepalive = Some(1);
         net.update(0, update);
         assert_eq!(keys(&net), []);
-        // Nor does it become one by a change of the key.
+        // A change of the private key does not make the device its own peer either.
         let future = PublicKey(crypto.dh.public(private_key(77).expose()));
         let mut update = PeerUpdate::new(future);
         update.allowed_ips = vec![add("0.0.0.0/0")];
@@ -175,7 +173,7 @@ each_backend! {
         assert_eq!(keys(&net), []);
         let packet = ipv4(net.nodes[0].inner, RAW_INNER, b"x");
         assert_eq!(net.send(0, &packet), Outcome::NoPeer, "its prefixes are gone, too");
-        // The key that is no longer ours is a peer's like any other.
+        // A peer can have the device's former key.
         net.update(0, PeerUpdate::new(own));
         assert_eq!(keys(&net), [own]);
     }
@@ -227,7 +225,7 @@ each_backend! {
         net.advance(secs(30));
         net.ping(1, 0);
         assert_eq!(net.kinds(mark, 0), [], "a peer that is gone is not answered");
-        // Removing what is not there is no error.
+        // Removing a peer that does not exist is no error.
         remove(&mut net, 0, key);
     }
 
@@ -286,7 +284,7 @@ each_backend! {
         net.update(0, update);
         assert_eq!(prefixes(&net, 0), Vec::<String>::new());
         assert_eq!(prefixes(&net, 1), ["10.0.0.2/32", "10.0.0.3/32"]);
-        // Taking away what has become another's does nothing.
+        // Removing a prefix from its former owner has no effect.
         let Some(own) = Prefix::new(net.nodes[1].inner, 32) else { unreachable!() };
         let mut update = PeerUpdate::new(net.nodes[1].public);
         update.allowed_ips = vec![AllowedIpChange::Remove(own)];
@@ -308,7 +306,7 @@ each_backend! {
         update.replace_allowed_ips = true;
         net.update(0, update);
         assert_eq!(prefixes(&net, 0), Vec::<String>::new());
-        // Within one update, each change sees the one before.
+        // Within one update, each change sees the earlier ones.
         let mut update = PeerUpdate::new(net.nodes[1].public);
         let Some(prefix) = Prefix::new([10, 3, 0, 0].into(), 16) else { unreachable!() };
         update.allowed_ips = vec![
@@ -336,14 +334,15 @@ each_backend! {
         let peers = vec![
             change(first, false, &["10.2.0.0/16", "10.3.0.0/16"]),
             change(second, false, &["10.3.0.0/16", "10.4.0.0/16"]),
-            // What it has by now, but not what has become the other's.
+            // `replace_allowed_ips` removes the peer's own prefixes, but not one that has moved
+            // to another peer.
             change(first, true, &["10.5.0.0/16"]),
             change(first, false, &["10.6.0.0/16"]),
         ];
         net.apply(0, DeviceUpdate { peers, ..DeviceUpdate::default() });
         assert_eq!(prefixes(&net, 0), ["10.5.0.0/16", "10.6.0.0/16"]);
         assert_eq!(prefixes(&net, 1), ["10.0.0.3/32", "10.3.0.0/16", "10.4.0.0/16"]);
-        // Removed and added again, it has nothing of before.
+        // A peer that is removed and added again keeps no prefixes.
         let peers = vec![
             change(second, false, &["10.7.0.0/16"]),
             gone,
@@ -428,7 +427,7 @@ fn too_many_peers_are_refused_whole() {
     let mut net = Net::new(default_provider(), 2);
     let peer = net.peer_update(1);
     net.update(0, peer);
-    // With the one that is there, one more than 2^20.
+    // Together with the existing peer, one more than 2^20.
     let peers = (0..MAX_PEERS as u32)
         .map(|n| {
             let mut key = [3; 32];

@@ -1,5 +1,5 @@
-//! Hybrid handshakes (docs/post-quantum.md): what they need, what they bear, and what they
-//! refuse.
+//! Hybrid handshakes (docs/post-quantum.md): requirements, lost and reordered parts, and refused
+//! messages.
 
 mod load;
 mod prefer;
@@ -19,7 +19,7 @@ use crate::common::raw::word;
 use crate::common::{Datagram, Fate, Net, Outcome, START, WALL, label, millis, secs, stranger};
 use crate::each_backend;
 
-/// The layout of docs/post-quantum.md: bytes of each part, initiations first.
+/// Bytes of each part as in docs/post-quantum.md, initiations first.
 fn lengths(suite: Suite) -> Vec<usize> {
     match suite {
         Suite::Light => vec![944, 860],
@@ -35,7 +35,7 @@ fn is_part(datagram: &Datagram) -> bool {
     )
 }
 
-/// What has been sent of hybrid handshakes since `mark`.
+/// Returns the parts of hybrid handshakes sent since `mark`.
 fn parts(net: &Net, mark: usize) -> Vec<Datagram> {
     net.log[mark..]
         .iter()
@@ -44,7 +44,7 @@ fn parts(net: &Net, mark: usize) -> Vec<Datagram> {
         .collect()
 }
 
-/// All but the MACs.
+/// Returns all bytes but the MACs.
 fn lasting(datagram: &Datagram) -> &[u8] {
     &datagram.bytes[..datagram.bytes.len() - 32]
 }
@@ -60,7 +60,8 @@ fn connected(crypto: &'static Provider, suite: Suite) -> Net {
     net
 }
 
-/// Both have a session of `suite` and it carries packets both ways.
+/// Asserts that both sides have a session of `suite` and that it carries packets in both
+/// directions.
 fn assert_works(net: &mut Net, suite: Suite) {
     let before = [0, 1].map(|i| net.nodes[i].delivered.len());
     net.ping(0, 1);
@@ -71,7 +72,7 @@ fn assert_works(net: &mut Net, suite: Suite) {
     assert_eq!(net.suite(1, 0), Some(Some(suite)));
 }
 
-/// Two that prefer hybrid handshakes, and have had one.
+/// Returns two devices that prefer hybrid handshakes and have completed one.
 fn latched(crypto: &'static Provider) -> Net {
     let mut net = Net::pair(crypto);
     for (x, y) in [(0, 1), (1, 0)] {
@@ -84,7 +85,7 @@ fn latched(crypto: &'static Provider) -> Net {
     net
 }
 
-/// A wire that decides by the number that a part has among all parts.
+/// Sets a wire that decides by the position of a part among all parts.
 fn on_parts(net: &mut Net, mut fate: impl FnMut(usize) -> Fate + 'static) {
     let mut n = 0;
     net.wire = Box::new(move |datagram| {
@@ -100,12 +101,12 @@ fn endpoint(net: &Net, at: usize) -> Option<SocketAddr> {
     net.nodes[at].device.status().peers[0].endpoint
 }
 
-/// Distinct addresses of an attacker.
+/// Returns the `n`th of an attacker's addresses.
 fn elsewhere(n: u16) -> SocketAddr {
     SocketAddr::from(([198, 51, 100, 1 + (n >> 8) as u8], 1024 + (n & 255)))
 }
 
-/// A label that no clock will reach.
+/// Returns a timestamp beyond any clock of a test.
 fn future(n: u32) -> Tai64N {
     Tai64N::from_wall(WALL + secs(1_000_000) + millis(u64::from(n)))
 }
@@ -178,7 +179,7 @@ each_backend! {
             for (i, part) in sent.iter().enumerate() {
                 assert_eq!(lasting(part), lasting(&sent[i % each]));
             }
-            // Then a new handshake, after Rekey-Timeout and its jitter.
+            // A new handshake begins after Rekey-Timeout and its jitter.
             net.advance_to_offset(secs(6));
             let next = net.since(sent.len(), 0);
             assert_ne!(lasting(&next[0]), lasting(&sent[0]));
@@ -266,8 +267,8 @@ each_backend! {
                     });
                     net.ping(0, 1);
                     assert_eq!(net.suite(0, 1), None, "{suite:?} {part} {place}");
-                    // A changed index asks for an answer to somewhere else; all others are
-                    // mended by the next try.
+                    // With a changed index, the responder answers to another index. The next
+                    // initiation recovers from all changes.
                     net.advance_to_offset(secs(7));
                     assert_works(&mut net, suite);
                 }
@@ -423,7 +424,7 @@ each_backend! {
             let parts: Vec<_> = answer.into_iter().map(|part| part.bytes).collect();
             assert!(thief.finish(&begun, &parts).is_none());
         }
-        // In hybrid-light, which says so, it does.
+        // In hybrid-light the attacker succeeds, as its specification says.
         let mut net = Net::hybrid_pair(crypto, Suite::Light);
         let mut thief = Thief::new(&net, 0, 1, Suite::Light);
         let begun = thief.begin(7, label(1));
@@ -454,7 +455,8 @@ each_backend! {
             assert_eq!(net.nodes[1].device.next_deadline(), deadline);
             assert!(net.nodes[1].device.sessions().len() <= 1 + 4);
             assert_works(&mut net, suite);
-            // And the peer renews its session although its clock is far behind the thief's.
+            // The peer renews its session, although its clock is far behind the attacker's
+            // timestamp.
             net.advance(secs(111));
             net.ping(0, 1);
             let key = net.nodes[1].public;
@@ -464,8 +466,8 @@ each_backend! {
     }
 
     fn who_has_all_x25519_secrets_locks_nobody_out(crypto) {
-        // The thief begins a handshake as the peer before, between and behind its parts, from
-        // places where it does not receive: the peer's own address among them.
+        // The attacker begins handshakes as the peer before, between and after the peer's parts,
+        // from addresses at which it does not receive; one of them is the peer's own.
         let suite = Suite::Hybrid768;
         let mut net = Net::hybrid_pair(crypto, suite);
         let mut thief = Thief::new(&net, 0, 1, suite);
@@ -484,7 +486,8 @@ each_backend! {
                 net.advance(millis(25));
             }
             for part in held {
-                // What answers the thief at the peer's own address is refused there.
+                // The peer refuses responses to the attacker that arrive at the peer's own
+                // address.
                 if part.to.ip() == net.nodes[0].address.ip() || part.from == Some(0) {
                     net.deliver(&part);
                 }
@@ -562,7 +565,7 @@ each_backend! {
     }
 
     fn an_ordinary_label_of_the_future_locks_no_hybrid_handshake_out(crypto) {
-        // Before the peer was post-quantum somebody with its X25519 key has been here.
+        // Before the peer used hybrid handshakes, an attacker with its X25519 key completed one.
         let mut both = Net::hybrid_pair(crypto, Suite::Hybrid768);
         let mut update = PeerUpdate::new(both.nodes[0].public);
         update.post_quantum = Some(Some(PostQuantum::Off));
@@ -616,7 +619,7 @@ each_backend! {
         let mut thief = Thief::new(&net, 0, 1, suite);
         for n in 0..100 {
             let begun = thief.begin(n, future(n));
-            // First parts, and second parts of which the first never comes.
+            // First parts, and second parts whose first part never arrives.
             net.inject(1, elsewhere(n as u16), &begun.parts[(n % 2) as usize]);
             net.advance(secs(6));
         }
@@ -641,8 +644,8 @@ each_backend! {
     }
 
     fn what_does_not_verify_is_no_answer_to_a_part(crypto) {
-        // Who has seen the initiator's index makes a second part of a response, to be kept until
-        // the first has come.
+        // An attacker that has seen the initiator's index forges a second part of a response, to
+        // be stored until the first part arrives.
         let mut net = Net::hybrid_pair(crypto, Suite::Hybrid768);
         net.cut();
         net.ping(0, 1);
@@ -667,7 +670,7 @@ each_backend! {
         net.cut();
         net.ping(0, 1);
         let mark = net.mark();
-        // Nothing is called in between.
+        // The device is not called in between.
         net.now += millis(1_500);
         net.run();
         net.advance(millis(0));

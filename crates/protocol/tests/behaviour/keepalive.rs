@@ -108,7 +108,7 @@ each_backend! {
         net.set_persistent_keepalive(0, 1, 25);
         assert_eq!(net.kinds(0, 0), [Kind::Initiation, Kind::Data]);
         assert_eq!(net.keepalives(0, 0), [secs(0)]);
-        // 25 s after whatever was sent or received last.
+        // 25 s after the last message sent or received.
         net.advance_to_offset(secs(25) - NANO);
         assert_eq!(net.keepalives(0, 0).len(), 1);
         net.advance_to_offset(secs(100));
@@ -145,13 +145,14 @@ each_backend! {
         let mark = net.mark();
         net.set_private_key(0, Some(private_key(1234)), Tai64N::ZERO);
         assert_eq!(net.kinds(mark, 0), []);
-        // The peer learns the key a moment later, and no initiation stands in the way.
+        // The peer is configured with the key a moment later. No earlier initiation delays the
+        // handshake.
         net.advance(millis(10));
         let peer = net.peer_update(0);
         net.update(1, peer);
         assert_eq!(net.ping(0, 1), Outcome::Staged);
         assert_eq!(net.nodes[1].delivered.len(), 2);
-        // Without a packet the next keepalive brings the handshake.
+        // Without a packet, the next keepalive causes the handshake.
         net.set_private_key(0, Some(private_key(1235)), Tai64N::ZERO);
         let peer = net.peer_update(0);
         net.update(1, peer);
@@ -252,7 +253,7 @@ each_backend! {
         net.cut_kind(Kind::Initiation);
         net.ping(1, 0);
         let mark = net.mark();
-        // Due at 185 s, when the session is dead.
+        // Due at 185 s, when the session has expired.
         net.mend();
         net.advance_to_offset(secs(190));
         assert!(!net.times(mark, 0, Kind::Initiation).is_empty());
@@ -266,7 +267,7 @@ each_backend! {
         net.advance_to_offset(secs(32));
         net.ping(0, 1);
         net.advance_to_offset(secs(33));
-        // This answers both.
+        // This packet answers both.
         net.ping(1, 0);
         let mark = net.mark();
         net.advance_to_offset(secs(60));

@@ -1,5 +1,5 @@
-//! TAI64N labels (whitepaper §5.1, §5.4.2): what is sent, what is accepted, and
-//! what survives a restart or a clock that goes back.
+//! TAI64N timestamps (whitepaper §5.1, §5.4.2): values sent, values accepted, and continuity
+//! after a restart or a clock that goes back.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::common::snapshot::assert_refused;
 use crate::common::{NANO, Net, RAW_INNER, WALL, label, millis, private_key, secs, with_stranger};
 use crate::each_backend;
 
-/// 2^24 ns, to which the kernel floors labels.
+/// 2^24 ns, the unit that the kernel rounds timestamps down to.
 const GRAIN: Duration = Duration::from_nanos(1 << 24);
 
 fn parts(label: Tai64N) -> (u64, u32) {
@@ -27,7 +27,7 @@ fn parts(label: Tai64N) -> (u64, u32) {
     )
 }
 
-/// The label of an initiation that the device sends now.
+/// Returns the timestamp of an initiation that the device sends now.
 fn next_label(net: &mut Net, raw: &Raw) -> Tai64N {
     let mark = net.mark();
     let packet = ipv4(net.nodes[0].inner, RAW_INNER, b"x");
@@ -37,7 +37,7 @@ fn next_label(net: &mut Net, raw: &Raw) -> Tai64N {
     raw.label(&sent[0].bytes).expect("an initiation to us")
 }
 
-/// Forgets the handshake under way and Rekey-Timeout.
+/// Discards the current handshake and Rekey-Timeout.
 fn reset(net: &mut Net) {
     net.set_down(0);
     net.set_up(0);
@@ -115,7 +115,7 @@ fn labels_go_on_when_the_peer_is_removed_and_added_again(crypto) {
             ..DeviceUpdate::default()
         };
         net.apply(0, update);
-        // The peer, who was not asked, remembers the last label.
+        // The peer, whose own state is unchanged, has stored the last timestamp.
         assert!(next_label(&mut net, &raw) > before);
     }
 }
@@ -144,7 +144,7 @@ fn labels_are_reserved_before_they_are_sent(crypto) {
             net.nodes[0].wall += secs(25);
         }
         let label = next_label(&mut net, &raw);
-        // The reservation came out before the datagram that needs it.
+        // The reservation was output before the datagram that needs it.
         let sent = net.since(0, 0).len();
         for (up_to, sent_before) in net.nodes[0].reserved.drain(..) {
             assert!(up_to > reserved, "never less than before");
@@ -192,7 +192,7 @@ fn restarts_in_a_row_do_not_add_up(crypto) {
         net.advance(millis(100) * round);
         let clock = Tai64N::from_wall(net.now_at(0).wall);
         next_label(&mut net, &raw);
-        // Killed: nothing is given back.
+        // Killed: no reservation is returned.
         if let Some((up_to, _)) = net.nodes[0].reserved.pop() {
             floor = up_to;
         }
@@ -221,7 +221,7 @@ fn a_label_must_be_greater_than_the_last(crypto) {
         (Tai64N::ZERO, false),
         (step(middle, true), true),
         (step(middle, true), false),
-        // No cap on how far ahead a label is.
+        // There is no limit on how far ahead a timestamp may be.
         (Tai64N([0xff; 12]), true),
         (Tai64N([0xff; 12]), false),
     ] {
@@ -275,7 +275,7 @@ fn initiations_of_a_peer_are_20_ms_apart(crypto) {
             assert_eq!(net.kinds(mark, 0), [Kind::Response]);
         } else {
             assert_refused(&mut net, 0, &begun.message, DropReason::InitiationFlood);
-            // It is not the label's fault: a little later the same passes.
+            // The timestamp itself is valid: a little later it is accepted.
             net.advance(millis(1));
             assert!(accepts(&mut net, &raw, label(2)));
         }
@@ -303,7 +303,7 @@ fn another_ml_kem_key_begins_labels_anew(crypto) {
     net.set_private_key(0, Some(private), Tai64N::ZERO);
     net.ping(0, 1);
     assert_eq!(net.nodes[1].count(DropReason::InitiationReplayed), 1);
-    // With another ML-KEM key it is another identity.
+    // Another ML-KEM key makes another identity.
     net.set_seed(0, Some(hybrid::seed(7)));
     net.set_hybrid(1, 0, hybrid::public(crypto, 7, suite), None);
     net.advance(secs(6));

@@ -1,5 +1,5 @@
-//! How long sessions live: Rekey-After-Time, Reject-After-Time, and erasure
-//! (whitepaper §6.1–6.3, §6.5).
+//! Lifetime of sessions: Rekey-After-Time, Reject-After-Time, and erasure (whitepaper §6.1–6.3,
+//! §6.5).
 
 use std::time::Duration;
 
@@ -79,8 +79,8 @@ each_backend! {
         net.advance_to_offset(secs(165));
         let mark = net.mark();
         net.ping(1, 0);
-        // Rekey-Timeout is over, the retransmission 333 ms later is not due:
-        // a second rekey on receive would go out now.
+        // Rekey-Timeout has passed, and the retransmission 333 ms later is not due yet: a second
+        // rekey on receive would be sent now.
         net.advance_to_offset(secs(170) + millis(100));
         net.ping(1, 0);
         assert_eq!(net.times(mark, 0, Kind::Initiation), [secs(165)]);
@@ -225,7 +225,7 @@ each_backend! {
         net.set_down(0);
         net.set_up(0);
         let mark = net.mark();
-        // Rekey-Timeout does not count from before.
+        // Rekey-Timeout does not continue from before.
         net.advance(millis(21));
         net.ping(0, 1);
         assert_eq!(net.kinds(mark, 0), [Kind::Initiation, Kind::Data]);
@@ -239,7 +239,7 @@ each_backend! {
         ] {
             let mut net = Net::connected(crypto);
             set_numbers(&net, 0, numbers);
-            // The jitter of a send was chosen the last time a deadline was set.
+            // The jitter of a send was drawn when a deadline was last set.
             net.advance_to_offset(secs(30));
             net.ping(0, 1);
             net.advance_to_offset(secs(60));
@@ -259,7 +259,7 @@ each_backend! {
         let mut net = Net::connected(crypto);
         net.advance_to_offset(secs(60));
         let mark = net.mark();
-        // The keepalive of the peer, 10 s later, is an answer.
+        // The peer's keepalive, 10 s later, counts as an answer.
         net.ping(0, 1);
         net.advance_to_offset(secs(119));
         assert_eq!(net.kinds(mark, 0), [Kind::Data]);
@@ -306,7 +306,7 @@ each_backend! {
         net.advance_to_offset(secs(50));
         net.ping(0, 1);
         let mark = net.mark();
-        // A day passes without a call.
+        // The device is not called for a day.
         net.now += secs(86_400);
         net.advance(secs(0));
         assert_eq!(net.times(mark, 0, Kind::Initiation).len(), 1, "one, not thousands");

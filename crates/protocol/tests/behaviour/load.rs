@@ -1,5 +1,5 @@
-//! Under load: the latch, cookies and the token bucket; and mac1, which counts
-//! always (whitepaper §5.3, §5.4.4, §5.4.7).
+//! Under load: the time that load persists, cookies and the token bucket; also mac1, which is
+//! always checked (whitepaper §5.3, §5.4.4, §5.4.7).
 
 use std::net::SocketAddr;
 
@@ -18,7 +18,7 @@ use crate::common::{
 };
 use crate::each_backend;
 
-/// A device under load, and a peer with a cookie for its address.
+/// Returns a device under load, and a peer with a cookie for its address.
 fn with_cookie(crypto: &'static Provider) -> (Net, Raw, [u8; 16]) {
     let (mut net, raw) = with_stranger(crypto);
     net.nodes[0].backlog = 512;
@@ -27,7 +27,7 @@ fn with_cookie(crypto: &'static Provider) -> (Net, Raw, [u8; 16]) {
     (net, raw, cookie)
 }
 
-/// Sends an initiation that is answered with a cookie.
+/// Sends an initiation that is answered with a cookie. Returns the cookie.
 fn demand(net: &mut Net, raw: &Raw, from: SocketAddr, begun: &Begun) -> [u8; 16] {
     let mark = net.mark();
     net.inject(0, from, &begun.message);
@@ -46,12 +46,12 @@ fn demand(net: &mut Net, raw: &Raw, from: SocketAddr, begun: &Begun) -> [u8; 16]
         .expect("bound to the message")
 }
 
-/// Sends the last node an initiation from so many addresses, and returns how many
-/// cookies that gets.
+/// Sends the last node an initiation from each of `count` addresses. Returns the number of
+/// cookies in response.
 fn flood(net: &mut Net, message: &[u8], count: u32) -> usize {
     let node = net.nodes.len() - 1;
     let mark = net.mark();
-    // New addresses each time.
+    // New addresses in each call.
     let first = (net.nodes[node].count(DropReason::CookieWithheld)
         + net.nodes[node].count(DropReason::CookieDemanded)) as u32;
     for n in first..first + count {
@@ -62,7 +62,8 @@ fn flood(net: &mut Net, message: &[u8], count: u32) -> usize {
     net.since(mark, node).len()
 }
 
-/// Whether an initiation with a cookie is answered; else a cookie is.
+/// Sends an initiation with a cookie. Returns `true` if it is answered with a response, `false`
+/// if with a cookie.
 fn passes(net: &mut Net, raw: &Raw, from: SocketAddr, n: u32, cookie: &[u8; 16]) -> bool {
     let mut begun = raw.begin(n, label(n));
     raw.stamp_cookie(&mut begun.message, cookie);
@@ -96,7 +97,7 @@ each_backend! {
             (secs(1) + NANO, false),
         ] {
             let (mut net, raw, _) = with_cookie(crypto);
-            // A later sign counts, not the first.
+            // The time counts from the last sign of load, not from the first.
             net.advance(millis(700));
             net.inject(0, raw.address, &raw.begin(2, label(1)).message);
             net.nodes[0].backlog = 511;
@@ -229,7 +230,7 @@ each_backend! {
     fn every_bit_before_mac2_is_covered_by_mac1(crypto) {
         let (mut net, raw) = with_stranger(crypto);
         let message = raw.begin(1, label(0)).message;
-        // The first word decides what it is at all.
+        // Bits of the first word are left out, because they are the message type.
         for bit in 4 * 8..132 * 8 {
             let mut forged = message.clone();
             forged[bit / 8] ^= 1 << (bit % 8);
@@ -286,7 +287,7 @@ each_backend! {
     }
 
     fn who_asks_again_is_given_a_cookie_whatever_others_do(crypto) {
-        // Wherever in a generation of askers the first initiation falls.
+        // The first initiation may fall anywhere in a generation of remembered senders.
         for after in [0, 700, 1_400] {
             let mut net = Net::pair(crypto);
             let remote = net.nodes[1].public;
@@ -297,7 +298,7 @@ each_backend! {
             assert_eq!(flood(&mut net, &message, 5_001), 5_000);
             net.ping(0, 1);
             assert_eq!(net.nodes[1].count(DropReason::CookieWithheld), 2, "no cookie at first");
-            // The flood goes on, so that never a cookie is left for others.
+            // The flood continues, so that no cookie is left for others.
             for _ in 0..2 {
                 net.advance(millis(4_999));
                 flood(&mut net, &message, 5_001);
@@ -334,7 +335,8 @@ each_backend! {
             net.inject(0, raw.address, &begun.message);
             net.nodes[0].count(DropReason::RateLimited) == before
         };
-        // All at once: five reach the check of 20 ms between two.
+        // All at once: five pass the rate limit, and reach the check of 20 ms between two
+        // initiations.
         let allowed: Vec<bool> = (0..7).map(|_| send(&mut net)).collect();
         assert_eq!(allowed, [true, true, true, true, true, false, false]);
         net.advance(millis(50) - NANO);
@@ -455,7 +457,7 @@ each_backend! {
         let retry = net.last(0, Kind::Initiation);
         let expected = crypto.hash.mac(&[1; 16], &[&retry.bytes[..132]]);
         assert_eq!(retry.bytes[132..], expected, "the first one counts");
-        // And one more for the message that was sent since.
+        // One cookie reply is accepted for the message sent since.
         net.inject(0, raw.address, &raw.cookie_reply(&retry.bytes, &[3; 16]));
         net.advance(secs(6));
         let retry = net.last(0, Kind::Initiation);
@@ -488,7 +490,7 @@ each_backend! {
             forged[bit / 8] ^= 1 << (bit % 8);
             assert_refused(&mut net, 0, &forged, DropReason::CookieRefused);
         }
-        // Neither the handshake nor the place for the true reply is lost.
+        // The handshake continues, and the genuine cookie reply is still accepted.
         let (response, session) = raw.answer(&initiation.bytes, 3).expect("ours");
         net.inject(0, raw.address, &reply);
         assert_eq!(net.nodes[0].count(DropReason::CookieRefused), 160);

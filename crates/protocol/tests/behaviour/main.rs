@@ -1,8 +1,7 @@
-//! Every behaviour that the protocol requires, at its boundary: the value, one
-//! below and one above, in virtual time.
+//! Behaviour that the protocol requires, tested at each boundary (the value, one below and one
+//! above) in virtual time.
 //!
-//! "Kernel" is the Linux implementation, where it says more than the
-//! whitepaper.
+//! "Kernel" is the Linux implementation, where it is more specific than the whitepaper.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,5 +1,5 @@
-//! How many messages a session carries: Rekey-After-Messages and
-//! Reject-After-Messages (whitepaper §6.1, §6.2), and counters in general.
+//! Number of messages in a session: Rekey-After-Messages and Reject-After-Messages (whitepaper
+//! §6.1, §6.2), and counters in general.
 
 use taupe_protocol::DropReason;
 use taupe_protocol::limits::{REJECT_AFTER_MESSAGES, REKEY_AFTER_MESSAGES};
@@ -9,8 +9,8 @@ use crate::common::packets::{ipv4, sized};
 use crate::common::{Net, Outcome, START, secs};
 use crate::each_backend;
 
-/// Waits until Rekey-Timeout no longer matters, and sets the counter with which
-/// `node` sends next to the other.
+/// Waits until Rekey-Timeout has passed, and sets the next counter that `node` sends to the other
+/// node.
 fn set_counter(net: &mut Net, node: usize, counter: u64) {
     net.advance_to(net.now.max(START + secs(30)));
     let key = net.nodes[1 - node].public;
@@ -96,7 +96,7 @@ each_backend! {
         assert_eq!(counters(&net, mark, 0), last);
         net.mend();
         net.advance(secs(6));
-        // After the new handshake, the rest, in order.
+        // After the new handshake, the remaining packets arrive in order.
         let marks: Vec<u8> = net.nodes[1].delivered[1..].iter().map(|p| p[39]).collect();
         assert_eq!(marks, [0, 1, 2, 3, 4]);
         assert_eq!(counters(&net, mark, 0)[3..], [0, 1]);
@@ -168,7 +168,7 @@ each_backend! {
         for (counter, cause) in [
             (REJECT_AFTER_MESSAGES, Some(DropReason::Exhausted)),
             (u64::MAX, Some(DropReason::Exhausted)),
-            // These did not move the window.
+            // Refused counters did not move the window.
             (5, None),
             (REJECT_AFTER_MESSAGES - 2, None),
             (REJECT_AFTER_MESSAGES - 1, None),

@@ -1,5 +1,4 @@
-//! Endpoint names: when a silent peer's address is asked for again, and what
-//! becomes of the answer.
+//! Endpoint names: when the name of a silent peer is looked up, and how the result is used.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use crate::common::random::Numbers;
 use crate::common::{NANO, Net, START, millis, private_key, secs, set_numbers};
 use crate::each_backend;
 
-/// Low numbers make jitter of less than this, in all of a test.
+/// Jitter from low numbers stays below this in a whole test.
 const NEGLIGIBLE: Duration = Duration::from_micros(10);
 
 fn name() -> EndpointName {
@@ -25,7 +24,7 @@ fn elsewhere() -> SocketAddr {
     "203.0.113.7:51820".parse().expect("an address")
 }
 
-/// Returns a pair whose node 0 knows node 1 by name. No handshake has completed.
+/// Returns a pair whose node 0 has a name for node 1. No handshake has completed.
 fn never_heard(crypto: &'static Provider) -> Net {
     let mut net = Net::pair(crypto);
     set_numbers(&net, 0, Numbers::Low(0));
@@ -33,7 +32,7 @@ fn never_heard(crypto: &'static Provider) -> Net {
     net
 }
 
-/// Returns such a pair after a handshake. No session of it is left.
+/// Returns such a pair after a handshake. Its sessions have been erased.
 fn named(crypto: &'static Provider) -> Net {
     let mut net = never_heard(crypto);
     net.ping(1, 0);
@@ -83,7 +82,7 @@ fn answer(net: &mut Net, addresses: &[SocketAddr]) -> Option<SocketAddr> {
     moved
 }
 
-/// When it was asked for a name, after `START`.
+/// Returns the times of look-ups, since `START`.
 fn asked(net: &Net) -> Vec<Duration> {
     let asked = net.nodes[0].asked.iter();
     asked.map(|(at, _, _)| at.since(START)).collect()
@@ -145,7 +144,7 @@ each_backend! {
         net.advance_to_offset(secs(60));
         assert_eq!(net.nodes[1].delivered.len(), 1);
         assert_asked(&net, &[]);
-        // The next silence counts for itself.
+        // The next silence starts from the beginning.
         net.cut();
         net.advance_to_offset(secs(200));
         net.ping(0, 1);
@@ -330,10 +329,10 @@ each_backend! {
         net.nodes[0].device.handle_network_change(now);
         insist(&mut net, secs(142));
         assert_eq!(asked(&net).len(), 5, "and not at 240 s");
-        // Nothing is known to work here, so that the addresses take turns.
+        // No address is known to work in this network, so that the addresses take turns.
         let here = net.nodes[1].address;
         assert_eq!(answer(&mut net, &[here, elsewhere()]), Some(elsewhere()));
-        // Networks that come and go do not make a question each.
+        // Networks that come and go do not cause a look-up each.
         for _ in 0..40 {
             let now = net.now_at(0);
             net.nodes[0].device.handle_network_change(now);
@@ -401,7 +400,7 @@ each_backend! {
             let peers = net.nodes[0].device.status().peers;
             assert!(peers.iter().all(|peer| peer.endpoint != Some(elsewhere())), "{what}");
         }
-        // Without a change it is taken.
+        // Without a change, the answer is used.
         let mut net = named(crypto);
         net.cut();
         insist(&mut net, secs(16));

@@ -1,5 +1,5 @@
-//! The replay window (whitepaper §5.4.6, RFC 6479), with the cases of the
-//! kernel's self-test of its counter: 8,192 bits, of which 8,128 are usable.
+//! Replay window (whitepaper §5.4.6, RFC 6479), with the cases of the kernel's self-test of its
+//! counter: 8,192 bits, of which 8,128 are usable.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +12,12 @@ use crate::common::snapshot::{counts, raised};
 use crate::common::{Net, RAW_INNER, with_raw};
 use crate::each_backend;
 
-/// The distance the kernel calls `T_LIM`: from the oldest counter that is still
-/// accepted to one above the newest.
+/// The kernel's `T_LIM`: the distance from the oldest counter that is still accepted to one above
+/// the newest.
 const LIMIT: u64 = WINDOW_LEN + 1;
 const FIRST_REFUSED: u64 = REJECT_AFTER_MESSAGES;
 
-/// A receiver: the window, below the message limit.
+/// A receiver: the replay window, and the limit on messages.
 #[derive(Default)]
 struct Receiver(ReplayWindow);
 
@@ -79,8 +79,8 @@ fn the_cases_of_the_kernel() {
     ]);
 }
 
-/// The loops: the window filled in both orders and directions, from 0 and from
-/// 1, and then what lies just outside.
+/// The kernel's loops: fill the window in both directions, from 0 and from 1, then test the
+/// counters just outside.
 #[test]
 fn the_loops_of_the_kernel() {
     let width = WINDOW_LEN;
@@ -124,8 +124,8 @@ fn the_loops_of_the_kernel() {
     gap.check(&[(0, true), (width + 1, true)]);
 }
 
-/// Three turns of the ring in steps of each kind: nothing of an earlier turn is
-/// left when its words are used again.
+/// Three turns of the ring in steps of each size: bits of an earlier turn are cleared when their
+/// words are reused.
 #[test]
 fn the_ring_is_clean_at_each_turn() {
     for step in [1, 2, 63, 64, 65, 127, 128] {
@@ -137,8 +137,8 @@ fn the_ring_is_clean_at_each_turn() {
     }
 }
 
-/// Jumps of every size around a word and around the whole window clear what
-/// they pass over and nothing else.
+/// Jumps of every size around a word and around the whole window clear the counters they pass,
+/// and no others.
 #[test]
 fn jumps_clear_what_they_pass() {
     let sizes = (1..130).chain(WINDOW_BITS - 130..WINDOW_BITS + 130);
@@ -205,7 +205,7 @@ each_backend! {
         net.inject(0, raw.address, &forged);
         assert_eq!(net.nodes[0].count(DropReason::NotAuthentic), 1);
         assert_eq!(take(&mut net, &session, 1), []);
-        // Nor does it use up the counter that it claims.
+        // A forged message does not use up its counter.
         let mut forged = session.seal(2, &[]);
         forged[16] ^= 1;
         net.inject(0, raw.address, &forged);

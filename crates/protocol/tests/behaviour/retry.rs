@@ -1,4 +1,4 @@
-//! Retries of unanswered initiations: Rekey-Timeout, jitter and giving up
+//! Retries of unanswered initiations: Rekey-Timeout, jitter and the end of the attempts
 //! (whitepaper §6.1, §6.4).
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::common::{NANO, Net, Outcome, START, label, millis, secs, set_numbers}
 use crate::common::{RAW_INNER, with_stranger};
 use crate::each_backend;
 
-/// Low numbers make jitter of less than this.
+/// Jitter from low numbers stays below this.
 const NEGLIGIBLE: Duration = Duration::from_nanos(50);
 
 each_backend! {
@@ -61,7 +61,7 @@ each_backend! {
             net.ping(0, 1);
             net.advance_to(START + NOTICE_AFTER - NEGLIGIBLE);
             assert_eq!(told(&net), [], "one may be lost");
-            // Given up, and begun again.
+            // The handshake is given up, and begins again.
             net.advance(secs(200));
             net.ping(0, 1);
             net.advance(secs(20));
@@ -277,8 +277,8 @@ each_backend! {
 
 
     fn staged_data_is_not_left_when_a_response_takes_the_retry_away(crypto) {
-        // Our initiation is lost; the peer's arrives three seconds later, and
-        // our response is lost too. Rekey-Timeout then forbids the retry.
+        // Our initiation is lost. The peer's arrives three seconds later, and our response is
+        // lost too. Rekey-Timeout then delays the retry.
         let (mut net, raw) = with_stranger(crypto);
         let packet = crate::common::packets::ipv4(net.nodes[0].inner, RAW_INNER, b"x");
         net.send(0, &packet);
@@ -295,8 +295,8 @@ each_backend! {
     }
 
     fn data_for_an_unconfirmed_session_leads_to_a_handshake_of_its_own(crypto) {
-        // The peer's confirmation is lost and it has nothing to send: whoever
-        // responded must not wait for ever with its own data.
+        // The peer's confirmation is lost and it has no data to send: the responder must not wait
+        // forever with its own data.
         let mut net = Net::pair(crypto);
         net.cut_kind(Kind::Data);
         net.set_persistent_keepalive(0, 1, 3600);

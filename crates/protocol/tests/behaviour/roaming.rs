@@ -1,4 +1,4 @@
-//! Endpoints follow authenticated messages, and nothing else (whitepaper §2.1).
+//! Endpoints change only by authenticated messages (whitepaper §2.1).
 
 use std::net::SocketAddr;
 
@@ -150,7 +150,7 @@ each_backend! {
         let mut net = Net::connected(crypto);
         let response = net.last(1, Kind::Response);
         assert_eq!(response.local.map(|l| l.address), Some(net.nodes[1].address.ip()));
-        // A configured endpoint forgets it, unless it is the same.
+        // A configured endpoint removes the local address, unless the endpoint is the same.
         let same = net.peer_update(0);
         net.update(1, same);
         let peer = net.nodes[0].public;

@@ -1,5 +1,4 @@
-//! Handshakes and the three places of sessions: previous, current and next
-//! (whitepaper §5.4, §6.3).
+//! Handshakes and the three sessions: previous, current and next (whitepaper §5.4, §6.3).
 
 use std::collections::VecDeque;
 
@@ -22,7 +21,7 @@ each_backend! {
         net.ping(0, 1);
         net.advance(secs(10));
         let seen: Vec<_> = net.log.iter().map(|d| (word(&d.bytes, 0), d.bytes.len(), d.tos)).collect();
-        // 28 bytes are padded to 32. Handshakes are AF41, as in the kernel.
+        // 28 bytes are padded to 32. Handshake messages have DSCP AF41, as in the kernel.
         assert_eq!(seen, [(1, 148, 0x88), (2, 92, 0x88), (4, 32 + 32, 0), (4, 32, 0)]);
     }
 
@@ -83,11 +82,11 @@ each_backend! {
         let packet = ipv4(net.nodes[0].inner, RAW_INNER, b"x");
         assert_eq!(net.send(0, &packet), Outcome::Sent);
         assert!(old.open(&net.last(0, Kind::Data).bytes).is_some());
-        // Data of the old session confirms nothing.
+        // Data of the old session does not confirm the new one.
         net.inject(0, raw.address, &old.seal(1, &[]));
         net.send(0, &packet);
         assert!(old.open(&net.last(0, Kind::Data).bytes).is_some());
-        // A changed message of the new one confirms nothing either.
+        // Nor does a forged message of the new session.
         let mut forged = new.seal(0, &[]);
         forged[20] ^= 1;
         assert_refused(&mut net, 0, &forged, DropReason::NotAuthentic);
@@ -125,7 +124,7 @@ each_backend! {
     }
 
     fn a_session_to_be_takes_the_place_of_the_previous(crypto) {
-        // As in the kernel: keys that nobody needs are not kept.
+        // As in the kernel: unused keys are erased.
         let (mut net, previous, raw) = with_raw(crypto);
         net.advance(secs(1));
         let current = shake(&mut net, &raw, 8, label(60));
@@ -147,7 +146,7 @@ each_backend! {
             net.mend();
             let late = net.take_held();
             for _ in 0..rekeys {
-                // The other side renews it, so that this side's counter stays.
+                // The other side renews the session, so that this side's counter stays.
                 net.advance(secs(6));
                 let key = net.nodes[0].public;
                 net.nodes[1].device.set_counter_for_test(&key, 1 << 60);
@@ -165,8 +164,8 @@ each_backend! {
     }
 
     fn simultaneous_initiations_converge(crypto) {
-        // Both initiations are on the way before either arrives, then their
-        // responses, in each order.
+        // Both initiations are in transit before either arrives, then their responses, in each
+        // order.
         for order in 0..4 {
             let mut net = Net::pair(crypto);
             net.hold();
@@ -229,7 +228,7 @@ each_backend! {
         net.send(0, &packet);
         let initiation = net.last(0, Kind::Initiation);
         let (response, session) = raw.answer(&initiation.bytes, 3).expect("ours");
-        // Whoever saw the initiation knows its index and our public key.
+        // An observer of the initiation knows its index and our public key.
         let public = net.nodes[0].public;
         for at in 12..60 {
             let mut forged = response.clone();
@@ -274,7 +273,7 @@ each_backend! {
         net.hold();
         net.ping(0, 1);
         net.ping(0, 2);
-        // Each initiation goes to its peer, and comes back by the other's index.
+        // Each initiation reaches its peer. Then the receiver indices of the responses are swapped.
         let held = net.take_held();
         for d in &held {
             net.deliver(d);
@@ -305,7 +304,7 @@ each_backend! {
             zeros &= index;
         }
         assert_eq!((ones, zeros), (u32::MAX, 0), "every bit takes both values");
-        // Neither ascending nor a step apart: a counter would be.
+        // The indices are not consecutive, as those of a counter would be.
         let sorted: Vec<u32> = indices.into_iter().collect();
         let steps: std::collections::BTreeSet<u32> =
             sorted.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -319,8 +318,8 @@ each_backend! {
             net.update(0, peer);
         }
         net.cut();
-        // Jitter and index of the first initiation, then jitter for whatever is
-        // scheduled; the second initiation finds the index taken.
+        // The numbers are: jitter and index of the first initiation, then jitter of each
+        // deadline. The second initiation draws an index that is in use.
         set_numbers(&net, 0, Numbers::Script(VecDeque::from(vec![0xabcd; 12])));
         net.ping(0, 1);
         net.ping(0, 2);
@@ -329,7 +328,7 @@ each_backend! {
         assert_eq!(indices[0], 0xabcd);
         assert_ne!(indices[1], 0xabcd);
 
-        // The same for a session that waits and for one that is in use.
+        // The same for the index of a session, unconfirmed or current.
         let (mut net, session, raw) = with_raw(crypto);
         let taken = session.remote_index;
         net.advance(secs(1));
@@ -369,7 +368,7 @@ each_backend! {
         net.set_preshared_key(1, 0, [3; 32]);
         net.advance_to_offset(secs(131));
         assert_eq!(net.session_age(0, 1).map(|age| age < secs(6)), Some(true));
-        // Cleared on both sides, handshakes go on as well.
+        // After the key is removed on both sides, handshakes succeed as well.
         net.set_preshared_key(0, 1, [0; 32]);
         net.set_preshared_key(1, 0, [0; 32]);
         net.advance(secs(125));
@@ -402,7 +401,7 @@ each_backend! {
         net.inject(0, raw.address, &current.seal(1, &packet));
         assert_eq!(net.nodes[0].delivered.len(), 2, "what was on the way arrives");
         let mark = net.mark();
-        // Rekey-Timeout does not hold the new key up.
+        // Rekey-Timeout does not delay the handshake with the new key.
         assert_eq!(net.send(0, &out), Outcome::Staged);
         assert_eq!(net.kinds(mark, 0), [Kind::Initiation]);
     }
@@ -439,7 +438,7 @@ each_backend! {
         let response = net.take_held().remove(0);
         net.set_private_key(0, Some(private_key(1234)), label(0));
         assert_refused_from(&mut net, 0, response.source, &response.bytes, DropReason::Mac1);
-        // A mac1 for the new key does not help it.
+        // Not even with a mac1 for the new key.
         let mut forged = response.bytes.clone();
         stamp_for(crypto, &net.nodes[0].public, &mut forged);
         assert_refused_from(&mut net, 0, response.source, &forged, DropReason::UnknownHandshake);

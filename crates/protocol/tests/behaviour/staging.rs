@@ -1,4 +1,4 @@
-//! Packets that wait for a session; padding; allowed IPs on the way in and out.
+//! Packets that wait for a session; padding; allowed IPs of sent and received packets.
 
 use std::net::IpAddr;
 
@@ -92,7 +92,7 @@ each_backend! {
         net.advance(secs(1));
         let session = shake(&mut net, &raw, 8, label(60));
         let mark = net.mark();
-        // The confirmation is in; what waits has not been sent yet.
+        // The confirmation has arrived, and the staged packets have not been sent yet.
         net.receive(0, raw.address, &session.seal(0, &[]), 32);
         assert_eq!(net.send(0, &second), Outcome::Staged);
         let sent: Vec<u8> = net
@@ -207,7 +207,7 @@ each_backend! {
         }
         let inner = net.nodes[0].inner;
         let send = |net: &mut Net, from: usize, source: &str| {
-            // The sender itself routes everything to node 0.
+            // The sender routes everything to node 0.
             allow(net, from, 0, &["0.0.0.0/0", "::/0"]);
             let before = net.nodes[0].delivered.len();
             let source: IpAddr = source.parse().unwrap();
@@ -327,7 +327,7 @@ fn padding_at_its_boundaries() {
         (17, 1420, 32),
         (1407, 1420, 1408),
         (1408, 1420, 1408),
-        // 1,424 would be beyond the MTU.
+        // 1,424 would exceed the MTU.
         (1409, 1420, 1420),
         (1419, 1420, 1420),
         (1420, 1420, 1420),

@@ -1,4 +1,4 @@
-//! A machine that has slept, or is in another network.
+//! Suspend, and changes of network.
 
 use taupe_protocol::limits::HURRIED_REKEY_TIMEOUT;
 use taupe_protocol::message::Kind;
@@ -27,7 +27,7 @@ each_backend! {
         awake(&mut net, 0);
         assert_eq!(net.times(mark, 0, Kind::Initiation), [secs(30)]);
         assert_eq!(net.session_age(0, 1), Some(secs(0)));
-        // The other side, of which this one has its session, leaves it to this one.
+        // The other side, which did not initiate the session, leaves the handshake to this side.
         let mark = net.mark();
         awake(&mut net, 1);
         assert_eq!(net.kinds(mark, 1), []);
@@ -67,7 +67,7 @@ each_backend! {
         change_network(&mut net, 0);
         assert_eq!(net.times(0, 0, Kind::Initiation), [secs(0), secs(2)]);
         assert_eq!(net.session_age(0, 1), Some(secs(0)));
-        // With nothing under way there is nothing to do.
+        // Without an unanswered initiation, nothing happens.
         let mark = net.mark();
         change_network(&mut net, 0);
         assert_eq!(net.kinds(mark, 0), []);
@@ -89,7 +89,8 @@ each_backend! {
         assert_eq!(net.times(0, 0, Kind::Initiation).len(), 3);
         net.advance_to_offset(pause * 3);
         assert_eq!(net.times(0, 0, Kind::Initiation).len(), 4);
-        // And then as slowly as ever, for as long as ever: no try was used up.
+        // Then retries continue at the normal rate for the normal time: the earlier ones did not
+        // count.
         let mark = net.mark();
         net.advance_to_offset(secs(300));
         let times = net.times(mark, 0, Kind::Initiation);

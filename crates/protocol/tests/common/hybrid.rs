@@ -1,4 +1,4 @@
-//! Pairs with ML-KEM keys, and the attacker who has all X25519 secrets.
+//! Pairs with ML-KEM keys, and an attacker with all X25519 private keys.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ use super::Net;
 use super::random::{SharedNumbers, TestRandom};
 use super::raw::{RawSession, stamp_for, word};
 
-/// The seed of a node's ML-KEM keys.
+/// Returns the seed of a node's ML-KEM keys.
 pub fn seed(node: usize) -> PqPrivateKey {
     let mut bytes = Secret::zeroed();
     let mut random = TestRandom::new(0x9c + node as u64, SharedNumbers::default());
@@ -22,7 +22,7 @@ pub fn seed(node: usize) -> PqPrivateKey {
     PqPrivateKey::new(bytes).expect("not zero")
 }
 
-/// A node's static ML-KEM key in a suite that has them.
+/// Returns a node's static ML-KEM key, if the suite has static keys.
 pub fn public(crypto: &Provider, node: usize, suite: Suite) -> Option<PqPublicKey> {
     suite
         .has_static_keys()
@@ -30,7 +30,7 @@ pub fn public(crypto: &Provider, node: usize, suite: Suite) -> Option<PqPublicKe
 }
 
 impl Net {
-    /// Gives a node its seed.
+    /// Sets a node's seed of ML-KEM keys.
     pub fn set_seed(&mut self, at: usize, seed: Option<PqPrivateKey>) {
         let pq_private_key = Some(seed);
         self.apply(
@@ -42,7 +42,7 @@ impl Net {
         );
     }
 
-    /// Configures hybrid handshakes of `at` with `of`.
+    /// Configures hybrid handshakes of node `at` with node `of`.
     pub fn set_hybrid(
         &mut self,
         at: usize,
@@ -56,7 +56,7 @@ impl Net {
         self.update(at, update);
     }
 
-    /// Two peers of each other with hybrid handshakes, which have not spoken yet.
+    /// Returns two peers of each other with hybrid handshakes and no session.
     pub fn hybrid_pair(crypto: &'static Provider, suite: Suite) -> Self {
         let mut net = Self::pair(crypto);
         net.make_hybrid(0, 1, suite);
@@ -73,14 +73,15 @@ impl Net {
         }
     }
 
-    /// The suite of the session with which `at` sends to `of`, if there is a session.
+    /// Returns the suite of the session with which `at` sends to `of`, if there is a session.
     pub fn suite(&mut self, at: usize, of: usize) -> Option<Option<Suite>> {
         let key = self.nodes[of].public;
         self.nodes[at].current(&key).map(|session| session.suite())
     }
 }
 
-/// Who knows every X25519 secret of `victim` and all public keys, and says to be `victim`.
+/// An attacker that has every X25519 private key of `victim` and all public keys, and claims to
+/// be `victim`.
 pub struct Thief {
     crypto: &'static Provider,
     keys: StaticKeys,
@@ -90,7 +91,7 @@ pub struct Thief {
     random: TestRandom,
 }
 
-/// What the thief has begun.
+/// A handshake that the attacker has begun.
 pub struct Begun {
     initiator: Initiator,
     pub parts: Vec<Vec<u8>>,
@@ -101,7 +102,7 @@ impl Thief {
         Self::with_seed(net, victim, target, suite, 99)
     }
 
-    /// Who knows all of `victim`, and so is `victim`.
+    /// Returns a sender with all keys of `victim`, and so equivalent to it.
     pub fn knows_all(net: &Net, victim: usize, target: usize, suite: Suite) -> Self {
         Self::with_seed(net, victim, target, suite, victim)
     }
@@ -154,7 +155,7 @@ impl Thief {
         Begun { initiator, parts }
     }
 
-    /// How far the thief gets with a response.
+    /// Processes a response. `None` if it needs a key that the attacker does not have.
     pub fn finish(&self, begun: &Begun, response: &[Vec<u8>]) -> Option<TransportKeys> {
         let psk = PresharedKey::NONE;
         let after = begun
@@ -175,8 +176,8 @@ impl Thief {
         }
     }
 
-    /// Sends the parts of an initiation to a node and finishes with its response. `None` if the
-    /// node does not answer, or the response needs a key that the thief does not have.
+    /// Sends the parts of an initiation to a node and processes its response. `None` if the node
+    /// does not answer, or if the response needs a key that the attacker does not have.
     pub fn shake(
         &self,
         net: &mut Net,
@@ -192,7 +193,8 @@ impl Thief {
         Some(RawSession::new(self.crypto, keys, remote_index))
     }
 
-    /// A cookie reply to a message that was sent to the thief: its key is made of a public one.
+    /// Makes a cookie reply to a message that was sent to the attacker. Its key is derived from
+    /// the claimed public key.
     pub fn cookie_reply(&self, message: &[u8]) -> Vec<u8> {
         let crypto = self.crypto;
         let key = crypto.hash.hash(&[b"cookie--", &self.keys.public.0]);

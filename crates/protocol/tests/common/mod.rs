@@ -1,9 +1,9 @@
-//! Devices in virtual time, joined by a wire that the test holds.
+//! Devices in virtual time, connected by a simulated wire.
 //!
-//! [`Net`] runs any number of devices with real cryptography. Time stands still
-//! until [`Net::advance_to`], which calls every deadline at exactly its
-//! nanosecond. Datagrams arrive at once, unless [`Net::wire`] drops, holds or
-//! changes them; each one is in [`Net::log`] with the time it was sent.
+//! [`Net`] runs any number of devices with real cryptography. The clock moves only in
+//! [`Net::advance_to`], which handles every deadline at exactly its nanosecond. Datagrams arrive
+//! at once, unless [`Net::wire`] drops, holds or changes them. [`Net::log`] contains each
+//! datagram with the time it was sent.
 
 #![allow(dead_code, reason = "no test binary uses all of it")]
 #![allow(unreachable_pub, reason = "shared by several test binaries")]
@@ -36,12 +36,12 @@ use self::packets::ipv4;
 use self::random::{Numbers, SharedNumbers, TestRandom};
 use self::raw::{Raw, RawSession};
 
-/// When every test begins: a boot clock of a day, so that nothing works only
-/// because a subtraction stops at zero.
+/// Start of every test: one day of uptime, so that a subtraction that saturates at zero cannot
+/// hide an error.
 pub const START: Instant = Instant(86_400_000_000_000);
-/// What the wall clock shows at [`START`].
+/// The wall clock at [`START`].
 pub const WALL: Duration = Duration::from_secs(1_700_000_000);
-/// The MTU to which inner packets are padded.
+/// The MTU for the padding of inner packets.
 pub const MTU: usize = 1420;
 
 pub const NANO: Duration = Duration::from_nanos(1);
@@ -82,7 +82,7 @@ macro_rules! each_backend {
 #[derive(Clone)]
 pub struct Datagram {
     pub at: Instant,
-    /// The node that sent it; `None` when the test made it.
+    /// The node that sent it; `None` if the test made it.
     pub from: Option<usize>,
     pub source: SocketAddr,
     pub to: SocketAddr,
@@ -102,16 +102,16 @@ impl Datagram {
     }
 }
 
-/// What the wire does with a datagram.
+/// Decision of the wire on a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
     Pass,
     Drop,
-    /// Keep it for [`Net::release`].
+    /// Keep the datagram for [`Net::release`].
     Hold,
 }
 
-/// What became of a packet given to [`Net::send`].
+/// Result of [`Net::send`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     Sent,
@@ -122,31 +122,31 @@ pub enum Outcome {
 
 type Wire = Box<dyn FnMut(&mut Datagram) -> Fate>;
 
-/// A device with its place on the wire.
+/// A device with its addresses and outputs.
 pub struct Node {
     pub device: Device,
     pub path: Arc<DataPath>,
     pub private: PrivateKey,
     pub public: PublicKey,
-    /// Where it sends from and is reached.
+    /// UDP address of the node.
     pub address: SocketAddr,
-    /// Its address in the tunnel.
+    /// Address of the node in the tunnel.
     pub inner: IpAddr,
-    /// Inner packets that it was given, in order.
+    /// Inner packets that were delivered, in order.
     pub delivered: Vec<Vec<u8>>,
-    /// Reservations of labels, with how many datagrams it had sent before.
+    /// Timestamp reservations, each with the number of datagrams sent before.
     pub reserved: Vec<(Tai64N, usize)>,
-    /// Look-ups that it has asked for.
+    /// Look-ups that the device has requested.
     pub asked: Vec<(Instant, PublicKey, EndpointName)>,
-    /// What it wants remembered of peers that have shaken hands in a post-quantum way.
+    /// Outputs [`Output::Latch`] of the device.
     pub latches: Vec<(PublicKey, bool)>,
-    /// What it has told.
+    /// Notices of the device.
     pub notices: Vec<(Instant, Notice)>,
-    /// How many handshake messages wait, as the engine would tell.
+    /// Number of handshake messages in the queue, as an engine would report it.
     pub backlog: usize,
-    /// What its wall clock shows at `START`.
+    /// The node's wall clock at [`START`].
     pub wall: Duration,
-    /// Decides jitter and indices.
+    /// Source of jitter and indices.
     pub numbers: SharedNumbers,
     sent: usize,
 }
@@ -173,14 +173,14 @@ pub struct Net {
     pub wire: Wire,
     held: VecDeque<Datagram>,
     flying: VecDeque<Datagram>,
-    /// Every deadline that has been called, with its node.
+    /// Every deadline that was handled, with its node.
     pub fired: Vec<(Instant, usize, Reason)>,
-    /// How the last message was given that came by itself.
+    /// True if the last single message was passed to [`DataPath::receive_one`].
     is_by_itself: bool,
 }
 
 impl Net {
-    /// `n` devices that are up and have keys, without peers.
+    /// Returns `n` devices that are up and have keys, without peers.
     pub fn new(crypto: &'static Provider, n: usize) -> Self {
         let nodes = (0..n).map(|i| node(crypto, i)).collect();
         Self {
@@ -196,15 +196,15 @@ impl Net {
         }
     }
 
-    /// Two devices, node 0 and node 1, that are peers of each other, know each
-    /// other's endpoints and have not spoken yet.
+    /// Returns two devices, node 0 and node 1, that are peers with each other's endpoints and
+    /// have no session.
     pub fn pair(crypto: &'static Provider) -> Self {
         let mut net = Self::new(crypto, 2);
         net.join(0, 1);
         net
     }
 
-    /// A pair after a handshake that node 0 began; all at `START`.
+    /// Returns a pair after a handshake that node 0 began; all at `START`.
     pub fn connected(crypto: &'static Provider) -> Self {
         let mut net = Self::pair(crypto);
         assert_eq!(net.ping(0, 1), Outcome::Staged);
@@ -220,7 +220,7 @@ impl Net {
         }
     }
 
-    /// What makes node `of` a peer: its endpoint and its inner address.
+    /// Returns an update that makes node `of` a peer, with its endpoint and inner address.
     pub fn peer_update(&self, of: usize) -> PeerUpdate {
         let node = &self.nodes[of];
         let mut update = PeerUpdate::new(node.public);
@@ -291,7 +291,7 @@ impl Net {
         self.run();
     }
 
-    /// Both clocks of a node.
+    /// Returns both clocks of a node.
     pub fn now_at(&self, at: usize) -> Now {
         Now {
             boot: self.now,
@@ -305,12 +305,12 @@ impl Net {
         self.send(from, &packet)
     }
 
-    /// Gives an inner packet to a node, as an engine does.
+    /// Passes an inner packet to a node, as an engine does.
     pub fn send(&mut self, from: usize, packet: &[u8]) -> Outcome {
         self.send_batch(from, packet, 1)
     }
 
-    /// Gives a batch of `count` equal packets to a node, as an engine does.
+    /// Passes a batch of `count` equal packets to a node, as an engine does.
     pub fn send_batch(&mut self, from: usize, packet: &[u8], count: usize) -> Outcome {
         let sent = self.send_unrun(from, packet, count);
         self.run();
@@ -364,25 +364,24 @@ impl Net {
         }
     }
 
-    /// Hands a datagram of the test's own making to a node.
+    /// Passes a datagram made by the test to a node.
     pub fn inject(&mut self, to: usize, source: SocketAddr, bytes: &[u8]) {
         self.inject_batch(to, source, bytes, bytes.len());
     }
 
-    /// Hands a batch, cut every `segment` bytes, to a node.
+    /// Passes a batch, cut every `segment` bytes, to a node.
     pub fn inject_batch(&mut self, to: usize, source: SocketAddr, batch: &[u8], segment: usize) {
         self.receive(to, source, batch, segment);
         self.run();
     }
 
-    /// Delivers a datagram that was held, or one out of the log again.
+    /// Delivers a held datagram, or one of the log again.
     pub fn deliver(&mut self, datagram: &Datagram) {
         let to = self.at(datagram.to).expect("a node has the address");
         self.inject(to, datagram.source, &datagram.bytes);
     }
 
-    /// Hands a batch to a node without running its control loop, except for
-    /// handshake messages.
+    /// Passes a batch to a node without running its control loop, except for handshake messages.
     pub fn receive(&mut self, to: usize, source: SocketAddr, batch: &[u8], segment: usize) {
         let now = self.now_at(to);
         let node = &mut self.nodes[to];
@@ -394,7 +393,8 @@ impl Net {
             }),
         };
         let mut batch = batch.to_vec();
-        // A message by itself has two ways in, which must come to the same: it takes turns.
+        // Single messages alternate between the two receive functions, which must have the same
+        // effect.
         if segment >= batch.len() && matches!(classify(&batch), Ok(Kind::Data)) {
             self.is_by_itself = !self.is_by_itself;
             if self.is_by_itself {
@@ -418,7 +418,7 @@ impl Net {
         }
     }
 
-    /// Runs everything that can happen without the clock moving.
+    /// Runs all devices until nothing more happens at the current time.
     pub fn run(&mut self) {
         loop {
             for i in 0..self.nodes.len() {
@@ -473,7 +473,8 @@ impl Net {
                 Output::Latch { peer, latched, .. } => node.latches.push((peer, latched)),
                 Output::Notice(notice) => node.notices.push((self.now, notice)),
                 Output::ReserveTimestamps { public_key, up_to } => {
-                    // A key that is replaced gives back what it has not used.
+                    // A replaced key returns its unused reservation: only the current key's are
+                    // stored.
                     if public_key == node.public {
                         node.reserved.push((up_to, node.sent));
                     }
@@ -486,8 +487,7 @@ impl Net {
         self.nodes.iter().position(|node| node.address == address)
     }
 
-    /// Moves the clock to `to`, calling every deadline at its time, that of
-    /// `to` included.
+    /// Moves the clock to `to`, handling every deadline at its time, including those at `to`.
     pub fn advance_to(&mut self, to: Instant) {
         assert!(to >= self.now, "time does not go back");
         self.run();
@@ -523,12 +523,12 @@ impl Net {
         self.nodes.iter().enumerate().filter_map(deadline).min()
     }
 
-    /// Drops everything from now on.
+    /// Drops all datagrams from now on.
     pub fn cut(&mut self) {
         self.wire = Box::new(|_| Fate::Drop);
     }
 
-    /// Drops what one node sends.
+    /// Drops all datagrams of one node.
     pub fn cut_from(&mut self, node: usize) {
         self.wire = Box::new(move |d| {
             if d.from == Some(node) {
@@ -539,7 +539,7 @@ impl Net {
         });
     }
 
-    /// Drops every message of one kind.
+    /// Drops all messages of one kind.
     pub fn cut_kind(&mut self, kind: Kind) {
         self.wire = Box::new(move |d| {
             if d.kind() == kind {
@@ -550,34 +550,34 @@ impl Net {
         });
     }
 
-    /// Holds everything from now on.
+    /// Holds all datagrams from now on.
     pub fn hold(&mut self) {
         self.wire = Box::new(|_| Fate::Hold);
     }
 
-    /// Lets everything pass from now on. What is held stays held.
+    /// Lets all datagrams pass from now on. Held datagrams stay held.
     pub fn mend(&mut self) {
         self.wire = Box::new(|_| Fate::Pass);
     }
 
-    /// Takes what is held, in order.
+    /// Removes and returns the held datagrams, in order.
     pub fn take_held(&mut self) -> Vec<Datagram> {
         self.held.drain(..).collect()
     }
 
-    /// Delivers what is held, in order.
+    /// Delivers the held datagrams, in order.
     pub fn release(&mut self) {
         for datagram in self.take_held() {
             self.deliver(&datagram);
         }
     }
 
-    /// A place in the log, for [`Net::since`].
+    /// Returns the current position in the log, for [`Net::since`].
     pub fn mark(&self) -> usize {
         self.log.len()
     }
 
-    /// What a node has sent since `mark`.
+    /// Returns the datagrams that a node has sent since `mark`.
     pub fn since(&self, mark: usize, node: usize) -> Vec<Datagram> {
         self.log[mark..]
             .iter()
@@ -586,12 +586,12 @@ impl Net {
             .collect()
     }
 
-    /// What kinds of message a node has sent since `mark`.
+    /// Returns the kinds of the messages that a node has sent since `mark`.
     pub fn kinds(&self, mark: usize, node: usize) -> Vec<Kind> {
         self.since(mark, node).iter().map(Datagram::kind).collect()
     }
 
-    /// When a node has sent messages of a kind since `mark`, after `START`.
+    /// Returns the times, since `START`, of a node's messages of one kind since `mark`.
     pub fn times(&self, mark: usize, node: usize, kind: Kind) -> Vec<Duration> {
         self.since(mark, node)
             .iter()
@@ -600,7 +600,7 @@ impl Net {
             .collect()
     }
 
-    /// When a node has sent keepalives since `mark`, after `START`.
+    /// Returns the times, since `START`, of a node's keepalives since `mark`.
     pub fn keepalives(&self, mark: usize, node: usize) -> Vec<Duration> {
         self.since(mark, node)
             .iter()
@@ -609,7 +609,7 @@ impl Net {
             .collect()
     }
 
-    /// The last message of a kind that a node sent.
+    /// Returns the last message of a kind that a node sent.
     pub fn last(&self, node: usize, kind: Kind) -> Datagram {
         self.log
             .iter()
@@ -619,7 +619,7 @@ impl Net {
             .expect("the node has sent such a message")
     }
 
-    /// The age of the session with which `node` sends to `of`.
+    /// Returns the age of the session with which `node` sends to `of`.
     pub fn session_age(&mut self, node: usize, of: usize) -> Option<Duration> {
         let key = self.nodes[of].public;
         let session = self.nodes[node].current(&key)?;
@@ -672,7 +672,7 @@ fn node(crypto: &'static Provider, i: usize) -> Node {
     }
 }
 
-/// A private key that differs for each seed.
+/// Returns a private key that differs for each seed.
 pub fn private_key(seed: u64) -> PrivateKey {
     let mut random = TestRandom::new(seed ^ 0x5eed, SharedNumbers::default());
     let mut bytes = [0; 32];
@@ -680,12 +680,12 @@ pub fn private_key(seed: u64) -> PrivateKey {
     PrivateKey::new(bytes).expect("not zero")
 }
 
-/// The outer address of node `i`.
+/// Returns the outer address of node `i`.
 pub fn address(i: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, i as u8 + 1], 51820 + i as u16))
 }
 
-/// An address that no node has.
+/// Returns an address that no node has.
 pub fn stranger() -> SocketAddr {
     SocketAddr::from(([203, 0, 113, 99], 9999))
 }
@@ -694,12 +694,12 @@ pub fn set_numbers(net: &Net, node: usize, numbers: Numbers) {
     net.nodes[node].numbers.set(numbers);
 }
 
-/// Where the hand-played peer is.
+/// UDP address of the hand-played peer.
 pub const RAW_ADDRESS: ([u8; 4], u16) = ([198, 51, 100, 9], 4500);
 /// Its address in the tunnel.
 pub const RAW_INNER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9));
 
-/// A device, and a peer of it that the test plays by hand; they have not spoken.
+/// Returns a device, and a peer of it that the test plays by hand. They have no session.
 pub fn with_stranger(crypto: &'static Provider) -> (Net, Raw) {
     let mut net = Net::new(crypto, 1);
     let remote = net.nodes[0].public;
@@ -713,13 +713,13 @@ pub fn with_stranger(crypto: &'static Provider) -> (Net, Raw) {
     (net, raw)
 }
 
-/// A label `n` grains after some point in time.
+/// Returns the timestamp `n` grains after a fixed time.
 pub fn label(n: u32) -> Tai64N {
     Tai64N::from_wall(WALL + millis(17) * n)
 }
 
-/// The same after a handshake that the hand-played peer began and has
-/// confirmed with a keepalive, counter 0.
+/// Returns a device and its hand-played peer after a handshake that the peer began and confirmed
+/// with a keepalive, counter 0.
 pub fn with_raw(crypto: &'static Provider) -> (Net, RawSession, Raw) {
     let (mut net, raw) = with_stranger(crypto);
     let session = shake(&mut net, &raw, 7, label(0));
@@ -727,8 +727,7 @@ pub fn with_raw(crypto: &'static Provider) -> (Net, RawSession, Raw) {
     (net, session, raw)
 }
 
-/// The hand-played peer begins a handshake and the device answers; the session
-/// is not confirmed.
+/// Performs a handshake that the hand-played peer begins. The session is not confirmed.
 pub fn shake(net: &mut Net, raw: &Raw, index: u32, label: Tai64N) -> RawSession {
     let begun = raw.begin(index, label);
     net.inject(0, raw.address, &begun.message);

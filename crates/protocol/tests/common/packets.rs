@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-/// An IPv4 packet with a header of 20 bytes, protocol 253 (RFC 3692).
+/// Returns an IPv4 packet with a header of 20 bytes, protocol 253 (RFC 3692).
 pub fn ipv4(source: IpAddr, destination: IpAddr, payload: &[u8]) -> Vec<u8> {
     let (IpAddr::V4(source), IpAddr::V4(destination)) = (source, destination) else {
         panic!("not IPv4");
@@ -19,7 +19,7 @@ pub fn ipv4(source: IpAddr, destination: IpAddr, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// An IPv6 packet, next header 253 (RFC 3692).
+/// Returns an IPv6 packet, next header 253 (RFC 3692).
 pub fn ipv6(source: IpAddr, destination: IpAddr, payload: &[u8]) -> Vec<u8> {
     let (IpAddr::V6(source), IpAddr::V6(destination)) = (source, destination) else {
         panic!("not IPv6");
@@ -35,7 +35,7 @@ pub fn ipv6(source: IpAddr, destination: IpAddr, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// An IPv4 packet of `length` bytes in all, each payload byte telling `mark`.
+/// Returns an IPv4 packet with a total of `length` bytes, whose payload bytes are `mark`.
 pub fn sized(source: IpAddr, destination: IpAddr, length: usize, mark: u8) -> Vec<u8> {
     ipv4(source, destination, &vec![mark; length - 20])
 }

@@ -1,20 +1,19 @@
-//! Randomness that a test can predict.
+//! Predictable randomness for tests.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use taupe_protocol::Random;
 
-/// How 32-bit numbers (jitter, indices) are chosen. Key material is never
-/// affected.
+/// Source of 32-bit numbers (jitter, indices). Key material does not depend on it.
 #[derive(Clone, Default)]
 pub enum Numbers {
     /// From the seed.
     #[default]
     Seeded,
-    /// 0, 1, 2, …: jitter of next to nothing.
+    /// 0, 1, 2, …: almost no jitter.
     Low(u32),
-    /// 2^32 − 1, 2^32 − 2, …: the greatest jitter.
+    /// 2^32 − 1, 2^32 − 2, …: maximum jitter.
     High(u32),
     /// These first, then from the seed.
     Script(VecDeque<u32>),
@@ -29,7 +28,7 @@ impl SharedNumbers {
     }
 }
 
-/// SplitMix64: as good as needed, and the same on every machine.
+/// SplitMix64, the same on every machine.
 pub struct TestRandom {
     state: u64,
     numbers: SharedNumbers,

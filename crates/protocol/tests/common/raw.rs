@@ -1,7 +1,7 @@
-//! A peer that the test plays by hand, to send what a well-behaved peer does
-//! not: any counter, any label, any index, stale or forged messages.
+//! A peer that the test plays by hand, to send messages that a correct peer does not: any
+//! counter, timestamp or index, stale or forged messages.
 //!
-//! It knows the messages and the handshake, but none of the device's rules.
+//! It implements the messages and the handshake, but none of the device's rules.
 
 use std::net::SocketAddr;
 
@@ -21,13 +21,13 @@ pub struct Raw {
     pub address: SocketAddr,
 }
 
-/// A handshake that has been started and not finished.
+/// A handshake that has begun and not finished.
 pub struct Begun {
     pub initiator: Initiator,
     pub message: Vec<u8>,
 }
 
-/// A session as the hand-played peer has it.
+/// A session at the hand-played peer's side.
 pub struct RawSession {
     crypto: &'static Provider,
     keys: TransportKeys,
@@ -50,7 +50,7 @@ impl Raw {
         }
     }
 
-    /// Begins a handshake. Each `label` must be greater than the one before.
+    /// Begins a handshake. Each timestamp `label` must be greater than the one before.
     pub fn begin(&self, index: u32, label: Tai64N) -> Begun {
         let precomputed = Precomputed::new(self.crypto, &self.keys, &self.remote);
         let mut ephemeral = Secret::new(self.crypto.hash.hash(&[&index.to_le_bytes(), &label.0]));
@@ -91,13 +91,12 @@ impl Raw {
         })
     }
 
-    /// Reads an initiation of the device: its label.
+    /// Returns the timestamp in an initiation of the device.
     pub fn label(&self, initiation: &[u8]) -> Option<Tai64N> {
         Some(self.responder(initiation)?.timestamp())
     }
 
-    /// Answers an initiation of the device with a response, and the session
-    /// that it makes.
+    /// Makes the response to an initiation of the device. Returns it with the session.
     pub fn answer(&self, initiation: &[u8], index: u32) -> Option<(Vec<u8>, RawSession)> {
         let responder = self.responder(initiation)?;
         let ephemeral = Secret::new(self.crypto.hash.hash(&[b"answer", &index.to_le_bytes()]));
@@ -114,7 +113,7 @@ impl Raw {
         Some((message, session))
     }
 
-    /// A response of any content, with a valid mac1.
+    /// Makes a response with the given content and a valid mac1.
     pub fn response(
         &self,
         sender: u32,
@@ -143,7 +142,7 @@ impl Raw {
         claim.verify(self.crypto, &precomputed).ok()
     }
 
-    /// Writes mac1 for the device; mac2 becomes zeros.
+    /// Writes mac1 for the device, and zeros for mac2.
     pub fn stamp(&self, message: &mut [u8]) {
         stamp_for(self.crypto, &self.remote, message);
     }
@@ -155,7 +154,7 @@ impl Raw {
         message[at..].copy_from_slice(&mac2);
     }
 
-    /// Opens a cookie reply of the device to `message`.
+    /// Decrypts the device's cookie reply to `message`.
     pub fn open_cookie(&self, message: &[u8], reply: &[u8]) -> Option<[u8; 16]> {
         let mac1: [u8; 16] = chunk(message, message.len() - 32);
         let nonce: [u8; 24] = chunk(reply, 8);
@@ -168,8 +167,7 @@ impl Raw {
         Some(chunk(&sealed, 0))
     }
 
-    /// A cookie reply to a message of the device, as if this side were under
-    /// load.
+    /// Makes a cookie reply to a message of the device, as if this side were under load.
     pub fn cookie_reply(&self, message: &[u8], cookie: &[u8; 16]) -> Vec<u8> {
         let mac1: [u8; 16] = chunk(message, message.len() - 32);
         let nonce = [7; 24];
@@ -207,7 +205,7 @@ impl RawSession {
         message
     }
 
-    /// The counter and plaintext of a message of the device.
+    /// Returns the counter and plaintext of a message of the device.
     pub fn open(&self, message: &[u8]) -> Option<(u64, Vec<u8>)> {
         let (_, counter) = data_header(message)?;
         let mut data = message.get(DATA_HEADER_LEN..)?.to_vec();
@@ -223,7 +221,7 @@ impl RawSession {
     }
 }
 
-/// Writes mac1 for `receiver` as whitepaper §5.4.4 has it; mac2 becomes zeros.
+/// Writes mac1 for `receiver` (whitepaper §5.4.4), and zeros for mac2.
 pub fn stamp_for(crypto: &Provider, receiver: &PublicKey, message: &mut [u8]) {
     let body = message.len() - 32;
     let key = crypto.hash.hash(&[b"mac1----", &receiver.0]);
@@ -236,12 +234,12 @@ fn cookie_key(crypto: &Provider, receiver: &PublicKey) -> Secret<32> {
     Secret::new(crypto.hash.hash(&[b"cookie--", &receiver.0]))
 }
 
-/// `N` bytes from `at`.
+/// Returns `N` bytes from `at`.
 pub fn chunk<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes[at..at + N].try_into().expect("the length fits")
 }
 
-/// The little-endian word at `at`.
+/// Returns the little-endian word at `at`.
 pub fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(chunk(bytes, at))
 }

@@ -1,4 +1,4 @@
-//! Everything that an unauthenticated packet must not change.
+//! All state that an unauthenticated packet must not change.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use taupe_protocol::{DropReason, Endpoint, Reason, Role};
 
 use super::{Net, Node};
 
-/// The state of a node as far as it can be seen.
+/// The visible state of a node.
 #[derive(PartialEq, Debug)]
 pub struct Snapshot {
     peers: Vec<PeerState>,
@@ -23,7 +23,7 @@ pub struct Snapshot {
 struct PeerState {
     key: PublicKey,
     endpoint: Option<SocketAddr>,
-    /// With the local address, which the status does not tell.
+    /// Includes the local address, which the status does not show.
     full_endpoint: Option<Endpoint>,
     latest_handshake: Option<Duration>,
     tx_bytes: u64,
@@ -66,7 +66,7 @@ impl Snapshot {
     }
 }
 
-/// The number of every cause, in order.
+/// Returns all drop counters, in order.
 pub fn counts(node: &Node) -> Vec<u64> {
     DropReason::ALL
         .iter()
@@ -74,7 +74,7 @@ pub fn counts(node: &Node) -> Vec<u64> {
         .collect()
 }
 
-/// Which causes have been counted, once for each time.
+/// Returns the reasons counted since `before`, once per count.
 pub fn raised(node: &Node, before: &[u64]) -> Vec<DropReason> {
     DropReason::ALL
         .into_iter()
@@ -85,8 +85,8 @@ pub fn raised(node: &Node, before: &[u64]) -> Vec<DropReason> {
         .collect()
 }
 
-/// Gives `bytes` to a node from a stranger's address: it must be dropped for
-/// `cause`, counted once, change nothing, and be answered by nothing.
+/// Passes `bytes` to a node from a stranger's address. Asserts that it is dropped for `cause`,
+/// counted once, and causes no change and no answer.
 #[track_caller]
 pub fn assert_refused(net: &mut Net, to: usize, bytes: &[u8], cause: DropReason) {
     assert_refused_from(net, to, super::stranger(), bytes, cause);

@@ -1,4 +1,4 @@
-//! A device that has something to lose.
+//! A device with state in all places that a packet might change.
 
 use taupe_protocol::DropReason;
 use taupe_protocol::crypto::Provider;
@@ -10,14 +10,14 @@ use super::raw::{Raw, RawSession};
 use super::snapshot::{assert_refused, counts, raised};
 use super::{Net, RAW_INNER, label, private_key, secs, with_raw};
 
-/// A device in the middle of everything: a session with one peer, a handshake
-/// under way with another; and of each kind a message that it would take.
+/// A device with a session with one peer and an unfinished handshake with another, and a valid
+/// message of each kind.
 pub struct World {
     pub net: Net,
     pub session: RawSession,
-    /// Has the session.
+    /// The peer with the session.
     pub peer: Raw,
-    /// Has been sent an initiation.
+    /// The peer that has been sent an initiation.
     pub other: Raw,
     pub initiation: Vec<u8>,
     pub response: Vec<u8>,
@@ -68,7 +68,7 @@ impl World {
         assert_refused(&mut self.net, 0, bytes, cause);
     }
 
-    /// After all that, each of the true messages still does what it is for.
+    /// Asserts that each of the valid messages still has its effect.
     pub fn still_works(mut self) {
         let refused = counts(&self.net.nodes[0]);
         self.net.inject(0, self.peer.address, &self.data);

@@ -1,4 +1,4 @@
-//! Hybrid handshakes under load: who needs a cookie, and whose is taken.
+//! Hybrid handshakes under load: who needs a cookie, and whose cookie replies are accepted.
 
 use taupe_protocol::DropReason;
 use taupe_protocol::hybrid::Suite;
@@ -30,7 +30,8 @@ each_backend! {
         let key = public(crypto, 1, suite);
         net.set_hybrid(0, 1, key, Some(PostQuantum::Prefer));
         net.nodes[1].backlog = 512;
-        // Of four tries the third gets a cookie, and only the fourth can use it.
+        // Of four initiations, the third is answered with a cookie, and only the fourth can use
+        // it.
         let start = net.now;
         net.wire = Box::new(move |d| {
             let cookie = d.bytes[d.bytes.len() - 16..] != [0; 16];
@@ -77,7 +78,7 @@ each_backend! {
         net.advance(millis(260));
         let of_second = net.take_held().pop().expect("a reply to what is sent again");
         net.deliver(&of_first);
-        // What has the cookie is lost, here and in the next try.
+        // Initiations with the cookie are lost, now and in the next attempt.
         net.cut_kind(Kind::HybridInitiation);
         net.advance(millis(300));
         net.deliver(&of_second);
@@ -109,7 +110,8 @@ each_backend! {
             _ => Fate::Pass,
         });
         net.ping(0, 1);
-        // Node 0 has begun and waits; meanwhile it answers who says to be node 1.
+        // Node 0 has sent an initiation and waits. Meanwhile it responds to an attacker that
+        // claims to be node 1.
         let mut thief = Thief::new(&net, 1, 0, suite);
         let begun = thief.begin(7, label(1));
         let mark = net.mark();
@@ -127,7 +129,8 @@ each_backend! {
         let mut net = Net::hybrid_pair(crypto, suite);
         net.nodes[1].backlog = 512;
         net.ping(0, 1);
-        // Node 0 has its cookie now. The thief has it answer, and replies with one of its own.
+        // Node 0 has a cookie now. The attacker makes it respond, and answers the response with a
+        // cookie reply of its own.
         let mut thief = Thief::new(&net, 1, 0, suite);
         let begun = thief.begin(7, label(1));
         let mark = net.mark();

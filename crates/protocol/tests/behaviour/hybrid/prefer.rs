@@ -1,4 +1,5 @@
-//! `prefer`: hybrid handshakes where the peer has them, ordinary ones where it never had.
+//! Policy `prefer`: hybrid handshakes with peers that support them, ordinary ones with peers that
+//! never did.
 
 use taupe_protocol::hybrid::Suite;
 use taupe_protocol::message::Kind;
@@ -29,7 +30,8 @@ each_backend! {
             .filter(|(_, node, reason)| *node == 0 && *reason == Reason::Retransmit)
             .collect();
         assert_eq!(handshakes.len(), 3);
-        // It tries again when the session is renewed, while the old one still carries.
+        // Hybrid handshakes are tried again when the session is renewed, while the old session
+        // still carries packets.
         let mark = net.mark();
         for second in 18..200 {
             net.advance_to_offset(secs(second));
@@ -45,7 +47,7 @@ each_backend! {
             assert_eq!(net.nodes[x].latches, [(net.nodes[y].public, true)], "either role");
             assert!(net.nodes[x].device.status().peers[0].pq_latched);
         }
-        // The peer has lost its keys, or somebody drops what is hybrid.
+        // The peer has lost its keys, or an attacker drops hybrid messages.
         net.set_hybrid(1, 0, None, Some(PostQuantum::Off));
         let mark = net.mark();
         net.advance(secs(200));
@@ -56,7 +58,7 @@ each_backend! {
         let key = net.nodes[1].public;
         assert!(!net.nodes[0].peer(&key).has_session(net.now));
         assert!(net.nodes[0].count(DropReason::PostQuantumRequired) > 0);
-        // Only `off` forgets it.
+        // Only `off` removes the stored fact.
         net.set_hybrid(0, 1, None, Some(PostQuantum::Off));
         let last = net.nodes[0].latches.last();
         assert_eq!(last, Some(&(net.nodes[1].public, false)));
@@ -95,7 +97,7 @@ each_backend! {
         net.set_hybrid(0, 1, key, Some(PostQuantum::Prefer));
         net.cut();
         net.ping(0, 1);
-        // The last two of 20 tries are the first two of hybrid ones again.
+        // The last two of 20 initiations are the first two of another hybrid turn.
         net.advance_to_offset(secs(120));
         let mark = net.mark();
         net.advance_to_offset(secs(150));
@@ -116,7 +118,7 @@ each_backend! {
         net.ping(0, 1);
         net.advance_to_offset(secs(18));
         assert_eq!(net.suite(0, 1), Some(None));
-        // It is upgraded while there is no session, and sends nothing by itself.
+        // The peer is upgraded while there is no session, and sends nothing by itself.
         net.advance_to_offset(secs(600));
         net.set_seed(1, Some(seed(1)));
         net.set_hybrid(1, 0, public(crypto, 0, suite), None);
@@ -132,7 +134,7 @@ each_backend! {
         net.set_hybrid(0, 1, public(crypto, 1, suite), Some(PostQuantum::Prefer));
         net.ping(0, 1);
         net.advance_to_offset(secs(18));
-        // The peer is upgraded while the ordinary session lasts.
+        // The peer is upgraded while the ordinary session is valid.
         net.set_seed(1, Some(seed(1)));
         net.set_hybrid(1, 0, public(crypto, 0, suite), Some(PostQuantum::Prefer));
         assert_eq!([net.suite(0, 1), net.suite(1, 0)], [Some(None); 2]);

@@ -13,8 +13,8 @@ use crate::each_backend;
 
 const SUITE: Suite = Suite::Hybrid768;
 
-/// Has node 0 begin two handshakes with these labels, the second [`REKEY_TIMEOUT`] after the
-/// first. Returns the sessions that node 1 has made; neither has been used.
+/// Makes node 0 begin two handshakes with these timestamps, the second [`REKEY_TIMEOUT`] after
+/// the first. Returns the sessions that node 1 has made; neither has been used.
 fn begun(net: &mut Net, labels: [u32; 2]) -> [RawSession; 2] {
     let mut peer = Thief::knows_all(net, 0, 1, SUITE);
     labels.map(|n| {
@@ -25,7 +25,7 @@ fn begun(net: &mut Net, labels: [u32; 2]) -> [RawSession; 2] {
     })
 }
 
-/// Returns the index at node 1 of its current session with node 0.
+/// Returns node 1's local index of its current session with node 0.
 fn current(net: &mut Net) -> Option<u32> {
     let key = net.nodes[0].public;
     net.nodes[1]
@@ -36,7 +36,7 @@ fn current(net: &mut Net) -> Option<u32> {
 each_backend! {
     fn a_confirmed_session_ends_those_begun_before_it(crypto) {
         let mut net = Net::hybrid_pair(crypto, SUITE);
-        // The peer's clock has gone back, so that its labels do not tell the order.
+        // The peer's clock has gone back: the timestamps do not show the order.
         let [older, newer] = begun(&mut net, [2, 1]);
         assert_eq!(net.nodes[1].device.sessions().len(), 2);
         net.inject(1, stranger(), &newer.seal(0, &[]));
