@@ -1,4 +1,4 @@
-//! What was on the wire: packets written by `tcpdump`, read back.
+//! Captures packets with `tcpdump`, and reads them back.
 
 use crate::error::{Error, Result};
 use crate::host::Host;
@@ -10,12 +10,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// What the kernel may hold for `tcpdump`, in KiB. It keeps a place of the largest packet's
-/// size, 64 KiB where offloads are on, for each packet however small: this is a thousand
-/// packets that come while `tcpdump` does not get a processor.
+/// Size of the kernel's capture buffer, in KiB. The kernel reserves the size of the largest packet,
+/// 64 KiB with offloads, for each packet: enough for a thousand packets that arrive while `tcpdump`
+/// does not run.
 const BUFFER: &str = "65536";
 
-/// More than any packet has (`tcpdump`'s own).
+/// Larger than any packet (`tcpdump`'s default).
 const WHOLE: u32 = 262_144;
 
 /// A running capture on one interface.
@@ -26,20 +26,18 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Begins to capture; the packets of whatever happens after this returns
-    /// are seen. `filter` is in the language of `pcap-filter(7)`, empty for
-    /// everything.
+    /// Starts a capture, which sees all packets from the return of this function on. `filter` is in
+    /// the language of `pcap-filter(7)`, empty for everything.
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`] when the capture does not begin, such as for a filter
-    /// that cannot be understood.
+    /// [`Error::Timeout`] if the capture does not start, such as for an invalid filter.
     pub fn start(host: &Host, interface: &str, filter: &str) -> Result<Self> {
         Self::start_cut(host, interface, filter, WHOLE)
     }
 
-    /// As [`start`](Self::start), but of each packet only the first `length` bytes are
-    /// kept, headers of the link included: the kernel then holds many more of them.
+    /// As [`start`](Self::start), but captures only the first `length` bytes of each packet,
+    /// including the link's header. The kernel can then buffer many more packets.
     ///
     /// # Errors
     ///
@@ -68,18 +66,18 @@ impl Capture {
         Ok(Self { tcpdump, file })
     }
 
-    /// The program that captures.
+    /// Returns the capturing program.
     pub const fn process(&self) -> &Process {
         &self.tcpdump
     }
 
-    /// Ends the capture as soon as its packets fulfil a condition, and returns
-    /// them: `tcpdump` writes a packet some time after it was on the wire.
+    /// Ends the capture as soon as its packets fulfil a condition, and returns them. `tcpdump`
+    /// writes packets with a delay.
     ///
     /// # Errors
     ///
-    /// [`Error::Unmet`] naming `what` after 10 seconds, with how many packets were
-    /// captured and how many lost, and as [`stop`](Self::stop).
+    /// [`Error::Unmet`] naming `what` after 10 seconds, with the numbers of captured and lost
+    /// packets, and as [`stop`](Self::stop).
     pub fn stop_once(
         self,
         what: &str,
@@ -88,7 +86,7 @@ impl Capture {
         let name = self.file.display().to_string();
         let seen = wait_until(what, Duration::from_secs(10), || {
             let bytes = std::fs::read(&self.file).map_err(Error::io(&*name))?;
-            // A file that is being written may end within a packet.
+            // A file that is still being written may end within a packet.
             Ok(parse(&bytes).is_some_and(|packets| condition(&packets)))
         });
         let (packets, lost) = self.stop_counted()?;
@@ -102,13 +100,13 @@ impl Capture {
         Ok(packets)
     }
 
-    /// Ends the capture and returns its packets in order. Where packets came faster
-    /// than `tcpdump` took them, some are missing, which is printed.
+    /// Ends the capture and returns its packets in order. If packets are missing, because they
+    /// arrived faster than `tcpdump` read them, it prints their number.
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`] when tcpdump does not end, [`Error::Malformed`] when
-    /// its file or what it says is not as it should be.
+    /// [`Error::Timeout`] if tcpdump does not end, [`Error::Malformed`] if its file or output is
+    /// invalid.
     pub fn stop(self) -> Result<Vec<Packet>> {
         let file = self.file.display().to_string();
         let (packets, lost) = self.stop_counted()?;
@@ -118,7 +116,7 @@ impl Capture {
         Ok(packets)
     }
 
-    /// Ends the capture and returns its packets in order, and how many are missing.
+    /// Ends the capture and returns its packets in order, and the number of missing ones.
     ///
     /// # Errors
     ///
@@ -141,7 +139,7 @@ impl Capture {
     }
 }
 
-/// How many packets `tcpdump` says that the kernel had no place for.
+/// Parses the number of packets that the kernel dropped from `tcpdump`'s output.
 fn lost(said: &str) -> Option<u64> {
     let count = |line: &str| {
         line.strip_suffix(" dropped by kernel")?
@@ -156,20 +154,20 @@ fn lost(said: &str) -> Option<u64> {
 /// A captured packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
-    /// When it was seen, since the Unix epoch.
+    /// Time of capture since the Unix epoch.
     pub time: Duration,
-    /// The IP packet, without the header of the link. Empty for anything else.
+    /// The IP packet without the link's header. Empty if the frame holds something else.
     pub ip: Vec<u8>,
 }
 
 /// The UDP part of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// Who sent it.
+    /// Source address.
     pub source: SocketAddr,
-    /// To whom.
+    /// Destination address.
     pub destination: SocketAddr,
-    /// What it holds. Of a packet that offloads have not split yet, all segments.
+    /// The payload. With offloads it contains all segments of a packet that is not split yet.
     pub payload: &'a [u8],
 }
 
@@ -187,7 +185,7 @@ pub enum Message {
 }
 
 impl Packet {
-    /// The packet as UDP, without extension headers or fragments.
+    /// Parses the packet as UDP, without extension headers or fragments.
     pub fn datagram(&self) -> Option<Datagram<'_>> {
         const UDP: u8 = 17;
         let ip = &*self.ip;
@@ -217,7 +215,7 @@ impl Packet {
         })
     }
 
-    /// Which message of the protocol the packet holds, if any.
+    /// Returns the kind of WireGuard message in the packet, if it is one.
     pub fn message(&self) -> Option<Message> {
         let payload = self.datagram()?.payload;
         match (payload.get(..4)?, payload.len()) {
@@ -230,13 +228,13 @@ impl Packet {
     }
 }
 
-/// The packets that hold the given message.
+/// Returns the packets with this kind of message.
 pub fn messages(packets: &[Packet], message: Message) -> impl Iterator<Item = &Packet> {
     let holds = move |packet: &&Packet| packet.message() == Some(message);
     packets.iter().filter(holds)
 }
 
-/// Reads a pcap file (draft-ietf-opsawg-pcap) of either byte order.
+/// Parses a pcap file (draft-ietf-opsawg-pcap) of either byte order.
 fn parse(file: &[u8]) -> Option<Vec<Packet>> {
     let magic: [u8; 4] = array(file, 0)?;
     let (number, unit): (fn([u8; 4]) -> u32, u32) = match magic {
@@ -262,8 +260,8 @@ fn parse(file: &[u8]) -> Option<Vec<Packet>> {
     Some(packets)
 }
 
-/// The IP packet in a frame; empty when the frame holds something else.
-/// Link types are those of the registry of the pcap format.
+/// Returns the IP packet in a frame; empty if the frame holds something else. Link types are those
+/// of the pcap format's registry.
 fn inside(link: u32, frame: &[u8]) -> Option<&[u8]> {
     let (kind, start) = match link {
         1 => (array(frame, 12)?, 14),
@@ -286,7 +284,7 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
 mod tests {
     use super::*;
 
-    /// One IPv4 packet in Ethernet, as a file in the given byte order.
+    /// Makes a file in the given byte order with one IPv4 packet in Ethernet.
     fn file(magic: [u8; 4], number: fn(u32) -> [u8; 4], payload: &[u8]) -> Vec<u8> {
         let mut ip = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0];
         ip.extend([192, 0, 2, 1, 192, 0, 2, 2]);

@@ -1,12 +1,12 @@
-//! What a person is told by a program of the laboratory.
+//! Output of the lab's programs for people.
 //!
-//! Unlike `print!` and `eprint!`, nothing here panics when nobody reads it any more, as
-//! after `| head`: what a run leaves is its report, not what it prints.
+//! Unlike `print!` and `eprint!`, these functions do not panic if the reader is gone, as after `|
+//! head`. The result of a run is its report, not its output.
 
 use std::fmt::Display;
 use std::io::{Write, stderr, stdout};
 
-/// Prints to standard output, at once.
+/// Prints to standard output, and flushes it.
 pub fn print(text: impl Display) {
     let mut stdout = stdout().lock();
     let _ = write!(stdout, "{text}").and_then(|()| stdout.flush());

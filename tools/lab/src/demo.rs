@@ -1,9 +1,9 @@
-//! `make demo`: the proof of transparent mode, for somebody who sees it for the first time.
+//! `make demo`: demonstrates transparent mode.
 //!
-//! A home with a local network, a web server on the internet, a VPN provider and the file
-//! that it hands out, in which one application is chosen. Every line that is printed has
-//! been measured: by who asked the web server, by a capture at the far end of home's cable,
-//! by the commands that show a system's configuration.
+//! The demo has a home with a local network, a web server on the internet, and a VPN provider with
+//! its configuration file, which selects one application. Every printed line is a measurement: the
+//! client address seen by the web server, a capture at the far end of the home's cable, or the
+//! output of commands that show a system's configuration.
 
 mod evidence;
 mod observe;
@@ -22,14 +22,14 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use world::{FAMILIES, HOME, HOME_IN_LAN, INTERFACE, NAME, PRINTER, VPN, WEB};
 
-/// How long an application that is cut off may take to be told. It takes milliseconds.
+/// Time limit for an application to notice that it is cut off. It takes milliseconds.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// Shows what there is to show, and leaves the tunnel down.
+/// Runs the demo, and leaves the tunnel down.
 ///
 /// # Errors
 ///
-/// Whatever keeps it from going on: what does not hold is in the evidence.
+/// An error that keeps the demo from continuing; failed expectations are recorded in `evidence`.
 pub fn show(world: &World, evidence: &mut Evidence) -> Result<()> {
     introduce(world, evidence)?;
     let before = Configuration::of(&world.home)?;
@@ -76,8 +76,7 @@ fn introduce(world: &World, evidence: &mut Evidence) -> Result<()> {
     who(world, evidence, "before, A", &world.a, 0, HOME)
 }
 
-/// How a person gets into a sandbox that stays, and how it is removed. Its first process is
-/// `first`.
+/// Describes how to enter a sandbox that stays, and how to remove it. Its first process is `first`.
 ///
 /// # Errors
 ///
@@ -101,7 +100,7 @@ pub fn ways_in(first: u32) -> Result<String> {
     ))
 }
 
-/// What A's packets are seen to be.
+/// Observes the packets of A, the selected application.
 fn chosen(world: &World, evidence: &mut Evidence) -> Result<()> {
     let questions = world.questions();
     let watch = Watch::start(world)?;
@@ -120,7 +119,7 @@ fn chosen(world: &World, evidence: &mut Evidence) -> Result<()> {
     Ok(())
 }
 
-/// What B's packets are seen to be.
+/// Observes the packets of B, which is not selected.
 fn not_chosen(world: &World, evidence: &mut Evidence) -> Result<()> {
     let questions = world.questions();
     let watch = Watch::start(world)?;
@@ -134,7 +133,7 @@ fn not_chosen(world: &World, evidence: &mut Evidence) -> Result<()> {
     Ok(())
 }
 
-/// What happens when the tunnel's process is killed while A downloads something.
+/// Kills the tunnel's process while A downloads a file.
 fn killed(world: &World, evidence: &mut Evidence) -> Result<()> {
     let watch = Watch::start(world)?;
     let download = world.begin_download()?;
@@ -168,7 +167,7 @@ fn up(world: &World, evidence: &mut Evidence) -> Result<()> {
     Ok(())
 }
 
-/// What is got of the network by A and B.
+/// Measures round trips and throughput of A and B.
 fn speed(world: &World, evidence: &mut Evidence) -> Result<()> {
     let both = || Ok([world.round_trip(&world.ping)?, world.round_trip("ping")?]);
     let told = |[(_, a), (_, b)]: [(Duration, u32); 2]| match (a, b) {
@@ -178,7 +177,8 @@ fn speed(world: &World, evidence: &mut Evidence) -> Result<()> {
     let mut trips = both()?;
     let first = told(trips);
     if !first.is_empty() {
-        // A machine that is too busy drops some of anybody's; a tunnel that does, again.
+        // A busy machine may drop packets of either application; a defect of the tunnel shows
+        // again.
         trips = both()?;
     }
     let lost = told(trips);
@@ -195,7 +195,7 @@ fn speed(world: &World, evidence: &mut Evidence) -> Result<()> {
     Ok(())
 }
 
-/// Has a program ask the web server who it is.
+/// Lets a program ask the web server for its client address.
 fn who(
     world: &World,
     evidence: &mut Evidence,
@@ -221,7 +221,7 @@ fn who(
     Ok(())
 }
 
-/// Whether only one name server has been asked: the first or the second.
+/// Checks that only one name server has been asked: the VPN's (0) or the router's (1).
 fn names(world: &World, evidence: &mut Evidence, what: &str, before: [usize; 2], which: usize) {
     let now = world.questions();
     let asked = [0, 1].map(|server| now[server] - before[server]);
@@ -230,7 +230,7 @@ fn names(world: &World, evidence: &mut Evidence, what: &str, before: [usize; 2],
     evidence.found(what, asked[which] > 0 && asked[1 - which] == 0, text);
 }
 
-/// What has changed of a configuration, for a line of evidence.
+/// Formats changes of a configuration for a line of evidence.
 struct Changes<'a>(&'a [String], &'a Configuration);
 
 impl Display for Changes<'_> {

@@ -1,85 +1,85 @@
-//! What can go wrong in the laboratory, and where.
+//! Errors of the lab.
 
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Short for a result with this crate's [`enum@Error`].
+/// A result with this crate's [`enum@Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a step of a system test failed.
+/// Reason why a step of a system test failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A program could not be started at all.
+    /// A program could not be started.
     #[error("`{command}` in {place} could not be started: {source}")]
     Start {
         /// The command line.
         command: String,
         /// The host (or guest) it was meant for.
         place: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 
-    /// A program ran and reported failure.
+    /// A program ran and failed.
     #[error("`{command}` in {place} ended with {status}\n{output}")]
     Command {
         /// The command line.
         command: String,
         /// The host (or guest) it ran in.
         place: String,
-        /// Its exit status, in words.
+        /// Its exit status as text.
         status: String,
-        /// What it printed, errors first.
+        /// Its output, standard error first.
         output: String,
     },
 
     /// A system call or a file operation failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done, to what.
+        /// The operation and its object.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 
-    /// Something that was waited for did not come.
+    /// An awaited event did not happen in time.
     #[error("{what}: not within {limit:?}")]
     Timeout {
-        /// What was waited for.
+        /// The awaited event.
         what: String,
-        /// How long.
+        /// The time limit.
         limit: Duration,
     },
 
-    /// A program of the laboratory is not installed.
+    /// A program of the lab is not installed.
     #[error("{name} is not at {}: {remedy}", path.display())]
     Missing {
         /// The program's name.
         name: String,
-        /// Where it was looked for.
+        /// The expected path.
         path: PathBuf,
-        /// How to get it.
+        /// How to install it.
         remedy: String,
     },
 
-    /// A file or an answer did not have the form it should have.
+    /// A file or an answer is malformed.
     #[error("{what} cannot be read: {why}")]
     Malformed {
-        /// Which file or answer.
+        /// The file or answer.
         what: String,
-        /// What is wrong with it.
+        /// The defect.
         why: String,
     },
 
-    /// What was observed is not what was expected.
+    /// An observation differs from the expectation.
     #[error("{0}")]
     Unmet(String),
 }
 
 impl Error {
-    /// For `map_err`: wraps a system error with what was being done.
+    /// For `map_err`: wraps a system error with the operation.
     pub fn io<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
         let what = what.into();
         move |source| Self::Io {
@@ -88,8 +88,8 @@ impl Error {
         }
     }
 
-    /// The first line and the last, which says why where a program's output is included:
-    /// a reason as it fits into a table.
+    /// Returns the first and the last line as a reason for a table; if the error includes a
+    /// program's output, the last line names the cause.
     pub fn one_line(&self) -> String {
         let text = self.to_string();
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -100,15 +100,15 @@ impl Error {
         }
     }
 
-    /// An expectation that was not met.
+    /// Creates [`Error::Unmet`].
     pub fn unmet(what: impl Into<String>) -> Self {
         Self::Unmet(what.into())
     }
 }
 
-/// Leaves the function with [`Error::Unmet`] unless the condition holds.
+/// Returns [`Error::Unmet`] from the function unless the condition holds.
 ///
-/// The message is formatted as by `format!` and should hold what was seen.
+/// The message is formatted as by `format!` and should contain the observed value.
 #[macro_export]
 macro_rules! ensure {
     ($condition:expr, $($message:tt)+) => {

@@ -1,16 +1,13 @@
-//! A virtual machine that runs Debian's kernel, for the WireGuard inside it.
+//! A virtual machine with Debian's kernel, for tests with the kernel's WireGuard.
 //!
-//! The processor is emulated, so that it runs wherever QEMU does: user space
-//! is up after about two seconds, and a tunnel carries some 100 Mbit/s. It is
-//! there to be talked to; what is measured inside can be compared only with
-//! what else is measured inside.
+//! The processor is emulated, so that it runs wherever QEMU runs: user space is up after about two
+//! seconds, and a tunnel carries some 100 Mbit/s. Measurements inside are comparable only with
+//! other measurements inside.
 //!
-//! The guest's `eth0` is at the other end of a TAP interface of the [`Host`]
-//! that it is attached to. Inside are `wg`, `ip`, dash and busybox's applets
-//! (`ping`, `nc`, `sha256sum`); [`Guest::run`] runs scripts of them. The
-//! kernel's WireGuard itself is a [`Tunnel`] as any other, made by
-//! [`Guest::tunnel`]. A guest can have [`Namespace`]s as the sandbox has hosts,
-//! and programs of this machine in it: see [`Equipment`].
+//! The guest's `eth0` is at the other end of a TAP interface of its [`Host`]. The guest has `wg`,
+//! `ip`, dash and busybox's applets (`ping`, `nc`, `sha256sum`); [`Guest::run`] runs scripts of
+//! them. [`Guest::tunnel`] makes a [`Tunnel`] of the kernel's WireGuard. A guest can have
+//! [`Namespace`]s like the hosts of a sandbox, and run programs of this machine: see [`Equipment`].
 
 mod agent;
 mod image;
@@ -33,29 +30,29 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long booting may take where many tests share few processors; a guest
-/// with one for itself takes two seconds.
+/// Time limit for booting when many tests share few processors; an unloaded guest boots in two
+/// seconds.
 pub const BOOT: Duration = Duration::from_secs(120);
 
-/// How long a script may take unless it says otherwise.
+/// Default time limit of a script.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is said to every kernel.
+/// Options for every kernel.
 const KERNEL_OPTIONS: &str = "console=ttyS0 quiet panic=-1 no_timer_check noapictimer";
 
-/// What a guest is made of.
+/// Properties of a guest.
 #[derive(Debug, Clone)]
 pub struct Equipment {
-    /// How many processors it has.
+    /// Number of processors.
     pub processors: u8,
-    /// Whose kernel.
+    /// The kernel.
     pub kernel: Kernel,
-    /// How much memory, in MiB.
+    /// Memory in MiB.
     pub memory: u16,
-    /// What it takes the time from.
+    /// The clock source.
     pub clock: Clock,
-    /// Programs of this machine that it brings along, with their libraries:
-    /// [`program`] tells where they are inside.
+    /// Programs of this machine that are copied into the guest with their libraries; [`program`]
+    /// returns their paths inside.
     pub programs: Vec<PathBuf>,
 }
 
@@ -71,20 +68,19 @@ impl Default for Equipment {
     }
 }
 
-/// What a guest takes the time from.
+/// Clock source of a guest.
 ///
-/// Linux must not measure one clock by another while it boots: on a busy machine
-/// it is paused in between, and then its time runs at any speed, or it finds
-/// that it has no timer. So it takes interrupts from the HPET, whose rate is
-/// known, and does not check. (QEMU's quicker machine `microvm` has no such
-/// clock.)
+/// Linux must not calibrate one clock against another while it boots: on a busy machine the guest
+/// is paused in between, and then its time runs at a wrong rate, or Linux finds no working timer.
+/// So it takes interrupts from the HPET, whose rate is known, without checks. (QEMU's faster
+/// machine type `microvm` has no HPET.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
-    /// The HPET: always right, but programs read it by a system call.
+    /// The HPET: always exact, but programs read it by a system call.
     Hpet,
-    /// The processor's counter, which programs read without a system call, as
-    /// they do on real machines. Linux measures its rate by the HPET, so that
-    /// the seconds of a busy machine may be wrong by some percent.
+    /// The processor's counter, which programs read without a system call, as on real machines.
+    /// Linux calibrates it against the HPET, so on a busy machine its seconds may be wrong by some
+    /// percent.
     Tsc,
 }
 
@@ -99,8 +95,8 @@ impl Clock {
 
 /// A running virtual machine.
 ///
-/// It is gone when the last handle to it, this or a [`Tunnel`] in it, is
-/// dropped. Its console is in the log of QEMU, which a failed test prints.
+/// It ends when the last handle to it is dropped: this one or a [`Tunnel`] in it. Its console is
+/// part of QEMU's log, which a failed test prints.
 #[derive(Debug, Clone)]
 pub struct Guest {
     name: String,
@@ -116,15 +112,13 @@ struct Machine {
 impl Guest {
     /// Boots a guest at the end of a new TAP interface of `host`.
     ///
-    /// The interface, called `tap`, is up and has no addresses; the guest's
-    /// `eth0` is up and has `addresses`, written with their prefix length and
-    /// usable at once.
+    /// The interface, called `tap`, is up and has no addresses; the guest's `eth0` is up and has
+    /// `addresses`, which include their prefix length and are usable at once.
     ///
     /// # Errors
     ///
-    /// Those of [`install`], which should have been called before, outside the
-    /// sandbox; [`Error::Command`] when the interface's name is taken;
-    /// [`Error::Timeout`] when the guest is not up within [`BOOT`].
+    /// Those of [`install`], which should be called before, outside the sandbox; [`Error::Command`]
+    /// if the interface's name is taken; [`Error::Timeout`] if the guest is not up within [`BOOT`].
     pub fn boot(host: &Host, tap: &str, addresses: &[&str]) -> Result<Self> {
         Self::boot_with(host, tap, addresses, &Equipment::default())
     }
@@ -133,7 +127,7 @@ impl Guest {
     ///
     /// # Errors
     ///
-    /// As [`boot`](Self::boot); [`Error::Io`] when a program cannot be read.
+    /// As [`boot`](Self::boot); [`Error::Io`] if a program cannot be read.
     pub fn boot_with(
         host: &Host,
         tap: &str,
@@ -193,24 +187,22 @@ impl Guest {
         Ok(guest)
     }
 
-    /// A new WireGuard interface of the guest's kernel, yet to be configured.
+    /// Creates a WireGuard interface of the guest's kernel, not yet configured.
     ///
     /// # Errors
     ///
-    /// [`Error::Command`] when the name is taken.
+    /// [`Error::Command`] if the name is taken.
     pub fn tunnel(&self, interface: &str) -> Result<Tunnel> {
         self.run(&format!("ip link add {interface} type wireguard"))?;
         let quirks = Quirks::default();
         Ok(Tunnel::at("kernel", self.clone(), interface, quirks))
     }
 
-    /// Runs a shell script in the guest and waits, for 30 seconds at most, for
-    /// it to succeed.
+    /// Runs a shell script in the guest, which must succeed within 30 seconds.
     ///
     /// # Errors
     ///
-    /// [`Error::Command`] with everything it printed, if its last command
-    /// fails; [`Error::Timeout`].
+    /// [`Error::Command`] with its output if its last command fails; [`Error::Timeout`].
     pub fn run(&self, script: &str) -> Result<Output> {
         self.run_within(PATIENCE, script)
     }
@@ -224,7 +216,7 @@ impl Guest {
         self.execute(limit, script, script)
     }
 
-    /// [`Place::serve_echo`]; `place` precedes the commands.
+    /// Implements [`Place::serve_echo`]; `place` is a prefix of the commands.
     fn serve_echo_in(&self, place: &str, address: SocketAddr) -> Result<()> {
         let (ip, port) = (address.ip(), address.port());
         self.run(&format!(
@@ -234,7 +226,7 @@ impl Guest {
         .map(drop)
     }
 
-    /// In messages the script is called `title`.
+    /// Runs a script; `title` stands for it in messages.
     fn execute(&self, limit: Duration, script: &str, title: &str) -> Result<Output> {
         eprintln!("{} {}: {title}", uptime(), self.name);
         let agent = self.machine.agent.lock();
@@ -243,7 +235,7 @@ impl Guest {
         let (status, output) = agent.ask(limit, script)?;
         match status {
             0 => Ok(output),
-            // Ended by the guest's `timeout`, by SIGTERM or then SIGKILL.
+            // Ended by the guest's `timeout`, with SIGTERM or then SIGKILL.
             143 | 137 if start.elapsed() >= limit => Err(Error::Timeout {
                 what: format!("end of `{title}` in {}", self.name),
                 limit,
@@ -279,7 +271,7 @@ impl Place for Guest {
     }
 }
 
-/// The command as a shell reads it back.
+/// Quotes the command for a shell.
 fn quote(command: &[&str]) -> String {
     let quoted = command.iter();
     let quoted = quoted.map(|word| format!("'{}'", word.replace('\'', r"'\''")));

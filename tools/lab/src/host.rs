@@ -9,22 +9,21 @@ use std::os::fd::AsFd;
 use std::process::Command;
 use std::time::Duration;
 
-/// A machine: one named network namespace inside the sandbox.
+/// A machine: a named network namespace inside the sandbox.
 ///
-/// It shares the file system and the processes of the sandbox, and goes away
-/// with it: a clone is another name for the same machine, dropping one does
-/// nothing.
+/// It shares the sandbox's file system and processes, and disappears with the sandbox. A clone
+/// refers to the same machine; dropping one does nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
     name: String,
 }
 
 impl Host {
-    /// Makes a machine whose only interface is `lo`, up.
+    /// Creates a machine whose only interface is `lo`, up.
     ///
     /// # Errors
     ///
-    /// [`Error::Command`] when there is one of that name already.
+    /// [`Error::Command`] if the name is taken.
     pub fn new(name: &str) -> Result<Self> {
         let host = Self {
             name: name.to_owned(),
@@ -34,21 +33,21 @@ impl Host {
         Ok(host)
     }
 
-    /// Its name, which is the namespace's.
+    /// Returns its name, which is the namespace's.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Runs a command here and waits for it to succeed.
+    /// Runs a command here, which must succeed.
     ///
     /// # Errors
     ///
-    /// [`Error::Command`] with everything it printed, if it fails.
+    /// [`Error::Command`] with its output if it fails.
     pub fn run(&self, command: &[&str]) -> Result<Output> {
         process::run(&self.name, self.command(command), None)
     }
 
-    /// Runs a command here with the given text as its standard input.
+    /// Runs a command here with `input` as its standard input.
     ///
     /// # Errors
     ///
@@ -75,15 +74,15 @@ impl Host {
         Process::start(&self.name, self.command(command))
     }
 
-    /// The command as it has to be run to run here; for what
-    /// [`run`](Self::run) and [`spawn`](Self::spawn) do not offer.
+    /// Returns a command that runs here, for uses that [`run`](Self::run) and
+    /// [`spawn`](Self::spawn) do not cover.
     pub fn command(&self, command: &[&str]) -> Command {
         let mut inside = Command::new("ip");
         inside.args(["netns", "exec", &self.name]).args(command);
         inside
     }
 
-    /// `ip` on this machine's interfaces, addresses and routes.
+    /// Runs `ip` for this machine's interfaces, addresses and routes.
     ///
     /// # Errors
     ///
@@ -96,13 +95,13 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// [`Error::Command`] when there is no such variable.
+    /// [`Error::Command`] if the variable does not exist.
     pub fn sysctl(&self, name: &str, value: &str) -> Result<()> {
         let path = format!("/proc/sys/{name}");
         self.run_with_input(&["tee", &path], value).map(drop)
     }
 
-    /// What the network stack of this machine has counted by now.
+    /// Reads the counters of this machine's network stack.
     ///
     /// # Errors
     ///
@@ -111,12 +110,12 @@ impl Host {
         Ok(Snmp::new(self.run(&["cat", snmp::FILE])?.stdout))
     }
 
-    /// Runs `work` on a thread inside this machine: the sockets that it opens
-    /// belong here, and stay here when they are handed out.
+    /// Runs `work` on a thread inside this machine. The sockets that it opens belong to this
+    /// machine, also after they are returned.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] when the machine no longer exists, or the work's own.
+    /// [`Error::Io`] if the machine no longer exists, or the error of `work`.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         std::thread::scope(|scope| {
             let inside = scope.spawn(|| {
@@ -132,7 +131,7 @@ impl Host {
         })
     }
 
-    /// Whether a program here has a port to be reached at.
+    /// Returns true if a program here listens on a port.
     ///
     /// # Errors
     ///
@@ -147,8 +146,8 @@ impl Host {
         Ok(!sockets.text().is_empty())
     }
 
-    /// Moves an interface of this machine to another one. It arrives down and
-    /// without addresses, as the kernel has it.
+    /// Moves an interface of this machine to another one. The kernel takes it down and removes its
+    /// addresses.
     ///
     /// # Errors
     ///
@@ -158,8 +157,8 @@ impl Host {
             .map(drop)
     }
 
-    /// Takes the machine away. The kernel keeps the namespace itself alive
-    /// while a process runs in it or a socket belongs to it.
+    /// Deletes the machine. The kernel keeps the namespace itself while a process runs in it or a
+    /// socket belongs to it.
     ///
     /// # Errors
     ///
@@ -168,7 +167,7 @@ impl Host {
         self.outside(&["netns", "delete", &self.name]).map(drop)
     }
 
-    /// One end of a link that is yet to be made.
+    /// Describes one end of a link for [`link`].
     pub fn port<'a>(&'a self, interface: &'a str, addresses: &'a [&'a str]) -> Port<'a> {
         Port {
             host: self,
@@ -184,12 +183,12 @@ impl Host {
     }
 }
 
-/// What a port belongs to.
+/// A transport protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// Connections.
+    /// TCP.
     Tcp,
-    /// Datagrams.
+    /// UDP.
     Udp,
 }
 
@@ -201,14 +200,14 @@ pub struct Port<'a> {
     addresses: &'a [&'a str],
 }
 
-/// Wires two machines together with a virtual Ethernet cable, both ends up.
+/// Connects two machines with a virtual Ethernet cable, both ends up.
 ///
-/// Addresses are written with their prefix length, and usable at once:
-/// duplicate address detection is off. `mtu` is in bytes of IP packet.
+/// Addresses include their prefix length, and are usable at once: duplicate address detection is
+/// off. `mtu` is in bytes of IP packet.
 ///
 /// # Errors
 ///
-/// [`Error::Command`] when a name is taken or an address is malformed.
+/// [`Error::Command`] if a name is taken or an address is malformed.
 pub fn link(a: Port<'_>, b: Port<'_>, mtu: u16) -> Result<()> {
     let mtu = mtu.to_string();
     #[rustfmt::skip]
@@ -222,8 +221,8 @@ pub fn link(a: Port<'_>, b: Port<'_>, mtu: u16) -> Result<()> {
         }
         port.host.ip(&["link", "set", port.interface, "up"])?;
     }
-    // The kernel may take up to a second to notice that a link has a carrier
-    // (net/core/link_watch.c), and uses no IPv6 address before.
+    // The kernel may take up to a second to notice the carrier of a link (net/core/link_watch.c),
+    // and uses no IPv6 address before.
     for port in [a, b] {
         wait_until("carrier", Duration::from_secs(5), || {
             let shown = port
@@ -235,7 +234,7 @@ pub fn link(a: Port<'_>, b: Port<'_>, mtu: u16) -> Result<()> {
     Ok(())
 }
 
-/// Two machines, `near` and `far`, on one cable: 192.0.2.1 and .2, 2001:db8::1 and ::2.
+/// Creates two machines, `near` and `far`, on one cable: 192.0.2.1 and .2, 2001:db8::1 and ::2.
 ///
 /// # Errors
 ///
@@ -243,7 +242,7 @@ pub fn link(a: Port<'_>, b: Port<'_>, mtu: u16) -> Result<()> {
 pub fn neighbours() -> Result<(Host, Host)> {
     let (near, far) = (Host::new("near")?, Host::new("far")?);
     for host in [&near, &far] {
-        // Otherwise an address appears while a test looks.
+        // Otherwise an address may appear in the middle of a test.
         host.sysctl("net/ipv6/conf/default/accept_dad", "0")?;
     }
     link(
@@ -254,7 +253,7 @@ pub fn neighbours() -> Result<(Host, Host)> {
     Ok((near, far))
 }
 
-/// Gives an interface an address, `192.0.2.1/24` or `fd00::1/64`, usable at once.
+/// Adds an address to an interface, `192.0.2.1/24` or `fd00::1/64`, usable at once.
 ///
 /// # Errors
 ///

@@ -1,8 +1,7 @@
-//! What two implementations have to do together, and the table of who does.
+//! The matrix of interoperability tests between Taupe and other implementations.
 //!
-//! A [`Cell`] of the matrix is one peer, one role of Taupe, one outer protocol,
-//! with or without a preshared key. Taupe is in a [`Host`]; its peer may be
-//! anywhere that is a [`Place`](crate::peers::Place).
+//! A [`Cell`] of the matrix is one peer, one role of Taupe, one outer protocol, with or without a
+//! preshared key. Taupe runs in a [`Host`]; its peer runs in any [`Place`](crate::peers::Place).
 
 use crate::capture::{Capture, Message, Packet, messages};
 use crate::ensure;
@@ -22,34 +21,34 @@ const INNER: [[&str; 2]; 2] = [["10.77.0.1", "fd77::1"], ["10.77.0.2", "fd77::2"
 /// The same as allowed IPs.
 const ALLOWED: [&str; 2] = ["10.77.0.1/32, fd77::1/128", "10.77.0.2/32, fd77::2/128"];
 const PORTS: [u16; 2] = [51820, 51821];
-/// What comes after a roam: another port, or else another host part.
+/// Changes of the endpoint when the initiator roams: another port, or another host part.
 const ROAMED_PORT: u16 = 52999;
 const ROAMED_HOST: u8 = 99;
 const ECHO: u16 = 7;
 
 /// Rekey-After-Time (whitepaper section 6.1).
 const REKEY_AFTER: Duration = Duration::from_secs(120);
-/// Who has sent data and heard nothing for so long begins a handshake: `KEEPALIVE_TIMEOUT`
-/// and `REKEY_TIMEOUT` (whitepaper, section 6).
+/// Time after which a peer that has sent data without an answer begins a handshake:
+/// `KEEPALIVE_TIMEOUT` and `REKEY_TIMEOUT` (whitepaper, section 6).
 const DEAD_PEER: Duration = Duration::from_secs(15);
-/// For how long the cell of a natural rekey pings: past the rekey.
+/// Duration of the pings in the cell of the natural rekey: longer than the rekey interval.
 const NATURAL: Duration = Duration::from_secs(128);
-/// A handshake that is not repeated within this time will not be: longer than
+/// A handshake that is not repeated within this time will not be repeated: longer than
 /// Rekey-Timeout with its jitter (whitepaper section 6.1).
 const SETTLED: Duration = Duration::from_secs(7);
-/// How long a peer may repeat its first handshake before that is a failure.
+/// Time limit for a peer to stop repeating its first handshake.
 const SETTLING: Duration = Duration::from_secs(60);
 
-/// Who begins.
+/// Taupe's role in the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Taupe knows its peer's endpoint, and sends the first initiation.
     Initiates,
-    /// The other way round.
+    /// The peer knows Taupe's endpoint, and sends the first initiation.
     Responds,
 }
 
-/// The protocol between the endpoints.
+/// The outer protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outer {
     /// IPv4.
@@ -58,32 +57,31 @@ pub enum Outer {
     V6,
 }
 
-/// What the two are put through.
+/// The tested scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exercise {
-    /// Traffic, a roam of the initiator, a handshake forced on it, and traffic
-    /// again; with a preshared key or without.
+    /// Traffic, roaming of the initiator, a forced handshake, and traffic again.
     Session {
-        /// Whether there is a preshared key.
+        /// True for a session with a preshared key.
         psk: bool,
     },
-    /// Pings past the time at which the initiator has to rekey by itself.
+    /// Pings beyond the time at which the initiator must rekey by itself.
     NaturalRekey,
 }
 
 /// One test of the matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cell {
-    /// Who begins.
+    /// Taupe's role.
     pub role: Role,
-    /// The protocol outside.
+    /// The outer protocol.
     pub outer: Outer,
-    /// What is tested.
+    /// The scenario.
     pub exercise: Exercise,
 }
 
 impl Cell {
-    /// The cells for one peer, those first that take the longest.
+    /// Returns the cells for one peer, the longest first.
     pub fn all() -> Vec<Self> {
         let exercises = [
             Exercise::NaturalRekey,
@@ -94,7 +92,7 @@ impl Cell {
         for exercise in exercises {
             for role in [Role::Initiates, Role::Responds] {
                 for outer in [Outer::V4, Outer::V6] {
-                    // One each is enough to see the timers of either side.
+                    // One cell for each role is enough to test the timers of both sides.
                     let natural = exercise == Exercise::NaturalRekey;
                     if natural && (role == Role::Initiates) != (outer == Outer::V4) {
                         continue;
@@ -111,12 +109,12 @@ impl Cell {
         cells
     }
 
-    /// The test's name, with the peer's.
+    /// Returns the test's name, including the peer's.
     pub fn name(&self, peer: &str) -> String {
         format!("{peer}/{self}")
     }
 
-    /// How long it may take.
+    /// Returns the time limit of the test.
     pub fn limit(&self) -> Duration {
         match self.exercise {
             Exercise::Session { .. } => Duration::from_secs(90),
@@ -151,11 +149,11 @@ impl fmt::Display for Cell {
     }
 }
 
-/// The two, connected, neither configured yet.
+/// The two connected machines, not yet configured.
 pub struct Pair<'a> {
-    /// The machine that Taupe runs in.
+    /// The machine that runs Taupe.
     pub host: &'a Host,
-    /// The interfaces towards each other, Taupe's first.
+    /// The interfaces between the two, Taupe's first.
     pub uplinks: [&'a str; 2],
     /// The outer addresses, in networks of 24 or 64 bits.
     pub outer: [IpAddr; 2],
@@ -170,7 +168,7 @@ impl Pair<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::Unmet`] or [`Error::Command`] where the two do not get along.
+    /// [`Error::Unmet`] or [`Error::Command`] if the two do not interoperate.
     pub fn run(&self, cell: &Cell) -> Result<()> {
         step("configuration");
         let capture = Capture::start(self.host, self.uplinks[0], "udp and less 250")?;
@@ -245,7 +243,7 @@ impl Pair<'_> {
 
         step("forced rekey");
         let first = self.handshake_time()?;
-        // The times that are told are whole seconds.
+        // `wg` reports handshake times in whole seconds.
         sleep(Duration::from_millis(1100));
         pair.initiator.forget_and_add(&PeerSettings {
             public_key: &pair.responder_keys.public,
@@ -274,7 +272,7 @@ impl Pair<'_> {
             self.settle()?;
         }
         step("pings past the rekey");
-        // From Taupe's side in either role: both directions carry data anyway.
+        // Taupe pings in either role: both directions carry data anyway.
         let stream = PingStream::start(self.host, parse(INNER[1][0])?, NATURAL)?;
         let pings = stream.finish()?;
         step("capture");
@@ -301,9 +299,8 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// Waits until a peer's first handshake was the last for now. wireguard-go
-    /// may repeat one that was answered: it arms the timer for that after
-    /// sending, so the answer can come before.
+    /// Waits until a peer no longer repeats its first handshake. wireguard-go may repeat an
+    /// answered one: it starts the retry timer after sending, so the answer can arrive before.
     fn settle(&self) -> Result<()> {
         let mut last = (latest_handshake(self.taupe)?, Instant::now());
         wait_until("end of repeated handshakes", SETTLING, || {
@@ -316,7 +313,7 @@ impl Pair<'_> {
         })
     }
 
-    /// There and back from Taupe to its peer, over both inner protocols.
+    /// Sends data from Taupe to its peer and back, over both inner protocols.
     fn transfer(&self, length: usize) -> Result<()> {
         for address in INNER[1] {
             let echo = SocketAddr::new(parse(address)?, ECHO);
@@ -325,8 +322,8 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// When Taupe saw the last handshake, in seconds since the epoch. A peer
-    /// that tells it has seen one too, at that time if it has the same clock.
+    /// Returns the time of Taupe's last handshake, in seconds since the epoch. A peer that reports
+    /// handshake times must report one too, at the same time if both share a clock.
     fn handshake_time(&self) -> Result<u64> {
         let taupe = latest_handshake(self.taupe)?;
         ensure!(taupe > 0, "Taupe saw no handshake");
@@ -341,7 +338,7 @@ impl Pair<'_> {
     }
 }
 
-/// The two after their configuration, by role.
+/// The two sides by role, configured.
 struct Configured<'a> {
     initiator: &'a Tunnel,
     initiator_keys: Keys,
@@ -355,7 +352,7 @@ struct Configured<'a> {
 }
 
 impl Configured<'_> {
-    /// One request each from the initiator, over both inner protocols.
+    /// Sends one ping from the initiator over each inner protocol.
     fn ping(&self) -> Result<()> {
         for address in self.responder_inner {
             self.ping_within("8", address)?;
@@ -363,9 +360,9 @@ impl Configured<'_> {
         Ok(())
     }
 
-    /// The packet that begins the handshake has to arrive. One of IPv6 may be
-    /// lost after it, not in the tunnel but where the kernel has not noticed
-    /// that a new interface is up, for which it may take a second.
+    /// Sends the first pings. The packet that triggers the handshake must arrive. An IPv6 packet
+    /// after it may be lost outside the tunnel: the kernel may take a second to notice that a new
+    /// interface is up.
     fn first_ping(&self) -> Result<()> {
         let [v4, v6] = self.responder_inner;
         self.ping_within("8", v4)?;
@@ -378,7 +375,7 @@ impl Configured<'_> {
         self.initiator.place().run(&command).map(drop)
     }
 
-    /// Where the responder thinks the initiator is.
+    /// Returns the initiator's endpoint as known to the responder.
     fn initiator_endpoint(&self) -> Result<SocketAddr> {
         let key = &self.initiator_keys.public;
         let told = self.responder.field("endpoints", key)?;
@@ -388,9 +385,8 @@ impl Configured<'_> {
         })
     }
 
-    /// Gives the initiator another port, or another address where there is a
-    /// preshared key, so that both are seen unless its implementation can do
-    /// one only. Returns where it is now.
+    /// Changes the initiator's port, or its address if there is a preshared key, so that both
+    /// changes are tested unless the implementation supports only one. Returns the new endpoint.
     fn roam(&self, before: SocketAddr) -> Result<SocketAddr> {
         let quirks = self.initiator.quirks();
         let port_is_due = self.psk.is_none() && !quirks.listen_port_is_final;
@@ -415,7 +411,7 @@ impl Configured<'_> {
         place.add_address(self.initiator_uplink, &format!("{new}/{length}"))?;
         let old = format!("{old}/{length}");
         let interface = self.initiator_uplink;
-        // Otherwise the kernel takes the new address away with the old one.
+        // Otherwise the kernel removes the new address together with the old one.
         let keep = format!("/proc/sys/net/ipv4/conf/{interface}/promote_secondaries");
         place.run_with_input(&["tee", &keep], "1")?;
         place.run(&["ip", "address", "del", &old, "dev", interface])?;
@@ -423,7 +419,7 @@ impl Configured<'_> {
     }
 }
 
-/// The time in `wg show` of a tunnel's only peer.
+/// Returns the handshake time in `wg show` of a tunnel's only peer.
 fn latest_handshake(tunnel: &Tunnel) -> Result<u64> {
     let shown = tunnel.show(Some("latest-handshakes"))?;
     let time = match shown.stdout.split_whitespace().collect::<Vec<_>>()[..] {
@@ -433,17 +429,18 @@ fn latest_handshake(tunnel: &Tunnel) -> Result<u64> {
     time.ok_or_else(|| Error::unmet(format!("not the time of one peer: {}", shown.stdout)))
 }
 
-/// The handshake messages that a capture holds.
+/// Handshake messages of a capture.
 #[derive(Debug)]
 struct Handshakes {
-    /// The times of the initiations, since the epoch.
+    /// Times of the initiations, since the epoch.
     initiations: Vec<Duration>,
     responses: usize,
 }
 
 impl Handshakes {
-    /// Only the initiator may have sent initiations, unless it was silent for so long that
-    /// the responder has to look after it: a guest without a processor may be.
+    /// Collects the messages of a capture. Only the initiator may have sent initiations, unless it
+    /// was silent for long enough that the responder must start a handshake, as an emulated guest
+    /// may be.
     fn of(packets: &[Packet], pair: &Configured<'_>) -> Result<Self> {
         let from = |packet: &Packet| packet.datagram().map(|datagram| datagram.source.ip());
         let is_responders = |packet: &Packet| from(packet) == Some(pair.responder_endpoint.ip());
@@ -465,7 +462,7 @@ impl Handshakes {
     }
 }
 
-/// The verdicts as a table: a line per peer, role and outer protocol.
+/// Formats the verdicts as a table: a line per peer, role and outer protocol.
 ///
 /// `peers` are names and versions.
 pub fn table(peers: &[(&str, &str)], verdicts: &[Verdict]) -> String {
@@ -474,7 +471,7 @@ pub fn table(peers: &[(&str, &str)], verdicts: &[Verdict]) -> String {
         "peer", "version", "Taupe", "outer", "plain", "preshared key", "rekey at 120 s"
     );
     for (peer, version) in peers {
-        // The last part of a Go module's version tells it from others.
+        // The last part of a Go module's version identifies it.
         let version = version.rsplit('-').next().unwrap_or(version);
         for role in [Role::Initiates, Role::Responds] {
             for outer in [Outer::V4, Outer::V6] {

@@ -1,24 +1,23 @@
 #![forbid(unsafe_code)]
-//! System tests of a WireGuard program: real processes in real network
-//! namespaces, against the implementations that others run.
+//! System tests of a WireGuard program: real processes in real network namespaces, with the
+//! implementations that other people run.
 //!
-//! The layers, from the ground up:
+//! The layers, from the bottom up:
 //!
-//! - [`sandbox`] runs every test in a process of its own with private PID,
-//!   mount and network namespaces, so that nothing it makes outlives it;
-//! - [`host`] makes machines of namespaces and wires them together,
-//!   [`process`] runs programs there, [`snmp`] reads what their kernel counts;
-//! - [`peers`] knows how each implementation is installed, started and driven,
-//!   [`uapi`] speaks to one without `wg`;
-//! - [`interop`] puts two of them through what they must do together;
-//! - [`server`] is the other side of tests of one client;
-//! - [`demo`] shows transparent mode, [`tutorial`] follows the post-quantum tutorial;
-//! - [`traffic`] sends things through a tunnel and checks what arrives,
-//!   [`capture`] looks at what was on the wire.
+//! - [`sandbox`] runs every test in a process of its own with private PID, mount and network
+//!   namespaces, so that a test leaves nothing behind;
+//! - [`host`] makes machines of namespaces and connects them, [`process`] runs programs there,
+//!   [`snmp`] reads their kernel's counters;
+//! - [`peers`] installs, starts and configures each implementation, [`uapi`] talks to one without
+//!   `wg`;
+//! - [`interop`] tests that two implementations interoperate;
+//! - [`server`] is a WireGuard server for tests of one client;
+//! - [`demo`] demonstrates transparent mode, [`tutorial`] follows the post-quantum tutorial;
+//! - [`traffic`] sends data through a tunnel and checks that it arrives, [`capture`] captures
+//!   packets on the wire.
 //!
-//! Everything here is a test instrument. It calls `ip`, `wg`, `ping` and
-//! friends freely, and needs root. The packages it takes are in
-//! `debian-packages.txt`.
+//! The whole crate is a test tool: it calls `ip`, `wg`, `ping` and similar programs, and needs
+//! root. The required packages are listed in `debian-packages.txt`.
 
 pub mod capture;
 pub mod console;

@@ -1,5 +1,5 @@
-//! Debian's resolvers and what asks them, unpacked beside the system instead of installed:
-//! installing any of them takes over the machine's `/etc/resolv.conf`.
+//! Debian's resolvers and their clients, unpacked outside the system instead of installed:
+//! installing one of them would change the machine's `/etc/resolv.conf`.
 
 use crate::{Error, Result, process};
 use rustix::fs::{FlockOperation, flock};
@@ -7,11 +7,11 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A folder with the files of some packages, from the root.
+/// A folder with the files of some packages, as paths below the root.
 #[derive(Debug, Clone, Copy)]
 pub struct Packages(&'static str, &'static [&'static str]);
 
-/// systemd-resolved and resolvectl, with the library of their very version.
+/// systemd-resolved and resolvectl, with the library of the same version.
 pub const SYSTEMD: Packages = Packages(
     "systemd-resolved",
     &["systemd-resolved", "libsystemd-shared"],
@@ -21,13 +21,13 @@ pub const OPENRESOLV: Packages = Packages("openresolv", &["openresolv"]);
 /// Debian's resolvconf.
 pub const RESOLVCONF: Packages = Packages("resolvconf", &["resolvconf"]);
 
-/// What has the C library ask systemd-resolved.
+/// Module that lets the C library ask systemd-resolved.
 pub const NSS_RESOLVE: Packages = Packages("libnss-resolve", &["libnss-resolve"]);
 
 const HERE: &str = "this machine";
 
 impl Packages {
-    /// Where they are, once [`unpack`](Self::unpack) has put them there.
+    /// Returns the folder, if [`unpack`](Self::unpack) has created it.
     ///
     /// # Errors
     ///
@@ -44,12 +44,11 @@ impl Packages {
         })
     }
 
-    /// Fetches and unpacks them, unless they are there. Two that do it at the
-    /// same time do it once.
+    /// Downloads and unpacks the packages, unless they exist. A lock prevents simultaneous runs.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`], or what `apt-get` and `dpkg` say.
+    /// [`Error::Io`], or the error of `apt-get` or `dpkg`.
     pub fn unpack(self) -> Result<()> {
         let (cache, what) = (cache(), |path: &Path| path.display().to_string());
         fs::create_dir_all(&cache).map_err(Error::io(what(&cache)))?;
@@ -75,7 +74,7 @@ impl Packages {
             process::run(HERE, command, None)
         };
         if fetch().is_err() {
-            // Its lists of packages may be missing, or older than the mirror.
+            // The package lists may be missing, or older than the mirror.
             let mut update = Command::new("apt-get");
             update.args(["-q", "update"]);
             process::run(HERE, update, None)?;
@@ -93,7 +92,7 @@ impl Packages {
     }
 }
 
-/// `TAUPE_CACHE`, or the user's cache directory.
+/// Returns `TAUPE_CACHE`, or the user's cache directory.
 fn cache() -> PathBuf {
     let named = std::env::var_os("TAUPE_CACHE").map(PathBuf::from);
     let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/root".into()));

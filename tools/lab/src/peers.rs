@@ -1,11 +1,9 @@
-//! The implementations of WireGuard that take part: how each is installed,
-//! started and driven.
+//! The tested implementations of WireGuard: how each is installed, started and configured.
 //!
-//! [`Implementation`] describes the userspace programs, one after the other.
-//! What they start is a [`Tunnel`]: one interface at some [`Place`], configured
-//! with `wg`. An implementation that lives elsewhere, such as in the kernel of
-//! a virtual machine behind a TAP interface, implements [`Place`] and makes its
-//! [`Tunnel`] with [`Tunnel::at`]; a test does not see the difference.
+//! [`Implementation`] describes the userspace programs. A started program gives a [`Tunnel`]: one
+//! interface at a [`Place`], configured with `wg`. An implementation elsewhere, such as the kernel
+//! of a virtual machine behind a TAP interface, implements [`Place`] and makes its [`Tunnel`] with
+//! [`Tunnel::at`]; tests treat both alike.
 
 mod install;
 
@@ -22,40 +20,40 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where the configuration sockets of all userspace implementations are.
+/// Folder of the configuration sockets of all userspace implementations.
 pub const SOCKETS: &str = "/var/run/wireguard";
 
 /// A userspace implementation of WireGuard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Implementation {
-    /// The program under test: `target/release/taupe` of this workspace, or
-    /// what `TAUPE_BIN` names. `TAUPE_KIND=wireguard-go` (or another one's
-    /// name) says that `TAUPE_BIN` is started like that one, which tests the
-    /// tests; without `TAUPE_BIN` it has no meaning and is refused.
+    /// The program under test: `target/release/taupe` of this workspace, or the path in
+    /// `TAUPE_BIN`. `TAUPE_KIND=wireguard-go` (or another implementation's name) starts `TAUPE_BIN`
+    /// with the command line of that implementation, which tests the tests themselves. `TAUPE_KIND`
+    /// without `TAUPE_BIN` is an error.
     Taupe,
     /// The Go implementation.
     WireguardGo,
-    /// Cloudflare's.
+    /// Cloudflare's implementation.
     Boringtun,
-    /// Mullvad's.
+    /// Mullvad's implementation.
     Gotatun,
 }
 
-/// What there is to know about one implementation.
+/// Description of an implementation.
 #[derive(Debug)]
 struct Description {
     name: &'static str,
     version: &'static str,
     source: Source,
-    /// What comes before and after the name of the interface, so that the
-    /// program stays in the foreground.
+    /// Arguments before and after the name of the interface that keep the program in the
+    /// foreground.
     arguments: (&'static [&'static str], &'static [&'static str]),
-    /// What makes it talkative.
+    /// Variable that enables verbose logging.
     environment: (&'static str, &'static str),
     quirks: Quirks,
 }
 
-/// Where a program comes from.
+/// Source of a program.
 #[derive(Debug)]
 enum Source {
     /// Built by this workspace.
@@ -66,21 +64,20 @@ enum Source {
     Crate(&'static str, &'static str),
 }
 
-/// What an implementation is known not to do. No quirk means that it does
-/// everything that the tests ask for.
+/// Known deviations of an implementation. Without quirks it does everything that the tests require.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quirks {
-    /// `wg show` tells the age of a handshake where its time belongs, so that
-    /// it cannot be compared with the clock.
+    /// `wg show` reports the age of a handshake instead of its time, which cannot be compared with
+    /// the clock.
     pub handshake_times_are_wrong: bool,
-    /// It may end when the port that it listens at is changed under traffic.
+    /// The program may end when its listening port is changed under traffic.
     pub listen_port_is_final: bool,
-    /// It goes on sending from an outer address that the machine has lost.
+    /// The program keeps sending from an outer address that the machine has lost.
     pub outer_address_is_final: bool,
 }
 
 impl Implementation {
-    /// Those that Taupe is tested against.
+    /// The implementations that Taupe is tested with.
     pub const PEERS: [Self; 3] = [Self::WireguardGo, Self::Boringtun, Self::Gotatun];
 
     const fn description(self) -> Description {
@@ -130,8 +127,8 @@ impl Implementation {
                 environment: ("WG_LOG_LEVEL", "debug"),
                 quirks: Quirks {
                     handshake_times_are_wrong: false,
-                    // 0.10.2: its TUN reader meets a closed channel while the
-                    // sockets are made anew, takes that as an error, and ends.
+                    // 0.10.2: its TUN reader finds a closed channel while the sockets are
+                    // recreated, treats that as an error, and ends.
                     listen_port_is_final: true,
                     outer_address_is_final: false,
                 },
@@ -139,52 +136,48 @@ impl Implementation {
         }
     }
 
-    /// Its name, as in the tables.
+    /// Returns its name, as in the tables.
     pub const fn name(self) -> &'static str {
         self.description().name
     }
 
-    /// The version that is tested.
+    /// Returns the tested version.
     pub const fn version(self) -> &'static str {
         self.description().version
     }
 
-    /// What it does not do.
+    /// Returns its known deviations.
     pub fn quirks(self) -> Quirks {
         self.behaves_like().description().quirks
     }
 
-    /// Builds the program where that has not been done yet, and returns its
-    /// path. Needs the registries, so it is for [`Suite::prepare`], not for
-    /// the inside of a sandbox.
+    /// Builds the program if necessary, and returns its path. It needs the registries, so call it
+    /// in [`Suite::prepare`], not inside a sandbox.
     ///
     /// [`Suite::prepare`]: crate::sandbox::Suite::prepare
     ///
     /// # Errors
     ///
-    /// [`Error::Missing`] for Taupe itself, which is built beforehand;
-    /// [`Error::Command`] when a build fails; [`Error::Unmet`] for a `TAUPE_KIND`
-    /// that says nothing.
+    /// [`Error::Missing`] for Taupe itself, which must be built before; [`Error::Command`] if a
+    /// build fails; [`Error::Unmet`] for an invalid `TAUPE_KIND`.
     pub fn install(self) -> Result<PathBuf> {
         self.like()?;
         install::install(&self.description())
     }
 
-    /// The program's path.
+    /// Returns the program's path.
     ///
     /// # Errors
     ///
-    /// [`Error::Missing`] when it has not been built; [`Error::Unmet`] for a
-    /// `TAUPE_KIND` that says nothing.
+    /// [`Error::Missing`] if it has not been built; [`Error::Unmet`] for an invalid `TAUPE_KIND`.
     pub fn program(self) -> Result<PathBuf> {
         self.like()?;
         install::program(&self.description())
     }
 
-    /// A program that makes a tunnel in the background when it is given the
-    /// name of an interface as its only argument, as `wg-quick` and others
-    /// call their userspace implementation. Taupe's is a link to it with the
-    /// name by which it takes that form.
+    /// Returns a program that makes a tunnel in the background, with the name of an interface as
+    /// its only argument, as `wg-quick` and others start their userspace implementation. For Taupe
+    /// it is a link with the name that selects this form.
     ///
     /// # Errors
     ///
@@ -201,21 +194,19 @@ impl Implementation {
         Ok(path)
     }
 
-    /// The command that makes a tunnel and stays in the foreground, where the
-    /// program is at the path `program`.
+    /// Returns the command that makes a tunnel and stays in the foreground, for a program at the
+    /// path `program`.
     pub fn command(self, program: &str, interface: &str) -> Vec<String> {
         let (before, after) = self.behaves_like().description().arguments;
         let words = [&[program], before, &[interface], after].concat();
         words.into_iter().map(str::to_owned).collect()
     }
 
-    /// Starts the program in a machine and waits until its interface can be
-    /// configured.
+    /// Starts the program in a machine and waits until its interface can be configured.
     ///
     /// # Errors
     ///
-    /// [`Error::Unmet`] with its output when it ends instead,
-    /// [`Error::Timeout`] after 10 seconds.
+    /// [`Error::Unmet`] with its output if it ends instead, [`Error::Timeout`] after 10 seconds.
     pub fn start(self, host: &Host, interface: &str) -> Result<Tunnel> {
         self.start_with(host, interface, &[])
     }
@@ -229,8 +220,7 @@ impl Implementation {
         self.launch(host, interface, options, true)
     }
 
-    /// As [`start`](Self::start), but it logs no more than it does by itself: for
-    /// measurements.
+    /// As [`start`](Self::start), but with the program's default logging: for measurements.
     ///
     /// # Errors
     ///
@@ -258,7 +248,7 @@ impl Implementation {
             command.env_remove(variable);
         }
         let mut process = Process::start(host.name(), command)?;
-        // Programs take some milliseconds, and which of them is quicker is measured.
+        // Programs start within milliseconds, and a benchmark compares these times.
         let [limit, pause] = [Duration::from_secs(10), Duration::from_millis(1)];
         wait_closely("configuration socket", limit, pause, || {
             if !process.runs()? {
@@ -272,8 +262,8 @@ impl Implementation {
         Ok(tunnel)
     }
 
-    /// Whose command line the program has. One that nobody can know is found out
-    /// before, when [`program`](Self::program) is asked for.
+    /// Returns the implementation whose command line the program has. [`program`](Self::program)
+    /// reports an unknown name before.
     fn behaves_like(self) -> Self {
         self.like().unwrap_or(self)
     }
@@ -286,7 +276,7 @@ impl Implementation {
     }
 }
 
-/// Whose command line the program at `TAUPE_BIN` has, if there is one, by `TAUPE_KIND`.
+/// Returns the implementation whose command line the program at `TAUPE_BIN` has, by `TAUPE_KIND`.
 fn kind_of(kind: &str, has_program: bool) -> Result<Implementation> {
     ensure!(
         has_program,
@@ -302,50 +292,49 @@ fn kind_of(kind: &str, has_program: bool) -> Result<Implementation> {
     })
 }
 
-/// The system test that comes with wireguard-go, `tests/netns.sh`.
+/// Returns the system test of wireguard-go, `tests/netns.sh`.
 ///
 /// # Errors
 ///
-/// [`Error::Missing`] when wireguard-go is not installed.
+/// [`Error::Missing`] if wireguard-go is not installed.
 pub fn netns_script() -> Result<PathBuf> {
     install::companion(&Implementation::WireguardGo.description(), "tests/netns.sh")
 }
 
-/// The configuration socket of an interface.
+/// Returns the path of an interface's configuration socket.
 pub fn socket(interface: &str) -> PathBuf {
     Path::new(SOCKETS).join(format!("{interface}.sock"))
 }
 
-/// Where the interface of a tunnel lives, and commands for it can be run.
+/// A place that holds a tunnel's interface and can run commands for it.
 pub trait Place: Send + Sync {
-    /// Runs a command there and waits for it to succeed.
+    /// Runs a command there, which must succeed.
     ///
     /// # Errors
     ///
-    /// [`Error::Command`] when it fails.
+    /// [`Error::Command`] if it fails.
     fn run(&self, command: &[&str]) -> Result<Output>;
 
     /// Runs a command there with the given standard input.
     ///
     /// # Errors
     ///
-    /// [`Error::Command`] when it fails.
+    /// [`Error::Command`] if it fails.
     fn run_with_input(&self, command: &[&str], input: &str) -> Result<Output>;
 
-    /// Gives an interface there an address with its prefix length, usable at
-    /// once.
+    /// Adds an address with its prefix length to an interface there, usable at once.
     ///
     /// # Errors
     ///
-    /// [`Error::Command`] when it fails.
+    /// [`Error::Command`] if it fails.
     fn add_address(&self, interface: &str, address: &str) -> Result<()>;
 
-    /// Returns every byte that comes to a TCP port there, on every connection
-    /// until the end of the test.
+    /// Echoes every byte that arrives at a TCP port there, on every connection until the end of the
+    /// test.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] when it cannot listen.
+    /// [`Error::Io`] if it cannot listen.
     fn serve_echo(&self, address: SocketAddr) -> Result<()>;
 }
 
@@ -377,7 +366,7 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    /// An interface that exists at some place already.
+    /// Creates a tunnel for an existing interface at a place.
     pub fn at(
         implementation: impl Into<String>,
         place: impl Place + 'static,
@@ -393,47 +382,46 @@ impl Tunnel {
         }
     }
 
-    /// Whose it is.
+    /// Returns the name of the implementation.
     pub fn implementation(&self) -> &str {
         &self.implementation
     }
 
-    /// Where it is.
+    /// Returns the place of the interface.
     pub fn place(&self) -> &dyn Place {
         &*self.place
     }
 
-    /// The interface's name.
+    /// Returns the interface's name.
     pub fn interface(&self) -> &str {
         &self.interface
     }
 
-    /// What its implementation does not do.
+    /// Returns its implementation's known deviations.
     pub const fn quirks(&self) -> Quirks {
         self.quirks
     }
 
-    /// Whether a program of this machine makes it.
+    /// Returns true if a program of this machine runs it.
     pub const fn is_program(&self) -> bool {
         self.process.is_some()
     }
 
-    /// The program that makes it, if it is a program.
+    /// Returns the program that runs it, if it is a program.
     pub const fn process(&mut self) -> Option<&mut Process> {
         self.process.as_mut()
     }
 
-    /// The program that makes it, if it is a program, which lives on without this.
+    /// Returns the program that runs it, if it is a program, and lets it live on.
     pub fn into_process(self) -> Option<Process> {
         self.process
     }
 
-    /// Applies a whole configuration, gives the interface its inner addresses
-    /// and takes it up.
+    /// Applies a complete configuration, adds the inner addresses and brings the interface up.
     ///
     /// # Errors
     ///
-    /// [`Error::Command`] when one of the steps is refused.
+    /// [`Error::Command`] if one of the steps fails.
     pub fn configure(&self, settings: &Settings<'_>) -> Result<()> {
         self.wg_with_input("setconf", &settings.to_string())?;
         for address in settings.addresses {
@@ -456,7 +444,7 @@ impl Tunnel {
         self.wg_with_input("addconf", &peer.to_string()).map(drop)
     }
 
-    /// `wg set` on this interface.
+    /// Runs `wg set` on this interface.
     ///
     /// # Errors
     ///
@@ -466,7 +454,7 @@ impl Tunnel {
         self.place.run(&command)
     }
 
-    /// `wg show` on this interface; without a field, the form for people.
+    /// Runs `wg show` on this interface; without a field, in its readable form.
     ///
     /// # Errors
     ///
@@ -477,11 +465,11 @@ impl Tunnel {
         self.place.run(&command)
     }
 
-    /// The value that a field of `wg show` has for a peer.
+    /// Returns the value of a field of `wg show` for a peer.
     ///
     /// # Errors
     ///
-    /// [`Error::Unmet`] when there is no such peer.
+    /// [`Error::Unmet`] if there is no such peer.
     pub fn field(&self, field: &str, peer: &str) -> Result<String> {
         let output = self.show(Some(field))?;
         let mut lines = output.stdout.lines();
@@ -491,7 +479,7 @@ impl Tunnel {
             .ok_or_else(|| Error::unmet(format!("no peer {peer} in {field}: {}", output.text())))
     }
 
-    /// `wg setconf`, `addconf` or `syncconf` with this text as the file.
+    /// Runs `wg setconf`, `addconf` or `syncconf` with this text as the file.
     ///
     /// # Errors
     ///
@@ -505,14 +493,14 @@ impl Tunnel {
 /// A key pair, in Base64 as `wg` writes it.
 #[derive(Debug, Clone)]
 pub struct Keys {
-    /// The secret half. Made for one test and worth nothing after it.
+    /// The private key, made for one test and worthless after it.
     pub private: String,
-    /// The other.
+    /// The public key.
     pub public: String,
 }
 
 impl Keys {
-    /// A new key pair, by `wg genkey` and `wg pubkey`.
+    /// Generates a key pair with `wg genkey` and `wg pubkey`.
     ///
     /// # Errors
     ///
@@ -530,18 +518,18 @@ impl Keys {
 /// ML-KEM keys, in Base64 as `taupe` writes them.
 #[derive(Debug, Clone)]
 pub struct PqKeys {
-    /// The seed. Made for one test and worth nothing after it.
+    /// The seed, made for one test and worthless after it.
     pub seed: String,
     host: Host,
     program: String,
 }
 
 impl PqKeys {
-    /// New keys, by `taupe genkey --pq`.
+    /// Generates keys with `taupe genkey --pq`.
     ///
     /// # Errors
     ///
-    /// [`Error::Command`]; [`Error::Missing`] when there is no `taupe`.
+    /// [`Error::Command`]; [`Error::Missing`] if there is no `taupe`.
     pub fn new(host: &Host) -> Result<Self> {
         let program = Implementation::Taupe.program()?.display().to_string();
         let seed = host.run(&[&program, "genkey", "--pq"])?.text().to_owned();
@@ -552,7 +540,7 @@ impl PqKeys {
         })
     }
 
-    /// The public key for a suite, by `taupe pubkey --pq`.
+    /// Computes the public key for a suite with `taupe pubkey --pq`.
     ///
     /// # Errors
     ///
@@ -582,11 +570,11 @@ pub struct Settings<'a> {
 pub struct PeerSettings<'a> {
     /// Its public key.
     pub public_key: &'a str,
-    /// The secret shared beforehand, if any.
+    /// The preshared key, if any.
     pub preshared_key: Option<&'a str>,
-    /// Where it is, if it is not the one that begins.
+    /// Its endpoint; `None` if the peer initiates.
     pub endpoint: Option<SocketAddr>,
-    /// Its inner addresses, with commas.
+    /// Its allowed IPs, separated by commas.
     pub allowed_ips: &'a str,
 }
 

@@ -1,4 +1,4 @@
-//! Programs run by a test: checked when they end, watched while they run.
+//! Programs run by a test: checked when they end, observed while they run.
 
 use crate::console;
 use crate::error::{Error, Result};
@@ -10,10 +10,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Where [`Process`] writes what the programs print, inside a sandbox.
+/// Folder inside a sandbox for the output of [`Process`]es.
 pub const LOGS: &str = "/run/lab/logs";
 
-/// What a program printed before it ended successfully.
+/// Output of a program that ended successfully.
 #[derive(Debug, Clone)]
 pub struct Output {
     /// Its standard output.
@@ -23,16 +23,16 @@ pub struct Output {
 }
 
 impl Output {
-    /// Standard output without surrounding white space.
+    /// Returns standard output without surrounding white space.
     pub fn text(&self) -> &str {
         self.stdout.trim()
     }
 }
 
-/// How a program ended, for better or worse.
+/// Result of a program that may have failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
-    /// Its exit status; `None` when a signal ended it.
+    /// Its exit status; `None` if a signal ended it.
     pub status: Option<i32>,
     /// Its standard output.
     pub stdout: String,
@@ -40,7 +40,7 @@ pub struct Attempt {
     pub stderr: String,
 }
 
-/// Runs a command to its end, whatever its exit status is.
+/// Runs a command to its end and returns its exit status and output.
 ///
 /// # Errors
 ///
@@ -60,7 +60,7 @@ pub fn attempt(place: &str, command: Command, input: Option<&str>) -> Result<Att
 ///
 /// # Errors
 ///
-/// [`Error::Start`], or [`Error::Command`] when the exit status is not zero.
+/// [`Error::Start`], or [`Error::Command`] if the exit status is not zero.
 pub fn run(place: &str, command: Command, input: Option<&str>) -> Result<Output> {
     let line = command_line(&command);
     let output = collect(place, command, input)?;
@@ -93,7 +93,7 @@ fn collect(place: &str, mut command: Command, input: Option<&str>) -> Result<std
         .map_err(start)?;
     std::thread::scope(|scope| {
         if let (Some(mut pipe), Some(input)) = (child.stdin.take(), input) {
-            // A program that ends without reading its input says why itself.
+            // A program that ends without reading its input gives the reason itself.
             scope.spawn(move || drop(pipe.write_all(input.as_bytes())));
         }
         child
@@ -104,8 +104,8 @@ fn collect(place: &str, mut command: Command, input: Option<&str>) -> Result<std
 
 /// A program that keeps running in the background.
 ///
-/// It is killed when this is dropped, and dies with the sandbox in any case.
-/// What it prints goes to a file under [`LOGS`], shown when the test fails.
+/// Dropping this kills it, and so does the end of the sandbox. Its output goes to a file under
+/// [`LOGS`], printed if the test fails.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -114,7 +114,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a command that belongs to `place`.
+    /// Starts a command on behalf of `place`.
     ///
     /// # Errors
     ///
@@ -152,17 +152,17 @@ impl Process {
         })
     }
 
-    /// The process id, as seen inside the sandbox.
+    /// Returns the process id, as seen inside the sandbox.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// The command line that it was started with.
+    /// Returns the command line with which it was started.
     pub fn command(&self) -> &str {
         &self.command
     }
 
-    /// What it has printed up to now.
+    /// Returns its output so far.
     pub fn output(&self) -> String {
         fs::read(&self.log).map_or_else(
             |error| format!("({}: {error})", self.log.display()),
@@ -170,11 +170,11 @@ impl Process {
         )
     }
 
-    /// Whether it still runs.
+    /// Returns true if it still runs.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] when the system cannot say.
+    /// [`Error::Io`] if the system call fails.
     pub fn runs(&mut self) -> Result<bool> {
         let ended = self.child.try_wait();
         Ok(ended.map_err(Error::io(&*self.command))?.is_none())
@@ -184,7 +184,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] when it no longer exists.
+    /// [`Error::Io`] if it no longer exists.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         kill_process(Pid::from_child(&self.child), signal)
             .map_err(Error::io(format!("signal to `{}`", self.command)))
@@ -194,7 +194,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`] when it does not.
+    /// [`Error::Timeout`] if it does not.
     pub fn wait(&mut self, limit: Duration) -> Result<ExitStatus> {
         let mut status = None;
         wait_until(&format!("end of `{}`", self.command), limit, || {
@@ -207,17 +207,17 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Either fails only where the process has ended already.
+        // Both calls fail only if the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Asks `condition` every 10 ms until it holds.
+/// Checks `condition` every 10 ms until it returns true.
 ///
 /// # Errors
 ///
-/// [`Error::Timeout`] naming `what`, or whatever the condition returned.
+/// [`Error::Timeout`] naming `what`, or the error of the condition.
 pub fn wait_until(
     what: &str,
     limit: Duration,
@@ -226,7 +226,7 @@ pub fn wait_until(
     wait_closely(what, limit, Duration::from_millis(10), condition)
 }
 
-/// As [`wait_until`], with another pause between two questions: for what is measured.
+/// As [`wait_until`], with another interval, for measurements.
 ///
 /// # Errors
 ///
@@ -252,13 +252,13 @@ pub fn wait_closely(
     }
 }
 
-/// Seconds since the machine started, to order the lines of a failed test.
+/// Returns the seconds since the machine started, to order the lines of a failed test.
 pub(crate) fn uptime() -> String {
     let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
     text.split(' ').next().unwrap_or_default().to_owned()
 }
 
-/// The command as one would type it, without the way into the namespace.
+/// Returns the command as typed, without the prefix that enters the namespace.
 fn command_line(command: &Command) -> String {
     let words: Vec<_> = std::iter::once(command.get_program())
         .chain(command.get_args())

@@ -1,17 +1,15 @@
-//! Every system test in a world of its own.
+//! Runs every system test in a sandbox of its own.
 //!
-//! A test file lists [`SystemTest`]s and hands them to a [`Suite`]. The process
-//! that was started lists, filters and counts them in the ordinary form of
-//! `cargo test`; each test runs in a second process of the same executable,
-//! the first one of new PID, mount and network namespaces. When that process
-//! ends, for whatever reason, the kernel kills everything started below it and
-//! takes down every namespace, interface and mount (`pid_namespaces(7)`). It
-//! ends at the latest when its standard input does, which the outer process
-//! holds open: a runner killed with SIGKILL leaves nothing behind either.
+//! A test file passes a list of [`SystemTest`]s to a [`Suite`]. The outer process lists, filters
+//! and counts them in the usual form of `cargo test`. Each test runs in a second process of the
+//! same executable, the first one of new PID, mount and network namespaces. When this process ends,
+//! for any reason, the kernel kills all processes started below it and removes every namespace,
+//! interface and mount (`pid_namespaces(7)`). It ends at the latest when its standard input is
+//! closed, which the outer process holds open: a runner killed with SIGKILL also leaves nothing
+//! behind.
 //!
-//! Inside, `/run` is an empty file system of the sandbox (`ip netns` and the
-//! configuration sockets live there), and `TMPDIR` a directory in it. The rest
-//! of the file system is the machine's.
+//! Inside, `/run` is an empty file system of the sandbox (for `ip netns` and the configuration
+//! sockets), and `TMPDIR` a directory in it. The rest of the file system is the machine's.
 
 use crate::console;
 use crate::error::{Error, Result};
@@ -38,21 +36,20 @@ use std::time::{Duration, Instant};
 /// The directory for a test's own files: `TMPDIR` inside a sandbox.
 pub const SCRATCH: &str = "/run/lab/scratch";
 
-/// Where a sandbox has empty file systems of its own: what the machine has there is
-/// not seen inside.
+/// Directories on which a sandbox mounts empty file systems, which hide the machine's files.
 pub const HIDDEN: [&str; 2] = ["/run", "/var/lib"];
 
-/// How many sandboxes run at a time unless `--test-threads` says otherwise.
-/// Most tests wait for something most of the time.
+/// Default number of parallel sandboxes, unless `--test-threads` is given. Most tests spend their
+/// time waiting.
 const PARALLEL: usize = 6;
 
-/// How long a test may take unless it says otherwise.
+/// Default time limit of a test.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// Tests that a suite names at its end with the time they took.
+/// Number of slowest tests that a suite lists at its end.
 const SLOWEST: usize = 5;
 
-/// After a sandbox was asked to end, before it is killed.
+/// Time between the request to end a sandbox and its killing.
 const GRACE: Duration = Duration::from_secs(3);
 
 const INSIDE: &str = "--sandboxed";
@@ -63,7 +60,7 @@ const FIGURE: &str = "figure: ";
 type Body = Box<dyn Fn() -> Result<()> + Send + Sync>;
 type Conclusion = Box<dyn FnOnce(&[Verdict])>;
 
-/// One test: a name and what is done inside the sandbox.
+/// A test: a name and the function to run inside the sandbox.
 pub struct SystemTest {
     name: String,
     limit: Duration,
@@ -72,7 +69,7 @@ pub struct SystemTest {
 }
 
 impl SystemTest {
-    /// A test that may take up to a minute.
+    /// Creates a test with the default time limit.
     pub fn new(
         name: impl Into<String>,
         body: impl Fn() -> Result<()> + Send + Sync + 'static,
@@ -85,35 +82,35 @@ impl SystemTest {
         }
     }
 
-    /// Gives it another time limit. The sandbox is killed when it has passed.
+    /// Sets another time limit, after which the sandbox is killed.
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Makes it something that another test runs by [`run_sandboxed`]: it is
-    /// neither listed nor run by itself.
+    /// Marks it as a helper that another test runs by [`run_sandboxed`]: it is neither listed nor
+    /// run by itself.
     pub fn fixture(mut self) -> Self {
         self.listed = false;
         self
     }
 }
 
-/// What became of a test.
+/// Result of a test.
 #[derive(Debug, Clone)]
 pub struct Verdict {
     /// The test's name.
     pub name: String,
-    /// Whether it ended, in time, with success.
+    /// True if it ended in time, with success.
     pub passed: bool,
-    /// From the start of the sandbox to its end.
+    /// Time from the start of the sandbox to its end.
     pub duration: Duration,
-    /// Everything it printed; when it failed, the output of its programs too.
+    /// Its output; if it failed, also the output of its programs.
     pub output: String,
 }
 
 impl Verdict {
-    /// The [`step`] that the test was in when it ended.
+    /// Returns the last [`step`] of the test.
     pub fn last_step(&self) -> Option<&str> {
         self.output
             .lines()
@@ -127,17 +124,17 @@ impl Verdict {
     }
 }
 
-/// Says which part of the test begins, for the reader of a failure.
+/// Prints the name of the step that begins, for the analysis of a failure.
 pub fn step(name: &str) {
     eprintln!("{STEP}{name}");
 }
 
-/// States something measured. It is printed whether the test fails or not.
+/// Prints a measured value, also if the test succeeds.
 pub fn figure(what: &str, value: impl std::fmt::Debug) {
     eprintln!("{FIGURE}{what}: {value:?}");
 }
 
-/// A path in [`SCRATCH`].
+/// Returns a path in [`SCRATCH`].
 pub fn scratch(name: &str) -> PathBuf {
     Path::new(SCRATCH).join(name)
 }
@@ -165,7 +162,7 @@ pub struct Suite {
 }
 
 impl Suite {
-    /// A suite of these tests, started in this order.
+    /// Creates a suite of these tests, started in this order.
     pub fn new(tests: Vec<SystemTest>) -> Self {
         Self {
             tests,
@@ -175,30 +172,28 @@ impl Suite {
         }
     }
 
-    /// Runs this many at a time unless `--test-threads` says otherwise, instead
-    /// of six.
+    /// Sets the number of parallel tests, unless `--test-threads` is given. The default is six.
     pub fn parallel(mut self, count: usize) -> Self {
         self.parallel = count;
         self
     }
 
-    /// Something to do once before the first test, outside any sandbox, such
-    /// as installing a program; may be given several times. When it fails that
-    /// is printed and the tests run all the same: those that need its result
-    /// say so.
+    /// Adds work to do once before the first test, outside any sandbox, such as installing a
+    /// program; may be called several times. An error is printed, and the tests run all the same:
+    /// those that need the result report it.
     pub fn prepare(mut self, work: impl Fn() -> Result<()> + Send + Sync + 'static) -> Self {
         self.prepare.push(Box::new(work));
         self
     }
 
-    /// Something to do with the verdicts, in the order of the tests, once all
-    /// have been counted, such as printing a table.
+    /// Sets a function that gets the verdicts, in the order of the tests, after the last test, such
+    /// as one that prints a table.
     pub fn conclude(mut self, work: impl FnOnce(&[Verdict]) + 'static) -> Self {
         self.conclude = Some(Box::new(work));
         self
     }
 
-    /// The `main` of a test file. Takes the arguments of `cargo test`.
+    /// Runs the suite as the `main` of a test file, with the arguments of `cargo test`.
     pub fn main(self) -> ! {
         let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
         let word = |index: usize| arguments.get(index).and_then(|word| word.to_str());
@@ -241,7 +236,7 @@ impl Suite {
         std::process::exit(1)
     }
 
-    /// Runs the tests that were asked for, each in its sandbox.
+    /// Runs the requested tests, each in its sandbox.
     fn outside(self) -> ! {
         let mut arguments = Arguments::from_args();
         arguments.test_threads.get_or_insert(self.parallel);
@@ -295,8 +290,8 @@ impl Suite {
     }
 }
 
-/// Undoes what `nohup` or `&` did to the signals of this process's children: a program inherits
-/// an ignored signal, but not one that its parent handles (execve(2)).
+/// Restores signals that `nohup` or `&` made this process ignore, for its child processes: a
+/// program inherits an ignored signal, but not a handled one (execve(2)).
 fn accept_signals() -> Result<()> {
     for signal in [SIGHUP, SIGINT, SIGQUIT] {
         register_conditional_default(signal, Arc::new(AtomicBool::new(true)))
@@ -305,8 +300,7 @@ fn accept_signals() -> Result<()> {
     Ok(())
 }
 
-/// Runs one test of this executable in a new sandbox, and kills the sandbox
-/// when `limit` has passed.
+/// Runs one test of this executable in a new sandbox, and kills the sandbox after `limit`.
 pub fn run_sandboxed(name: &str, limit: Duration) -> Verdict {
     let start = Instant::now();
     let (status, mut output) = match supervise(name, limit) {
@@ -330,28 +324,28 @@ pub fn run_sandboxed(name: &str, limit: Duration) -> Verdict {
     }
 }
 
-/// What has become of a sandbox that was [`relay`]ed.
+/// Result of a sandbox started by [`relay`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is gone.
+    /// It has ended.
     Gone(ExitStatus),
-    /// It stays, and this process has nothing to do with it any more: [`stay`].
+    /// It stays, independent of this process: see [`stay`].
     Stays {
-        /// What the process inside says of its work, as an exit status.
+        /// The exit status that the process inside reports.
         status: u8,
-        /// That process, as seen from here: the sandbox ends with it.
+        /// Id of that process outside the sandbox; the sandbox ends with it.
         first: u32,
     },
 }
 
-/// What [`stay`] says to [`relay`], with a status behind it.
+/// Message of [`stay`] to [`relay`], followed by a status.
 const STAYS: &str = "\0stays ";
 
-/// Whether [`stay`] has been called.
+/// Set by [`stay`].
 static STAYING: AtomicBool = AtomicBool::new(false);
 
-/// Runs this executable once more as the first process of a new sandbox, as
-/// [`Attached::start`] does, and prints what it prints until it ends, or wants to stay.
+/// Runs this executable again as the first process of a new sandbox, as [`Attached::start`] does,
+/// and prints its output until it ends or requests to stay.
 ///
 /// # Errors
 ///
@@ -377,8 +371,8 @@ pub fn relay(inside: &str, log: File) -> Result<Outcome> {
     Ok(Outcome::Gone(status))
 }
 
-/// For a process that [`relay`] has started: the sandbox stays as it is until this process
-/// is killed, and the outer one is told this exit status instead.
+/// Called by a process that [`relay`] has started: keeps the sandbox until this process is killed,
+/// and reports an exit status to the outer process.
 pub fn stay(status: u8) -> ! {
     STAYING.store(true, Ordering::Relaxed);
     console::print(format_args!("{STAYS}{status}\n"));
@@ -387,7 +381,7 @@ pub fn stay(status: u8) -> ! {
     }
 }
 
-/// The process that `unshare` has started.
+/// Returns the process that `unshare` has started.
 fn only_child(parent: u32) -> Result<u32> {
     let path = format!("/proc/{parent}/task/{parent}/children");
     let children = fs::read_to_string(&path).map_err(Error::io(&*path))?;
@@ -395,8 +389,8 @@ fn only_child(parent: u32) -> Result<u32> {
     child.map_err(|_| Error::unmet(format!("{path}: {children:?}")))
 }
 
-/// A sandbox that speaks on this process's standard output and does what this
-/// process says. Whatever ends this process, or drops this, ends the sandbox.
+/// A sandbox that prints to this process's standard output and takes commands from it. It ends when
+/// this process ends or drops it.
 #[derive(Debug)]
 pub struct Attached {
     child: Child,
@@ -404,10 +398,9 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Runs this executable once more as the first process of a new sandbox,
-    /// with the word `inside` as its argument and these variables in its
-    /// environment: what it prints appears at once on this process's standard
-    /// output, and what it writes to standard error goes to `log`.
+    /// Runs this executable again as the first process of a new sandbox, with the argument `inside`
+    /// and the given variables in its environment. Its standard output is this process's, and its
+    /// standard error goes to `log`.
     ///
     /// # Errors
     ///
@@ -427,8 +420,7 @@ impl Attached {
             .stdin(Stdio::piped())
             .stdout(printed)
             .stderr(log)
-            // An interrupt from the terminal is for this process, which passes on
-            // what it means.
+            // Interrupts from the terminal go to this process only, which passes them on.
             .process_group(0)
             .spawn()
             .map_err(|source| Error::Start {
@@ -440,15 +432,15 @@ impl Attached {
         Ok(Self { child, lifeline })
     }
 
-    /// Asks the process inside to come to an end: [`begin_attached`] tells it.
+    /// Asks the process inside to stop; [`begin_attached`] receives the request.
     pub fn ask_to_stop(&mut self) {
-        // One that is gone already needs no asking.
+        // The write fails if the process has ended already.
         if let Some(lifeline) = &mut self.lifeline {
             let _ = lifeline.write_all(b"stop\n");
         }
     }
 
-    /// How it has ended, once it has.
+    /// Waits up to `limit` for its end; returns its exit status if it has ended.
     ///
     /// # Errors
     ///
@@ -468,9 +460,9 @@ impl Drop for Attached {
     }
 }
 
-/// To be called first by the process that [`Attached::start`] or [`relay`] has started: sets
-/// up the sandbox, and ends it when the outer process has gone. When that asks to
-/// stop, `stop` becomes true.
+/// Must be called first by the process that [`Attached::start`] or [`relay`] has started. Sets up
+/// the sandbox, and ends it when the outer process is gone. Sets `stop` when the outer process asks
+/// to stop.
 ///
 /// # Errors
 ///
@@ -488,7 +480,7 @@ pub fn begin_attached(stop: Arc<AtomicBool>) -> Result<()> {
     furnish()
 }
 
-/// This executable in new namespaces, to be started.
+/// Returns the command that runs this executable in new namespaces.
 fn enclose(arguments: &[&str]) -> Result<Command> {
     let executable = std::env::current_exe().map_err(Error::io("own executable"))?;
     let mut command = Command::new("unshare");
@@ -504,7 +496,7 @@ fn enclose(arguments: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
-/// No status means that the limit was reached.
+/// Runs a sandboxed test; no status means that it reached the limit.
 fn supervise(name: &str, limit: Duration) -> Result<(Option<ExitStatus>, String)> {
     let printed = rustix::fs::memfd_create("output", MemfdFlags::CLOEXEC)
         .map_err(Error::io("memory for output"))?;
@@ -535,7 +527,7 @@ fn supervise(name: &str, limit: Duration) -> Result<(Option<ExitStatus>, String)
     Ok((ended, String::from_utf8_lossy(&output).into_owned()))
 }
 
-/// Waits for a child process, up to a limit, without asking again and again.
+/// Waits for a child process up to a limit, without polling.
 fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
     if let Some(status) = child.try_wait().map_err(Error::io("wait"))? {
         return Ok(Some(status));
@@ -559,14 +551,15 @@ fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
 /// Sets up the file systems of the sandbox.
 fn furnish() -> Result<()> {
     let none = MountFlags::NOSUID | MountFlags::NODEV;
-    // Taupe remembers handshake labels in /var/lib.
+    // Taupe stores handshake timestamps in /var/lib.
     for directory in HIDDEN {
         mount("lab", directory, "tmpfs", none, None)
             .map_err(Error::io(format!("tmpfs on {directory}")))?;
     }
-    // The one that was there shows the interfaces of the machine.
+    // The existing mount shows the machine's interfaces.
     mount("sysfs", "/sys", "sysfs", none, None).map_err(Error::io("sysfs on /sys"))?;
-    // What perf counts is described there. Not every kernel has it; who needs it says so.
+    // perf needs the event descriptions there. Not every kernel has them; tests that need them
+    // report it.
     let _ = mount("lab", "/sys/kernel/tracing", "tracefs", none, None);
     for directory in [SCRATCH, LOGS] {
         fs::create_dir_all(directory).map_err(Error::io(directory))?;
@@ -574,7 +567,7 @@ fn furnish() -> Result<()> {
     Ok(())
 }
 
-/// Prints the last lines of what each program in the background has said.
+/// Prints the last lines of output of each background program.
 fn print_logs() {
     const LINES: usize = 40;
     let Ok(entries) = fs::read_dir(LOGS) else {

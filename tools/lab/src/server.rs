@@ -1,4 +1,4 @@
-//! A WireGuard server at the other end of a machine's cable, as the tests of clients have it.
+//! A WireGuard server at the far end of a machine's cable, for tests of clients.
 
 use crate::error::Result;
 use crate::host::{Host, Transport};
@@ -7,25 +7,25 @@ use crate::process::wait_until;
 use crate::sandbox::scratch_file;
 use std::time::Duration;
 
-/// The port that it listens at.
+/// UDP port of the server.
 pub const PORT: u16 = 51821;
 
-/// Its interface.
+/// Interface of the server.
 const INTERFACE: &str = "wgfar";
 
 /// The server, 10.77.0.2 and fd77::2 in the tunnel. It has one client, 10.77.0.1 and fd77::1, which
-/// begins.
+/// initiates.
 pub struct Server {
-    /// The client's keys.
+    /// Keys of the client.
     pub client: Keys,
-    /// Its own.
+    /// Keys of the server.
     pub keys: Keys,
     host: Host,
-    /// Keeps it running.
+    /// Keeps the tunnel running.
     _tunnel: Tunnel,
 }
 
-/// What a client's file has for hybrid handshakes with a [`Server`].
+/// Keys in a client's file for hybrid handshakes with a [`Server`].
 pub struct Hybrid {
     /// The client's ML-KEM keys.
     pub client: PqKeys,
@@ -34,11 +34,11 @@ pub struct Hybrid {
 }
 
 impl Server {
-    /// Starts it on the second of two [neighbours](crate::host::neighbours).
+    /// Starts the server on the second of two [neighbours](crate::host::neighbours).
     ///
     /// # Errors
     ///
-    /// [`Error`](crate::Error) when a program or command fails.
+    /// [`Error`](crate::Error) if a program or command fails.
     pub fn start(near: &Host, far: &Host) -> Result<Self> {
         let [client, keys] = [Keys::new(near)?, Keys::new(far)?];
         let tunnel = Implementation::Taupe.start(far, INTERFACE)?;
@@ -53,7 +53,7 @@ impl Server {
                 allowed_ips: "10.77.0.1/32, fd77::1/128",
             }],
         })?;
-        // An initiation that comes before is tried again 5 s later.
+        // An initiation sent before the server listens is repeated only 5 s later.
         wait_until("the WireGuard server", Duration::from_secs(30), || {
             far.listens(Transport::Udp, PORT)
         })?;
@@ -65,12 +65,12 @@ impl Server {
         })
     }
 
-    /// The client's file, with more lines in each section.
+    /// Returns the client's file, with additional lines in each section.
     pub fn file(&self, interface: &str, peer: &str) -> String {
         self.file_to(&self.keys.public, PORT, interface, peer)
     }
 
-    /// The client's file for another server of the same machine.
+    /// Returns the client's file for another server on the same machine.
     pub fn file_to(&self, public_key: &str, port: u16, interface: &str, peer: &str) -> String {
         format!(
             "[Interface]\nPrivateKey = {}\nAddress = 10.77.0.1/24, fd77::1/64\n{interface}\n\
@@ -79,11 +79,11 @@ impl Server {
         )
     }
 
-    /// Has hybrid handshakes alone with the client from now on, and makes the keys for it.
+    /// Requires hybrid handshakes with the client from now on, and creates the keys for them.
     ///
     /// # Errors
     ///
-    /// [`Error`](crate::Error) when a program or command fails.
+    /// [`Error`](crate::Error) if a program or command fails.
     pub fn begin_hybrid(&self) -> Result<Hybrid> {
         let [client, own] = [PqKeys::new(&self.host)?, PqKeys::new(&self.host)?];
         let seed = scratch_file("server.pq-private", &own.seed)?;
@@ -102,22 +102,22 @@ impl Server {
         Ok(Hybrid { client, server })
     }
 
-    /// Which handshakes it has with the client: `require`, `prefer`, `off`.
+    /// Sets the rule for handshakes with the client: `require`, `prefer`, `off`.
     ///
     /// # Errors
     ///
-    /// [`Error`](crate::Error) when that is refused.
+    /// [`Error`](crate::Error) if the command fails.
     pub fn set_post_quantum(&self, rule: &str) -> Result<()> {
         let peer = &self.client.public;
         self.taupe(&["set", INTERFACE, "peer", peer, "post-quantum", rule])
             .map(drop)
     }
 
-    /// What `taupe show` says of it.
+    /// Returns the output of `taupe show`.
     ///
     /// # Errors
     ///
-    /// [`Error`](crate::Error) when it does not answer.
+    /// [`Error`](crate::Error) if the command fails.
     pub fn shown(&self) -> Result<String> {
         self.taupe(&["show", INTERFACE])
     }
@@ -130,12 +130,12 @@ impl Server {
 }
 
 impl Hybrid {
-    /// The line for `[Interface]`.
+    /// Returns the line for `[Interface]`.
     pub fn interface(&self) -> String {
         format!("PqPrivateKey = {}", self.client.seed)
     }
 
-    /// The lines for `[Peer]`.
+    /// Returns the lines for `[Peer]`.
     pub fn peer(&self, rule: &str) -> String {
         format!("PqPublicKey = {}\nPostQuantum = {rule}", self.server)
     }

@@ -1,25 +1,25 @@
-//! What the network stack of a machine has counted.
+//! Counters of a machine's network stack.
 
 use crate::error::{Error, Result};
 
-/// Where the kernel tells it, of each network namespace what is its own.
+/// The kernel's file with the counters of a network namespace.
 pub const FILE: &str = "/proc/net/snmp";
 
-/// The counters of [`FILE`] at one moment. Those of IP, ICMP and UDP are of version 4 alone.
+/// The counters of [`FILE`] at one moment. Those of IP, ICMP and UDP cover IPv4 only.
 #[derive(Debug, Clone)]
 pub struct Snmp(String);
 
 impl Snmp {
-    /// From the contents of [`FILE`].
+    /// Parses the contents of [`FILE`].
     pub fn new(contents: impl Into<String>) -> Self {
         Self(contents.into())
     }
 
-    /// A counter by its protocol and its name, such as `Udp` and `InErrors`.
+    /// Returns a counter by its protocol and its name, such as `Udp` and `InErrors`.
     ///
     /// # Errors
     ///
-    /// [`Error::Malformed`] when there is none, or it is negative.
+    /// [`Error::Malformed`] if there is none, or if it is negative.
     pub fn get(&self, protocol: &str, name: &str) -> Result<u64> {
         self.find(protocol, name).ok_or_else(|| Error::Malformed {
             what: format!("{name} of {protocol}"),
@@ -27,8 +27,8 @@ impl Snmp {
         })
     }
 
-    /// UDP datagrams that a socket filter has dropped, each super-packet as one: all that could
-    /// not be delivered, but for those that a buffer had no room for.
+    /// Returns the number of UDP datagrams dropped by socket filters, each super-packet as one: all
+    /// undelivered ones, except those dropped at a full buffer.
     ///
     /// # Errors
     ///
@@ -38,7 +38,7 @@ impl Snmp {
             self.get("Udp", "InErrors")?,
             self.get("Udp", "RcvbufErrors")?,
         );
-        // They are read one after the other, while datagrams come.
+        // The two counters are read one after the other, while datagrams arrive.
         Ok(errors.saturating_sub(full))
     }
 

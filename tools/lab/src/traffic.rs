@@ -1,4 +1,4 @@
-//! Things sent through a tunnel, and whether they arrive.
+//! Sends traffic through a tunnel and checks that it arrives.
 
 use crate::ensure;
 use crate::error::{Error, Result};
@@ -11,26 +11,26 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// After this long without a single byte, a transfer has failed. Emulated
-/// guests on a loaded machine need it.
+/// A transfer fails after this time without a single byte. Emulated guests on a loaded machine need
+/// it.
 const STALL: Duration = Duration::from_secs(20);
 
-/// One ping that has to be answered within `limit` seconds.
+/// Sends one ping that must be answered within `limit` seconds.
 ///
 /// # Errors
 ///
-/// [`Error::Command`] when it is not.
+/// [`Error::Command`] if it is not answered.
 pub fn ping(from: &Host, to: IpAddr, limit: u32) -> Result<()> {
     let (to, limit) = (to.to_string(), limit.to_string());
     from.run(&["ping", "-n", "-c", "1", "-W", &limit, &to])
         .map(drop)
 }
 
-/// Pings until one is answered, and tells how long that took from now.
+/// Pings until one is answered, and returns the time until then.
 ///
 /// # Errors
 ///
-/// [`Error::Unmet`] when none was within `limit`.
+/// [`Error::Unmet`] if none is answered within `limit`.
 pub fn first_answer(from: &Host, to: IpAddr, limit: Duration) -> Result<Duration> {
     let start = Instant::now();
     let mut pinger = Pinger::new(from, to)?;
@@ -40,15 +40,15 @@ pub fn first_answer(from: &Host, to: IpAddr, limit: Duration) -> Result<Duration
     Ok(start.elapsed())
 }
 
-/// Between two pings of which the first answer is waited for.
+/// Interval of pings while waiting for the first answer.
 pub const PATIENCE: Duration = Duration::from_millis(2);
 
-/// Sends pings from a machine one at a time, also when there is no way yet to send them
-/// on, without starting a program for each.
+/// Sends single pings from a machine without starting a program for each. It also works before
+/// there is a route.
 #[derive(Debug)]
 pub struct Pinger {
-    /// A socket of the kernel's ICMP echo (`icmp(7)`): it puts in an identifier of its
-    /// own and a checksum, and passes on nothing but answers to that identifier.
+    /// A socket of the kernel's ICMP echo (`icmp(7)`): the kernel fills in an identifier and the
+    /// checksum, and delivers only answers with this identifier.
     socket: UdpSocket,
     from: String,
     to: IpAddr,
@@ -57,14 +57,14 @@ pub struct Pinger {
 }
 
 impl Pinger {
-    /// Nothing is sent yet.
+    /// Opens the socket without sending anything.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] when the machine no longer exists.
+    /// [`Error::Io`] if the machine no longer exists.
     pub fn new(from: &Host, to: IpAddr) -> Result<Self> {
         let socket = from.enter(|| {
-            // Who may have such sockets, by group; nobody, unless one says so.
+            // Range of groups that may open such sockets; empty by default.
             const GROUPS: &str = "/proc/sys/net/ipv4/ping_group_range";
             fs::write(GROUPS, "0 2147483647").map_err(Error::io(GROUPS))?;
             let (family, protocol) = match to {
@@ -84,12 +84,12 @@ impl Pinger {
         })
     }
 
-    /// Sends a ping and waits up to `patience` for an answer, to this or a former one.
-    /// That the system cannot send it is no answer, and takes as long.
+    /// Sends a ping and waits up to `patience` for an answer to this ping or an earlier one. If the
+    /// ping cannot be sent, it waits as long and returns false.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] when the system cannot wait.
+    /// [`Error::Io`] if waiting fails.
     pub fn ping(&mut self, patience: Duration) -> Result<bool> {
         let start = Instant::now();
         self.sequence = self.sequence.wrapping_add(1);
@@ -122,7 +122,7 @@ impl Pinger {
 }
 
 impl std::fmt::Display for Pinger {
-    /// That nothing has answered, and why.
+    /// Writes that nothing has answered, with the reason.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "no answer to {} from {}", self.from, self.to)?;
         match &self.refused {
@@ -140,7 +140,7 @@ pub struct PingStream {
 }
 
 impl PingStream {
-    /// Begins to ping, for the given time or longer.
+    /// Starts pinging for at least the given time.
     ///
     /// # Errors
     ///
@@ -149,16 +149,16 @@ impl PingStream {
         let count = (duration.as_millis() / 200).to_string();
         let to = to.to_string();
         let ping = from.spawn(&["ping", "-n", "-i", "0.2", "-c", &count, "-W", "5", &to])?;
-        // On a loaded machine the pauses are longer than asked for.
+        // On a loaded machine the intervals are longer than requested.
         let limit = duration * 3 / 2 + Duration::from_secs(10);
         Ok(Self { ping, limit })
     }
 
-    /// Waits for its end; tells how many were sent, all of them answered.
+    /// Waits for its end; returns the number of pings, all of which were answered.
     ///
     /// # Errors
     ///
-    /// [`Error::Unmet`] when one was not.
+    /// [`Error::Unmet`] if one was not answered.
     pub fn finish(mut self) -> Result<u32> {
         self.ping.wait(self.limit)?;
         let output = self.ping.output();
@@ -174,12 +174,12 @@ impl PingStream {
     }
 }
 
-/// Returns every byte that comes to this address of a machine, from a thread
-/// in the background that lives until the test ends.
+/// Echoes every byte that arrives at this address of a machine, from a background thread that lives
+/// until the test ends.
 ///
 /// # Errors
 ///
-/// [`Error::Io`] when it cannot listen.
+/// [`Error::Io`] if it cannot listen.
 pub fn serve_echo(host: &Host, address: SocketAddr) -> Result<()> {
     let listener =
         host.enter(|| TcpListener::bind(address).map_err(Error::io(format!("{address}"))))?;
@@ -187,7 +187,7 @@ pub fn serve_echo(host: &Host, address: SocketAddr) -> Result<()> {
         for stream in listener.incoming().flatten() {
             thread::spawn(move || {
                 let (mut from, mut to) = (&stream, &stream);
-                // The other side notices and says what was wrong.
+                // The other side notices an error and reports it.
                 let _ = std::io::copy(&mut from, &mut to);
                 let _ = stream.shutdown(Shutdown::Write);
             });
@@ -196,13 +196,13 @@ pub fn serve_echo(host: &Host, address: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-/// Sends `length` bytes to an echo server and checks every byte that returns.
-/// Returns how long it took.
+/// Sends `length` bytes to an echo server and checks every byte that returns. Returns the time it
+/// took.
 ///
 /// # Errors
 ///
-/// [`Error::Io`] when nothing moves for 20 seconds or the connection breaks,
-/// [`Error::Unmet`] when something else returns.
+/// [`Error::Io`] if nothing moves for 20 seconds or the connection breaks, [`Error::Unmet`] if
+/// other bytes return.
 pub fn tcp_echo(from: &Host, to: SocketAddr, length: usize) -> Result<Duration> {
     let start = Instant::now();
     let connecting = format!("TCP connection from {} to {to}", from.name());
@@ -217,7 +217,7 @@ pub fn tcp_echo(from: &Host, to: SocketAddr, length: usize) -> Result<Duration> 
         let writer = scope.spawn(|| send(&stream, length));
         let received = receive(&stream, length);
         let sent = writer.join().unwrap_or_else(|_| {
-            // Only a defect of this function itself panics there.
+            // The thread panics only through a defect of this function.
             Err(Error::unmet("the sending thread panicked"))
         });
         sent.and(received)
@@ -267,7 +267,7 @@ fn receive(mut stream: &TcpStream, length: usize) -> Result<()> {
     }
 }
 
-/// A sequence of bytes without a period that a defect could hide in
+/// A pseudo-random sequence of bytes without a short period, so that it detects misplaced data
 /// (xorshift64, Marsaglia 2003).
 struct Pattern {
     state: u64,
@@ -280,7 +280,7 @@ impl Pattern {
         }
     }
 
-    /// The next bytes, the same however the sequence is cut.
+    /// Fills `bytes` with the next bytes of the sequence.
     fn fill(&mut self, bytes: &mut [u8]) {
         for byte in bytes {
             self.state ^= self.state << 13;

@@ -1,8 +1,8 @@
-//! Runs the commands of a tutorial as a reader would, on machines of namespaces, and checks
-//! that they say what the text says they do.
+//! Runs the commands of a tutorial on machines of namespaces, and checks that they print what the
+//! text shows.
 //!
-//! A block of the text ```` ```sh NAME ```` is run on the machine `NAME`, in a folder of its own;
-//! the lines of a block ```` ```text ```` must be among what the last command before it printed.
+//! A block ```` ```sh NAME ```` of the text runs on the machine `NAME`, in a folder of its own. The
+//! lines of a block ```` ```text ```` must occur in the output of the last command before it.
 
 use crate::error::{Error, Result};
 use crate::host::{Host, link};
@@ -11,21 +11,21 @@ use crate::sandbox::scratch;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// What there is to be done.
+/// A step of a tutorial.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Run a script on a machine.
+    /// Runs a script on a machine.
     Run {
         /// The machine's name.
         machine: String,
         /// The lines of the block.
         script: String,
     },
-    /// Find lines in what the last script printed.
+    /// Expects lines in the output of the last script.
     Expect(Vec<String>),
 }
 
-/// The steps of a text in Markdown, in order.
+/// Returns the steps of a Markdown text in order.
 #[must_use]
 pub fn steps(text: &str) -> Vec<Step> {
     let mut steps = Vec::new();
@@ -56,11 +56,11 @@ pub struct Machines {
 }
 
 impl Machines {
-    /// Makes them, each with a folder of its own; `carol` has wireguard-go.
+    /// Creates the machines, each with a folder of its own; `carol` has wireguard-go.
     ///
     /// # Errors
     ///
-    /// [`Error`] when a machine or program cannot be had.
+    /// [`Error`] if a machine or program is not available.
     pub fn new() -> Result<Self> {
         let switch = Host::new("switch")?;
         switch.ip(&["link", "add", "bridge", "type", "bridge"])?;
@@ -75,7 +75,7 @@ impl Machines {
             std::fs::create_dir_all(&folder).map_err(Error::io("folder"))?;
             hosts.insert(name, (host, folder));
         }
-        // By the names that the text has for them.
+        // The programs have the names used in the text.
         let programs = scratch("programs");
         std::fs::create_dir_all(&programs).map_err(Error::io("folder"))?;
         for (name, program) in [
@@ -89,11 +89,11 @@ impl Machines {
         Ok(Self { hosts, programs })
     }
 
-    /// Does all steps, and shows `print` what is done and what comes of it.
+    /// Carries out all steps, and passes commands and their output to `print`.
     ///
     /// # Errors
     ///
-    /// [`Error::Unmet`] for the first step that does not do what the text says.
+    /// [`Error::Unmet`] for the first step with an unexpected result.
     pub fn follow(&self, steps: &[Step], mut print: impl FnMut(&str)) -> Result<()> {
         let mut said = String::new();
         for step in steps {
@@ -126,7 +126,7 @@ impl Machines {
             .hosts
             .get(machine)
             .ok_or_else(|| Error::unmet(format!("the text has no machine {machine:?}")))?;
-        // Each machine keeps its sockets and journals apart, as if /run were its own.
+        // Each machine has sockets and journals of its own, as if `/run` were its own.
         let script = format!(
             "set -eu; export PATH={}; cd {}
             for own in taupe wireguard; do
@@ -140,7 +140,7 @@ impl Machines {
         Ok(output.stdout)
     }
 
-    /// Gives everybody the public keys that there are.
+    /// Copies all existing public keys to every machine's folder.
     fn hand_over(&self) -> Result<()> {
         let folders = || self.hosts.values().map(|(_, folder)| folder);
         for (from, to) in folders().flat_map(|from| folders().map(move |to| (from, to))) {

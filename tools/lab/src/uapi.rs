@@ -1,5 +1,5 @@
-//! The configuration protocol as such (the cross-platform userspace
-//! interface), for what `wg` cannot say or says too slowly.
+//! The configuration protocol itself (the cross-platform userspace interface), for requests that
+//! `wg` does not support or sends too slowly.
 
 use crate::ensure;
 use crate::error::{Error, Result};
@@ -8,12 +8,12 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// One request on a connection of its own. Returns the whole answer, which
-/// ends with `errno=` and a blank line.
+/// Sends one request on a connection of its own. Returns the whole answer, which ends with `errno=`
+/// and a blank line.
 ///
 /// # Errors
 ///
-/// [`Error::Io`] when there is no answer within 10 seconds.
+/// [`Error::Io`] if there is no answer within 10 seconds.
 pub fn ask(interface: &str, request: &str) -> Result<String> {
     let what = || format!("configuration socket of {interface}");
     let mut stream = UnixStream::connect(socket(interface)).map_err(Error::io(what()))?;
@@ -39,7 +39,7 @@ pub fn ask(interface: &str, request: &str) -> Result<String> {
 ///
 /// # Errors
 ///
-/// [`Error::Unmet`] when they are refused, and as [`ask`].
+/// [`Error::Unmet`] if they are refused, and as [`ask`].
 pub fn set(interface: &str, lines: &str) -> Result<()> {
     let answer = ask(interface, &format!("set=1\n{lines}\n"))?;
     ensure!(answer == "errno=0\n\n", "{interface} answers {answer:?}");

@@ -1,13 +1,13 @@
-//! What the published handshakes cost each side here, beside what was published and
-//! beside WireGuard's own.
+//! Benchmark of the published handshakes: the cost of each side, beside the published figures and
+//! WireGuard's own handshake.
 //!
-//! As in the post, the client makes the initiation and takes the response, the server
-//! takes the initiation and makes the response; there are no sockets. Handshakes are
-//! taken in turn, times are the processor's, and medians are printed, so that what
-//! else a machine does weighs little, and on all alike. `cargo bench -p taupe-repro
-//! [--features rainbow] [-- ROUNDS]`.
+//! As in the post, the client's time covers making the initiation and processing the response, the
+//! server's time processing the initiation and making the response; there are no sockets.
+//! Handshakes of all variants alternate, times are processor time, and the output is medians, so
+//! that other load affects them little and equally. `cargo bench -p taupe-repro [--features
+//! rainbow] [-- ROUNDS]`.
 //!
-//! The published figures are of another machine.
+//! The published figures come from another machine.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
@@ -21,7 +21,7 @@ use taupe_repro::{End, Initiator, Responder};
 
 const CRYPTO: &Provider = &AWS_LC;
 
-/// A handshake with Rainbow takes so much longer than others.
+/// Handshakes with Rainbow are rarer by this factor, because they take so long.
 const FEWER_OF_RAINBOW: usize = 50;
 
 fn main() {
@@ -57,7 +57,7 @@ fn main() {
     }
 }
 
-/// What one handshake took.
+/// Cost of one handshake.
 #[derive(Clone)]
 struct Times {
     client: Duration,
@@ -93,7 +93,7 @@ impl Contestant {
     }
 }
 
-/// What the processor has done for this thread, which waits for nothing.
+/// Returns the processor time of this thread.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(time).expect("a time since the thread began")
@@ -119,7 +119,7 @@ fn contestants() -> Vec<Contestant> {
     contestants
 }
 
-/// A handshake of a published variant.
+/// Performs a handshake of a published variant.
 fn shake([one, other]: &[End; 2]) -> Times {
     let mut random = |bytes: &mut [u8]| fastrand::fill(bytes);
     let began = processor_time();
@@ -138,8 +138,8 @@ fn shake([one, other]: &[End; 2]) -> Times {
     }
 }
 
-/// WireGuard's own handshake, by Taupe's protocol. MACs are added, which that leaves
-/// to a device.
+/// Returns WireGuard's own handshake, by Taupe's protocol. The benchmark adds the MACs, which the
+/// protocol's device computes separately.
 fn ordinary() -> Contestant {
     let keys = |byte| {
         let private = PrivateKey::new([byte; 32]).expect("a key that is not zero");
@@ -165,7 +165,7 @@ fn shake_ordinarily(
     remote: &StaticKeys,
     [here, there]: &[Precomputed; 2],
 ) -> Times {
-    /// What mac1 covers of an initiation and of a response.
+    /// Bytes of an initiation and of a response that mac1 covers.
     const COVERED: [usize; 2] = [116, 60];
     let mac = |message: usize| {
         let covered = [0; COVERED[0]];

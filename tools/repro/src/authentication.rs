@@ -1,4 +1,4 @@
-//! Where the two published handshakes differ: how the ends prove who they are.
+//! Authentication of the ends: the difference between the two published handshakes.
 
 use crate::error::Error;
 use taupe_crypto::Secret;
@@ -6,25 +6,24 @@ use zeroize::Zeroizing;
 
 /// This end's private long-term key and the other's public one.
 ///
-/// **For comparison only.** Each message has a field that authenticates: in
-/// [`Fujioka`](crate::fujioka::Fujioka) a ciphertext that only its receiver can
-/// open, in [`DelPino`](crate::del_pino::DelPino) a signature that only its sender
-/// can make.
+/// **For comparison only.** Each message has an authentication field: in
+/// [`Fujioka`](crate::fujioka::Fujioka) a ciphertext that only the receiver can decapsulate, in
+/// [`DelPino`](crate::del_pino::DelPino) a signature that only the sender can make.
 pub trait Authentication: Send + Sync {
-    /// This end's public key. It is never sent.
+    /// Returns this end's public key. It is never sent.
     fn local(&self) -> &[u8];
 
-    /// The other end's.
+    /// Returns the other end's public key.
     fn remote(&self) -> &[u8];
 
-    /// Bytes of the field.
+    /// Returns the length of the field in bytes.
     fn field_len(&self) -> usize;
 
-    /// Makes the field of a message whose ephemeral part (its key, or the
-    /// ciphertext to that) is `ephemeral`, from 32 uniformly random bytes.
+    /// Makes the field of a message with the ephemeral part `ephemeral` (its key, or the ciphertext
+    /// to the other's key) from 32 uniformly random bytes.
     fn make(&self, ephemeral: &[u8], coins: &Secret<32>) -> Field;
 
-    /// What a received field mixes into the chaining key. That alone proves
+    /// Returns the bytes that a received field mixes into the chaining key. This alone proves
     /// nothing.
     ///
     /// # Errors
@@ -32,7 +31,7 @@ pub trait Authentication: Send + Sync {
     /// [`Error::Length`] or [`Error::Kem`].
     fn open(&self, field: &[u8]) -> Result<Zeroizing<Vec<u8>>, Error>;
 
-    /// Checks what can be checked of a received field itself.
+    /// Checks a received field itself, as far as possible.
     ///
     /// # Errors
     ///
@@ -40,10 +39,10 @@ pub trait Authentication: Send + Sync {
     fn check(&self, ephemeral: &[u8], field: &[u8]) -> Result<(), Error>;
 }
 
-/// What authenticates a message.
+/// An authentication field.
 pub struct Field {
-    /// As it is sent.
+    /// The bytes of the message.
     pub bytes: Vec<u8>,
-    /// What it mixes into the chaining key.
+    /// The bytes mixed into the chaining key.
     pub mixed: Zeroizing<Vec<u8>>,
 }

@@ -1,11 +1,10 @@
-//! Authentication by signature (del Pino, Lyubashevsky and Pointcheval, 2016): each
-//! end signs the ephemeral part of its message.
+//! Authentication by signature (del Pino, Lyubashevsky and Pointcheval, 2016): each end signs the
+//! ephemeral part of its message.
 //!
-//! **For comparison only.** As published, a signature covers neither who it is for
-//! nor what was said before, and the key that hides the initiator is made of
-//! nothing but what is on the wire: whoever listens learns the hash of its public
-//! key. Unlike the published program, whose responder takes any signature, both
-//! ends here refuse a bad one.
+//! **For comparison only.** As published, a signature covers neither the intended receiver nor the
+//! earlier messages. The key that encrypts the initiator's identity is derived from public bytes
+//! only, so an eavesdropper learns the hash of the initiator's public key. The published responder
+//! accepts any signature; here both ends reject a bad one.
 
 use crate::authentication::{Authentication, Field};
 use crate::error::Error;
@@ -16,16 +15,16 @@ use zeroize::Zeroizing;
 pub trait Scheme: 'static {
     /// A private key.
     type PrivateKey: Send + Sync;
-    /// A public key; its bytes are what ends know each other by.
+    /// A public key; its bytes identify an end.
     type PublicKey: AsRef<[u8]> + Send + Sync;
 
-    /// Bytes of a signature, of any message.
+    /// Bytes of a signature, for a message of any length.
     const SIGNATURE_LEN: usize;
 
-    /// Signs `message`. Randomness, where the scheme needs any, is its own affair.
+    /// Signs `message`. The scheme generates randomness itself if it needs any.
     fn sign(key: &Self::PrivateKey, message: &[u8]) -> Vec<u8>;
 
-    /// Whether `signature` is one of `message` by the owner of `key`.
+    /// Returns true if `signature` is a valid signature of `message` by the owner of `key`.
     fn verify(key: &Self::PublicKey, message: &[u8], signature: &[u8]) -> bool;
 }
 
@@ -33,9 +32,9 @@ pub trait Scheme: 'static {
 pub struct DelPino<S: Scheme> {
     /// This end's private key.
     pub private: S::PrivateKey,
-    /// Its public key.
+    /// This end's public key.
     pub local: S::PublicKey,
-    /// The other end's.
+    /// The other end's public key.
     pub remote: S::PublicKey,
 }
 

@@ -1,9 +1,9 @@
 //! A small device: a tunnel to one other end, as a state machine without I/O.
 //!
 //! **For comparison only.** Transport data are WireGuard's (whitepaper §5.4.6), without padding.
-//! There are no cookies, no retransmission by a timer and no roaming: the caller sends what the
-//! device returns to the one address that it knows, and the next packet repeats an initiation that
-//! was lost. A packet that is overtaken by a later one of its session is dropped.
+//! There are no cookies, no retransmission by a timer and no roaming. The caller sends the returned
+//! datagrams to the only address it knows, and the next packet repeats a lost initiation. A packet
+//! that arrives after a later one of its session is dropped.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,25 +15,25 @@ use crate::handshake::{End, Initiator, Random, Responder, Session};
 
 /// Age at which a session is replaced when there is a packet to send (Rekey-After-Time).
 const RENEW_AFTER: Duration = Duration::from_secs(120);
-/// Pause between two initiations (Rekey-Timeout).
+/// Interval between two initiations (Rekey-Timeout).
 const RETRY_AFTER: Duration = Duration::from_secs(5);
-/// Packets that wait for a session.
+/// Limit of packets that wait for a session.
 const MAX_WAITING: usize = 64;
 /// Type of transport data.
 const DATA: u32 = 4;
-/// Bytes before its ciphertext: type, receiver, counter.
+/// Bytes before the ciphertext: type, receiver, counter.
 const HEADER_LEN: usize = 16;
 
 /// A tunnel to one other end.
 pub struct Device {
     crypto: &'static Provider,
     end: End,
-    /// The sessions that receive: the one that sends, and the one before it.
+    /// The sessions for receiving: the one for sending first, and the one before it.
     sessions: VecDeque<Keys>,
     pending: Option<Initiator>,
-    /// Time of the last initiation that was sent.
+    /// Time of the last initiation.
     initiated: Option<Duration>,
-    /// The greatest label that was received.
+    /// The greatest received timestamp.
     label: Option<[u8; 12]>,
     waiting: VecDeque<Vec<u8>>,
     next_index: u32,
@@ -61,7 +61,7 @@ struct Keys {
 }
 
 impl Device {
-    /// Makes the device of an end. It has no session yet.
+    /// Creates the device of an end. It has no session yet.
     #[must_use]
     pub fn new(crypto: &'static Provider, end: End) -> Self {
         Self {
@@ -76,7 +76,7 @@ impl Device {
         }
     }
 
-    /// Takes a packet for the other end at `now`, the time since 1970. Returns the datagram to
+    /// Accepts a packet for the other end at `now`, the time since 1970. Returns the datagram to
     /// send: transport data, or an initiation while the packet waits for a session.
     pub fn send(&mut self, now: Duration, packet: &[u8], random: Random<'_>) -> Option<Vec<u8>> {
         if let Some(keys) = self.sessions.front_mut()
@@ -99,13 +99,13 @@ impl Device {
         Some(initiation)
     }
 
-    /// Takes a datagram from the other end.
+    /// Processes a datagram from the other end.
     ///
     /// # Errors
     ///
-    /// Those of the handshake for its messages; for transport data [`Error::NotAuthentic`], also
-    /// if its counter or its session is not a current one; for an initiation whose label is not
-    /// greater than the last, [`Error::Repeated`].
+    /// Those of the handshake for its messages; for transport data [`Error::NotAuthentic`], also if
+    /// its counter or its session is not current; for an initiation whose timestamp is not greater
+    /// than the last one, [`Error::Repeated`].
     pub fn receive(
         &mut self,
         now: Duration,
@@ -121,7 +121,8 @@ impl Device {
             self.pending = None;
             self.initiated = None;
             let mut keys = Keys::new(self.crypto, &session, now);
-            // The responder may not send before it has received: there is always a first packet.
+            // At least one packet is waiting, so the responder receives in the new session before
+            // it sends.
             let datagrams = self.waiting.drain(..).map(|it| keys.seal(&it)).collect();
             self.install(keys);
             return Ok(Received::Send(datagrams));
@@ -206,13 +207,13 @@ impl Keys {
     }
 }
 
-/// The little-endian number at an offset.
+/// Returns the little-endian number at an offset.
 fn number(datagram: &[u8], at: usize) -> Option<u32> {
     let bytes = datagram.get(at..)?.first_chunk()?;
     Some(u32::from_le_bytes(*bytes))
 }
 
-/// The time as a TAI64N label.
+/// Returns the time as a TAI64N timestamp.
 fn tai64n(now: Duration) -> [u8; 12] {
     // TAI was 10 s ahead of UTC in 1970.
     const EPOCH: u64 = (1 << 62) + 10;

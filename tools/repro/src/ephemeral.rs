@@ -1,12 +1,11 @@
-//! The KEM of ephemeral keys: K-PKE without the re-encryption that makes a KEM
-//! of it which withstands changed ciphertexts (the published program's `CPAEncaps`).
+//! The KEM of ephemeral keys: K-PKE without the re-encryption check that detects changed
+//! ciphertexts (the published program's `CPAEncaps`).
 
 use crate::error::Error;
 use crate::pke::{PrivateKey, PublicKey, sha3_512};
 use taupe_crypto::{Provider, Secret, SharedSecret};
 
-/// A ciphertext to `key` and the secret that it carries, from 32 uniformly random
-/// `coins`.
+/// Returns a ciphertext to `key` and its secret, from 32 uniformly random `coins`.
 pub(crate) fn encapsulate(
     crypto: &Provider,
     key: &PublicKey,
@@ -19,7 +18,7 @@ pub(crate) fn encapsulate(
     (key.encrypt(&message, &coins), shared(crypto, &message))
 }
 
-/// The secret that `ciphertext` carries, or, where decryption fails, another.
+/// Returns the secret in `ciphertext`, or another secret if decryption fails.
 pub(crate) fn decapsulate(
     crypto: &Provider,
     key: &PrivateKey,

@@ -1,10 +1,10 @@
-//! Authentication by KEM (Fujioka, Suzuki, Xagawa and Yoneyama, 2012): each end
-//! shows that it can open what was encapsulated to its long-term key.
+//! Authentication by KEM (Fujioka, Suzuki, Xagawa and Yoneyama, 2012): each end proves that it can
+//! decapsulate a ciphertext to its long-term key.
 //!
-//! **For comparison only.** The published program has CCA-secure Kyber of round 3
-//! for long-term keys. Here they are ML-KEM's (FIPS 203): of the same sizes and
-//! almost the same cost, hashing differently. Encapsulation takes 32 fresh random
-//! bytes, where the program takes 4 and a hash of its private key.
+//! **For comparison only.** The published program uses CCA-secure Kyber of round 3 for long-term
+//! keys. Here they are ML-KEM keys (FIPS 203), with the same sizes and almost the same cost, but
+//! different hashes. Encapsulation takes 32 fresh random bytes; the published program takes 4 bytes
+//! and a hash of its private key.
 
 use crate::authentication::{Authentication, Field};
 use crate::error::Error;
@@ -22,7 +22,7 @@ pub struct KeyPair {
 }
 
 impl KeyPair {
-    /// The key pair of 64 uniformly random bytes.
+    /// Creates the key pair from 64 uniformly random bytes.
     #[must_use]
     pub fn new(crypto: &'static Provider, parameters: KemParameters, seed: &Secret<64>) -> Self {
         let private = crypto.kem.decapsulation_key(parameters, seed);
@@ -34,17 +34,17 @@ impl KeyPair {
         }
     }
 
-    /// The public key, for the other end to know.
+    /// Returns the public key, for the other end.
     #[must_use]
     pub fn public(&self) -> &[u8] {
         &self.public
     }
 
-    /// Makes a tunnel's end of this key pair and the other end's public key.
+    /// Combines this key pair with the other end's public key.
     ///
     /// # Errors
     ///
-    /// [`Error::Kem`] for a public key that is none.
+    /// [`Error::Kem`] for an invalid public key.
     pub fn with(self, remote: &[u8]) -> Result<Fujioka, Error> {
         let kem = self.crypto.kem;
         Ok(Fujioka {
@@ -86,8 +86,8 @@ impl Authentication for Fujioka {
     }
 
     fn check(&self, _ephemeral: &[u8], _field: &[u8]) -> Result<(), Error> {
-        // A wrong ciphertext gives a secret that nobody has, and the encrypted
-        // fields that follow do not verify.
+        // A wrong ciphertext gives a secret that nobody knows, so the encrypted fields after it do
+        // not verify.
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! The handshake, as a state machine without I/O.
 //!
-//! **For comparison only.** Messages, little-endian, in the order of the wire:
+//! **For comparison only.** Messages, little-endian, in wire order:
 //!
 //! | initiation                         | bytes | response                    | bytes |
 //! |------------------------------------|-------|-----------------------------|-------|
@@ -8,12 +8,12 @@
 //! | sender                             | 4     | sender                      | 4     |
 //! | ephemeral public key               | 800, 1184 | receiver                | 4     |
 //! | the initiator's hashed public key, encrypted | 48 | ciphertext to the ephemeral key | 608, 1088 |
-//! | TAI64N label, encrypted            | 28    | authentication              | as left |
+//! | TAI64N timestamp, encrypted        | 28    | authentication              | as left |
 //! | authentication: ciphertext or signature | 66 to 1088 | nothing, encrypted | 16    |
 //! | mac1                               | 16    | mac1                        | 16    |
 //! | mac2                               | 16    | mac2                        | 16    |
 //!
-//! mac2 is zero here: cookies, which are WireGuard's own, are not reproduced.
+//! mac2 is zero here: WireGuard's cookies are not reproduced.
 
 use crate::authentication::Authentication;
 use crate::ephemeral;
@@ -32,13 +32,13 @@ const MAC_LEN: usize = 16;
 /// Fills a buffer with uniformly random bytes.
 pub type Random<'a> = &'a mut dyn FnMut(&mut [u8]);
 
-/// One end of a tunnel between two.
+/// One end of a tunnel.
 pub struct End {
     crypto: &'static Provider,
     ephemeral: Parameters,
     authentication: Box<dyn Authentication>,
     preshared: Secret<32>,
-    /// Of a handshake that this end begins, and of one that it is asked for.
+    /// Initial transcripts of handshakes that this end begins, and of those that it responds to.
     initiated: Transcript,
     requested: Transcript,
     /// BLAKE2s of this end's public key, and of the other's.
@@ -49,24 +49,23 @@ pub struct End {
     remote_mac_key: [u8; 32],
 }
 
-/// What both ends agree on: the keys of a session, and its names.
+/// The keys and indices of a session.
 pub struct Session {
-    /// By what the other end calls the session in messages to this one.
+    /// Index of the session in messages to this end.
     pub local_index: u32,
-    /// By what this end calls it in messages to the other.
+    /// Index of the session in messages to the other end.
     pub remote_index: u32,
-    /// Encrypts what this end sends.
+    /// Encrypts messages from this end.
     pub send: Secret<32>,
-    /// Decrypts what the other end sends.
+    /// Decrypts messages from the other end.
     pub receive: Secret<32>,
 }
 
 impl End {
-    /// Makes an end that authenticates by `authentication` and has ephemeral keys of
-    /// `ephemeral`.
+    /// Creates an end that authenticates by `authentication` and has ephemeral keys of `ephemeral`.
     ///
-    /// Without a `preshared` key there is the published one in its place, which is
-    /// made of both public keys ([`published_preshared_key`]).
+    /// Without a `preshared` key it uses the published substitute, which is derived from both
+    /// public keys ([`published_preshared_key`]).
     #[must_use]
     pub fn new(
         crypto: &'static Provider,
@@ -90,7 +89,7 @@ impl End {
         }
     }
 
-    /// Bytes of an initiation.
+    /// Returns the length of an initiation in bytes.
     #[must_use]
     pub fn initiation_len(&self) -> usize {
         let sealed = IDENTITY_LEN + TAG_LEN + LABEL_LEN + TAG_LEN;
@@ -98,7 +97,7 @@ impl End {
         8 + self.ephemeral.public_key_len() + sealed + field + 2 * MAC_LEN
     }
 
-    /// Bytes of a response.
+    /// Returns the length of a response in bytes.
     #[must_use]
     pub fn response_len(&self) -> usize {
         let field = self.authentication.field_len();
@@ -112,8 +111,8 @@ impl End {
         message.extend_from_slice(&[0; MAC_LEN]);
     }
 
-    /// Checks all that can be checked without a long-term key, and gives what is
-    /// between the type and the MACs.
+    /// Performs all checks that need no long-term key, and returns the fields between the type and
+    /// the MACs.
     fn unwrap<'a>(
         &self,
         what: &'static str,
@@ -136,11 +135,11 @@ impl End {
     }
 }
 
-/// BLAKE2s of two public keys of one length, joined bit by bit with *or*: the
-/// preshared key of who configures none.
+/// Returns BLAKE2s of the bitwise *or* of two public keys of equal length: the preshared key if
+/// none is configured.
 ///
-/// It is no secret to who knows the public keys. Half of *or*'s bits tell nothing;
-/// Hülsing et al., from whom the idea is, join with *exclusive or*.
+/// It is no secret from anyone who knows the public keys. The *or* also discards information;
+/// Hülsing et al., who proposed the idea, use *exclusive or*.
 #[must_use]
 pub fn published_preshared_key(crypto: &Provider, one: &[u8], other: &[u8]) -> Secret<32> {
     let joined: Vec<_> = one.iter().zip(other).map(|(a, b)| a | b).collect();
@@ -155,8 +154,8 @@ pub struct Initiator {
 }
 
 impl Initiator {
-    /// Makes an initiation. `index` is by what the other end shall call the session,
-    /// `label` a TAI64N time, greater than any before.
+    /// Makes an initiation. `index` is the session's index in messages from the other end, `label`
+    /// a TAI64N timestamp greater than any before.
     #[must_use]
     pub fn start(
         end: &End,
@@ -195,13 +194,13 @@ impl Initiator {
         (state, message)
     }
 
-    /// Verifies a response and derives the session's keys. The state is only read,
-    /// so that a forged response changes nothing.
+    /// Verifies a response and derives the session's keys. The state is not modified, so a forged
+    /// response changes nothing.
     ///
     /// # Errors
     ///
-    /// Any [`Error`] but [`Error::Stranger`]. [`Error::NotAuthentic`] is also what a
-    /// failed decryption comes to: begin anew.
+    /// Any [`Error`] except [`Error::Stranger`]. [`Error::NotAuthentic`] is also the result of a
+    /// failed decryption, which requires a new handshake.
     pub fn finish(&self, end: &End, response: &[u8]) -> Result<Session, Error> {
         let mut fields = end.unwrap("response", RESPONSE, response, end.response_len())?;
         let remote_index = fields.number();
@@ -239,8 +238,8 @@ impl Initiator {
 
 /// A verified initiation.
 ///
-/// In [`Fujioka`](crate::fujioka::Fujioka), as verified as the preshared key is
-/// secret: that the initiator has its long-term key shows only when it uses the
+/// With [`Fujioka`](crate::fujioka::Fujioka), the initiation proves no more than knowledge of the
+/// preshared key. The initiator proves possession of its long-term key only when it uses the
 /// session.
 pub struct Responder<'a> {
     end: &'a End,
@@ -255,7 +254,7 @@ impl<'a> Responder<'a> {
     ///
     /// # Errors
     ///
-    /// Any [`Error`] but [`Error::Receiver`].
+    /// Any [`Error`] except [`Error::Receiver`].
     pub fn accept(end: &'a End, initiation: &[u8]) -> Result<Self, Error> {
         let mut fields = end.unwrap("initiation", INITIATION, initiation, end.initiation_len())?;
         let index = fields.number();
@@ -288,14 +287,14 @@ impl<'a> Responder<'a> {
         })
     }
 
-    /// The initiation's label: must be greater than any before.
+    /// Returns the initiation's timestamp, which must be greater than any before.
     #[must_use]
     pub fn label(&self) -> [u8; LABEL_LEN] {
         self.label
     }
 
-    /// Makes the response and derives the session's keys. `index` is by what the
-    /// other end shall call the session.
+    /// Makes the response and derives the session's keys. `index` is the session's index in
+    /// messages from the other end.
     #[must_use]
     pub fn respond(mut self, index: u32, random: Random<'_>) -> (Vec<u8>, Session) {
         let end = self.end;
@@ -335,7 +334,7 @@ fn secret(random: Random<'_>) -> Secret<32> {
     secret
 }
 
-/// What is left of a message whose length was checked: all fields are there.
+/// The remaining fields of a message whose length was checked: reads cannot fail.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {

@@ -1,13 +1,12 @@
-//! Published post-quantum variants of WireGuard's handshake, reproduced **for
-//! comparison only**.
+//! Published post-quantum variants of WireGuard's handshake, reproduced **for comparison only**.
 //!
-//! **Do not use them: they are insecure.** The laboratory's table `handshake-pq` measures
-//! them, and a system test sends packets through a tunnel with K512+tK512 ([`device`]). No
-//! product of Taupe depends on this crate.
+//! **Do not use them: they are insecure.** The lab's table `handshake-pq` measures them, and a
+//! system test sends packets through a tunnel with K512+tK512 ([`device`]). No product of Taupe
+//! depends on this crate.
 //!
-//! The source is a post of Kudelski Security on post-quantum WireGuard (2021) and its
-//! program (`kudelskisecurity/pq-wireguard`). They replace every X25519 of WireGuard
-//! by Kyber, or by Kyber and a signature:
+//! The source is a post of Kudelski Security on post-quantum WireGuard (2021) and its program
+//! (`kudelskisecurity/pq-wireguard`). They replace every X25519 operation of WireGuard by Kyber, or
+//! by Kyber and a signature:
 //!
 //! | variant    | authentication                   | ephemeral         | initiation, response |
 //! |------------|----------------------------------|-------------------|----------------------|
@@ -17,42 +16,39 @@
 //! | R+tK       | [`del_pino`], Rainbow III        | tweaked Kyber-512 | 1080, 832 B          |
 //! | R1+tK512   | [`del_pino`], Rainbow I          | tweaked Kyber-512 | 982, 734 B           |
 //!
-//! Layouts, key schedule and sizes are those of the program; messages are not
-//! understood by it, because of what is in the next section, and because long-term
-//! Kyber keys are ML-KEM's ([`fujioka`]).
+//! Layouts, key schedule and sizes are those of the program. The program does not understand the
+//! messages, because of the changes listed in the next section, and because long-term Kyber keys
+//! are ML-KEM keys here ([`fujioka`]).
 //!
-//! # What is wrong with them
+//! # Weaknesses
 //!
-//! Of the design, and so of this crate:
+//! Of the design, and therefore of this crate:
 //!
-//! - Tweaked Kyber withstands only who never has anything decrypted, and fails once in
+//! - Tweaked Kyber is secure only if an attacker cannot have anything decrypted, and fails once in
 //!   2.6 million handshakes; an ephemeral key must never be used twice.
-//! - There is no secret that both long-term keys have part in: an initiation proves
-//!   nothing of its sender but that it knows the preshared key, and that is made of
-//!   public keys where none is configured.
+//! - No secret depends on both long-term keys: an initiation proves only that its sender knows the
+//!   preshared key, which is derived from public keys if none is configured.
 //! - Without X25519, a break of Kyber is a break of the tunnel.
-//! - Ciphertexts to long-term keys, and signatures, are not hashed into the
-//!   transcript, and labels do not separate these handshakes from WireGuard's.
-//! - With signatures, who listens learns the hash of the initiator's public key, and a
-//!   signature covers an ephemeral key or a ciphertext alone, neither the peer nor what
-//!   was said before: it can be replayed and put to other uses.
-//! - Rainbow is broken: key recovery in 53 hours on a laptop (Beullens 2022, eprint
-//!   2022/214).
-//! - Messages are longer than a packet, and rely on IP to cut them.
+//! - Ciphertexts to long-term keys, and signatures, are not hashed into the transcript, and no
+//!   label separates these handshakes from WireGuard's.
+//! - With signatures, an eavesdropper learns the hash of the initiator's public key. A signature
+//!   covers only an ephemeral key or a ciphertext, neither the peer nor the earlier messages: it
+//!   can be replayed and used in other contexts.
+//! - Rainbow is broken: key recovery in 53 hours on a laptop (Beullens 2022, eprint 2022/214).
+//! - Messages exceed a packet, and rely on IP fragmentation.
 //!
-//! Of the published program alone, and not reproduced: its responder goes on after a
-//! bad signature; a shared secret, and the device's private key, are logged; and
-//! encapsulation is fed with 32 bits of randomness and a hash of the private key, so
-//! that who has that key can find the secrets of past handshakes by trial.
+//! Of the published program only, and not reproduced here: its responder continues after a bad
+//! signature; it logs a shared secret and the device's private key; and encapsulation uses 32 bits
+//! of randomness and a hash of the private key, so that an attacker with this key can find the
+//! secrets of past handshakes by trial.
 //!
 //! # Use
 //!
-//! A tunnel has two [`End`]s. [`Initiator::start`] gives an initiation, which
-//! [`Responder::accept`] and [`respond`](Responder::respond) answer, and
-//! [`Initiator::finish`] takes the response: both have a [`Session`]. A
-//! [`device::Device`] carries packets by such sessions. There is no
-//! I/O, clock or randomness in here. [`variant::VARIANTS`] has them all, with the
-//! published figures.
+//! A tunnel has two [`End`]s. [`Initiator::start`] makes an initiation, [`Responder::accept`] and
+//! [`respond`](Responder::respond) answer it, and [`Initiator::finish`] processes the response:
+//! both ends then have a [`Session`]. A [`device::Device`] carries packets in such sessions. The
+//! crate uses no I/O, clock or randomness of its own. [`variant::VARIANTS`] lists all variants,
+//! with the published figures.
 
 #![forbid(unsafe_code)]
 

@@ -1,15 +1,14 @@
-//! K-PKE (FIPS 203 §5; Kyber, round 3, §1.2): the encryption inside Kyber and
-//! ML-KEM, at any of their widths and at others.
+//! K-PKE (FIPS 203 §5; Kyber, round 3, §1.2): the public-key encryption inside Kyber and ML-KEM,
+//! with their parameters and others.
 //!
-//! **For comparison only.** By itself this is no KEM to use: it withstands only
-//! who cannot have anything decrypted. A key pair is for one message.
+//! **For comparison only.** K-PKE alone is no secure KEM: it is secure only against attackers who
+//! cannot have ciphertexts decrypted. Use a key pair for one message only.
 //!
-//! A set of [`Parameters`] says how many polynomials a key has, how wide the
-//! noise is, and to how many bits a ciphertext is rounded. Rounding more makes it
-//! shorter, and makes decryption fail more often; [`TKYBER512`] is such a set.
+//! [`Parameters`] determine the number of polynomials in a key, the width of the noise, and the
+//! number of bits to which a ciphertext is rounded. More rounding makes the ciphertext shorter and
+//! decryption failures more frequent, as in [`TKYBER512`].
 //!
-//! Not cleared from memory: polynomials of noise on the stack of a running
-//! operation.
+//! Noise polynomials on the stack of a running operation are not erased from memory.
 
 mod encode;
 mod ring;
@@ -45,18 +44,18 @@ pub const KYBER768: Parameters = Parameters::new(3, Eta::Two, 10, 4);
 /// Kyber-1024 and ML-KEM-1024.
 pub const KYBER1024: Parameters = Parameters::new(4, Eta::Two, 11, 5);
 
-/// “Tweaked” Kyber-512 (Kudelski Security, 2021): a ciphertext of 608 bytes in
-/// place of 768, and a decryption in 2.6 million fails.
+/// “Tweaked” Kyber-512 (Kudelski Security, 2021): a ciphertext of 608 bytes instead of 768, with
+/// one decryption failure in 2.6 million.
 pub const TKYBER512: Parameters = Parameters::new(2, Eta::Three, 8, 3);
 
 impl Parameters {
-    /// The set of `rank` (k) polynomials with noise up to `eta1` in keys, rounded
-    /// to `du` and `dv` bits in ciphertexts.
+    /// Creates a set with `rank` (k) polynomials and noise up to `eta1` in keys, rounded to `du`
+    /// and `dv` bits in ciphertexts.
     ///
     /// # Panics
     ///
-    /// If there are no or more than 4 polynomials, or if coefficients are rounded
-    /// to fewer than 1 or more than 11 bits.
+    /// If there are no or more than 4 polynomials, or if coefficients are rounded to fewer than 1
+    /// or more than 11 bits.
     #[must_use]
     pub const fn new(rank: u8, eta1: Eta, du: u8, dv: u8) -> Self {
         assert!(rank >= 1 && rank <= 4, "one to four polynomials");
@@ -64,20 +63,20 @@ impl Parameters {
         Self { rank, eta1, du, dv }
     }
 
-    /// Bytes of a public key.
+    /// Returns the length of a public key in bytes.
     #[must_use]
     pub const fn public_key_len(&self) -> usize {
         POLY_LEN * self.rank as usize + 32
     }
 
-    /// Bytes of a ciphertext.
+    /// Returns the length of a ciphertext in bytes.
     #[must_use]
     pub const fn ciphertext_len(&self) -> usize {
         32 * (self.rank as usize * self.du as usize + self.dv as usize)
     }
 }
 
-/// How 32 bytes become the seeds of a key pair.
+/// Derivation of a key pair's seeds from 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seeding {
     /// SHA3-512 of the bytes: Kyber, round 3.
@@ -95,14 +94,14 @@ pub struct PrivateKey {
 /// A public key, with its matrix.
 pub struct PublicKey {
     parameters: Parameters,
-    /// t: the transforms that a key is.
+    /// t: the transforms of the key.
     vector: Vec<Poly>,
-    /// Â transposed, row by row: what the key's seed is stretched to.
+    /// Â transposed, row by row: expanded from the key's seed.
     matrix: Vec<Poly>,
 }
 
-/// A key pair from 32 uniformly random bytes (FIPS 203, algorithm 13): the
-/// private key, and the public one as it is sent.
+/// Creates a key pair from 32 uniformly random bytes (FIPS 203, algorithm 13): the private key, and
+/// the encoded public key.
 #[must_use]
 pub fn key_pair(
     parameters: &Parameters,
@@ -137,12 +136,12 @@ pub fn key_pair(
 }
 
 impl PublicKey {
-    /// Reads a received key, and stretches its seed to its matrix.
+    /// Reads a received key, and expands its seed to the matrix.
     ///
     /// # Errors
     ///
-    /// [`Error::Length`], or [`Error::Modulus`] for a coefficient that is not
-    /// reduced (FIPS 203 §7.2), which round 3 of Kyber lets pass.
+    /// [`Error::Length`], or [`Error::Modulus`] for a coefficient that is not reduced (FIPS 203
+    /// §7.2), which round 3 of Kyber accepts.
     pub fn read(parameters: &Parameters, bytes: &[u8]) -> Result<Self, Error> {
         Error::check_length("the Kyber key", bytes, parameters.public_key_len())?;
         let (polys, seed) = bytes
@@ -164,8 +163,8 @@ impl PublicKey {
         })
     }
 
-    /// Encrypts 32 bytes (FIPS 203, algorithm 14) with 32 uniformly random
-    /// `coins`, which are used once.
+    /// Encrypts 32 bytes (FIPS 203, algorithm 14) with 32 uniformly random `coins`, which are used
+    /// once.
     #[must_use]
     pub fn encrypt(&self, message: &Secret<32>, coins: &Secret<32>) -> Vec<u8> {
         let Parameters { rank, du, dv, .. } = self.parameters;
@@ -191,7 +190,7 @@ impl PublicKey {
 }
 
 impl PrivateKey {
-    /// Reads what [`to_bytes`](Self::to_bytes) wrote.
+    /// Reads the bytes of [`to_bytes`](Self::to_bytes).
     ///
     /// # Errors
     ///
@@ -214,7 +213,7 @@ impl PrivateKey {
         })
     }
 
-    /// The key as FIPS 203 writes it.
+    /// Returns the key in the encoding of FIPS 203.
     #[must_use]
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         let len = POLY_LEN * self.secret.len();
@@ -227,8 +226,7 @@ impl PrivateKey {
         bytes
     }
 
-    /// Decrypts a ciphertext (FIPS 203, algorithm 15). Whether the message is the
-    /// one that was encrypted cannot be told.
+    /// Decrypts a ciphertext (FIPS 203, algorithm 15). It cannot detect a wrong message.
     ///
     /// # Errors
     ///
@@ -261,7 +259,7 @@ impl PrivateKey {
     }
 }
 
-/// The transforms of `rank` polynomials of noise, of numbers from 0 on.
+/// Returns the transforms of `rank` noise polynomials, numbered from 0.
 fn multiplicands(rank: u8, eta: Eta, seed: &[u8; 32]) -> Zeroizing<Vec<Multiplicand>> {
     let polys = (0..rank).map(|number| {
         let mut poly = Zeroizing::new(noise(eta, seed, number));

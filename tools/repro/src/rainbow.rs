@@ -1,9 +1,9 @@
-//! Rainbow, a signature scheme that was broken in 2022: its keys are recovered in
-//! 53 hours on a laptop (Beullens 2022, eprint 2022/214).
+//! Rainbow, a signature scheme that was broken in 2022: its keys are recovered in 53 hours on a
+//! laptop (Beullens 2022, eprint 2022/214).
 //!
-//! **For comparison only. It authenticates nobody.** By PQClean's implementation of
-//! Rainbow's third round, with “classic” keys, of which the public ones are 162 kB
-//! and 882 kB long. Private keys are not zeroised: the library copies them at will.
+//! **For comparison only. It authenticates nobody.** It uses PQClean's implementation of Rainbow's
+//! third round with “classic” keys; the public ones are 162 kB and 882 kB long. Private keys are
+//! not zeroised, because the library copies them.
 
 #![expect(
     deprecated,
@@ -18,7 +18,7 @@ use pqcrypto_traits::sign::{DetachedSignature, PublicKey};
 use std::sync::Arc;
 use taupe_crypto::Provider;
 
-/// What making keys of level III takes, of which a part is touched.
+/// Stack for the generation of level III keys, of which only a part is touched.
 const STACK_LEN: usize = 800 << 20;
 
 /// Rainbow at the lowest level (`rainbowI-classic`), with signatures of 66 bytes.
@@ -27,7 +27,7 @@ pub enum RainbowI {}
 /// Rainbow at level 3 (`rainbowIII-classic`), with signatures of 164 bytes.
 pub enum RainbowIii {}
 
-/// A public key, which is too long to be moved about.
+/// A public key, shared because it is too large to move.
 pub struct Key<K>(Arc<K>);
 
 impl<K: PublicKey> AsRef<[u8]> for Key<K> {
@@ -62,9 +62,8 @@ macro_rules! implement {
         }
 
         impl $scheme {
-            /// A key pair of the library's own randomness, which takes seconds at
-            /// level III. `None` if there is no memory for a thread with the stack
-            /// that it takes.
+            /// Generates a key pair with the library's own randomness, which takes seconds at level
+            /// III. `None` if there is no memory for a thread with the required stack.
             #[must_use]
             pub fn generate() -> Option<(Box<$library::SecretKey>, Key<$library::PublicKey>)> {
                 let thread = std::thread::Builder::new().stack_size(STACK_LEN).spawn(|| {
@@ -74,7 +73,7 @@ macro_rules! implement {
                 thread.ok()?.join().ok()
             }
 
-            /// Two ends that know each other.
+            /// Creates two ends that know each other.
             pub(crate) fn ends(crypto: &'static Provider) -> Option<[End; 2]> {
                 let (one, other) = (Self::generate()?, Self::generate()?);
                 let publics = [other.1.clone(), one.1.clone()];

@@ -1,10 +1,9 @@
-//! The chaining key and the hash of what was sent, as in the whitepaper (§5.4).
+//! The chaining key and the transcript hash, as in the whitepaper (§5.4).
 
 use crate::error::Error;
 use taupe_crypto::{Provider, Secret, TAG_LEN};
 
-/// WireGuard's own labels: the published variants do not separate themselves from
-/// it.
+/// WireGuard's own labels: the published variants use no labels of their own.
 const CONSTRUCTION: &[u8] = b"Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
 const IDENTIFIER: &[u8] = b"WireGuard v1 zx2c4 Jason@zx2c4.com";
 
@@ -16,8 +15,8 @@ pub(crate) struct Transcript {
 }
 
 impl Transcript {
-    /// C := HASH(CONSTRUCTION); H := HASH(HASH(C ‖ IDENTIFIER) ‖ S_r^pub), with the
-    /// whole public key of the responder.
+    /// C := HASH(CONSTRUCTION); H := HASH(HASH(C ‖ IDENTIFIER) ‖ S_r^pub), with the whole public
+    /// key of the responder.
     pub(crate) fn new(crypto: &'static Provider, responder: &[u8]) -> Self {
         let chaining_key = crypto.hash.hash(&[CONSTRUCTION]);
         let hash = crypto.hash.hash(&[&chaining_key, IDENTIFIER]);
@@ -55,7 +54,7 @@ impl Transcript {
         key
     }
 
-    /// AEAD(k, 0, text, H), which goes into H.
+    /// Returns AEAD(k, 0, text, H), and hashes it into H.
     pub(crate) fn seal(&mut self, key: &Secret<32>, text: &[u8]) -> Vec<u8> {
         let mut sealed = [text, &[0; TAG_LEN]].concat();
         self.crypto.aead.seal_with(key, 0, &self.hash, &mut sealed);
@@ -63,7 +62,7 @@ impl Transcript {
         sealed
     }
 
-    /// The text of what [`seal`](Self::seal) made.
+    /// Decrypts a result of [`seal`](Self::seal).
     pub(crate) fn open(&mut self, key: &Secret<32>, sealed: &[u8]) -> Result<Vec<u8>, Error> {
         let mut text = sealed.to_vec();
         self.crypto.aead.open_with(key, 0, &self.hash, &mut text)?;
@@ -72,7 +71,7 @@ impl Transcript {
         Ok(text)
     }
 
-    /// The initiator's sending key, then the responder's: KDF2(C, ε)
+    /// Returns the initiator's sending key, then the responder's: KDF2(C, ε)
     pub(crate) fn split(&self) -> [Secret<32>; 2] {
         self.derive(&[])
     }

@@ -1,4 +1,4 @@
-//! The published variants, with what was published of them.
+//! The published variants, with their published figures.
 
 use crate::fujioka::KeyPair;
 use crate::handshake::{End, Random};
@@ -11,11 +11,11 @@ use taupe_crypto::{KemParameters, Provider, Secret};
 pub struct Variant {
     /// Its published name.
     pub name: &'static str,
-    /// What the ends are, in words.
+    /// Description of its keys.
     pub meaning: &'static str,
-    /// What was published of it.
+    /// Its published figures.
     pub published: Published,
-    /// What must be said wherever a figure of it is.
+    /// A warning to print beside each of its figures.
     pub warning: Option<&'static str>,
     make: fn(&'static Provider, Random<'_>) -> Option<[End; 2]>,
 }
@@ -25,38 +25,37 @@ pub struct Variant {
 pub struct Published {
     /// Bytes of traffic, as printed in the post.
     pub traffic: usize,
-    /// Bytes of an initiation that the program's layout comes to, and of a response.
-    /// Their sum is not always what is printed.
+    /// Bytes of an initiation and of a response in the program's layout. Their sum does not always
+    /// equal the printed one.
     pub messages: [usize; 2],
     /// IPv6 packets.
     pub packets: usize,
-    /// Milliseconds to make an initiation and take the response.
+    /// Milliseconds to make an initiation and process the response.
     pub client: f64,
-    /// Milliseconds to take an initiation and make the response.
+    /// Milliseconds to process an initiation and make the response.
     pub server: f64,
 }
 
 impl Variant {
-    /// Two ends that know each other, with keys made of `random` (Rainbow's: of its
-    /// library's own, in a second or, at level III, some ten). `None` for a variant
-    /// with Rainbow where the crate was built without its feature `rainbow`, or where
-    /// there is no memory to make its keys.
+    /// Creates two ends that know each other, with keys made from `random`. Rainbow's keys use its
+    /// library's own randomness, and take a second or, at level III, about ten. `None` for a
+    /// variant with Rainbow if the crate lacks the feature `rainbow` or there is not enough memory
+    /// for its keys.
     pub fn ends(&self, crypto: &'static Provider, random: Random<'_>) -> Option<[End; 2]> {
         (self.make)(crypto, random)
     }
 }
 
-/// The attack was carried out on the lowest level of Rainbow's second round; the paper
-/// improves on earlier ones for every level that was submitted.
+/// The attack was carried out on the lowest level of Rainbow's second round; the paper improves on
+/// earlier attacks for every submitted level.
 const RAINBOW_IS_BROKEN: &str =
     "Rainbow: key recovery in 53 hours on a laptop (Beullens 2022, eprint 2022/214)";
 
-/// All of them, in the order of the post.
+/// All variants in the order of the post.
 ///
-/// Of the printed traffic 4816 B counts an IPv6 and a UDP header, 48 B, for each of
-/// four packets; 3760, 1912 and 1716 B are payload alone; and for K512+tK512, where
-/// 3172 B is printed, the program sends 3120. What is called tK is tK512 in every
-/// row: with no other set do the sizes come out.
+/// The printed 4816 B of traffic include an IPv6 and a UDP header, 48 B, for each of four packets;
+/// 3760, 1912 and 1716 B are payload only. For K512+tK512, the post prints 3172 B, but the program
+/// sends 3120. tK means tK512 in every row: no other set gives the printed sizes.
 pub const VARIANTS: &[Variant] = &[
     Variant {
         name: "K+K",

@@ -1,5 +1,5 @@
-//! Handshakes that authenticate by signature: with Ed25519 in the place of Rainbow,
-//! which is not built by default, so that all around the signature is tested.
+//! Handshakes that authenticate by signature, with Ed25519 instead of Rainbow, which is not built
+//! by default.
 
 mod common;
 
@@ -36,7 +36,7 @@ fn public(seed: u8) -> Vec<u8> {
     private(seed).public_key().as_ref().to_vec()
 }
 
-/// The end that signs as `signer`, says that it is `local` and knows `remote`.
+/// Creates an end that signs as `signer`, claims to be `local` and knows `remote`.
 fn end(signer: u8, local: u8, remote: u8) -> End {
     let authentication = DelPino::<Ed25519> {
         private: private(signer),
@@ -49,7 +49,7 @@ fn end(signer: u8, local: u8, remote: u8) -> End {
 #[test]
 fn both_ends_agree() {
     let exchange = shake(&[end(1, 1, 2), end(2, 2, 1)]);
-    // As published for a signature of 66 bytes, less two.
+    // Ed25519 signatures are 2 bytes shorter than the published ones of 66 bytes.
     assert_eq!(exchange.initiation.len(), 980);
     assert_eq!(exchange.response.len(), 732);
     assert_agreed(&exchange.sessions);
@@ -61,8 +61,8 @@ fn changed_messages_are_refused() {
     refuses_changes(&ends, [&public(1), &public(2)], 1);
 }
 
-/// The published responder goes on after a bad signature: who knows both public keys
-/// is taken for whom it likes.
+/// The published responder continues after a bad signature: anyone who knows both public keys can
+/// impersonate the initiator.
 #[test]
 fn a_bad_signature_is_refused_by_both_ends() {
     let (impostor, responder) = (end(3, 1, 2), end(2, 2, 1));

@@ -1,4 +1,4 @@
-//! The small device: packets pass, and nothing is taken twice.
+//! The small device: packets pass, and none is accepted twice.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn devices() -> [Device; 2] {
     ends.map(|end| Device::new(&AWS_LC, end))
 }
 
-/// Two devices with a session, and the initiation that led to it.
+/// Returns two devices with a session, and the initiation that led to it.
 fn connected() -> ([Device; 2], Vec<u8>) {
     let [mut one, mut other] = devices();
     let initiation = one.send(NOW, b"first", &mut fastrand::fill).unwrap();

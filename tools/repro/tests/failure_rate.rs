@@ -1,9 +1,8 @@
-//! How often decryption fails, calculated and tried.
+//! The rate of decryption failures, calculated and measured.
 //!
-//! The calculation is that of Kyber's authors (round 3, §1.5 and the scripts that
-//! go with it): what is added to a coefficient of the message are sums of
-//! independent products of noise and of what rounding takes away, and it is
-//! misread where they come to more than q/4.
+//! The calculation follows Kyber's authors (round 3, §1.5 and its scripts): each coefficient of the
+//! message has an error, a sum of independent products of noise and rounding errors, and is misread
+//! if the error exceeds q/4.
 
 use sha3::{Digest, Sha3_256};
 use taupe_crypto::Secret;
@@ -13,7 +12,7 @@ use taupe_repro::pke::{
 
 const Q: usize = 3329;
 
-/// Rounded so much that decryption fails before one's eyes.
+/// Rounded so much that decryption fails often.
 const LOSSY: (Parameters, Widths) = (
     Parameters::new(2, Eta::Three, 7, 4),
     Widths {
@@ -24,7 +23,7 @@ const LOSSY: (Parameters, Widths) = (
     },
 );
 
-/// What the calculation needs of a parameter set.
+/// The values of a parameter set that the calculation needs.
 struct Widths {
     rank: u32,
     eta1: u32,
@@ -32,7 +31,7 @@ struct Widths {
     dv: u32,
 }
 
-/// How likely each number modulo q is.
+/// Probability of each number modulo q.
 #[derive(Clone)]
 struct Distribution(Vec<f64>);
 
@@ -43,7 +42,7 @@ impl Distribution {
         Self(likely)
     }
 
-    /// Centred binomial noise up to `eta`: the difference of as many bits.
+    /// Returns centred binomial noise up to `eta`: the difference of the sums of `eta` bits each.
     fn noise(eta: u32) -> Self {
         let mut bits = Self::zero();
         for _ in 0..eta {
@@ -54,7 +53,7 @@ impl Distribution {
         bits
     }
 
-    /// What rounding to `bits` bits takes from a number, when each is as likely.
+    /// Returns the error of rounding a uniform number to `bits` bits.
     fn rounding(bits: u32) -> Self {
         let (q, steps) = (Q as f64, f64::from(1 << bits));
         let mut likely = vec![0.0; Q];
@@ -101,13 +100,13 @@ impl Distribution {
         Self(likely)
     }
 
-    /// The sum of 2^`doublings` numbers of this distribution.
+    /// Returns the sum of 2^`doublings` numbers of this distribution.
     fn doubled(&self, doublings: u32) -> Self {
         (0..doublings).fold(self.clone(), |sum, _| sum.plus(&sum))
     }
 }
 
-/// How likely it is that at least one of a message's 256 bits is misread.
+/// Returns the probability that at least one of a message's 256 bits is misread.
 fn calculated(widths: &Widths) -> f64 {
     let key_noise = Distribution::noise(widths.eta1);
     let noise = Distribution::noise(2);
@@ -123,12 +122,12 @@ fn calculated(widths: &Widths) -> f64 {
         .filter(|(number, _)| (*number).min(Q - number) > Q / 4)
         .map(|(_, likely)| likely)
         .sum();
-    // 1 − (1 − p)²⁵⁶, for p that may be too small to be taken from 1.
+    // 1 − (1 − p)²⁵⁶, for a p that may be too small to subtract from 1.
     -(256.0 * (-misread).ln_1p()).exp_m1()
 }
 
-/// What the post and Kyber's authors have: 2⁻²¹·⁵ (their script says 2⁻²¹·²⁵) for
-/// the tweaked set, 2⁻¹³⁹ and 2⁻¹⁶⁴ for those of the standard.
+/// The values of the post and of Kyber's authors: 2⁻²¹·⁵ (their script prints 2⁻²¹·²⁵) for the
+/// tweaked set, 2⁻¹³⁹ and 2⁻¹⁶⁴ for the standard ones.
 #[test]
 fn the_calculated_rate_is_the_published_one() {
     let published = [
@@ -159,14 +158,14 @@ fn decryption_fails_as_often_as_calculated() {
     let expected = f64::from(TRIES) * rate;
     let deviation = (expected * (1.0 - rate)).sqrt();
     println!("{failures} failures, {expected:.1} ± {deviation:.1} expected");
-    // Five standard deviations; the seeds are always the same.
+    // Five standard deviations; the seeds are fixed.
     assert!(
         (failures - expected).abs() < 5.0 * deviation,
         "{failures} failures, {expected} ± {deviation} expected"
     );
 }
 
-/// Whether a message is the same after encryption and decryption.
+/// Returns true if a message is unchanged after encryption and decryption.
 fn survives(parameters: &Parameters, number: u32) -> bool {
     let random = |purpose: u8| {
         let mut state = Sha3_256::new();

@@ -1,4 +1,4 @@
-//! Handshakes that authenticate by KEM, and the sizes of all.
+//! Handshakes that authenticate by KEM, and the message sizes of all variants.
 
 mod common;
 
@@ -10,7 +10,7 @@ use taupe_repro::pke::{self, PublicKey, Seeding, TKYBER512};
 use taupe_repro::variant::VARIANTS;
 use taupe_repro::{End, Error, Initiator, Responder, published_preshared_key};
 
-/// K512+tK512.
+/// A key pair for K512+tK512.
 fn key_pair(seed: u8) -> KeyPair {
     KeyPair::new(&AWS_LC, KemParameters::MlKem512, &Secret::new([seed; 64]))
 }
@@ -33,10 +33,10 @@ fn messages_are_as_long_as_published() {
         let published = variant.published;
         let payload: usize = published.messages.iter().sum();
         let printed = match variant.name {
-            // With an IPv6 and a UDP header for each packet.
+            // Includes an IPv6 and a UDP header for each packet.
             "K+K" => payload + published.packets * 48,
-            // Printed is 3172; what the program sends is 52 bytes less, and no
-            // header accounts for them.
+            // The post prints 3172; the program sends 52 bytes less, a difference that headers do
+            // not explain.
             "K512+tK512" => payload + 52,
             _ => payload,
         };
@@ -92,7 +92,7 @@ fn another_preshared_key_is_refused() {
     assert_eq!(refused, Some(Error::NotAuthentic));
 }
 
-/// Who has not the long-term key cannot read who asks, let alone answer.
+/// An impostor without the long-term key can neither read the initiator's identity nor answer.
 #[test]
 fn an_initiation_to_another_with_a_right_mac_is_not_understood() {
     let (ends, [one, _]) = ends();
@@ -123,7 +123,7 @@ fn a_response_to_another_handshake_is_refused() {
     repair(&mut response, &one);
     let refused = second.finish(&ends[0], &response).err();
     assert_eq!(refused, Some(Error::NotAuthentic));
-    // Neither has changed anything.
+    // The rejected responses have changed nothing.
     response[8..12].copy_from_slice(&INDICES[0].to_le_bytes());
     repair(&mut response, &one);
     assert!(initiator.finish(&ends[0], &response).is_ok());
@@ -151,8 +151,7 @@ fn an_ephemeral_key_that_is_not_reduced_is_refused() {
     assert_eq!(refused, Some(Error::Modulus));
 }
 
-/// The key schedule by hand: what the published program computes, line by line,
-/// from the secrets of both ends.
+/// Computes the key schedule of the published program line by line, from the secrets of both ends.
 #[test]
 fn the_key_schedule_is_the_published_one() {
     let hash = |parts: &[&[u8]]| AWS_LC.hash.hash(parts);
@@ -174,7 +173,7 @@ fn the_key_schedule_is_the_published_one() {
     let psk = published_preshared_key(&AWS_LC, &spk_r, &spk_i);
     let psk = psk.expose();
 
-    // The randomness of the initiator: the ephemeral key's, and the coins to S_r.
+    // Randomness of the initiator: for the ephemeral key, and the coins to S_r.
     let secret = |random: &mut dyn FnMut(&mut [u8])| {
         let mut secret = Secret::zeroed();
         random(secret.expose_mut());
@@ -211,7 +210,7 @@ fn the_key_schedule_is_the_published_one() {
     ];
     assert_eq!(exchange.initiation, initiation.concat());
 
-    // The randomness of the responder: coins to the ephemeral key, and to S_i.
+    // Randomness of the responder: coins to the ephemeral key, and to S_i.
     let mut coins = random(2);
     let stretched = Sha3_512::digest(secret(&mut coins).expose());
     let [m, r] = [0, 32].map(|at| Secret::new(stretched[at..at + 32].try_into().unwrap()));

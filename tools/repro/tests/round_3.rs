@@ -1,5 +1,5 @@
-//! Kyber of round 3, and its tweaked variant, against the library of the published
-//! program: keys, ciphertexts and secrets are the same to the bit.
+//! Kyber of round 3, and its tweaked variant, compared with the published program's library: keys,
+//! ciphertexts and secrets are equal bit by bit.
 
 use sha3::{Digest, Sha3_512};
 use taupe_crypto::{AWS_LC, Secret};

@@ -30,7 +30,7 @@ pub enum Invariant {
     Idle,
     /// A staged packet is sent or counted as dropped.
     Staged,
-    /// A hybrid initiation changes no endpoint or session before its own session has been used.
+    /// A hybrid initiation changes no established session or endpoint before its session is used.
     Provisional,
     /// An attacker with X25519 keys but without an ML-KEM key gets no session.
     Impersonation,

@@ -121,7 +121,7 @@ fn keeps_nobody_out() -> Result<()> {
         let (rate, took) = attacker.during(kind, anew)?;
         figure(kind.name(), (rate, took));
         ensure!(took < Duration::from_secs(36), "{kind:?}: {took:?}");
-        // Datagrams that arrived before the filter was installed.
+        // The device answers an informed flood with cookies until the kernel filter drops the flood.
         let cookies = count(server, "cookies")?;
         figure("cookies", cookies);
         let informed = kind == Kind::Informed;

@@ -1,8 +1,7 @@
-//! `make demo`: transparent mode, with evidence. `make demo-pq`: the post-quantum tutorial,
-//! followed.
+//! `make demo`: transparent mode with evidence. `make demo-pq`: the post-quantum tutorial.
 //!
-//! Everything happens in private namespaces that the kernel takes down when this process
-//! ends, for whatever reason; unless `KEEP=1` says that they stay.
+//! Everything runs in private namespaces, which the kernel removes when this process ends, even if
+//! it is killed. With `KEEP=1` they stay.
 #![forbid(unsafe_code)]
 
 use rustix::fs::MemfdFlags;
@@ -37,7 +36,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Follows the tutorial. It stands no longer than that takes.
+/// Follows the tutorial. The sandbox ends with it.
 fn inside_post_quantum() -> ExitCode {
     let followed = sandbox::begin_attached(Arc::default()).and_then(|()| {
         let print = |line: &str| console::print(format_args!("{line}\n"));

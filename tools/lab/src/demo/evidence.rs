@@ -1,27 +1,27 @@
-//! The lines of the demo: what was expected, and what was found.
+//! The lines of the demo: expectation and observation.
 
 use crate::console;
 use crate::error::Error;
 use std::fmt::{Debug, Display};
 
-/// What was found so far, printed as it is found.
+/// The observations so far, printed as they are made.
 #[derive(Debug, Default)]
 pub struct Evidence {
     failed: Vec<String>,
 }
 
 impl Evidence {
-    /// Text that claims nothing.
+    /// Prints text without an expectation.
     pub(super) fn say(&self, text: impl Display) {
         console::print(format_args!("{text}\n"));
     }
 
-    /// A figure, which is neither right nor wrong.
+    /// Prints a figure without an expectation.
     pub(super) fn figure(&self, what: &str, figure: impl Display) {
         console::print(format_args!("{:6}  {what:16}  {figure}\n", ""));
     }
 
-    /// Something that was found, and whether it is as it should be.
+    /// Prints an observation, and records it as failed unless `holds` is true.
     pub(super) fn found(&mut self, what: &str, holds: bool, found: impl Display) {
         let mark = if holds { "ok" } else { "FAILED" };
         console::print(format_args!("{mark:6}  {what:16}  {found}\n"));
@@ -30,7 +30,7 @@ impl Evidence {
         }
     }
 
-    /// Something that should be exactly this.
+    /// Prints an observation that must equal a value.
     pub(super) fn equal<T: PartialEq + Debug>(
         &mut self,
         what: &str,
@@ -49,12 +49,12 @@ impl Evidence {
         }
     }
 
-    /// That it could not go on.
+    /// Records an error that stopped the demo.
     pub fn stopped(&mut self, error: &Error) {
         self.found("stopped", false, error.one_line());
     }
 
-    /// What has not held.
+    /// Returns the failed expectations.
     #[must_use]
     pub fn failed(&self) -> &[String] {
         &self.failed

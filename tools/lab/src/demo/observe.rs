@@ -1,5 +1,4 @@
-//! What can be seen of the demo from outside: a machine's configuration, and what is on its
-//! cable.
+//! Observes the demo from outside: a machine's configuration, and the packets on its cable.
 
 use super::world::{INTERFACE, WEB, World};
 use crate::capture::{Capture, Packet};
@@ -7,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::host::Host;
 use std::net::{Ipv4Addr, UdpSocket};
 
-/// What of a system's network is configured.
+/// Network configuration of a system.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Configuration {
     /// Addresses, routes, rules, filters, name servers.
@@ -18,7 +17,7 @@ pub(super) struct Configuration {
 }
 
 impl Configuration {
-    /// All that somebody sees of a machine, who looks.
+    /// Reads a machine's configuration.
     pub(super) fn of(home: &Host) -> Result<Self> {
         let mut lines = Vec::new();
         for command in [
@@ -33,8 +32,8 @@ impl Configuration {
             let output = home.run(command)?;
             lines.extend(output.stdout.lines().map(str::to_owned));
         }
-        // A link has settings of its own, which come and go with it; some files tell no
-        // setting but a count, or are for writing only.
+        // Excludes the settings of the tunnel's own interface, and a file that holds a count; some
+        // files are write-only.
         let settings = format!(
             "cd /proc/sys/net && grep -rs . . | grep -v -e /{INTERFACE}/ -e nf_conntrack_count | sort"
         );
@@ -48,20 +47,20 @@ impl Configuration {
         })
     }
 
-    /// What is different since `before`, without links.
+    /// Returns the differences since `before`, without links.
     pub(super) fn changes(&self, before: &Self) -> Vec<String> {
         let mut changes = changes(&before.lines, &self.lines);
         changes.extend(self::changes(&before.settings, &self.settings));
         changes
     }
 
-    /// Which links are different since `before`.
+    /// Returns the links that differ since `before`.
     pub(super) fn changed_links(&self, before: &Self) -> Vec<String> {
         changes(&before.links, &self.links)
     }
 }
 
-/// Lines that are in one and not in the other; something wherever the two are not the same.
+/// Returns lines that are in only one of the lists; never empty if the lists differ.
 fn changes(before: &[String], after: &[String]) -> Vec<String> {
     if before == after {
         return Vec::new();
@@ -76,18 +75,18 @@ fn changes(before: &[String], after: &[String]) -> Vec<String> {
     }
 }
 
-/// A capture at the router's end of the cable to home, of all but the link's housekeeping.
+/// A capture at the router's end of the cable to the home, without the link's housekeeping packets.
 pub(super) struct Watch<'a> {
     world: &'a World,
     capture: Capture,
 }
 
-/// What was on the cable.
+/// Packets on the cable.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
-    /// Packets that anybody there can read.
+    /// Number of unencrypted packets.
     pub(super) clear: usize,
-    /// WireGuard's messages, and answers to them.
+    /// Number of WireGuard messages, and of ICMP errors for them.
     pub(super) tunnel: usize,
 }
 
@@ -97,8 +96,8 @@ impl<'a> Watch<'a> {
         Ok(Self { world, capture })
     }
 
-    /// What was on the cable until now. A last datagram in clear, which is not counted,
-    /// tells that all before it has been written down.
+    /// Returns the packets until now. A final unencrypted datagram, which is not counted, marks the
+    /// end of the capture.
     pub(super) fn stop(self) -> Result<Seen> {
         const LAST: &[u8] = b"the last packet that counts";
         self.world.home.enter(|| {
@@ -117,7 +116,7 @@ impl<'a> Watch<'a> {
         });
         let (tunnel, clear): (Vec<Packet>, Vec<Packet>) = before.partition(is_of_tunnel);
         for packet in &clear {
-            // For the reader of a failure.
+            // Output for a failed demo.
             eprintln!("in clear: {:02x?}", packet.ip);
         }
         Ok(Seen {
@@ -127,8 +126,8 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// Whether it is one of WireGuard's messages, or the system's word that nobody is there
-/// any more to receive one, which quotes it (RFC 792).
+/// Returns true for a WireGuard message, and for an ICMP destination unreachable message that
+/// quotes one (RFC 792).
 fn is_of_tunnel(packet: &Packet) -> bool {
     const ICMP: u8 = 1;
     const UNREACHABLE: u8 = 3;

@@ -1,4 +1,4 @@
-//! What programs talk to in the demo: a web server that says who asks, and a name server.
+//! The demo's servers: a web server that reports the client's address, and a name server.
 
 use crate::error::{Error, Result};
 use crate::host::Host;
@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What the web server sends at [`BULK`] for [`BULK_TIME`]. Anything else is answered with
-/// the client's address.
+/// Path at which the web server sends data for [`BULK_TIME`]. Any other path returns the client's
+/// address.
 pub(super) const BULK: &str = "/bulk";
 
-/// For how long.
+/// Duration of such a transfer.
 pub(super) const BULK_TIME: Duration = Duration::from_secs(2);
 
-/// How long a client may be silent.
+/// Time limit for a silent client.
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// Serves web pages until the sandbox ends.
@@ -25,14 +25,14 @@ pub(super) fn serve_web(host: &Host, at: IpAddr) -> Result<()> {
     let listener = host.enter(|| TcpListener::bind(at).map_err(Error::io(at.to_string())))?;
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // A client that goes away says itself what it missed.
+            // A client that disconnects reports the error itself.
             thread::spawn(move || drop(answer_request(stream)));
         }
     });
     Ok(())
 }
 
-/// HTTP 1.0: the end of the connection is the end of the page (RFC 1945).
+/// HTTP 1.0: the end of the connection ends the page (RFC 1945).
 fn answer_request(mut stream: TcpStream) -> std::io::Result<()> {
     stream.set_read_timeout(Some(SILENCE))?;
     stream.set_write_timeout(Some(SILENCE))?;
@@ -57,7 +57,7 @@ fn answer_request(mut stream: TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// How often a name server has been asked.
+/// Number of questions to a name server.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Asked(Arc<AtomicUsize>);
 
@@ -67,7 +67,7 @@ impl Asked {
     }
 }
 
-/// Answers every question with these addresses, whatever the name, until the sandbox ends.
+/// Answers every question with these addresses, for any name, until the sandbox ends.
 pub(super) fn serve_names(host: &Host, at: IpAddr, addresses: [IpAddr; 2]) -> Result<Asked> {
     let at = SocketAddr::new(at, 53);
     let socket = host.enter(|| UdpSocket::bind(at).map_err(Error::io(at.to_string())))?;
@@ -76,7 +76,7 @@ pub(super) fn serve_names(host: &Host, at: IpAddr, addresses: [IpAddr; 2]) -> Re
     thread::spawn(move || {
         let mut query = [0; 512];
         loop {
-            // An error is that of an answer before, which nobody waited for any more.
+            // The error belongs to an earlier answer, whose receiver is gone.
             let Ok((length, from)) = socket.recv_from(&mut query) else {
                 continue;
             };
@@ -90,14 +90,14 @@ pub(super) fn serve_names(host: &Host, at: IpAddr, addresses: [IpAddr; 2]) -> Re
     Ok(asked)
 }
 
-/// The answer to a query with one question, uncompressed (RFC 1035 §4, RFC 3596 §2).
+/// Answers a query with one question, uncompressed (RFC 1035 §4, RFC 3596 §2).
 fn answer_question(query: &[u8], addresses: [IpAddr; 2]) -> Option<Vec<u8>> {
     const HEADER: usize = 12;
     let mut length = HEADER;
     while let label @ 1.. = usize::from(*query.get(length)?) {
         length += 1 + label;
     }
-    // The root's label, the type, the class.
+    // The root label, the type, the class.
     length += 1 + 4;
     let question = query.get(HEADER..length)?;
     let (_, [high, low, class @ ..]) = question.split_last_chunk::<4>()?;
@@ -123,7 +123,7 @@ fn answer_question(query: &[u8], addresses: [IpAddr; 2]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// A question for `a.b`, of a type.
+    /// Returns a query for `a.b` with a type.
     fn query(kind: u8) -> Vec<u8> {
         let mut query = vec![7, 9, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
         query.extend([1, b'a', 1, b'b', 0, 0, kind, 0, 1]);

@@ -1,4 +1,4 @@
-//! Where the demo takes place: a home with a local network, the internet, a VPN provider.
+//! The network of the demo: a home with a local network, the internet, a VPN provider.
 //!
 //! ```text
 //! home ─┐
@@ -20,38 +20,39 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Duration;
 
-/// An address of each version, as their names are given in [`FAMILIES`].
+/// An address of each IP version, in the order of [`FAMILIES`].
 pub(super) type Both = [IpAddr; 2];
 
-/// How curl is told which version of IP to use, and what to call it.
+/// curl's options for the IP versions, and their names.
 pub(super) const FAMILIES: [(&str, &str); 2] = [("-4", "IPv4"), ("-6", "IPv6")];
 
-/// Who home is to the internet. IPv4 is behind the router's translation, as in most homes.
+/// Addresses of the home on the internet. For IPv4 it is the router's address, because of NAT, as
+/// in most homes.
 pub(super) const HOME: Both = [v4(203, 0, 113, 7), v6(1, 0x10)];
-/// Who the VPN server is, and everybody who is behind it.
+/// Addresses of the VPN server, and of all clients behind it.
 pub(super) const VPN: Both = [v4(198, 51, 100, 1), v6(2, 1)];
-/// Whose server tells who asks.
+/// Addresses of the web server that reports its client's address.
 pub(super) const WEB: Both = [v4(192, 0, 2, 80), v6(3, 0x80)];
-/// In the local network, with the same server.
+/// Address of the printer in the local network, which runs the same web server.
 pub(super) const PRINTER: IpAddr = v4(192, 168, 1, 20);
-/// Who home is there.
+/// The home machine's address in the local network.
 pub(super) const HOME_IN_LAN: IpAddr = v4(192, 168, 1, 10);
-/// In the local network, a name server too.
+/// The router's address in the local network; also a name server.
 const ROUTER: IpAddr = v4(192, 168, 1, 1);
-/// The VPN server's address inside the tunnel, where its name server is.
+/// The VPN server's address inside the tunnel; also its name server.
 const INSIDE_VPN: IpAddr = v4(10, 64, 0, 1);
 
 /// The web server's name, known to both name servers.
 pub(super) const NAME: &str = "web.example.net";
 
-/// The interface of the tunnel, by the name of its file.
+/// The interface of the tunnel, named like its file.
 pub(super) const INTERFACE: &str = "home";
 
-/// The file, and where it is put. The machines have an `/etc` of their own.
+/// The file, and its path. The machines have an `/etc` of their own.
 const FILE: &str = include_str!("../../../../demo/home.conf");
 const PLACE: &str = "/etc/wireguard/home.conf";
 
-/// The other half of `demo/home.conf`, as public as that.
+/// The server's configuration for `demo/home.conf`; its key is as public as that file.
 const SERVER: &str = "\
 [Interface]
 PrivateKey = iLvmWr2Ktp6rNq7k7zfFS+727W28slAj8RSCaeLJIHE=
@@ -63,45 +64,45 @@ PublicKey = AKdfq47u5nSyeyyR1Pu9bRcoBJNxfjyLad0L/uB+G2E=
 AllowedIPs = 10.64.0.2/32, fd64::2/128
 ";
 
-/// Of every cable.
+/// MTU of every cable.
 const MTU: u16 = 1500;
 
-/// How long a program of the demo may take to be answered, in seconds.
+/// Time limit for an answer to a program of the demo, in seconds.
 const PATIENCE: &str = "5";
 
 const fn v4(a: u8, b: u8, c: u8, d: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(a, b, c, d))
 }
 
-/// Of a network's number and a machine's in it.
+/// Returns the address of a machine in a network, by their numbers.
 const fn v6(network: u16, machine: u16) -> IpAddr {
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, network, 0, 0, 0, 0, machine))
 }
 
-/// The machines, and what runs on them.
+/// The machines and their programs.
 #[derive(Debug)]
 pub struct World {
     pub(super) home: Host,
     pub(super) router: Host,
-    /// A, which the file chooses: curl.
+    /// A, the selected application: curl.
     pub(super) a: String,
-    /// B, a copy of it by another name.
+    /// B, a copy of curl by another name.
     pub(super) b: String,
     /// ping by A's name.
     pub(super) ping: String,
     taupe: String,
-    /// The name servers: of the VPN, and of the router.
+    /// The name servers of the VPN and of the router.
     names: [Asked; 2],
 }
 
-/// How a program that asked the web server has fared.
+/// Result of a request to the web server.
 #[derive(Debug)]
 pub(super) struct Reply {
-    /// Who it is to the server; `None` if it did not get there.
+    /// The client address as seen by the server; `None` if the request failed.
     pub(super) who: Option<IpAddr>,
-    /// From its beginning to its end, by its own clock.
+    /// Duration by the program's own clock.
     pub(super) took: Duration,
-    /// What it complained of.
+    /// The program's error message.
     pub(super) complaint: String,
 }
 
@@ -110,13 +111,13 @@ impl World {
     ///
     /// # Errors
     ///
-    /// [`Error::Start`] and [`Error::Command`] where the machine has not what that takes,
+    /// [`Error::Start`] and [`Error::Command`] if the machine lacks a program or kernel feature,
     /// [`Error::Missing`] without the program `taupe`.
     pub fn new() -> Result<Self> {
         let taupe = Implementation::Taupe.program()?.display().to_string();
         own_etc()?;
-        // Each command on a machine has mounts of its own: what it pins must be held by the
-        // sandbox's.
+        // Each command on a machine has mounts of its own, so pinned objects must be on a mount of
+        // the sandbox.
         let pins = "/run/taupe/bpf";
         fs::create_dir_all(pins).map_err(Error::io(pins))?;
         mount("bpf", pins, "bpf", MountFlags::empty(), None).map_err(Error::io(pins))?;
@@ -146,18 +147,18 @@ impl World {
         })
     }
 
-    /// The lines of the file that begin with one of these words.
+    /// Returns the lines of the file that begin with one of these words.
     pub(super) fn lines(words: &[&str]) -> impl Iterator<Item = &'static str> {
         let wanted = |line: &&str| words.iter().any(|word| line.starts_with(word));
         FILE.lines().filter(wanted)
     }
 
-    /// `taupe up` or `taupe down` with the file.
+    /// Runs `taupe up` or `taupe down` with the file.
     pub fn taupe(&self, verb: &str) -> Result<()> {
         self.home.run(&[&self.taupe, verb, INTERFACE]).map(drop)
     }
 
-    /// Has a program that is curl ask a web server who it is, with an option of curl's.
+    /// Lets a copy of curl ask a web server for the client address, with an option of curl's.
     pub(super) fn ask(&self, program: &str, option: &str, server: &str) -> Result<Reply> {
         let url = format!("http://{server}/");
         #[rustfmt::skip]
@@ -177,7 +178,7 @@ impl World {
         })
     }
 
-    /// Has a program that is curl download for a while; in bit/s.
+    /// Lets a copy of curl download for a while; returns bit/s.
     pub(super) fn download(&self, program: &str) -> Result<f64> {
         let url = format!("http://{NAME}{}", servers::BULK);
         let limit = (servers::BULK_TIME * 10).as_secs().to_string();
@@ -191,7 +192,7 @@ impl World {
         Ok(speed * 8.0)
     }
 
-    /// Has A begin a slow download.
+    /// Starts a slow download of A.
     pub(super) fn begin_download(&self) -> Result<Process> {
         let url = format!("http://{NAME}{}", servers::BULK);
         #[rustfmt::skip]
@@ -207,7 +208,7 @@ impl World {
         Ok(process)
     }
 
-    /// Pings with a program that is ping: the mean round trip, and how many were lost.
+    /// Pings with a copy of ping; returns the mean round trip and the number of lost pings.
     pub(super) fn round_trip(&self, program: &str) -> Result<(Duration, u32)> {
         const COUNT: u32 = 50;
         let (count, target) = (COUNT.to_string(), WEB[0].to_string());
@@ -225,12 +226,12 @@ impl World {
         Ok((mean.map_err(|_| malformed())?, lost))
     }
 
-    /// How many questions the name servers have had: the VPN's, and the router's.
+    /// Returns the numbers of questions to the VPN's and to the router's name server.
     pub(super) fn questions(&self) -> [usize; 2] {
         [0, 1].map(|server| self.names[server].count())
     }
 
-    /// The process of the tunnel.
+    /// Returns the process of the tunnel.
     pub(super) fn device(&self) -> Result<Pid> {
         let socket = peers::socket(INTERFACE).display().to_string();
         let listed = self.home.run(&["ss", "-xlpH", "src", &socket])?;
@@ -240,7 +241,7 @@ impl World {
         process.ok_or_else(|| Error::unmet(format!("nobody at {socket}: {}", listed.stdout)))
     }
 
-    /// Kills that process, and waits until its interface has gone.
+    /// Kills this process, and waits until its interface is gone.
     pub(super) fn kill_device(&self) -> Result<()> {
         kill_process(self.device()?, Signal::KILL).map_err(Error::io("kill"))?;
         wait_until("end of the interface", Duration::from_secs(5), || {
@@ -252,15 +253,15 @@ impl World {
     }
 }
 
-/// Gives the sandbox an `/etc` of its own, where names are asked of the router, and the VPN
-/// server's is known.
+/// Gives the sandbox an `/etc` of its own, with the router as the name server, and an entry for the
+/// VPN server's name.
 fn own_etc() -> Result<()> {
     let folder = scratch("etc").display().to_string();
     let mut copy = Command::new("cp");
     copy.args(["-a", "/etc", &folder]);
     crate::process::run("the sandbox", copy, None)?;
     mount_bind(&*folder, "/etc").map_err(Error::io("mount on /etc"))?;
-    // It may be a link to anywhere.
+    // The file may be a symbolic link.
     let _ = fs::remove_file("/etc/resolv.conf");
     for (path, text) in [
         ("/etc/resolv.conf", format!("nameserver {ROUTER}\n")),
@@ -295,13 +296,13 @@ fn copy(program: &str, name: &str) -> Result<String> {
     Ok(what)
 }
 
-/// Joins the machines, and has the router and the VPN server do what such do.
+/// Connects the machines, and configures forwarding and NAT on the router and the VPN server.
 fn wire(home: &Host, router: &Host, printer: &Host, vpn: &Host, web: &Host) -> Result<()> {
     for host in [home, router, printer, vpn, web] {
         // Otherwise addresses appear a second later.
         host.sysctl("net/ipv6/conf/default/accept_dad", "0")?;
     }
-    // As strict as it can be set.
+    // The strictest setting.
     home.sysctl("net/ipv4/conf/all/rp_filter", "1")?;
     router.ip(&["link", "add", "lan", "type", "bridge"])?;
     router.ip(&["link", "set", "lan", "up"])?;

@@ -1,5 +1,5 @@
-//! The line to the shell in a guest: a script goes in, what it did comes back.
-//! `guest/init` holds the other end and describes the form.
+//! The connection to the shell in a guest: it sends scripts and receives their results.
+//! `guest/init` is the other end and describes the format.
 
 use crate::error::{Error, Result};
 use crate::process::Output;
@@ -8,8 +8,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// How long an answer may be late, beyond what its script is allowed, before
-/// the guest is given up.
+/// Time by which an answer may exceed its script's limit before the guest is given up.
 const GRACE: Duration = Duration::from_secs(20);
 
 /// A connection to a guest.
@@ -17,13 +16,12 @@ const GRACE: Duration = Duration::from_secs(20);
 pub(super) struct Agent {
     place: String,
     stream: BufReader<UnixStream>,
-    /// An answer is outstanding, and would be taken for that to the next script.
+    /// Set if an answer is outstanding: it would be mistaken for the answer to the next script.
     out_of_step: bool,
 }
 
 impl Agent {
-    /// Waits until the guest at the other end of `stream` is up. `place` is
-    /// its name in messages.
+    /// Waits until the guest at the other end of `stream` is up. `place` is its name in messages.
     pub(super) fn greet(place: &str, stream: UnixStream, limit: Duration) -> Result<Self> {
         let mut agent = Self {
             place: place.to_owned(),
@@ -38,9 +36,8 @@ impl Agent {
         }
     }
 
-    /// Has a script run for at most `limit`, in whole seconds. Returns its exit
-    /// status and what it printed. After one whose answer did not come, there are
-    /// no more.
+    /// Runs a script for at most `limit`, in whole seconds. Returns its exit status and output.
+    /// After a missing answer all further calls fail.
     pub(super) fn ask(&mut self, limit: Duration, script: &str) -> Result<(u8, Output)> {
         if self.out_of_step {
             let place = &self.place;
@@ -49,7 +46,7 @@ impl Agent {
             )));
         }
         let answer = self.exchange(limit, script);
-        // A connection that is gone goes on saying so.
+        // A closed connection reports its error at every call.
         self.out_of_step = matches!(answer, Err(Error::Timeout { .. } | Error::Malformed { .. }));
         answer
     }
@@ -81,7 +78,7 @@ impl Agent {
         stream.write_all(line.as_bytes())
     }
 
-    /// A line without its end.
+    /// Reads a line without its end.
     fn line(&mut self) -> io::Result<String> {
         let mut line = String::new();
         self.stream.read_line(&mut line)?;

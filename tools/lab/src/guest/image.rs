@@ -1,4 +1,4 @@
-//! What a guest boots from, and where it is kept.
+//! The boot images of guests, and their cache.
 
 use crate::error::{Error, Result};
 use crate::process;
@@ -10,13 +10,13 @@ use std::process::Command;
 
 /// The kernel's file in the folder that [`install`] returns.
 pub(super) const KERNEL: &str = "vmlinuz";
-/// The file system's.
+/// The file system's file.
 pub(super) const INITRAMFS: &str = "initramfs";
 
 const BUILD: &str = include_str!("../../guest/build");
 const INIT: &str = include_str!("../../guest/init");
 
-/// Whose kernel a guest has.
+/// The kernel of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Kernel {
     /// Debian 12's, 6.1.
@@ -27,7 +27,7 @@ pub enum Kernel {
 }
 
 impl Kernel {
-    /// What the names of its images begin with.
+    /// Returns the prefix of its images' names.
     const fn prefix(self) -> &'static str {
         match self {
             Self::Debian12 => "guest-",
@@ -35,7 +35,7 @@ impl Kernel {
         }
     }
 
-    /// The release whose packages are to be asked, if that is not this machine's.
+    /// Returns the Debian release of the packages, if it is not this machine's.
     const fn release(self) -> Option<&'static str> {
         match self {
             Self::Debian12 => None,
@@ -77,21 +77,21 @@ impl Kernel {
     }
 }
 
-/// The folder with Debian 12's kernel and a file system to boot, made if there is none.
+/// Returns the folder with Debian 12's kernel and a bootable file system; makes it if there is
+/// none.
 ///
-/// It lies in the cache, `$TAUPE_CACHE` or `~/.cache/taupe`, and is called
-/// `guest-VERSION-RECIPE`. One that is there is used as it is, whether or not
-/// Debian has a newer kernel by now. Making it downloads about 27 MB, and
-/// needs the package lists that `apt-get update` leaves. Older ones go then.
+/// It lies in the cache, `$TAUPE_CACHE` or `~/.cache/taupe`, and is called `guest-VERSION-RECIPE`.
+/// An existing folder is used even if Debian has a newer kernel by now. Making it downloads about
+/// 27 MB, needs the package lists of `apt-get update`, and removes older folders.
 ///
 /// # Errors
 ///
-/// [`Error::Command`] when it cannot be made, [`Error::Io`].
+/// [`Error::Command`] if it cannot be made, [`Error::Io`].
 pub fn install() -> Result<PathBuf> {
     Kernel::default().install()
 }
 
-/// The version of the kernel in the image, such as `6.1.192`.
+/// Returns the version of the kernel in the image, such as `6.1.192`.
 ///
 /// # Errors
 ///
@@ -112,20 +112,20 @@ fn cache() -> Result<PathBuf> {
     Ok(home.join(".cache/taupe"))
 }
 
-/// Names everything in an image that is decided here.
+/// Returns a hash of the files that determine an image.
 fn recipe() -> String {
     let mut hasher = DefaultHasher::new();
     (BUILD, INIT).hash(&mut hasher);
     format!("{:016x}", hasher.finish())
 }
 
-/// The image made by this recipe.
+/// Returns the image made by this recipe.
 fn find(kernel: Kernel, cache: &Path, recipe: &str) -> Result<Option<PathBuf>> {
     let of_recipe = |image: &PathBuf| image.to_string_lossy().ends_with(&format!("-{recipe}"));
     Ok(images(kernel, cache)?.into_iter().find(of_recipe))
 }
 
-/// All of a kernel that are in the cache.
+/// Returns all images of a kernel in the cache.
 fn images(kernel: Kernel, cache: &Path) -> Result<Vec<PathBuf>> {
     let reading = || Error::io(cache.display().to_string());
     let entries = fs::read_dir(cache).map_err(reading())?;

@@ -1,4 +1,4 @@
-//! Machines within the machine: network namespaces of a guest.
+//! Machines inside a virtual machine: network namespaces of a guest.
 
 use super::{Guest, quote};
 use crate::error::Result;
@@ -7,7 +7,7 @@ use crate::process::Output;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// A network namespace of a guest, gone with it.
+/// A network namespace of a guest; it disappears with the guest.
 #[derive(Debug, Clone)]
 pub struct Namespace {
     guest: Guest,
@@ -15,11 +15,11 @@ pub struct Namespace {
 }
 
 impl Guest {
-    /// Makes a network namespace whose only interface is `lo`, up.
+    /// Creates a network namespace whose only interface is `lo`, up.
     ///
     /// # Errors
     ///
-    /// [`Error::Command`](crate::Error::Command) when there is one of that name.
+    /// [`Error::Command`](crate::Error::Command) if the name is taken.
     pub fn namespace(&self, name: &str) -> Result<Namespace> {
         self.run(&format!(
             "ip netns add {name} && ip -n {name} link set lo up"
@@ -32,7 +32,7 @@ impl Guest {
 }
 
 impl Namespace {
-    /// `ip` on its interfaces, addresses and routes; the words as a shell reads them.
+    /// Runs `ip` for its interfaces, addresses and routes; `arguments` are in shell syntax.
     ///
     /// # Errors
     ///
@@ -41,17 +41,16 @@ impl Namespace {
         self.guest.run(&format!("ip -n {} {arguments}", self.name))
     }
 
-    /// The command as a shell of the guest has to run it to run here.
+    /// Returns the command that runs here, in the syntax of the guest's shell.
     pub fn command(&self, command: &[&str]) -> String {
         format!("ip netns exec {} {}", self.name, quote(command))
     }
 
-    /// Starts a program that runs until the guest ends. What it prints goes to the
-    /// guest's file `log`.
+    /// Starts a program that runs until the guest ends. Its output goes to the guest's file `log`.
     ///
     /// # Errors
     ///
-    /// Those of the guest; whether the program could start is not seen.
+    /// Those of the guest; a failure to start the program is not detected.
     pub fn start(&self, command: &[&str], log: &str) -> Result<()> {
         let command = self.command(command);
         self.guest
@@ -59,22 +58,22 @@ impl Namespace {
             .map(drop)
     }
 
-    /// A new WireGuard interface of the guest's kernel, yet to be configured.
+    /// Creates a WireGuard interface of the guest's kernel, not yet configured.
     ///
     /// # Errors
     ///
-    /// [`Error::Command`](crate::Error::Command) when the name is taken.
+    /// [`Error::Command`](crate::Error::Command) if the name is taken.
     pub fn kernel_tunnel(&self, interface: &str) -> Result<Tunnel> {
         self.ip(&format!("link add {interface} type wireguard"))?;
         let quirks = Quirks::default();
         Ok(Tunnel::at("kernel", self.clone(), interface, quirks))
     }
 
-    /// The interface that a program started here makes, once it can be configured.
+    /// Returns the interface of a program started here, once it can be configured.
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`](crate::Error::Timeout) when that is not soon.
+    /// [`Error::Timeout`](crate::Error::Timeout) after 20 seconds.
     pub fn program_tunnel(&self, interface: &str, quirks: Quirks) -> Result<Tunnel> {
         let socket = crate::peers::socket(interface);
         let script = format!("until [ -S {} ]; do sleep 0.05; done", socket.display());

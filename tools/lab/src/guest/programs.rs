@@ -1,5 +1,5 @@
-//! Programs of this machine in a guest: a file system of their own, unpacked over the
-//! image's, so that the image does not depend on them.
+//! Programs of this machine in a guest: a separate archive, unpacked over the image's file system,
+//! so that the image does not depend on them.
 
 use crate::error::{Error, Result};
 use crate::process::{attempt, run};
@@ -9,17 +9,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where they are in the guest.
+/// Their folder in the guest.
 const FOLDER: &str = "/lab";
 
-/// The path in a guest of a program that was brought along.
+/// Returns the path of a copied program in a guest.
 pub fn program(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     format!("{FOLDER}/{name}")
 }
 
-/// Writes the image's file system, and these programs with the libraries that they
-/// load, to `target`. What is made meanwhile is in a folder beside it.
+/// Writes the image's file system, and these programs with their shared libraries, to `target`.
+/// Temporary files are in a folder beside it.
 pub(super) fn pack(image: &Path, programs: &[PathBuf], target: &Path) -> Result<()> {
     let root = target.with_extension("root");
     let mut files = BTreeSet::new();
@@ -30,7 +30,7 @@ pub(super) fn pack(image: &Path, programs: &[PathBuf], target: &Path) -> Result<
             files.insert(copy(&library, &root, &name)?);
         }
     }
-    // Folders come before what is in them.
+    // Folders precede their contents.
     let folders = files.iter().flat_map(|file| Path::new(file).ancestors());
     let names: BTreeSet<&Path> = folders.filter(|path| *path != Path::new("")).collect();
     let names: String = names
@@ -58,7 +58,7 @@ pub(super) fn pack(image: &Path, programs: &[PathBuf], target: &Path) -> Result<
     Ok(())
 }
 
-/// Copies a file to a path below `root`, and returns that path, relative to it.
+/// Copies a file to a path below `root`, and returns this path, relative to `root`.
 fn copy(from: &Path, root: &Path, to: &str) -> Result<String> {
     let relative = to.trim_start_matches('/').to_owned();
     let target = root.join(&relative);
@@ -70,7 +70,7 @@ fn copy(from: &Path, root: &Path, to: &str) -> Result<String> {
     Ok(relative)
 }
 
-/// What a program is linked with, and its dynamic linker; nothing when it is static.
+/// Returns a program's shared libraries and its dynamic linker; empty for a static program.
 fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     let mut ldd = Command::new("ldd");
     ldd.arg(program);

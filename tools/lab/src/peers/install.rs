@@ -1,4 +1,4 @@
-//! Building the programs of others, once, outside the source tree.
+//! Builds the programs of other projects, once, outside the source tree.
 
 use super::{Description, Source};
 use crate::error::{Error, Result};
@@ -10,7 +10,7 @@ use std::process::Command;
 
 const HERE: &str = "this machine";
 
-/// The path at which the program is, or will be once it is installed.
+/// Returns the path of the program, also if it is not installed yet.
 fn path(of: &Description) -> PathBuf {
     match of.source {
         Source::Workspace => {
@@ -24,8 +24,8 @@ fn path(of: &Description) -> PathBuf {
     }
 }
 
-/// Taupe's program in the target directory that this executable was built into, which
-/// need not be the workspace's: there may be an old one in that.
+/// Finds Taupe's program in the target directory of this executable, which may differ from the
+/// workspace's. The workspace's directory may contain an old program.
 fn beside(executable: &Path) -> Option<PathBuf> {
     // TARGET/PROFILE/EXECUTABLE, or TARGET/PROFILE/deps/EXECUTABLE.
     let above = executable.ancestors().skip(2).take(2);
@@ -38,7 +38,7 @@ fn place(of: &Description) -> PathBuf {
     cache().join(format!("{}-{}", of.name, of.version))
 }
 
-/// `TAUPE_CACHE`, or the user's cache directory.
+/// Returns `TAUPE_CACHE`, or the user's cache directory.
 fn cache() -> PathBuf {
     let named = std::env::var_os("TAUPE_CACHE").map(PathBuf::from);
     let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/root".into()));
@@ -47,7 +47,7 @@ fn cache() -> PathBuf {
         .join("peers")
 }
 
-/// The program's path, if it is there.
+/// Returns the path of the program, which must be installed.
 pub(super) fn program(of: &Description) -> Result<PathBuf> {
     let path = path(of);
     if path.is_file() {
@@ -64,13 +64,13 @@ pub(super) fn program(of: &Description) -> Result<PathBuf> {
     })
 }
 
-/// A file that was installed along with the program.
+/// Returns the path of a file that was installed with the program.
 pub(super) fn companion(of: &Description, name: &str) -> Result<PathBuf> {
     program(of)?;
     Ok(place(of).join(name))
 }
 
-/// Builds it unless it is there. Two that do it at the same time do it once.
+/// Builds the program unless it is installed. A lock prevents simultaneous builds.
 pub(super) fn install(of: &Description) -> Result<PathBuf> {
     if matches!(of.source, Source::Workspace) || path(of).is_file() {
         return program(of);
@@ -100,7 +100,7 @@ pub(super) fn install(of: &Description) -> Result<PathBuf> {
     program(of)
 }
 
-/// Leaves the program in `bin`, and the module's tests in `tests`.
+/// Builds the program in `bin`, and copies the module's tests to `tests`.
 fn build_go(of: &Description, module: &str, draft: &Path) -> Result<()> {
     let mut download = go(draft);
     let version = format!("{module}@{}", of.version);
@@ -124,7 +124,7 @@ fn build_go(of: &Description, module: &str, draft: &Path) -> Result<()> {
     let mut copy = Command::new("cp");
     copy.arg("-r").arg(Path::new(directory).join("tests"));
     run(HERE, with(copy, draft), None)?;
-    // What the toolchain has downloaded is read-only, and of no more use.
+    // The downloaded modules are read-only, and no longer needed.
     let mut clean = go(draft);
     clean.args(["clean", "-modcache"]);
     run(HERE, clean, None)?;
@@ -137,7 +137,7 @@ fn build_go(of: &Description, module: &str, draft: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The Go toolchain that is installed, with its files below `draft`.
+/// Returns the installed Go toolchain, with its files below `draft`.
 fn go(draft: &Path) -> Command {
     let mut go = Command::new("go");
     go.current_dir(draft)
@@ -147,7 +147,7 @@ fn go(draft: &Path) -> Command {
     go
 }
 
-/// Leaves the program in `bin`.
+/// Builds the program in `bin`.
 fn build_crate(of: &Description, name: &str, draft: &Path) -> Result<()> {
     let mut cargo = Command::new("cargo");
     cargo
@@ -155,7 +155,7 @@ fn build_crate(of: &Description, name: &str, draft: &Path) -> Result<()> {
         .arg("--root")
         .arg(draft)
         .env("CARGO_TARGET_DIR", draft.join("target"));
-    // Those of the workspace that runs the tests, not of the one to build.
+    // These variables apply to the workspace that runs the tests, not to the crate being built.
     for variable in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "RUSTUP_TOOLCHAIN"] {
         cargo.env_remove(variable);
     }

@@ -1,4 +1,4 @@
-//! Polynomials as bytes, whole or with fewer bits for each coefficient (FIPS 203
+//! Encoding of polynomials as bytes, exact or rounded to fewer bits for each coefficient (FIPS 203
 //! §4.2.1).
 
 use super::ring::{N, Poly, Q};
@@ -8,18 +8,17 @@ pub(super) fn write_whole(poly: &Poly, out: &mut Vec<u8>) {
     pack::<12>(|i| poly.0[i] as u16, out);
 }
 
-/// Reads what [`write_whole`] wrote. Coefficients may be q or more, up to 4095.
+/// Reads the bytes of [`write_whole`]. Coefficients may be q or more, up to 4095.
 pub(super) fn read_whole(bytes: &[u8]) -> Poly {
     unpack::<12>(bytes, |value| value as i16)
 }
 
-/// Whether every coefficient is below q.
+/// Returns true if every coefficient is below q.
 pub(super) fn is_reduced(poly: &Poly) -> bool {
     poly.0.iter().all(|coefficient| *coefficient < Q)
 }
 
-/// Appends `poly`, whose coefficients are in [0, q), rounded to `bits` bits for
-/// each.
+/// Appends `poly`, whose coefficients are in [0, q), rounded to `bits` bits for each.
 pub(super) fn write_rounded(bits: u8, poly: &Poly, out: &mut Vec<u8>) {
     fn write<const BITS: u32>(poly: &Poly, out: &mut Vec<u8>) {
         pack::<BITS>(|i| compress::<BITS>(poly.0[i] as u16), out);
@@ -39,7 +38,7 @@ pub(super) fn write_rounded(bits: u8, poly: &Poly, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads what [`write_rounded`] wrote, to the nearest that is known.
+/// Reads the bytes of [`write_rounded`], as the nearest values.
 pub(super) fn read_rounded(bits: u8, bytes: &[u8]) -> Poly {
     fn read<const BITS: u32>(bytes: &[u8]) -> Poly {
         unpack::<BITS>(bytes, decompress::<BITS>)
@@ -59,9 +58,8 @@ pub(super) fn read_rounded(bits: u8, bytes: &[u8]) -> Poly {
     }
 }
 
-/// 2^BITS/q times `value`, rounded, modulo 2^BITS. The division is a
-/// multiplication, whatever the compiler thinks of it: a division's time would
-/// tell the value.
+/// Returns 2^BITS/q times `value`, rounded, modulo 2^BITS. It divides by an explicit
+/// multiplication, because the time of a division instruction would reveal the value.
 fn compress<const BITS: u32>(value: u16) -> u16 {
     /// 2³⁶/q, rounded up: exact for dividends below 2²⁴.
     const RECIPROCAL: u64 = (1_u64 << 36).div_ceil(Q as u64);
@@ -69,13 +67,12 @@ fn compress<const BITS: u32>(value: u16) -> u16 {
     ((dividend * RECIPROCAL) >> 36) as u16 & ((1 << BITS) - 1)
 }
 
-/// q/2^BITS times `value`, rounded.
+/// Returns q/2^BITS times `value`, rounded.
 fn decompress<const BITS: u32>(value: u16) -> i16 {
     ((u32::from(value) * Q as u32 + (1 << (BITS - 1))) >> BITS) as i16
 }
 
-/// Appends values of `BITS` bits each, the lowest bit first: eight of them are
-/// `BITS` bytes.
+/// Appends values of `BITS` bits each, the lowest bit first: eight values take `BITS` bytes.
 fn pack<const BITS: u32>(value: impl Fn(usize) -> u16, out: &mut Vec<u8>) {
     for group in 0..N / 8 {
         let bits = (0..8).fold(0, |bits, i| {
@@ -116,7 +113,7 @@ mod tests {
             );
         }
         for value in 0..1_u16 << BITS {
-            // A tie is rounded up; q is odd, so that there is none but at one bit.
+            // A tie is rounded up; since q is odd, a tie occurs only with one bit.
             let expected = (q / steps * f64::from(value)).round() as i16;
             assert_eq!(decompress::<BITS>(value), expected, "{BITS} {value}");
             assert_eq!(compress::<BITS>(expected as u16), value, "{BITS} {value}");

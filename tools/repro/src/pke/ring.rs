@@ -1,14 +1,12 @@
-//! Polynomials of degree below 256 modulo q = 3329 and X²⁵⁶ + 1 (FIPS 203 §2.4.4,
-//! §4.3).
+//! Polynomials of degree below 256 modulo q = 3329 and X²⁵⁶ + 1 (FIPS 203 §2.4.4, §4.3).
 //!
-//! Coefficients are `i16`, of either sign and not always reduced. Products are
-//! Montgomery's, with R = 2¹⁶: [`multiply`] gives a·b/R, and what undoes the R is
-//! in a constant of a later step. No step branches on a coefficient, divides by a
-//! variable or indexes by one.
+//! Coefficients are `i16`, of either sign and not always reduced. Products are Montgomery products
+//! with R = 2¹⁶: [`multiply`] returns a·b/R, and a constant of a later step contains the factor
+//! that cancels 1/R. No step branches on a coefficient, divides by a variable or indexes by one.
 
 use zeroize::Zeroize;
 
-/// Coefficients of a polynomial.
+/// Number of coefficients of a polynomial.
 pub(super) const N: usize = 256;
 
 /// The modulus.
@@ -17,27 +15,26 @@ pub(super) const Q: i16 = 3329;
 /// 1/q modulo 2¹⁶.
 const Q_INVERSE: i16 = inverse_of_q();
 
-/// What a product of Montgomery's is short of, times R again: R² modulo q.
+/// R² modulo q: the factor that cancels the 1/R of a Montgomery product.
 const R_SQUARED: i16 = montgomery(1 << 16);
 
-/// What the inverse transform ends with: R²/128 modulo q, so that a product's 1/R
-/// goes with the transform's 128.
+/// R²/128 modulo q, the final factor of the inverse transform: it cancels the 1/R of a product and
+/// the transform's factor of 128.
 const R_SQUARED_OVER_128: i16 = multiply_slow(R_SQUARED, power(128, Q as u32 - 2));
 
-/// Powers of ζ = 17 in the order that the transform takes them, times R: that of
-/// place `i` is ζ to the seven bits of `i` reversed (FIPS 203, appendix A).
+/// Powers of ζ = 17 in the order of the transform, times R: entry `i` has as its exponent the seven
+/// bits of `i` reversed (FIPS 203, appendix A).
 const ZETAS: [i16; 128] = zetas();
 
 /// A polynomial, or its transform.
 #[derive(Clone, Zeroize)]
 pub(super) struct Poly(pub(super) [i16; N]);
 
-/// A transform, made ready to be multiplied by several others.
+/// A transform, prepared for multiplication by several others.
 ///
-/// A product of two transforms is 128 products of pairs modulo X² − γ:
-/// (a₀ + a₁X)(b₀ + b₁X) = a₀b₀ + a₁b₁γ + (a₀b₁ + a₁b₀)X. With the pairs of b laid
-/// out in two ways, both coefficients are sums of products side by side, which
-/// processors add in one instruction.
+/// A product of two transforms is 128 products of pairs modulo X² − γ: (a₀ + a₁X)(b₀ + b₁X) = a₀b₀
+/// + a₁b₁γ + (a₀b₁ + a₁b₀)X. With the pairs of b in two layouts, both coefficients are sums of
+/// adjacent products, which processors compute in one instruction.
 #[derive(Clone, Zeroize)]
 pub(super) struct Multiplicand {
     /// b₀ and b₁γ.
@@ -49,28 +46,28 @@ pub(super) struct Multiplicand {
 impl Poly {
     pub(super) const ZERO: Self = Self([0; N]);
 
-    /// Adds `other`, without reduction: the caller keeps within 16 bits.
+    /// Adds `other` without reduction: the caller ensures that sums fit 16 bits.
     pub(super) fn add(&mut self, other: &Self) {
         for (a, b) in self.0.iter_mut().zip(&other.0) {
             *a += b;
         }
     }
 
-    /// `other` less this, in its place, without reduction.
+    /// Replaces this by `other` minus this, without reduction.
     pub(super) fn subtract_from(&mut self, other: &Self) {
         for (a, b) in self.0.iter_mut().zip(&other.0) {
             *a = b - *a;
         }
     }
 
-    /// Brings every coefficient to within ±q/2.
+    /// Reduces every coefficient to within ±q/2.
     pub(super) fn centre(&mut self) {
         for a in &mut self.0 {
             *a = reduce(*a);
         }
     }
 
-    /// Brings every coefficient to [0, q).
+    /// Reduces every coefficient to [0, q).
     pub(super) fn normalise(&mut self) {
         for a in &mut self.0 {
             let reduced = reduce(*a);
@@ -78,8 +75,8 @@ impl Poly {
         }
     }
 
-    /// The transform, in place (FIPS 203, algorithm 9). Coefficients are below q
-    /// in amount before, and are within ±q/2 after.
+    /// Transforms in place (FIPS 203, algorithm 9). The absolute values of coefficients must be
+    /// below q, and are at most q/2 after.
     pub(super) fn transform(&mut self) {
         let mut place = 1;
         let mut half = N / 2;
@@ -100,9 +97,8 @@ impl Poly {
         self.centre();
     }
 
-    /// The inverse transform of a product, in place (FIPS 203, algorithm 10), with
-    /// the product's 1/R undone. Coefficients are below q in amount before and
-    /// after.
+    /// Inverts the transform of a product in place (FIPS 203, algorithm 10), and cancels the
+    /// product's 1/R. The absolute values of coefficients must be below q, and are below q after.
     pub(super) fn invert_product(&mut self) {
         let mut place = ZETAS.len();
         let mut half = 2;
@@ -124,7 +120,7 @@ impl Poly {
         }
     }
 
-    /// Undoes a product's 1/R, and leaves a transform.
+    /// Cancels a product's 1/R; the result remains a transform.
     pub(super) fn restore_product(&mut self) {
         for a in &mut self.0 {
             *a = multiply(*a, R_SQUARED);
@@ -133,10 +129,10 @@ impl Poly {
 }
 
 impl Multiplicand {
-    /// Of a transform with coefficients within ±q/2.
+    /// Prepares a transform with coefficients within ±q/2.
     pub(super) fn new(poly: &Poly) -> Self {
         let (mut straight, mut crossed) = (poly.0, poly.0);
-        // Two pairs have a ζ of the last layer, one as it is, one negated.
+        // Two pairs share a ζ of the last layer; the second uses −ζ.
         let zetas = ZETAS[N / 4..].iter();
         for (pairs, zeta) in straight.chunks_exact_mut(4).zip(zetas) {
             pairs[1] = multiply(pairs[1], *zeta);
@@ -148,7 +144,7 @@ impl Multiplicand {
         Self { straight, crossed }
     }
 
-    /// What it was made of.
+    /// Returns the original transform.
     pub(super) fn poly(&self) -> Poly {
         let mut poly = Poly(self.straight);
         let crossed = self.crossed.chunks_exact(2);
@@ -159,10 +155,10 @@ impl Multiplicand {
     }
 }
 
-/// The sum of the products of `row`'s transforms with those of `column`, over R.
+/// Returns the sum of the products of `row`'s transforms with those of `column`, divided by R.
 ///
-/// `row`'s coefficients are in (−q, q); of at most four products the sums are
-/// below 4·2·q², which Montgomery's reduction takes (q·2¹⁵).
+/// `row`'s coefficients are in (−q, q). The sums of at most four products are below 4·2·q², within
+/// the limit of Montgomery's reduction (q·2¹⁵).
 pub(super) fn inner_product<'a>(
     row: impl Iterator<Item = &'a Poly>,
     column: &[Multiplicand],
@@ -187,30 +183,30 @@ pub(super) fn inner_product<'a>(
     product
 }
 
-/// Both products of two pairs, added.
+/// Returns the sum of both products of two pairs.
 fn product_of_pairs(a: &[i16], b: &[i16]) -> i32 {
     i32::from(a[0]) * i32::from(b[0]) + i32::from(a[1]) * i32::from(b[1])
 }
 
-/// a·b/R modulo q, in (−q, q), for |a·b| below q·2¹⁵.
+/// Returns a·b/R modulo q, in (−q, q), for |a·b| below q·2¹⁵.
 const fn multiply(a: i16, b: i16) -> i16 {
     let low = a.wrapping_mul(b).wrapping_mul(Q_INVERSE);
-    // a·b − low·q is a multiple of R: only the upper halves differ.
+    // a·b − low·q is a multiple of R, so the difference of the upper halves is exact.
     high(a, b) - high(low, Q)
 }
 
-/// a/R modulo q, in (−q, q), for |a| below q·2¹⁵.
+/// Returns a/R modulo q, in (−q, q), for |a| below q·2¹⁵.
 const fn montgomery_reduce(a: i32) -> i16 {
     let low = (a as i16).wrapping_mul(Q_INVERSE);
     (a >> 16) as i16 - high(low, Q)
 }
 
-/// The upper half of a product.
+/// Returns the upper half of a product.
 const fn high(a: i16, b: i16) -> i16 {
     ((a as i32 * b as i32) >> 16) as i16
 }
 
-/// a modulo q, within ±q/2, for any a (Barrett).
+/// Returns a modulo q, within ±q/2, for any a (Barrett).
 const fn reduce(a: i16) -> i16 {
     /// 2²⁶/q, rounded.
     const RECIPROCAL: i16 = ((1 << 26) + Q as i32 / 2).div_euclid(Q as i32) as i16;
@@ -218,7 +214,7 @@ const fn reduce(a: i16) -> i16 {
     a.wrapping_sub(quotient.wrapping_mul(Q))
 }
 
-/// By Newton's iteration: each step doubles the bits that are right.
+/// Computes the inverse by Newton's iteration: each step doubles the number of correct bits.
 const fn inverse_of_q() -> i16 {
     let mut inverse = Q;
     let mut step = 0;
@@ -229,12 +225,12 @@ const fn inverse_of_q() -> i16 {
     inverse
 }
 
-/// a·R modulo q, within ±q/2. For constants.
+/// Returns a·R modulo q, within ±q/2. For constants.
 const fn montgomery(a: i32) -> i16 {
     centre(((a as i64) << 16).rem_euclid(Q as i64) as i32)
 }
 
-/// a·b modulo q, within ±q/2. For constants.
+/// Returns a·b modulo q, within ±q/2. For constants.
 const fn multiply_slow(a: i16, b: i16) -> i16 {
     centre((a as i32 * b as i32).rem_euclid(Q as i32))
 }
@@ -268,7 +264,7 @@ const fn zetas() -> [i16; 128] {
 mod tests {
     use super::*;
 
-    /// Modulo q, in [0, q).
+    /// Returns a modulo q, in [0, q).
     fn modulo(a: i64) -> i64 {
         a.rem_euclid(i64::from(Q))
     }
@@ -299,7 +295,7 @@ mod tests {
         }
     }
 
-    /// The product by the school's method, X²⁵⁶ being −1.
+    /// Returns the product by schoolbook multiplication, with X²⁵⁶ = −1.
     fn school(a: &Poly, b: &Poly) -> Vec<i64> {
         let mut product = vec![0; N];
         for i in 0..N {

@@ -1,11 +1,11 @@
-//! Polynomials from seeds (FIPS 203 §4.2.2), and the hashes that make the seeds.
+//! Sampling of polynomials from seeds (FIPS 203 §4.2.2), and the hash that derives the seeds.
 
 use super::ring::{N, Poly, Q};
 use sha3::{Digest, Sha3_512};
 use shake::{ExtendableOutput, Shake128, Shake256, Update, XofReader};
 use zeroize::Zeroizing;
 
-/// How far from 0 a noise coefficient can be.
+/// Bound of a noise coefficient's absolute value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eta {
     /// ±2.
@@ -14,7 +14,7 @@ pub enum Eta {
     Three,
 }
 
-/// SHA3-512 of `parts` as one string, in two halves: `G`.
+/// Returns SHA3-512 of the concatenated `parts`, in two halves: the function `G`.
 pub(crate) fn sha3_512(parts: &[&[u8]]) -> Zeroizing<[[u8; 32]; 2]> {
     let mut state = Sha3_512::new();
     for part in parts {
@@ -27,19 +27,18 @@ pub(crate) fn sha3_512(parts: &[&[u8]]) -> Zeroizing<[[u8; 32]; 2]> {
     halves
 }
 
-/// A transform with every coefficient equally likely (FIPS 203, algorithm 7):
-/// `seed` and two indices are stretched, and whatever of 12 bits is below q is
-/// taken. All of that is public, so the time may depend on it.
+/// Samples a transform with uniform coefficients (FIPS 203, algorithm 7): expands `seed` and two
+/// indices, and accepts every 12-bit value below q. All inputs are public, so the time may depend
+/// on them.
 pub(super) fn uniform(seed: &[u8; 32], [first, second]: [u8; 2]) -> Poly {
-    /// What SHAKE128 gives at once.
+    /// Bytes that SHAKE128 produces at once.
     const BLOCK: usize = 168;
     let mut stream = Shake128::default();
     stream.update(seed);
     stream.update(&[first, second]);
     let mut stream = stream.finalize_xof();
 
-    // Room for the two candidates that are written before it is known whether
-    // they count.
+    // Space for the two candidates that are written before the comparison accepts them.
     let mut taken = [0_i16; N + 2];
     let mut count = 0;
     let mut block = [0; BLOCK];
@@ -65,8 +64,8 @@ pub(super) fn uniform(seed: &[u8; 32], [first, second]: [u8; 2]) -> Poly {
     poly
 }
 
-/// A polynomial of noise: coefficients of a centred binomial distribution (FIPS
-/// 203, algorithm 8) from `seed` and a number that is used once with it.
+/// Samples a noise polynomial: coefficients of a centred binomial distribution (FIPS 203, algorithm
+/// 8) from `seed` and a number that is used once with it.
 pub(super) fn noise(eta: Eta, seed: &[u8; 32], number: u8) -> Poly {
     let mut stream = Shake256::default();
     stream.update(seed);
@@ -94,10 +93,10 @@ pub(super) fn noise(eta: Eta, seed: &[u8; 32], number: u8) -> Poly {
     poly
 }
 
-/// Each coefficient is how many of `ETA` bits are set, less how many of the next
-/// `ETA`. `each` has a bit at every multiple of `ETA`.
+/// Sets each coefficient to the number of set bits in a run of `ETA` bits minus that in the next
+/// run. `each` has a bit at every multiple of `ETA`.
 fn binomial<const ETA: u32>(bits: u32, each: u32, coefficients: &mut [i16]) {
-    // Every run of ETA bits becomes its own count.
+    // Replaces every run of `ETA` bits by its number of set bits.
     let counts = (0..ETA).map(|i| bits >> i & each).sum::<u32>();
     for (i, coefficient) in (0..).zip(coefficients) {
         let count = |run: u32| (counts >> (run * ETA) & ((1 << ETA) - 1)) as i16;

@@ -1,4 +1,4 @@
-//! What handshakes of both kinds are tested with.
+//! Helpers for testing both kinds of handshakes.
 
 use sha3::{Digest, Sha3_256};
 use taupe_crypto::AWS_LC;
@@ -7,7 +7,7 @@ use taupe_repro::{End, Error, Initiator, Responder, Session};
 pub(crate) const LABEL: [u8; 12] = *b"a TAI64N one";
 pub(crate) const INDICES: [u32; 2] = [0x0403_0201, 0x0807_0605];
 
-/// Bytes that look random and are the same each time.
+/// Returns deterministic bytes that look random.
 pub(crate) fn random(seed: u32) -> impl FnMut(&mut [u8]) {
     let mut number = 0_u32;
     move |bytes| {
@@ -21,7 +21,7 @@ pub(crate) fn random(seed: u32) -> impl FnMut(&mut [u8]) {
     }
 }
 
-/// The messages of a handshake, and what each end has in the end.
+/// Messages of a handshake and the resulting sessions.
 pub(crate) struct Exchange {
     pub(crate) initiator: Initiator,
     pub(crate) initiation: Vec<u8>,
@@ -50,7 +50,7 @@ pub(crate) fn assert_agreed([ours, theirs]: &[Session; 2]) {
     assert_eq!([theirs.remote_index, theirs.local_index], INDICES);
 }
 
-/// Makes mac1 right again, as everybody can who knows the public key.
+/// Recomputes mac1, which takes only the public key.
 pub(crate) fn repair(message: &mut [u8], receiver: &[u8]) {
     let key = AWS_LC.hash.hash(&[b"mac1----", receiver]);
     let covered = message.len() - 32;
@@ -58,13 +58,12 @@ pub(crate) fn repair(message: &mut [u8], receiver: &[u8]) {
     message[covered..covered + 16].copy_from_slice(&mac);
 }
 
-/// An end's way to take a message.
+/// Function with which an end processes a message.
 type Take<'a> = &'a dyn Fn(&[u8]) -> Result<(), Error>;
 
-/// Changes bits of one byte after the other, those of the head and of every `step`th
-/// beyond: all are refused, also with a right MAC, but for what neither has: the
-/// sender's index has the MAC alone, and mac2 is not looked at. `publics` are the
-/// ends' public keys.
+/// Changes single bytes: those of the header and every `step`th after it. Both ends must reject
+/// every change, also with a valid mac1, except for unprotected fields: only mac1 covers the
+/// sender's index, and mac2 is not checked. `publics` are the ends' public keys.
 pub(crate) fn refuses_changes(ends: &[End; 2], publics: [&[u8]; 2], step: usize) {
     let Exchange {
         initiator,
