@@ -52,11 +52,12 @@ impl Peer {
         }
     }
 
-    /// How long it may take before its interface can be made.
-    fn boot(self) -> Duration {
+    /// Returns the time limit of a test. A guest boots first, and its emulated processor shares
+    /// the true ones with other tests.
+    fn limit(self, cell: &Cell) -> Duration {
         match self {
-            Self::Program(_) => Duration::ZERO,
-            Self::Kernel => guest::BOOT,
+            Self::Program(_) => cell.limit(),
+            Self::Kernel => guest::BOOT + cell.limit() * 3,
         }
     }
 
@@ -87,8 +88,8 @@ fn main() {
     // Those that take the longest begin first.
     cells.sort_by_key(|(_, cell)| std::cmp::Reverse(cell.limit()));
     let tests = cells.into_iter().map(|(peer, cell)| {
-        SystemTest::new(cell.name(peer.name()), move || run(peer, cell))
-            .limit(cell.limit() + peer.boot())
+        let limit = peer.limit(&cell);
+        SystemTest::new(cell.name(peer.name()), move || run(peer, cell)).limit(limit)
     });
     // All that wait for a natural rekey, and four others meanwhile.
     let waiting = Peer::all().count() * 2;
