@@ -111,7 +111,7 @@ pub(crate) fn number(text: &str) -> Option<u16> {
 
 /// Returns false for addresses that cannot be behind a tunnel: those of this machine, its link, and
 /// multicast or broadcast groups.
-pub(crate) fn is_elsewhere(address: IpAddr) -> bool {
+pub(crate) fn is_routable(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(a) => {
             !(a.octets()[0] == 0
@@ -150,7 +150,7 @@ impl fmt::Display for Target {
 
 #[cfg(test)]
 mod tests {
-    use super::{Host, Name, Target, is_elsewhere};
+    use super::{Host, Name, Target, is_routable};
 
     #[test]
     fn targets() {
@@ -217,7 +217,7 @@ mod tests {
             "fe80::1",
             "ff02::1",
         ] {
-            assert!(!is_elsewhere(text.parse().unwrap()), "{text}");
+            assert!(!is_routable(text.parse().unwrap()), "{text}");
         }
         for text in [
             "10.0.0.1",
@@ -226,7 +226,7 @@ mod tests {
             "fd00::1",
             "2001:db8::1",
         ] {
-            assert!(is_elsewhere(text.parse().unwrap()), "{text}");
+            assert!(is_routable(text.parse().unwrap()), "{text}");
         }
         let mapped = Host::new("::ffff:127.0.0.1");
         assert_eq!(mapped, Host::new("127.0.0.1"));

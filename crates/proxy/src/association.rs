@@ -6,7 +6,7 @@
 
 use crate::address::{Host, Target};
 use crate::failure::Failure;
-use crate::limits::AT_ONCE;
+use crate::limits::BATCH;
 use crate::net::{ClientId, Net, Waiter};
 use crate::socks;
 use mio::net::UdpSocket;
@@ -78,7 +78,7 @@ impl Association {
         let mut buffer = std::mem::take(&mut self.message);
         buffer.resize(LONGEST, 0);
         let mut is_more = true;
-        for _ in 0..AT_ONCE {
+        for _ in 0..BATCH {
             match self.socket.recv_from(&mut buffer) {
                 Ok((length, from)) => {
                     if let Some(datagram) = buffer.get(..length) {
@@ -103,7 +103,7 @@ impl Association {
             Some(client) => client == from,
             None => self.host == from.ip(),
         };
-        let Some((Target { host, port }, payload)) = socks::datagram(datagram) else {
+        let Some((Target { host, port }, payload)) = socks::parse_datagram(datagram) else {
             return;
         };
         if !is_client {
@@ -123,7 +123,7 @@ impl Association {
     }
 
     /// Handles the result of a look-up for the datagram with this number.
-    pub(crate) fn found(
+    pub(crate) fn handle_resolved(
         &mut self,
         number: u64,
         result: Result<Vec<IpAddr>, Failure>,
@@ -135,7 +135,7 @@ impl Association {
         let addresses = result.unwrap_or_default();
         let reachable = addresses
             .into_iter()
-            .find(|address| net.way_to(*address).is_ok());
+            .find(|address| net.source_for(*address).is_ok());
         if let Some(address) = reachable {
             self.send(net, SocketAddr::new(address, port), &payload);
         }
@@ -154,7 +154,7 @@ impl Association {
     /// Sends a datagram from the tunnel to the client.
     pub(crate) fn deliver(&mut self, from: SocketAddr, payload: &[u8]) {
         if let (Some(client), true) = (self.client, self.hosts.contains(&from.ip())) {
-            socks::wrap(from, payload, &mut self.message);
+            socks::write_datagram(from, payload, &mut self.message);
             // If the client's system has no room, the datagram is dropped.
             let _ = self.socket.send_to(&self.message, client);
         }

@@ -3,15 +3,17 @@
 use crate::address::{Host, Target};
 use crate::association::Association;
 use crate::auth::Credentials;
+use crate::client_socket::{ClientSocket, MAX_DISCARDED, discard};
 use crate::failure::Failure;
-use crate::http;
+use crate::http::{self, HttpError, HttpRequest};
 use crate::limits::{
-    ASKING, CONNECTING, HALF_IDLE, IDLE, LINGERING, MANY_CLIENTS, ONE_ADDRESS, PARTING,
+    ADDRESS_TIMEOUT, CLOSE_TIMEOUT, CONNECT_TIMEOUT, REFUSED_TIMEOUT, REQUEST_TIMEOUT,
+    SKIP_TIME_WAIT_CLIENTS,
 };
 use crate::net::{ClientId, Net, Owner, Waiter};
-use crate::packet::Problem;
+use crate::packet::IcmpError;
 use crate::relay::Relay;
-use crate::socks::{self, Method, Refusal, Reply};
+use crate::socks::{self, Method, Reply, SocksError, SocksRequest};
 use crate::stream::Stream;
 use core::time::Duration;
 use mio::net::TcpStream;
@@ -19,7 +21,7 @@ use mio::{Registry, Token};
 use smoltcp::socket::tcp::State;
 use socket2::SockRef;
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Shutdown, SocketAddr};
 use taupe_protocol::time::Instant;
 use tracing::debug;
@@ -42,7 +44,7 @@ pub(crate) enum Step {
 }
 
 /// References that a client needs while it is served.
-pub(crate) struct Clerk<'a> {
+pub(crate) struct ClientContext<'a> {
     pub(crate) net: &'a mut Net,
     pub(crate) credentials: Option<&'a Credentials>,
     pub(crate) registry: &'a Registry,
@@ -52,15 +54,21 @@ pub(crate) struct Clerk<'a> {
 
 /// Result of serving a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fate {
-    Stays,
-    Goes,
+pub(crate) enum ServeResult {
+    Continue,
+    Close,
+}
+
+impl ServeResult {
+    fn continue_if(is_open: bool) -> Self {
+        if is_open { Self::Continue } else { Self::Close }
+    }
 }
 
 /// A client's connection.
 pub(crate) struct Client {
     pub(crate) id: ClientId,
-    socket: Socket,
+    socket: ClientSocket,
     service: Service,
     phase: Phase,
     /// Bytes received and not yet processed.
@@ -68,7 +76,7 @@ pub(crate) struct Client {
     /// Bytes to write before anything else.
     output: Vec<u8>,
     /// HTTP response to send once the connection to the host is established.
-    welcome: &'static [u8],
+    connect_response: &'static [u8],
     /// Bytes of the request's content that remain to be sent to the host. `None` sends everything
     /// the client sends.
     upload: Option<u64>,
@@ -79,16 +87,9 @@ pub(crate) struct Client {
     pub(crate) is_due: bool,
 }
 
-/// A client's socket with its readiness. The system reports only changes of readiness.
-pub(crate) struct Socket {
-    pub(crate) stream: TcpStream,
-    pub(crate) is_readable: bool,
-    pub(crate) is_writable: bool,
-}
-
 enum Phase {
     /// The client sends its request.
-    Asking,
+    Request,
     /// A DNS look-up of the host is pending.
     Resolving { port: u16, until: Instant },
     /// A TCP connection to the host is pending.
@@ -98,24 +99,24 @@ enum Phase {
     /// Datagrams are relayed.
     Associated(Box<Association>),
     /// The client was refused; the refusal is sent.
-    Parting,
+    Refused,
     /// The client's side is closed; the connection to the host finishes its close.
     Lingering(Box<Stream>),
     /// Placeholder during a transition.
-    Over,
+    Done,
 }
 
 struct Connecting {
     stream: Box<Stream>,
-    problem: Option<Problem>,
-    rest: VecDeque<SocketAddr>,
+    problem: Option<IcmpError>,
+    remaining: VecDeque<SocketAddr>,
     /// Limit for all addresses together.
     until: Instant,
 }
 
 impl Client {
     pub(crate) fn new(id: ClientId, stream: TcpStream, service: Service, now: Instant) -> Self {
-        let socket = Socket {
+        let socket = ClientSocket {
             stream,
             is_readable: true,
             is_writable: true,
@@ -124,18 +125,18 @@ impl Client {
             id,
             socket,
             service,
-            phase: Phase::Asking,
+            phase: Phase::Request,
             input: Vec::new(),
             output: Vec::new(),
-            welcome: b"",
+            connect_response: b"",
             upload: None,
-            deadline: now + ASKING,
+            deadline: now + REQUEST_TIMEOUT,
             timer: None,
             is_due: false,
         }
     }
 
-    pub(crate) fn note(&mut self, is_readable: bool, is_writable: bool) {
+    pub(crate) fn set_ready(&mut self, is_readable: bool, is_writable: bool) {
         self.socket.is_readable |= is_readable;
         self.socket.is_writable |= is_writable;
     }
@@ -148,17 +149,17 @@ impl Client {
     }
 
     /// Handles a segment of its connection through the tunnel.
-    pub(crate) fn take(&mut self, packet: &[u8], net: &mut Net) {
+    pub(crate) fn handle_packet(&mut self, packet: &[u8], net: &mut Net) {
         if let Some(stream) = self.stream() {
-            stream.take(net.now, packet, &mut net.outgoing);
+            stream.handle_packet(net.now, packet, &mut net.outgoing);
         }
     }
 
     /// Handles an ICMP error about its connection.
-    pub(crate) fn take_problem(&mut self, problem: Problem, net: &Net) {
+    pub(crate) fn handle_icmp_error(&mut self, problem: IcmpError, net: &Net) {
         match (&mut self.phase, problem) {
             (Phase::Connecting(connecting), problem) => connecting.problem = Some(problem),
-            (Phase::Relaying(relay), Problem::TooLong(mtu)) => {
+            (Phase::Relaying(relay), IcmpError::TooLong(mtu)) => {
                 relay.stream.lower_mtu(net.now, mtu);
             }
             // Other ICMP errors do not abort an established connection (RFC 1122 §4.2.3.9).
@@ -184,37 +185,41 @@ impl Client {
     }
 
     /// Handles the result of the look-up of the host.
-    pub(crate) fn found(&mut self, result: Result<Vec<IpAddr>, Failure>, clerk: &mut Clerk<'_>) {
+    pub(crate) fn handle_resolved(
+        &mut self,
+        result: Result<Vec<IpAddr>, Failure>,
+        context: &mut ClientContext<'_>,
+    ) {
         let Phase::Resolving { port, until } = self.phase else {
             return;
         };
         match result {
             Ok(addresses) => {
-                let rest = addresses
+                let remaining = addresses
                     .into_iter()
                     .map(|address| SocketAddr::new(address, port));
-                self.connect(rest.collect(), until, Failure::NoAddress, clerk);
+                self.connect(remaining.collect(), until, Failure::NoAddress, context);
             }
             Err(failure) => {
-                let failure = clerk.net.explain(failure);
-                self.fail(failure, clerk);
+                let failure = context.net.refine_failure(failure);
+                self.fail(failure, context);
             }
         }
     }
 
     /// Does all work that is possible now.
-    pub(crate) fn serve(&mut self, clerk: &mut Clerk<'_>) -> Fate {
-        match self.advance(clerk) {
-            Ok(fate) => fate,
+    pub(crate) fn serve(&mut self, context: &mut ClientContext<'_>) -> ServeResult {
+        match self.advance(context) {
+            Ok(result) => result,
             Err(error) => {
                 debug!(%error, "a client has gone");
-                Fate::Goes
+                ServeResult::Close
             }
         }
     }
 
     /// Releases everything that the client holds.
-    pub(crate) fn end(self, net: &mut Net) {
+    pub(crate) fn close(self, net: &mut Net) {
         match self.phase {
             Phase::Connecting(Connecting { stream, .. }) => net.abort(*stream),
             Phase::Relaying(relay) => {
@@ -230,102 +235,100 @@ impl Client {
             Phase::Associated(association) => {
                 net.associations.remove(&association.local_port());
             }
-            Phase::Asking | Phase::Resolving { .. } | Phase::Parting | Phase::Over => {}
+            Phase::Request | Phase::Resolving { .. } | Phase::Refused | Phase::Done => {}
         }
     }
 
-    fn advance(&mut self, clerk: &mut Clerk<'_>) -> io::Result<Fate> {
+    fn advance(&mut self, context: &mut ClientContext<'_>) -> io::Result<ServeResult> {
         loop {
             self.flush()?;
-            let now = clerk.net.now;
+            let now = context.net.now;
             let is_late = now >= self.deadline;
             let owner = Owner::Client(self.id.number);
             match &mut self.phase {
-                Phase::Asking if is_late => return Ok(Fate::Goes),
-                Phase::Asking => {
-                    if !self.ask(clerk)? {
-                        return Ok(Fate::Stays);
+                Phase::Request if is_late => return Ok(ServeResult::Close),
+                Phase::Request => {
+                    if !self.read_request(context)? {
+                        return Ok(ServeResult::Continue);
                     }
                 }
                 Phase::Resolving { .. } if is_late => {
-                    let failure = clerk.net.explain(Failure::NameServers);
-                    self.fail(failure, clerk);
+                    let failure = context.net.refine_failure(Failure::NameServers);
+                    self.fail(failure, context);
                 }
-                Phase::Resolving { .. } => return Ok(Fate::Stays),
+                Phase::Resolving { .. } => return Ok(ServeResult::Continue),
                 Phase::Connecting(connecting) => {
                     let Connecting {
                         stream, problem, ..
                     } = connecting;
-                    clerk.net.pump(stream, owner);
+                    context.net.pump(stream, owner);
                     let failure = match (problem, stream.state()) {
-                        (Some(problem), _) => Some(failure_of(*problem)),
+                        (Some(problem), _) => Some((*problem).into()),
                         (None, State::Closed) => Some(Failure::Refused),
                         (None, _) if !stream.is_connecting() => None,
                         (None, _) if is_late => {
-                            Some(clerk.net.tunnel.silence(now, stream.remote.ip()))
+                            Some(context.net.tunnel.failure_for(now, stream.remote.ip()))
                         }
-                        (None, _) => return Ok(Fate::Stays),
+                        (None, _) => return Ok(ServeResult::Continue),
                     };
-                    let Phase::Connecting(connecting) = self.become_over() else {
-                        return Ok(Fate::Goes);
+                    let Phase::Connecting(connecting) = self.take_phase() else {
+                        return Ok(ServeResult::Close);
                     };
                     let Connecting {
                         stream,
-                        rest,
+                        remaining,
                         until,
                         ..
                     } = connecting;
                     match failure {
                         Some(failure) => {
-                            clerk.net.abort(*stream);
-                            self.connect(rest, until, failure, clerk);
+                            context.net.abort(*stream);
+                            self.connect(remaining, until, failure, context);
                         }
-                        None => self.begin(*stream, now),
+                        None => self.start_relay(*stream, now),
                     }
                 }
                 Phase::Relaying(relay) => {
-                    if !relay.advance(&mut self.socket, clerk.net, owner, is_late)? {
+                    if !relay.advance(&mut self.socket, context.net, owner, is_late)? {
                         self.deadline = relay.deadline();
-                        return Ok(Fate::Stays);
+                        return Ok(ServeResult::Continue);
                     }
                     // Both sides have sent their FIN.
-                    if let Phase::Relaying(relay) = self.become_over() {
+                    if let Phase::Relaying(relay) = self.take_phase() {
                         let _ = self.socket.stream.shutdown(Shutdown::Both);
                         self.phase = Phase::Lingering(Box::new(relay.stream));
-                        self.deadline = now + LINGERING;
+                        self.deadline = now + CLOSE_TIMEOUT;
                     }
                 }
                 Phase::Associated(_) => {
                     // The association lives as long as this connection, which carries no further
                     // requests.
-                    let is_open = discard(&mut self.socket, MOST_DISCARDED)?;
-                    return Ok(if is_open { Fate::Stays } else { Fate::Goes });
+                    let is_open = discard(&mut self.socket, MAX_DISCARDED)?;
+                    return Ok(ServeResult::continue_if(is_open));
                 }
-                Phase::Parting => {
+                Phase::Refused => {
                     if self.output.is_empty() {
                         let _ = self.socket.stream.shutdown(Shutdown::Write);
                     }
-                    let is_open = discard(&mut self.socket, MOST_DISCARDED)?;
-                    let stays = is_open && !is_late;
-                    return Ok(if stays { Fate::Stays } else { Fate::Goes });
+                    let is_open = discard(&mut self.socket, MAX_DISCARDED)?;
+                    return Ok(ServeResult::continue_if(is_open && !is_late));
                 }
                 Phase::Lingering(stream) => {
-                    clerk.net.pump(stream, owner);
-                    let is_over = match stream.state() {
+                    context.net.pump(stream, owner);
+                    let is_closed = match stream.state() {
                         State::Closed => true,
-                        State::TimeWait => clerk.net.clients > MANY_CLIENTS,
+                        State::TimeWait => context.net.clients > SKIP_TIME_WAIT_CLIENTS,
                         _ => false,
                     };
-                    let goes = is_over || is_late;
-                    return Ok(if goes { Fate::Goes } else { Fate::Stays });
+                    return Ok(ServeResult::continue_if(!is_closed && !is_late));
                 }
-                Phase::Over => return Ok(Fate::Goes),
+                Phase::Done => return Ok(ServeResult::Close),
             }
         }
     }
 
-    fn become_over(&mut self) -> Phase {
-        std::mem::replace(&mut self.phase, Phase::Over)
+    fn take_phase(&mut self) -> Phase {
+        std::mem::replace(&mut self.phase, Phase::Done)
     }
 
     /// Writes the pending output, as far as the socket accepts it.
@@ -339,19 +342,19 @@ impl Client {
     }
 
     /// Reads and handles the client's messages. Returns true when the phase has changed.
-    fn ask(&mut self, clerk: &mut Clerk<'_>) -> io::Result<bool> {
+    fn read_request(&mut self, context: &mut ClientContext<'_>) -> io::Result<bool> {
         if let Service::Forward(target) = &self.service {
             let target = target.clone();
-            self.reach(target, clerk);
+            self.begin_connect(target, context);
             return Ok(true);
         }
         loop {
-            if self.understand(clerk) {
+            if self.handle_message(context) {
                 return Ok(true);
             }
             let longest = match self.service {
-                Service::Http => http::LONGEST,
-                _ => socks::LONGEST,
+                Service::Http => http::MAX_HEAD_LEN,
+                _ => socks::MAX_MESSAGE_LEN,
             };
             let before = self.input.len();
             // A single message is never longer than this.
@@ -368,83 +371,81 @@ impl Client {
     }
 
     /// Handles the next message. Returns false if it is incomplete.
-    fn understand(&mut self, clerk: &mut Clerk<'_>) -> bool {
+    fn handle_message(&mut self, context: &mut ClientContext<'_>) -> bool {
         match self.service {
             Service::Forward(_) => true,
-            Service::Http => self.understand_http(clerk),
-            Service::Socks(step) => match self.understand_socks(step, clerk) {
-                Ok(is_whole) => is_whole,
-                Err(refusal) => {
-                    match refusal {
-                        // The client speaks another protocol and would not understand a reply.
-                        Refusal::NotSocks => {}
-                        Refusal::NoMethod => self.output.extend(socks::method(None)),
-                        Refusal::Denied => self.output.extend(socks::verdict(false)),
-                        Refusal::Reply(reply) => self.output.extend(socks::reply(reply, None)),
-                    }
-                    self.part(clerk.net.now);
+            Service::Http => self.handle_http_message(context),
+            Service::Socks(step) => match self.handle_socks_message(step, context) {
+                Ok(is_complete) => is_complete,
+                Err(error) => {
+                    self.output.extend(socks::error_reply(error));
+                    self.refuse(context.net.now);
                     true
                 }
             },
         }
     }
 
-    fn understand_socks(&mut self, step: Step, clerk: &mut Clerk<'_>) -> Result<bool, Refusal> {
+    fn handle_socks_message(
+        &mut self,
+        step: Step,
+        context: &mut ClientContext<'_>,
+    ) -> Result<bool, SocksError> {
         match step {
             Step::Greeting => {
-                let accepted = match clerk.credentials {
+                let accepted = match context.credentials {
                     None => Method::None,
                     Some(_) => Method::Password,
                 };
-                let Some((method, length)) = socks::greeting(&self.input, accepted)? else {
+                let Some((method, length)) = socks::parse_greeting(&self.input, accepted)? else {
                     return Ok(false);
                 };
                 self.input.drain(..length);
-                self.output.extend(socks::method(Some(method)));
+                self.output.extend(socks::method_reply(Some(method)));
                 self.service = Service::Socks(match method {
                     Method::None => Step::Request,
                     Method::Password => Step::Login,
                 });
             }
             Step::Login => {
-                let Some(((name, password), length)) = socks::login(&self.input)? else {
+                let Some(((name, password), length)) = socks::parse_login(&self.input)? else {
                     return Ok(false);
                 };
-                let admitted = clerk
+                let admitted = context
                     .credentials
                     .is_none_or(|all| all.admit(name, password));
                 zeroize::Zeroize::zeroize(&mut self.input[..length]);
                 self.input.drain(..length);
                 if !admitted {
-                    return Err(Refusal::Denied);
+                    return Err(SocksError::AuthFailed);
                 }
-                self.output.extend(socks::verdict(true));
+                self.output.extend(socks::auth_reply(true));
                 self.service = Service::Socks(Step::Request);
             }
             Step::Request => {
-                let Some((request, length)) = socks::request(&self.input)? else {
+                let Some((request, length)) = socks::parse_request(&self.input)? else {
                     return Ok(false);
                 };
                 self.input.drain(..length);
                 match request {
-                    socks::Request::Connect(target) => self.reach(target, clerk),
-                    socks::Request::Associate(from, port) => self.associate(from, port, clerk)?,
+                    SocksRequest::Connect(target) => self.begin_connect(target, context),
+                    SocksRequest::Associate(from, port) => self.associate(from, port, context)?,
                 }
             }
         }
         Ok(true)
     }
 
-    fn understand_http(&mut self, clerk: &mut Clerk<'_>) -> bool {
-        match http::request(&self.input, clerk.credentials) {
+    fn handle_http_message(&mut self, context: &mut ClientContext<'_>) -> bool {
+        match http::parse_request(&self.input, context.credentials) {
             Ok(None) => false,
-            Ok(Some((http::Request::Tunnel(target), length))) => {
+            Ok(Some((HttpRequest::Tunnel(target), length))) => {
                 self.input.drain(..length);
-                self.welcome = http::CONNECTED;
-                self.reach(target, clerk);
+                self.connect_response = http::CONNECTED;
+                self.begin_connect(target, context);
                 true
             }
-            Ok(Some((http::Request::Forward { target, head, body }, length))) => {
+            Ok(Some((HttpRequest::Forward { target, head, body }, length))) => {
                 // Bytes after the request's content are discarded.
                 let end = usize::try_from(body)
                     .unwrap_or(usize::MAX)
@@ -453,25 +454,25 @@ impl Client {
                 let here = self.input.len() - length;
                 self.upload = Some(body - here as u64);
                 self.input.splice(..length, head);
-                self.reach(target, clerk);
+                self.begin_connect(target, context);
                 true
             }
-            Err(refusal) => {
-                self.output = http::response(refusal);
-                self.part(clerk.net.now);
+            Err(error) => {
+                self.output = http::error_response(error);
+                self.refuse(context.net.now);
                 true
             }
         }
     }
 
     /// Begins to connect to a host, by a look-up first if it is a name.
-    fn reach(&mut self, target: Target, clerk: &mut Clerk<'_>) {
-        let until = clerk.net.now + CONNECTING;
+    fn begin_connect(&mut self, target: Target, context: &mut ClientContext<'_>) {
+        let until = context.net.now + CONNECT_TIMEOUT;
         debug!(%target, "a client wants a connection");
         match target.host {
             Host::Address(address) => {
-                let rest = [SocketAddr::new(address, target.port)].into();
-                self.connect(rest, until, Failure::Network, clerk);
+                let remaining = [SocketAddr::new(address, target.port)].into();
+                self.connect(remaining, until, Failure::Network, context);
             }
             Host::Name(name) => {
                 self.phase = Phase::Resolving {
@@ -479,7 +480,7 @@ impl Client {
                     until,
                 };
                 self.deadline = until;
-                clerk.net.resolve(&name, Waiter::Client(self.id));
+                context.net.resolve(&name, Waiter::Client(self.id));
             }
         }
     }
@@ -487,23 +488,23 @@ impl Client {
     /// Begins a connection to the next address to which the tunnel routes.
     fn connect(
         &mut self,
-        mut rest: VecDeque<SocketAddr>,
+        mut remaining: VecDeque<SocketAddr>,
         until: Instant,
         mut failure: Failure,
-        clerk: &mut Clerk<'_>,
+        context: &mut ClientContext<'_>,
     ) {
-        let now = clerk.net.now;
-        while let Some(remote) = rest.pop_front().filter(|_| now < until) {
-            match clerk.net.connect(remote, Owner::Client(self.id.number)) {
+        let now = context.net.now;
+        while let Some(remote) = remaining.pop_front().filter(|_| now < until) {
+            match context.net.connect(remote, Owner::Client(self.id.number)) {
                 Ok(stream) => {
-                    self.deadline = match rest.is_empty() {
+                    self.deadline = match remaining.is_empty() {
                         true => until,
-                        false => until.min(now + ONE_ADDRESS),
+                        false => until.min(now + ADDRESS_TIMEOUT),
                     };
                     self.phase = Phase::Connecting(Connecting {
                         stream: Box::new(stream),
                         problem: None,
-                        rest,
+                        remaining,
                         until,
                     });
                     return;
@@ -513,61 +514,57 @@ impl Client {
                 Err(error) => failure = error,
             }
         }
-        self.fail(failure, clerk);
+        self.fail(failure, context);
     }
 
     /// Starts relaying over an established connection.
-    fn begin(&mut self, stream: Stream, now: Instant) {
+    fn start_relay(&mut self, stream: Stream, now: Instant) {
         if let Service::Socks(_) = self.service {
             let bound = Some(stream.local);
-            self.output.extend(socks::reply(Reply::Succeeded, bound));
+            self.output
+                .extend(socks::request_reply(Reply::Succeeded, bound));
         }
-        self.output.extend(self.welcome);
-        let (input, output) = (
-            std::mem::take(&mut self.input),
-            std::mem::take(&mut self.output),
-        );
-        self.phase = Phase::Relaying(Box::new(Relay::new(
-            stream,
-            input,
-            output,
-            self.upload,
-            now,
-        )));
+        self.output.extend(self.connect_response);
+        let input = std::mem::take(&mut self.input);
+        let output = std::mem::take(&mut self.output);
+        let relay = Relay::new(stream, input, output, self.upload, now);
+        self.phase = Phase::Relaying(Box::new(relay));
     }
 
     /// Reports that there will be no connection.
-    fn fail(&mut self, failure: Failure, clerk: &mut Clerk<'_>) {
+    fn fail(&mut self, failure: Failure, context: &mut ClientContext<'_>) {
         debug!(reason = failure.reason(), "a client's connection failed");
         if failure == Failure::Tunnel {
-            clerk.net.complain();
+            context.net.warn_no_handshake();
         }
         match self.service {
-            Service::Socks(_) => self.output.extend(socks::reply(failure.into(), None)),
-            Service::Http => self.output = http::response(http::Refusal::Failed(failure)),
+            Service::Socks(_) => self
+                .output
+                .extend(socks::request_reply(failure.into(), None)),
+            Service::Http => self.output = http::error_response(HttpError::ConnectFailed(failure)),
             Service::Forward(_) => {
                 // A forwarded port has no protocol to report a failure in: the connection is reset.
                 let _ = SockRef::from(&self.socket.stream).set_linger(Some(Duration::ZERO));
-                self.phase = Phase::Over;
+                self.phase = Phase::Done;
                 return;
             }
         }
-        self.part(clerk.net.now);
+        self.refuse(context.net.now);
     }
 
-    fn part(&mut self, now: Instant) {
+    fn refuse(&mut self, now: Instant) {
         self.input.clear();
-        self.phase = Phase::Parting;
-        self.deadline = now + PARTING;
+        self.phase = Phase::Refused;
+        self.deadline = now + REFUSED_TIMEOUT;
     }
 
     fn associate(
         &mut self,
         from: Option<IpAddr>,
         port: Option<u16>,
-        clerk: &mut Clerk<'_>,
-    ) -> Result<(), Refusal> {
-        let failed = Refusal::Reply(Reply::GeneralFailure);
+        context: &mut ClientContext<'_>,
+    ) -> Result<(), SocksError> {
+        let failed = SocksError::Reply(Reply::GeneralFailure);
         let (here, there) = (
             self.socket.stream.local_addr(),
             self.socket.stream.peer_addr(),
@@ -580,101 +577,19 @@ impl Client {
         // not receive that host's datagrams. The port counts only if the address is the client's
         // own.
         let port = port.filter(|_| from.is_none_or(|from| from == host));
-        let local_port = clerk.net.take_port(self.id.number).ok_or(failed)?;
-        let (registry, token) = (clerk.registry, clerk.token);
+        let local_port = context.net.reserve_port(self.id.number).ok_or(failed)?;
+        let (registry, token) = (context.registry, context.token);
         let opened = Association::open(here.ip(), host, port, local_port, registry, token);
         let opened = opened.and_then(|association| Ok((association.address()?, association)));
         let Ok((address, association)) = opened else {
-            clerk.net.associations.remove(&local_port);
+            context.net.associations.remove(&local_port);
             return Err(failed);
         };
         self.output
-            .extend(socks::reply(Reply::Succeeded, Some(address)));
+            .extend(socks::request_reply(Reply::Succeeded, Some(address)));
         self.input.clear();
         self.phase = Phase::Associated(Box::new(association));
         self.deadline = Instant::FAR_FUTURE;
         Ok(())
     }
-}
-
-impl Socket {
-    /// Reads. Returns `None` if no data is available now.
-    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        let Self {
-            stream,
-            is_readable,
-            ..
-        } = self;
-        attempt(is_readable, || stream.read(buffer))
-    }
-
-    /// Writes. Returns `None` if there is no room now.
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
-        let Self {
-            stream,
-            is_writable,
-            ..
-        } = self;
-        match attempt(is_writable, || stream.write(bytes))? {
-            Some(0) if !bytes.is_empty() => Err(ErrorKind::WriteZero.into()),
-            written => Ok(written),
-        }
-    }
-}
-
-fn attempt(
-    is_ready: &mut bool,
-    mut act: impl FnMut() -> io::Result<usize>,
-) -> io::Result<Option<usize>> {
-    if !*is_ready {
-        return Ok(None);
-    }
-    loop {
-        match act() {
-            Ok(count) => return Ok(Some(count)),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            // `NotConnected`: some systems hand over a connection before it is established.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::WouldBlock | ErrorKind::NotConnected
-                ) =>
-            {
-                *is_ready = false;
-                return Ok(None);
-            }
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-/// The most bytes that a client may send after its request and that are discarded.
-pub(crate) const MOST_DISCARDED: usize = 1 << 20;
-
-/// Reads and discards up to `most` bytes. Returns true if there may be more.
-pub(crate) fn discard(socket: &mut Socket, most: usize) -> io::Result<bool> {
-    let mut buffer = [0; 4096];
-    let mut total = 0;
-    while let Some(count) = socket.read(&mut buffer)? {
-        total += count;
-        if count == 0 || total >= most {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-fn failure_of(problem: Problem) -> Failure {
-    match problem {
-        Problem::Network => Failure::Network,
-        // `TooLong` answers a SYN, which is shorter than any path MTU: the router is mistaken.
-        Problem::Host | Problem::TooLong(_) => Failure::Host,
-        Problem::Refused => Failure::Refused,
-        Problem::HopLimit => Failure::HopLimit,
-    }
-}
-
-/// Returns the idle timeout of a connection.
-pub(crate) fn patience(half_closed: bool) -> Duration {
-    if half_closed { HALF_IDLE } else { IDLE }
 }

@@ -4,7 +4,7 @@
 //! the response was truncated (RFC 7766). All waiters for a name share one look-up, and results are
 //! cached for their TTL.
 
-use crate::address::{Name, is_elsewhere};
+use crate::address::{Name, is_routable};
 use crate::failure::Failure;
 use core::time::Duration;
 use simple_dns::rdata::RData;
@@ -20,7 +20,7 @@ pub(crate) const PORT: u16 = 53;
 pub(crate) const LOCAL_PORTS: RangeInclusive<u16> = 1024..=32767;
 
 /// Time that one name server has to answer one query.
-const PATIENCE: Duration = Duration::from_secs(2);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Attempts per query, with the servers in turn.
 const TRIES: usize = 4;
@@ -43,24 +43,25 @@ const MAX_ALIASES: usize = 16;
 
 /// Longest time in the cache, for addresses and for negative results.
 const MAX_TTL: Duration = Duration::from_secs(86_400);
-const NOTHING_TTL: Duration = Duration::from_secs(10);
+const NEGATIVE_TTL: Duration = Duration::from_secs(10);
 
 /// Action for the caller.
 pub(crate) enum Output<W> {
     /// Send a query over UDP.
-    Ask {
+    SendUdp {
         server: IpAddr,
         local_port: u16,
         message: Vec<u8>,
     },
-    /// Send a query over TCP, and pass the response to [`Resolver::handle_stream`] with this port.
-    AskStream {
+    /// Send a query over TCP, and pass the response to [`Resolver::handle_tcp_response`] with this
+    /// port.
+    SendTcp {
         server: IpAddr,
         local_port: u16,
         message: Vec<u8>,
     },
     /// Deliver a result to a waiter.
-    Found {
+    Resolved {
         waiter: W,
         result: Result<Vec<IpAddr>, Failure>,
     },
@@ -69,7 +70,7 @@ pub(crate) enum Output<W> {
 /// Look-ups and cache of a proxy. `W` identifies a waiter.
 pub(crate) struct Resolver<W> {
     servers: Vec<IpAddr>,
-    kinds: Vec<TYPE>,
+    record_types: Vec<TYPE>,
     random: fn() -> u32,
     cache: HashMap<Name, Cached>,
     lookups: HashMap<Name, Lookup<W>>,
@@ -91,7 +92,7 @@ struct Lookup<W> {
     no_such_name: bool,
     failed: bool,
     /// Deadline for the other family, once there are addresses.
-    settled: Option<Instant>,
+    other_family_deadline: Option<Instant>,
 }
 
 struct Query {
@@ -109,19 +110,19 @@ struct Query {
 enum Answer {
     Addresses(Vec<IpAddr>, Duration),
     NoSuchName,
-    Cut,
+    Truncated,
     /// The server failed or refused.
-    Unwilling,
+    ServerFailure,
 }
 
 impl<W> Resolver<W> {
     /// Creates a resolver that queries `servers` for the families of the tunnel's addresses.
     pub(crate) fn new(servers: Vec<IpAddr>, v4: bool, v6: bool, random: fn() -> u32) -> Self {
-        let kinds = [(v6, TYPE::AAAA), (v4, TYPE::A)];
-        let kinds = kinds.into_iter().filter(|(has, _)| *has);
+        let record_types = [(v6, TYPE::AAAA), (v4, TYPE::A)];
+        let record_types = record_types.into_iter().filter(|(has, _)| *has);
         Self {
             servers,
-            kinds: kinds.map(|(_, kind)| kind).collect(),
+            record_types: record_types.map(|(_, kind)| kind).collect(),
             random,
             cache: HashMap::new(),
             lookups: HashMap::new(),
@@ -130,7 +131,7 @@ impl<W> Resolver<W> {
         }
     }
 
-    /// Looks a name up for `waiter`. The result is always an [`Output::Found`].
+    /// Looks a name up for `waiter`. The result is always an [`Output::Resolved`].
     pub(crate) fn resolve(&mut self, now: Instant, name: &Name, waiter: W) {
         let known = self.cache.get(name).filter(|known| known.until > now);
         let result = if name.is_local() {
@@ -147,20 +148,20 @@ impl<W> Resolver<W> {
         } else {
             let lookup = Lookup {
                 waiters: vec![waiter],
-                pending: self.kinds.len(),
+                pending: self.record_types.len(),
                 found: Vec::new(),
                 ttl: MAX_TTL,
                 no_such_name: false,
                 failed: false,
-                settled: None,
+                other_family_deadline: None,
             };
             self.lookups.insert(name.clone(), lookup);
-            for kind in self.kinds.clone() {
-                self.ask(now, name.clone(), kind, 0);
+            for kind in self.record_types.clone() {
+                self.send_query(now, name.clone(), kind, 0);
             }
             return;
         };
-        self.outputs.push_back(Output::Found { waiter, result });
+        self.outputs.push_back(Output::Resolved { waiter, result });
     }
 
     /// Returns true if the query with this port waits for a response over TCP.
@@ -177,31 +178,32 @@ impl<W> Resolver<W> {
     /// Returns the time at which [`Resolver::handle_deadline`] must run.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let queries = self.queries.values().map(|query| query.due);
-        let settled = self.lookups.values().filter_map(|lookup| lookup.settled);
-        queries.chain(settled).min()
+        let lookups = self.lookups.values();
+        let other_family = lookups.filter_map(|lookup| lookup.other_family_deadline);
+        queries.chain(other_family).min()
     }
 
     pub(crate) fn handle_deadline(&mut self, now: Instant) {
         let due = |(port, query): (&u16, &Query)| (query.due <= now).then_some(*port);
         let due: Vec<u16> = self.queries.iter().filter_map(due).collect();
         for port in due {
-            self.next_try(now, port);
+            self.retry(now, port);
         }
-        let settled = |(name, lookup): (&Name, &Lookup<W>)| {
+        let expired = |(name, lookup): (&Name, &Lookup<W>)| {
             lookup
-                .settled
+                .other_family_deadline
                 .is_some_and(|at| at <= now)
                 .then(|| name.clone())
         };
-        let settled: Vec<Name> = self.lookups.iter().filter_map(settled).collect();
-        for name in settled {
+        let expired: Vec<Name> = self.lookups.iter().filter_map(expired).collect();
+        for name in expired {
             self.queries.retain(|_, query| query.name != name);
             self.finish(now, &name);
         }
     }
 
     /// Handles a datagram to a port of [`LOCAL_PORTS`].
-    pub(crate) fn handle_datagram(
+    pub(crate) fn handle_udp_response(
         &mut self,
         now: Instant,
         local_port: u16,
@@ -215,30 +217,35 @@ impl<W> Resolver<W> {
             return;
         }
         // A response that does not match may be forged: keep waiting for the real one.
-        let Some(answer) = read(query, message) else {
+        let Some(answer) = parse_response(query, message) else {
             return;
         };
-        if answer == Answer::Cut {
-            self.ask_stream(now, local_port);
+        if answer == Answer::Truncated {
+            self.retry_over_tcp(now, local_port);
         } else {
-            self.take(now, local_port, answer);
+            self.handle_answer(now, local_port, answer);
         }
     }
 
-    /// Handles the result of [`Output::AskStream`]; `None` if there was no response.
-    pub(crate) fn handle_stream(&mut self, now: Instant, local_port: u16, message: Option<&[u8]>) {
+    /// Handles the result of [`Output::SendTcp`]; `None` if there was no response.
+    pub(crate) fn handle_tcp_response(
+        &mut self,
+        now: Instant,
+        local_port: u16,
+        message: Option<&[u8]>,
+    ) {
         let Some(query) = self.queries.get(&local_port).filter(|query| query.over_tcp) else {
             return;
         };
-        let answer = message.and_then(|message| read(query, message));
-        let answer = answer.filter(|answer| *answer != Answer::Cut);
-        self.take(now, local_port, answer.unwrap_or(Answer::Unwilling));
+        let answer = message.and_then(|message| parse_response(query, message));
+        let answer = answer.filter(|answer| *answer != Answer::Truncated);
+        self.handle_answer(now, local_port, answer.unwrap_or(Answer::ServerFailure));
     }
 
-    fn ask(&mut self, now: Instant, name: Name, kind: TYPE, tries: usize) {
+    fn send_query(&mut self, now: Instant, name: Name, kind: TYPE, tries: usize) {
         let server = self.servers.get(tries % self.servers.len().max(1)).copied();
         let Some(server) = server.filter(|_| tries < TRIES) else {
-            return self.conclude(now, &name, |lookup| lookup.failed = true);
+            return self.end_query(now, &name, |lookup| lookup.failed = true);
         };
         let number = (self.random)();
         let query = Query {
@@ -246,13 +253,13 @@ impl<W> Resolver<W> {
             id: number as u16,
             server,
             tries: tries + 1,
-            due: now + PATIENCE,
+            due: now + QUERY_TIMEOUT,
             over_tcp: false,
             name,
         };
-        let Some(message) = write(&query) else {
+        let Some(message) = encode_query(&query) else {
             let name = query.name;
-            return self.conclude(now, &name, |lookup| lookup.failed = true);
+            return self.end_query(now, &name, |lookup| lookup.failed = true);
         };
         let span = LOCAL_PORTS.end() - LOCAL_PORTS.start() + 1;
         // At most a few thousand of these ports are in use, so the search ends soon.
@@ -261,21 +268,21 @@ impl<W> Resolver<W> {
             local_port = LOCAL_PORTS.start() + (local_port - LOCAL_PORTS.start() + 1) % span;
         }
         self.queries.insert(local_port, query);
-        self.outputs.push_back(Output::Ask {
+        self.outputs.push_back(Output::SendUdp {
             server,
             local_port,
             message,
         });
     }
 
-    fn ask_stream(&mut self, now: Instant, local_port: u16) {
+    fn retry_over_tcp(&mut self, now: Instant, local_port: u16) {
         let Some(query) = self.queries.get_mut(&local_port) else {
             return;
         };
         query.over_tcp = true;
-        query.due = now + 2 * PATIENCE;
-        if let Some(message) = write(query) {
-            self.outputs.push_back(Output::AskStream {
+        query.due = now + 2 * QUERY_TIMEOUT;
+        if let Some(message) = encode_query(query) {
+            self.outputs.push_back(Output::SendTcp {
                 server: query.server,
                 local_port,
                 message,
@@ -283,23 +290,23 @@ impl<W> Resolver<W> {
         }
     }
 
-    fn next_try(&mut self, now: Instant, local_port: u16) {
+    fn retry(&mut self, now: Instant, local_port: u16) {
         if let Some(query) = self.queries.remove(&local_port) {
-            self.ask(now, query.name, query.kind, query.tries);
+            self.send_query(now, query.name, query.kind, query.tries);
         }
     }
 
-    fn take(&mut self, now: Instant, local_port: u16, answer: Answer) {
-        if matches!(answer, Answer::Unwilling | Answer::Cut) {
-            return self.next_try(now, local_port);
+    fn handle_answer(&mut self, now: Instant, local_port: u16, answer: Answer) {
+        if matches!(answer, Answer::ServerFailure | Answer::Truncated) {
+            return self.retry(now, local_port);
         }
         let Some(query) = self.queries.remove(&local_port) else {
             return;
         };
-        self.conclude(now, &query.name, |lookup| match answer {
+        self.end_query(now, &query.name, |lookup| match answer {
             Answer::Addresses(addresses, ttl) => {
                 if !addresses.is_empty() {
-                    lookup.settled = Some(now + OTHER_FAMILY);
+                    lookup.other_family_deadline = Some(now + OTHER_FAMILY);
                     lookup.ttl = lookup.ttl.min(ttl);
                 }
                 lookup.found.extend(addresses);
@@ -309,7 +316,7 @@ impl<W> Resolver<W> {
     }
 
     /// Ends one query of a look-up.
-    fn conclude(&mut self, now: Instant, name: &Name, note: impl FnOnce(&mut Lookup<W>)) {
+    fn end_query(&mut self, now: Instant, name: &Name, note: impl FnOnce(&mut Lookup<W>)) {
         let Some(lookup) = self.lookups.get_mut(name) else {
             return;
         };
@@ -324,26 +331,26 @@ impl<W> Resolver<W> {
         let Some(lookup) = self.lookups.remove(name) else {
             return;
         };
-        let is_whole = lookup.pending == 0 && !lookup.failed;
+        let is_complete = lookup.pending == 0 && !lookup.failed;
         let (result, ttl) = if !lookup.found.is_empty() {
-            (Ok(in_turn(&lookup.found)), lookup.ttl)
+            (Ok(interleave(&lookup.found)), lookup.ttl)
         } else if lookup.no_such_name {
-            (Err(Failure::NoSuchName), NOTHING_TTL)
+            (Err(Failure::NoSuchName), NEGATIVE_TTL)
         } else if lookup.failed {
-            (Err(Failure::NameServers), NOTHING_TTL)
+            (Err(Failure::NameServers), NEGATIVE_TTL)
         } else {
-            (Err(Failure::NoAddress), NOTHING_TTL)
+            (Err(Failure::NoAddress), NEGATIVE_TTL)
         };
-        if is_whole {
-            self.remember(now, name, ttl, &result);
+        if is_complete {
+            self.cache_result(now, name, ttl, &result);
         }
         for waiter in lookup.waiters {
             let result = result.clone();
-            self.outputs.push_back(Output::Found { waiter, result });
+            self.outputs.push_back(Output::Resolved { waiter, result });
         }
     }
 
-    fn remember(
+    fn cache_result(
         &mut self,
         now: Instant,
         name: &Name,
@@ -368,7 +375,7 @@ impl<W> Resolver<W> {
 }
 
 /// Alternates the families, IPv6 first (RFC 8305 §4).
-fn in_turn(found: &[IpAddr]) -> Vec<IpAddr> {
+fn interleave(found: &[IpAddr]) -> Vec<IpAddr> {
     let of = |is_ipv4: bool| {
         found
             .iter()
@@ -388,7 +395,7 @@ fn in_turn(found: &[IpAddr]) -> Vec<IpAddr> {
 }
 
 /// Encodes a query (RFC 1035 §4).
-fn write(query: &Query) -> Option<Vec<u8>> {
+fn encode_query(query: &Query) -> Option<Vec<u8>> {
     let mut packet = Packet::new_query(query.id);
     packet.set_flags(PacketFlag::RECURSION_DESIRED);
     let name = simple_dns::Name::new(query.name.as_str()).ok()?;
@@ -398,7 +405,7 @@ fn write(query: &Query) -> Option<Vec<u8>> {
 }
 
 /// Parses a response. Returns `None` if it does not answer this query.
-fn read(query: &Query, message: &[u8]) -> Option<Answer> {
+fn parse_response(query: &Query, message: &[u8]) -> Option<Answer> {
     let packet = Packet::parse(message).ok()?;
     let [question] = packet.questions.as_slice() else {
         return None;
@@ -407,17 +414,17 @@ fn read(query: &Query, message: &[u8]) -> Option<Answer> {
         && packet.id() == query.id
         && question.qtype == query.kind.into()
         && question.qclass == CLASS::IN.into()
-        && is(&question.qname, query.name.as_str());
+        && names_equal(&question.qname, query.name.as_str());
     if !is_ours {
         return None;
     }
     if packet.has_flags(PacketFlag::TRUNCATION) {
-        return Some(Answer::Cut);
+        return Some(Answer::Truncated);
     }
     match packet.rcode() {
         RCODE::NoError => {}
         RCODE::NameError => return Some(Answer::NoSuchName),
-        _ => return Some(Answer::Unwilling),
+        _ => return Some(Answer::ServerFailure),
     }
     // The name may be an alias, in several steps.
     let mut name = query.name.as_str().to_owned();
@@ -427,7 +434,7 @@ fn read(query: &Query, message: &[u8]) -> Option<Answer> {
             .answers
             .iter()
             .find_map(|record| match &record.rdata {
-                RData::CNAME(alias) if is(&record.name, &name) => {
+                RData::CNAME(alias) if names_equal(&record.name, &name) => {
                     Some((alias.0.to_string(), record.ttl))
                 }
                 _ => None,
@@ -440,7 +447,7 @@ fn read(query: &Query, message: &[u8]) -> Option<Answer> {
     for record in packet
         .answers
         .iter()
-        .filter(|record| is(&record.name, &name))
+        .filter(|record| names_equal(&record.name, &name))
     {
         let address = match (&record.rdata, query.kind) {
             (RData::A(a), TYPE::A) => IpAddr::V4(a.address.into()),
@@ -448,7 +455,7 @@ fn read(query: &Query, message: &[u8]) -> Option<Answer> {
             _ => continue,
         };
         ttl = ttl.min(Duration::from_secs(record.ttl.into()));
-        if is_elsewhere(address) && addresses.len() < MAX_ADDRESSES {
+        if is_routable(address) && addresses.len() < MAX_ADDRESSES {
             addresses.push(address);
         }
     }
@@ -456,7 +463,7 @@ fn read(query: &Query, message: &[u8]) -> Option<Answer> {
 }
 
 /// Compares a name of a message with `text`, ignoring case and a final dot.
-fn is(name: &simple_dns::Name<'_>, text: &str) -> bool {
+fn names_equal(name: &simple_dns::Name<'_>, text: &str) -> bool {
     let name = name.to_string();
     let bare = |text: &'_ str| text.strip_suffix('.').map_or(text.len(), str::len);
     name[..bare(&name)].eq_ignore_ascii_case(&text[..bare(text)])

@@ -1,5 +1,7 @@
 //! Reasons for failed connections, in terms of no particular client protocol.
 
+use crate::packet::IcmpError;
+
 /// Reason why a connection failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Failure {
@@ -43,6 +45,18 @@ impl Failure {
             Self::HopLimit => "the way is too long",
             Self::Silence => "the host does not answer",
             Self::Busy => "the proxy has too many connections",
+        }
+    }
+}
+
+impl From<IcmpError> for Failure {
+    fn from(problem: IcmpError) -> Self {
+        match problem {
+            IcmpError::Network => Self::Network,
+            // `TooLong` answers a SYN, which is shorter than any path MTU: the router is mistaken.
+            IcmpError::Host | IcmpError::TooLong(_) => Self::Host,
+            IcmpError::Refused => Self::Refused,
+            IcmpError::HopLimit => Self::HopLimit,
         }
     }
 }

@@ -7,31 +7,34 @@ use taupe_protocol::time::Instant;
 
 /// Parses bytes as every message of a SOCKS client.
 pub fn socks(bytes: &[u8]) {
-    let within = |length: usize| assert!(length <= bytes.len() && length <= socks::LONGEST);
+    let within = |length: usize| assert!(length <= bytes.len() && length <= socks::MAX_MESSAGE_LEN);
     for method in [socks::Method::None, socks::Method::Password] {
-        if let Ok(Some((_, length))) = socks::greeting(bytes, method) {
+        if let Ok(Some((_, length))) = socks::parse_greeting(bytes, method) {
             within(length);
         }
     }
-    if let Ok(Some(((name, password), length))) = socks::login(bytes) {
+    if let Ok(Some(((name, password), length))) = socks::parse_login(bytes) {
         within(length);
         assert_eq!(length, 3 + name.len() + password.len());
     }
-    match socks::request(bytes) {
+    match socks::parse_request(bytes) {
         Ok(Some((_, length))) => {
             within(length);
             // The same bytes cut to the message's length parse equally; one byte less is
             // incomplete.
             assert!(
-                matches!(socks::request(&bytes[..length]), Ok(Some((_, same))) if same == length)
+                matches!(socks::parse_request(&bytes[..length]), Ok(Some((_, same))) if same == length)
             );
-            assert!(matches!(socks::request(&bytes[..length - 1]), Ok(None)));
+            assert!(matches!(
+                socks::parse_request(&bytes[..length - 1]),
+                Ok(None)
+            ));
         }
         // An incomplete message must still fit within the longest length.
-        Ok(None) => assert!(bytes.len() < socks::LONGEST),
+        Ok(None) => assert!(bytes.len() < socks::MAX_MESSAGE_LEN),
         Err(_) => {}
     }
-    if let Some((_, payload)) = socks::datagram(bytes) {
+    if let Some((_, payload)) = socks::parse_datagram(bytes) {
         assert!(bytes.ends_with(payload));
     }
 }
@@ -39,10 +42,10 @@ pub fn socks(bytes: &[u8]) {
 /// Parses bytes as an HTTP request. A forwarded head must itself be a request with exactly one
 /// `Host` and `Connection: close`.
 pub fn http(bytes: &[u8]) {
-    match http::request(bytes, None) {
+    match http::parse_request(bytes, None) {
         Ok(Some((request, length))) => {
-            assert!(length <= bytes.len() && length <= http::LONGEST);
-            if let http::Request::Forward { head, .. } = request {
+            assert!(length <= bytes.len() && length <= http::MAX_HEAD_LEN);
+            if let http::HttpRequest::Forward { head, .. } = request {
                 let mut headers = [httparse::EMPTY_HEADER; 256];
                 let mut request = httparse::Request::new(&mut headers);
                 let parsed = request.parse(&head);
@@ -57,8 +60,8 @@ pub fn http(bytes: &[u8]) {
                 assert!(named("content-length") <= 1 && named("transfer-encoding") == 0);
             }
         }
-        Ok(None) => assert!(bytes.len() < http::LONGEST),
-        Err(refusal) => assert!(http::response(refusal).starts_with(b"HTTP/1.1 ")),
+        Ok(None) => assert!(bytes.len() < http::MAX_HEAD_LEN),
+        Err(error) => assert!(http::error_response(error).starts_with(b"HTTP/1.1 ")),
     }
 }
 

@@ -18,10 +18,10 @@
 //! |---|---|
 //! | `socks.rs`, `http.rs` | parsers and writers of the clients' protocols |
 //! | `address.rs`, `auth.rs`, `failure.rs` | destinations, credentials, reasons for failed connections |
-//! | `client.rs` | one client's connection, from accept to close |
+//! | `client.rs`, `client_socket.rs` | one client's connection, from accept to close |
 //! | `relay.rs`, `association.rs` | bytes and datagrams between a client and the tunnel |
-//! | `stream.rs`, `holes.rs` | one TCP connection with a stack of its own, and its loss recovery |
-//! | `dns.rs`, `question.rs` | name look-ups over UDP and TCP |
+//! | `stream.rs`, `loss_recovery.rs` | one TCP connection with a stack of its own, and its loss recovery |
+//! | `dns.rs`, `tcp_query.rs` | name look-ups over UDP and TCP |
 //! | `packet.rs`, `outgoing.rs` | inner packets |
 //! | `tunnel.rs`, `handshakes.rs` | WireGuard, its UDP sockets, and the queue of handshake messages |
 //! | `net.rs` | state that all clients share |
@@ -32,23 +32,24 @@ mod association;
 mod auth;
 mod burst;
 mod client;
+mod client_socket;
 mod dns;
 mod failure;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzzing;
 mod handshakes;
-mod holes;
 mod http;
 mod limits;
 mod listeners;
+mod loss_recovery;
 mod net;
 mod outgoing;
 mod packet;
 mod proxy;
-mod question;
 mod relay;
 mod socks;
 mod stream;
+mod tcp_query;
 mod tunnel;
 mod warning;
 
@@ -75,7 +76,7 @@ pub const MIN_MTU: usize = 576;
 pub const DEFAULT_MTU: usize = 1420;
 
 /// Callback that receives notices about peers.
-pub type Tell = Box<dyn Fn(Notice) + Send>;
+pub type NoticeHandler = Box<dyn Fn(Notice) + Send>;
 
 /// Configuration of a proxy.
 pub struct Options {
@@ -103,7 +104,7 @@ pub struct Options {
     /// peers. `None` is `/var/lib/taupe`.
     pub state_dir: Option<PathBuf>,
     /// Receives a notice when a peer stops answering or answers again. It must not block.
-    pub notices: Option<Tell>,
+    pub notices: Option<NoticeHandler>,
 }
 
 /// A port whose connections all go to one host behind the tunnel.

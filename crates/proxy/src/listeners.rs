@@ -1,7 +1,7 @@
 //! Listening sockets for clients.
 
 use crate::client::{Service, Step};
-use crate::limits::{ACCEPT_AGAIN, AT_ONCE};
+use crate::limits::{ACCEPT_RETRY, BATCH};
 use crate::warning::Warning;
 use crate::{Options, StartError};
 use mio::net::{TcpListener, TcpStream};
@@ -90,7 +90,7 @@ impl Listeners {
         }
         self.again = None;
         for listener in &mut self.all {
-            for _ in 0..AT_ONCE {
+            for _ in 0..BATCH {
                 if !listener.is_ready || accepted.len() >= room {
                     break;
                 }
@@ -108,7 +108,7 @@ impl Listeners {
                                      if it is the limit of open files (ulimit -Hn), raise it"
                                 );
                             }
-                            self.again = Some(now + ACCEPT_AGAIN);
+                            self.again = Some(now + ACCEPT_RETRY);
                             return accepted;
                         }
                     },

@@ -1,12 +1,12 @@
 //! State that all clients share: the tunnel, its addresses, and the owners of its ports.
 
-use crate::address::{Name, is_elsewhere};
+use crate::address::{Name, is_routable};
 use crate::dns::Resolver;
 use crate::failure::Failure;
 use crate::limits::REASSEMBLY_BYTES;
 use crate::outgoing::Outgoing;
 use crate::packet::{Ends, push_udp};
-use crate::stream::{Memory, Stream};
+use crate::stream::{BufferBudget, Stream};
 use crate::tunnel::Tunnel;
 use crate::warning::Warning;
 use std::collections::{HashMap, HashSet};
@@ -22,7 +22,7 @@ use tracing::warn;
 const LOCAL_PORTS: RangeInclusive<u16> = 32768..=65535;
 
 /// Attempts to find a free port.
-const TRIES: usize = 64;
+const PORT_TRIES: usize = 64;
 
 /// Identity of a client. Numbers are reused, serials are not.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -36,7 +36,7 @@ pub(crate) struct ClientId {
 pub(crate) enum Owner {
     Client(usize),
     /// The DNS query with this local port.
-    Question(u16),
+    DnsQuery(u16),
 }
 
 /// Client or datagram that waits for a look-up.
@@ -56,7 +56,7 @@ pub(crate) struct Addresses {
 
 impl Addresses {
     /// Returns the address in the family of `remote`.
-    fn towards(self, remote: IpAddr) -> Option<IpAddr> {
+    fn matching(self, remote: IpAddr) -> Option<IpAddr> {
         match remote {
             IpAddr::V4(_) => self.v4.map(IpAddr::V4),
             IpAddr::V6(_) => self.v6.map(IpAddr::V6),
@@ -81,8 +81,8 @@ pub(crate) struct Net {
     addresses: Addresses,
     /// MTU of the tunnel, in bytes.
     pub(crate) mtu: usize,
-    memory: Memory,
-    silence: Warning,
+    buffers: BufferBudget,
+    handshake_warning: Warning,
 }
 
 impl Net {
@@ -93,9 +93,9 @@ impl Net {
         mtu: usize,
     ) -> Self {
         let (v4, v6) = (addresses.v4.is_some(), addresses.v6.is_some());
-        let led_to =
-            |server: &IpAddr| addresses.towards(*server).is_some() && tunnel.leads_to(*server);
-        let servers: Vec<_> = servers.into_iter().filter(led_to).collect();
+        let is_routed =
+            |server: &IpAddr| addresses.matching(*server).is_some() && tunnel.has_route(*server);
+        let servers: Vec<_> = servers.into_iter().filter(is_routed).collect();
         Self {
             now: Instant::default(),
             resolver: Resolver::new(servers.clone(), v4, v6, || SystemRandom.number()),
@@ -109,21 +109,21 @@ impl Net {
             clients: 0,
             addresses,
             mtu,
-            memory: Memory::new(),
-            silence: Warning::default(),
+            buffers: BufferBudget::new(),
+            handshake_warning: Warning::default(),
         }
     }
 
     /// Returns the source address of packets to `remote`. Fails if the tunnel does not route there.
-    pub(crate) fn way_to(&self, remote: IpAddr) -> Result<IpAddr, Failure> {
-        let local = self.addresses.towards(remote);
-        let is_led_to = is_elsewhere(remote) && self.tunnel.leads_to(remote);
-        local.filter(|_| is_led_to).ok_or(Failure::Network)
+    pub(crate) fn source_for(&self, remote: IpAddr) -> Result<IpAddr, Failure> {
+        let local = self.addresses.matching(remote);
+        let is_routed = is_routable(remote) && self.tunnel.has_route(remote);
+        local.filter(|_| is_routed).ok_or(Failure::Network)
     }
 
     /// Returns the source address of packets to `remote`, without a check of the routes.
-    pub(crate) fn address_towards(&self, remote: IpAddr) -> Option<IpAddr> {
-        self.addresses.towards(remote)
+    pub(crate) fn local_address_for(&self, remote: IpAddr) -> Option<IpAddr> {
+        self.addresses.matching(remote)
     }
 
     pub(crate) fn resolve(&mut self, name: &Name, waiter: Waiter) {
@@ -132,8 +132,9 @@ impl Net {
 
     /// Refines a failed look-up: if no handshake with the servers' peers succeeds, the tunnel has
     /// failed.
-    pub(crate) fn explain(&self, failure: Failure) -> Failure {
-        let is_silent = |server: &IpAddr| self.tunnel.silence(self.now, *server) == Failure::Tunnel;
+    pub(crate) fn refine_failure(&self, failure: Failure) -> Failure {
+        let is_silent =
+            |server: &IpAddr| self.tunnel.failure_for(self.now, *server) == Failure::Tunnel;
         match failure {
             Failure::NameServers if self.servers.iter().all(is_silent) => Failure::Tunnel,
             failure => failure,
@@ -143,8 +144,8 @@ impl Net {
     /// Logs that a client failed because no handshake succeeds, at most once a minute. Does nothing
     /// if a notice tells the user so. That leaves peers without an endpoint, which must begin the
     /// handshake themselves.
-    pub(crate) fn complain(&mut self) {
-        if !self.tunnel.tells_of_silence() && self.silence.is_due(self.now) {
+    pub(crate) fn warn_no_handshake(&mut self) {
+        if !self.tunnel.has_reported_silence() && self.handshake_warning.is_due(self.now) {
             warn!(
                 "no handshake: the tunnel's peer does not answer, and connections are refused; \
                  are Endpoint, PublicKey and PresharedKey right, and does the peer know this \
@@ -155,19 +156,19 @@ impl Net {
 
     /// Begins a connection.
     pub(crate) fn connect(&mut self, remote: SocketAddr, owner: Owner) -> Result<Stream, Failure> {
-        let local = self.way_to(remote.ip())?;
+        let local = self.source_for(remote.ip())?;
         let ends = |port| Ends {
             local: SocketAddr::new(local, port),
             remote,
         };
-        let mut ports = std::iter::repeat_with(random_port).take(TRIES);
+        let mut ports = std::iter::repeat_with(random_port).take(PORT_TRIES);
         let free = ports.find(|port| !self.flows.contains_key(&ends(*port)));
         let ends = ends(free.ok_or(Failure::Busy)?);
         let seed = u64::from(SystemRandom.number()) << 32 | u64::from(SystemRandom.number());
-        let windows = self.memory.take();
+        let windows = self.buffers.allot();
         let stream = Stream::connect(self.now, ends.local, remote, self.mtu, windows, seed);
         let Some(stream) = stream else {
-            self.memory.give_back(windows);
+            self.buffers.release(windows);
             return Err(Failure::Refused);
         };
         self.flows.insert(ends, owner);
@@ -192,7 +193,7 @@ impl Net {
             local: stream.local,
             remote: stream.remote,
         });
-        self.memory.give_back(stream.windows);
+        self.buffers.release(stream.windows);
     }
 
     /// Resets a connection.
@@ -204,8 +205,8 @@ impl Net {
     }
 
     /// Reserves a local port for an association.
-    pub(crate) fn take_port(&mut self, client: usize) -> Option<u16> {
-        let mut ports = std::iter::repeat_with(random_port).take(TRIES);
+    pub(crate) fn reserve_port(&mut self, client: usize) -> Option<u16> {
+        let mut ports = std::iter::repeat_with(random_port).take(PORT_TRIES);
         let port = ports.find(|port| !self.associations.contains_key(port))?;
         self.associations.insert(port, client);
         Some(port)
@@ -213,7 +214,7 @@ impl Net {
 
     /// Sends a datagram. Drops it if the tunnel does not route there or if it exceeds the MTU.
     pub(crate) fn send_datagram(&mut self, local_port: u16, remote: SocketAddr, payload: &[u8]) {
-        let Ok(local) = self.way_to(remote.ip()) else {
+        let Ok(local) = self.source_for(remote.ip()) else {
             return;
         };
         let ends = Ends {

@@ -5,10 +5,10 @@ use taupe_protocol::message::DATA_HEADER_LEN;
 use taupe_protocol::padded_len;
 
 /// Packets in a full queue. Connections send no more until it is drained.
-const ENOUGH: usize = 128;
+const FULL: usize = 128;
 
 /// Packets beyond which even the stacks' replies to received segments are dropped.
-const TOO_MANY: usize = 4 * ENOUGH;
+const DROP_LIMIT: usize = 4 * FULL;
 
 /// Queue of packets, each with room for WireGuard's header, padding and tag.
 pub(crate) struct Outgoing {
@@ -39,12 +39,12 @@ impl Outgoing {
     }
 
     pub(crate) fn has_room(&self) -> bool {
-        self.packets.len() < ENOUGH
+        self.packets.len() < FULL
     }
 
     /// Appends a packet that `fill` writes.
     pub(crate) fn push<R>(&mut self, length: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R {
-        if self.packets.len() >= TOO_MANY {
+        if self.packets.len() >= DROP_LIMIT {
             self.overflow.resize(length, 0);
             return fill(&mut self.overflow);
         }
@@ -133,10 +133,10 @@ mod tests {
     #[test]
     fn there_is_an_end_to_what_waits() {
         let mut outgoing = Outgoing::new(1420);
-        for _ in 0..2 * TOO_MANY {
+        for _ in 0..2 * DROP_LIMIT {
             outgoing.push(100, |packet| assert_eq!(packet.len(), 100));
         }
         assert!(!outgoing.has_room());
-        assert_eq!(outgoing.slots().len(), TOO_MANY);
+        assert_eq!(outgoing.slots().len(), DROP_LIMIT);
     }
 }

@@ -25,12 +25,12 @@ pub(crate) enum Incoming<'a> {
     Tcp(Ends),
     Udp(Ends, &'a [u8]),
     /// An ICMP error about a segment that this side sent.
-    Problem(Ends, Problem),
+    IcmpError(Ends, IcmpError),
 }
 
 /// ICMP error from a router or host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Problem {
+pub(crate) enum IcmpError {
     Network,
     Host,
     Refused,
@@ -62,18 +62,18 @@ pub(crate) fn parse(packet: &[u8]) -> Option<Incoming<'_>> {
             let icmp = Icmpv4Packet::new_checked(payload).ok()?;
             let code = icmp.msg_code();
             let problem = match (icmp.msg_type(), Icmpv4DstUnreachable::from(code)) {
-                (Icmpv4Message::TimeExceeded, _) => Problem::HopLimit,
+                (Icmpv4Message::TimeExceeded, _) => IcmpError::HopLimit,
                 (Icmpv4Message::DstUnreachable, why) => match why {
-                    Icmpv4DstUnreachable::FragRequired => Problem::TooLong(
+                    Icmpv4DstUnreachable::FragRequired => IcmpError::TooLong(
                         u16::from_be_bytes(*payload.get(6..8)?.first_chunk()?).into(),
                     ),
                     Icmpv4DstUnreachable::NetUnreachable
                     | Icmpv4DstUnreachable::DstNetUnknown
                     | Icmpv4DstUnreachable::NetProhibited
-                    | Icmpv4DstUnreachable::NetUnreachToS => Problem::Network,
+                    | Icmpv4DstUnreachable::NetUnreachToS => IcmpError::Network,
                     Icmpv4DstUnreachable::PortUnreachable
-                    | Icmpv4DstUnreachable::ProtoUnreachable => Problem::Refused,
-                    _ => Problem::Host,
+                    | Icmpv4DstUnreachable::ProtoUnreachable => IcmpError::Refused,
+                    _ => IcmpError::Host,
                 },
                 _ => return None,
             };
@@ -86,16 +86,16 @@ pub(crate) fn parse(packet: &[u8]) -> Option<Incoming<'_>> {
             let icmp = Icmpv6Packet::new_checked(payload).ok()?;
             let code = icmp.msg_code();
             let problem = match (icmp.msg_type(), Icmpv6DstUnreachable::from(code)) {
-                (Icmpv6Message::TimeExceeded, _) => Problem::HopLimit,
+                (Icmpv6Message::TimeExceeded, _) => IcmpError::HopLimit,
                 (Icmpv6Message::PktTooBig, _) => {
-                    Problem::TooLong(usize::try_from(icmp.pkt_too_big_mtu()).ok()?)
+                    IcmpError::TooLong(usize::try_from(icmp.pkt_too_big_mtu()).ok()?)
                 }
                 (Icmpv6Message::DstUnreachable, why) => match why {
                     Icmpv6DstUnreachable::NoRoute | Icmpv6DstUnreachable::RejectRoute => {
-                        Problem::Network
+                        IcmpError::Network
                     }
-                    Icmpv6DstUnreachable::PortUnreachable => Problem::Refused,
-                    _ => Problem::Host,
+                    Icmpv6DstUnreachable::PortUnreachable => IcmpError::Refused,
+                    _ => IcmpError::Host,
                 },
                 _ => return None,
             };
@@ -153,7 +153,7 @@ fn header(packet: &[u8]) -> Option<(IpAddr, IpAddr, IpProtocol, &[u8])> {
     match packet.first()? >> 4 {
         4 => {
             let ip = Ipv4Packet::new_checked(packet).ok()?;
-            let is_whole = !ip.more_frags() && ip.frag_offset() == 0;
+            let is_complete = !ip.more_frags() && ip.frag_offset() == 0;
             let (source, destination) = (ip.src_addr(), ip.dst_addr());
             let found = (
                 source.into(),
@@ -161,7 +161,7 @@ fn header(packet: &[u8]) -> Option<(IpAddr, IpAddr, IpProtocol, &[u8])> {
                 ip.next_header(),
                 ip.payload(),
             );
-            is_whole.then_some(found)
+            is_complete.then_some(found)
         }
         6 => {
             let ip = Ipv6Packet::new_checked(packet).ok()?;
@@ -184,7 +184,7 @@ fn ports(payload: &[u8]) -> Option<(u16, u16)> {
 }
 
 /// Reads the TCP segment that an ICMP error quotes. Returns `None` unless `us` sent it.
-fn about(quoted: &[u8], us: IpAddr, problem: Problem) -> Option<Incoming<'static>> {
+fn about(quoted: &[u8], us: IpAddr, problem: IcmpError) -> Option<Incoming<'static>> {
     let (source, destination, protocol, payload) = match quoted.first()? >> 4 {
         4 => {
             let length = usize::from(quoted[0] & 0xf) * 4;
@@ -215,7 +215,7 @@ fn about(quoted: &[u8], us: IpAddr, problem: Problem) -> Option<Incoming<'static
         remote: SocketAddr::new(destination, remote),
     };
     let is_ours = IpProtocol::from(protocol) == IpProtocol::Tcp && source == us;
-    is_ours.then_some(Incoming::Problem(ends, problem))
+    is_ours.then_some(Incoming::IcmpError(ends, problem))
 }
 
 #[cfg(test)]

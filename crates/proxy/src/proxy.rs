@@ -1,14 +1,14 @@
 //! The event loop: one thread that waits for all sockets and timers, and handles them.
 
 use crate::burst::Burst;
-use crate::client::{Clerk, Client, Fate};
+use crate::client::{Client, ClientContext, ServeResult};
 use crate::dns::{self, Output};
-use crate::limits::{AT_ONCE, KEEPALIVE, MAX_CLIENTS};
+use crate::limits::{BATCH, KEEPALIVE_IDLE, MAX_CLIENTS};
 use crate::listeners::Listeners;
 use crate::net::{Addresses, ClientId, Net, Owner, Waiter};
 use crate::packet::{Incoming, parse};
-use crate::question::Question;
-use crate::tunnel::{LONGEST, Received, Tunnel};
+use crate::tcp_query::TcpQuery;
+use crate::tunnel::{MAX_DATAGRAM, Received, Tunnel};
 use crate::warning::Warning;
 use crate::{Credentials, Options, RunError, StartError};
 use core::time::Duration;
@@ -27,10 +27,10 @@ use tracing::{debug, warn};
 
 /// Tokens `2 n` and `2 n + 1` belong to client n: its connection and its UDP association. The
 /// highest tokens belong to the waker, the tunnel's sockets and the listeners.
-const LAST: usize = usize::MAX;
-const WAKER: Token = Token(LAST);
-const TUNNEL: [Token; 2] = [Token(LAST - 1), Token(LAST - 2)];
-const LISTENERS: usize = LAST - 3;
+const MAX_TOKEN: usize = usize::MAX;
+const WAKER: Token = Token(MAX_TOKEN);
+const TUNNEL: [Token; 2] = [Token(MAX_TOKEN - 1), Token(MAX_TOKEN - 2)];
+const LISTENERS: usize = MAX_TOKEN - 3;
 
 /// A proxy that listens.
 pub struct Proxy {
@@ -42,7 +42,7 @@ pub struct Proxy {
     buffer: Vec<u8>,
     listeners: Listeners,
     burst: Burst,
-    unregistered: Warning,
+    register_warning: Warning,
     credentials: Option<Credentials>,
     clients: Slab<Client>,
     serial: u64,
@@ -52,20 +52,20 @@ pub struct Proxy {
     datagrams: Vec<usize>,
     timers: BTreeSet<(Instant, usize)>,
     /// DNS queries over TCP, by local port.
-    questions: HashMap<u16, Question>,
+    tcp_queries: HashMap<u16, TcpQuery>,
 }
 
 /// Handle that stops a proxy from another thread.
 #[derive(Clone)]
 pub struct Stopper {
-    asked: Arc<AtomicBool>,
+    is_stopping: Arc<AtomicBool>,
     waker: Arc<Waker>,
 }
 
 impl Stopper {
     /// Asks the proxy to stop; [`Proxy::run`] returns soon after.
     pub fn stop(&self) {
-        self.asked.store(true, Ordering::Relaxed);
+        self.is_stopping.store(true, Ordering::Relaxed);
         // Waking fails only if the process has run out of descriptors or memory.
         let _ = self.waker.wake();
     }
@@ -100,7 +100,7 @@ impl Proxy {
         };
         let net = Net::new(tunnel, addresses, options.dns, options.mtu);
         let stopper = Stopper {
-            asked: Arc::default(),
+            is_stopping: Arc::default(),
             waker,
         };
         Ok(Self {
@@ -108,17 +108,17 @@ impl Proxy {
             poll,
             stopper,
             net,
-            buffer: vec![0; LONGEST],
+            buffer: vec![0; MAX_DATAGRAM],
             listeners,
             burst: Burst::default(),
-            unregistered: Warning::default(),
+            register_warning: Warning::default(),
             credentials: options.credentials,
             clients: Slab::new(),
             serial: 0,
             due: Vec::new(),
             datagrams: Vec::new(),
             timers: BTreeSet::new(),
-            questions: HashMap::new(),
+            tcp_queries: HashMap::new(),
         })
     }
 
@@ -150,7 +150,7 @@ impl Proxy {
     /// Returns an error if waiting for events fails.
     pub fn run(mut self) -> Result<(), RunError> {
         let mut events = Events::with_capacity(1024);
-        while !self.stopper.asked.load(Ordering::Relaxed) {
+        while !self.stopper.is_stopping.load(Ordering::Relaxed) {
             let timeout = self.timeout();
             match self.poll.poll(&mut events, timeout) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => {
@@ -163,11 +163,11 @@ impl Proxy {
             for event in &events {
                 self.note(event);
             }
-            self.round();
+            self.run_turn();
         }
         self.net.now = now().boot;
         for client in self.clients.drain() {
-            client.end(&mut self.net);
+            client.close(&mut self.net);
         }
         self.net.tunnel.send(&mut self.net.outgoing);
         self.net.tunnel.close();
@@ -185,7 +185,7 @@ impl Proxy {
             return Some(Duration::ZERO);
         }
         let timer = self.timers.first().map(|(at, _)| *at);
-        let questions = self.questions.values().filter_map(|question| question.due);
+        let tcp_queries = self.tcp_queries.values().filter_map(|query| query.due);
         let soonest = [
             timer,
             self.listeners.next_deadline(),
@@ -193,7 +193,7 @@ impl Proxy {
             self.net.tunnel.next_deadline(),
             self.net.resolver.next_deadline(),
         ];
-        let soonest = soonest.into_iter().flatten().chain(questions).min();
+        let soonest = soonest.into_iter().flatten().chain(tcp_queries).min();
         soonest.map(|at| at.since(now().boot))
     }
 
@@ -223,7 +223,7 @@ impl Proxy {
             // A connection that was closed can be read to its end. A write to a failed one returns
             // its error.
             let is_over = event.is_error() || event.is_read_closed();
-            client.note(
+            client.set_ready(
                 event.is_readable() || is_over,
                 event.is_writable() || event.is_error() || event.is_write_closed(),
             );
@@ -238,7 +238,7 @@ impl Proxy {
         for owner in std::mem::take(&mut self.net.stalled) {
             match owner {
                 Owner::Client(number) => self.make_due(number),
-                Owner::Question(port) => self.ask_again(port),
+                Owner::DnsQuery(port) => self.advance_query(port),
             }
         }
     }
@@ -253,7 +253,7 @@ impl Proxy {
     }
 
     /// Handles everything that is due.
-    fn round(&mut self) {
+    fn run_turn(&mut self) {
         self.net.now = now().boot;
         for socket in 0..self.readable.len() {
             self.receive(socket);
@@ -263,7 +263,7 @@ impl Proxy {
             .handle_handshakes(!self.readable.contains(&true));
         self.accept();
         for number in std::mem::take(&mut self.datagrams) {
-            self.take_datagrams(number);
+            self.relay_datagrams(number);
         }
         while let Some((at, number)) = self.timers.first().copied()
             && at <= self.net.now
@@ -274,17 +274,17 @@ impl Proxy {
             }
             self.make_due(number);
         }
-        let asked = self.questions.iter();
-        let asked = asked.filter(|(_, one)| one.due.is_some_and(|at| at <= self.net.now));
-        for port in asked.map(|(port, _)| *port).collect::<Vec<_>>() {
-            self.ask_again(port);
+        let due = self.tcp_queries.iter();
+        let due = due.filter(|(_, one)| one.due.is_some_and(|at| at <= self.net.now));
+        for port in due.map(|(port, _)| *port).collect::<Vec<_>>() {
+            self.advance_query(port);
         }
         for number in std::mem::take(&mut self.due) {
             self.serve(number);
         }
-        self.look_up();
+        self.run_resolver();
         self.net.tunnel.send(&mut self.net.outgoing);
-        self.net.tunnel.settle();
+        self.net.tunnel.run_pending();
         if self.burst.is_due(self.net.now, self.clients.len()) {
             taupe_runtime::memory::release();
         }
@@ -296,11 +296,11 @@ impl Proxy {
             return;
         }
         let mut buffer = std::mem::take(&mut self.buffer);
-        for _ in 0..AT_ONCE {
+        for _ in 0..BATCH {
             match self.net.tunnel.receive(socket, &mut buffer) {
                 Received::Packet(range) => {
                     if let Some(packet) = buffer.get(range) {
-                        self.take(packet);
+                        self.handle_packet(packet);
                     }
                 }
                 Received::Other => {}
@@ -313,7 +313,7 @@ impl Proxy {
         self.buffer = buffer;
     }
 
-    fn take(&mut self, packet: &[u8]) {
+    fn handle_packet(&mut self, packet: &[u8]) {
         let Some(packet) = self.net.reassembly.whole(self.net.now, packet) else {
             return;
         };
@@ -322,20 +322,20 @@ impl Proxy {
             Some(Incoming::Tcp(ends)) => match self.net.flows.get(&ends).copied() {
                 Some(Owner::Client(number)) => {
                     if let Some(client) = self.clients.get_mut(number) {
-                        client.take(packet, &mut self.net);
+                        client.handle_packet(packet, &mut self.net);
                         self.make_due(number);
                     }
                 }
-                Some(Owner::Question(port)) => {
-                    if let Some(question) = self.questions.get_mut(&port) {
-                        question.take(packet, &mut self.net);
-                        self.ask_again(port);
+                Some(Owner::DnsQuery(port)) => {
+                    if let Some(query) = self.tcp_queries.get_mut(&port) {
+                        query.handle_packet(packet, &mut self.net);
+                        self.advance_query(port);
                     }
                 }
                 None => {}
             },
             Some(Incoming::Udp(ends, payload)) => {
-                if Some(ends.local.ip()) != self.net.address_towards(ends.remote.ip()) {
+                if Some(ends.local.ip()) != self.net.local_address_for(ends.remote.ip()) {
                     return;
                 }
                 let port = ends.local.port();
@@ -343,7 +343,7 @@ impl Proxy {
                     let now = self.net.now;
                     self.net
                         .resolver
-                        .handle_datagram(now, port, ends.remote, payload);
+                        .handle_udp_response(now, port, ends.remote, payload);
                 } else if let Some(number) = self.net.associations.get(&port)
                     && let Some(client) = self.clients.get_mut(*number)
                     && let Some(association) = client.association()
@@ -351,11 +351,11 @@ impl Proxy {
                     association.deliver(ends.remote, payload);
                 }
             }
-            Some(Incoming::Problem(ends, problem)) => {
+            Some(Incoming::IcmpError(ends, problem)) => {
                 if let Some(Owner::Client(number)) = self.net.flows.get(&ends).copied()
                     && let Some(client) = self.clients.get_mut(number)
                 {
-                    client.take_problem(problem, &self.net);
+                    client.handle_icmp_error(problem, &self.net);
                     self.make_due(number);
                 }
             }
@@ -374,12 +374,12 @@ impl Proxy {
                 serial: self.serial,
             };
             let _ = stream.set_nodelay(true);
-            let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
+            let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE);
             let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
             let interest = Interest::READABLE | Interest::WRITABLE;
             let registry = self.poll.registry();
             if let Err(error) = registry.register(&mut stream, Token(2 * number), interest) {
-                if self.unregistered.is_due(self.net.now) {
+                if self.register_warning.is_due(self.net.now) {
                     warn!(%error, "cannot wait for what clients send: their connections are closed");
                 }
                 continue;
@@ -397,7 +397,7 @@ impl Proxy {
         self.burst.note(self.net.now, self.net.clients);
     }
 
-    fn take_datagrams(&mut self, number: usize) {
+    fn relay_datagrams(&mut self, number: usize) {
         if let Some(client) = self.clients.get_mut(number) {
             let id = client.id;
             if let Some(association) = client.association()
@@ -410,22 +410,26 @@ impl Proxy {
 
     /// Serves a client and schedules its next deadline.
     fn serve(&mut self, number: usize) {
-        self.with(number, Client::serve);
+        self.with_client(number, Client::serve);
     }
 
-    fn with(&mut self, number: usize, act: impl FnOnce(&mut Client, &mut Clerk<'_>) -> Fate) {
+    fn with_client(
+        &mut self,
+        number: usize,
+        operation: impl FnOnce(&mut Client, &mut ClientContext<'_>) -> ServeResult,
+    ) {
         let Some(client) = self.clients.get_mut(number) else {
             return;
         };
         client.is_due = false;
-        let mut clerk = Clerk {
+        let mut context = ClientContext {
             net: &mut self.net,
             credentials: self.credentials.as_ref(),
             registry: self.poll.registry(),
             token: Token(2 * number + 1),
         };
-        let fate = act(client, &mut clerk);
-        let timer = (fate == Fate::Stays).then(|| client.next_deadline(self.net.now));
+        let result = operation(client, &mut context);
+        let timer = (result == ServeResult::Continue).then(|| client.next_deadline(self.net.now));
         if timer != client.timer {
             if let Some(before) = client.timer {
                 self.timers.remove(&(before, number));
@@ -433,14 +437,14 @@ impl Proxy {
             client.timer = timer;
             self.timers.extend(timer.map(|at| (at, number)));
         }
-        if fate == Fate::Goes {
-            self.clients.remove(number).end(&mut self.net);
+        if result == ServeResult::Close {
+            self.clients.remove(number).close(&mut self.net);
             self.count();
         }
     }
 
     /// Runs the resolver: sends its queries and delivers results to the waiting clients.
-    fn look_up(&mut self) {
+    fn run_resolver(&mut self) {
         let now = self.net.now;
         if self
             .net
@@ -452,18 +456,18 @@ impl Proxy {
             let resolver = &self.net.resolver;
             let over = |port: &u16| !resolver.is_over_tcp(*port);
             for port in self
-                .questions
+                .tcp_queries
                 .keys()
                 .copied()
                 .filter(over)
                 .collect::<Vec<_>>()
             {
-                self.forget_question(port);
+                self.remove_query(port);
             }
         }
         while let Some(output) = self.net.resolver.poll_output() {
             match output {
-                Output::Ask {
+                Output::SendUdp {
                     server,
                     local_port,
                     message,
@@ -471,26 +475,26 @@ impl Proxy {
                     let server = SocketAddr::new(server, dns::PORT);
                     self.net.send_datagram(local_port, server, &message);
                 }
-                Output::AskStream {
+                Output::SendTcp {
                     server,
                     local_port,
                     message,
                 } => {
                     let server = SocketAddr::new(server, dns::PORT);
-                    match Question::begin(server, local_port, &message, &mut self.net) {
-                        Some(question) => {
-                            self.questions.insert(local_port, question);
-                            self.ask_again(local_port);
+                    match TcpQuery::begin(server, local_port, &message, &mut self.net) {
+                        Some(query) => {
+                            self.tcp_queries.insert(local_port, query);
+                            self.advance_query(local_port);
                         }
-                        None => self.net.resolver.handle_stream(now, local_port, None),
+                        None => self.net.resolver.handle_tcp_response(now, local_port, None),
                     }
                 }
-                Output::Found { waiter, result } => self.tell(waiter, result),
+                Output::Resolved { waiter, result } => self.deliver_result(waiter, result),
             }
         }
     }
 
-    fn tell(
+    fn deliver_result(
         &mut self,
         waiter: Waiter,
         result: Result<Vec<std::net::IpAddr>, crate::failure::Failure>,
@@ -502,36 +506,36 @@ impl Proxy {
             return;
         };
         match waiter {
-            Waiter::Client(_) => self.with(id.number, |client, clerk| {
-                client.found(result, clerk);
-                client.serve(clerk)
+            Waiter::Client(_) => self.with_client(id.number, |client, context| {
+                client.handle_resolved(result, context);
+                client.serve(context)
             }),
             Waiter::Datagram(_, number) => {
                 if let Some(association) = client.association() {
-                    association.found(number, result, &mut self.net);
+                    association.handle_resolved(number, result, &mut self.net);
                 }
             }
         }
     }
 
     /// Advances a DNS query over TCP.
-    fn ask_again(&mut self, port: u16) {
-        let Some(question) = self.questions.get_mut(&port) else {
+    fn advance_query(&mut self, port: u16) {
+        let Some(query) = self.tcp_queries.get_mut(&port) else {
             return;
         };
-        let Some(answer) = question.advance(&mut self.net) else {
+        let Some(answer) = query.advance(&mut self.net) else {
             return;
         };
-        self.forget_question(port);
+        self.remove_query(port);
         let now = self.net.now;
         self.net
             .resolver
-            .handle_stream(now, port, answer.as_deref());
+            .handle_tcp_response(now, port, answer.as_deref());
     }
 
-    fn forget_question(&mut self, port: u16) {
-        if let Some(question) = self.questions.remove(&port) {
-            question.end(&mut self.net);
+    fn remove_query(&mut self, port: u16) {
+        if let Some(query) = self.tcp_queries.remove(&port) {
+            query.close(&mut self.net);
         }
     }
 }

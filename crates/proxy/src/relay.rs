@@ -1,8 +1,10 @@
 //! Relay of bytes between a client and a host.
 
-use crate::client::{MOST_DISCARDED, Socket, discard, patience};
+use crate::client_socket::{ClientSocket, MAX_DISCARDED, discard};
+use crate::limits::{HALF_CLOSED_TIMEOUT, IDLE_TIMEOUT};
 use crate::net::{Net, Owner};
-use crate::stream::{Stream, UNHEARD};
+use crate::stream::{DEAD_PEER, Stream};
+use core::time::Duration;
 use smoltcp::socket::tcp::{RecvError, State};
 use std::io::{self, ErrorKind};
 use std::net::Shutdown;
@@ -19,9 +21,9 @@ pub(crate) struct Relay {
     /// True once the client has sent its end; below, the host.
     up_ended: bool,
     down_ended: bool,
-    moved: Instant,
+    last_activity: Instant,
     /// Time since which data waits for an acknowledgement.
-    waiting: Option<Instant>,
+    unacknowledged_since: Option<Instant>,
 }
 
 impl Relay {
@@ -39,18 +41,18 @@ impl Relay {
             upload,
             up_ended: false,
             down_ended: false,
-            moved: now,
-            waiting: None,
+            last_activity: now,
+            unacknowledged_since: None,
         }
     }
 
     /// Returns the time at which the connection is closed if nothing happens.
     pub(crate) fn deadline(&self) -> Instant {
-        let idle = self.moved + patience(self.up_ended || self.down_ended);
-        let unheard = self
-            .waiting
-            .map(|since| since.max(self.stream.heard) + UNHEARD);
-        unheard.map_or(idle, |at| at.min(idle))
+        let idle = self.last_activity + idle_timeout(self.up_ended || self.down_ended);
+        let dead = self
+            .unacknowledged_since
+            .map(|since| since.max(self.stream.last_segment) + DEAD_PEER);
+        dead.map_or(idle, |at| at.min(idle))
     }
 
     /// Relays all bytes that can be moved now. Returns true if both sides have sent their end.
@@ -60,7 +62,7 @@ impl Relay {
     /// passed.
     pub(crate) fn advance(
         &mut self,
-        socket: &mut Socket,
+        socket: &mut ClientSocket,
         net: &mut Net,
         owner: Owner,
         is_late: bool,
@@ -70,23 +72,23 @@ impl Relay {
             return Err(ErrorKind::TimedOut.into());
         }
         loop {
-            let up = self.carry_up(socket)?;
-            let down = self.carry_down(socket)?;
+            let up = self.relay_up(socket)?;
+            let down = self.relay_down(socket)?;
             net.pump(&mut self.stream, owner);
             if !(up || down) {
                 break;
             }
-            self.moved = net.now;
+            self.last_activity = net.now;
         }
-        self.waiting = match self.stream.is_waiting() {
-            true => Some(self.waiting.unwrap_or(net.now)),
+        self.unacknowledged_since = match self.stream.has_unacknowledged() {
+            true => Some(self.unacknowledged_since.unwrap_or(net.now)),
             false => None,
         };
         Ok(self.up_ended && self.down_ended)
     }
 
     /// Moves bytes from the client to the host. Returns true if there were any.
-    fn carry_up(&mut self, socket: &mut Socket) -> io::Result<bool> {
+    fn relay_up(&mut self, socket: &mut ClientSocket) -> io::Result<bool> {
         let Self {
             stream,
             input,
@@ -106,7 +108,7 @@ impl Relay {
         }
         if *upload == Some(0) {
             // Bytes after the request's content are discarded; only the client's FIN matters.
-            *up_ended = !discard(socket, MOST_DISCARDED)?;
+            *up_ended = !discard(socket, MAX_DISCARDED)?;
         }
         while !*up_ended && *upload != Some(0) && socket.is_readable && stream.can_send() {
             let most = upload.map_or(usize::MAX, |left| {
@@ -138,7 +140,7 @@ impl Relay {
     }
 
     /// Moves bytes from the host to the client. Returns true if there were any.
-    fn carry_down(&mut self, socket: &mut Socket) -> io::Result<bool> {
+    fn relay_down(&mut self, socket: &mut ClientSocket) -> io::Result<bool> {
         let Self {
             stream,
             output,
@@ -182,5 +184,14 @@ impl Relay {
                 }
             };
         }
+    }
+}
+
+/// Returns the idle timeout of a connection.
+fn idle_timeout(half_closed: bool) -> Duration {
+    if half_closed {
+        HALF_CLOSED_TIMEOUT
+    } else {
+        IDLE_TIMEOUT
     }
 }

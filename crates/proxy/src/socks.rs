@@ -1,7 +1,7 @@
 //! SOCKS 5 messages (RFC 1928), with user names and passwords (RFC 1929).
 //!
 //! Parsers get all bytes that a client has sent so far, from the start of the message. They return
-//! `Ok(None)` if the message is incomplete. No message is longer than [`LONGEST`].
+//! `Ok(None)` if the message is incomplete. No message is longer than [`MAX_MESSAGE_LEN`].
 
 use crate::address::{Host, Target};
 use crate::failure::Failure;
@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The longest message before data flows, in bytes: a name and a password of 255 bytes each, with
 /// their lengths and a version.
-pub(crate) const LONGEST: usize = 513;
+pub(crate) const MAX_MESSAGE_LEN: usize = 513;
 
 const VERSION: u8 = 5;
 const AUTH_VERSION: u8 = 1;
@@ -23,13 +23,13 @@ pub(crate) enum Method {
 
 /// Reason to close a connection, with the reply to send before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum SocksError {
     /// The client speaks another protocol: no reply.
     NotSocks,
     /// The client offers no acceptable method.
-    NoMethod,
+    NoAcceptableMethod,
     /// The name or the password is wrong.
-    Denied,
+    AuthFailed,
     /// The request fails with this reply code.
     Reply(Reply),
 }
@@ -66,22 +66,22 @@ impl From<Failure> for Reply {
 
 /// A client's request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Request {
+pub(crate) enum SocksRequest {
     Connect(Target),
     /// The address and port from which the client will send, if it named them.
     Associate(Option<IpAddr>, Option<u16>),
 }
 
 /// A parsed message with its length in bytes.
-type Parsed<T> = Result<Option<(T, usize)>, Refusal>;
+type Parsed<T> = Result<Option<(T, usize)>, SocksError>;
 
 /// Parses the greeting and selects the method.
-pub(crate) fn greeting(bytes: &[u8], accepted: Method) -> Parsed<Method> {
+pub(crate) fn parse_greeting(bytes: &[u8], accepted: Method) -> Parsed<Method> {
     let &[version, ref rest @ ..] = bytes else {
         return Ok(None);
     };
     if version != VERSION {
-        return Err(Refusal::NotSocks);
+        return Err(SocksError::NotSocks);
     }
     let &[count, ref methods @ ..] = rest else {
         return Ok(None);
@@ -89,10 +89,10 @@ pub(crate) fn greeting(bytes: &[u8], accepted: Method) -> Parsed<Method> {
     let Some(methods) = methods.get(..usize::from(count)) else {
         return Ok(None);
     };
-    if methods.contains(&code(accepted)) {
+    if methods.contains(&method_code(accepted)) {
         Ok(Some((accepted, 2 + methods.len())))
     } else {
-        Err(Refusal::NoMethod)
+        Err(SocksError::NoAcceptableMethod)
     }
 }
 
@@ -100,96 +100,107 @@ pub(crate) fn greeting(bytes: &[u8], accepted: Method) -> Parsed<Method> {
 pub(crate) type Login<'a> = (&'a [u8], &'a [u8]);
 
 /// Parses a name and a password.
-pub(crate) fn login(bytes: &[u8]) -> Parsed<Login<'_>> {
+pub(crate) fn parse_login(bytes: &[u8]) -> Parsed<Login<'_>> {
     let &[version, ref rest @ ..] = bytes else {
         return Ok(None);
     };
     if version != AUTH_VERSION {
-        return Err(Refusal::Denied);
+        return Err(SocksError::AuthFailed);
     }
-    let Some((name, rest)) = counted(rest) else {
+    let Some((name, rest)) = split_counted(rest) else {
         return Ok(None);
     };
-    let Some((password, _)) = counted(rest) else {
+    let Some((password, _)) = split_counted(rest) else {
         return Ok(None);
     };
     Ok(Some(((name, password), 3 + name.len() + password.len())))
 }
 
 /// Parses a request.
-pub(crate) fn request(bytes: &[u8]) -> Parsed<Request> {
+pub(crate) fn parse_request(bytes: &[u8]) -> Parsed<SocksRequest> {
     const HEADER: usize = 3;
     let Some(&[version, command, _reserved]) = bytes.first_chunk::<HEADER>() else {
         return Ok(None);
     };
     if version != VERSION {
-        return Err(Refusal::Reply(Reply::GeneralFailure));
+        return Err(SocksError::Reply(Reply::GeneralFailure));
     }
-    let Some((address, port, length)) = address(&bytes[HEADER..])? else {
+    let Some((address, port, length)) = parse_address(&bytes[HEADER..])? else {
         return Ok(None);
     };
-    let wrong = Refusal::Reply(Reply::AddressTypeNotSupported);
+    let wrong = SocksError::Reply(Reply::AddressTypeNotSupported);
     let request = match command {
         1 => {
             let host = host(address).ok_or(wrong)?;
             // No host listens on port 0.
             let port = Some(port).filter(|port| *port != 0);
-            let port = port.ok_or(Refusal::Reply(Reply::ConnectionRefused))?;
-            Request::Connect(Target { host, port })
+            let port = port.ok_or(SocksError::Reply(Reply::ConnectionRefused))?;
+            SocksRequest::Connect(Target { host, port })
         }
         3 => {
             let from = match address {
                 Address::Ip(address) => Some(address).filter(|address| !address.is_unspecified()),
                 Address::Name(_) => return Err(wrong),
             };
-            Request::Associate(from, Some(port).filter(|port| *port != 0))
+            SocksRequest::Associate(from, Some(port).filter(|port| *port != 0))
         }
-        _ => return Err(Refusal::Reply(Reply::CommandNotSupported)),
+        _ => return Err(SocksError::Reply(Reply::CommandNotSupported)),
     };
     Ok(Some((request, HEADER + length)))
 }
 
 /// Parses a client's datagram (RFC 1928 §7) into its destination and payload. Returns `None` if it
 /// is malformed or a fragment, which §7 allows implementations to drop.
-pub(crate) fn datagram(bytes: &[u8]) -> Option<(Target, &[u8])> {
+pub(crate) fn parse_datagram(bytes: &[u8]) -> Option<(Target, &[u8])> {
     let &[_, _, fragment, ref rest @ ..] = bytes else {
         return None;
     };
-    let (address, port, length) = address(rest).ok()??;
+    let (address, port, length) = parse_address(rest).ok()??;
     let host = host(address)?;
-    let is_whole = fragment == 0 && port != 0;
-    is_whole.then(|| (Target { host, port }, &rest[length..]))
+    let is_valid = fragment == 0 && port != 0;
+    is_valid.then(|| (Target { host, port }, &rest[length..]))
 }
 
 /// Formats the reply to a greeting; `None` if no method is acceptable.
-pub(crate) fn method(method: Option<Method>) -> [u8; 2] {
-    [VERSION, method.map_or(0xff, code)]
+pub(crate) fn method_reply(method: Option<Method>) -> [u8; 2] {
+    [VERSION, method.map_or(0xff, method_code)]
 }
 
 /// Formats the reply to a name and password.
-pub(crate) fn verdict(admitted: bool) -> [u8; 2] {
+pub(crate) fn auth_reply(admitted: bool) -> [u8; 2] {
     [AUTH_VERSION, u8::from(!admitted)]
 }
 
 /// Formats the reply to a request, with the address bound for it.
-pub(crate) fn reply(reply: Reply, bound: Option<SocketAddr>) -> Vec<u8> {
+pub(crate) fn request_reply(reply: Reply, bound: Option<SocketAddr>) -> Vec<u8> {
     let mut message = vec![VERSION, reply as u8, 0];
-    put(
+    write_address(
         &mut message,
         bound.unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into()),
     );
     message
 }
 
+/// Formats the reply to an invalid message, which may be none.
+pub(crate) fn error_reply(error: SocksError) -> Vec<u8> {
+    match error {
+        // The client speaks another protocol and would not understand a reply.
+        SocksError::NotSocks => Vec::new(),
+        SocksError::NoAcceptableMethod => method_reply(None).into(),
+        SocksError::AuthFailed => auth_reply(false).into(),
+        SocksError::Reply(reply) => request_reply(reply, None),
+    }
+}
+
 /// Formats a datagram for a client.
-pub(crate) fn wrap(from: SocketAddr, payload: &[u8], message: &mut Vec<u8>) {
+pub(crate) fn write_datagram(from: SocketAddr, payload: &[u8], message: &mut Vec<u8>) {
     message.clear();
     message.extend([0, 0, 0]);
-    put(message, from);
+    write_address(message, from);
     message.extend_from_slice(payload);
 }
 
-fn code(method: Method) -> u8 {
+fn method_code(method: Method) -> u8 {
     match method {
         Method::None => 0,
         Method::Password => 2,
@@ -202,7 +213,7 @@ enum Address<'a> {
 }
 
 /// Parses an address with its port. Also returns their length in bytes.
-fn address(bytes: &[u8]) -> Result<Option<(Address<'_>, u16, usize)>, Refusal> {
+fn parse_address(bytes: &[u8]) -> Result<Option<(Address<'_>, u16, usize)>, SocksError> {
     let &[kind, ref rest @ ..] = bytes else {
         return Ok(None);
     };
@@ -210,17 +221,17 @@ fn address(bytes: &[u8]) -> Result<Option<(Address<'_>, u16, usize)>, Refusal> {
         1 => rest
             .split_first_chunk::<4>()
             .map(|(bytes, rest)| (Address::Ip(Ipv4Addr::from(*bytes).into()), rest)),
-        3 => counted(rest).map(|(name, rest)| (Address::Name(name), rest)),
+        3 => split_counted(rest).map(|(name, rest)| (Address::Name(name), rest)),
         4 => rest
             .split_first_chunk::<16>()
             .map(|(bytes, rest)| (Address::Ip(Ipv6Addr::from(*bytes).to_canonical()), rest)),
-        _ => return Err(Refusal::Reply(Reply::AddressTypeNotSupported)),
+        _ => return Err(SocksError::Reply(Reply::AddressTypeNotSupported)),
     };
-    let whole = split.and_then(|(address, rest)| {
+    let parsed = split.and_then(|(address, rest)| {
         let (port, rest) = rest.split_first_chunk::<2>()?;
         Some((address, u16::from_be_bytes(*port), bytes.len() - rest.len()))
     });
-    Ok(whole)
+    Ok(parsed)
 }
 
 fn host(address: Address<'_>) -> Option<Host> {
@@ -231,12 +242,12 @@ fn host(address: Address<'_>) -> Option<Host> {
 }
 
 /// Splits off bytes that follow their count.
-fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+fn split_counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (count, rest) = bytes.split_first()?;
     rest.split_at_checked(usize::from(*count))
 }
 
-fn put(message: &mut Vec<u8>, address: SocketAddr) {
+fn write_address(message: &mut Vec<u8>, address: SocketAddr) {
     match address.ip() {
         IpAddr::V4(a) => {
             message.push(1);

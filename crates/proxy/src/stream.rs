@@ -4,7 +4,7 @@
 //! sockets would take a thousand times as long per packet. Here each stack has one socket, the
 //! proxy finds it by addresses and ports, and only connections with pending work are polled.
 
-use crate::holes::Holes;
+use crate::loss_recovery::LossRecovery;
 use crate::outgoing::Outgoing;
 use core::time::Duration;
 use smoltcp::iface::{Config, Interface, PollResult, SocketHandle, SocketSet};
@@ -17,7 +17,7 @@ use taupe_protocol::time::Instant;
 
 /// The smallest MTU that a router's message can set: every IPv4 host accepts 576 bytes (RFC 791),
 /// every IPv6 link carries 1280 (RFC 8200 §5).
-const LEAST_MTU: [usize; 2] = [576, 1280];
+const MIN_PATH_MTU: [usize; 2] = [576, 1280];
 
 /// Bytes of IPv4 and TCP headers without options.
 const HEADERS: usize = 40;
@@ -39,8 +39,8 @@ pub(crate) struct Stream {
     pub(crate) remote: SocketAddr,
     pub(crate) windows: Windows,
     /// Time of the last segment from the other side.
-    pub(crate) heard: Instant,
-    holes: Holes,
+    pub(crate) last_segment: Instant,
+    loss_recovery: LossRecovery,
     /// True if the last [`Stream::send`] had no room for everything.
     is_stalled: bool,
 }
@@ -73,8 +73,8 @@ impl Stream {
             local,
             remote,
             windows,
-            heard: now,
-            holes: Holes::default(),
+            last_segment: now,
+            loss_recovery: LossRecovery::default(),
             is_stalled: false,
         })
     }
@@ -92,43 +92,43 @@ impl Stream {
     }
 
     /// Returns true if sent data is not acknowledged yet.
-    pub(crate) fn is_waiting(&self) -> bool {
+    pub(crate) fn has_unacknowledged(&self) -> bool {
         self.sockets.get::<Socket<'_>>(self.handle).send_queue() > 0
     }
 
     /// Handles a packet of this connection.
-    pub(crate) fn take(&mut self, now: Instant, packet: &[u8], outgoing: &mut Outgoing) {
-        self.heard = now;
+    pub(crate) fn handle_packet(&mut self, now: Instant, packet: &[u8], outgoing: &mut Outgoing) {
+        self.last_segment = now;
         self.feed(now, packet, outgoing);
-        if let Some(duplicate) = self.holes.look(packet, self.mtu - HEADERS) {
-            for _ in 0..Holes::DUPLICATES {
+        if let Some(duplicate) = self.loss_recovery.inspect(packet, self.mtu - HEADERS) {
+            for _ in 0..LossRecovery::DUPLICATES {
                 self.feed(now, &duplicate, outgoing);
             }
         }
     }
 
     fn feed(&mut self, now: Instant, packet: &[u8], outgoing: &mut Outgoing) {
-        let mut wire = Wire {
+        let mut device = StackDevice {
             incoming: Some(packet),
             outgoing,
             mtu: self.mtu,
         };
         let sockets = &mut self.sockets;
         self.interface
-            .poll_ingress_single(stack(now), &mut wire, sockets);
+            .poll_ingress_single(stack(now), &mut device, sockets);
     }
 
     /// Queues all segments that can be sent now, as far as there is room. Returns true if all were.
     pub(crate) fn send(&mut self, now: Instant, outgoing: &mut Outgoing) -> bool {
-        let mut wire = Wire {
+        let mut device = StackDevice {
             incoming: None,
             outgoing,
             mtu: self.mtu,
         };
         self.is_stalled = true;
-        while wire.outgoing.has_room() {
+        while device.outgoing.has_room() {
             let sockets = &mut self.sockets;
-            let sent = self.interface.poll_egress(stack(now), &mut wire, sockets);
+            let sent = self.interface.poll_egress(stack(now), &mut device, sockets);
             if sent == PollResult::None {
                 self.is_stalled = false;
                 break;
@@ -152,9 +152,9 @@ impl Stream {
 
     /// Handles a router's message that the path MTU is `mtu` bytes.
     pub(crate) fn lower_mtu(&mut self, now: Instant, mtu: usize) {
-        let [v4, v6] = LEAST_MTU;
-        let least = if self.local.is_ipv4() { v4 } else { v6 };
-        let mtu = mtu.max(least);
+        let [v4, v6] = MIN_PATH_MTU;
+        let minimum = if self.local.is_ipv4() { v4 } else { v6 };
+        let mtu = mtu.max(minimum);
         if mtu < self.mtu && !self.is_connecting() {
             self.mtu = mtu;
             // The stack uses the seed only to connect.
@@ -168,12 +168,12 @@ fn interface(now: Instant, local: IpAddr, mtu: usize, seed: u64) -> Interface {
     let mut config = Config::new(HardwareAddress::Ip);
     config.random_seed = seed;
     let mut nothing = Outgoing::new(mtu);
-    let mut wire = Wire {
+    let mut device = StackDevice {
         incoming: None,
         outgoing: &mut nothing,
         mtu,
     };
-    let mut interface = Interface::new(config, &mut wire, stack(now));
+    let mut interface = Interface::new(config, &mut device, stack(now));
     let length = if local.is_ipv4() { 32 } else { 128 };
     // The tables have room for one address and two routes.
     interface.update_ip_addrs(|addresses| {
@@ -190,7 +190,7 @@ fn stack(now: Instant) -> StackInstant {
 }
 
 /// The device of a stack: one incoming packet, and the queue of outgoing ones.
-struct Wire<'a> {
+struct StackDevice<'a> {
     incoming: Option<&'a [u8]>,
     outgoing: &'a mut Outgoing,
     mtu: usize,
@@ -200,7 +200,7 @@ struct Receiving<'a>(&'a [u8]);
 
 struct Sending<'a>(&'a mut Outgoing);
 
-impl Device for Wire<'_> {
+impl Device for StackDevice<'_> {
     type RxToken<'a>
         = Receiving<'a>
     where
@@ -240,43 +240,45 @@ impl TxToken for Sending<'_> {
 }
 
 /// Budget of buffer memory for all connections.
-pub(crate) struct Memory {
-    /// Remaining bytes of [`Memory::POOL`].
-    left: usize,
+pub(crate) struct BufferBudget {
+    /// Remaining bytes of [`BufferBudget::POOL`].
+    remaining: usize,
 }
 
-impl Memory {
+impl BufferBudget {
     /// Bytes of each connection in each direction: enough for 10 Mbit/s at 25 ms.
-    const FLOOR: usize = 32 << 10;
+    const MIN_BUFFER: usize = 32 << 10;
     /// Bytes beyond that for all connections together.
     const POOL: usize = 256 << 20;
     /// Most of these bytes for one connection: 160 Mbit/s at 75 ms.
-    const MOST: usize = 2 << 20;
+    const MAX_EXTRA: usize = 2 << 20;
 
     pub(crate) fn new() -> Self {
-        Self { left: Self::POOL }
+        Self {
+            remaining: Self::POOL,
+        }
     }
 
     /// Allots buffer sizes to a connection: a sixteenth of the remaining pool, so each further
     /// connection gets less.
-    pub(crate) fn take(&mut self) -> Windows {
-        let extra = (self.left / 16).min(Self::MOST);
-        self.left -= extra;
+    pub(crate) fn allot(&mut self) -> Windows {
+        let extra = (self.remaining / 16).min(Self::MAX_EXTRA);
+        self.remaining -= extra;
         let send = extra / 4;
         Windows {
-            receive: Self::FLOOR + extra - send,
-            send: Self::FLOOR + send,
+            receive: Self::MIN_BUFFER + extra - send,
+            send: Self::MIN_BUFFER + send,
         }
     }
 
-    pub(crate) fn give_back(&mut self, windows: Windows) {
-        self.left += windows.receive + windows.send - 2 * Self::FLOOR;
+    pub(crate) fn release(&mut self, windows: Windows) {
+        self.remaining += windows.receive + windows.send - 2 * Self::MIN_BUFFER;
     }
 }
 
 /// A connection with unacknowledged data is closed after this time without any segment (RFC 9293
 /// §3.8.3 R2: at least 100 s).
-pub(crate) const UNHEARD: Duration = Duration::from_secs(120);
+pub(crate) const DEAD_PEER: Duration = Duration::from_secs(120);
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::handshakes::Handshakes;
 use crate::outgoing::{Outgoing, Slot};
-use crate::{StartError, Tell};
+use crate::{NoticeHandler, StartError};
 use core::ops::Range;
 use mio::net::UdpSocket;
 use mio::{Interest, Registry, Token, Waker};
@@ -26,7 +26,7 @@ use taupe_runtime::services::{Event, Services};
 use tracing::debug;
 
 /// The longest datagram, in bytes.
-pub(crate) const LONGEST: usize = 65_536;
+pub(crate) const MAX_DATAGRAM: usize = 65_536;
 
 /// Requested size of the sockets' kernel buffers, in bytes, for bursts. The system may grant less
 /// to an unprivileged process.
@@ -35,17 +35,17 @@ const SYSTEM_BUFFER: usize = 4 << 20;
 pub(crate) struct Tunnel {
     driver: Driver,
     path: Arc<DataPath>,
-    sockets: Vec<Bound>,
-    sorted: ReceivedBatch,
+    sockets: Vec<BoundSocket>,
+    batch: ReceivedBatch,
     handshakes: Handshakes,
-    notices: Option<Tell>,
+    notices: Option<NoticeHandler>,
     /// True after a notice that a peer is silent, until one that it answers.
-    is_told: bool,
+    silence_reported: bool,
     /// Sealed messages that the system did not accept yet.
     waiting: VecDeque<(SocketAddr, Vec<u8>)>,
 }
 
-struct Bound {
+struct BoundSocket {
     socket: UdpSocket,
     is_ipv4: bool,
 }
@@ -66,7 +66,7 @@ impl Tunnel {
         update: DeviceUpdate,
         listen_port: u16,
         state_dir: Option<&Path>,
-        notices: Option<Tell>,
+        notices: Option<NoticeHandler>,
         registry: &Registry,
         tokens: [Token; 2],
         waker: Arc<Waker>,
@@ -82,7 +82,7 @@ impl Tunnel {
                     let interest = Interest::READABLE | Interest::WRITABLE;
                     let registered = registry.register(&mut socket, token, interest);
                     registered.map_err(StartError::Events)?;
-                    sockets.push(Bound {
+                    sockets.push(BoundSocket {
                         socket,
                         is_ipv4: any.is_ipv4(),
                     });
@@ -110,23 +110,23 @@ impl Tunnel {
             path: Arc::clone(driver.data_path()),
             driver,
             sockets,
-            sorted: ReceivedBatch::default(),
+            batch: ReceivedBatch::default(),
             handshakes: Handshakes::default(),
             notices,
-            is_told: false,
+            silence_reported: false,
             waiting: VecDeque::new(),
         };
-        tunnel.settle();
+        tunnel.run_pending();
         Ok(tunnel)
     }
 
     /// Returns true if a peer's allowed IPs contain `address`.
-    pub(crate) fn leads_to(&self, address: IpAddr) -> bool {
+    pub(crate) fn has_route(&self, address: IpAddr) -> bool {
         self.path.routes().lookup(address).is_some()
     }
 
     /// Returns the reason why `address` does not answer: the host, or the tunnel's peer.
-    pub(crate) fn silence(&self, now: Instant, address: IpAddr) -> Failure {
+    pub(crate) fn failure_for(&self, now: Instant, address: IpAddr) -> Failure {
         match self.path.routes().lookup(address) {
             Some(peer) if peer.has_session(now) => Failure::Silence,
             _ => Failure::Tunnel,
@@ -134,18 +134,19 @@ impl Tunnel {
     }
 
     /// Returns true if the user has been or will soon be notified that a peer does not answer.
-    pub(crate) fn tells_of_silence(&self) -> bool {
+    pub(crate) fn has_reported_silence(&self) -> bool {
         let mut peers = self.driver.device().status().peers.into_iter();
-        self.is_told || (self.notices.is_some() && peers.any(|peer| peer.unanswered.is_some()))
+        self.silence_reported
+            || (self.notices.is_some() && peers.any(|peer| peer.unanswered.is_some()))
     }
 
-    /// Returns the time at which [`Tunnel::settle`] must run.
+    /// Returns the time at which [`Tunnel::run_pending`] must run.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.driver.next_deadline()
     }
 
     /// Runs the protocol's pending work. Call it last in each turn.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn run_pending(&mut self) {
         self.driver.run_due();
         self.handle_events();
     }
@@ -176,12 +177,12 @@ impl Tunnel {
             return Received::Other;
         };
         self.path
-            .receive(now, from, datagram, length.max(1), &mut self.sorted);
-        let handshake = self.sorted.handshakes.pop();
+            .receive(now, from, datagram, length.max(1), &mut self.batch);
+        let handshake = self.batch.handshakes.pop();
         let handshake = handshake.and_then(|message| datagram.get(message));
         let dropped = self.handshakes.note(from, handshake);
         self.path.counters().add(DropReason::BacklogFull, dropped);
-        self.sorted
+        self.batch
             .inner
             .pop()
             .map_or(Received::Other, Received::Packet)
@@ -284,9 +285,9 @@ impl Tunnel {
                     transmit(&self.sockets, endpoint.remote, &datagram);
                 }
                 Event::Notice(notice) => {
-                    if let Some(tell) = &self.notices {
-                        self.is_told = matches!(notice, Notice::PeerUnreachable { .. });
-                        tell(notice);
+                    if let Some(notify) = &self.notices {
+                        self.silence_reported = matches!(notice, Notice::PeerUnreachable { .. });
+                        notify(notice);
                     }
                 }
             }
@@ -304,7 +305,7 @@ fn stage(path: &DataPath, now: Instant, peer: &Arc<Peer>, outgoing: &Outgoing, r
 
 /// Sends a message. Returns `false` if the system has no room now. Drops the message on any other
 /// error.
-fn transmit(sockets: &[Bound], to: SocketAddr, message: &[u8]) -> bool {
+fn transmit(sockets: &[BoundSocket], to: SocketAddr, message: &[u8]) -> bool {
     let Some(bound) = sockets.iter().find(|bound| bound.is_ipv4 == to.is_ipv4()) else {
         debug!(%to, "this system has no socket of that family");
         return true;

@@ -61,7 +61,7 @@ impl Asked {
 
 fn asked(resolver: &mut Resolver<u32>) -> Asked {
     match resolver.poll_output() {
-        Some(Output::Ask {
+        Some(Output::SendUdp {
             server,
             local_port,
             message,
@@ -76,7 +76,7 @@ fn asked(resolver: &mut Resolver<u32>) -> Asked {
 
 fn found(resolver: &mut Resolver<u32>) -> (u32, Result<Vec<String>, Failure>) {
     match resolver.poll_output() {
-        Some(Output::Found { waiter, result }) => {
+        Some(Output::Resolved { waiter, result }) => {
             let text = |addresses: Vec<IpAddr>| addresses.iter().map(ToString::to_string).collect();
             (waiter, result.map(text))
         }
@@ -111,10 +111,10 @@ fn both_families_for_all_who_wait_and_the_cache() {
         ("example.org", 60, v4("192.0.2.1")),
         ("example.org", 30, v4("192.0.2.2")),
     ]);
-    resolver.handle_datagram(at(0), four.local_port, four.server, &answer);
+    resolver.handle_udp_response(at(0), four.local_port, four.server, &answer);
     assert!(resolver.poll_output().is_none());
     let answer = six.answer(&[("example.org", 60, v6("2001:db8::1"))]);
-    resolver.handle_datagram(at(0), six.local_port, six.server, &answer);
+    resolver.handle_udp_response(at(0), six.local_port, six.server, &answer);
     let all = ["2001:db8::1", "192.0.2.1", "192.0.2.2"]
         .map(str::to_owned)
         .to_vec();
@@ -134,7 +134,7 @@ fn one_family_does_not_wait_long_for_the_other() {
     resolver.resolve(at(0), &name("a.example"), 1);
     let (_, four) = (asked(&mut resolver), asked(&mut resolver));
     let answer = four.answer(&[("a.example", 60, v4("192.0.2.1"))]);
-    resolver.handle_datagram(at(0), four.local_port, four.server, &answer);
+    resolver.handle_udp_response(at(0), four.local_port, four.server, &answer);
     let due = resolver.next_deadline().unwrap();
     assert_eq!(due, at(0) + OTHER_FAMILY);
     resolver.handle_deadline(due);
@@ -167,10 +167,10 @@ fn what_is_no_answer_changes_nothing() {
         (query.local_port, other_port, &good),
         (query.local_port ^ 1, query.server, &good),
     ] {
-        resolver.handle_datagram(at(0), port, from, message);
+        resolver.handle_udp_response(at(0), port, from, message);
         assert!(resolver.poll_output().is_none(), "{message:?}");
     }
-    resolver.handle_datagram(at(0), query.local_port, query.server, &good);
+    resolver.handle_udp_response(at(0), query.local_port, query.server, &good);
     assert_eq!(found(&mut resolver), (1, Ok(vec!["192.0.2.1".into()])));
 }
 
@@ -195,7 +195,7 @@ fn servers_are_asked_in_turn_and_silence_is_an_error() {
     resolver.resolve(at(8), &name("a.example"), 2);
     let query = asked(&mut resolver);
     let refused = query.with(|packet| *packet.rcode_mut() = RCODE::Refused);
-    resolver.handle_datagram(at(8), query.local_port, query.server, &refused);
+    resolver.handle_udp_response(at(8), query.local_port, query.server, &refused);
     assert_eq!(asked(&mut resolver).server.ip().to_string(), SERVERS[1]);
 }
 
@@ -205,7 +205,7 @@ fn names_that_are_not_there() {
     resolver.resolve(at(0), &name("a.example"), 1);
     for query in [asked(&mut resolver), asked(&mut resolver)] {
         let nobody = query.with(|packet| *packet.rcode_mut() = RCODE::NameError);
-        resolver.handle_datagram(at(0), query.local_port, query.server, &nobody);
+        resolver.handle_udp_response(at(0), query.local_port, query.server, &nobody);
     }
     assert_eq!(found(&mut resolver), (1, Err(Failure::NoSuchName)));
     resolver.resolve(at(9), &name("a.example"), 2);
@@ -218,7 +218,7 @@ fn names_that_are_not_there() {
             ("a.example", 60, v6("::1")),
         ];
         let answer = query.answer(&records);
-        resolver.handle_datagram(at(10), query.local_port, query.server, &answer);
+        resolver.handle_udp_response(at(10), query.local_port, query.server, &answer);
     }
     assert_eq!(found(&mut resolver), (3, Err(Failure::NoAddress)));
     resolver.resolve(at(10), &name("localhost"), 4);
@@ -240,7 +240,7 @@ fn other_names_are_followed_and_strangers_ignored() {
         ("b.example", 60, alias("C.example")),
         ("A.example", 5, alias("b.example")),
     ]);
-    resolver.handle_datagram(at(0), query.local_port, query.server, &answer);
+    resolver.handle_udp_response(at(0), query.local_port, query.server, &answer);
     assert_eq!(found(&mut resolver), (1, Ok(vec!["192.0.2.1".into()])));
     resolver.resolve(at(5), &name("a.example"), 2);
     let query = asked(&mut resolver);
@@ -249,7 +249,7 @@ fn other_names_are_followed_and_strangers_ignored() {
         ("a.example", 60, alias("b.example")),
         ("b.example", 60, alias("a.example")),
     ]);
-    resolver.handle_datagram(at(5), query.local_port, query.server, &answer);
+    resolver.handle_udp_response(at(5), query.local_port, query.server, &answer);
     assert_eq!(found(&mut resolver), (2, Err(Failure::NoAddress)));
 }
 
@@ -259,8 +259,8 @@ fn an_answer_that_was_cut_is_asked_for_over_tcp() {
     resolver.resolve(at(0), &name("a.example"), 1);
     let query = asked(&mut resolver);
     let cut = query.with(|packet| packet.set_flags(PacketFlag::TRUNCATION));
-    resolver.handle_datagram(at(0), query.local_port, query.server, &cut);
-    let Some(Output::AskStream {
+    resolver.handle_udp_response(at(0), query.local_port, query.server, &cut);
+    let Some(Output::SendTcp {
         server,
         local_port,
         message,
@@ -272,17 +272,17 @@ fn an_answer_that_was_cut_is_asked_for_over_tcp() {
     assert_eq!(message, query.message);
     assert!(resolver.is_over_tcp(local_port) && !resolver.is_over_tcp(local_port ^ 1));
     let answer = query.answer(&[("a.example", 60, v4("192.0.2.1"))]);
-    resolver.handle_datagram(at(0), local_port, query.server, &answer);
+    resolver.handle_udp_response(at(0), local_port, query.server, &answer);
     assert!(resolver.poll_output().is_none(), "over UDP");
-    resolver.handle_stream(at(0), local_port, Some(&answer));
+    resolver.handle_tcp_response(at(0), local_port, Some(&answer));
     assert_eq!(found(&mut resolver), (1, Ok(vec!["192.0.2.1".into()])));
 
     resolver.resolve(at(60), &name("a.example"), 2);
     let query = asked(&mut resolver);
     let cut = query.with(|packet| packet.set_flags(PacketFlag::TRUNCATION));
-    resolver.handle_datagram(at(60), query.local_port, query.server, &cut);
+    resolver.handle_udp_response(at(60), query.local_port, query.server, &cut);
     resolver.poll_output();
-    resolver.handle_stream(at(60), query.local_port, None);
+    resolver.handle_tcp_response(at(60), query.local_port, None);
     assert_eq!(asked(&mut resolver).server.ip().to_string(), SERVERS[1]);
 }
 
@@ -294,7 +294,7 @@ fn memory_is_bounded() {
         resolver.resolve(at(0), &name, 1);
         let query = asked(&mut resolver);
         let answer = query.answer(&[]);
-        resolver.handle_datagram(at(0), query.local_port, query.server, &answer);
+        resolver.handle_udp_response(at(0), query.local_port, query.server, &answer);
         found(&mut resolver).1.unwrap_err();
     }
     assert_eq!(resolver.cache.len(), MAX_CACHED);
@@ -305,7 +305,7 @@ fn memory_is_bounded() {
     let last = outputs.last();
     assert!(matches!(
         last,
-        Some(Output::Found {
+        Some(Output::Resolved {
             result: Err(Failure::Busy),
             ..
         })
@@ -333,7 +333,7 @@ fn names_that_stand_for_others_are_followed_as_far_as_name_servers_do() {
             .collect();
         records.push((names[aliases].as_str(), 60, v4("192.0.2.1")));
         let answer = query.answer(&records);
-        resolver.handle_datagram(at(0), query.local_port, query.server, &answer);
+        resolver.handle_udp_response(at(0), query.local_port, query.server, &answer);
         assert_eq!(found(&mut resolver).1, result, "{aliases} aliases");
     }
 }

@@ -1,8 +1,8 @@
 use super::*;
 use proptest::prelude::*;
 
-fn parse(text: &str) -> Result<Option<(Request, usize)>, Refusal> {
-    request(text.as_bytes(), None)
+fn parse(text: &str) -> Result<Option<(HttpRequest, usize)>, HttpError> {
+    parse_request(text.as_bytes(), None)
 }
 
 fn target(text: &str) -> Target {
@@ -12,13 +12,13 @@ fn target(text: &str) -> Target {
 #[test]
 fn connect() {
     let text = "CONNECT example.org:443 HTTP/1.1\r\nHost: example.org:443\r\n\r\nrest";
-    let expected = Request::Tunnel(target("example.org:443"));
+    let expected = HttpRequest::Tunnel(target("example.org:443"));
     assert_eq!(parse(text), Ok(Some((expected, text.len() - 4))));
     for whole in 0..text.len() - 4 {
         assert_eq!(parse(&text[..whole]), Ok(None), "{whole}");
     }
     let v6 = "CONNECT [2001:db8::1]:443 HTTP/1.0\r\n\r\n";
-    let expected = Request::Tunnel(target("[2001:db8::1]:443"));
+    let expected = HttpRequest::Tunnel(target("[2001:db8::1]:443"));
     assert_eq!(parse(v6), Ok(Some((expected, v6.len()))));
 }
 
@@ -29,7 +29,7 @@ fn forwarded_as_its_server_gets_it() {
                 Proxy-Authorization: Basic eDp5\r\nContent-Length: 3\r\n\r\nabc";
     let head = "POST /a?b HTTP/1.1\r\nHost: Example.org:8080\r\nAccept: */*\r\n\
                 Content-Length: 3\r\nConnection: close\r\n\r\n";
-    let expected = Request::Forward {
+    let expected = HttpRequest::Forward {
         target: target("example.org:8080"),
         head: head.into(),
         body: 3,
@@ -41,7 +41,7 @@ fn forwarded_as_its_server_gets_it() {
         ("OPTIONS http://a", "OPTIONS * HTTP"),
         ("GET http://a/http://b/", "GET /http://b/ HTTP"),
     ] {
-        let Ok(Some((Request::Forward { target, head, .. }, _))) =
+        let Ok(Some((HttpRequest::Forward { target, head, .. }, _))) =
             parse(&format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n"))
         else {
             panic!("{line}");
@@ -59,7 +59,7 @@ fn every_refusal() {
     );
     let long = format!(
         "GET http://a/ HTTP/1.1\r\nHost: a\r\nA: {}\r\n\r\n",
-        "b".repeat(LONGEST)
+        "b".repeat(MAX_HEAD_LEN)
     );
     for (text, code) in [
         ("\x16\x03\x01\x02\x00\x01\x00", 400),
@@ -112,8 +112,8 @@ fn every_refusal() {
         (&long, 431),
         ("GET http://a/ HTTP/2.0\r\nHost: a\r\n\r\n", 505),
     ] {
-        let refusal = parse(text).unwrap_err();
-        let response = String::from_utf8(response(refusal)).unwrap();
+        let error = parse(text).unwrap_err();
+        let response = String::from_utf8(error_response(error)).unwrap();
         let start = format!("HTTP/1.1 {code} ");
         assert!(response.starts_with(&start), "{text:?}: {response:?}");
         assert!(
@@ -124,8 +124,8 @@ fn every_refusal() {
         let length = format!("\r\nContent-Length: {}\r\n", body.len());
         assert!(head.contains(&length), "{response:?}");
     }
-    let endless = "G".repeat(LONGEST);
-    assert_eq!(parse(&endless), Err(Refusal::TooLong));
+    let endless = "G".repeat(MAX_HEAD_LEN);
+    assert_eq!(parse(&endless), Err(HttpError::HeadTooLarge));
     assert_eq!(parse(&endless[1..]), Ok(None));
 }
 
@@ -145,7 +145,7 @@ fn every_failure_has_its_status() {
         (Silence, "504"),
         (Tunnel, "504"),
     ] {
-        let response = response(Refusal::Failed(failure));
+        let response = error_response(HttpError::ConnectFailed(failure));
         assert_eq!(&response[9..12], code.as_bytes(), "{failure:?}");
     }
 }
@@ -158,7 +158,7 @@ fn who_is_let_in() {
     std::fs::remove_file(&file).unwrap();
     let ask = |lines: &str| {
         let text = format!("CONNECT a:1 HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
-        request(text.as_bytes(), Some(&credentials))
+        parse_request(text.as_bytes(), Some(&credentials))
     };
     let good = format!(
         "Proxy-Authorization: basic {}\r\n",
@@ -174,9 +174,9 @@ fn who_is_let_in() {
         "Authorization: Basic YWxpY2U6c2U6Y3JldA==\r\n",
         &format!("{good}{good}"),
     ] {
-        assert_eq!(ask(bad), Err(Refusal::Denied), "{bad:?}");
+        assert_eq!(ask(bad), Err(HttpError::AuthRequired), "{bad:?}");
     }
-    let response = String::from_utf8(response(Refusal::Denied)).unwrap();
+    let response = String::from_utf8(error_response(HttpError::AuthRequired)).unwrap();
     assert!(response.starts_with("HTTP/1.1 407 "));
     assert!(response.contains("\r\nProxy-Authenticate: Basic realm="));
 }

@@ -91,20 +91,20 @@ fn what_routers_say() {
     let v4 = ("10.0.0.1:1000", "192.0.2.1:80");
     let v6 = ("[fd00::1]:1000", "[2001:db8::1]:80");
     for ((us, them), kind, code, rest, expected) in [
-        (v4, 3, 0, 0, Problem::Network),
-        (v4, 3, 1, 0, Problem::Host),
-        (v4, 3, 3, 0, Problem::Refused),
-        (v4, 3, 4, 1300, Problem::TooLong(1300)),
-        (v4, 3, 13, 0, Problem::Host),
-        (v4, 11, 0, 0, Problem::HopLimit),
-        (v6, 1, 0, 0, Problem::Network),
-        (v6, 1, 3, 0, Problem::Host),
-        (v6, 1, 4, 0, Problem::Refused),
-        (v6, 2, 0, 1300, Problem::TooLong(1300)),
-        (v6, 3, 0, 0, Problem::HopLimit),
+        (v4, 3, 0, 0, IcmpError::Network),
+        (v4, 3, 1, 0, IcmpError::Host),
+        (v4, 3, 3, 0, IcmpError::Refused),
+        (v4, 3, 4, 1300, IcmpError::TooLong(1300)),
+        (v4, 3, 13, 0, IcmpError::Host),
+        (v4, 11, 0, 0, IcmpError::HopLimit),
+        (v6, 1, 0, 0, IcmpError::Network),
+        (v6, 1, 3, 0, IcmpError::Host),
+        (v6, 1, 4, 0, IcmpError::Refused),
+        (v6, 2, 0, 1300, IcmpError::TooLong(1300)),
+        (v6, 3, 0, 0, IcmpError::HopLimit),
     ] {
         let packet = error(us, them, kind, code, rest, 6);
-        let expected = Some(Incoming::Problem(ends(us, them), expected));
+        let expected = Some(Incoming::IcmpError(ends(us, them), expected));
         assert_eq!(parse(&packet), expected, "{kind} {code}");
         let mut damaged = packet;
         *damaged.last_mut().unwrap() ^= 1;

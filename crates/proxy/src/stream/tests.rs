@@ -1,6 +1,6 @@
 mod liveness;
 
-use super::{Memory, Stream, Windows};
+use super::{BufferBudget, Stream, Windows};
 use crate::outgoing::Outgoing;
 use crate::packet::{Ends, Incoming, parse};
 use proptest::collection::vec;
@@ -106,13 +106,13 @@ proptest! {
             payload: Vec::new(),
         };
         if is_open {
-            stream.take(now, &answer.packet(theirs, ours), &mut outgoing);
+            stream.handle_packet(now, &answer.packet(theirs, ours), &mut outgoing);
             prop_assert!(stream.socket().send_slice(&[7; 9000]).is_ok());
         }
         for segment in segments {
             let packet = segment.packet(theirs, ours);
             prop_assert!(matches!(parse(&packet), Some(Incoming::Tcp(_))));
-            stream.take(now, &packet, &mut outgoing);
+            stream.handle_packet(now, &packet, &mut outgoing);
             stream.send(now, &mut outgoing);
             for slot in outgoing.slots() {
                 let sent = outgoing.packet(*slot);
@@ -129,18 +129,18 @@ proptest! {
 
 #[test]
 fn all_memory_comes_back_and_nobody_is_left_without() {
-    let mut memory = Memory::new();
-    let all: Vec<_> = (0..4096).map(|_| memory.take()).collect();
+    let mut budget = BufferBudget::new();
+    let all: Vec<_> = (0..4096).map(|_| budget.allot()).collect();
     let sum: usize = all.iter().map(|one| one.receive + one.send).sum();
-    assert!(sum <= Memory::POOL + 4096 * 2 * Memory::FLOOR);
+    assert!(sum <= BufferBudget::POOL + 4096 * 2 * BufferBudget::MIN_BUFFER);
     assert_eq!(
         all[0].receive + all[0].send,
-        Memory::MOST + 2 * Memory::FLOOR
+        BufferBudget::MAX_EXTRA + 2 * BufferBudget::MIN_BUFFER
     );
     let least = all.iter().map(|one| one.receive.min(one.send)).min();
-    assert!(least >= Some(Memory::FLOOR));
-    all.into_iter().for_each(|one| memory.give_back(one));
-    assert_eq!(memory.left, Memory::POOL);
+    assert!(least >= Some(BufferBudget::MIN_BUFFER));
+    all.into_iter().for_each(|one| budget.release(one));
+    assert_eq!(budget.remaining, BufferBudget::POOL);
 }
 
 #[test]

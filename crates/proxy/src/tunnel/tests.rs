@@ -87,7 +87,7 @@ fn of_initiations_that_waited_together_the_newest_is_answered() {
         }
     }
 
-    let mut buffer = vec![0; LONGEST];
+    let mut buffer = vec![0; MAX_DATAGRAM];
     let mut datagrams = 0;
     while !matches!(tunnel.receive(socket, &mut buffer), Received::Nothing) {
         datagrams += 1;

@@ -176,7 +176,9 @@ impl World {
             ..world.receiver.segment()
         };
         let answer = answer.packet(THEIRS, world.ours);
-        world.stream.take(now, &answer, &mut world.outgoing);
+        world
+            .stream
+            .handle_packet(now, &answer, &mut world.outgoing);
         world
     }
 
@@ -233,7 +235,7 @@ impl World {
         self.flush();
         let state = self.stream.state();
         let closing = matches!(state, State::FinWait1 | State::Closing | State::LastAck);
-        if self.stream.is_waiting() || closing {
+        if self.stream.has_unacknowledged() || closing {
             let deadline = self.stream.deadline(self.now);
             prop_assert!(
                 deadline.is_some_and(|at| at > self.now),
@@ -255,7 +257,8 @@ impl World {
 
     fn arrive(&mut self, to_receiver: bool, packet: &[u8]) {
         if !to_receiver {
-            self.stream.take(self.now, packet, &mut self.outgoing);
+            self.stream
+                .handle_packet(self.now, packet, &mut self.outgoing);
             return;
         }
         let ip = Ipv4Packet::new_checked(packet).unwrap();
@@ -347,6 +350,6 @@ proptest! {
         prop_assert_eq!(world.receiver.received.len(), world.written.len());
         prop_assert!(world.receiver.received == world.written, "other bytes");
         prop_assert!(world.receiver.has_end, "the end has not come");
-        prop_assert!(!world.stream.is_waiting());
+        prop_assert!(!world.stream.has_unacknowledged());
     }
 }

@@ -16,25 +16,25 @@ use smoltcp::wire::{
 
 /// Loss-recovery state of a connection.
 #[derive(Default)]
-pub(crate) struct Holes {
+pub(crate) struct LossRecovery {
     /// Cumulative acknowledgement: everything before it has arrived.
     acknowledged: TcpSeqNumber,
     /// Repetitions of that acknowledgement with selective ranges behind it.
-    repeated: u8,
+    duplicates: u8,
     /// True once this hole was reported to the stack.
-    is_told: bool,
+    is_reported: bool,
     /// True from the first reported hole until an acknowledgement without a hole.
-    is_closing: bool,
+    is_recovering: bool,
 }
 
-impl Holes {
+impl LossRecovery {
     /// Duplicate acknowledgements that make the stack retransmit.
     pub(crate) const DUPLICATES: u8 = 3;
 
     /// Inspects a packet that the stack has processed. If it shows a loss that was not reported
     /// yet, returns a plain acknowledgement to feed to the stack [`Self::DUPLICATES`] times. `mss`
     /// is the length of a full segment, in bytes.
-    pub(crate) fn look(&mut self, packet: &[u8], mss: usize) -> Option<Vec<u8>> {
+    pub(crate) fn inspect(&mut self, packet: &[u8], mss: usize) -> Option<Vec<u8>> {
         let (source, destination, payload): (IpAddress, IpAddress, _) = match packet.first()? >> 4 {
             4 => {
                 let ip = Ipv4Packet::new_checked(packet).ok()?;
@@ -61,25 +61,25 @@ impl Holes {
             return None;
         }
         if acknowledged == self.acknowledged {
-            self.repeated = self.repeated.saturating_add(1);
+            self.duplicates = self.duplicates.saturating_add(1);
         } else {
             self.acknowledged = acknowledged;
-            self.repeated = 0;
-            self.is_told = false;
+            self.duplicates = 0;
+            self.is_reported = false;
         }
         // One acknowledgement may cover many segments that were received together.
         let arrived: usize = behind()
             .map(|range| range.1.wrapping_sub(range.0) as usize)
             .sum();
-        let is_lost = self.is_closing
-            || self.repeated >= Self::DUPLICATES
+        let is_lost = self.is_recovering
+            || self.duplicates >= Self::DUPLICATES
             || arrived > (usize::from(Self::DUPLICATES) - 1) * mss;
-        if self.is_told || !is_lost || !tcp.verify_checksum(&source, &destination) {
+        if self.is_reported || !is_lost || !tcp.verify_checksum(&source, &destination) {
             return None;
         }
-        self.is_told = true;
-        self.is_closing = true;
-        let repeated = TcpRepr {
+        self.is_reported = true;
+        self.is_recovering = true;
+        let duplicate = TcpRepr {
             src_port: tcp.src_port(),
             dst_port: tcp.dst_port(),
             control: TcpControl::None,
@@ -93,13 +93,13 @@ impl Holes {
             timestamp: None,
             payload: &[],
         };
-        let length = repeated.buffer_len();
+        let length = duplicate.buffer_len();
         let ip = IpRepr::new(source, destination, IpProtocol::Tcp, length, 64);
         let mut packet = vec![0; ip.header_len() + length];
         let checksums = ChecksumCapabilities::default();
         ip.emit(&mut packet, &checksums);
         let mut segment = TcpPacket::new_unchecked(&mut packet[ip.header_len()..]);
-        repeated.emit(&mut segment, &source, &destination, &checksums);
+        duplicate.emit(&mut segment, &source, &destination, &checksums);
         Some(packet)
     }
 }
@@ -137,9 +137,9 @@ mod tests {
     }
 
     /// Returns the acknowledgement and sequence number of the duplicate that is reported.
-    fn told(holes: &mut Holes, packet: &[u8]) -> Option<(i32, i32)> {
-        let told = holes.look(packet, 1000)?;
-        let ip = Ipv4Packet::new_checked(&*told).unwrap();
+    fn reported(recovery: &mut LossRecovery, packet: &[u8]) -> Option<(i32, i32)> {
+        let reported = recovery.inspect(packet, 1000)?;
+        let ip = Ipv4Packet::new_checked(&*reported).unwrap();
         let tcp = TcpPacket::new_checked(ip.payload()).unwrap();
         assert!(tcp.verify_checksum(&ip.src_addr().into(), &ip.dst_addr().into()));
         assert!(tcp.payload().is_empty() && tcp.ack() && tcp.window_len() == 500);
@@ -148,41 +148,48 @@ mod tests {
 
     #[test]
     fn the_third_word_tells_of_a_hole_and_the_next_hole_at_once() {
-        let mut holes = Holes::default();
-        assert_eq!(told(&mut holes, &segment(100, None)), None);
+        let mut recovery = LossRecovery::default();
+        assert_eq!(reported(&mut recovery, &segment(100, None)), None);
         for time in 1..=5 {
             let expected = (time == 3).then_some((100, 7004));
             let hole = segment(100, Some((200, 200 + time)));
-            assert_eq!(told(&mut holes, &hole), expected, "{time}");
+            assert_eq!(reported(&mut recovery, &hole), expected, "{time}");
         }
         let next = segment(300, Some((400, 500)));
-        assert_eq!(told(&mut holes, &next), Some((300, 7004)));
-        assert_eq!(told(&mut holes, &next), None, "told already");
-        assert_eq!(told(&mut holes, &segment(500, None)), None);
+        assert_eq!(reported(&mut recovery, &next), Some((300, 7004)));
+        assert_eq!(reported(&mut recovery, &next), None, "told already");
+        assert_eq!(reported(&mut recovery, &segment(500, None)), None);
         let later = segment(600, Some((700, 800)));
-        assert_eq!(told(&mut holes, &later), None, "may have been overtaken");
+        assert_eq!(
+            reported(&mut recovery, &later),
+            None,
+            "may have been overtaken"
+        );
     }
 
     #[test]
     fn enough_that_has_arrived_behind_it_tells_of_a_hole_at_once() {
         for (end, expected) in [(2200, None), (2201, Some((100, 7004)))] {
-            let mut holes = Holes::default();
-            assert_eq!(told(&mut holes, &segment(100, Some((200, end)))), expected);
+            let mut recovery = LossRecovery::default();
+            assert_eq!(
+                reported(&mut recovery, &segment(100, Some((200, end)))),
+                expected
+            );
         }
     }
 
     #[test]
     fn what_is_not_behind_or_not_intact_tells_of_nothing() {
-        let mut holes = Holes::default();
+        let mut recovery = LossRecovery::default();
         for _ in 0..5 {
-            assert_eq!(told(&mut holes, &segment(100, Some((50, 90)))), None);
+            assert_eq!(reported(&mut recovery, &segment(100, Some((50, 90)))), None);
         }
         let mut damaged = segment(100, Some((200, 300)));
         *damaged.last_mut().unwrap() ^= 1;
         for _ in 0..5 {
-            assert_eq!(told(&mut holes, &damaged), None);
+            assert_eq!(reported(&mut recovery, &damaged), None);
         }
-        assert_eq!(holes.look(&[], 1000), None);
-        assert_eq!(holes.look(&damaged[..30], 1000), None);
+        assert_eq!(recovery.inspect(&[], 1000), None);
+        assert_eq!(recovery.inspect(&damaged[..30], 1000), None);
     }
 }

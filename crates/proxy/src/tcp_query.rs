@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use taupe_protocol::time::Instant;
 
 /// A query on its own connection.
-pub(crate) struct Question {
+pub(crate) struct TcpQuery {
     stream: Stream,
     port: u16,
     message: Vec<u8>,
@@ -16,7 +16,7 @@ pub(crate) struct Question {
     pub(crate) due: Option<Instant>,
 }
 
-impl Question {
+impl TcpQuery {
     /// Begins to connect. `port` identifies the query.
     pub(crate) fn begin(
         server: SocketAddr,
@@ -25,7 +25,7 @@ impl Question {
         net: &mut Net,
     ) -> Option<Self> {
         let length = u16::try_from(message.len()).ok()?;
-        let stream = net.connect(server, Owner::Question(port)).ok()?;
+        let stream = net.connect(server, Owner::DnsQuery(port)).ok()?;
         Some(Self {
             stream,
             port,
@@ -35,8 +35,9 @@ impl Question {
         })
     }
 
-    pub(crate) fn take(&mut self, packet: &[u8], net: &mut Net) {
-        self.stream.take(net.now, packet, &mut net.outgoing);
+    pub(crate) fn handle_packet(&mut self, packet: &[u8], net: &mut Net) {
+        self.stream
+            .handle_packet(net.now, packet, &mut net.outgoing);
     }
 
     /// Does all work that is possible now. When the query has ended, returns the response, or
@@ -70,12 +71,12 @@ impl Question {
         if is_over {
             return Some(None);
         }
-        net.pump(&mut self.stream, Owner::Question(self.port));
+        net.pump(&mut self.stream, Owner::DnsQuery(self.port));
         self.due = self.stream.deadline(net.now);
         None
     }
 
-    pub(crate) fn end(self, net: &mut Net) {
+    pub(crate) fn close(self, net: &mut Net) {
         net.abort(self.stream);
     }
 }
