@@ -21,30 +21,30 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, mount, mount_bind, mount_bind_recursive};
 
-use crate::Plan;
-use crate::refusal::{Failed, failed};
+use crate::config::SandboxConfig;
+use crate::setup_error::{FailedStep, failed};
 
-/// Hidden folders below [`RUNTIME`]: systemd-resolved, the name service cache, the system bus
+/// Hidden folders below [`RUN_FOLDERS`]: systemd-resolved, the name service cache, the system bus
 /// (through which resolved, NetworkManager and systemd take commands), and Avahi, which queries the
 /// local network.
 const SERVICES: [&str; 4] = ["systemd/resolve", "nscd", "dbus", "avahi-daemon"];
 
 /// Folders of services' sockets. Usually one is a link to the other.
-const RUNTIME: [&str; 2] = ["/run", "/var/run"];
+const RUN_FOLDERS: [&str; 2] = ["/run", "/var/run"];
 
 /// Environment variables with the addresses of the buses.
 const SYSTEM_BUS: &str = "DBUS_SYSTEM_BUS_ADDRESS";
 const SESSION_BUS: &str = "DBUS_SESSION_BUS_ADDRESS";
 
 /// Paths at which the sandbox differs from the machine.
-pub(crate) struct Covered {
+pub(crate) struct CoveredPaths {
     /// Folders that the sandbox has of its own, with most entries of the machine's.
     pub(crate) own: Vec<PathBuf>,
     /// Paths that are empty in the sandbox.
     pub(crate) empty: Vec<PathBuf>,
 }
 
-impl Covered {
+impl CoveredPaths {
     /// Returns true if a path is one of these, or below one.
     pub(crate) fn has(&self, path: &Path) -> bool {
         let mut all = self.own.iter().chain(&self.empty);
@@ -54,13 +54,16 @@ impl Covered {
 
 /// Hides services that bypass the tunnel, and mounts an empty file system over the sandbox's
 /// folder.
-pub(crate) fn hide(plan: &Plan, remarks: &mut Vec<String>) -> Result<Covered, Failed> {
-    let mut roots: Vec<PathBuf> = RUNTIME
+pub(crate) fn hide(
+    config: &SandboxConfig,
+    remarks: &mut Vec<String>,
+) -> Result<CoveredPaths, FailedStep> {
+    let mut roots: Vec<PathBuf> = RUN_FOLDERS
         .iter()
         .filter_map(|path| fs::canonicalize(path).ok())
         .collect();
     roots.dedup();
-    let named = named(plan).into_iter();
+    let named = bus_sockets(config).into_iter();
     let mut hidden: Vec<PathBuf> = named
         .map(|path| fs::canonicalize(&path).unwrap_or(path))
         .collect();
@@ -69,16 +72,16 @@ pub(crate) fn hide(plan: &Plan, remarks: &mut Vec<String>) -> Result<Covered, Fa
         .flat_map(|root| SERVICES.map(|name| root.join(name)));
     hidden.extend(services);
     for root in &roots {
-        let what = || format!("make the cell's own {}", root.display());
-        mirror(root, &hidden, remarks).map_err(|error| failed(what(), error))?;
+        let what = || format!("make the sandbox's own {}", root.display());
+        mount_filtered(root, &hidden, remarks).map_err(|error| failed(what(), error))?;
     }
-    empty(&plan.folder, 0o700)?;
-    let nothing = plan.folder.join("hidden");
-    File::create(&nothing).map_err(|error| failed("make a file of the cell", error))?;
+    cover_empty(&config.folder, 0o700)?;
+    let nothing = config.folder.join("hidden");
+    File::create(&nothing).map_err(|error| failed("make a file of the sandbox", error))?;
     let is_outside = |path: &&PathBuf| !roots.iter().any(|root| path.starts_with(root));
     for path in hidden.iter().filter(is_outside) {
         match fs::metadata(path) {
-            Ok(found) if found.is_dir() => empty(path, 0o755)?,
+            Ok(found) if found.is_dir() => cover_empty(path, 0o755)?,
             Ok(_) => {
                 let what = || format!("hide {}", path.display());
                 mount_bind(&nothing, path).map_err(|error| failed(what(), error.into()))?;
@@ -87,18 +90,18 @@ pub(crate) fn hide(plan: &Plan, remarks: &mut Vec<String>) -> Result<Covered, Fa
             Err(_) => {}
         }
     }
-    hidden.push(plan.folder.clone());
-    Ok(Covered {
+    hidden.push(config.folder.clone());
+    Ok(CoveredPaths {
         own: roots,
         empty: hidden,
     })
 }
 
 /// Returns the sockets of the buses.
-fn named(plan: &Plan) -> Vec<PathBuf> {
-    let mut paths = sockets(env::var_os(SYSTEM_BUS));
-    if plan.hide_session {
-        paths.extend(sockets(env::var_os(SESSION_BUS)));
+fn bus_sockets(config: &SandboxConfig) -> Vec<PathBuf> {
+    let mut paths = parse_bus_address(env::var_os(SYSTEM_BUS));
+    if config.hide_session {
+        paths.extend(parse_bus_address(env::var_os(SESSION_BUS)));
         // Their usual place, even if the environment does not name it: after `su`, or from cron, it
         // does not.
         let uid = rustix::process::geteuid().as_raw();
@@ -113,7 +116,7 @@ fn named(plan: &Plan) -> Vec<PathBuf> {
 }
 
 /// Returns the paths in a bus address (D-Bus Specification, "Server Addresses").
-fn sockets(address: Option<OsString>) -> Vec<PathBuf> {
+fn parse_bus_address(address: Option<OsString>) -> Vec<PathBuf> {
     let address = address.map(OsString::into_vec).unwrap_or_default();
     let servers = address.split(|&byte| byte == b';');
     let unix = servers.filter_map(|server| server.strip_prefix(b"unix:"));
@@ -125,27 +128,32 @@ fn sockets(address: Option<OsString>) -> Vec<PathBuf> {
 }
 
 /// Mounts an empty file system that belongs to this user.
-fn empty(over: &Path, mode: u32) -> Result<(), Failed> {
+fn cover_empty(over: &Path, mode: u32) -> Result<(), FailedStep> {
     let what = || format!("hide {}", over.display());
-    mount_empty(over, mode).map_err(|error| failed(what(), error))
+    mount_tmpfs(over, mode).map_err(|error| failed(what(), error))
 }
 
-fn mount_empty(over: &Path, mode: u32) -> io::Result<()> {
+fn mount_tmpfs(over: &Path, mode: u32) -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     let options = CString::new(format!("mode={mode:o},size=1m"))?;
     Ok(mount("tmpfs", over, "tmpfs", flags, &*options)?)
 }
 
 /// Mounts a new file system over a folder, with the folder's present entries except hidden ones.
-fn mirror(root: &Path, hidden: &[PathBuf], remarks: &mut Vec<String>) -> io::Result<()> {
+fn mount_filtered(root: &Path, hidden: &[PathBuf], remarks: &mut Vec<String>) -> io::Result<()> {
     // Through this descriptor the covered folder remains visible to this function.
     let below = File::open(root)?;
-    mount_empty(root, below.metadata()?.mode() & 0o7777)?;
+    mount_tmpfs(root, below.metadata()?.mode() & 0o7777)?;
     let below = PathBuf::from(format!("/proc/self/fd/{}", below.as_raw_fd()));
-    fill(&below, root, hidden, remarks)
+    copy_entries(&below, root, hidden, remarks)
 }
 
-fn fill(from: &Path, to: &Path, hidden: &[PathBuf], remarks: &mut Vec<String>) -> io::Result<()> {
+fn copy_entries(
+    from: &Path,
+    to: &Path,
+    hidden: &[PathBuf],
+    remarks: &mut Vec<String>,
+) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         let (source, target) = (entry.path(), to.join(entry.file_name()));
@@ -163,7 +171,7 @@ fn fill(from: &Path, to: &Path, hidden: &[PathBuf], remarks: &mut Vec<String>) -
             let mode = found.mode() & 0o7777;
             let made = DirBuilder::new().mode(mode).create(&target);
             made.and_then(|()| match has_hidden {
-                true => fill(&source, &target, hidden, remarks),
+                true => copy_entries(&source, &target, hidden, remarks),
                 false => Ok(mount_bind_recursive(&source, &target)?),
             })
         } else {
@@ -182,7 +190,7 @@ fn fill(from: &Path, to: &Path, hidden: &[PathBuf], remarks: &mut Vec<String>) -
 
 #[cfg(test)]
 mod tests {
-    use super::sockets;
+    use super::parse_bus_address;
     use std::path::PathBuf;
 
     #[test]
@@ -194,8 +202,12 @@ mod tests {
             ("", &[]),
         ] {
             let expected: Vec<_> = paths.iter().map(PathBuf::from).collect();
-            assert_eq!(sockets(Some(address.into())), expected, "{address}");
+            assert_eq!(
+                parse_bus_address(Some(address.into())),
+                expected,
+                "{address}"
+            );
         }
-        assert!(sockets(None).is_empty());
+        assert!(parse_bus_address(None).is_empty());
     }
 }

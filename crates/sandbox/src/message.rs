@@ -11,10 +11,10 @@ use rustix::net::{
 };
 
 /// Most descriptors per message.
-const MOST: usize = 6;
+const MAX_DESCRIPTORS: usize = 6;
 
 /// The longest text, in bytes. Longer texts are truncated.
-const LONGEST: usize = 8192;
+const MAX_TEXT: usize = 8192;
 
 /// A received message.
 pub(crate) struct Message {
@@ -28,12 +28,12 @@ pub(crate) fn send(
     text: &[u8],
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(Errno::TOOMANYREFS.into());
     }
-    let text = text.get(..LONGEST).unwrap_or(text);
+    let text = text.get(..MAX_TEXT).unwrap_or(text);
     let slices = [IoSlice::new(text)];
     retry_on_intr(|| sendmsg(socket, &slices, &mut control, SendFlags::NOSIGNAL))?;
     Ok(())
@@ -41,8 +41,8 @@ pub(crate) fn send(
 
 /// Waits for a message. Returns `None` when the other end is closed.
 pub(crate) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Message>> {
-    let mut text = vec![0; LONGEST];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+    let mut text = vec![0; MAX_TEXT];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = retry_on_intr(|| {
         let mut slices = [IoSliceMut::new(&mut text)];

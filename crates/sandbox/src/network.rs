@@ -10,18 +10,18 @@ use taupe_os_linux::netlink::{Address, Route, System, SystemError};
 use taupe_os_linux::tun::{Offloads, OpenError, Tun};
 use taupe_os_linux::watch::LinkWatch;
 
-use crate::Plan;
-use crate::refusal::{Facts, Refusal, failed};
+use crate::config::SandboxConfig;
+use crate::setup_error::{SetupError, SystemFacts, failed};
 
 /// Loopback is the first interface of every network namespace.
 const LOOPBACK: u32 = 1;
 
 /// Range of group IDs that may ping (`icmp(7)`). It is empty in a new namespace.
-const PING: &str = "/proc/sys/net/ipv4/ping_group_range";
+const PING_GROUP_RANGE: &str = "/proc/sys/net/ipv4/ping_group_range";
 
 /// A TUN with its addresses and routes, as the only network of a namespace.
 #[derive(Clone, Copy, Debug)]
-pub struct Network<'a> {
+pub struct TunNetwork<'a> {
     /// Name of the TUN.
     pub interface: &'a str,
     /// Addresses with prefix lengths.
@@ -53,7 +53,7 @@ pub enum NetworkError {
 
 /// Descriptors that another namespace needs to serve the TUN.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedTun {
     /// The TUN, which is up.
     pub tun: OwnedFd,
     /// Watch of the TUN from inside its network namespace.
@@ -66,7 +66,10 @@ pub struct Opened {
 /// # Errors
 ///
 /// See [`NetworkError`].
-pub fn lay(network: &Network<'_>, remarks: &mut Vec<String>) -> Result<Opened, NetworkError> {
+pub fn set_up_network(
+    network: &TunNetwork<'_>,
+    remarks: &mut Vec<String>,
+) -> Result<OpenedTun, NetworkError> {
     let step = |what: &'static str| move |source| NetworkError::Step { what, source };
     let mut system = System::open()?;
     system.set_up(LOOPBACK, true)?;
@@ -74,7 +77,7 @@ pub fn lay(network: &Network<'_>, remarks: &mut Vec<String>) -> Result<Opened, N
     let tun = Tun::create(network.interface, Offloads::NONE)?;
     let watch = LinkWatch::open(&tun).map_err(step("watch the interface"))?;
     let index = tun.index().map_err(step("find the interface"))?;
-    let has_ipv6 = allow_ipv6(network.interface, remarks);
+    let has_ipv6 = enable_ipv6(network.interface, remarks);
     let fits = |network: &&IpNet| has_ipv6 || matches!(network, IpNet::V4(_));
     system.set_mtu(index, network.mtu)?;
     for &network in network.addresses.iter().filter(fits) {
@@ -92,37 +95,37 @@ pub fn lay(network: &Network<'_>, remarks: &mut Vec<String>) -> Result<Opened, N
     }
     let tun = tun.as_fd().try_clone_to_owned();
     let tun = tun.map_err(step("copy the TUN"))?;
-    Ok(Opened { tun, watch })
+    Ok(OpenedTun { tun, watch })
 }
 
 /// Sets the network of a sandbox up in the calling process's network namespace: its TUN, routes,
 /// and permission to ping.
 pub(crate) fn set_up(
-    plan: &Plan,
+    config: &SandboxConfig,
     group: u32,
-    facts: &Facts,
+    facts: &SystemFacts,
     remarks: &mut Vec<String>,
-) -> Result<Opened, Refusal> {
-    let network = Network {
-        interface: &plan.interface,
-        addresses: &plan.addresses,
-        routes: &plan.routes,
-        mtu: plan.mtu,
+) -> Result<OpenedTun, SetupError> {
+    let network = TunNetwork {
+        interface: &config.interface,
+        addresses: &config.addresses,
+        routes: &config.routes,
+        mtu: config.mtu,
     };
-    let opened = lay(&network, remarks).map_err(|error| match error {
-        NetworkError::Tun(error) => Refusal::tun(error, facts),
-        NetworkError::Step { what, source } => Refusal::step(failed(what, source), facts),
+    let opened = set_up_network(&network, remarks).map_err(|error| match error {
+        NetworkError::Tun(error) => SetupError::tun(error, facts),
+        NetworkError::Step { what, source } => SetupError::step(failed(what, source), facts),
         NetworkError::System(error) => error.into(),
     })?;
-    if let Err(error) = fs::write(PING, format!("{group} {group}")) {
-        remarks.push(format!("`ping` will not work: {PING}: {error}"));
+    if let Err(error) = fs::write(PING_GROUP_RANGE, format!("{group} {group}")) {
+        remarks.push(format!("`ping` will not work: {PING_GROUP_RANGE}: {error}"));
     }
     Ok(opened)
 }
 
 /// Enables IPv6 on the interface, because the default for new interfaces may be off. Returns false
 /// if the kernel has no IPv6.
-fn allow_ipv6(interface: &str, remarks: &mut Vec<String>) -> bool {
+fn enable_ipv6(interface: &str, remarks: &mut Vec<String>) -> bool {
     let switch = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
     match fs::write(&switch, "0") {
         Ok(()) => true,

@@ -31,12 +31,12 @@ pub(crate) fn give_up() -> Result<()> {
     set_capabilities(None, sets)
 }
 
-/// The core file limit before [`without_core`].
-pub(crate) struct Core(Rlimit);
+/// The core file limit before [`limit_core`].
+pub(crate) struct CoreLimit(Rlimit);
 
 /// Prevents core files of this process: it still holds a copy of the keys that its parent has read.
 /// `PR_SET_DUMPABLE` is not usable, because a non-dumpable process may not write its user mapping.
-pub(crate) fn without_core() -> Core {
+pub(crate) fn limit_core() -> CoreLimit {
     let before = getrlimit(Resource::Core);
     // With a limit of exactly 1 byte the kernel writes no core file and runs no core pattern
     // program (core(5)). If the hard limit is 0, no core file is written either, and the failure
@@ -48,10 +48,10 @@ pub(crate) fn without_core() -> Core {
             maximum: before.maximum,
         },
     );
-    Core(before)
+    CoreLimit(before)
 }
 
-impl Core {
+impl CoreLimit {
     /// Restores the limit for the command.
     pub(crate) fn restore(self) -> Result<()> {
         setrlimit(Resource::Core, self.0)

@@ -7,7 +7,7 @@ mod plan;
 mod session;
 mod signals;
 
-use crate::arguments::{CellOrder, DeviceSettings, ExecOrder};
+use crate::arguments::{DeviceSettings, ExecOrder, SandboxOrder};
 use crate::console::say;
 use crate::device::Device;
 use crate::endpoints;
@@ -30,7 +30,9 @@ use taupe_engine::{Options, StartError, SystemResolver, TunSource, UapiSource, U
 use taupe_inspect::check::{self, Checked, Unreadable, check_alone};
 use taupe_inspect::conf::{self, Conf};
 use taupe_inspect::is_root;
-use taupe_sandbox::{Enclosed, JoinError, NOT_SET_UP, Namespaces, PlaceError, Shared, enclose};
+use taupe_sandbox::{
+    JoinError, NOT_SET_UP, Namespaces, PendingSandbox, Rendezvous, RendezvousError, create_sandbox,
+};
 
 /// Reason why the command was not started.
 #[derive(Debug, thiserror::Error)]
@@ -45,11 +47,11 @@ enum Failure {
     #[error(transparent)]
     Endpoint(#[from] endpoints::Unresolved),
     #[error(transparent)]
-    Place(#[from] PlaceError),
+    Place(#[from] RendezvousError),
     #[error("cannot join: {0}")]
     Join(#[from] JoinError),
     #[error(transparent)]
-    Cell(#[from] taupe_sandbox::Error),
+    Sandbox(#[from] taupe_sandbox::SandboxError),
     #[error(transparent)]
     Start(#[from] StartError),
     #[error(
@@ -72,13 +74,13 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> Failure {
 
 /// Runs the command. Returns the command's exit status.
 pub(crate) fn main<D: Device>(order: &ExecOrder) -> ExitCode {
-    let ended = match &order.cell {
-        CellOrder::New { file, hide_session } => {
+    let ended = match &order.sandbox {
+        SandboxOrder::New { file, hide_session } => {
             begin::<D>(file, *hide_session, &order.command, &order.device)
         }
-        CellOrder::Join { name } => {
+        SandboxOrder::Join { name } => {
             let name = name.to_string_lossy();
-            let namespaces = Namespaces::of(&name).map_err(Failure::Join);
+            let namespaces = Namespaces::request(&name).map_err(Failure::Join);
             namespaces.map(|namespaces| taupe_sandbox::join(&namespaces, &order.command))
         }
     };
@@ -101,21 +103,21 @@ fn begin<D: Device>(
         say(&format_args!("taupe: {}: {sentence}", conf.shown.display()));
     }
     let name = conf.interface.as_str();
-    let shared = Shared::take(name)?;
+    let shared = Rendezvous::reserve(name)?;
     let state_dir = StateDir::find()?;
     if let Some(doubt) = state_dir.doubt(&file) {
         say(&format_args!("taupe: {}: {doubt}", conf.shown.display()));
     }
     let endpoints = endpoints::endpoints(&file)?;
-    let plan = plan::cell(name, &file, &endpoints, hide_session, shared.folder());
-    // `enclose` forks, so this must still be the only thread.
-    let Enclosed {
+    let config = plan::sandbox_config(name, &file, &endpoints, hide_session, shared.folder());
+    // `create_sandbox` forks, so this must still be the only thread.
+    let PendingSandbox {
         tun,
         watch,
         namespaces,
         remarks,
-        waiting,
-    } = enclose(&plan, command)?;
+        child,
+    } = create_sandbox(&config, command)?;
     for remark in remarks {
         say(&format_args!("taupe: {remark}"));
     }
@@ -143,7 +145,7 @@ fn begin<D: Device>(
         taupe_client::apply_over(connection, &taupe_client::request(&file, &endpoints));
     configured.map_err(|error| refused(error, file.interface.listen_port))?;
     drop(file);
-    let child = waiting.release()?;
+    let child = child.release()?;
     Session::new(name, shared, namespaces, child)
         .run(device, signals)
         .map_err(system("start a thread"))

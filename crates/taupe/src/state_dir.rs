@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use taupe_client::PostQuantum;
 use taupe_config::file::File;
-pub(crate) use taupe_sandbox::PlaceError;
+pub(crate) use taupe_sandbox::RendezvousError as PlaceError;
 use taupe_sandbox::user_folder;
 
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -105,7 +105,7 @@ pub(crate) struct Up {
 /// A command to run with a tunnel as its only network.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ExecOrder {
-    pub(crate) cell: CellOrder,
+    pub(crate) sandbox: SandboxOrder,
     /// A program and its arguments.
     pub(crate) command: Vec<OsString>,
     pub(crate) device: DeviceSettings,
@@ -113,7 +113,7 @@ pub(crate) struct ExecOrder {
 
 /// Which tunnel a command uses.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum CellOrder {
+pub(crate) enum SandboxOrder {
     /// Its own.
     New {
         /// A path, or a name in /etc/wireguard.

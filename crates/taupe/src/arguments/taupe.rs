@@ -8,8 +8,8 @@ use super::device::Device;
 use super::exec;
 use super::proxy::{self, Proxy};
 use super::{
-    Action, AppAction, AppOrder, AppPlace, CellOrder, DeviceSettings, DoctorOrder, Environment,
-    Error, ExecOrder, ExplainOrder, FlowsOrder, ModeOption, Order, ReportOrder, StatusOrder,
+    Action, AppAction, AppOrder, AppPlace, DeviceSettings, DoctorOrder, Environment, Error,
+    ExecOrder, ExplainOrder, FlowsOrder, ModeOption, Order, ReportOrder, SandboxOrder, StatusOrder,
     TunnelOrder, Up,
 };
 use crate::logging::Logging;
@@ -574,9 +574,9 @@ impl Taupe {
             Command::Strip(file) => tunnel(Action::Strip, file, Detail::PLAIN),
             Command::Check(FileArgument { file }) => Order::Check { file },
             Command::Exec(exec) => Order::Exec(ExecOrder {
-                cell: match exec.join {
-                    Some(name) => CellOrder::Join { name },
-                    None => CellOrder::New {
+                sandbox: match exec.join {
+                    Some(name) => SandboxOrder::Join { name },
+                    None => SandboxOrder::New {
                         // One of the two is required.
                         file: exec.file.unwrap_or_default(),
                         hide_session: exec.no_session_bus,

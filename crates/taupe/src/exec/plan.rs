@@ -4,7 +4,7 @@ use crate::endpoints;
 use std::net::SocketAddr;
 use std::path::Path;
 use taupe_config::file::{File, Table};
-use taupe_sandbox::Plan;
+use taupe_sandbox::SandboxConfig;
 
 /// Returns a sentence for each setting that has no effect on a command, and removes settings that
 /// this user may not apply.
@@ -39,15 +39,15 @@ pub(super) fn without_effect(file: &mut File, is_root: bool) -> Vec<String> {
 }
 
 /// Returns the plan of the command's sandbox.
-pub(super) fn cell(
+pub(super) fn sandbox_config(
     name: &str,
     file: &File,
     endpoints: &[Option<SocketAddr>],
     hide_session: bool,
     folder: &Path,
-) -> Plan {
+) -> SandboxConfig {
     let interface = &file.interface;
-    Plan {
+    SandboxConfig {
         interface: name.to_owned(),
         addresses: endpoints::addresses(file),
         routes: endpoints::networks(file),
@@ -61,7 +61,7 @@ pub(super) fn cell(
 
 #[cfg(test)]
 mod tests {
-    use super::{cell, without_effect};
+    use super::{sandbox_config, without_effect};
     use std::path::Path;
     use taupe_config::file::{Dialect, File, parse};
 
@@ -96,7 +96,7 @@ mod tests {
             "Address = 10.0.0.2/24\nMTU = 1300\nDNS = 10.0.0.1, lan",
             "AllowedIPs = 10.9.0.0/16, ::/0\nDisallowedIPs = 10.9.0.0/17",
         );
-        let plan = cell("home", &file, &[None], true, Path::new("/run/taupe"));
+        let plan = sandbox_config("home", &file, &[None], true, Path::new("/run/taupe"));
         let routes: Vec<_> = plan.routes.iter().map(ToString::to_string).collect();
         assert_eq!(routes, ["10.9.128.0/17", "::/0"]);
         assert_eq!(plan.addresses, ["10.0.0.2/24".parse().expect("network")]);

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 use taupe_engine::Exit;
-use taupe_sandbox::{Child, Member, NOT_SET_UP, Namespaces, Shared};
+use taupe_sandbox::{Child, JoinRequest, NOT_SET_UP, Namespaces, Rendezvous};
 
 /// Time that a device has to end before the process exits anyway.
 const ENDING: Duration = Duration::from_secs(2);
@@ -25,7 +25,7 @@ enum Event {
     /// The first command has ended with this status.
     Ended(u8),
     /// A process asks to join.
-    Asks(Member),
+    Asks(JoinRequest),
     /// A process that joined has ended.
     Left,
     Device(Exit),
@@ -34,7 +34,7 @@ enum Event {
 /// A tunnel with its commands.
 pub(super) struct Session<'a> {
     name: &'a str,
-    shared: Shared,
+    shared: Rendezvous,
     namespaces: Namespaces,
     /// The first command.
     child: Child,
@@ -47,7 +47,12 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(name: &'a str, shared: Shared, namespaces: Namespaces, child: Child) -> Self {
+    pub(super) fn new(
+        name: &'a str,
+        shared: Rendezvous,
+        namespaces: Namespaces,
+        child: Child,
+    ) -> Self {
         let (sender, events) = channel();
         Self {
             name,
@@ -82,7 +87,7 @@ impl<'a> Session<'a> {
         let listener = self.shared.listener()?;
         self.tell("joining", move |tell| {
             loop {
-                match Shared::accept(&listener) {
+                match Rendezvous::accept(&listener) {
                     Ok(member) => tell(Event::Asks(member)),
                     Err(error) => {
                         tracing::debug!(%error, "a process could not join");
@@ -160,7 +165,7 @@ impl<'a> Session<'a> {
     }
 
     /// Lets a process join. It counts as a member until it ends, even if joining fails.
-    fn admit(&mut self, member: Member) {
+    fn admit(&mut self, member: JoinRequest) {
         let Ok(process) = member.process.try_clone() else {
             return;
         };
@@ -171,7 +176,7 @@ impl<'a> Session<'a> {
         if watched.is_ok() {
             self.members += 1;
             // If the process has ended already, its watching thread reports that.
-            member.admit(&self.namespaces);
+            member.grant(&self.namespaces);
         }
     }
 

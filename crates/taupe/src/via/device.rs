@@ -16,7 +16,7 @@ use taupe_engine::{Exit, Options, StartError, SystemResolver, TunSource, UapiSou
 use taupe_inspect::check;
 use taupe_inspect::conf::Conf;
 use taupe_os_linux::namespace::Network;
-use taupe_sandbox::{NetworkError, Opened, lay};
+use taupe_sandbox::{NetworkError, OpenedTun, TunNetwork, set_up_network};
 
 /// Reason why the outer device does not run.
 #[derive(Debug, thiserror::Error)]
@@ -76,15 +76,15 @@ pub(crate) fn start<D: Device>(
     };
     let network = Network::new().map_err(failed)?;
     let (addresses, routes) = (endpoints::addresses(&file), endpoints::networks(&file));
-    let plan = taupe_sandbox::Network {
+    let plan = TunNetwork {
         interface: &interface,
         addresses: &addresses,
         routes: &routes,
         mtu: beneath.mtu,
     };
     let mut remarks = Vec::new();
-    let laid = network.within(|| lay(&plan, &mut remarks));
-    let Opened { tun, watch } = laid.map_err(failed)?.map_err(|source| Failure::Network {
+    let opened = network.within(|| set_up_network(&plan, &mut remarks));
+    let OpenedTun { tun, watch } = opened.map_err(failed)?.map_err(|source| Failure::Network {
         interface: interface.clone(),
         source,
     })?;

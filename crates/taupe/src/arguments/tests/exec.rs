@@ -1,5 +1,5 @@
 use super::{any_order, refusal};
-use crate::arguments::{CellOrder, ExecOrder, Order};
+use crate::arguments::{ExecOrder, Order, SandboxOrder};
 
 fn exec(line: &str) -> ExecOrder {
     match any_order(line, &[]) {
@@ -19,12 +19,12 @@ fn a_command_has_a_tunnel_of_its_own_or_another_one_s() {
     ] {
         let order = exec(line);
         let file = "./home.conf".into();
-        assert_eq!(order.cell, CellOrder::New { file, hide_session });
+        assert_eq!(order.sandbox, SandboxOrder::New { file, hide_session });
         assert_eq!(order.command, ["curl", "-v", "--join", "x"]);
     }
     let order = exec("taupe exec --join home -- curl");
     let name = "home".into();
-    assert_eq!(order.cell, CellOrder::Join { name });
+    assert_eq!(order.sandbox, SandboxOrder::Join { name });
 }
 
 #[test]

@@ -18,14 +18,15 @@ use rustix::net::{
 };
 use rustix::process::{PidfdFlags, geteuid, pidfd_open};
 
-use crate::{Namespaces, message};
+use crate::message;
+use crate::process::Namespaces;
 
 /// Pending connections. Further ones are refused.
-const WAITING: i32 = 16;
+const BACKLOG: i32 = 16;
 
 /// Reason why a sandbox cannot be published.
 #[derive(Debug, thiserror::Error)]
-pub enum PlaceError {
+pub enum RendezvousError {
     /// Another process has a sandbox of this name.
     #[error("{0} is running already: `taupe exec --join {0} -- COMMAND` uses the same tunnel")]
     Running(String),
@@ -56,18 +57,18 @@ pub enum PlaceError {
 pub enum JoinError {
     /// There is no sandbox of this name. The second field is a hint.
     #[error("there is no tunnel {0} of `taupe exec` to join{1}")]
-    None(String, String),
+    NoSandbox(String, String),
     /// The sandbox has just ended.
     #[error("{0} has just ended")]
     Ended(String),
-    /// See [`PlaceError`].
+    /// See [`RendezvousError`].
     #[error(transparent)]
-    Place(#[from] PlaceError),
+    Place(#[from] RendezvousError),
 }
 
 /// A reserved name of a sandbox. Until it is dropped, no other process of this user can reserve it.
 #[derive(Debug)]
-pub struct Shared {
+pub struct Rendezvous {
     folder: PathBuf,
     socket: PathBuf,
     listener: OwnedFd,
@@ -77,19 +78,19 @@ pub struct Shared {
 
 /// A process that asks to join.
 #[derive(Debug)]
-pub struct Member {
+pub struct JoinRequest {
     connection: OwnedFd,
     /// A pidfd, readable once the process has ended (`pidfd_open(2)`).
     pub process: OwnedFd,
 }
 
-impl Shared {
+impl Rendezvous {
     /// Reserves a name and begins to listen for processes that join.
     ///
     /// # Errors
     ///
-    /// See [`PlaceError`].
-    pub fn take(name: &str) -> Result<Self, PlaceError> {
+    /// See [`RendezvousError`].
+    pub fn reserve(name: &str) -> Result<Self, RendezvousError> {
         let folder = user_folder()?;
         let path = folder.join(format!("{name}.lock"));
         let lock = OpenOptions::new()
@@ -98,27 +99,27 @@ impl Shared {
             .truncate(false)
             .mode(0o600)
             .open(&path)
-            .map_err(failed("open", &path))?;
+            .map_err(io_error("open", &path))?;
         match lock.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(PlaceError::Running(name.to_owned())),
-            Err(TryLockError::Error(error)) => return Err(failed("lock", &path)(error)),
+            Err(TryLockError::WouldBlock) => return Err(RendezvousError::Running(name.to_owned())),
+            Err(TryLockError::Error(error)) => return Err(io_error("lock", &path)(error)),
         }
         let socket = folder.join(format!("{name}.sock"));
         // This process has the lock, so an existing socket is left over.
         match fs::remove_file(&socket) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(failed("remove", &socket)(error));
+                return Err(io_error("remove", &socket)(error));
             }
             _ => {}
         }
         let made = || {
             let listener = new_socket()?;
             bind(&listener, &SocketAddrUnix::new(&*socket)?)?;
-            listen(&listener, WAITING)?;
+            listen(&listener, BACKLOG)?;
             Ok::<_, rustix::io::Errno>(listener)
         };
-        let listener = made().map_err(|error| failed("listen at", &socket)(error.into()))?;
+        let listener = made().map_err(|error| io_error("listen at", &socket)(error.into()))?;
         Ok(Self {
             folder,
             socket,
@@ -147,7 +148,7 @@ impl Shared {
     /// # Errors
     ///
     /// Returns the system's error. A later call may succeed.
-    pub fn accept(listener: &OwnedFd) -> io::Result<Member> {
+    pub fn accept(listener: &OwnedFd) -> io::Result<JoinRequest> {
         let connection = accept_with(listener, SocketFlags::CLOEXEC)?;
         let peer = socket_peercred(&connection)?;
         if peer.uid != geteuid() {
@@ -155,22 +156,22 @@ impl Shared {
         }
         // The peer waits for an answer, so its process ID has not been reused.
         let process = pidfd_open(peer.pid, PidfdFlags::empty())?;
-        Ok(Member {
+        Ok(JoinRequest {
             connection,
             process,
         })
     }
 }
 
-impl Drop for Shared {
+impl Drop for Rendezvous {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.socket);
     }
 }
 
-impl Member {
+impl JoinRequest {
     /// Passes the namespaces to the process. Returns false if it has ended.
-    pub fn admit(&self, namespaces: &Namespaces) -> bool {
+    pub fn grant(&self, namespaces: &Namespaces) -> bool {
         let Namespaces {
             user,
             network,
@@ -187,9 +188,9 @@ impl Namespaces {
     /// # Errors
     ///
     /// See [`JoinError`].
-    pub fn of(name: &str) -> Result<Self, JoinError> {
+    pub fn request(name: &str) -> Result<Self, JoinError> {
         let folder = user_folder()?;
-        let none = || JoinError::None(name.to_owned(), others(&folder));
+        let none = || JoinError::NoSandbox(name.to_owned(), running_hint(&folder));
         if name.contains('/') {
             return Err(none());
         }
@@ -213,7 +214,7 @@ impl Namespaces {
 }
 
 /// Returns a hint that lists the running sandboxes.
-fn others(folder: &Path) -> String {
+fn running_hint(folder: &Path) -> String {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| {
         let name = entry.file_name().into_string().ok()?;
@@ -232,9 +233,9 @@ fn new_socket() -> rustix::io::Result<OwnedFd> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
-fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PlaceError {
+fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RendezvousError {
     let path = path.to_owned();
-    move |source| PlaceError::Io { what, path, source }
+    move |source| RendezvousError::Io { what, path, source }
 }
 
 /// Returns the folder of this user's sandboxes, and creates it if necessary: below
@@ -243,8 +244,8 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PlaceErr
 ///
 /// # Errors
 ///
-/// See [`PlaceError`].
-pub fn user_folder() -> Result<PathBuf, PlaceError> {
+/// See [`RendezvousError`].
+pub fn user_folder() -> Result<PathBuf, RendezvousError> {
     let user = geteuid().as_raw();
     let session = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let is_ours = |path: &PathBuf| {
@@ -256,20 +257,20 @@ pub fn user_folder() -> Result<PathBuf, PlaceError> {
         None if user == 0 => PathBuf::from("/run/taupe-exec"),
         None => PathBuf::from(format!("/tmp/taupe-{user}")),
     };
-    private(&folder, user)?;
+    ensure_private(&folder, user)?;
     Ok(folder)
 }
 
-fn private(folder: &Path, user: u32) -> Result<(), PlaceError> {
+fn ensure_private(folder: &Path, user: u32) -> Result<(), RendezvousError> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(failed("make", folder)(error));
+            return Err(io_error("make", folder)(error));
         }
         _ => {}
     }
-    let found = fs::symlink_metadata(folder).map_err(failed("look at", folder))?;
+    let found = fs::symlink_metadata(folder).map_err(io_error("look at", folder))?;
     if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
-        return Err(PlaceError::Unsafe {
+        return Err(RendezvousError::Unsafe {
             folder: folder.to_owned(),
             user,
         });
@@ -279,7 +280,7 @@ fn private(folder: &Path, user: u32) -> Result<(), PlaceError> {
 
 #[cfg(test)]
 mod tests {
-    use super::{PlaceError, private};
+    use super::{RendezvousError, ensure_private};
     use rustix::process::geteuid;
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -290,16 +291,16 @@ mod tests {
         fs::create_dir(&scratch).expect("scratch");
         let user = geteuid().as_raw();
         let folder = scratch.join("taupe");
-        private(&folder, user).expect("made");
-        private(&folder, user).expect("found");
+        ensure_private(&folder, user).expect("made");
+        ensure_private(&folder, user).expect("found");
         let refused = |what: &str| {
-            let error = private(&folder, user).expect_err(what);
+            let error = ensure_private(&folder, user).expect_err(what);
             assert!(
-                matches!(error, PlaceError::Unsafe { .. }),
+                matches!(error, RendezvousError::Unsafe { .. }),
                 "{what}: {error}"
             );
         };
-        assert!(private(&folder, user + 1).is_err(), "another user's");
+        assert!(ensure_private(&folder, user + 1).is_err(), "another user's");
         fs::set_permissions(&folder, Permissions::from_mode(0o750)).expect("chmod");
         refused("open to the group");
         fs::rename(&folder, scratch.join("other")).expect("rename");

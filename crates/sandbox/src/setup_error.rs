@@ -11,12 +11,12 @@ use taupe_os_linux::tun::OpenError;
 
 /// Failed step, with its reason and advice.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Refusal {
-    #[error("the command cannot have a {} namespace of its own: {source}: {why}", .kind.name())]
+pub(crate) enum SetupError {
+    #[error("the command cannot have a {} namespace of its own: {source}: {advice}", .kind.name())]
     Namespace {
         kind: Kind,
         source: io::Error,
-        why: String,
+        advice: String,
     },
     #[error("{0}")]
     Tun(String),
@@ -30,13 +30,17 @@ pub(crate) enum Refusal {
     System(#[from] SystemError),
 }
 
-impl Refusal {
-    pub(crate) fn namespace(kind: Kind, source: io::Error, facts: &Facts) -> Self {
-        let why = why(kind, &source, facts);
-        Self::Namespace { kind, source, why }
+impl SetupError {
+    pub(crate) fn namespace(kind: Kind, source: io::Error, facts: &SystemFacts) -> Self {
+        let advice = namespace_advice(kind, &source, facts);
+        Self::Namespace {
+            kind,
+            source,
+            advice,
+        }
     }
 
-    pub(crate) fn tun(error: OpenError, facts: &Facts) -> Self {
+    pub(crate) fn tun(error: OpenError, facts: &SystemFacts) -> Self {
         Self::Tun(match error {
             OpenError::Device(source) => tun(&source, geteuid().as_raw()),
             OpenError::Permission(name) => {
@@ -48,8 +52,8 @@ impl Refusal {
         })
     }
 
-    pub(crate) fn step(Failed { what, source }: Failed, facts: &Facts) -> Self {
-        let hint = match is_refused(&source) && facts.apparmor_restricts {
+    pub(crate) fn step(FailedStep { what, source }: FailedStep, facts: &SystemFacts) -> Self {
+        let hint = match is_permission_denied(&source) && facts.apparmor_restricts {
             true => APPARMOR,
             false => "",
         };
@@ -58,26 +62,26 @@ impl Refusal {
 }
 
 /// A failed step.
-pub(crate) struct Failed {
+pub(crate) struct FailedStep {
     what: String,
     source: io::Error,
 }
 
-pub(crate) fn failed(what: impl Into<String>, source: io::Error) -> Failed {
+pub(crate) fn failed(what: impl Into<String>, source: io::Error) -> FailedStep {
     let what = what.into();
-    Failed { what, source }
+    FailedStep { what, source }
 }
 
 /// Settings of the system that may be the reason.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Facts {
+pub(crate) struct SystemFacts {
     /// `kernel.unprivileged_userns_clone` (Debian's kernels) is 0.
-    clone_is_off: bool,
+    userns_clone_is_off: bool,
     /// AppArmor takes the capabilities in new user namespaces from programs without a profile
     /// (Ubuntu, since 23.10).
     apparmor_restricts: bool,
     /// A seccomp filter is active, as in most containers.
-    is_filtered: bool,
+    has_seccomp: bool,
     /// Limits on user, network and mount namespaces.
     limits: [Option<u64>; 3],
 }
@@ -85,18 +89,18 @@ pub(crate) struct Facts {
 const APPARMOR: &str = "; AppArmor lets no program without a profile have namespaces: `sudo sysctl -w \
                         kernel.apparmor_restrict_unprivileged_userns=0`";
 
-impl Facts {
+impl SystemFacts {
     /// Reads the settings. Must run before the process enters a new user namespace, which has
     /// limits of its own.
-    pub(crate) fn gather() -> Self {
+    pub(crate) fn read() -> Self {
         let read = |path: &str| fs::read_to_string(path).ok();
         let number = |path: &str| read(path)?.trim().parse().ok();
-        let is_filtered = |status: String| status.lines().any(|line| line == "Seccomp:\t2");
+        let has_seccomp = |status: String| status.lines().any(|line| line == "Seccomp:\t2");
         Self {
-            clone_is_off: number("/proc/sys/kernel/unprivileged_userns_clone") == Some(0),
+            userns_clone_is_off: number("/proc/sys/kernel/unprivileged_userns_clone") == Some(0),
             apparmor_restricts: number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
                 == Some(1),
-            is_filtered: read("/proc/self/status").is_some_and(is_filtered),
+            has_seccomp: read("/proc/self/status").is_some_and(has_seccomp),
             limits: [Kind::User, Kind::Network, Kind::Mount]
                 .map(|kind| number(&format!("/proc/sys/user/{}", limit(kind)))),
         }
@@ -108,12 +112,12 @@ fn limit(kind: Kind) -> String {
     format!("max_{}_namespaces", kind.name())
 }
 
-fn is_refused(error: &io::Error) -> bool {
+fn is_permission_denied(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
 }
 
 /// Returns the reason why a namespace was refused, with one piece of advice.
-fn why(kind: Kind, error: &io::Error, facts: &Facts) -> String {
+fn namespace_advice(kind: Kind, error: &io::Error, facts: &SystemFacts) -> String {
     let clone = "kernel.unprivileged_userns_clone";
     match Errno::from_io_error(error) {
         Some(Errno::NOSPC) => {
@@ -129,11 +133,11 @@ fn why(kind: Kind, error: &io::Error, facts: &Facts) -> String {
             "this kernel has none (CONFIG_USER_NS, CONFIG_NET_NS): use another kernel".to_owned()
         }
         Some(Errno::USERS) => "too many are inside one another: run it further outside".to_owned(),
-        _ if facts.clone_is_off => {
+        _ if facts.userns_clone_is_off => {
             format!("{clone} is 0, which forbids them: `sudo sysctl -w {clone}=1`")
         }
         _ if facts.apparmor_restricts => APPARMOR.trim_start_matches("; ").to_owned(),
-        _ if facts.is_filtered => {
+        _ if facts.has_seccomp => {
             "a filter of system calls (seccomp) forbids it, as a container's does: start the \
              container with `--security-opt seccomp=unconfined`"
                 .to_owned()
@@ -164,29 +168,29 @@ fn tun(error: &io::Error, user: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Facts, Kind, Refusal, failed, tun, why};
+    use super::{Kind, SetupError, SystemFacts, failed, namespace_advice, tun};
     use rustix::io::Errno;
     use std::io;
 
     #[test]
     fn each_obstacle_is_named_with_what_to_do() {
-        let none = Facts::default();
-        let clone = Facts {
-            clone_is_off: true,
-            is_filtered: true,
-            ..Facts::default()
+        let none = SystemFacts::default();
+        let clone = SystemFacts {
+            userns_clone_is_off: true,
+            has_seccomp: true,
+            ..SystemFacts::default()
         };
-        let apparmor = Facts {
+        let apparmor = SystemFacts {
             apparmor_restricts: true,
-            ..Facts::default()
+            ..SystemFacts::default()
         };
-        let seccomp = Facts {
-            is_filtered: true,
-            ..Facts::default()
+        let seccomp = SystemFacts {
+            has_seccomp: true,
+            ..SystemFacts::default()
         };
-        let full = Facts {
+        let full = SystemFacts {
             limits: [Some(0), Some(7), None],
-            ..Facts::default()
+            ..SystemFacts::default()
         };
         for (kind, error, facts, words) in [
             (
@@ -224,20 +228,21 @@ mod tests {
             (Kind::User, Errno::INVAL, &none, "CONFIG_USER_NS"),
             (Kind::User, Errno::USERS, &none, "inside one another"),
         ] {
-            let said = why(kind, &io::Error::from(error), facts);
+            let said = namespace_advice(kind, &io::Error::from(error), facts);
             assert!(said.contains(words), "{kind:?}, {error:?}: {said}");
         }
     }
 
     #[test]
     fn apparmor_is_named_where_a_later_step_is_refused() {
-        let facts = Facts {
+        let facts = SystemFacts {
             apparmor_restricts: true,
-            ..Facts::default()
+            ..SystemFacts::default()
         };
-        let say = |errno: Errno| Refusal::step(failed("do it", errno.into()), &facts).to_string();
-        assert!(say(Errno::PERM).contains("apparmor_restrict_unprivileged_userns=0"));
-        assert!(!say(Errno::NOENT).contains("AppArmor"));
+        let text =
+            |errno: Errno| SetupError::step(failed("do it", errno.into()), &facts).to_string();
+        assert!(text(Errno::PERM).contains("apparmor_restrict_unprivileged_userns=0"));
+        assert!(!text(Errno::NOENT).contains("AppArmor"));
     }
 
     #[test]

@@ -16,9 +16,11 @@ use taupe_os_linux::namespace::{Kind, enter_new};
 use taupe_os_linux::process::keep_network_sockets;
 use taupe_os_linux::watch::LinkWatch;
 
-use crate::hidden::Covered;
-use crate::refusal::{Facts, Refusal, failed};
-use crate::{Enclosed, Error, Namespaces, Plan, Waiting, files, message, network, rights};
+use crate::config::SandboxConfig;
+use crate::hidden::CoveredPaths;
+use crate::process::{Namespaces, PendingChild, PendingSandbox, SandboxError};
+use crate::setup_error::{SetupError, SystemFacts, failed};
+use crate::{files, message, network, rights};
 
 /// Exit status if the sandbox cannot be set up or joined.
 pub const NOT_SET_UP: u8 = 125;
@@ -29,9 +31,6 @@ pub const NOT_EXECUTABLE: u8 = 126;
 /// Exit status if the command does not exist.
 pub const NOT_FOUND: u8 = 127;
 
-/// Message to the child: the TUN is served.
-pub(crate) const GO: &[u8] = b"go";
-
 /// First byte of a message from the child: the sandbox is set up; remarks follow, one per line.
 const OPENED: u8 = b'+';
 
@@ -40,12 +39,12 @@ const REFUSED: u8 = b'-';
 
 /// Sets a sandbox up, and becomes the command when the parent releases it. Returns only on failure,
 /// with the exit status.
-pub(crate) fn run(plan: &Plan, socket: OwnedFd, command: &[OsString]) -> u8 {
-    let core = rights::without_core();
+pub(crate) fn run(config: &SandboxConfig, socket: OwnedFd, command: &[OsString]) -> u8 {
+    let core = rights::limit_core();
     let mut remarks = Vec::new();
     let folder = env::current_dir();
     let covered;
-    let told = match open(plan, &mut remarks) {
+    let sent = match open(config, &mut remarks) {
         Ok((descriptors, found)) => {
             covered = found;
             let mut text = vec![OPENED];
@@ -53,14 +52,14 @@ pub(crate) fn run(plan: &Plan, socket: OwnedFd, command: &[OsString]) -> u8 {
             let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
             message::send(socket.as_fd(), &text, &descriptors)
         }
-        Err(refusal) => {
-            let text = format!("{}{refusal}", char::from(REFUSED));
+        Err(error) => {
+            let text = format!("{}{error}", char::from(REFUSED));
             // If sending fails, the parent has ended.
             let _ = message::send(socket.as_fd(), text.as_bytes(), &[]);
             return NOT_SET_UP;
         }
     };
-    if told.is_err() {
+    if sent.is_err() {
         return NOT_SET_UP;
     }
     match message::receive(socket.as_fd()) {
@@ -71,46 +70,52 @@ pub(crate) fn run(plan: &Plan, socket: OwnedFd, command: &[OsString]) -> u8 {
 }
 
 /// Evaluates the child's first message.
-pub(crate) fn opened(message: message::Message, waiting: Waiting) -> Result<Enclosed, Error> {
-    let (first, text) = message.text.split_first().ok_or(Error::Died)?;
+pub(crate) fn parse_setup_message(
+    message: message::Message,
+    child: PendingChild,
+) -> Result<PendingSandbox, SandboxError> {
+    let (first, text) = message.text.split_first().ok_or(SandboxError::ChildEnded)?;
     let text = String::from_utf8_lossy(text);
     if *first != OPENED {
-        return Err(Error::Refused(text.into_owned()));
+        return Err(SandboxError::SetupFailed(text.into_owned()));
     }
     let descriptors: Result<[OwnedFd; 6], _> = message.descriptors.try_into();
     let Ok([tun, notices, questions, user, network, mount]) = descriptors else {
         // This process has no free descriptors for them (RLIMIT_NOFILE).
         let source = rustix::io::Errno::MFILE.into();
-        return Err(Error::Process(source));
+        return Err(SandboxError::Process(source));
     };
-    Ok(Enclosed {
+    Ok(PendingSandbox {
         tun,
-        watch: LinkWatch::from_sockets([notices, questions]).map_err(Error::Process)?,
+        watch: LinkWatch::from_sockets([notices, questions]).map_err(SandboxError::Process)?,
         namespaces: Namespaces {
             user,
             network,
             mount,
         },
         remarks: text.lines().map(str::to_owned).collect(),
-        waiting,
+        child,
     })
 }
 
 /// Moves this process into new namespaces and sets them up. Returns the TUN, the two sockets that
 /// watch it, the namespaces, and the covered paths.
-fn open(plan: &Plan, remarks: &mut Vec<String>) -> Result<([OwnedFd; 6], Covered), Refusal> {
+fn open(
+    config: &SandboxConfig,
+    remarks: &mut Vec<String>,
+) -> Result<([OwnedFd; 6], CoveredPaths), SetupError> {
     // Before the mapping is written, they are the overflow IDs.
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-    let facts = Facts::gather();
+    let facts = SystemFacts::read();
     let enter = |kind| {
         let entered = enter_new(kind);
-        entered.map_err(|source| Refusal::namespace(kind, source, &facts))
+        entered.map_err(|source| SetupError::namespace(kind, source, &facts))
     };
     enter(Kind::User)?;
     let write = |file: &str, text: String| {
         let path = format!("/proc/self/{file}");
         let written = fs::write(&path, text);
-        written.map_err(|error| Refusal::step(failed(format!("write {path}"), error), &facts))
+        written.map_err(|error| SetupError::step(failed(format!("write {path}"), error), &facts))
     };
     // The kernel lets an unprivileged user map a group only after this (user_namespaces(7)).
     write("setgroups", "deny".to_owned())?;
@@ -118,13 +123,13 @@ fn open(plan: &Plan, remarks: &mut Vec<String>) -> Result<([OwnedFd; 6], Covered
     write("gid_map", format!("{group} {group} 1"))?;
     enter(Kind::Network)?;
     enter(Kind::Mount)?;
-    let network::Opened { tun, watch } = network::set_up(plan, group, &facts, remarks)?;
-    let covered = files::set_up(plan, remarks);
-    let covered = covered.map_err(|error| Refusal::step(error, &facts))?;
+    let network::OpenedTun { tun, watch } = network::set_up(config, group, &facts, remarks)?;
+    let covered = files::set_up(config, remarks);
+    let covered = covered.map_err(|error| SetupError::step(error, &facts))?;
     let namespace = |kind: Kind| {
         let path = format!("/proc/self/ns/{}", kind.name());
         let file = fs::File::open(&path).map(OwnedFd::from);
-        file.map_err(|error| Refusal::step(failed(format!("open {path}"), error), &facts))
+        file.map_err(|error| SetupError::step(failed(format!("open {path}"), error), &facts))
     };
     let [notices, questions] = watch.into_sockets();
     let descriptors = [
@@ -153,7 +158,7 @@ pub fn join(namespaces: &Namespaces, command: &[OsString]) -> u8 {
         (mount, LinkNameSpaceType::Mount),
     ] {
         if let Err(error) = move_into_link_name_space(namespace.as_fd(), Some(kind)) {
-            say(&format!("cannot enter the tunnel's namespaces: {error}"));
+            print_error(&format!("cannot enter the tunnel's namespaces: {error}"));
             return NOT_SET_UP;
         }
     }
@@ -166,7 +171,7 @@ pub fn join(namespaces: &Namespaces, command: &[OsString]) -> u8 {
 /// Entering may fail: another file system may be mounted over the path, or only a process with more
 /// rights can enter it. Then the process stays in the machine's folder, as it would without a
 /// sandbox, unless the sandbox covers the path.
-fn go_to(folder: &Path, covered: Option<&Covered>) -> io::Result<()> {
+fn enter_folder(folder: &Path, covered: Option<&CoveredPaths>) -> io::Result<()> {
     env::set_current_dir(folder).or_else(|error| match covered {
         Some(covered) if !covered.has(folder) => Ok(()),
         // A process that joins starts at the root of the sandbox's file system.
@@ -176,24 +181,24 @@ fn go_to(folder: &Path, covered: Option<&Covered>) -> io::Result<()> {
 
 fn become_command(
     folder: io::Result<PathBuf>,
-    covered: Option<&Covered>,
-    core: Option<rights::Core>,
+    covered: Option<&CoveredPaths>,
+    core: Option<rights::CoreLimit>,
     command: &[OsString],
 ) -> u8 {
-    if let Err(error) = folder.and_then(|folder| go_to(&folder, covered)) {
-        say(&format!(
+    if let Err(error) = folder.and_then(|folder| enter_folder(&folder, covered)) {
+        print_error(&format!(
             "the present folder cannot be entered from the tunnel: {error}; go to another one \
              first (`cd /`)"
         ));
         return NOT_SET_UP;
     }
-    let core = core.map_or(Ok(()), rights::Core::restore);
+    let core = core.map_or(Ok(()), rights::CoreLimit::restore);
     if let Err(error) = core.and_then(|()| rights::give_up()) {
-        say(&format!("cannot give up rights: {error}"));
+        print_error(&format!("cannot give up rights: {error}"));
         return NOT_SET_UP;
     }
     if let Err(error) = keep_network_sockets() {
-        say(&format!(
+        print_error(&format!(
             "cannot look for sockets of the network outside: {error}"
         ));
         return NOT_SET_UP;
@@ -202,7 +207,7 @@ fn become_command(
         return NOT_FOUND;
     };
     let error = Command::new(program).args(arguments).exec();
-    say(&format!("{}: {error}", program.display()));
+    print_error(&format!("{}: {error}", program.display()));
     match error.kind() {
         io::ErrorKind::NotFound => NOT_FOUND,
         _ => NOT_EXECUTABLE,
@@ -210,6 +215,6 @@ fn become_command(
 }
 
 /// Prints an error. The parent process does not report failures at this stage.
-fn say(sentence: &str) {
+fn print_error(sentence: &str) {
     let _ = io::stderr().write_all(format!("taupe: {sentence}\n").as_bytes());
 }
