@@ -1,11 +1,12 @@
-//! Packets through boringtun's library and through Taupe's, by the same C program, in turn.
+//! Compares boringtun's library with Taupe's: the same C program sends packets through each.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
 
 use common::{Built, Library, Program, boringtun};
 
-/// Each program so often, in turn; the least of a figure is the least disturbed.
+/// Runs of each program, in alternation. The benchmark reports the minimum of each figure, which
+/// is disturbed least.
 const ROUNDS: usize = 5;
 
 fn figures(program: &Built, size: usize, least: &mut [f64; 4]) {
@@ -18,7 +19,7 @@ fn figures(program: &Built, size: usize, least: &mut [f64; 4]) {
 }
 
 fn main() {
-    // Asked by `cargo test --all-targets`, which measures nothing.
+    // `cargo test --all-targets` runs this too, and must not measure.
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }

@@ -1,13 +1,13 @@
-// A complete client: a tunnel between a UDP socket that programs here use, and another to the
-// peer. What arrives at the first is wrapped in IPv4 and UDP and goes through the tunnel; what
-// comes back is unwrapped. It sleeps until something happens, and answers cookies.
+// A complete client: it connects a local UDP socket to a target behind the peer. It wraps local
+// datagrams in IPv4 and UDP and sends them through the tunnel, and unwraps the answers. It sleeps
+// until something happens, and supports cookies.
 //
 //     cc client.c $(pkg-config --cflags --libs taupe) -o client
 //     client PRIVATE PEER-PUBLIC PEER-IP PEER-PORT OWN-TUNNEL-IP TARGET-IP TARGET-PORT [LOCAL-PORT]
 //
-// It listens at 127.0.0.1:LOCAL-PORT, prints which, and sends datagrams from there to
-// TARGET-IP:TARGET-PORT at the other end; answers go to whoever sent last. IPv4 only. To say
-// "stop" to its standard input, or to close that, ends it.
+// It listens at 127.0.0.1:LOCAL-PORT, prints that address, and sends datagrams from there to
+// TARGET-IP:TARGET-PORT at the other end. Answers go to the last local sender. IPv4 only. Write
+// "stop" to its standard input, or close it, to end the client.
 
 #include <arpa/inet.h>
 #include <poll.h>
@@ -41,7 +41,7 @@ static void put16(uint8_t *at, unsigned value) {
 
 static unsigned get16(const uint8_t *at) { return (unsigned)at[0] << 8 | at[1]; }
 
-// The checksum of IPv4's header (RFC 1071).
+// Returns the checksum of an IPv4 header (RFC 1071).
 static unsigned checksum(const uint8_t *bytes, size_t size) {
     unsigned sum = 0;
     for (size_t i = 0; i < size; i += 2) sum += get16(bytes + i);
@@ -49,7 +49,8 @@ static unsigned checksum(const uint8_t *bytes, size_t size) {
     return ~sum & 0xffff;
 }
 
-// IPv4 and UDP around the `size` bytes behind HEADERS. UDP's checksum may be zero (RFC 768).
+// Writes IPv4 and UDP headers before the `size` bytes at HEADERS. The UDP checksum may be zero
+// (RFC 768).
 static size_t wrap(uint8_t *packet, size_t size) {
     size_t total = HEADERS + size;
     memset(packet, 0, HEADERS);
@@ -66,8 +67,8 @@ static size_t wrap(uint8_t *packet, size_t size) {
     return total;
 }
 
-// What is in a packet of the target's for this client, or NULL. The tunnel vouches for the
-// peer, not for what address it writes from: that is looked at here.
+// Returns the payload of a packet from the target to this client, or NULL for other packets. The
+// tunnel authenticates the peer, but not the packet's source address: this function checks it.
 static const uint8_t *unwrap(const uint8_t *packet, size_t size, size_t *payload) {
     size_t header = (size_t)(packet[0] & 15) * 4;
     if (size < header + 8 || packet[9] != IPPROTO_UDP) return NULL;
@@ -80,7 +81,7 @@ static const uint8_t *unwrap(const uint8_t *packet, size_t size, size_t *payload
     return udp + 8;
 }
 
-// Does what a call wants done, and then what else there is to send.
+// Carries out the result of a call, and then sends all queued datagrams.
 static void act(int local, struct wireguard_result result) {
     for (;; result = wireguard_read(tunnel, NULL, 0, dst, sizeof dst)) {
         if (result.op == WRITE_TO_NETWORK) {
@@ -122,7 +123,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "a key is malformed\n");
         return 2;
     }
-    memset(argv[1], 'x', strlen(argv[1]));  // who lists processes need not see it
+    memset(argv[1], 'x', strlen(argv[1]));  // hides the key from process lists
     struct sockaddr_in peer = address(argv[3], argv[4]);
     own_ip = address(argv[5], "0").sin_addr;
     struct sockaddr_in target = address(argv[6], argv[7]);
@@ -140,7 +141,7 @@ int main(int argc, char **argv) {
     printf("listening at 127.0.0.1:%u\n", ntohs(here.sin_port));
     fflush(stdout);
 
-    // Where the peer's datagrams come from: it is connected to, so that there is but one place.
+    // The source of the peer's datagrams. The socket is connected, so there is only one.
     struct taupe_address from = {.version = 4, .port = ntohs(peer.sin_port)};
     memcpy(from.ip, &peer.sin_addr, 4);
     static uint8_t buffer[MAX_WIREGUARD_PACKET_SIZE];
@@ -149,7 +150,7 @@ int main(int argc, char **argv) {
         if (poll(ready, 3, taupe_next_timeout(tunnel)) < 0) fail("poll");
         if (ready[0].revents) {
             ssize_t size = recv(network, buffer, sizeof buffer, 0);
-            // An ICMP error comes this way too: the peer is not there at the moment.
+            // An ICMP error also ends up here: the peer is not reachable at the moment.
             if (size >= 0)
                 act(local, taupe_read_from(tunnel, &from, buffer, (uint32_t)size, dst, sizeof dst));
         }

@@ -1,6 +1,6 @@
-// Two tunnels in one process, each with a tap that records what passes: two lambdas, one for
-// packets that leave and one for packets that come, as a program has that takes packets from
-// applications and gives them back.
+// Two tunnels in one process, each with a tap that records packets: one lambda for packets that
+// leave and one for packets that arrive, as in a program that intercepts the packets of
+// applications.
 //
 //     c++ -std=c++17 tap.cpp $(pkg-config --cflags --libs taupe) -o tap && ./tap
 
@@ -24,7 +24,7 @@ std::string text(const char *key) {
     return copy;
 }
 
-// One side: its tunnel, what is on the way to it, and what its tap has recorded.
+// One side: its tunnel, the datagrams on their way to it, and the packets that its tap recorded.
 struct Side {
     taupe::Tunnel tunnel;
     std::deque<Packet> arriving;
@@ -32,7 +32,7 @@ struct Side {
 
     Side(const std::string &own, const std::string &peer) : tunnel(own, peer) {}
 
-    // An application has sent a packet: the tap records it, the tunnel carries it.
+    // An application has sent a packet. The tap records it and the tunnel sends it.
     void intercept(const Packet &packet) {
         outgoing.push_back(packet);
         if (auto error = tunnel.write({packet.data(), packet.size()}))
@@ -40,7 +40,7 @@ struct Side {
     }
 };
 
-// An IPv4 packet with UDP in it, from one documentation address to another.
+// Returns an IPv4 packet with UDP, from one documentation address to another.
 Packet packet(const std::string &said) {
     size_t size = 28 + said.size();
     Packet packet = {0x45, 0, uint8_t(size >> 8), uint8_t(size), 0, 0, 0x40, 0, 64, 17, 0, 0,
@@ -57,7 +57,7 @@ int main() {
     Side a(text(x25519_key_to_base64(a_key)), text(x25519_key_to_base64(x25519_public_key(b_key))));
     Side b(text(x25519_key_to_base64(b_key)), text(x25519_key_to_base64(x25519_public_key(a_key))));
 
-    // The two lambdas of each side; the network is the other's queue.
+    // The two lambdas of each side. The network is the queue of the other side.
     a.tunnel.on_network([&](taupe::Bytes datagram) { b.arriving.push_back(owned(datagram)); });
     b.tunnel.on_network([&](taupe::Bytes datagram) { a.arriving.push_back(owned(datagram)); });
     a.tunnel.on_packet([&](taupe::Bytes packet) { a.incoming.push_back(owned(packet)); });

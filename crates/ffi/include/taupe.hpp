@@ -1,4 +1,4 @@
-// Taupe's tunnels in C++ (17): owned, movable, and with lambdas for what comes out of them.
+// Taupe's tunnels in C++17: movable objects that pass datagrams and packets to lambdas.
 //
 //     taupe::Tunnel tunnel(private_key, public_key);
 //     tunnel.on_network([&](taupe::Bytes datagram) { socket.send(datagram); });
@@ -7,8 +7,8 @@
 //     tunnel.read(datagram);     // a datagram from the peer
 //     poll(…, tunnel.timeout()); tunnel.tick();
 //
-// Any number of threads may call one tunnel; the lambdas are called by whichever does. They are
-// set before. What a lambda throws comes out of the call.
+// Any number of threads may call one tunnel. The calling thread runs the lambdas. Set them before
+// the first call. If a lambda throws, the call throws.
 //
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
@@ -29,13 +29,13 @@
 
 namespace taupe {
 
-// Bytes of somebody else's, valid during the call.
+// A view of bytes that is valid during the call.
 struct Bytes {
     const uint8_t *data = nullptr;
     size_t size = 0;
 };
 
-// Keys are malformed, or the peer's is this side's own.
+// A key is malformed, or the peer's key is this side's own.
 class BadKey : public std::invalid_argument {
   public:
     BadKey() : std::invalid_argument("a key is malformed, or the peer's is this side's own") {}
@@ -45,7 +45,7 @@ class Tunnel {
   public:
     using Sink = std::function<void(Bytes)>;
 
-    // Keys are base64 or hexadecimal; no preshared key is "".
+    // Keys are in base64 or hexadecimal. "" means no preshared key.
     Tunnel(const std::string &private_key, const std::string &public_key,
            const std::string &preshared_key = "", uint16_t keep_alive = 0, uint32_t index = 0)
         : tunnel_((new_tunnel)(private_key.c_str(), public_key.c_str(),
@@ -54,14 +54,14 @@ class Tunnel {
         if (!tunnel_) throw BadKey();
     }
 
-    // What is to be sent to the peer, as a UDP datagram, in order.
+    // Sets the sink for datagrams to the peer, in the order in which they must be sent.
     void on_network(Sink sink) { network_ = std::move(sink); }
 
-    // What comes from the peer, an IP packet. Whether it may have its source address is the
-    // sink's to check.
+    // Sets the sink for IP packets from the peer. The sink must check whether the peer may use the
+    // packet's source address.
     void on_packet(Sink sink) { packet_ = std::move(sink); }
 
-    // Takes an IP packet for the peer. Returns the error, if there is one.
+    // Sends an IP packet to the peer. Returns the error, if there is one.
     std::optional<size_t> write(Bytes packet) {
         std::vector<uint8_t> &dst = buffer(packet.size);
         return deliver(wireguard_write(tunnel_.get(), packet.data, size(packet.size), dst.data(),
@@ -69,7 +69,7 @@ class Tunnel {
                        dst);
     }
 
-    // Takes a datagram from the peer, and where it came from, if that is known.
+    // Handles a datagram from the peer. `from` is its source address, if that is known.
     std::optional<size_t> read(Bytes datagram, const taupe_address *from = nullptr) {
         std::vector<uint8_t> &dst = buffer(datagram.size);
         return deliver(taupe_read_from(tunnel_.get(), from, datagram.data, size(datagram.size),
@@ -77,26 +77,26 @@ class Tunnel {
                        dst);
     }
 
-    // Does what is due.
+    // Runs the timers.
     std::optional<size_t> tick() {
         std::vector<uint8_t> &dst = buffer(0);
         return deliver(wireguard_tick(tunnel_.get(), dst.data(), size(dst.size())), dst);
     }
 
-    // Begins a handshake.
+    // Starts a handshake.
     std::optional<size_t> force_handshake() {
         std::vector<uint8_t> &dst = buffer(0);
         return deliver(wireguard_force_handshake(tunnel_.get(), dst.data(), size(dst.size())),
                        dst);
     }
 
-    // Milliseconds until tick() has something to do, -1 for ever: as poll(2) takes them.
+    // Returns the milliseconds until tick() has something to do, for poll(2); -1 means never.
     int timeout() const { return taupe_next_timeout(tunnel_.get()); }
 
     struct stats stats() const { return wireguard_stats(tunnel_.get()); }
     taupe_counters counters() const { return taupe_get_counters(tunnel_.get()); }
 
-    // For what else taupe.h has. It stays this object's.
+    // Returns the tunnel for other functions of taupe.h. This object still owns it.
     wireguard_tunnel *get() const { return tunnel_.get(); }
 
   private:
@@ -109,7 +109,7 @@ class Tunnel {
         return static_cast<uint32_t>(bytes);
     }
 
-    // Each thread's own, and one for each call within a call.
+    // Returns the thread's buffer. `give` replaces it while a sink runs.
     static std::vector<uint8_t> &buffer(size_t input) {
         static thread_local std::vector<uint8_t> dst;
         size_t least = MAX_WIREGUARD_PACKET_SIZE;
@@ -128,7 +128,7 @@ class Tunnel {
         return std::nullopt;
     }
 
-    // A sink may call tunnels, which write into another buffer meanwhile.
+    // Calls a sink. The sink may call tunnels, so they get another buffer meanwhile.
     static void give(const Sink &sink, std::vector<uint8_t> &dst, size_t bytes) {
         if (!sink) return;
         std::vector<uint8_t> own;

@@ -1,12 +1,12 @@
-//! The C surface: pointers in, [`Tunnel`] called, results out.
+//! The C interface: it turns pointers into slices, calls [`Tunnel`] and returns results.
 //!
-//! boringtun's functions are here, in the form of its versions 0.6 and 0.7; what Taupe adds
-//! is in `more`. `include/taupe.h` is made from both by `scripts/header`, with these
-//! comments. Nothing here is unwound over: a panic is caught, and is an error.
+//! This module has boringtun's functions, in the form of its versions 0.6 and 0.7; `more` has
+//! Taupe's additions. `scripts/header` generates `include/taupe.h` from both, with these comments.
+//! No panic unwinds into C: it is caught and returned as an error.
 #![allow(unsafe_code)]
 #![allow(non_camel_case_types, non_snake_case)]
 
-// What is caught here must be there to be caught.
+// Catching panics takes unwinding.
 #[cfg(panic = "abort")]
 compile_error!(
     "a panic in this library would end its caller's process: build it with `make library`, or \
@@ -35,11 +35,11 @@ use boundary::{buffer, buffers, guard, text, tunnel_of};
 pub use fuzzing::{c_surface, taupe_fuzz};
 pub use more::*;
 
-/// What a call wants done with `dst`.
+/// The operation that the caller has to carry out with `dst`.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum result_type {
-    /// Nothing.
+    /// Nothing to do.
     WIREGUARD_DONE = 0,
     /// Send the first `size` bytes to the peer, as one UDP datagram.
     WRITE_TO_NETWORK = 1,
@@ -51,52 +51,51 @@ pub enum result_type {
     WRITE_TO_TUNNEL_IPV6 = 6,
 }
 
-/// What a call has come to.
+/// Result of a call.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct wireguard_result {
-    /// What to do.
+    /// The operation.
     pub op: result_type,
-    /// How many bytes of `dst` are meant, or which error it is; 0 with WIREGUARD_DONE.
+    /// The number of bytes in `dst`, or the number of the error. 0 with WIREGUARD_DONE.
     pub size: usize,
 }
 
-/// What a tunnel tells of itself.
+/// Statistics of a tunnel, in boringtun's form.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct stats {
     /// Seconds since the current session began; -1 without one.
     pub time_since_last_handshake: i64,
-    /// Bytes of the packets written.
+    /// Bytes of the packets sent.
     pub tx_bytes: usize,
-    /// Bytes of the packets read.
+    /// Bytes of the packets received.
     pub rx_bytes: usize,
-    /// The share of the peer's messages that have not arrived, 0 to 1.
+    /// The fraction of the peer's messages that have not arrived, 0 to 1.
     pub estimated_loss: f32,
-    /// Milliseconds that the last handshake of this side took; -1 before it.
+    /// Milliseconds from the last initiation of this side to its response; -1 before it.
     pub estimated_rtt: i32,
     /// Zeros.
     pub reserved: [u8; 56],
 }
 
-/// A key of X25519, private or public.
+/// An X25519 key, private or public.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct x25519_key {
-    /// Its bytes (RFC 7748).
+    /// The bytes (RFC 7748).
     pub key: [u8; 32],
 }
 
-/// A tunnel to one peer. Any thread may call its functions at any time, but for
-/// tunnel_free.
+/// A tunnel to one peer. Any thread may call its functions at any time, except tunnel_free.
 pub struct wireguard_tunnel {
     tunnel: Tunnel,
-    /// Of its errors, a [`Numbering`].
+    /// The [`Numbering`] of its errors.
     numbering: AtomicU8,
 }
 
 impl wireguard_tunnel {
-    /// Returns a tunnel as C has it, with the numbering of errors that is the default.
+    /// Returns a tunnel for C, with the default numbering of errors.
     #[must_use]
     pub fn new(tunnel: Tunnel) -> Self {
         Self {
@@ -141,7 +140,7 @@ impl From<Outcome> for wireguard_result {
 }
 
 impl wireguard_result {
-    /// An error that no tunnel has given: its number is the same in all numberings.
+    /// Returns an error that does not come from a tunnel. Its number is that of [`Error`].
     pub fn error(error: Error) -> Self {
         Self {
             op: result_type::WIREGUARD_ERROR,
@@ -150,7 +149,7 @@ impl wireguard_result {
     }
 }
 
-/// Makes a private key, from the system's randomness.
+/// Returns a new private key from the system's randomness.
 #[unsafe(no_mangle)]
 pub extern "C" fn x25519_secret_key() -> x25519_key {
     guard(x25519_key { key: [0; KEY_LEN] }, || x25519_key {
@@ -158,7 +157,7 @@ pub extern "C" fn x25519_secret_key() -> x25519_key {
     })
 }
 
-/// The public key of a private one.
+/// Returns the public key of a private key.
 #[unsafe(no_mangle)]
 pub extern "C" fn x25519_public_key(mut private_key: x25519_key) -> x25519_key {
     let public = guard([0; KEY_LEN], || {
@@ -168,7 +167,7 @@ pub extern "C" fn x25519_public_key(mut private_key: x25519_key) -> x25519_key {
     x25519_key { key: public }
 }
 
-/// A key in base64, 44 characters, to be freed with x25519_key_to_str_free.
+/// Returns a key in base64, 44 characters. Free the string with x25519_key_to_str_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn x25519_key_to_base64(mut key: x25519_key) -> *const c_char {
     let text = guard(core::ptr::null(), || own(&key::to_base64(&key.key)));
@@ -176,7 +175,7 @@ pub extern "C" fn x25519_key_to_base64(mut key: x25519_key) -> *const c_char {
     text
 }
 
-/// A key in hexadecimal, 64 digits, to be freed with x25519_key_to_str_free.
+/// Returns a key in hexadecimal, 64 digits. Free the string with x25519_key_to_str_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn x25519_key_to_hex(mut key: x25519_key) -> *const c_char {
     let text = guard(core::ptr::null(), || own(&key::to_hex(&key.key)));
@@ -184,7 +183,7 @@ pub extern "C" fn x25519_key_to_hex(mut key: x25519_key) -> *const c_char {
     text
 }
 
-/// A string of its own for C; there is no NUL in keys.
+/// Copies text that contains no NUL into a string that C owns.
 fn own(text: &str) -> *const c_char {
     match CString::new(text) {
         Ok(text) => text.into_raw(),
@@ -192,43 +191,43 @@ fn own(text: &str) -> *const c_char {
     }
 }
 
-/// Erases and frees what x25519_key_to_base64 or x25519_key_to_hex has returned; does
-/// nothing for NULL.
+/// Erases and frees a string from x25519_key_to_base64 or x25519_key_to_hex. Does nothing for
+/// NULL.
 ///
 /// # Safety
-/// `key_str` is NULL, or was returned by one of the two and has not been freed.
+/// `key_str` is NULL, or was returned by one of these functions and has not been freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn x25519_key_to_str_free(key_str: *const c_char) {
     if !key_str.is_null() {
-        // SAFETY: it comes from `CString::into_raw`, as the caller vouches.
+        // SAFETY: it comes from `CString::into_raw`, as the caller guarantees.
         let text = unsafe { CString::from_raw(key_str.cast_mut()) };
         guard((), || text.into_bytes().zeroize());
     }
 }
 
-/// 1 if a string is a key in base64, and not all zeros; else 0, also for NULL.
+/// Returns 1 if a string is a key in base64 and not all zeros, else 0. NULL gives 0.
 ///
 /// # Safety
 /// `key` is NULL or a string that ends with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn check_base64_encoded_x25519_key(key: *const c_char) -> c_int {
     guard(0, || {
-        // SAFETY: the caller vouches for the string.
+        // SAFETY: the caller guarantees the string.
         let parsed = unsafe { text(key) }.and_then(|text| key::base64(text.to_bytes()));
         c_int::from(parsed.is_some_and(|key| PresharedKey::new(*key).is_set()))
     })
 }
 
-/// Has the lines of all tunnels go to a function, each as boringtun's: the time in UTC
-/// (RFC 3339), a space, the text and "\n". false if it has been called before, or with NULL.
-/// taupe_set_log_level chooses which.
+/// Sends the log lines of all tunnels to a function, in boringtun's form: the time in UTC
+/// (RFC 3339), a space, the text and "\n". taupe_set_log_level selects the lines. Returns false
+/// if a function has been set before, or for NULL.
 ///
-/// `log_func` is called by whichever thread calls a tunnel, before that call returns, but by
-/// one at a time in the whole process, with one line each time. The string is valid during
-/// the call and is not to be changed. `log_func` may call the library, also the same tunnel,
-/// but not with a buffer of the call that the line comes of, nor free its tunnel; lines of
-/// meanwhile are left out. It must not wait for another thread that calls the library, and
-/// not throw or longjmp.
+/// The thread that calls a tunnel calls `log_func`, before its own call returns, with one line
+/// each time. Only one thread of the process calls `log_func` at a time. The string is valid
+/// during the call and must not be changed. `log_func` may call the library, also with the same
+/// tunnel, but not with a buffer of the call that causes the line, and it must not free that
+/// tunnel. Lines that such calls cause are discarded. `log_func` must not wait for another thread
+/// that calls the library, and must not throw or longjmp.
 #[unsafe(no_mangle)]
 pub extern "C" fn set_logging_function(
     log_func: Option<unsafe extern "C" fn(*const c_char)>,
@@ -238,12 +237,12 @@ pub extern "C" fn set_logging_function(
     })
 }
 
-/// Makes a tunnel; NULL if a key is NULL, malformed, or the peer's is this side's own.
+/// Creates a tunnel. Returns NULL if a required key is NULL, if a key is malformed, or if the
+/// peer's key is this side's own.
 ///
-/// `static_private` and `server_static_public` are keys in base64 or hexadecimal, so is
-/// `preshared_key`, or NULL for none. `keep_alive` is in seconds, 0 is off. The lower 24
-/// bits of `index` are the upper 24 of every receiver index by which the peer names this
-/// tunnel. The strings are not kept.
+/// All keys are in base64 or hexadecimal; `preshared_key` may be NULL for none. `keep_alive` is
+/// in seconds, 0 is off. The lower 24 bits of `index` become the upper 24 bits of each receiver
+/// index that the peer uses for this tunnel. The strings are not used after the call.
 ///
 /// # Safety
 /// Each string is NULL or ends with a NUL.
@@ -255,7 +254,7 @@ pub unsafe extern "C" fn new_tunnel(
     keep_alive: u16,
     index: u32,
 ) -> *mut wireguard_tunnel {
-    // SAFETY: what the caller vouches for is what is asked for.
+    // SAFETY: the caller guarantees what `make` requires of the strings.
     unsafe {
         make(
             [static_private, server_static_public, preshared_key],
@@ -266,7 +265,7 @@ pub unsafe extern "C" fn new_tunnel(
     }
 }
 
-/// A tunnel, as new_tunnel makes it.
+/// Creates a tunnel like new_tunnel, with a sink for its log lines.
 ///
 /// # Safety
 /// Each key is NULL or a string that ends with a NUL.
@@ -277,7 +276,7 @@ unsafe fn make(
     sink: Option<Sink>,
 ) -> *mut wireguard_tunnel {
     guard(core::ptr::null_mut(), || {
-        // SAFETY: the caller vouches for the strings.
+        // SAFETY: each string is NULL or ends with a NUL, as the caller guarantees.
         let tunnel = unsafe { keys(texts) }.and_then(|(private_key, public_key, preshared_key)| {
             Tunnel::new(Config {
                 private_key,
@@ -294,7 +293,7 @@ unsafe fn make(
     })
 }
 
-/// Reads the three keys of a tunnel: private, the peer's, preshared or NULL.
+/// Parses the three keys of a tunnel: the private key, the peer's, and the preshared key or NULL.
 ///
 /// # Safety
 /// Each is NULL or a string that ends with a NUL.
@@ -302,7 +301,7 @@ unsafe fn keys(
     [private, public, preshared]: [*const c_char; 3],
 ) -> Option<(PrivateKey, PublicKey, PresharedKey)> {
     let parse = |key: *const c_char| {
-        // SAFETY: the caller vouches for the string.
+        // SAFETY: the caller guarantees the string.
         let key: &CStr = unsafe { text(key) }?;
         key::parse(key.to_bytes())
     };
@@ -315,30 +314,31 @@ unsafe fn keys(
     Some((private, public, preshared))
 }
 
-/// Ends a tunnel, and erases its keys; does nothing for NULL.
+/// Ends a tunnel and erases its keys. Does nothing for NULL.
 ///
 /// # Safety
-/// `tunnel` is NULL, or a tunnel that has not been freed and that no thread calls.
+/// `tunnel` is NULL, or a tunnel that has not been freed. No other thread uses it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tunnel_free(tunnel: *mut wireguard_tunnel) {
     if !tunnel.is_null() {
-        // SAFETY: it comes from `Box::into_raw`, and nobody else has it, as the caller
-        // vouches.
+        // SAFETY: it comes from `Box::into_raw`, and nobody else uses it, as the caller
+        // guarantees.
         let tunnel = unsafe { Box::from_raw(tunnel) };
         guard((), || drop(tunnel));
     }
 }
 
-/// Takes an IP packet, or with `src_size` 0 a keepalive, for the peer.
+/// Sends an IP packet to the peer, or a keepalive if `src_size` is 0.
 ///
-/// WRITE_TO_NETWORK: `dst` is the message that carries it, or, without a session, the
-/// initiation of a handshake; the packet is kept then. WIREGUARD_DONE: it is kept, and a
-/// handshake is under way. At most 256 are kept; newer ones are dropped.
+/// With WRITE_TO_NETWORK, `dst` holds a datagram: the message that carries the packet, or,
+/// without a session, a handshake initiation. In the latter case, and with WIREGUARD_DONE (a
+/// handshake is in progress), the packet is queued until there is a session. At most 256 packets
+/// are queued; further ones are dropped.
 ///
-/// `dst_size` must be src_size + 32 at least, and 148.
+/// `dst_size` must be at least src_size + 32, and at least 148.
 ///
 /// # Safety
-/// `tunnel` is NULL or a tunnel; `src` has `src_size` bytes and `dst` `dst_size`, or each is
+/// `tunnel` is NULL or a tunnel. `src` has `src_size` bytes and `dst` has `dst_size`, or each is
 /// NULL with the size 0. They may overlap.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wireguard_write(
@@ -348,18 +348,18 @@ pub unsafe extern "C" fn wireguard_write(
     dst: *mut u8,
     dst_size: u32,
 ) -> wireguard_result {
-    // SAFETY: the caller vouches for the tunnel and both buffers.
+    // SAFETY: the caller guarantees the tunnel and both buffers.
     unsafe { buffers(tunnel, (src, src_size), (dst, dst_size), Tunnel::write) }
 }
 
-/// Takes a datagram from the peer, or with `src_size` 0 nothing.
+/// Handles a datagram from the peer, or only returns the next datagram to send if `src_size` is 0.
 ///
-/// WRITE_TO_TUNNEL_*: `dst` is the packet in it; whether the peer may send from its source
-/// address is the caller's to check. WRITE_TO_NETWORK: `dst` is to be sent to the peer;
-/// there may be more: call again with `src_size` 0 until WIREGUARD_DONE.
+/// With WRITE_TO_TUNNEL_IPV4 or WRITE_TO_TUNNEL_IPV6, `dst` holds a packet. The caller must check
+/// whether the peer may use its source address. With WRITE_TO_NETWORK, `dst` holds a datagram for
+/// the peer; then call again with `src_size` 0 until WIREGUARD_DONE, as there may be more.
 ///
-/// `dst_size` must be src_size at least, and 148; with `src_size` 0, 32 more than the
-/// longest packet that may have been kept.
+/// `dst_size` must be at least src_size, and at least 148. With `src_size` 0 it must be at least
+/// 32 more than the longest queued packet.
 ///
 /// # Safety
 /// As wireguard_write.
@@ -371,7 +371,7 @@ pub unsafe extern "C" fn wireguard_read(
     dst: *mut u8,
     dst_size: u32,
 ) -> wireguard_result {
-    // SAFETY: the caller vouches for the tunnel and both buffers.
+    // SAFETY: the caller guarantees the tunnel and both buffers.
     unsafe {
         buffers(tunnel, (src, src_size), (dst, dst_size), |it, src, dst| {
             it.read(None, src, dst)
@@ -379,28 +379,29 @@ pub unsafe extern "C" fn wireguard_read(
     }
 }
 
-/// Does what is due: to be called every 100 ms, or when taupe_next_timeout says.
+/// Runs the tunnel's timers. Call it every 100 ms, or when taupe_next_timeout says.
 ///
-/// WRITE_TO_NETWORK as wireguard_read. The error ConnectionExpired comes at every call from
-/// when the peer has been given up until something is written or a handshake forced.
+/// WRITE_TO_NETWORK is as for wireguard_read. If the peer does not answer, or the last session has
+/// been erased, each call returns the error ConnectionExpired until a packet is written or a
+/// handshake is forced.
 ///
-/// `dst_size` must be 148 at least.
+/// `dst_size` must be at least 148.
 ///
 /// # Safety
-/// `tunnel` is NULL or a tunnel; `dst` has `dst_size` bytes, or is NULL with the size 0.
+/// `tunnel` is NULL or a tunnel. `dst` has `dst_size` bytes, or is NULL with the size 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wireguard_tick(
     tunnel: *const wireguard_tunnel,
     dst: *mut u8,
     dst_size: u32,
 ) -> wireguard_result {
-    // SAFETY: the caller vouches for the tunnel and the buffer.
+    // SAFETY: the caller guarantees the tunnel and the buffer.
     unsafe { buffer(tunnel, (dst, dst_size), Tunnel::tick) }
 }
 
-/// Begins a handshake now: WRITE_TO_NETWORK, and `dst` is its initiation.
+/// Starts a handshake now. Returns WRITE_TO_NETWORK, and `dst` holds the initiation.
 ///
-/// `dst_size` must be 148 at least.
+/// `dst_size` must be at least 148.
 ///
 /// # Safety
 /// As wireguard_tick.
@@ -410,11 +411,11 @@ pub unsafe extern "C" fn wireguard_force_handshake(
     dst: *mut u8,
     dst_size: u32,
 ) -> wireguard_result {
-    // SAFETY: the caller vouches for the tunnel and the buffer.
+    // SAFETY: the caller guarantees the tunnel and the buffer.
     unsafe { buffer(tunnel, (dst, dst_size), Tunnel::force_handshake) }
 }
 
-/// What the tunnel tells of itself; for NULL, that there is nothing.
+/// Returns the statistics of a tunnel. For NULL, those of a tunnel without traffic.
 ///
 /// # Safety
 /// `tunnel` is NULL or a tunnel.
@@ -429,7 +430,7 @@ pub unsafe extern "C" fn wireguard_stats(tunnel: *const wireguard_tunnel) -> sta
         reserved: [0; 56],
     };
     guard(nothing, || {
-        // SAFETY: the caller vouches for the tunnel.
+        // SAFETY: the caller guarantees the tunnel.
         let Some(it) = (unsafe { tunnel_of(tunnel) }) else {
             return nothing;
         };

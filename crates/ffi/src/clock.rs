@@ -1,4 +1,4 @@
-//! The clocks of tunnels. Tests put them forward.
+//! The clocks of tunnels. Tests can advance them.
 
 use core::time::Duration;
 
@@ -16,13 +16,14 @@ pub(crate) fn now() -> Now {
     now
 }
 
-/// Reads the boot clock alone.
+/// Reads only the boot clock.
 pub(crate) fn boot() -> Instant {
     skipped(clock::boot())
 }
 
-/// Returns the boot clock, late by a tick of the system's timer. The packet path uses it: a session
-/// may live as much longer, and a timer that a packet sets may expire as much earlier.
+/// Returns the boot clock, late by up to a tick of the system's timer, for the packet path. A
+/// session may live that much longer, and a timer that a packet starts may expire that much
+/// earlier.
 pub(crate) fn recent_boot() -> Instant {
     skipped(clock::recent_boot())
 }
@@ -38,13 +39,13 @@ thread_local! {
     static SKIPPED: core::cell::Cell<Duration> = const { core::cell::Cell::new(Duration::ZERO) };
 }
 
-/// Puts the clock of this thread forward.
+/// Advances the clock of this thread.
 #[cfg(test)]
 pub(crate) fn skip(time: Duration) {
     SKIPPED.set(SKIPPED.get() + time);
 }
 
-/// Returns the time so many seconds later.
+/// Returns the time that is `seconds` after `now`.
 pub(crate) fn after(now: Instant, seconds: u16) -> Instant {
     now + Duration::from_secs(seconds.into())
 }

@@ -4,11 +4,11 @@ use base64ct::{Base64, Base64Unpadded, Encoding as _};
 use taupe_protocol::key::KEY_LEN;
 use zeroize::Zeroizing;
 
-/// A key of 32 bytes, erased when it is dropped.
+/// A key of 32 bytes, which is erased when dropped.
 pub type Key = Zeroizing<[u8; KEY_LEN]>;
 
-/// Reads a key; `None` when `text` is anything else than exactly one. The time it takes
-/// does not depend on the key.
+/// Parses a key. Returns `None` if `text` is not exactly one key. The time does not depend on the
+/// key.
 #[must_use]
 pub fn parse(text: &[u8]) -> Option<Key> {
     match text.len() {
@@ -18,7 +18,7 @@ pub fn parse(text: &[u8]) -> Option<Key> {
     }
 }
 
-/// Reads a key that is written in base64.
+/// Parses a key in base64.
 #[must_use]
 pub fn base64(text: &[u8]) -> Option<Key> {
     let mut key = Key::default();
@@ -36,13 +36,13 @@ fn hex(text: &[u8]) -> Option<Key> {
     (decoded.len() == KEY_LEN).then_some(key)
 }
 
-/// Writes a key in base64, 44 characters.
+/// Returns a key in base64, 44 characters.
 #[must_use]
 pub fn to_base64(key: &[u8; KEY_LEN]) -> Zeroizing<String> {
     Zeroizing::new(Base64::encode_string(key))
 }
 
-/// Writes a key in hexadecimal, 64 digits in lower case.
+/// Returns a key in hexadecimal, 64 lower-case digits.
 #[must_use]
 pub fn to_hex(key: &[u8; KEY_LEN]) -> Zeroizing<String> {
     Zeroizing::new(base16ct::lower::encode_string(key))

@@ -2,9 +2,9 @@
 //! Taupe as a library for other languages: one tunnel to one peer, without I/O.
 //!
 //! [`Tunnel`] is safe Rust around [`taupe_protocol::Device`]. The module `c` (feature
-//! `ffi-bindings`, default) exports it to C as `include/taupe.h`: boringtun's functions and more.
-//! It holds all that is unsafe about C, and nothing else. The crate `taupe-ffi-java` does the same
-//! for Java.
+//! `ffi-bindings`, on by default) exports it to C as `include/taupe.h`: boringtun's functions and
+//! Taupe's additions. All unsafe code of this crate is in that module. The crate `taupe-ffi-java`
+//! exports the tunnel to Java.
 //!
 //! docs/library.md is the manual for programmers in C.
 
@@ -27,14 +27,14 @@ pub use tunnel::{
     Config, HybridKeys, MAX_WAITING, OFFSET, OVERHEAD, Outcome, Result, Statistics, Strided, Tunnel,
 };
 
-/// 32 random bytes of the operating system: a private key.
+/// Returns 32 random bytes from the operating system, for a private key.
 #[must_use]
 pub fn random_secret() -> crypto::Secret<32> {
     use taupe_protocol::Random as _;
     taupe_runtime::random::SystemRandom.secret()
 }
 
-/// 64 random bytes of the operating system: the seed of ML-KEM keys.
+/// Returns 64 random bytes from the operating system, for the seed of ML-KEM keys.
 #[must_use]
 pub fn random_seed() -> crypto::Secret<{ PqPrivateKey::LEN }> {
     use taupe_protocol::Random as _;

@@ -1,25 +1,25 @@
-//! Lines for whoever wants to read what tunnels do. No key is in any.
+//! Log lines of tunnels. They contain no keys.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// How much a line matters, as boringtun numbers it.
+/// Level of a log line, with boringtun's numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Level {
     /// A tunnel does not work.
     Error = 0,
-    /// Sessions that come and go.
+    /// A session begins or ends.
     Info = 1,
     /// Each handshake message.
     Debug = 2,
-    /// Each packet that is dropped.
+    /// Each dropped packet.
     Trace = 3,
 }
 
 impl Level {
-    /// The level of a number.
+    /// Returns the level with this number.
     #[must_use]
     pub fn of(number: u32) -> Option<Self> {
         let all = [Self::Error, Self::Info, Self::Debug, Self::Trace];
@@ -29,16 +29,18 @@ impl Level {
 
 type Write = dyn Fn(Level, &str) + Send + Sync;
 
-/// Where lines go: called from whichever thread calls a tunnel, by one at a time in the
-/// whole process, without a lock of any tunnel held. It may call tunnels; what those have to
-/// tell meanwhile is not written. It must not wait for another thread that calls one.
+/// Receiver of log lines.
+///
+/// The thread that calls a tunnel calls its sink, without holding a lock of a tunnel. Only one
+/// thread of the process is in a sink at a time. A sink may call tunnels; lines that these calls
+/// cause are discarded. It must not wait for another thread that calls a tunnel.
 pub struct Sink {
     write: Box<Write>,
     level: AtomicU8,
 }
 
 impl Sink {
-    /// Lines up to `level` go to `write`, without an end of line.
+    /// Returns a sink that passes lines up to `level` to `write`, without a line end.
     #[must_use]
     pub fn new(level: Level, write: impl Fn(Level, &str) + Send + Sync + 'static) -> Self {
         Self {
@@ -47,7 +49,7 @@ impl Sink {
         }
     }
 
-    /// Changes up to which level lines are written.
+    /// Sets the level up to which lines are written.
     pub fn set_level(&self, level: Level) {
         self.level.store(level as u8, Ordering::Relaxed);
     }
@@ -61,7 +63,8 @@ impl Sink {
     }
 }
 
-/// The right to write a line. One for all sinks: several may call the same function.
+/// The right to write a line. There is one for all sinks, because several may call the same
+/// function.
 struct Turn {
     _lock: MutexGuard<'static, ()>,
 }
@@ -71,7 +74,7 @@ thread_local! {
 }
 
 impl Turn {
-    /// Waits for it. `None` while this thread has it.
+    /// Waits for the right to write. Returns `None` if this thread already has it.
     fn take() -> Option<Self> {
         static LOCK: Mutex<()> = Mutex::new(());
         if WRITING.get() {
@@ -91,13 +94,13 @@ impl Drop for Turn {
 
 static PROCESS: OnceLock<Sink> = OnceLock::new();
 
-/// Has the lines of all tunnels that have no sink of their own go to `sink`. `false` if
-/// that has been said before.
+/// Sets the sink of all tunnels without a sink of their own. Returns false if one has been set
+/// before.
 pub fn set_process_sink(sink: Sink) -> bool {
     PROCESS.set(sink).is_ok()
 }
 
-/// The sink of the process, if there is one.
+/// Returns the sink of the process, if there is one.
 #[must_use]
 pub fn process_sink() -> Option<&'static Sink> {
     PROCESS.get()
@@ -151,7 +154,7 @@ mod tests {
         };
         outer.say(Level::Error, || "a line".to_owned());
         assert_eq!(written.load(Ordering::SeqCst), 0);
-        // Nor does it last, even if a sink panics.
+        // The right is released even if a sink panics.
         let broken = Sink::new(Level::Trace, |_, _| panic!("caught"));
         let said = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             broken.say(Level::Error, || "a line".to_owned());

@@ -1,8 +1,8 @@
-//! One tunnel to one peer, without I/O: what boringtun calls a tunnel.
+//! A tunnel to one peer without I/O, as boringtun defines it.
 //!
-//! The way of a packet takes no lock of handshakes and timers: any number of threads may
-//! write and read at once. What the protocol wants sent besides waits in a queue until the
-//! next call that may return it.
+//! Packets do not take the lock of handshakes and timers ([`Control`]), so any number of threads
+//! may write and read at the same time. Datagrams that the protocol sends by itself, for example
+//! handshake messages, wait in a queue until the next call that can return one.
 
 mod batch;
 mod control;
@@ -39,88 +39,87 @@ pub use batch::Strided;
 use control::Control;
 use loss::Loss;
 
-/// Packets that wait for a session, at most; a newer one is dropped.
+/// Packets that are queued until there is a session, at most. Further ones are dropped.
 pub const MAX_WAITING: usize = 256;
-/// Bytes that a message has more than its packet and padding.
+/// Bytes of a message besides its packet and padding.
 pub const OVERHEAD: usize = DATA_OVERHEAD;
-/// Where the packet is in a message that is sealed or opened in place.
+/// Offset of the packet in a message that is sealed or opened in place.
 pub const OFFSET: usize = DATA_HEADER_LEN;
 
 /// The longest inner packet: sealed it has 65,600 bytes, boringtun's MAX_WIREGUARD_PACKET_SIZE.
 const MAX_PACKET: usize = 65_600 - OVERHEAD;
-/// Every tunnel carries packets of this length (RFC 8200 §5), so padding up to it does no
-/// harm.
+/// Every tunnel carries packets of this length (RFC 8200 §5), so padding up to it is safe.
 const MIN_MTU: usize = 1280;
-/// Where a peer is of which nobody has said where it is.
+/// Endpoint of a peer whose address is unknown.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-/// What a call has left to be done.
+/// The operation that the caller has to carry out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// Nothing.
+    /// Nothing to do.
     Done,
-    /// So many bytes of the destination are a datagram for the peer.
+    /// This number of bytes in the destination is a datagram for the peer.
     Network(usize),
-    /// So many bytes of the destination are an IPv4 packet from the peer.
+    /// This number of bytes in the destination is an IPv4 packet from the peer.
     Ipv4(usize),
-    /// So many bytes of the destination are an IPv6 packet from the peer.
+    /// This number of bytes in the destination is an IPv6 packet from the peer.
     Ipv6(usize),
 }
 
-/// What a call comes to.
+/// Result of a call.
 pub type Result<T = Outcome> = core::result::Result<T, Error>;
 
-/// What a tunnel is made of.
+/// Configuration of a tunnel.
 pub struct Config {
     /// This side's private key.
     pub private_key: PrivateKey,
     /// The peer's public key.
     pub public_key: PublicKey,
-    /// The key both share besides, or [`PresharedKey::NONE`].
+    /// The preshared key, or [`PresharedKey::NONE`].
     pub preshared_key: PresharedKey,
-    /// Seconds of silence after which something is sent all the same; 0 is never.
+    /// Persistent keepalive in seconds; 0 is off.
     pub keepalive: u16,
-    /// The upper 24 bits of every index of this tunnel: by these, who has many tunnels at
-    /// one socket knows whose a message is.
+    /// The lower 24 bits become the upper 24 bits of each receiver index of this tunnel. A program
+    /// with many tunnels on one socket can find the tunnel of a message by them.
     pub index: u32,
-    /// Where its lines go, if not where those of the process go.
+    /// Receiver of the tunnel's log lines; default: that of the process.
     pub sink: Option<Sink>,
 }
 
-/// Keys and rules of hybrid handshakes.
+/// Mode and keys of hybrid handshakes.
 pub struct HybridKeys {
     /// The seed of this side's ML-KEM keys.
     pub private_key: Option<PqPrivateKey>,
     /// The peer's ML-KEM key.
     pub public_key: Option<PqPublicKey>,
-    /// Which handshakes there are.
+    /// The handshakes that are allowed.
     pub mode: PostQuantum,
-    /// There has been a hybrid handshake before: `Prefer` is as strict as `Require`.
+    /// Set if there has been a hybrid handshake before: `Prefer` is then as strict as `Require`.
     pub latched: bool,
 }
 
-/// What there is to tell of a tunnel.
+/// Statistics of a tunnel.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Statistics {
     /// The age of the current session; `None` without one.
     pub handshake_age: Option<Duration>,
-    /// Packets written, and their bytes.
+    /// Packets sent, and their bytes.
     pub tx: (u64, u64),
-    /// Packets read, and their bytes.
+    /// Packets received, and their bytes.
     pub rx: (u64, u64),
-    /// The share of the peer's messages of the last sessions that have not arrived, 0 to 1.
+    /// The fraction of the peer's messages in recent sessions that have not arrived, 0 to 1.
     pub loss: f32,
-    /// How long the last handshake of this side took to be answered.
+    /// Time from the last initiation of this side to its response.
     pub rtt: Option<Duration>,
     /// Sessions so far.
     pub sessions: u64,
-    /// Packets that wait for one.
+    /// Packets that are queued until there is a session.
     pub waiting: usize,
-    /// The hybrid handshake that the current session comes from.
+    /// The suite of the current session, if it is hybrid.
     pub suite: Option<Suite>,
-    /// `Prefer` has become as strict as `Require`: worth to be remembered.
+    /// True if `Prefer` has become as strict as `Require`. Callers should save this.
     pub latched: bool,
-    /// The peer does not answer, or the last session has been erased.
+    /// True if the peer does not answer, or the last session has been erased.
     pub expired: bool,
 }
 
@@ -129,9 +128,9 @@ pub struct Tunnel {
     path: Arc<DataPath>,
     peer: Arc<Peer>,
     control: Mutex<Control>,
-    /// The way of a packet has something for control.
+    /// Set while the packet path has work for [`Control`].
     attention: Arc<AtomicBool>,
-    /// The longest packet so far: padding goes no further.
+    /// The longest packet so far. Packets are padded to at most this length.
     longest: AtomicUsize,
     sent: Traffic,
     received: Mutex<Received>,
@@ -156,10 +155,10 @@ impl Traffic {
     }
 }
 
-/// What authentic messages have told: under one lock, which each of them takes once.
+/// State from authentic messages of the peer, under one lock that each message takes once.
 #[derive(Default)]
 struct Received {
-    /// Where the last came from of which that was said. The device has `NOWHERE` for the others.
+    /// The source of the last message whose source is known.
     heard: Option<SocketAddr>,
     packets: u64,
     bytes: u64,
@@ -182,9 +181,8 @@ thread_local! {
 }
 
 impl Tunnel {
-    /// A tunnel, in which nothing happens until something is written or received, or
-    /// `keepalive` seconds are over. `None` if the peer's key cannot be anybody's: it is
-    /// this side's own, or all zeros.
+    /// Creates a tunnel. It is idle until a packet is written, a datagram is read, or the keepalive
+    /// is due. Returns `None` if the peer's key is this side's own or all zeros.
     #[must_use]
     pub fn new(config: Config) -> Option<Self> {
         let attention = Arc::new(AtomicBool::new(false));
@@ -201,7 +199,7 @@ impl Tunnel {
         peer.preshared_key = Some(config.preshared_key);
         peer.endpoint = Some(NOWHERE);
         peer.replace_allowed_ips = true;
-        // Who may send from where is the caller's to say.
+        // The caller checks inner source addresses, so all are allowed here.
         let everything = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
         let everything = everything.into_iter().filter_map(|ip| Prefix::new(ip, 0));
         peer.allowed_ips = everything.map(AllowedIpChange::Add).collect();
@@ -233,13 +231,13 @@ impl Tunnel {
         })
     }
 
-    /// Takes an IP packet for the peer, or nothing for a keepalive: writes the message that
-    /// carries it, or, without a session, keeps it and writes the initiation of a handshake.
+    /// Sends an IP packet to the peer, or a keepalive if `src` is empty. Writes the message that
+    /// carries the packet to `dst`. Without a session, queues the packet and writes a handshake
+    /// initiation.
     ///
     /// # Errors
-    /// [`Error::DestinationBufferTooSmall`] if `dst` is shorter than the packet and
-    /// [`OVERHEAD`], or than a handshake message; [`Error::InvalidPacket`] for what is
-    /// longer than any packet.
+    /// [`Error::DestinationBufferTooSmall`] if `dst` is shorter than the packet plus [`OVERHEAD`],
+    /// or than a handshake message. [`Error::InvalidPacket`] if `src` is too long for a packet.
     pub fn write(&self, src: &[u8], dst: &mut [u8]) -> Result {
         if src.is_empty() {
             return self.write_keepalive(dst);
@@ -269,8 +267,8 @@ impl Tunnel {
         Ok(outcome)
     }
 
-    /// As [`Self::write`], but the packet is in `buffer` already, from [`OFFSET`] on, and
-    /// the message takes its place: there are [`OVERHEAD`] bytes more.
+    /// Sends a packet like [`Self::write`], but in place. The packet is `length` bytes of `buffer`
+    /// from [`OFFSET`] on, and the message replaces it. `buffer` must have [`OVERHEAD`] bytes more.
     ///
     /// # Errors
     /// Those of [`Self::write`].
@@ -297,17 +295,17 @@ impl Tunnel {
         self.write(&packet, buffer)
     }
 
-    /// Takes a datagram of the peer's, or nothing to have the next of what is to be sent:
-    /// writes the packet in it, or the answer to it. After [`Outcome::Network`] there may be
-    /// more to send: call again with nothing, until [`Outcome::Done`].
+    /// Handles a datagram from the peer, and writes the packet in it or the answer to it. With an
+    /// empty `src`, writes the next datagram to send. After [`Outcome::Network`] there may be more
+    /// to send: call again with an empty `src` until [`Outcome::Done`].
     ///
-    /// `from` is where it came from, if that is known: under load, handshake messages from
-    /// there are answered with cookies; others are refused.
+    /// `from` is the source of the datagram, if it is known. Under load, handshake messages with a
+    /// known source are answered with cookies, and others are refused.
     ///
     /// # Errors
-    /// Why the datagram was refused. [`Error::DestinationBufferTooSmall`] if `dst` is shorter
-    /// than what there is to write: a packet of a data message needs `src.len()` less
-    /// [`OVERHEAD`]; what is to be sent stays there for the next call.
+    /// The reason for which the datagram was refused. [`Error::DestinationBufferTooSmall`] if `dst`
+    /// is too short: the packet of a data message needs `src.len()` less [`OVERHEAD`] bytes. A
+    /// datagram to send stays in the queue then.
     pub fn read(&self, from: Option<SocketAddr>, src: &[u8], dst: &mut [u8]) -> Result {
         match classify(src) {
             _ if src.is_empty() => self.with(|control, now| control.emit(&self.path, now, dst)),
@@ -319,7 +317,7 @@ impl Tunnel {
                     None => self.after_keepalive(dst),
                 }
             }
-            // Room for the packet, but not for the tag behind it.
+            // The destination has room for the packet, but not for the tag behind it.
             Ok(Kind::Data) if dst.len() + OVERHEAD >= src.len() => {
                 let mut data = src[OFFSET..].to_vec();
                 match self.open(from, src, &mut data)? {
@@ -340,8 +338,8 @@ impl Tunnel {
         }
     }
 
-    /// As [`Self::read`], but the datagram is the first `length` bytes of `buffer`, and a
-    /// packet stays in it, from [`OFFSET`] on. What is to be sent begins at 0.
+    /// Handles a datagram like [`Self::read`], but in place. The datagram is the first `length`
+    /// bytes of `buffer`. A packet begins at [`OFFSET`], a datagram to send at 0.
     ///
     /// # Errors
     /// Those of [`Self::read`].
@@ -364,13 +362,13 @@ impl Tunnel {
         self.read(from, &datagram, buffer)
     }
 
-    /// Does what is due, and writes what is to be sent first. A packet that has waited for a
-    /// session and is longer than there is room stays for a call of [`Self::read`].
+    /// Runs the timers, and writes the next datagram to send. A queued packet that does not fit
+    /// into `dst` waits for a call of [`Self::read`].
     ///
     /// # Errors
-    /// [`Error::ConnectionExpired`] from when the peer has been given up, or the last
-    /// session been erased, until something is written;
-    /// [`Error::DestinationBufferTooSmall`] as [`Self::read`].
+    /// [`Error::ConnectionExpired`] after the peer has been given up or the last session has been
+    /// erased, until a packet is written or a handshake is forced.
+    /// [`Error::DestinationBufferTooSmall`] as for [`Self::read`].
     pub fn tick(&self, dst: &mut [u8]) -> Result {
         self.with(|control, now| {
             control.tick(now);
@@ -381,10 +379,10 @@ impl Tunnel {
         })
     }
 
-    /// Begins a handshake now, whatever there is, and writes its initiation.
+    /// Starts a handshake now, even if there is a session, and writes its initiation.
     ///
     /// # Errors
-    /// [`Error::DestinationBufferTooSmall`] as [`Self::read`].
+    /// [`Error::DestinationBufferTooSmall`] as for [`Self::read`].
     pub fn force_handshake(&self, dst: &mut [u8]) -> Result {
         self.with(|control, now| {
             control.force_handshake(now);
@@ -392,8 +390,8 @@ impl Tunnel {
         })
     }
 
-    /// In what time [`Self::tick`] has something to do; `None` if in no time, unless
-    /// something is written or read.
+    /// Returns the time until [`Self::tick`] has something to do. `None` if no timer is set, unless
+    /// a packet is written or read first.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         if self.attention.load(Ordering::Acquire) {
@@ -404,20 +402,20 @@ impl Tunnel {
         Some(at.since(now))
     }
 
-    /// Takes another preshared key for the handshakes to come.
+    /// Sets the preshared key of later handshakes.
     pub fn set_preshared_key(&self, key: PresharedKey) {
         self.update(|peer| peer.preshared_key = Some(key));
     }
 
-    /// Takes another persistent keepalive, in seconds; 0 is off. When it has been off, the
-    /// first is due at once.
+    /// Sets the persistent keepalive in seconds; 0 is off. If it was off before, the first
+    /// keepalive is due at once.
     pub fn set_keepalive(&self, seconds: u16) {
         self.with(|control, _| control.forget_keepalive());
         self.update(|peer| peer.persistent_keepalive = Some(seconds));
     }
 
-    /// Takes keys and rules for hybrid handshakes. Sessions that the rules no longer allow
-    /// end.
+    /// Sets the mode and the keys of hybrid handshakes. Ends sessions that the mode no longer
+    /// allows.
     pub fn set_hybrid(&self, keys: HybridKeys) {
         self.with(|control, now| {
             let mut peer = PeerUpdate::new(*self.peer.public_key());
@@ -438,14 +436,13 @@ impl Tunnel {
         });
     }
 
-    /// Where the peer was last heard of, by the messages of which it was said where they
-    /// came from.
+    /// Returns the source of the peer's last authentic message whose source is known.
     #[must_use]
     pub fn peer_address(&self) -> Option<SocketAddr> {
         self.lock_received().heard
     }
 
-    /// What there is to tell.
+    /// Returns the statistics of the tunnel.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let session = self.peer.session();
@@ -470,7 +467,7 @@ impl Tunnel {
         }
     }
 
-    /// How many messages and packets have been dropped because of `cause`.
+    /// Returns the number of messages and packets dropped for the reason `cause`.
     #[must_use]
     pub fn dropped(&self, cause: DropReason) -> u64 {
         self.path.counters().count(cause)
@@ -501,13 +498,14 @@ impl Tunnel {
         })
     }
 
-    /// A message that has opened may have let go what waited for it.
+    /// Writes the next datagram to send after a keepalive has arrived: a keepalive may confirm the
+    /// session for which packets wait.
     fn after_keepalive(&self, dst: &mut [u8]) -> Result {
         if !self.attention.load(Ordering::Acquire) {
             return Ok(Outcome::Done);
         }
         let outcome = self.with(|control, now| control.emit(&self.path, now, dst));
-        // What does not fit waits for the next call; the datagram has been read.
+        // A datagram that does not fit waits for the next call. The keepalive has been handled.
         match outcome {
             Err(Error::DestinationBufferTooSmall) => Ok(Outcome::Done),
             outcome => outcome,
@@ -536,8 +534,9 @@ impl Tunnel {
         })
     }
 
-    /// Opens a data message in place: `message` has its header, `data` is what is behind that.
-    /// How long the packet is with which `data` begins then, if there is one.
+    /// Opens a data message in place. `message` begins with its header, and `data` is the content
+    /// behind it. Returns the length of the packet at the start of `data`, or `None` for a
+    /// keepalive.
     fn open(
         &self,
         from: Option<SocketAddr>,
@@ -560,8 +559,9 @@ impl Tunnel {
         Ok(length)
     }
 
-    /// How long a message is that carries a packet and fits: padded to 16 bytes as far as
-    /// there is room, and as no packet becomes longer than others are (whitepaper §5.4.6).
+    /// Returns the length of the message for a packet, or `None` if `room` is too small. Pads the
+    /// packet to a multiple of 16 bytes (whitepaper §5.4.6), but neither beyond `room` nor beyond
+    /// the longest packet so far.
     fn message_len(&self, packet: usize, room: usize) -> Option<usize> {
         let room = room.checked_sub(OVERHEAD).filter(|room| *room >= packet)?;
         let longest = self.longest.load(Ordering::Relaxed).max(packet);
@@ -575,21 +575,21 @@ impl Tunnel {
         }
     }
 
-    /// Such a packet has been taken: those after it may be padded as far.
+    /// Records the length of a packet, up to which later ones may be padded.
     fn lengthen(&self, packet: usize) {
         if packet > self.longest.load(Ordering::Relaxed) {
             self.longest.fetch_max(packet, Ordering::Relaxed);
         }
     }
 
-    /// Has control do what the way of a packet wants, if it wants anything.
+    /// Runs the work that the packet path has left for [`Control`], if there is any.
     fn attend(&self) {
         if self.attention.load(Ordering::Acquire) {
             self.with(|_, _| {});
         }
     }
 
-    /// Runs `f` with the lock of control held, and says afterwards what has happened.
+    /// Runs `f` with the lock of [`Control`] held, and logs its events afterwards.
     fn with<T>(&self, f: impl FnOnce(&mut Control, taupe_protocol::time::Now) -> T) -> T {
         let mut control = self.lock();
         let now = clock::now();
@@ -615,7 +615,8 @@ impl Tunnel {
         self.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A handshake message came from there. It was authentic if the device sends there now.
+    /// Records the source of a handshake message, if the message was authentic: then the device has
+    /// set the peer's endpoint to that source.
     fn hear_of_handshake(&self, from: Option<SocketAddr>) {
         let endpoint = self.peer.endpoint().map(|endpoint| endpoint.remote);
         if from == endpoint {
@@ -627,7 +628,7 @@ impl Tunnel {
         self.sink.as_ref().or_else(|| log::process_sink())
     }
 
-    /// Counts and tells why something was refused.
+    /// Counts and logs a refused message.
     fn refuse(&self, cause: DropReason) -> Error {
         self.path.counters().add(cause, 1);
         self.tell(cause)
@@ -641,7 +642,7 @@ impl Tunnel {
     }
 }
 
-/// What a packet is by its version; it has been looked at.
+/// Returns the outcome for a packet, by its IP version, which has been checked.
 fn packet_outcome(packet: &[u8]) -> Outcome {
     match packet.first().map(|first| first >> 4) {
         Some(6) => Outcome::Ipv6(packet.len()),

@@ -1,5 +1,5 @@
-// What a packet costs: wireguard_write and wireguard_read, and with -DBATCH Taupe's batches,
-// between two tunnels in one process. Prints nanoseconds for each packet, best of many passes:
+// Measures the cost of a packet: wireguard_write and wireguard_read, and with -DBATCH Taupe's
+// batches, between two tunnels in one process. Prints nanoseconds per packet, best of many passes:
 // SIZE WRITE READ [BATCH-WRITE BATCH-READ].
 
 #ifdef BATCH
@@ -12,7 +12,7 @@
 
 #include "check.h"
 
-// As many packets as a burst has; they stay in the caches, so that it is the library that is timed.
+// Packets in a burst. They stay in the caches, so that the figure is the cost of the library.
 enum { COUNT = 64, STRIDE = 1536, PASSES = 4000 };
 
 static struct wireguard_tunnel *a, *b;

@@ -1,5 +1,4 @@
-// The name by which programs include boringtun's header: with -I…/include/taupe they find this
-// one.
+// The name of boringtun's header. Programs for boringtun find this file with -I…/include/taupe.
 //
 // SPDX-License-Identifier: MIT OR Apache-2.0
 

@@ -1,20 +1,20 @@
-//! Sequences of calls that bytes decide, with buffers just as long as they are said to be: for
-//! a fuzzer, under AddressSanitizer.
+//! Fuzzing of the C interface: the input selects a sequence of calls. Each buffer has exactly the
+//! size that is passed, so that AddressSanitizer finds accesses beyond it.
 
 use core::ptr::null;
 use std::collections::VecDeque;
 
 use super::*;
 
-/// Datagrams that are kept for one of the two, at most.
+/// Queued datagrams for each of the two tunnels, at most.
 const KEPT: usize = 16;
-/// The private keys of the two (RFC 7748, section 6.1).
+/// The private keys of the two tunnels (RFC 7748, section 6.1).
 const KEYS: [&core::ffi::CStr; 2] = [
     c"77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a",
     c"5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb",
 ];
 
-/// What has not been read of the input; zeros behind its end.
+/// The rest of the input, which ends with endless zeros.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -28,7 +28,7 @@ impl Input<'_> {
         }
     }
 
-    /// Mostly short, now and then up to 2 KiB.
+    /// Returns a size that is mostly small, and at times up to 2 KiB.
     fn size(&mut self) -> usize {
         match self.byte() {
             byte @ 0..=199 => usize::from(byte),
@@ -36,7 +36,7 @@ impl Input<'_> {
         }
     }
 
-    /// So many bytes, on the heap, with nothing behind them.
+    /// Returns a buffer of exactly `size` bytes on the heap.
     fn bytes(&mut self, size: usize) -> Box<[u8]> {
         let taken = size.min(self.0.len()).min(64);
         let mut bytes = self.0[..taken].to_vec();
@@ -63,20 +63,20 @@ fn check(result: wireguard_result, dst: usize) -> usize {
     }
 }
 
-/// The same for who calls from C: scripts/sanitize. A panic ends the process.
+/// Runs one input, for callers in C (scripts/sanitize). A panic ends the process.
 ///
 /// # Safety
-/// `data` is NULL, or there are `size` bytes.
+/// `data` is NULL, or has `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taupe_fuzz(data: *const u8, size: usize) {
-    // SAFETY: the caller vouches for the bytes.
+    // SAFETY: the caller guarantees the bytes.
     c_surface(unsafe { boundary::source(data, size) }.unwrap_or_default());
 }
 
 /// Runs one input.
 ///
 /// # Panics
-/// If a result is none that may be.
+/// If a call returns a result that it must not return.
 pub fn c_surface(data: &[u8]) {
     let mut input = Input(data);
     let public = |private: &core::ffi::CStr| {

@@ -1,4 +1,4 @@
-//! What Taupe adds to boringtun's functions. Their names begin with `taupe_`.
+//! Taupe's additions to boringtun's functions. Their names begin with `taupe_`.
 
 mod address;
 mod bulk;
@@ -23,7 +23,7 @@ pub use errors::*;
 pub use hybrid::*;
 pub use lines::*;
 
-/// The version of the library, such as "0.1.0".
+/// Returns the version of the library, for example "0.1.0".
 #[unsafe(no_mangle)]
 pub extern "C" fn taupe_version() -> *const c_char {
     static VERSION: &CStr =
@@ -38,37 +38,37 @@ fn to_c(text: String) -> CString {
     CString::new(text).unwrap_or_default()
 }
 
-/// In how many milliseconds wireguard_tick has something to do, 0 when it has now, -1 when
-/// it has not unless something is written or read first: as poll(2) takes it. Ask again
-/// after every call.
+/// Returns the milliseconds until wireguard_tick has something to do, for poll(2). 0 means now.
+/// -1 means that no timer is set, unless a packet is written or read first. The value changes
+/// with every call.
 ///
 /// # Safety
 /// `tunnel` is NULL or a tunnel.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taupe_next_timeout(tunnel: *const wireguard_tunnel) -> i32 {
     guard(0, || {
-        // SAFETY: the caller vouches for the tunnel.
+        // SAFETY: the caller guarantees the tunnel.
         let deadline = unsafe { tunnel_of(tunnel) }.and_then(|it| it.tunnel.next_deadline());
         let Some(time) = deadline else {
             return -1;
         };
-        // Rounded up: who wakes early would find nothing to do.
+        // Round up: after an early wake-up there would be nothing to do.
         i32::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
     })
 }
 
-/// Takes another preshared key, in base64 or hexadecimal, or NULL for none, for the
-/// handshakes to come. false if it is malformed; nothing is changed then.
+/// Sets the preshared key of later handshakes, in base64 or hexadecimal; NULL removes it. Returns
+/// false and changes nothing if the key is malformed.
 ///
 /// # Safety
-/// `tunnel` is NULL or a tunnel; the string is NULL or ends with a NUL.
+/// `tunnel` is NULL or a tunnel. The string is NULL or ends with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taupe_set_preshared_key(
     tunnel: *const wireguard_tunnel,
     preshared_key: *const c_char,
 ) -> bool {
     guard(false, || {
-        // SAFETY: the caller vouches for the tunnel and the string.
+        // SAFETY: the caller guarantees the tunnel and the string.
         let (it, text) = unsafe { (tunnel_of(tunnel), text(preshared_key)) };
         let parsed = match text {
             None => Some(PresharedKey::NONE),
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn taupe_set_preshared_key(
     })
 }
 
-/// Takes another persistent keepalive, in seconds; 0 is off. false for NULL.
+/// Sets the persistent keepalive in seconds; 0 is off. Returns false for NULL.
 ///
 /// # Safety
 /// `tunnel` is NULL or a tunnel.
@@ -92,19 +92,19 @@ pub unsafe extern "C" fn taupe_set_keep_alive(
     keep_alive: u16,
 ) -> bool {
     guard(false, || {
-        // SAFETY: the caller vouches for the tunnel.
+        // SAFETY: the caller guarantees the tunnel.
         let it = unsafe { tunnel_of(tunnel) };
         it.map(|it| it.tunnel.set_keepalive(keep_alive)).is_some()
     })
 }
 
-/// Erases a secret that the caller has no more use for, in a way that no compiler leaves out.
+/// Overwrites a secret with zeros. No compiler optimises this away.
 ///
 /// # Safety
 /// `secret` is NULL or has `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taupe_erase(secret: *mut u8, size: usize) {
-    // SAFETY: the caller vouches for the buffer.
+    // SAFETY: the caller guarantees the buffer.
     if let Some(secret) = unsafe { destination(secret, size) } {
         secret.zeroize();
     }

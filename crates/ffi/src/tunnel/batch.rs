@@ -1,5 +1,5 @@
-//! Many packets in one call: the peer's lock is taken once, and the AEAD works on several
-//! at a time.
+//! Batches: one call takes the peer's lock once for many packets, and the AEAD works on several
+//! packets at a time.
 
 use core::net::SocketAddr;
 
@@ -10,18 +10,17 @@ use super::{NOWHERE, OFFSET, OVERHEAD, Outcome, Result, SORTED, Tunnel, packet_o
 use crate::clock;
 use crate::error::Error;
 
-/// Packets or messages in one buffer: the `i`th is `sizes[i]` bytes long and begins at
-/// `i * stride`.
+/// Layout of packets or messages in one buffer: number `i` is `sizes[i]` bytes at `i * stride`.
 #[derive(Clone, Copy)]
 pub struct Strided<'a> {
-    /// From one beginning to the next; at least the longest.
+    /// Bytes from one start to the next; at least the largest size.
     pub stride: usize,
-    /// The lengths.
+    /// Sizes in bytes.
     pub sizes: &'a [usize],
 }
 
 impl Strided<'_> {
-    /// Whether all lie within a buffer of `length` bytes, one behind the other.
+    /// Returns true if all fit into a buffer of `length` bytes and none overlap.
     fn fits(&self, length: usize) -> bool {
         let Some(last) = self.sizes.len().checked_sub(1) else {
             return true;
@@ -35,15 +34,14 @@ impl Strided<'_> {
 }
 
 impl Tunnel {
-    /// Seals packets, each into its place in `dst`: the `i`th message begins at `i *
-    /// dst_stride` and has `dst_sizes[i]` bytes. Returns how many messages there are to
-    /// send. Without a session all packets are kept, and there is at most one, the
-    /// initiation of a handshake.
+    /// Seals packets. Message `i` is written to `dst` at `i * dst_stride`, and its size to
+    /// `dst_sizes[i]`. Returns the number of messages to send. Without a session all packets are
+    /// queued, and there is at most one message, a handshake initiation.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if packets lie outside of `src`, one is empty, or there is
-    /// not a size for each message; [`Error::DestinationBufferTooSmall`] if any message does
-    /// not fit its place. Nothing has been taken then.
+    /// [`Error::InvalidArgument`] if packets lie outside `src`, a packet is empty, or `dst_sizes`
+    /// is too short. [`Error::DestinationBufferTooSmall`] if a message does not fit. No packet has
+    /// been accepted then.
     pub fn write_batch(
         &self,
         src: &[u8],
@@ -99,14 +97,14 @@ impl Tunnel {
         Ok(count)
     }
 
-    /// Opens datagrams in place: of each that has a packet in it, that begins [`OFFSET`]
-    /// bytes behind it, and `results` says how long it is. Returns how many have. What is to
-    /// be sent afterwards [`Tunnel::read`] gives for an empty datagram. Handshake messages are
-    /// handled last, the newest handshake first.
+    /// Opens datagrams in place. A packet begins [`OFFSET`] bytes after the start of its datagram,
+    /// and `results` has its length. Returns the number of packets. Handshake messages are handled
+    /// last, the newest handshake first. Afterwards call [`Tunnel::read`] with an empty datagram
+    /// for the datagrams to send.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if datagrams lie outside of `buffer`, or there is not a
-    /// result for each. Why a single one is refused is in its result.
+    /// [`Error::InvalidArgument`] if datagrams lie outside `buffer` or `results` is too short. The
+    /// error of a single datagram is in its result.
     pub fn read_batch(
         &self,
         from: Option<SocketAddr>,
@@ -121,7 +119,7 @@ impl Tunnel {
         if sizes.is_empty() {
             return Ok(0);
         }
-        // Every place has a byte: chunks of none are not allowed.
+        // `chunks` does not allow a length of 0.
         let stride = stride.max(1);
         let now = clock::boot();
         let origin = Endpoint::from(from.unwrap_or(NOWHERE));

@@ -1,4 +1,5 @@
-//! What of a tunnel is under its lock: handshakes, timers, and what waits to be sent.
+//! The part of a tunnel that is under its lock: handshakes, timers, and queues of datagrams and
+//! packets to send.
 
 use core::fmt;
 use core::iter;
@@ -21,21 +22,23 @@ use crate::clock;
 use crate::error::Error;
 use crate::log::Level;
 
-/// Datagrams that wait for a call that returns them, at most; the oldest go first.
+/// Queued datagrams, at most. A further one replaces the oldest.
 const MAX_DATAGRAMS: usize = 64;
 
 pub(super) struct Control {
     device: Device,
     peer: Arc<Peer>,
+    /// Datagrams of the protocol that no call has returned yet.
     datagrams: VecDeque<Vec<u8>>,
+    /// Packets that are queued until there is a session.
     waiting: VecDeque<Vec<u8>>,
     load: Load,
-    /// The persistent keepalive that has not begun yet, and when it does.
+    /// The persistent keepalive in seconds, until the time at which it starts.
     keepalive: Option<(Instant, u16)>,
     initiation_sent: Option<Instant>,
-    /// The current session, by its index.
+    /// The index of the current session.
     session: Option<u32>,
-    /// Packets that have been sent after they had waited, and their bytes.
+    /// Packets sent from the queue, and their bytes.
     pub(super) late: (u64, u64),
     pub(super) rtt: Option<Duration>,
     pub(super) sessions: u64,
@@ -45,7 +48,7 @@ pub(super) struct Control {
     events: Vec<Event>,
 }
 
-/// What is worth a line.
+/// Event that is logged.
 pub(super) enum Event {
     Sent(Kind),
     Refused(Kind, DropReason),
@@ -114,19 +117,19 @@ impl Control {
         }
     }
 
-    /// Does what the way of a packet has asked for.
+    /// Does the work that the packet path has requested.
     pub(super) fn attend(&mut self, now: Now) {
         self.device.handle_pending_work(now);
         self.settle(now);
     }
 
     pub(super) fn update(&mut self, now: Now, update: DeviceUpdate) {
-        // One peer is not too many.
+        // This cannot fail: it changes the one peer of the device.
         let _ = self.device.update(now, update);
         self.settle(now);
     }
 
-    /// Keeps packets until there is a session, and asks for one.
+    /// Queues packets until there is a session, and starts a handshake unless one is in progress.
     pub(super) fn wait<'a>(
         &mut self,
         path: &DataPath,
@@ -145,13 +148,13 @@ impl Control {
                 path.counters().add(DropReason::StagedOverflow, 1);
             }
         }
-        // One that is under way is given up in its time, however much is written meanwhile.
+        // Further packets must not prolong the attempts of a handshake in progress.
         if !self.peer.is_awaited() {
             path.stage(now.boot, &self.peer, iter::empty());
         }
         self.attend(now);
         match self.emit(path, now, dst) {
-            // The packet has been taken all the same.
+            // The packets have been queued.
             Err(Error::DestinationBufferTooSmall) => Ok(Outcome::Done),
             outcome => outcome,
         }
@@ -177,7 +180,7 @@ impl Control {
         let key = *self.peer.public_key();
         self.device.initiate(now, &key);
         self.settle(now);
-        // An initiation that has not been sent is of no use any more.
+        // Drop earlier initiations that have not been sent.
         before.retain(|datagram| {
             !matches!(
                 classify(datagram),
@@ -220,7 +223,7 @@ impl Control {
         }
     }
 
-    /// Takes a handshake message or cookie reply.
+    /// Handles a handshake message or cookie reply.
     pub(super) fn handshake(
         &mut self,
         now: Now,
@@ -242,13 +245,13 @@ impl Control {
                 self.device.handle_message(now, from, message, backlog)
             }
         };
-        // Who does not know this side's public key must not bring it under load.
+        // A sender that does not know this side's public key must not cause load.
         if begins && !matches!(taken, Some(DropReason::Mac1 | DropReason::RateLimited)) {
             self.load.count(now.boot);
         }
         self.settle(now);
         match taken {
-            // What there is to do about these has been done.
+            // These need no error: a cookie has been sent, or the part was already known.
             None | Some(DropReason::CookieDemanded | DropReason::PartRepeated) => Ok(()),
             Some(cause) => {
                 self.events.push(Event::Refused(kind, cause));
@@ -257,8 +260,7 @@ impl Control {
         }
     }
 
-    /// Writes what is to be sent first: what the protocol wants sent, then packets that
-    /// have waited for a session.
+    /// Writes the next datagram to send: first datagrams of the protocol, then queued packets.
     pub(super) fn emit(&mut self, path: &DataPath, now: Now, dst: &mut [u8]) -> Result {
         if let Some(datagram) = self.datagrams.front() {
             let room = dst.get_mut(..datagram.len());
@@ -294,7 +296,8 @@ impl Control {
         Ok(Outcome::Network(length))
     }
 
-    /// The same, but for a packet that does not fit: that waits for a call with more room.
+    /// Writes the next datagram like [`Self::emit`], but leaves a queued packet that does not fit to
+    /// a later call.
     pub(super) fn emit_what_fits(&mut self, path: &DataPath, now: Now, dst: &mut [u8]) -> Result {
         let fits = |packet: &Vec<u8>| packet.len() + OVERHEAD <= dst.len();
         if self.datagrams.is_empty() && !self.waiting.front().is_none_or(fits) {
@@ -312,7 +315,7 @@ impl Control {
         earlier(device, self.keepalive.map(|(at, _)| at))
     }
 
-    /// What a buffer must hold when a handshake may have to begin.
+    /// Returns the least buffer size for a call that may start a handshake.
     pub(super) fn longest_handshake(&self) -> usize {
         if self.hybrid {
             LONGEST_HANDSHAKE
@@ -321,7 +324,7 @@ impl Control {
         }
     }
 
-    /// What a buffer must hold for a keepalive, or for what is to be sent before it.
+    /// Returns the least buffer size for a keepalive, or for the datagram before it in the queue.
     pub(super) fn longest_next(&self, now: Instant) -> usize {
         let first = self.datagrams.front().map_or(0, Vec::len);
         let keepalive = match self.peer.has_session(now) {
@@ -331,7 +334,7 @@ impl Control {
         first.max(keepalive)
     }
 
-    /// What a buffer must hold when a message of `kind` is taken.
+    /// Returns the least buffer size for the answer to a message of `kind`.
     pub(super) fn longest_answer(&self, kind: Kind) -> usize {
         match kind {
             Kind::Initiation => size_of::<Response>(),
@@ -349,14 +352,13 @@ impl Control {
         core::mem::take(&mut self.events)
     }
 
-    /// Takes what the device wants done, and notices sessions.
+    /// Handles the device's output, and detects new sessions.
     fn settle(&mut self, now: Now) {
         while let Some(output) = self.device.poll_output() {
             match output {
                 Output::Transmit { datagram, .. } => self.push(now.boot, datagram),
                 Output::Latch { latched, .. } => self.latched = latched,
-                // Labels are the clock's; there is nowhere to keep them. Names of
-                // endpoints are not known here.
+                // The library saves no timestamps, and has no endpoint names.
                 Output::ReserveTimestamps { .. } | Output::Resolve { .. } | Output::Notice(_) => {}
             }
         }

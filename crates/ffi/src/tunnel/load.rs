@@ -1,15 +1,15 @@
-//! Whether handshake messages come faster than a tunnel cares to answer them.
+//! Detection of load: handshake messages arrive faster than the tunnel answers them.
 
 use core::time::Duration;
 
 use taupe_protocol::limits::UNDER_LOAD_LATCH;
 use taupe_protocol::time::Instant;
 
-/// Handshake messages in a second that are answered without more ado, as boringtun has it.
+/// Handshake messages in a second that are answered without a cookie, as in boringtun.
 const PER_SECOND: u32 = 10;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Counts the handshake messages that show this side's public key.
+/// Counter of handshake messages whose sender knows this side's public key.
 #[derive(Default)]
 pub(super) struct Load {
     since: Instant,
@@ -29,13 +29,13 @@ impl Load {
         }
     }
 
-    /// Whether who can be reached must first show that they are.
+    /// Returns true if a sender with a known address needs a cookie.
     pub(super) fn is_high(&self, now: Instant) -> bool {
         now < self.until
     }
 
-    /// Whether who cannot be reached is refused. As long as the device demands cookies:
-    /// one for nobody's address would prove nothing.
+    /// Returns true if messages without a source address are refused. This lasts as long as the
+    /// device requires cookies, because without an address a cookie would prove nothing.
     pub(super) fn refuses_unknown(&self, now: Instant) -> bool {
         now < self.until + UNDER_LOAD_LATCH && self.until != Instant::default()
     }

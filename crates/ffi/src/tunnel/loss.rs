@@ -1,9 +1,8 @@
-//! How much of what the peer has sent has not arrived, told from the counters of the
-//! messages that have.
+//! Estimate of packet loss, from the counters of the messages that have arrived.
 
 use std::collections::VecDeque;
 
-/// Sessions that count.
+/// The number of recent sessions that the estimate covers.
 const SESSIONS: usize = 3;
 
 #[derive(Default)]
@@ -12,12 +11,12 @@ pub(super) struct Loss(VecDeque<Session>);
 struct Session {
     index: u32,
     received: u64,
-    /// One above the greatest counter.
+    /// The greatest counter plus one: the number of messages that the peer has sent.
     next: u64,
 }
 
 impl Loss {
-    /// An authentic message has arrived, of the session of this index and with this counter.
+    /// Records an authentic message by its session index and counter.
     pub(super) fn count(&mut self, (index, counter): (u32, u64)) {
         let next = counter.saturating_add(1);
         let found = self.0.iter_mut().find(|session| session.index == index);
@@ -36,7 +35,7 @@ impl Loss {
         });
     }
 
-    /// The share that is missing, 0 to 1; 0 while nothing has arrived.
+    /// Returns the fraction of messages that are missing, 0 to 1; 0 if nothing has arrived.
     pub(super) fn estimate(&self) -> f32 {
         let sum = |of: fn(&Session) -> u64| -> f64 { self.0.iter().map(|it| of(it) as f64).sum() };
         let expected = sum(|session| session.next);

@@ -1,4 +1,4 @@
-//! What takes minutes, with a clock that is put forward.
+//! Timers that take minutes, with a clock that the tests advance.
 
 use super::*;
 use crate::clock::skip;
@@ -29,7 +29,7 @@ fn packet(length: usize) -> Vec<u8> {
     packet
 }
 
-/// Ticks every 100 ms; how many datagrams there were to send, and what came last.
+/// Ticks every 100 ms. Returns the number of datagrams to send, and the last result.
 fn tick(tunnel: &Tunnel, seconds: u64) -> (usize, Result) {
     let mut dst = [0; 2048];
     let (mut sent, mut last) = (0, Ok(Outcome::Done));
@@ -57,7 +57,7 @@ fn a_peer_that_does_not_answer_is_given_up_until_something_is_written() {
     let [a, _] = pair(0);
     let mut dst = [0; 2048];
     assert_eq!(a.write(&packet(100), &mut dst), Ok(Outcome::Network(148)));
-    // Nor does it matter how much is written meanwhile.
+    // Writing packets meanwhile does not change that.
     let mut sent = 0;
     let mut seconds = 0;
     let last = loop {
@@ -74,13 +74,13 @@ fn a_peer_that_does_not_answer_is_given_up_until_something_is_written() {
     assert_eq!(sent, 19);
     assert!(a.statistics().expired);
     assert_eq!(a.statistics().waiting, 0);
-    // At every tick from then on.
+    // Every later tick returns the error too.
     assert_eq!(tick(&a, 30), (0, Err(Error::ConnectionExpired)));
     assert_eq!(a.next_deadline(), None);
     assert_eq!(a.write(&packet(100), &mut dst), Ok(Outcome::Network(148)));
     assert_eq!(tick(&a, 1), (0, Ok(Outcome::Done)));
     assert!(!a.statistics().expired);
-    // A forced handshake begins anew too.
+    // A forced handshake also ends the error.
     let _ = tick(&a, 120);
     assert_eq!(a.tick(&mut dst), Err(Error::ConnectionExpired));
     assert_eq!(a.force_handshake(&mut dst), Ok(Outcome::Network(148)));
@@ -124,13 +124,13 @@ fn a_session_is_renewed_by_who_began_it() {
     let [a, b] = &tunnels;
     let mut dst = [0; 2048];
     skip(Duration::from_secs(121));
-    // The packet goes out with the old session; the tick after it begins another.
+    // The old session carries the packet, and the tick after it starts a handshake.
     assert_eq!(a.write(&packet(64), &mut dst), Ok(Outcome::Network(96)));
     assert_eq!(a.next_deadline(), Some(Duration::ZERO));
     assert_eq!(a.tick(&mut dst), Ok(Outcome::Network(148)));
     assert_eq!(b.write(&packet(64), &mut dst), Ok(Outcome::Network(96)));
     assert_ne!(b.tick(&mut dst), Ok(Outcome::Network(148)));
-    // Older than 180 s, it neither sends nor receives.
+    // After 180 s the session neither sends nor receives.
     skip(Duration::from_secs(61));
     assert_eq!(b.write(&packet(64), &mut dst), Ok(Outcome::Network(148)));
 }
@@ -215,7 +215,7 @@ fn a_packet_that_is_refused_lengthens_no_other() {
     };
     let batch = a.write_batch(&all, packets, &mut dst, 4031, &mut sizes);
     assert_eq!(batch, Err(Error::DestinationBufferTooSmall));
-    // With the padding of 4,000 bytes it would be 1,328.
+    // The packet of 4,000 bytes was refused. If it counted, this packet would be padded to 1,328.
     let length = 1315 + OVERHEAD;
     assert_eq!(
         a.write(&packet(1315), &mut dst),
@@ -242,7 +242,7 @@ fn a_read_without_an_address_forgets_none() {
     let [a, b] = &tunnels;
     let place = |port| Some(SocketAddr::from(([192, 0, 2, 1], port)));
     let (mut to_b, mut to_a) = ([0; 2048], [0; 2048]);
-    // What is not authentic says nothing.
+    // A forged message does not change the address.
     let written = a.force_handshake(&mut to_b);
     assert_eq!(written, Ok(Outcome::Network(148)));
     let mut forged = to_b;
@@ -255,7 +255,7 @@ fn a_read_without_an_address_forgets_none() {
     assert_eq!(a.peer_address(), None);
     assert_eq!(b.read(None, &to_b[..32], &mut to_a), Ok(Outcome::Done));
     assert_eq!(b.peer_address(), place(2));
-    // Nor do packets, by themselves and in a batch.
+    // A packet without a source does not change it either, alone or in a batch.
     let mut carry = |from, batch: bool| {
         let Ok(Outcome::Network(length)) = a.write(&packet(100), &mut to_b) else {
             panic!("no session");
@@ -280,7 +280,7 @@ fn a_read_without_an_address_forgets_none() {
     assert_eq!(b.peer_address(), place(3));
     carry(place(4), true);
     assert_eq!(b.peer_address(), place(4));
-    // A handshake without an address neither.
+    // A handshake without a source does not change it either.
     skip(Duration::from_secs(1));
     shake_hands(&tunnels);
     assert_eq!(b.peer_address(), place(4));

@@ -1,4 +1,4 @@
-//! Where datagrams come from, and where the peer is.
+//! Source addresses of datagrams, and the peer's address.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -12,20 +12,20 @@ use crate::c::{wireguard_result, wireguard_tunnel};
 pub struct taupe_address {
     /// 4 or 6.
     pub version: u8,
-    /// In the host's byte order.
+    /// In host byte order.
     pub port: u16,
-    /// As in the header of a packet; of IPv4, the first four bytes.
+    /// In network byte order. IPv4 uses the first four bytes.
     pub ip: [u8; 16],
-    /// The interface of a link-local IPv6 address, else 0.
+    /// The interface index of a link-local IPv6 address, else 0.
     pub scope: u32,
 }
 
-/// As wireguard_read, with where the datagram came from: under load, handshake messages
-/// from there are answered with cookies (more than 10 in a second are a load), where
-/// wireguard_read can only refuse them. NULL: it is not known.
+/// Handles a datagram as wireguard_read does, and also takes its source address; NULL if that is
+/// unknown. Under load (more than 10 handshake messages in a second), handshake messages with a
+/// source address are answered with cookies. Those without one are refused.
 ///
 /// # Safety
-/// As wireguard_read; `from` is NULL or an address.
+/// As wireguard_read. `from` is NULL or an address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taupe_read_from(
     tunnel: *const wireguard_tunnel,
@@ -35,11 +35,11 @@ pub unsafe extern "C" fn taupe_read_from(
     dst: *mut u8,
     dst_size: u32,
 ) -> wireguard_result {
-    // SAFETY: the caller vouches for the address.
+    // SAFETY: the caller guarantees the address.
     let Ok(from) = (unsafe { address(from) }) else {
         return wireguard_result::error(Error::InvalidArgument);
     };
-    // SAFETY: the caller vouches for the tunnel and both buffers.
+    // SAFETY: the caller guarantees the tunnel and both buffers.
     unsafe {
         buffers(tunnel, (src, src_size), (dst, dst_size), |it, src, dst| {
             it.read(from, src, dst)
@@ -47,12 +47,12 @@ pub unsafe extern "C" fn taupe_read_from(
     }
 }
 
-/// An address by its pointer; `Err` for one of no version.
+/// Returns the address of a pointer. `Err` if its version is neither 4 nor 6.
 ///
 /// # Safety
 /// `from` is NULL or an address.
 pub(super) unsafe fn address(from: *const taupe_address) -> Result<Option<SocketAddr>, ()> {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: the caller guarantees it.
     let Some(from) = (unsafe { from.as_ref() }) else {
         return Ok(None);
     };
@@ -68,18 +68,18 @@ pub(super) unsafe fn address(from: *const taupe_address) -> Result<Option<Socket
     }
 }
 
-/// Where the peer was last heard of: the address of its last authentic message, by
-/// taupe_read_from and its like. false if that is not known.
+/// Writes the peer's address to `address`: the source of its last authentic message, as given to
+/// taupe_read_from, taupe_read_in_place or taupe_read_batch. Returns false if it is unknown.
 ///
 /// # Safety
-/// `tunnel` is NULL or a tunnel; `address` is NULL or can be written.
+/// `tunnel` is NULL or a tunnel. `address` is NULL or can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taupe_peer_address(
     tunnel: *const wireguard_tunnel,
     address: *mut taupe_address,
 ) -> bool {
     guard(false, || {
-        // SAFETY: the caller vouches for the tunnel.
+        // SAFETY: the caller guarantees the tunnel.
         let known = unsafe { tunnel_of(tunnel) }.and_then(|it| it.tunnel.peer_address());
         let (Some(known), false) = (known, address.is_null()) else {
             return false;
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn taupe_peer_address(
         if let SocketAddr::V6(known) = known {
             told.scope = known.scope_id();
         }
-        // SAFETY: it is not NULL, and the caller vouches for the rest.
+        // SAFETY: it is not NULL, and the caller guarantees the rest.
         unsafe { address.write(told) };
         true
     })

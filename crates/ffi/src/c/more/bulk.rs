@@ -1,22 +1,23 @@
-//! Many packets in one call, and packets that are sealed and opened where they are.
+//! Batches of packets, and packets that are sealed and opened in place.
 
 use super::address::{address, taupe_address};
 use crate::c::boundary::{self, destination, guard, source, tunnel_of};
 use crate::c::{result_type, wireguard_result, wireguard_tunnel};
 use crate::{Error, OFFSET, OVERHEAD, Outcome, Strided};
 
-/// Bytes that a message has before its packet.
+/// Bytes of a message before its packet.
 pub const TAUPE_OFFSET: usize = 16;
-/// Bytes that a message has more than its packet and padding.
+/// Bytes of a message besides its packet and padding.
 pub const TAUPE_OVERHEAD: usize = 32;
 
 const _: () = assert!(TAUPE_OFFSET == OFFSET && TAUPE_OVERHEAD == OVERHEAD);
 
-/// As wireguard_write, but the packet is in `buffer` already, `size` bytes from TAUPE_OFFSET
-/// on, and the message begins at 0. `capacity` must be size + 32 at least, and 148.
+/// Sends a packet as wireguard_write does, but in place: the packet is `size` bytes of `buffer`
+/// from TAUPE_OFFSET on, and the message begins at 0. `capacity` must be at least size + 32, and
+/// at least 148.
 ///
 /// # Safety
-/// `tunnel` is NULL or a tunnel; `buffer` has `capacity` bytes.
+/// `tunnel` is NULL or a tunnel. `buffer` has `capacity` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taupe_write_in_place(
     tunnel: *const wireguard_tunnel,
@@ -24,7 +25,7 @@ pub unsafe extern "C" fn taupe_write_in_place(
     size: u32,
     capacity: u32,
 ) -> wireguard_result {
-    // SAFETY: the caller vouches for the tunnel and the buffer.
+    // SAFETY: the caller guarantees the tunnel and the buffer.
     unsafe {
         boundary::buffer(tunnel, (buffer, capacity), |it, buffer| {
             it.write_in_place(buffer, size as usize)
@@ -32,12 +33,12 @@ pub unsafe extern "C" fn taupe_write_in_place(
     }
 }
 
-/// As taupe_read_from, but the datagram is the first `size` bytes of `buffer`. A packet stays
-/// in it, from TAUPE_OFFSET on; what is to be sent begins at 0. `capacity` must be 148 at
-/// least.
+/// Handles a datagram as taupe_read_from does, but in place: the datagram is the first `size`
+/// bytes of `buffer`. A packet begins at TAUPE_OFFSET, a datagram for the peer at 0. `capacity`
+/// must be at least 148.
 ///
 /// # Safety
-/// `tunnel` is NULL or a tunnel; `from` is NULL or an address; `buffer` has `capacity` bytes.
+/// `tunnel` is NULL or a tunnel. `from` is NULL or an address. `buffer` has `capacity` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taupe_read_in_place(
     tunnel: *const wireguard_tunnel,
@@ -46,11 +47,11 @@ pub unsafe extern "C" fn taupe_read_in_place(
     size: u32,
     capacity: u32,
 ) -> wireguard_result {
-    // SAFETY: the caller vouches for the address.
+    // SAFETY: the caller guarantees the address.
     let Ok(from) = (unsafe { address(from) }) else {
         return wireguard_result::error(Error::InvalidArgument);
     };
-    // SAFETY: the caller vouches for the tunnel and the buffer.
+    // SAFETY: the caller guarantees the tunnel and the buffer.
     unsafe {
         boundary::buffer(tunnel, (buffer, capacity), |it, buffer| {
             it.read_in_place(from, buffer, size as usize)
@@ -58,16 +59,18 @@ pub unsafe extern "C" fn taupe_read_in_place(
     }
 }
 
-/// Seals `count` packets: the `i`th is `src_sizes[i]` bytes from `src + i * src_stride`; its
-/// message goes to `dst + i * dst_stride`, and its size to `dst_sizes[i]`.
+/// Seals `count` packets. Packet `i` is `src_sizes[i]` bytes at `src + i * src_stride`. Its
+/// message is written to `dst + i * dst_stride`, and the message's size to `dst_sizes[i]`.
 ///
-/// WRITE_TO_NETWORK: `size` messages are to be sent. Without a session all packets are kept,
-/// and it is one message, the initiation of a handshake. WIREGUARD_DONE: they are kept, and
-/// a handshake is under way. `dst_stride` must be 32 more than the longest packet, and 148.
+/// With WRITE_TO_NETWORK, the result's `size` is the number of messages to send. Without a session
+/// all packets are queued, and there is one message, a handshake initiation. With WIREGUARD_DONE
+/// they are queued and a handshake is in progress. `dst_stride` must be at least 32 more than the
+/// longest packet, and at least 148.
 ///
 /// # Safety
-/// `tunnel` is NULL or a tunnel; each buffer is as long as it says, `dst` dst_stride * count
-/// bytes, and none overlap.
+/// `tunnel` is NULL or a tunnel. `src` has src_stride * (count - 1) + src_sizes[count - 1] bytes,
+/// `dst` has dst_stride * count bytes, and both arrays of sizes have `count` elements. None of
+/// them overlap.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taupe_write_batch(
     tunnel: *const wireguard_tunnel,
@@ -81,11 +84,11 @@ pub unsafe extern "C" fn taupe_write_batch(
 ) -> wireguard_result {
     guard(wireguard_result::error(Error::Internal), || {
         let refused = wireguard_result::error(Error::InvalidArgument);
-        // SAFETY: the caller vouches for the tunnel.
+        // SAFETY: the caller guarantees the tunnel.
         let Some(it) = (unsafe { tunnel_of(tunnel) }) else {
             return refused;
         };
-        // SAFETY: the caller vouches for the sizes.
+        // SAFETY: the caller guarantees the sizes.
         let Some(sizes) = (unsafe { sizes_of(src_sizes, count) }) else {
             return refused;
         };
@@ -95,7 +98,7 @@ pub unsafe extern "C" fn taupe_write_batch(
         let (Some(read), Some(written)) = (read, dst_stride.checked_mul(count)) else {
             return refused;
         };
-        // SAFETY: the caller vouches for the three buffers.
+        // SAFETY: the caller guarantees the three buffers.
         let slices = unsafe {
             (source(src, read))
                 .zip(destination(dst, written))
@@ -119,31 +122,34 @@ pub unsafe extern "C" fn taupe_write_batch(
     })
 }
 
-/// Sizes, which are aligned, or `None`.
+/// Returns an array of sizes. `None` if it is NULL or not aligned, unless `count` is 0.
 ///
 /// # Safety
-/// `sizes` is NULL, or there are `count` of them, which nobody writes meanwhile.
+/// `sizes` is NULL, or has `count` elements, which nobody writes meanwhile.
 unsafe fn sizes_of<'a>(sizes: *const usize, count: usize) -> Option<&'a [usize]> {
     if count == 0 {
         return Some(&[]);
     }
     let bytes = count.checked_mul(size_of::<usize>())?;
     let fits = bytes <= isize::MAX as usize && !sizes.is_null() && sizes.is_aligned();
-    // SAFETY: it is not NULL, aligned, not longer than an object can be, and the caller
-    // vouches for the rest. Others may read it too.
+    // SAFETY: it is not NULL, aligned and not longer than `isize::MAX`, and the caller guarantees
+    // the rest. Other threads may read it too.
     fits.then(|| unsafe { core::slice::from_raw_parts(sizes, count) })
 }
 
-/// Opens `count` datagrams of one source in place: the `i`th is `sizes[i]` bytes from
-/// `buffer + i * stride` (the segments of UDP_GRO, or places for recvmmsg). `results[i]` is
-/// as wireguard_read's, but a packet begins TAUPE_OFFSET bytes behind its datagram.
+/// Opens `count` datagrams of one sender in place. Datagram `i` is `sizes[i]` bytes at
+/// `buffer + i * stride`, for example a segment of UDP_GRO or a message of recvmmsg. `results[i]`
+/// is the result as of wireguard_read; a packet begins TAUPE_OFFSET bytes after the start of its
+/// datagram.
 ///
-/// WIREGUARD_DONE: `size` datagrams had packets in them. WIREGUARD_ERROR: none has been
-/// looked at. Call wireguard_read with `src_size` 0 afterwards, until WIREGUARD_DONE.
+/// With WIREGUARD_DONE, the result's `size` is the number of packets. With WIREGUARD_ERROR, no
+/// datagram has been handled. Afterwards call wireguard_read with `src_size` 0 until
+/// WIREGUARD_DONE.
 ///
 /// # Safety
-/// `tunnel` is NULL or a tunnel; `from` is NULL or an address; each buffer is as long as it
-/// says, `buffer` stride * (count - 1) + sizes[count - 1] bytes, and none overlap.
+/// `tunnel` is NULL or a tunnel. `from` is NULL or an address. `buffer` has
+/// stride * (count - 1) + sizes[count - 1] bytes, and `sizes` and `results` have `count` elements.
+/// None of them overlap.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taupe_read_batch(
     tunnel: *const wireguard_tunnel,
@@ -156,7 +162,7 @@ pub unsafe extern "C" fn taupe_read_batch(
 ) -> wireguard_result {
     guard(wireguard_result::error(Error::Internal), || {
         let refused = wireguard_result::error(Error::InvalidArgument);
-        // SAFETY: the caller vouches for the tunnel, the address and the sizes.
+        // SAFETY: the caller guarantees the tunnel, the address and the sizes.
         let (it, from, sizes) =
             unsafe { (tunnel_of(tunnel), address(from), sizes_of(sizes, count)) };
         let (Some(it), Ok(from), Some(sizes)) = (it, from, sizes) else {
@@ -167,7 +173,7 @@ pub unsafe extern "C" fn taupe_read_batch(
         let Some(length) = length.and_then(|length| length.checked_add(last)) else {
             return refused;
         };
-        // SAFETY: the caller vouches for the buffer.
+        // SAFETY: the caller guarantees the buffer.
         let Some(buffer) = (unsafe { destination(buffer, length) }) else {
             return refused;
         };
@@ -179,9 +185,9 @@ pub unsafe extern "C" fn taupe_read_batch(
         match it.tunnel.read_batch(from, buffer, datagrams, &mut opened) {
             Ok(packets) => {
                 for (i, result) in opened.into_iter().enumerate() {
-                    // SAFETY: it is not NULL, aligned, and the caller vouches for `count`
-                    // of them. Written by pointer, since they may not be initialised, and
-                    // not any number is an operation.
+                    // SAFETY: it is not NULL and aligned, and the caller guarantees `count`
+                    // elements. This writes through the pointer, without a slice, because the
+                    // elements may be uninitialised and not every number is an operation.
                     unsafe { results.add(i).write(it.as_result(result)) };
                 }
                 wireguard_result {

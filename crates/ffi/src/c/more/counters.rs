@@ -1,4 +1,4 @@
-//! What a tunnel counts.
+//! Counters of a tunnel.
 
 use core::ffi::c_char;
 use std::ffi::CString;
@@ -9,39 +9,39 @@ use crate::DropReason;
 use crate::c::boundary::{guard, tunnel_of};
 use crate::c::wireguard_tunnel;
 
-/// What a tunnel counts and knows, besides struct stats.
+/// Counters and state of a tunnel, besides struct stats.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct taupe_counters {
-    /// Packets written.
+    /// Packets sent.
     pub tx_packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub tx_bytes: u64,
-    /// Packets read.
+    /// Packets received.
     pub rx_packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub rx_bytes: u64,
     /// Sessions so far.
     pub sessions: u64,
-    /// Packets that wait for one.
+    /// Packets that are queued until there is a session.
     pub waiting: u64,
-    /// Messages and packets dropped; taupe_dropped tells why.
+    /// Messages and packets dropped; taupe_dropped returns them by reason.
     pub dropped: u64,
-    /// The handshake that the current session comes from, a taupe_suite.
+    /// The handshake of the current session, a taupe_suite.
     pub suite: u32,
-    /// 1 when TAUPE_PQ_PREFER has become as strict as TAUPE_PQ_REQUIRE: to be remembered,
-    /// and given to taupe_set_post_quantum the next time.
+    /// 1 if TAUPE_PQ_PREFER has become as strict as TAUPE_PQ_REQUIRE. Save this, and pass it to
+    /// taupe_set_post_quantum for the next tunnel to this peer.
     pub latched: u32,
 }
 
-/// What the tunnel counts; zeros for NULL.
+/// Returns the counters of a tunnel; zeros for NULL.
 ///
 /// # Safety
 /// `tunnel` is NULL or a tunnel.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taupe_get_counters(tunnel: *const wireguard_tunnel) -> taupe_counters {
     guard(taupe_counters::default(), || {
-        // SAFETY: the caller vouches for the tunnel.
+        // SAFETY: the caller guarantees the tunnel.
         let Some(it) = (unsafe { tunnel_of(tunnel) }) else {
             return taupe_counters::default();
         };
@@ -63,14 +63,14 @@ pub unsafe extern "C" fn taupe_get_counters(tunnel: *const wireguard_tunnel) -> 
     })
 }
 
-/// How many messages and packets have been dropped for the `cause`th reason there is, which
-/// taupe_drop_reason tells; 0 for NULL and beyond the last.
+/// Returns the number of messages and packets that were dropped for reason number `cause`, see
+/// taupe_drop_reason. 0 for NULL, and if there is no such reason.
 ///
 /// # Safety
 /// `tunnel` is NULL or a tunnel.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taupe_dropped(tunnel: *const wireguard_tunnel, cause: usize) -> u64 {
-    // SAFETY: the caller vouches for the tunnel.
+    // SAFETY: the caller guarantees the tunnel.
     let it = unsafe { tunnel_of(tunnel) };
     let cause = DropReason::ALL.get(cause);
     guard(0, || match (it, cause) {
@@ -79,8 +79,8 @@ pub unsafe extern "C" fn taupe_dropped(tunnel: *const wireguard_tunnel, cause: u
     })
 }
 
-/// Why messages and packets are dropped, as a sentence in English; NULL from the number on
-/// that there is no reason of.
+/// Returns drop reason number `cause` as a sentence in English, or NULL if there is no such reason.
+/// The numbers begin at 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn taupe_drop_reason(cause: usize) -> *const c_char {
     static TEXTS: OnceLock<Vec<CString>> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! Which lines are written, and where to.
+//! Log lines: their levels, and the functions that receive them.
 
 use core::ffi::c_char;
 use core::time::Duration;
@@ -10,58 +10,62 @@ use crate::c::{make, wireguard_tunnel};
 use crate::clock;
 use crate::log::{Level, Sink, process_sink};
 
-/// How much a line matters.
+/// Level of a log line.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum taupe_log_level {
     /// A tunnel does not work.
     TAUPE_LOG_ERROR = 0,
-    /// Sessions that come and go.
+    /// A session begins or ends.
     TAUPE_LOG_INFO = 1,
     /// Each handshake message.
     TAUPE_LOG_DEBUG = 2,
-    /// Each packet that is dropped.
+    /// Each dropped packet.
     TAUPE_LOG_TRACE = 3,
 }
 
-/// A function of C's for lines.
+/// A C function that receives log lines.
 type Printer = unsafe extern "C" fn(*const c_char);
 
 fn print(printer: Printer, line: String) {
     if let Ok(line) = CString::new(line) {
-        // SAFETY: it has been given for this, with a string that lives through the call.
+        // SAFETY: the caller has passed the function for this purpose. The string lives during the
+        // call.
         unsafe { printer(line.as_ptr()) };
     }
 }
 
-/// Lines as boringtun 0.6 and 0.7 write them: with their time, and an end.
+/// Returns a sink in the form of boringtun 0.6 and 0.7: with a timestamp and a line end.
 pub(in crate::c) fn stamped(printer: Printer) -> Sink {
     Sink::new(Level::Trace, move |_, line| {
         print(printer, stamp(clock::now().wall, line));
     })
 }
 
-/// The last second of the year 9999 in Unix time. Later ones, and those before 1970, have no
-/// form in RFC 3339 that `humantime` would write: it panics.
+/// The last second of the year 9999 in Unix time. `humantime` panics for later times and for
+/// times before 1970.
 const LAST_SECOND: Duration = Duration::from_secs(253_402_300_799);
 
-/// A line with a time since the Unix epoch, which is 0 while a clock is set before it.
+/// Returns a line with its time. `wall` is the time since the Unix epoch, or 0 if the clock is set
+/// before it.
 fn stamp(wall: Duration, line: &str) -> String {
     let time = UNIX_EPOCH + wall.min(LAST_SECOND);
     format!("{} {line}\n", humantime::format_rfc3339_micros(time))
 }
 
-/// Lines as boringtun 0.3 writes them: with their level, and without an end.
+/// Returns a sink in the form of boringtun 0.3: with the level and without a line end.
 fn labelled(printer: Printer, level: Level) -> Sink {
     Sink::new(level, move |level, line| {
         print(printer, format!("[{level:?}] {line}"));
     })
 }
 
-/// As new_tunnel, but its lines go to a function of its own, up to `log_level`, a
-/// taupe_log_level; with NULL to that of set_logging_function, as others' do. Before each is
-/// its level, such as `[Info] `, and there is no "\n" behind it, as boringtun had it in 2021.
-/// What set_logging_function says of its function holds for this one too.
+/// Creates a tunnel as new_tunnel does, with a log function of its own for lines up to
+/// `log_level`, a taupe_log_level. If `log_printer` is NULL, the lines go to the function of
+/// set_logging_function.
+///
+/// Each line begins with its level, for example `[Info] `, and has no "\n", as in boringtun in
+/// 2021. The rules of set_logging_function apply to `log_printer` too.
 ///
 /// # Safety
 /// Each string is NULL or ends with a NUL.
@@ -78,12 +82,12 @@ pub unsafe extern "C" fn taupe_new_tunnel_with_log(
     let level = Level::of(log_level).unwrap_or(Level::Trace);
     let sink = log_printer.map(|printer| labelled(printer, level));
     let keys = [static_private, server_static_public, preshared_key];
-    // SAFETY: the caller vouches for the strings.
+    // SAFETY: the caller guarantees the strings.
     unsafe { make(keys, keep_alive, index, sink) }
 }
 
-/// Chooses the lines of set_logging_function, up to `level`, a taupe_log_level: at first
-/// all. false if there is no such level, or no function yet.
+/// Selects the lines that go to the function of set_logging_function: those up to `level`, a
+/// taupe_log_level. Default: all. Returns false if there is no such level or no function yet.
 #[unsafe(no_mangle)]
 pub extern "C" fn taupe_set_log_level(level: u32) -> bool {
     guard(false, || match (Level::of(level), process_sink()) {
