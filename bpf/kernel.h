@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What of the kernel these programs use, and nothing else.
+ * The parts of the kernel that these programs use.
  *
- * Three kinds of things: contexts and helpers, which are stable interfaces
- * (include/uapi/linux/bpf.h); constants of protocols; and structures of the
- * running kernel. Of the last only the members that are read are declared, and
- * no offset below is meant: the loader puts those of the running kernel in
- * (CO-RE, `preserve_access_index`).
+ * There are three kinds: contexts and helpers, which are stable interfaces
+ * (include/uapi/linux/bpf.h); constants of protocols; and structures of the running
+ * kernel. Structures declare only the members that are read. The loader replaces their
+ * offsets by those of the running kernel (CO-RE, `preserve_access_index`).
  */
 #pragma once
 
@@ -24,10 +23,10 @@ typedef _Bool bool;
 
 #define SEC(name) __attribute__((section(name), used))
 #define inline_always static inline __attribute__((always_inline))
-/* A function of its own, with a stack frame of its own. */
+/* A function with a stack frame of its own. */
 #define apart static __attribute__((noinline))
-/* One that is also verified by itself: once, and not again for all that its callers may
- * have done before. It takes no pointers but as numbers. */
+/* A function that the verifier checks once by itself, and not again for each caller. It
+ * takes pointers only as numbers. */
 #define alone __attribute__((noinline))
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
@@ -187,22 +186,22 @@ enum {
 	SK_STORAGE_CREATE = 1,
 	REDIRECT_INGRESS = 1,
 };
-/* The namespace of the packet's device, as a number of 64 bits. */
+/* The namespace of the packet's device, as a 64-bit number. */
 #define CURRENT_NETNS ((u64)-1)
 
-/* A filter's answers; the same numbers with tcx and with clsact. */
+/* Return values of a filter, the same for tcx and clsact. */
 enum {
 	NEXT = -1,
 	SHOT = 2,
 };
 
-/* What a program of netfilter answers. */
+/* Return values of a netfilter program. */
 enum {
 	NF_DROP = 0,
 	NF_ACCEPT = 1,
 };
 
-/* A cgroup program's answers. */
+/* Return values of a cgroup program. */
 enum {
 	REFUSE = 0,
 	ALLOW = 1,
@@ -224,10 +223,10 @@ enum {
 	SOCK_STREAM = 1,
 	SOCK_RAW = 3,
 
-	/* A task of the kernel's own (include/linux/sched.h). */
+	/* A kernel thread (include/linux/sched.h). */
 	PF_KTHREAD = 0x00200000,
 
-	/* States of TCP (include/net/tcp_states.h). */
+	/* TCP states (include/net/tcp_states.h). */
 	TCP_ESTABLISHED = 1,
 	TCP_SYN_SENT = 2,
 	TCP_SYN_RECV = 3,
@@ -425,7 +424,7 @@ struct sk_buff {
 
 #pragma clang attribute pop
 
-/* The context of programs of netfilter. */
+/* The context of netfilter programs. */
 struct nf_hook_state;
 
 struct bpf_nf_ctx {
@@ -440,7 +439,7 @@ struct bpf_iter_meta {
 	u64 seq_num;
 };
 
-/* The contexts of iterators: arguments, eight bytes each. */
+/* The contexts of iterators: arguments of eight bytes each. */
 struct bpf_iter__task_file {
 	struct bpf_iter_meta *meta;
 	struct task_struct *task;

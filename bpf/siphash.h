@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * SipHash-1-3 (Aumasson, Bernstein: "SipHash: a fast short-input PRF", 2012):
- * keyed, so that nobody can make a path whose hash is that of a rule.
+ * SipHash-1-3 (Aumasson, Bernstein: "SipHash: a fast short-input PRF", 2012). It is
+ * keyed, so nobody can construct a path that has the hash of a rule.
  */
 #pragma once
 #include "kernel.h"

@@ -1,13 +1,13 @@
 //! Reassembly of packets that arrive from the tunnel in fragments (RFC 791 section 3.2,
 //! RFC 8200 section 4.5).
 //!
-//! Transparent mode writes only complete packets to the kernel. The kernel would combine
-//! fragments from the tunnel with fragments that a host on the uplink sends in the clear under
-//! the same identification, because only 16 bits tell them apart. The proxy's TCP/IP stack
-//! expects complete packets too.
+//! Transparent mode writes only complete packets to the kernel. The kernel would reassemble
+//! fragments from the tunnel with fragments that a host on the uplink sends outside it with the
+//! same identification, since only 16 bits distinguish them. The proxy's TCP/IP stack expects
+//! complete packets too.
 //!
-//! A fragment that overlaps another, that contradicts the length of the packet, or that no
-//! packet has, discards the packet (RFC 5722): nobody can tell which fragment is right.
+//! A fragment discards its packet (RFC 5722) if it overlaps another fragment, contradicts the
+//! length of the packet, or cannot be part of any packet: nothing shows which fragment is valid.
 
 use std::{
     borrow::Cow,

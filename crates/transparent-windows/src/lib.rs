@@ -18,6 +18,7 @@
 //! observes the frame in which the system sends it. It then builds the following frames itself,
 //! with the same adapter, addresses and link header ([`Output::Inject`]). After half a minute, or
 //! when the adapters change, it uses the socket again.
+//!
 //! **Fail closed.** A packet of a selected application is sealed, waits for a session (at most 128
 //! per peer), is refused, or is dropped. A packet whose owner is unknown waits for 20 ms, since the
 //! system may send a socket's first packet before it lists the socket. A packet from an address

@@ -171,7 +171,7 @@ impl Tunnel {
                     });
                     self.path.stage(now, &peer, staged);
                 }
-                // Dropped, as if nobody were there.
+                // Dropped: the peer has no endpoint.
                 Outbound::NoEndpoint => {}
             }
         }

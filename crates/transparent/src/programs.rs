@@ -51,8 +51,8 @@ pub use self::processes::Judged;
 static FILTERS_OBJECT: &[u8] = include_bytes_aligned!("bpf/taupe.o");
 static MARKS_OBJECT: &[u8] = include_bytes_aligned!("bpf/marks.o");
 
-/// How packets of selected applications get into the tunnel. Each way has its own programs and uses
-/// all maps.
+/// Method that brings the packets of selected applications into the tunnel. Each way has its own
+/// programs and uses all maps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
     /// Transparent mode: filters on the uplinks redirect them.

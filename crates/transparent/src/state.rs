@@ -299,7 +299,7 @@ pub(crate) struct Application {
     pub(crate) user: u32,
 }
 
-/// Who has opened a flow (`enum opener`): somebody in the tunnel.
+/// The opener of a flow (`enum opener`): a remote host in the tunnel.
 pub(crate) const OF_STRANGER: u32 = 1;
 
 /// A key of `networks`, without the prefix length.

@@ -356,7 +356,7 @@ fn a_peer_cannot_open_what_the_application_has_elsewhere() {
     let mut table = table(80);
     let taken = tuple(ip::UDP, (UPLINK + 1, 5000), 1);
     open(&mut table, START, taken).unwrap();
-    // That flow has another port in the tunnel, so its own port is free there.
+    // The other flow has another port in the tunnel, so this port is free there.
     let inner = tuple(ip::UDP, (UPLINK, 5000), 1);
     open(&mut table, START, inner).unwrap();
     let index = table.find_inner(START, &taken).unwrap();

@@ -5,7 +5,6 @@
 //! been received since. It also takes over if the server's port is unreachable. After the last
 //! server comes the first again. Resolvers repeat a query after at most 5 s, so a dead server
 //! delays one query by that time, and no others.
-//! which is gone costs one question that time, and the others nothing.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},

@@ -4,8 +4,8 @@
 #include "processes.h"
 
 /*
- * Whoever reads this is the daemon from then on: in a PID namespace it has no other
- * way to learn its number outside.
+ * Makes the reader the daemon. In a PID namespace a process cannot learn its PID outside
+ * in another way.
  */
 SEC("iter/task")
 int taupe_adopt(void *context)
@@ -18,8 +18,8 @@ int taupe_adopt(void *context)
 }
 
 /*
- * When the daemon is gone nobody reads the TUN, and what is sent there would be
- * lost without a word. So that applications are told instead.
+ * When the daemon has ended, nobody reads the TUN, and packets sent there would be lost
+ * silently. Setting the tunnel down lets applications get an error instead.
  */
 SEC("tp_btf/sched_process_exit")
 int taupe_exit(u64 *arguments)
@@ -29,14 +29,14 @@ int taupe_exit(u64 *arguments)
 	struct signal_struct *signal;
 
 	signal = kernel(task->signal);
-	/* Other threads of it still run. */
+	/* Other threads of the process are still running. */
 	if (!state || kernel(signal->live.counter) > 0)
 		return 0;
 	forget_process(task);
 	if (kernel(task->tgid) != (s32)state->daemon)
 		return 0;
 	now_of(state->up) = 0;
-	/* Its number will be somebody else's. */
+	/* The PID will be reused. */
 	now_of(state->daemon) = 0;
 	return 0;
 }

@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What this machine forwards for others, its clients: containers, virtual machines,
- * whoever uses its hotspot. With `forwarded` that goes through the tunnel as what a
- * chosen application sends.
+ * Packets that this machine forwards for its clients: containers, virtual machines,
+ * users of its hotspot. With `forwarded` set they go through the tunnel like packets of
+ * selected applications.
  *
- * A client's packet is one that leaves for anywhere else than a network which this
- * machine is in by a link without a default route. What goes to such a network is for a
- * client, and comes from another one, or past the tunnel from whom all may reach past
- * it, or through the tunnel.
+ * A client's packet leaves for any network except one in which this machine has an
+ * address by a link without a default route. A packet to such a network is for a client.
+ * It comes from another client, or from a destination that bypasses the tunnel, or
+ * through the tunnel.
  */
 #pragma once
 #include "guards.h"
 #include "packet.h"
 
-/* Where a forwarded packet is on its way to. */
+/* The direction of a forwarded packet. */
 enum passage {
-	/* From one client to another, or rightly to a client. */
+	/* From one client to another, or to a client by a permitted path. */
 	INSIDE,
-	/* To anybody. */
+	/* To any other destination. */
 	OUTWARD,
-	/* To a client, past the tunnel. */
+	/* To a client, from outside the tunnel. */
 	INTRUDING,
-	/* Through the tunnel to a client who is gone: not further, in the clear. */
+	/* From the tunnel to a client that has gone: must not leave. */
 	ASTRAY,
 };
 
-/* Whether this machine has routed a packet that leaves by an interface: what a bridge or
- * another namespace has sent has another's address. */
+/* Returns true if this machine has routed a packet that leaves by an interface. A packet
+ * from a bridge or another namespace has a different source address. */
 inline_always bool is_routed(struct __sk_buff *skb)
 {
 	struct net_device *device = device_of(skb);
@@ -43,7 +43,7 @@ inline_always bool is_routed(struct __sk_buff *skb)
 	return own[0] == source[0] && own[1] == source[1] && own[2] == source[2];
 }
 
-/* Whether this machine is in an address's network by an interface. */
+/* Returns true if the address is in a network of this machine on the interface. */
 inline_always bool is_near(const struct address *address, u32 ifindex)
 {
 	struct network_key key = { .prefix_len = 128, .address = *address };
@@ -88,8 +88,8 @@ struct nf_hook_state {
 #pragma clang attribute pop
 
 /*
- * The second layer: nothing is forwarded from or to a device that no filter of ours sees.
- * The loader has no name for such programs; user space takes this one by its name.
+ * The second layer: packets are forwarded only between devices that have the filters.
+ * The loader does not support netfilter programs; user space takes this one by its name.
  */
 SEC("classifier")
 int taupe_forward(struct bpf_nf_ctx *context)

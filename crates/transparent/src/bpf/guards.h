@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Whether a device is guarded: whether a filter of ours sees what leaves by it, and
- * sees it before any other, which could send it elsewhere. Other tunnels' filters may
- * come before: they pass on whatever is not theirs.
+ * Checks that a device is guarded: Taupe's filter sees all packets that leave by it, and
+ * sees them before any other filter, which could redirect them. Filters of other tunnels
+ * may come first, since they pass on packets that are not theirs.
  *
- * A number is not enough to know a device by. It may be another one's by now, and a
- * filter may have been removed, or have got another in front of it, while nobody was
- * there to notice. So the device itself is asked, at every packet.
+ * A map entry is not enough. The interface's number may belong to another device by now,
+ * and a filter may have been removed, or preceded by another, while no process could
+ * notice. The device itself is therefore checked for each packet.
  *
- * Programs of tcx run first, in their order; then those of the clsact queue, by
+ * tcx programs run first, in their order; then the filters of the clsact queue, by
  * priority (sch_handle_egress in net/core/dev.c).
  */
 #pragma once
 #include "state.h"
 
-/* Of our filter in a clsact queue: nothing comes before. */
+/* Priority of our filter in a clsact queue: the first one. */
 #define CLSACT_PRIORITY 1
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -42,7 +42,7 @@ struct bpf_mprog_cp {
 
 struct bpf_mprog_bundle;
 
-/* Since Linux 6.6, as all that is named after tcx. */
+/* Since Linux 6.6, as everything named after tcx. */
 struct bpf_mprog_entry {
 	struct bpf_mprog_fp fp_items[64];
 	struct bpf_mprog_bundle *parent;
@@ -78,7 +78,7 @@ struct net_device___clsact {
 
 #pragma clang attribute pop
 
-/* The first queue of filters that isn't tcx's; NULL if what is tcx's comes before. */
+/* Returns the device's clsact queue; NULL if tcx programs precede it. */
 inline_always struct mini_Qdisc *clsact_of(struct net_device *device)
 {
 	struct net_device___clsact *older = (void *)device;
@@ -96,8 +96,8 @@ inline_always struct mini_Qdisc *clsact_of(struct net_device *device)
 	return kernel(whole->miniq);
 }
 
-/* "taupe_", as all programs of all tunnels are called, of whatever version: filters.rs
- * has the same. A string would need a section of its own. */
+/* "taupe_", the prefix of the programs of all tunnels and versions, as in filters.rs. A
+ * string would need a section of its own. */
 #define NAME_TAUPE 0x5f6570756174ULL
 #define NAME_MASK ((1ULL << 48) - 1)
 
@@ -110,10 +110,10 @@ inline_always bool is_a_tunnels(struct bpf_prog *program)
 	       (name & NAME_MASK) == NAME_TAUPE;
 }
 
-/* As many programs as tcx takes (BPF_MPROG_MAX). */
+/* Maximum number of tcx programs (BPF_MPROG_MAX). */
 #define PROGRAMS_MAX 64
 
-/* Whether nothing comes before the link in tcx but other tunnels' filters. */
+/* Returns true if only filters of other tunnels precede the link in tcx. */
 inline_always bool is_first(struct net_device *device, u32 link)
 {
 	struct bpf_mprog_bundle *bundle;
@@ -136,7 +136,7 @@ inline_always bool is_first(struct net_device *device, u32 link)
 	return false;
 }
 
-/* The device that a packet has come by or is on its way to. */
+/* Returns the device that a packet has arrived by or leaves by. */
 inline_always struct net_device *device_of(struct __sk_buff *skb)
 {
 	return kernel(((struct sk_buff *)skb)->dev);

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Compares a task with the rules: the name and path of its executable, its control group
- * and its user. processes.h keeps the rule about the executable; the rest is read when it
- * is needed.
+ * Compares a task with the rules: the name and path of its executable, its cgroup and
+ * its user. processes.h stores the rule about the executable; the rest is read when
+ * needed.
  *
- * Everything is read from the task as it is now, in the kernel: no process needs to have
- * been seen starting, and an executable that was upgraded still has its path. A thread has
- * the executable of its process.
+ * Everything is read from the task in the kernel as it is now. A process need not have
+ * been seen at its start, and an executable that was upgraded still has its path. A
+ * thread has the executable of its process.
  *
- * There is no scratch memory per processor: a program that runs for a system call can be
- * preempted by another one on the same processor. All is on the stack, of which there are
- * 512 bytes for a program and all that it calls: where paths are compared, none are left.
+ * There is no per-CPU scratch memory, since a program that runs for a system call can be
+ * preempted by another on the same CPU. Everything is on the stack, which has 512 bytes
+ * for a program and all functions that it calls. The comparison of paths uses all of
+ * them.
  */
 #pragma once
 #include "siphash.h"
 #include "state.h"
 
-/* How deep a path is compared. */
+/* Maximum number of path components that are compared. */
 #define PATH_DEPTH 32
-/* Steps to the root: components, and mounts that are crossed. */
+/* Maximum number of steps to the root: components, and mounts that are crossed. */
 #define PATH_STEPS 64
 #define NAME_LEN_MAX 255
 
@@ -40,7 +41,8 @@ inline_always u64 lower(u64 word)
 	return word | ((from_a & ~above_z & ~word & high) >> 2);
 }
 
-/* Two rules about one task: what is allowed is allowed, and the first number counts. */
+/* Combines two rules for one task: "allow" wins. The number is the first rule's, unless
+ * only the second allows. */
 inline_always u64 both_rules(u64 one, u64 other)
 {
 	bool is_second = !(one & RULE_BITS) || (other & RULE_ALLOW && !(one & RULE_ALLOW));
@@ -62,8 +64,8 @@ alone u64 name_rule(u64 name, u32 kind, u32 generation)
 		for (int i = 0; i < NAME_SIZE / 8; i++)
 			key.words[i] = lower(key.words[i]);
 	key.space = space_of(kind, generation);
-	/* A name that was cut ends with NUL here, where a rule's goes on: only a
-	 * wildcard can match it, since user space takes no rule that long. */
+	/* A name that was cut ends with NUL here, where a rule's would continue. Only a
+	 * wildcard can match it, since user space accepts no rule of that length. */
 	key.prefix_len = 32 + 8 * size;
 	rule = bpf_map_lookup_elem(&names, &key);
 	return rule ? *rule : 0;
@@ -102,8 +104,8 @@ alone u64 component_hash(u64 name)
 	return sip_end(&sip, (u64)length << 56);
 }
 
-/* The hash of a path, from that of the directory above and the last component. By itself,
- * so that the verifier sees it once and not at each step. */
+/* Returns the hash of a path from the hash of its directory and its last component. A
+ * function that the verifier checks once, and not at each step. */
 alone u64 path_hash(u64 above, u64 component)
 {
 	struct state *state = get_state();
@@ -125,9 +127,9 @@ inline_always u64 exact_rule(u32 kind, u64 id, u32 generation)
 	return rule ? *rule : 0;
 }
 
-/* Adds the rule for a place to those above it, by the hash of the path to it: `is_end` if it
- * is not on the way to another one. A control group's rule is for all below it too. By itself,
- * so that the verifier does not follow what each step of a path has found. */
+/* Combines the rule for a path with those for the directories above it, by the hash of
+ * the path. `is_end`: the path is complete. The rule of a cgroup applies to all groups
+ * below it too. A function that the verifier checks once, whatever each step has found. */
 alone u64 with_place(u64 rule, u32 space, u64 hash, u32 is_end)
 {
 	u32 kind = space >> 1;
@@ -198,8 +200,8 @@ inline_always u64 executable_rule(u64 task, u32 generation)
 	return rule;
 }
 
-/* Returns what rules say of a task's user and control group. Stops at the first that
- * allows, which no other rule can change. */
+/* Returns the bits of the rules about a task's user and cgroup. Stops at the first rule
+ * that allows, since no other rule can change that. */
 inline_always u32 surroundings_bits(struct task_struct *task, u32 kinds, u32 generation)
 {
 	u32 bits = 0;

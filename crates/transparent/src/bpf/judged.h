@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Lists the verdicts on processes, and the rules that they are by, for user space. */
+/* Lists the verdicts on processes and their rules, for user space. */
 #pragma once
 #include "verdict.h"
 
-/* programs/processes.rs has the same. */
+/* The same as in programs/processes.rs. */
 struct judged {
-	u32 id; /* as the reader's PID namespace has it */
+	u32 id; /* PID in the reader's PID namespace */
 	u32 bits;
 	u32 verdict;
 	u32 zero;
 	u64 own;
 	u64 inherited;
-	u64 handed_on; /* to what it starts */
+	u64 handed_on; /* the rule for programs that it starts */
 };
 
-/* Returns a process's number in the PID namespace of the task that runs, or 0. */
+/* Returns a process's PID in the PID namespace of the running task, or 0. */
 inline_always u32 number_of(struct task_struct *task)
 {
 	struct task_struct *reader = bpf_get_current_task();

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Sockets that were there before the hooks. */
+/* Sockets that are older than the hooks. */
 #pragma once
 #include "verdict.h"
 
-/* Tells user space of a socket that goes past the tunnel. */
+/* Reports a socket that bypasses the tunnel to user space. */
 inline_always int miss(struct bpf_iter_meta *meta)
 {
 	u8 one = 1;
@@ -25,10 +25,11 @@ inline_always struct listener listener_of(struct sock *sk, const struct state *s
 }
 
 /*
- * Goes through the files of all processes, three times. A socket that several have is
- * chosen if one of them is, so that all that are to be chosen come first. What nobody
- * chooses any more is marked then, and let go when what was said in the tunnel has been
- * ended: until then it is in the tunnel still. A connection never is let go.
+ * Goes through the files of all processes, three times. A socket shared by several
+ * processes is selected if one of them is, so the first pass selects. The second pass
+ * marks sockets that no rule selects any more. User space ends their conversations, and
+ * the third pass releases them. Until then they stay in the tunnel. A connection is
+ * never released.
  */
 enum pass { CHOOSE, MARK, LET_GO };
 
@@ -41,7 +42,8 @@ inline_always bool is_connection(struct sock *sk)
 	       tcp_state != TCP_CLOSE && tcp_state != TCP_LISTEN;
 }
 
-/* As note_for, which leaves its caller's stack to what compares paths. */
+/* The same as note_for, in a function of its own that leaves the stack to the comparison
+ * of paths. */
 apart u32 note_apart(struct sock *sk, u32 verdict, u32 generation, u64 task)
 {
 	return note_for(sk, verdict, generation, task);
@@ -63,7 +65,7 @@ inline_always int classify(struct bpf_iter__task_file *context, enum pass pass)
 	socket = bpf_sock_from_file(file);
 	if (!socket)
 		return 0;
-	/* One that is ending has no executable any more that could be compared. */
+	/* A process that is ending has no executable to compare. */
 	if (!kernel(task->mm))
 		return 0;
 	sk = socket->sk;
@@ -74,9 +76,9 @@ inline_always int classify(struct bpf_iter__task_file *context, enum pass pass)
 	if (owner && owner->generation == generation && owner->verdict != DIRECT &&
 	    owner->verdict != LEAVING)
 		return 0;
-	/* As a number, which a pointer that is checked isn't. */
+	/* As a number: the verifier does not let a checked pointer be used like this. */
 	verdict = verdict_on((u64)kernel(context->task), generation);
-	/* What is there already cannot be refused: it is rather in the tunnel. */
+	/* An existing socket cannot be refused, so it goes into the tunnel. */
 	if (verdict == UNTOLD)
 		verdict = TUNNEL;
 	if (verdict == DIRECT && owner) {
@@ -124,8 +126,9 @@ int taupe_let_go(struct bpf_iter__task_file *context)
 }
 
 /*
- * Connections that wait to be accepted belong to no process yet, and were made
- * before their listener had a verdict to inherit. To be read after the above.
+ * Connections that wait to be accepted belong to no process yet, and may be older than
+ * the verdict that they would inherit from their listener. To be read after the
+ * iterators above.
  */
 SEC("iter/tcp")
 int taupe_heirs(struct bpf_iter__tcp *context)
@@ -140,7 +143,7 @@ int taupe_heirs(struct bpf_iter__tcp *context)
 
 	if (!state || !common)
 		return 0;
-	/* Others have no `struct sock`, or a process. */
+	/* Sockets in other states have no `struct sock`, or belong to a process. */
 	tcp_state = kernel(common->skc_state);
 	if (tcp_state != TCP_ESTABLISHED && tcp_state != TCP_SYN_RECV &&
 	    tcp_state != TCP_CLOSE_WAIT)
@@ -148,13 +151,13 @@ int taupe_heirs(struct bpf_iter__tcp *context)
 	if (kernel(sk->sk_socket))
 		return 0;
 	generation = now_of(state->generation);
-	/* It has inherited already. */
+	/* It has already inherited a verdict. */
 	owner = bpf_sk_storage_get(&sockets, common, NULL, 0);
 	if (owner && (owner->verdict != DIRECT || owner->generation == generation))
 		return 0;
 	listener = listener_of(sk, state);
 	if (!bpf_map_lookup_elem(&listeners, &listener)) {
-		/* Of all addresses. */
+		/* A listener on all addresses. */
 		listener.address = (struct address){};
 		if (!bpf_map_lookup_elem(&listeners, &listener))
 			verdict = DIRECT;

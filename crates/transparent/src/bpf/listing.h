@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Lists, which user space reads as a file. */
+/* Lists that user space reads as files. */
 #pragma once
 #include "verdict.h"
 
@@ -19,7 +19,7 @@ struct net___list {
 
 #pragma clang attribute pop
 
-/* A chosen socket: reset.rs has the same. */
+/* A selected socket; the same as in reset.rs. */
 struct chosen_socket {
 	u64 cookie;
 	struct address local;
@@ -33,10 +33,11 @@ struct chosen_socket {
 	u16 is_leaving;
 };
 
-/* A cookie that any socket has to the kernel (INET_DIAG_NOCOOKIE). */
+/* A cookie that matches any socket (INET_DIAG_NOCOOKIE). */
 #define ANY_COOKIE (~0ULL)
 
-/* The socket may be on its way to be freed: its cookie is read, not made. */
+/* Writes a socket to the list. It may be about to be freed, so its cookie is read, not
+ * generated. */
 inline_always void tell(struct seq_file *seq, struct sock *sk, bool is_leaving)
 {
 	struct sock_common___ends *ends = (void *)sk;
@@ -59,7 +60,7 @@ inline_always void tell(struct seq_file *seq, struct sock *sk, bool is_leaving)
 	bpf_seq_write(seq, &chosen, sizeof(chosen));
 }
 
-/* More subflows than these are not listed; the kernel makes eight at most by itself. */
+/* Maximum number of subflows listed; the kernel itself creates at most eight. */
 #define SUBFLOWS_MAX 32
 
 struct subflows {
@@ -82,8 +83,9 @@ static long subflow_step(u32 step, struct subflows *subflows)
 	return 0;
 }
 
-/* A connection of MPTCP, which the kernel ends by its subflows alone. Linux 6.1 does not
- * see that the rounds of a plain loop are alike. */
+/* Lists the subflows of an MPTCP connection. The kernel ends such a connection only if
+ * its subflows are ended. A plain loop is too complex for the verifier of Linux 6.1,
+ * which does not see that its rounds are alike. */
 inline_always void tell_subflows(struct seq_file *seq, struct mptcp_sock *connection,
 				 bool is_leaving)
 {
@@ -114,18 +116,18 @@ int taupe_chosen(struct bpf_iter__bpf_sk_storage_map *context)
 	return 0;
 }
 
-/* A network namespace that exists, or the end of their list. */
+/* A network namespace, or the end of the list. */
 struct namespace {
 	u64 is_end;
 	u64 cookie;
 };
 
-/* More than these are not listed to the end. */
+/* Maximum number of namespaces in the list. */
 #define NAMESPACES_MAX 1024
 
 /*
- * All network namespaces. They are linked in a circle with the list's head, for
- * which a number is listed that nobody has. The kernel frees none meanwhile.
+ * Lists all network namespaces. They form a circle with the list's head, for which a
+ * number is listed that no namespace has. The kernel frees no namespace meanwhile.
  */
 SEC("iter/task")
 int taupe_namespaces(struct bpf_iter__task *context)
@@ -135,7 +137,7 @@ int taupe_namespaces(struct bpf_iter__task *context)
 	struct seq_file *seq = context->meta->seq;
 	struct namespace namespace = {};
 
-	/* Once, not for every task. */
+	/* Only once, not for every task. */
 	if (context->meta->seq_num || !first)
 		return 0;
 	for (int i = 0; i < NAMESPACES_MAX; i++) {
@@ -167,12 +169,12 @@ struct search {
 	struct list_head *next;
 	struct list_head *end;
 	u64 netns;
-	void *space; /* the PID namespace from which processes are looked for */
+	void *space; /* the PID namespace in which the search began */
 	u32 level;   /* its depth */
 	u32 outside;
 };
 
-/* The PID namespace of this depth that a process is in, its own or one around that. */
+/* Returns the PID namespace of this depth that contains a process. */
 inline_always void *space_at(struct pid *pid, u32 level)
 {
 	return kernel(number_at(pid, level)->ns);
@@ -192,12 +194,12 @@ static long outside_step(u32 step, struct search *search)
 	return !search->next || search->next == search->end;
 }
 
-/* More processes than these are not counted to the end. */
+/* Maximum number of processes that are counted. */
 #define PROCESSES_MAX (1 << 22)
 
 /*
- * How many processes of the tunnel's network namespace are outside the reader's PID
- * namespace: iterators over tasks leave those out. They are linked in a circle.
+ * Counts the processes of the tunnel's network namespace outside the reader's PID
+ * namespace, which iterators over tasks leave out. Processes form a circle.
  */
 SEC("iter/task")
 int taupe_outside(struct bpf_iter__task *context)
@@ -208,7 +210,7 @@ int taupe_outside(struct bpf_iter__task *context)
 	struct state *state = get_state();
 	struct search search = {};
 
-	/* Once, not for every task. */
+	/* Only once, not for every task. */
 	if (!state || context->meta->seq_num)
 		return 0;
 	search.netns = state->netns;

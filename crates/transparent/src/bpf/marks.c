@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Adapter mode for chosen applications, on kernels that lack what transparent mode needs:
- * one object, for Linux 5.10 and newer. Rules are compared with tasks as there; a chosen
- * socket gets a mark, by which the system routes it into the tunnel. It stays its maker's.
+ * Selected applications in adapter mode, for kernels that lack the features of
+ * transparent mode: one object, for Linux 5.10 and newer. Rules are compared with tasks
+ * as in transparent mode. A selected socket gets a mark, by which the system routes its
+ * packets into the tunnel. The socket stays its creator's.
  *
  * scripts/bpf compiles it.
  */
@@ -12,7 +13,7 @@
 #include "packet.h"
 #include "verdict.h"
 
-/* There is no other error than EPERM before Linux 5.18. */
+/* EPERM is the only possible error before Linux 5.18. */
 SEC("cgroup/sock_create")
 int taupe_mark(struct bpf_sock *sk)
 {
@@ -30,7 +31,7 @@ int taupe_mark(struct bpf_sock *sk)
 	}
 	if (verdict != TUNNEL)
 		return ALLOW;
-	/* As in transparent mode. */
+	/* Refused as in transparent mode. */
 	if (sk->protocol == IPPROTO_MPTCP || sk->protocol == IPPROTO_SMC ||
 	    sk->protocol == IPPROTO_SCTP) {
 		count(R_PROTOCOL_REFUSED);
@@ -61,8 +62,8 @@ inline_always bool is_marked(struct bpf_sock *sk)
 }
 
 /*
- * The second layer: whatever has become of rules and routes, or of the mark, what is for
- * the tunnel leaves by nothing else.
+ * The second layer: packets for the tunnel leave only by the TUN, whatever has happened
+ * to rules, routes or the mark.
  */
 SEC("cgroup_skb/egress")
 int taupe_keep(struct __sk_buff *skb)
@@ -84,5 +85,5 @@ int taupe_keep(struct __sk_buff *skb)
 	return REFUSE;
 }
 
-/* Helpers that look into tasks are for programs that say this. */
+/* Helpers that read tasks require a license compatible with the GPL. */
 char _license[] SEC("license") = "Dual MIT/GPL";

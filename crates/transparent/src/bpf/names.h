@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Questions for names. What a chosen application asks outside, at port 53, is turned to
- * the tunnel's name servers on its way through the tunnel. What it asks a resolver on this
- * machine would not leave; and that one asks outside in its own name. So the question gets
- * another address, one that stands in for the resolver's: it leaves by an uplink as any
- * other, comes to the tunnel's server, and the answer comes from the address that stands
- * in, for which the application is given the one that it knows.
+ * DNS queries. A query of a selected application to a server outside is redirected to
+ * the tunnel's name servers on its way through the tunnel. A query to a local resolver
+ * would not leave the machine, and the resolver would send a query of its own outside
+ * the tunnel. The local resolver's address is therefore replaced by an alias. The query
+ * to the alias leaves by an uplink like any other and reaches the tunnel's name server.
+ * The reply comes from the alias, and the application sees the address that it knows.
  *
- * One address stands in for one: nothing has to be remembered of a socket, and each of
- * several resolvers that it asks at once answers for itself. Nobody has the addresses that
- * stand in (240.0.0.0/7 is reserved, RFC 1112 section 4; 100::/64 is discarded, RFC 6666),
- * so that a packet which got past the filters would come to nobody either.
+ * Each local address has an alias of its own. Nothing has to be stored with the socket,
+ * and a socket that queries several resolvers gets a reply from each. No host has these
+ * aliases (240.0.0.0/7 is reserved, RFC 1112 section 4; 100::/64 is discarded, RFC
+ * 6666), so a packet that bypassed the filters would reach nobody.
  */
 #pragma once
 #include "packet.h"
@@ -23,7 +23,7 @@ inline_always struct state *state_here(void *context)
 	return state && state->netns == bpf_get_netns_cookie(context) ? state : NULL;
 }
 
-/* Has the system call fail with this. */
+/* Makes the system call fail with this error. */
 inline_always int refuse(u32 reason, s32 error)
 {
 	count(reason);
@@ -56,12 +56,12 @@ inline_always bool is_ipv4(const struct address *address)
 }
 
 #define FIRST_BYTE htonl(0xff000000)
-/* 127.x.y.z has 240.x.y.z, ::1 has 100::1; maps.rs gives the others theirs. */
+/* 240.x.y.z for 127.x.y.z, 100::1 for ::1; maps.rs assigns the others. */
 #define LOOPBACK_4 htonl(0x7f000000)
 #define STAND_IN_4 htonl(0xf0000000)
 #define STAND_IN_6 htonl(0x01000000)
 
-/* Whether it is one that stands in for another. */
+/* Returns true if an address is an alias. */
 inline_always bool stands_in(const struct address *address)
 {
 	if (is_ipv4(address))
@@ -69,7 +69,8 @@ inline_always bool stands_in(const struct address *address)
 	return address->words[0] == STAND_IN_6 && !address->words[1];
 }
 
-/* Exchanges an address with the one that stands in for it, either way; as it is without. */
+/* Replaces an address by its alias, or an alias by its address. Leaves other addresses
+ * as they are. */
 inline_always void exchange(struct address *address, u32 from_4, u32 to_4, u32 from_6, u32 to_6)
 {
 	struct address *other;
@@ -90,7 +91,7 @@ inline_always void exchange(struct address *address, u32 from_4, u32 to_4, u32 f
 
 enum resolver { AS_ASKED, NO_RESOLVER };
 
-/* Who is to be asked instead of a resolver of a chosen socket's choice. */
+/* Replaces the address of a local resolver that a selected socket queries. */
 apart u32 resolver_for(struct address *asked, const struct state *state)
 {
 	u32 names = now_of(state->names);
@@ -100,7 +101,7 @@ apart u32 resolver_for(struct address *asked, const struct state *state)
 		return AS_ASKED;
 	if (!(names & (is_v4 ? NAMES_V4 : NAMES_V6)))
 		return NO_RESOLVER;
-	/* Unspecified is this machine. */
+	/* The unspecified address is this machine. */
 	if (!asked->words[0] && !asked->words[1] && !asked->words[3] && (is_v4 || !asked->words[2]))
 		asked->words[3] = is_v4 ? htonl(0x7f000001) : htonl(1);
 	if (!stands_in(asked))
@@ -108,8 +109,8 @@ apart u32 resolver_for(struct address *asked, const struct state *state)
 	return AS_ASKED;
 }
 
-/* The address that a socket has asked, for the one that has answered; false where they
- * are the same. */
+/* Replaces an alias that has replied by the address that the socket has queried. Returns
+ * false if the address is no alias. */
 apart u32 has_asked(struct bpf_sock_addr *context, struct address *remote)
 {
 	struct state *state = state_here(context);
@@ -167,10 +168,11 @@ int taupe_peername6(struct bpf_sock_addr *context)
 }
 
 /*
- * Whether a packet on loopback is a chosen socket's question: one that was connected to a
- * resolver before it was chosen, or to an address that this machine has had for moments; or
- * one that a rule of netfilter leads to a resolver here, at whatever port, which only the
- * port shows that the socket is connected to.
+ * Returns true if a packet on loopback is a DNS query of a selected socket. There are
+ * three cases: the socket was connected to a resolver before it was selected; this
+ * machine has the address only since a moment ago; or a netfilter rule redirects the
+ * query to a local resolver at any port, so that only the port to which the socket is
+ * connected shows it.
  */
 apart bool is_asked_here(struct __sk_buff *skb, struct bpf_sock *sk)
 {
@@ -196,18 +198,18 @@ struct bpf_sock_addr_kern {
 
 #pragma clang attribute pop
 
-/* Where the path begins in an address (sockaddr_un). */
+/* Offset of the path in sockaddr_un. */
 #define PATH_OFFSET 2
 
-/* Returns the service that a socket of AF_UNIX is connected to, or 0. The stack has no room
- * for the path where rules are compared. */
+/* Returns the service that an AF_UNIX socket connects to, or 0. A function of its own,
+ * since the comparison of rules leaves no stack for the path. */
 apart u32 service_of(struct bpf_sock_addr *context)
 {
 	struct bpf_sock_addr_kern *whole = (void *)context;
 	struct service_key key = {};
 	u32 *service, length;
 
-	/* A path may end with the address, without NUL. */
+	/* A path may fill the address without a terminating NUL. */
 	length = kernel(whole->uaddrlen) - PATH_OFFSET + 1;
 	if (length > sizeof(key.path))
 		length = sizeof(key.path);
@@ -217,13 +219,14 @@ apart u32 service_of(struct bpf_sock_addr *context)
 }
 
 /*
- * Services that resolve names are asked by sockets of their own, too. The C library takes
- * one that is refused for one that does not run, and asks name servers itself. What else is
- * on the system bus is refused with it to applications that a rule names, and to no others:
- * where everything is chosen that isn't disallowed, services of the system would be.
+ * Services that resolve names have sockets of their own. If the connection is refused,
+ * the C library assumes that the service does not run, and queries name servers itself.
+ * The system bus as a whole is refused only to applications that a rule names. Otherwise
+ * a rule set that selects everything except some applications would refuse it to system
+ * services.
  *
- * The loader has no name for such programs (Linux 6.7); user space takes this one by its
- * name.
+ * The loader does not support such programs (Linux 6.7); user space takes this one by
+ * its name.
  */
 SEC("classifier")
 int taupe_unix(struct bpf_sock_addr *context)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What flow a packet belongs to, and where its destination belongs.
+ * The flow of a packet, and the class of its destination.
  *
- * An ICMP error belongs to the flow of the packet that it is about. Offsets are
- * from the IP header, so that it doesn't matter what is in front of it.
+ * An ICMP error belongs to the flow of the packet that it quotes. Offsets count from the
+ * IP header, so the link header does not matter.
  */
 #pragma once
 #include "state.h"
@@ -12,19 +12,19 @@ enum direction { OUT, IN };
 
 struct packet {
 	struct flow_key flow;
-	/* What fragments of one packet have in common. */
+	/* The identification that all fragments of a packet share. */
 	u32 fragment_id;
 	u8 hops;
 	bool is_ip;
 	bool is_fragment;
-	/* One other than the first: without ports. */
+	/* A fragment other than the first: it has no ports. */
 	bool is_later_fragment;
-	/* Neighbour or router discovery, which no router has passed on. */
+	/* Neighbour or router discovery that no router has forwarded. */
 	bool is_discovery;
-	/* About another packet, whose flow this is. */
+	/* An ICMP error about another packet, whose flow this is. */
 	bool is_error;
-	/* What tells the flow is behind more extension headers than are followed here, or
-	 * in another fragment of an error. Nobody sends the like in good faith. */
+	/* The fields of the flow are after more extension headers than are followed
+	 * here, or in another fragment of an error. No legitimate sender does that. */
 	bool is_hidden;
 };
 
@@ -50,13 +50,13 @@ struct ipv6 {
 	struct address destination;
 };
 
-/* Where a header's payload is, and what. */
+/* Offset and protocol of a header's payload. */
 struct payload {
 	u32 offset;
 	u32 protocol;
 };
 
-/* As many as every host has to follow (RFC 8504 section 5.3). */
+/* As many as every host must process (RFC 8504 section 5.3). */
 #define EXTENSIONS_MAX 8
 
 inline_always struct address mapped(u32 ipv4)
@@ -70,9 +70,10 @@ inline_always bool is_same(const struct address *a, const struct address *b)
 	       a->words[2] == b->words[2] && a->words[3] == b->words[3];
 }
 
-/* The helper that counts from the IP header sees what is in one piece with it, which is
- * all of most packets. Drivers of some cards leave all but the first headers elsewhere:
- * the helper that finds that counts from where the packet begins for the program. */
+/* Loads bytes at an offset from the IP header. The first helper reads the linear part of
+ * the packet, which contains most packets as a whole. Some drivers leave only the first
+ * headers there. The second helper reads the rest, with offsets from the start of the
+ * packet as the program sees it. */
 inline_always bool load(struct __sk_buff *skb, u32 offset, void *to, u32 size)
 {
 	struct sk_buff *whole = (void *)skb;
@@ -132,8 +133,8 @@ inline_always bool read_ipv6(struct __sk_buff *skb, u32 offset, struct packet *p
 
 		if (!is_extension(protocol))
 			return true;
-		/* Each has eight bytes at least. A first fragment may end before them, which
-		 * the kernel puts up with. */
+		/* Each has at least eight bytes. A first fragment may end before them,
+		 * which the kernel accepts. */
 		if (!load(skb, payload->offset, &extension, sizeof(extension))) {
 			packet->is_hidden = true;
 			return true;
@@ -154,7 +155,7 @@ inline_always bool read_ipv6(struct __sk_buff *skb, u32 offset, struct packet *p
 	return true;
 }
 
-/* The ports of what isn't ICMP; 0 where there are none. */
+/* Reads the ports of a protocol other than ICMP; 0 if it has none. */
 inline_always void read_ports(struct __sk_buff *skb, struct packet *packet,
 			      enum direction direction, const struct payload *payload)
 {
@@ -228,9 +229,9 @@ inline_always void read_packet(struct __sk_buff *skb, struct packet *packet,
 		packet->flow.local_port = icmp.id;
 		return;
 	}
-	/* What it is about went the other way, and what there is of that begins with its
-	 * header, even of a fragment: ports are looked for where the kernel looks. A
-	 * quotation that is cut before them says nothing to the kernel either. */
+	/* The quoted packet went in the opposite direction. The quote begins with its IP
+	 * header, even for a fragment, so ports are read where the kernel reads them. A
+	 * quote that is cut before the ports says nothing to the kernel either. */
 	packet->is_error = true;
 	packet->is_hidden |= packet->is_fragment;
 	to = packet->flow.remote;
@@ -240,8 +241,8 @@ inline_always void read_packet(struct __sk_buff *skb, struct packet *packet,
 	if (!(is_v6 ? read_ipv6(skb, payload.offset, packet, direction, &payload)
 		    : read_ipv4(skb, payload.offset, packet, direction, &payload)))
 		return;
-	/* It is for who sent what it is about, or else it could get past the tunnel to
-	 * anybody. */
+	/* The error must go to the sender of the quoted packet. Otherwise an application
+	 * could reach any host outside the tunnel with it. */
 	if (is_out && !is_same(&to, &packet->flow.remote))
 		packet->is_hidden = true;
 	packet->flow.protocol = payload.protocol;
@@ -254,7 +255,7 @@ inline_always void read_packet(struct __sk_buff *skb, struct packet *packet,
 	packet->is_fragment = packet->is_later_fragment = false;
 }
 
-/* The class of an address. What user space left out goes nowhere. */
+/* Returns the class of an address. An address without an entry is dropped. */
 inline_always u32 class_of(const struct address *address, u32 generation)
 {
 	struct destination_key key = {
@@ -272,8 +273,9 @@ inline_always bool is_question(u16 port, u32 protocol)
 	return port == htons(53) && (protocol == IPPROTO_UDP || protocol == IPPROTO_TCP);
 }
 
-/* 169.254.0.0/16 and fe80::/10. No router may forward these (RFC 3927 section 7, RFC 4291
- * section 2.5.6), yet some do: in clouds, 169.254.169.254 is behind the default gateway. */
+/* 169.254.0.0/16 and fe80::/10. Routers must not forward these (RFC 3927 section 7, RFC
+ * 4291 section 2.5.6), yet some do: in clouds, 169.254.169.254 is behind the default
+ * gateway. */
 inline_always bool is_link_local(const struct address *address)
 {
 	const u32 *words = address->words;
@@ -293,10 +295,9 @@ inline_always u32 way(const struct flow_key *flow, u32 generation, bool is_on_li
 	return class;
 }
 
-/* Where a flow of a chosen socket goes, by its addresses alone: link-local ones pass for
- * neighbours. Questions for names go through the tunnel even where the server is on the
- * link: of a family that the tunnel lacks, they are answered in user space, that there is
- * no way. */
+/* Returns the class of a selected socket's flow by its addresses alone, with link-local
+ * addresses as neighbours. DNS queries go through the tunnel even if the server is on
+ * the link. If the tunnel lacks their family, user space answers that there is no route. */
 inline_always u32 way_of(const struct flow_key *flow, u32 generation)
 {
 	return way(flow, generation, true);
@@ -321,9 +322,9 @@ struct rt6_info {
 #define REFDST_NOREF 1UL
 #define RTF_GATEWAY 2
 
-/* Who gets a packet on its way out next, by the route that the kernel has found for it. */
+/* The next hop of an outgoing packet, by the route that the kernel has found. */
 enum next_hop {
-	/* It has no route: a packet socket has addressed it. */
+	/* No route: a packet socket has addressed it. */
 	HOP_UNKNOWN,
 	HOP_DESTINATION,
 	HOP_GATEWAY,
@@ -344,8 +345,8 @@ inline_always enum next_hop next_hop_of(struct __sk_buff *skb)
 	return is_gateway ? HOP_GATEWAY : HOP_DESTINATION;
 }
 
-/* Where a packet of a chosen socket goes: a link-local destination is direct only where it
- * is itself the next hop. */
+/* Returns the class of a selected socket's packet. A link-local destination is direct
+ * only if it is itself the next hop. */
 inline_always u32 way_out(struct __sk_buff *skb, const struct flow_key *flow, u32 generation)
 {
 	return way(flow, generation, next_hop_of(skb) == HOP_DESTINATION);
@@ -358,7 +359,7 @@ inline_always bool is_dhcp(const struct flow_key *flow)
 		(flow->local_port == htons(546) && flow->remote_port == htons(547)));
 }
 
-/* Broadcast; link-local IPv6, to one or to all. */
+/* Returns true for broadcast and for link-local IPv6, unicast or multicast. */
 inline_always bool stays_on_link(const struct address *address)
 {
 	const u32 *words = address->words;
@@ -368,9 +369,10 @@ inline_always bool stays_on_link(const struct address *address)
 	return is_link_local(address) || (words[0] & htonl(0xffff0000)) == htonl(0xff020000);
 }
 
-/* What is about the link itself: DHCP and discovery. A chosen application could make
- * anything look like it, so that its own is for the link alone: where the client is
- * chosen, a lease is renewed by broadcast. Answers come from any address. */
+/* Returns true for traffic of the link itself: DHCP and discovery. A selected
+ * application could make any packet look like this, so its own are direct only on the
+ * link. If a DHCP client is selected, it renews its lease by broadcast. Replies come
+ * from any address. */
 inline_always bool is_of_link(const struct packet *packet)
 {
 	return packet->is_discovery || is_dhcp(&packet->flow);

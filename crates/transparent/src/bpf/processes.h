@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The rules of processes. A process has the rule about its executable from the moment that
- * it begins it, until it begins another one or the rules lose this one: a package upgrade
- * may rename or remove the file meanwhile. A program that no rule names has the rule of the
- * program that started it (`Children = inherit`), across any number of forks and execs.
+ * The rules of processes. A process gets the rule about its executable when it executes
+ * it. It keeps this rule until it executes another program, or the rule is removed: a
+ * package upgrade may rename or remove the file meanwhile. A program that no rule names
+ * has the rule of the program that started it (`Children = inherit`), across any number
+ * of forks and execs.
  *
- *   fork    the child has its parent's rules: it is the same program
- *   exec    the rule about the new executable is its own; the rule it had is inherited
- *   exit    its entry goes
- *   new rules, and processes from before   taupe_learn goes through all processes:
- *           until all have their new rules, they keep the old ones too
+ *    fork    the child has its parent's rules: it runs the same program
+ *    exec    the rule about the new executable is its own; the rule it had is inherited
+ *    exit    its entry is removed
+ *    new rules, and processes from before   taupe_learn goes through all processes;
+ *            until all have their new rules, they keep the old ones too
  *
- * A process without an entry gets one where its rule is needed. It has come from another
+ * A process without an entry gets one when its rule is needed. It has come from another
  * network namespace, or there was no memory.
  */
 #pragma once
@@ -35,8 +36,8 @@ apart struct process *process_of(struct task_struct *task)
 	return bpf_map_lookup_elem(&processes, &key);
 }
 
-/* Whether a task is in the tunnel's network namespace. User space says which inode that
- * has where it cannot learn the cookie (before Linux 5.14). */
+/* Returns true if a task is in the tunnel's network namespace. If the cookie is not
+ * available (before Linux 5.14), user space gives the namespace's inode. */
 inline_always bool runs_here(struct task_struct *task, const struct state *state)
 {
 	struct net *net = kernel(kernel(task->nsproxy)->net_ns);
@@ -47,8 +48,8 @@ inline_always bool runs_here(struct task_struct *task, const struct state *state
 #endif
 }
 
-/* Where a process's number in the PID namespace of this depth is. `numbers` goes on behind
- * the structure, which no relocation knows. */
+/* Returns a process's `struct upid` in the PID namespace of this depth. `numbers` is a
+ * flexible array, to which no relocation applies. */
 inline_always struct upid *number_at(struct pid *pid, u32 level)
 {
 	u64 size = __builtin_preserve_type_info(*(struct upid *)0, 1);
@@ -56,13 +57,13 @@ inline_always struct upid *number_at(struct pid *pid, u32 level)
 	return (void *)&pid->numbers[0] + level * size;
 }
 
-/* Whether any rule is about executables: without one there is nothing to keep. */
+/* Returns true if any rule is about executables. Otherwise nothing has to be stored. */
 inline_always bool keeps_processes(const struct state *state, u32 generation)
 {
 	return state->rules[generation & 1].kinds & (KIND_NAME | KIND_PATH);
 }
 
-/* Returns the rule that a process hands on to what it starts. */
+/* Returns the rule that a process hands on to programs that it starts. */
 inline_always u64 heritage(const struct process *process)
 {
 	u64 own = process->own;
@@ -70,11 +71,11 @@ inline_always u64 heritage(const struct process *process)
 	return own & RULE_BITS && !(own & RULE_OF_INIT) ? own : process->inherited;
 }
 
-/* How long processes may learn new rules, in seconds: whoever replaced these may have been
- * ended before all had them. */
+/* Maximum time in which processes learn new rules, in seconds. The process that has
+ * replaced the rules may have been killed before all were learned. */
 #define LEARNING_MAX 60
 
-/* Checks that not all processes have learned the rules in use. */
+/* Checks that some processes have not learned the rules in use yet. */
 inline_always bool is_learning(const struct state *state)
 {
 	u32 since = now_of(state->learning);
@@ -83,9 +84,10 @@ inline_always bool is_learning(const struct state *state)
 }
 
 /*
- * Returns a rule that a process has as it is in this generation: 0 if it is gone. While
- * processes learn new rules, one that is gone stays in effect: the process's parent may be
- * about to get a rule that replaces it, and nothing may leave in clear until then.
+ * Returns the current value of a rule in this generation, 0 if the rule has been
+ * removed. While processes learn new rules, a removed rule stays in effect: the
+ * process's parent may be about to get a rule that replaces it, and no packet may leave
+ * outside the tunnel until then.
  */
 alone u64 kept_rule(u64 rule, u32 generation)
 {
@@ -99,7 +101,8 @@ alone u64 kept_rule(u64 rule, u32 generation)
 	return kept;
 }
 
-/* Two rules of a process, of which one that is gone gives its bits, but not its number. */
+/* Combines two rules of a process. A removed rule contributes its bits, but not its
+ * number. */
 inline_always u64 both_kept(u64 one, u64 other)
 {
 	u64 first = one & RULE_GONE ? other : one, second = one & RULE_GONE ? one : other;
@@ -109,19 +112,19 @@ inline_always u64 both_kept(u64 one, u64 other)
 	return both_rules(first, second);
 }
 
-/* Returns what a process that runs inherits from its parent as that is now. */
+/* Returns the rule that a running process inherits from its parent as it is now. */
 inline_always u64 from_parent(struct task_struct *task, u64 start, u32 generation)
 {
 	struct process *parent = process_of(kernel(task->real_parent));
 
 	if (!parent)
 		return 0;
-	/* What the parent has begun since then has not started this process. */
+	/* A program that the parent executed later has not started this process. */
 	return kept_rule(parent->executed > start ? parent->inherited : heritage(parent), generation);
 }
 
-/* How an entry of `processes` is given to callers: what the own rule says, and behind it
- * what the inherited one says. */
+/* Position of the inherited rule's bits in the result of entry_bits; the own rule's bits
+ * are below. */
 #define INHERITED 8
 
 inline_always u32 entry_bits(const struct process *process)
@@ -130,8 +133,9 @@ inline_always u32 entry_bits(const struct process *process)
 }
 
 /*
- * Writes the rules of a process down, of which `rule` is about its executable, and returns
- * their bits. A process that has not `executed` just now keeps the rule that it has.
+ * Stores the rules of a process, with `rule` as the rule about its executable, and
+ * returns their bits. Unless it has just `executed` a program, the process keeps the
+ * rule that it has.
  */
 alone u32 enter_process(u64 of, u64 rule, u32 generation, u32 executed)
 {
@@ -165,13 +169,13 @@ alone u32 enter_process(u64 of, u64 rule, u32 generation, u32 executed)
 						  new.inherited);
 	}
 	bpf_map_update_elem(&processes, &key, &new, 0);
-	/* Its end may have come before the entry. */
+	/* The process may have ended before the entry was made. */
 	if (kernel(kernel(task->signal)->live.counter) <= 0)
 		bpf_map_delete_elem(&processes, &key);
 	return entry_bits(&new);
 }
 
-/* Returns the entry of a process, if it is of the rules in use. */
+/* Returns the entry of a process if it was made by the rules in use. */
 apart struct process *entry_of(struct task_struct *task, const struct state *state, u32 generation)
 {
 	struct process *process = process_of(task);
@@ -184,8 +188,8 @@ apart struct process *entry_of(struct task_struct *task, const struct state *sta
 }
 
 /*
- * Enters the parent of a process that is about to be entered, if it has no entry. User space
- * cannot list processes outside its PID namespace, so `taupe_learn` has not seen these.
+ * Enters the parent of a process if it has no entry. User space cannot list processes
+ * outside its PID namespace, so `taupe_learn` has not seen these.
  */
 alone u32 enter_parent(u64 of, u32 generation)
 {
@@ -229,7 +233,7 @@ apart void copy_process(struct task_struct *from, struct task_struct *to)
 SEC("tp_btf/sched_process_fork")
 int taupe_fork(u64 *arguments)
 {
-	/* As numbers, which pointers that are checked aren't. */
+	/* As numbers: the verifier does not let checked pointers be used like this. */
 	struct task_struct *parent = (void *)kernel(arguments[0]);
 	struct task_struct *child = (void *)kernel(arguments[1]);
 	struct state *state = get_state();
@@ -263,7 +267,7 @@ int taupe_exec(u64 *arguments)
 		return 0;
 	generation = now_of(state->generation);
 	if (!keeps_processes(state, generation)) {
-		/* Rules to come know nothing of the program that ends here. */
+		/* Later rules must not apply to the program that ends here. */
 		forget_process(task);
 		return 0;
 	}
@@ -286,8 +290,8 @@ inline_always bool is_executing(struct task_struct *task)
 }
 
 /*
- * Gives all processes of this network namespace their rules, and writes a byte for each
- * whose rules have become others: its children are to be looked at again.
+ * Gives all processes of this network namespace their rules. Writes a byte for each
+ * whose rules have changed, since its children have to be visited again.
  */
 SEC("iter/task")
 int taupe_learn(struct bpf_iter__task *context)
@@ -303,8 +307,8 @@ int taupe_learn(struct bpf_iter__task *context)
 	if (!state || !task)
 		return 0;
 	generation = now_of(state->generation);
-	/* One that is ending has no executable any more. A thread has its leader's entry, unless
-	 * the leader has ended. */
+	/* A process that is ending has no executable. A thread has its leader's entry,
+	 * unless the leader has ended. */
 	if (!kernel(task->mm) ||
 	    (kernel(task->group_leader) != task && kernel(kernel(task->group_leader)->mm)) ||
 	    !runs_here(task, state))
@@ -313,7 +317,7 @@ int taupe_learn(struct bpf_iter__task *context)
 		forget_process(task);
 		return 0;
 	}
-	/* taupe_exec enters it in a moment. */
+	/* taupe_exec will enter it in a moment. */
 	if (is_executing(task))
 		return 0;
 	program = kernel(task->self_exec_id);
@@ -325,7 +329,8 @@ int taupe_learn(struct bpf_iter__task *context)
 		rule = executable_rule((u64)task, generation);
 	}
 	enter_process((u64)task, rule, generation, false);
-	/* It has begun another program meanwhile, and what taupe_exec has entered is lost. */
+	/* The process has executed another program meanwhile, and the entry of
+	 * taupe_exec has been overwritten. */
 	if (kernel(task->self_exec_id) != program)
 		enter_process((u64)task, executable_rule((u64)task, generation), generation, true);
 	process = process_of(task);

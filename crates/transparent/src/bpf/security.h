@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Programs at the kernel's security hooks, for what the hooks of cgroups don't see. A
- * kernel may lack the means for these: then the rest holds, and the daemon says what
- * doesn't.
+ * Programs at the kernel's security hooks, for sockets that the cgroup hooks do not see.
+ * A kernel may not support them. Then the rest still works, and the daemon reports the
+ * gap.
  */
 #pragma once
 #include "senders.h"
 #include "verdict.h"
 
-/* A task uses a socket that another one may have made. */
+/* Classifies a socket that the running task uses, and that another task may have
+ * created. */
 inline_always int handed(struct sock *sk, bool often)
 {
 	struct state *state = get_state();
 
 	if (!state || !sk || !is_here(sk, state))
 		return 0;
-	/* Nothing can be refused here. */
+	/* This hook cannot refuse anything. */
 	switch (used(sk, state, often)) {
 	case UNTOLD:
 		if (note(sk, TUNNEL, now_of(state->generation)))
@@ -27,7 +28,7 @@ inline_always int handed(struct sock *sk, bool often)
 	return 0;
 }
 
-/* By a message from another process, or by taking it out of one. */
+/* A socket received in a message, or taken from another process. */
 SEC("fentry/security_file_receive")
 int taupe_received(u64 *arguments)
 {
@@ -36,7 +37,7 @@ int taupe_received(u64 *arguments)
 	return socket ? handed(socket->sk, false) : 0;
 }
 
-/* A listener that was inherited from whoever started the process. */
+/* A listener inherited from the process that started this one. */
 SEC("fentry/security_socket_accept")
 int taupe_accepting(u64 *arguments)
 {
@@ -45,7 +46,7 @@ int taupe_accepting(u64 *arguments)
 	return handed(listener->sk, false);
 }
 
-/* And the connection, which was made before the listener had a verdict. */
+/* The accepted connection, which may be older than the listener's verdict. */
 SEC("fentry/security_sock_graft")
 int taupe_accepted(u64 *arguments)
 {
@@ -53,9 +54,9 @@ int taupe_accepted(u64 *arguments)
 }
 
 /*
- * Something is sent by a socket that a process has open, also with splice, sendfile (Linux
- * 6.5) and io_uring. It is the only hook at which the sender by a connection is known that
- * its program was started with. The kernel's own sockets send while any task runs.
+ * A process sends by an open socket, also with splice, sendfile (Linux 6.5) and
+ * io_uring. For a connection that a program was started with, no other hook shows the
+ * sender. The kernel's own sockets send while any task runs.
  */
 SEC("fentry/security_socket_sendmsg")
 int taupe_sending(u64 *arguments)
@@ -66,15 +67,16 @@ int taupe_sending(u64 *arguments)
 	return sk && is_open_by_process(sk) ? handed(sk, true) : 0;
 }
 
-/* Their packets are sent by the kernel's own sockets, which carry no verdict. */
+/* Packets of these are sent by sockets of the kernel, which carry no verdict. */
 #define CARRIED_FAMILIES (1ULL << AF_RDS | 1ULL << AF_TIPC | 1ULL << AF_RXRPC | 1ULL << AF_SMC)
 /* These send below IP. */
 #define LINK_FAMILIES (1ULL << AF_PACKET | 1ULL << AF_PPPOX | 1ULL << AF_XDP)
 
 /*
- * Sockets that no other hook sees. What is below IP is refused to whom a rule names: what
- * keeps a link going (DHCP clients, wpa_supplicant, pppd) would be chosen too where
- * everything is that isn't disallowed, and the tunnel needs the link.
+ * Sockets that no other hook sees. Sockets below IP are refused only to applications
+ * that a rule names. Otherwise a rule set that selects everything except some
+ * applications would also refuse programs that keep the link up (DHCP clients,
+ * wpa_supplicant, pppd), and the tunnel needs the link.
  */
 SEC("lsm/socket_create")
 int taupe_family(u64 *arguments)
@@ -89,7 +91,7 @@ int taupe_family(u64 *arguments)
 		return 0;
 	if (!now_of(state->secured))
 		now_of(state->secured) = 1;
-	/* The kernel's own. */
+	/* The kernel's own sockets. */
 	if (arguments[3] || family > 63)
 		return 0;
 	is_carried = CARRIED_FAMILIES >> family & 1;

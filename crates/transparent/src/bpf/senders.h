@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Sockets by their sender instead of their maker.
+ * The sender of a packet instead of the creator of its socket.
  *
- * A selected application may send by a socket that it was started with or was handed. Hooks
- * of addresses do not run where such a socket is connected already, raw or of ICMP.
- * security.h sees each sender where the kernel lets its functions be traced; before Linux 6.5
- * all but those that splice or use sendfile. Elsewhere, and for these, datagrams are seen at
- * egress: they leave while the system call that sends them runs, so the running task is their
- * sender. That is not so in two cases, in which nothing is guessed:
+ * A selected application may send by a socket that it was started with or that it
+ * received. Address hooks do not run if such a socket is already connected, raw, or of
+ * ICMP. If the kernel's functions can be traced, security.h sees each sender; before
+ * Linux 6.5 it misses splice and sendfile. In all other cases datagrams are judged at
+ * egress: they leave within the system call that sends them, so the running task is
+ * their sender. There are two exceptions, in which no sender is assumed:
  *
- *   TCP      also sends from timers and on behalf of acknowledgements
- *   NFQUEUE  a packet that a program has decided on leaves while that program runs
+ *    TCP      also sends from timers and on acknowledgements
+ *    NFQUEUE  a packet leaves while the program runs that has decided on it
  */
 #pragma once
 #include "verdict.h"
@@ -32,15 +32,16 @@ struct proto_ops {
 
 #pragma clang attribute pop
 
-/* The kernel's structure of a packet's socket, as an address that loads take. */
+/* Returns the kernel's structure of a packet's socket, as an address for loads. */
 inline_always struct sock *sock_of(struct __sk_buff *skb)
 {
 	return kernel(((struct sk_buff *)skb)->sk);
 }
 
-/* Checks that the kernel has made a socket for itself. It sends by these while any task runs.
- * Some have a file, as those of NFS since Linux 5.18. The kernel makes subflows of MPTCP too, but
- * for a process, whose connection they are grafted to. */
+/* Checks that the kernel has created a socket for itself. The kernel sends by these
+ * while any task runs. Some have a file, for example those of NFS since Linux 5.18.
+ * Subflows of MPTCP are created by the kernel too, but for a process, to whose
+ * connection they are grafted. */
 inline_always bool is_made_by_kernel(struct sock *sk)
 {
 	struct socket *socket = kernel(sk->sk_socket);
@@ -48,7 +49,7 @@ inline_always bool is_made_by_kernel(struct sock *sk)
 	return kernel_bit(sk, sk_kern_sock) && (!socket || kernel(socket->sk) == sk);
 }
 
-/* Checks that senders are looked for at egress. */
+/* Checks that senders are determined at egress. */
 inline_always bool guesses(const struct state *state)
 {
 	bool has_sendpage = member_exists(((struct proto_ops *)0)->sendpage);
@@ -64,8 +65,8 @@ inline_always bool is_open_by_process(struct sock *sk)
 	return socket && kernel(socket->file) && !is_made_by_kernel(sk);
 }
 
-/* Checks that a packet of this socket is sent by the running task. The kernel sends by
- * sockets that carry a tunnel (L2TP, OpenVPN, ESP in UDP) while any task runs. */
+/* Checks that the running task sends a packet of this socket. By sockets that carry a
+ * tunnel (L2TP, OpenVPN, ESP in UDP) the kernel sends while any task runs. */
 inline_always bool is_sent_by_caller(struct bpf_sock *full, struct sock *sk)
 {
 	bool is_udp = full->protocol == IPPROTO_UDP || full->protocol == IPPROTO_UDPLITE;
@@ -78,14 +79,14 @@ inline_always bool is_sent_by_caller(struct bpf_sock *full, struct sock *sk)
 	return !is_udp || full->type == SOCK_RAW || !kernel(((struct udp_sock *)sk)->encap_type);
 }
 
-/* What is known of the sender of a packet whose socket is not selected. */
+/* The sender of a packet whose socket is not selected. */
 enum sender {
-	/* Nothing that changes the verdict. */
+	/* Irrelevant for the verdict. */
 	SENDER_ANY,
-	/* It is the running task. */
+	/* The running task. */
 	SENDER_CALLER,
-	/* Under LOCK_EVERYBODY every socket that a process has made or used has storage. This one
-	 * is older, and no process was found that has it. */
+	/* Unknown. Under LOCK_EVERYBODY every socket that a process has created or used
+	 * has storage. This one is older, and no process was found to have it. */
 	SENDER_UNKNOWN,
 };
 
@@ -112,8 +113,8 @@ apart enum sender sender_of(struct __sk_buff *skb, struct bpf_sock *full, u32 ve
 	return SENDER_ANY;
 }
 
-/* Beside DIRECT: the running task has sent by this socket before, as the same program and
- * under the same rules. */
+/* Combined with DIRECT: the running task has sent by this socket before, as the same
+ * program and under the same rules. */
 #define SETTLED (1 << 8)
 
 apart u32 verdict_before(struct bpf_sock *sk)
@@ -130,10 +131,10 @@ apart u32 verdict_before(struct bpf_sock *sk)
 }
 
 /*
- * The verdict on the socket of a packet that leaves; UNTOLD where the packet has to be
- * dropped, which is counted. Until now the socket may have been noted as an unselected
- * maker's, or not at all. Comparing paths leaves 32 bytes of stack to the caller, so what
- * needs more is in functions of its own.
+ * Returns the verdict on the socket of a packet that leaves. UNTOLD: the packet must be
+ * dropped, and has been counted. The socket may so far have the verdict of an unselected
+ * creator, or none. The comparison of paths leaves 32 bytes of stack to the caller, so
+ * larger steps are in functions of their own.
  */
 inline_always u32 verdict_leaving(struct __sk_buff *skb, struct bpf_sock *sk)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Where sockets are made and addressed. These run for every program of the
- * machine, in every container: the first thing each does is to look whether the
- * socket is in the tunnel's own network namespace.
+ * Creation and addressing of sockets. These programs run for every program on the
+ * machine, in every container. Each first checks that the socket is in the tunnel's
+ * network namespace.
  */
 #pragma once
 #include "guards.h"
@@ -25,21 +25,21 @@ int taupe_socket(struct bpf_sock *sk)
 		return refuse(R_PATH_TOO_DEEP, ENAMETOOLONG);
 	if (!is_noted(verdict, state))
 		return ALLOW;
-	/* These have sockets of their own in the kernel: MPTCP's subflows; and, which carry
-	 * no verdict, SMC's connection and what SCTP accepts. Programs that ask for them are
-	 * ready to do without. */
+	/* The kernel creates further sockets for these: subflows for MPTCP; for SMC and
+	 * SCTP, sockets that carry no verdict. Programs that ask for these protocols can
+	 * do without them. */
 	if (verdict == TUNNEL &&
 	    (sk->protocol == IPPROTO_MPTCP || sk->protocol == IPPROTO_SMC ||
 	     sk->protocol == IPPROTO_SCTP))
 		return refuse(R_PROTOCOL_REFUSED, EPROTONOSUPPORT);
 	if (!note(sk, verdict, generation))
 		return refuse(R_SOCKET_WITHOUT_STORAGE, ENOBUFS);
-	/* So that it has one when it is to be ended. */
+	/* Generates the cookie by which the socket can be ended later. */
 	bpf_get_socket_cookie(sk);
 	return ALLOW;
 }
 
-/* The destination's class decides at once, where an application can be told. */
+/* Applies the destination's class at once, while the application can get an error. */
 apart int directed(struct bpf_sock_addr *context, const struct address *remote,
 		   const struct state *state, bool sends)
 {
@@ -52,7 +52,7 @@ apart int directed(struct bpf_sock_addr *context, const struct address *remote,
 
 	if (is_open(state))
 		return ALLOW;
-	/* Unspecified is this machine. */
+	/* The unspecified address is this machine. */
 	if (!remote->words[3] && !remote->words[0] && !remote->words[1] &&
 	    (!remote->words[2] || remote->words[2] == htonl(0xffff)))
 		return ALLOW;
@@ -65,8 +65,8 @@ apart int directed(struct bpf_sock_addr *context, const struct address *remote,
 }
 
 /*
- * Whose a socket is that is bound or connected. A subflow beside the first is so by the
- * kernel, for whoever happens to run: its connection stays whose it is.
+ * Returns the verdict on a socket that is bound or connected. The kernel itself connects
+ * further subflows while any task runs, so their connection keeps its verdict.
  */
 inline_always u32 used_by(struct bpf_sock_addr *context, const struct state *state)
 {
@@ -83,9 +83,9 @@ inline_always u32 used_by(struct bpf_sock_addr *context, const struct state *sta
 	return owner ? owner->verdict : DIRECT;
 }
 
-/* Whether a socket is bound to the tunnel's interface, by which nobody reaches anything: the
- * interface has no address and no route, and the filter of the TUN drops what comes to it
- * by another way than the uplinks. */
+/* Returns true if a socket is bound to the TUN. Nothing can be reached that way: the TUN
+ * has no address and no route, and its filter drops packets that do not come from the
+ * uplinks. */
 inline_always bool is_bound_to_tun(struct bpf_sock_addr *context, const struct state *state)
 {
 	u32 tun = now_of(state->tun);
@@ -94,8 +94,8 @@ inline_always bool is_bound_to_tun(struct bpf_sock_addr *context, const struct s
 }
 
 /*
- * What a socket is connected to, or sends to. A resolver on this machine has another
- * address from here on.
+ * Handles the address that a socket connects or sends to. A local resolver is replaced
+ * by its alias from here on.
  */
 inline_always int addressed(struct bpf_sock_addr *context, struct address *remote, bool sends)
 {
@@ -165,7 +165,7 @@ int taupe_sendmsg6(struct bpf_sock_addr *context)
 	return addressed6(context, true);
 }
 
-/* What is bound will listen, or answer: whoever binds it has it. */
+/* A bound socket will listen or reply, so it belongs to the task that binds it. */
 inline_always int bound(struct bpf_sock_addr *context)
 {
 	struct state *state = state_here(context);
@@ -196,8 +196,8 @@ int taupe_bind6(struct bpf_sock_addr *context)
 }
 
 /*
- * The second layer, for devices that no filter of ours is attached to: an uplink
- * that came while nobody was there to guard it, above all.
+ * The second layer, for devices without the filters: mainly an uplink that has appeared
+ * while no process could guard it.
  */
 apart int may_leave(struct __sk_buff *skb, u32 verdict)
 {
@@ -242,12 +242,12 @@ int taupe_leave(struct __sk_buff *skb)
 }
 
 /*
- * What reaches a chosen socket and didn't come through the tunnel is not for it, and
- * what did is for nobody else: not for those that listen on the same port, or at a
- * lower layer. Silently: nobody outside learns that the socket exists.
+ * A packet from outside the tunnel is not for a selected socket, and a packet from the
+ * tunnel is for no other: not for sockets that listen on the same port, or at a lower
+ * layer. Such packets are dropped silently, so that nobody outside learns of the socket.
  *
- * Link-local senders are direct, as destinations are; groups are only where packets may
- * be sent to them.
+ * Link-local senders are direct, as link-local destinations are. Groups are received
+ * only where packets may be sent to them.
  */
 SEC("cgroup_skb/ingress")
 int taupe_arrive(struct __sk_buff *skb)

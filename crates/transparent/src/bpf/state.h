@@ -1,84 +1,85 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The maps, which user space fills and which outlive it: state.rs and maps.rs
- * declare the same. Whoever changes a layout here changes SCHEMA, so that a
- * newer program doesn't take over maps of an older one.
+ * The maps. User space fills them, and they outlive it. state.rs and maps.rs declare the
+ * same layouts. A change of a layout must change SCHEMA, so that a newer program does
+ * not take over the maps of an older one.
  */
 #pragma once
 #include "kernel.h"
 
 #define SCHEMA 39
 
-/* What is to be done with a socket's packets. Most sockets that are none of ours
- * have no storage at all, so that they cost nothing. */
+/* The verdict on a socket. Most sockets that are not selected have no storage at all, so
+ * they cost nothing. */
 enum verdict {
 	DIRECT = 0,
 	TUNNEL = 1,
-	/* The tunnel's own, which is never held back. */
+	/* The tunnel's own, which is never blocked. */
 	OWN = 2,
 	/* Never in storage: the rules cannot be compared with the task. */
 	UNTOLD = 3,
-	/* Never in storage: there is none. */
+	/* Never in storage: the socket has none. */
 	UNMARKED = 4,
-	/* As TUNNEL: nobody chooses it any more, and what was said in the tunnel has not
-	 * been ended yet. */
+	/* As TUNNEL: no rule selects the socket any more, but its conversations in the
+	 * tunnel have not been ended yet. */
 	LEAVING = 5,
 };
 
-/* Where a packet of a chosen socket goes by its destination. */
+/* Classes of destinations for packets of selected sockets. */
 enum class {
 	CLASS_TUNNEL = 1,
 	CLASS_DIRECT = 2,
-	CLASS_REFUSE = 3, /* the tunnel hasn't this family: say so at once */
+	CLASS_REFUSE = 3, /* the tunnel lacks this family: fail at once */
 	CLASS_DROP = 4,	  /* multicast and broadcast */
 };
 
 /*
- * What a rule says, in values of `names` and `exact`. These are the lower half of a value;
- * the upper half is the rule's number, which is the same in every generation. So a process
- * can keep a rule whose path or name it has no more, for as long as the rules have it.
+ * Bits of rules in the values of `names` and `exact`. They are the lower half of a
+ * value. The upper half is the rule's number, which is the same in every generation. A
+ * process can therefore keep a rule after its executable has been renamed, as long as
+ * the rule exists.
  */
 enum {
 	RULE_ALLOW = 1 << 0,
 	RULE_DISALLOW = 1 << 1,
 	RULE_BITS = RULE_ALLOW | RULE_DISALLOW,
-	/* Only in `processes`, while they learn new rules: these have it no more. */
+	/* Only in `processes`, while new rules are being learned: these lack the rule. */
 	RULE_GONE = 1 << 3,
-	/* Never in maps: of a task whose path is too deep to be compared. */
+	/* Never in maps: the task's path is too deep to be compared. */
 	RULE_UNTOLD = 1 << 4,
-	/* Never in maps: of the tunnel's own process. */
+	/* Never in maps: the tunnel's own process. */
 	RULE_EXEMPT = 1 << 5,
-	/* Only in `processes`: of the first process, which does not hand on a rule. */
+	/* Only in `processes`: PID 1, which does not hand on its own rule. */
 	RULE_OF_INIT = 1 << 6,
 	/* Never in maps: no rule names the task, and it has inherited one. */
 	RULE_INHERITED = 1 << 7,
 };
 #define RULE_NUMBER 32
 
-/* Kinds of rules: what is in the rule set at all. */
+/* Kinds of rules; in `rule_set`, the kinds that occur. */
 enum {
 	KIND_NAME = 1 << 0,
 	KIND_PATH = 1 << 1,
 	KIND_CGROUP_NAME = 1 << 2,
 	KIND_CGROUP_PATH = 1 << 3,
 	KIND_UID = 1 << 4,
-	/* Everything below a folder. */
+	/* Everything below a directory. */
 	KIND_FOLDER = 1 << 5,
-	/* The rule of a number. */
+	/* A rule by its number. */
 	KIND_RULE = 1 << 6,
 };
 
-/* Which rule a program has that no rule names. */
+/* The rule of a program that no rule names. */
 enum children {
 	CHILDREN_OWN = 0,
-	/* That of the program that started it. */
+	/* The rule of the program that started it. */
 	CHILDREN_INHERIT = 1,
 };
 
 /*
- * Rules are replaced as a whole without a moment in between: the new set is
- * written beside the old one under the other value of the generation's lowest
- * bit, and one store of `generation` exchanges them. Every key begins with it.
+ * Rules are replaced as a whole without a gap. The new set is written beside the old
+ * one, under the other value of the generation's lowest bit. One store of `generation`
+ * then switches to it. Every key begins with the generation.
  */
 struct rule_set {
 	u32 kinds;
@@ -89,50 +90,51 @@ struct rule_set {
 	u32 children;	  /* enum children */
 };
 
-/* What is held back while the tunnel is down. With LOCK_EVERYBODY each socket of the
- * namespace has storage, up or down: otherwise nothing tells it from other namespaces'
- * where it leaves. */
+/* Kill switch: the traffic that is blocked while the tunnel is down. With LOCK_EVERYBODY
+ * each socket of the namespace has storage, up or down. Otherwise nothing would
+ * distinguish it from sockets of other namespaces at egress. */
 enum lock {
 	LOCK_CHOSEN = 0,
 	LOCK_EVERYBODY = 1,
 	LOCK_NOBODY = 2,
 };
 
-/* Who answers questions for names of chosen applications, as bits. */
+/* Handling of DNS queries of selected applications, as bits. */
 enum names {
 	/* The tunnel has name servers of this family. */
 	NAMES_V4 = 1 << 0,
 	NAMES_V6 = 1 << 1,
 	NAMES = NAMES_V4 | NAMES_V6,
-	/* The system bus is left open, by which one can ask too. */
+	/* The system bus stays open, although it can be used for queries. */
 	NAMES_BUS = 1 << 2,
 };
 
-/* User space has this mapped and stores single words atomically. */
+/* Mapped into user space, which stores single words atomically. */
 struct state {
 	u32 schema;
-	u32 up;	      /* somebody reads the TUN */
-	u64 netns;    /* cookie of the one namespace in which all this acts */
-	u32 daemon;   /* its process, numbered as in the first PID namespace; or 0 */
+	u32 up;	      /* a process reads the TUN */
+	u64 netns;    /* cookie of the only namespace in which all this acts */
+	u32 daemon;   /* PID of its process in the initial PID namespace; or 0 */
 	u32 tun;      /* ifindex */
 	u32 stamp;    /* of packets to and from the TUN; neither half is 0 */
 	u32 generation;
 	u32 lock;     /* enum lock */
-	u32 secured;  /* the hook of BPF LSM has been called */
+	u32 secured;  /* set when the hook of BPF LSM is called */
 	u64 key[2];   /* of the hash of paths */
 	struct rule_set rules[2];
-	/* Entries of `flows`. User space counts them anew each time it removes some. */
+	/* Number of entries in `flows`. User space counts again whenever it removes
+	 * some. */
 	s32 flows;
 	/* The second (bpf_ktime_get_ns) in which a flow was last refused. */
 	u32 refused;
-	u32 forwarded; /* what it forwards goes to the tunnel */
+	u32 forwarded; /* forwarded packets go into the tunnel */
 	u32 names;     /* enum names */
-	u32 unseen; /* processes whose files could not be looked through */
-	/* Rules were replaced in this second (bpf_ktime_get_ns), and not all processes have
-	 * theirs yet; 0: they have. */
+	u32 unseen; /* processes whose files could not be listed */
+	/* The second (bpf_ktime_get_ns) in which rules were replaced, while some
+	 * processes still have the old ones; 0 otherwise. */
 	u32 learning;
 	u32 traced; /* taupe_sending is attached */
-	u32 queued; /* a program decides on packets by NFQUEUE */
+	u32 queued; /* another program decides on packets by NFQUEUE */
 };
 
 struct {
@@ -143,22 +145,23 @@ struct {
 	MAP_TYPE(value, struct state);
 } state SEC(".maps");
 
-/* An application: the rule about executables that selects it, or where no such rule does an
- * executable; as a user runs it. Copies of an executable are one application by its rule. */
+/* An application: the rule about executables that selects it, or an executable if no
+ * such rule does; and the user. Copies of an executable selected by one rule are one
+ * application. */
 struct application {
-	u64 inode; /* or the rule's number, where the device is NO_DEVICE */
+	u64 inode; /* or the rule's number if the device is NO_DEVICE */
 	u32 device;
 	u32 user;
 };
 
 #define NO_DEVICE (~0u)
 
-/* The verdict lives with the socket. CLONE: what a listener accepts inherits. */
+/* The verdict is stored with the socket. CLONE: accepted sockets inherit it. */
 struct owner {
 	u32 verdict;
-	u32 generation; /* in which it was chosen */
-	u64 who;	/* the task that was last found not to be chosen */
-	/* Of a chosen socket, who has made it, or used it first. */
+	u32 generation; /* in which it was selected */
+	u64 who;	/* the task that was last found not to be selected */
+	/* For a selected socket: the application that created or first used it. */
 	struct application application;
 };
 
@@ -169,8 +172,8 @@ struct {
 	MAP_TYPE(value, struct owner);
 } sockets SEC(".maps");
 
-/* Names of executables (lower case) and of cgroups. An exact name ends with
- * NUL, a wildcard doesn't; user space unites the bits of shorter prefixes. */
+/* Names of executables (lower case) and of cgroups. An exact name ends with NUL, a
+ * wildcard does not. User space merges the bits of shorter prefixes. */
 #define NAME_SIZE 240
 
 struct name_key {
@@ -190,7 +193,7 @@ struct {
 	MAP_TYPE(value, u64);
 } names SEC(".maps");
 
-/* Hashes of paths, user ids and numbers of rules. */
+/* Hashes of paths, user IDs and numbers of rules. */
 struct exact_key {
 	u32 space; /* as above */
 	u32 zero;
@@ -205,10 +208,10 @@ struct {
 	MAP_TYPE(value, u64);
 } exact SEC(".maps");
 
-/* A process of any namespace: numbers are used again, with another start. */
+/* A process of any namespace. PIDs are reused, with another start time. */
 struct process_key {
 	u64 start; /* by the monotonic clock */
-	u32 id;	   /* as in the first PID namespace */
+	u32 id;	   /* PID in the initial PID namespace */
 	u32 zero;
 };
 
@@ -216,12 +219,12 @@ struct process_key {
 struct process {
 	u64 own;	/* about its executable */
 	u64 inherited;	/* from the program that started it */
-	u64 executed;	/* when it began this program; 0: not seen */
-	u32 generation; /* in which they hold */
+	u64 executed;	/* start time of this program; 0: not seen */
+	u32 generation; /* generation of these values */
 	u32 zero;
 };
 
-/* User space makes it as large as there can be processes. */
+/* User space sets max_entries to the maximum number of processes. */
 struct {
 	MAP_UINT(type, MAP_HASH);
 	MAP_UINT(max_entries, 32768);
@@ -249,8 +252,8 @@ struct {
 	MAP_TYPE(value, u32);
 } destinations SEC(".maps");
 
-/* Flows that went to the tunnel, as they are at the uplink; ports in network order.
- * An ICMP echo has its identifier as the local port. */
+/* Flows in the tunnel, with their addresses at the uplink; ports in network order. An
+ * ICMP echo has its identifier as the local port. */
 struct flow_key {
 	struct address remote;
 	struct address local;
@@ -259,38 +262,39 @@ struct flow_key {
 	u32 protocol;
 };
 
-/* Who has opened a flow. */
+/* The side that opened a flow. */
 enum opener {
-	OF_SOCKET = 0, /* a chosen one */
-	OF_STRANGER = 1, /* somebody in the tunnel */
-	OF_CLIENT = 2, /* somebody whose packets this machine forwards */
+	OF_SOCKET = 0, /* a selected socket */
+	OF_STRANGER = 1, /* a remote host in the tunnel */
+	OF_CLIENT = 2, /* a client whose packets this machine forwards */
 };
 
 /*
- * Whose share of the table a flow takes. An application has one share, however many
- * processes and sockets it has. A user would be too much: on most machines all chosen
- * applications are one user's. A cgroup would be too much where a session has one, and too
- * little where a user may make as many as wanted.
+ * The owner whose share of the table a flow takes. An application has one share, for all
+ * its processes and sockets. A share per user would be too coarse: on most machines one
+ * user runs all selected applications. A share per cgroup would be too coarse where a
+ * session has only one, and too fine where a user may create any number.
  *
- * Strangers have one share. Clients have one for each interface that they come by, for
- * behind address translation they cannot be told apart.
+ * Strangers have one share together. Clients have one share for each interface by which
+ * they arrive, since address translation may hide several behind one address.
  */
 struct flow_owner {
 	u32 opener; /* enum opener */
 	u32 interface;
-	struct application application; /* 0 where nobody has noted it */
+	struct application application; /* 0 if nobody has recorded it */
 };
 
 struct flow {
-	u64 seen; /* bpf_ktime_get_ns, to the second */
+	u64 seen; /* bpf_ktime_get_ns, with a resolution of a second */
 	u32 ifindex;
 	u32 is_answered; /* by a packet from the tunnel */
 	struct flow_owner owner;
 };
 
 /*
- * How many flows there may be. An owner may have as many as are free: one alone has half of
- * the table at most, two have a third each, and there is always room for another one's.
+ * Maximum number of flows. An owner may have as many flows as there are free entries: a
+ * single owner at most half of the table, two owners a third each. There is always room
+ * for another owner.
  */
 #define FLOWS_MAX 65536
 
@@ -302,7 +306,7 @@ struct {
 	MAP_TYPE(value, struct flow);
 } flows SEC(".maps");
 
-/* How many flows each owner has. */
+/* Number of flows of each owner. */
 struct {
 	MAP_UINT(type, MAP_HASH);
 	MAP_UINT(max_entries, FLOWS_MAX);
@@ -311,12 +315,12 @@ struct {
 	MAP_TYPE(value, s32);
 } flow_owners SEC(".maps");
 
-/* Guarded uplinks: entered only after the filters are attached. */
+/* Guarded uplinks. Entered only after the filters are attached. */
 struct uplink {
 	u8 mac[6];
 	u8 has_ethernet;
-	u8 leads_out; /* a default route goes by it */
-	/* The id of the link by which tcx has the filter; 0: it is in the device's
+	u8 leads_out; /* a default route uses it */
+	/* ID of the link by which tcx has the filter; 0: the filter is in the device's
 	 * clsact queue. */
 	u32 link;
 };
@@ -328,7 +332,7 @@ struct {
 	MAP_TYPE(value, struct uplink);
 } uplinks SEC(".maps");
 
-/* This machine's addresses on guarded uplinks, and on which. */
+/* This machine's addresses on guarded uplinks, with the interfaces. */
 struct {
 	MAP_UINT(type, MAP_HASH);
 	MAP_UINT(max_entries, 4096);
@@ -338,8 +342,8 @@ struct {
 } locals SEC(".maps");
 
 /*
- * Addresses that stand in for this machine's own where a resolver is asked there, and the
- * own ones for those: names.h says why. Loopback has them without being listed.
+ * Resolver aliases: addresses that stand for this machine's own in DNS queries, and the
+ * reverse entries; see names.h. The aliases of loopback need no entries.
  */
 struct {
 	MAP_UINT(type, MAP_HASH);
@@ -349,7 +353,7 @@ struct {
 	MAP_TYPE(value, struct address);
 } stand_ins SEC(".maps");
 
-/* Services of this machine that resolve names, by the paths of their sockets. */
+/* Local services that resolve names, by the paths of their sockets. */
 enum service {
 	SERVICE_RESOLVER = 1,
 	SERVICE_BUS = 2,
@@ -358,7 +362,7 @@ enum service {
 #define SERVICE_SIZE 56
 
 struct service_key {
-	u8 path[SERVICE_SIZE]; /* ends with NUL, and zeros behind it */
+	u8 path[SERVICE_SIZE]; /* NUL-terminated and padded with zeros */
 };
 
 struct {
@@ -369,7 +373,7 @@ struct {
 	MAP_TYPE(value, u32);
 } services SEC(".maps");
 
-/* Networks that this machine has an address in, and by which link. */
+/* Networks in which this machine has an address, with the interfaces. */
 struct network_key {
 	u32 prefix_len; /* bits of the address */
 	struct address address;
@@ -383,7 +387,7 @@ struct {
 	MAP_TYPE(value, u32);
 } networks SEC(".maps");
 
-/* Where chosen sockets listen, while sockets are looked through. */
+/* Addresses at which selected sockets listen, while sockets are classified. */
 struct listener {
 	struct address address;
 	u32 family;
@@ -399,7 +403,7 @@ struct {
 	MAP_TYPE(value, u32);
 } listeners SEC(".maps");
 
-/* Why something was refused or dropped; state.rs has a sentence for each. */
+/* Counters of refused and dropped packets; state.rs describes each. */
 enum reason {
 	R_SOCKET_WITHOUT_STORAGE,
 	R_PROTOCOL_REFUSED,
@@ -441,7 +445,7 @@ inline_always void count(u32 reason)
 {
 	u64 *counter = bpf_map_lookup_elem(&counters, &reason);
 
-	/* Of this processor, yet a program may be preempted by another. */
+	/* Per CPU, yet another program may preempt this one. */
 	if (counter)
 		__sync_fetch_and_add(counter, 1);
 }
@@ -455,29 +459,29 @@ inline_always struct state *get_state(void)
 
 #define now_of(word) (*(volatile typeof(word) *)&(word))
 
-/* Whether this is a time when chosen applications go past the tunnel. */
+/* Returns true while the traffic of selected applications may bypass the tunnel. */
 inline_always bool is_open(const struct state *state)
 {
 	return now_of(state->lock) == LOCK_NOBODY && !now_of(state->up);
 }
 
-/* Whether this is a time when everybody is held back. */
+/* Returns true while all traffic is blocked. */
 inline_always bool is_shut(const struct state *state)
 {
 	return now_of(state->lock) == LOCK_EVERYBODY && !now_of(state->up);
 }
 
 /*
- * Between the TUN and an uplink a packet has the stamp as its mark: 32 bits that
- * nobody guesses, that survive the way from one device to the next, and that the
- * kernel clears where a packet comes from another namespace. Behind the uplink's
- * filter its priority has it, which is for the socket's filter to see, and the mark
- * is 0 again, for rules of firewalls and routing. Labels have half of the stamp, and
- * are in tc_index, for forwarding changes the priority.
+ * Between the TUN and an uplink the packet's mark is the stamp: 32 bits that nobody can
+ * guess. The mark survives the redirection from one device to the other, and the kernel
+ * clears it when a packet comes from another namespace. After the uplink's filter the
+ * stamp is in the priority, for the filter at the socket, and the mark is 0 again, for
+ * rules of firewalls and routing. Labels have half of the stamp and are in tc_index,
+ * since forwarding changes the priority.
  */
 enum stamped {
 	FROM_TUNNEL = 0,
-	/* It belongs to no flow: who gets it is looked up where it arrives. */
+	/* It belongs to no flow: its receiver is looked up on arrival. */
 	FROM_STRANGER = 1,
 	/* It belongs to a flow that this machine forwards. */
 	FOR_CLIENT = 2,
@@ -495,11 +499,11 @@ inline_always void stamp(struct __sk_buff *skb, const struct state *state, enum 
 }
 
 
-/* What one filter has found out about a packet, for the next one that it comes by. */
+/* The finding of one filter about a packet, for the next filter that sees it. */
 enum label {
-	/* It may leave: said by a link above this one, a VLAN's or that of PPP. */
+	/* It may leave: decided on a link above this one, a VLAN or PPP. */
 	MAY_LEAVE = 0,
-	/* It has come through the tunnel, for a client. */
+	/* It came through the tunnel, for a client. */
 	TO_CLIENT = 1,
 };
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * trail.h for kernels without bpf_loop (before Linux 5.17), and where a program cannot
- * write to a place of its stack that depends on how it has run (before 5.12): each part
- * of a path is looked for from the leaf anew.
+ * The same as trail.h for kernels without bpf_loop (before Linux 5.17) or without writes
+ * to variable stack offsets (before 5.12): each component of a path is looked up from
+ * the leaf again.
  */
 #pragma once
 #include "identity.h"
 
-/* The name of what is `back` parts above an executable; or, where there are no more, how
- * many parts there are: a smaller number than any address. */
+/* Returns the address of the name `back` components above an executable. If there are
+ * fewer components, returns their number, which is smaller than any address. */
 alone u64 path_part(u64 file, u32 back)
 {
 	struct file *executable = (struct file *)file;
@@ -39,7 +39,7 @@ alone u64 path_part(u64 file, u32 back)
 	return PATH_STEPS;
 }
 
-/* The same of a task's cgroup. */
+/* The same for a task's cgroup. */
 alone u64 cgroup_part(u64 task, u32 back)
 {
 	struct kernfs_node *node = cgroup_of((struct task_struct *)task);
@@ -58,7 +58,7 @@ alone u64 cgroup_part(u64 task, u32 back)
 	return PATH_STEPS;
 }
 
-/* Returns the rule for a place, whose parts `part` tells. */
+/* Returns the rule for a path whose components `part` returns. */
 inline_always u64 parts_rule(u64 (*part)(u64, u32), u64 of, u32 kind, u32 generation)
 {
 	struct state *state = get_state();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * MPTCP: the kernel makes a connection's subflows by itself, at any time. Whose they are
- * is written down with the connection.
+ * MPTCP: the kernel creates subflows of a connection by itself, at any time. The verdict
+ * is stored with the connection.
  */
 #pragma once
 #include "state.h"
@@ -54,13 +54,13 @@ struct sock___storage {
 
 #pragma clang attribute pop
 
-/* A kernel without MPTCP has no such types. */
+/* A kernel without MPTCP lacks these types. */
 inline_always bool has_mptcp(void)
 {
 	return member_exists(((struct mptcp_sock *)0)->conn_list);
 }
 
-/* The connection that a socket is a subflow of, or NULL; for hooks that hold its lock. */
+/* Returns the connection of a subflow, or NULL. For hooks that hold the socket's lock. */
 inline_always void *connection_of(struct bpf_sock_addr *context)
 {
 	if (!has_mptcp() || context->type != SOCK_STREAM)
@@ -68,16 +68,17 @@ inline_always void *connection_of(struct bpf_sock_addr *context)
 	return bpf_skc_to_mptcp_sock(context->sk);
 }
 
-/* What a socket may have in storage beside ours. */
+/* Maximum number of entries in a socket's storage that are searched. */
 #define STORAGE_MAX 8
 
 /*
- * The verdict on the connection that the socket of a packet is a subflow of; or UNMARKED.
+ * Returns the verdict on the MPTCP connection of a packet's socket; or UNMARKED.
  *
- * bpf_skc_to_mptcp_sock must not be asked here. Until Linux 7.1 it takes the raw sockets
- * by which the kernel sends resets for TCP's, reads past their end and follows what it
- * finds there; and without the socket's lock it may follow a context that is NULL, or
- * find a connection that has been freed. The loads below give 0 where an address is bad.
+ * bpf_skc_to_mptcp_sock must not be called here. Until Linux 7.1 it mistakes the raw
+ * sockets by which the kernel sends resets for TCP sockets, reads past their end and
+ * follows the pointers there. Without the socket's lock it may also follow a context
+ * that is NULL, or return a connection that has been freed. The loads below give 0 for a
+ * bad address.
  */
 inline_always u32 verdict_of_connection(struct bpf_sock *sk)
 {
@@ -104,7 +105,7 @@ inline_always u32 verdict_of_connection(struct bpf_sock *sk)
 
 		struct owner *owner = (void *)&element->sdata.data;
 
-		/* A map begins with what is common to all. */
+		/* A map begins with the part common to all maps. */
 		if (kernel(element->sdata.smap) == kernel(map))
 			return kernel(owner->verdict);
 		node = kernel(node->next);

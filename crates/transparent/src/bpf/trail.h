@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Where an executable and a cgroup are, as rules about paths see it. */
+/* The paths of an executable and of a cgroup, compared with rules for paths. */
 #pragma once
 #include "identity.h"
 
-/* Components from the leaf to the root, since there is no way from the root
- * down; then, in the same place, the hashes from the root to the leaf. */
+/* First the components from the leaf to the root, since the kernel has no links
+ * downwards. Then, in the same memory, the hashes from the root to the leaf. */
 struct trail {
 	union {
 		struct {
@@ -43,7 +43,7 @@ static long fold_step(u32 depth, void *context)
 	return 0;
 }
 
-/* Returns the rule for the place that a trail has led from. */
+/* Returns the rule for the path in the trail. */
 inline_always u64 trail_rule(struct trail *trail, u32 kind, u32 generation)
 {
 	trail->hash = 0;

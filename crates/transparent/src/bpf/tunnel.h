@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The filters of the TUN. What user space wrote goes to the uplink that it would
- * have come by without a tunnel, so that routing, reverse path filters,
- * connection tracking and SO_BINDTODEVICE find everything as it should be.
+ * The filters of the TUN. A packet from user space is redirected to the ingress of the
+ * uplink by which it would arrive without a tunnel. Routing, reverse-path filters,
+ * connection tracking and SO_BINDTODEVICE therefore work as usual.
  */
 #pragma once
 #include "packet.h"
@@ -27,8 +27,8 @@ int taupe_tun(struct __sk_buff *skb)
 	if (!state)
 		return SHOT;
 	read_packet(skb, &packet, IN);
-	/* Whole packets alone: with a fragment the kernel would put together whatever
-	 * somebody on the link sends in the clear. */
+	/* Only unfragmented packets: the kernel would reassemble a fragment with
+	 * fragments that a host on the link sends outside the tunnel. */
 	if (!packet.is_ip || packet.is_fragment || packet.is_hidden) {
 		count(R_UNREADABLE);
 		return SHOT;
@@ -66,8 +66,8 @@ int taupe_tun(struct __sk_buff *skb)
 	return bpf_redirect(ifindex, REDIRECT_INGRESS);
 }
 
-/* Nothing gets into the tunnel but what the filters send there: anybody can bind a
- * socket to the TUN, and the kernel itself likes to tell all interfaces something. */
+/* Only the uplinks' filters may send packets to the TUN. Anybody can bind a socket to
+ * the TUN, and the kernel itself sends packets to all interfaces. */
 SEC("classifier")
 int taupe_into(struct __sk_buff *skb)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The filters of each guarded uplink. Out: packets of chosen sockets, and of clients,
- * turn into the TUN. In: what claims to belong to a flow that is in the tunnel is dropped, and
- * what has come through the tunnel is let in.
+ * The filters of each guarded uplink. Out: packets of selected sockets and of clients
+ * are redirected into the TUN. In: a packet that claims to belong to a flow in the
+ * tunnel is dropped, and a packet from the tunnel is let in.
  */
 #pragma once
 #include "forward.h"
@@ -13,10 +13,10 @@
 #define SECOND 1000000000ULL
 
 /*
- * Those from the tunnel who have sent something for a chosen socket that belongs to no
- * flow yet. What the kernel answers by itself, without a socket that could be asked (a
- * SYN cookie, a reset), finds its way by this within microseconds; so it does not
- * matter that the oldest are forgotten when there are many.
+ * Flows of strangers in the tunnel that have sent packets to a selected socket and have
+ * no entry in `flows` yet. The kernel's replies without a socket (a SYN cookie, a reset)
+ * are recognised by them within microseconds. It therefore does not matter that the
+ * oldest entries are removed when there are many.
  */
 struct {
 	MAP_UINT(type, MAP_LRU_HASH);
@@ -26,8 +26,8 @@ struct {
 } strangers SEC(".maps");
 
 /*
- * Packets of chosen sockets in fragments, of which the first has gone to the tunnel
- * because of its port. The others follow it, at once and in order.
+ * Fragmented packets of selected sockets whose first fragment has gone into the tunnel
+ * because of its port. The later fragments follow at once and in order.
  */
 struct whole {
 	struct address remote;
@@ -42,15 +42,15 @@ struct {
 	MAP_TYPE(value, u32);
 } asked SEC(".maps");
 
-/* What the socket of a packet says of it; FORWARDED ones have none. */
+/* The owner of a packet by its socket. FORWARDED packets have none. */
 enum said { UNKNOWN, OURS, OTHERS, FORWARDED };
 
-/* Whether a socket is the kernel's own, which no process has a descriptor of. */
+/* Returns true if the socket is the kernel's own, so no process has a descriptor of it. */
 inline_always bool is_kernels(struct __sk_buff *skb)
 {
 	struct sock *sk = sock_of(skb);
 
-	/* One that a process has closed has no socket any more. */
+	/* A socket closed by its process has no `struct socket` any more. */
 	return kernel(sk->sk_socket) && !is_open_by_process(sk);
 }
 
@@ -64,19 +64,20 @@ inline_always enum said socket_says(struct __sk_buff *skb)
 	if (full) {
 		if (chosen(full))
 			return OURS;
-		/* The kernel answers by raw sockets of its own: resets, and errors. Anybody
-		 * else's could have the ports of a flow that is not theirs. */
+		/* The kernel sends resets and errors by raw sockets of its own. A raw
+		 * socket of a process could use the ports of another's flow. */
 		return full->type == SOCK_RAW && is_kernels(skb) ? UNKNOWN : OTHERS;
 	}
-	/* A connection that is being accepted is the listener's. */
+	/* A connection that is being accepted belongs to the listener. */
 	listener = bpf_get_listener_sock(sk);
 	if (listener)
 		return chosen(listener) ? OURS : OTHERS;
-	/* TIME_WAIT has no listener and no storage: its flow is known. */
+	/* TIME_WAIT has no listener and no storage; its flow is known. */
 	return UNKNOWN;
 }
 
-/* Whose socket gets a packet, or an error about one, of this flow. */
+/* Returns the owner of the socket that receives a packet of this flow, or an error about
+ * one. */
 inline_always enum said receiver_says(struct __sk_buff *skb, const struct flow_key *flow)
 {
 	struct bpf_sock_tuple tuple = {};
@@ -111,7 +112,7 @@ inline_always enum said receiver_says(struct __sk_buff *skb, const struct flow_k
 	return said;
 }
 
-/* Whose share a flow takes that a packet opens. */
+/* Fills in the owner of the flow that a packet opens. */
 inline_always void read_flow_owner(struct __sk_buff *skb, enum opener opener,
 				   struct flow_owner *owner)
 {
@@ -133,7 +134,6 @@ inline_always void read_flow_owner(struct __sk_buff *skb, enum opener opener,
 		owner->application = stored->application;
 }
 
-/* Removes a flow. */
 apart u32 end_flow(struct state *state, const struct flow_key *key)
 {
 	struct flow *flow = bpf_map_lookup_elem(&flows, key);
@@ -152,7 +152,7 @@ apart u32 end_flow(struct state *state, const struct flow_key *key)
 	return 0;
 }
 
-/* Enters a flow, if its owner may have another one. */
+/* Enters a flow, unless its owner has its full share. */
 apart u32 open_flow(struct state *state, const struct flow_key *key, const struct flow *flow)
 {
 	s32 *count = bpf_map_lookup_elem(&flow_owners, &flow->owner), none = 0;
@@ -166,21 +166,21 @@ apart u32 open_flow(struct state *state, const struct flow_key *key, const struc
 		return false;
 	failed = bpf_map_update_elem(&flows, key, flow, UPDATE_NEW);
 	if (failed)
-		/* Another processor has been faster. */
+		/* Another CPU has entered it first. */
 		return failed == -EEXIST;
 	__sync_fetch_and_add(count, 1);
 	__sync_fetch_and_add(&state->flows, 1);
 	return true;
 }
 
-/* Notes that a flow lives; false where there is no place for a new one. */
+/* Records a packet of a flow. Returns false if there is no room for a new flow. */
 inline_always bool note_flow(struct __sk_buff *skb, struct state *state,
 			     const struct flow_key *key, struct flow *old, enum opener opener)
 {
 	struct flow flow = { .seen = bpf_ktime_get_ns(), .ifindex = skb->ifindex };
 
 	if (old && (old->owner.opener == OF_STRANGER || old->owner.opener == opener)) {
-		/* Not at every packet: processors would fight for the line. */
+		/* Not for every packet: CPUs would compete for the cache line. */
 		if (old->ifindex != flow.ifindex || flow.seen - old->seen >= SECOND) {
 			old->ifindex = flow.ifindex;
 			old->seen = flow.seen;
@@ -199,7 +199,7 @@ inline_always bool note_flow(struct __sk_buff *skb, struct state *state,
 	return true;
 }
 
-/* Has later fragments go where the first has gone, which alone has the ports. */
+/* Sends later fragments where the first has gone, since only the first has ports. */
 inline_always u32 way_of_fragment(const struct packet *packet, u32 way)
 {
 	struct whole whole = {
@@ -213,7 +213,7 @@ inline_always u32 way_of_fragment(const struct packet *packet, u32 way)
 		if (way == CLASS_DIRECT && bpf_map_lookup_elem(&asked, &whole))
 			return CLASS_TUNNEL;
 	} else if (way == CLASS_DIRECT) {
-		/* Of an earlier packet with the same number. */
+		/* Left by an earlier packet with the same identification. */
 		bpf_map_delete_elem(&asked, &whole);
 	} else if (packet->flow.remote_port == htons(53) &&
 		   bpf_map_update_elem(&asked, &whole, &one, 0)) {
@@ -222,8 +222,9 @@ inline_always u32 way_of_fragment(const struct packet *packet, u32 way)
 	return way;
 }
 
-/* Whether a packet past the tunnel is a chosen socket's question, which netfilter leads to
- * another port: only the port that the socket is connected to shows it. */
+/* Returns true if a packet outside the tunnel is a DNS query of a selected socket that
+ * netfilter redirects to another port. Only the port to which the socket is connected
+ * shows it. */
 inline_always bool is_led_elsewhere(struct __sk_buff *skb, const struct packet *packet)
 {
 	struct bpf_sock *sk = skb->sk;
@@ -233,8 +234,8 @@ inline_always bool is_led_elsewhere(struct __sk_buff *skb, const struct packet *
 	return sk && is_question(sk->dst_port, packet->flow.protocol);
 }
 
-/* Whether what isn't a chosen application's is held back with it: everything, but the
- * tunnel's own packets, and those that tell where a neighbour is. */
+/* Returns true if a packet of an unselected application is blocked under KillSwitch =
+ * all. Not blocked are the tunnel's own packets and neighbour discovery. */
 inline_always bool is_shut_in(struct __sk_buff *skb, const struct state *state)
 {
 	struct bpf_sock *sk;
@@ -282,9 +283,9 @@ int taupe_out(struct __sk_buff *skb)
 	if (is_open(state) || (packet.is_discovery && !is_ours))
 		return NEXT;
 	if (!packet.is_ip || packet.is_hidden) {
-		/* A packet socket speaks to the link itself, by EAPOL or ARP. Another's
-		 * packet has been put into something, MPLS for one, and who knows where
-		 * that goes. */
+		/* A packet socket speaks to the link itself, for example EAPOL or ARP. A
+		 * packet of another socket has been encapsulated, for example in MPLS,
+		 * and its destination is unknown. */
 		if (!packet.is_ip && skb->sk && skb->sk->family == AF_PACKET)
 			return NEXT;
 		count(R_UNREADABLE);
@@ -314,7 +315,7 @@ int taupe_out(struct __sk_buff *skb)
 			count(R_NAME_HERE);
 			return SHOT;
 		}
-		/* Of a link-local destination that was behind a gateway before. */
+		/* The flow of a link-local destination that was behind a gateway before. */
 		if (flow)
 			end_flow(state, &packet.flow);
 		put_label(skb, state, MAY_LEAVE);
@@ -324,7 +325,8 @@ int taupe_out(struct __sk_buff *skb)
 		count(R_OUT_CLASS);
 		return SHOT;
 	}
-	/* It may be up by now, which is not for those that were held back with the others. */
+	/* The tunnel may be up again by now, but not for packets that KillSwitch = all
+	 * has blocked. */
 	if (is_held || !now_of(state->up)) {
 		count(R_OUT_DOWN);
 		return SHOT;
@@ -342,7 +344,7 @@ int taupe_out(struct __sk_buff *skb)
 	return bpf_redirect(now_of(state->tun), 0);
 }
 
-/* Lets a packet from the tunnel pass to its socket, or its client. */
+/* Lets a packet from the tunnel pass to its socket or client. */
 inline_always int let_in(struct __sk_buff *skb, const struct state *state)
 {
 	skb->mark = 0;
@@ -351,10 +353,9 @@ inline_always int let_in(struct __sk_buff *skb, const struct state *state)
 }
 
 /*
- * The tunnel reaches chosen applications and nobody else: without a flow only a chosen
- * socket gets a packet. For anything else it goes back to user space, which refuses it
- * inside the tunnel. This is asked here, where sockets that are bound to the uplink are
- * found too.
+ * The tunnel reaches only selected applications: a packet without a flow is delivered
+ * only to a selected socket. Any other goes back to user space, which refuses it inside
+ * the tunnel. The look-up is made here, where it also finds sockets bound to the uplink.
  */
 inline_always int let_stranger_in(struct __sk_buff *skb, const struct state *state,
 				  const struct packet *packet)
@@ -387,21 +388,21 @@ int taupe_in(struct __sk_buff *skb)
 		put_label(skb, state, TO_CLIENT);
 		return let_in(skb, state);
 	}
-	/* A container may have guessed it. */
+	/* A container may have guessed the label. */
 	if (has_label(skb, state, MAY_LEAVE) || has_label(skb, state, TO_CLIENT))
 		skb->tc_index = 0;
 	read_packet(skb, &packet, IN);
 	if (is_stamped(skb, state, FROM_STRANGER))
 		return let_stranger_in(skb, state, &packet);
-	/* Later fragments come to nothing without the first. */
+	/* Later fragments are useless without the first. */
 	if (!packet.is_ip || packet.is_later_fragment)
 		return NEXT;
 	if (packet.is_hidden) {
 		count(R_UNREADABLE);
 		return SHOT;
 	}
-	/* Errors are for sockets whose flow has been forgotten, too: no filter at the
-	 * socket sees them. */
+	/* Errors are also checked for sockets whose flow has been removed, since no
+	 * filter at a socket sees them. */
 	flow = bpf_map_lookup_elem(&flows, &packet.flow);
 	if (likely(!flow && !packet.is_error))
 		return NEXT;
@@ -423,7 +424,7 @@ int taupe_in(struct __sk_buff *skb)
 	if (!flow && said != OURS)
 		return NEXT;
 	if (said == OTHERS) {
-		/* The chosen socket is gone, and an unchosen one has its ports now. */
+		/* The selected socket has gone, and an unselected one has its ports now. */
 		end_flow(state, &packet.flow);
 		return NEXT;
 	}

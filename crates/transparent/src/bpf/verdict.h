@@ -5,9 +5,9 @@
 #include "subflow.h"
 
 /*
- * Returns what the rules say of a task: the rules that name it, or else the one that it has
- * inherited. The tunnel's own process is nobody's concern, and no rule is about the kernel's
- * threads.
+ * Returns the bits of the rules about a task: of the rules that name it, or else of the
+ * one that it has inherited. The tunnel's own process is exempt, and no rule applies to
+ * kernel threads.
  */
 alone u32 task_bits(u64 of, u32 generation)
 {
@@ -41,8 +41,9 @@ alone u32 task_bits(u64 of, u32 generation)
 }
 
 /*
- * Allowed wins; who may be allowed and cannot be told is nobody's; disallowed goes
- * direct; what no rule names goes where the rule set says.
+ * Allowed tasks go into the tunnel. A task that may be allowed but cannot be compared is
+ * UNTOLD. Disallowed tasks bypass the tunnel. All others get the default of the rule
+ * set.
  */
 inline_always u32 verdict_of(u32 bits, const struct state *state, u32 generation)
 {
@@ -54,13 +55,13 @@ inline_always u32 verdict_of(u32 bits, const struct state *state, u32 generation
 		return UNTOLD;
 	if (bits & RULE_DISALLOW)
 		return DIRECT;
-	/* It may be about to inherit a rule. */
+	/* The task may be about to inherit a rule. */
 	if (is_learning(state) && state->rules[~generation & 1].otherwise == TUNNEL)
 		return TUNNEL;
 	return state->rules[generation & 1].otherwise;
 }
 
-/* Apart, as its callers have no stack left. */
+/* A function of its own, since its callers have no stack left. */
 apart u32 verdict_by(u32 bits, u32 generation)
 {
 	struct state *state = get_state();
@@ -74,7 +75,7 @@ inline_always u32 verdict_on(u64 task, u32 generation)
 	return verdict_by(task_bits(task, generation), generation);
 }
 
-/* Whether a socket of the kernel's is one that verdicts are about. */
+/* Returns true if verdicts apply to this socket of the kernel. */
 inline_always bool is_here(struct sock *sk, const struct state *state)
 {
 	u16 family = kernel(sk->__sk_common.skc_family);
@@ -100,7 +101,7 @@ struct sock_common___ends {
 
 #pragma clang attribute pop
 
-/* A socket's own address: of IPv4 in the first word. */
+/* Returns a socket's own address; IPv4 in the first word. */
 inline_always struct address local_of(struct sock *sk)
 {
 	struct sock_common___ends *ends = (void *)sk;
@@ -118,7 +119,7 @@ inline_always bool is_inside(u32 verdict)
 	return verdict == TUNNEL || verdict == LEAVING;
 }
 
-/* What is written down about the socket of a packet; or UNMARKED. */
+/* Returns the stored verdict on a packet's socket; or UNMARKED. */
 inline_always u32 verdict_at(struct bpf_sock *sk)
 {
 	struct owner *owner = bpf_sk_storage_get(&sockets, sk, NULL, 0);
@@ -126,20 +127,20 @@ inline_always u32 verdict_at(struct bpf_sock *sk)
 	return owner ? owner->verdict : verdict_of_connection(sk);
 }
 
-/* Whether a packet's socket is a chosen application's. */
+/* Returns true if a packet's socket is a selected application's. */
 inline_always bool chosen(struct bpf_sock *sk)
 {
 	return is_inside(verdict_at(sk));
 }
 
-/* Whether a verdict is written down. */
+/* Returns true if a verdict is stored. */
 inline_always bool is_noted(u32 verdict, const struct state *state)
 {
 	return verdict == TUNNEL || verdict == OWN || now_of(state->lock) == LOCK_EVERYBODY;
 }
 
-/* Writes down the application that a task, as a number, is of. Apart: its callers have no
- * stack left. */
+/* Fills in the application of a task, which is given as a number. A function of its own,
+ * since its callers have no stack left. */
 apart u32 read_application(u64 of, struct application *application)
 {
 	struct task_struct *task = (struct task_struct *)of;
@@ -162,7 +163,7 @@ apart u32 read_application(u64 of, struct application *application)
 	return 0;
 }
 
-/* Writes down whose a socket is; false where there is no memory for it. */
+/* Stores the verdict on a socket. Returns false if there is no memory for it. */
 inline_always bool note_for(void *sk, u32 verdict, u32 generation, u64 task)
 {
 	struct owner *owner = bpf_sk_storage_get(&sockets, sk, NULL, SK_STORAGE_CREATE);
@@ -181,15 +182,16 @@ inline_always bool note(void *sk, u32 verdict, u32 generation)
 	return note_for(sk, verdict, generation, (u64)bpf_get_current_task());
 }
 
-/* Mixes a word into a value. Two words never give the same from one value. */
+/* Mixes a word into a value. From one value, two different words never give the same
+ * result. */
 inline_always u64 mixed(u64 value, u64 word)
 {
 	value = (value ^ word) * 0x9e3779b97f4a7c15ULL;
 	return value ^ value >> 32;
 }
 
-/* The task that runs as it is now: another value after an exec and under other rules; and if
- * there are rules about these, as another user and in another cgroup. Never 0. */
+/* Identifies the running task. The value changes after an exec and with the rules; if
+ * there are rules about users or cgroups, also with these. Never 0. */
 alone u64 who_runs(u32 generation)
 {
 	struct task_struct *task = bpf_get_current_task();
@@ -213,8 +215,8 @@ alone u64 who_runs(u32 generation)
 	return who | 1;
 }
 
-/* Writes down what `used` has found of the running task and a socket that nobody selected.
- * Apart, as its caller has no stack left. */
+/* Stores the verdict that `used` has found for the running task and an unselected
+ * socket. A function of its own, since its caller has no stack left. */
 apart u32 remember(void *sk, u32 verdict, u32 generation, u64 who)
 {
 	struct state *state = get_state();
@@ -234,13 +236,13 @@ apart u32 remember(void *sk, u32 verdict, u32 generation, u64 who)
 }
 
 /*
- * Whose a socket is that the running task uses: its maker's, until a chosen task uses
- * it, whose it is from then on. So it doesn't matter whether systemd or a launcher has
- * made it, or the same process before an exec. Never the other way round: whoever is
- * handed a chosen application's socket is in the tunnel with it, and so is what a
- * socket has still to send.
+ * Returns the verdict on a socket that the running task uses. The socket belongs to its
+ * creator until a selected task uses it, and to that task from then on. It therefore
+ * does not matter if systemd or a launcher has created it, or the same process before an
+ * exec. The reverse never happens: a task that receives a selected application's socket
+ * is in the tunnel with it, as is all data that the socket has still to send.
  *
- * Who uses a socket `often` is looked at once.
+ * `often`: the socket is used frequently, so the result for a task is cached.
  */
 apart u32 used(void *sk, const struct state *state, bool often)
 {
@@ -259,7 +261,7 @@ apart u32 used(void *sk, const struct state *state, bool often)
 	}
 	verdict = verdict_on((u64)bpf_get_current_task(), generation);
 	if (owner && now_of(owner->verdict) != DIRECT) {
-		/* Used under new rules, it is not let go by them. */
+		/* A socket used under new rules is not released by them. */
 		if (verdict == TUNNEL)
 			owner->generation = generation;
 		return owner->verdict;

@@ -134,7 +134,7 @@ fn a_verdict_stays_with_its_process() -> Result<()> {
     renamed.says("tunnel")
 }
 
-/// How a program can start another: it waits for it, ends before it, or becomes it.
+/// The ways in which a program can start another: it waits for it, ends before it, or becomes it.
 const WAYS: [&str; 3] = ["launch", "leave", "become"];
 
 fn started_by_another() -> Result<()> {

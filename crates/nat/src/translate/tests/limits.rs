@@ -296,7 +296,7 @@ fn what_is_remembered_is_forgotten_in_time() {
         tunnel.receive(&udp(server, elsewhere, b"A")),
         udp(server, other, b"A")
     );
-    // That flow is answered now, and stays.
+    // The flow has been answered now, and stays.
     assert_eq!(tunnel.refused(&udp(local, server, b"q")), Reason::TableFull);
     // Replies to the first flow belong to no flow.
     let late = tunnel.try_receive(&udp(server, outside, b"a"));
