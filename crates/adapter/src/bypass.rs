@@ -1,14 +1,14 @@
-//! Routes of others that lead around a full tunnel.
+//! Foreign routes that bypass a full tunnel.
 //!
-//! A full tunnel leaves all routes of the main table in force but default routes, so that
-//! local networks stay reachable. A DHCP server (option 121, RFC 3442) or a router
-//! (RFC 4191) can have routes added to that table, and so take destinations out of the
-//! tunnel: `0.0.0.0/1` takes half of them (TunnelVision, CVE-2024-3661). Taupe removes no
-//! routes of others. `up` names those that it finds, [`crate::verify()`] those that came
-//! later.
+//! A full tunnel replaces only default routes: all other routes of the main table stay in force, so
+//! that local networks remain reachable. A DHCP server (option 121, RFC 3442) or a router (RFC
+//! 4191) can have routes added to that table and thereby divert destinations from the tunnel. For
+//! example, `0.0.0.0/1` diverts half of all addresses (TunnelVision, CVE-2024-3661). Taupe does not
+//! remove foreign routes. `up` reports those that exist already, and [`crate::verify()`] those that
+//! were added later.
 //!
-//! A route to private, link-local or multicast addresses is how a local network reaches
-//! its other parts, and counts as one of the local network.
+//! A route to private, link-local or multicast addresses is not reported: it is how a local network
+//! reaches its other parts.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -23,30 +23,29 @@ use taupe_uapi::prefix::Prefix;
 use crate::change::Change;
 use crate::networks::{host, is_special};
 
-/// A route of the main table that leads public destinations of a full tunnel elsewhere.
+/// A route of the main table that diverts public destinations from a full tunnel.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Bypass {
     /// The destinations.
     pub destination: IpNet,
-    /// The next hop; `None` where the destinations are taken for neighbours.
+    /// The next hop; `None` if the destinations are on the link.
     pub gateway: Option<IpAddr>,
-    /// The name of the interface.
+    /// The interface's name.
     pub interface: String,
 }
 
-/// The part of a system that bypasses depend on.
+/// The state of the system that [`find`] depends on.
 pub(crate) struct Surroundings<'a> {
     pub(crate) links: &'a [Link],
     pub(crate) addresses: &'a [Address],
     pub(crate) routes: &'a [Route],
-    /// The addresses that the tunnel's own datagrams are sent to: a route to one of them
-    /// carries no other traffic.
+    /// The addresses to which the tunnel sends its own datagrams: a route to one of them diverts no
+    /// other traffic.
     pub(crate) endpoints: Vec<IpAddr>,
-    /// The index of the tunnel's interface, if there is one.
     pub(crate) own: Option<u32>,
 }
 
-/// Returns the routes around the tunnel that `changes` make, each once.
+/// Returns the routes that bypass the tunnel made of `changes`, without duplicates.
 pub(crate) fn find(changes: &[&Change], surroundings: &Surroundings<'_>) -> Vec<Bypass> {
     let mut found: Vec<Bypass> = Vec::new();
     for family in Family::ALL {
@@ -70,17 +69,17 @@ pub(crate) fn find(changes: &[&Change], surroundings: &Surroundings<'_>) -> Vec<
     found
 }
 
-/// The networks of one family that a full tunnel carries or refuses.
+/// The networks of one family that a full tunnel carries or blocks.
 struct FullTunnel {
-    /// The networks of its table, which comes after the main one.
+    /// The networks of its table, whose rule comes after the main table's.
     claimed: Vec<Prefix>,
-    /// Its networks in the main table and in those before that.
+    /// Its networks in the main table and in the tables before it.
     preferred: Vec<Prefix>,
 }
 
 impl FullTunnel {
-    /// `None` where the tunnel does not carry or refuse all of the family, or comes before
-    /// the main table.
+    /// Returns `None` if the tunnel does not carry or block the whole family, or if its rule comes
+    /// before the main table's.
     fn of(changes: &[&Change], family: Family) -> Option<Self> {
         let rules = || {
             changes.iter().filter_map(|change| match change {
@@ -116,7 +115,7 @@ impl FullTunnel {
         })
     }
 
-    /// Checks that some public address of a network would use the tunnel.
+    /// Returns true if some public address of a network would use the tunnel.
     fn claims(&self, destination: &IpNet) -> bool {
         let Some(destination) = prefix(destination) else {
             return false;
@@ -137,19 +136,18 @@ impl FullTunnel {
     }
 }
 
-/// The length in bits of a default route's prefix.
+/// Prefix length in bits of a default route.
 const DEFAULT_ROUTE: u32 = 0;
 
-/// The length in bits of a prefix of IPv6 that is one link's (RFC 4291 §2.5.4). Of IPv4 no prefix
-/// is as long.
+/// Prefix length in bits of an IPv6 subnet (RFC 4291 §2.5.4). No IPv4 prefix is that long.
 const LONGEST_SUBNET: u8 = 64;
 
 /// The protocol of routes that the kernel adds with an address (`RTPROT_KERNEL`).
 const KERNEL: u8 = 2;
 
 impl Surroundings<'_> {
-    /// The link by which a route leads public destinations to other machines than those of
-    /// the local networks.
+    /// Returns the link, if the route diverts public destinations to machines outside the local
+    /// networks.
     fn link_around(&self, route: &Route, family: Family) -> Option<&Link> {
         let is_of_main = route.table == Route::MAIN_TABLE && route.family() == family;
         let destination = &route.destination;
@@ -173,8 +171,8 @@ impl Surroundings<'_> {
         endpoints.any(|endpoint| host(*endpoint) == *destination)
     }
 
-    /// Checks that a route without a gateway leads to a local network, to the router of
-    /// one, or into another tunnel.
+    /// Returns true if a route without a gateway leads to a local network, to the router of a local
+    /// network, or into another tunnel.
     fn is_local(&self, route: &Route, link: &Link) -> bool {
         let destination = &route.destination;
         let is_here = |address: &Address| {
@@ -186,7 +184,8 @@ impl Surroundings<'_> {
                     .gateway
                     .is_some_and(|gateway| host(gateway) == *destination)
         };
-        // A prefix of DHCPv6, where addresses are of 128 bits, comes by router advertisements.
+        // With DHCPv6 an address has a prefix length of 128, and the subnet's prefix comes from
+        // router advertisements.
         let is_prefix_of = |address: &Address| {
             address.interface == link.index
                 && destination.prefix_len() >= LONGEST_SUBNET
@@ -204,7 +203,7 @@ fn prefix(network: &IpNet) -> Option<Prefix> {
     Prefix::new(network.addr(), network.prefix_len())
 }
 
-/// As `ip` shows the route.
+/// Formats the route as `ip` does.
 impl fmt::Display for Bypass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.destination)?;
@@ -215,10 +214,10 @@ impl fmt::Display for Bypass {
     }
 }
 
-/// The first few of some routes, as part of a sentence.
+/// Formats the first few of several routes, as part of a sentence.
 pub(crate) struct Listed<'a>(pub(crate) &'a [Bypass]);
 
-/// So many are named.
+/// Number of routes to name.
 const NAMED: usize = 3;
 
 impl fmt::Display for Listed<'_> {
@@ -254,8 +253,8 @@ mod tests {
         }
     }
 
-    /// The routes that bypass the tunnel of a file with this peer when they come later, and
-    /// the notes of `up` when they are there before.
+    /// Returns the routes that bypass the tunnel of a file with this peer if they are added later,
+    /// and the notes of `up` if they exist before.
     fn around(peer: &str, routes: &[Route], options: Options) -> (Vec<String>, Vec<String>) {
         let file = file("Address = 10.9.0.2/32, fd09::2/128", peer);
         let planned = |snapshot: &Snapshot| {
@@ -306,7 +305,7 @@ mod tests {
                 assert_eq!(found(peer, route), [expected], "{peer}");
             }
         }
-        // The tunnel refuses IPv6.
+        // The tunnel blocks IPv6.
         let ipv4 = "AllowedIPs = 0.0.0.0/0";
         assert_eq!(found(ipv4, by("2000::/3", "fe80::1")).len(), 1);
     }
@@ -319,7 +318,7 @@ mod tests {
             (FULL, "169.254.0.0/16"),
             (FULL, "224.0.0.0/4"),
             (FULL, "0.0.0.0/0"),
-            // An endpoint.
+            // The route to an endpoint.
             (FULL, "9.9.9.9/32"),
             (
                 "AllowedIPs = 0.0.0.0/0\nDisallowedIPs = 8.8.8.0/24",
@@ -329,7 +328,7 @@ mod tests {
                 "AllowedIPs = 0.0.0.0/0\nDisallowedIPs = 8.8.8.0/24",
                 "8.8.8.8/32",
             ),
-            // No full tunnel.
+            // This is not a full tunnel.
             ("AllowedIPs = 8.0.0.0/8", "8.8.8.8/32"),
         ] {
             assert_eq!(
@@ -369,7 +368,7 @@ mod tests {
             interface: 2,
             network: net("9.8.7.6/24"),
         });
-        // By DHCPv6, and its prefix by a router advertisement.
+        // An address from DHCPv6, and its prefix from a router advertisement.
         snapshot.addresses.push(Address {
             interface: 2,
             network: net("2a00:7::6/128"),
@@ -380,7 +379,7 @@ mod tests {
         };
         snapshot.routes.extend([
             route("0.0.0.0/1", 2),
-            // The router of a provider, and the local network.
+            // The route to a provider's router, and a local network.
             route("198.41.0.1/32", 2),
             by("10.0.0.0/8", "198.41.0.1"),
             route("9.8.7.0/25", 2),

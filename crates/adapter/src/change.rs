@@ -1,4 +1,4 @@
-//! One step on the system, with what it takes to undo it.
+//! One step of changing the system, with the information to undo it.
 
 use core::fmt;
 use std::net::IpAddr;
@@ -10,105 +10,103 @@ use taupe_packet::ip::Family;
 
 use crate::dns::Dns;
 
-/// One step on the system. No step holds a key.
+/// One step of changing the system. No step contains a key.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Change {
-    /// Runs a command of the file's owner. There is no undoing it; what comes
-    /// down runs commands of its own.
+    /// Runs a command of the file. It cannot be undone; the commands of `down` are separate steps.
     Hook(Hook),
     /// Starts the device. Undone by deleting its interface.
     Device,
-    /// Gives the device its keys and peers. Ends with the device.
+    /// Sets the keys and peers of the device. Ends with the device.
     Configure,
-    /// Adds an address, with the length of its network.
+    /// Adds an address with its prefix length.
     Address(IpNet),
-    /// Sets the MTU in bytes and the interface up. Ends with the device.
+    /// Sets the MTU and brings the interface up. Ends with the device.
     Up {
         /// The MTU in bytes.
         mtu: u32,
     },
-    /// Makes name servers known.
+    /// Sets the name servers.
     Dns(Dns),
-    /// Marks the device's own datagrams. Ends with the device.
+    /// Sets the mark of the device's own datagrams. Ends with the device.
     Mark(u32),
-    /// Leads a network into the tunnel.
+    /// Adds a route into the tunnel.
     Route {
-        /// Where to.
+        /// The destination network.
         destination: IpNet,
         /// The number of the table.
         table: u32,
     },
-    /// Refuses packets for a network in a table when the tunnel's route to it
-    /// is gone: nothing leaves in clear when the device is killed.
+    /// Adds a route that rejects packets for a network if the tunnel's route to it is gone, so that
+    /// nothing leaves in clear when the device is killed.
     Unreachable {
-        /// Where to.
+        /// The destination network.
         destination: IpNet,
         /// The number of the table.
         table: u32,
     },
-    /// Adds a route that leads nowhere to a table: it refuses packets for a network where
-    /// there is none into the tunnel, or leaves them to the rules after the table's.
+    /// Adds a route without an interface. It rejects packets for a network for which there is no
+    /// route into the tunnel, or ends the lookup so that the following rules apply.
     Special {
-        /// What it does with a packet.
+        /// The action of the route.
         kind: RouteKind,
-        /// Where to.
+        /// The destination network.
         destination: IpNet,
         /// The number of the table.
         table: u32,
     },
-    /// Adds a rule of policy routing.
+    /// Adds a routing policy rule.
     Rule(Rule),
     /// Adds the nf_tables table `wg-quick-INTERFACE`.
     Firewall {
-        /// Whose packets.
+        /// The address family.
         family: Family,
-        /// The property by which its rules recognise the interface.
+        /// The property by which the rules match the interface.
         #[serde(default)]
         interface: InterfaceKey,
         /// The mark of the tunnel's own datagrams.
         mark: u32,
-        /// The tunnel's addresses of this family, as the file has them.
+        /// The tunnel's addresses of this family from the file.
         addresses: Vec<IpAddr>,
     },
-    /// Sets `net.ipv4.conf.all.src_valid_mark`, by which the reverse-path
-    /// filter takes marks into account (Linux 2.6.33).
+    /// Sets `net.ipv4.conf.all.src_valid_mark`, with which the reverse-path filter considers marks
+    /// (Linux 2.6.33).
     ValidMark {
-        /// What it was before the first tunnel that wants it; `None` when it
-        /// is not to be put back.
+        /// The value before the first tunnel that sets it; `None` if it must not be restored.
         original: Option<u32>,
     },
 }
 
-/// The property by which firewall rules recognise the tunnel's interface.
+/// The property by which firewall rules match the tunnel's interface.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub enum InterfaceKey {
-    /// Its name, as `wg-quick` has it. The rules drop what the tunnel receives when the
-    /// interface is renamed.
+    /// Its name, as in `wg-quick`. After a rename of the interface the rules drop the packets that
+    /// the tunnel receives.
     #[default]
     Name,
-    /// Its number, which stays when the interface is renamed.
+    /// Its index, which does not change when the interface is renamed.
     Index,
 }
 
-/// A command of a file, and when it is run.
+/// A command of a file, with its phase.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Hook {
-    /// When.
+    /// The phase in which it runs.
     pub phase: Phase,
-    /// The command, with the interface's name in the place of `%i`.
+    /// The command, with `%i` replaced by the interface's name.
     pub command: String,
 }
 
-/// When a command of a file is run.
+/// The phase in which a command of a file runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Phase {
-    /// Before there is an interface.
+    /// Before the interface is created.
     PreUp,
-    /// When the tunnel is usable.
+    /// After the tunnel is usable.
     PostUp,
     /// Before anything is undone.
     PreDown,
-    /// When everything is undone.
+    /// After everything is undone.
     PostDown,
 }
 
@@ -123,14 +121,14 @@ impl fmt::Display for Phase {
     }
 }
 
-/// What `sysctl` calls the setting of [`Change::ValidMark`].
+/// The name of the setting of [`Change::ValidMark`] in `sysctl`.
 pub(crate) const VALID_MARK: &str = "net.ipv4.conf.all.src_valid_mark";
 
 /// The metric of [`Change::Unreachable`]: every other route is preferred.
 pub(crate) const LAST_METRIC: u32 = u32::MAX;
 
-/// The metric of [`Change::Special`]: of two for one network, as there are for a moment of
-/// a reload, what leaves packets to other rules is preferred.
+/// Returns the metric of [`Change::Special`]. During a reload there may be two routes for one
+/// network; then the one that lets the following rules apply is preferred.
 pub(crate) const fn special_metric(kind: RouteKind) -> u32 {
     match kind {
         RouteKind::Throw => LAST_METRIC - 1,
@@ -139,7 +137,7 @@ pub(crate) const fn special_metric(kind: RouteKind) -> u32 {
 }
 
 impl Change {
-    /// Whether deleting the interface undoes it.
+    /// Returns true if deleting the interface undoes the change.
     #[must_use]
     pub fn ends_with_device(&self) -> bool {
         match self {
@@ -159,13 +157,12 @@ impl Change {
         }
     }
 
-    /// The command that would do the same to `interface`, as `wg-quick` prints
-    /// it behind `[#]`.
+    /// Formats the equivalent command for `interface`, as `wg-quick` prints it after `[#]`.
     pub fn command(&self, interface: &str) -> impl fmt::Display {
         fmt::from_fn(move |f| self.write_command(interface, f))
     }
 
-    /// The command that would undo it; `None` where nothing is to be done.
+    /// Returns the command that would undo the change, or `None` if there is nothing to undo.
     pub fn undoing(&self, interface: &str) -> Option<String> {
         let line = match self {
             Self::Hook(_) | Self::Configure | Self::Up { .. } => return None,
@@ -230,7 +227,7 @@ impl Change {
     }
 }
 
-/// The mark of the datagrams that rules keep out of the tunnel.
+/// Returns the mark of the datagrams that the rules keep out of the tunnel.
 pub(crate) fn mark_in_effect<'a>(own: impl IntoIterator<Item = &'a Change>) -> Option<u32> {
     own.into_iter().find_map(|change| match change {
         Change::Rule(rule) if rule.invert => rule.mark.map(|mark| mark.value),
@@ -277,7 +274,7 @@ fn write_rule(rule: &Rule, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
 }
 
-/// The option by which `ip` is told the family.
+/// Returns the option of `ip` for the family.
 fn flag(family: Family) -> &'static str {
     match family {
         Family::V4 => "-4",
@@ -285,7 +282,7 @@ fn flag(family: Family) -> &'static str {
     }
 }
 
-/// What `nft` calls the family.
+/// Returns the name of the family in `nft`.
 pub(crate) fn nft(family: Family) -> &'static str {
     match family {
         Family::V4 => "ip",

@@ -1,4 +1,4 @@
-//! Differences between the changes of a tunnel and the system as it is now.
+//! Comparison of a tunnel's changes with the present state of the system.
 
 mod observed;
 
@@ -11,34 +11,34 @@ pub(crate) use observed::Observed;
 /// A difference between a change and the system.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Deviation {
-    /// It is gone, or a part of it is.
+    /// The object of the change, or a part of it, does not exist any more.
     Removed,
-    /// It is there, with other contents.
+    /// The object exists, but its contents differ.
     Altered,
-    /// Another route to the same network comes before it, this one.
+    /// This other route to the same network has precedence.
     Overtaken(Bypass),
     /// The interface has this MTU in bytes.
     Mtu(u32),
     /// The interface is down.
     Down,
-    /// The device's datagrams have this mark; 0 is none.
+    /// The device's datagrams have this mark; 0 means none.
     Mark(u32),
     /// The kernel's setting has this value.
     Setting(u32),
-    /// Other name servers are in force.
+    /// Other name servers are in use.
     NameServers(dns::NameServerDeviation),
 }
 
-/// A system compared with the changes of a tunnel.
+/// Result of comparing the changes of a tunnel with the system.
 #[derive(Default, Debug)]
 pub struct Comparison {
-    /// The deviation of each change.
+    /// The deviation of each change, in the same order.
     pub deviations: Vec<Option<Deviation>>,
-    /// The routes of others that lead around the tunnel.
+    /// The foreign routes that bypass the tunnel.
     pub bypasses: Vec<Bypass>,
 }
 
-/// A change that no longer is as it was made.
+/// A change whose object differs from how it was made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Drift {
     /// The step's number in the journal.

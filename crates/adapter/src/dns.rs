@@ -1,10 +1,14 @@
 //! Name servers of a tunnel.
 //!
-//! Three ways to make them known, the first that fits: systemd-resolved over
-//! D-Bus, where it is in charge of `/etc/resolv.conf`; a program `resolvconf`;
-//! else that file itself, with the original kept beside it. [`choose`] decides
-//! and touches nothing, [`Dns::apply`] does it, and [`Dns::undo`] takes it back,
-//! in any process, any number of times.
+//! There are three methods, of which the first available one is used:
+//!
+//! 1. systemd-resolved over D-Bus, if it manages `/etc/resolv.conf`;
+//! 2. the program `resolvconf`;
+//! 3. writing `/etc/resolv.conf` directly, with the original saved beside it.
+//!
+//! [`choose`] selects the method without changing anything, [`Dns::apply`] sets the servers, and
+//! [`Dns::undo`] restores the previous state. `undo` can run in any process and any number of
+//! times.
 
 mod file;
 mod paths;
@@ -29,23 +33,22 @@ use std::process::ExitStatus;
 /// The name servers of an interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Settings {
-    /// Their addresses, the first to be asked first.
+    /// The addresses, in order of preference.
     pub servers: Vec<IpAddr>,
-    /// Domains in which names are searched. One that begins with `~` is not
-    /// searched: its names are only to be asked of these servers, which is
-    /// what systemd-resolved can do and nothing else.
+    /// Search domains. A domain that begins with `~` is a routing domain: names in it are only sent
+    /// to these servers, and it is not searched. Only systemd-resolved supports routing domains.
     pub search: Vec<String>,
 }
 
-/// How a tunnel's name servers are made known, with all that it takes to undo
-/// it. `Display` is the line that a shell would do it with.
+/// The method and the settings of a tunnel's name servers, with the information to undo them.
+/// `Display` shows the equivalent shell command.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Dns {
     interface: String,
     settings: Settings,
     #[serde(rename = "way")]
     method: Method,
-    /// Why the methods before it are not available.
+    /// Reasons why preferred methods are not available.
     passed_over: Vec<String>,
 }
 
@@ -56,26 +59,26 @@ enum Method {
     File,
 }
 
-/// What a person should know about the file, although nothing failed.
+/// A note for the user about the file; not an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Note {
-    /// Another program replaced it while a tunnel was up. It was left alone.
+    /// Another program replaced the file while a tunnel was up. Taupe left it unchanged.
     Replaced {
         /// The file.
         path: PathBuf,
-        /// Where the one from before the tunnel is.
+        /// The saved file from before the tunnel.
         original: PathBuf,
     },
-    /// The system was restarted, without taking a tunnel down, and the file
-    /// still named that tunnel's servers. It is as before the tunnel again.
+    /// The system was restarted while a tunnel was up, and the file still named that tunnel's
+    /// servers. Its previous contents were restored.
     Restarted {
         /// The file.
         path: PathBuf,
     },
 }
 
-/// Why name servers cannot be set, or not be taken back.
+/// Error of setting or restoring name servers.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -84,22 +87,22 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 
-    /// A file cannot be changed. Nothing was changed.
+    /// The file cannot be changed. Nothing was changed.
     #[error("cannot change {}: {source}: {remedy}", path.display())]
     Change {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
-        /// What can be done about it.
+        /// Advice for the user.
         remedy: String,
     },
 
-    /// The file cannot be put back.
+    /// The original file cannot be restored, because it is gone.
     #[error(
         "{} was there when the tunnel came up, and has gone: {} still names the tunnel's name \
          servers; write it anew",
@@ -108,17 +111,17 @@ pub enum Error {
     OriginalGone {
         /// The file.
         path: PathBuf,
-        /// Where the original should be.
+        /// The name that the original should have.
         original: PathBuf,
     },
 
-    /// Another process is changing the file, for seconds.
+    /// Another process has held the lock for seconds.
     #[error(
         "another taupe holds {}: see `fuser {0}` for which, and try again when it has ended",
         path.display()
     )]
     Locked {
-        /// The lock.
+        /// The lock file.
         path: PathBuf,
     },
 
@@ -130,16 +133,16 @@ pub enum Error {
     Resolvconf {
         /// The command line.
         command: String,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
     },
 
-    /// `resolvconf` was not run, or not to its end.
+    /// `resolvconf` could not be run, or did not finish.
     #[error("cannot run `{command}`: {source}")]
     Start {
         /// The command line.
         command: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 
@@ -148,24 +151,23 @@ pub enum Error {
     Resolved {
         /// The tunnel's interface.
         interface: String,
-        /// Why.
+        /// The error.
         source: ResolvedError,
     },
 
-    /// A way failed that was taken because another was not to be had.
+    /// The method failed, and it was used because preferred methods are not available.
     #[error("{source} ({}; so this was the next way)", reasons.join("; "))]
     Next {
-        /// Why the others were not taken.
+        /// The reasons why preferred methods are not available.
         reasons: Vec<String>,
-        /// What failed.
+        /// The error.
         source: Box<Self>,
     },
 }
 
-/// Chooses how `servers` and `search` can be set for `interface`, which need
-/// not exist yet. No settings are changed; systemd-resolved may be started.
-/// `None` when there are no servers: search domains alone are not set, as
-/// `wg-quick` does not.
+/// Selects the method for setting `servers` and `search` of `interface`, which need not exist yet.
+/// Changes no settings, but may start systemd-resolved. Returns `None` if there are no servers:
+/// like `wg-quick`, Taupe does not set search domains alone.
 ///
 /// # Errors
 ///
@@ -181,7 +183,7 @@ pub fn choose(
     }
     let mut passed_over = Vec::new();
     let method = method(paths, interface, &mut passed_over)?;
-    // systemd-resolved keeps each once, whatever it is told.
+    // systemd-resolved removes duplicates, so they would look like a deviation.
     let mut distinct: Vec<IpAddr> = Vec::new();
     for server in servers {
         if !distinct.contains(server) {
@@ -199,9 +201,8 @@ pub fn choose(
     }))
 }
 
-/// Puts right what a restart of the system or a killed process has left in
-/// `/etc/resolv.conf`. To be called before names are looked up: the servers in
-/// it may be those of a tunnel that has gone.
+/// Repairs `/etc/resolv.conf` after a restart of the system or a killed process. Call this before
+/// resolving names: the file may name the servers of a tunnel that does not exist any more.
 ///
 /// # Errors
 ///
@@ -211,8 +212,8 @@ pub fn recover(paths: &Paths) -> Result<Option<Note>, Error> {
     file::recover(paths)
 }
 
-/// The name servers that are set for an interface now, by whomever; `None` when
-/// nothing knows of any.
+/// Returns the name servers that are set for an interface now, by any program, or `None` if none
+/// are known.
 ///
 /// # Errors
 ///
@@ -241,8 +242,8 @@ pub fn current(paths: &Paths, interface: &str) -> Result<Option<Settings>, Error
 }
 
 impl Dns {
-    /// Sets them. With systemd-resolved the interface has to exist. If this
-    /// fails nothing has changed.
+    /// Sets the name servers. With systemd-resolved the interface must exist. After an error
+    /// nothing has changed.
     ///
     /// # Errors
     ///
@@ -265,7 +266,7 @@ impl Dns {
         })
     }
 
-    /// Sets them again when another program has changed them.
+    /// Sets the name servers again after another program has changed them.
     ///
     /// # Errors
     ///
@@ -279,8 +280,9 @@ impl Dns {
         }
     }
 
-    /// The same for an interface that has been renamed: systemd-resolved knows interfaces by
-    /// their numbers, which are found by name. Elsewhere the tunnel's name is only a key.
+    /// Returns the same settings for a renamed interface. systemd-resolved identifies an interface
+    /// by its index, which is looked up by name. For the other methods the name of the tunnel is
+    /// only a key.
     #[must_use]
     pub fn renamed(&self, interface: &str) -> Self {
         let mut dns = self.clone();
@@ -290,11 +292,11 @@ impl Dns {
         dns
     }
 
-    /// Puts back what was there. What is gone already counts as put back.
+    /// Restores the previous state. Succeeds if it is restored already.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. It may be called again.
+    /// See [`Error`]. The function can be called again.
     pub fn undo(&self, paths: &Paths) -> Result<Option<Note>, Error> {
         match &self.method {
             Method::Resolved => {
@@ -302,7 +304,7 @@ impl Dns {
                 reverted.map(|()| None).map_err(self.resolved())
             }
             Method::Resolvconf { program, record } => {
-                // Without it, its files mean nothing any more.
+                // Without the program, its files have no effect any more.
                 if !program.exists() {
                     return Ok(None);
                 }
@@ -312,7 +314,7 @@ impl Dns {
         }
     }
 
-    /// The line that a shell would do it with as the system is now: another
+    /// Returns the equivalent shell command for the present state of the system, in which another
     /// tunnel may have replaced the file already.
     pub fn line_now(&self, paths: &Paths) -> String {
         match &self.method {
@@ -321,8 +323,8 @@ impl Dns {
         }
     }
 
-    /// The line that a shell would undo it with as the system is now; `None` when
-    /// [`Dns::undo`] leaves everything as it is.
+    /// Returns the shell command that would undo the settings in the present state of the system,
+    /// or `None` if [`Dns::undo`] would change nothing.
     pub fn undo_line_now(&self, paths: &Paths) -> Option<String> {
         match &self.method {
             Method::File => file::undo_line(paths, &self.interface),
@@ -330,7 +332,7 @@ impl Dns {
         }
     }
 
-    /// The line that a shell would undo it with.
+    /// Returns the shell command that would undo the settings.
     pub fn undo_line(&self) -> String {
         match &self.method {
             Method::Resolved => format!("resolvectl revert {}", self.interface),
@@ -392,14 +394,13 @@ impl fmt::Display for Note {
 }
 
 impl Settings {
-    /// The servers as words of a command.
+    /// Formats the servers as words of a command.
     fn listed(&self) -> String {
         let servers: Vec<_> = self.servers.iter().map(IpAddr::to_string).collect();
         servers.join(" ")
     }
 
-    /// The domains that names are searched in, where they can be written as
-    /// words of a line.
+    /// Returns the search domains that can be written as words of a line.
     fn searched(&self) -> impl Iterator<Item = &str> {
         let word = |name: &&str| {
             !name.is_empty()
@@ -410,7 +411,7 @@ impl Settings {
     }
 }
 
-/// Returns the first method that is available.
+/// Returns the first available method.
 fn method(paths: &Paths, interface: &str, passed_over: &mut Vec<String>) -> Result<Method, Error> {
     match file::owner(paths)? {
         Owner::Taupe => return Ok(Method::File),

@@ -1,4 +1,4 @@
-//! Taking a tunnel down.
+//! Bringing a tunnel down.
 
 use std::path::Path;
 
@@ -16,24 +16,23 @@ use crate::saved_file;
 use crate::steps::{Leftover, list, run_hook};
 use crate::teardown::{Teardown, clean_up, recover, roll_back, undo_all};
 
-/// A tunnel that is to end.
+/// Request to bring a tunnel down.
 #[derive(Clone, Copy)]
 pub struct Down<'a> {
     /// The interface's name.
     pub interface: &'a str,
-    /// The file and what it says, if there is one and it is in order: its
-    /// commands are run then, rather than those that were in it when the tunnel
-    /// was brought up.
+    /// The path and the contents of the file, if it exists and is valid. Its commands are run then,
+    /// instead of those that it contained when the tunnel was brought up.
     pub file: Option<(&'a Path, &'a File)>,
-    /// What is wrong with the file, if it is there and not in order.
+    /// The problem with the file, if it exists and is invalid.
     pub problem: Option<&'a str>,
-    /// Whose habits are followed.
+    /// The command whose behaviour to follow.
     pub personality: Personality,
-    /// With `SaveConfig = true` the file is written first.
+    /// Save the file first if it has `SaveConfig = true`.
     pub save: bool,
 }
 
-/// Why a tunnel is not down, or not all of it.
+/// Error of bringing a tunnel down.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DownError {
@@ -42,16 +41,16 @@ pub enum DownError {
     NotUp {
         /// The interface.
         interface: String,
-        /// Whose words are used.
+        /// The command whose wording to use.
         personality: Personality,
     },
-    /// There is an interface of this name that is no tunnel.
+    /// The interface of this name is not a tunnel.
     #[error("`{interface}' is not a WireGuard interface")]
     NotWireGuard {
         /// The interface.
         interface: String,
     },
-    /// It is up in another network namespace.
+    /// The tunnel is up in another network namespace.
     #[error(
         "{interface} was brought up in another network namespace ({namespace}); run this there"
     )]
@@ -61,7 +60,7 @@ pub enum DownError {
         /// The namespace.
         namespace: Namespace,
     },
-    /// Another program made it, and its file is needed.
+    /// Another program created the interface, and the file is required.
     #[error(
         "another program has made {interface}, and without its file it is not known what else \
          belongs to it{}", .problem.as_ref().map_or_else(String::new, |it| format!("; {it}"))
@@ -69,44 +68,44 @@ pub enum DownError {
     NoFile {
         /// The interface.
         interface: String,
-        /// What is wrong with the file, if there is one.
+        /// The problem with the file, if there is one.
         problem: Option<String>,
     },
-    /// The journal.
+    /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] journal::Error),
-    /// The system cannot be looked at. Nothing has been undone.
+    /// The system cannot be examined. Nothing has been undone.
     #[error("{0}; {1} is up still")]
     Look(#[source] LookError, String),
-    /// A step before anything was undone.
+    /// A step failed before anything was undone.
     #[error("`{command}`: {error}; {interface} is up still")]
     Step {
-        /// The command that it is like.
+        /// The equivalent command.
         command: String,
-        /// Why it was not taken.
+        /// The error.
         error: StepError,
         /// The interface.
         interface: String,
     },
-    /// The file could not be written. Nothing has been undone.
+    /// The file could not be saved. Nothing has been undone.
     #[error("{error}; {interface} is up still")]
     NotSaved {
-        /// Why.
+        /// The error.
         error: SaveError,
         /// The interface.
         interface: String,
     },
-    /// It is down, but for this.
+    /// The tunnel is down, except for these leftovers.
     #[error("{interface} is down, but this went wrong:\n  {}", list(.leftovers))]
     Leftovers {
         /// The interface.
         interface: String,
-        /// What is left.
+        /// The changes that could not be undone.
         leftovers: Vec<Leftover>,
     },
 }
 
-/// Takes the tunnel down, whoever has died since it was brought up.
+/// Brings the tunnel down, even if its process or an earlier `up` or `down` was killed.
 ///
 /// # Errors
 /// See [`DownError`].
@@ -119,7 +118,7 @@ pub fn down(request: &Down<'_>, report: &mut dyn Report) -> Result<(), DownError
     down_on(&mut machine, &state, request, report)
 }
 
-/// [`down`] on a given system.
+/// Like [`down`], on a given system.
 ///
 /// # Errors
 /// See [`DownError`].
@@ -193,7 +192,7 @@ pub fn down_on(
         }
     }
     let header = journal.as_ref().map(|journal| journal.header().clone());
-    // wg-quick does not know what a tunnel was made from.
+    // wg-quick does not record the file of a tunnel.
     let header = header.filter(|_| personality == Personality::Taupe);
     let file = own_file(request, header.as_ref(), report);
     if let (Some(_), Some(problem)) = (&journal, request.problem) {
@@ -227,7 +226,7 @@ pub fn down_on(
     for hook in &teardown.pre_down {
         match run_hook(machine, hook, interface, report) {
             Ok(()) => {}
-            // Its commands may need the device that is gone.
+            // The commands may have failed because the device is gone.
             Err(leftover) if !teardown.alive => leftovers.push(leftover),
             Err(Leftover { command, error }) => {
                 return Err(DownError::Step {
@@ -267,7 +266,7 @@ pub fn down_on(
     })
 }
 
-/// The file, unless the tunnel was made from another one.
+/// Returns the file, unless the tunnel was made from another one.
 fn own_file<'a>(
     request: &Down<'a>,
     header: Option<&Header>,
@@ -288,7 +287,7 @@ fn own_file<'a>(
     }
 }
 
-/// Saves the file if it says so, or tells why that cannot be.
+/// Saves the file if it has `SaveConfig`, or reports why it is not saved.
 fn save_first(
     machine: &mut dyn Machine,
     request: &Down<'_>,

@@ -1,4 +1,4 @@
-//! A file and a host, for tests.
+//! A file and a host for tests.
 
 use ipnet::IpNet;
 use taupe_config::file::{Dialect, File, parse};
@@ -7,12 +7,12 @@ use taupe_packet::ip::Family;
 
 use crate::Snapshot;
 
-/// A file with these lines in `[Interface]` and `[Peer]`.
+/// Returns a file with these lines in `[Interface]` and `[Peer]`.
 pub(crate) fn file(interface: &str, peer: &str) -> File {
     parsed(interface, peer, Dialect::Quick)
 }
 
-/// The same with the keys that only Taupe knows.
+/// Like [`file`], with Taupe's own keys.
 pub(crate) fn taupe_file(interface: &str, peer: &str) -> File {
     parsed(interface, peer, Dialect::Taupe)
 }
@@ -51,8 +51,8 @@ pub(crate) fn route(destination: &str, interface: u32) -> Route {
     Route::by_interface(net(destination), interface, Route::MAIN_TABLE)
 }
 
-/// A host with `eth0`, 192.168.1.7/24 and 2001:db8:9::7/64, and a default route
-/// of each family.
+/// A host with `eth0`, the addresses 192.168.1.7/24 and 2001:db8:9::7/64, and a default route of
+/// each family.
 pub(crate) fn host() -> Snapshot {
     let address = |network| Address {
         interface: 2,

@@ -1,4 +1,4 @@
-//! Commands of a file's owner.
+//! Running commands of a file.
 
 use std::io;
 use std::process::{Command, ExitStatus};
@@ -6,13 +6,12 @@ use std::process::{Command, ExitStatus};
 use crate::change::Hook;
 use crate::machine::StepError;
 
-/// Runs a command with the streams and the environment of this process, and
-/// `INTERFACE` for the interface's name, which `wg-quick` happens to have too.
+/// Runs a command with the streams and the environment of this process, and with `INTERFACE` set to
+/// the interface's name, as in `wg-quick`.
 ///
-/// `wg-quick` evaluates it in a subshell of itself, which ends at the first
-/// command that fails and at the first failure in a pipe, and knows extended
-/// patterns; so does this. A `sh` that stands in for `bash` cannot see failures
-/// in a pipe.
+/// `wg-quick` evaluates the command in a subshell that stops at the first failed command, also in a
+/// pipe, and that supports extended patterns. This function does the same. If `bash` is missing it
+/// uses `sh`, which does not detect failures in a pipe.
 pub(crate) fn run(hook: &Hook, interface: &str) -> Result<(), StepError> {
     let bash = ["-e", "-o", "pipefail", "-O", "extglob", "-c"];
     let status = |shell: &str, options: &[&str]| -> io::Result<ExitStatus> {

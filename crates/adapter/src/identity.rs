@@ -1,9 +1,8 @@
 //! The identity of a running device: its process, not its interface's name.
 //!
-//! An interface may be renamed, or moved to another network namespace, for
-//! example by `PostUp = ip link set %i netns container`. Its process and the
-//! process's configuration socket stay where they are, so the journal notes
-//! which file that socket is.
+//! An interface may be renamed or moved to another network namespace, for example by `PostUp = ip
+//! link set %i netns container`. The process and its configuration socket stay where they are, so
+//! the journal records which file the socket is.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -16,29 +15,29 @@ use taupe_os_linux::run_directory;
 
 use crate::stopped;
 
-/// Time that a process has for an answer; one that is silent is there.
+/// Time limit for a process to answer; a process that does not answer in time counts as running.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The file of a device's configuration socket.
+/// The file of a device's configuration socket, by its device and inode number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Socket {
     device: u64,
     inode: u64,
 }
 
-/// The place of a running tunnel's interface.
+/// The location of a running tunnel's interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// In this network namespace, by its own name.
+    /// In this network namespace, with its own name.
     Here,
-    /// In this network namespace, by another name.
+    /// In this network namespace, with another name.
     Renamed(String),
     /// In another network namespace.
     Elsewhere,
 }
 
 impl Socket {
-    /// The socket that has an interface's name.
+    /// Returns the socket with an interface's name.
     #[must_use]
     pub fn of(interface: &str) -> Option<Self> {
         let data = fs::symlink_metadata(path(interface)).ok()?;
@@ -48,25 +47,25 @@ impl Socket {
         })
     }
 
-    /// Checks whether the process that made it is there. One that was killed a moment ago
-    /// still listens when its interface has gone, but does not answer.
+    /// Returns true if the process that created the socket is running. A process that was just
+    /// killed still listens after its interface has gone, but does not answer.
     pub(crate) fn lives(self, interface: &str) -> bool {
         Self::of(interface) == Some(self) && taupe_client::lives(interface, PATIENCE)
     }
 
-    /// Removes it, whereupon its process ends and takes the interface along,
-    /// wherever that is. Waits for the end, at most for `patience`.
+    /// Removes the socket, whereupon its process ends and its interface disappears from whatever
+    /// network namespace it is in. Waits at most `patience` for the end.
     pub(crate) fn end(self, interface: &str, patience: Duration) -> io::Result<()> {
         if Self::of(interface) != Some(self) {
             return Ok(());
         }
-        // Connected while it has a name; the connection breaks when the process ends.
+        // Connected before the name is removed; the connection breaks when the process ends.
         let path = path(interface);
         let mut connection = taupe_client::connect_to(&path);
         stopped::resume(&path, &connection);
         let is_full = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
         if connection.as_ref().is_err_and(is_full) {
-            // There is room once the process goes on.
+            // There is space in the queue once the process continues.
             connection = taupe_client::connect_to(&path);
         }
         match fs::remove_file(&path) {
@@ -75,9 +74,9 @@ impl Socket {
         }
         let mut connection = match connection {
             Ok(connection) => connection,
-            // It does not go on, so its end cannot be noticed.
+            // The process does not continue, so its end cannot be detected.
             Err(error) if is_full(&error) => return Err(io::ErrorKind::TimedOut.into()),
-            // Nobody listens: the process was killed.
+            // No process listens: it was killed.
             Err(_) => return Ok(()),
         };
         connection.set_read_timeout(Some(patience))?;
@@ -90,7 +89,7 @@ impl Socket {
     }
 }
 
-/// Where an interface's configuration socket is.
+/// Returns the path of an interface's configuration socket.
 pub(crate) fn path(interface: &str) -> PathBuf {
     PathBuf::from(run_directory::PATH).join(format!("{interface}.sock"))
 }

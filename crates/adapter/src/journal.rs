@@ -1,10 +1,9 @@
-//! What has been done, on disk before it is done, so that it can be undone by
-//! a process that knows nothing else.
+//! The journal: each step is recorded on disk before it is executed, so that a process that knows
+//! nothing else can undo it.
 //!
-//! A journal is lines of JSON: a header, then records. It is in memory only
-//! (`/run` is a tmpfs), so that a reboot, which undoes everything else, takes
-//! it too; nothing is fsynced. A line that was cut off by the end of its writer
-//! is a step that was not begun.
+//! A journal consists of lines of JSON: a header, then records. `/run` is a tmpfs, so a reboot
+//! removes the journal together with everything that it lists; nothing is fsynced. An incomplete
+//! last line is a step that was not begun, because its writer ended before.
 
 mod error;
 mod header;
@@ -34,13 +33,13 @@ use crate::request::Request;
 use header::Seen;
 use record::{Contents, Record, line, whole_lines};
 
-/// How long another process may take that is at the same tunnel.
+/// Time limit for another process that changes the same tunnel.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where journals are.
+/// The folder of the journals.
 pub const DIRECTORY: &str = "/run/taupe";
 
-/// What has been done to bring a tunnel up.
+/// The steps executed to bring a tunnel up.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
@@ -49,47 +48,47 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Where it begins.
+    /// Returns the header.
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.contents.header
     }
 
-    /// The index of the device's interface, once it was known.
+    /// Returns the index of the device's interface, if it is known.
     #[must_use]
     pub fn interface(&self) -> Option<u32> {
         self.contents.interface
     }
 
-    /// The configuration socket of the device's process, once it was known.
+    /// Returns the configuration socket of the device's process, if it is known.
     pub(crate) fn socket(&self) -> Option<Socket> {
         self.contents.socket
     }
 
-    /// Whether everything was done that was to be done.
+    /// Returns true if `up` was completed.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.contents.complete
     }
 
-    /// What has been done, or begun, and not been undone; with its number.
+    /// Returns the steps that were begun or executed and not undone, with their numbers.
     pub fn changes(&self) -> impl DoubleEndedIterator<Item = (usize, &Change)> {
         let steps = self.contents.steps.iter().enumerate();
         steps.filter_map(|(number, change)| Some((number, change.as_ref()?)))
     }
 
-    /// The changes that are to be as they were made: all but those that a command
-    /// of the file has changed.
+    /// Returns the changes that should be in effect as they were made: all except those that a
+    /// command of the file has altered.
     pub(crate) fn applied(&self) -> Vec<(usize, Change)> {
         self.contents.applied()
     }
 
-    /// The number of the next step.
+    /// Returns the number of the next step.
     pub(crate) fn next(&self) -> usize {
         self.contents.steps.len()
     }
 
-    /// Writes down a step that is about to be done.
+    /// Records a step that is about to be executed.
     pub(crate) fn record(&mut self, change: &Change) -> Result<(), Error> {
         let number = self.contents.steps.len();
         self.write(Record::Do(number, change.clone()))
@@ -107,28 +106,28 @@ impl Journal {
         self.write(Record::Socket(socket))
     }
 
-    /// Notes that a command of the file has changed what a step made: from now on
-    /// that is as the file's owner wants it.
+    /// Records that a command of the file has altered the result of a step, which is then as the
+    /// user wants it.
     pub(crate) fn altered(&mut self, number: usize) -> Result<(), Error> {
         self.write(Record::Altered(number))
     }
 
-    /// Writes down the routes of others that lead around the tunnel and are known.
+    /// Records the known foreign routes that bypass the tunnel.
     pub(crate) fn record_bypasses(&mut self, bypasses: Vec<Bypass>) -> Result<(), Error> {
         self.write(Record::Bypasses(bypasses))
     }
 
-    /// The routes that were written down last.
+    /// Returns the routes that were recorded last.
     pub(crate) fn bypasses(&self) -> Option<&[Bypass]> {
         self.contents.bypasses.as_deref()
     }
 
-    /// Writes down the device's state.
+    /// Records the device's state.
     pub(crate) fn record_device(&mut self, state: LastState) -> Result<(), Error> {
         self.write(Record::Device(state))
     }
 
-    /// The device as it was last written down.
+    /// Returns the device's state that was recorded last.
     pub(crate) fn device(&self) -> Option<&LastState> {
         self.contents.device.as_ref()
     }
@@ -137,7 +136,7 @@ impl Journal {
         self.write(Record::Complete)
     }
 
-    /// `file` is what the tunnel is now, if it is what the tunnel was made from.
+    /// Records that Taupe has saved `file`, if the tunnel was made from it.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -148,8 +147,7 @@ impl Journal {
         self.write(Record::Saved(Seen::of(file)))
     }
 
-    /// Writes it anew, without what has been undone, for a file that has
-    /// changed since.
+    /// Writes the journal again, without the undone steps, for a changed file.
     pub(crate) fn rewrite(&mut self, request: &Request<'_>) -> Result<(), Error> {
         let header = Header {
             since: self.header().since,
@@ -195,7 +193,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Ends it: everything has been undone.
+    /// Removes the journal, after everything was undone.
     pub(crate) fn remove(self) -> Result<(), Error> {
         fs::remove_file(&self.path).map_err(failed("remove", &self.path))
     }
@@ -203,13 +201,13 @@ impl Journal {
     fn write(&mut self, record: Record) -> Result<(), Error> {
         let written = line(&record).and_then(|line| {
             let before = self.file.metadata()?.len();
-            // What is appended next must not continue half a line.
+            // The next record must not continue an incomplete line.
             self.file
                 .write_all(&line)
                 .inspect_err(|_| drop(self.file.set_len(before)))
         });
         written.map_err(failed("write", &self.path))?;
-        // It is one of ours, numbered from the steps before it.
+        // This cannot fail, because the record's number follows from the previous steps.
         let _ = self.contents.add(record);
         Ok(())
     }
@@ -227,7 +225,7 @@ impl Journal {
         };
         let file = OpenOptions::new().append(true).open(path);
         let file = file.map_err(failed("open", path))?;
-        // What is appended must not continue the line that was cut off.
+        // The next record must not continue an incomplete line.
         let length = u64::try_from(whole.len()).unwrap_or(u64::MAX);
         file.set_len(length).map_err(failed("write", path))?;
         let path = path.to_owned();

@@ -1,10 +1,9 @@
-//! Facts about a device that outlive it, for commands of the file.
+//! The state of a device after its end, for commands of the file.
 //!
-//! A common kill switch is `PostUp = iptables -I OUTPUT … $(wg show %i fwmark) …` with the
-//! same and `-D` as `PreDown`. When the device's process was killed, `wg show` has nobody to
-//! ask, and the rule would stay. So `up` writes down what the device was, without its
-//! secrets, and while commands undo a tunnel whose device is gone, a socket in the device's
-//! place answers `get` with it.
+//! A common kill switch is `PostUp = iptables -I OUTPUT … $(wg show %i fwmark) …` with the same and
+//! `-D` as `PreDown`. If the device's process was killed, `wg show` gets no answer, and the rule
+//! would stay. Therefore `up` saves the device's state without its secrets. While commands undo a
+//! tunnel whose device is gone, a socket in the device's place answers `get` with this state.
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -22,13 +21,13 @@ use taupe_client::{Device, PublicKey};
 use taupe_uapi::prefix::Prefix;
 use taupe_uapi::{answer_get, push_peer};
 
-/// Time that a client has to ask, and a process that was killed to end.
+/// Time limit for a client's request, and for the end of a killed process.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// From one look at the socket of a process that ends to the next.
+/// Interval between two checks of the socket of an ending process.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The longest line of a request that is read, in bytes.
+/// Maximum bytes of a request's first line.
 const LONGEST_LINE: u64 = 4096;
 
 /// A device without its secrets.
@@ -47,7 +46,7 @@ struct Peer {
 }
 
 impl LastState {
-    /// Takes them from a device that runs.
+    /// Returns the state of a running device.
     #[must_use]
     pub fn of(device: &Device) -> Self {
         let peers = device.status.peers.iter().map(|peer| Peer {
@@ -62,7 +61,7 @@ impl LastState {
         }
     }
 
-    /// Returns the answer to a `get`.
+    /// Returns the answer to a `get` request.
     fn answer(&self) -> String {
         let mut device = Device::new("");
         let peers = &mut device.status.peers;
@@ -84,8 +83,7 @@ fn networks(prefixes: &[Prefix]) -> Vec<IpNet> {
     prefixes.iter().filter_map(network).collect()
 }
 
-/// A configuration socket that answers in the place of a device that is gone, until it is
-/// dropped.
+/// A configuration socket that answers in place of a device that is gone, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct StandIn {
     path: PathBuf,
@@ -94,13 +92,13 @@ pub(crate) struct StandIn {
 }
 
 impl StandIn {
-    /// Begins to answer at `path`, once the process that answered there is gone.
+    /// Starts answering at `path`, once the process that answered there is gone.
     ///
     /// # Errors
-    /// `EADDRINUSE` if that takes too long, and the system's.
+    /// `EADDRINUSE` if that takes too long; otherwise the system's.
     pub(crate) fn begin(path: &Path, state: &LastState) -> io::Result<Self> {
         let end = Instant::now() + PATIENCE;
-        // A process that was killed still listens for a moment, and leaves the socket.
+        // A killed process still listens for a moment, and leaves its socket behind.
         while is_listened_to(path) {
             if Instant::now() >= end {
                 return Err(io::ErrorKind::AddrInUse.into());
@@ -119,7 +117,7 @@ impl StandIn {
                 if ends.load(Ordering::Acquire) {
                     return;
                 }
-                // Nobody but a command of the file misses it.
+                // The result concerns only the command that made the request.
                 let _ = stream.and_then(|stream| converse(stream, &answer));
             }
         };
@@ -144,13 +142,13 @@ impl Drop for StandIn {
     }
 }
 
-/// Checks whether a process listens at a socket. The queue of one that is stopped may be full.
+/// Returns true if a process listens at a socket. The queue of a stopped process may be full.
 fn is_listened_to(path: &Path) -> bool {
     let connection = taupe_client::connect_to(path);
     connection.map_or_else(|error| error.kind() == io::ErrorKind::WouldBlock, |_| true)
 }
 
-/// Answers one request: what is asked for, or that there is no device to change.
+/// Answers one request: with the state, or with `ENODEV` for requests other than `get`.
 fn converse(stream: UnixStream, answer: &str) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;

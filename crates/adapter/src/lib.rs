@@ -7,29 +7,29 @@
 //!                                                   └─────► undo, last to first
 //! ```
 //!
-//! Every step on the system is a [`Change`]. It is written to a [`Journal`]
-//! before it is taken, so that whoever comes next, after whatever death, can
-//! take everything back: [`down()`] needs nothing else.
+//! Every step on the system is a [`Change`]. It is written to a [`Journal`] before it is executed.
+//! If a process is killed at any point, the next one can undo everything from the journal:
+//! [`down()`] needs nothing else.
 //!
-//! Files, each using only those above it:
+//! Files; each uses only those above it:
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
-//! | `namespace.rs`, `networks.rs`, `tables.rs`, `stopped.rs` | network namespaces, networks, table names, ended devices |
+//! | `namespace.rs`, `networks.rs`, `tables.rs`, `stopped.rs` | network namespaces, networks, table names, stopped processes |
 //! | `transparent.rs` | settings of transparent mode that a journal keeps |
-//! | `request.rs`, `report.rs` | what is wanted; progress and notes for the person |
+//! | `request.rs`, `report.rs` | requests; progress and notes for the user |
 //! | `dns.rs` | name servers |
-//! | `change.rs` | one step, and the command that it is like |
-//! | `bypass.rs` | routes of others around a full tunnel |
+//! | `change.rs` | one step, and its equivalent command |
+//! | `bypass.rs` | foreign routes that bypass a full tunnel |
 //! | `mtu.rs` | the MTU of the interface |
-//! | `plan.rs` | the steps, decided without touching anything |
-//! | `identity.rs`, `last_state.rs` | the running device, whatever its interface is called; its state after it has ended |
-//! | `comparison.rs` | changes compared with the system |
-//! | `journal.rs` | the steps that have been taken, on disk |
-//! | `machine.rs` | the system that steps are taken on, so that tests can make it fail |
-//! | `hook.rs`, `saved_file.rs`, `linux.rs` | the real one |
-//! | `ownership.rs`, `steps.rs`, `teardown.rs` | one step applied or undone; all of them undone |
-//! | `verify.rs`, `watch.rs` | comparison of a tunnel that is up: on demand, and when the system changes |
+//! | `plan.rs` | the steps, computed without changing anything |
+//! | `identity.rs`, `last_state.rs` | the running device, independent of its interface's name; its state after its end |
+//! | `comparison.rs` | comparison of changes with the system |
+//! | `journal.rs` | the executed steps, on disk |
+//! | `machine.rs` | the interface to the system, which tests replace to inject failures |
+//! | `hook.rs`, `saved_file.rs`, `linux.rs` | the implementation for Linux |
+//! | `ownership.rs`, `steps.rs`, `teardown.rs` | applying and undoing one step; undoing all of them |
+//! | `verify.rs`, `watch.rs` | verifying a tunnel that is up: on demand, and when the system changes |
 //! | `up.rs`, `down.rs`, `reload.rs`, `save.rs` | the operations |
 
 mod bypass;

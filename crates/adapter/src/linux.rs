@@ -1,4 +1,4 @@
-//! The system that this process runs on.
+//! The implementation of [`Machine`] for this system.
 
 mod delete;
 mod endpoints;
@@ -38,41 +38,40 @@ pub use snapshot::is_ipv6_off;
 use valid_mark::write_valid_mark;
 use wg_quick::wg_quick_rules;
 
-/// How long a device may take to end when its interface is gone.
+/// Time limit for the end of a device whose interface is gone.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// The kernel and the files of this system, in the calling thread's network
-/// namespace.
+/// The kernel and the files of this system, in the calling thread's network namespace.
 pub struct Linux<'a> {
     interface: &'a str,
     state: &'a State,
     devices: &'a mut dyn Devices,
-    /// The index of the device's interface, where the journal has it.
+    /// The index of the device's interface, if the journal has it.
     index: Option<u32>,
-    /// The configuration socket of the device's process, likewise.
+    /// The configuration socket of the device's process, if the journal has it.
     socket: Option<Socket>,
     system: System,
     paths: Paths,
-    /// The file of the last look, with addresses for names.
+    /// The settings of the file at the last look, with names resolved.
     configuration: Option<SetRequest>,
-    /// The port that the device was told to listen at.
+    /// The port on which the device was told to listen.
     port: Option<u16>,
-    /// Held from looking to the last step that what was seen counts for.
+    /// A lock held from the look at the system to the last step that relies on it.
     turn: Option<Turn>,
-    /// A device was to be started and was not, so that an interface of its name
-    /// is somebody else's.
+    /// Set if a device could not be started: an interface of its name then belongs to another
+    /// program.
     not_started: bool,
-    /// Where the datagrams go that leave this machine, when it isn't to the file's peers.
+    /// The destinations of datagrams that leave this machine, if they are not the file's peers.
     outer_endpoints: Option<Vec<SocketAddr>>,
-    /// The stand-in of a device that is gone.
+    /// The socket that answers in place of a device that is gone.
     stand_in: Option<StandIn>,
 }
 
 impl<'a> Linux<'a> {
-    /// The system for the tunnel of an interface.
+    /// Opens the system for the tunnel of an interface.
     ///
     /// # Errors
-    /// Without netlink.
+    /// The kernel's, if netlink is not available.
     pub fn new(
         interface: &'a str,
         state: &'a State,
@@ -95,12 +94,12 @@ impl<'a> Linux<'a> {
         })
     }
 
-    /// Has the tunnel go through another one.
+    /// Routes the tunnel through another one.
     pub(crate) fn set_outer(&mut self, outer: Option<&Outer>) {
         self.outer_endpoints = outer.map(|outer| outer.endpoints.clone());
     }
 
-    /// The tunnel's own interface, if it is in this network namespace.
+    /// Returns the tunnel's own interface, if it is in this network namespace.
     fn link(&mut self) -> Result<Option<Link>, SystemError> {
         match self.index {
             None => self.system.link(self.interface),
@@ -176,7 +175,7 @@ impl Machine for Linux<'_> {
             what: format!("waiting for the end of {interface}"),
             source,
         };
-        // Before the first look: what happens between the two is noticed.
+        // Opened before the first check, so that a change in between is noticed.
         let mut watch = RouteWatch::open().map_err(failed)?;
         if taupe_client::lives(interface, FAREWELL) {
             return self.interface();
@@ -185,7 +184,7 @@ impl Machine for Linux<'_> {
         while let Some(index) = self.interface()? {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                // Somebody else has it.
+                // The interface belongs to another program.
                 return Ok(Some(index));
             }
             watch.wait(left).map_err(failed)?;
@@ -205,7 +204,7 @@ impl Machine for Linux<'_> {
         report: &mut dyn Report,
     ) -> Result<Snapshot, LookError> {
         let endpoints = resolve(file, report)?;
-        // Names may take for ever; then it is quick.
+        // Resolving names may take long, so the lock is taken only afterwards.
         self.turn = Some(self.state.turn(&|| report.is_interrupted())?);
         let mut snapshot = self.snapshot(own)?;
         snapshot.endpoints = match &self.outer_endpoints {
@@ -213,7 +212,7 @@ impl Machine for Linux<'_> {
             None => endpoints.iter().flatten().copied().collect(),
         };
         let addresses = distinct(&snapshot.endpoints);
-        // Those of a tunnel that is up go around it by their mark.
+        // Datagrams of a tunnel that is up bypass it because of their mark.
         let mark = mark_in_effect(own)
             .or(file.interface.fwmark)
             .unwrap_or_default();
@@ -246,7 +245,7 @@ impl Machine for Linux<'_> {
             changes.extend(wg_quick_rules(&rules, mark).into_iter().map(Change::Rule));
         }
         let name = firewall_name(self.interface);
-        // A kernel without nf_tables has none.
+        // A kernel without nf_tables has no tables.
         let firewalls = self.system.firewall_tables().unwrap_or_default();
         let firewalls = firewalls.into_iter().filter(|(_, found)| *found == name);
         changes.extend(firewalls.map(|(family, _)| Change::Firewall {
@@ -277,7 +276,7 @@ impl Machine for Linux<'_> {
     fn apply(&mut self, change: &Change) -> Result<(), StepError> {
         match change {
             Change::Hook(hook) => {
-                // It may bring up another tunnel.
+                // The command may bring up another tunnel, which needs the lock.
                 self.turn = None;
                 hook::run(hook, self.interface)?;
             }
@@ -299,7 +298,7 @@ impl Machine for Linux<'_> {
                 let index = self.index()?;
                 self.system.set_mtu(index, *mtu)?;
                 self.system.set_up(index, true)?;
-                // Only now it listens, and says when it cannot.
+                // The device binds its port only now, and reports errors only to this request.
                 if self.port.is_some() {
                     self.configure(SetRequest {
                         listen_port: self.port,
@@ -410,7 +409,7 @@ impl Machine for Linux<'_> {
     }
 
     fn stand_in(&mut self, state: Option<&LastState>) -> std::io::Result<()> {
-        // The one before has to leave the socket's name.
+        // The previous stand-in must release the socket's name.
         drop(self.stand_in.take());
         let path = identity::path(self.interface);
         let begun = state.map(|state| StandIn::begin(&path, state));
@@ -423,7 +422,7 @@ impl Machine for Linux<'_> {
         if let Some(mark) = mark {
             request.fwmark = Some(mark);
         }
-        // Where any port will do, the one will that the peers know.
+        // If the file allows any port, keep the present one, which the peers know.
         request.listen_port = request.listen_port.filter(|port| *port != 0);
         Ok(taupe_client::sync(self.interface, request)?)
     }
@@ -451,8 +450,8 @@ impl Machine for Linux<'_> {
 }
 
 impl Linux<'_> {
-    /// Removes one address. With the first of an IPv4 network the kernel removes
-    /// all of that network (`promote_secondaries` off); they are put back.
+    /// Removes one address. With the first address of an IPv4 network the kernel removes all
+    /// addresses of that network (`promote_secondaries` off); these are added again.
     fn remove_address(&mut self, interface: u32, network: IpNet) -> Result<(), StepError> {
         let removed = Address { interface, network };
         let before = self.system.addresses()?;
@@ -473,7 +472,7 @@ impl Linux<'_> {
         })
     }
 
-    /// Name servers of the interface as it is called now.
+    /// Returns the name server settings for the interface's present name.
     fn of_interface(&mut self, dns: &Dns) -> Result<Dns, SystemError> {
         let link = self.link()?;
         Ok(link.map_or_else(|| dns.clone(), |link| dns.renamed(&link.name)))
@@ -485,15 +484,15 @@ impl Linux<'_> {
     }
 }
 
-/// What a route that is not there makes the kernel say.
+/// The kernel's errors for a route that does not exist.
 const NO_ROUTE: [Errno; 4] = [Errno::SRCH, Errno::NODEV, Errno::NOENT, Errno::AFNOSUPPORT];
 
-/// The route of [`Change::Special`].
+/// Returns the route of [`Change::Special`].
 fn special(kind: RouteKind, destination: IpNet, table: u32) -> Route {
     Route::without_interface(kind, destination, special_metric(kind), table)
 }
 
-/// Takes what is gone already for done.
+/// Treats errors for an object that is gone already as success.
 fn gone(result: Result<(), SystemError>, means: &[Errno]) -> Result<(), SystemError> {
     let is_gone = |error: &SystemError| {
         let errno = error.errno();

@@ -1,4 +1,4 @@
-//! The system that changes are made on.
+//! Interface to the system on which changes are made.
 
 use std::io;
 use std::path::Path;
@@ -17,60 +17,60 @@ use crate::namespace::Namespace;
 use crate::plan::Snapshot;
 use crate::report::Report;
 
-/// A system on which a tunnel is brought up and down: [`crate::Linux`], or
-/// something that makes its calls fail, for tests.
+/// A system on which a tunnel is brought up and down: [`crate::Linux`], or a model for tests that
+/// injects failures.
 ///
-/// It knows which interface it is about.
+/// Each machine is for one interface.
 pub trait Machine {
-    /// What tells this network namespace from others.
+    /// Returns the identity of the network namespace.
     fn namespace(&mut self) -> Namespace;
 
-    /// Checks whether a network namespace is known to have ended.
+    /// Returns true if a network namespace is known to have ended.
     fn is_gone(&mut self, namespace: &Namespace) -> bool;
 
-    /// Puts right what a restart of the system has left of a tunnel, before any
-    /// name is looked up. Returns what the owner should know.
+    /// Repairs name servers after a restart of the system; call this before resolving names.
+    /// Returns a note for the user.
     ///
     /// # Errors
     /// See [`StepError`].
     fn recover(&mut self) -> Result<Option<String>, StepError>;
 
-    /// The index of the interface with the tunnel's name.
+    /// Returns the index of the interface with the tunnel's name.
     ///
     /// # Errors
-    /// When links cannot be listed.
+    /// If the links cannot be listed.
     fn interface(&mut self) -> Result<Option<u32>, StepError>;
 
-    /// The same, when the tunnel's process was killed a moment ago: waits until its
-    /// interface has gone with it. As [`Machine::interface`] while it lives.
+    /// Like [`Machine::interface`]; but if the tunnel's process was just killed, waits until its
+    /// interface has gone.
     ///
     /// # Errors
-    /// As [`Machine::interface`].
+    /// Those of [`Machine::interface`].
     fn interface_of_living(&mut self) -> Result<Option<u32>, StepError>;
 
-    /// The configuration socket of the device that has the tunnel's name.
+    /// Returns the configuration socket of the device with the tunnel's name.
     fn socket(&mut self) -> Option<Socket>;
 
-    /// Checks whether the process that made a configuration socket is there.
+    /// Returns true if the process that created a configuration socket is running.
     fn lives(&mut self, socket: Socket) -> bool;
 
-    /// Makes the following steps concern this device, whatever its interface is
-    /// called; without an index, the one that has the tunnel's name.
+    /// Selects the device for the following steps, independent of its interface's name. Without an
+    /// index, selects the interface with the tunnel's name.
     fn follow(&mut self, index: Option<u32>, socket: Option<Socket>);
 
-    /// The index of that device's interface, if it is in this network namespace.
+    /// Returns the index of that device's interface, if it is in this network namespace.
     ///
     /// # Errors
-    /// When links cannot be listed.
+    /// If the links cannot be listed.
     fn own_interface(&mut self) -> Result<Option<u32>, StepError>;
 
-    /// Whether an interface with the tunnel's name is a WireGuard device, of
-    /// whatever program.
+    /// Returns true if an interface with the tunnel's name is a WireGuard device, no matter which
+    /// program made it.
     fn is_wireguard(&mut self) -> bool;
 
-    /// Finds out all that a plan for `file` depends on, and keeps what the
-    /// device is to be told. Changes nothing; waits for names of endpoints.
-    /// `own` are the steps that are in effect already.
+    /// Collects everything on which a plan for `file` depends, and stores the device's
+    /// configuration. Resolves the names of endpoints, but changes nothing. `own` are the steps
+    /// that are in effect already.
     ///
     /// # Errors
     /// See [`LookError`].
@@ -81,36 +81,35 @@ pub trait Machine {
         report: &mut dyn Report,
     ) -> Result<Snapshot, LookError>;
 
-    /// The steps that `wg-quick` must have taken to bring up the tunnel that is
-    /// there.
+    /// Returns the steps with which `wg-quick` must have brought up the present tunnel.
     ///
     /// # Errors
     /// See [`LookError`].
     fn recognise(&mut self, file: &File) -> Result<Vec<Change>, LookError>;
 
-    /// The command that taking a step is like, as the system is now.
+    /// Returns the command equivalent to a step, in the present state of the system.
     fn command(&mut self, change: &Change, interface: &str) -> String;
 
-    /// The command that taking it back is like; `None` where nothing is to be done.
+    /// Returns the command equivalent to undoing a step, or `None` if there is nothing to undo.
     fn undoing(&mut self, change: &Change, interface: &str) -> Option<String>;
 
-    /// Takes a step.
+    /// Executes a step.
     ///
     /// # Errors
     /// See [`StepError`].
     fn apply(&mut self, change: &Change) -> Result<(), StepError>;
 
-    /// Takes a step back. What is gone already is done. Returns what the owner
-    /// should know.
+    /// Undoes a step. Succeeds if its object is gone already. Returns a note for the user.
     ///
     /// # Errors
     /// See [`StepError`].
     fn undo(&mut self, change: &Change) -> Result<Option<String>, StepError>;
 
-    /// Compares the system as it is with changes, which are all that are in effect. `index` is the number of the tunnel's interface.
+    /// Compares the system with all changes that are in effect. `index` is the index of the
+    /// tunnel's interface.
     ///
     /// # Errors
-    /// When the system cannot be looked at.
+    /// If the system cannot be examined.
     fn verify(&mut self, changes: &[&Change], index: Option<u32>) -> Result<Comparison, StepError>;
 
     /// Makes a change again that deviates.
@@ -119,24 +118,25 @@ pub trait Machine {
     /// See [`StepError`].
     fn restore(&mut self, change: &Change) -> Result<(), StepError>;
 
-    /// The device as it is now, for [`Machine::stand_in`]. `None` if it does not answer.
+    /// Returns the present state of the device, for [`Machine::stand_in`], or `None` if it does not
+    /// answer.
     fn device(&mut self) -> Option<LastState>;
 
-    /// Answers `wg show` in the place of a device that is gone until it is called with
-    /// `None`, for commands of the file.
+    /// Answers `wg show` in place of a device that is gone, for commands of the file. Ends when it
+    /// is called with `None`.
     ///
     /// # Errors
-    /// When there can be no socket.
+    /// If the socket cannot be created.
     fn stand_in(&mut self, state: Option<&LastState>) -> io::Result<()>;
 
-    /// Makes the running device what the last [`Machine::look`] has found out.
-    /// Sessions with peers that stay go on.
+    /// Configures the running device with the result of the last [`Machine::look`]. Sessions with
+    /// remaining peers continue.
     ///
     /// # Errors
     /// See [`StepError`].
     fn sync(&mut self, mark: Option<u32>) -> Result<(), StepError>;
 
-    /// Writes the file that describes the tunnel as it is over `config`.
+    /// Writes a file that describes the running tunnel to `config`.
     ///
     /// # Errors
     /// See [`SaveError`].
@@ -148,7 +148,7 @@ pub trait Machine {
     ) -> Result<(), SaveError>;
 }
 
-/// Why it is not known what to do. Nothing has been touched.
+/// Error of examining the system. Nothing was changed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LookError {
@@ -164,39 +164,39 @@ pub enum LookError {
         port: u16,
         /// The peer's line in the file.
         line: usize,
-        /// Why, and what to do.
+        /// The reason, with advice.
         reason: String,
     },
-    /// Name servers cannot be set.
+    /// The name servers cannot be set.
     #[error(transparent)]
     Dns(#[from] dns::Error),
-    /// Other tunnels are being brought up.
+    /// Other tunnels are being brought up, or their lock cannot be used.
     #[error(transparent)]
     Journal(#[from] journal::Error),
-    /// A file.
+    /// A file cannot be read.
     #[error("cannot read {what}: {source}")]
     Io {
-        /// Which.
+        /// A description of the file.
         what: &'static str,
         /// The system's error.
         source: io::Error,
     },
-    /// The person wants it to stop.
+    /// The user interrupted the operation.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// Why a step was not taken, or not taken back.
+/// Error of executing or undoing a step.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StepError {
-    /// The kernel refuses.
+    /// The kernel refused the change.
     #[error(transparent)]
     System(#[from] SystemError),
     /// The kernel has no nf_tables.
     #[error("{0}; load the module nf_tables")]
     NoFirewall(SystemError),
-    /// Another program has the device's port.
+    /// Another program uses the device's port.
     #[error(
         "UDP port {0} is taken by another program (`ss -ulnp sport = {0}` says which); free it, or \
          write another ListenPort"
@@ -205,37 +205,37 @@ pub enum StepError {
     /// The device did not start.
     #[error("{0}")]
     Device(String),
-    /// The device does not take its configuration.
+    /// The device refused its configuration.
     #[error("{0}")]
     Client(#[from] taupe_client::Error),
-    /// Name servers.
+    /// The name servers cannot be set or restored.
     #[error(transparent)]
     Dns(#[from] dns::Error),
-    /// A command of the file.
+    /// A command of the file failed.
     #[error("the {phase} command failed ({outcome}); mend it in the file, or remove it there")]
     Hook {
-        /// Which.
+        /// The phase of the command.
         phase: Phase,
-        /// How it ended.
+        /// Its exit status, or why it could not be run.
         outcome: String,
     },
-    /// The tunnel's interface has vanished.
+    /// The tunnel's interface is gone.
     #[error("the interface is gone: its process has ended, or somebody deleted it")]
     NoInterface,
-    /// A file or a socket.
+    /// A file or socket cannot be accessed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation.
         what: String,
         /// The system's error.
         source: io::Error,
     },
-    /// The person wants it to stop.
+    /// The user interrupted the operation.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// Why a tunnel was not saved. Its file is as it was.
+/// Error of saving a tunnel. Its file is unchanged.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SaveError {
@@ -248,7 +248,7 @@ pub enum SaveError {
     /// The file cannot be written.
     #[error("cannot {what} {}: {source}; the file is as it was", .path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
         /// The file.
         path: std::path::PathBuf,

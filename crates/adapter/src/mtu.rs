@@ -1,8 +1,9 @@
 //! The MTU of a tunnel's interface.
 //!
-//! Linux removes IPv6 with all its addresses and routes from an interface whose MTU falls
-//! below 1280, and says nothing. Packets for the tunnel's IPv6 networks would then leave by
-//! the uplink, so no tunnel that carries IPv6 gets such an MTU, written or computed.
+//! Linux removes IPv6 with all its addresses and routes from an interface whose MTU falls below
+//! 1280, without an error. Packets for the tunnel's IPv6 networks would then leave through the
+//! uplink. Therefore no tunnel that carries IPv6 gets such an MTU, neither from the file nor
+//! computed.
 
 use taupe_config::file::{File, LEAST_IPV6_MTU};
 
@@ -17,20 +18,19 @@ const LARGEST: u32 = 65535;
 /// The MTU of Ethernet, where that of the path is unknown.
 const ETHERNET: u32 = 1500;
 
-/// An MTU and how it was found.
+/// An MTU, and how it was determined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TunnelMtu {
-    /// In bytes.
+    /// The MTU in bytes.
     pub mtu: u32,
     /// The path's MTU, if it is too small for an IPv6 packet in one datagram.
     split: Option<u32>,
 }
 
 impl TunnelMtu {
-    /// Returns the file's MTU, or what fits through a path of `path` bytes (`None`:
-    /// unknown). With IPv6 in the tunnel a computed MTU is at least [`LEAST_IPV6_MTU`], as
-    /// one in a file has to be; a datagram that is too large for the path is sent in
-    /// fragments.
+    /// Returns the file's MTU, or what fits through a path of `path` bytes (`None`: unknown). If
+    /// the tunnel carries IPv6, a computed MTU is at least [`LEAST_IPV6_MTU`], which a file's must
+    /// be, too. A datagram that exceeds the path's MTU is then sent in fragments.
     #[must_use]
     pub fn of(file: &File, path: Option<u32>, ipv6: bool) -> Self {
         let inside = mtu_inside(path);
@@ -47,7 +47,7 @@ impl TunnelMtu {
         }
     }
 
-    /// Returns a sentence for the file's owner where packets are split on their way.
+    /// Returns a note for the user if packets may be fragmented on the path.
     #[must_use]
     pub fn note(&self) -> Option<String> {
         self.split.map(|path| {
@@ -60,8 +60,7 @@ impl TunnelMtu {
     }
 }
 
-/// Returns the MTU in bytes of a tunnel over a path with the given MTU, whatever the tunnel
-/// carries.
+/// Returns the MTU in bytes of a tunnel over a path with the given MTU, without a minimum for IPv6.
 #[must_use]
 pub fn mtu_inside(path: Option<u32>) -> u32 {
     path.unwrap_or(ETHERNET)

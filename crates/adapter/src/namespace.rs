@@ -1,4 +1,4 @@
-//! Which network namespace a tunnel is in.
+//! Identity of network namespaces.
 
 use std::fmt;
 use std::fs;
@@ -8,23 +8,24 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use taupe_os_linux::namespace::network_cookie;
 
-/// The network namespace of the thread that asks.
+/// The network namespace of the calling thread.
 const OWN: &str = "/proc/thread-self/ns/net";
 
-/// Tells a network namespace from all others, those that are gone included: a
-/// container that starts again has a new one, with what `/run` holds of before.
+/// Identifies a network namespace, also among those that have ended. For example, a restarted
+/// container has a new one, while `/run` still has the journals of the previous one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Namespace {
-    /// One of each start of the system (`random(4)`).
+    /// The boot id, which differs for each start of the system (`random(4)`).
     boot: String,
-    /// One of each since then; 0 where the kernel has none.
+    /// The cookie, which is unique since the start of the system; 0 if the kernel has none.
     cookie: u64,
-    /// The inode, which the next one may get.
+    /// The inode number, which the kernel reuses.
     inode: u64,
 }
 
 impl Namespace {
-    /// The calling thread's. Without `/proc` all of a system look alike.
+    /// Returns the calling thread's namespace. Without `/proc` all namespaces of a system look
+    /// equal.
     #[must_use]
     pub fn current() -> Self {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -35,7 +36,7 @@ impl Namespace {
         }
     }
 
-    /// One that there is only in tests.
+    /// Returns a namespace with a given cookie.
     #[cfg(test)]
     pub(crate) fn numbered(cookie: u64) -> Self {
         Self {
@@ -44,7 +45,7 @@ impl Namespace {
         }
     }
 
-    /// Whether it is known to have ended, with all that was made in it.
+    /// Returns true if the namespace is known to have ended, with everything in it.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         let current = Self::current();
@@ -57,8 +58,7 @@ impl Namespace {
         !self.has_process() && !self.is_mounted()
     }
 
-    /// Whether a process that can be seen from here is in it. What cannot be
-    /// known counts as one.
+    /// Returns true if a visible process is in the namespace, or if the processes cannot be listed.
     fn has_process(&self) -> bool {
         let Ok(processes) = fs::read_dir("/proc") else {
             return true;
@@ -69,14 +69,14 @@ impl Namespace {
             .any(|link| inode(&link) == Some(self.inode))
     }
 
-    /// Whether it has a name, as `ip netns` gives it.
+    /// Returns true if the namespace has a name, as created by `ip netns`.
     fn is_mounted(&self) -> bool {
         let mounts = fs::read_to_string("/proc/self/mountinfo");
         mounts.map_or(true, |mounts| mounts.contains(&format!(" {self} ")))
     }
 }
 
-/// As the kernel names it: `net:[4026531840]`.
+/// Formats the namespace as the kernel does: `net:[4026531840]`.
 impl fmt::Display for Namespace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "net:[{}]", self.inode)

@@ -1,4 +1,4 @@
-//! Sets of networks that are asked which member holds an address.
+//! Sets of networks with longest-prefix lookup.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,14 +8,14 @@ use taupe_packet::ip::Family;
 use taupe_uapi::networks;
 use taupe_uapi::prefix::Prefix;
 
-/// Networks without host bits.
+/// A set of networks without host bits.
 ///
-/// A question costs one lookup for each prefix length that some member has, so
-/// that hundreds of thousands of networks can be checked against each other.
+/// A lookup costs one hash lookup for each prefix length among the members, so that hundreds of
+/// thousands of networks can be checked against each other.
 #[derive(Clone, Default)]
 pub(crate) struct Networks {
     members: HashSet<IpNet>,
-    /// How many members have each prefix length.
+    /// Number of members with each prefix length.
     v4: Vec<usize>,
     v6: Vec<usize>,
 }
@@ -49,7 +49,7 @@ impl Networks {
         self.members.contains(network)
     }
 
-    /// The longest member that holds all of `network`.
+    /// Returns the longest member that contains all of `network`.
     pub(crate) fn holding(&self, network: &IpNet) -> Option<IpNet> {
         let lengths = match Family::of(network.addr()) {
             Family::V4 => &self.v4,
@@ -78,23 +78,23 @@ impl FromIterator<IpNet> for Networks {
     }
 }
 
-/// The network of every interface's own IPv6 address (RFC 4291 §2.5.6).
+/// The network of link-local IPv6 addresses, which every interface has (RFC 4291 §2.5.6).
 pub(crate) const LINK_LOCAL: IpNet = IpNet::V6(Ipv6Net::new_assert(
     Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0),
     64,
 ));
 
-/// The network of `length` bits that holds `address`.
+/// Returns the network of `length` bits that contains `address`.
 pub(crate) fn first_bits(address: IpAddr, length: u8) -> Option<IpNet> {
     IpNet::new(address, length).ok().map(|net| net.trunc())
 }
 
-/// The network that holds one address only.
+/// Returns the network that contains only one address.
 pub(crate) fn host(address: IpAddr) -> IpNet {
     IpNet::from(address)
 }
 
-/// The whole of a family.
+/// Returns the network of all addresses of a family.
 pub(crate) fn everything(family: Family) -> IpNet {
     match family {
         Family::V4 => IpNet::V4(Ipv4Net::default()),
@@ -102,13 +102,13 @@ pub(crate) fn everything(family: Family) -> IpNet {
     }
 }
 
-/// The two halves of a network; `None` for a single address.
+/// Returns the two halves of a network; `None` for a single address.
 pub(crate) fn halves(network: &IpNet) -> Option<[IpNet; 2]> {
     let mut halves = network.subnets(network.prefix_len() + 1).ok()?;
     Some([halves.next()?, halves.next()?])
 }
 
-/// Whether no address of a network is public.
+/// Returns true if a network contains no public address.
 pub(crate) fn is_special(network: &IpNet) -> bool {
     let prefix = Prefix::new(network.addr(), network.prefix_len());
     prefix.is_some_and(networks::is_special)

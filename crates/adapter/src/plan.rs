@@ -1,18 +1,18 @@
-//! What is to be done to bring a tunnel up, decided without touching anything.
+//! The steps to bring a tunnel up, computed without changing anything.
 //!
-//! [`plan`] is a pure function of the file, of the system as it is and of what
-//! was asked for. Routes are decided in this order:
+//! [`plan`] is a pure function of the file, the present system and the options. It decides about
+//! routes in this order:
 //!
 //! 1. *wanted*: the allowed IPs of all peers, longest first;
-//! 2. *implied*: what the tunnel's own addresses lead into it already is left
-//!    out, as `wg-quick` does;
-//! 3. *conflicts*: what another interface has a route to, or is its local
-//!    network, is left out, or wins by being more specific;
-//! 4. *policy*: default routes, and routes that would carry the tunnel's own
-//!    datagrams, go to a table of their own that marked packets do not see.
+//! 2. *implied*: networks that the tunnel's own addresses route into it already are omitted, as in
+//!    `wg-quick`;
+//! 3. *conflicts*: networks to which another interface has a route, or which are its local network,
+//!    are omitted, or are routed with more specific routes;
+//! 4. *policy*: default routes, and routes that would carry the tunnel's own datagrams, are placed
+//!    in a separate table, which marked packets do not use.
 //!
-//! Where only what has a mark uses the tunnel, none of this is asked: such packets have a
-//! table of their own, which knows of every destination where it goes.
+//! If only marked packets use the tunnel, none of this applies: these packets have a separate
+//! table, which has a route for every destination.
 
 mod marked;
 mod name_servers;
@@ -35,53 +35,52 @@ use crate::dns::Dns;
 use crate::mtu::TunnelMtu;
 use crate::request::Options;
 
-/// What the plan depends on.
+/// The state on which a plan depends.
 #[derive(Clone, Default, Debug)]
 pub struct Snapshot {
-    /// All interfaces, without the tunnel's.
+    /// All interfaces except the tunnel's.
     pub links: Vec<Link>,
-    /// Their addresses.
+    /// The addresses of all interfaces except the tunnel's.
     pub addresses: Vec<Address>,
-    /// All routes of all tables, without those of this tunnel.
+    /// All routes of all tables except this tunnel's.
     pub routes: Vec<Route>,
-    /// All rules of policy routing, without those of this tunnel.
+    /// All routing policy rules except this tunnel's.
     pub rules: Vec<Rule>,
-    /// Where the peers are reached that have an endpoint.
+    /// The endpoints of the peers that have one.
     pub endpoints: Vec<SocketAddr>,
-    /// The MTU of the path to each endpoint to which there is a route.
+    /// The MTU of the path to each reachable endpoint.
     pub path_mtus: Vec<u32>,
-    /// The endpoints to which there is none.
+    /// The endpoints to which there is no route.
     pub unreachable: Vec<IpAddr>,
-    /// The numbers of routing tables that have a name.
+    /// The names of routing tables, with their numbers.
     pub table_names: BTreeMap<String, u32>,
-    /// The kernel has IPv6.
+    /// True if the kernel has IPv6.
     pub ipv6: bool,
-    /// A new interface has it: it is not switched off.
+    /// True if new interfaces have IPv6, that is, it is not disabled.
     pub ipv6_on_interfaces: bool,
     /// `net.ipv4.conf.all.src_valid_mark` before the first tunnel that set it.
     pub valid_mark: Option<u32>,
-    /// The number that this tunnel has been given already, when it is up: of its table, or
-    /// its mark, which is the same.
+    /// The number of this tunnel's table and mark, if it is up.
     pub mark: Option<u32>,
-    /// How the name servers of the file are made known.
+    /// The method of setting the file's name servers.
     pub dns: Option<Dns>,
 }
 
-/// What is to be done.
+/// The steps to bring a tunnel up.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Plan {
     /// The steps, in order.
     pub changes: Vec<Change>,
-    /// What the owner of the file should know, a sentence each.
+    /// Notes for the user, one sentence each.
     pub notes: Vec<String>,
-    /// The routes of others that lead around the tunnel; [`Self::notes`] name them.
+    /// The foreign routes that bypass the tunnel; [`Self::notes`] name them.
     pub bypasses: Vec<Bypass>,
 }
 
-/// Why there is no plan.
+/// Error of planning.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum PlanError {
-    /// A routing table that nobody has given a number.
+    /// The routing table has no number.
     #[error(
         "Table = {0}: there is no routing table of this name; give its number, or name it in \
          /etc/iproute2/rt_tables"
@@ -89,8 +88,7 @@ pub enum PlanError {
     UnknownTable(String),
 }
 
-/// Decides what is to be done to bring the tunnel of `file` up as `interface`,
-/// after its PreUp commands.
+/// Computes the steps to bring the tunnel of `file` up as `interface`, after its PreUp commands.
 ///
 /// # Errors
 /// See [`PlanError`].
@@ -134,7 +132,7 @@ pub fn plan(
     plan.changes.push(Change::Configure);
     plan.changes
         .extend(addresses.iter().copied().map(Change::Address));
-    // wg-quick loses IPv6 to a small MTU.
+    // With a small MTU, wg-quick loses IPv6.
     let ipv6 = personality == Personality::Taupe && !without_ipv6 && file.carries_ipv6();
     let mtu = TunnelMtu::of(file, narrowest_path(snapshot), ipv6);
     plan.notes.extend(mtu.note());
@@ -161,7 +159,7 @@ pub fn plan(
     Ok(plan)
 }
 
-/// The commands of one phase, with `%i` replaced.
+/// Returns the commands of one phase, with `%i` replaced.
 pub(crate) fn hooks<'a>(
     phase: Phase,
     commands: &'a [String],
@@ -173,7 +171,7 @@ pub(crate) fn hooks<'a>(
     })
 }
 
-/// The routes of others that lead around the tunnel.
+/// Returns the foreign routes that bypass the tunnel.
 fn bypasses(snapshot: &Snapshot, changes: &[Change]) -> Vec<Bypass> {
     let changes: Vec<&Change> = changes.iter().collect();
     let surroundings = Surroundings {
@@ -202,7 +200,8 @@ fn bypass_note(interface: &str, options: Options, bypasses: &[Bypass]) -> Option
     })
 }
 
-/// It may come: the system may only just be starting.
+/// Returns a note about unreachable endpoints. This is not an error, because the network may come
+/// up later.
 fn unreachable(endpoints: &[IpAddr]) -> Option<String> {
     let (first, others) = endpoints.split_first()?;
     let others = match others.len() {
@@ -239,7 +238,7 @@ fn default_route_mtu(snapshot: &Snapshot) -> Option<u32> {
     })
 }
 
-/// The endpoints' addresses, each once.
+/// Returns the endpoints' addresses without duplicates.
 pub(crate) fn distinct(endpoints: &[SocketAddr]) -> Vec<IpAddr> {
     let mut addresses: Vec<_> = endpoints.iter().map(SocketAddr::ip).collect();
     addresses.sort_unstable();

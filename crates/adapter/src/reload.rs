@@ -1,4 +1,4 @@
-//! Making a tunnel that is up what its file says now.
+//! Changing a running tunnel to the present contents of its file.
 
 use std::collections::HashSet;
 
@@ -20,65 +20,63 @@ use crate::request::{NoDevices, Request};
 use crate::steps::{ApplyError, Leftover, already_exists, apply_step, list, undo_step};
 use crate::verify;
 
-/// Why a tunnel is not what its file says now. Unless leftovers are listed, it
-/// is as it was.
+/// Error of reloading a tunnel. Unless leftovers are listed, the tunnel is unchanged.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ReloadError {
-    /// It is not up, or not by `taupe up`.
+    /// The tunnel is not up, or `taupe up` did not make it.
     #[error("{0} is not up")]
     NotUp(String),
-    /// Its process has died.
+    /// The tunnel's process was killed.
     #[error(
         "{0} is not up: its process was killed, and what went through it is refused still if it was \
          a full tunnel or for chosen applications"
     )]
     Killed(String),
-    /// Somebody else has made it.
+    /// Another program made the tunnel.
     #[error("{0} was brought up by another program")]
     NotOurs(String),
-    /// Its interface is in another network namespace.
+    /// The tunnel's interface was moved to another network namespace.
     #[error(
         "the interface of {0} was moved to another network namespace, where its addresses and \
          routes are not known"
     )]
     Moved(String),
-    /// It is up in another network namespace.
+    /// The tunnel is up in another network namespace.
     #[error("{0} was brought up in another network namespace; run this there")]
     Elsewhere(String),
-    /// The journal.
+    /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] journal::Error),
-    /// The system cannot be looked at.
+    /// The system cannot be examined.
     #[error(transparent)]
     System(#[from] StepError),
-    /// The caller's part cannot be done.
+    /// The caller's part of the reload failed.
     #[error("{0}; the tunnel is as it was")]
     Refused(String),
-    /// Something that has to be known first.
+    /// The input for the plan cannot be collected.
     #[error(transparent)]
     Look(#[from] LookError),
-    /// The file asks for what there is not.
+    /// There is no plan for the file.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// Something went wrong on the way.
+    /// A step failed.
     #[error("{cause}{}", outcome(.leftovers))]
     Failed {
-        /// What.
+        /// The error.
         cause: ApplyError,
-        /// What could not be put back.
+        /// The changes that could not be restored.
         leftovers: Vec<Leftover>,
     },
 }
 
-/// Makes the tunnel what its file says now, without ending sessions with peers
-/// that stay. Commands of the file are not run, and what was asked for when the
-/// tunnel was brought up goes on: options and personality of `request` do not
-/// matter.
+/// Changes the tunnel to the present contents of its file, without ending sessions with remaining
+/// peers. Commands of the file are not run. Options and personality are those of `up`; those of
+/// `request` are ignored.
 ///
-/// The caller's part of it is done by `first`, when all is known that can be known, and
-/// before the first change: when it fails, nothing is changed. What it has done is the
-/// caller's to undo when something fails afterwards.
+/// `first` executes the caller's part, after everything was checked and before the first change. If
+/// it fails, nothing is changed. If a later step fails, the caller must undo the effects of
+/// `first`.
 ///
 /// # Errors
 /// See [`ReloadError`].
@@ -95,7 +93,7 @@ pub fn reload(
     reload_on(&mut machine, &state, request, first, report)
 }
 
-/// [`reload`] on a given system.
+/// Like [`reload`], on a given system.
 ///
 /// # Errors
 /// See [`ReloadError`].
@@ -168,7 +166,7 @@ pub fn reload_on(
     if let Some(device) = machine.device() {
         journal.record_device(device)?;
     }
-    // Routes that were there, and bypass the tunnel since its file has changed.
+    // Add routes that existed before, and bypass the tunnel because its file has changed.
     let mut known = journal.bypasses().unwrap_or(&found.bypasses).to_vec();
     let is_new = |bypass: &Bypass| !found.bypasses.contains(bypass);
     known.extend(plan.bypasses.into_iter().filter(is_new));
@@ -180,7 +178,8 @@ pub fn reload_on(
     })?)
 }
 
-/// Reports what a reload does not do: it runs no commands, and may change the tunnel's file.
+/// Reports changes of the file that a reload ignores, such as those of commands, and a change of
+/// the tunnel's file.
 fn note_ignored_changes(header: &Header, request: &Request<'_>, report: &mut dyn Report) {
     let interface = request.interface;
     if header.config != request.config {
@@ -199,7 +198,7 @@ fn note_ignored_changes(header: &Header, request: &Request<'_>, report: &mut dyn
     }
 }
 
-/// A change that was applied or undone between one plan and the next.
+/// A change that was applied or undone during a reload.
 enum Done {
     Applied(usize, Change),
     Undone(Change),
@@ -230,16 +229,17 @@ fn apply_difference(
             taken
         })
     };
-    // Each is in the journal already.
+    // The journal has these changes already.
     for change in &difference.deviating {
         let command = machine.command(change, interface);
         announce(report, change, &command);
         let restored = machine.restore(change);
         restored.map_err(|error| ApplyError::Step { command, error })?;
     }
-    // Before the rest, as an interface without an IPv4 address loses its IPv4 routes.
+    // New addresses come first, because an interface without an IPv4 address loses its IPv4 routes.
     apply_each(difference.new_addresses, machine, journal, report, done)?;
-    // Before what they replace, so that nothing leaves in clear in between.
+    // New routes and rules come before the old ones are removed, so that nothing leaves in clear in
+    // between.
     apply_each(difference.new_guards, machine, journal, report, done)?;
     for (number, change) in difference.gone.into_iter().rev() {
         undo_step(machine, &change, interface, report)
@@ -248,15 +248,15 @@ fn apply_difference(
         journal.undone(number)?;
     }
     apply_each(difference.new, machine, journal, report, done)?;
-    // Last, so that there is no need to put back keys and peers.
+    // Keys and peers come last, so that they never have to be restored.
     let command = format!("wg syncconf {interface} /dev/fd/63");
     report.step(&command);
     let synced = machine.sync(difference.mark);
     synced.map_err(|error| ApplyError::Step { command, error })
 }
 
-/// Restores the changes from before, with the mark that their rules use. Returns those that
-/// could not be restored.
+/// Restores the previous changes, with the mark that their rules use. Returns those that could not
+/// be restored.
 fn restore_previous(
     machine: &mut dyn Machine,
     journal: &mut Journal,
@@ -280,8 +280,8 @@ fn restore_previous(
                 back.map(|()| drop(journal.undone(number)))
             }
             Done::Undone(change) => {
-                // Not written down anew: it has not been crossed out, or will
-                // be missed by nobody when it is taken back twice.
+                // A failure to write is ignored, because restoring the change matters more. If the
+                // journal has marked the step as undone already, `down` does not undo it then.
                 let _ = journal.record(&change);
                 apply_again(machine, &change, interface, report)
             }
@@ -303,12 +303,12 @@ fn apply_again(
     taken.map_err(|error| Leftover { command, error })
 }
 
-/// What is there and not wanted any more, and the other way round.
+/// The differences between the present and the wanted changes.
 struct Difference {
-    /// Changes that stay, and that somebody has altered meanwhile.
+    /// Changes that stay and that another program has altered.
     deviating: Vec<Change>,
     new_addresses: Vec<Change>,
-    /// What leads packets into the tunnel, or refuses them.
+    /// Changes that route packets into the tunnel, or reject them.
     new_guards: Vec<Change>,
     gone: Vec<(usize, Change)>,
     new: Vec<Change>,
@@ -331,9 +331,9 @@ impl Difference {
         let wanted_v4: Vec<IpNet> = wanted.iter().filter_map(v4).collect();
         let there_v4 = || there.iter().filter_map(|(_, change)| v4(change));
         let kept_v4: Vec<IpNet> = there_v4().filter(|net| wanted_v4.contains(net)).collect();
-        // The first address of a network is the one that packets are sent from.
-        // When it goes, the kernel takes all others of its network along, and
-        // the interface's routes with the last address.
+        // The first address of a network is the source address of packets. When it is removed, the
+        // kernel also removes all other addresses of its network, and with the last address the
+        // interface's routes.
         let goes = |net: &IpNet| !wanted_v4.contains(net);
         let takes_along = |gone: IpNet| wanted_v4.iter().any(|net| net.trunc() == gone.trunc());
         let again = !wanted_v4.starts_with(&kept_v4)
@@ -350,8 +350,8 @@ impl Difference {
             );
             !(again && of_v4)
         };
-        // The rules of a family count on their order: with one of them new, none
-        // is kept that would not be where it is now.
+        // The order of a family's rules matters: if one of them is new, those that would have
+        // another position are replaced.
         let rules = |changes: Vec<&Change>, family| {
             let rules = changes.into_iter().filter(
                 move |change| matches!(change, Change::Rule(rule) if rule.family == family),
@@ -376,8 +376,7 @@ impl Difference {
             .map(essence)
             .filter(|e| old.contains(e))
             .collect();
-        // An interface that is without IPv4 addresses for a moment takes no
-        // IPv4 routes.
+        // While an interface has no IPv4 address, the kernel accepts no IPv4 routes for it.
         let guards = |change: &Change| match change {
             Change::Mark(_)
             | Change::Unreachable { .. }
@@ -405,10 +404,10 @@ impl Difference {
 }
 
 impl Difference {
-    /// Keeps the routes of networks of the file that another program has a route to since,
-    /// which comes first. The plan leaves such a network to the other route; without the
-    /// tunnel's own there would be no finding, and packets would leave in clear when the
-    /// other route has gone.
+    /// Keeps the tunnel's routes to networks of the file to which another program has added a
+    /// preferred route. The plan leaves such a network to the other route. Without the tunnel's own
+    /// route there would be no finding, and packets would leave in clear when the other route is
+    /// removed.
     fn keep_overtaken(&mut self, drifts: &[Drift], file: &File) {
         let is_in_file = |change: &Change| {
             let Change::Route { destination, .. } = change else {
@@ -428,18 +427,18 @@ impl Difference {
             .retain(|(number, change)| !(goes(*number) && is_in_file(change)));
     }
 
-    /// Has those changes made again that deviate, unless they go anyway. Returns the drifts
-    /// that end with that.
+    /// Selects deviating changes to be made again, unless they are removed anyway. Returns the
+    /// drifts that this repairs.
     fn restore(&mut self, mut drifts: Vec<Drift>) -> Vec<Drift> {
         drifts.retain(|drift| {
             let is_wanted = self.gone.iter().all(|(number, _)| *number != drift.number);
-            // The tunnel's own route is there, and the other one is not Taupe's to remove.
+            // The tunnel's own route exists, and Taupe does not remove the other one.
             is_wanted && !is_overtaken(drift)
         });
-        // An interface that is down, or whose MTU is too small for IPv6, takes
-        // neither addresses nor routes.
+        // An interface that is down, or whose MTU is too small for IPv6, accepts neither addresses
+        // nor routes.
         drifts.sort_by_key(|drift| !matches!(drift.change, Change::Up { .. }));
-        // The mark of the file comes with its keys and peers.
+        // The mark of the file is set together with its keys and peers.
         let again = drifts.iter().map(|drift| &drift.change);
         self.deviating = again
             .filter(|change| **change != Change::Configure)
@@ -453,7 +452,7 @@ fn is_overtaken(drift: &Drift) -> bool {
     matches!(drift.deviation, Deviation::Overtaken(_))
 }
 
-/// A change without what does not make it another one.
+/// Returns a change without the properties that do not affect its identity.
 fn essence(change: &Change) -> String {
     let mut change = change.clone();
     match &mut change {
@@ -541,7 +540,7 @@ mod tests {
             drift(2, there[2].clone(), Deviation::Removed),
         ];
         let there = there.into_iter().enumerate().collect();
-        // Another route is there to the first; the second is not in the file any more.
+        // The first network has a foreign route; the second is not in the file any more.
         let mut difference = Difference::between(there, vec![route("fd00:3::/64")]);
         let file = file(
             "Address = fd09::2/64",
@@ -562,7 +561,7 @@ mod tests {
             let difference = Difference::between(there, wanted);
             (difference.gone.len(), difference.new_guards)
         };
-        // Others' have come before them meanwhile.
+        // Other programs' rules were added before them meanwhile.
         assert_eq!(between(rules(99, 9), rules(50, 9)), (0, vec![]));
         assert_eq!(between(rules(99, 9), rules(50, 10)), (2, rules(50, 10)));
         let [not_marked, _] = <[Change; 2]>::try_from(rules(99, 10)).expect("two");

@@ -1,29 +1,29 @@
-//! Progress and notes for the person who brings a tunnel up or down.
+//! Progress and notes for the user.
 
 use crate::change::Change;
 
-/// Tells the person what happens.
+/// Receives progress and notes for the user.
 pub trait Report {
-    /// A step that is about to be taken, as the command that it is like:
-    /// `wg-quick` prints it behind `[#]`.
+    /// Reports a step that is about to be executed, as the equivalent command. `wg-quick` prints it
+    /// after `[#]`.
     fn step(&mut self, command: &str);
 
-    /// As [`Report::step`], of a route, of which there may be many.
+    /// Like [`Report::step`], for routes, of which there may be many.
     fn route(&mut self, command: &str) {
         self.step(command);
     }
 
-    /// Something to know, in a sentence.
+    /// Reports a note, one sentence.
     fn note(&mut self, sentence: &str);
 
-    /// Whether the person wants it to stop. Asked between two steps; what has
-    /// been done is undone then.
+    /// Returns true if the user has interrupted the operation. Called between two steps; the
+    /// executed steps are then undone.
     fn is_interrupted(&self) -> bool {
         false
     }
 }
 
-/// Tells of a step that makes or undoes `change`.
+/// Reports a step that makes or undoes `change`.
 pub(crate) fn announce(report: &mut dyn Report, change: &Change, command: &str) {
     match change {
         Change::Route { .. } | Change::Unreachable { .. } | Change::Special { .. } => {

@@ -1,4 +1,4 @@
-//! Requests: the tunnel, its options, and what starts its device.
+//! Requests: the tunnel, its options, and the function that starts its device.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -14,31 +14,31 @@ use crate::transparent::TransparentSettings;
 pub struct Request<'a> {
     /// The interface's name, 1 to 15 bytes.
     pub interface: &'a str,
-    /// Where the file is.
+    /// The path of the file.
     pub config: &'a Path,
-    /// What it says.
+    /// The contents of the file.
     pub file: &'a File,
-    /// Whose habits are followed.
+    /// The command whose behaviour to follow.
     pub personality: Personality,
-    /// What was asked for.
+    /// The options of the command.
     pub options: Options,
     /// Settings of transparent mode that the journal keeps
     /// ([`Header::transparent`](crate::journal::Header::transparent)).
     pub transparent: Option<&'a TransparentSettings>,
-    /// The tunnel that this one goes through.
+    /// The tunnel through which this one is routed.
     pub outer: Option<&'a Outer>,
 }
 
-/// What was asked for on the command line.
+/// Options from the command line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Options {
-    /// The tunnel wins against routes that exist and local networks
-    /// ([`Personality::Taupe`] only).
+    /// The tunnel has precedence over existing routes and local networks ([`Personality::Taupe`]
+    /// only).
     pub override_routes: bool,
-    /// The nf_tables table of a tunnelled default route is made.
+    /// Create the nf_tables table for a tunnelled default route.
     pub firewall: bool,
-    /// Only packets with this mark use the tunnel, of which all bits count that are set in
-    /// it; everybody else's go where they would without it.
+    /// Only packets with this mark use the tunnel: all bits that are set in it must be set in
+    /// theirs. Other packets are routed as without the tunnel.
     #[serde(default)]
     pub chosen: Option<u32>,
 }
@@ -53,37 +53,37 @@ impl Default for Options {
     }
 }
 
-/// A tunnel that another one goes through: nothing of it is seen on the system but that what
-/// is sent to its endpoints leaves in the place of the inner one's datagrams.
+/// A tunnel through which another tunnel is routed. It changes nothing on the system, except that
+/// its datagrams leave instead of the inner tunnel's.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Outer {
-    /// The name by which its device is configured.
+    /// The device's name for configuration.
     pub name: String,
-    /// The file that it was made from.
+    /// The path of its file.
     pub config: PathBuf,
-    /// This machine's addresses in it.
+    /// This machine's addresses in the tunnel.
     pub addresses: Vec<IpAddr>,
-    /// What is reached by it.
+    /// The networks reachable through it.
     pub networks: Vec<IpNet>,
     /// Its MTU in bytes.
     pub mtu: u32,
-    /// The mark that its file has for its datagrams.
+    /// The mark of its datagrams, from its file.
     pub mark: Option<u32>,
-    /// Where its peers are, as far as that is known.
+    /// The known endpoints of its peers.
     pub endpoints: Vec<SocketAddr>,
 }
 
 /// Starts devices.
 pub trait Devices {
-    /// Starts a device, whose interface and configuration socket are there when
-    /// this returns, and which ends by itself when its interface is deleted.
+    /// Starts a device. When this returns, its interface and configuration socket exist. The device
+    /// ends by itself when its interface is deleted.
     ///
     /// # Errors
-    /// Why there is none, and what to do.
+    /// The reason for the failure, with advice.
     fn start(&mut self, interface: &str) -> Result<(), String>;
 }
 
-/// What takes a tunnel down starts none.
+/// Refuses to start devices, for operations that never need one.
 pub(crate) struct NoDevices;
 
 impl Devices for NoDevices {

@@ -1,4 +1,4 @@
-//! The file of a running tunnel.
+//! Saving a running tunnel to its file.
 
 use thiserror::Error;
 
@@ -9,23 +9,23 @@ use crate::report::Report;
 use crate::request::{NoDevices, Request};
 use crate::saved_file::command;
 
-/// Why a tunnel was not saved. Its file is as it was.
+/// Error of saving a tunnel. Its file is unchanged.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum NotSaved {
-    /// There is no such tunnel.
+    /// There is no tunnel of this name.
     #[error("`{0}' is not a WireGuard interface")]
     NotWireGuard(String),
-    /// Another process is at it.
+    /// Another process is changing the tunnel.
     #[error(transparent)]
     Journal(#[from] journal::Error),
-    /// Something went wrong.
+    /// The tunnel could not be read, or the file not written.
     #[error(transparent)]
     Save(#[from] SaveError),
 }
 
-/// Writes the file that describes the tunnel as it is over the one of
-/// `request`, whoever has brought the tunnel up.
+/// Overwrites the file of `request` with a description of the running tunnel, no matter which
+/// program brought the tunnel up.
 ///
 /// # Errors
 /// See [`NotSaved`].
@@ -41,7 +41,7 @@ pub fn save(request: &Request<'_>, report: &mut dyn Report) -> Result<(), NotSav
     report.step(&command(request.interface));
     machine.save(request.file, request.config, request.personality)?;
     if let Some(mut journal) = lock.journal()? {
-        // It has been written since, but not by somebody else.
+        // Records that Taupe itself has written the file.
         journal.saved(request.config)?;
     }
     Ok(())

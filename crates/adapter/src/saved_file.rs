@@ -1,4 +1,4 @@
-//! The file that describes a running tunnel, written in place of the old one.
+//! Replacing a tunnel's file with a description of the running tunnel.
 
 use std::fs::{self, File as Handle, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write as _};
@@ -14,24 +14,24 @@ use crate::dns::Settings;
 use crate::machine::SaveError;
 use crate::networks::LINK_LOCAL;
 
-/// The command that `wg-quick` prints when it saves.
+/// Returns the command that `wg-quick` prints when it saves.
 pub(crate) fn command(interface: &str) -> String {
     format!("wg showconf {interface}")
 }
 
-/// A tunnel as it is.
+/// The state of a running tunnel.
 pub(crate) struct Running<'a> {
     pub(crate) device: &'a Device,
     /// The interface's addresses.
     pub(crate) addresses: &'a [IpNet],
     /// The interface's MTU in bytes.
     pub(crate) mtu: u32,
-    /// The name servers that are set for it; those of the file when nothing
-    /// knows.
+    /// The name servers that are set for it; `None` if they are unknown, so that those of the file
+    /// are used.
     pub(crate) dns: Option<Settings>,
 }
 
-/// Writes the file of a running tunnel over `config`: whole or not at all.
+/// Overwrites `config` with a description of a running tunnel, completely or not at all.
 pub(crate) fn write(
     old: &File,
     config: &Path,
@@ -43,8 +43,7 @@ pub(crate) fn write(
         servers: old.interface.dns.clone(),
         search: old.interface.dns_search.clone(),
     });
-    // A mark that was only chosen for this time may be another tunnel's next
-    // time.
+    // A mark that Taupe selected is not saved, because another tunnel may have it next time.
     let is_chosen = old.interface.fwmark.is_none() && personality == Personality::Taupe;
     let text = file::save(
         old,
@@ -61,19 +60,19 @@ pub(crate) fn write(
     replace(config, text.as_bytes(), Access::Closed)
 }
 
-/// Who can read a file that replaces another one.
+/// Access rights of a file that replaces another one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Who could read the old one.
+    /// Those of the old file.
     Kept,
-    /// Likewise; but only its owner, if everybody could.
+    /// Those of the old file; but only the owner's, if everybody had access.
     Closed,
 }
 
-/// The addresses but the link-local ones that the kernel gives to every TUN.
+/// Returns the addresses to save, without the link-local ones that the kernel gives to every TUN.
 ///
-/// An address of the file keeps the length that it has there: in a network that another
-/// interface is in, `up` adds it alone (`Routing::own_addresses`).
+/// An address of the file keeps the prefix length of the file: if another interface is in the same
+/// network, `up` adds the address with the maximum prefix length (`Routing::own_addresses`).
 fn lasting(addresses: &[IpNet], old: &File) -> Vec<InterfaceAddress> {
     let named = |address: IpAddr| {
         let mut named = old.interface.addresses.iter();
@@ -94,8 +93,8 @@ fn lasting(addresses: &[IpNet], old: &File) -> Vec<InterfaceAddress> {
         .collect()
 }
 
-/// Replaces a file, or what it is a link to, with another content. After any failure
-/// it is as it was.
+/// Replaces the contents of a file, or of the target of a link. After an error the file is
+/// unchanged.
 ///
 /// # Errors
 /// [`SaveError::Io`].
@@ -116,8 +115,8 @@ pub fn replace(path: &Path, content: &[u8], access: Access) -> Result<(), SaveEr
         let _ = fs::remove_file(&draft);
         return written;
     }
-    // The new file is whole; whether its name survives a power failure is up to
-    // the folder, which not every file system can be told to write.
+    // The new file is complete. Whether its name survives a power failure depends on the file
+    // system: not every one can sync a folder.
     if let Some(folder) = path.parent().and_then(|folder| Handle::open(folder).ok()) {
         let _ = folder.sync_all();
     }
@@ -127,7 +126,7 @@ pub fn replace(path: &Path, content: &[u8], access: Access) -> Result<(), SaveEr
 fn fill(mut file: Handle, content: &[u8], old: &Metadata, access: Access) -> io::Result<()> {
     file.write_all(content)?;
     if access == Access::Kept || old.mode() & 0o007 == 0 {
-        // Where the owner cannot be given away it stays this process's.
+        // If the owner cannot be changed, the file belongs to this process's user.
         let _ = fchown(&file, Some(old.uid()), Some(old.gid()))
             .and_then(|()| file.set_permissions(Permissions::from_mode(old.mode() & 0o777)));
     }

@@ -1,4 +1,4 @@
-//! One step: applied, undone, and the errors of both.
+//! Applying and undoing one step.
 
 use thiserror::Error;
 
@@ -8,10 +8,10 @@ use crate::machine::{LookError, Machine, StepError};
 use crate::plan::PlanError;
 use crate::report::{Report, announce};
 
-/// Why a step, or all of them, could not be applied.
+/// Error of applying steps.
 #[derive(Debug, Error)]
 pub enum ApplyError {
-    /// The system could not be looked at.
+    /// The system could not be examined.
     #[error(transparent)]
     Look(#[from] LookError),
     /// There is no plan for the file.
@@ -20,24 +20,24 @@ pub enum ApplyError {
     /// A step could not be written to the journal.
     #[error(transparent)]
     Journal(#[from] journal::Error),
-    /// A step.
+    /// A step failed.
     #[error("`{command}`: {error}")]
     Step {
-        /// The command that it is like.
+        /// The equivalent command.
         command: String,
-        /// Why it was not taken.
+        /// The error.
         error: StepError,
     },
-    /// The system has taken a step back.
+    /// The effect of a step has disappeared again.
     #[error(
         "`{command}` did not last: a later step, or another program on this system, has removed \
          what it made"
     )]
     Lost {
-        /// The command that the step is like.
+        /// The command equivalent to the step.
         command: String,
     },
-    /// The person interrupted it.
+    /// The user interrupted the operation.
     #[error("interrupted")]
     Interrupted,
 }
@@ -48,17 +48,18 @@ pub enum ApplyError {
 pub struct Leftover {
     /// The command that would undo it.
     pub command: String,
-    /// Why it was not.
+    /// The error.
     pub error: StepError,
 }
 
-/// Leftovers as the end of a sentence.
+/// Formats leftovers as the end of a sentence.
 pub(crate) fn list(leftovers: &[Leftover]) -> String {
     let lines: Vec<_> = leftovers.iter().map(Leftover::to_string).collect();
     lines.join("\n  ")
 }
 
-/// Applies a step. If the system has it already, it is another program's and is not undone later.
+/// Applies a step. An object that exists already belongs to another program, so the step will not
+/// be undone.
 pub(crate) fn apply_step(
     machine: &mut dyn Machine,
     journal: &mut Journal,
@@ -75,19 +76,20 @@ pub(crate) fn apply_step(
     announce(report, change, &command);
     machine.apply(change).map_err(|error| {
         if already_exists(&error) {
-            // A journal that cannot be written any more still has it undone.
+            // If the journal cannot be written any more, the copy in memory still marks the step as
+            // undone.
             let _ = journal.undone(number);
         }
         match error {
-            // The signal that the person has sent has ended it, not the file.
+            // The user's signal ended the command, which is not an error of the file.
             StepError::Hook { .. } if report.is_interrupted() => ApplyError::Interrupted,
             error => ApplyError::Step { command, error },
         }
     })
 }
 
-/// Returns whether a step failed because the system has it already. Another program has made it
-/// then, and relies on it.
+/// Returns true if a step failed because the object exists already. Another program has then
+/// created it and relies on it.
 pub(crate) fn already_exists(error: &StepError) -> bool {
     let exists = rustix::io::Errno::EXIST.raw_os_error();
     matches!(error, StepError::System(error) if error.errno() == Some(exists))

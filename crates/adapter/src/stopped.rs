@@ -1,4 +1,4 @@
-//! Processes of devices that are stopped.
+//! Continuing stopped processes of devices.
 
 use std::fs;
 use std::io;
@@ -9,9 +9,9 @@ use std::path::Path;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Continues the process that listens at a socket, if it is stopped (SIGSTOP): it could not
-/// end. `connection` is what connecting to the socket has given; the queue of a process that
-/// has been stopped for long is full.
+/// Continues the process that listens at a socket if it is stopped (SIGSTOP), because a stopped
+/// process cannot end. `connection` is the result of connecting to the socket; it is an error if
+/// the queue of the process is full.
 pub(crate) fn resume(path: &Path, connection: &io::Result<UnixStream>) {
     let process = match connection {
         Ok(stream) => socket_peercred(stream).ok().map(|peer| peer.pid),
@@ -30,12 +30,11 @@ pub(crate) fn resume(path: &Path, connection: &io::Result<UnixStream>) {
     }
 }
 
-/// Flags of a socket that listens (`__SO_ACCEPTCON` of `linux/net.h`), as
-/// `/proc/net/unix` has them.
+/// Flags of a listening socket (`__SO_ACCEPTCON` of `linux/net.h`) in the format of
+/// `/proc/net/unix`.
 const LISTENS: &[u8] = b"00010000";
 
-/// Returns the process that has the listening socket of a path in this network namespace,
-/// without connecting to it.
+/// Returns the process that listens at a path in this network namespace, without connecting to it.
 fn listener(path: &Path) -> Option<Pid> {
     let table = fs::read("/proc/thread-self/net/unix").ok()?;
     let inode = table.split(|byte| *byte == b'\n').find_map(|line| {

@@ -1,18 +1,17 @@
-//! The names of routing tables.
+//! Names of routing tables.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folders of iproute2, the first one's names win: the administrator's,
-/// and the distribution's (from iproute2 6.5 on).
+/// The folders of iproute2, in order of precedence: the administrator's, then the distribution's
+/// (since iproute2 6.5).
 const FOLDERS: [&str; 3] = ["etc/iproute2", "usr/share/iproute2", "usr/lib/iproute2"];
 
-/// Those that need no file.
+/// The names that need no file.
 const BUILT_IN: [(&str, u32); 3] = [("default", 253), ("main", 254), ("local", 255)];
 
-/// All names with their numbers, from the files below `root`. What cannot be
-/// read names nothing.
+/// Returns all names with their numbers, from the files below `root`. Unreadable files are ignored.
 pub(crate) fn names(root: &Path) -> BTreeMap<String, u32> {
     let mut names = BTreeMap::new();
     for folder in FOLDERS {
@@ -42,7 +41,7 @@ pub(crate) fn names(root: &Path) -> BTreeMap<String, u32> {
     names
 }
 
-/// `NUMBER NAME`, the number decimal or hexadecimal, perhaps a comment behind.
+/// Parses `NUMBER NAME`, with a decimal or hexadecimal number and an optional comment.
 fn parse(line: &str) -> Option<(String, u32)> {
     let mut words = line.split('#').next()?.split_whitespace();
     let number = words.next()?;

@@ -1,4 +1,4 @@
-//! Undoing the steps of a tunnel, with its commands.
+//! Undoing the steps of a tunnel, and running its commands.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ pub(crate) fn roll_back(
         &header.pre_down,
         &header.post_down,
     );
-    // What fails here is told, but does not keep anything from being undone.
+    // A failed command is reported, but does not prevent undoing the changes.
     let run_all = |hooks: &[Hook], machine: &mut dyn Machine, report: &mut dyn Report| {
         for hook in hooks.iter().filter(|_| with_hooks) {
             if let Err(leftover) = run_hook(machine, hook, interface, report) {
@@ -74,15 +74,15 @@ pub(crate) fn recover(machine: &mut dyn Machine, report: &mut dyn Report) {
     }
 }
 
-/// The commands and changes that take a tunnel down.
+/// The commands and changes to bring a tunnel down.
 pub(crate) struct Teardown {
     pub(crate) pre_down: Vec<Hook>,
-    /// In the order in which they were done; the number of the journal.
+    /// The changes in the order of their execution, with their numbers in the journal.
     pub(crate) changes: Vec<(usize, Change)>,
     pub(crate) post_down: Vec<Hook>,
-    /// The device still answers.
+    /// True if the device is running.
     pub(crate) alive: bool,
-    /// Its last state, if it is gone and commands may ask for it.
+    /// Its last state, if it is gone and commands may query it.
     gone: Option<LastState>,
 }
 
@@ -115,8 +115,8 @@ impl Teardown {
         let mut changes: Vec<_> = changes.collect();
         let alive = is_ours(journal, found) || runs_elsewhere(machine, journal, found);
         if found.is_some() && !alive {
-            // Somebody else has an interface of this name now; what ended with
-            // ours has ended.
+            // Another program has an interface of this name now. The changes that end with the
+            // device are gone.
             changes.retain(|(_, c)| *c != Change::Device && !c.ends_with_device());
         }
         let was_up = journal.is_complete()
@@ -147,7 +147,7 @@ impl Teardown {
         }
     }
 
-    /// Has `wg show` answered for a device that is gone, until the caller ends that.
+    /// Lets a socket answer `wg show` in place of a device that is gone, until the caller ends it.
     pub(crate) fn stand_in(&self, machine: &mut dyn Machine, report: &mut dyn Report) {
         if let Some(gone) = &self.gone
             && let Err(error) = machine.stand_in(Some(gone))
@@ -160,7 +160,7 @@ impl Teardown {
     }
 }
 
-/// Undoes the changes, last to first, and ends the journal when all are undone.
+/// Undoes the changes, last to first, and removes the journal if all are undone.
 pub(crate) fn undo_all(
     machine: &mut dyn Machine,
     mut journal: Option<Journal>,
@@ -175,8 +175,8 @@ pub(crate) fn undo_all(
             continue;
         }
         match undo_step(machine, change, interface, report) {
-            // A journal that cannot be written makes nothing worse: what is
-            // undone twice is undone.
+            // A journal that cannot be written does no harm, because undoing a step twice has no
+            // effect.
             Ok(()) => drop(journal.as_mut().map(|journal| journal.undone(*number))),
             Err(leftover) => leftovers.push(leftover),
         }

@@ -1,5 +1,5 @@
-//! The order of it all, on a system that is a few sets in memory and can be
-//! made to fail, or to kill its process, at any step.
+//! Tests of the order of operations, on a system that consists of sets in memory. The model can
+//! fail, or kill its process, at any step.
 
 mod drift;
 mod faults;

@@ -7,21 +7,21 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The settings of a tunnel in transparent mode that a reload cannot change. The default is that
-/// of a tunnel that is not in this mode, or that has nothing of the kind.
+/// The settings of a tunnel in transparent mode that a reload cannot change. The default is for a
+/// tunnel that is not in this mode, or that has none of these settings.
 ///
-/// A journal has them as text: [`Display`](fmt::Display) and [`FromStr`].
+/// A journal stores them as text, with [`Display`](fmt::Display) and [`FromStr`].
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct TransparentSettings {
-    /// The file has no key of transparent mode: the command line asked for it, for all
-    /// applications.
+    /// True if the file has no key of transparent mode, and the command line requested the mode for
+    /// all applications.
     pub for_all: bool,
-    /// The addresses that packets are translated to, without a mark.
+    /// The addresses for address translation, if packets are translated instead of marked.
     pub translation: Option<Translation>,
 }
 
-/// The addresses that the translation of packets uses.
+/// The addresses for address translation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Translation {
     /// The tunnel's own addresses.
@@ -30,7 +30,7 @@ pub struct Translation {
     pub servers: Vec<IpAddr>,
 }
 
-/// A text that is not one of [`TransparentSettings`].
+/// Error of text that is not in the format of [`TransparentSettings`].
 #[derive(Debug, Error)]
 #[error("not the settings of a tunnel in transparent mode: {0:?}")]
 pub struct NotTransparentSettings(String);
@@ -42,7 +42,7 @@ const NO_SERVERS: &str = " and no DNS";
 const SEPARATOR: &str = ", ";
 
 impl TransparentSettings {
-    /// Returns whether the tunnel has none of these settings.
+    /// Returns true if the tunnel has none of these settings.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -58,7 +58,7 @@ impl fmt::Display for TransparentSettings {
     }
 }
 
-/// The keys of a file.
+/// Formats the addresses as keys of a file.
 impl fmt::Display for Translation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(ADDRESSES)?;

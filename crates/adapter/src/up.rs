@@ -20,36 +20,35 @@ use crate::steps::{ApplyError, Leftover, apply_step, list};
 use crate::teardown::{clean_up, recover, roll_back};
 use crate::verify;
 
-/// Why a tunnel is not up, or not anew. Unless leftovers are listed, everything
-/// is as it was.
+/// Error of bringing a tunnel up. Unless leftovers are listed, everything is as before.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum UpError {
-    /// It is up.
+    /// The tunnel is up already.
     #[error("{}", already_up(.interface, .config, .outer.as_deref(), *.since, *.personality))]
     AlreadyUp {
         /// The interface.
         interface: String,
         /// The file that it was made from.
         config: PathBuf,
-        /// The name of the tunnel that it goes through.
+        /// The name of the tunnel through which it is routed.
         outer: Option<String>,
-        /// Since when.
+        /// The time at which `up` started.
         since: SystemTime,
-        /// Whose words are used.
+        /// The command whose wording to use.
         personality: Personality,
     },
-    /// Somebody else has an interface of this name.
+    /// Another program has an interface of this name.
     #[error("{}", exists(.interface, *.is_wireguard, *.personality))]
     Exists {
         /// The interface.
         interface: String,
-        /// It is a WireGuard device.
+        /// True if it is a WireGuard device.
         is_wireguard: bool,
-        /// Whose words are used.
+        /// The command whose wording to use.
         personality: Personality,
     },
-    /// It is up in another network namespace.
+    /// The tunnel is up in another network namespace.
     #[error(
         "{interface} was brought up in another network namespace ({namespace}) and not taken \
          down"
@@ -62,35 +61,34 @@ pub enum UpError {
         /// Its journal.
         journal: PathBuf,
     },
-    /// What a tunnel that was killed has left cannot be undone.
+    /// The leftovers of a killed tunnel cannot be undone.
     #[error(
         "the last {interface} was killed, and this of it cannot be undone:\n  {}", list(.leftovers)
     )]
     Leftovers {
         /// The interface.
         interface: String,
-        /// What is left.
+        /// The changes that could not be undone.
         leftovers: Vec<Leftover>,
     },
-    /// The journal.
+    /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] journal::Error),
-    /// The system cannot be looked at.
+    /// The system cannot be examined.
     #[error("{0}")]
     Look(#[source] StepError),
-    /// Something went wrong on the way.
+    /// A step failed.
     #[error("{cause}{}", outcome(.leftovers))]
     Failed {
-        /// What.
+        /// The error.
         cause: ApplyError,
-        /// What could not be undone.
+        /// The changes that could not be undone.
         leftovers: Vec<Leftover>,
     },
 }
 
-/// Brings the tunnel up. When this returns without an error, it is usable: the
-/// device is configured, and its addresses, routes and name servers are there.
-/// Otherwise everything that was done has been undone.
+/// Brings the tunnel up. On success the tunnel is usable: the device is configured, and its
+/// addresses, routes and name servers are set. After an error all executed steps have been undone.
 ///
 /// # Errors
 /// See [`UpError`].
@@ -106,7 +104,7 @@ pub fn up(
     up_on(&mut machine, &state, request, report)
 }
 
-/// [`up`] on a given system.
+/// Like [`up`], on a given system.
 ///
 /// # Errors
 /// See [`UpError`].
@@ -129,8 +127,8 @@ pub fn up_on(
     })
 }
 
-/// Undoes what is left of an earlier tunnel of this name. Fails if that tunnel is up, or if the
-/// interface is another program's.
+/// Undoes the leftovers of an earlier tunnel of this name. Fails if that tunnel is up, or if the
+/// interface belongs to another program.
 fn prepare(
     machine: &mut dyn Machine,
     lock: &Lock,
@@ -179,8 +177,8 @@ fn prepare(
         });
     }
     if found.is_some() && !is_ours {
-        // Even what our last one has left may be the other's by now: rules and
-        // firewall tables have no owner.
+        // Even the leftovers of the previous tunnel may belong to the other program now, because
+        // rules and firewall tables have no owner.
         return Err(exists(machine));
     }
     machine.follow(journal.interface(), journal.socket());
@@ -199,8 +197,8 @@ fn prepare(
     })
 }
 
-/// Removes the journal of a network namespace that has ended. Undoes only the name servers:
-/// routes and rules that look alike here are another tunnel's.
+/// Removes the journal of a network namespace that has ended. Undoes only the name servers: routes
+/// and rules that look equal in this namespace belong to another tunnel.
 fn discard_stale(
     machine: &mut dyn Machine,
     journal: Journal,
@@ -236,10 +234,10 @@ fn apply_all(
         options,
         ..
     } = *request;
-    // Nothing of an earlier device is left.
+    // No earlier device is left.
     machine.follow(None, None);
-    // Before anything is looked at, as they may be what makes it so: routes,
-    // or a network by which names can be resolved.
+    // PreUp commands run first because they may prepare the system: add routes, or connect to the
+    // network that resolves names.
     for hook in plan::hooks(Phase::PreUp, &file.interface.hooks.pre_up, interface) {
         apply_step(machine, journal, interface, &Change::Hook(hook), report)?;
     }
@@ -266,7 +264,7 @@ fn apply_all(
     }
     let is_compared = personality == Personality::Taupe || !hooks.is_empty();
     let applied = is_compared.then(|| journal.applied());
-    // A system that cannot be looked at now is judged by `status`.
+    // If the system cannot be examined now, `status` reports differences later.
     let before = applied.and_then(|applied| {
         let found = verify::differences(machine, applied, journal.interface());
         Some(found.ok()?.drifts)
@@ -290,8 +288,8 @@ fn apply_all(
     Ok(())
 }
 
-/// Fails if a later step has undone an earlier one: the system may remove addresses and
-/// routes without an error, and packets for the tunnel would leave by the uplink.
+/// Fails if a later step has undone an earlier one. The system may remove addresses and routes
+/// without an error, and packets for the tunnel would leave through the uplink.
 fn confirm(drifts: &[Drift], interface: &str) -> Result<(), ApplyError> {
     let is_lost = |drift: &&Drift| {
         let leads = matches!(
@@ -352,7 +350,7 @@ fn exists(interface: &str, is_wireguard: bool, personality: Personality) -> Stri
     }
 }
 
-/// A duration in its largest unit.
+/// A duration, formatted in its largest unit.
 struct Ago(Duration);
 
 impl std::fmt::Display for Ago {

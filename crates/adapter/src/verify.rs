@@ -1,15 +1,13 @@
-//! Changes that were made, compared with the system as it is now.
+//! Comparison of a running tunnel's changes with the present system.
 //!
-//! Other programs change network settings while a tunnel is up: a DHCP client
-//! writes `/etc/resolv.conf`, a network manager flushes routes, a firewall
-//! reloads its rules. [`verify`] compares every step of the journal with the
-//! system; `taupe status`, `taupe reload` and the tunnel's own process
-//! ([`crate::Watch`]) call it.
+//! Other programs change network settings while a tunnel is up: a DHCP client writes
+//! `/etc/resolv.conf`, a network manager flushes routes, a firewall reloads its rules. [`verify`]
+//! compares every step of the journal with the system. `taupe status`, `taupe reload` and the
+//! tunnel's own process ([`crate::Watch`]) call it.
 //!
-//! A PostUp command may change what `up` has made just before, for example the
-//! MTU. [`note_alterations`] writes down which steps that concerns: they are as
-//! the file's owner wants them. What differs before the first of these commands is
-//! another program's work, and stays a finding.
+//! A PostUp command may deliberately change a setting that `up` has just made, for example the MTU.
+//! [`note_alterations`] records which steps this concerns, and they are not reported. Differences
+//! that exist before the first of these commands come from other programs and are reported.
 
 mod report;
 
@@ -26,20 +24,19 @@ use report::bypass_finding;
 pub(crate) use report::findings;
 pub use report::{Finding, Kind};
 
-/// Everything that a comparison has found.
+/// The result of a comparison.
 #[derive(Default, Debug)]
 pub(crate) struct Differences {
     pub(crate) drifts: Vec<Drift>,
-    /// As in [`Comparison`].
+    /// The foreign routes that bypass the tunnel.
     pub(crate) bypasses: Vec<Bypass>,
 }
 
-/// Compares the changes of a tunnel that is up with the system as it is now.
-/// `None` while another process brings it up or down, or reloads it; nothing for
-/// a tunnel that is not up.
+/// Compares the changes of a running tunnel with the present system. Returns `None` while another
+/// process brings it up or down or reloads it, and no findings for a tunnel that is not up.
 ///
 /// # Errors
-/// When the system cannot be looked at.
+/// If the system cannot be examined.
 pub fn verify(interface: &str) -> Result<Option<Vec<Finding>>, StepError> {
     let state = State::default();
     if state.is_changing(interface) {
@@ -59,13 +56,12 @@ pub fn verify(interface: &str) -> Result<Option<Vec<Finding>>, StepError> {
     let mut bypasses = overtaking(&found.drifts);
     bypasses.append(&mut found.bypasses);
     findings.extend(bypass_finding(interface, &bypasses));
-    // Another process may have begun to change some of it in between.
+    // Another process may have begun to change the tunnel meanwhile.
     let is_valid = findings.is_empty() || !state.is_changing(interface);
     Ok(is_valid.then_some(findings))
 }
 
-/// Compares changes with a system. `index` is the number of the tunnel's
-/// interface.
+/// Compares changes with a system. `index` is the index of the tunnel's interface.
 pub(crate) fn differences(
     machine: &mut dyn Machine,
     applied: Vec<(usize, Change)>,
@@ -90,7 +86,7 @@ pub(crate) fn differences(
     })
 }
 
-/// Returns the routes that come before the tunnel's own to the same network.
+/// Returns the foreign routes that have precedence over the tunnel's own to the same network.
 fn overtaking(drifts: &[Drift]) -> Vec<Bypass> {
     let other = |drift: &Drift| match &drift.deviation {
         Deviation::Overtaken(other) => Some(other.clone()),
@@ -99,19 +95,19 @@ fn overtaking(drifts: &[Drift]) -> Vec<Bypass> {
     drifts.iter().filter_map(other).collect()
 }
 
-/// Writes down, and says, which changes PostUp commands have altered. `before` are the
-/// differences from before the commands: those are another program's. A difference of another
-/// program's that comes while the commands run cannot be told from theirs.
+/// Records and reports the changes that PostUp commands have altered. `before` are the differences
+/// from before the commands, which come from other programs. A difference that another program
+/// causes while the commands run cannot be distinguished from theirs.
 ///
-/// The routes of others that lead around the tunnel then are written down, too: the owner
-/// knows of them, or has added them by a command.
+/// Also records the foreign routes that bypass the tunnel at this time: the user knows of them, or
+/// has added them with a command.
 pub(crate) fn note_alterations(
     machine: &mut dyn Machine,
     journal: &mut Journal,
     before: &[Drift],
     report: &mut dyn Report,
 ) -> Result<(), journal::Error> {
-    // A system that cannot be looked at now is judged later, as if no command had changed
+    // If the system cannot be examined now, later comparisons assume that no command has changed
     // it.
     let Ok(mut found) = differences(machine, journal.applied(), journal.interface()) else {
         return Ok(());

@@ -1,9 +1,8 @@
 //! Watches the settings of a tunnel from its own process.
 //!
-//! Links, addresses, routes, rules and nf_tables tables have notices of the
-//! kernel, `/etc/resolv.conf` has inotify. `src_valid_mark` and the settings of
-//! systemd-resolved have neither: they are compared whenever anything else
-//! changes.
+//! The kernel sends notifications about links, addresses, routes, rules and nf_tables tables, and
+//! inotify reports changes of `/etc/resolv.conf`. For `src_valid_mark` and the settings of
+//! systemd-resolved there are no notifications: they are compared whenever something else changes.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,26 +19,25 @@ use taupe_os_linux::watch::SettingsWatch;
 use crate::journal::State;
 use crate::verify::{Finding, verify};
 
-/// The file of name servers, whoever writes it.
+/// The file of name servers, no matter which program writes it.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
-/// Rest after an event: changes come in groups.
+/// Delay after an event, because changes come in groups.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// A comparison lists all routes. It may take this share of the time while
-/// routes change all the time.
+/// Limits the share of time spent in comparisons, which list all routes, while routes change all
+/// the time: after each comparison the thread waits this many times its duration.
 const SHARE: u32 = 20;
 
-/// Compares a tunnel's changes with the system after each event, until it is
-/// dropped.
+/// Compares a tunnel's changes with the system after each event, until it is dropped.
 pub struct Watch {
     stop: Arc<OwnedFd>,
 }
 
 impl Watch {
-    /// Begins to watch a tunnel that `up` is bringing up in the calling thread's
-    /// network namespace. `tell` gets all findings whenever there are others than
-    /// before. `None` for a device that `up` has not made.
+    /// Starts watching a tunnel that `up` is bringing up in the calling thread's network namespace.
+    /// `tell` gets all findings whenever they differ from the previous ones. Returns `None` for a
+    /// device that `up` has not made.
     ///
     /// # Errors
     /// The kernel's.
@@ -66,7 +64,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // A comparison may wait for a message bus: nobody waits for its end.
+        // A comparison may wait for a message bus, so this does not wait for the thread's end.
         let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
     }
 }
@@ -75,7 +73,7 @@ struct Watcher<F> {
     interface: String,
     settings: SettingsWatch,
     stop: Arc<OwnedFd>,
-    /// What was told last.
+    /// The findings that were reported last.
     found: Vec<Finding>,
     tell: F,
 }
@@ -83,8 +81,8 @@ struct Watcher<F> {
 impl<F: FnMut(&[Finding])> Watcher<F> {
     fn run(mut self) {
         loop {
-            // Opened before the comparison, so that what happens meanwhile is seen;
-            // and anew, as the file may be another one.
+            // Opened before the comparison, so that changes during it are noticed; and opened again
+            // each time, because the file may have been replaced.
             let files = watch_files().ok();
             let began = Instant::now();
             let verified = verify(&self.interface);
@@ -103,7 +101,7 @@ impl<F: FnMut(&[Finding])> Watcher<F> {
         }
     }
 
-    /// Waits for an event, or a while. Returns whether to stop.
+    /// Waits for an event, or for the given time. Returns true if the thread should end.
     fn wait(&mut self, files: Option<&OwnedFd>, patience: Option<Duration>) -> bool {
         let end = patience.map(|patience| Instant::now() + patience);
         loop {
@@ -133,14 +131,14 @@ impl<F: FnMut(&[Finding])> Watcher<F> {
     }
 }
 
-/// Watches the file and its name: it may be written, replaced or, where it is
-/// mounted from elsewhere, be in another folder.
+/// Watches the file and its folder, because the file may be written or replaced. If it is a mount
+/// point, it is in another folder.
 fn watch_files() -> io::Result<OwnedFd> {
     use inotify::{CreateFlags, WatchFlags};
     let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
     let file = Path::new(RESOLV_CONF);
     let written = WatchFlags::CLOSE_WRITE | WatchFlags::ATTRIB;
-    // A file that is not there yet has only its folder.
+    // If the file does not exist yet, only its folder is watched.
     let _ = inotify::add_watch(&watch, file, written);
     if let Some(folder) = file.parent() {
         let named = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::DELETE;

@@ -1,4 +1,4 @@
-//! The settings that changes are compared with.
+//! The state of the system, for comparison with changes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,24 +10,23 @@ use super::Deviation;
 use crate::bypass::Bypass;
 use crate::change::{Change, mark_in_effect};
 
-/// The network settings of a system, as far as tunnels change them.
+/// The network settings of a system that tunnels change.
 #[derive(Default)]
 pub(crate) struct Observed {
-    /// The tunnel's interface; `None` when it is in another network namespace.
+    /// The tunnel's interface; `None` if it is in another network namespace.
     link: Option<Link>,
     addresses: Vec<Address>,
     routes: HashMap<(u32, IpNet), Vec<Route>>,
     rules: Vec<Rule>,
     /// All interfaces, for their names.
     pub(crate) links: Vec<Link>,
-    /// The tunnel's firewall tables; none when its interface is in another network
-    /// namespace.
+    /// The tunnel's firewall tables; empty if its interface is in another network namespace.
     pub(crate) firewalls: BTreeMap<Family, FirewallState>,
     /// `net.ipv4.conf.all.src_valid_mark`.
     pub(crate) valid_mark: Option<u32>,
-    /// The routes of others that lead around the tunnel.
+    /// The foreign routes that bypass the tunnel.
     pub(crate) bypasses: Vec<Bypass>,
-    /// The mark of the device's datagrams, where it is known.
+    /// The mark of the device's datagrams, if it is known.
     pub(crate) mark: Option<u32>,
 }
 
@@ -52,12 +51,12 @@ impl Observed {
         }
     }
 
-    /// The name of the tunnel's interface.
+    /// Returns the name of the tunnel's interface.
     pub(crate) fn name(&self) -> Option<&str> {
         Some(&self.link.as_ref()?.name)
     }
 
-    /// Compares each change, in the order of `changes`, which are all of a tunnel's.
+    /// Compares all changes of a tunnel, and returns the deviations in the same order.
     pub(crate) fn deviations(&self, changes: &[&Change]) -> Vec<Option<Deviation>> {
         let has_mark = changes.iter().any(|c| matches!(c, Change::Mark(_)));
         let of_rules = mark_in_effect(changes.iter().copied()).filter(|_| !has_mark);
@@ -67,13 +66,13 @@ impl Observed {
             .collect()
     }
 
-    /// Compares one change. Name servers are not known here, and the effect of a
-    /// command never is.
+    /// Compares one change. Name servers are compared elsewhere, and the effect of a command is
+    /// unknown.
     fn deviation(&self, change: &Change, of_rules: Option<u32>) -> Option<Deviation> {
         let removed = |is_there: bool| (!is_there).then_some(Deviation::Removed);
         match change {
             Change::Hook(_) | Change::Device | Change::Dns(_) => None,
-            // The file has the mark that the rules are made for.
+            // The mark that the rules use was set from the file.
             Change::Configure => self.of_mark(of_rules?),
             Change::Mark(mark) => self.of_mark(*mark),
             Change::Address(network) => {
@@ -146,7 +145,7 @@ impl Observed {
         Bypass {
             destination: route.destination,
             gateway: route.gateway,
-            // A route that refuses packets has none, or that one.
+            // A route that rejects packets has no interface, or the loopback interface.
             interface: link.map_or("lo", |link| &link.name).to_owned(),
         }
     }
@@ -178,7 +177,7 @@ mod tests {
         }
     }
 
-    /// One change of each kind that can be seen.
+    /// One change of each kind whose effect is visible.
     fn changes() -> Vec<Change> {
         let (destination, table) = (net("0.0.0.0/0"), TABLE);
         vec![
@@ -209,7 +208,7 @@ mod tests {
         Rule::not_marked(Family::V4, 32764, MARK, TABLE)
     }
 
-    /// The system with all of them.
+    /// The state of the system after all these changes.
     fn observed() -> Observed {
         let link = Link {
             index: INDEX,

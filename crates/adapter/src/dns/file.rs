@@ -1,16 +1,15 @@
-//! `/etc/resolv.conf` itself, where nothing manages it.
+//! Changing `/etc/resolv.conf` directly, if no program manages it.
 //!
-//! What is there, be it a file or a symbolic link, gets a second name
-//! (`link(2)`), then Taupe's file replaces it (`rename(2)`): there is a
-//! `resolv.conf` at any moment, and what it was has at least one of the two
-//! names, whenever the process is killed. A file that cannot be replaced,
-//! because it is mounted from elsewhere as in containers, is copied and then
-//! overwritten. Its copy has its inode's number in its name: the same `/etc`
-//! may show different files to different network namespaces (`ip-netns(8)`).
+//! The present file or symbolic link gets a second name (`link(2)`), and then Taupe's file replaces
+//! it (`rename(2)`). Therefore `resolv.conf` exists at any moment, and the original has at least
+//! one of the two names whenever the process is killed. A file that is a mount point, as in
+//! containers, cannot be replaced, so it is copied and then overwritten. The name of the copy
+//! contains the inode's number, because the same `/etc` may show different files in different
+//! network namespaces (`ip-netns(8)`).
 //!
-//! Several tunnels share the file: the newest one's servers are in force, and
-//! the original comes back with the last. What was in the file when another
-//! program has replaced it meanwhile is that program's: it stays.
+//! If several tunnels share the file, the servers of the newest one are used. The original is
+//! restored with the last tunnel. If another program has replaced the file meanwhile, its file
+//! stays.
 
 mod disk;
 #[cfg(test)]
@@ -28,20 +27,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use text::FileState;
 
-/// What was at the name `resolv.conf` before.
+/// The name of the saved original.
 pub(super) const ORIGINAL: &str = "resolv.conf.before-taupe";
 
-/// Who decides what is in `/etc/resolv.conf`.
+/// The manager of `/etc/resolv.conf`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
     Taupe,
     SystemdResolved,
-    /// Another program, a person, or nobody.
+    /// Another program, a person, or none.
     Other,
 }
 
-/// Looks at the file; at the one that comes back if a restart of the system has
-/// left Taupe's.
+/// Determines the manager from the file. If the file is left over from before a restart of the
+/// system, uses the saved original.
 pub(super) fn owner(paths: &Paths) -> Result<Owner, Error> {
     let path = paths.resolv_conf();
     let text = text_of(&path)?;
@@ -63,13 +62,13 @@ pub(super) fn apply(paths: &Paths, interface: &str, settings: &Settings) -> Resu
     Place::new(paths, &mut |_, _| Ok(())).apply(interface, settings)
 }
 
-/// Takes them back.
+/// Removes the servers of an interface.
 pub(super) fn undo(paths: &Paths, interface: &str) -> Result<Option<Note>, Error> {
     let _lock = lock(paths)?;
     Place::new(paths, &mut |_, _| Ok(())).undo(interface)
 }
 
-/// What [`apply`] is about to do, as a shell would.
+/// Returns the shell command for [`apply`] in the present state.
 pub(super) fn line(paths: &Paths, settings: &Settings) -> String {
     let mut before = |_: Call, _: &Path| Ok(());
     let place = Place::new(paths, &mut before);
@@ -80,7 +79,7 @@ pub(super) fn line(paths: &Paths, settings: &Settings) -> String {
     }
 }
 
-/// What [`undo`] is about to do, as a shell would, if anything.
+/// Returns the shell command for [`undo`] in the present state, if it would change something.
 pub(super) fn undo_line(paths: &Paths, interface: &str) -> Option<String> {
     let mut before = |_: Call, _: &Path| Ok(());
     let place = Place::new(paths, &mut before);
@@ -99,18 +98,18 @@ pub(super) fn undo_line(paths: &Paths, interface: &str) -> Option<String> {
             Some(putting_back(ORIGINAL))
         }
         Ok(Found::Nothing | Found::Theirs) => None,
-        // It will be said why.
+        // `undo` will report the error.
         Err(_) => Some(putting_back(ORIGINAL)),
     }
 }
 
-/// The line of a shell that puts servers in the place of a file that is kept.
+/// Returns the shell command that saves the file and writes one with other servers.
 pub(super) fn replacing(settings: &Settings) -> String {
     let writing = writing(settings);
     format!("mv /etc/resolv.conf /etc/{ORIGINAL}; {writing}")
 }
 
-/// The line of a shell that puts back what was replaced.
+/// Returns the shell command that restores the saved file.
 pub(super) fn putting_back(original: &str) -> String {
     format!("mv /etc/{original} /etc/resolv.conf")
 }
@@ -120,11 +119,11 @@ fn writing(settings: &Settings) -> String {
     format!("printf 'nameserver %s\\n' {servers} > /etc/resolv.conf")
 }
 
-/// Puts right what a killed process or a restart of the system has left.
+/// Repairs the file after a killed process or a restart of the system.
 pub(super) fn recover(paths: &Paths) -> Result<Option<Note>, Error> {
     let mut before = |_: Call, _: &Path| Ok(());
     let mut place = Place::new(paths, &mut before);
-    // Mostly there is nothing, and no lock to be made for it.
+    // The usual case: nothing to repair, so no lock is taken.
     let names = [&place.draft, &place.original, &place.copy()?];
     let left = names.into_iter().any(|name| exists(name).unwrap_or(true));
     if !left && !matches!(place.look()?, Found::Ours(_)) {
@@ -134,7 +133,7 @@ pub(super) fn recover(paths: &Paths) -> Result<Option<Note>, Error> {
     place.recover()
 }
 
-/// What this file says of an interface.
+/// Returns the settings of an interface in the file.
 pub(super) fn current(paths: &Paths, interface: &str) -> Result<Option<Settings>, Error> {
     let state = text::parse(&text_of(&paths.resolv_conf())?);
     let mut tunnels = state.unwrap_or_default().tunnels.into_iter();
@@ -143,9 +142,8 @@ pub(super) fn current(paths: &Paths, interface: &str) -> Result<Option<Settings>
         .map(|tunnel| tunnel.settings))
 }
 
-/// Compares an interface's servers with those in force: `None` when the file is
-/// as [`apply`] has written it, for this interface or for a later one's sake.
-/// Otherwise the servers in it.
+/// Compares an interface's servers with the file. Returns `None` if the file is as [`apply`] wrote
+/// it, for this interface or a newer tunnel's. Otherwise returns the servers in the file.
 pub(super) fn verify(
     paths: &Paths,
     interface: &str,
@@ -164,7 +162,7 @@ pub(super) fn verify(
     Ok((!(is_listed && is_in_force)).then_some(found))
 }
 
-/// The servers in the file, whoever wrote it.
+/// Returns the servers in the file, no matter which program wrote it.
 pub(super) fn servers(paths: &Paths) -> Result<Vec<IpAddr>, Error> {
     Ok(text::servers(&text_of(&paths.resolv_conf())?))
 }
@@ -173,7 +171,7 @@ fn owner_of(paths: &Paths, path: &Path, text: &str) -> Owner {
     let linked = || {
         let resolved = Path::new("/run/systemd/resolve");
         let target = path.read_link().ok()?;
-        // `..` before a link means something else, but nobody links like that.
+        // After a symbolic link `..` would mean another folder; such targets are not expected.
         let mut absolute = PathBuf::from("/etc");
         for part in target.components() {
             match part {
@@ -196,21 +194,21 @@ fn owner_of(paths: &Paths, path: &Path, text: &str) -> Owner {
     }
 }
 
-/// What is at the name `resolv.conf`.
+/// Contents of the name `resolv.conf`.
 enum Found {
     Nothing,
-    /// A file of Taupe's.
+    /// A file of Taupe.
     Ours(FileState),
-    /// Anything else.
+    /// Any other file.
     Theirs,
 }
 
-/// The names of the files, and the calls that change them.
+/// The names of the files, and the system calls that change them.
 struct Place<'a> {
     file: PathBuf,
-    /// What has been replaced.
+    /// The saved original.
     original: PathBuf,
-    /// What is about to get another name.
+    /// A file that is renamed to one of the others next.
     draft: PathBuf,
     boot: String,
     disk: Disk<'a>,
@@ -231,7 +229,7 @@ impl<'a> Place<'a> {
         self.recover()?;
         let done = self.put(interface, settings);
         if done.is_err() {
-            // Whatever has been done of it. The error to tell is the first one.
+            // Undo a partial change. The first error is reported.
             let _ = self.undo(interface);
         }
         done
@@ -296,7 +294,7 @@ impl<'a> Place<'a> {
                     self.restore(Some(ORIGINAL))?;
                 }
             }
-            // Killed before anything was replaced, or after it was put back.
+            // The process was killed before the file was replaced, or after it was restored.
             Found::Theirs => {
                 let file = inode(&self.file).map_err(reading(&self.file))?;
                 if inode(&self.original).map_err(reading(&self.original))? == file {
@@ -325,18 +323,17 @@ impl<'a> Place<'a> {
         Ok(text::parse(&text_of(&self.file)?).map_or(Found::Theirs, Found::Ours))
     }
 
-    /// Puts Taupe's file in the place of another.
+    /// Replaces another file with Taupe's.
     fn take_over(&mut self, mut state: FileState) -> Result<(), Error> {
         state.original = Some(ORIGINAL.to_owned());
         let text = text::print(&state, &text_of(&self.file)?);
         match self.disk.link(&self.file, &self.draft) {
-            // This replaces an original that is older than the file that is
-            // there now.
+            // This overwrites a saved original that is older than the present file.
             Ok(()) => self.rename(&self.draft.clone(), &self.original.clone())?,
-            // Mounted from elsewhere.
+            // The file is a mount point.
             Err(error) if is(&error, &[Errno::XDEV]) => return self.take_over_mounted(state),
-            // A file system without links, such as vfat. What else the code
-            // may stand for, the next call has as well.
+            // The file system has no links, for example vfat. If the code has another cause, the
+            // next call fails, too.
             Err(error) if is(&error, &[Errno::PERM, Errno::OPNOTSUPP, Errno::MLINK]) => {
                 self.rename(&self.file.clone(), &self.original.clone())?;
             }
@@ -345,8 +342,7 @@ impl<'a> Place<'a> {
         self.replace(&text)
     }
 
-    /// The same for a file that another is mounted on: it is copied, then
-    /// overwritten.
+    /// Like [`Self::take_over`], for a file that is a mount point: copies it, then overwrites it.
     fn take_over_mounted(&mut self, mut state: FileState) -> Result<(), Error> {
         let copy = self.copy()?;
         let name = copy.file_name().unwrap_or_default();
@@ -359,7 +355,7 @@ impl<'a> Place<'a> {
         self.overwrite(text.as_bytes())
     }
 
-    /// Puts another file of Taupe's in the place of the one that is there.
+    /// Replaces Taupe's file with another version.
     fn rewrite(&mut self, state: &FileState) -> Result<(), Error> {
         let original = match &state.original {
             Some(name) => text_of(&self.file.with_file_name(name))?,
@@ -368,7 +364,7 @@ impl<'a> Place<'a> {
         self.replace(&text::print(state, &original))
     }
 
-    /// Puts the original back.
+    /// Restores the original.
     fn restore(&mut self, original: Option<&str>) -> Result<(), Error> {
         let Some(name) = original else {
             return self.remove(&self.file.clone());
@@ -388,7 +384,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Puts this text in the place of what is there, if anything.
+    /// Writes the text to the file, replacing the present one if there is one.
     fn replace(&mut self, text: &str) -> Result<(), Error> {
         let created = self.disk.create(&self.draft, text.as_bytes());
         created.map_err(changing(&self.file))?;
@@ -414,7 +410,7 @@ impl<'a> Place<'a> {
         self.disk.remove(path).map_err(changing(path))
     }
 
-    /// Where the copy of a mounted file is.
+    /// Returns the name of the copy of a mounted file.
     fn copy(&self) -> Result<PathBuf, Error> {
         let inode = inode(&self.file).map_err(reading(&self.file))?;
         let (_, number) = inode.unwrap_or_default();
@@ -422,7 +418,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The text of a file, empty when there is none.
+/// Returns the text of a file; empty if it does not exist.
 fn text_of(path: &Path) -> Result<String, Error> {
     let content = read(path).map_err(reading(path))?.unwrap_or_default();
     Ok(String::from_utf8_lossy(&content).into_owned())
@@ -433,7 +429,7 @@ fn boot(paths: &Paths) -> String {
     id.unwrap_or_default().trim().to_owned()
 }
 
-/// The right to change the file. Its own file goes with it.
+/// The lock for changing the file. Dropping it removes the lock file.
 struct Lock {
     path: PathBuf,
     _file: File,
@@ -441,12 +437,12 @@ struct Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Still locked, so that nobody else has locked this very file since.
+        // Still locked, so no other process has locked this file.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// One process at a time: several tunnels share the file.
+/// Locks the file, because several tunnels share it.
 fn lock(paths: &Paths) -> Result<Lock, Error> {
     use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
     const LIMIT: Duration = Duration::from_secs(5);
@@ -463,7 +459,7 @@ fn lock(paths: &Paths) -> Result<Lock, Error> {
         let file = options.mode(0o600).open(&path);
         let file = file.map_err(changing(&path))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            // Otherwise whoever held it has removed it meanwhile.
+            // Otherwise the previous owner has removed the lock file meanwhile.
             Ok(()) if is_at(&file, &path) => return Ok(Lock { path, _file: file }),
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) if start.elapsed() < LIMIT => {
@@ -499,7 +495,7 @@ fn changing(path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
     }
 }
 
-/// What a person can do about a call that failed.
+/// Returns advice for the user about a failed call.
 fn remedy(path: &Path, error: &io::Error) -> String {
     let path = path.display();
     match Errno::from_io_error(error) {

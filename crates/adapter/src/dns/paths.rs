@@ -1,10 +1,9 @@
-//! Where the DNS settings of a system are found.
+//! Locations of a system's DNS settings.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// Where the files, programs and the message bus are that hold a system's DNS
-/// settings.
+/// Locations of the files, programs and message bus for a system's DNS settings.
 #[derive(Debug, Clone)]
 pub struct Paths {
     root: PathBuf,
@@ -13,17 +12,17 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// Those of this system: `PATH`, then `/usr/sbin` and `/sbin`, which the
-    /// `PATH` of a service or of `su` may lack; the bus of
-    /// `DBUS_SYSTEM_BUS_ADDRESS`, else `/run/dbus/system_bus_socket`.
+    /// Returns the locations of this system: programs in `PATH`, then in `/usr/sbin` and `/sbin`,
+    /// which the `PATH` of a service or of `su` may lack; the message bus at
+    /// `DBUS_SYSTEM_BUS_ADDRESS`, or by default `/run/dbus/system_bus_socket`.
     pub fn system() -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let bus = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").ok();
         Self::new("/".into(), &path, bus.as_deref())
     }
 
-    /// Those below the folder `root`, with `path` written as in `PATH`, and the
-    /// bus at a D-Bus address (default: the usual socket below `root`).
+    /// Returns the locations below the folder `root`, with `path` in the format of `PATH`, and with
+    /// the bus at a D-Bus address (default: the usual socket below `root`).
     pub fn new(root: PathBuf, path: &OsStr, bus: Option<&str>) -> Self {
         let system = ["usr/sbin", "sbin"].map(|folder| root.join(folder));
         let named = std::env::split_paths(path).filter(|folder| folder.is_absolute());
@@ -45,23 +44,23 @@ impl Paths {
         self.root.join("etc/resolv.conf")
     }
 
-    /// A file in the folder of that one.
+    /// Returns the path of another file in the folder of `resolv.conf`.
     pub(super) fn beside(&self, name: &str) -> PathBuf {
         self.resolv_conf().with_file_name(name)
     }
 
-    /// What is about to get another name there.
+    /// The path of a file that is renamed to one of the others next.
     pub(super) fn draft(&self) -> PathBuf {
         self.beside("resolv.conf.taupe-draft")
     }
 
-    /// Not `INTERFACE.lock` or `INTERFACE.journal`, whatever the interface: those
-    /// are the tunnels' in the same folder.
+    /// The path of the lock. It must not end in `.lock` or `.journal`, because tunnels have files
+    /// of these names in the same folder.
     pub(super) fn lock(&self) -> PathBuf {
         self.root.join("run/taupe/name-servers")
     }
 
-    /// An absolute path as the files of this system name it.
+    /// Returns an absolute path below `root`.
     pub(super) fn at(&self, absolute: impl AsRef<Path>) -> PathBuf {
         let absolute = absolute.as_ref();
         self.root
@@ -72,7 +71,7 @@ impl Paths {
         &self.bus
     }
 
-    /// The first program of that name.
+    /// Returns the first program of this name.
     pub(super) fn program(&self, name: &str) -> Option<PathBuf> {
         use std::os::unix::fs::PermissionsExt;
         self.programs

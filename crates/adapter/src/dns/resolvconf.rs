@@ -1,4 +1,4 @@
-//! The program `resolvconf`, of openresolv or of Debian.
+//! The program `resolvconf`, from openresolv or Debian.
 
 use super::{Error, Paths, Settings};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -11,21 +11,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long it may take. It may wait 10 s for another of its kind, and restarts
-/// local name servers.
+/// Maximum running time. The program may wait 10 s for another instance, and restarts local name
+/// servers.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The program, if there is one that is of use.
+/// Returns the program, if there is one that can be used.
 ///
 /// # Errors
 ///
-/// Why the one that is there is not.
+/// The reason why an existing program cannot be used.
 pub(super) fn find(paths: &Paths) -> Result<Option<PathBuf>, String> {
     let Some(path) = paths.program("resolvconf") else {
         return Ok(None);
     };
-    // systemd's is another name of resolvectl, which asks systemd-resolved:
-    // Taupe does that itself where systemd-resolved is in charge.
+    // systemd's `resolvconf` is another name of `resolvectl`, which needs systemd-resolved. If
+    // systemd-resolved manages the file, Taupe calls it directly.
     let real = path.canonicalize().unwrap_or_default();
     if real.file_name().is_some_and(|name| name == "resolvectl") {
         return Err(format!(
@@ -37,8 +37,8 @@ pub(super) fn find(paths: &Paths) -> Result<Option<PathBuf>, String> {
     Ok(Some(path))
 }
 
-/// The name under which the program keeps an interface's servers. Debian's
-/// sorts records by name, and the order's first pattern goes before the others.
+/// Returns the name of an interface's record. Debian's program sorts records by name, and the first
+/// pattern of its order has precedence, so this name begins with it.
 pub(super) fn record(paths: &Paths, interface: &str) -> String {
     let order = paths.at("/etc/resolvconf/interface-order");
     let order = std::fs::read_to_string(order).unwrap_or_default();
@@ -61,7 +61,7 @@ pub(super) fn deleting(record: &str) -> [&str; 3] {
     ["-d", record, "-f"]
 }
 
-/// Hands it the servers.
+/// Passes the servers to the program.
 pub(super) fn add(program: &Path, record: &str, settings: &Settings) -> Result<(), Error> {
     let mut text = String::new();
     for server in &settings.servers {
@@ -73,19 +73,19 @@ pub(super) fn add(program: &Path, record: &str, settings: &Settings) -> Result<(
     run(program, &adding(record), &text)
 }
 
-/// Hands it the servers when another program has rewritten the file: it writes nothing for
-/// servers that it has already, unless it is asked to.
+/// Passes the servers to the program again after another program has rewritten the file. Because it
+/// does not write the file for servers that it knows already, `-u` requests this.
 pub(super) fn restore(program: &Path, record: &str, settings: &Settings) -> Result<(), Error> {
     add(program, record, settings)?;
     run(program, &["-u"], "")
 }
 
-/// Makes it forget them.
+/// Makes the program remove the servers.
 pub(super) fn delete(program: &Path, record: &str) -> Result<(), Error> {
     run(program, &deleting(record), "")
 }
 
-/// What it holds under that name. It is asked, then its file is read.
+/// Returns the servers of a record, from the program or, if that fails, from its file.
 pub(super) fn current(paths: &Paths, program: Option<&Path>, interface: &str) -> Option<Settings> {
     let record = record(paths, interface);
     let listed = program.and_then(|program| {
@@ -102,8 +102,8 @@ pub(super) fn current(paths: &Paths, program: Option<&Path>, interface: &str) ->
     (!settings.servers.is_empty()).then_some(settings)
 }
 
-/// Reads `resolv.conf` lines, of this record only: Debian's program lists them
-/// all, each after a comment that names it.
+/// Parses the lines of one record in `resolv.conf` format. Debian's program lists all records, each
+/// after a comment with its name.
 fn parse(text: &str, record: &str) -> Settings {
     let mut settings = Settings::default();
     let mut ours = true;
@@ -128,9 +128,9 @@ fn parse(text: &str, record: &str) -> Settings {
 }
 
 enum Output {
-    /// Both go to this process's standard error: people see them.
+    /// Both streams go to this process's standard error, where the user sees them.
     Passed,
-    /// Standard output is wanted, the other one is not.
+    /// Standard output is returned, standard error discarded.
     Collected,
 }
 
@@ -151,8 +151,7 @@ fn run(program: &Path, arguments: &[&str], input: &str) -> Result<(), Error> {
     }
 }
 
-/// Runs a command to its end, which comes within `limit`. Returns its standard
-/// output if that is collected.
+/// Runs a command for at most `limit`. Returns its standard output if it is collected.
 fn finish(
     mut command: Command,
     input: &str,
@@ -170,7 +169,7 @@ fn finish(
     let mut child = command.spawn()?;
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     std::thread::scope(|scope| {
-        // A program that ends without reading its input says why itself.
+        // A write error is ignored: a program that ends without reading its input reports why.
         scope.spawn(move || stdin.map(|mut pipe| pipe.write_all(input.as_bytes())));
         let reader = scope.spawn(move || {
             let mut text = Vec::new();

@@ -11,20 +11,20 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use zbus::{DynamicType, Message, OwnedObjectPath, Type, as_variant};
 
-/// How long the bus may take to answer one call.
+/// Time limit of one call.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// How long systemd-resolved may take to notice an interface that was just made.
+/// Time that systemd-resolved may take to notice a new interface.
 const NOTICE: Duration = Duration::from_secs(2);
 
 const SERVICE: &str = "org.freedesktop.resolve1";
 const BUS: &str = "org.freedesktop.DBus";
 
-// The address families as the interface has them: those of Linux.
+// The address families in Linux's numbers, which the interface uses.
 const IPV4: i32 = 2;
 const IPV6: i32 = 10;
 
-/// Why systemd-resolved did not do what it was asked for.
+/// Error of systemd-resolved.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolvedError {
     /// The message bus cannot be reached, or does not answer.
@@ -32,27 +32,27 @@ pub enum ResolvedError {
     Bus {
         /// The D-Bus address.
         address: String,
-        /// What went wrong.
+        /// The error.
         why: String,
     },
 
-    /// Nothing provides the service, or what does hangs.
+    /// No process provides the service, or it does not answer.
     #[error("systemd-resolved does not answer, and the message bus cannot start it: {0}")]
     Absent(String),
 
-    /// It belongs to another network: it knows other interfaces.
+    /// systemd-resolved runs in another network namespace, so it knows other interfaces.
     #[error("systemd-resolved runs in another network namespace (process {process})")]
     Elsewhere {
         /// Its process id.
         process: u32,
     },
 
-    /// There is no interface of that name here.
+    /// There is no interface of this name here.
     #[error("there is no interface {interface}: {source}")]
     NoInterface {
         /// The name.
         interface: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 
@@ -67,34 +67,34 @@ pub enum ResolvedError {
         interface: String,
     },
 
-    /// It does not know the interface, or not yet.
+    /// systemd-resolved does not know the interface, or not yet.
     #[error("systemd-resolved does not know the interface {interface}: see `resolvectl status`")]
     UnknownInterface {
         /// The name.
         interface: String,
     },
 
-    /// It is too old.
+    /// This version of systemd-resolved is too old.
     #[error("this version of systemd-resolved has no {call}")]
     UnknownMethod {
         /// The method.
         call: &'static str,
     },
 
-    /// It refused a call.
+    /// systemd-resolved refused a call.
     #[error("systemd-resolved refused {call}: {why}")]
     Refused {
         /// The method.
         call: &'static str,
-        /// Its name for the error, and what it says.
+        /// The name and the text of its error.
         why: String,
     },
 }
 
-/// Whether it can be asked: it runs, or runs now that it was asked for.
+/// Checks that systemd-resolved can be used, starting it if necessary.
 pub(super) fn available(paths: &Paths) -> Result<(), ResolvedError> {
     let bus = Bus::open(paths)?;
-    // Any call to it starts it where the bus knows how.
+    // Any call starts the service if the bus can do that.
     let path = "/org/freedesktop/resolve1";
     bus.call((SERVICE, path, "org.freedesktop.DBus.Peer"), "Ping", &())
         .map_err(|error| ResolvedError::Absent(error.to_string()))?;
@@ -103,14 +103,13 @@ pub(super) fn available(paths: &Paths) -> Result<(), ResolvedError> {
     let own = std::fs::read_link("/proc/thread-self/ns/net");
     match (theirs, own) {
         (Ok(theirs), Ok(own)) if theirs != own => Err(ResolvedError::Elsewhere { process }),
-        // A process that cannot be looked at cannot be told from one in here.
+        // If the process cannot be examined, assume that it is in this namespace.
         _ => Ok(()),
     }
 }
 
-/// Sets the servers of an interface, and makes it the way to every name that no
-/// other interface claims by a longer suffix: what systemd's own `resolvconf -x`
-/// does.
+/// Sets the servers of an interface, and routes all names to them that no other interface claims
+/// with a longer suffix, like systemd's own `resolvconf -x`.
 pub(super) fn set(
     paths: &Paths,
     interface: &str,
@@ -139,7 +138,7 @@ pub(super) fn set(
     let rest = || {
         bus.manager(interface, "SetLinkDomains", &(index, &domains))?;
         match bus.manager(interface, "SetLinkDefaultRoute", &(index, true)) {
-            // Versions before 240 have not got it; the domain `.` does it there.
+            // Versions before 240 lack the call; there the domain `.` has the same effect.
             Err(ResolvedError::UnknownMethod { .. }) => Ok(()),
             done => done,
         }
@@ -149,8 +148,7 @@ pub(super) fn set(
     })
 }
 
-/// Makes it forget the interface's servers. It does so by itself when the
-/// interface goes away.
+/// Removes the interface's servers. systemd-resolved does so itself when the interface is deleted.
 pub(super) fn revert(paths: &Paths, interface: &str) -> Result<(), ResolvedError> {
     let index = match index(interface) {
         Err(ResolvedError::NoInterface { .. }) => return Ok(()),
@@ -166,10 +164,10 @@ pub(super) fn revert(paths: &Paths, interface: &str) -> Result<(), ResolvedError
     }
 }
 
-/// The name servers that systemd-resolved holds for an interface.
+/// The name servers of an interface in systemd-resolved.
 pub(super) struct LinkDns {
     pub(super) settings: Settings,
-    /// They are asked for every name that no other interface claims by a longer suffix.
+    /// True if they get all names that no other interface claims with a longer suffix.
     pub(super) is_default: bool,
 }
 
@@ -187,7 +185,7 @@ pub(super) fn current(paths: &Paths, interface: &str) -> Result<Option<LinkDns>,
     let servers: Vec<(i32, Vec<u8>)> = bus.property(link.as_str(), "DNS")?;
     let domains: Vec<(String, bool)> = bus.property(link.as_str(), "Domains")?;
     let has_default_route = match bus.property(link.as_str(), "DefaultRoute") {
-        // Versions before 240 have not got it.
+        // Versions before 240 lack the property.
         Err(ResolvedError::Refused { .. }) => true,
         value => value?,
     };
@@ -210,8 +208,8 @@ pub(super) fn current(paths: &Paths, interface: &str) -> Result<Option<LinkDns>,
     }))
 }
 
-/// The domains as the interface takes them, each with whether it only says
-/// which names go to these servers (`~` before it) and is not searched.
+/// Returns the domains for the D-Bus call, each with a flag that is true for a routing domain (`~`
+/// before it), which is not searched.
 fn domains(settings: &Settings) -> impl Iterator<Item = (&str, bool)> {
     let named = settings
         .search
@@ -223,8 +221,8 @@ fn domains(settings: &Settings) -> impl Iterator<Item = (&str, bool)> {
     named.chain([(".", true)])
 }
 
-/// The index of an interface of the calling thread's network namespace.
-/// `/sys/class/net` may be another one's.
+/// Returns the index of an interface in the calling thread's network namespace. `/sys/class/net`
+/// may show another namespace.
 fn index(interface: &str) -> Result<i32, ResolvedError> {
     let look_up = || -> io::Result<i32> {
         let socket = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
@@ -250,8 +248,8 @@ impl Bus {
             address: address.clone(),
             why,
         };
-        // The library bounds the calls, but not how long it takes to connect: a
-        // thread that has to be given up ends with the process.
+        // The library has a time limit for calls, but not for connecting. A thread that does not
+        // finish ends with the process.
         let (sender, receiver) = mpsc::channel();
         let target = address.clone();
         std::thread::spawn(move || {
@@ -270,7 +268,7 @@ impl Bus {
         })
     }
 
-    /// A call to the bus itself.
+    /// Calls the bus itself.
     fn driver<B, R>(&self, call: &'static str, body: &B) -> Result<R, ResolvedError>
     where
         B: Serialize + DynamicType,
@@ -282,7 +280,7 @@ impl Bus {
             .map_err(|error| self.failed("", call, error))
     }
 
-    /// A call to systemd-resolved about an interface, without an answer.
+    /// Calls systemd-resolved for an interface, without an answer.
     fn manager<B>(&self, interface: &str, call: &'static str, body: &B) -> Result<(), ResolvedError>
     where
         B: Serialize + DynamicType,
@@ -290,7 +288,7 @@ impl Bus {
         self.ask(interface, call, body)
     }
 
-    /// A call to systemd-resolved about an interface.
+    /// Calls systemd-resolved for an interface.
     fn ask<B, R>(&self, interface: &str, call: &'static str, body: &B) -> Result<R, ResolvedError>
     where
         B: Serialize + DynamicType,
@@ -306,7 +304,7 @@ impl Bus {
             .map_err(|error| self.failed(interface, call, error))
     }
 
-    /// A property of what systemd-resolved knows of an interface.
+    /// Reads a property of an interface.
     fn property<R>(&self, link: &str, name: &'static str) -> Result<R, ResolvedError>
     where
         R: DeserializeOwned + Type,
@@ -336,7 +334,7 @@ impl Bus {
         zbus::block_on(answer)
     }
 
-    /// What an error means. `interface` is what the call was about.
+    /// Converts an error of a call for `interface`.
     fn failed(&self, interface: &str, call: &'static str, error: zbus::Error) -> ResolvedError {
         let interface = interface.to_owned();
         match &error {

@@ -1,4 +1,4 @@
-//! Which way is chosen, and that nothing can hang.
+//! Tests of the choice of the method, and that no call can hang.
 
 use super::*;
 use std::fs;
@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A folder with an `/etc`, `/run`, `/bin` and `/proc` of its own.
+/// A folder with its own `/etc`, `/run`, `/bin` and `/proc`.
 pub(super) struct World {
     pub(super) folder: PathBuf,
     pub(super) paths: Paths,
@@ -31,14 +31,14 @@ impl World {
         world
     }
 
-    /// The system starts anew.
+    /// Simulates a restart of the system.
     pub(super) fn restart(&self) {
         let file = self.folder.join("proc/sys/kernel/random/boot_id");
         let before = fs::read_to_string(&file).unwrap_or_default();
         fs::write(&file, format!("{}boot\n", before.trim())).unwrap();
     }
 
-    /// Puts a shell script on the `PATH`.
+    /// Adds a shell script to the `PATH`.
     pub(super) fn program(&self, name: &str, script: &str) -> PathBuf {
         let path = self.folder.join("bin").join(name);
         fs::write(&path, format!("#!/bin/sh\n{script}")).unwrap();
@@ -102,7 +102,7 @@ fn resolvconf_before_the_file() {
     assert_eq!(dns.undo_line(), "resolvconf -d wg0 -f");
 }
 
-/// What is said to be done is done.
+/// The commands shown match the effect.
 #[test]
 fn the_lines_of_two_tunnels_and_of_another_program() {
     let world = World::new();
@@ -130,7 +130,7 @@ fn the_lines_of_two_tunnels_and_of_another_program() {
     assert_eq!(first.undo_line_now(paths), None);
     assert_eq!(second.undo_line_now(paths).as_deref(), Some(back));
 
-    // Another program has it now.
+    // Another program has replaced the file.
     fs::write(&file, "nameserver 198.51.100.2\n").unwrap();
     assert_eq!(second.undo_line_now(paths), None);
     assert!(matches!(
@@ -138,7 +138,7 @@ fn the_lines_of_two_tunnels_and_of_another_program() {
         Ok(Some(Note::Replaced { .. }))
     ));
 
-    // What was there is lost, and is nowhere now.
+    // The other program's file was deleted, so only the saved one is left.
     fs::remove_file(&file).unwrap();
     assert_eq!(second.undo_line_now(paths).as_deref(), Some(back));
     fs::remove_file(&original).unwrap();
@@ -152,8 +152,8 @@ fn the_lines_of_two_tunnels_and_of_another_program() {
     );
 }
 
-/// The next tunnel is stacked on the first: a program that would write the file
-/// anew has no say while it is Taupe's.
+/// A second tunnel adds to Taupe's file, even if a program that would manage the file is available
+/// now.
 #[test]
 fn the_file_while_it_is_taupes() {
     let world = World::new();
@@ -162,7 +162,7 @@ fn the_file_while_it_is_taupes() {
     assert_eq!(world.choose().method, Method::File);
 }
 
-/// Each way in which systemd-resolved can be in charge.
+/// All link targets with which systemd-resolved manages the file.
 #[test]
 fn resolved_that_cannot_be_asked() {
     let targets = [
@@ -185,7 +185,7 @@ fn resolved_that_cannot_be_asked() {
             reason.contains("dbus/system_bus_socket does not answer"),
             "{reason}"
         );
-        // The error of the next way says why it was that one.
+        // The error of the fallback method includes the reason for the fallback.
         fs::create_dir(world.paths.draft()).unwrap();
         let error = dns.apply(&world.paths).unwrap_err().to_string();
         assert!(
@@ -195,7 +195,7 @@ fn resolved_that_cannot_be_asked() {
     }
 }
 
-/// systemd's `resolvconf` needs systemd-resolved, which is not there.
+/// systemd's `resolvconf` needs systemd-resolved, which is not running.
 #[test]
 fn resolvconf_that_is_resolvectl() {
     let world = World::new();
@@ -209,7 +209,7 @@ fn resolvconf_that_is_resolvectl() {
     );
 }
 
-/// A bus that takes connections and says nothing.
+/// A bus that accepts connections and does not answer.
 #[test]
 fn bus_that_hangs() {
     let world = World::new();
@@ -221,7 +221,7 @@ fn bus_that_hangs() {
     assert!(dns.passed_over[0].contains("nothing within 5s"), "{dns:?}");
 }
 
-/// A bus that ends each connection at once.
+/// A bus that closes each connection at once.
 #[test]
 fn bus_that_hangs_up() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! Name servers that were set, compared with those in force.
+//! Comparison of the name servers that were set with those in use.
 
 use super::file::{self, Owner};
 use super::{Dns, Error, Method, Paths, resolved};
@@ -9,18 +9,18 @@ use std::net::IpAddr;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameServerDeviation {
     place: Place,
-    /// The servers in force.
+    /// The servers in use.
     pub found: Vec<IpAddr>,
-    /// The tunnel's.
+    /// The tunnel's servers.
     pub wanted: Vec<IpAddr>,
 }
 
-/// The place where the tunnel's servers no longer are.
+/// The place that no longer has the tunnel's servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     ResolvConf,
     Resolved,
-    /// The servers are there, for some names only.
+    /// The servers are set, but only for some names.
     ResolvedDefault,
 }
 
@@ -56,8 +56,8 @@ fn listed(servers: &[IpAddr]) -> String {
 }
 
 impl Dns {
-    /// Compares the servers with those in force. `None` when they still are,
-    /// and when systemd-resolved does not answer.
+    /// Compares the servers with those in use. Returns `None` if they are the same, or if
+    /// systemd-resolved does not answer.
     ///
     /// # Errors
     ///
@@ -88,13 +88,13 @@ impl Dns {
                     let found = link.map(|link| link.settings.servers);
                     deviation(Place::Resolved, found.unwrap_or_default())
                 }
-                // Nothing is known then; names may not be resolved at all.
+                // Without an answer nothing is known; possibly no names are resolved at all.
                 Err(_) => Ok(None),
             },
-            // The program itself is not asked: a daemon runs none after each change
-            // of a route. A local server forwards to the tunnel's, since resolvconf
-            // tells it of them. Debian's resolvconf leaves other servers behind the
-            // tunnel's, and resolvers ask the first one.
+            // The program itself is not run, because a daemon should not run one after each change
+            // of a route. A loopback address counts as correct: resolvconf passes the tunnel's
+            // servers to the local server, which forwards to them. Debian's resolvconf lists other
+            // servers after the tunnel's; resolvers use the first one.
             Method::Resolvconf { .. } => {
                 let found = file::servers(paths)?;
                 let is_in_force = |server: &IpAddr| wanted.contains(server) || server.is_loopback();

@@ -1,4 +1,4 @@
-//! Reasons for which there is no journal.
+//! Errors of the journal.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,11 +8,11 @@ use thiserror::Error;
 use super::header::VERSION;
 use super::lock::TURN;
 
-/// Why there is no journal.
+/// Error of opening or writing a journal.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A file.
+    /// A file cannot be accessed.
     #[error("cannot {what} {}: {source}; what a tunnel changes is written down there", .path.display())]
     Io {
         /// The attempt, as a verb and its object.
@@ -22,21 +22,21 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
-    /// Another process is at it.
+    /// Another process is changing the tunnel.
     #[error("{interface} is being brought up or down by another process{}; wait for it", by(.process))]
     Busy {
         /// The interface.
         interface: String,
-        /// The other process, if it has said who it is.
+        /// The other process, if it has written its id.
         process: Option<u32>,
     },
-    /// Other tunnels take long.
+    /// Bringing up other tunnels takes too long.
     #[error(
         "other tunnels are being brought up, and are not done after {} seconds; try again, or see \
          who holds {}", TURN.as_secs(), .0.display()
     )]
     Crowded(PathBuf),
-    /// Another version wrote it.
+    /// Another version of Taupe wrote the journal.
     #[error(
         "{} was written by another version of taupe (format {found}, this one knows {VERSION}); \
          take the tunnel down with that version", .path.display()
@@ -44,10 +44,10 @@ pub enum Error {
     Version {
         /// The file.
         path: PathBuf,
-        /// Its format.
+        /// The version of its format.
         found: u32,
     },
-    /// Nobody wrote it.
+    /// The file is not a journal.
     #[error(
         "{}, line {line}: this is no record of a step ({reason}); undo by hand what the file \
          lists, delete the interface (`ip link delete`), and remove the file", .path.display()
@@ -57,7 +57,7 @@ pub enum Error {
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// The mistake in it.
+        /// The error in it.
         reason: String,
     },
 }

@@ -14,7 +14,7 @@ use crate::transparent::TransparentSettings;
 
 pub(super) const VERSION: u32 = 1;
 
-/// What a journal begins with.
+/// The header of a journal.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Header {
     /// The version of this format.
@@ -24,20 +24,20 @@ pub struct Header {
     pub interface: String,
     /// The file that the tunnel was made from.
     pub config: PathBuf,
-    /// Its state then.
+    /// The state of the file at that time.
     #[serde(default)]
     pub(super) seen: Option<Seen>,
-    /// Whether it says that it is to be saved.
+    /// True if the file has `SaveConfig`.
     #[serde(default)]
     pub save_config: bool,
-    /// When it was begun, in seconds since the Unix epoch.
+    /// Start of `up`, in seconds since the Unix epoch.
     pub(super) since: u64,
-    /// Where it is.
+    /// The network namespace of the tunnel.
     pub namespace: Namespace,
-    /// Whose habits were followed.
+    /// The command whose behaviour `up` followed.
     #[serde(with = "PersonalityName")]
     pub personality: Personality,
-    /// What was asked for.
+    /// The options of `up`.
     pub options: Options,
     /// The file's PreDown commands.
     pub pre_down: Vec<String>,
@@ -46,15 +46,15 @@ pub struct Header {
     /// The settings of transparent mode that a reload cannot change.
     #[serde(default, rename = "memo")]
     pub transparent: TransparentSettings,
-    /// The tunnel that it goes through.
+    /// The tunnel through which this one is routed.
     #[serde(default)]
     pub outer: Option<Outer>,
-    /// The state of that one's file then.
+    /// The state of that tunnel's file at that time.
     #[serde(default)]
     pub(super) outer_seen: Option<Seen>,
 }
 
-/// [`Personality`] as a journal has it.
+/// [`Personality`] in the format of a journal.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Personality")]
 enum PersonalityName {
@@ -63,7 +63,7 @@ enum PersonalityName {
 }
 
 impl Header {
-    /// A header of now.
+    /// Returns a header with the present time.
     #[must_use]
     pub fn new(request: &Request<'_>, namespace: Namespace) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -86,8 +86,8 @@ impl Header {
         }
     }
 
-    /// Whether `file` may be the one that the tunnel was made from: it is where
-    /// that was, or nothing is there any more.
+    /// Returns true if the tunnel may have been made from `file`: it has the same path, or the
+    /// recorded path does not exist any more.
     pub(crate) fn is_of(&self, file: &Path) -> bool {
         self.config == file || !self.config.exists()
     }
@@ -100,7 +100,7 @@ impl Header {
         self.seen.is_some() && now.is_some() && self.seen != now
     }
 
-    /// The same of the file of the tunnel that it goes through.
+    /// Like [`Self::is_edited`], for the file of the tunnel through which this one is routed.
     #[must_use]
     pub fn is_outer_edited(&self) -> bool {
         let now = self
@@ -110,17 +110,17 @@ impl Header {
         self.outer_seen.is_some() && now.is_some() && self.outer_seen != now
     }
 
-    /// When the tunnel was begun.
+    /// Returns the time at which `up` started.
     #[must_use]
     pub fn since(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(self.since)
     }
 }
 
-/// What tells a file that has been edited.
+/// The state of a file, to detect later edits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Seen {
-    /// When it was written last, in seconds and nanoseconds.
+    /// Time of the last modification, in seconds and nanoseconds.
     written: (i64, i64),
     /// Its length in bytes.
     length: u64,
@@ -136,7 +136,7 @@ impl Seen {
     }
 }
 
-/// Only the version, which every header has.
+/// The version alone, which the header of every format has.
 #[derive(Deserialize)]
 pub(super) struct AnyHeader {
     #[serde(rename = "taupe_journal")]

@@ -1,5 +1,5 @@
-//! Locks: one process at a time changes an interface, or looks at the network to
-//! change it.
+//! Locks. Only one process at a time may change an interface, and only one may examine and change
+//! the network.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::Write as _;
@@ -12,18 +12,17 @@ use rustix::fs::{FlockOperation, flock};
 use super::record::{Contents, line};
 use super::{Error, Header, Journal, State, failed};
 
-/// Between two looks at a lock that another process holds.
+/// Interval between two attempts to lock.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The time for which a tunnel waits for others that are being brought up.
+/// Time limit for other tunnels that are being brought up.
 pub(super) const TURN: Duration = Duration::from_secs(60);
 
 impl State {
-    /// Makes this process the only one that may change `interface`, until the
-    /// lock is dropped.
+    /// Locks `interface`, so that no other process may change it until the lock is dropped.
     ///
     /// # Errors
-    /// [`Error::Busy`] when another process is at it for longer than `patience`.
+    /// [`Error::Busy`] if another process holds the lock for longer than `patience`.
     pub fn lock(&self, interface: &str, patience: Duration) -> Result<Lock, Error> {
         let end = Instant::now() + patience;
         let made = DirBuilder::new()
@@ -52,12 +51,12 @@ impl State {
                 }
                 Err(error) => return Err(failed("lock", &path)(error.into())),
             }
-            // Whoever held it removed the file: then another one may have been
-            // locked by its name meanwhile.
+            // The previous owner may have removed the file, and another process may have locked a
+            // new one of the same name.
             if !is_at(&file, &path) {
                 continue;
             }
-            // Only for the message of who comes second.
+            // The id is only used in the error message of another process.
             let _ = file
                 .set_len(0)
                 .and_then(|()| writeln!(file, "{}", std::process::id()));
@@ -69,15 +68,15 @@ impl State {
         }
     }
 
-    /// Waits until no other process is between looking at the network and having
-    /// changed it: what each chooses (a table, the priorities of rules, what to
-    /// leave out) depends on what the others have done.
+    /// Waits until no other process is between examining the network and having changed it. The
+    /// choices of each process (tables, rule priorities, routes to omit) depend on the changes of
+    /// the others.
     ///
     /// # Errors
-    /// [`Error::Crowded`] when that takes longer than a minute, or `is_over`.
+    /// [`Error::Crowded`] if that takes longer than a minute, or if `is_over` returns true.
     pub(crate) fn turn(&self, is_over: &dyn Fn() -> bool) -> Result<Turn, Error> {
         let end = Instant::now() + TURN;
-        // The folder itself: a file in it would be left behind.
+        // The folder itself is locked, because a file in it would be left behind.
         let path = &self.directory;
         let file = File::open(path).map_err(failed("open", path))?;
         loop {
@@ -92,7 +91,7 @@ impl State {
         }
     }
 
-    /// Checks that a process is bringing this tunnel up or down, or reloads it.
+    /// Returns true if a process is bringing this tunnel up or down, or reloading it.
     pub(crate) fn is_changing(&self, interface: &str) -> bool {
         let lock = File::open(self.lock_path(interface));
         lock.is_ok_and(|lock| {
@@ -113,11 +112,11 @@ fn is_at(file: &File, path: &Path) -> bool {
     matches!((locked, named), (Ok(locked), Ok(named)) if locked == named)
 }
 
-/// The right to look at the network and to change it by what was seen.
+/// The lock for examining the network and changing it accordingly.
 #[derive(Debug)]
 pub(crate) struct Turn(#[expect(dead_code, reason = "unlocked when it is closed")] File);
 
-/// The right to change an interface.
+/// The lock for changing an interface.
 #[derive(Debug)]
 pub struct Lock {
     path: PathBuf,
@@ -127,7 +126,7 @@ pub struct Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Still locked, so that nobody else has locked this very file since.
+        // Still locked, so no other process has locked this file.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -138,7 +137,7 @@ impl Lock {
         &self.journal
     }
 
-    /// The interface's journal; `None` when nothing has been done.
+    /// Returns the interface's journal, or `None` if no step was executed.
     ///
     /// # Errors
     /// See [enum@Error].
@@ -146,7 +145,7 @@ impl Lock {
         Journal::open(&self.journal)
     }
 
-    /// Begins a journal.
+    /// Creates a journal.
     ///
     /// # Errors
     /// [`Error::Io`].

@@ -1,4 +1,4 @@
-//! The records of a journal, and what they amount to.
+//! The records of a journal, and the state that they add up to.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,38 +17,38 @@ use crate::namespace::Namespace;
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Record {
-    /// The step of this number is about to be done.
+    /// The step with this number is about to be executed.
     Do(usize, Change),
-    /// It has been undone.
+    /// The step was undone.
     Undone(usize),
     /// The device's interface has this index.
     Interface(u32),
-    /// A command of the file has changed what the step of this number made.
+    /// A command of the file has altered the result of the step with this number.
     Altered(usize),
     /// The device's process has this configuration socket.
     Socket(Socket),
-    /// The device's state, before commands of the file are run.
+    /// The state of the device, before commands of the file run.
     Device(LastState),
-    /// These routes of others led around the tunnel when it came up.
+    /// The foreign routes that bypassed the tunnel when it came up.
     Bypasses(Vec<Bypass>),
-    /// Everything has been done.
+    /// `up` was completed.
     Complete,
-    /// The file was saved.
+    /// Taupe saved the file.
     Saved(Option<Seen>),
 }
 
-/// Contents of a journal.
+/// The contents of a journal.
 #[derive(Debug)]
 pub(super) struct Contents {
     pub(super) header: Header,
-    /// By number; `None` when undone.
+    /// The steps by number; `None` if undone.
     pub(super) steps: Vec<Option<Change>>,
-    /// The numbers of those that a command of the file has changed.
+    /// The numbers of the steps that a command of the file has altered.
     pub(super) altered: BTreeSet<usize>,
     pub(super) interface: Option<u32>,
     pub(super) socket: Option<Socket>,
     pub(super) device: Option<LastState>,
-    /// `None` in a journal of a version that did not look for them.
+    /// `None` in a journal of a version that did not look for such routes.
     pub(super) bypasses: Option<Vec<Bypass>>,
     pub(super) complete: bool,
 }
@@ -67,7 +67,7 @@ impl Contents {
         }
     }
 
-    /// `None` when the writer ended before it did anything.
+    /// Parses a journal. Returns `None` if the writer ended before the first step.
     pub(super) fn read(path: &Path, whole: &[u8]) -> Result<Option<Self>, Error> {
         let malformed = |index: usize, reason: &dyn std::fmt::Display| Error::Malformed {
             path: path.to_owned(),
@@ -94,7 +94,8 @@ impl Contents {
         Ok(Some(contents))
     }
 
-    /// Checks that the tunnel was brought up here, and its device is there.
+    /// Returns true if the tunnel was brought up in this network namespace, and its device is
+    /// running.
     pub(super) fn is_running(&self, interface: &str) -> bool {
         self.complete
             && self.header.namespace == Namespace::current()
@@ -103,7 +104,7 @@ impl Contents {
                 || self.lives(interface))
     }
 
-    /// Checks that the device's process is there, whatever its interface is called.
+    /// Returns true if the device's process is running, even if its interface has another name.
     pub(super) fn lives(&self, interface: &str) -> bool {
         self.socket.is_some_and(|socket| socket.lives(interface))
     }
@@ -141,7 +142,7 @@ impl Contents {
     }
 }
 
-/// Without the line that was cut off by the end of its writer.
+/// Returns the complete lines, without an incomplete last one.
 pub(super) fn whole_lines(text: &[u8]) -> &[u8] {
     let end = text.iter().rposition(|byte| *byte == b'\n');
     end.and_then(|end| text.get(..=end)).unwrap_or_default()

@@ -16,14 +16,13 @@ pub struct State {
     pub(super) directory: PathBuf,
 }
 
-/// The state in which a tunnel is to be.
+/// The changes of a running tunnel that should be in effect.
 pub(crate) struct Applied {
-    /// The changes that are to be as they were made, by their numbers.
+    /// The changes that should be in effect as they were made, with their numbers.
     pub(crate) changes: Vec<(usize, Change)>,
-    /// The index of its interface.
+    /// The index of the tunnel's interface.
     pub(crate) index: u32,
-    /// The routes of others around the tunnel that its owner knows of; `None` if nobody has
-    /// looked for them.
+    /// The foreign routes around the tunnel that are known; `None` if `up` did not look for them.
     pub(crate) bypasses: Option<Vec<Bypass>>,
 }
 
@@ -34,7 +33,7 @@ impl Default for State {
 }
 
 impl State {
-    /// Journals in another folder than [`DIRECTORY`].
+    /// Returns the state with journals in another folder than [`DIRECTORY`].
     #[must_use]
     pub fn at(directory: impl Into<PathBuf>) -> Self {
         Self {
@@ -42,8 +41,8 @@ impl State {
         }
     }
 
-    /// The changes in the journals of other interfaces of a network namespace. Those
-    /// that cannot be read are left out.
+    /// Returns the changes in the journals of other interfaces of a network namespace. Unreadable
+    /// journals are skipped.
     pub(crate) fn others(&self, interface: &str, namespace: &Namespace) -> Vec<Change> {
         let others = self.journals(namespace);
         let others = others.filter(|contents| contents.header.interface != interface);
@@ -52,8 +51,8 @@ impl State {
             .collect()
     }
 
-    /// Returns how the tunnels of this network namespace were made that have not been
-    /// taken down, whether or not their processes still run.
+    /// Returns the headers of all tunnels of this network namespace that were not brought down,
+    /// including those whose process has ended.
     #[must_use]
     pub fn here(&self) -> Vec<Header> {
         let namespace = Namespace::current();
@@ -65,7 +64,7 @@ impl State {
         here
     }
 
-    /// All journals of a network namespace that can be read.
+    /// Returns all readable journals of a network namespace.
     fn journals(&self, namespace: &Namespace) -> impl Iterator<Item = Contents> {
         let entries = fs::read_dir(&self.directory).into_iter().flatten();
         let paths = entries.flatten().map(|entry| entry.path());
@@ -78,9 +77,9 @@ impl State {
             .filter(move |contents| contents.header.namespace == *namespace)
     }
 
-    /// Returns how the tunnel that is up on this interface was made, without waiting
-    /// for a process that changes it. `None` when `up` has not made it, or in another
-    /// network namespace, or is not done yet.
+    /// Returns the header of the tunnel that is up on this interface, without waiting for a process
+    /// that changes it. Returns `None` if `up` did not make the tunnel, made it in another network
+    /// namespace, or has not finished.
     #[must_use]
     pub fn of_running(&self, interface: &str) -> Option<Header> {
         let path = self.journal(interface);
@@ -89,7 +88,7 @@ impl State {
         contents.is_running(interface).then_some(contents.header)
     }
 
-    /// The place of the interface of a tunnel that is up. `None` as with
+    /// Returns the location of the interface of a tunnel that is up, or `None` in the cases of
     /// [`State::of_running`].
     #[must_use]
     pub fn place(&self, interface: &str) -> Option<Place> {
@@ -101,7 +100,7 @@ impl State {
         Some(name.map_or(Place::Elsewhere, Place::Renamed))
     }
 
-    /// The state in which a tunnel that is up on this interface is to be. `None` as with
+    /// Returns the changes of the tunnel that is up on this interface, or `None` in the cases of
     /// [`State::of_running`].
     pub(crate) fn applied(&self, interface: &str) -> Option<Applied> {
         let path = self.journal(interface);
@@ -117,14 +116,14 @@ impl State {
         })
     }
 
-    /// Checks that `up` has begun to make this tunnel, and `down` has not ended it.
+    /// Returns true if `up` has begun to make this tunnel and `down` has not finished.
     #[must_use]
     pub fn is_begun(&self, interface: &str) -> bool {
         self.journal(interface).exists()
     }
 
-    /// The tunnels of this network namespace that were brought up, and whose
-    /// process has been killed since.
+    /// Returns the tunnels of this network namespace that were brought up, and whose process was
+    /// killed since.
     #[must_use]
     pub fn killed(&self) -> Vec<String> {
         let here = Namespace::current();

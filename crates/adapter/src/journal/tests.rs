@@ -9,7 +9,7 @@ use crate::fixtures::file;
 use crate::namespace::Namespace;
 use crate::{Options, Personality, Request};
 
-/// A folder that is removed.
+/// A folder that is removed at the end.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -64,7 +64,7 @@ fn lock(state: &State) -> super::Lock {
     state.lock("wg0", Duration::ZERO).expect("the lock")
 }
 
-/// A journal of three steps, of which the second has been undone.
+/// A journal of three steps, of which the second was undone.
 fn three(state: &State) -> Header {
     let lock = lock(state);
     let header = header();
@@ -116,13 +116,13 @@ fn a_line_that_was_cut_off_was_not_begun() {
             .filter(|byte| **byte == b'\n')
             .count();
         let journal = lock.journal().expect("in order");
-        // Without a whole header nothing has been done.
+        // Without a complete header no step was executed.
         assert_eq!(journal.is_some(), left > 0, "at {length}");
         assert_eq!(scratch.journal().exists(), left > 0);
         let Some(mut journal) = journal else { continue };
         let steps = journal.changes().count();
         assert_eq!(steps, [0, 1, 2, 3, 2][left.min(lines - 1) - 1]);
-        // What comes next is a line of its own.
+        // The next record is a separate line.
         journal.record(&mark(4)).expect("a record");
         let journal = lock.journal().expect("in order").expect("there");
         assert_eq!(journal.changes().count(), steps + 1);
@@ -214,7 +214,7 @@ fn other_journals_of_the_same_namespace_are_asked() {
     );
     assert_eq!(state.others("wg0", &Namespace::numbered(7)), []);
     assert_eq!(state.others("wg1", &Namespace::numbered(8)), []);
-    // One that is being written is not touched.
+    // A journal that is being written is not changed.
     append(&scratch.journal(), "{\"do\":[3,");
     let before = fs::read(scratch.journal()).expect("journal");
     assert_eq!(
@@ -278,7 +278,7 @@ fn a_tunnel_changes_while_its_lock_is_held() {
     assert!(!state.is_changing("wg1"));
     drop(held);
     assert!(!state.is_changing("wg0"));
-    // Who held it was killed.
+    // The lock file of a killed process.
     fs::write(scratch.0.join("wg0.lock"), "1\n").expect("a file");
     assert!(!state.is_changing("wg0"));
 }

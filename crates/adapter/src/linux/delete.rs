@@ -1,4 +1,4 @@
-//! The end of a device.
+//! Deleting a device.
 
 use std::fs;
 use std::io;
@@ -12,9 +12,9 @@ use crate::machine::StepError;
 use crate::stopped;
 
 impl Linux<'_> {
-    /// Deletes the interface, and waits for its process to give up the
-    /// configuration socket, so that the next one can have it. An interface in
-    /// another network namespace ends with its process.
+    /// Deletes the interface, and waits until its process has released the configuration socket, so
+    /// that the next device can use it. If the interface is in another network namespace, ends its
+    /// process instead.
     pub(super) fn delete(&mut self) -> Result<(), StepError> {
         if self.not_started {
             return Ok(());
@@ -36,12 +36,12 @@ impl Linux<'_> {
             match &connection {
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
                     if error.kind() == io::ErrorKind::ConnectionRefused {
-                        // It was killed, and left its socket.
+                        // The process was killed and left its socket behind.
                         let _ = fs::remove_file(&path);
                     }
                     return Ok(());
                 }
-                // It is there; without a connection, its queue is full.
+                // The process still exists; if connecting would block, its queue is full.
                 _ if Instant::now() < end => {
                     stopped::resume(&path, &connection);
                     std::thread::sleep(Duration::from_millis(10));

@@ -1,4 +1,4 @@
-//! Addresses of the peers' endpoints.
+//! Resolving the peers' endpoints.
 
 use std::net::SocketAddr;
 
@@ -8,10 +8,10 @@ use taupe_config::file::{Endpoint, File};
 use crate::machine::LookError;
 use crate::report::Report;
 
-/// Why an endpoint has no address, and what to do.
+/// Returns the reason why an endpoint has no address, with advice.
 fn unresolved(host: &str, error: &ResolveError) -> String {
     match error {
-        // It says what to set.
+        // This error includes its own advice.
         ResolveError::Retries(_) => error.to_string(),
         _ => format!(
             "{error}; correct the name, see by `getent ahosts {host}` whether this machine's name \
@@ -20,7 +20,7 @@ fn unresolved(host: &str, error: &ResolveError) -> String {
     }
 }
 
-/// The address of each peer's endpoint, in the order of the file.
+/// Returns the address of each peer's endpoint, in the order of the file.
 pub(super) fn resolve(
     file: &File,
     report: &mut dyn Report,

@@ -18,7 +18,7 @@ impl Linux<'_> {
         mark: u32,
     ) -> Result<(), StepError> {
         let link = self.link()?.ok_or(StepError::NoInterface)?;
-        // As the kernel lists them, which is the order that wg-quick has.
+        // In the kernel's order, which is also wg-quick's.
         let addresses = self.system.addresses()?;
         let own = addresses
             .iter()
@@ -34,7 +34,7 @@ impl Linux<'_> {
         })
     }
 
-    /// The tunnel's firewall of one family.
+    /// Returns the tunnel's firewall of one family.
     pub(super) fn firewall(
         &self,
         family: Family,
@@ -52,7 +52,7 @@ impl Linux<'_> {
     }
 }
 
-/// The interface as the rules are to recognise it now.
+/// Returns the interface match of the rules for the present interface.
 pub(super) fn interface_match(key: InterfaceKey, link: &Link) -> InterfaceMatch {
     match key {
         InterfaceKey::Name => InterfaceMatch::Name(link.name.clone()),

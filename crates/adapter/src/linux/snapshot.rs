@@ -1,4 +1,4 @@
-//! The network as it is before a tunnel is planned.
+//! The state of the network before a tunnel is planned.
 
 use std::fs;
 use std::net::IpAddr;
@@ -11,10 +11,10 @@ use crate::change::{Change, LAST_METRIC};
 use crate::plan::Snapshot;
 use crate::tables;
 
-/// There as long as the kernel has IPv6.
+/// This file exists if the kernel has IPv6.
 const IPV6: &str = "/proc/thread-self/net/if_inet6";
 
-/// Set when new interfaces are without it.
+/// Set if new interfaces have no IPv6.
 const NO_IPV6: &str = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
 
 /// Returns true if new interfaces have no IPv6: it is switched off, or the kernel has none.
@@ -24,7 +24,7 @@ pub fn is_ipv6_off() -> bool {
 }
 
 impl Linux<'_> {
-    /// Lists the network without what `own` has made.
+    /// Lists the network without the objects that `own` created.
     pub(super) fn snapshot(&mut self, own: &[Change]) -> Result<Snapshot, SystemError> {
         let index = self.link()?.map(|link| link.index);
         let is_own = |interface: u32| Some(interface) == index;
@@ -65,11 +65,11 @@ impl Linux<'_> {
         Ok(snapshot)
     }
 
-    /// Returns the narrowest MTU on the path of a datagram with a mark to an address; `None` if it
-    /// is not known.
+    /// Returns the smallest MTU on the path of a datagram with a mark to an address, or `None` if
+    /// it is unknown.
     ///
     /// # Errors
-    /// The kernel's, if no route leads there.
+    /// The kernel's, if there is no route.
     pub(super) fn path_mtu(
         &mut self,
         destination: IpAddr,

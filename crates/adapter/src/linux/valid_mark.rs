@@ -14,7 +14,7 @@ use crate::namespace::Namespace;
 pub(super) const VALID_MARK: &str = "/proc/sys/net/ipv4/conf/all/src_valid_mark";
 
 impl Linux<'_> {
-    /// The setting before the first tunnel that wanted it otherwise.
+    /// Returns the value before the first tunnel that changed it.
     pub(super) fn original_valid_mark(&self, own: &[Change]) -> Option<u32> {
         let others = self.state.others(self.interface, &Namespace::current());
         let original = |change: &Change| match change {
@@ -25,9 +25,8 @@ impl Linux<'_> {
         known.or_else(|| fs::read_to_string(VALID_MARK).ok()?.trim().parse().ok())
     }
 
-    /// Checks whether another tunnel relies on marks being taken into account: one of
-    /// ours, or one that `wg-quick` has made. The rule of this one is still there
-    /// when its setting is undone.
+    /// Returns true if another tunnel, of Taupe or `wg-quick`, needs the reverse-path filter to
+    /// consider marks. The rule of this tunnel still exists when its setting is undone.
     pub(super) fn valid_mark_is_wanted(&mut self) -> bool {
         let others = self.state.others(self.interface, &Namespace::current());
         let wants = |change: &Change| matches!(change, Change::ValidMark { .. });
@@ -40,8 +39,7 @@ impl Linux<'_> {
     }
 }
 
-/// Writes only what is not there already: in most containers it cannot be
-/// written.
+/// Writes the value unless it is set already: in most containers the file is read-only.
 pub(super) fn write_valid_mark(value: u32) -> Result<(), StepError> {
     let is = fs::read_to_string(VALID_MARK).unwrap_or_default();
     if is.trim().parse() == Ok(value) {

@@ -1,4 +1,4 @@
-//! The system, looked at to compare changes with it.
+//! Reading the state of the system for a comparison.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ use crate::comparison::{Comparison, Deviation, Observed};
 use crate::machine::StepError;
 
 impl Linux<'_> {
-    /// Compares changes with the system, which is listed once for all of them.
+    /// Compares all changes with one listing of the system.
     pub(super) fn compare(
         &mut self,
         changes: &[&Change],
@@ -40,7 +40,7 @@ impl Linux<'_> {
         let links = self.system.links()?;
         let link = links.iter().find(|link| Some(link.index) == index).cloned();
         let firewalls = self.firewalls(changes, link.as_ref());
-        // Somebody may have many routes.
+        // Routes are listed only if needed, because there may be many.
         let routes = if has(|change| {
             matches!(
                 change,
@@ -52,7 +52,7 @@ impl Linux<'_> {
             Vec::new()
         };
         let addresses = self.system.addresses()?;
-        // A device that does not answer is a finding of its own.
+        // A device that does not answer is reported elsewhere.
         let device = has(|change| matches!(change, Change::Mark(_) | Change::Rule(_)))
             .then(|| taupe_client::read(self.interface).ok())
             .flatten();
@@ -80,8 +80,8 @@ impl Linux<'_> {
         Ok(observed)
     }
 
-    /// The firewalls as they are to be. Rules that name the interface are to name it as it
-    /// is called now.
+    /// Returns the firewalls as they should be. Rules that match the interface by name should use
+    /// its present name.
     fn firewalls(&self, changes: &[&Change], link: Option<&Link>) -> Vec<(Firewall, Family)> {
         let firewall = |change: &&Change| {
             let Change::Firewall {
@@ -93,7 +93,8 @@ impl Linux<'_> {
             else {
                 return None;
             };
-            // An interface that is elsewhere sends nothing here: its rules drop rightly.
+            // An interface in another namespace sends nothing here, so the rules have nothing to
+            // accept.
             let interface = interface_match(*interface, link?);
             let firewall = self.firewall(*family, interface, *mark, addresses.clone());
             Some((firewall, *family))

@@ -1,9 +1,9 @@
-//! Rules of policy routing that `wg-quick` has added.
+//! Routing policy rules created by `wg-quick`.
 
 use taupe_os_linux::netlink::{Mark, Route, Rule};
 
-/// The rules that lead into a table of `wg-quick`, each with the one that it
-/// has put before it.
+/// Returns the rules for a table of `wg-quick`, each with the rule that `wg-quick` placed before
+/// it.
 pub(super) fn wg_quick_rules(rules: &[Rule], mark: u32) -> Vec<Rule> {
     let mut found = Vec::new();
     let its_own = Mark {

@@ -1,4 +1,4 @@
-//! Routes for packets with a mark alone.
+//! Routes that apply only to marked packets.
 
 use ipnet::IpNet;
 use taupe_config::destinations::{self, Class};
@@ -13,10 +13,10 @@ use crate::change::Change;
 use crate::networks::{first_bits, host};
 
 impl Routing<'_> {
-    /// A table for packets with a mark, and for what is sent from the tunnel's own
-    /// addresses, which nobody else uses: so answers to them pass the reverse-path filter,
-    /// and none goes around the tunnel. Where it leads into the tunnel it refuses packets
-    /// once the device is gone.
+    /// Adds a table for packets with a mark, and for packets from the tunnel's own addresses. Only
+    /// the tunnel uses these addresses; with the table, answers to them pass the reverse-path
+    /// filter, and packets from them do not bypass the tunnel. The table rejects packets for
+    /// tunnelled networks once the device is gone.
     pub(super) fn add_mark_routes(&self, mark: u32, plan: &mut Plan) {
         let table = self.free_mark();
         let transparent = &self.file.transparent;
@@ -31,8 +31,8 @@ impl Routing<'_> {
             table,
         };
         let bypass_lan = transparent.bypass_lan.unwrap_or(false);
-        // A neighbour is reached by the main table. What is behind a router there is refused by
-        // the program at the sockets, since a route cannot tell the two apart.
+        // Neighbours are reached through the main table. The eBPF program at the sockets rejects
+        // hosts behind a router, because a route cannot distinguish them from neighbours.
         let link_local = destinations::link_local();
         let is_within_link = |network: Prefix| {
             let mut links = link_local.iter();
@@ -76,13 +76,13 @@ impl Routing<'_> {
         }
     }
 
-    /// Checks that the kernel has a family at all.
+    /// Returns true if the kernel supports the family.
     fn knows(&self, family: Family) -> bool {
         family == Family::V4 || self.snapshot.ipv6
     }
 }
 
-/// Checks that a network is of this host alone, which has a table before all others.
+/// Returns true if a network belongs to this host, so that the local table has precedence.
 fn is_this_host(network: &IpNet) -> bool {
     let address = network.addr();
     let is_whole = network.prefix_len() == network.max_prefix_len();

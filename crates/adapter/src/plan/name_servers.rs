@@ -1,16 +1,17 @@
 //! Routes to the name servers of the file.
 //!
-//! A name server that a peer's AllowedIPs contain is asked through the tunnel. A route to
-//! a network that contains it is not enough: this machine may be in a network with the same
-//! addresses, now or after it has moved, and the kernel prefers the more specific route.
-//! Example: the file of a home router at 192.168.178.1, used at home or in a network that
-//! numbers its hosts likewise. So each server has a route of its own.
+//! Queries to a name server that a peer's AllowedIPs contain use the tunnel. A route to a network
+//! that contains the server is not sufficient: this machine may be in a network with the same
+//! addresses, now or after it has moved, and the kernel prefers the more specific route. Example:
+//! the file of a home router at 192.168.178.1, used at home or in a network with the same
+//! numbering. Therefore each server has its own route.
 //!
-//! In a full tunnel that route is not one of the main table. It would go with the device, and
-//! the main table would lead questions into the local network. It would also lead the device's
-//! own questions for names of endpoints into the tunnel, when the system's name server has the
-//! address of one of the file's. The route has a table before the main one, which packets with
-//! the tunnel's mark do not see, and which refuses questions once the device is gone.
+//! In a full tunnel that route is not in the main table, for two reasons. It would end with the
+//! device, and then the main table would route queries into the local network. It would also route
+//! the device's own queries for names of endpoints into the tunnel, if the system's name server has
+//! the same address as one of the file's. Instead, the route is in a table before the main one.
+//! Packets with the tunnel's mark do not use this table, and it rejects queries once the device is
+//! gone.
 
 use std::net::IpAddr;
 
@@ -21,8 +22,8 @@ use super::routing::{Policy, Routing};
 use crate::networks::{LINK_LOCAL, Networks, host};
 
 impl Routing<'_> {
-    /// Adds a route for each name server that the tunnel leads to, and says which ones it
-    /// does not lead to although it carries all of their family.
+    /// Adds a route for each name server inside the tunnel. Reports servers outside the tunnel
+    /// although it carries all of their family.
     pub(super) fn add_name_server_routes(
         &self,
         main: &mut Vec<IpNet>,
@@ -92,7 +93,7 @@ impl Routing<'_> {
         }
     }
 
-    /// The file's name servers that another host has, each once.
+    /// Returns the file's name servers on other hosts, without duplicates.
     fn servers(&self) -> Vec<IpAddr> {
         let own = |server: IpAddr| {
             let tunnels = self.addresses.iter().map(IpNet::addr);
@@ -137,7 +138,7 @@ mod tests {
 
     const TABLE: u32 = 1_413_567_824;
 
-    /// The commands for the routes before the main table, and the rule that leads there.
+    /// Returns the commands for the routes before the main table, and the rule for that table.
     fn before_main(server: &str) -> [String; 3] {
         [
             format!("ip -4 route add {server}/32 dev wg0 table {TABLE}"),
@@ -152,7 +153,7 @@ mod tests {
         let server = before_main("192.168.1.1");
         assert_eq!(commands(&plan, &format!(" table {TABLE}")), server);
         assert_eq!(commands(&plan, " route add 192"), server[..1]);
-        // Asked before the main table.
+        // This table is looked up before the main table.
         let rules = commands(&plan, " rule add ");
         let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
         assert_eq!(
@@ -163,7 +164,7 @@ mod tests {
                 &server[2]
             ]
         );
-        // Its network stays where it is, by whichever metric it is there.
+        // The local network's route stays, whatever its metric.
         let address = ["ip -4 address add 192.168.1.209/32 dev wg0"];
         assert_eq!(commands(&plan, "address add"), address);
         let starts = [
@@ -211,7 +212,7 @@ mod tests {
             "{:?}",
             plan.notes
         );
-        // Nor one that the file names itself, nor one of others.
+        // Nor a server that is in AllowedIPs itself, nor one with a foreign route.
         let mut host = host();
         host.routes.push(crate::fixtures::route("10.8.0.1/32", 2));
         let all = "AllowedIPs = 0.0.0.0/0, 10.8.0.1/32";

@@ -1,4 +1,4 @@
-//! Which network is routed where.
+//! Routes of a tunnel.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -15,44 +15,45 @@ use crate::change::{Change, InterfaceKey};
 use crate::networks::{LINK_LOCAL, Networks, everything, first_bits, halves, host, is_special};
 use crate::request::Options;
 
-/// Where `wg-quick` begins to look for a mark and a table.
+/// The first mark and table that `wg-quick` tries.
 const FIRST_TABLE: u32 = 51820;
 
-/// The first table of hosts that come before the main table, such as name servers. It is far from
-/// the numbers that people write as FwMark or Table: a file with one of these would share it.
+/// The first table for hosts that need routes before the main table, such as name servers. It is
+/// far from numbers that users write as FwMark or Table: a file with the same number would share
+/// the table.
 const FIRST_TABLE_BEFORE: u32 = 0x5441_5550;
 
-/// The first and the last of the tables that the kernel asks for every packet
-/// (`rtnetlink(7)`); the main one is between them.
+/// The first and the last of the kernel's predefined tables (`rtnetlink(7)`); the main table is
+/// between them.
 const DEFAULT_TABLE: u32 = 253;
 const LOCAL_TABLE: u32 = 255;
 
-/// Everything that routing depends on.
+/// The input for routing decisions.
 pub(super) struct Routing<'a> {
     pub(super) interface: &'a str,
     pub(super) file: &'a File,
     pub(super) snapshot: &'a Snapshot,
     pub(super) personality: Personality,
     pub(super) options: Options,
-    /// The tunnel's own.
+    /// The tunnel's own addresses.
     pub(super) addresses: &'a [IpNet],
-    /// The tunnel's interface cannot have IPv6.
+    /// True if the tunnel's interface cannot have IPv6.
     pub(super) without_ipv6: bool,
 }
 
-/// The routes of one family that go to a table of their own.
+/// The routes of one family that need a separate table.
 #[derive(Default)]
 pub(super) struct Policy {
-    /// Those into the tunnel.
+    /// Networks to route into the tunnel.
     routes: Vec<IpNet>,
-    /// Those that refuse what the tunnel does not take any more.
+    /// Networks to reject when the tunnel's routes are gone.
     unreachable: Vec<IpNet>,
-    /// Hosts that are reached through the tunnel whatever the main table says. Their routes
-    /// have a table that comes before it.
+    /// Hosts to route through the tunnel regardless of the main table. Their routes are in a table
+    /// before it.
     pub(super) hosts: Vec<IpNet>,
-    /// The family is tunnelled as a whole, or refused as a whole.
+    /// True if the whole family is tunnelled or blocked.
     pub(super) full: bool,
-    /// The tunnel's table is asked before anybody else's routes.
+    /// True if the tunnel's table has precedence over all other routes.
     first: bool,
 }
 
@@ -63,9 +64,9 @@ impl Policy {
 }
 
 impl Routing<'_> {
-    /// The tunnel's addresses as the interface gets them. With an address the kernel adds a
-    /// route to its network, which would come before that of another interface in the same
-    /// network; such an address is added alone.
+    /// Returns the tunnel's addresses for the interface. The kernel adds a route to the network of
+    /// each address, which could have precedence over that of another interface in the same
+    /// network; such an address gets the maximum prefix length.
     pub(super) fn own_addresses(&self) -> Vec<IpNet> {
         let is_alone = |own: &IpNet| {
             self.personality == Personality::Taupe
@@ -87,14 +88,14 @@ impl Routing<'_> {
             .collect()
     }
 
-    /// Routes to a table that the file names: just as they are.
+    /// Adds routes to a table that the file names, without further decisions.
     pub(super) fn add_routes(&self, table: u32, plan: &mut Plan) {
         let routes = sorted(self.wanted());
         let route = |destination| Change::Route { destination, table };
         plan.changes.extend(routes.into_iter().map(route));
     }
 
-    /// Routes to the main table, and policy routing where that does not do.
+    /// Adds routes to the main table, and policy routing where that is not sufficient.
     pub(super) fn add_auto_routes(&self, plan: &mut Plan) {
         let wanted = sorted(self.wanted());
         let implied = self.implied();
@@ -131,7 +132,7 @@ impl Routing<'_> {
         self.add_policies(policies, plan);
     }
 
-    /// What Taupe does beyond `wg-quick`.
+    /// Makes Taupe's changes to the routes of `wg-quick`.
     fn adjust_for_taupe(
         &self,
         wanted: &[IpNet],
@@ -154,7 +155,7 @@ impl Routing<'_> {
                 let of_family = main.iter().filter(|net| Family::of(net.addr()) == *family);
                 let pieces: Vec<_> = of_family.copied().collect();
                 if policy.routes.is_empty() {
-                    // Pieces of a default route belong where it would be: a
+                    // Parts of a default route belong to the same table as the default route: a
                     // peer may move to any public address.
                     let public = pieces.iter().filter(|net| !is_special(net));
                     policy.routes.extend(public);
@@ -190,14 +191,13 @@ impl Routing<'_> {
                  AllowedIPs = ::/0 tunnels it",
                 self.interface
             );
-            // Where it is switched off nobody misses it.
+            // No note if IPv6 is disabled.
             plan.notes.extend((!self.without_ipv6).then_some(note));
         }
         self.add_name_server_routes(main, policies, &is_full, &mut plan.notes);
     }
 
-    /// The rules, routes and firewall of policy routing, IPv6 first as
-    /// `wg-quick` has it.
+    /// Adds the rules, routes and firewall of policy routing, IPv6 first as in `wg-quick`.
     fn add_policies(&self, mut policies: [(Family, Policy); 2], plan: &mut Plan) {
         policies.reverse();
         let used = |policy: &Policy| policy.has_table() || !policy.hosts.is_empty();
@@ -247,14 +247,14 @@ impl Routing<'_> {
             rules.push(rule.clone());
             plan.changes.push(Change::Rule(rule));
         };
-        // The one that is added last is asked first.
+        // The rule that is added last has precedence.
         if has_table {
             add(plan, &|priority| {
                 Rule::not_marked(family, priority, mark, table)
             });
         }
         if has_table && !policy.first {
-            // Of the main table, what is more specific than the tunnel's.
+            // From the main table, use only routes that are more specific than the tunnel's.
             let length = if policy.full {
                 0
             } else {
@@ -265,9 +265,9 @@ impl Routing<'_> {
             });
         }
         if !hosts.is_empty() {
-            // The tunnel's own datagrams, which have the mark, go on to the main table, also
-            // those to a host that is both a name server and an endpoint. A rule `not fwmark M
-            // to HOST` would not do: `not` inverts all of it.
+            // The tunnel's own datagrams have the mark and continue to the main table, also those
+            // to a host that is both a name server and an endpoint. A rule `not fwmark M to HOST`
+            // would not work, because `not` inverts all selectors.
             add(plan, &|priority| {
                 Rule::not_marked(family, priority, mark, before)
             });
@@ -298,7 +298,7 @@ impl Routing<'_> {
         }
     }
 
-    /// The networks that the tunnel takes, each once.
+    /// Returns the networks that the tunnel carries.
     pub(super) fn wanted(&self) -> Vec<IpNet> {
         let routed = self.file.peers.iter().flat_map(|peer| peer.routed());
         let networks = routed.filter_map(|p| first_bits(p.address(), p.length()));
@@ -307,30 +307,29 @@ impl Routing<'_> {
             .collect()
     }
 
-    /// Whether a family is tunnelled as a whole, but for what the file
-    /// excepts.
+    /// Returns true if a whole family is tunnelled, except for networks that the file excludes.
     fn is_full(&self, family: Family) -> bool {
         let allowed = self.file.peers.iter().flat_map(|peer| &peer.allowed_ips);
         let allowed: Vec<_> = allowed.copied().collect();
         networks::covers_public(&allowed, family)
     }
 
-    /// Whether the tunnel can carry a family.
+    /// Returns true if the tunnel can carry a family.
     pub(super) fn has(&self, family: Family) -> bool {
         family == Family::V4 || !self.without_ipv6
     }
 
-    /// What the kernel leads into the tunnel because of its own addresses: the
-    /// network of each, but none for a single IPv4 address, and the link-local
-    /// one that every TUN has.
+    /// Returns the networks that the kernel routes into the tunnel because of its addresses: the
+    /// network of each address, except for a single IPv4 address, and the link-local network of
+    /// every TUN.
     fn implied(&self) -> Networks {
         let addresses = self.addresses.iter();
         let connected = addresses.filter(|net| net.prefix_len() != 32 || net.addr().is_ipv6());
         connected.copied().chain([LINK_LOCAL]).collect()
     }
 
-    /// Those of the tunnel's own networks in which others have a route or an address: the
-    /// kernel may lead a part of them elsewhere.
+    /// Returns the tunnel's own networks in which other interfaces have a route or an address, so
+    /// that the kernel may route a part of them elsewhere.
     fn contested(&self, implied: &Networks) -> Networks {
         let routes = self.existing().into_keys();
         let local = self.local_networks().into_iter();
@@ -339,7 +338,7 @@ impl Routing<'_> {
         within.filter_map(|net| implied.holding(&net)).collect()
     }
 
-    /// Checks whether another interface has a route to just this network.
+    /// Returns true if another interface has a route to exactly this network.
     fn is_others(&self, net: &IpNet) -> bool {
         self.existing().contains_key(net)
             || self
@@ -348,8 +347,7 @@ impl Routing<'_> {
                 .any(|local| local.network.trunc() == *net)
     }
 
-    /// Leaves out what somebody else has a route to already, or makes ours the
-    /// more specific ones.
+    /// Omits networks that have a route already, or uses more specific routes for them.
     fn resolve_conflicts(
         &self,
         main: Vec<IpNet>,
@@ -424,8 +422,8 @@ impl Routing<'_> {
         sorted(result)
     }
 
-    /// The routes of the main table that lead by other interfaces. The first of
-    /// each destination is the kernel's choice.
+    /// Returns the routes of the main table through other interfaces: for each destination the one
+    /// that the kernel prefers.
     pub(super) fn existing(&self) -> HashMap<IpNet, &Route> {
         let mut existing = HashMap::new();
         for route in &self.snapshot.routes {
@@ -439,7 +437,7 @@ impl Routing<'_> {
         existing
     }
 
-    /// The networks in which other hosts can be reached directly.
+    /// Returns the networks with directly reachable hosts.
     pub(super) fn local_networks(&self) -> Vec<&Address> {
         let shared = |address: &&Address| {
             let network = &address.network;
@@ -453,8 +451,8 @@ impl Routing<'_> {
         self.snapshot.addresses.iter().filter(shared).collect()
     }
 
-    /// The routes of ours that would lead the tunnel's own datagrams into it,
-    /// each with an endpoint that it holds.
+    /// Returns the tunnel's routes that would carry its own datagrams, each with an endpoint that
+    /// it contains.
     fn carrying_itself(&self, main: &[IpNet]) -> BTreeMap<IpNet, IpAddr> {
         let mut ours: Networks = main.iter().copied().collect();
         let theirs: Networks = self
@@ -479,7 +477,8 @@ impl Routing<'_> {
         carrying
     }
 
-    /// The table of a mark is the one of its number, but for the kernel's own.
+    /// Returns the table of a mark. It has the same number, except for the kernel's predefined
+    /// tables.
     fn table_of(&self, mark: u32) -> u32 {
         let kernels = (DEFAULT_TABLE..=LOCAL_TABLE).contains(&mark);
         if kernels && self.personality == Personality::Taupe {
@@ -489,14 +488,13 @@ impl Routing<'_> {
         }
     }
 
-    /// The mark that this tunnel has, or the number of the first table that
-    /// nobody uses.
+    /// Returns this tunnel's mark, or the number of the first unused table.
     pub(super) fn free_mark(&self) -> u32 {
         let given = self.snapshot.mark;
         given.unwrap_or_else(|| self.free_table(FIRST_TABLE))
     }
 
-    /// Returns the number of the first table from this one on that nobody uses.
+    /// Returns the number of the first unused table, starting at `first`.
     fn free_table(&self, first: u32) -> u32 {
         let snapshot = self.snapshot;
         let taken = |table: u32| {
@@ -507,7 +505,7 @@ impl Routing<'_> {
         free.unwrap_or(first)
     }
 
-    /// A route as `ip` shows it.
+    /// Formats a route as `ip` does.
     pub(super) fn describe(&self, route: &Route) -> String {
         let mut text = match route.kind {
             RouteKind::Unicast => String::new(),
@@ -537,8 +535,8 @@ impl Routing<'_> {
     }
 }
 
-/// The longest first; those of one length in the order in which `sort -nr`
-/// leaves them to `wg-quick`, and each once.
+/// Sorts networks by prefix length, longest first, in the order that `sort -nr` produces in
+/// `wg-quick`, and removes duplicates.
 fn sorted(mut networks: Vec<IpNet>) -> Vec<IpNet> {
     networks.sort_by_cached_key(|net| Reverse((net.prefix_len(), net.to_string())));
     networks.dedup();

@@ -1,4 +1,4 @@
-//! What is done for a file on a system, as the commands that it is like.
+//! Tests of the plan for a file and a system, as equivalent commands.
 
 use taupe_config::file::File;
 use taupe_os_linux::netlink::{Route, RouteKind, Rule};
@@ -25,7 +25,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// The commands that concern routing.
+    /// Returns the commands that concern routing.
     fn routing(&self) -> Vec<&str> {
         let commands = self.commands.iter().map(String::as_str);
         let of = |command: &&str| {
@@ -37,7 +37,7 @@ impl Outcome {
         commands.filter(of).collect()
     }
 
-    /// The priorities of the rules, in the order in which they are added.
+    /// Returns the priorities of the rules, in the order of their addition.
     fn priorities(&self) -> Vec<u32> {
         let rules = self.changes.iter().filter_map(|change| match change {
             Change::Rule(rule) => Some(rule.priority),
@@ -84,7 +84,7 @@ fn a_plain_tunnel_is_the_same_for_both() {
         "ip -4 address add 10.8.0.1/32 dev wg0",
         "ip -6 address add fd09::2/64 dev wg0",
         "ip link set mtu 1420 up dev wg0",
-        // What the addresses imply is left out, but an IPv4 host has no route.
+        // Networks implied by the addresses are omitted, but an IPv4 host address implies no route.
         "ip -6 route add fd10::/64 dev wg0",
         "ip -4 route add 10.8.0.1/32 dev wg0",
         "ip -4 route add 172.20.0.0/16 dev wg0",
@@ -113,7 +113,7 @@ fn a_table_that_anybody_uses_is_not_taken() {
         .push(Rule::not_marked(Family::V6, 32765, 51821, 51821));
     let made = taupe(&file, &host);
     assert!(made.routing().contains(&"wg set wg0 fwmark 51822"));
-    // Before the rules that are there.
+    // Before the existing rules.
     assert_eq!(made.priorities(), [32764, 32763, 32765, 32764]);
     host.mark = Some(51820);
     assert!(
@@ -212,7 +212,7 @@ fn a_route_that_exists_is_kept_whatever_its_metric() {
         kind: RouteKind::Unreachable,
         ..route("172.20.0.1/32", 2)
     });
-    // In another table it is nobody's concern.
+    // A route in another table does not matter.
     host.routes.push(Route {
         table: 7,
         ..route("172.21.0.0/16", 2)
@@ -256,7 +256,7 @@ fn an_endpoint_inside_the_tunnel_is_reached_beside_it() {
             "wg set wg0 fwmark 51820",
             "ip -4 route add 203.0.113.0/24 dev wg0 table 51820",
             "ip -4 rule add not fwmark 51820 table 51820",
-            // A shorter route of the main table loses against the tunnel's.
+            // The tunnel's route has precedence over a shorter route of the main table.
             "ip -4 rule add table main suppress_prefixlength 23",
             "sysctl -q net.ipv4.conf.all.src_valid_mark=1",
             "nft -f /dev/fd/63 (table ip wg-quick-wg0)",
@@ -264,7 +264,7 @@ fn an_endpoint_inside_the_tunnel_is_reached_beside_it() {
     );
     assert!(made.notes[0].starts_with("the endpoint 203.0.113.9 lies in 203.0.113.0/24"));
 
-    // A more specific route, such as a local network, keeps it outside.
+    // With a more specific route, such as a local network, the endpoint is outside.
     let mut near = host();
     near.routes.push(route("203.0.113.0/28", 2));
     assert_eq!(
@@ -291,7 +291,7 @@ fn two_halves_are_a_full_tunnel() {
     assert_eq!(
         made.routing(),
         [
-            // Where nobody can roam to, and others may have longer routes.
+            // Private networks, to which no peer roams and for which others may have longer routes.
             "ip -4 route add 10.1.0.0/16 dev wg0",
             "ip -6 route add 8000::/1 dev wg0",
             "wg set wg0 fwmark 51820",
@@ -370,7 +370,7 @@ fn marked_packets_have_a_table_that_knows_every_destination() {
         format!("ip -6 route add prohibit ff00::/8 {last}"),
         "ip -4 route add 0.0.0.0/0 dev wg0 table 51820".into(),
         format!("ip -4 route add prohibit 0.0.0.0/0 {last}"),
-        // The tunnel has all of the other family.
+        // The tunnel carries all of the other family.
         format!("ip -6 route add prohibit ::/0 {last}"),
         "ip -4 rule add from 10.9.0.2/32 table 51820".into(),
         "ip -4 rule add fwmark 0x1000000/0x1000000 table 51820".into(),
@@ -379,7 +379,7 @@ fn marked_packets_have_a_table_that_knows_every_destination() {
     assert_eq!(made.routing(), expected);
     assert_eq!(made.priorities(), [32765, 32764, 32765]);
 
-    // Without a kill switch nothing is left of it when the device is gone.
+    // Without a kill switch no route is left when the device is gone.
     let file = taupe_file("Address = 10.9.0.2/24\nKillSwitch = off", lines);
     let open = outcome(&file, &host(), Personality::Taupe, chosen);
     let default = |command: &&&str| command.contains("0.0.0.0/0");
@@ -387,8 +387,8 @@ fn marked_packets_have_a_table_that_knows_every_destination() {
     let defaults: Vec<_> = routing.iter().filter(default).collect();
     assert_eq!(defaults, [&expected[6]]);
 
-    // A family that the interface cannot have is refused, and one that there is not is
-    // nobody's.
+    // A family that the interface cannot have is blocked. A family that the kernel does not have
+    // needs no routes.
     let mut old = host();
     old.ipv6_on_interfaces = false;
     let file = taupe_file("Address = 10.9.0.2/24, fd09::2/64", "AllowedIPs = ::/0");

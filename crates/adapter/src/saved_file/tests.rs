@@ -8,7 +8,7 @@ use taupe_client::Device;
 use super::{Access, Personality, Running, lasting, replace, write};
 use crate::fixtures::file;
 
-/// A folder that is removed.
+/// A folder that is removed at the end.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -60,7 +60,7 @@ fn a_file_of_a_few_stays_theirs() {
     let path = scratch.0.join("wg0.conf");
     fs::write(&path, "old").expect("written");
     fs::set_permissions(&path, Permissions::from_mode(0o640)).expect("chmod");
-    // Only root can give files away; anybody can keep them.
+    // Only root can change a file's owner.
     let given = chown(&path, Some(1), Some(2)).is_ok();
     replace(&path, b"new", Access::Closed).expect("replaced");
     let after = fs::metadata(&path).expect("there");
@@ -86,7 +86,7 @@ fn what_a_link_leads_to_is_replaced() {
 #[test]
 fn a_file_that_cannot_be_replaced_stays() {
     let scratch = Scratch::new("failed");
-    // A folder cannot be replaced by a file, which is found out last.
+    // A file cannot replace a folder, which only the last step detects.
     let path = scratch.0.join("wg0.conf");
     fs::create_dir(&path).expect("a folder");
     let error = replace(&path, b"new", Access::Closed).expect_err("a folder");
@@ -125,7 +125,7 @@ fn an_address_that_was_added_alone_keeps_its_network_in_the_file() {
         .iter()
         .map(ToString::to_string)
         .collect();
-    // The length that somebody has given to one since is the one that lasts.
+    // A prefix length that was changed on the interface is saved.
     let expected = [
         "192.168.1.209/24",
         "10.9.0.2/16",

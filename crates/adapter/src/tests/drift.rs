@@ -1,4 +1,4 @@
-//! Changes that others make to a tunnel that is up.
+//! Tests of changes that other programs make to a running tunnel.
 
 use super::model::{Listener, Model, World};
 use crate::bypass::Bypass;
@@ -23,7 +23,7 @@ fn reload(model: &mut Model, interface: &str, peer: &str) -> Listener {
     report
 }
 
-/// Something that is taken away from the world.
+/// Something to remove from the world.
 enum Loss {
     OfHost(String),
     OfDevice(String),
@@ -32,10 +32,10 @@ enum Loss {
 }
 
 impl Loss {
-    /// Each thing that can be taken away.
+    /// Returns everything that can be removed.
     fn all(world: &World) -> Vec<Self> {
         let of_host = world.of_host.iter().cloned().map(Self::OfHost);
-        // Keys and peers are those of the file after every reload.
+        // Every reload sets keys and peers from the file.
         let of_device = world.of_device.iter().filter(|what| *what != "Configure");
         let of_device = of_device.cloned().map(Self::OfDevice);
         let settings = [Self::Mark, Self::ValidMark];
@@ -98,7 +98,7 @@ fn what_a_command_of_the_file_has_changed_stays() {
     });
     up(&mut model, &hooked);
     let wanted = model.world.clone();
-    // Noted in the journal, and in the one that a reload writes anew.
+    // Recorded in the journal, and in the one that a reload writes.
     for _ in 0..2 {
         reload(&mut model, &hooked, PEER);
         assert_eq!(model.world, wanted);
@@ -149,7 +149,7 @@ fn bypass(destination: &str) -> Bypass {
     }
 }
 
-/// The same as a route of the machine.
+/// The same as a route of the model.
 fn by_router(destination: &str) -> Route {
     Route {
         gateway: bypass(destination).gateway,

@@ -1,4 +1,4 @@
-//! A fault at every call.
+//! Tests with a fault at every call.
 
 use taupe_config::file::File;
 
@@ -8,7 +8,7 @@ use crate::{Personality, UpError};
 
 const HOOKS: &str = "PreUp = a\nPostUp = b\nPreDown = c\nPostDown = d";
 
-/// More calls than any of these tunnels takes.
+/// More calls than any of these tunnels needs.
 const MANY: usize = 200;
 
 /// One tunnel of each kind.
@@ -34,7 +34,7 @@ fn every_tunnel(mut test: impl FnMut(&File, Personality)) {
     }
 }
 
-/// As it was before; `wg-quick` leaves the sysctl as it has set it.
+/// Returns true if the world is as before; `wg-quick` does not restore the sysctl.
 fn untouched(world: &World, personality: Personality) -> bool {
     let mut world = world.clone();
     if personality == Personality::WgQuick {
@@ -49,7 +49,7 @@ fn up(model: &mut Model, file: &File, personality: Personality) {
     up.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Takes it down with nothing but the journal.
+/// Brings the tunnel down with nothing but the journal.
 fn down(model: &mut Model, personality: Personality) {
     let down = model.down(&mut Listener::default()).expect("alive");
     down.unwrap_or_else(|error| panic!("{error}"));
@@ -57,8 +57,8 @@ fn down(model: &mut Model, personality: Personality) {
     assert!(!model.has_journal());
 }
 
-/// Runs `test` with a fault at the first, second… call until there are no
-/// more; whether each struck is what `test` returns.
+/// Runs `test` with a fault at the first, second… call, until `test` returns false because the
+/// fault did not occur.
 fn at_every_call(mut test: impl FnMut(usize) -> bool) -> usize {
     let calls = (0..MANY).find(|number| !test(*number)).expect("an end");
     assert!(calls > 0, "there was nothing to strike");
@@ -151,7 +151,7 @@ fn a_down_that_is_killed_anywhere_can_be_done_again() {
                     return false;
                 }
                 assert!(outcome.is_none(), "it died");
-                // Killed while it ran PostDown, it had done all else.
+                // The process was killed while it ran PostDown, after all other steps.
                 if model.has_journal() {
                     down(&mut model, personality);
                 }
@@ -193,7 +193,7 @@ fn a_rollback_that_fails_too_says_what_is_left_and_down_ends_it() {
         let steps = model.calls;
         at_every_call(|number| {
             let mut model = Model::new();
-            // The person stops it before its last step.
+            // The user interrupts it before its last step.
             let mut report = Listener {
                 patience: Some(steps - 1),
                 ..Listener::default()
@@ -218,7 +218,7 @@ fn a_rollback_that_fails_too_says_what_is_left_and_down_ends_it() {
     });
 }
 
-/// What a tunnel is like, but for what its history has left its mark on.
+/// Returns the state of a tunnel without the parts that depend on its history.
 fn likeness(world: &World) -> World {
     let mut world = world.clone();
     world.link = world.link.map(|_| 0);
@@ -234,7 +234,7 @@ fn every_change(mut test: impl FnMut(&File, &File)) {
     }
 }
 
-/// From each to the next, and from the last to the first.
+/// Changes each file to the next, and the last to the first.
 fn some_changes(mut test: impl FnMut(&File, &File)) {
     let files = files();
     for (old, new) in files.iter().zip(files.iter().cycle().skip(1)) {

@@ -24,52 +24,52 @@ use crate::{
 
 pub(super) const INTERFACE: &str = "wg0";
 
-/// What is on the system: everything that a tunnel changes.
+/// The state of the system that tunnels change.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(super) struct World {
     /// The index of the tunnel's interface.
     pub(super) link: Option<u32>,
-    /// What ends with the interface.
+    /// Objects that end with the interface.
     pub(super) of_device: BTreeSet<String>,
-    /// What does not.
+    /// Objects that do not.
     pub(super) of_host: BTreeSet<String>,
-    /// The device's mark; 0 is none.
+    /// The device's mark; 0 means none.
     pub(super) mark: u32,
-    /// How far the sysctl is from what it was.
+    /// True if the sysctl differs from its original value.
     pub(super) valid_mark: bool,
 }
 
-/// What happens at a call.
+/// A fault at a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fault {
-    /// It fails, and nothing is done.
+    /// The call fails without an effect.
     Fail,
-    /// The process dies before anything is done.
+    /// The process dies before the effect.
     DieBefore,
-    /// The process dies when it is done.
+    /// The process dies after the effect.
     DieAfter,
 }
 
-/// When a process dies it unwinds with this.
+/// The payload of the panic that simulates the death of a process.
 struct Death;
 
 pub(super) struct Model {
     pub(super) world: World,
-    /// Hooks in the order in which they ran.
+    /// Phases of the executed hooks, in order.
     pub(super) ran: Vec<Phase>,
-    /// The mark of the file that was looked at last.
+    /// The mark of the file that was examined last.
     file_mark: u32,
-    /// Interfaces made so far.
+    /// Number of interfaces created.
     made: u32,
-    /// Calls that change something.
+    /// Number of calls that change something.
     pub(super) calls: usize,
-    /// At which call, what.
+    /// The number of the call at which a fault occurs, and the fault.
     pub(super) fault: Option<(usize, Fault)>,
-    /// The fault has happened.
+    /// True if the fault has occurred.
     pub(super) struck: bool,
-    /// The number of the device whose process is there.
+    /// The number of the device whose process is running.
     process: Option<u32>,
-    /// Another program takes name servers away as soon as they are set.
+    /// Another program removes name servers as soon as they are set.
     pub(super) loses_dns: bool,
     /// The effect of a PostUp command.
     pub(super) hook: Option<fn(&mut World)>,
@@ -77,20 +77,20 @@ pub(super) struct Model {
     pub(super) failing: Option<Phase>,
     pub(super) resolvable: bool,
     pub(super) savable: bool,
-    /// The interface that is there is a WireGuard device.
+    /// True if the present interface is a WireGuard device.
     pub(super) is_wireguard: bool,
-    /// Its process has been killed.
+    /// True if the process of the interface was killed.
     is_dying: bool,
-    /// Why the caller's part of a reload cannot be done.
+    /// Error of the caller's part of a reload.
     pub(super) refuses: Option<&'static str>,
     pub(super) saved: usize,
-    /// Number of times that something answered in the place of a device.
+    /// Number of times that a socket answered in place of a device.
     pub(super) stood_in: usize,
-    /// Further routes of the machine.
+    /// Additional routes of the system.
     pub(super) routes: Vec<Route>,
-    /// Routes of others around the tunnel.
+    /// Foreign routes that bypass the tunnel.
     pub(super) bypasses: Vec<Bypass>,
-    /// Where the file is.
+    /// The path of the file.
     pub(super) config: PathBuf,
     directory: PathBuf,
 }
@@ -132,7 +132,7 @@ impl Model {
         }
     }
 
-    /// From the next call on, the fault comes at the `number`th.
+    /// Schedules the fault for the `number`th call from now on.
     pub(super) fn strike(&mut self, number: usize, fault: Fault) {
         self.calls = 0;
         self.struck = false;
@@ -151,7 +151,7 @@ impl Model {
         self.directory.join("wg0.journal").exists()
     }
 
-    /// The device's process is killed: its interface goes with it.
+    /// Kills the device's process and thereby removes its interface.
     pub(super) fn kill_device(&mut self) {
         self.world.link = None;
         self.world.mark = 0;
@@ -159,24 +159,24 @@ impl Model {
         self.process = None;
     }
 
-    /// Somebody moves its interface to another network namespace.
+    /// Moves the interface to another network namespace.
     pub(super) fn move_device(&mut self) {
         self.world.link = None;
         self.world.of_device.clear();
     }
 
-    /// The same, and nobody has noticed yet: the interface is there for a moment.
+    /// Kills the device's process, whose interface still exists for a moment.
     pub(super) fn is_about_to_kill_device(&mut self) {
         self.is_dying = true;
     }
 
-    /// Somebody makes an interface of that name.
+    /// Another program creates an interface of this name.
     pub(super) fn intrude(&mut self) {
         self.made += 1;
         self.world.link = Some(self.made);
     }
 
-    /// `None` when the process died.
+    /// Brings the tunnel up. Returns `None` if the process died.
     pub(super) fn up(
         &mut self,
         file: &File,
@@ -207,7 +207,7 @@ impl Model {
         mortal(|| up_on(self, &state, &request, report))
     }
 
-    /// Without the file, as after its loss.
+    /// Brings the tunnel down without the file, as after its loss.
     pub(super) fn down(&mut self, report: &mut Listener) -> Option<Result<(), DownError>> {
         self.down_with(None, Personality::Taupe, report)
     }
@@ -251,7 +251,7 @@ impl Model {
         mortal(|| reload_on(self, &state, &request, &mut first, report))
     }
 
-    /// One call, with the fault that is due.
+    /// Executes one call, with a fault if it is due.
     fn call(
         &mut self,
         effect: impl FnOnce(&mut Self) -> Result<(), StepError>,
@@ -292,7 +292,7 @@ impl Model {
                 self.world.link.ok_or(StepError::NoInterface)?;
                 self.world.mark = *mark;
             }
-            // Sets rather than adds.
+            // This step sets a value instead of adding one.
             Change::Up { .. } => {
                 let old = |what: &String| !what.starts_with("Up");
                 self.world.of_device.retain(old);
@@ -323,7 +323,7 @@ impl Model {
     fn remove(&mut self, change: &Change) {
         match change {
             Change::Hook(_) | Change::Configure | Change::Up { .. } => {}
-            // Its own interface is elsewhere, and this one is somebody else's.
+            // Its own interface is elsewhere, and this one belongs to another program.
             Change::Device if self.process.is_some() && self.world.link != self.process => {
                 self.process = None;
             }
@@ -499,7 +499,7 @@ fn die() -> ! {
     std::panic::resume_unwind(Box::new(Death))
 }
 
-/// Runs what may die of a fault; any other panic goes on.
+/// Runs code that a fault may kill; other panics continue.
 fn mortal<T>(body: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(value) => Some(value),
@@ -508,12 +508,12 @@ fn mortal<T>(body: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-/// Remembers what it was told.
+/// Records progress and notes.
 #[derive(Default)]
 pub(super) struct Listener {
     pub(super) steps: Vec<String>,
     pub(super) notes: Vec<String>,
-    /// Interrupts when it is asked for the `n`th time.
+    /// Interrupts at the `n`th call of `is_interrupted`.
     pub(super) patience: Option<usize>,
     pub(super) asked: Cell<usize>,
 }

@@ -1,4 +1,4 @@
-//! What people and other programs do.
+//! Tests of actions of users and other programs.
 
 use super::model::{Listener, Model};
 use crate::fixtures::file;
@@ -131,7 +131,7 @@ fn a_killed_device_leaves_what_the_next_up_or_down_undoes() {
         assert_eq!(model.world.of_device, whole.of_device);
     }
 
-    // Before and after what it has left is undone, each time.
+    // Before and after undoing the leftovers, each time.
     assert_eq!(model.stood_in, 4);
     model.kill_device();
     down(&mut model).expect("down");
@@ -150,7 +150,7 @@ fn an_interface_that_took_a_killed_ones_name_survives() {
     let Some(Err(error @ UpError::Exists { .. })) = again else {
         panic!("{again:?}");
     };
-    // It may be the machine's network.
+    // It may be an interface of the machine's network.
     assert!(!error.to_string().contains("delete"), "{error}");
     assert_eq!(
         model.world, before,
@@ -259,7 +259,7 @@ fn a_file_that_cannot_be_saved_keeps_the_tunnel_up() {
     assert_eq!(model.world.link, None);
 }
 
-/// A tunnel that was made from a file which is really there.
+/// A tunnel whose file exists on disk.
 struct Saved {
     model: Model,
     folder: std::path::PathBuf,
@@ -284,7 +284,7 @@ impl Saved {
         std::fs::write(self.folder.join(file), text).expect("written");
     }
 
-    /// Takes it down with a file, and how often that was saved.
+    /// Brings it down with a file. Returns how often the file was saved, and the notes.
     fn end(&mut self, file: &str, personality: Personality) -> (usize, Vec<String>) {
         let mut report = Listener::default();
         self.model.config = self.folder.join(file);
@@ -358,7 +358,7 @@ fn a_predown_command_that_fails_keeps_a_living_tunnel_up() {
     let error = down(&mut model).expect_err("a command failed");
     assert!(error.to_string().ends_with("wg0 is up still"), "{error}");
     assert_eq!(model.world, before);
-    // Once the device is dead, there is nothing to keep.
+    // After the device's death, nothing can be kept.
     model.kill_device();
     let error = down(&mut model).expect_err("a command failed");
     assert!(matches!(error, DownError::Leftovers { .. }));
@@ -394,8 +394,8 @@ fn a_second_process_is_told_so() {
     up(&mut model);
 }
 
-/// The commands that are in effect after others, as far as they route packets
-/// of one family (`-4` or `-6`).
+/// Returns the commands still in effect after all steps that route packets of one family (`-4` or
+/// `-6`).
 fn in_effect<'a>(steps: &'a [String], family: &str) -> Vec<&'a str> {
     let mut effective = Vec::new();
     for step in steps {
@@ -413,7 +413,7 @@ fn in_effect<'a>(steps: &'a [String], family: &str) -> Vec<&'a str> {
     effective
 }
 
-/// Whether packets without a mark are led to a table that takes them all.
+/// Returns true if rules send packets without a mark to a table that routes or rejects all of them.
 fn is_closed(steps: &[String], family: &str, everything: [&[&str]; 2]) -> bool {
     let effective = in_effect(steps, family);
     let tables = effective.iter().filter_map(|step| {

@@ -1,4 +1,4 @@
-//! Differences as sentences.
+//! Formatting differences as sentences.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use crate::bypass::{Bypass, Listed};
 use crate::change::{Change, VALID_MARK};
 use crate::comparison::{Deviation, Drift};
 
-/// A difference between what `up` has made and what there is.
+/// A difference between the changes of `up` and the present system.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// The settings that it is about.
+    /// The settings concerned.
     pub kind: Kind,
     /// The change, as a sentence.
     pub text: String,
@@ -35,7 +35,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Those of the tunnel's own settings.
+    /// The kinds of the tunnel's own settings.
     const ALL: [Self; 9] = [
         Self::Link,
         Self::Mtu,
@@ -71,13 +71,13 @@ impl Kind {
     }
 }
 
-/// One finding for each kind of the tunnel's settings that has changed. Routes of others that
-/// come before the tunnel's are [`bypass_finding`]'s.
+/// Returns one finding for each kind of the tunnel's settings that has changed. [`bypass_finding`]
+/// reports foreign routes that have precedence over the tunnel's.
 pub(crate) fn findings(interface: &str, drifts: &[Drift]) -> Vec<Finding> {
     let is_down = drifts
         .iter()
         .any(|drift| drift.deviation == Deviation::Down);
-    // An interface that is down has lost them with that.
+    // An interface that is down has lost these because of that.
     let is_consequence =
         |change: &Change| is_down && matches!(change, Change::Address(_) | Change::Route { .. });
     let finding = |kind: Kind| {
@@ -91,7 +91,7 @@ pub(crate) fn findings(interface: &str, drifts: &[Drift]) -> Vec<Finding> {
     Kind::ALL.into_iter().filter_map(finding).collect()
 }
 
-/// The finding about routes of others around the tunnel, if there are any.
+/// Returns the finding about foreign routes that bypass the tunnel, if there are any.
 pub(crate) fn bypass_finding(interface: &str, bypasses: &[Bypass]) -> Option<Finding> {
     let listed = Listed(bypasses);
     let text = format!(
@@ -135,13 +135,13 @@ fn sentence(interface: &str, kind: Kind, drifts: &[&Drift]) -> Option<String> {
     })
 }
 
-/// The first few of some changes.
+/// Formats the first few of several changes.
 struct List<'a> {
     interface: &'a str,
     drifts: &'a [&'a Drift],
 }
 
-/// So many are named.
+/// Number of changes to name.
 const NAMED: usize = 3;
 
 impl fmt::Display for List<'_> {

@@ -1,5 +1,4 @@
-//! The system calls that change `/etc/resolv.conf` and its neighbours, one
-//! method each.
+//! The system calls that change `/etc/resolv.conf` and the files beside it, one method each.
 
 use rustix::fs::{AtFlags, CWD, linkat};
 use std::fs::{self, File, OpenOptions};
@@ -7,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// The largest file that is dealt with, in bytes. A `resolv.conf` is a few lines.
+/// Maximum bytes of a file. A `resolv.conf` has a few lines.
 const LIMIT: usize = 1 << 20;
 
 /// A system call that changes something.
@@ -22,11 +21,11 @@ pub(super) enum Call {
     Remove,
 }
 
-/// Asked before each call that changes something, with the name that it is
-/// about (the new one of two), and may fail in its place.
+/// Hook of the tests, called before each system call that changes something, with the name that it
+/// changes (the new one of two). An error of the hook replaces the call.
 pub(super) type Before<'a> = dyn FnMut(Call, &Path) -> io::Result<()> + 'a;
 
-/// The file system.
+/// Access to the file system.
 pub(super) struct Disk<'a> {
     before: &'a mut Before<'a>,
 }
@@ -36,8 +35,8 @@ impl<'a> Disk<'a> {
         Self { before }
     }
 
-    /// A new file with this content, on disk when this returns. Whatever had
-    /// the name is removed: nobody else uses it.
+    /// Creates a file with this content and syncs it. Removes an existing file of this name, which
+    /// no other program uses.
     pub(super) fn create(&mut self, path: &Path, content: &[u8]) -> io::Result<()> {
         self.remove(path)?;
         (self.before)(Call::Create, path)?;
@@ -46,15 +45,15 @@ impl<'a> Disk<'a> {
             .create_new(true)
             .mode(0o644)
             .open(path)?;
-        // The umask must not hide the servers from those who ask for names.
+        // A restrictive umask must not hide the servers from other users' programs.
         rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(0o644))?;
         (self.before)(Call::Write, path)?;
         file.write_all(content)?;
         self.sync(&file, path)
     }
 
-    /// Gives an existing file another content. A reader, also after a kill,
-    /// sees the old one, the new one, or the new one with empty lines after it.
+    /// Overwrites an existing file. A reader, even after a kill, sees the old content, the new
+    /// content, or the new content followed by empty lines.
     pub(super) fn overwrite(&mut self, path: &Path, content: &[u8]) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).open(path)?;
         let before = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
@@ -67,7 +66,7 @@ impl<'a> Disk<'a> {
         self.sync(&file, path)
     }
 
-    /// A second name for a file, or for a symbolic link itself.
+    /// Creates a second name for a file, or for a symbolic link itself.
     pub(super) fn link(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         (self.before)(Call::Link, to)?;
         Ok(linkat(CWD, from, CWD, to, AtFlags::empty())?)
@@ -78,7 +77,7 @@ impl<'a> Disk<'a> {
         fs::rename(from, to)
     }
 
-    /// Removes a name. One that is not there is removed already.
+    /// Removes a name. Succeeds if it does not exist.
     pub(super) fn remove(&mut self, path: &Path) -> io::Result<()> {
         if !exists(path)? {
             return Ok(());
@@ -96,13 +95,13 @@ impl<'a> Disk<'a> {
     }
 }
 
-/// Whether there is anything of that name, be it a link to nowhere.
+/// Returns true if the name exists, even if it is a dangling link.
 pub(super) fn exists(path: &Path) -> io::Result<bool> {
     Ok(inode(path)?.is_some())
 }
 
-/// What tells a file, or a symbolic link itself, from all others: its file
-/// system's and its own number. None when it is not there.
+/// Returns the device and inode number of a file, or of a symbolic link itself, or `None` if it
+/// does not exist.
 pub(super) fn inode(path: &Path) -> io::Result<Option<(u64, u64)>> {
     match path.symlink_metadata() {
         Ok(meta) => Ok(Some((meta.dev(), meta.ino()))),
@@ -111,7 +110,7 @@ pub(super) fn inode(path: &Path) -> io::Result<Option<(u64, u64)>> {
     }
 }
 
-/// The content of a file, through links; none when the file is not there.
+/// Returns the content of a file, following links, or `None` if the file does not exist.
 pub(super) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let file = match File::open(path) {
         Ok(file) => file,

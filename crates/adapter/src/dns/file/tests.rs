@@ -1,5 +1,4 @@
-//! The file in every state that it can be in, with a kill or a failure at every
-//! system call.
+//! Tests of the file in every possible state, with a kill or a failure at every system call.
 
 use super::super::tests::World;
 use super::disk::Call;
@@ -10,7 +9,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::os::unix::fs::{MetadataExt, symlink};
 
-/// What is at the name before.
+/// State of the name before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Before {
     File,
@@ -19,13 +18,13 @@ enum Before {
     Nothing,
 }
 
-/// What kind of place it is at.
+/// Kind of file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Ordinary,
-    /// Without links, as vfat.
+    /// Without links, like vfat.
     Linkless,
-    /// Another file is mounted on it.
+    /// The file is a mount point.
     Mounted,
 }
 
@@ -47,7 +46,7 @@ const CASES: [(Before, Kind); 9] = [
     (Before::File, Kind::Mounted),
 ];
 
-/// Two tunnels, in either order of going down.
+/// Two tunnels, which go down in either order.
 const LIVES: [&[Step]; 2] = [
     &[
         Step::Apply("wg0", "192.0.2.1"),
@@ -87,7 +86,7 @@ fn world(before: Before) -> World {
     world
 }
 
-/// Everything in `/etc`.
+/// Returns everything in `/etc`.
 fn look(world: &World) -> BTreeMap<String, Entry> {
     let mut entries = BTreeMap::new();
     for entry in fs::read_dir(world.folder.join("etc")).unwrap() {
@@ -115,7 +114,7 @@ fn settings(server: &str) -> Settings {
     }
 }
 
-/// What the system would say to a call at such a place.
+/// Returns the error of a call on such a file system.
 fn refuses(kind: Kind, file: &Path, call: Call, path: &Path) -> Option<Errno> {
     match (kind, call) {
         (Kind::Linkless, Call::Link) => Some(Errno::PERM),
@@ -125,17 +124,17 @@ fn refuses(kind: Kind, file: &Path, call: Call, path: &Path) -> Option<Errno> {
     }
 }
 
-/// How the calls of one step go wrong.
+/// Fault to inject into the calls of one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trouble {
     Never,
     /// The process is killed before call number n.
     KilledAt(usize),
-    /// Call number n fails; those after it are carried out.
+    /// Call number n fails; the following ones are executed.
     FailsAt(usize),
 }
 
-/// Carries a step out. Returns its result and how many calls it made.
+/// Executes a step. Returns its result and the number of calls.
 fn run(world: &World, kind: Kind, step: Step, trouble: Trouble) -> (Result<(), Error>, usize) {
     let file = world.paths.resolv_conf();
     let mut calls = 0;
@@ -173,7 +172,7 @@ fn servers(world: &World) -> Vec<String> {
         .collect()
 }
 
-/// Whether the original, or the fact that there was none, can be found.
+/// Returns true if the original, or the fact that there was none, can be found.
 fn is_safe(now: &BTreeMap<String, Entry>, was: Option<&Entry>) -> bool {
     let originals = || now.iter().filter(|(name, _)| name.starts_with(ORIGINAL));
     let is_original = |entry: &Entry| match (entry, was) {
@@ -189,7 +188,7 @@ fn is_safe(now: &BTreeMap<String, Entry>, was: Option<&Entry>) -> bool {
     }
 }
 
-/// Whether the file in force is whole: the original, or Taupe's with servers.
+/// Returns true if the file is intact: the original, or Taupe's with servers.
 fn is_whole(now: &BTreeMap<String, Entry>, was: Option<&Entry>) -> bool {
     match (now.get("resolv.conf"), was) {
         (Some(Entry::File { text, .. }), _) if text::parse(text).is_some() => {
@@ -230,7 +229,7 @@ fn newest_is_in_force() {
         done(&world, kind, Step::Apply("wg1", second[0]));
         done(&world, kind, Step::Undo("wg0"));
         assert_eq!(servers(&world), second);
-        // Once more is once too many, and does nothing.
+        // A second undo has no effect.
         done(&world, kind, Step::Undo("wg0"));
         assert_eq!(servers(&world), second);
         done(&world, kind, Step::Undo("wg1"));
@@ -255,7 +254,7 @@ fn set_twice_is_set_once() {
     assert_eq!(look(&world), was);
 }
 
-/// A kill before any call of any step, then `down` in other processes.
+/// Kills the process before each call of each step, then runs `down` in another process.
 #[test]
 fn killed_at_every_call() {
     let mut kills = 0;
@@ -291,7 +290,7 @@ fn killed_at_every_call() {
     assert!(kills > 100, "{kills}");
 }
 
-/// As after a kill, the next `up` finds its way without a `down`.
+/// After a kill, the next `up` succeeds without a `down`.
 #[test]
 fn up_after_a_kill() {
     for (before, kind) in CASES {
@@ -310,8 +309,7 @@ fn up_after_a_kill() {
     }
 }
 
-/// A call that fails leaves the file as it was before the step, or, when taking
-/// back failed, lets it be repeated.
+/// A failed call leaves the file as before the step; a failed undo can be repeated.
 #[test]
 fn failure_at_every_call() {
     let mut failures = 0;
@@ -382,7 +380,7 @@ fn replaced_by_another_program() {
         assert_eq!(note, Some(Note::Replaced { path, original }));
         assert_eq!(servers(&world), ["203.0.113.7"]);
 
-        // For the next tunnel that is what has to come back.
+        // The next tunnel saves and restores the other program's file.
         done(&world, kind, Step::Apply("wg1", "192.0.2.2"));
         done(&world, kind, Step::Undo("wg1"));
         assert_eq!(servers(&world), ["203.0.113.7"]);
@@ -408,7 +406,7 @@ fn restart_while_up() {
         assert_eq!(look(&world), was, "{before:?} {kind:?}");
         assert_eq!(recover(&world.paths).unwrap(), None);
 
-        // Without a call of its own for it, the next step does it.
+        // Without a call of [`recover`], the next step makes the repair.
         done(&world, kind, Step::Apply("wg0", "192.0.2.1"));
         world.restart();
         done(&world, kind, Step::Apply("wg1", "192.0.2.2"));
@@ -458,7 +456,7 @@ fn text_of_the_file() {
     assert_eq!(mode & 0o7777, 0o644);
 }
 
-/// Nothing in a domain can become a line of its own.
+/// No part of a domain can become a separate line.
 #[test]
 fn domains_stay_words() {
     let mut state = FileState::default();
@@ -504,7 +502,7 @@ fn comment_that_was_tampered_with() {
     assert_eq!(look(&world), was);
 }
 
-/// Two at a time wait for each other.
+/// Two processes wait for each other.
 #[test]
 fn one_at_a_time() {
     let world = world(Before::File);
@@ -529,7 +527,7 @@ fn the_lock_is_no_tunnel_s_and_goes() {
     let world = world(Before::File);
     let folder = world.folder.join("run/taupe");
     let tunnel = crate::State::at(&folder);
-    // The name of an interface like any other.
+    // A tunnel's interface may have this name.
     let held = tunnel.lock("resolv.conf", Duration::ZERO).unwrap();
     apply(&world.paths, "resolv.conf", &settings("192.0.2.1")).unwrap();
     undo(&world.paths, "resolv.conf").unwrap();

@@ -1,8 +1,7 @@
-//! What Taupe writes into `/etc/resolv.conf`.
+//! The text that Taupe writes into `/etc/resolv.conf`.
 //!
-//! The file itself holds everything that is needed to take it back, in a
-//! comment: whose it is, which tunnels it serves, and since which start of the
-//! system. So it cannot disagree with a record elsewhere.
+//! A comment in the file contains everything that is needed to restore the original: the owner, the
+//! tunnels, and the boot id of the system. A separate record could disagree with the file.
 
 use super::super::Settings;
 use super::ORIGINAL;
@@ -13,15 +12,14 @@ use std::net::IpAddr;
 const MARK: &str = "# Made by taupe for the tunnel";
 const STATE: &str = "#taupe ";
 
-/// What the comment says.
+/// The content of the comment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FileState {
-    /// The kernel's random name for the time since the system started.
+    /// The kernel's boot id (`/proc/sys/kernel/random/boot_id`).
     pub(super) boot: String,
-    /// Where in the same folder the file (or link) is that was there before.
-    /// None if there was none.
+    /// The name, in the same folder, of the original file or link; `None` if there was none.
     pub(super) original: Option<String>,
-    /// The oldest first. The last one's servers are in force.
+    /// The tunnels, oldest first. The servers of the last one are used.
     pub(super) tunnels: Vec<Tunnel>,
 }
 
@@ -33,7 +31,7 @@ pub(super) struct Tunnel {
 }
 
 impl FileState {
-    /// Makes these settings of the interface the ones in force.
+    /// Makes these settings of the interface the ones in use.
     pub(super) fn put(&mut self, interface: &str, settings: &Settings) {
         self.remove(interface);
         self.tunnels.push(Tunnel {
@@ -47,8 +45,8 @@ impl FileState {
     }
 }
 
-/// The file's text. `original` is the text that it replaces, whose options for
-/// the resolver stay in force.
+/// Returns the file's text. `original` is the text that it replaces, whose resolver options stay in
+/// use.
 pub(super) fn print(state: &FileState, original: &str) -> String {
     let mut text = String::new();
     let mut line = |line: std::fmt::Arguments<'_>| {
@@ -66,7 +64,7 @@ pub(super) fn print(state: &FileState, original: &str) -> String {
         )),
         None => line(format_args!("# There was no such file before.")),
     }
-    // A map of strings and lists of strings always has a JSON form.
+    // This structure can always be converted to JSON.
     let json = serde_json::to_string(state).unwrap_or_default();
     line(format_args!("{STATE}{json}"));
     if let Some(Tunnel { settings, .. }) = newest {
@@ -85,9 +83,8 @@ pub(super) fn print(state: &FileState, original: &str) -> String {
     text
 }
 
-/// The comment's content, or nothing when the file is not Taupe's. A file that
-/// is, but whose comment was tampered with, counts as from an earlier start of
-/// the system.
+/// Parses the comment; `None` if the file is not Taupe's. If the comment of a file of Taupe was
+/// changed, the file is treated as one from before a restart of the system.
 pub(super) fn parse(text: &str) -> Option<FileState> {
     let mut lines = text.lines();
     if !lines.next()?.starts_with(MARK) {
@@ -104,19 +101,19 @@ pub(super) fn parse(text: &str) -> Option<FileState> {
     }))
 }
 
-/// The name servers in a file (`resolv.conf(5)`).
+/// Returns the name servers in a file (`resolv.conf(5)`).
 pub(super) fn servers(text: &str) -> Vec<IpAddr> {
     let server = |line: &str| {
         let mut words = line.split_whitespace();
         let is_server = words.next() == Some("nameserver");
-        // A link-local one may name its interface.
+        // The address of a link-local server may include its interface.
         let address = words.next().filter(|_| is_server)?.split('%').next()?;
         address.parse().ok()
     };
     text.lines().filter_map(server).collect()
 }
 
-/// Whether the original can have this name.
+/// Returns true if the original can have this name.
 fn is_name(name: &str) -> bool {
     let number = |rest: &str| {
         rest.bytes()
@@ -125,9 +122,9 @@ fn is_name(name: &str) -> bool {
     name.strip_prefix(ORIGINAL).is_some_and(number)
 }
 
-/// The options (`resolv.conf(5)`) that are about this machine's resolver.
-/// `trust-ad` is about the servers that were there: whoever runs the tunnel's
-/// has not been trusted to validate.
+/// Returns the options (`resolv.conf(5)`) that concern this machine's resolver. `trust-ad` is
+/// removed because it concerns the previous servers: the tunnel's servers are not trusted to
+/// validate.
 fn kept_options(text: &str) -> impl Iterator<Item = &str> {
     text.lines()
         .filter_map(|line| line.strip_prefix("options"))

@@ -1,4 +1,4 @@
-//! A program that writes down what it was asked for.
+//! Tests with a program that records its arguments.
 
 use super::super::tests::World;
 use super::*;
@@ -38,7 +38,7 @@ fn record_named_as_debians_program_sorts() {
     fs::write(folder.join("interface-order"), order).unwrap();
     let dns = world.choose();
     assert_eq!(dns.to_string(), "resolvconf -a tun.wg0 -m 0 -x");
-    // The name is kept: the file may say something else by then.
+    // The record's name was saved, so a later change of the order does not matter.
     fs::remove_dir_all(folder).unwrap();
     dns.undo(&world.paths).unwrap();
     assert_eq!(read(&world, "arguments"), "-d tun.wg0 -f\n");
@@ -55,7 +55,7 @@ fn failure() {
     );
 }
 
-/// It neither reads its input nor can be waited for by its pipes alone.
+/// The program does not read its input, and its child keeps the pipes open.
 #[test]
 fn ends_without_reading() {
     let world = World::new();
@@ -98,7 +98,7 @@ fn what_it_holds() {
     let ask = || super::super::current(&world.paths, "wg0").unwrap();
     assert_eq!(ask(), None);
 
-    // Debian's lists every record, whichever it is asked for.
+    // Debian's program lists all records, whichever is requested.
     let script = "[ \"$1\" = -l ] || exit 9\n\
         echo '# resolv.conf from eth0'; echo 'nameserver 198.51.100.1'\n\
         echo '# resolv.conf from wg0'; echo 'nameserver 192.0.2.1'; echo 'search a.example'\n\
@@ -110,7 +110,7 @@ fn what_it_holds() {
     };
     assert_eq!(ask(), Some(expected.clone()));
 
-    // One that cannot list has a file per record.
+    // If the program cannot list records, its file is read.
     world.program("resolvconf", "exit 1");
     let folder = world.folder.join("etc/resolvconf/run/interface");
     fs::create_dir_all(&folder).unwrap();

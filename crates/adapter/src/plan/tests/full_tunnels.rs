@@ -1,4 +1,4 @@
-//! Tunnels that carry all of a family.
+//! Tests of tunnels that carry all of a family.
 
 use super::*;
 
@@ -74,7 +74,7 @@ fn a_full_tunnel_of_ipv4_refuses_ipv6() {
         ]
     );
     assert!(made.notes[0].contains("IPv6"), "{:?}", made.notes);
-    // As the refusal is not for local networks, overriding changes nothing.
+    // Local networks are not blocked, so overriding them changes nothing.
     let overridden = overriding(&file, &host());
     assert_eq!(overridden.routing()[..6], made.routing()[..6]);
 
@@ -109,7 +109,7 @@ fn where_ipv6_is_switched_off_a_dual_tunnel_does_without() {
     let made = taupe(&file, &off);
     let of_device = |command: &&String| command.contains("ip -6") && command.contains("dev wg0");
     assert_eq!(made.commands.iter().find(of_device), None);
-    // Some other interface may have it all the same.
+    // Another interface may still have IPv6.
     assert_eq!(
         made.routing()[..3],
         [
