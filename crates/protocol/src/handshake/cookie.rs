@@ -60,6 +60,7 @@ impl Checker {
         let (secret, _) = self
             .secret
             .insert(live.unwrap_or_else(|| (random.secret(), now)));
+        // τ := MAC(R_m, A_m'), with the secret R_m and the sender's address A_m'
         let port = from.port().to_be_bytes();
         let mac = match from.ip() {
             IpAddr::V4(a) => crypto.hash.mac(secret.expose(), &[&a.octets(), &port]),
@@ -85,6 +86,8 @@ impl Checker {
             cookie: [0; 32],
         };
         random.fill(&mut reply.nonce);
+        // msg.cookie := XAEAD(HASH(LABEL_COOKIE ‖ S_m^pub), msg.nonce, τ, M), where S_m^pub is this
+        // side's static key, τ the cookie and M the mac1 of the message
         reply.cookie[..MAC_LEN].copy_from_slice(cookie.expose());
         crypto
             .aead
@@ -147,7 +150,9 @@ impl Stamper {
             return;
         };
         let (body, macs) = message.split_at_mut(body_len);
+        // msg.mac1 := MAC(HASH(LABEL_MAC1 ‖ S_m'^pub), msg_α)
         let mac1 = crypto.hash.mac(&self.mac1_key, &[body]);
+        // msg.mac2 := MAC(L_m, msg_β); zeros without a fresh cookie L_m
         let mac2 = match &self.cookie {
             Some((cookie, received)) if now.since(*received) < COOKIE_LIFETIME => {
                 crypto.hash.mac(cookie.expose(), &[body, &mac1])

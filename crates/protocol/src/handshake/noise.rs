@@ -201,9 +201,12 @@ impl Claim {
         local: &StaticKeys,
         message: InitiationFields,
     ) -> Result<Self, NoiseError> {
+        // C := HASH(CONSTRUCTION); H := HASH(HASH(C ‖ IDENTIFIER) ‖ S_r^pub)
         let mut transcript = Transcript::new(crypto, CONSTRUCTION, IDENTIFIER, &local.public.0);
+        // C := KDF1(C, E_i^pub); H := HASH(H ‖ msg.ephemeral)
         transcript.mix_ephemeral(crypto, &message.ephemeral);
 
+        // (C, k) := KDF2(C, DH(S_r, E_i)); msg.static = AEAD(k, 0, S_i^pub, H)
         let ephemeral = crypto.dh.prepare(&message.ephemeral);
         let shared = agree(crypto, local.private.expose(), &ephemeral)?;
         let key = transcript.mix_key(crypto, &shared);
@@ -233,6 +236,7 @@ impl Claim {
         crypto: &Provider,
         precomputed: &Precomputed,
     ) -> Result<Responder, NoiseError> {
+        // (C, k) := KDF2(C, DH(S_r, S_i)); msg.timestamp = AEAD(k, 0, TIMESTAMP(), H)
         let static_static = &precomputed.static_static;
         let key = self.transcript.mix_key(crypto, static_static);
         let mut sealed_timestamp = self.timestamp;

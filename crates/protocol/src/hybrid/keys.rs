@@ -123,7 +123,7 @@ impl RemoteKeys {
     }
 }
 
-/// Use of a random value; separates the values of one message.
+/// Purpose of a random value: separates the values drawn for one message.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 pub(crate) enum Purpose {
@@ -149,6 +149,7 @@ impl Hedge {
     fn new(crypto: &Provider, keys: &StaticKeys, seed: Option<&PqPrivateKey>) -> Self {
         let seed = seed.map_or(&[][..], |seed| seed.expose().expose());
         let private = keys.private.expose();
+        // σ := HMAC(S^priv, "Taupe v1 hedge" ‖ seed)
         Self(crypto.hash.hmac(private, &[b"Taupe v1 hedge", seed]))
     }
 
@@ -162,6 +163,7 @@ impl Hedge {
         preshared_key: &PresharedKey,
         now: Tai64N,
     ) -> Secret<32> {
+        // context := HMAC(σ, H ‖ Q ‖ timestamp)
         let parts: [&[u8]; 3] = [transcript, preshared_key.expose(), &now.0];
         crypto.hash.hmac(self.0.expose(), &parts)
     }
@@ -174,6 +176,7 @@ impl Hedge {
         purpose: Purpose,
         context: &Secret<32>,
     ) -> Secret<32> {
+        // drawn := HMAC(context, purpose ‖ 32 bytes of the generator)
         let fresh = random.secret();
         let parts: [&[u8]; 2] = [&[purpose as u8], fresh.expose()];
         crypto.hash.hmac(context.expose(), &parts)

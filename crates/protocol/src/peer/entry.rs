@@ -95,7 +95,8 @@ impl PeerEntry {
         state.received(now, message.len() as u64);
     }
 
-    /// Checks the timestamp and the rate of a verified initiation.
+    /// Checks the timestamp of a verified initiation, which must be greater than the last one
+    /// (whitepaper §5.1), and the rate of the peer's initiations.
     ///
     /// There is no limit on how far ahead a timestamp may be: a peer whose clock has jumped
     /// forward and back, and that therefore continues above its last timestamp, must not be

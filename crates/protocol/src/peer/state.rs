@@ -46,8 +46,8 @@ pub(crate) struct InitiationState {
     pub(crate) last_sent: Option<Instant>,
     /// Set after a change of network: the next initiation waits only [`HURRIED_REKEY_TIMEOUT`].
     pub(crate) hurried: bool,
-    /// Time of the first initiation without an answer. `None` after any authenticated message,
-    /// and when the handshake is given up.
+    /// Time of the first initiation without an answer. `None` after an authenticated message, a
+    /// new endpoint, or the end of the attempts.
     pub(crate) unanswered: Option<Instant>,
     /// Number of initiations since `unanswered`.
     pub(crate) count: u32,
@@ -97,8 +97,9 @@ impl PeerState {
         self.sessions.sending(now).is_some()
     }
 
-    /// Reserves `count` counters of the current session. Requests a new session if this one is
-    /// old or has sent many messages.
+    /// Reserves `count` counters of the current session. Requests a new session if this one has
+    /// sent Rekey-After-Messages, or if this side initiated it and it has reached Rekey-After-Time
+    /// (whitepaper §6.2).
     pub(crate) fn take_counters(
         &mut self,
         now: Instant,
@@ -151,7 +152,7 @@ impl PeerState {
         self.initiation.last_sent.map(|sent| sent + pause)
     }
 
-    /// Checks whether Rekey-Timeout has passed since the last handshake message.
+    /// Checks whether Rekey-Timeout has passed since the last handshake message (whitepaper §6.1).
     pub(crate) fn may_send_initiation(&self, now: Instant) -> bool {
         self.next_initiation().is_none_or(|at| at <= now)
     }
@@ -176,6 +177,7 @@ impl PeerState {
         self.traversed(now);
     }
 
+    /// Starts the timer of the passive keepalive (whitepaper §6.5).
     pub(super) fn data_received(&mut self, now: Instant) {
         let at = now + KEEPALIVE_TIMEOUT;
         if !self.timers.start(Reason::Keepalive, at) {
@@ -196,6 +198,8 @@ impl PeerState {
         }
     }
 
+    /// Restarts the timer of persistent keepalives after any authenticated message in either
+    /// direction.
     fn traversed(&mut self, now: Instant) {
         if !self.keepalive.interval.is_zero() {
             let at = now + self.keepalive.interval;

@@ -179,6 +179,7 @@ impl Initiator {
         let mut empty: [u8; TAG_LEN] = fields.take().ok_or(NoiseError::NotAuthentic)?;
 
         let mut transcript = self.transcript.clone();
+        // H := HASH(H ‖ header); C := KDF1(C, E_r^pub); H := HASH(H ‖ E_r^pub)
         transcript.mix_hash(crypto, prefix);
         transcript.mix_ephemeral(crypto, &public);
         // C := KDF1(C, DH(E_i, E_r)); C := KDF1(C, DH(S_i, E_r))
@@ -196,9 +197,12 @@ impl Initiator {
             transcript.open(crypto, &key, &mut empty)?;
             return Ok(AfterA::Halfway(Halfway { suite, transcript }));
         }
+        // hybrid-light: C := KDF1(C, K2)
         transcript.mix_secret(crypto, &shared);
+        // (C, t, k) := KDF3(C, Q); H := HASH(H ‖ t); empty = AEAD(k, 0, ε, H)
         let key = transcript.mix_preshared_key(crypto, preshared_key);
         transcript.open(crypto, &key, &mut empty)?;
+        // (T_i^send = T_r^recv, T_i^recv = T_r^send) := KDF2(C, H)
         let (send, receive) = transcript.split_bound(crypto);
         Ok(AfterA::Done(TransportKeys { send, receive }))
     }
@@ -245,6 +249,7 @@ impl Halfway {
         let mut empty: [u8; TAG_LEN] = fields.take().ok_or(NoiseError::NotAuthentic)?;
 
         let mut transcript = self.transcript.clone();
+        // H := HASH(H ‖ header)
         transcript.mix_hash(crypto, prefix);
         // (C, k) := KDF2(C, ε); sealed = AEAD(k, 0, ct3, H); H := HASH(H ‖ sealed)
         let key = transcript.derive_key(crypto);

@@ -61,18 +61,23 @@ impl Claim {
             fields.take().ok_or(NoiseError::NotAuthentic)?;
         let timestamp = fields.take().ok_or(NoiseError::NotAuthentic)?;
 
+        // H := HASH(HASH(C ‖ IDENTIFIER) ‖ Id_r); H := HASH(H ‖ header)
         let mut transcript = begin(crypto, suite, &own.0);
         transcript.mix_hash(crypto, prefix);
+        // C := KDF1(C, E_i^pub); H := HASH(H ‖ E_i^pub); C := KDF1(C, DH(S_r^priv, E_i^pub))
         transcript.mix_ephemeral(crypto, &ephemeral);
         let ephemeral = crypto.dh.prepare(&ephemeral);
         let shared = agree(crypto, local.keys.private.expose(), &ephemeral)?;
         transcript.mix_secret(crypto, &shared);
+        // K1 := DECAPS(dk_r, ct1); H := HASH(H ‖ ct1); (C, k) := KDF2(C, K1)
+        // hybrid-light: H := HASH(H ‖ EK_e); (C, k) := KDF2(C, ε)
         transcript.mix_hash(crypto, kem);
         let mut encapsulation_key = None;
         let key = match static_key {
             Some(static_key) => transcript.mix_key(crypto, &static_key.decapsulate(kem)?),
             None => transcript.derive_key(crypto),
         };
+        // identity = AEAD(k, 0, the first 28 bytes of Id_i, H); H := HASH(H ‖ identity)
         transcript.open(crypto, &key, &mut sealed)?;
         if static_key.is_none() {
             encapsulation_key = Some(crypto.kem.encapsulation_key(parameters, kem)?);
@@ -109,8 +114,10 @@ impl Claim {
         precomputed: &Precomputed,
     ) -> Result<Opened, NoiseError> {
         let transcript = &mut self.transcript;
+        // H := HASH(H ‖ Id_i); C := KDF1(C, DH(S_r^priv, S_i^pub))
         transcript.mix_hash(crypto, &remote.identity.0);
         transcript.mix_secret(crypto, &precomputed.static_static);
+        // (C, t, k, m) := KDF4(C, Q); H := HASH(H ‖ t); timestamp = AEAD(k, 0, TAI64N(), H)
         let [key, mac_key] = transcript.mix_preshared_key_for_two(crypto, preshared_key);
         let mut sealed_timestamp = self.timestamp;
         transcript.open(crypto, &key, &mut sealed_timestamp)?;
@@ -289,6 +296,7 @@ impl Ready {
             last.put(&sealed);
             transcript.mix_secret(crypto, &shared);
         } else {
+            // hybrid-light: C := KDF1(C, K2)
             transcript.mix_secret(crypto, &shared);
         }
         // (C, t, k) := KDF3(C, Q); H := HASH(H ‖ t); empty := AEAD(k, 0, ε, H)

@@ -30,8 +30,7 @@ each_backend! {
         let key = public(crypto, 1, suite);
         net.set_hybrid(0, 1, key, Some(PostQuantum::Prefer));
         net.nodes[1].backlog = 512;
-        // Of four initiations, the third is answered with a cookie, and only the fourth can use
-        // it.
+        // The third of four initiations is answered with a cookie; only the fourth can use it.
         let start = net.now;
         net.wire = Box::new(move |d| {
             let cookie = d.bytes[d.bytes.len() - 16..] != [0; 16];
