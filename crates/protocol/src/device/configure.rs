@@ -23,7 +23,8 @@ use crate::update::{
 impl Device {
     /// Applies one transaction of configuration.
     ///
-    /// # Errors [`UpdateError`] if there would be too many peers; then nothing is applied.
+    /// # Errors
+    /// [`UpdateError`] if there would be too many peers; then nothing is applied.
     pub fn update(&mut self, now: Now, update: DeviceUpdate) -> Result<(), UpdateError> {
         self.check(&update)?;
         let mut routes = RoutesEdit::new(&self.core.path);
@@ -86,7 +87,8 @@ impl Device {
 
     /// Checks whether [`Device::update`] would accept `update`.
     ///
-    /// # Errors Those of [`Device::update`].
+    /// # Errors
+    /// Those of [`Device::update`].
     pub fn check(&self, update: &DeviceUpdate) -> Result<(), UpdateError> {
         let present = if update.replace_peers {
             0

@@ -68,7 +68,8 @@ pub struct Precomputed {
 impl Precomputed {
     /// Computes the Diffie-Hellman result of the two static keys.
     ///
-    /// # Errors [`NoiseError::LowOrder`] if `remote` is of low order.
+    /// # Errors
+    /// [`NoiseError::LowOrder`] if `remote` is of low order.
     pub fn new(
         crypto: &Provider,
         local: &StaticKeys,

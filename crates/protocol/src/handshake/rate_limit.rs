@@ -124,8 +124,8 @@ pub(crate) enum CookieGrant {
 const GENERATION: Duration = Duration::from_secs(2);
 
 impl CookieLimiter {
-    /// Checks a request for a cookie from `from`. Returns `None`, whatever the message contains,
-    /// if there is none for this sender now, and remembers the sender.
+    /// Checks a request for a cookie from `from`, before its message is read. Returns `None` if
+    /// there is no cookie for this sender now; the sender is then remembered.
     pub(crate) fn check(
         &mut self,
         now: Instant,

@@ -49,7 +49,8 @@ pub enum Malformed {
 /// Returns the kind of message in `datagram`, after a check of its type and length. The contents
 /// may still be forged.
 ///
-/// # Errors [`Malformed`] if no part of this crate would accept the datagram.
+/// # Errors
+/// [`Malformed`] if no part of this crate would accept the datagram.
 pub fn classify(datagram: &[u8]) -> Result<Kind, Malformed> {
     let word = datagram.first_chunk().ok_or(Malformed::Length)?;
     let length = datagram.len();

@@ -211,7 +211,8 @@ impl DataPath {
     /// header, which are decrypted in place. Returns the length of the packet at the start of
     /// `data`; `None` if there is none to deliver.
     ///
-    /// # Errors The reason why the message was dropped. It has been counted.
+    /// # Errors
+    /// The reason why the message was dropped. It has been counted.
     pub fn receive_one(
         &self,
         now: Instant,

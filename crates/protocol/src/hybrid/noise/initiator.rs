@@ -30,7 +30,10 @@ impl Initiator {
     /// Draws 32 bytes from `random` for each of: the ephemeral X25519 key, d and z of the
     /// ephemeral ML-KEM key, and the coins of the ciphertext if there is one.
     ///
-    /// # Errors [`NoiseError::LowOrder`] if a key of `remote` is of low order. [`NoiseError::NotAuthentic`] if its ML-KEM key is invalid, or if this side has no keys for the suite.
+    /// # Errors
+    /// [`NoiseError::LowOrder`] if a key of `remote` is of low order.
+    /// [`NoiseError::NotAuthentic`] if its ML-KEM key is invalid, or if this side has no keys for
+    /// the suite.
     #[allow(
         clippy::too_many_arguments,
         reason = "each is a value of the key schedule"
@@ -156,7 +159,8 @@ impl Initiator {
     /// Verifies the first part of a response. Only a responder that has all of its static private
     /// keys can make it.
     ///
-    /// # Errors [`NoiseError`]; the state does not change.
+    /// # Errors
+    /// [`NoiseError`]; the state does not change.
     pub fn take_a(
         &self,
         crypto: &Provider,
@@ -225,7 +229,8 @@ pub struct Halfway {
 impl Halfway {
     /// Verifies the second part and derives the session's keys.
     ///
-    /// # Errors [`NoiseError`]; the state does not change.
+    /// # Errors
+    /// [`NoiseError`]; the state does not change.
     pub fn take_b(
         &self,
         crypto: &Provider,

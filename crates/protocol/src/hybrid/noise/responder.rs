@@ -29,7 +29,8 @@ pub struct Claim {
 impl Claim {
     /// Decrypts the identity in the first part of an initiation.
     ///
-    /// # Errors [`NoiseError`], also if this side has no keys for the suite.
+    /// # Errors
+    /// [`NoiseError`], also if this side has no keys for the suite.
     pub fn open(
         crypto: &Provider,
         local: Local<'_>,
@@ -105,7 +106,8 @@ impl Claim {
     /// It does not prove that the sender has the ML-KEM private key. `remote` must be the peer of
     /// [`Self::identity`]; `precomputed` must be made from the X25519 keys of both sides.
     ///
-    /// # Errors [`NoiseError::NotAuthentic`].
+    /// # Errors
+    /// [`NoiseError::NotAuthentic`].
     pub fn verify(
         mut self,
         crypto: &Provider,
@@ -171,7 +173,8 @@ impl Opened {
 
     /// Verifies the second part of the initiation.
     ///
-    /// # Errors [`NoiseError::NotAuthentic`]; the state does not change.
+    /// # Errors
+    /// [`NoiseError::NotAuthentic`]; the state does not change.
     pub fn take_b(&self, crypto: &Provider, part: &[u8]) -> Result<Ready, NoiseError> {
         let suite = self.suite;
         let (prefix, mut fields) = read(
@@ -225,7 +228,9 @@ impl Ready {
     /// Draws 32 bytes from `random` for each of: the ephemeral X25519 key, and the coins of each
     /// ciphertext.
     ///
-    /// # Errors [`NoiseError::LowOrder`] if a key of the initiator is of low order. [`NoiseError::NotAuthentic`] if the ML-KEM key of `remote` is invalid.
+    /// # Errors
+    /// [`NoiseError::LowOrder`] if a key of the initiator is of low order.
+    /// [`NoiseError::NotAuthentic`] if the ML-KEM key of `remote` is invalid.
     #[allow(
         clippy::too_many_arguments,
         reason = "each is a value of the key schedule"
