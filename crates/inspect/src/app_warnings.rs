@@ -1,6 +1,6 @@
-//! Warnings about the applications in a file. The executable that runs often has another path or
-//! name than the one in the file: `AllowedApps = firefox` may name a shell script that starts
-//! `/usr/lib/firefox/firefox-bin`, and such a rule matches nothing.
+//! Warnings about the applications in a file. The executable of a process often has another path or
+//! name than the one in the file. For example, if `AllowedApps = yt-dlp` names a Python script, the
+//! executable is `/usr/bin/python3`, and the rule does not match.
 
 use crate::executables::{escaped, first_bytes, in_path, interpreter, is_executable};
 use crate::processes::Subject;
@@ -17,8 +17,7 @@ use taupe_config::file::{DiagnosticKind, Key, Parsed};
 /// Folders whose subfolders hold executables that are not in `PATH`.
 const FOLDERS: [&str; 4] = ["/usr/lib", "/usr/libexec", "/usr/share", "/opt"];
 
-/// Adds a warning for each application in the file that does not match the process it seems to
-/// name.
+/// Adds a warning for each application in the file that may not match the intended processes.
 pub fn warn(text: &[u8], parsed: &mut Parsed) {
     // The list is only built if an entry needs it.
     let candidates = LazyCell::new(candidates);
@@ -60,7 +59,7 @@ fn candidates() -> Vec<String> {
     running.chain(installed).collect()
 }
 
-/// Returns a doubt about a name that no executable or process has, with the most similar known
+/// Returns a warning about a name that no executable or process has, with the most similar known
 /// name.
 fn unknown(name: &str, candidates: &[String]) -> Option<Doubt> {
     let is_it = |other: &String| other.eq_ignore_ascii_case(name);

@@ -41,8 +41,8 @@ pub fn check(conf: &Conf, personality: Personality) -> Result<Checked, Unreadabl
     Ok(check_text(conf, personality, text_of(conf)?))
 }
 
-/// [`check()`] without the look at this system for the file's applications, for commands that do
-/// not repeat these warnings.
+/// [`check()`] without warnings about the file's applications on this system, for commands that do
+/// not repeat them.
 #[cfg(target_os = "linux")]
 pub fn check_alone(conf: &Conf, personality: Personality) -> Result<Checked, Unreadable> {
     let text = text_of(conf)?;
@@ -154,7 +154,7 @@ pub fn key_file(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileProblem> {
 }
 
 /// Reads a file into memory that is erased when dropped. Reads at most [`MAX_FILE`] bytes and one
-/// more, by which the parser detects a longer file.
+/// more, by which the caller detects a longer file.
 pub fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     let file = File::open(path)?;
     let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);

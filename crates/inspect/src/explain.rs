@@ -96,7 +96,7 @@ pub fn closed(interface: &str) -> Option<String> {
     })
 }
 
-/// Returns a doubt about a script: the process that runs is its interpreter.
+/// Returns a warning about a script: the process that runs is its interpreter.
 pub fn doubt(subject: &Subject) -> Option<Doubt> {
     let path = Path::new(OsStr::from_bytes(&subject.path));
     let interpreter = subject.id.is_none().then(|| interpreter(path))??;

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// Formats a value as an indented JSON document that ends with a line feed.
 pub fn text(value: &impl Serialize) -> String {
-    // Serialization only fails for maps whose keys are not strings, and no document has such a map.
+    // Serialisation only fails for maps whose keys are not strings, and no document has such a map.
     let text = serde_json::to_string_pretty(value).unwrap_or_default();
     format!("{text}\n")
 }

@@ -1,6 +1,6 @@
 //! Facts about tunnels, files, applications and this system, for commands that show them.
 //!
-//! All results are data that serialize to JSON. The command renders them for a terminal.
+//! All results are data that serialise to JSON. The command renders them for a terminal.
 
 #![forbid(unsafe_code)]
 // Fields of JSON documents and variants of errors have self-explanatory names.

@@ -18,7 +18,7 @@ pub(crate) struct Logging {
 /// Destination of a background process's log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Destination {
-    /// No log. The caller's standard error is closed.
+    /// No log. The caller's standard error is not kept open.
     Nowhere,
     /// The caller's standard error.
     StandardError,

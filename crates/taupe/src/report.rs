@@ -117,7 +117,7 @@ fn whole(order: &ReportOrder) -> Result<String, Failure> {
         "# Report of Taupe {}\n\nKeys are numbered in place of what they are.\n",
         env!("CARGO_PKG_VERSION")
     );
-    // A file is checked separately, because its errors quote it.
+    // The file is not checked here, because its errors would quote it.
     section(
         &mut text,
         "doctor",

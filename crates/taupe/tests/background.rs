@@ -22,7 +22,7 @@ type Test = (&'static str, fn() -> Outcome);
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Variable with the folder in which the device records its fate.
+/// Variable with the folder in which the device records its state.
 const DIRECTORY: &str = "FAKE_DEVICE_DIRECTORY";
 
 const TESTS: &[Test] = &[

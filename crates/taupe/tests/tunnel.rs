@@ -1,5 +1,5 @@
 //! Tests of `up` and `down` with the real device, in a sandbox: messages, exit status, and tunnels
-//! in the foreground. The effects on the system are tested in `taupe-adapter`.
+//! in the foreground. The effects on the system are tested in `taupe-adapter` and the lab.
 
 #![cfg(target_os = "linux")]
 

@@ -49,7 +49,7 @@ pub(super) fn checks() -> Vec<Check> {
 }
 
 /// Checks for interfaces of other tunnels. Selected applications' packets can leave by these as by
-/// any link. Two tunnels for the same traffic do not take account of each other.
+/// any link. If two tunnels take the same traffic, neither knows of the other.
 fn tunnels(links: &[Link], is_own: &dyn Fn(&str) -> bool) -> Check {
     const NAME: &str = TUNNELS;
     let is_tunnel = |link: &&Link| {

@@ -63,7 +63,7 @@ fn tun() -> Check {
 }
 
 /// Checks the clock against the time at which Taupe was installed. Handshakes fail if the clock is
-/// behind, because a peer rejects a timestamp that is older than the last one.
+/// behind, because a peer rejects a handshake whose timestamp is older than the last one.
 fn clock() -> Check {
     const NAME: &str = "clock";
     let written = std::env::current_exe()
@@ -143,7 +143,7 @@ fn name_services(nsswitch: &str, running: &[&'static str], is_refused: bool) -> 
     let asks = |service: &&&str| match **service {
         "systemd-resolved" => hosts.contains(&"resolve"),
         "avahi-daemon" => hosts.iter().any(|word| word.starts_with("mdns")),
-        // nscd answers before the sources in `nsswitch.conf` are asked.
+        // nscd answers before the sources in `nsswitch.conf` do.
         _ => true,
     };
     let asked: Vec<&str> = running.iter().filter(asks).copied().collect();

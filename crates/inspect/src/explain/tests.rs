@@ -20,7 +20,7 @@ DisallowedIPs = 203.0.113.0/24
 #@ws:AllowedApps = curl, /opt/games/
 ";
 
-/// Returns the index and the text of the step that decides. An empty `path` means forwarded
+/// Returns the number (from 1) and the text of the step that decides. An empty `path` means forwarded
 /// packets.
 fn decides(text: &str, path: &str, to: &str) -> Option<(usize, String)> {
     decides_in(text, path, to, false)
@@ -186,7 +186,7 @@ fn the_first_decision_that_applies_is_the_one() {
     // Adapter mode has no separate step for DNS queries.
     let (at, text) = decides_in(FILE, curl, "9.9.9.9:53", true).expect("a decision");
     assert_eq!(at, 6, "{text}");
-    // Without a destination, only a bypassed application is decided.
+    // Without a destination, the outcome is known only for applications that bypass the tunnel.
     assert_eq!(decides(FILE, curl, ""), None);
     let (at, _) = decides(FILE, "/usr/bin/wget", "").expect("a decision");
     assert_eq!(at, 5);

@@ -37,7 +37,7 @@ const SHOWN: [&str; 20] = [
 /// Prefixes of lines that are comments for other programs and settings for Taupe.
 const MARKS: [&str; 2] = ["#@taupe:", "#@ws:"];
 
-/// Returns a file's text with sections and the values of [`SHOWN`] keys. Comments and all other
+/// Returns a file's text with sections and the values of the keys above. Comments and all other
 /// values are hidden.
 pub fn file(text: &str) -> String {
     let lines = text.lines().map(|line| {

@@ -143,12 +143,12 @@ fn carry(
     let (mut uplinks, mut waiting_since) = (Uplinks::default(), None);
     loop {
         settle(forwarder)?;
-        // Routes may lead into the tunnel, so they wait until the look-up of its endpoints is done.
+        // Routes would lead the look-up of endpoints into the tunnel, so they come after it.
         if set_up.is_none() && forwarder.driver.services().has_endpoints() {
             let since = *waiting_since.get_or_insert_with(Instant::now);
             if let Some(addressing) = network.ready(since.elapsed())? {
-                // The sockets are bound before the first route exists, or datagrams would enter the
-                // tunnel itself.
+                // The sockets' path is set before the first route exists. Otherwise datagrams would
+                // enter the tunnel itself.
                 uplinks.look(&addressing, forwarder);
                 *set_up = Some(network.set_up(addressing)?);
             }
@@ -332,7 +332,7 @@ enum Leaving {
     /// The system's routes, none of which leads into the tunnel.
     #[default]
     Routed,
-    /// This adapter, which bypasses the tunnel.
+    /// The adapter of this index, past the tunnel.
     By(u32),
     /// No path: there is no other adapter, so datagrams would enter the tunnel again.
     Not,

@@ -1,7 +1,7 @@
 //! Main loop of a tunnel on the packet filter. It passes frames through the pipeline and datagrams
 //! through the UDP sockets, and handles timers, endpoint names and clients' requests.
 //!
-//! Once started, it ends only on request. While the packet filter fails, adapters stay taken and
+//! Once started, it ends only on request. While the packet filter fails, adapters stay captured and
 //! locked programs stay locked, so that nothing passes, and the loop tries again.
 
 use super::lock::Gate;
@@ -52,7 +52,7 @@ pub(super) enum Asked {
     Configuration(Request, SyncSender<Zeroizing<String>>),
     /// The machine has woken up.
     Awoke,
-    /// Due work, of which the data path of an adapter notifies.
+    /// Work is due. Sent by the data path of an adapter.
     Attention,
     End,
 }
@@ -288,7 +288,7 @@ impl<T: PacketTap> Carrier<T> {
         }
     }
 
-    /// Blocks locked programs while there are connections that the packet filter does not see.
+    /// Warns and blocks locked programs while there are connections that the packet filter does not see.
     fn tell_of_missed(&mut self) {
         for name in &self.adapters.missed {
             warn!(

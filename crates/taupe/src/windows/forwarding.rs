@@ -373,7 +373,7 @@ fn is_loop(packet: &[u8], own_port: u16, peer: &Peer) -> bool {
     })
 }
 
-/// A panic in another thread while it held the lock is no reason for another panic.
+/// Locks a mutex, even if another thread has panicked while it held the lock.
 fn lock<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,8 +5,8 @@ use taupe_adapter::State;
 use taupe_inspect::tunnel::{attached, word_of};
 use taupe_transparent::programs::Way;
 
-/// Prints a line for each tunnel whose process was killed. Its kill switch may cut off the machine,
-/// and no device can report it. Returns true if there are such tunnels.
+/// Prints a line for each tunnel whose process was killed. The routes and rules that it left may cut
+/// off the machine, and no device can report them. Returns true if there are such tunnels.
 pub(super) fn tell_of_the_killed(is_asked_for: impl Fn(&str) -> bool) -> bool {
     let mut killed = State::default().killed();
     killed.retain(|name| is_asked_for(name));
