@@ -28,7 +28,6 @@ use taupe_transparent::programs::Programs;
 use taupe_transparent::state::Lock;
 use taupe_uapi::prefix::Prefix;
 
-/// Maximum number of listed flows.
 const MOST: usize = 65_536;
 
 const DNS_PORT: u16 = 53;

@@ -82,7 +82,6 @@ pub(crate) enum Failure {
     Reported,
 }
 
-/// Runs a device in the foreground.
 pub(crate) fn run<D: Device>(order: &DeviceOrder) -> Result<(), Failure> {
     order.logging.begin();
     finish(start::<D>(order)?, order)

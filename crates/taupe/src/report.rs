@@ -40,7 +40,6 @@ fn advice(source: &io::Error) -> &'static str {
     }
 }
 
-/// Writes the report.
 pub(crate) fn main(order: &ReportOrder, arguments: &[OsString]) -> ExitCode {
     match run(order, arguments) {
         Ok(()) => ExitCode::SUCCESS,

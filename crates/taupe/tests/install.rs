@@ -158,7 +158,6 @@ fn all_of_it_is_installed_and_removed() {
         assert!(lock.lines().any(|found| found == line), "{line}: {lock}");
     }
 
-    // The second installation has aliases.
     place.succeeds("install", &["PREFIX=/usr", "ALIASES=1"]);
     for alias in ["wg", "wg-quick"] {
         assert_eq!(

@@ -361,7 +361,6 @@ fn a_file_s_tunnel_has_what_the_file_says() {
         let show = said(&["show", "wg0"], "");
         assert!(show.contains("  post-quantum: hybrid-768\n"), "{show}");
 
-        // A reload applies changes of the file.
         file("PostQuantum = off");
         said(&["reload", conf], "");
         let show = said(&["show", "wg0"], "");

@@ -59,7 +59,6 @@ impl Explanation<'_> {
         is_of_process && is_chosen && port == Some(53) && servers.next().is_some()
     }
 
-    /// Returns the name servers of the file.
     fn servers(&self) -> Vec<(IpAddr, Entry<'_>)> {
         let entries = entries(self.text, Key::Dns).into_iter();
         let servers = entries.filter_map(|entry| Some((entry.text.parse().ok()?, entry)));

@@ -17,7 +17,6 @@ pub(super) const APPLICATION: &str = "application";
 pub(super) struct Question<'a> {
     pub(super) from: Sender<'a>,
     pub(super) to: Option<Destination>,
-    /// This host's addresses.
     pub(super) addresses: &'a [IpAddr],
     /// The destination is link-local, and is itself the next hop.
     pub(super) is_neighbour: bool,
@@ -61,7 +60,6 @@ impl fmt::Display for Step {
 pub(super) enum Verdict {
     /// The step does not apply, and the next one is asked.
     Passes(String),
-    /// The step decides.
     Decides(String),
 }
 
@@ -162,7 +160,6 @@ impl Explanation<'_> {
         }
     }
 
-    /// Names an entry, with its file and line.
     pub(super) fn at(&self, key: Key, entry: &Entry<'_>) -> String {
         let file = self.shown.display();
         format!("{file}:{}: {} = {}", entry.line, key.name(), entry.text)

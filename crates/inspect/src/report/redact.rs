@@ -219,7 +219,6 @@ impl Redactor {
     }
 }
 
-/// Replacement for hidden text.
 const HIDDEN: &str = "(hidden)";
 
 /// First words of the commands that Taupe logs (`adapter::change`, `adapter::dns`).

@@ -17,7 +17,6 @@ impl Devices {
         Self(names.filter_map(read).collect())
     }
 
-    /// Returns the device of this name.
     pub(super) fn get(&self, interface: &str) -> Option<&Device> {
         let mut all = self.0.iter();
         let (_, device) = all.find(|(name, _)| name == interface)?;

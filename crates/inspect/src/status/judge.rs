@@ -211,7 +211,6 @@ pub(super) fn shared_key(other: &str, shown: &str) -> Finding {
     )
 }
 
-/// Result of judging a peer.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Heard {
     Finding(Finding),

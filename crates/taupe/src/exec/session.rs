@@ -36,7 +36,6 @@ pub(super) struct Session<'a> {
     name: &'a str,
     shared: Rendezvous,
     namespaces: Namespaces,
-    /// The first command.
     child: Child,
     /// Exit status of the first command, once it has ended.
     status: Option<u8>,

@@ -81,14 +81,12 @@ impl fmt::Write for Output {
     }
 }
 
-/// Prints bytes to standard output.
 pub(super) fn print(bytes: Vec<u8>) -> Outcome {
     let mut output = Output::new();
     output.push(&bytes);
     output.finish()
 }
 
-/// Writes a message to standard error.
 pub(super) fn complain(message: &[u8]) {
     // If this fails, there is no other place for the message.
     let _ = io::stderr().write_all(message);

@@ -23,7 +23,6 @@ use std::time::{Duration, SystemTime};
 use taupe_client::{Device, Suite};
 use taupe_uapi::show::{self, Field, Pretty};
 
-/// Runs `show`.
 pub(super) fn show(call: &Call<'_>) -> Outcome {
     let word = |index: usize| call.rest.get(index).map(|word| word.to_string_lossy());
     let (which, field) = (word(0), word(1));
@@ -47,7 +46,6 @@ pub(super) fn show(call: &Call<'_>) -> Outcome {
     }
 }
 
-/// Runs `showconf`.
 pub(super) fn showconf(call: &Call<'_>) -> Outcome {
     let [interface] = call.rest else {
         return Err(call.misused());

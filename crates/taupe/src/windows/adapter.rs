@@ -246,7 +246,6 @@ impl Network {
         })
     }
 
-    /// Applies the settings to the adapter.
     fn set_up(&self, addressing: Addressing) -> Result<SetUp, Failure> {
         routes::set_up(self.luid, &addressing).map_err(Failure::Addressing)?;
         let name_servers = NameServers::set(self).map_err(Failure::NameServers)?;
@@ -358,7 +357,6 @@ struct Uplinks {
 }
 
 impl Uplinks {
-    /// Checks whether the next look-up is due.
     fn is_due(&self) -> bool {
         self.looked.is_none_or(|at| at.elapsed() >= BETWEEN_LOOKS)
     }

@@ -50,7 +50,6 @@ const LAST_TRY: Duration = Duration::from_secs(1);
 pub(super) enum Asked {
     /// A client's request, with the channel for the answer.
     Configuration(Request, SyncSender<Zeroizing<String>>),
-    /// The machine has woken up.
     Awoke,
     /// Work is due. Sent by the data path of an adapter.
     Attention,
@@ -88,7 +87,6 @@ pub(super) struct Carrier<T> {
     mtu_decrement: Option<u16>,
 }
 
-/// Failure of the packet filter.
 struct Trouble {
     /// Time of the next attempt.
     until: Instant,

@@ -48,7 +48,6 @@ pub(super) trait Tap: Send + Sync + 'static {
     /// Passes a packet to the system as received.
     fn write(&self, packet: &[u8]) -> io::Result<()>;
 
-    /// Ends reading.
     fn close(&self);
 }
 
@@ -66,7 +65,6 @@ impl Way {
         }
     }
 
-    /// Shuts or opens the socket for sending.
     pub(super) fn shut(&self, is_shut: bool) {
         self.is_shut.store(is_shut, Ordering::Relaxed);
     }
@@ -113,7 +111,6 @@ impl Errors {
     }
 }
 
-/// State that the threads share.
 struct Shared<T> {
     tap: T,
     ways: Ways,

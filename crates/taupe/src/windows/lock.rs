@@ -75,7 +75,6 @@ pub(super) fn set(shown: &str, file: &File) -> Result<Found, NotLocked> {
     Ok(found)
 }
 
-/// Removes the lock.
 pub(super) fn clear() -> Result<(), NotLocked> {
     lock::clear().map_err(NotLocked::Unlocking)
 }

@@ -49,7 +49,6 @@ struct Side {
     _state: Folder,
 }
 
-/// Folder that is removed with its content.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
