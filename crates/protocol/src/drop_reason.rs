@@ -42,7 +42,7 @@ pub enum DropReason {
     RateLimited,
     /// An initiation that does not verify.
     InitiationNotAuthentic,
-    /// An initiation from an unknown static key.
+    /// An initiation with an unknown static key or, in a hybrid handshake, identity.
     UnknownPeer,
     /// An initiation whose timestamp is not greater than the peer's last one.
     InitiationReplayed,
@@ -60,7 +60,7 @@ pub enum DropReason {
     RoutingLoop,
     /// An ordinary initiation from a peer that requires post-quantum handshakes.
     PostQuantumRequired,
-    /// A part of a hybrid response that has been received before.
+    /// A part of a hybrid message, when it or another in its place has been received before.
     PartRepeated,
 }
 

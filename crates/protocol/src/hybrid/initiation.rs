@@ -4,7 +4,6 @@ use crate::hybrid::noise::{Halfway, Initiator, Parts};
 use crate::limits::{MAX_PROVISIONAL, RESEND_PARTS_AFTER};
 use crate::time::Instant;
 
-/// A hybrid initiation that waits for its response.
 pub(crate) struct Waiting {
     pub(crate) initiator: Initiator,
     pub(crate) begun: Instant,

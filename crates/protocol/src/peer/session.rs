@@ -13,7 +13,8 @@ use crate::peer::replay::ReplayWindow;
 use crate::suite::Suite;
 use crate::time::Instant;
 
-/// Side that sent the initiation of a session. Only the initiator renews the session.
+/// Side that sent the initiation of a session. Only the initiator renews the session because of
+/// its age (whitepaper §6.2); either side does after Rekey-After-Messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// This side.

@@ -13,7 +13,6 @@ use crate::limits::{
 use crate::peer::{Reason, Role, Session, Sessions, Staged, Timers};
 use crate::time::Instant;
 
-/// State of a peer that the control loop and the data path share, under the peer's lock.
 #[derive(Default)]
 pub(crate) struct PeerState {
     /// True if the device is up and the peer has not been removed.

@@ -8,7 +8,6 @@ use crate::peer::Peer;
 /// Wakes the control loop. Called from any thread, any number of times.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// Queue of peers that need the control loop.
 pub(crate) struct WorkQueue {
     peers: Mutex<Vec<Arc<Peer>>>,
     wake: Wake,
