@@ -1,15 +1,15 @@
 //! The native methods of boringtun's class for Java, `com.cloudflare.app.boringtun.BoringTunJNI`,
-//! and three methods more. `java/` has the class and documents each method.
+//! and three further methods. `java/` has the class and documents each method.
 //!
 //! The library also exports the C functions of `taupe-ffi`.
 //!
-//! Java identifies a tunnel by a number, not by a pointer. Every call looks the number up, so that
-//! the number of a freed tunnel, or any other number, is an error. Bytes are copied to and from
-//! Java's memory, since a program may use its buffers during the call. Copies of keys are erased;
+//! Java identifies a tunnel by a number, not by a pointer. Every call looks the number up, so a
+//! number that is wrong or that belongs to a freed tunnel is an error. Bytes are copied to and from
+//! Java's memory, because a program may use its buffers during the call. Copies of keys are erased;
 //! those in the virtual machine belong to the program.
-// SAFETY of each `export_name`: it is the name of that method, mangled as the Java Native Interface
-// has it ("Resolving Native Method Names"); nothing else in a process is called so, and Java calls
-// it with the arguments that the class declares.
+// SAFETY of each `export_name`: it is the name of the method, mangled by the rules of the Java
+// Native Interface ("Resolving Native Method Names"). No other symbol of a process has that name,
+// and Java calls it with the arguments that the class declares.
 
 use core::ffi::CStr;
 use core::ptr;
@@ -32,12 +32,13 @@ use taupe::{
 };
 use zeroize::Zeroizing;
 
-/// More than any call reads or writes: the longest IP packet with what WireGuard adds.
+/// Upper bound of what a call reads or writes: more than the longest IP packet with WireGuard's
+/// overhead.
 const MAX_ROOM: usize = 1 << 17;
-/// The most characters that a key is written with: hexadecimal.
+/// Characters of a key in hexadecimal, its longest form.
 const LONGEST_KEY: usize = 64;
 
-/// The tunnels by their numbers. No number is used twice.
+/// The tunnels by number. No number is used twice.
 static TUNNELS: RwLock<BTreeMap<jlong, Arc<wireguard_tunnel>>> = RwLock::new(BTreeMap::new());
 static NEXT: AtomicI64 = AtomicI64::new(1);
 
@@ -114,7 +115,7 @@ pub extern "system" fn new_tunnel<'c>(
         else {
             return Ok(0);
         };
-        // Java has no unsigned numbers: these are read as if they were.
+        // Java has no unsigned numbers, so the bits of signed ones are reinterpreted.
         let tunnel = Tunnel::new(Config {
             private_key,
             public_key,
@@ -282,8 +283,8 @@ fn key_of(env: &Env<'_>, array: &JByteArray<'_>) -> Option<Key> {
     whole.then_some(key)
 }
 
-/// Parses a key from a string. The string is read into memory that is erased, which the copy that
-/// GetStringUTFChars makes is not.
+/// Parses a key from a string. The string is read into memory that is erased. GetStringUTFChars
+/// would leave a copy.
 fn parse(env: &Env<'_>, text: &JString<'_>) -> Option<Key> {
     if text.is_null() {
         return None;
@@ -291,12 +292,13 @@ fn parse(env: &Env<'_>, text: &JString<'_>) -> Option<Key> {
     let mut units = Zeroizing::new([0_u16; LONGEST_KEY]);
     let mut bytes = Zeroizing::new([0_u8; LONGEST_KEY]);
     let (raw, string) = (env.get_raw(), text.as_raw());
-    // SAFETY: the method that was given this environment and this string is being called, and
-    // the string is not null.
+    // SAFETY: the method that received this environment and this string has not returned, and the
+    // string is not null.
     let length = unsafe { ((**raw).v1_1.GetStringLength)(raw, string) };
     let count = usize::try_from(length).ok()?;
     let there = units.get_mut(..count)?.as_mut_ptr();
-    // SAFETY: as above; all that the string has is asked for, and there is room for it.
+    // SAFETY: as above. The call asks for all `length` units of the string, and `units` has room for
+    // them.
     unsafe { ((**raw).v1_2.GetStringRegion)(raw, string, 0, length, there) };
     for (byte, unit) in bytes.iter_mut().zip(&units[..count]) {
         *byte = u8::try_from(*unit).ok()?;
@@ -304,7 +306,7 @@ fn parse(env: &Env<'_>, text: &JString<'_>) -> Option<Key> {
     key::parse(&bytes[..count])
 }
 
-/// Makes a string of Java's from memory that is erased.
+/// Returns a Java string. The copy that it is made from is erased.
 fn string<'c>(env: &mut Env<'c>, text: &str) -> JavaResult<JString<'c>> {
     let mut own = Zeroizing::new(Vec::with_capacity(text.len() + 1));
     own.extend_from_slice(text.as_bytes());
@@ -316,31 +318,31 @@ fn string<'c>(env: &mut Env<'c>, text: &str) -> JavaResult<JString<'c>> {
     }
 }
 
-/// Copies the first bytes of an array, which has as many.
+/// Copies the first bytes of an array, which is at least as long as `to`.
 fn read(env: &Env<'_>, array: &JByteArray<'_>, to: &mut [u8]) -> JavaResult<()> {
     let (address, length) = (to.as_mut_ptr().cast::<i8>(), to.len());
-    // SAFETY: the same bytes, by the type that Java has for them, and nobody else has them
-    // while this slice lives.
+    // SAFETY: these are the bytes of `to` with the type that Java uses (`i8` has the same layout).
+    // `to` is borrowed mutably and shadowed, so nobody else uses them while this slice lives.
     let to = unsafe { core::slice::from_raw_parts_mut(address, length) };
     array.get_region(env, 0, to)
 }
 
-/// The arguments of a method beside the tunnel.
+/// The arguments of a method besides the tunnel.
 struct Buffers<'c> {
     src: Option<(JByteArray<'c>, jint)>,
     dst: (JByteBuffer<'c>, jint),
     op: JByteBuffer<'c>,
 }
 
-/// Memory of Java's to write to.
+/// A direct buffer: Java's memory outside its heap.
 struct Direct {
     address: *mut u8,
     size: usize,
 }
 
 impl Direct {
-    /// The first `size` bytes of a direct buffer, or all if it has not as many. `None` for
-    /// null, and for what is on Java's heap.
+    /// Returns the first `size` bytes of a direct buffer, or all of it if it is shorter. `None` for
+    /// null and for buffers on Java's heap.
     fn new(env: &Env<'_>, buffer: &JByteBuffer<'_>, size: usize) -> Option<Self> {
         let address = env.get_direct_buffer_address(buffer).ok()?;
         let capacity = env.get_direct_buffer_capacity(buffer).ok()?;
@@ -348,23 +350,22 @@ impl Direct {
         (!address.is_null()).then_some(Self { address, size })
     }
 
-    /// Writes the beginning of it, as far as it goes.
+    /// Writes `bytes` to the start of the buffer, and truncates them if it is shorter.
     ///
     /// # Safety
-    /// The buffer is still there: the method that was given it has not returned.
+    /// The buffer still exists: the method that received it has not returned.
     unsafe fn write(&self, bytes: &[u8]) {
         let count = bytes.len().min(self.size);
-        // SAFETY: by the caller's word and the specification of GetDirectBufferAddress there are
-        // `size` bytes, which are Java's, so that no Rust reference to them exists, and `bytes`
-        // is not among them. A program that uses them meanwhile sees some of the old and some of
-        // the new, and no more.
+        // SAFETY: the buffer has `size` bytes, as the caller guarantees and GetDirectBufferAddress
+        // specifies. They are Java's memory, so no Rust reference to them exists, and `bytes` does
+        // not overlap them. A program that reads them meanwhile sees a mix of old and new bytes.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.address, count) };
     }
 }
 
 impl Buffers<'_> {
-    /// Calls a tunnel and writes the operation into the buffer for it; returns the size. Without
-    /// such a buffer it does nothing and returns 0.
+    /// Calls a tunnel, writes the operation to the buffer `op` and returns the size. Does nothing
+    /// and returns 0 if there is no such buffer.
     fn call(
         &self,
         env: &Env<'_>,
@@ -383,7 +384,7 @@ impl Buffers<'_> {
             Ok(None) => wireguard_result::error(Error::InvalidArgument),
             Err(_) => wireguard_result::error(Error::Internal),
         };
-        // SAFETY: the method that was given the buffer is being called.
+        // SAFETY: the method that received the buffer has not returned.
         unsafe { op.write(&[result.op as u8]) };
         result.size.try_into().unwrap_or(jint::MAX)
     }
@@ -419,7 +420,7 @@ impl Buffers<'_> {
         }
         let called = call(tunnel, &from, &mut to[..dst.size]);
         if let Ok(Outcome::Network(size) | Outcome::Ipv4(size) | Outcome::Ipv6(size)) = called {
-            // SAFETY: the method that was given the buffer is being called.
+            // SAFETY: the method that received the buffer has not returned.
             unsafe { dst.write(&to[..size]) };
         }
         ROOM.set((from, to));

@@ -1,8 +1,8 @@
 //! `make install LIBRARY=1` into a folder: programs find the library by pkg-config, it has the
-//! name and the functions that it should have, and `make uninstall` leaves nothing.
+//! right name and functions, and `make uninstall` leaves nothing.
 //!
-//! It is the library that this test was built with, or with `TAUPE_LIBRARY` that of
-//! `make library` in the folder that it names (scripts/test does both).
+//! The test uses its own build of the library, or, if `TAUPE_LIBRARY` names a folder, the one that
+//! `make library` has built there (scripts/test does both).
 
 mod common;
 
@@ -33,8 +33,8 @@ const PUBLISHED: [&str; 14] = [
     "x25519_secret_key",
 ];
 
-/// A folder with all that is installed in `target`, and a prefix to install it into; removed when
-/// it is dropped.
+/// A folder with the files to install in `target`, and a prefix to install them to. Removed when
+/// dropped.
 struct Place(PathBuf);
 
 impl Drop for Place {
@@ -52,7 +52,7 @@ impl Place {
         let name = format!("taupe-ffi-{name}-{}", std::process::id());
         let place = Self(env::temp_dir().join(name));
         let target = place.0.join("target");
-        // What is installed besides is of no matter here.
+        // Other installed files do not matter here.
         fs::create_dir_all(target.join("release/pages")).expect("a folder");
         symlink("/bin/true", target.join("release/taupe")).expect("a link");
         for page in ["taupe.1", "taupe.bash", "_taupe", "taupe.fish"] {
@@ -70,7 +70,7 @@ impl Place {
         self.0.join("prefix")
     }
 
-    /// Runs the script; what it has said.
+    /// Runs the script and returns its output.
     fn install(&self, arguments: &[&str], settings: &[(&str, &Path)]) -> String {
         let mut command = Command::new("packaging/install");
         command.current_dir(Path::new(PACKAGE).join("../.."));
@@ -84,7 +84,7 @@ impl Place {
         common::finish(command)
     }
 
-    /// What pkg-config says of what is installed in `libraries`.
+    /// Returns the flags that pkg-config prints for the library in `libraries`.
     fn flags(&self, libraries: &Path, arguments: &[&str]) -> Vec<String> {
         let mut command = Command::new("pkg-config");
         command.args(arguments).arg("taupe");
@@ -93,7 +93,7 @@ impl Place {
         said.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// Builds a program of the package's with such flags.
+    /// Builds a program of the package with these flags.
     fn build(&self, compiler: &str, source: &str, flags: &[String]) -> PathBuf {
         let program = self.0.join("program");
         let mut build = Command::new(compiler);
@@ -129,7 +129,7 @@ fn an_installed_library_is_found_and_runs() {
     let place = Place::new("install");
     let libraries = place.prefix().join("lib");
     let told = place.install(&[], &[]);
-    // ld.so does not look into a temporary folder.
+    // ld.so does not search a temporary folder.
     let hint = format!("-Wl,-rpath,{}", libraries.display());
     assert!(told.contains(&hint), "{told}");
 
@@ -142,7 +142,7 @@ fn an_installed_library_is_found_and_runs() {
         let mut flags = flags.clone();
         flags.push(hint.clone());
         let program = place.build(compiler, source, &flags);
-        // Without arguments the client says how it is used.
+        // Without arguments the client prints its usage.
         if source != "examples/client.c" {
             common::finish(Command::new(&program));
         }
@@ -168,14 +168,14 @@ fn an_installed_library_is_found_and_runs() {
     let program = place.build("cc", &source.display().to_string(), &strict);
     let said_so = common::finish(Command::new(&program));
     assert_eq!(said_so, "28 bytes have arrived\n");
-    // The same with nothing but the program in it.
+    // The same as a fully static program.
     let mut flags = place.flags(&libraries, &["--static", "--cflags", "--libs"]);
     flags.push("-static".to_owned());
     let program = place.build("cc", "tests/c/boringtun.c", &flags);
     let needed = said("readelf", &["-dW"], &program);
     assert!(!needed.contains("NEEDED"), "{needed}");
     common::finish(Command::new(&program));
-    // Or with the library in it, and the system's besides.
+    // The same with the static library and the system's shared ones.
     let mut flags = place.flags(&libraries, &["--cflags"]);
     flags.push(libraries.join("libtaupe.a").display().to_string());
     flags.extend(place.flags(&libraries, &["--static", "--libs-only-l"]));
@@ -219,7 +219,7 @@ fn a_library_exports_what_is_declared_and_survives_panics() {
     }
     assert!(declared.len() > 30, "{declared:?}");
     assert_eq!(names(&["-D", "--defined-only"]), declared);
-    // With `panic = "abort"` it would raise none.
+    // A library with `panic = "abort"` does not use this symbol.
     let raised = names(&["-D", "--undefined-only"]);
     assert!(raised.contains("_Unwind_RaiseException"), "{raised:?}");
     if released().is_some() {
@@ -243,7 +243,7 @@ fn folders_may_be_chosen_and_ld_so_is_told() {
         ("LIBDIR", libraries),
         ("INCLUDEDIR", headers),
     ];
-    // A packager's: nothing is said of this machine's ld.so.
+    // With DESTDIR, as packagers use it, the script prints nothing about this machine's ld.so.
     let told = place.install(&[], &chosen);
     assert!(!told.contains("ld.so"), "{told}");
     let description = root.join("usr/lib/some-linux-gnu/pkgconfig/taupe.pc");
@@ -255,7 +255,7 @@ fn folders_may_be_chosen_and_ld_so_is_told() {
     place.install(&["--uninstall"], &chosen);
     assert_eq!(files(&root), Vec::<PathBuf>::new());
 
-    // Where it is not, it is not removed, which is said.
+    // `uninstall` with another folder leaves the library, and says so.
     place.install(&[], &chosen);
     let told = place.install(&["--uninstall"], &chosen[..2]);
     assert!(told.contains("LIBDIR"), "{told}");
@@ -264,7 +264,7 @@ fn folders_may_be_chosen_and_ld_so_is_told() {
     assert!(!told.contains("LIBDIR"), "{told}");
     assert_eq!(files(&root), Vec::<PathBuf>::new());
 
-    // Where ld.so looks, its cache is made anew; an `ldconfig` of this test's says where that is.
+    // In a folder that ld.so searches, its cache is updated. A fake `ldconfig` names that folder.
     let (libraries, tools) = (place.prefix().join("lib64"), place.0.join("tools"));
     fs::create_dir_all(&tools).expect("a folder");
     let ldconfig = tools.join("ldconfig");
@@ -296,10 +296,10 @@ fn folders_may_be_chosen_and_ld_so_is_told() {
 fn a_path_is_itself_or_refused() {
     let place = Place::new("characters");
     let prefix = place.0.join("a&b|c%d");
-    // And /usr/ is /usr.
+    // A prefix may end with a slash.
     let ended = prefix.join("");
     let told = place.install(&[], &[("PREFIX", &ended), ("DESTDIR", Path::new("/"))]);
-    // No other root than this machine's.
+    // DESTDIR=/ is this machine.
     assert!(told.contains("-Wl,-rpath,"), "{told}");
     assert!(!told.contains("//"), "{told}");
     let read = |file: &str| fs::read_to_string(prefix.join(file)).expect("a file");

@@ -1,5 +1,5 @@
-//! The same program twice, once linked with boringtun's own library and once with Taupe's,
-//! each a process of its own, over UDP on the loopback.
+//! Interoperability with boringtun: the same program, once linked with boringtun's library and once
+//! with Taupe's, in two processes over UDP on the loopback.
 
 mod common;
 
@@ -11,7 +11,7 @@ use common::{Built, Library, Program, Running, boringtun};
 
 const PSK: &str = "FpCyhws9cxwWoV4xELtfJvjJN+zQVRPISllRWgeopVE=";
 
-/// Lets `initiator` begin with `responder`.
+/// Runs both programs; `initiator` starts the handshake.
 fn meet(initiator: &Built, responder: &Built, psk: &str, loss: u32) {
     let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").expect("a socket"));
     let address = |i: usize| sockets[i].local_addr().expect("its address");

@@ -1,4 +1,4 @@
-//! Layouts and values as Rust has them; `c/layout.c` has the same numbers for C and C++.
+//! Layouts and values in Rust. `c/layout.c` checks the same numbers in C and C++.
 
 #[test]
 fn layouts_and_values_are_boringtun_s() {

@@ -1,5 +1,4 @@
-//! Programs in C and C++, compiled by the machine's compiler and linked with the library, as
-//! others' programs are.
+//! Programs in C and C++, compiled by the system's compiler and linked with the library.
 
 mod common;
 
@@ -53,8 +52,7 @@ fn the_example_in_cpp_records_what_passes() {
     assert!(said.contains("recorded: 10 out, 10 in"), "{said}");
 }
 
-/// The example's peer is a tunnel of this test's, at the other end of which somebody sends
-/// back what comes.
+/// The example talks to a tunnel of this test, which sends packets back.
 #[test]
 fn the_example_in_c_is_a_client() {
     use std::io::{BufRead as _, BufReader, Read as _};
@@ -109,7 +107,7 @@ fn the_example_in_c_is_a_client() {
     user.connect(address).expect("the client's socket");
     user.send(b"hello through the tunnel").expect("sent");
     let (mut datagram, mut dst) = ([0; 2048], [0; 2048]);
-    // The peer: it answers the handshake, and turns the packet round.
+    // The peer answers the handshake and sends the packet back.
     loop {
         let (size, from) = socket
             .recv_from(&mut datagram)

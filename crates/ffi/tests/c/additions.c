@@ -1,5 +1,5 @@
-// What Taupe adds: errors by name, cookies, timeouts, batches, work in place, changes at run
-// time, hybrid handshakes, counters, levels of lines.
+// Taupe's additions: names of errors, cookies, timeouts, batches, work in place, changes at run
+// time, hybrid handshakes, counters, log levels.
 
 #include "taupe.h"
 
@@ -13,14 +13,14 @@ static const struct taupe_address at_a = {4, 1111, {192, 0, 2, 1}, 0};
 static const struct taupe_address at_b = {6, 2222, {0x20, 1, 0xd, 0xb8}, 0};
 static int lines;
 
-// As boringtun writes a line: "2026-01-01T00:00:00.000000Z text\n".
+// Checks the form of a line, which is boringtun's: "2026-01-01T00:00:00.000000Z text\n".
 static void print(const char *line) {
     size_t length = strlen(line);
     CHECK(length > 29 && line[10] == 'T' && line[19] == '.' && line[26] == 'Z' && line[27] == ' ');
     CHECK(strchr(line, '\n') == line + length - 1);
     lines++;
-    // It may call the library, also for what would be a line; with a buffer of its own, as the
-    // call that the line comes of has the others.
+    // A log function may call the library, also if that call would log. It uses its own buffer,
+    // because the call that logs is using the others.
     uint8_t own[148];
     struct wireguard_result result = wireguard_read(b, (const uint8_t *)"odd", 3, own, sizeof own);
     CHECK(result.op == WIREGUARD_ERROR && result.size == TAUPE_INVALID_PACKET);
@@ -40,7 +40,7 @@ static void make(struct wireguard_tunnel **x, struct wireguard_tunnel **y) {
     for (int i = 0; i < 32; i++) CHECK(x_key.key[i] == 0);
 }
 
-// Carries what a tunnel wants sent, and all that comes of it, until there is nothing.
+// Carries the datagrams of a tunnel, and all answers, until none is left.
 static int settle(struct wireguard_tunnel *from, struct wireguard_tunnel *to,
                   const struct taupe_address *source, struct wireguard_result first) {
     int datagrams = 0;
@@ -103,23 +103,23 @@ static void timeouts(void) {
     CHECK(taupe_set_log_level(TAUPE_LOG_TRACE));
     CHECK(wireguard_read(a, (const uint8_t *)"odd", 3, in, sizeof in).op == WIREGUARD_ERROR);
     CHECK(lines == 3 && taupe_set_log_level(TAUPE_LOG_INFO));
-    // The next is to erase the session, 540 s after it has begun.
+    // The next timer erases the session, 540 s after its start.
     int timeout = taupe_next_timeout(b);
     CHECK(timeout > 500000 && timeout <= 540000);
     struct taupe_address address;
-    // Field by field: what lies between them is nobody's.
+    // Compare the fields; the padding between them is undefined.
     CHECK(taupe_peer_address(b, &address) && address.version == at_a.version);
     CHECK(address.port == at_a.port && address.scope == at_a.scope);
     CHECK(!memcmp(address.ip, at_a.ip, sizeof address.ip));
     CHECK(taupe_peer_address(a, &address) && address.version == 6 && address.port == 2222);
     CHECK(!memcmp(address.ip, at_b.ip, 16));
     CHECK(!taupe_peer_address(NULL, &address) && !taupe_peer_address(a, NULL));
-    // After data something is due: an answer, or a keepalive after 10 s.
+    // After data, a keepalive is due within 10 s, unless an answer is sent.
     one_packet(a, b);
     timeout = taupe_next_timeout(b);
     CHECK(timeout > 5000 && timeout <= 10000);
     one_packet(b, a);
-    // A keepalive is due when it is first asked for, and every second from then.
+    // A persistent keepalive is due at once when it is set, and then every second.
     CHECK(taupe_set_keep_alive(a, 1) && !taupe_set_keep_alive(NULL, 1));
     CHECK(taupe_next_timeout(a) == 0);
     CHECK(wireguard_tick(a, out, sizeof out).size == 32);
@@ -145,7 +145,7 @@ static void batches(void) {
     struct wireguard_result result =
         taupe_write_batch(a, packets, STRIDE, sizes, COUNT, messages, STRIDE, sealed);
     CHECK(result.op == WRITE_TO_NETWORK && result.size == COUNT);
-    // One is changed on the way, one comes twice, one is garbage.
+    // One message is changed, one is repeated, one is garbage.
     messages[7 * STRIDE + 40] ^= 1;
     memcpy(messages + 9 * STRIDE, messages + 8 * STRIDE, STRIDE);
     sealed[9] = sealed[8];
@@ -164,7 +164,7 @@ static void batches(void) {
         CHECK(results[i].size == sizes[i]);
         CHECK(!memcmp(packets + i * STRIDE, messages + i * STRIDE + TAUPE_OFFSET, sizes[i]));
     }
-    // None, one, and what does not fit.
+    // Batches of none and of one, and batches that do not fit.
     CHECK(taupe_write_batch(a, NULL, 0, NULL, 0, NULL, 0, NULL).op == WIREGUARD_DONE);
     CHECK(taupe_read_batch(a, NULL, NULL, 0, NULL, 0, NULL).op == WIREGUARD_DONE);
     result = taupe_write_batch(a, packets, 10, sizes, 2, messages, STRIDE, sealed);
@@ -178,7 +178,7 @@ static void batches(void) {
     CHECK(taupe_read_batch(a, NULL, messages, 1, sizes, 1, NULL).op == WIREGUARD_ERROR);
     CHECK(taupe_read_batch(NULL, NULL, messages, 1, sizes, 1, results).op == WIREGUARD_ERROR);
 
-    // Before there is a session they wait, and a handshake begins.
+    // Without a session the packets are queued and a handshake begins.
     struct wireguard_tunnel *c, *d;
     make(&c, &d);
     result = taupe_write_batch(c, packets, STRIDE, sizes, 3, messages, STRIDE, sealed);
@@ -237,8 +237,8 @@ static void preshared_keys(void) {
 }
 
 static void cookies(void) {
-    // More handshakes than are answered: whoever says from where is given a cookie, and is
-    // let through with it.
+    // Too many handshakes: a sender with a known address gets a cookie, and with the cookie an
+    // answer.
     int given = 0;
     for (int i = 0; i < 40 && !given; i++) {
         usleep(25000);  // of one peer 50 in a second are answered
@@ -249,7 +249,7 @@ static void cookies(void) {
         CHECK(result.op == WRITE_TO_NETWORK);
         if (result.size == 64) {
             given = 1;
-            // Nobody is answered of whom it is not known where they are.
+            // Without a source address there is no answer.
             result = wireguard_read(b, initiation, 148, in, sizeof in);
             CHECK(result.op == WIREGUARD_ERROR && result.size == TAUPE_UNDER_LOAD);
             CHECK(wireguard_read(a, out, 64, in, sizeof in).op == WIREGUARD_DONE);
@@ -277,7 +277,7 @@ static void post_quantum(int suite) {
     const uint8_t *key_c = has_keys ? keys[0] : NULL, *key_d = has_keys ? keys[1] : NULL;
     CHECK(taupe_set_post_quantum(c, TAUPE_PQ_PREFER, seed_c, key_d, sizes[1], false));
     CHECK(taupe_set_post_quantum(d, TAUPE_PQ_REQUIRE, seed_d, key_c, sizes[0], false));
-    // Ordinary handshakes are refused by who requires hybrid ones.
+    // A side that requires hybrid handshakes refuses ordinary ones.
     struct wireguard_result result;
     result = wireguard_force_handshake(c, out, 148);
     CHECK(result.op == WIREGUARD_ERROR && result.size == TAUPE_DESTINATION_BUFFER_TOO_SMALL);
@@ -291,13 +291,13 @@ static void post_quantum(int suite) {
     a = a_before, b = b_before;
     CHECK(taupe_get_counters(c).suite == (uint32_t)suite && taupe_get_counters(c).latched == 1);
     CHECK(taupe_get_counters(d).suite == (uint32_t)suite && taupe_get_counters(d).latched == 0);
-    // Off again, which ends the session; an ordinary initiation is refused by the other.
+    // Turning the mode off ends the session. The other side refuses an ordinary initiation.
     CHECK(taupe_set_post_quantum(c, TAUPE_PQ_OFF, NULL, NULL, 0, false));
     CHECK(taupe_get_counters(c).suite == TAUPE_ORDINARY);
     CHECK(wireguard_force_handshake(c, out, sizeof out).size == 148);
     result = wireguard_read(d, out, 148, in, sizeof in);
     CHECK(result.op == WIREGUARD_ERROR && result.size == TAUPE_POST_QUANTUM_REQUIRED);
-    // Malformed keys, and one without the other.
+    // Malformed keys, and one key without the other.
     if (has_keys) {
         CHECK(!taupe_set_post_quantum(c, TAUPE_PQ_REQUIRE, seed_c, NULL, 0, false));
         CHECK(!taupe_set_post_quantum(c, TAUPE_PQ_REQUIRE, NULL, key_d, sizes[1], false));

@@ -1,5 +1,5 @@
-// A program for boringtun: two tunnels, a handshake, packets both ways, and what goes wrong.
-// What it includes is boringtun's published signatures, not Taupe's header.
+// A program for boringtun: two tunnels, a handshake, packets in both directions, and errors. It
+// includes boringtun's published signatures, not Taupe's header.
 
 #ifdef WITH_COMPATIBLE_HEADER
 #include "wireguard_ffi.h"
@@ -61,7 +61,7 @@ int main(void) {
     CHECK(is(wireguard_tick(a, out, sizeof out), WIREGUARD_DONE, 0));
     CHECK(is(wireguard_read(a, NULL, 0, out, sizeof out), WIREGUARD_DONE, 0));
 
-    // Packets that are written before there is a session wait; the first begins a handshake.
+    // Packets written before there is a session are queued. The first one starts a handshake.
     uint8_t p4[100], p6[1337];
     make_packet(p4, sizeof p4, 4, 1);
     make_packet(p6, sizeof p6, 6, 2);
@@ -83,7 +83,7 @@ int main(void) {
     CHECK(is(wireguard_read(b, NULL, 0, out, sizeof out), WIREGUARD_DONE, 0));
     CHECK(is(wireguard_read(b, initiation, 148, out, sizeof out), WIREGUARD_ERROR, 7));
 
-    // After the response first a keepalive, then what has waited, in order.
+    // After the response comes a keepalive, then the queued packets, in order.
     CHECK(is(wireguard_read(a, response, 92, keepalive, 32), WRITE_TO_NETWORK, 32));
     CHECK(is(wireguard_read(a, response, 92, out, sizeof out), WIREGUARD_ERROR, 2));
     CHECK(is(wireguard_read(b, keepalive, 32, in, sizeof in), WIREGUARD_DONE, 0));
@@ -99,7 +99,7 @@ int main(void) {
     CHECK(!memcmp(in, p6, sizeof p6));
     CHECK(is(wireguard_read(a, NULL, 0, out, sizeof out), WIREGUARD_DONE, 0));
 
-    // There is a session: packets of every length, in buffers no longer than they must be.
+    // With a session: packets of many lengths, in buffers of the least size.
     for (uint32_t size = 20; size < 2000; size += 13) {
         uint8_t *packet = malloc(size), *message = malloc(size + 32);
         make_packet(packet, size, 4, (uint8_t)size);
@@ -114,7 +114,7 @@ int main(void) {
         free(packet), free(message), free(opened);
     }
 
-    // What cannot be read says why.
+    // A message that cannot be read gives the right error.
     make_packet(p4, sizeof p4, 4, 3);
     sent = wireguard_write(a, p4, sizeof p4, out, sizeof out);
     uint32_t size = (uint32_t)sent.size;
@@ -132,7 +132,7 @@ int main(void) {
     const uint8_t nothing[24] = {0x05};
     sent = wireguard_write(a, nothing, 24, out, sizeof out);
     CHECK(is(wireguard_read(b, out, (uint32_t)sent.size, in, sizeof in), WIREGUARD_ERROR, 12));
-    // One buffer may be both.
+    // Source and destination may be the same buffer.
     make_packet(out, 500, 4, 9);
     sent = wireguard_write(b, out, 500, out, sizeof out);
     CHECK(sent.op == WRITE_TO_NETWORK);
@@ -150,7 +150,7 @@ int main(void) {
     CHECK(stats.estimated_loss == 0.0F);
     for (int i = 0; i < 56; i++) CHECK(stats.reserved[i] == 0);
 
-    // A handshake is forced, as often as is wanted, and the session before it goes on.
+    // Handshakes can be forced repeatedly, and the previous session stays usable.
     CHECK(is(wireguard_force_handshake(a, initiation, 147), WIREGUARD_ERROR, 0));
     CHECK(is(wireguard_force_handshake(a, initiation, 148), WRITE_TO_NETWORK, 148));
     uint8_t second[148];
@@ -165,7 +165,7 @@ int main(void) {
     sent = wireguard_write(b, p4, sizeof p4, out, sizeof out);
     CHECK(is(wireguard_read(a, out, (uint32_t)sent.size, in, sizeof in), WRITE_TO_TUNNEL_IPV4, sizeof p4));
 
-    // Half of what is sent is lost.
+    // Lose half of the messages.
     for (int i = 0; i < 2000; i++) {
         sent = wireguard_write(b, p4, sizeof p4, out, sizeof out);
         if (i % 2) wireguard_read(a, out, (uint32_t)sent.size, in, sizeof in);
@@ -173,8 +173,8 @@ int main(void) {
     stats = wireguard_stats(a);
     CHECK(stats.estimated_loss > 0.4F && stats.estimated_loss < 0.5F);
 
-    // Another preshared key. Labels of handshakes have grains of 17 ms, and those of `a` have
-    // been forced ahead of the clock.
+    // Another preshared key. Timestamps have a resolution of 17 ms, and the forced handshakes have
+    // put those of `a` ahead of the clock.
     usleep(100000);
     struct wireguard_tunnel *c = make(a_key, b_public, NULL, 7);
     CHECK(is(wireguard_force_handshake(c, initiation, 148), WRITE_TO_NETWORK, 148));
@@ -186,12 +186,12 @@ int main(void) {
     CHECK(is(wireguard_force_handshake(d, initiation, 148), WRITE_TO_NETWORK, 148));
     CHECK(is(wireguard_read(b, initiation, 148, out, sizeof out), WIREGUARD_ERROR, 5));
 
-    // No more than 256 packets wait.
+    // At most 256 packets are queued.
     for (int i = 0; i < 300; i++) wireguard_write(d, p4, sizeof p4, out, sizeof out);
     tunnel_free(c);
     tunnel_free(d);
 
-    // More handshakes in a second than are answered without their source.
+    // More handshakes in a second than are answered without a source address.
     int limited = 0;
     for (int i = 0; i < 30; i++) {
         struct wireguard_tunnel *e = make(x25519_secret_key(), b_public, NULL, 7);
@@ -226,7 +226,7 @@ int main(void) {
     CHECK(unpadded != NULL);
     tunnel_free(unpadded);
 
-    // NULL is an error, nowhere a crash.
+    // NULL is an error and never crashes.
     CHECK(wireguard_write(NULL, p4, 100, out, sizeof out).op == WIREGUARD_ERROR);
     CHECK(wireguard_read(NULL, p4, 100, out, sizeof out).op == WIREGUARD_ERROR);
     CHECK(wireguard_tick(NULL, out, sizeof out).op == WIREGUARD_ERROR);

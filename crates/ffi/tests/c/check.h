@@ -1,4 +1,4 @@
-// What the C programs of the tests share: a check that ends the program, and packets.
+// Shared by the C programs of the tests: a check that ends the program, and packets.
 
 #pragma once
 
@@ -15,7 +15,7 @@
         }                                                                  \
     } while (0)
 
-// Makes an IPv4 or IPv6 packet of `size` bytes, each of which `seed` tells.
+// Writes an IPv4 or IPv6 packet of `size` bytes. `seed` determines its content.
 static inline void make_packet(uint8_t *packet, size_t size, int version, uint8_t seed) {
     for (size_t i = 0; i < size; i++) packet[i] = (uint8_t)(seed + 7 * i);
     if (version == 4) {

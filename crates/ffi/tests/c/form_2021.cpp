@@ -1,5 +1,5 @@
-// The form of 2021 in C++: each of new_tunnel's forms, beside taupe.hpp, whose tunnels are made
-// in today's form. A handshake and a packet from one made so to one made so.
+// The form of 2021 in C++: each form of new_tunnel, beside taupe.hpp, which uses today's form. A
+// handshake and a packet between tunnels of both forms.
 
 #define TAUPE_BORINGTUN_2021
 #include "taupe.hpp"
@@ -60,7 +60,7 @@ int main() {
     CHECK(arrived == std::string(reinterpret_cast<const char *>(packet), sizeof packet));
     CHECK(lines == 1);
 
-    // Errors have the numbers of then, and those of taupe.hpp today's.
+    // These errors have the numbers of 2021, those of taupe.hpp today's.
     dst[0] = 9;
     result = wireguard_read(tunnels[3], dst, 40, dst, sizeof dst);
     CHECK(result.op == WIREGUARD_ERROR && result.size == 11);

@@ -1,6 +1,6 @@
 // One end of a tunnel over the UDP socket that is its standard input: `initiate` writes numbered
-// packets until each has come back, `respond` sends them back. It knows boringtun's published
-// functions only, and is linked with boringtun's library, or Taupe's.
+// packets until each has come back, `respond` sends them back. It uses only boringtun's published
+// functions, and is linked with boringtun's library or Taupe's.
 //
 // interop initiate|respond PRIVATE PUBLIC PSK|- LOSS-PERCENT SEED
 
@@ -26,12 +26,12 @@ static unsigned random_percent(void) {
 
 static void send_out(size_t size) {
     handshakes += dst[0] == 1;
-    // With loss, the first initiation is lost whatever the seed.
+    // With loss, the first initiation is always lost.
     if (loss && initiates && sends++ == 0) return;
     if (random_percent() >= loss && send(0, dst, size, 0) < 0) perror("send");
 }
 
-// Sends what a call wants sent, and all that waits behind it.
+// Sends the datagram of a call, and all queued ones.
 static struct wireguard_result flush(struct wireguard_result result) {
     struct wireguard_result first = result;
     while (result.op == WRITE_TO_NETWORK) {
@@ -62,7 +62,7 @@ int main(int argc, char **argv) {
     unsigned got = 0, strange = 0;
     uint8_t datagram[2048], packet[2048];
     while (got < PACKETS) {
-        // Each packet that has not come back is written again after 10 rounds.
+        // Write each packet again after 10 rounds, until it has come back.
         for (unsigned i = 0, open = 0; initiates && i < PACKETS && open < WINDOW; i++) {
             if (back[i]) continue;
             open++;

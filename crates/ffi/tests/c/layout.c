@@ -1,11 +1,11 @@
-// Layouts and values, as a compiler of C or C++ has them: of boringtun's part, by its published
-// header; of Taupe's, as they are from now on. On a 64-bit system. Compiled, not run.
+// Layouts and values in C and C++ on a 64-bit system: boringtun's according to its published
+// header, and Taupe's, which must not change. Compiled, not run.
 
 #ifdef PUBLISHED
 #include "published.h"
 #else
 #include "taupe.h"
-// Declared twice, the same: or it does not compile.
+// Both headers declare the functions. If they differ, this does not compile.
 #ifndef TAUPE_BORINGTUN_2021
 #define PUBLISHED_FUNCTIONS_ONLY
 #include "published.h"

@@ -1,4 +1,4 @@
-// What the header's form of 2021 makes of levels: what it calls is recorded here.
+// Log levels in the header's form of 2021. A stub records the call that the header makes.
 
 #define taupe_new_tunnel_with_log recorded
 #define TAUPE_BORINGTUN_2021
@@ -24,7 +24,7 @@ int main(void) {
     CHECK(new_tunnel("own", "peer", print, INFO) == NULL && printer == print && level == 1);
     CHECK(new_tunnel("own", "peer", print, DEB) == NULL && printer == print && level == 2);
     CHECK(new_tunnel("own", "peer", print, ALL) == NULL && printer == print && level == 3);
-    // With NONE not even errors are printed, nor do they go to the function of all others.
+    // With NONE not even errors are printed, and they do not go to the shared function either.
     CHECK(new_tunnel("own", "peer", print, NONE) == NULL && printer && printer != print);
     printer("a line");
     CHECK(level == 0);

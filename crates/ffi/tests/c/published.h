@@ -1,5 +1,5 @@
-// boringtun's functions as its versions 0.6 and 0.7 publish them, declared anew: a program
-// that is compiled with these alone must run with Taupe's library.
+// boringtun's functions as its versions 0.6 and 0.7 publish them, in declarations of our own. A
+// program compiled with these alone must run with Taupe's library.
 
 #pragma once
 

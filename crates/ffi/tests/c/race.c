@@ -1,5 +1,5 @@
-// What a caller must not do: two threads have one destination at the same time. Under
-// ThreadSanitizer it must be found, or what the library does would not be seen.
+// A misuse of the library: two threads use one destination at the same time. ThreadSanitizer must
+// report it, which proves that it sees the library's memory accesses.
 
 #include "taupe.h"
 

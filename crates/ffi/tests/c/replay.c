@@ -1,4 +1,4 @@
-// Runs the inputs of a fuzzer that the files named are, each in memory of just its size.
+// Runs a fuzzer's inputs from files, each in a buffer of exactly its size.
 //
 // replay FILE...
 

@@ -1,5 +1,5 @@
-// Several threads at two tunnels at once: each writes, reads, ticks, forces handshakes, changes
-// keys and asks for what there is to tell. What is lost on the way is only what may be.
+// Several threads use two tunnels at the same time: each writes, reads, ticks, forces handshakes,
+// changes keys and reads statistics. Only few packets may be lost.
 
 #include "taupe.h"
 
@@ -12,7 +12,7 @@ enum { THREADS = 4, ROUNDS = 400 };
 
 static struct wireguard_tunnel *a, *b;
 static atomic_int arrived;
-// Not atomic: lines come one at a time.
+// Not atomic, because the library logs one line at a time.
 static int lines, inside;
 
 static void print(const char *line) {
@@ -21,7 +21,7 @@ static void print(const char *line) {
     inside--;
 }
 
-// Gives a datagram to `to`, and all answers back and forth.
+// Passes a datagram to `to`, and all answers back and forth.
 static void carry(struct wireguard_tunnel *from, struct wireguard_tunnel *to,
                   const uint8_t *datagram, size_t size, int depth) {
     uint8_t dst[2048], copy[2048];
@@ -96,7 +96,7 @@ int main(void) {
     for (uintptr_t i = 0; i < THREADS; i++)
         CHECK(pthread_create(&threads[i], NULL, work, (void *)i) == 0);
     for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
-    // No packet is lost on this way but where one overtakes a handshake.
+    // A packet is lost only if it overtakes a handshake.
     printf("%d of %d packets, %d lines\n", arrived, THREADS * ROUNDS * 9, lines);
     CHECK(arrived > THREADS * ROUNDS * 9 * 9 / 10 && lines > 0);
     tunnel_free(a);

@@ -1,7 +1,6 @@
-// A client in the form of 2021: new_tunnel takes a function for lines and a level, tunnels are
-// not const, errors have the numbers of then. It does what such a client does, step by step:
-// new_tunnel, force_handshake, a thread that ticks, write, read, stats. The network between the
-// two is two queues.
+// A client in the form of 2021: new_tunnel takes a log function and a level, tunnels are not const,
+// errors have the numbers of that time. It takes the steps of such a client: new_tunnel,
+// force_handshake, a thread that ticks, write, read, stats. Two queues replace the network.
 
 #define TAUPE_BORINGTUN_2021
 #include "taupe.h"
@@ -19,7 +18,7 @@ static void log_printer(const char *line) {
     if (strstr(line, "session")) lines++;
 }
 
-// A datagram on its way, or none.
+// A queue of at most one datagram.
 struct wire {
     pthread_mutex_t lock;
     uint8_t datagrams[64][2048];
@@ -51,7 +50,7 @@ static size_t take(struct wire *wire, uint8_t *datagram) {
 static atomic_int stop;
 static struct wireguard_tunnel *client, *server;
 
-// Step 3: every 100 ms, until it is told to stop.
+// Step 3: tick every 100 ms until the end.
 static void *tick(void *unused) {
     uint8_t dst[MAX_WIREGUARD_PACKET_SIZE];
     while (!stop) {
@@ -62,7 +61,7 @@ static void *tick(void *unused) {
     return unused;
 }
 
-// Reads all that is on the way to a tunnel, answers, and counts the packets.
+// Reads the datagrams on their way to a tunnel, sends the answers and counts the packets.
 static int receive(struct wireguard_tunnel *tunnel, struct wire *from, struct wire *to,
                    uint8_t *packet, size_t *length) {
     uint8_t datagram[2048], dst[MAX_WIREGUARD_PACKET_SIZE];
@@ -98,7 +97,7 @@ int main(void) {
     server = new_tunnel(server_private, client_public, psk, 0, 2, log_printer, DBG);
     CHECK(client && server);
     CHECK(new_tunnel(client_private, "nonsense", psk, 0, 0, log_printer, NONE) == NULL);
-    // The forms before, without a preshared key, and with.
+    // The earlier forms, without and with a preshared key.
     struct wireguard_tunnel *other = new_tunnel(client_private, server_public, log_printer, ALL);
     CHECK(other);
     tunnel_free(other);
@@ -132,7 +131,7 @@ int main(void) {
         CHECK(receive(client, &to_client, &to_server, got, &length) == 1);
         CHECK(length == size && !memcmp(packet, got, size));
     }
-    // The number of a duplicate is that of then, and so is what is behind it.
+    // A duplicate and the errors after it have the numbers of 2021.
     make_packet(packet, 40, 6, 0);
     result = wireguard_write(server, packet, 40, dst, sizeof dst);
     uint8_t copy[2048];
@@ -146,7 +145,7 @@ int main(void) {
     CHECK(result.op == WIREGUARD_ERROR && result.size == 12);
     CHECK(taupe_error_from_0_5(12) == TAUPE_NO_CURRENT_SESSION);
 
-    // Step 6: what there is to tell: age, bytes, loss, round trip.
+    // Step 6: statistics: age, bytes, loss, round trip.
     struct stats stats = wireguard_stats(client);
     CHECK(stats.time_since_last_handshake >= 0 && stats.time_since_last_handshake < 60);
     size_t bytes = 0;
@@ -155,7 +154,7 @@ int main(void) {
     CHECK(stats.estimated_loss >= 0.0F && stats.estimated_loss <= 0.1F);
     CHECK(stats.estimated_rtt >= 0 && stats.estimated_rtt < 60000);
 
-    // Both have said that there is a session.
+    // Both tunnels have logged a session.
     CHECK(lines == 2);
     stop = 1;
     CHECK(pthread_join(ticker, NULL) == 0);

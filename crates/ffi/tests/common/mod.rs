@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-/// Which library a program is linked with.
+/// The library that a program is linked with.
 #[derive(Clone)]
 pub(crate) enum Library {
     /// `libtaupe.so`.
     Shared,
     /// `libtaupe.a`.
     Static,
-    /// One by its path.
+    /// The library at a path.
     Other(PathBuf),
 }
 
-/// A program that is to be built.
+/// A program to build.
 pub(crate) struct Program {
     source: PathBuf,
     language: &'static str,
@@ -26,7 +26,7 @@ pub(crate) struct Program {
     options: Vec<String>,
 }
 
-/// One that has been; removed when it is dropped.
+/// A program that has been built. Removed when dropped.
 pub(crate) struct Built(PathBuf);
 
 /// No program of the tests takes longer than a few seconds.
@@ -36,14 +36,14 @@ fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where cargo puts what it has built: the folder of this test.
+/// Returns the folder of cargo's build results, in which this test is.
 pub(crate) fn built() -> PathBuf {
     let exe = env::current_exe().expect("the test's path");
     exe.parent().expect("a folder").to_owned()
 }
 
-/// The newest of the files there that begin and end so: a name has a hash in it where there
-/// are several.
+/// Returns the newest file in a folder whose name has this start and end. Between them may be a
+/// hash, so there may be several.
 fn newest(folder: &Path, start: &str, end: &str) -> PathBuf {
     let entries = fs::read_dir(folder).expect("a folder of libraries");
     let found = entries.map(|entry| entry.expect("an entry").path());
@@ -57,8 +57,8 @@ fn newest(folder: &Path, start: &str, end: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("no {start}*{end} was built"))
 }
 
-/// boringtun's static library, built where that has not been done yet: outside of the tree,
-/// since it is the same for all.
+/// Returns boringtun's static library. Builds it if necessary, outside the source tree, so that all
+/// trees share it.
 pub(crate) fn boringtun() -> PathBuf {
     let cache = env::var_os("TAUPE_CACHE").map(PathBuf::from);
     let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("XDG_CACHE_HOME")?).join("taupe")));
@@ -79,7 +79,7 @@ pub(crate) fn boringtun() -> PathBuf {
 }
 
 impl Program {
-    /// A program of `tests/c`, or by a path from the package.
+    /// Returns a program in `tests/c`, or at a path relative to the package.
     pub(crate) fn new(source: &str) -> Self {
         let folder = if source.contains('/') { "" } else { "tests/c" };
         Self {
@@ -90,25 +90,25 @@ impl Program {
         }
     }
 
-    /// Compiled as `c` or `c++`.
+    /// Compiles it as `c` or `c++`.
     pub(crate) fn language(mut self, language: &'static str) -> Self {
         self.language = language;
         self
     }
 
-    /// Linked with this library.
+    /// Links it with this library.
     pub(crate) fn library(mut self, library: Library) -> Self {
         self.library = library;
         self
     }
 
-    /// Compiled with more options.
+    /// Compiles it with further options.
     pub(crate) fn with(mut self, options: &[&str]) -> Self {
         self.options.extend(options.iter().map(ToString::to_string));
         self
     }
 
-    /// Compiles and links.
+    /// Compiles and links the program.
     pub(crate) fn build(self) -> Built {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -149,12 +149,12 @@ impl Program {
 }
 
 impl Built {
-    /// A command that runs it.
+    /// Returns a command that runs the program.
     pub(crate) fn command(&self) -> Command {
         Command::new(&self.0)
     }
 
-    /// Runs it: it must end well. Returns what it has said.
+    /// Runs the program, which must succeed, and returns its output.
     pub(crate) fn run(&self, arguments: &[&str]) -> String {
         let mut command = self.command();
         command.args(arguments);
@@ -168,7 +168,7 @@ impl Drop for Built {
     }
 }
 
-/// A process that ends with the test.
+/// A process that is ended when this is dropped.
 pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
@@ -178,7 +178,7 @@ impl Drop for Running {
     }
 }
 
-/// Runs a command, which must end well and in time.
+/// Runs a command, which must succeed within [`TIMEOUT`], and returns its output.
 pub(crate) fn finish(mut command: Command) -> String {
     let out = tempfile();
     let err = tempfile();

@@ -24,7 +24,7 @@ import java.util.concurrent.Future;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
-/** Tunnels as a program uses them, two that are each other's peers in one process. */
+/** Tests of two tunnels in one process that are each other's peers. */
 class BoringTunJNITest {
     private static final int DESTINATION_BUFFER_TOO_SMALL = 0;
     private static final int INITIATION = 148;
@@ -73,7 +73,7 @@ class BoringTunJNITest {
         assertEquals(0, BoringTunJNI.new_tunnel(whole, cut, null, (short) 0, 0));
         assertEquals(0, BoringTunJNI.new_tunnel(whole, whole, cut, (short) 0, 0));
         assertEquals(0, BoringTunJNI.new_tunnel(whole, whole, "\u0000\uD800", (short) 0, 0));
-        // No digits, though the last eight bits of each are one; a letter more than any key has.
+        // Characters whose low eight bits are digits, and a key with one character too many.
         String wide = "\u0131".repeat(64);
         assertEquals(0, BoringTunJNI.new_tunnel(wide, whole, null, (short) 0, 0));
         assertEquals(0, BoringTunJNI.new_tunnel("0".repeat(65), whole, null, (short) 0, 0));
@@ -119,7 +119,7 @@ class BoringTunJNITest {
         Side[] pair = pair(null, null);
         Side side = pair[0];
         byte[] packet = ipv4(28);
-        // Too short by its length as told, and by its capacity.
+        // Too short by the size passed, and by its capacity.
         int size = side.write(packet, packet.length, INITIATION - 1);
         assertEquals(DESTINATION_BUFFER_TOO_SMALL, side.error(size));
         Side small = new Side(side.tunnel, INITIATION - 1);
@@ -127,11 +127,11 @@ class BoringTunJNITest {
         assertEquals(DESTINATION_BUFFER_TOO_SMALL, small.error(size));
         size = side.write(packet, packet.length, -1);
         assertEquals(DESTINATION_BUFFER_TOO_SMALL, side.error(size));
-        // More than there is to be read.
+        // More bytes than the array has.
         side.error(side.write(packet, packet.length + 1, INITIATION));
         side.error(side.write(packet, -1, INITIATION));
         side.error(side.write(null, 28, INITIATION));
-        // No place for the answer, or none to say which it is.
+        // No destination, and no buffer for the operation.
         ByteBuffer onTheHeap = ByteBuffer.allocate(INITIATION);
         side.op.put(0, (byte) 77);
         long tunnel = side.tunnel;
@@ -139,7 +139,7 @@ class BoringTunJNITest {
         assertEquals(DESTINATION_BUFFER_TOO_SMALL, side.error(size));
         assertEquals(0, BoringTunJNI.wireguard_write(tunnel, packet, 28, side.dst, INITIATION, onTheHeap));
         assertEquals(0, BoringTunJNI.wireguard_tick(tunnel, null, INITIATION, null));
-        // Nothing of all that has hurt it.
+        // The tunnel still works after these errors.
         shakeHands(pair[0], pair[1], packet);
     }
 
@@ -150,7 +150,7 @@ class BoringTunJNITest {
         assertEquals(12, side.error(side.read(garbage, garbage.length)));
         assertTrue(BoringTunJNI.set_numbering(side.tunnel, BoringTunJNI.NUMBERING_0_5));
         assertEquals(11, side.error(side.read(garbage, garbage.length)));
-        // A packet that is longer than any has the same error, before it reaches the tunnel.
+        // A packet beyond the maximum gets the same error before it reaches the tunnel.
         assertEquals(11, side.error(side.write(new byte[200_000], 200_000, MAX_WIREGUARD_PACKET_SIZE)));
         assertTrue(BoringTunJNI.set_numbering(side.tunnel, BoringTunJNI.NUMBERING_0_6));
         assertEquals(12, side.error(side.read(garbage, garbage.length)));
@@ -196,7 +196,8 @@ class BoringTunJNITest {
             int received = 0;
             for (Future<List<byte[]>> sent : pool.invokeAll(work)) {
                 for (byte[] datagram : sent.get()) {
-                    // Each once: a counter that two have used would be refused as a replay.
+                    // Every message must arrive: if two threads had used one counter, a message
+                    // would be refused as a replay.
                     assertArrayEquals(ipv4(60), pair[1].reads(datagram, WRITE_TO_TUNNEL_IPV4));
                     received++;
                 }
@@ -207,7 +208,7 @@ class BoringTunJNITest {
         }
     }
 
-    /** Two tunnels that are each other's peers, the first with this preshared key or that. */
+    /** Returns two tunnels that are each other's peers, with these preshared keys. */
     private Side[] pair(String preshared, String othersPreshared) {
         byte[] alice = BoringTunJNI.x25519_secret_key();
         byte[] bob = BoringTunJNI.x25519_secret_key();
@@ -224,7 +225,7 @@ class BoringTunJNITest {
         return side;
     }
 
-    /** A packet begins a handshake, waits for it, and arrives. */
+    /** Checks that a packet starts a handshake, is queued meanwhile, and arrives. */
     private static void shakeHands(Side from, Side to, byte[] packet) {
         byte[] initiation = from.writes(packet, WRITE_TO_NETWORK);
         assertEquals(INITIATION, initiation.length);
@@ -243,7 +244,7 @@ class BoringTunJNITest {
         assertArrayEquals(packet, to.reads(datagram, kind));
     }
 
-    /** A tunnel, with buffers for a thread that uses it. */
+    /** A tunnel with the buffers of one thread. */
     private static final class Side {
         final long tunnel;
         final ByteBuffer dst;
@@ -273,7 +274,7 @@ class BoringTunJNITest {
             return took(kind, read(datagram, datagram.length));
         }
 
-        /** That it has said so, and what it has given. */
+        /** Checks the operation, and returns the content of the destination. */
         byte[] took(int kind, int size) {
             assertEquals(kind, op.get(0), () -> "with " + size);
             byte[] given = new byte[kind == WIREGUARD_ERROR ? 0 : size];
@@ -286,7 +287,7 @@ class BoringTunJNITest {
             return took(kind, size);
         }
 
-        /** The code of an error, that there was one. */
+        /** Checks that the call has failed, and returns the error. */
         int error(int size) {
             assertEquals(WIREGUARD_ERROR, op.get(0));
             return size;
