@@ -46,7 +46,6 @@ const DYNAMIC_PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 /// Number of these ports that are tried.
 const TRIED_PORTS: u16 = 128;
 
-/// Port of name servers.
 const DNS_PORT: u16 = 53;
 
 /// One end of a flow.
@@ -96,7 +95,6 @@ impl Tuple {
     }
 }
 
-/// Direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// From an application into the tunnel.
@@ -116,7 +114,6 @@ pub(crate) enum Opener {
 #[derive(Clone, Debug, Default)]
 pub struct Forgotten(pub Vec<Tuple>);
 
-/// The reason why a flow cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The table is full of flows that must not be displaced.
@@ -163,9 +160,7 @@ pub struct DatagramFlow {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Flow {
-    /// The tuple that the application sees.
     pub(crate) inner: Tuple,
-    /// The tuple that the tunnel sees.
     pub(crate) outer: Tuple,
     /// `None` unless UDP.
     traffic: Option<Arc<Traffic>>,
@@ -211,7 +206,6 @@ struct Seen {
     /// Packets; for TCP only those with ACK.
     out: bool,
     incoming: bool,
-    /// TCP flags.
     fin_out: bool,
     fin_in: bool,
     reset: bool,
@@ -262,7 +256,6 @@ impl Table {
     /// information about a flow may have become wrong.
     pub(crate) fn new(capacity: usize, generation: Arc<AtomicU64>) -> Self {
         Self {
-            // Indices have 32 bits.
             capacity: capacity.min(1 << 24),
             slots: Vec::new(),
             free: Vec::new(),
@@ -291,7 +284,6 @@ impl Table {
         flow(&self.slots, index.0)
     }
 
-    /// Returns the flow with this inner tuple.
     pub(crate) fn find_inner(&mut self, now: Instant, tuple: &Tuple) -> Option<Index> {
         let hash = tuple.hash(&self.hashing);
         let slots = &self.slots;
@@ -299,7 +291,6 @@ impl Table {
         self.unless_expired(now, index)
     }
 
-    /// Returns the flow with this outer tuple.
     pub(crate) fn find_outer(&mut self, now: Instant, tuple: &Tuple) -> Option<Index> {
         let hash = tuple.hash(&self.hashing);
         let slots = &self.slots;
@@ -315,7 +306,6 @@ impl Table {
         Some(Index(index))
     }
 
-    /// Removes the flow with this inner tuple, if there is one.
     pub(crate) fn forget(&mut self, tuple: &Tuple) {
         let hash = tuple.hash(&self.hashing);
         let slots = &self.slots;
@@ -443,7 +433,6 @@ impl Table {
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    /// Removes up to `most` expired flows.
     fn expire(&mut self, now: Instant, most: usize) {
         let mut left = most;
         for life in 0..Life::COUNT {
@@ -526,7 +515,6 @@ impl Table {
         (link.older, link.newer) = (newest, NONE);
     }
 
-    /// Removes a flow from its list.
     fn unlink(&mut self, index: u32) {
         let Link {
             life, older, newer, ..

@@ -47,7 +47,6 @@ struct Key {
     protocol: Option<u8>,
 }
 
-/// An incomplete packet.
 #[derive(Debug)]
 struct Parts {
     /// Position in the order of arrival.
@@ -156,7 +155,6 @@ impl Reassembly {
     }
 }
 
-/// A fragment, parsed.
 struct Fragment<'a> {
     key: Key,
     family: Family,

@@ -261,7 +261,6 @@ impl Translator {
     }
 }
 
-/// A value for each family.
 #[derive(Clone, Copy, Debug)]
 struct PerVersion {
     v4: Option<u128>,

@@ -29,7 +29,6 @@ pub(super) struct Header {
     len: usize,
 }
 
-/// The content of a frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Content<'a> {
     /// An IP packet, according to the link header.
@@ -41,7 +40,6 @@ pub(super) enum Content<'a> {
 }
 
 impl Header {
-    /// Splits a frame.
     pub(super) fn split(medium: Medium, frame: &[u8]) -> Content<'_> {
         match medium {
             Medium::Ethernet => split_ethernet(frame),
@@ -73,7 +71,6 @@ impl Header {
         self
     }
 
-    /// Returns the header for a packet of this IP version.
     pub(super) fn of(mut self, version: Family) -> Self {
         let kind = match version {
             Family::V4 => IPV4,

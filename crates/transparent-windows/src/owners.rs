@@ -78,7 +78,6 @@ pub struct Process {
     pub started: u64,
 }
 
-/// The owner of a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Owner {
     Process(Arc<Process>),
@@ -118,7 +117,6 @@ const GONE_TOGETHER: usize = 8;
 /// Key of a socket: the local end, and for a connection the remote end.
 type Key = (SocketAddr, Option<SocketAddr>);
 
-/// The cached lists.
 pub(super) struct Known {
     system: Box<dyn Owners + Send>,
     tcp: List,

@@ -7,7 +7,6 @@ use taupe_packet::ip::{self, Packet, Transport};
 use super::Towards;
 use taupe_nat::translate::tcp;
 
-/// Port of name servers.
 pub(super) const DNS: u16 = 53;
 
 /// A flow as seen from this machine, or from its clients.
@@ -100,7 +99,6 @@ impl<'a> View<'a> {
         self.transport.protocol
     }
 
-    /// Returns the offset of the transport header in bytes.
     pub(super) fn transport_at(&self) -> usize {
         self.transport.offset
     }

@@ -498,7 +498,6 @@ impl Pipeline {
         Verdict::Taken
     }
 
-    /// Returns true if the address is one of this machine's.
     fn is_own(&self, address: IpAddr) -> bool {
         let mut own = self.adapters.iter().flat_map(|it| &it.addresses);
         own.any(|(own, _)| *own == address)
@@ -576,7 +575,6 @@ fn behind_headroom(packet: &[u8]) -> Vec<u8> {
     buffer
 }
 
-/// Returns the family of an address.
 fn version(address: IpAddr) -> Family {
     match address {
         IpAddr::V4(_) => Family::V4,

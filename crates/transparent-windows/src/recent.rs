@@ -13,7 +13,6 @@ pub(super) struct Recent<K, V> {
 }
 
 impl<K: Hash + Eq, V: Clone> Recent<K, V> {
-    /// Creates a map with at most `most` entries.
     pub(super) fn new(most: usize) -> Self {
         Self {
             newer: HashMap::new(),

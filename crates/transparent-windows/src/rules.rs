@@ -35,7 +35,6 @@ pub struct Unsuitable {
     pub application: Application,
 }
 
-/// The verdict on a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Choice {
     Direct,
@@ -91,7 +90,6 @@ impl Rules {
         Some(self.decide_process(process))
     }
 
-    /// Returns true if a process uses the tunnel.
     pub(super) fn choose_process(&self, process: &Process) -> bool {
         self.decide_process(process) == Decision::Tunnel
     }

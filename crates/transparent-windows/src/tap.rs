@@ -138,7 +138,6 @@ pub struct Injection {
     /// Its direction.
     pub towards: Towards,
     pub(super) buffer: Vec<u8>,
-    /// Start of the frame in the buffer.
     pub(super) start: usize,
 }
 

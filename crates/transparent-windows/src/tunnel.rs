@@ -41,7 +41,6 @@ struct Outgoing {
     buffer: Vec<u8>,
 }
 
-/// A received datagram.
 pub(super) struct Datagram {
     pub(super) from: SocketAddr,
     pub(super) tos: u8,

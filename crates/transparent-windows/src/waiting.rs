@@ -12,7 +12,6 @@ use super::packet::Flow;
 /// The time for which a frame waits.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// Maximum number of frames that wait.
 const MOST: usize = 256;
 
 pub(super) struct Waiting {

@@ -35,7 +35,6 @@ pub(super) struct Home {
     pub(super) header: Header,
 }
 
-/// All known paths and addresses.
 pub(super) struct Ways {
     ways: Recent<SocketAddr, Way>,
     homes: Recent<IpAddr, Home>,
@@ -59,7 +58,6 @@ impl Ways {
         self.ways.keep(endpoint, way);
     }
 
-    /// Returns the path to an endpoint, if it is known.
     pub(super) fn to(&mut self, now: Instant, endpoint: SocketAddr) -> Option<Way> {
         let way = self.ways.get(&endpoint)?;
         (now.since(way.seen) < KNOWN_FOR).then_some(way)

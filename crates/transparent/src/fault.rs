@@ -220,7 +220,6 @@ fn not_of_the_kernel(error: &(dyn Error + 'static)) -> Option<Errno> {
 /// The beginnings of a log's last lines, whatever the reason.
 const SUMS: [&str; 3] = ["processed ", "stack depth ", "verification time "];
 
-/// Returns the release of the running kernel.
 fn release() -> String {
     rustix::system::uname()
         .release()

@@ -88,7 +88,6 @@ const _: () = {
 const SERVICE_RESOLVER: u32 = 1;
 const SERVICE_BUS: u32 = 2;
 
-/// All maps of a tunnel, open.
 pub(crate) struct Maps {
     pub(crate) state: Shared,
     names: LpmTrie<MapData, NameKey, u64>,
@@ -105,7 +104,6 @@ pub(crate) struct Maps {
 }
 
 impl Maps {
-    /// Takes the maps out of a loaded object.
     pub(crate) fn take(object: &mut Ebpf) -> Result<Self, Fault> {
         let Some(Map::Array(state)) = object.map("state") else {
             return Err(Fault::Missing("state"));
@@ -259,7 +257,6 @@ impl Maps {
         collect(self.uplinks.keys())
     }
 
-    /// Replaces the addresses of this machine.
     pub(crate) fn set_locals(&mut self, addresses: &[Address]) -> Result<(), Fault> {
         let wanted: BTreeMap<_, _> = addresses
             .iter()
@@ -338,7 +335,6 @@ impl Maps {
         gone(self.stand_ins.remove(&address)).map_err(Fault::map("removing an address"))
     }
 
-    /// Enters the services that resolve names.
     pub(crate) fn set_services(&mut self) -> Result<(), Fault> {
         for (socket, service) in SERVICES {
             for run in RUN {

@@ -29,7 +29,6 @@ pub struct Reset {
     pub left: usize,
 }
 
-/// Parses the list of sockets.
 pub(crate) fn read(listed: &[u8]) -> Vec<Socket> {
     let (sockets, _) = listed.as_chunks();
     sockets.iter().filter_map(Socket::read).collect()
@@ -86,7 +85,6 @@ const ANY_COOKIE: u64 = u64::MAX;
 /// Size of `struct chosen_socket` in bytes.
 const SIZE: usize = 56;
 
-/// A socket in the list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Socket {
     pub(crate) connection: Connection,
@@ -129,7 +127,6 @@ impl Socket {
         }
     }
 
-    /// Returns true if the socket is of this kind.
     fn is_in(&self, which: Which) -> bool {
         match i32::from(self.connection.protocol) {
             libc::IPPROTO_TCP => ![TCP_CLOSE, TCP_LISTEN].contains(&self.state),

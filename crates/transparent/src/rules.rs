@@ -24,7 +24,6 @@ use crate::state::{
 /// and end them with NUL.
 const NAME_MAX: usize = NAME_SIZE - 2;
 
-/// A set of rules, ready for the maps.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Compiled {
     /// Entries of the trie: the prefix length in bits, and the key.

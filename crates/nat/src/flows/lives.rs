@@ -33,7 +33,6 @@ pub enum Life {
 }
 
 impl Life {
-    /// The number of variants.
     pub(super) const COUNT: usize = 9;
 
     /// Flows that a new flow may displace when the table is full.

@@ -364,7 +364,6 @@ fn a_peer_cannot_open_what_the_application_has_elsewhere() {
     assert_eq!(open_from_peer(&mut table, START, inner), Err(Refusal::Port));
 }
 
-/// An operation on a table.
 #[derive(Clone, Debug)]
 enum Step {
     Wait(u64),

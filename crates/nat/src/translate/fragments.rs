@@ -76,7 +76,6 @@ impl Fragments {
         self.order.push_back((key, now));
     }
 
-    /// Returns the rewrite for a later fragment.
     pub(super) fn find(&self, now: Instant, view: &View) -> Option<Rewrite> {
         let known = self.known.get(&Key::of(view)?)?;
         (now.since(known.at) < TIMEOUT).then_some(known.rewrite)

@@ -353,7 +353,6 @@ fn transport_header_len(view: &View, packet: &[u8]) -> usize {
     }
 }
 
-/// Returns true if a packet must not be fragmented.
 fn must_stay_whole(view: &View, packet: &[u8]) -> bool {
     const DONT_FRAGMENT: u8 = 0x40;
     match view.version {

@@ -26,7 +26,6 @@ pub(super) struct Servers {
     v6: FamilyServers,
 }
 
-/// The servers of one family.
 #[derive(Debug)]
 struct FamilyServers {
     all: Vec<u128>,

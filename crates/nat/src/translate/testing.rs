@@ -94,7 +94,6 @@ pub(crate) fn echo(from: IpAddr, to: IpAddr, id: u16, request: bool) -> Vec<u8> 
     packet
 }
 
-/// Builds an ICMP port unreachable error about `quoted`.
 pub(crate) fn icmp_error(from: IpAddr, to: IpAddr, quoted: &[u8]) -> Vec<u8> {
     use etherparse::{icmpv4::DestUnreachableHeader, icmpv6::DestUnreachableCode};
     let mut packet = Vec::new();

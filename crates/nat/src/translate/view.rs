@@ -22,13 +22,11 @@ pub(super) struct View {
     pub(super) destination: u128,
     /// Length of the packet in bytes; of a quoted packet, the bytes present.
     pub(super) len: usize,
-    /// Offset of the transport header.
     pub(super) at: usize,
     pub(super) fragment: Option<Fragment>,
     pub(super) content: Content,
 }
 
-/// Fragment fields of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fragment {
     /// Offset in the packet's payload, in bytes.
@@ -66,7 +64,6 @@ pub(super) enum Content {
 }
 
 impl View {
-    /// Parses the packet at the start of `bytes`.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, Reason> {
         let packet = Packet::parse(bytes).map_err(|_| Reason::Malformed)?;
         let view = Self::of(packet)?;
@@ -129,13 +126,11 @@ impl View {
         self.len.saturating_sub(self.at + SHORT_HEADER)
     }
 
-    /// Returns the flow of an outgoing packet.
     pub(super) fn outgoing(&self) -> Tuple {
         let (source, destination) = self.ends();
         self.tuple(source, destination)
     }
 
-    /// Returns the flow of an incoming packet.
     pub(super) fn incoming(&self) -> Tuple {
         let (source, destination) = self.ends();
         match self.content {

@@ -109,7 +109,6 @@ fn what_a_socket_leaves_behind_goes_where_it_went() {
     world.mole(Protocol::Udp, mole, server);
     world.send(&udp(mole, server, b"x"));
     assert_eq!(world.take_got().len(), 2);
-    // The process has ended.
     world.system.close(mole);
     world.system.0.lock().unwrap().processes.clear();
     world.wait(Duration::from_secs(5));

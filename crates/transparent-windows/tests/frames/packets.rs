@@ -20,7 +20,6 @@ pub(crate) fn at(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), port)
 }
 
-/// Builds an Ethernet frame.
 pub(crate) fn ethernet(from: [u8; 6], to: [u8; 6], packet: &[u8]) -> Vec<u8> {
     let kind = if packet[0] >> 4 == 4 {
         [8, 0]

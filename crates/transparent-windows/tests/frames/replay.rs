@@ -19,7 +19,6 @@ pub(crate) struct Arrived {
 pub(crate) struct Replay {
     pub(crate) adapters: Vec<Adapter>,
     pub(crate) changed: bool,
-    /// True if listing the adapters fails.
     pub(crate) fails: bool,
     pub(crate) decrement: u16,
     pub(crate) to_come: VecDeque<(u32, Towards, Vec<u8>)>,

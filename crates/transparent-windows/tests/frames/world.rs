@@ -48,12 +48,10 @@ const PEER_PORT: u16 = 443;
 /// PID of the system's own process.
 pub(crate) const KERNEL: u32 = 4;
 
-/// The lists of sockets and processes.
 #[derive(Default)]
 pub(crate) struct Listed {
     pub(crate) sockets: Vec<(Protocol, Socket)>,
     pub(crate) processes: Vec<(u32, Process)>,
-    /// Number of times that a list has been read.
     pub(crate) reads: usize,
     pub(crate) fails: bool,
 }
@@ -319,7 +317,6 @@ impl World {
         };
         world.look();
         world.pipeline.set_up(now);
-        // The processes `mole` and `bird`.
         world.system.process(10, r"C:\Burrow\Mole.exe", 1);
         world.system.process(20, r"C:\Nest\bird.exe", 1);
         world
@@ -348,7 +345,6 @@ impl World {
         adapters.find(|it| it.index == index).unwrap().clone()
     }
 
-    /// Lists a socket of mole.
     pub(crate) fn mole(&self, protocol: Protocol, local: SocketAddr, remote: SocketAddr) {
         let remote = (protocol == Protocol::Tcp).then_some(remote);
         self.system.socket(protocol, 10, local, remote);

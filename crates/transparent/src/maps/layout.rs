@@ -87,7 +87,6 @@ fn shared_structures() -> Vec<Shared> {
     ]
 }
 
-/// Returns the differences between a Rust structure and the C structure.
 fn differences(rust: &Shared, c: &Structure) -> Vec<String> {
     let Shared {
         name,

@@ -30,7 +30,6 @@ type Filter = (&'static str, u32);
 const OUT: Filter = ("taupe_out", attach_type::TCX_EGRESS);
 const IN: Filter = ("taupe_in", attach_type::TCX_INGRESS);
 
-/// The filters of the TUN.
 const TUN: [Filter; 2] = [
     ("taupe_tun", attach_type::TCX_INGRESS),
     ("taupe_into", attach_type::TCX_EGRESS),

@@ -16,7 +16,6 @@ use crate::syscall::{self, Target, attach_type, program_type};
 
 const PROGRAM: &str = "taupe_unix";
 
-/// Name of the program's link.
 const LINK: &str = "unix";
 
 impl Programs {

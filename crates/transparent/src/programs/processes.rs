@@ -12,7 +12,6 @@ use crate::rules::number;
 use crate::state::{ALLOW, DIRECT, DISALLOW, RULE_NUMBER};
 use crate::syscall::Target;
 
-/// Name of the map of processes.
 pub(super) const MAP: &str = "processes";
 
 /// Maximum number of passes over all processes. A child process gets its rule at the latest one

@@ -38,7 +38,7 @@ pub(super) fn load(pins: &Pins, name: &str, kind: u32, attach_type: u32) -> io::
     object.programs.retain(|other, _| other == name);
     let opened = std::mem::take(&mut object.maps);
     let opened = opened.into_iter().filter_map(|(name, map)| {
-        // All maps of this program are pinned.
+        // A map that is not pinned belongs to other programs.
         let fd = syscall::open(&pins.map(&name)).ok()?;
         Some((name, fd, map))
     });

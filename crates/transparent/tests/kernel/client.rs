@@ -688,7 +688,6 @@ fn serve(port: u16) -> io::Result<String> {
                     stream.write_all(b"served")?;
                     stream.read_to_end(&mut Vec::new()).map(drop)
                 }
-                // 10 MB.
                 [b'm'] => {
                     let piece = [b'm'; 10_000];
                     (0..1000).try_for_each(|_| stream.write_all(&piece))

@@ -110,7 +110,6 @@ fn maps_of_the_other_way() -> Result<()> {
     scene.expect(&other, &["udp", &at(REMOTE[0], 80)], "far")
 }
 
-/// A socket mark.
 const MARK: u32 = 0x5300_0000;
 
 /// Checks the errors that a selected application gets while the tunnel is down.

@@ -26,7 +26,6 @@ use taupe_transparent::capture::{self, Choice};
 use taupe_transparent::programs::Programs;
 use taupe_transparent::state::Reason;
 
-/// Addresses of the guest.
 const GUEST: [&str; 2] = ["10.9.0.2", "fd09::2"];
 
 /// Addresses of another machine, on another link.
@@ -182,7 +181,6 @@ impl Yard {
     }
 }
 
-/// Returns an address with its prefix length.
 fn network(address: &str) -> String {
     let bits = if address.contains(':') { 64 } else { 24 };
     format!("{address}/{bits}")

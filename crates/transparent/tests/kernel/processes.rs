@@ -74,7 +74,6 @@ fn rename(from: &str, to: &str) -> Result<()> {
     fs::rename(from, to).map_err(Error::io(from))
 }
 
-/// Replaces the rules.
 fn replace(scene: &mut Scene, rules: &AppRules) -> Result<()> {
     let home = scene.home.clone();
     let programs = scene.programs()?;

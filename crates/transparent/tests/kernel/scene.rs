@@ -51,13 +51,10 @@ pub(crate) const SECOND: &str = "tp1";
 /// The remote addresses, one per family.
 pub(crate) const REMOTE: [&str; 2] = ["198.51.100.1", "2001:db8:9::1"];
 
-/// The addresses of home.
 pub(crate) const HOME: [&str; 2] = ["192.0.2.2", "2001:db8:1::2"];
 
-/// The addresses of home with their prefix lengths.
 const HOME_NETWORKS: [&str; 2] = ["192.0.2.2/24", "2001:db8:1::2/64"];
 
-/// Returns a socket address as text.
 pub(crate) fn at(address: &str, port: u16) -> String {
     let address: IpAddr = address.parse().expect("an address");
     SocketAddr::new(address, port).to_string()
@@ -115,7 +112,6 @@ impl Scene {
         )?;
         home.ip(&["route", "add", "default", "via", "192.0.2.1"])?;
         home.ip(&["-6", "route", "add", "default", "via", "2001:db8:1::1"])?;
-        // The strictest setting.
         home.sysctl("net/ipv4/conf/all/rp_filter", "1")?;
         home.sysctl("net/ipv4/ping_group_range", "0 2147483647")?;
         answers(&far, "far")?;
@@ -185,7 +181,6 @@ impl Scene {
         })
     }
 
-    /// Returns an interface of home as an uplink to be guarded.
     pub(crate) fn uplink(&self, name: &str) -> Result<Uplink> {
         uplink(&self.home, name)
     }
@@ -419,7 +414,6 @@ pub(crate) fn install(path: &str) -> Result<String> {
     Ok(path.display().to_string())
 }
 
-/// A running application.
 pub(crate) struct Application {
     child: Child,
     input: Option<ChildStdin>,
@@ -447,7 +441,6 @@ impl Application {
         Ok(application)
     }
 
-    /// Returns the next line of its output.
     pub(crate) fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         self.output
@@ -510,7 +503,6 @@ pub(crate) fn daemon_words(scene: &Scene, allowed: &str) -> Result<Vec<String>> 
     Ok(words)
 }
 
-/// Runs the daemon of [`start_daemon`].
 pub(crate) fn daemon(words: &[&str]) -> ! {
     let result = (|| -> Result<()> {
         let [home, allowed, numbers @ ..] = words else {

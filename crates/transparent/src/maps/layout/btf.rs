@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-/// A structure or union.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Structure {
     pub(super) size: usize,
@@ -45,7 +44,6 @@ struct Member {
     bit_offset: u32,
 }
 
-/// Reads words one after the other.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
@@ -140,7 +138,6 @@ impl Btf {
         btf
     }
 
-    /// Returns the structure of this name.
     pub(super) fn structure(&self, name: &str) -> Structure {
         let number = self.structures.get(name);
         let number = number.unwrap_or_else(|| panic!("BTF has no struct {name}"));
