@@ -43,9 +43,8 @@ pub enum Error {
     },
 }
 
-/// Makes [`PATH`] unless it is there. A directory made here is for its owner
-/// only (0700), whatever the process's umask is; one that is there stays as it
-/// is.
+/// Creates [`PATH`] unless it exists. A new directory has mode 0700, regardless of the umask; the
+/// mode of an existing one stays.
 ///
 /// # Errors
 ///
@@ -63,7 +62,7 @@ fn create_at(path: &Path) -> Result<(), Error> {
         fs::create_dir_all(parent).map_err(io)?;
     }
     match DirBuilder::new().mode(PRIVATE).create(path) {
-        // mkdir(2) gives the mode without the bits of the umask.
+        // mkdir(2) removes the bits of the umask from the mode.
         Ok(()) => fs::set_permissions(path, Permissions::from_mode(PRIVATE)).map_err(io),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             check(path, &fs::metadata(path).map_err(io)?)

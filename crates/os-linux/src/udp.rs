@@ -51,8 +51,8 @@ pub struct Options {
     pub gro: bool,
     /// Bytes of each socket buffer; `None` keeps the system's default.
     pub buffers: Option<usize>,
-    /// If a second socket is to be bound with [`Socket::bind_beside`]: the first byte of the
-    /// datagrams that this socket continues to receive.
+    /// The first byte of the datagrams that this socket continues to receive after a second one was
+    /// bound with [`Socket::bind_beside`]; `None` if there will be no second one.
     pub keeps: Option<u8>,
 }
 

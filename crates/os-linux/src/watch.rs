@@ -1,4 +1,4 @@
-//! Notices of changed interfaces, addresses and routes.
+//! Notifications of changed interfaces, addresses and routes.
 
 mod routing;
 mod settings;

@@ -10,7 +10,6 @@
 //! others and removed completely.
 //!
 //! This module has not been tested on Windows yet; Wine implements only stubs of these functions.
-//! Has not yet run: Wine has stubs for all of it, and no Windows machine was at hand.
 
 mod engine;
 

@@ -1,4 +1,4 @@
-//! Addresses.
+//! Addresses of interfaces.
 
 use std::net::IpAddr;
 

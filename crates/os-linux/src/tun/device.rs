@@ -196,7 +196,7 @@ impl Tun {
     ///
     /// # Errors
     ///
-    /// The kernel's, `EPERM` above all.
+    /// The kernel's, mostly `EPERM`.
     pub fn set_up(&self, up: bool) -> io::Result<()> {
         let socket = any_socket()?;
         let mut request = self.request()?;
