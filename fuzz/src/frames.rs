@@ -1,5 +1,5 @@
-//! The pipeline on frames at the network card, from end to end: applications, the network, a peer
-//! and the system's tables of sockets, all as the fuzzer wants them.
+//! The pipeline for frames at the network card, end to end. The fuzzer controls applications, the
+//! network, a peer and the system's table of sockets.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,13 +24,13 @@ use taupe_transparent_windows::{
 
 use crate::input::Input;
 
-/// In every packet of the chosen application's, whatever part of it one looks at.
+/// Content of all packets of the selected application, repeated so that every fragment has it.
 const SECRET: &[u8; 8] = b"\xfe secret";
 const MOST_STEPS: usize = 96;
-/// More than one step has ever to do: all that waits, and all that a peer's queue has.
+/// Upper bound of outputs in one step: more than everything that waits, and a full queue of a peer.
 const MOST_OUTPUTS: usize = 2048;
 
-/// How long fragments follow their first.
+/// Time for which fragments follow the first fragment of their packet.
 const FRAGMENTS_FOR: Duration = Duration::from_secs(1);
 
 const CARD: [u8; 6] = [2, 0, 0, 0, 1, 10];
@@ -93,15 +93,15 @@ struct World {
     system: System,
     adapters: Vec<Adapter>,
     now: Now,
-    /// What the peer has sent.
+    /// Datagrams that the peer has sent.
     to_come: VecDeque<Vec<u8>>,
 }
 
-/// Reads `data` as what happens at a machine: who uses its tunnel, what applications send, what
-/// arrives, how sockets and adapters change.
+/// Reads `data` as a list of events on a machine: rules, packets of applications, arriving frames,
+/// changes of sockets and adapters.
 ///
-/// Whatever happens, nothing of the chosen application leaves by a card in the clear, and what is
-/// to be done at once is bounded.
+/// No packet of the selected application ever leaves by a card in the clear, and the work of each
+/// step is bounded.
 pub fn frames(data: &[u8]) {
     let mut input = Input(data);
     let mut world = World::new(&mut input);
@@ -120,7 +120,7 @@ impl World {
             let rule = |name: &&str| Rule::new(Application::of_windows(name).expect("a name"), 1);
             names.iter().map(rule).collect()
         };
-        // The mole is chosen by all of them.
+        // Each of these rules selects the mole.
         let (allowed, disallowed): (&[&str], &[&str]) = match choices & 3 {
             0 => (&["mole"], &[]),
             1 => (&[], &["bird"]),
@@ -196,7 +196,7 @@ impl World {
             0..=3 => {
                 let frames = said(input, 50_000, SECRET);
                 let is_cut = frames.len() > 1;
-                // No stack gives fragments of two packets one number within that.
+                // No stack reuses an identification within this time.
                 self.pass_if(is_cut, FRAGMENTS_FOR);
                 for frame in frames {
                     self.send(adapter(input), &frame);
@@ -212,7 +212,7 @@ impl World {
             5 => {
                 let (adapter, len) = (adapter(input), usize::from(input.byte()));
                 let bytes = input.take(len);
-                // What the fuzzer says by itself is nobody's.
+                // Bytes of the fuzzer belong to no application, so they must not have the secret.
                 if !tells(bytes) {
                     self.send(adapter, bytes);
                     self.receive(adapter, bytes);
@@ -237,7 +237,7 @@ impl World {
                     listed.fails = control & 1 != 0;
                     listed.sockets.retain(|(_, socket)| socket.pid == MOLE);
                 }
-                // Others have the mole's port too, bound closer than its own.
+                // Others bind the mole's port too, with a more specific address.
                 for (bit, pid) in [(2, BIRD), (4, 4), (8, 99)] {
                     if control & bit != 0 {
                         let local = format!("{OWN}:50000");
@@ -266,7 +266,7 @@ impl World {
         self.run();
     }
 
-    /// Lets time go by, with the deadlines in it, as many as are looked at.
+    /// Advances the clock, with the deadlines in between, up to a bound.
     fn pass_if(&mut self, is_wanted: bool, time: Duration) {
         if !is_wanted {
             return;
@@ -306,7 +306,7 @@ impl World {
         self.run();
     }
 
-    /// Goes on until nothing more happens at this moment.
+    /// Runs until the pipeline has no more output at this time.
     fn run(&mut self) {
         let mut count = 0;
         loop {
@@ -356,7 +356,7 @@ impl World {
         }
     }
 
-    /// Takes a packet to the peer, if it is for it; the peer answers handshakes.
+    /// Delivers a packet to the peer if it is addressed to it. The peer answers handshakes.
     fn carry(&mut self, packet: &[u8]) {
         let is_its = Packet::parse(packet).is_ok_and(|it| it.destination() == self.peer_at.ip());
         let Some(message) = packet.get(28..).filter(|_| is_its) else {
@@ -400,8 +400,8 @@ const OTHERS6: [&str; 6] = [
     "fd00::1",
 ];
 
-/// Frames in which an application says something, in one of the ways in which a stack or a driver
-/// may send it.
+/// Returns the frames of one packet of an application, in one of the forms in which a stack or a
+/// driver may send it.
 fn said(input: &mut Input<'_>, port: u16, words: &[u8; 8]) -> Vec<Vec<u8>> {
     let (how, shape, place) = (input.byte(), input.byte(), usize::from(input.byte()));
     let (own, others) = match how & 1 {
@@ -421,7 +421,7 @@ fn said(input: &mut Input<'_>, port: u16, words: &[u8; 8]) -> Vec<Vec<u8>> {
     let protocol = if how & 4 == 0 { 17 } else { 6 };
     let packets = match how & 8 {
         0 => vec![ip(from.ip(), to.ip(), protocol, &segment, None)],
-        // Cut anywhere, and in either order.
+        // Fragmented at any offset, in either order.
         _ => {
             let at = (8 * (1 + usize::from(input.byte()))).min(segment.len()) & !7;
             let (first, rest) = segment.split_at(at);
@@ -460,7 +460,8 @@ fn said(input: &mut Input<'_>, port: u16, words: &[u8; 8]) -> Vec<Vec<u8>> {
     frames
 }
 
-/// A packet, or a fragment: its offset, whether others follow, and its number.
+/// Returns a packet, or a fragment. `fragment` is its offset, a flag for more fragments, and its
+/// identification.
 fn ip(
     from: IpAddr,
     to: IpAddr,
@@ -477,13 +478,13 @@ fn ip(
             packet.extend(((20 + payload.len()) as u16).to_be_bytes());
             packet.extend([0, number]);
             packet.extend(word.to_be_bytes());
-            // Its checksum is left to the card.
+            // The card computes the checksum.
             packet.extend([64, protocol, 0, 0]);
             packet.extend(from.octets());
             packet.extend(to.octets());
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
-            // Options for the destination, which say nothing, before all else.
+            // Empty destination options, before all other headers.
             let options = [
                 if fragment.is_some() { 44 } else { protocol },
                 0,
@@ -530,12 +531,12 @@ fn tcp_segment(from: SocketAddr, to: SocketAddr, flags: u8, payload: &[u8]) -> V
     segment
 }
 
-/// A datagram in IPv4.
+/// Returns a UDP datagram in IPv4.
 fn udp(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     ip(from.ip(), to.ip(), 17, &datagram(from, to, payload), None)
 }
 
-/// A frame with so many VLAN tags.
+/// Returns a frame with `tags` VLAN tags.
 fn ethernet(to: [u8; 6], from: [u8; 6], packet: &[u8], tags: u8) -> Vec<u8> {
     let mut frame = [to, from].concat();
     for tag in 0..tags {
@@ -577,7 +578,7 @@ fn adapters(is_known: bool) -> Vec<Adapter> {
     let own = [(OWN, 24), (OWN6, 64)];
     vec![
         adapter(7, true, &own),
-        // Perhaps one whose addresses nobody knows.
+        // The second adapter's addresses may be unknown.
         adapter(
             8,
             false,
@@ -628,22 +629,22 @@ fn end(address: &str, port: u16) -> SocketAddr {
     SocketAddr::new(address.parse().expect("an address"), port)
 }
 
-/// The first inputs: each way in which somebody may say something, twice, with a session between,
-/// under each set of rules.
+/// Returns seeds: for each set of rules, every form of packet twice, with a session established in
+/// between.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = vec![vec![], vec![0], vec![3, 9, 0]];
     for choices in [0, 1, 2, 3, 0x28, 0x7b, 0x94] {
         for how in 0..8 {
             let mut seed = vec![choices];
             for (shape, place) in [(0, 0), (1, 1), (0, 2), (3, 0), (0x12, 0), (0x20, 5), (0, 3)] {
-                // Whole, and in pieces; of the mole, of somebody else.
+                // Unfragmented and fragmented packets of the mole, and one of another application.
                 for (step, cut) in [(0, 0), (0, 8), (0, 0x18), (4, 0)] {
                     seed.extend([step, how | cut, shape, place, 20]);
                     let flags = [2].iter().take(usize::from(how & 4 != 0));
                     let pieces = [3, place];
                     let pieces = pieces.iter().take(usize::from(cut != 0) * 2);
                     seed.extend(flags.chain(pieces));
-                    // Changed in no way, and each by the card.
+                    // No mutation, and every frame at the first card.
                     let changed = [0].iter().take(usize::from(step == 4));
                     let cards = [200, 200].iter().take(1 + usize::from(cut != 0));
                     seed.extend(changed.chain(cards));

@@ -1,5 +1,5 @@
-//! Handshake messages, true and changed, at a device that has a session with
-//! one peer and waits for the response of another.
+//! Genuine and changed handshake messages for a device that has a session with one peer and waits
+//! for the response of another.
 
 use taupe_protocol::crypto::default_provider;
 use taupe_protocol::message::Kind;
@@ -10,15 +10,14 @@ use crate::common::world::World;
 use crate::common::{label, millis, private_key, stranger};
 use crate::input::Input;
 
-/// Steps in one run: enough for a handshake after a cookie after a replay.
+/// Steps in one run: enough for a replay, a cookie and a handshake.
 const MAX_STEPS: usize = 12;
 
-/// Reads `data` as a list of steps: which message, what is changed in it,
-/// whether mac1 is made to fit, whether the device is under load.
+/// Reads `data` as a list of steps. Each step selects a message, changes it, and may recompute mac1
+/// or put the device under load.
 ///
-/// A message that is not, bit for bit in its authenticated fields, one that a
-/// peer has made for now changes no state of the device; and no device ever
-/// has more than three sessions for a peer.
+/// A message changes the device's state only if its authenticated fields are exactly those of a
+/// message that a peer has just made. The device never has more than three sessions with a peer.
 pub fn handshake(data: &[u8]) {
     let mut world = World::new(default_provider());
     let mut input = Input(data);
@@ -34,7 +33,7 @@ pub fn handshake(data: &[u8]) {
         }
         world.net.nodes[0].backlog = if control & 0x10 != 0 { 512 } else { 0 };
         labels += 1;
-        // The message, and the range of it that its sender's keys vouch for.
+        // The message, and the range that its sender's keys authenticate.
         let (original, vouched) = match control & 7 {
             0 => (
                 world.peer.begin(labels, label(labels)).message,
@@ -86,7 +85,7 @@ pub fn handshake(data: &[u8]) {
     }
 }
 
-/// The answer of the other peer to the last initiation to it.
+/// Returns the response of the other peer to the last initiation.
 fn response(world: &World) -> Vec<u8> {
     let sent = last(world, Kind::Initiation);
     let answer = world.other.answer(&sent, 21);

@@ -1,5 +1,4 @@
-//! Decisions read from the fuzzer's bytes. When they run out, every decision is
-//! zero.
+//! Decisions read from the fuzzer's bytes. At the end of the bytes, every decision is zero.
 
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
@@ -20,14 +19,14 @@ impl<'a> Input<'a> {
         (0..8).fold(0, |number, _| number << 8 | u64::from(self.byte()))
     }
 
-    /// Up to `count` bytes.
+    /// Returns up to `count` bytes.
     pub(crate) fn take(&mut self, count: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;
         taken
     }
 
-    /// Changes bytes of `message`, up to 15 and each anywhere, and its length.
+    /// Changes up to 15 bytes of `message` at any position, and its length.
     pub(crate) fn mutate(&mut self, message: &mut Vec<u8>) {
         let control = self.byte();
         for _ in 0..control & 0x0f {

@@ -1,8 +1,7 @@
-//! The bodies of the fuzz targets: each takes any bytes and panics only on a
-//! defect.
+//! The bodies of the fuzz targets. Each takes any bytes, and panics only if it finds a defect.
 //!
-//! `cargo +nightly fuzz run TARGET` runs one under libFuzzer; `cargo test`
-//! replays the corpora on a stable toolchain.
+//! `cargo +nightly fuzz run TARGET` runs a target under libFuzzer. `cargo test` replays the corpora
+//! on a stable toolchain.
 
 #[path = "../../crates/protocol/tests/common/mod.rs"]
 mod common;
@@ -27,10 +26,10 @@ pub use taupe_packet::fuzzing::split_merge;
 pub use taupe_nat::fuzzing::translate;
 pub use transport::transport;
 
-/// A target by its name.
+/// A target with its name.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// Every target.
+/// All targets.
 pub const TARGETS: [Target; 12] = [
     ("message", message),
     ("handshake", handshake),
@@ -46,15 +45,15 @@ pub const TARGETS: [Target; 12] = [
     ("frames", frames),
 ];
 
-/// Reads `data` as an inner packet with every parser there is: what the
-/// protocol says of its addresses and length must lie within it.
+/// Parses `data` as an inner packet, with every parser. Addresses and length that the protocol
+/// finds must lie within the packet.
 pub fn inner(data: &[u8]) {
     if let Some(view) = taupe_protocol::inner::parse(data) {
         assert!(view.length <= data.len());
         assert_eq!(view.source.is_ipv4(), view.destination.is_ipv4());
         let header = if view.source.is_ipv4() { 20 } else { 40 };
         assert!(view.length >= header);
-        // Cut to its length, it reads the same; one byte less, it is refused.
+        // Truncated to its length, it parses the same. One byte shorter, it is refused.
         assert_eq!(
             taupe_protocol::inner::parse(&data[..view.length]),
             Some(view)
@@ -64,7 +63,7 @@ pub fn inner(data: &[u8]) {
     taupe_packet::fuzzing::ip_parse(data);
 }
 
-/// Reads `data` as everything that comes to a proxy: from clients, and out of the tunnel.
+/// Parses `data` as each kind of input of a proxy: from clients, and from the tunnel.
 pub fn proxy(data: &[u8]) {
     taupe_proxy::fuzzing::socks(data);
     taupe_proxy::fuzzing::http(data);

@@ -1,4 +1,4 @@
-//! Datagrams at a device that shares no key with their sender.
+//! Datagrams for a device that shares no key with their sender.
 
 use taupe_protocol::DropReason;
 use taupe_protocol::crypto::default_provider;
@@ -11,11 +11,10 @@ use crate::common::snapshot::{counts, raised};
 use crate::common::{Net, stranger};
 use crate::input::Input;
 
-/// Classifies and parses `data` as a batch: the first two bytes are the length
-/// of its segments.
+/// Classifies and parses `data` as a batch. The first two bytes are the segment length.
 ///
-/// Every message has the length of its kind; a header written is a header
-/// read; and a device counts each datagram once, and answers none.
+/// Every message has the length of its type. Writing a header that was read gives the same bytes.
+/// The device counts each datagram once and answers none.
 pub fn message(data: &[u8]) {
     let mut input = Input(data);
     let segment = usize::from(input.number()).max(1);
@@ -36,7 +35,7 @@ pub fn message(data: &[u8]) {
             Err(_) => {}
         }
         if let Ok(kind) = kind {
-            // Behind the type a part has its suite and its number.
+            // In a part of a hybrid message, the suite and the part's number follow the type.
             let known = if matches!(kind, Kind::HybridInitiation | Kind::HybridResponse) {
                 1
             } else {
@@ -64,7 +63,7 @@ pub fn message(data: &[u8]) {
         expected.push(DropReason::Length);
     }
 
-    // The seeds are for node 0: its mac1 does not fit.
+    // The seeds have mac1 for node 0, so it does not verify at node 1.
     let mut net = Net::new(default_provider(), 2);
     let before = counts(&net.nodes[1]);
     net.inject_batch(1, stranger(), batch, segment);

@@ -1,5 +1,4 @@
-//! Parts of hybrid handshakes, true and changed, at both devices of a pair that is about to
-//! shake hands.
+//! Genuine and changed parts of hybrid handshakes, for both devices of a pair.
 
 use taupe_protocol::PeerSnapshot;
 use taupe_protocol::crypto::default_provider;
@@ -14,17 +13,17 @@ use crate::common::snapshot::Snapshot;
 use crate::common::{Datagram, Net, WALL, millis, secs, stranger};
 use crate::input::Input;
 
-/// Steps in one run: enough for a handshake whose parts are repeated, after a cookie.
+/// Steps in one run: enough for a cookie, and a handshake with repeated parts.
 const MAX_STEPS: usize = 16;
-/// mac1 and mac2.
+/// Bytes of mac1 and mac2.
 const MACS: usize = 32;
 
-/// Reads `data` as a suite and a list of steps: which part goes to which device, what is changed
-/// in it, whether mac1 is made to fit, whether the device is under load.
+/// Reads `data` as a suite and a list of steps. Each step sends a part to a device, changes it, and
+/// may recompute mac1 or put the device under load.
 ///
-/// A part that no peer has made changes no state of a device, and nobody is answered who has
-/// made it; one of a thief who has the peer's X25519 key is answered, and moves nothing. And
-/// after all of that, the two shake hands.
+/// A part that no peer has made changes no state of a device, and gets no answer but a cookie. A
+/// part of a thief with the peer's X25519 key may be answered, but changes no established state.
+/// Afterwards the two devices can still shake hands.
 pub fn parts(data: &[u8]) {
     let crypto = default_provider();
     let mut input = Input(data);
@@ -51,7 +50,7 @@ pub fn parts(data: &[u8]) {
             length == original.len() && made.bytes[..length - MACS] == original[..length - MACS];
         if control & 0x20 != 0 && length >= MACS {
             stamp_for(crypto, &net.nodes[made.to].public, &mut made.bytes);
-            // As a peer could that misbehaves.
+            // A misbehaving peer could do this.
             let device = &mut net.nodes[made.to].device;
             if made.bytes.first() == Some(&(Side::Response as u8)) {
                 device.stamp_response_for_test(&mut made.bytes);
@@ -77,7 +76,7 @@ pub fn parts(data: &[u8]) {
     net.mend();
     for at in [0, 1] {
         net.nodes[at].backlog = 0;
-        // Who passes on what is authentic is where the peer is reached from then on.
+        // Relaying an authentic message moves the endpoint (roaming). Set it back.
         let mut update = PeerUpdate::new(net.nodes[1 - at].public);
         update.endpoint = Some(net.nodes[1 - at].address);
         net.update(at, update);
@@ -90,7 +89,7 @@ pub fn parts(data: &[u8]) {
     assert_eq!(net.suite(1, 0), Some(Some(suite)));
 }
 
-/// Who has made a part.
+/// Author of a part.
 enum By {
     Peer,
     Thief,
@@ -99,13 +98,13 @@ enum By {
 
 struct Made {
     bytes: Vec<u8>,
-    /// At which device it arrives.
+    /// The device that receives it.
     to: usize,
     by: By,
 }
 
-/// The part of a step: one that was sent, one of the thief's, or bytes with the header and the
-/// indices of one.
+/// Returns the part of a step: one that was sent, one of the thief, or arbitrary bytes with the
+/// header and the indices of a part.
 fn make(
     net: &Net,
     suite: Suite,
@@ -125,7 +124,7 @@ fn make(
             to,
             by: By::Peer,
         }),
-        // It arrives at who has sent it.
+        // The part returns to its sender.
         4 => Some(Made {
             bytes,
             to: 1 - to,
@@ -150,7 +149,7 @@ fn make(
             let part = Part::of(part.header())?;
             bytes.resize(part.len(), 0);
             bytes[..4].copy_from_slice(&part.header());
-            // Any byte beyond the indices that the input has one for.
+            // Change bytes after the indices, as many as the input has.
             for (byte, other) in bytes[12..].iter_mut().zip(input.take(200)) {
                 *byte ^= other | 1;
             }
@@ -168,7 +167,7 @@ fn is_part(sent: &Datagram) -> bool {
     matches!(sent.kind(), Kind::HybridInitiation | Kind::HybridResponse)
 }
 
-/// A datagram that nobody has made who has a key.
+/// Injects a datagram whose author has no key, and checks that the device's state stays the same.
 fn changes_nothing(net: &mut Net, made: &Made, source: std::net::SocketAddr) {
     let before = Snapshot::of(&mut net.nodes[made.to]);
     let mark = net.mark();
@@ -183,7 +182,8 @@ fn changes_nothing(net: &mut Net, made: &Made, source: std::net::SocketAddr) {
     assert!(answers.iter().all(|kind| *kind == Kind::CookieReply));
 }
 
-/// A part of who has the peer's X25519 key and not its ML-KEM key.
+/// Injects a part whose author has the peer's X25519 key but not its ML-KEM key, and checks that
+/// only provisional state changes.
 fn moves_nothing(net: &mut Net, made: &Made, source: std::net::SocketAddr) {
     let peer = net.nodes[1 - made.to].public;
     let state = |net: &mut Net| {
@@ -196,9 +196,9 @@ fn moves_nothing(net: &mut Net, made: &Made, source: std::net::SocketAddr) {
     assert!(before == after, "moved: {before:#?}\n{after:#?}");
 }
 
-/// Inputs to begin with, for each suite.
+/// Returns seeds for each suite.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    /// No byte of the part is changed.
+    /// Control byte of a mutation that changes nothing.
     const AS_IT_IS: u8 = 0;
     const LATER: u8 = 0x08;
     const LOAD: u8 = 0x10;
@@ -215,13 +215,13 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         seeds.push(seed(&twice));
         let backwards: Vec<&[u8]> = whole.iter().rev().chain(&whole).copied().collect();
         seeds.push(seed(&backwards));
-        // Sent again after 0.25 s, and answered again; under load, and with the cookie.
+        // Repeated after 0.25 s, and answered again; under load, and with the cookie.
         let again = [LATER, 5, 2 * each, AS_IT_IS];
         seeds.push(seed(&[whole[0], &again, &again]));
         let under_load = [LOAD, 0, AS_IT_IS];
         seeds.push(seed(&[&under_load, &again, whole[0]]));
         for at in 0..2 * each {
-            // A bit in each field, with mac1 made to fit, and then the true part.
+            // A changed bit in each field, with mac1 recomputed, and then the genuine part.
             for place in [0_u16, 2, 5, 9, 20, 60, 200, 800] {
                 let [low, high] = place.to_le_bytes();
                 let flipped = [STAMP, at, 1, low, high, 1];
@@ -233,7 +233,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
                     .collect();
                 seeds.push(seed(&steps));
             }
-            // At the wrong device; made up; from a stranger.
+            // To the wrong device; made up; from a stranger's address.
             seeds.push(seed(&[&[4 | STAMP, at, AS_IT_IS]]));
             seeds.push(seed(&[&[6 | STAMP, at], &[7; 200], &[AS_IT_IS], whole[0]]));
             seeds.push(seed(&[&[STRANGER, at, AS_IT_IS], whole[0]]));

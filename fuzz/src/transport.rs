@@ -1,5 +1,5 @@
-//! Transport data, true and changed, at a device with a live session; what is
-//! delivered is compared with a plain model.
+//! Genuine and changed transport data for a device with a session. The delivered packets are
+//! compared with a simple model.
 
 use std::collections::BTreeSet;
 
@@ -15,17 +15,16 @@ use crate::input::Input;
 
 const MAX_BATCHES: usize = 8;
 
-/// Reads `data` as a list of batches of messages of one length: their counters,
-/// plaintexts and changes.
+/// Reads `data` as a list of batches of messages of one length: their counters, plaintexts and
+/// changes.
 ///
-/// What is delivered is, in order, exactly what was sealed by the peer and not
-/// changed, has a counter that is new and within the window, and is an honest
-/// inner packet from an allowed source. The endpoint follows what is authentic
-/// and new, and nothing else.
+/// The device delivers, in order, exactly the messages that the peer has sealed and nobody has
+/// changed, whose counter is new and within the window, and that contain a valid inner packet from
+/// an allowed source. The endpoint follows authentic new messages and nothing else.
 pub fn transport(data: &[u8]) {
     let (mut net, session, raw) = with_raw(default_provider());
     let mut input = Input(data);
-    // The keepalive that confirmed the session.
+    // Counter 0 was the keepalive that confirmed the session.
     let mut model = Model {
         seen: BTreeSet::from([0]),
         greatest: 0,
@@ -90,7 +89,7 @@ pub fn transport(data: &[u8]) {
     }
 }
 
-/// Every counter that was ever taken.
+/// Model of the replay window: all counters accepted so far.
 struct Model {
     seen: BTreeSet<u64>,
     greatest: u64,

@@ -1,5 +1,4 @@
-//! Every input of every corpus, on a stable toolchain: seeds, and whatever a
-//! fuzzer has found since.
+//! Runs all inputs of all corpora on a stable toolchain: seeds, and inputs that a fuzzer has found.
 
 use std::fs;
 use std::path::Path;
@@ -84,7 +83,7 @@ fn frames() {
     replay(TARGETS[11]);
 }
 
-/// Where no fuzzer runs: the seeds with bytes changed, always the same.
+/// A substitute for a fuzzer: the seeds with changed bytes, the same in each run.
 #[test]
 fn frames_at_random() {
     let seeds = taupe_fuzz::seeds("frames");
