@@ -60,7 +60,7 @@ pub enum Error {
         name: String,
         /// The expected path.
         path: PathBuf,
-        /// How to install it.
+        /// The way to install it.
         remedy: String,
     },
 

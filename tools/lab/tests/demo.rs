@@ -1,4 +1,4 @@
-//! `make demo`: that it proves what it says, ends, and stays when it should.
+//! `make demo`: it shows the expected evidence, ends, and stays on request.
 
 use std::process::{Command, Output, Stdio};
 
@@ -12,7 +12,7 @@ fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The lines that say what a newcomer came for, each with what must have been found.
+/// The important lines, with their expected content.
 const LINES: [(&str, &str); 17] = [
     (
         "before, A",

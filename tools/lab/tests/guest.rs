@@ -1,4 +1,4 @@
-//! The virtual machine does what the tests rely on.
+//! Properties of the virtual machine that the tests rely on.
 
 use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,7 +40,7 @@ fn guest_reaches_host() -> Result<()> {
         guest.serve_echo(server)?;
         traffic::tcp_echo(&host, server, 1_000_001)?;
     }
-    // Two in one machine are two.
+    // Two guests on one machine are independent.
     Guest::boot(&host, "tap1", &[])?.run("ip link add wg0 type wireguard")?;
     let result = guest.run("ip link show wg0");
     ensure!(matches!(result, Err(Error::Command { .. })), "{result:?}");
@@ -60,7 +60,7 @@ fn guest_obeys() -> Result<()> {
         other => return Err(Error::unmet(format!("{other:?}"))),
     }
 
-    // Longer than any line of a terminal or argument of a program.
+    // Longer than a terminal line or a program's arguments may be.
     let text = "it's".repeat(100_000);
     let output = Place::run_with_input(&guest, &["cat"], &text)?;
     ensure!(output.stdout == text, "{} bytes", output.stdout.len());
@@ -74,12 +74,12 @@ fn guest_obeys() -> Result<()> {
         let in_time = matches!(result, Err(Error::Timeout { .. }));
         ensure!(in_time, "{result:?}");
     }
-    // What stays behind holds up nobody, and a later answer is not mixed up.
+    // A background process does not delay the answer, and its later output is not mixed up with it.
     guest.run("(sleep 1; echo late) & echo early")?;
     let output = guest.run("sleep 2; echo on time")?;
     ensure!(output.stdout == "on time\n", "{output:?}");
 
-    // Seconds later it still has the time of day, so its timers are right.
+    // Seconds later the guest still has the correct time, so its timers are right.
     let before = now();
     let time = guest.run("date +%s")?;
     let time: u64 = time.text().parse().map_err(|_| Error::unmet("a time"))?;
@@ -97,16 +97,16 @@ fn guest_ends() -> Result<()> {
     Ok(())
 }
 
-/// Seconds since the Unix epoch.
+/// Returns seconds since the Unix epoch.
 fn now() -> u64 {
     SystemTime::UNIX_EPOCH
         .elapsed()
         .map_or(0, |time| time.as_secs())
 }
 
-/// A guest with Taupe, at the other end of 192.0.2.1, and the program's path in it.
+/// Returns a guest with Taupe, at the other end of 192.0.2.1, and the program's path in it.
 fn guest_with_taupe(host: &Host) -> Result<(Guest, String)> {
-    // What is for debugging takes most of it.
+    // Debug information makes up most of the program.
     let taupe = scratch("taupe");
     let program = Implementation::Taupe.program()?;
     let (from, to) = (program.display().to_string(), taupe.display().to_string());
@@ -122,8 +122,8 @@ fn guest_with_taupe(host: &Host) -> Result<(Guest, String)> {
     Ok((guest, guest::program(&taupe)))
 }
 
-/// A machine that has slept shakes hands anew by itself, when it wakes: nothing is sent
-/// through its tunnel, and no service of the system's tells of sleep here.
+/// After a suspend, a machine begins a new handshake by itself, although nothing is sent through
+/// its tunnel and no service reports the suspend.
 fn a_tunnel_after_sleep() -> Result<()> {
     let host = Host::new("a")?;
     let (theirs, ours) = (Keys::new(&host)?, Keys::new(&host)?);
@@ -161,20 +161,20 @@ END
     let before = shaken()?;
     ensure!(before > 0, "no handshake");
     step("sleep");
-    // The clock on the board wakes it.
+    // The hardware clock wakes it.
     guest.run_within(
         Duration::from_secs(60),
         "echo +5 > /sys/class/rtc/rtc0/wakealarm && echo mem > /sys/power/state",
     )?;
-    // A second is what is promised; the emulated processor has three. Seconds are what is
-    // counted in, and it has slept five.
+    // One second is promised; the emulated processor gets three. The times are whole seconds, and
+    // it has slept five.
     let promised = Duration::from_secs(3);
     wait_until("a handshake", promised, || Ok(shaken()? >= before + 4))
 }
 
-/// The socket filter that sheds a flood of handshakes acts on this kernel too.
+/// The socket filter against floods of handshakes works on this kernel too.
 fn a_flood_is_shed() -> Result<()> {
-    /// In a millisecond: twice as many as are shed.
+    /// Sent within a millisecond: twice the limit of the filter.
     const BURST: usize = 32;
     let host = Host::new("a")?;
     let (guest, taupe) = guest_with_taupe(&host)?;

@@ -1,4 +1,4 @@
-//! The system test of wireguard-go, unmodified, on Taupe.
+//! The unmodified system test of wireguard-go with Taupe.
 
 use rustix::mount::mount_bind;
 use std::fs;
@@ -28,7 +28,7 @@ fn netns_sh() -> Result<()> {
     bash.arg("-x")
         .arg(netns_script()?)
         .arg(Implementation::Taupe.daemon()?)
-        // Bash takes PS4 from no environment of root's, but from this file.
+        // Bash ignores PS4 in root's environment, but reads this file.
         .env(
             "BASH_ENV",
             scratch_file("trace", "PS4='+line ${LINENO}: '\n")?,
@@ -47,9 +47,8 @@ fn netns_sh() -> Result<()> {
     Ok(())
 }
 
-/// The script saves and restores `net.core.message_cost`, which exists in the
-/// first network namespace of a machine only (net/core/sysctl_net_core.c).
-/// Here it finds a file in that place.
+/// The script saves and restores `net.core.message_cost`, which exists only in a machine's first
+/// network namespace (net/core/sysctl_net_core.c). This provides a file in its place.
 fn provide_message_cost() -> Result<()> {
     let directory = scratch("core");
     fs::create_dir_all(&directory).map_err(Error::io("scratch directory"))?;
@@ -57,7 +56,7 @@ fn provide_message_cost() -> Result<()> {
     mount_bind(&directory, "/proc/sys/net/core").map_err(Error::io("mount below /proc"))
 }
 
-/// The last lines of the script's trace before it tidied up.
+/// Returns the last lines of the script's trace before its clean-up.
 fn before_cleanup(output: &str) -> String {
     const LINES: usize = 30;
     let lines: Vec<_> = output.lines().collect();

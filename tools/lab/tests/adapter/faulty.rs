@@ -10,18 +10,18 @@ use taupe_adapter::{
 };
 use taupe_config::file::File;
 
-/// What happens at a call.
+/// Effect of a fault at a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
-    /// It fails, and nothing is done.
+    /// The call fails without doing anything.
     Fail,
-    /// The process dies before anything is done.
+    /// The process dies before the call.
     DieBefore,
-    /// The process dies when it is done.
+    /// The process dies after the call.
     DieAfter,
 }
 
-/// At which call what happens, and how far it has come.
+/// The fault, the number of the call at which it happens, and the number of calls so far.
 #[derive(Default)]
 pub(crate) struct Schedule {
     pub(crate) due: Option<(usize, Fault)>,
@@ -29,8 +29,8 @@ pub(crate) struct Schedule {
     pub(crate) struck: bool,
 }
 
-/// When a process dies it unwinds with this: nothing that it has is cleaned up
-/// but what the kernel would close, its lock.
+/// Panic payload of a dying process. Unwinding skips all clean-up except what the kernel does,
+/// which releases the lock.
 struct Death;
 
 pub(crate) struct Faulty<'a, 'b> {
@@ -59,7 +59,7 @@ impl Faulty<'_, '_> {
     }
 }
 
-/// Runs what may die of a fault; `None` when it did.
+/// Runs a function that may die of a fault; `None` if it did.
 pub(crate) fn mortal<T>(body: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(value) => Some(value),

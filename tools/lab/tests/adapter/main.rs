@@ -1,5 +1,4 @@
-//! The steps of a tunnel on this kernel, each made to fail and each the last
-//! thing that its process does.
+//! The steps of a tunnel on this kernel, with a failure or the death of the process at each step.
 
 mod faulty;
 mod system;
@@ -29,8 +28,8 @@ fn main() {
     .main()
 }
 
-/// Runs `test` with a fault at the first, second… call until there is none
-/// left to strike, which `test` tells.
+/// Runs `test` with a fault at the first, second… call until it returns false, because no call is
+/// left.
 fn at_every_call(mut test: impl FnMut(usize) -> Result<bool>) -> Result<usize> {
     let mut number = 0;
     while test(number)? {
@@ -147,7 +146,7 @@ fn reloaded() -> Result<()> {
     Ok(())
 }
 
-/// The way to its endpoint is not the one through the tunnel itself.
+/// The route to the endpoint does not go through the tunnel itself.
 fn around() -> Result<()> {
     let bench = Bench::new()?;
     bench.ip("-6 route change default via 2001:db8:9::1 mtu 1400")?;
@@ -189,7 +188,7 @@ fn port() -> Result<()> {
     tunnel.end()
 }
 
-/// Two tunnels want it, and end in the order in which they began.
+/// Two tunnels set the same sysctl, and end in the order in which they began.
 fn sysctl() -> Result<()> {
     let bench = Bench::new()?;
     let before = bench.state()?;
@@ -203,7 +202,7 @@ fn sysctl() -> Result<()> {
     ensure!(bench.valid_mark()? == "1", "the second wants it still");
     second.end()?;
     ensure!(bench.valid_mark()? == "0", "nobody wants it");
-    // What wg-quick has made writes no journal.
+    // A tunnel made by wg-quick has no journal.
     first.make()?;
     bench.ip("rule add not fwmark 4242 table 4242")?;
     first.end()?;

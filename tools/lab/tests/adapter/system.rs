@@ -17,7 +17,7 @@ use taupe_lab::{Error, Result, ensure};
 
 use crate::faulty::{Fault, Faulty, Schedule, mortal};
 
-/// A tunnel of each kind: its name, its `[Interface]`, its `[Peer]`.
+/// A tunnel of each kind: name, `[Interface]` lines, `[Peer]` lines.
 pub(crate) const KINDS: [(&str, &str, &str); 6] = [
     (
         "plain",
@@ -52,7 +52,7 @@ pub(crate) const KINDS: [(&str, &str, &str); 6] = [
     ),
 ];
 
-/// A file with these lines in its two sections.
+/// Returns a file with these lines in its two sections.
 pub(crate) fn file(interface: &str, peer: &str) -> Result<File> {
     let text = format!(
         "[Interface]\nPrivateKey = yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=\n{interface}\n\
@@ -68,7 +68,7 @@ pub(crate) struct Bench(());
 
 impl Bench {
     pub(crate) fn new() -> Result<Self> {
-        // Name servers are set in a copy, wherever this runs.
+        // The tests write name servers into a copy of the file.
         run(
             "sh",
             "-c",
@@ -82,7 +82,7 @@ impl Bench {
         for words in [
             "link set lo up",
             "link add eth0 type veth peer name eth1",
-            // Nothing that appears when the link has been up for a while.
+            // Otherwise an address appears some time after the link comes up.
             "link set eth0 addrgenmode none",
             "link set eth1 addrgenmode none",
             "address add 192.168.1.7/24 dev eth0",
@@ -99,7 +99,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Everything that a tunnel may change.
+    /// Returns all state that a tunnel may change.
     pub(crate) fn state(&self) -> Result<String> {
         let mut state = String::new();
         for words in [
@@ -115,7 +115,7 @@ impl Bench {
         state += &self.valid_mark()?;
         state += "\n";
         for folder in ["/etc/resolv.conf", "/run/wireguard", "/run/taupe"] {
-            // A lock is no state.
+            // The lock file is not part of the state.
             let listed = run("ls", "-A", &["-I", "resolv.conf.lock", folder]);
             state += &listed.unwrap_or_default();
         }
@@ -124,14 +124,13 @@ impl Bench {
         Ok(state)
     }
 
-    /// The likeness once it stays the same.
+    /// Returns the normalised state once it no longer changes.
     pub(crate) fn settled(&self) -> Result<String> {
         settled(|| self.likeness())
     }
 
-    /// The state without what differs from one interface to the next: numbers
-    /// and random addresses. The order in which addresses were added is of no
-    /// consequence.
+    /// Returns the state without details that differ from interface to interface: numbers, random
+    /// addresses, and the order of addresses.
     fn likeness(&self) -> Result<String> {
         let state = self.state()?;
         let mut lines: Vec<String> = state
@@ -146,8 +145,7 @@ impl Bench {
         Ok(lines.join("\n"))
     }
 
-    /// Whether nothing has changed; `wg-quick` leaves the sysctl as it has set
-    /// it, which is undone here.
+    /// Checks that the state is unchanged. First resets a sysctl that `wg-quick` leaves changed.
     pub(crate) fn is_as(&self, before: &str, personality: Personality) -> Result<()> {
         if personality == Personality::WgQuick {
             self.reset_valid_mark()?;
@@ -183,15 +181,15 @@ impl Bench {
 
 const VALID_MARK: &str = "/proc/sys/net/ipv4/conf/all/src_valid_mark";
 
-/// The lines of one text that another does not have.
+/// Returns the lines of a text that the other one lacks.
 pub(crate) fn only(text: &str, other: &str) -> Vec<String> {
     let other: Vec<&str> = other.lines().collect();
     let lines = text.lines().filter(|line| !other.contains(line));
     lines.map(str::to_owned).collect()
 }
 
-/// What `look` sees once it stays the same: the kernel completes IPv6 addresses
-/// and links a moment after they were made.
+/// Calls `look` until its result no longer changes: the kernel adds IPv6 addresses and links with a
+/// delay.
 fn settled(look: impl Fn() -> Result<String>) -> Result<String> {
     let mut last = look()?;
     loop {
@@ -255,7 +253,7 @@ impl Report for Silence {
     }
 }
 
-/// A tunnel that is brought up and down.
+/// A tunnel to be brought up and down.
 pub(crate) struct Tunnel<'a> {
     interface: &'static str,
     file: &'a File,
@@ -306,7 +304,7 @@ impl<'a> Tunnel<'a> {
         }
     }
 
-    /// `None` when its process died.
+    /// Brings it up; `None` if its process died.
     pub(crate) fn up(&mut self) -> Option<std::result::Result<(), UpError>> {
         let request = self.request(self.file);
         let state = self.state.clone();
@@ -314,7 +312,7 @@ impl<'a> Tunnel<'a> {
         mortal(|| up_on(&mut machine, &state, &request, &mut Silence))
     }
 
-    /// `None` when its process died.
+    /// Takes it down; `None` if its process died.
     pub(crate) fn down(&mut self) -> Option<std::result::Result<(), DownError>> {
         let request = Down {
             interface: self.interface,

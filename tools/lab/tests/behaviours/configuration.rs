@@ -1,4 +1,4 @@
-//! The configuration: what it sets off, and how much of it there may be.
+//! Configuration: actions that it triggers, and large configurations.
 
 use crate::pair::{End, neighbours};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub(crate) fn keepalive_at_link_up() -> Result<()> {
     ensure_silent_until(&end, &peer, || end.link(&["up"]))
 }
 
-/// The same with a link that is up and a private key that comes later.
+/// The same if the link is up and the private key is set later.
 pub(crate) fn keepalive_at_key() -> Result<()> {
     let (host, far) = neighbours()?;
     let end = End::start(&host, "wg0", &[])?;
@@ -55,7 +55,7 @@ fn ensure_silent_until(end: &End, peer: &Keys, event: impl FnOnce() -> Result<()
     })
 }
 
-/// Configurations whose answer does not fit one read.
+/// Configurations whose answer exceeds one read.
 pub(crate) fn long_answers() -> Result<()> {
     let host = Host::new("a")?;
     let end = End::start(&host, "wg0", &[])?;
@@ -83,8 +83,8 @@ pub(crate) fn long_answers() -> Result<()> {
 
 type Peers = [(String, Vec<String>)];
 
-/// A public key made of a number: the last digit of 32 bytes in Base64 stands
-/// for four bits, of which 8 sets all.
+/// Returns a public key that encodes a number. The last Base64 digit of 32 bytes holds four bits; 8
+/// sets all of them.
 fn key(number: u32) -> String {
     format!("{number:042}8=")
 }
@@ -126,7 +126,7 @@ fn ensure_shown(end: &End, peers: &Peers) -> Result<()> {
     Ok(())
 }
 
-/// `allowed_ip=-…` takes one prefix away from the peer that has it.
+/// `allowed_ip=-…` removes one prefix from the peer that has it.
 pub(crate) fn allowed_ips_one_by_one() -> Result<()> {
     let host = Host::new("a")?;
     let end = End::start(&host, "wg0", &[])?;
@@ -154,7 +154,7 @@ pub(crate) fn allowed_ips_one_by_one() -> Result<()> {
         "abcd::20/128",
         "abcd::c5/128",
     ];
-    // Neither a wider nor another peer's prefix is meant.
+    // Neither a wider prefix nor another peer's prefix is removed.
     let unmoved = ["192.168.0.0/24", "abcd::/64", "10.0.0.0/8"];
     uapi::set(
         "wg0",
@@ -178,7 +178,7 @@ pub(crate) fn allowed_ips_one_by_one() -> Result<()> {
     end.tunnel.show(None).map(drop)
 }
 
-/// The allowed IPs of a peer, sorted as text.
+/// Returns the allowed IPs of a peer, sorted as text.
 fn allowed(peer: &str) -> Result<Vec<String>> {
     let answer = uapi::ask("wg0", "get=1\n\n")?;
     let mut lines = answer

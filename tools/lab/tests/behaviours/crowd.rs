@@ -14,13 +14,13 @@ use taupe_lab::{Result, ensure};
 
 const COUNT: u32 = 100_000;
 
-/// What a peer may take, in bytes.
+/// Limit of memory per peer, in bytes.
 const EACH: u64 = 1200;
 
-/// What may stay behind when they are gone, in KiB.
+/// Limit of memory that remains after their removal, in KiB.
 const REST: u64 = 20 << 10;
 
-/// A public key that nobody has the private one of.
+/// Returns a public key with an unknown private key.
 fn key(number: u32) -> String {
     let mut bytes = [0x5a; 32];
     for (byte, digit) in bytes.iter_mut().zip(number.to_be_bytes()) {
@@ -29,8 +29,9 @@ fn key(number: u32) -> String {
     Base64::encode_string(&bytes)
 }
 
-/// They are configured at once, and cost little. One that is there begins only then, and
-/// carries packets; one is changed. They go, and with them what they took; the one stays.
+/// A hundred thousand peers are configured at once, and need little memory. A peer that exists
+/// begins its handshake only then, and carries packets; one peer is changed. Removing the others
+/// frees their memory, and the existing peer stays.
 pub(crate) fn comes_and_goes() -> Result<()> {
     let mut pair = Pair::new()?;
     let process = pair.far.id()?;
@@ -44,7 +45,7 @@ pub(crate) fn comes_and_goes() -> Result<()> {
     let begin = Instant::now();
     pair.far.tunnel.wg_with_input("addconf", &text)?;
     let took = begin.elapsed();
-    // Memory is given back when the client has gone.
+    // The device frees memory when the client has disconnected.
     let small = before + u64::from(COUNT) * EACH / 1024;
     wait_until("little memory", Duration::from_secs(5), || {
         Ok(resident(process)? <= small)

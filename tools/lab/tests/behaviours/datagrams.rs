@@ -1,4 +1,4 @@
-//! UDP as a QUIC program uses it: batches of datagrams, and their ECN marks.
+//! UDP as a QUIC program uses it: batches of datagrams with ECN marks.
 
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use std::io::{ErrorKind, IoSliceMut};
@@ -13,7 +13,7 @@ pub(crate) struct Datagrams {
     state: UdpSocketState,
 }
 
-/// A datagram that has arrived.
+/// A received datagram.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Arrived {
     pub(crate) from: SocketAddr,
@@ -22,7 +22,7 @@ pub(crate) struct Arrived {
 }
 
 impl Datagrams {
-    /// At a free port of a machine's address.
+    /// Binds to a free port of a machine's address.
     pub(crate) fn bind(host: &Host, address: IpAddr) -> Result<Self> {
         let what = format!("UDP socket at {address}");
         let socket = host.enter(|| UdpSocket::bind((address, 0)).map_err(Error::io(&*what)))?;
@@ -35,8 +35,7 @@ impl Datagrams {
         self.socket.local_addr().map_err(Error::io("getsockname"))
     }
 
-    /// Sends datagrams of `segment` bytes, the last maybe shorter, with one
-    /// system call.
+    /// Sends datagrams of `segment` bytes, the last possibly shorter, with one system call.
     pub(crate) fn send(
         &self,
         to: SocketAddr,
@@ -56,7 +55,7 @@ impl Datagrams {
             .map_err(Error::io(format!("sending to {to}")))
     }
 
-    /// Waits for the next datagrams; none when `limit` has passed.
+    /// Waits for the next datagrams; empty after `limit`.
     pub(crate) fn receive(&self, limit: Duration) -> Result<Vec<Arrived>> {
         let what = "receiving UDP";
         self.socket
@@ -99,7 +98,7 @@ impl Datagrams {
     }
 }
 
-/// Bytes that depend on their place and on `seed`.
+/// Returns bytes that depend on their position and on `seed`.
 pub(crate) fn pattern(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = vec![0; length];
@@ -113,10 +112,10 @@ pub(crate) fn pattern(length: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Sends super-packets of several forms from one machine to the other; each
-/// datagram must arrive once, in order and unchanged.
+/// Sends super-packets of several shapes from one machine to the other; each datagram must arrive
+/// once, in order and unchanged.
 pub(crate) fn super_packets(from: (&Host, IpAddr), to: (&Host, IpAddr)) -> Result<()> {
-    // Of an MTU of 1,420 bytes IPv6 and UDP leave 1,372.
+    // With an MTU of 1,420 bytes, IPv6 and UDP leave 1,372.
     const SHAPES: [(usize, usize); 7] = [
         (1372, 47 * 1372),
         (1200, 10 * 1200),

@@ -18,7 +18,7 @@ const MARKS: [Option<EcnCodepoint>; 4] = [
 
 const SOON: Duration = Duration::from_secs(5);
 
-/// What is marked inside is marked the same outside, and arrives so.
+/// The outer packet carries the mark of the inner packet, and the mark arrives.
 pub(crate) fn out() -> Result<()> {
     for_each_way(|pair, near, far| {
         for mark in MARKS {
@@ -45,8 +45,8 @@ pub(crate) fn out() -> Result<()> {
     })
 }
 
-/// Congestion that the network marks outside arrives inside; who cannot hear
-/// of it loses the packet.
+/// Congestion marks of the outer network arrive on the inner packet; a packet without ECN support
+/// is dropped instead.
 pub(crate) fn inward() -> Result<()> {
     for_each_way(|pair, near, far| {
         let host = &pair.far.host;
@@ -91,15 +91,15 @@ pub(crate) fn inward() -> Result<()> {
 /// Datagrams in [`send`].
 const SENT: usize = 6;
 
-/// One datagram, and five as a super-packet.
+/// Sends one datagram, and five as a super-packet.
 fn send(from: &Datagrams, to: &Datagrams, mark: Option<EcnCodepoint>) -> Result<()> {
     let to = to.address()?;
     from.send(to, mark, b"one", 3)?;
     from.send(to, mark, &[7; 500], 100)
 }
 
-/// The traffic class of what was sent: two packets, the second of them a
-/// super-packet or its segments.
+/// Returns the traffic classes of the sent packets: the datagram, then the super-packet or its
+/// segments.
 fn inner_classes(capture: Capture) -> Result<Vec<u8>> {
     let packets = capture.stop_once("what was sent", |seen| seen.len() >= 2)?;
     let class = |packet: &Packet| traffic_class(&packet.ip);
@@ -114,7 +114,7 @@ fn bits(mark: Option<EcnCodepoint>) -> u8 {
     mark.map_or(0, |mark| mark as u8)
 }
 
-/// With IPv4 and IPv6 inside and outside.
+/// Runs a test with IPv4 and IPv6 inside and outside.
 fn for_each_way(test: impl Fn(&Pair, &Datagrams, &Datagrams) -> Result<()>) -> Result<()> {
     let (near, far) = neighbours()?;
     let pair = Pair::between(&near, &far, FAR_OUTER, [&[], &[]])?;

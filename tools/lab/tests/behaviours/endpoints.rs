@@ -1,4 +1,4 @@
-//! Where packets leave from, and where they go.
+//! Source addresses and endpoints.
 
 use crate::pair::{FAR, FAR_OUTER, FAR_PORT, FAR6, NEAR, NEAR6, Pair, neighbours};
 use std::net::IpAddr;
@@ -10,8 +10,7 @@ use taupe_lab::sandbox::figure;
 use taupe_lab::traffic::ping;
 use taupe_lab::{Error, Result, ensure};
 
-/// How long one ping may take: less than the 5 s after which a handshake
-/// would be tried again.
+/// Time limit of one ping: less than the 5 s after which a handshake is retried.
 const PROMPT: u32 = 3;
 
 pub(crate) fn roaming() -> Result<()> {
@@ -28,7 +27,7 @@ pub(crate) fn roaming() -> Result<()> {
     move_to("9999", "192.0.2.1/24", "192.0.2.77/24")?;
     ping(&near.host, FAR6, PROMPT)?;
     far.ensure_endpoint(&near.keys, "192.0.2.77:9999")?;
-    // The other way now goes there.
+    // The opposite direction now uses this endpoint.
     ping(&far.host, NEAR, PROMPT)?;
 
     pair.set_far(&["endpoint", "[2001:db8::2]:51821"])?;
@@ -40,8 +39,8 @@ pub(crate) fn roaming() -> Result<()> {
     ping(&far.host, NEAR6, PROMPT)
 }
 
-/// The address that a peer last used goes away, and the first packet after
-/// that leaves from another one.
+/// The address that a peer last used disappears, and the first packet after that has another
+/// source.
 pub(crate) fn source_not_too_sticky() -> Result<()> {
     let pair = Pair::new()?;
     let Pair { near, far } = &pair;
@@ -65,15 +64,15 @@ pub(crate) fn source_not_too_sticky() -> Result<()> {
     far.ensure_endpoint(&near.keys, "[2001:db8::10]:51820")
 }
 
-/// The uplink has only link-local addresses. The source of datagrams is looked up once for many
-/// datagrams, and anew when addresses change. It is never the tunnel's own address, which is
-/// closest to the peer's.
+/// The uplink has only link-local addresses. The device looks the source of its datagrams up once
+/// for many datagrams, and again when addresses change. The source is never the tunnel's own
+/// address, which is closest to the peer's.
 pub(crate) fn source_follows_addresses() -> Result<()> {
     const OWN: &str = "2001:db8::1:1";
     const OTHERS: [&str; 2] = ["2001:db8:9::1", "2001:db8:9::2"];
     const DATAGRAMS: usize = 20;
-    /// Look-ups for so many datagrams: the first, one after a result's lifetime, and one after
-    /// each notice of a change that comes late.
+    /// Look-ups for this number of datagrams: the first, one after a result's lifetime, and one
+    /// after each late notification of a change.
     const LOOK_UPS: usize = 4;
     let mut pair = Pair::new()?;
     let (near, far) = (pair.near.host.clone(), pair.far.host.clone());
@@ -95,8 +94,8 @@ pub(crate) fn source_follows_addresses() -> Result<()> {
     pair.far
         .ensure_endpoint(&pair.near.keys, &format!("[{}]:51820", OTHERS[0]))?;
 
-    // Nothing more is heard from the far end, and the near one forgets the address that it was
-    // heard at.
+    // The far end sends nothing more, and the near one forgets the local address at which it
+    // received.
     pair.far.link(&["down"])?;
     let send = |count: usize| {
         let (count, to) = (count.to_string(), FAR.to_string());
@@ -104,7 +103,7 @@ pub(crate) fn source_follows_addresses() -> Result<()> {
     };
     let capture = || Capture::start(&far, "eth0", "ip6 and udp dst port 51821");
     near.ip(&["address", "delete", OTHERS[0], "dev", "lo"])?;
-    // A datagram may leave before the program has read the kernel's notice.
+    // A datagram may leave before the program has read the kernel's notification.
     send(3)?;
     let sent = capture()?;
     send(DATAGRAMS)?;
@@ -134,7 +133,7 @@ pub(crate) fn source_follows_addresses() -> Result<()> {
     Ok(())
 }
 
-/// Returns the number of times that the near end's program has looked the source up.
+/// Returns the number of source look-ups by the near end's program.
 fn look_ups(pair: &mut Pair) -> Result<usize> {
     let process = pair.near.tunnel.process();
     let process = process.ok_or_else(|| Error::unmet("not a program of this machine"))?;
@@ -153,7 +152,7 @@ fn link_local(host: &Host) -> Result<String> {
         .ok_or_else(|| Error::unmet(format!("no link-local address: {}", shown.stdout)))
 }
 
-/// Each of several addresses of a machine answers for itself.
+/// Each of several addresses of a machine answers datagrams to it.
 pub(crate) fn reply_to_sender() -> Result<()> {
     let pair = Pair::new()?;
     add_address(&pair.near.host, "eth0", "192.0.2.11/24")?;
@@ -188,19 +187,19 @@ pub(crate) fn address_of_another_interface() -> Result<()> {
     Ok(())
 }
 
-/// The far end speaks to the near one at an address, and hears it from there.
+/// The far end sends to the near one at an address, and receives answers from this address.
 fn answers_from(pair: &Pair, address: &str) -> Result<()> {
     let Pair { near, far } = pair;
     pair.set_near(&["endpoint", address])?;
     ping(&far.host, NEAR, PROMPT)?;
     far.ensure_endpoint(&near.keys, address)?;
-    // Also for what the near end begins.
+    // Also for traffic that the near end begins.
     ping(&near.host, FAR, PROMPT)?;
     far.ensure_endpoint(&near.keys, address)
 }
 
-/// Two ways lead to the far end. The better one is taken as soon as it is
-/// there, with the address that belongs to it, and left when it goes.
+/// Two routes lead to the far end. The device uses the better one as soon as it exists, with the
+/// source address that belongs to it, and the other one when it disappears.
 pub(crate) fn better_route() -> Result<()> {
     let (near, far) = neighbours()?;
     link(
@@ -260,8 +259,7 @@ pub(crate) fn better_route() -> Result<()> {
     Ok(())
 }
 
-/// A change of some link or other leaves the address alone that a peer is
-/// answered from.
+/// A change of an unrelated link does not change the source address of answers to a peer.
 pub(crate) fn unrelated_notice() -> Result<()> {
     let (near, far) = neighbours()?;
     add_address(&far, "eth0", "192.0.2.3/24")?;

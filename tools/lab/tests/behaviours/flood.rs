@@ -1,4 +1,4 @@
-//! A flood of handshakes, from somebody who knows the server's public key.
+//! A flood of handshakes from a sender who knows the server's public key.
 
 use crate::datagrams::{Datagrams, pattern};
 use crate::life::resident;
@@ -18,13 +18,12 @@ use taupe_lab::sandbox::figure;
 use taupe_lab::traffic::{PingStream, first_answer, ping};
 use taupe_lab::{Error, Result, ensure};
 
-/// The server says that it is under load, and goes on to serve: whoever has a
-/// session, whoever comes new, and `wg`.
+/// The server reports load, and continues to serve peers with a session, new peers, and `wg`.
 pub(crate) fn handshake_flood() -> Result<()> {
     flooded(true)
 }
 
-/// The same where the system sheds none of the flood.
+/// The same without the system's filter against floods.
 pub(crate) fn handshake_flood_received() -> Result<()> {
     flooded(false)
 }
@@ -50,10 +49,10 @@ fn flooded(is_shed: bool) -> Result<()> {
             let begin = || Capture::start(&near, "eth0", "udp src port 51821 and udp[8] == 3");
             let to_fresh = if is_shed { None } else { Some(begin()?) };
             let established = PingStream::start(&near, FAR, Duration::from_secs(6))?;
-            // A cookie that it is sent is of use after 5 s.
+            // A cookie becomes useful after 5 s, with the next try.
             let took = first_answer(&near, fresh_address, Duration::from_secs(25))?;
             figure("a new peer got in after", took);
-            // Of what is shed so little is left that it may get in without.
+            // So little of a filtered flood remains that the new peer may get in without a cookie.
             if let Some(to_fresh) = to_fresh {
                 to_fresh.stop_once("a cookie for the new peer", |seen| {
                     messages(seen, Message::CookieReply).next().is_some()
@@ -87,15 +86,15 @@ fn flooded(is_shed: bool) -> Result<()> {
     Ok(())
 }
 
-/// What is no message at all, and comes as fast, keeps nobody waiting, neither who has a
-/// session nor who comes new nor `wg`, and wakes nobody each time.
+/// Datagrams that are no messages, at the same rate, delay neither peers with a session nor new
+/// peers nor `wg`, and do not wake the control loop each time.
 pub(crate) fn garbage_flood() -> Result<()> {
     let (mut pair, attacker) = with_attacker(&[])?;
     let near = pair.near.host.clone();
     let (_fresh, fresh_address) = newcomer(&pair)?;
     let server = pair.far.id()?;
     let socket = Datagrams::bind(&attacker, [198, 51, 100, 1].into())?;
-    // Initiations that are a byte short.
+    // Initiations that lack a byte.
     let length = 147;
     let batch = [&[1, 0, 0, 0], &*pattern(length - 4, 1)]
         .concat()
@@ -116,7 +115,7 @@ pub(crate) fn garbage_flood() -> Result<()> {
         let flooding = scope.spawn(run);
         let honest = || {
             let established = PingStream::start(&near, FAR, Duration::from_secs(4))?;
-            // Before a first try would be repeated.
+            // Sooner than a retry.
             let took = first_answer(&near, fresh_address, Duration::from_secs(4))?;
             figure("a new peer got in after", took);
             let start = Instant::now();
@@ -135,13 +134,13 @@ pub(crate) fn garbage_flood() -> Result<()> {
     let slept = sleeps(server)? - before;
     figure("batches of 64", sent.load(Ordering::Relaxed));
     figure("sleeps of the control loop", slept);
-    // One each 8 ms, and some for what else there was to do.
+    // One wake-up per 8 ms, and some for other work.
     let most = 3 * start.elapsed().as_millis() as u64 / 8;
     ensure!(slept < most, "the control loop was woken {slept} times");
     Ok(())
 }
 
-/// How often the control loop of a device has gone to sleep.
+/// Returns how often a device's control loop has gone to sleep.
 fn sleeps(process: u32) -> Result<u64> {
     let tasks = format!("/proc/{process}/task");
     for task in fs::read_dir(&tasks).map_err(Error::io(&*tasks))? {
@@ -160,8 +159,8 @@ fn sleeps(process: u32) -> Result<u64> {
     Err(Error::unmet("no control loop"))
 }
 
-/// A pair with a session, whose far end has these options, and a machine on a cable of its
-/// own to that.
+/// Returns a pair with a session, whose far end has these options, and a machine on a cable of its
+/// own to the far end.
 fn with_attacker(options: &[&str]) -> Result<(Pair, Host)> {
     let (near, far) = neighbours()?;
     let attacker = Host::new("attacker")?;
@@ -175,7 +174,7 @@ fn with_attacker(options: &[&str]) -> Result<(Pair, Host)> {
     Ok((pair, attacker))
 }
 
-/// A second peer of the far end, without a session.
+/// Creates a second peer of the far end, without a session.
 fn newcomer(pair: &Pair) -> Result<(End, IpAddr)> {
     let fresh = End::start(&pair.near.host, "wgfresh", &[])?;
     add_address(&pair.far.host, "wgfar", "10.80.0.2/24")?;
@@ -203,9 +202,9 @@ struct Flood {
 }
 
 impl Flood {
-    /// Datagrams at once, and how often: many times what fills the queue to the
-    /// mark of load, more than is received before a flood is shed, and little
-    /// enough to leave a core.
+    /// Number of datagrams at once, and interval: many times the queue length at which load is
+    /// reported, more than the number received before a flood is filtered, and little enough to
+    /// leave a core free.
     const BURST: u64 = 3072;
     const PERIOD: Duration = Duration::from_millis(100);
     /// Initiations in one system call.
@@ -225,7 +224,7 @@ impl Flood {
         })
     }
 
-    /// Waits until the server calls itself under load.
+    /// Waits until the server reports load.
     fn await_cookie(&self) -> Result<()> {
         let answer = self.socket.receive_many(1, Duration::from_secs(10))?;
         let is_cookie = |bytes: &[u8]| bytes.len() == 64 && bytes.starts_with(&[3, 0, 0, 0]);
@@ -255,8 +254,8 @@ impl Flood {
         Ok(())
     }
 
-    /// A random initiation with a valid mac1, which needs the public key only
-    /// (whitepaper section 5.4.4).
+    /// Returns a random initiation with a valid mac1, which needs the public key only (whitepaper
+    /// section 5.4.4).
     fn initiation(&self, seed: u64) -> Result<Vec<u8>> {
         let mut message = vec![1, 0, 0, 0];
         message.extend(pattern(112, seed + 1));

@@ -1,4 +1,4 @@
-//! Datagrams that nobody with a key has made.
+//! Datagrams made without a key.
 
 use crate::datagrams::{Datagrams, pattern};
 use crate::life::resident;
@@ -11,15 +11,13 @@ use taupe_lab::process::wait_until;
 use taupe_lab::traffic::{ping, serve_echo, tcp_echo};
 use taupe_lab::{Error, Result, ensure};
 
-/// How much resident memory may grow under attack, in KiB: less than the
-/// attack is long.
+/// Limit of memory growth under attack, in KiB: less than the size of the attack.
 const MEMORY: u64 = 16 * 1024;
 
-/// Whatever is sent to the sockets, nothing changes: neither the state that
-/// `wg` shows nor what the tunnel carries.
+/// Datagrams to the sockets change neither the state that `wg` shows nor the tunnel's traffic.
 pub(crate) fn hostile_datagrams() -> Result<()> {
     let (near, far) = neighbours()?;
-    // The kernel would shed most of it.
+    // The kernel would filter most of the attack.
     let options: &[&str] = &["--no-offload", "flood-filter"];
     let mut pair = Pair::between(&near, &far, FAR_OUTER, [options; 2])?;
     let captured = conversation(&pair)?;
@@ -36,13 +34,13 @@ pub(crate) fn hostile_datagrams() -> Result<()> {
         let received = received(victim)?;
         let sent = attack.everything(&captured)?;
         let arrived = self::received(victim)? - received;
-        // Otherwise this would be a test of the kernel's buffer.
+        // With more losses the test would only exercise the kernel's buffer.
         ensure!(
             arrived * 10 >= sent * 9,
             "{arrived} of {sent} datagrams reached the program"
         );
     }
-    // What is still queued is handled.
+    // Time to process queued datagrams.
     std::thread::sleep(Duration::from_millis(500));
 
     ensure!(
@@ -60,7 +58,7 @@ pub(crate) fn hostile_datagrams() -> Result<()> {
     tcp_echo(&near, (FAR6, 7).into(), 1_000_001).map(drop)
 }
 
-/// The messages of a handshake and some data, in both directions.
+/// Returns the messages of a handshake and some data, in both directions.
 fn conversation(pair: &Pair) -> Result<Vec<Vec<u8>>> {
     let capture = Capture::start(&pair.near.host, "eth0", "udp")?;
     ping(&pair.near.host, FAR, 5)?;
@@ -78,8 +76,8 @@ fn payload(packet: &Packet) -> Option<Vec<u8>> {
     Some(packet.datagram()?.payload.to_vec())
 }
 
-/// Waits until no timer has anything left to send: the last is the keepalive
-/// that acknowledges the last packet, 10 s after it (whitepaper section 6.5).
+/// Waits until no timer has anything left to send: the last message is the keepalive that
+/// acknowledges the last packet, 10 s after it (whitepaper section 6.5).
 fn settle(pair: &Pair) -> Result<()> {
     let peer = &pair.far.keys;
     let (_, sent) = pair.near.transfer(peer)?;
@@ -90,7 +88,7 @@ fn settle(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// Datagrams that programs of a machine have received over IPv4.
+/// Returns the number of datagrams that programs of a machine have received over IPv4.
 fn received(host: &Host) -> Result<u64> {
     host.snmp()?.get("Udp", "InDatagrams")
 }
@@ -115,14 +113,14 @@ impl Attack {
             .send_to(bytes, self.target)
             .map_err(Error::io(format!("sending {} bytes", bytes.len())))?;
         self.sent.set(self.sent.get() + 1);
-        // So fast that the program keeps up on one of two busy cores.
+        // At this rate the program keeps up on one of two busy cores.
         if self.sent.get().is_multiple_of(64) {
             std::thread::sleep(Duration::from_millis(2));
         }
         Ok(())
     }
 
-    /// Returns how many datagrams that were.
+    /// Sends all kinds of datagrams; returns their number.
     fn everything(&self, captured: &[Vec<u8>]) -> Result<u64> {
         for length in 0..64 {
             self.send(&vec![0; length])?;
@@ -136,7 +134,7 @@ impl Attack {
         for kind in 0..=5 {
             let mut largest = pattern(65_507, kind.into());
             set(&mut largest, 0, &[kind, 0, 0, 0]);
-            // To a session that is there, as if from its middle.
+            // To an existing session, with a counter from its middle.
             let index = captured.iter().find_map(|message| message.get(4..8));
             set(&mut largest, 4, index.unwrap_or_default());
             set(&mut largest, 8, &[2, 0, 0, 0, 0, 0, 0, 0]);
@@ -147,7 +145,7 @@ impl Attack {
         Ok(self.sent.get())
     }
 
-    /// One message replayed, cut, extended, and with each bit turned.
+    /// Sends a message replayed, truncated, extended, and with each bit flipped.
     fn mutations(&self, message: &[u8]) -> Result<()> {
         for _ in 0..3 {
             self.send(message)?;
@@ -170,7 +168,7 @@ impl Attack {
         Ok(())
     }
 
-    /// Cookie replies to every index that was on the wire.
+    /// Sends cookie replies to every index seen on the wire.
     fn cookie_replies(&self, captured: &[Vec<u8>]) -> Result<()> {
         for (seed, message) in (1000..).zip(captured) {
             for at in [4, 8] {
@@ -183,7 +181,7 @@ impl Attack {
         Ok(())
     }
 
-    /// 20,000 random datagrams, half of them of a known type.
+    /// Sends 20,000 random datagrams, half of them of a known type.
     fn noise(&self) -> Result<()> {
         for seed in 0..20_000_u64 {
             let shape = pattern(4, seed + 1);
@@ -208,16 +206,15 @@ impl Attack {
     }
 }
 
-/// Writes over the bytes at a place, where there are that many.
+/// Overwrites the bytes at an offset, if the datagram is long enough.
 fn set(bytes: &mut [u8], at: usize, new: &[u8]) {
     if let Some(part) = bytes.get_mut(at..at + new.len()) {
         part.copy_from_slice(new);
     }
 }
 
-/// Good messages that arrive in one batch with garbage of the same size, from
-/// the same sender and to the same session, arrive: all, once, in order, and
-/// nothing else does.
+/// Valid messages that arrive in one batch with garbage of the same size, from the same sender and
+/// for the same session, are all delivered, once and in order; the garbage is not.
 pub(crate) fn good_among_garbage() -> Result<()> {
     const GOOD: usize = 30;
     let (near, far) = neighbours()?;
@@ -225,7 +222,7 @@ pub(crate) fn good_among_garbage() -> Result<()> {
     let singly: [&[&str]; 2] = [&[], &["--no-offload", "gso"]];
     let mut pair = Pair::between(&near, &far, FAR_OUTER, singly)?;
     ping(&near, FAR, 5)?;
-    // Messages that leave the far end and are held back.
+    // Intercepts messages from the far end.
     near.run_with_input(
         &["nft", "-f", "-"],
         "table netdev hold { chain in {
@@ -262,21 +259,21 @@ pub(crate) fn good_among_garbage() -> Result<()> {
         batch.extend(message);
         let mut garbage = message.clone();
         match seed % 3 {
-            // Another plaintext, another tag, another counter.
+            // Changed ciphertext, tag, or counter.
             0 => set(&mut garbage, 100, &[0; 8]),
             1 => set(&mut garbage, 544, &[0; 16]),
             _ => set(&mut garbage, 8, &[0xff, 0xff]),
         }
         batch.extend(garbage);
     }
-    // From a fresh socket: the near end learns of a new endpoint by this.
+    // The socket is new, so the near end sees a new endpoint.
     let attacker = Datagrams::bind(&far, FAR_OUTER)?;
     let target = SocketAddr::new(NEAR_OUTER, NEAR_PORT);
     attacker.send(target, None, &batch, 560)?;
     let arrived = receiver.receive_many(GOOD, Duration::from_secs(5))?;
     let arrived: Vec<_> = arrived.into_iter().map(|one| one.bytes).collect();
     ensure!(arrived == sent, "what arrived is not what was held");
-    // And a second time nothing of it.
+    // Replaying the batch delivers nothing.
     attacker.send(target, None, &batch, 560)?;
     let more = receiver.receive(Duration::from_millis(500))?;
     ensure!(more.is_empty(), "replayed: {more:?}");

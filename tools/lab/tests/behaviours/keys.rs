@@ -1,4 +1,4 @@
-//! Keys, and what they say about packets.
+//! Keys, and the packets that they authenticate.
 
 use crate::pair::{End, FAR, FAR6, NEAR, NEAR6, Pair, neighbours};
 use std::fmt::Write;
@@ -11,8 +11,8 @@ use taupe_lab::sandbox::scratch_file;
 use taupe_lab::traffic::{first_answer, ping};
 use taupe_lab::{Error, Result, ensure, uapi};
 
-/// A packet whose inner source belongs to another peer does not arrive; the
-/// peer that sent it is heard all the same, and its endpoint followed.
+/// A packet whose inner source belongs to another peer is dropped. Its outer source still updates
+/// the sender's endpoint.
 pub(crate) fn crypto_routing() -> Result<()> {
     let pair = Pair::new()?;
     let Pair { near, far } = &pair;
@@ -41,7 +41,7 @@ pub(crate) fn crypto_routing() -> Result<()> {
     Ok(())
 }
 
-/// Whether a datagram from one inner address reaches the other.
+/// Returns true if a datagram from one inner address reaches the other.
 fn arrives(sender: &End, receiver: &End, from: IpAddr, to: IpAddr) -> Result<bool> {
     let bind = |host: &Host, address: IpAddr| {
         host.enter(|| UdpSocket::bind((address, 0)).map_err(Error::io("bind")))
@@ -61,8 +61,8 @@ fn arrives(sender: &End, receiver: &End, from: IpAddr, to: IpAddr) -> Result<boo
     }
 }
 
-/// A new private key ends every session, and the handshake that it needs does
-/// not wait until 5 s after the last.
+/// A new private key ends every session, and the next handshake begins at once, not 5 s after the
+/// last one.
 pub(crate) fn private_key_change() -> Result<()> {
     let pair = Pair::new()?;
     let Pair { near, far } = &pair;
@@ -87,8 +87,8 @@ pub(crate) fn private_key_change() -> Result<()> {
     Ok(())
 }
 
-/// A device with a persistent keepalive does not use a new private key before it has something to
-/// send. The peer may have to learn the key, and after an initiation that comes too early the next
+/// A device with a persistent keepalive uses a new private key only when it has something to send.
+/// The peer may have to learn the key first, and after an initiation that comes too early the next
 /// one follows only 5 s later.
 pub(crate) fn private_key_change_with_keepalive() -> Result<()> {
     let pair = Pair::new()?;
@@ -110,9 +110,9 @@ pub(crate) fn private_key_change_with_keepalive() -> Result<()> {
     Ok(())
 }
 
-/// The points of small order on Curve25519 and its twist, as they are encoded
-/// (Bernstein, "Curve25519: new Diffie-Hellman speed records", and RFC 7748
-/// section 6.1): with each the shared secret is zero.
+/// The points of small order on Curve25519 and its twist in their encodings (Bernstein,
+/// "Curve25519: new Diffie-Hellman speed records", and RFC 7748 section 6.1): with each the shared
+/// secret is zero.
 const LOW_ORDER: [&str; 7] = [
     "0000000000000000000000000000000000000000000000000000000000000000",
     "0100000000000000000000000000000000000000000000000000000000000000",
@@ -123,7 +123,7 @@ const LOW_ORDER: [&str; 7] = [
     "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
 ];
 
-/// Such a peer is taken and never spoken to.
+/// A peer with such a key is accepted, but no handshake is sent to it.
 pub(crate) fn low_order_points() -> Result<()> {
     let (host, _far) = neighbours()?;
     let end = End::start(&host, "wg0", &[])?;
@@ -155,7 +155,7 @@ pub(crate) fn low_order_points() -> Result<()> {
     let packets = capture.stop()?;
     ensure!(packets.is_empty(), "packets were sent: {packets:?}");
 
-    // An ordinary peer in the same place is spoken to.
+    // An ordinary peer in the same place gets a handshake.
     let capture = Capture::start(&host, "eth0", "udp")?;
     uapi::set("wg0", &peer(8, &"42".repeat(32)))?;
     capture.stop_once("an initiation to an ordinary peer", initiated)?;
@@ -166,8 +166,7 @@ fn initiated(packets: &[Packet]) -> bool {
     messages(packets, Message::Initiation).next().is_some()
 }
 
-/// A private key is read back as the number that it stands for (RFC 7748
-/// section 5).
+/// A private key is read back in its clamped form (RFC 7748 section 5).
 pub(crate) fn clamped_key() -> Result<()> {
     let host = Host::new("a")?;
     let end = End::start(&host, "wg0", &[])?;
@@ -185,7 +184,7 @@ pub(crate) fn clamped_key() -> Result<()> {
     let shown = end.tunnel.show(Some("public-key"))?;
     ensure!(shown.text() == public.text(), "public key {}", shown.text());
 
-    // Whoever it is, oneself is no peer.
+    // The device's own key is never a peer.
     end.tunnel
         .set(&["peer", public.text(), "allowed-ips", "10.0.0.0/8"])?;
     let peers = end.tunnel.show(Some("peers"))?;
@@ -201,8 +200,8 @@ pub(crate) fn clamped_key() -> Result<()> {
     Ok(())
 }
 
-/// Of overlapping allowed IPs the longest decides who is spoken to. Told by
-/// the port to which the handshake goes.
+/// The longest of overlapping allowed IPs selects the peer, as shown by the port to which the
+/// handshake goes.
 pub(crate) fn longest_prefix() -> Result<()> {
     const PEERS: [(&str, u16); 5] = [
         ("0.0.0.0/0 ::/0", 1000),
@@ -231,7 +230,7 @@ pub(crate) fn longest_prefix() -> Result<()> {
     let end = End::start(&host, "wg0", &[])?;
     add_address(&host, "wg0", "10.200.0.100/32")?;
     add_address(&host, "wg0", "fd99::100/128")?;
-    // The kernel's own multicast would be somebody's, too.
+    // The kernel's own multicast would also match a peer.
     host.run_with_input(
         &["nft", "-f", "-"],
         "table ip6 quiet { chain out {
@@ -244,7 +243,7 @@ pub(crate) fn longest_prefix() -> Result<()> {
     end.link(&["up"])?;
     host.ip(&["-4", "route", "add", "default", "dev", "wg0"])?;
     host.ip(&["-6", "route", "add", "default", "dev", "wg0"])?;
-    // Room for a handshake at every packet: each time other peers.
+    // Replaces the peers each time, so that no handshake is delayed by an earlier one.
     let mut number = 0_u32;
     for (address, port) in EXPECTED {
         let mut lines = "replace_peers=true\n".to_owned();

@@ -1,4 +1,4 @@
-//! How a device begins and ends, and that it gives back what it takes.
+//! Start and end of a device, and the release of its resources.
 
 use crate::pair::{End, FAR, NEAR, NEAR_OUTER, Pair, await_port, neighbours};
 use std::fmt::Write;
@@ -12,8 +12,8 @@ use taupe_lab::sandbox::scratch_file;
 use taupe_lab::traffic::{first_answer, ping, serve_echo, tcp_echo};
 use taupe_lab::{Error, Result, ensure, uapi};
 
-/// The interface has been moved into a machine that is taken away, and with it
-/// the interface: the program ends, its socket is gone, its name is free.
+/// The interface is moved into a machine that is then deleted, and the interface with it: the
+/// program ends, its socket is removed, its name is free.
 pub(crate) fn ends_with_its_namespace() -> Result<()> {
     let (host, other) = (Host::new("a")?, Host::new("b")?);
     let mut end = End::start(&host, "wg0", &[])?;
@@ -30,7 +30,7 @@ pub(crate) fn ends_with_its_namespace() -> Result<()> {
     again.link(&["up"])
 }
 
-/// What a program holds.
+/// Resources of a program.
 #[derive(Debug, PartialEq, Eq)]
 struct Holdings {
     descriptors: usize,
@@ -56,7 +56,7 @@ impl Holdings {
     }
 }
 
-/// Resident memory in KiB (`proc_pid_status(5)`).
+/// Returns the resident memory in KiB (`proc_pid_status(5)`).
 pub(crate) fn resident(process: u32) -> Result<u64> {
     let path = format!("/proc/{process}/status");
     let text = fs::read_to_string(&path).map_err(Error::io(&*path))?;
@@ -65,8 +65,8 @@ pub(crate) fn resident(process: u32) -> Result<u64> {
     number.ok_or_else(|| Error::unmet(format!("{path} has no VmRSS")))
 }
 
-/// After many changes of port, of the link, and many clients, the program
-/// holds what it held at first, and carries packets.
+/// After many changes of the port and the link, and many clients, the program uses no more
+/// resources than at first, and carries packets.
 pub(crate) fn back_to_baseline() -> Result<()> {
     const PORTS: u16 = 200;
     const LINKS: usize = 200;
@@ -98,7 +98,7 @@ pub(crate) fn back_to_baseline() -> Result<()> {
     }
     near.run_with_input(&["ip", "-batch", "-"], &batch)?;
     back("changes of the link")?;
-    // Sessions end with the link, and addresses of IPv6.
+    // Taking the link down ends sessions and removes IPv6 addresses.
     near.run(&["wg", "show", "wgnear"])?;
     first_answer(&near, FAR, Duration::from_secs(15))?;
 
@@ -113,8 +113,8 @@ pub(crate) fn back_to_baseline() -> Result<()> {
     Ok(())
 }
 
-/// Another program opens the TUN and the configuration socket and hands them
-/// over: with and without headers of virtio, in the foreground and background.
+/// Another program opens the TUN and the configuration socket and passes them on: with and without
+/// virtio headers, in the foreground and background.
 pub(crate) fn passed_descriptors() -> Result<()> {
     let (near, far) = neighbours()?;
     let launcher = scratch_file("launcher.py", LAUNCHER)?;
@@ -150,7 +150,7 @@ pub(crate) fn passed_descriptors() -> Result<()> {
     Ok(())
 }
 
-/// TUNSETIFF with IFF_TUN, IFF_NO_PI and perhaps IFF_VNET_HDR, then `exec`.
+/// TUNSETIFF with IFF_TUN, IFF_NO_PI and optionally IFF_VNET_HDR, then `exec`.
 const LAUNCHER: &str = r#"
 import fcntl, os, socket, struct, sys
 name, mode, program = sys.argv[1], int(sys.argv[2], 16), sys.argv[3:]
@@ -166,7 +166,7 @@ os.environ.update(WG_TUN_FD=str(tun), WG_UAPI_FD=str(uapi.fileno()))
 os.execv(program[0], program)
 "#;
 
-/// An interface that is there already reaches an ordinary one.
+/// An existing interface connects to an ordinary one.
 fn speaks(near: &Host, far: &Host, interface: &str) -> Result<()> {
     let tunnel = Tunnel::at("taupe", near.clone(), interface, Quirks::default());
     let keys = Keys::new(near)?;

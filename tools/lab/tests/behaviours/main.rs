@@ -1,10 +1,9 @@
-//! What every WireGuard shows, asked of Taupe on real interfaces: counters,
-//! roaming, crypto routing, sticky sources, loops, keepalives, keys; and what
-//! a hostile network tries against it.
+//! Behaviours of every WireGuard, tested with Taupe on real interfaces: counters, roaming,
+//! cryptokey routing, sticky sources, loops, keepalives, keys; and attacks from a hostile network.
 //!
 //! The behaviours are those that the Linux kernel's own system test
-//! (tools/testing/selftests/wireguard/netns.sh) asserts, as far as they apply
-//! to a program behind a TUN, and some that it does not.
+//! (tools/testing/selftests/wireguard/netns.sh) asserts, as far as they apply to a program with a
+//! TUN, and further ones.
 
 mod configuration;
 mod crowd;
@@ -31,7 +30,7 @@ use taupe_lab::sandbox::{Suite, SystemTest};
 fn main() {
     let minutes = |count: u64| Duration::from_secs(count * 60);
     let mut tests = vec![
-        // Those that take longest begin first.
+        // The longest tests start first.
         SystemTest::new("hostile_datagrams", hostile::hostile_datagrams).limit(minutes(3)),
         SystemTest::new("handshake_flood", flood::handshake_flood).limit(minutes(3)),
         SystemTest::new("handshake_flood_received", flood::handshake_flood_received)

@@ -1,5 +1,5 @@
-//! A handshake and data in one batch: what the kernel has merged comes by one socket, though
-//! each has one of its own.
+//! A handshake message and data in one batch: the kernel delivers merged datagrams to one socket,
+//! although handshakes have a socket of their own.
 
 use crate::datagrams::Datagrams;
 use crate::pair::{End, FAR, FAR_OUTER, FAR_PORT, NEAR, NEAR_OUTER, await_port};
@@ -19,17 +19,17 @@ use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, PrivateKeyUpdate};
 use taupe_protocol::{DataPath, Device, Outbound, Output, Peer, ReceivedBatch, Staged};
 
-/// Of an initiation, which a message beside it in a batch may not exceed if it is the first.
+/// Length of an initiation: the largest length of the messages after it in a batch.
 const INITIATION: usize = 148;
 
-/// When a session is renewed by who began it (whitepaper §6.2).
+/// Time after which the initiator renews a session (whitepaper §6.2).
 const REKEY: Duration = Duration::from_secs(121);
 
-/// More than the 20 ms that a server wants there to be (the kernel's
-/// `INITIATIONS_PER_SECOND`). Its clock is not told how late it is.
+/// More than the 20 ms that a server requires (the kernel's `INITIATIONS_PER_SECOND`), because its
+/// clock and the client's differ.
 const BETWEEN_INITIATIONS: Duration = Duration::from_millis(60);
 
-/// Whichever comes first, both are handled.
+/// Both are processed in either order.
 pub(crate) fn handshakes_with_data() -> Result<()> {
     let (near, far) = neighbours()?;
     let keys = Keys::new(&near)?;
@@ -76,7 +76,7 @@ pub(crate) fn handshakes_with_data() -> Result<()> {
     Ok(())
 }
 
-/// How many sockets a machine has at the server's port.
+/// Returns the number of a machine's sockets at the server's port.
 fn sockets(host: &Host, table: &str) -> Result<usize> {
     let table = format!("/proc/thread-self/net/{table}");
     let text = host.enter(|| fs::read_to_string(&table).map_err(Error::io(&*table)))?;
@@ -87,7 +87,7 @@ fn sockets(host: &Host, table: &str) -> Result<usize> {
     Ok(locals.filter(|local| local.ends_with(&port)).count())
 }
 
-/// What the server has said.
+/// Answers of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Heard {
     response: bool,
@@ -101,7 +101,7 @@ impl Heard {
     };
 }
 
-/// A WireGuard device without a TUN, whose clock is told how late it is.
+/// A WireGuard device without a TUN. The test sets its clock.
 struct Client {
     socket: Datagrams,
     server: SocketAddr,
@@ -152,7 +152,7 @@ impl Client {
         now(self.start, self.ahead)
     }
 
-    /// Shakes hands for the first time.
+    /// Performs the first handshake.
     fn begin(&mut self) -> Result<()> {
         let staged = Staged {
             packet: echo_request(32),
@@ -166,7 +166,7 @@ impl Client {
         Ok(())
     }
 
-    /// A sealed echo request of so many bytes, and the initiation that it is time for.
+    /// Returns an encrypted echo request of a length, and the initiation that is due by then.
     fn renewing(&mut self, length: usize) -> Result<(Vec<u8>, Vec<u8>)> {
         let now = self.now();
         let mut message = vec![0; length + DATA_OVERHEAD];
@@ -184,7 +184,7 @@ impl Client {
         Ok((message, initiation))
     }
 
-    /// What the protocol wants sent.
+    /// Returns the messages that the protocol wants to send.
     fn wanted(&mut self) -> Vec<Vec<u8>> {
         let now = self.now();
         self.device.handle_pending_work(now);
@@ -205,7 +205,7 @@ impl Client {
         Ok(())
     }
 
-    /// Handles what comes until that has come, or nothing more.
+    /// Processes messages until the expected answers have arrived, or nothing more arrives.
     fn listen_for(&mut self, expected: Heard) -> Result<Heard> {
         let mut heard = Heard::default();
         while heard != expected {
@@ -240,7 +240,7 @@ fn now(start: std::time::Instant, ahead: Duration) -> Now {
     }
 }
 
-/// An ICMP echo request of so many bytes with its headers; all that may be are zeros.
+/// Returns an ICMP echo request of a length including headers, with zeros as content.
 fn echo_request(length: usize) -> Vec<u8> {
     let (IpAddr::V4(source), IpAddr::V4(destination)) = (NEAR, FAR) else {
         return Vec::new();

@@ -1,15 +1,15 @@
-//! Each offload is a convenience: without it everything arrives the same.
+//! Without an offload all traffic arrives the same.
 
 use crate::pair::{FAR_OUTER, Pair, neighbours};
 use crate::transfer::both_ways;
 use taupe_lab::Result;
 
-/// What `--no-offload` takes, and `nothing` for all of them in use.
+/// The values of `--no-offload`, and `nothing` to keep all of them.
 pub(crate) const EACH: [&str; 8] = [
     "nothing", "tso", "uso", "gso", "gro", "checksum", "avx512", "all",
 ];
 
-/// One end does without; then, for `all`, both.
+/// Disables it at one end; for `all`, then at both.
 pub(crate) fn without(offload: &str) -> Result<()> {
     let (near, far) = neighbours()?;
     let option = ["--no-offload", offload];

@@ -1,4 +1,4 @@
-//! Two Taupes that know each other, and their machines.
+//! Two connected Taupes and their machines.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub(crate) const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2));
 pub(crate) const NEAR6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1));
 pub(crate) const FAR6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2));
 
-/// The outer ones.
+/// The outer addresses.
 pub(crate) const NEAR_OUTER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 pub(crate) const FAR_OUTER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 pub(crate) const FAR_OUTER6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2));
@@ -22,22 +22,22 @@ pub(crate) const FAR_OUTER6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0,
 pub(crate) const NEAR_PORT: u16 = 51820;
 pub(crate) const FAR_PORT: u16 = 51821;
 
-/// One machine with one Taupe and its keys.
+/// A machine with a Taupe and its keys.
 pub(crate) struct End {
     pub(crate) host: Host,
     pub(crate) tunnel: Tunnel,
     pub(crate) keys: Keys,
 }
 
-/// Both ends; `near` knows where `far` is, and begins.
+/// Both ends; `near` has the endpoint of `far`, and initiates.
 pub(crate) struct Pair {
     pub(crate) near: End,
     pub(crate) far: End,
 }
 
-/// Waits until a program listens at a port. A program behind a TUN learns a
-/// moment after the caller of `ip link set up` that the link is up, and an
-/// initiation that comes before is tried again 5 s later.
+/// Waits until a program listens on a port. A program with a TUN notices only after `ip link set
+/// up` has returned that the link is up, and an initiation that arrives before is retried after 5
+/// s.
 pub(crate) fn await_port(host: &Host, port: u16) -> Result<()> {
     wait_until("a listening port", Duration::from_secs(10), || {
         host.listens(Transport::Udp, port)
@@ -53,7 +53,7 @@ impl End {
         })
     }
 
-    /// `wg show transfer` of a peer: bytes received and sent.
+    /// Returns `wg show transfer` of a peer: bytes received and sent.
     pub(crate) fn transfer(&self, peer: &Keys) -> Result<(u64, u64)> {
         let shown = self.tunnel.field("transfer", &peer.public)?;
         let numbers: Vec<u64> = shown
@@ -76,7 +76,7 @@ impl End {
         Ok(self.tunnel.show(Some("dump"))?.stdout)
     }
 
-    /// The id of the program, which must still run.
+    /// Returns the id of the program, which must still run.
     pub(crate) fn id(&mut self) -> Result<u32> {
         let interface = self.tunnel.interface().to_owned();
         let process = self.tunnel.process();
@@ -88,7 +88,7 @@ impl End {
         Ok(process.id())
     }
 
-    /// `ip link set` on the interface.
+    /// Runs `ip link set` on the interface.
     pub(crate) fn link(&self, arguments: &[&str]) -> Result<()> {
         let command = [&["link", "set", self.tunnel.interface()], arguments].concat();
         self.host.ip(&command).map(drop)
@@ -96,13 +96,13 @@ impl End {
 }
 
 impl Pair {
-    /// On two machines of their own, over IPv4.
+    /// Connects two new machines over IPv4.
     pub(crate) fn new() -> Result<Self> {
         let (near, far) = neighbours()?;
         Self::between(&near, &far, FAR_OUTER, [&[], &[]])
     }
 
-    /// On two given machines, with more options for each program.
+    /// Connects two given machines, with more options for each program.
     pub(crate) fn between(
         near: &Host,
         far: &Host,
@@ -140,13 +140,13 @@ impl Pair {
         Ok(pair)
     }
 
-    /// `wg set` on the near end for the far one.
+    /// Runs `wg set` on the near end for the far one.
     pub(crate) fn set_far(&self, arguments: &[&str]) -> Result<()> {
         let command = [&["peer", &*self.far.keys.public], arguments].concat();
         self.near.tunnel.set(&command).map(drop)
     }
 
-    /// `wg set` on the far end for the near one.
+    /// Runs `wg set` on the far end for the near one.
     pub(crate) fn set_near(&self, arguments: &[&str]) -> Result<()> {
         let command = [&["peer", &*self.near.keys.public], arguments].concat();
         self.far.tunnel.set(&command).map(drop)

@@ -1,4 +1,4 @@
-//! A program that does not run for a while.
+//! A program that is stopped for a while.
 
 use crate::pair::{FAR, NEAR, Pair};
 use rustix::process::Signal;
@@ -8,8 +8,8 @@ use taupe_lab::process::wait_until;
 use taupe_lab::traffic::{first_answer, ping};
 use taupe_lab::{Error, Result, ensure};
 
-/// While a program was stopped, its peer has tried several times. Only the last try is still
-/// waited for, and that is the one that is answered.
+/// While a program was stopped, its peer has tried several times. The peer accepts an answer only
+/// to its last initiation, so the program must answer this one.
 pub(crate) fn newest_initiation_first() -> Result<()> {
     let mut pair = Pair::new()?;
     ping(&pair.near.host, FAR, 5)?;
@@ -20,7 +20,7 @@ pub(crate) fn newest_initiation_first() -> Result<()> {
     pair.set_near(&["persistent-keepalive", "1"])?;
     let (_, before) = pair.far.transfer(&pair.near.keys)?;
     pair.far.link(&["up"])?;
-    // Of 148 bytes each; one follows another after 5 s.
+    // An initiation has 148 bytes; the next one follows after 5 s.
     wait_until("three initiations", Duration::from_secs(60), || {
         let (_, sent) = pair.far.transfer(&pair.near.keys)?;
         Ok(sent >= before + 3 * 148)

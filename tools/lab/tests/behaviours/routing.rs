@@ -1,4 +1,4 @@
-//! Routes and rules of the machine, sane and otherwise.
+//! Valid and invalid routes and rules of the machine.
 
 use crate::pair::{
     End, FAR, FAR_OUTER, FAR_OUTER6, FAR6, NEAR, NEAR6, Pair, await_port, neighbours,
@@ -16,12 +16,10 @@ use taupe_lab::process;
 use taupe_lab::traffic::{first_answer, ping};
 use taupe_lab::{Error, Result, ensure};
 
-/// What the kernel's own test allows a hundred pings in a routing loop, in
-/// bytes sent.
+/// The bytes that the kernel's own test allows for a hundred pings in a routing loop.
 const BOUND: u64 = 70_000;
 
-/// With a session in place, the route to the peer's endpoint is turned into
-/// the tunnel itself.
+/// With a session in place, the route to the peer's endpoint is changed to the tunnel itself.
 pub(crate) fn routing_loop() -> Result<()> {
     let mut pair = Pair::new()?;
     let host = pair.near.host.clone();
@@ -29,7 +27,7 @@ pub(crate) fn routing_loop() -> Result<()> {
     pair.set_far(&["allowed-ips", "10.77.0.2/32,fd77::2/128,192.0.2.2/32"])?;
     let loop_route = |verb: &str| host.ip(&["route", verb, "192.0.2.2/32", "dev", "wgnear"]);
     loop_route("add")?;
-    // Small packets, and those whose messages do not fit the interface.
+    // Small packets, and packets whose messages exceed the interface's MTU.
     for size in ["56", "1392"] {
         bounded(&pair.near, &pair.far.keys, &["-c", "100", "-f", "-s", size])?;
     }
@@ -38,7 +36,7 @@ pub(crate) fn routing_loop() -> Result<()> {
     ping(&host, FAR, 5)
 }
 
-/// Two tunnels of one machine, with the endpoint of each routed into the other.
+/// Two tunnels of one machine, with the endpoint of each routed through the other.
 pub(crate) fn routing_loop_over_two_interfaces() -> Result<()> {
     let mut pair = Pair::new()?;
     let (near, far) = (pair.near.host.clone(), pair.far.host.clone());
@@ -83,7 +81,7 @@ pub(crate) fn routing_loop_over_two_interfaces() -> Result<()> {
     let to_first = |verb: &str| near.ip(&["route", verb, "192.0.2.3/32", "dev", "wgnear"]);
     let to_second = |verb: &str| near.ip(&["route", verb, "192.0.2.2/32", "dev", "wgsecond"]);
 
-    // One tunnel within the other is none, and an observer cannot tell it by the hop limit.
+    // One tunnel inside the other is no loop, and the hop limit does not reveal it to an observer.
     to_first("add")?;
     let outer = "udp src port 51820 and udp dst port 51821";
     let captures = [
@@ -120,7 +118,7 @@ pub(crate) fn routing_loop_over_two_interfaces() -> Result<()> {
         ensure!(grown < BOUND, "{grown} bytes sent for a hundred pings");
         ensure!(grown > 0, "nothing was sent");
     }
-    // Those that come in fragments too.
+    // The same for fragmented pings.
     let flood = [
         "ping", "-n", "-W", "1", "-c", "100", "-f", "-s", "1392", &target,
     ];
@@ -140,8 +138,8 @@ pub(crate) fn routing_loop_over_two_interfaces() -> Result<()> {
     ping(&near, FAR, 5)
 }
 
-/// A peer whose endpoint is behind another peer of the same interface is reached through that
-/// peer. If a peer is behind itself, or two peers are behind each other, nothing is sent.
+/// A peer whose endpoint is behind another peer of the same interface is reached through that peer.
+/// If a peer is behind itself, or two peers are behind each other, nothing is sent.
 pub(crate) fn onion_routing() -> Result<()> {
     let mut pair = Pair::new()?;
     let (near, far) = (pair.near.host.clone(), pair.far.host.clone());
@@ -205,8 +203,7 @@ fn bounded(end: &End, peer: &Keys, flood: &[&str]) -> Result<()> {
     bounded_to(end, peer, FAR, flood)
 }
 
-/// Pings that nobody answers cost a bounded number of bytes, and nothing goes
-/// on after them.
+/// Unanswered pings cost a limited number of bytes, and no traffic continues after them.
 fn bounded_to(end: &End, peer: &Keys, to: IpAddr, flood: &[&str]) -> Result<()> {
     // The pings themselves: padded, in messages.
     let own = 100 * 1452;
@@ -233,8 +230,8 @@ fn bounded_to(end: &End, peer: &Keys, to: IpAddr, flood: &[&str]) -> Result<()> 
     Ok(())
 }
 
-/// The firewall marks outer packets, and the rules for that mark send them
-/// over the other cable; the interface's own mark is visible to it.
+/// The firewall marks outer packets, and rules for this mark send them over the other cable; the
+/// firewall sees the interface's own mark.
 pub(crate) fn marked_and_rerouted() -> Result<()> {
     let (near, far) = neighbours()?;
     link(
@@ -323,8 +320,8 @@ pub(crate) fn default_route_by_mark() -> Result<()> {
     Ok(())
 }
 
-/// Who sends to nobody is told so: to a peer that is gone, to one whose
-/// endpoint is unknown, and from behind a router that translates addresses.
+/// Senders get an ICMP error for packets to a removed peer, to a peer without an endpoint, and from
+/// behind a router with NAT.
 pub(crate) fn unreachable() -> Result<()> {
     let pair = Pair::new()?;
     let near = &pair.near.host;
@@ -363,15 +360,15 @@ pub(crate) fn unreachable() -> Result<()> {
     ping(&client, FAR, 5)
 }
 
-/// Packets of many senders that go into one batch: each sender is told.
+/// Packets of many senders in one batch: each sender gets an error.
 pub(crate) fn unreachable_at_once() -> Result<()> {
-    // Below the hundred answers that are given at once.
+    // Below the limit of a hundred errors at once.
     const SENDERS: usize = 40;
     let mut pair = Pair::new()?;
     let near = pair.near.host.clone();
     for (far, own) in [(FAR, NEAR), (FAR6, NEAR6)] {
-        // A peer that was removed and is there again at once may initiate sooner
-        // than is answered (a fiftieth of a second), and then again after 5 s.
+        // A peer that is removed and added again at once may send its next initiation too soon to
+        // be answered (within a fiftieth of a second), and retries after 5 s.
         first_answer(&near, far, Duration::from_secs(15))?;
         let senders: Vec<_> = (0..SENDERS)
             .map(|_| told_of_errors(&near, own, far))
@@ -380,7 +377,7 @@ pub(crate) fn unreachable_at_once() -> Result<()> {
             .tunnel
             .set(&["peer", &pair.far.keys.public, "remove"])?;
         pair.set_far(&["allowed-ips", "10.77.0.2/32,fd77::2/128"])?;
-        // What is sent meanwhile is there at once when the program goes on.
+        // Packets sent meanwhile are all waiting when the program continues.
         signal(&mut pair.near, Signal::STOP)?;
         for sender in &senders {
             sender.send(b"anybody?").map_err(Error::io("sending"))?;
@@ -402,8 +399,8 @@ fn signal(end: &mut End, signal: Signal) -> Result<()> {
     process.signal(signal)
 }
 
-/// A UDP socket that is told what ICMP says of what it has sent, which others
-/// are told only when it ends a connection.
+/// Returns a UDP socket that reports all ICMP errors for its packets; others report only errors
+/// that end a connection.
 fn told_of_errors(host: &Host, from: IpAddr, to: IpAddr) -> Result<UdpSocket> {
     let what = "a UDP socket that is told of errors";
     host.enter(|| {

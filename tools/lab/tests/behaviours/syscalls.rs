@@ -1,4 +1,4 @@
-//! What a packet costs in system calls.
+//! Number of system calls per packet.
 
 use crate::pair::{FAR, FAR_OUTER, Pair};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,23 +13,23 @@ use taupe_lab::{Error, Result, ensure};
 
 const PINGS: usize = 20;
 
-/// Between two pings: more than the window in which a thread looks how busy it is.
+/// Interval of pings: longer than the window in which a thread measures its load.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How long something may take that only has to happen.
+/// Time limit of steps whose duration does not matter.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A thread that was on its way with packets for a quarter of 10 ms or more asks how much
-/// of that it has run, which is a call more (`engine/src/load.rs`). Without other programs
-/// that take the processor from it, it is faster even while it is traced.
+/// A thread that spent a quarter of 10 ms or more on packets makes one more call to ask for its
+/// processor time (`engine/src/load.rs`). While no other program takes the processor, it spends
+/// less even under strace.
 const LONG: Duration = Duration::from_micros(2500);
 
-/// One thread carries them both ways while there are few, and makes three calls
-/// for each: one waits, one reads, one writes. No other makes any.
+/// With little traffic one thread carries both directions, and makes three calls per packet: it
+/// waits, reads, and writes. The other threads make none.
 pub(crate) fn of_a_ping() -> Result<()> {
     let (near, far) = (Host::new("near")?, Host::new("far")?);
     for host in [&near, &far] {
-        // Otherwise the kernel itself sends router solicitations into it.
+        // Otherwise the kernel sends router solicitations into the tunnel.
         host.sysctl("net/ipv6/conf/default/disable_ipv6", "1")?;
     }
     link(
@@ -41,7 +41,7 @@ pub(crate) fn of_a_ping() -> Result<()> {
     ping(&near, FAR, 5)?;
     let process = pair.near.id()?;
     let threads = threads(process)?;
-    // The threads that have carried these leave the next ones to another.
+    // After a pause the threads that carried these packets have handed over to the shared thread.
     sleep(10 * PAUSE);
     let text = traced(&near, process, &threads)?;
     let calls = count(&text, &threads);
@@ -54,10 +54,10 @@ pub(crate) fn of_a_ping() -> Result<()> {
             .collect()
     };
     let mut made_by_both = made("both");
-    // A packet that comes right after another is looked for with others.
+    // The receiving call for a packet directly after another one may be a batch call.
     let read = ["recvmsg", "recvmmsg"].map(|call| made_by_both.remove(call).unwrap_or(0));
     ensure!(read.iter().sum::<usize>() == PINGS, "reads: {calls:?}");
-    // One more wait has no end.
+    // The last wait has not returned.
     let both = BTreeMap::from([
         ("ppoll", 2 * PINGS + 1),
         ("preadv2", PINGS),
@@ -66,13 +66,13 @@ pub(crate) fn of_a_ping() -> Result<()> {
     ]);
     ensure!(made_by_both == both, "both ways: {calls:?}");
     for thread in ["out", "in4", "in6"] {
-        // Each has begun a wait for the other thread long ago.
+        // Each of these threads has been waiting for the shared thread.
         ensure!(
             made(thread).values().sum::<usize>() <= 1,
             "{thread}: {calls:?}"
         );
     }
-    // Timers: a keepalive that an answer made needless, and the like.
+    // Timers: such as a keepalive that an answer made unnecessary.
     let others: usize = calls
         .iter()
         .filter(|((thread, _), _)| *thread != "both")
@@ -82,19 +82,19 @@ pub(crate) fn of_a_ping() -> Result<()> {
     Ok(())
 }
 
-/// What strace writes of the process while pings are answered, one after the other.
+/// Returns strace's output while pings are answered, one after the other.
 fn traced(near: &Host, process: u32, threads: &BTreeMap<u32, String>) -> Result<String> {
     let file = scratch("strace").display().to_string();
     let id = process.to_string();
     let mut strace = near.spawn(&["strace", "-f", "-ttt", "-o", &file, "-p", &id])?;
-    // Every call in which a thread waits is in the file once.
+    // The file lists each waiting thread's call once.
     wait_until("strace", PATIENCE, || {
         ensure!(strace.runs()?, "strace: {}", strace.output());
         let text = fs::read_to_string(&file).unwrap_or_default();
         let seen: BTreeSet<_> = lines(&text).map(|line| line.thread).collect();
         Ok(threads.keys().all(|thread| seen.contains(thread)))
     })?;
-    // One after the other: two that wait together would be carried together.
+    // Pings are sequential: two waiting packets would be carried together.
     let mut pinger = Pinger::new(near, FAR)?;
     for _ in 0..PINGS {
         ensure!(pinger.ping(PATIENCE)?, "{pinger}");
@@ -111,7 +111,7 @@ fn traced(near: &Host, process: u32, threads: &BTreeMap<u32, String>) -> Result<
     fs::read_to_string(&file).map_err(Error::io(file))
 }
 
-/// How often each thread has begun each call.
+/// Counts the calls that each thread has begun.
 fn count<'a>(
     text: &'a str,
     threads: &'a BTreeMap<u32, String>,
@@ -123,12 +123,12 @@ fn count<'a>(
         let Some(call) = line.begins() else {
             continue;
         };
-        // No less than what carrying a packet took: it was read before, and is written.
+        // At least the time from reading the packet to writing it.
         let took = read_at.map_or(Duration::ZERO, |read| line.at.saturating_sub(read));
         match (thread, call) {
             ("both", "preadv2" | "recvmsg" | "recvmmsg") => read_at = Some(line.at),
             ("both", "ppoll") => last = took,
-            // What it looks back at is this packet, or this and the one before.
+            // The measured time covers this packet, or this one and the last.
             ("both", "clock_gettime") if last + took >= LONG => continue,
             _ => {}
         }
@@ -140,12 +140,12 @@ fn count<'a>(
 /// A line of `strace -f -ttt`.
 struct Line<'a> {
     thread: u32,
-    /// When it was written, since the epoch.
+    /// Time of the line, since the epoch.
     at: Duration,
     text: &'a str,
 }
 
-/// All whole lines of strace's, and one that is not.
+/// Returns all lines, including an incomplete last one.
 fn lines(text: &str) -> impl DoubleEndedIterator<Item = Line<'_>> {
     text.lines().filter_map(|line| {
         let (thread, rest) = line.split_once(' ')?;
@@ -159,8 +159,8 @@ fn lines(text: &str) -> impl DoubleEndedIterator<Item = Line<'_>> {
 }
 
 impl<'a> Line<'a> {
-    /// The call that begins here: neither the end of one that was counted at its
-    /// beginning, nor a signal or the end of the thread.
+    /// Returns the call that begins in this line, but not the end of a call already counted, a
+    /// signal, or the end of the thread.
     fn begins(&self) -> Option<&'a str> {
         let call = self.text.split_once('(')?.0;
         let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
@@ -170,7 +170,7 @@ impl<'a> Line<'a> {
 
 fn without_ipv6(near: &Host, far: &Host) -> Result<Pair> {
     for host in [near, far] {
-        // The inner addresses need it for a moment; nothing is sent yet.
+        // The inner addresses need IPv6 for a moment; nothing is sent yet.
         host.sysctl("net/ipv6/conf/default/disable_ipv6", "0")?;
     }
     let pair = Pair::between(near, far, FAR_OUTER, [&[], &[]])?;
@@ -180,7 +180,7 @@ fn without_ipv6(near: &Host, far: &Host) -> Result<Pair> {
     Ok(pair)
 }
 
-/// The name of each thread by its id.
+/// Returns the name of each thread by its id.
 fn threads(process: u32) -> Result<BTreeMap<u32, String>> {
     let path = format!("/proc/{process}/task");
     let mut threads = BTreeMap::new();

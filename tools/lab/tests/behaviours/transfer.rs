@@ -1,4 +1,4 @@
-//! What is carried arrives whole, and is counted.
+//! Traffic arrives unchanged, and is counted.
 
 use crate::datagrams::super_packets;
 use crate::pair::{
@@ -12,11 +12,11 @@ use taupe_lab::peers::{PeerSettings, Settings};
 use taupe_lab::traffic::{first_answer, ping, serve_echo, tcp_echo};
 use taupe_lab::{Error, Result, ensure};
 
-/// The port of the echo servers.
+/// Port of the echo servers.
 const ECHO: u16 = 7;
 
-/// Ten pings are a handshake and ten packets of 84 bytes, padded to 96, in
-/// messages of 128; and perhaps one keepalive of 32 bytes on a slow machine.
+/// Ten pings take a handshake and ten packets of 84 bytes, padded to 96, in messages of 128; on a
+/// slow machine possibly one keepalive of 32 bytes.
 pub(crate) fn counters() -> Result<()> {
     const INITIATION: u64 = 148;
     const RESPONSE: u64 = 92;
@@ -80,9 +80,9 @@ pub(crate) fn every_mtu_over_ipv6() -> Result<()> {
     every_mtu(FAR_OUTER6)
 }
 
-/// The MTU is changed while the interface runs: to one that makes each outer
-/// packet many fragments of the cable's 1,500 bytes, and to one that is no
-/// multiple of 16, beyond which nothing may be padded.
+/// Changes the MTU while the interface runs: to one for which each outer packet becomes many
+/// fragments of the cable's 1,500 bytes, and to one that is no multiple of 16 and limits the
+/// padding.
 fn every_mtu(outer: IpAddr) -> Result<()> {
     const JUMBO: usize = 34_816 - 1500 + 1420;
     let (near, far) = neighbours()?;
@@ -95,7 +95,7 @@ fn every_mtu(outer: IpAddr) -> Result<()> {
         for end in [&pair.near, &pair.far] {
             end.link(&["mtu", &mtu.to_string()])?;
         }
-        // Padded to 16 bytes where the MTU allows.
+        // Padded to 16 bytes if the MTU allows.
         for length in [mtu - 40, mtu - 20, mtu] {
             let padded = length.next_multiple_of(16).min(mtu);
             ensure_outer_length(&near, length, padded + 32)?;
@@ -107,9 +107,8 @@ fn every_mtu(outer: IpAddr) -> Result<()> {
     Ok(())
 }
 
-/// A ping that is one inner packet of `length` bytes leaves as a message of
-/// `expected` bytes (the length in the header of UDP says so, in whatever
-/// fragments it comes).
+/// Checks that a ping in one inner packet of `length` bytes leaves as a message of `expected`
+/// bytes, by the length in the UDP header, even if it is fragmented.
 fn ensure_outer_length(near: &Host, length: usize, expected: usize) -> Result<()> {
     let capture = Capture::start(near, "eth0", "udp or (ip6 and ip6[6] == 44)")?;
     let payload = (length - 28).to_string();
@@ -130,7 +129,7 @@ fn ensure_outer_length(near: &Host, length: usize, expected: usize) -> Result<()
     Ok(())
 }
 
-/// The length field of UDP, unless this is a later fragment.
+/// Returns the length field of UDP, unless this is a later fragment.
 fn udp_length(ip: &[u8]) -> Option<usize> {
     let udp = match ip.first()? >> 4 {
         4 => {
@@ -149,7 +148,7 @@ fn udp_length(ip: &[u8]) -> Option<usize> {
     Some(usize::from(length))
 }
 
-/// A second pair of Taupes, whose outer packets are the inner ones of the first.
+/// The inner packets of one pair are the outer packets of a second pair.
 pub(crate) fn wireguard_in_wireguard() -> Result<()> {
     let pair = Pair::new()?;
     let (near, far) = (&pair.near.host, &pair.far.host);
@@ -203,7 +202,7 @@ pub(crate) fn wireguard_in_wireguard() -> Result<()> {
     })
 }
 
-/// Every twentieth packet is lost, in both directions, handshakes included.
+/// Every twentieth packet is lost, in both directions, including handshakes.
 pub(crate) fn lossy_link() -> Result<()> {
     const RULES: &str = "table inet loss {
         chain in {
@@ -227,8 +226,7 @@ pub(crate) fn lossy_link() -> Result<()> {
     Ok(())
 }
 
-/// Segments that leave a program as one packet, through every tunnel that
-/// this file sets up in the ordinary way.
+/// Sends super-packets both ways, as all tests of this file do by default.
 pub(crate) fn both_ways(pair: &Pair) -> Result<()> {
     let (near, far) = (&pair.near.host, &pair.far.host);
     for (here, there) in [(NEAR, FAR), (NEAR6, FAR6)] {

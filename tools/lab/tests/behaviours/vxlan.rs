@@ -1,7 +1,7 @@
 //! VXLAN over a tunnel.
 //!
-//! The kernel cuts VXLAN's super-packets before it queues them, for a TUN takes none that are
-//! encapsulated. A window of TCP then comes as hundreds of packets at once, and the TUN's queue
+//! The kernel splits VXLAN's super-packets before it queues them, because a TUN accepts no
+//! encapsulated ones. A TCP window then arrives as hundreds of packets at once, and the TUN's queue
 //! of 500 drops some of them.
 
 use crate::pair::{FAR, NEAR, Pair};
@@ -13,15 +13,15 @@ use taupe_lab::{Result, ensure};
 
 const LENGTH: usize = 64_000_001;
 
-/// Bytes of the stream in a segment: the MTU less the headers of IP and of TCP with timestamps.
+/// Bytes of the stream in a segment: the MTU without the headers of IP and of TCP with timestamps.
 const SEGMENT: u64 = 1370 - 20 - 32;
 
-/// The most segments that TCP may have to send again, in thousandths of all: twice the most that
-/// was seen. TCP slows down for the queue, and gets through.
+/// Limit of retransmitted segments, in thousandths of all: twice the largest observed share. TCP
+/// slows down for the queue, and gets through.
 const MOST_REPEATED: u64 = 220;
 
-/// A stream arrives whole, and TCP has to repeat no more of it than is known. It repeats what is
-/// lost in the queue or anywhere behind it.
+/// A stream arrives completely, and TCP retransmits no more than the limit. It retransmits segments
+/// lost in the queue or behind it.
 pub(crate) fn stream_over_vxlan() -> Result<()> {
     let pair = Pair::new()?;
     let (near, far) = (&pair.near.host, &pair.far.host);
@@ -59,7 +59,7 @@ pub(crate) fn stream_over_vxlan() -> Result<()> {
     Ok(())
 }
 
-/// Returns the number of segments that TCP of a machine has sent again.
+/// Returns the number of segments that a machine's TCP has retransmitted.
 fn repeated(host: &Host) -> Result<u64> {
     host.snmp()?.get("Tcp", "RetransSegs")
 }

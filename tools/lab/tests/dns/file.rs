@@ -1,4 +1,4 @@
-//! `/etc/resolv.conf` on file systems that do not allow everything.
+//! `/etc/resolv.conf` on file systems with restrictions.
 
 use crate::system::unmet;
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
@@ -51,7 +51,7 @@ impl Root {
         chosen.ok_or_else(|| Error::unmet("nothing was chosen"))
     }
 
-    /// Name, inode and content of each file.
+    /// Returns the name, inode and content of each file.
     fn state(&self) -> Result<Vec<(PathBuf, u64, String)>> {
         let mut state = Vec::new();
         for entry in fs::read_dir(self.etc())
@@ -68,7 +68,7 @@ impl Root {
     }
 }
 
-/// As in containers, where the file is the host's.
+/// As in containers, where the file is mounted from the host.
 pub(crate) fn that_is_mounted() -> Result<()> {
     let root = Root::new("mounted")?;
     let below = root.state()?;
@@ -104,8 +104,8 @@ pub(crate) fn that_is_mounted() -> Result<()> {
     Ok(())
 }
 
-/// As with `ip netns`, which shows a file of its own to a namespace: the two
-/// share the folder, and neither takes the other's original.
+/// As with `ip netns`, which mounts a file of its own into a namespace: the two share the folder,
+/// and neither uses the other's original.
 pub(crate) fn of_two_namespaces() -> Result<()> {
     let root = Root::new("shared")?;
     let other = scratch("other");
@@ -147,7 +147,7 @@ pub(crate) fn of_two_namespaces() -> Result<()> {
     Ok(())
 }
 
-/// Each error says what stands in the way, and nothing has changed.
+/// Each error names the obstacle, and nothing has changed.
 pub(crate) fn that_cannot_change() -> Result<()> {
     step("read-only");
     let root = Root::new("readonly")?;
@@ -206,7 +206,7 @@ fn refused(root: &Root, dns: &Dns, why: &str) -> Result<()> {
     );
     let after = root.state()?;
     ensure!(after == before, "{after:?} instead of {before:?}");
-    // Taking back what was not done is nothing to do.
+    // Undoing a step that was not done does nothing.
     let note = dns.undo(&root.paths).map_err(unmet)?;
     ensure!(note.is_none() && root.state()? == before, "{note:?}");
     Ok(())
@@ -221,7 +221,7 @@ fn works(root: &Root, dns: &Dns) -> Result<()> {
     Ok(())
 }
 
-/// What `chattr +i` does. A tmpfs can since Linux 6.6.
+/// Sets the attribute of `chattr +i`. A tmpfs supports it since Linux 6.6.
 fn set_immutable(path: &Path, on: bool) -> Result<()> {
     let file = File::open(path).map_err(Error::io("resolv.conf"))?;
     let mut flags = ioctl_getflags(&file).map_err(Error::io("flags"))?;

@@ -1,6 +1,5 @@
-//! A tunnel's name servers, against the programs that manage them: Debian's
-//! systemd-resolved on a message bus, openresolv, Debian's resolvconf, and the
-//! file itself on file systems that refuse.
+//! A tunnel's name servers with the programs that manage them: Debian's systemd-resolved on a
+//! message bus, openresolv, Debian's resolvconf, and the file itself on restricted file systems.
 
 mod file;
 mod resolvconf;

@@ -1,4 +1,4 @@
-//! The two programs that are called `resolvconf` and are not systemd's.
+//! The two programs called `resolvconf` that are not systemd's.
 
 use crate::system::{
     INTERFACE, RESOLV_CONF, SERVER, Tunnel, deviation, found_and_restored, own_etc, resolv_conf,
@@ -14,7 +14,7 @@ use taupe_lab::process;
 use taupe_lab::sandbox::scratch;
 use taupe_lab::{Error, Result, ensure};
 
-/// The servers that the machine has without the tunnel.
+/// The machine's servers without the tunnel.
 const UPLINK: &str = "nameserver 198.51.100.53\nsearch home.example\n";
 
 pub(crate) fn of_openresolv() -> Result<()> {
@@ -26,7 +26,7 @@ pub(crate) fn of_openresolv() -> Result<()> {
 pub(crate) fn of_debian() -> Result<()> {
     own_etc()?;
     let program = install(RESOLVCONF)?;
-    // As its scripts leave it once the system runs.
+    // The state after the package's scripts have run at boot.
     fs::create_dir_all("/run/resolvconf/interface").map_err(Error::io("/run/resolvconf"))?;
     fs::write("/run/resolvconf/enable-updates", "").map_err(Error::io("/run/resolvconf"))?;
     fs::remove_file(RESOLV_CONF).map_err(Error::io(RESOLV_CONF))?;
@@ -34,8 +34,8 @@ pub(crate) fn of_debian() -> Result<()> {
     as_wg_quick(&program, &format!("tun.{INTERFACE}"))
 }
 
-/// Puts the files of a package in place: those of `/etc` there, the others in
-/// the sandbox's own folder, which the scripts are told.
+/// Installs the files of a package: those of `/etc` there, the others in the sandbox's own folder,
+/// which the scripts are given.
 fn install(packages: Packages) -> Result<PathBuf> {
     let (folder, place) = (packages.folder()?, scratch("resolvconf"));
     let copy = |from: String, to: &str| {
@@ -55,7 +55,7 @@ fn install(packages: Packages) -> Result<PathBuf> {
     Ok(place.join("sbin/resolvconf"))
 }
 
-/// The state after Taupe is the one after what wg-quick does, and before.
+/// Taupe's state equals that of wg-quick, while the tunnel is up and after it.
 fn as_wg_quick(program: &std::path::Path, record: &str) -> Result<()> {
     let tunnel = Tunnel::new()?;
     let run = |arguments: &[&str], input: &str| {
@@ -108,7 +108,7 @@ fn as_wg_quick(program: &std::path::Path, record: &str) -> Result<()> {
     tunnel.apply(&dns, &paths)?;
     let found = deviation(&tunnel, &dns, &paths)?;
     ensure!(found.is_none(), "untouched: {found:?}");
-    // Through the link, as a DHCP client does.
+    // Writes through the symbolic link, like a DHCP client.
     fs::write(RESOLV_CONF, "nameserver 192.0.2.53\n").map_err(Error::io(RESOLV_CONF))?;
     found_and_restored(&tunnel, &dns, &paths, "names are asked of 192.0.2.53")?;
     tunnel.undo(&dns, &paths)?;

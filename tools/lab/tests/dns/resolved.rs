@@ -11,7 +11,7 @@ use taupe_lab::host::Host;
 use taupe_lab::process::wait_until;
 use taupe_lab::{Error, Result, ensure};
 
-/// A machine with everything running.
+/// A machine with all services running.
 struct System {
     tunnel: Tunnel,
     paths: Paths,
@@ -38,8 +38,8 @@ impl System {
     }
 }
 
-/// The state after Taupe is the one after systemd's `resolvconf` with the input
-/// that wg-quick gives it, in everything that `resolvectl` shows.
+/// Taupe's state equals that of systemd's `resolvconf` with wg-quick's input, in everything that
+/// `resolvectl` shows.
 pub(crate) fn as_resolvectl_does() -> Result<()> {
     let system = System::new()?;
     let near = &system.tunnel.near;
@@ -97,7 +97,7 @@ pub(crate) fn as_resolvectl_does() -> Result<()> {
     Ok(())
 }
 
-/// Whatever another program changes of the tunnel's servers is found.
+/// Every change of the tunnel's servers by another program is detected.
 pub(crate) fn is_verified() -> Result<()> {
     let system = System::new()?;
     let (tunnel, paths) = (&system.tunnel, &system.paths);
@@ -121,8 +121,8 @@ pub(crate) fn is_verified() -> Result<()> {
     system.tunnel.undo(&dns, paths)
 }
 
-/// A program asks the C library, it systemd-resolved's stub, and that the
-/// server in the tunnel; before and after it knows nobody to ask.
+/// A program asks the C library, which asks systemd-resolved's stub, which asks the server in the
+/// tunnel. Before and after the tunnel there is no server.
 pub(crate) fn looks_up_names() -> Result<()> {
     let system = System::new()?;
     let near = &system.tunnel.near;
@@ -133,7 +133,7 @@ pub(crate) fn looks_up_names() -> Result<()> {
 
     let dns = system.choose(&[SERVER], &[])?;
     system.tunnel.apply(&dns, &system.paths)?;
-    // It takes the carrier of the interface into account when it hears of it.
+    // systemd-resolved uses the interface once it is notified of its carrier.
     wait_until("an address", Duration::from_secs(10), || {
         Ok(look_up()?.stdout.starts_with("198.51.100.80 "))
     })?;
@@ -146,7 +146,7 @@ pub(crate) fn looks_up_names() -> Result<()> {
     Ok(())
 }
 
-/// The interface is renamed: its servers are found, set again and taken away by its number.
+/// The interface is renamed: its servers are still checked, set again and removed by its index.
 pub(crate) fn renamed() -> Result<()> {
     let system = System::new()?;
     let System { tunnel, paths, .. } = &system;
@@ -169,7 +169,7 @@ pub(crate) fn renamed() -> Result<()> {
     Ok(())
 }
 
-/// The bus starts it when it is asked for.
+/// The bus starts the service when it gets a request.
 pub(crate) fn is_started() -> Result<()> {
     ResolvedDaemon::prepare()?;
     let tunnel = Tunnel::new()?;
@@ -183,8 +183,7 @@ pub(crate) fn is_started() -> Result<()> {
     tunnel.undo(&dns, &paths)
 }
 
-/// One that belongs to another network namespace would take the index of the
-/// interface for another one.
+/// A service in another network namespace would apply the interface's index to another interface.
 pub(crate) fn of_another_network() -> Result<()> {
     let system = System::new()?;
     let before = settings(&system.tunnel.near)?;
@@ -206,8 +205,7 @@ pub(crate) fn of_another_network() -> Result<()> {
     Ok(())
 }
 
-/// It is stopped, and the bus with it: nothing waits for longer than a few
-/// seconds.
+/// The service is stopped, then the bus too: no step waits for more than a few seconds.
 pub(crate) fn that_hangs() -> Result<()> {
     let system = System::new()?;
     let dns = system.choose(&[SERVER], &[])?;
@@ -238,13 +236,13 @@ pub(crate) fn that_hangs() -> Result<()> {
     let other = system.choose(&[SERVER], &[])?;
     ensure!(!other.to_string().starts_with("resolvectl "), "{other}");
     system.resolved.signal(Signal::CONT)?;
-    // What it was asked for while it was stopped is done by now, or will be.
+    // The service has processed, or will process, the requests that it got while it was stopped.
     system.tunnel.undo(&dns, &system.paths)
 }
 
-/// It hears of a new interface from the kernel, and may be told of its servers
-/// before. Here the interface is another machine's, and one of the same index
-/// appears where it looks while it is being told.
+/// The service learns of a new interface from the kernel, possibly after it gets the interface's
+/// servers. Here the interface is another machine's, and one with the same index appears in the
+/// service's namespace during the request.
 pub(crate) fn told_too_early() -> Result<()> {
     let system = System::new()?;
     let Tunnel { near, far } = &system.tunnel;
@@ -276,8 +274,7 @@ pub(crate) fn told_too_early() -> Result<()> {
     Ok(())
 }
 
-/// systemd-networkd says that it manages the interface, in the file where
-/// systemd-resolved reads it.
+/// systemd-networkd declares the interface as managed, in the file that systemd-resolved reads.
 pub(crate) fn managed_interface() -> Result<()> {
     let system = System::new()?;
     let near = &system.tunnel.near;
@@ -303,7 +300,7 @@ pub(crate) fn managed_interface() -> Result<()> {
     Ok(())
 }
 
-/// Taking back is done already when what it was set for has gone.
+/// Undoing succeeds if the service or the interface is gone.
 pub(crate) fn or_interface_gone() -> Result<()> {
     let System {
         tunnel,

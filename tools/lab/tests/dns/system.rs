@@ -1,4 +1,4 @@
-//! Parts of a system that decide about names, of the sandbox's own.
+//! The system's parts for name resolution, private to the sandbox.
 
 use rustix::mount::mount_bind;
 use rustix::process::Signal;
@@ -19,7 +19,7 @@ use taupe_lab::{Error, Result, ensure};
 pub(crate) const BUS: &str = "/run/dbus/system_bus_socket";
 pub(crate) const RESOLV_CONF: &str = "/etc/resolv.conf";
 
-/// The tunnel's interface, and the servers behind it.
+/// The tunnel's interface, and the server behind it.
 pub(crate) const INTERFACE: &str = "wg0";
 pub(crate) const SERVER: &str = "10.77.0.2";
 
@@ -30,7 +30,7 @@ pub(crate) fn own_etc() -> Result<()> {
     copy.args(["-a", "/etc", &folder]);
     process::run("the sandbox", copy, None)?;
     mount_bind(&folder, "/etc").map_err(Error::io("mount on /etc"))?;
-    // It may itself be a mount, or a link to anywhere.
+    // The file may be a mount or a symbolic link.
     write_resolv_conf("# of the sandbox\nnameserver 198.51.100.1\n")
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn write_resolv_conf(text: &str) -> Result<()> {
     fs::write(RESOLV_CONF, text).map_err(Error::io(RESOLV_CONF))
 }
 
-/// What `/etc/resolv.conf` and its neighbours are: name, target, content.
+/// Returns `/etc/resolv.conf` and files with similar names: name, link target, content.
 pub(crate) fn resolv_conf() -> Result<Vec<(String, Option<PathBuf>, String)>> {
     let mut seen = Vec::new();
     for entry in fs::read_dir("/etc").map_err(Error::io("/etc"))?.flatten() {
@@ -53,8 +53,7 @@ pub(crate) fn resolv_conf() -> Result<Vec<(String, Option<PathBuf>, String)>> {
     Ok(seen)
 }
 
-/// A tunnel's interface `wg0` (a cable, for that matter) to a machine that has
-/// a name server.
+/// The interface `wg0` of a tunnel (here a cable) to a machine with a name server.
 pub(crate) struct Tunnel {
     pub(crate) near: Host,
     pub(crate) far: Host,
@@ -94,13 +93,13 @@ impl Tunnel {
     }
 }
 
-/// The difference between name servers and those in force, as a sentence.
+/// Returns the difference between the tunnel's name servers and those in force, as a sentence.
 pub(crate) fn deviation(tunnel: &Tunnel, dns: &Dns, paths: &Paths) -> Result<Option<String>> {
     let found = tunnel.near.enter(|| dns.verify(paths).map_err(unmet))?;
     Ok(found.map(|found| found.to_string()))
 }
 
-/// Fails unless another program's change is found, and setting them again mends it.
+/// Checks that another program's change is detected, and that setting the servers again repairs it.
 pub(crate) fn found_and_restored(
     tunnel: &Tunnel,
     dns: &Dns,
@@ -115,25 +114,25 @@ pub(crate) fn found_and_restored(
     Ok(())
 }
 
-/// An error that is itself what is wrong.
+/// Converts an error into an unmet expectation.
 pub(crate) fn unmet(error: impl std::fmt::Display) -> Error {
     Error::unmet(error.to_string())
 }
 
-/// A message bus in one machine, which can start systemd-resolved there.
+/// A message bus in a machine, which can start systemd-resolved there.
 pub(crate) struct Bus {
     process: Process,
 }
 
 impl Bus {
-    /// `startable`: whether systemd-resolved is started by being asked.
+    /// Starts the bus. If `startable` is true, a request starts systemd-resolved.
     pub(crate) fn start(host: &Host, startable: bool) -> Result<Self> {
         let services = scratch("services");
         for folder in [services.as_path(), "/run/dbus".as_ref()] {
             fs::create_dir_all(folder).map_err(Error::io(folder.display().to_string()))?;
         }
         if startable {
-            // Like the package's, but for who starts it: there is no systemd.
+            // Like the package's file, but the bus starts the service, since there is no systemd.
             let text = format!(
                 "[D-BUS Service]\nName=org.freedesktop.resolve1\nExec={}\n",
                 ResolvedDaemon::command()?.join(" ")
@@ -141,7 +140,7 @@ impl Bus {
             let file = services.join("org.freedesktop.resolve1.service");
             fs::write(&file, text).map_err(Error::io("service file"))?;
         }
-        // As open as the policy of a real system bus is to root.
+        // As permissive as the policy of a real system bus is for root.
         let configuration = format!(
             "<!DOCTYPE busconfig PUBLIC \"-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN\" \
              \"http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd\">\n\
@@ -166,13 +165,13 @@ impl Bus {
     }
 }
 
-/// systemd-resolved in charge of one machine.
+/// systemd-resolved in a machine.
 pub(crate) struct ResolvedDaemon {
     process: Process,
 }
 
 impl ResolvedDaemon {
-    /// The program with what it needs, as words of a command line.
+    /// Returns the program's command line.
     fn command() -> Result<[String; 3]> {
         let folder = SYSTEMD.folder()?.display().to_string();
         Ok([
@@ -182,8 +181,7 @@ impl ResolvedDaemon {
         ])
     }
 
-    /// What has to be before it runs: its user, and `/etc/resolv.conf` in its
-    /// hands.
+    /// Prepares for the service: its user, and `/etc/resolv.conf` as its link.
     pub(crate) fn prepare() -> Result<()> {
         own_etc()?;
         for (file, line) in [
@@ -201,7 +199,7 @@ impl ResolvedDaemon {
                 fs::write(file, text + line).map_err(Error::io(file))?;
             }
         }
-        // Names are asked of the servers of resolv.conf, and of nothing else.
+        // Names are resolved only with the servers in resolv.conf.
         fs::write("/etc/nsswitch.conf", "hosts: dns\n").map_err(Error::io("nsswitch.conf"))?;
         fs::create_dir_all("/run/systemd").map_err(Error::io("/run/systemd"))?;
         let _ = fs::remove_file(RESOLV_CONF);
@@ -244,7 +242,7 @@ pub(crate) fn resolvectl(host: &Host, arguments: &[&str]) -> Result<String> {
     systemd_program(host, "resolvectl", arguments, None)
 }
 
-/// systemd's own `resolvconf`, which is `resolvectl` by another name.
+/// Runs systemd's own `resolvconf`, which is `resolvectl` by another name.
 pub(crate) fn systemd_resolvconf(host: &Host, arguments: &[&str], input: &str) -> Result<()> {
     systemd_program(host, "resolvconf", arguments, Some(input)).map(drop)
 }
@@ -268,7 +266,7 @@ fn systemd_program(
     Ok(process::run(host.name(), command, input)?.stdout)
 }
 
-/// What a machine would print of its name servers.
+/// Returns the name server settings of a machine, as printed.
 pub(crate) fn settings(host: &Host) -> Result<String> {
     let mut text = String::new();
     for what in ["dns", "domain", "default-route", "status"] {
@@ -277,7 +275,7 @@ pub(crate) fn settings(host: &Host) -> Result<String> {
     Ok(text)
 }
 
-/// A name server that knows one address for every name, and nothing else.
+/// Starts a name server that answers every name with one address.
 pub(crate) fn serve_names(host: &Host, address: [u8; 4]) -> Result<mpsc::Receiver<String>> {
     let (sender, receiver) = mpsc::channel();
     let server = host.enter(|| UdpSocket::bind((SERVER, 53)).map_err(Error::io("port 53")))?;
@@ -293,7 +291,7 @@ pub(crate) fn serve_names(host: &Host, address: [u8; 4]) -> Result<mpsc::Receive
     Ok(receiver)
 }
 
-/// The name that is asked for, and the answer (RFC 1035, section 4).
+/// Returns the name in a query, and the answer (RFC 1035, section 4).
 fn answer(query: &[u8], address: [u8; 4]) -> Option<(String, Vec<u8>)> {
     let (header, rest) = query.split_at_checked(12)?;
     let (mut name, mut position) = (String::new(), 0);

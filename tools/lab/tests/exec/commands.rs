@@ -1,4 +1,4 @@
-//! A command is itself: its status, its signals, its surroundings.
+//! Commands keep their exit status, signals and environment.
 
 use crate::{BEYOND, PROGRAM, World, home};
 use rustix::process::Signal;
@@ -29,7 +29,7 @@ pub(crate) fn status() -> Result<()> {
             "{attempt:?}"
         );
     }
-    // Also where who started it has no use for the ends of children.
+    // Also if the caller ignores SIGCHLD.
     let script = "import os, signal, sys
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 os.execv(sys.argv[1], sys.argv[1:])";
@@ -87,7 +87,8 @@ pub(crate) fn signals() -> Result<()> {
     world.told("true").map(drop)
 }
 
-/// Whoever waits for a peer that does not answer is told why, once, and when it does.
+/// A user who waits for a silent peer gets one message with the reason, and one when the peer
+/// answers.
 pub(crate) fn silent_peer() -> Result<()> {
     let world = World::new()?;
     world.far.ip(&["link", "set", "wgfar", "down"])?;
@@ -110,7 +111,7 @@ pub(crate) fn silent_peer() -> Result<()> {
     Ok(())
 }
 
-/// Ctrl-C is for the terminal's whole foreground: once, not twice.
+/// Ctrl-C reaches the terminal's whole foreground group once, not twice.
 pub(crate) fn terminal() -> Result<()> {
     let world = World::new()?;
     let script = "import os, pty, sys, time
@@ -156,7 +157,7 @@ pub(crate) fn surroundings() -> Result<()> {
          echo answered; umask; trap; ulimit -S -c'",
         home()
     );
-    // With SIGHUP ignored, as `nohup` has it, a umask and a limit.
+    // With SIGHUP ignored, as `nohup` does, a umask and a limit.
     let script = format!("trap '' HUP; umask 027; ulimit -S -c 7; {script}");
     let attempt = world.user(&["bash", "-c", &script])?;
     let expected = "/usr/share\nkept\ngiven\nanswered\n0027\ntrap -- '' SIGHUP\n7\n";
@@ -173,7 +174,7 @@ pub(crate) fn surroundings() -> Result<()> {
     Ok(())
 }
 
-/// Root is root over files, and over nothing of the network.
+/// Root has root's rights for files, and none for the network.
 pub(crate) fn root() -> Result<()> {
     let world = World::new()?;
     let script = format!(
@@ -188,8 +189,8 @@ pub(crate) fn root() -> Result<()> {
     Ok(())
 }
 
-/// Started from a folder that no path leads to, as below a `/tmp` over which another was
-/// mounted: the command stays there. In one that the tunnel's namespace covers it may not.
+/// Started from a folder without a path, as below a `/tmp` over which another one was mounted, the
+/// command stays there. It must not stay in a folder that the tunnel's namespace covers.
 pub(crate) fn covered_folder() -> Result<()> {
     let world = World::new()?;
     let command = format!("{PROGRAM} exec {} -- cat here", home());

@@ -1,4 +1,4 @@
-//! What a command can do, and what leaves the machine.
+//! Rights of a command, and packets that leave the machine.
 
 use crate::{BEYOND, NAME, PROGRAM, SERVER, World, home};
 use rustix::mount::{MountFlags, mount};
@@ -11,11 +11,11 @@ use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::step;
 use taupe_lab::{Error, Result, ensure};
 
-/// What may not be on the cable: anything but the tunnel, and what finds neighbours (which
-/// may have hop-by-hop options, next header 0).
+/// Forbidden packets on the cable: all except the tunnel and neighbour discovery (which may have
+/// hop-by-hop options, next header 0).
 const CLEAR: &str = "(ip and not (udp and port 51821)) or (ip6 and not icmp6 and ip6[6] != 0)";
 
-/// Long enough for anything on a machine that is busy.
+/// Generous time limit for busy machines.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn only_the_tunnel() -> Result<()> {
@@ -25,7 +25,7 @@ pub(crate) fn only_the_tunnel() -> Result<()> {
 
     step("there is loopback and the tunnel, and a way by the tunnel only");
     let links = world.told("ip -o link | cut -d: -f2 | tr -d '\\n'")?;
-    // Others are the kernel's, for tunnels that nobody has made (sit0).
+    // Other links are the kernel's own fallback tunnels (sit0).
     ensure!(
         links.contains(" lo") && links.contains(" home"),
         "{links:?}"
@@ -144,7 +144,7 @@ pub(crate) fn no_right() -> Result<()> {
         "ip address add 192.0.2.77/24 dev home",
         "umount /run",
         "umount /run/exec/session/taupe",
-        // With all rights over namespaces further inside.
+        // With all rights in nested namespaces.
         "unshare --user --map-root-user --mount umount /run/exec/session/taupe",
         "unshare --user --map-root-user --mount umount /etc/resolv.conf",
         "unshare --user --map-root-user --mount umount -l /run",
@@ -158,7 +158,7 @@ pub(crate) fn no_right() -> Result<()> {
     }
 
     step("a program with capabilities of its file starts, and gets none");
-    // On a file system that does not forbid it.
+    // On a file system that allows capabilities of files.
     mount("lab", FOLDER, "tmpfs", MountFlags::NODEV, None).map_err(Error::io(FOLDER))?;
     let copy = format!("chmod 755 {FOLDER}; cp /bin/cat {CAT}; setcap cap_net_raw+ep {CAT}");
     world.near.run(&["sh", "-c", &copy])?;
@@ -173,7 +173,7 @@ pub(crate) fn no_right() -> Result<()> {
     Ok(())
 }
 
-/// Bytes that come from a formula.
+/// Returns pseudo-random bytes.
 fn bytes(count: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(count);
@@ -238,7 +238,7 @@ pub(crate) fn killed_holder() -> Result<()> {
 
     step("its tunnel is killed, and it is not");
     let clear = Capture::start(&world.near, "eth0", CLEAR)?;
-    // What was started is `setpriv`, which has become `taupe`.
+    // The process is `setpriv`, which has executed `taupe`.
     holder.signal(rustix::process::Signal::KILL)?;
     wait_until("no answer", PATIENCE, || {
         Ok(holder.output().ends_with("nothing\n"))

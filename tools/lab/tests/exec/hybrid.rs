@@ -1,4 +1,4 @@
-//! Hybrid handshakes, and what is remembered of them for a user who is not root.
+//! Hybrid handshakes of an unprivileged user, and the record of post-quantum peers.
 
 use crate::{BEYOND, HOME, PROGRAM, World, as_user, give, home};
 use std::fs;
@@ -6,11 +6,11 @@ use taupe_lab::process::Attempt;
 use taupe_lab::sandbox::step;
 use taupe_lab::{Error, Result, ensure};
 
-/// Where it is remembered which peers have been post-quantum.
+/// The record of peers that have been post-quantum.
 const KEPT: &str = "/run/exec/home/.local/state/taupe/post-quantum";
 
-/// Seconds for an answer that comes after the 15 for which `prefer` tries hybrid handshakes, and
-/// for one that is not to come.
+/// Seconds to wait for an answer that comes after the 15 s in which `prefer` tries hybrid
+/// handshakes, and for an answer that must not come.
 const ANSWER: u32 = 60;
 const SILENCE: u32 = 25;
 
@@ -18,7 +18,7 @@ impl World {
     /// Makes the server's handshakes hybrid, and writes the user's file with this rule.
     fn hybrid(&self, rule: &str) -> Result<()> {
         let hybrid = self.server.begin_hybrid()?;
-        // As a user has it: beside the file.
+        // Beside the configuration file, as users store it.
         let key = format!("{HOME}/server.pq.pub");
         fs::write(&key, &hybrid.server).map_err(Error::io(&*key))?;
         give(&key, 0o600)?;
@@ -28,7 +28,7 @@ impl World {
         self.file("home", &lines, &peer).map(drop)
     }
 
-    /// A ping in a tunnel of its own, with other variables.
+    /// Pings in a tunnel of its own, with other environment variables.
     fn ping(&self, variables: &[&str], seconds: u32) -> Result<Attempt> {
         let ping = format!("ping -n -c 1 -W {seconds} {BEYOND} >/dev/null && echo answered");
         let home = home();

@@ -1,4 +1,4 @@
-//! `taupe exec`, run by an ordinary user as a person runs it.
+//! `taupe exec`, run by an unprivileged user.
 
 mod commands;
 mod confined;
@@ -62,30 +62,29 @@ fn main() {
     .main()
 }
 
-/// Who runs it: nobody that the system knows.
+/// Ids of the user, which no system file lists.
 const USER: u32 = 4711;
 const GROUP: u32 = 4712;
 
-/// What is mounted below is the test's own.
+/// Folders mounted for the test.
 const HOME: &str = "/run/exec/home";
 const SESSION: &str = "/run/exec/session";
 const PROGRAM: &str = "/run/exec/taupe";
 
-/// The server's address in the tunnel, where names are asked too.
+/// The server's address in the tunnel, also the name server's.
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 const NAME_SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(SERVER), 53);
 
-/// A name that the tunnel's name server knows, and its address, which is behind the
-/// server.
+/// A name known to the tunnel's name server, and its address behind the server.
 const NAME: &str = "beyond.example.org";
 const BEYOND: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 
-/// A user's machine, and what it is connected to: its router and its WireGuard server.
+/// A user's machine, with its router and WireGuard server.
 struct World {
     near: Host,
     far: Host,
     server: Server,
-    /// What the tunnel's name server was asked.
+    /// Questions to the tunnel's name server.
     asked: Asked,
 }
 
@@ -121,30 +120,30 @@ impl World {
         Ok(path)
     }
 
-    /// Runs something as the user, outside.
+    /// Runs a command as the user, outside a tunnel.
     fn user(&self, words: &[&str]) -> Result<Attempt> {
         self.near.attempt(&as_user(words))
     }
 
-    /// Runs a shell's script in a tunnel of its own, as the user.
+    /// Runs a shell script in a tunnel of its own, as the user.
     fn exec(&self, script: &str) -> Result<Attempt> {
         self.user(&[PROGRAM, "exec", &home(), "--", "bash", "-c", script])
     }
 
-    /// As [`exec`](Self::exec); it must succeed, and standard output is returned.
+    /// As [`exec`](Self::exec); it must succeed, and returns standard output.
     fn told(&self, script: &str) -> Result<String> {
         let attempt = self.exec(script)?;
         ensure!(attempt.status == Some(0), "{script}: {attempt:?}");
         Ok(attempt.stdout)
     }
 
-    /// Starts a shell's script in a tunnel of its own, as the user.
+    /// Starts a shell script in a tunnel of its own, as the user.
     fn start(&self, script: &str) -> Result<Process> {
         let words = [PROGRAM, "exec", &home(), "--", "bash", "-c", script];
         self.near.spawn(&as_user(&words))
     }
 
-    /// Runs a shell's script in the tunnel that there is, as the user.
+    /// Runs a shell script in the existing tunnel, as the user.
     fn join(&self, script: &str) -> Result<Attempt> {
         self.user(&[
             PROGRAM, "exec", "--join", "home", "--", "bash", "-c", script,
@@ -152,12 +151,12 @@ impl World {
     }
 }
 
-/// The file that most tests use.
+/// Returns the path of the file that most tests use.
 fn home() -> String {
     format!("{HOME}/home.conf")
 }
 
-/// The same, by the user, with an environment of their own.
+/// Returns a command line that runs as the user, with an environment of the user's.
 fn as_user<'a>(words: &[&'a str]) -> Vec<&'a str> {
     #[rustfmt::skip]
     let user = [
@@ -169,8 +168,8 @@ fn as_user<'a>(words: &[&'a str]) -> Vec<&'a str> {
     [&user[..], words].concat()
 }
 
-/// What an ordinary machine has, and the one that runs the tests may not: a TUN that
-/// everybody may open, an `/etc` to change, a program that everybody can execute.
+/// Provides parts of an ordinary machine that the test machine may lack: a TUN device that
+/// everybody may open, a writable `/etc`, a program that everybody can execute.
 fn furnish() -> Result<()> {
     mount("lab", "/dev/net", "tmpfs", MountFlags::NOSUID, None).map_err(Error::io("/dev/net"))?;
     let number: Dev = makedev(10, 200);
@@ -183,7 +182,7 @@ fn furnish() -> Result<()> {
         number,
     )
     .map_err(Error::io("/dev/net/tun"))?;
-    // Whatever the umask is.
+    // Independent of the umask.
     let everybody = Permissions::from_mode(0o666);
     fs::set_permissions("/dev/net/tun", everybody).map_err(Error::io("/dev/net/tun"))?;
     for folder in ["/run/exec", HOME, SESSION, "/run/exec/programs"] {
@@ -197,7 +196,7 @@ fn furnish() -> Result<()> {
     let built = fs::canonicalize(&program).map_err(Error::io("the program"))?;
     let sticky = c"mode=1777";
     mount("lab", "/tmp", "tmpfs", MountFlags::NOSUID, sticky).map_err(Error::io("/tmp"))?;
-    // Where this was built in the folder that has just been hidden.
+    // The program was built in the folder that has just been hidden.
     if let Some(folder) = built.parent().filter(|folder| !folder.exists()) {
         fs::create_dir_all(folder).map_err(Error::io("/tmp"))?;
         fs::copy(PROGRAM, &built).map_err(Error::io("the program"))?;
@@ -215,7 +214,7 @@ fn furnish() -> Result<()> {
     own_resolver()
 }
 
-/// A `resolv.conf` that is a file, with a server that must not be asked.
+/// Makes `resolv.conf` a regular file, with a server that must not be asked.
 fn own_resolver() -> Result<()> {
     let path = "/etc/resolv.conf";
     if fs::symlink_metadata(path).is_ok() {

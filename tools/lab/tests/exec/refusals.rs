@@ -1,4 +1,4 @@
-//! Where there can be no tunnel, it is said why, with what to do, and nothing is run.
+//! If there can be no tunnel, the error gives the reason and a remedy, and no command runs.
 
 use crate::{HOME, PROGRAM, World, home};
 use std::fs::{self, Permissions};
@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use taupe_lab::process::Attempt;
 use taupe_lab::{Error, Result, ensure};
 
-/// One line, which has these words.
+/// Checks for a single line with these words.
 fn ensure_refused(attempt: &Attempt, words: &[&str]) -> Result<()> {
     ensure!(attempt.status == Some(125), "{attempt:?}");
     ensure!(attempt.stdout.is_empty(), "{attempt:?}");
@@ -19,7 +19,7 @@ fn ensure_refused(attempt: &Attempt, words: &[&str]) -> Result<()> {
 
 pub(crate) fn namespaces() -> Result<()> {
     let world = World::new()?;
-    // The limits of a user namespace are its own.
+    // A user namespace has limits of its own.
     for kind in ["user", "net", "mnt"] {
         let script = format!(
             "echo 0 > /proc/sys/user/max_{kind}_namespaces; \
@@ -92,7 +92,7 @@ pub(crate) fn file() -> Result<()> {
     Ok(())
 }
 
-/// A port that is taken, and one that takes root.
+/// A port that is in use, and one that only root may use.
 pub(crate) fn port() -> Result<()> {
     let world = World::new()?;
     let socket = world

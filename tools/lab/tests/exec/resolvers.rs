@@ -1,4 +1,4 @@
-//! Whatever /etc/resolv.conf is, a command's is that of the tunnel.
+//! A command uses the tunnel's resolv.conf, whatever the system's is.
 
 use crate::{BEYOND, NAME, PROGRAM, World};
 use std::fs;
@@ -17,7 +17,7 @@ fn remove() -> Result<()> {
 }
 
 impl World {
-    /// Names are asked of the tunnel's server, and of it alone.
+    /// Checks that only the tunnel's server resolves names.
     fn ensure_resolves(&self) -> Result<()> {
         let told = self.told(&format!("cat {FILE}; getent ahostsv4 {NAME}"))?;
         let servers = told.lines().filter(|line| line.starts_with("nameserver"));
@@ -36,7 +36,7 @@ pub(crate) fn absent() -> Result<()> {
         fs::symlink_metadata(FILE).is_err(),
         "it has been made outside"
     );
-    // The rest of /etc is there.
+    // The other files of /etc are visible.
     let told = world.told("cat /etc/nsswitch.conf; test -e /etc/passwd && echo there")?;
     ensure!(
         told.contains("hosts: files dns\n") && told.ends_with("there\n"),
@@ -66,7 +66,7 @@ pub(crate) fn hidden() -> Result<()> {
     Ok(())
 }
 
-/// Others do not change a file in its place, but put a new one there.
+/// Some programs do not modify the file, but replace it.
 pub(crate) fn replaced() -> Result<()> {
     const OUTSIDE: &str = "nameserver 192.0.2.2\n# new\n";
     const SWITCH: &str = "/etc/nsswitch.conf";
@@ -105,7 +105,7 @@ pub(crate) fn replaced() -> Result<()> {
     Ok(())
 }
 
-/// Likewise where the link that leads elsewhere was there before the command.
+/// The same if the file was a symbolic link to elsewhere before the command.
 pub(crate) fn linked() -> Result<()> {
     let world = World::new()?;
     remove()?;

@@ -1,4 +1,4 @@
-//! Services at Unix sockets and name servers outside, which must not hear of a command.
+//! Services on Unix sockets and name servers outside, which a command must not reach.
 
 use crate::{NAME, PROGRAM, SESSION, USER, World, give, home};
 use rustix::net::sockopt::socket_peercred;
@@ -17,7 +17,7 @@ use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::step;
 use taupe_lab::{Error, Result, ensure};
 
-/// Where services of the system are found.
+/// Sockets of system services.
 const PATHS: [&str; 4] = [
     "/run/systemd/resolve/io.systemd.Resolve",
     "/run/nscd/socket",
@@ -25,13 +25,13 @@ const PATHS: [&str; 4] = [
     "/run/avahi-daemon/socket",
 ];
 
-/// Long enough for anything on a machine that is busy.
+/// Generous time limit for busy machines.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An abstract name, as X11 has one.
+/// An abstract socket name like X11's.
 const ABSTRACT: &str = "taupe-lab/X0";
 
-/// How often the user has come to a service.
+/// Number of connections of the user to a service.
 #[derive(Clone, Default)]
 struct Heard(Arc<AtomicUsize>);
 
@@ -44,7 +44,7 @@ impl Heard {
         let heard = self.clone();
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                // What makes this process the user's, as root, may ask who that is.
+                // Processes of root that prepare the test may connect too.
                 if socket_peercred(&stream).is_ok_and(|peer| peer.uid.as_raw() == USER) {
                     heard.0.fetch_add(1, Ordering::SeqCst);
                 }
@@ -64,7 +64,7 @@ fn at(path: &str, heard: &Heard) -> Result<()> {
     Ok(())
 }
 
-/// Everything that a command outside can ask.
+/// Starts all services that a command outside can reach.
 fn begin(near: &Host) -> Result<Heard> {
     let heard = Heard::default();
     for path in PATHS {
@@ -84,7 +84,7 @@ fn begin(near: &Host) -> Result<Heard> {
     Ok(heard)
 }
 
-/// Connects to each of the paths given, and prints those that somebody listens at.
+/// Connects to each path, and prints those at which a server listens.
 const CONNECT: &str = "import socket, sys
 for path in sys.argv[1:]:
     try:
@@ -134,7 +134,7 @@ pub(crate) fn hear_nothing() -> Result<()> {
 
     step("nor by way of the folder that the command is started in");
     let start = |folder: &str| {
-        // A shell asks who its user is, outside.
+        // A shell outside the tunnel asks for its user's name.
         let chdir = format!("--chdir={folder}");
         let paths = [
             "nscd/socket",
@@ -221,7 +221,7 @@ pub(crate) fn session_bus() -> Result<()> {
     ensure!(attempt.stdout == expected, "{attempt:?}");
     let before = heard.count();
     let attempt = reached(&["--no-session-bus"])?;
-    // What is neither a bus nor starts programs stays.
+    // Sockets that are no bus and start no programs stay reachable.
     ensure!(
         attempt.stdout == format!("{}\n{address}\n", paths[2]),
         "{attempt:?}"

@@ -14,7 +14,7 @@ fn until(process: &Process, word: &str) -> Result<()> {
 }
 
 impl World {
-    /// Starts a command that joins and stays.
+    /// Starts a command that joins a tunnel and keeps running.
     fn start_joined(&self, script: &str) -> Result<Process> {
         let words = [
             PROGRAM, "exec", "--join", "home", "--", "bash", "-c", script,
@@ -109,7 +109,7 @@ pub(crate) fn other_users() -> Result<()> {
     ];
     let attempt = world.near.attempt(&other)?;
     ensure!(attempt.status == Some(125), "{attempt:?}");
-    // Root can connect, and is told nothing.
+    // Root can connect, but gets no answer.
     let connect = "import socket
 holder = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 holder.settimeout(60)
@@ -129,7 +129,7 @@ print(len(holder.recv(100)))";
     Ok(())
 }
 
-/// Without a folder of the session they meet in `/tmp`.
+/// Without a session folder the commands meet in `/tmp`.
 pub(crate) fn without_session() -> Result<()> {
     const FOLDER: &str = "/tmp/taupe-4711";
     let world = World::new()?;

@@ -1,5 +1,5 @@
-//! Hybrid handshakes on real interfaces: what is on the wire, who gets an answer, and ordinary
-//! peers beside them; and a published handshake, to compare with.
+//! Hybrid handshakes on real interfaces: messages on the wire, accepted peers, ordinary peers of
+//! the same interface; and a published handshake for comparison.
 
 mod published;
 mod world;
@@ -43,8 +43,8 @@ fn main() {
     .main()
 }
 
-/// Over IPv6 with its least MTU: each part is a datagram, none is fragmented, none shows a
-/// public key.
+/// Over IPv6 with the minimum MTU each part is one datagram, none is fragmented, and none contains
+/// a public key.
 fn over_1280(suite: &str, parts: &[usize]) -> Result<()> {
     let (near, far) = world::neighbours(1280)?;
     let capture = Capture::start(&near, "eth0", "ip6")?;
@@ -82,7 +82,7 @@ fn over_1280(suite: &str, parts: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// One datagram in four is lost each way; parts are sent again.
+/// A quarter of the datagrams is lost in each direction; parts are sent again.
 fn a_link_that_loses() -> Result<()> {
     const LOSS: &str = "table inet loss {
         chain in {
@@ -98,7 +98,7 @@ fn a_link_that_loses() -> Result<()> {
     taupe_lab::traffic::first_answer(&near, FAR, Duration::from_secs(60)).map(drop)
 }
 
-/// One interface has an ordinary peer that is another program, and a hybrid one.
+/// One interface has an ordinary peer, which is another program, and a hybrid one.
 fn ordinary_peers() -> Result<()> {
     let (near, far) = world::neighbours(1500)?;
     let pair = Pair::new(&near, &far, "hybrid-768", "hybrid-768")?;
@@ -123,7 +123,7 @@ fn ordinary_peers() -> Result<()> {
     Ok(())
 }
 
-/// A peer that must be post-quantum is not reached by a program that has its X25519 keys.
+/// A peer that must be post-quantum is not reached by a program with its X25519 keys.
 fn the_same_keys() -> Result<()> {
     let (near, far) = world::neighbours(1500)?;
     let pair = Pair::new(&near, &far, "hybrid-768", "hybrid-768")?;
@@ -161,13 +161,13 @@ fn the_same_keys() -> Result<()> {
     Ok(())
 }
 
-/// A public key with another character is refused, or at least never leads to a session.
+/// A public key with a changed character is rejected, or at least never leads to a session.
 fn one_character() -> Result<()> {
     let (near, far) = world::neighbours(1500)?;
     let pair = Pair::new(&near, &far, "hybrid-768", "hybrid-768")?;
     ping(&near, FAR, 5)?;
     let good = pair.far.pq.public("hybrid-768")?;
-    // The last 32 bytes may be anything; those before are checked as well.
+    // The last 32 bytes may have any value; those before are validated.
     let mut bad = good.clone().into_bytes();
     bad[1560] = if bad[1560] == b'A' { b'B' } else { b'A' };
     let bad = String::from_utf8_lossy(&bad).into_owned();
@@ -178,8 +178,8 @@ fn one_character() -> Result<()> {
     taupe_lab::traffic::first_answer(&near, FAR, Duration::from_secs(20)).map(drop)
 }
 
-/// A peer with `prefer` that has shaken hands in a hybrid way once is not led back to ordinary
-/// handshakes, also after a restart.
+/// After a first hybrid handshake, a peer with `prefer` does not return to ordinary handshakes,
+/// even after a restart.
 fn prefer_is_remembered() -> Result<()> {
     let (near, far) = world::neighbours(1500)?;
     let pair = Pair::new(&near, &far, "hybrid-768", "hybrid-768")?;
@@ -194,7 +194,7 @@ fn prefer_is_remembered() -> Result<()> {
     } = pair;
     let restarted = local.restart()?;
     restarted.set_hybrid(&remote, Some(&key), "prefer")?;
-    // The other side knows only ordinary handshakes now.
+    // The other side now supports ordinary handshakes only.
     remote.set_hybrid(&restarted, None, "off")?;
     let capture = Capture::start(&near, "eth0", "udp")?;
     ensure!(

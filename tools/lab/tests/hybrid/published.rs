@@ -1,5 +1,5 @@
 //! A published handshake, K512+tK512, in a real tunnel between two small devices of
-//! [`taupe_repro`], for comparison only; `taupe` itself has no such handshake.
+//! [`taupe_repro`], for comparison only; `taupe` itself does not have it.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -21,14 +21,14 @@ use taupe_repro::variant::VARIANTS;
 
 use crate::world::{self, FAR, NEAR};
 
-/// Its name, as files had it that a program of its own took.
+/// A former name of the handshake in configuration files.
 const NAME: &str = "repro:k512+tk512";
 
-/// Bytes that go to and fro over TCP.
+/// Bytes sent in each direction over TCP.
 const TRANSFER: usize = 2_000_000;
 
-/// Pings and TCP pass a tunnel whose handshakes are the published ones, with messages as long
-/// and in as many packets as published.
+/// Pings and TCP pass a tunnel with the published handshake, whose messages have the published
+/// lengths and numbers of packets.
 pub(crate) fn carries_a_tunnel() -> Result<()> {
     let (near, far) = world::neighbours(1280)?;
     let variant = VARIANTS.iter().find(|variant| variant.name == "K512+tK512");
@@ -44,7 +44,7 @@ pub(crate) fn carries_a_tunnel() -> Result<()> {
     let _far = Tunnel::start(&far, "wgfar", other, [far_at, near_at], NEAR)?;
     for (host, interface, own) in [(&near, "wgnear", NEAR), (&far, "wgfar", FAR)] {
         add_address(host, interface, &format!("{own}/24"))?;
-        // With the headers of this tunnel, what IPv6 promises to carry whole.
+        // Together with this tunnel's headers, the minimum MTU of IPv6.
         host.ip(&["link", "set", interface, "mtu", "1200", "up"])?;
     }
     ping(&near, FAR, 10)?;
@@ -54,7 +54,7 @@ pub(crate) fn carries_a_tunnel() -> Result<()> {
     tcp_echo(&near, server, TRANSFER)?;
     let packets = capture.stop_once("data", |seen| messages(seen, Message::Data).count() >= 4)?;
     let cut: Vec<usize> = packets.iter().filter_map(fragment).collect();
-    // With UDP's header, in pieces of 1,280 bytes with 48 of headers.
+    // With the UDP header, in fragments of 1,280 bytes that include 48 bytes of headers.
     let [initiation, response] = [1684, 1436].map(|length| [1232, 8 + length - 1232]);
     let expected = [initiation, response].concat();
     ensure!(cut == expected, "fragments of {cut:?}, not {expected:?}");
@@ -64,7 +64,7 @@ pub(crate) fn carries_a_tunnel() -> Result<()> {
     Ok(())
 }
 
-/// `taupe` takes a published handshake for no value of `PostQuantum`.
+/// `taupe` rejects the published handshake as a value of `PostQuantum`.
 pub(crate) fn is_refused_where_it_cannot_be() -> Result<()> {
     let program = Implementation::Taupe.program()?.display().to_string();
     let host = Host::new("near")?;
@@ -103,7 +103,7 @@ struct Tunnel {
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
-/// What the two threads of a tunnel share.
+/// State shared by the two threads of a tunnel.
 struct Shared {
     device: Mutex<Device>,
     socket: UdpSocket,
@@ -157,7 +157,7 @@ impl Drop for Tunnel {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
         if let Err(error) = self.tun.shutdown() {
-            // Its thread would wait for ever.
+            // Its thread would never end.
             eprintln!("shutdown of a TUN: {error}");
             return;
         }
@@ -176,7 +176,7 @@ impl Shared {
         self.device.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Packets of the interface to the peer.
+    /// Carries packets from the interface to the peer.
     fn carry_out(&self, tun: &Tun) -> io::Result<()> {
         let mut buffer = vec![0; READ_BUFFER_LEN];
         while let Read::Packet { range, .. } = tun.read(&mut buffer)? {
@@ -192,7 +192,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Datagrams of the peer to the interface, or their answers back.
+    /// Carries datagrams from the peer to the interface, and sends answers back.
     fn carry_in(&self, tun: &Tun, ends: &AtomicBool) -> io::Result<()> {
         let mut buffer = vec![0; READ_BUFFER_LEN];
         while !ends.load(Ordering::Relaxed) {
@@ -221,14 +221,14 @@ impl Shared {
     }
 }
 
-/// Whether an IPv4 packet is for the address: the kernel also sends packets of its own.
+/// Returns true if an IPv4 packet is for the address: the kernel also sends packets of its own.
 fn is_for(packet: &[u8], address: IpAddr) -> bool {
     let destination = packet.get(16..20).and_then(|it| it.first_chunk::<4>());
     packet.first().is_some_and(|it| it >> 4 == 4)
         && destination.is_some_and(|it| IpAddr::from(*it) == address)
 }
 
-/// The time since 1970.
+/// Returns the time since 1970.
 fn now() -> Duration {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -239,7 +239,7 @@ fn fill(bytes: &mut [u8]) {
     taupe_runtime::random::fill(bytes);
 }
 
-/// Bytes behind the headers of a fragment of UDP.
+/// Returns the number of bytes behind the headers of a UDP fragment.
 fn fragment(packet: &Packet) -> Option<usize> {
     const FRAGMENT: u8 = 44;
     const UDP: u8 = 17;

@@ -1,4 +1,4 @@
-//! Two machines, and devices on them that shake hands in a hybrid way.
+//! Two machines with devices that perform hybrid handshakes.
 
 use base64ct::{Base64, Encoding};
 use rustix::process::Signal;
@@ -14,7 +14,7 @@ use taupe_lab::{Error, Result};
 pub(crate) const NEAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
 pub(crate) const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2));
 
-/// Two machines on one cable.
+/// Creates two machines on one cable.
 pub(crate) fn neighbours(mtu: u16) -> Result<(Host, Host)> {
     let (near, far) = (Host::new("near")?, Host::new("far")?);
     link(
@@ -67,7 +67,7 @@ impl End {
         Ok(end)
     }
 
-    /// Gives the interface its keys and addresses and takes it up.
+    /// Configures the interface's keys and addresses and brings it up.
     fn begin(&self) -> Result<()> {
         let key = scratch_file("key", &self.keys.private)?;
         let port = self.port.to_string();
@@ -83,7 +83,7 @@ impl End {
         })
     }
 
-    /// The same device as after a restart of its program.
+    /// Restarts the device's program.
     pub(crate) fn restart(mut self) -> Result<Self> {
         let interface = self.interface().to_owned();
         let process = self.tunnel.process();
@@ -100,7 +100,7 @@ impl End {
         self.tunnel.interface()
     }
 
-    /// What `taupe` with these arguments prints.
+    /// Returns the output of `taupe` with these arguments.
     pub(crate) fn taupe(&self, arguments: &[&str]) -> Result<String> {
         let taupe = Implementation::Taupe.program()?;
         let taupe = taupe.to_string_lossy();
@@ -108,7 +108,7 @@ impl End {
         Ok(self.host.run(&command)?.stdout)
     }
 
-    /// Makes another one its peer.
+    /// Adds another device as a peer.
     pub(crate) fn know(&self, other: &Self, allowed: &str, at: Option<&str>) -> Result<()> {
         let mut arguments = vec!["peer", &other.keys.public, "allowed-ips", allowed];
         if let Some(at) = at {
@@ -123,7 +123,7 @@ impl End {
             .map(drop)
     }
 
-    /// Which handshakes it has with a peer, and the peer's key.
+    /// Sets the rule for handshakes with a peer, and the peer's key.
     pub(crate) fn set_hybrid(&self, other: &Self, key: Option<&str>, rule: &str) -> Result<()> {
         let peer = &other.keys.public;
         let mut arguments = vec!["set", self.interface(), "peer", peer];
@@ -139,14 +139,14 @@ impl End {
     }
 }
 
-/// Two that know each other; `near` knows where `far` is.
+/// Two connected devices; `near` has the endpoint of `far`.
 pub(crate) struct Pair {
     pub(crate) near: End,
     pub(crate) far: End,
 }
 
 impl Pair {
-    /// With the suite that each is configured with.
+    /// Connects them, each configured with its suite.
     pub(crate) fn new(near: &Host, far: &Host, suite: &str, other: &str) -> Result<Self> {
         let taupe = Implementation::Taupe;
         let pair = Self {
@@ -172,7 +172,7 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Every public key there is, in bytes.
+    /// Returns all public keys as bytes.
     pub(crate) fn public_keys(&self) -> Result<Vec<Vec<u8>>> {
         let mut keys = Vec::new();
         for end in [&self.near, &self.far] {

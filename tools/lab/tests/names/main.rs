@@ -1,5 +1,4 @@
-//! Endpoints with names: a peer that has moved is found again, without
-//! anyone's help.
+//! Endpoints with names: the device finds a peer that has moved without any action of the user.
 //!
 //! Each machine has the sandbox's own /etc/hosts and /etc/resolv.conf.
 
@@ -18,13 +17,13 @@ use taupe_lab::sandbox::{Suite, SystemTest, figure, scratch_file, step};
 use taupe_lab::traffic::{first_answer, ping};
 use taupe_lab::{Error, Result, ensure, uapi};
 
-/// A silent peer is noticed after 15 s, its name asked for when the initiations
-/// have been unanswered for 15 s more, and the new address tried 5 s later:
-/// with jitter, and a margin for a machine that is shared.
+/// The device notices a silent peer after 15 s, looks its name up after 15 s more of unanswered
+/// initiations, and tries the new address 5 s later; with jitter, and a margin for a shared
+/// machine.
 const FOUND: Duration = Duration::from_secs(3 * 37);
 
-/// Before the first handshake the second initiation, after 5 s, has the name looked up, and the
-/// next address is tried a second later: with jitter, and a margin for a machine that is shared.
+/// Before the first handshake, the second initiation, after 5 s, triggers a look-up, and the next
+/// address is tried a second later; with jitter, and a margin for a shared machine.
 const NEXT_ADDRESS: Duration = Duration::from_secs(3 * 7);
 
 fn main() {
@@ -46,8 +45,8 @@ const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2));
 const NAME: &str = "far.example.org";
 const PORT: u16 = 51821;
 
-/// Two Taupes on one cable. The far one is at 192.0.2.2, and knows the near one
-/// only from what it hears.
+/// Two Taupes on one cable. The far one is at 192.0.2.2, and learns the near one's endpoint from
+/// its messages.
 struct Pair {
     near: Host,
     far: Host,
@@ -111,8 +110,8 @@ impl Pair {
         uapi::set("wgnear", &lines)
     }
 
-    /// Moves the far end to another address. It forgets the near one, so that
-    /// it cannot be the one who is heard first.
+    /// Moves the far end to another address. It forgets the near one's endpoint, so that it cannot
+    /// send first.
     fn move_far(&self, from: &str, to: &str) -> Result<()> {
         self.far
             .ip(&["address", "delete", &format!("{from}/24"), "dev", "eth0"])?;
@@ -120,7 +119,7 @@ impl Pair {
         add_address(&self.far, "eth0", &format!("{to}/24"))
     }
 
-    /// What the near end tells of the far one's endpoint and its name.
+    /// Checks the far end's endpoint and name as reported by the near end.
     fn ensure_endpoint(&self, address: &str, name: Option<&str>) -> Result<()> {
         let shown = self.tunnels[0].field("endpoints", &self.keys[1].public)?;
         let expected = format!("{address}:{PORT}");
@@ -133,7 +132,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Waits until the near end's program has said something.
+    /// Waits until the near end's program has printed a word.
     fn await_word(&mut self, word: &str, limit: Duration) -> Result<()> {
         let process = self.tunnels[0].process();
         let process = process.ok_or_else(|| Error::unmet("not a program of this machine"))?;
@@ -155,13 +154,13 @@ fn peer_that_moves() -> Result<()> {
     pair.ensure_endpoint("192.0.2.3", Some(NAME))
 }
 
-/// Everything goes through the tunnel but what has its mark, the questions of
-/// the C library to name servers included.
+/// All traffic goes through the tunnel except packets with its mark; this includes the C library's
+/// questions to name servers.
 fn full_tunnel() -> Result<()> {
     let _hosts = SystemFile::replace("/etc/hosts", "127.0.0.1 localhost\n")?;
     let servers = SystemFile::replace("/etc/resolv.conf", "nameserver 192.0.2.53\n")?;
     let pair = Pair::new("0.0.0.0/0")?;
-    // Of a subnet of its own: it must not go with the address that goes.
+    // In a subnet of its own, so that it stays when the other address is removed.
     add_address(&pair.far, "eth0", "192.0.2.53/32")?;
     let asked = server::start(&pair.far, NAME, Ipv4Addr::new(192, 0, 2, 3))?;
     pair.tunnels[0].set(&["fwmark", "51820"])?;
@@ -181,12 +180,12 @@ fn full_tunnel() -> Result<()> {
     pair.ensure_endpoint("192.0.2.3", Some(NAME))
 }
 
-/// A name with two addresses, the first of which nobody is at.
+/// A name with two addresses, the first of which is unused.
 fn next_address() -> Result<()> {
     second_address("192.0.2.9", "192.0.2.9")
 }
 
-/// A name with two addresses, the first of which is of the other family and answers nobody.
+/// A name with two addresses, the first of which is of the other family and gives no answer.
 fn next_family() -> Result<()> {
     second_address("2001:db8::9", "[2001:db8::9]")
 }
@@ -204,7 +203,7 @@ fn second_address(dead: &str, endpoint: &str) -> Result<()> {
 
 fn name_that_goes_away() -> Result<()> {
     let hosts = SystemFile::replace("/etc/hosts", &format!("192.0.2.2 {NAME}\n"))?;
-    // Nobody is there, and no route leads there.
+    // No machine has this address, and no route leads there.
     let _servers = SystemFile::replace("/etc/resolv.conf", "nameserver 203.0.113.53\n")?;
     let mut pair = Pair::new("10.77.0.2/32")?;
     pair.name_far("192.0.2.2")?;
@@ -229,7 +228,7 @@ fn endpoint_forgets_the_name() -> Result<()> {
     let pair = Pair::new("10.77.0.2/32")?;
     pair.name_far("192.0.2.9")?;
     pair.ensure_endpoint("192.0.2.9", Some(NAME))?;
-    // Debian's wg reads what it does not know of.
+    // Debian's wg ignores unknown keys.
     for field in ["dump", "endpoints", "latest-handshakes"] {
         pair.tunnels[0].show(Some(field))?;
     }
@@ -248,7 +247,7 @@ fn endpoint_forgets_the_name() -> Result<()> {
     first_answer(&pair.near, FAR, Duration::from_secs(3 * 6)).map(drop)
 }
 
-/// A file of the system that is another one in this sandbox.
+/// A system file, replaced in this sandbox.
 struct SystemFile(String);
 
 impl SystemFile {
@@ -256,7 +255,7 @@ impl SystemFile {
         let file = Path::new(path);
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         let replacement = scratch_file(&name, text)?;
-        // Where it is a link, into /run above all, its target may not be here.
+        // The file may be a symbolic link, often into /run, whose target is missing here.
         if let Ok(target) = fs::read_link(file) {
             let target = file.parent().unwrap_or(file).join(target);
             if let (false, Some(folder)) = (target.exists(), target.parent()) {
@@ -274,11 +273,11 @@ impl SystemFile {
     }
 }
 
-/// A key as the UAPI writes it.
+/// Returns a key in the UAPI's form.
 fn hex(key: &str) -> Result<String> {
     let bytes = Base64::decode_vec(key).map_err(|error| Error::unmet(error.to_string()))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Where a name server listens.
+/// Address of the name server.
 const NAME_SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 53)), 53);

@@ -1,4 +1,4 @@
-//! A name server that knows one name.
+//! A name server with one name.
 
 use crate::NAME_SERVER;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use taupe_lab::host::Host;
 use taupe_lab::{Error, Result};
 
-/// How often the server has been asked for the name.
+/// Number of questions for the name.
 #[derive(Clone, Default)]
 pub(crate) struct Asked(Arc<AtomicUsize>);
 
@@ -17,7 +17,7 @@ impl Asked {
     }
 }
 
-/// Answers for as long as the sandbox lives (RFC 1035 §4).
+/// Answers until the sandbox ends (RFC 1035 §4).
 pub(crate) fn start(host: &Host, name: &str, address: Ipv4Addr) -> Result<Asked> {
     let socket = host.enter(|| UdpSocket::bind(NAME_SERVER).map_err(Error::io("name server")))?;
     let asked = Asked::default();
@@ -34,8 +34,8 @@ pub(crate) fn start(host: &Host, name: &str, address: Ipv4Addr) -> Result<Asked>
     Ok(asked)
 }
 
-/// The answer to a question for the name, of whatever kind: its address to one
-/// for that, nothing to others.
+/// Returns the answer to a question for the name: its address for type A, an empty answer for other
+/// types.
 fn answer(query: &[u8], name: &str, address: Ipv4Addr) -> Option<Vec<u8>> {
     const HEADER: usize = 12;
     const ADDRESS: [u8; 4] = [0, 1, 0, 1];
@@ -47,7 +47,7 @@ fn answer(query: &[u8], name: &str, address: Ipv4Addr) -> Option<Vec<u8>> {
     asked.push(0);
     let kind = query.get(HEADER..)?.strip_prefix(&*asked)?.get(..4)?;
     let has_one = u8::from(kind == ADDRESS);
-    // The identifier; a response that recursion was and is available for.
+    // The identifier; a response with recursion desired and available.
     let mut answer = query.get(..2)?.to_vec();
     answer.extend([0x81, 0x80, 0, 1, 0, has_one, 0, 0, 0, 0]);
     answer.extend(asked.iter().chain(kind));

@@ -1,8 +1,8 @@
-//! A cable behind the tunnel on which every packet is looked at.
+//! A cable behind the tunnel on which every packet is checked.
 //!
-//! Both its plugs are TUNs that offload nothing. So the kernel must cut what
-//! the tunnel has handed it and complete every checksum before it comes here:
-//! what a capture on the tunnel's own interface shows may still be partial.
+//! Both ends are TUNs without offloads. The kernel must therefore split the tunnel's super-packets
+//! and complete every checksum before packets arrive here; a capture on the tunnel's own interface
+//! may show partial checksums.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -14,18 +14,18 @@ use taupe_packet::merge::TunWrite;
 /// Its interface on both machines.
 const CABLE: &str = "lan0";
 
-/// The MTU of the tunnel, which no packet out of it exceeds.
+/// The tunnel's MTU, the largest size of a packet from the tunnel.
 const TUNNEL_MTU: usize = 1420;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// What came out of the tunnel.
+/// Number of packets from the tunnel.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Seen {
     pub(crate) tcp: u64,
     pub(crate) udp: u64,
-    /// Those whose ECN field says that there is congestion.
+    /// Packets whose ECN field marks congestion.
     pub(crate) marked: u64,
 }
 
@@ -37,12 +37,12 @@ pub(crate) struct Inspector {
 #[derive(Default)]
 struct Findings {
     seen: Seen,
-    /// What was wrong with the first packet with which something was.
+    /// The fault of the first faulty packet.
     fault: Option<String>,
 }
 
 impl Inspector {
-    /// Wires a tunnel's machine to the one behind it, until the test ends.
+    /// Connects a tunnel's machine to the one behind it, until the test ends.
     pub(crate) fn between(far: (&Host, &[&str]), beyond: (&Host, &[&str])) -> Result<Self> {
         let plug = |(host, addresses)| plug(host, addresses).map(Arc::new);
         let (far, beyond) = (plug(far)?, plug(beyond)?);
@@ -56,9 +56,9 @@ impl Inspector {
         Ok(Self { findings })
     }
 
-    /// What has been seen since this was last asked.
+    /// Returns the packets since the last call.
     ///
-    /// An error when something was wrong with a packet.
+    /// An error if a packet was faulty.
     pub(crate) fn take(&self) -> Result<Seen> {
         let mut findings = lock(&self.findings);
         match findings.fault.take() {
@@ -109,7 +109,7 @@ fn look(packet: &[u8], findings: &mut Findings) {
     }
 }
 
-/// The protocol and the ECN field of a packet with which everything is right.
+/// Checks a packet; returns its protocol and its ECN field.
 fn check(packet: &[u8]) -> Result<(u8, u8)> {
     ensure!(packet.len() <= TUNNEL_MTU, "more than fits the tunnel");
     let byte = |at: usize| packet.get(at).copied().unwrap_or_default();
@@ -139,7 +139,7 @@ fn check(packet: &[u8]) -> Result<(u8, u8)> {
     Ok((protocol, class & 3))
 }
 
-/// The sum of RFC 1071, word by word: not the product's.
+/// Computes the sum of RFC 1071 word by word, independently of the product.
 fn sum(start: u32, bytes: &[u8]) -> u16 {
     let words = bytes.chunks(2).map(|pair| match pair {
         [high, low] => u32::from(*high) << 8 | u32::from(*low),

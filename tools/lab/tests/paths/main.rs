@@ -1,11 +1,9 @@
-//! Every fast path forced on and forced off, over roads that lose, reorder,
-//! duplicate, corrupt, mark and delay, with both versions of IP inside and
-//! outside; and kernels that refuse one.
+//! Every fast path enabled and disabled, over links that lose, reorder, duplicate, corrupt, mark
+//! and delay packets, with both IP versions inside and outside; and kernels that refuse a path.
 //!
-//! A stream is compared byte by byte, datagrams are counted, and every packet
-//! out of the tunnel is held against its checksums. That a path was in use, or
-//! was not, is seen from outside: in how much crosses an interface or a socket
-//! at a time.
+//! A stream is compared byte by byte, datagrams are counted, and the checksums of every packet from
+//! the tunnel are verified. The tests detect from outside whether a path is in use: by the amount
+//! that crosses an interface or a socket at a time.
 
 #[path = "../behaviours/datagrams.rs"]
 mod datagrams;
@@ -23,7 +21,7 @@ use taupe_lab::peers::Implementation;
 use taupe_lab::sandbox::{Suite, SystemTest, step};
 use taupe_lab::{Result, ensure};
 
-/// The roads.
+/// The links.
 const ROADS: [Road; 7] = [
     Road::CLEAN,
     Road {
@@ -62,10 +60,10 @@ const ROADS: [Road; 7] = [
     },
 ];
 
-/// What is in use when `--no-offload` names one.
+/// The paths in use for a setting of `--no-offload`.
 #[derive(Debug, Clone, Copy)]
 struct Paths {
-    /// TCP super-packets are read from the TUN, and written.
+    /// TCP super-packets are read from the TUN and written to it.
     tso: bool,
     /// UDP super-packets likewise.
     uso: bool,
@@ -84,7 +82,7 @@ impl Paths {
     };
 }
 
-/// What `--no-offload` takes, with what is left.
+/// The values of `--no-offload`, with the remaining paths.
 const SETTINGS: [(&str, Paths); 8] = [
     ("nothing", Paths::ALL),
     (
@@ -180,7 +178,7 @@ fn without(name: &'static str, paths: Paths, outer: Family) -> Result<()> {
     Ok(())
 }
 
-/// Everything over one road.
+/// Sends all kinds of traffic over one link.
 fn over(scene: &Scene, inner: Family, road: &Road) -> Result<()> {
     scene.relay.change(*road);
     transfer::stream(scene, inner)?;
@@ -195,14 +193,14 @@ fn over(scene: &Scene, inner: Family, road: &Road) -> Result<()> {
     Ok(())
 }
 
-/// Whether each path is in use, or is not.
+/// Checks that each path is in use, or is not.
 ///
-/// One that is left may be of use to no end without another: small packets
-/// are batched only if they wait, and merged only if they come together.
+/// A path may be unused although it is enabled: small packets are batched only if they wait, and
+/// merged only if they arrive together.
 fn ensure_in_use(scene: &Scene, inner: Family, paths: Paths) -> Result<()> {
     let tcp = counted(scene, || transfer::stream(scene, inner))?;
     let udp = counted(scene, || transfer::datagrams(scene, inner, &Road::CLEAN))?;
-    // What the kernels tell each other beside may be counted at one place only.
+    // The kernels' own packets may be counted in one place only.
     let fewer = |pieces: u64, packets: u64| pieces + 8 < packets;
     for (protocol, super_packets, counts) in [("TCP", paths.tso, tcp), ("UDP", paths.uso, udp)] {
         let ensure_where = |is: bool, must: bool, must_not: bool, what: &str| {
@@ -240,20 +238,20 @@ fn ensure_in_use(scene: &Scene, inner: Family, paths: Paths) -> Result<()> {
     Ok(())
 }
 
-/// What was done at each place to carry something from near to beyond.
+/// Counts at each point of the path from near to beyond.
 #[derive(Debug, Clone, Copy)]
 struct Counts {
     /// Packets and super-packets that near's tunnel read.
     read: u64,
-    /// The most long messages that near sent in one piece.
+    /// Largest number of long messages that near sent at once.
     largest_batch: usize,
-    /// Messages on the road to far.
+    /// Messages on the link to far.
     data: u64,
-    /// Pieces in which they were received.
+    /// Reads by which they were received.
     received: u64,
     /// Packets and super-packets that far's tunnel wrote.
     written: u64,
-    /// Packets that came out of it.
+    /// Packets that left this tunnel.
     passed: u64,
 }
 

@@ -1,7 +1,6 @@
-//! Kernels that refuse a path which they, or the tunnel, thought they had.
+//! Kernels that refuse a path although it seemed available.
 //!
-//! What an old kernel or a poor driver answers is put into the mouth of this
-//! one by `strace`, at those calls alone.
+//! `strace` injects the errors of an old kernel or a poor driver into single calls.
 
 use crate::scene::{Family, Scene};
 use crate::{ROADS, counted, over, transfer};
@@ -14,8 +13,8 @@ use taupe_lab::process::{Process, wait_until};
 use taupe_lab::sandbox::scratch;
 use taupe_lab::{Error, Result, ensure};
 
-/// The path's MTU is less than what the tunnel sends, which must leave in
-/// fragments: the kernel segments no batch of such datagrams.
+/// The path MTU is smaller than the tunnel's messages, which must leave in fragments: the kernel
+/// segments no batch of such datagrams.
 pub(crate) fn batches_too_long(outer: Family) -> Result<()> {
     let scene = Scene::new(outer, 1400, |host, interface| {
         Implementation::Taupe.start(host, interface)
@@ -29,11 +28,11 @@ pub(crate) fn batches_too_long(outer: Family) -> Result<()> {
     everything(&scene)
 }
 
-/// `EIO` is what a batch gets where the way out cannot complete checksums
-/// (before Linux 6.11), or transforms packets.
+/// A batch gets `EIO` if the output device cannot complete checksums (before Linux 6.11), or
+/// transforms packets.
 pub(crate) fn batches() -> Result<()> {
-    // Each thread counts: those of the handshake are spared, and so are the first
-    // of the way out, which are no batches.
+    // strace counts per thread: this spares the handshake's calls, and the first calls for data,
+    // which are no batches.
     let refusal = Refusal {
         call: "sendmsg",
         error: "EIO",
@@ -54,8 +53,7 @@ pub(crate) fn batches() -> Result<()> {
     everything(&scene)
 }
 
-/// A TUN without any offload is what Linux before 2.6.27 has, and what other
-/// makers' TUNs are.
+/// A TUN without any offload, as in Linux before 2.6.27 and in other systems.
 pub(crate) fn tun_offloads() -> Result<()> {
     let refusal = Refusal::of("ioctl", "TUNSETOFFLOAD", "EINVAL", Threads::First)?;
     let scene = refusal.scene("near")?;
@@ -66,7 +64,7 @@ pub(crate) fn tun_offloads() -> Result<()> {
     everything(&scene)
 }
 
-/// The roads that are good, that lose, and that do everything.
+/// Uses the link without faults, the one with losses, and the one with all faults.
 fn everything(scene: &Scene) -> Result<()> {
     for road in [&ROADS[0], &ROADS[1], &ROADS[6]] {
         for inner in Family::BOTH {
@@ -76,19 +74,19 @@ fn everything(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// What `strace` writes.
+/// strace's output file.
 const LOG: &str = "strace";
 
-/// System calls of a Taupe that fail.
+/// Injected failures of a Taupe's system calls.
 struct Refusal {
     call: &'static str,
     error: &'static str,
-    /// Which of a thread's calls of that name, as `strace` wants it.
+    /// The affected calls of a thread, in strace's syntax.
     when: String,
     threads: Threads,
 }
 
-/// Whose calls fail: each thread counts its own.
+/// The affected threads; each counts its own calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Threads {
     First,
@@ -96,8 +94,7 @@ enum Threads {
 }
 
 impl Refusal {
-    /// Refuses the one or two calls that have the given argument. Which those
-    /// are is found out by letting them pass.
+    /// Refuses the one or two calls with the given argument. A trial run determines their numbers.
     fn of(
         call: &'static str,
         argument: &str,
@@ -111,7 +108,7 @@ impl Refusal {
         wait_until(argument, Duration::from_secs(10), || {
             Ok(read(TRIAL)?.contains(argument))
         })?;
-        // The second comes right behind the first.
+        // The second call directly follows the first.
         std::thread::sleep(Duration::from_millis(300));
         drop(program);
         let log = read(TRIAL)?;
@@ -144,7 +141,7 @@ impl Refusal {
         })
     }
 
-    /// A tunnel with that at one of its ends.
+    /// Returns a tunnel with these failures at one of its ends.
     fn scene(&self, end: &str) -> Result<Scene> {
         let Self {
             call, error, when, ..
@@ -164,7 +161,7 @@ impl Refusal {
         })
     }
 
-    /// Whether each call that failed has the given argument, and there is one.
+    /// Checks that at least one call failed, and that each failed call has the given argument.
     fn ensure_refused(&self, argument: &str) -> Result<()> {
         let log = read(LOG)?;
         let mut refused = log.lines().filter(|line| line.contains("(INJECTED)"));
@@ -178,7 +175,7 @@ impl Refusal {
     }
 }
 
-/// A Taupe whose system calls are looked at, once it can be configured.
+/// Starts a Taupe under strace, and waits until it can be configured.
 fn start(
     host: &Host,
     interface: &str,

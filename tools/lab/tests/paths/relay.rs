@@ -1,9 +1,8 @@
-//! A road between the two ends that does to datagrams what networks do.
+//! A link between the two ends that impairs datagrams as networks do.
 //!
-//! It receives whole batches and passes on what is left of them as batches, so
-//! that gaps, swaps and forgeries lie *inside* what the receiving end takes
-//! with one system call. Networks that are emulated below IP hand over one
-//! datagram at a time, and a batch never has a gap.
+//! It receives whole batches and forwards the rest of each as a batch. Gaps, swaps and forgeries
+//! therefore lie *inside* the batches that the receiving end reads with one system call. Emulators
+//! below IP forward single datagrams, and their batches never have a gap.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -24,16 +23,14 @@ struct Message {
     bytes: Vec<u8>,
 }
 
-/// Bytes beyond which a message holds no acknowledgement, of which a few may
-/// wait for each other.
+/// Longer messages contain no bare acknowledgement; a few of these may be merged with each other.
 const LONG: usize = 1000;
 
 /// The ECN field of a packet that a congested network has marked.
 const CONGESTION: u8 = 3;
 
-/// What happens to messages with data; the rest are of a thousand. Handshakes
-/// pass unharmed: a lost one is tried again after 5 s, which is another test's
-/// business.
+/// Impairments of data messages, in thousandths. Handshakes are spared: a lost one is retried after
+/// 5 s, which other tests cover.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Road {
     pub(crate) name: &'static str,
@@ -42,11 +39,11 @@ pub(crate) struct Road {
     pub(crate) double: u32,
     /// Delivered after the next two.
     pub(crate) hold: u32,
-    /// Delivered with a bit flipped, under a right UDP checksum.
+    /// Delivered with a flipped bit, under a valid UDP checksum.
     pub(crate) corrupt: u32,
-    /// Of those that may be marked: congestion marked.
+    /// Marked as congested, out of those that support marks.
     pub(crate) mark: u32,
-    /// One way.
+    /// Delay in each direction.
     pub(crate) delay: Duration,
 }
 
@@ -61,12 +58,12 @@ impl Road {
         delay: Duration::ZERO,
     };
 
-    /// Whether all that is sent arrives.
+    /// Returns true if all messages arrive.
     pub(crate) fn is_complete(&self) -> bool {
         self.lose == 0 && self.corrupt == 0
     }
 
-    /// Whether what arrives does so in order.
+    /// Returns true if messages arrive in order.
     pub(crate) fn keeps_order(&self) -> bool {
         self.hold == 0
     }
@@ -74,7 +71,7 @@ impl Road {
     fn travel(&self, batch: Vec<Message>, chance: &mut fastrand::Rng) -> Vec<Message> {
         let mut happens = |share: u32| chance.u32(..1000) < share;
         let mut arrived = Vec::new();
-        // Behind how many more each comes.
+        // Delayed messages, with the number of messages that still pass each.
         let mut held: VecDeque<(u32, Message)> = VecDeque::new();
         for mut message in batch {
             for (left, _) in &mut held {
@@ -108,18 +105,18 @@ impl Road {
     }
 }
 
-/// What has come by, in one direction.
+/// Messages that passed in one direction.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Passed {
-    /// The most long messages that were sent, and came, in one piece.
+    /// Largest number of long messages that were sent, and arrived, at once.
     pub(crate) largest_batch: usize,
-    /// Messages with data that were passed on.
+    /// Data messages that were forwarded.
     pub(crate) data: u64,
 }
 
-/// A machine's program between near and far.
+/// A program on the machine between near and far.
 pub(crate) struct Relay {
-    /// Where the near end finds the far one.
+    /// The near end's endpoint for the far one.
     pub(crate) entry: SocketAddr,
     state: Arc<Mutex<State>>,
 }
@@ -132,8 +129,8 @@ struct State {
 }
 
 impl Relay {
-    /// Passes on what comes to an address of the machine to the far end, and
-    /// back, until the test ends.
+    /// Forwards datagrams from an address of the machine to the far end, and back, until the test
+    /// ends.
     pub(crate) fn start(host: &Host, entry: IpAddr, far: SocketAddr) -> Result<Self> {
         let family = match far {
             SocketAddr::V4(_) => Family::V4,
@@ -164,21 +161,21 @@ impl Relay {
         Ok(Self { entry, state })
     }
 
-    /// What happens from now on.
+    /// Changes the link for later messages.
     pub(crate) fn change(&self, road: Road) {
         lock(&self.state).road = road;
     }
 
-    /// What came from near to far since this was last asked.
+    /// Returns the messages from near to far since the last call.
     pub(crate) fn take_passed(&self) -> Passed {
         std::mem::take(&mut lock(&self.state).there)
     }
 }
 
-/// What is under way, and when it is due.
+/// Messages under way, and the time at which they are due.
 type Travelling = (Instant, Vec<Message>);
 
-/// Receives what goes one way and decides what becomes of it.
+/// Receives messages of one direction and applies the impairments.
 fn accept(from: &Socket, is_there: bool, state: &Mutex<State>, to: &Sender<Travelling>) {
     let mut chance = fastrand::Rng::with_seed(7 + u64::from(is_there));
     let mut buffer = vec![0; RECEIVE_BUFFER_LEN];
@@ -207,7 +204,7 @@ fn accept(from: &Socket, is_there: bool, state: &Mutex<State>, to: &Sender<Trave
     }
 }
 
-/// Sends what is due, to the far end or back to the near one.
+/// Sends due messages to the far end or back to the near one.
 fn deliver(
     by: &Socket,
     far: Option<SocketAddr>,
@@ -245,8 +242,8 @@ fn concatenated(group: &[Message]) -> Vec<u8> {
         .collect()
 }
 
-/// Neighbours that can leave with one system call: of one size and one mark,
-/// the last perhaps shorter.
+/// Groups adjacent messages that one system call can send: of equal size and mark, the last
+/// possibly shorter.
 fn groups(batch: &[Message]) -> Vec<&[Message]> {
     let mut groups = Vec::new();
     let mut rest = batch;

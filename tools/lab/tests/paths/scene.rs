@@ -1,11 +1,11 @@
-//! A tunnel over a bad road, and a machine behind it.
+//! A tunnel over an impaired link, and a machine behind it.
 //!
 //! ```text
 //! near ══ road ══ far ── beyond
 //! ```
 //!
-//! `near` and `far` are the tunnel's ends, `road` has the [`Relay`], and every
-//! packet from `far` to `beyond` is seen by the [`Inspector`].
+//! `near` and `far` are the tunnel's ends, `road` runs the [`Relay`], and the [`Inspector`] checks
+//! every packet from `far` to `beyond`.
 
 use crate::inspector::Inspector;
 use crate::relay::Relay;
@@ -17,7 +17,7 @@ use taupe_lab::process::wait_until;
 use taupe_lab::traffic::first_answer;
 use taupe_lab::{Error, Result};
 
-/// A version of IP.
+/// An IP version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Family {
     V4,
@@ -41,12 +41,12 @@ impl Family {
         }
     }
 
-    /// The near end inside the tunnel.
+    /// Returns the near end's address inside the tunnel.
     pub(crate) fn near(self) -> IpAddr {
         self.choose([10, 77, 0, 1], [0xfd77, 0, 0, 0, 0, 0, 0, 1])
     }
 
-    /// The machine behind the far end.
+    /// Returns the address of the machine behind the far end.
     pub(crate) fn beyond(self) -> IpAddr {
         self.choose([10, 88, 0, 2], [0xfd88, 0, 0, 0, 0, 0, 0, 2])
     }
@@ -66,7 +66,7 @@ pub(crate) const FAR: &str = "wgfar";
 
 const PORT: u16 = 51820;
 
-/// Everything, in place.
+/// All machines and their tunnel.
 pub(crate) struct Scene {
     pub(crate) near: Host,
     pub(crate) far: Host,
@@ -77,8 +77,8 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// Sets it up over the given version outside. `start` starts an end;
-    /// `mtu` is that of the cable from near, in bytes.
+    /// Sets everything up over the given outer version. `start` starts an end; `mtu` is that of
+    /// near's cable, in bytes.
     pub(crate) fn new(
         outer: Family,
         mtu: u16,
@@ -102,7 +102,7 @@ impl Scene {
         )?;
         for host in [&near, &beyond] {
             host.sysctl("net/ipv4/tcp_ecn", "1")?;
-            // Also for a connection whose first packet was lost.
+            // Keeps ECN also for connections whose first packet was lost.
             host.sysctl("net/ipv4/tcp_ecn_fallback", "0")?;
         }
         for version in ["ipv4", "ipv6"] {
@@ -129,7 +129,7 @@ impl Scene {
         })
     }
 
-    /// How often a program of the far end has received datagrams.
+    /// Returns how often a program of the far end has received datagrams.
     pub(crate) fn receives_of_far(&self) -> Result<u64> {
         let text = self.far.run(&["cat", "/proc/net/snmp6"])?.stdout;
         let over_ipv6 = text.lines().find_map(|line| {
@@ -141,8 +141,8 @@ impl Scene {
     }
 }
 
-/// Packets and super-packets that went into an interface (received, as the
-/// kernel has it) and out of it.
+/// Returns the packets and super-packets into an interface (received, in the kernel's terms) and
+/// out of it.
 pub(crate) fn packets(host: &Host, interface: &str) -> Result<(u64, u64)> {
     let text = host.run(&["cat", "/proc/net/dev"])?.stdout;
     let line = text.lines().find_map(|line| {
@@ -162,7 +162,7 @@ pub(crate) fn packets(host: &Host, interface: &str) -> Result<(u64, u64)> {
 
 fn connect(near: &Host, far: &Host, tunnels: &[Tunnel; 2], entry: SocketAddr) -> Result<()> {
     let (near_keys, far_keys) = (Keys::new(near)?, Keys::new(far)?);
-    // Far first: an initiation that nobody hears is tried again after 5 s.
+    // Far first: an initiation that arrives before far listens is retried after 5 s.
     tunnels[1].configure(&Settings {
         private_key: &far_keys.private,
         listen_port: Some(PORT),

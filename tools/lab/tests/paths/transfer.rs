@@ -1,4 +1,4 @@
-//! What is sent from near to the machine beyond, and what of it must arrive.
+//! Traffic from near to the machine beyond, and checks of its arrival.
 
 use crate::datagrams::{Datagrams, pattern};
 use crate::relay::Road;
@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 use taupe_lab::traffic::{serve_echo, tcp_echo};
 use taupe_lab::{Result, ensure};
 
-/// The port of the echo servers.
+/// Port of the echo servers.
 const ECHO: u16 = 7;
 
-/// After this long without a single datagram, something is wrong.
+/// The test fails after this time without a single datagram.
 const STALL: Duration = Duration::from_secs(20);
 
-/// How long an answer is waited for before more is sent.
+/// Time to wait for an answer before more is sent.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Bytes of a stream, each way.
+/// Bytes of a stream in each direction.
 const STREAM: usize = 1_200_003;
 
 pub(crate) fn serve(scene: &Scene) -> Result<()> {
@@ -26,14 +26,14 @@ pub(crate) fn serve(scene: &Scene) -> Result<()> {
         .try_for_each(|inner| serve_echo(&scene.beyond, (inner.beyond(), ECHO).into()))
 }
 
-/// A stream whose every byte is compared when it has come back.
+/// Sends a stream and compares every echoed byte.
 pub(crate) fn stream(scene: &Scene, inner: Family) -> Result<()> {
     let to = SocketAddr::new(inner.beyond(), ECHO);
     tcp_echo(&scene.near, to, STREAM).map(drop)
 }
 
-/// Super-packets of numbered datagrams. One arrives once, as it was sent, or
-/// not at all; and all do, in order, on a road that is not to blame.
+/// Sends super-packets of numbered datagrams. Each arrives at most once and unchanged; on a link
+/// without losses or reordering, all arrive in order.
 pub(crate) fn datagrams(scene: &Scene, inner: Family, road: &Road) -> Result<()> {
     const ROUNDS: u32 = 8;
     const EACH: u32 = 12;
@@ -41,7 +41,7 @@ pub(crate) fn datagrams(scene: &Scene, inner: Family, road: &Road) -> Result<()>
     let sender = Datagrams::bind(&scene.near, inner.near())?;
     let receiver = Datagrams::bind(&scene.beyond, inner.beyond())?;
     let target = receiver.address()?;
-    // The last of a super-packet is shorter.
+    // The last datagram of a super-packet is shorter.
     let datagram = |number: u32| {
         let length = if (number + 1).is_multiple_of(EACH) {
             77
@@ -57,7 +57,7 @@ pub(crate) fn datagrams(scene: &Scene, inner: Family, road: &Road) -> Result<()>
         let first = round * EACH;
         let contents: Vec<u8> = (first..first + EACH).flat_map(datagram).collect();
         sender.send(target, None, &contents, SIZE)?;
-        // The end of a round comes last, but may be lost like any other.
+        // The end of a round is sent last, but may be lost too.
         let end = [u32::MAX.to_be_bytes(), round.to_be_bytes()].concat();
         let begin = Instant::now();
         let (mut ended, mut quiet) = (false, true);

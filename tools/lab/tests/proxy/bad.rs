@@ -1,4 +1,4 @@
-//! What goes wrong, and what clients are told of it.
+//! Errors, and their reports to clients.
 
 use crate::socks::{CONNECT, ask, at, connected, named};
 use crate::world::{
@@ -13,17 +13,17 @@ use taupe_lab::sandbox::{figure, step};
 use taupe_lab::traffic::serve_echo;
 use taupe_lab::{Error, Result, ensure};
 
-/// How long a connection may take, by the manual.
+/// Time limit of a connection, as documented in the manual.
 const CONNECTING: Duration = Duration::from_secs(15);
 
-/// Every code of a reply, by what leads to it.
+/// Every reply code, with its cause.
 pub(crate) fn replies() -> Result<()> {
     let world = World::new()?;
     serve_names(&world.far)?;
     let everywhere = "AllowedIPs = 10.77.0.0/24, 198.51.100.0/24, 203.0.113.0/24, 2001:db8:5::/48";
     let file = world.file("DNS = 10.77.0.53", everywhere)?;
     let proxy = world.proxy(&file, &[])?;
-    // Routers that say so.
+    // Routers that send ICMP errors.
     let far = &world.far;
     far.ip(&["route", "add", "unreachable", "203.0.113.1/32"])?;
     far.ip(&["route", "add", "prohibit", "203.0.113.2/32"])?;
@@ -129,7 +129,7 @@ pub(crate) fn replies() -> Result<()> {
     end(proxy)
 }
 
-/// Clients that say something else, or too much, or nothing, beside one that does well.
+/// Clients that send invalid, too long or no requests, beside a correct one.
 pub(crate) fn clients() -> Result<()> {
     let world = World::new()?;
     let echo = SocketAddr::new(BEYOND[0], ECHO);
@@ -163,7 +163,7 @@ pub(crate) fn clients() -> Result<()> {
         (HTTP, &long, b"HTTP/1.1 431 "),
     ] {
         let mut stream = world.connect(to)?;
-        // It may close before all has been written.
+        // The proxy may close the connection before all is written.
         let _ = stream.write_all(words);
         let mut answer = Vec::new();
         let read = stream.read_to_end(&mut answer);
@@ -217,7 +217,7 @@ pub(crate) fn clients() -> Result<()> {
     end(proxy)
 }
 
-/// A key that is not the server's: the server never answers.
+/// With a wrong server key the server never answers.
 pub(crate) fn silent_peer() -> Result<()> {
     let world = World::new()?;
     let other = Keys::new(&world.near)?;
@@ -266,12 +266,12 @@ fn by_socks(world: &World, to: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Who may use the proxy.
+/// Authentication of the proxy's users.
 pub(crate) fn passwords() -> Result<()> {
     let world = World::new()?;
     serve_web(&world.far, SocketAddr::new(BEYOND[0], WEB))?;
     let users = owned("users", "# who may\nalice:se:cret\nbob:other\n")?;
-    // For everybody who can reach this machine.
+    // A listener for everybody who can reach this machine.
     let open = "192.0.2.1:1081";
     let more = ["--auth-file", &*users, "--socks5", open];
     let proxy = world.proxy(&world.full()?, &more)?;
@@ -285,7 +285,7 @@ pub(crate) fn passwords() -> Result<()> {
             ("bob:@", false),
             ("", false),
         ] {
-            // A colon in a password has to be hidden in a URL.
+            // A URL must escape a colon in a password.
             let user = user.replacen(":cret", "%3Acret", 1);
             let said = world.curl(&["--proxy", &format!("{kind}://{user}{at}"), url]);
             ensure!(said.is_ok() == is_admitted, "{kind} {user:?}: {said:?}");
@@ -310,7 +310,7 @@ pub(crate) fn passwords() -> Result<()> {
     end(proxy)
 }
 
-/// What is refused before anything happens, and what is only said.
+/// Errors before the start, and warnings.
 pub(crate) fn starts() -> Result<()> {
     let world = World::new()?;
     let full = world.full()?;

@@ -1,4 +1,4 @@
-//! Hybrid handshakes, and what is remembered of them for a user who is not root.
+//! Hybrid handshakes of an unprivileged user, and the record of post-quantum peers.
 
 use crate::socks::connected;
 use crate::world::{BEYOND, ECHO, World, end};
@@ -9,15 +9,15 @@ use taupe_lab::sandbox::step;
 use taupe_lab::traffic::serve_echo;
 use taupe_lab::{Error, Result, ensure};
 
-/// Where it is remembered which peers have been post-quantum.
+/// The record of peers that have been post-quantum.
 const KEPT: &str = "/run/lab/home/.local/state/taupe/post-quantum";
 
 impl World {
-    /// Runs a proxy with a file, and sends something through it to a server that returns it;
-    /// whether it does. The proxy's output goes with it.
+    /// Runs a proxy with a file, and sends data through it to an echo server. Returns true if the
+    /// data came back, and the proxy's output.
     ///
-    /// A connection waits for 15 s, for as long as `prefer` tries hybrid handshakes before it
-    /// tries ordinary ones: the second would have those.
+    /// A connection waits for 15 s, the time in which `prefer` tries hybrid handshakes before
+    /// ordinary ones. A second connection would use the ordinary ones.
     fn echoes(&self, file: &str) -> Result<(bool, String)> {
         let proxy = self.proxy(file, &[])?;
         let echo = || -> Result<()> {

@@ -1,4 +1,4 @@
-//! Resources at their limits: long datagrams, memory, descriptors.
+//! Limits of resources: long datagrams, memory, descriptors.
 
 use crate::socks::{at, connected, reply};
 use crate::world::{BEYOND, ECHO, PATIENCE, SOCKS, World, end, listen};
@@ -13,7 +13,7 @@ use taupe_lab::sandbox::{figure, step};
 use taupe_lab::traffic::serve_echo;
 use taupe_lab::{Error, Result, ensure};
 
-/// Answers over UDP that are longer than the MTU.
+/// UDP answers that exceed the MTU.
 pub(crate) fn long_answers() -> Result<()> {
     const SERVER: u16 = 9001;
     const TRIES: usize = 10;
@@ -74,7 +74,7 @@ fn answer(length: u16) -> Vec<u8> {
     (0..length).map(|at| (at % 251) as u8).collect()
 }
 
-/// The memory of many connections is given back when they have ended.
+/// The proxy frees the memory of many connections when they have ended.
 pub(crate) fn burst() -> Result<()> {
     const CONNECTIONS: usize = 1000;
     /// Bytes for each client, which reads none of them.
@@ -112,7 +112,7 @@ pub(crate) fn burst() -> Result<()> {
     end(proxy)
 }
 
-/// The resident memory of a process, in bytes.
+/// Returns the resident memory of a process, in bytes.
 fn resident(process: &Process) -> Result<usize> {
     let path = format!("/proc/{}/status", process.id());
     let text = fs::read_to_string(&path).map_err(Error::io(&*path))?;
@@ -121,14 +121,15 @@ fn resident(process: &Process) -> Result<usize> {
     Ok(number.ok_or_else(|| Error::unmet("VmRSS"))? << 10)
 }
 
-/// Raises this process's limit of descriptors: clients and servers of all connections are in it.
+/// Raises this process's limit of descriptors, because it holds clients and servers of all
+/// connections.
 fn allow_many_descriptors() -> Result<()> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).map_err(Error::io("limit of descriptors"))
 }
 
-/// Out of descriptors, the proxy says so once, and goes on when clients have left.
+/// Out of descriptors, the proxy prints one message, and continues when clients have left.
 pub(crate) fn descriptors() -> Result<()> {
     const LIMIT: u64 = 40;
     const CLIENTS: u64 = 2 * LIMIT;
@@ -147,7 +148,7 @@ pub(crate) fn descriptors() -> Result<()> {
             .count()
     };
     wait_until("a warning", PATIENCE, || Ok(warnings() > 0))?;
-    // It tries again five times a second.
+    // It retries five times a second.
     thread::sleep(Duration::from_secs(2));
     ensure!(warnings() == 1, "{}", proxy.output());
     drop(clients);

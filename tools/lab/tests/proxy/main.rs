@@ -1,5 +1,5 @@
-//! `taupe proxy` as an ordinary user runs it, and programs that use it: a machine without a
-//! route but to its neighbour, and everything else behind the tunnel.
+//! `taupe proxy` run by an unprivileged user, and programs that use it. The machine has only a
+//! route to its neighbour; everything else is behind the tunnel.
 
 mod bad;
 mod hybrid;

@@ -1,4 +1,4 @@
-//! A proxy that does not run for a while.
+//! A proxy that is stopped for a while.
 
 use crate::socks::connected;
 use crate::world::{BEYOND, ECHO, World, end};
@@ -10,8 +10,8 @@ use taupe_lab::process::{Process, wait_until};
 use taupe_lab::traffic::serve_echo;
 use taupe_lab::{Error, Result};
 
-/// While the proxy was stopped, the server has tried several times. It still waits for the answer
-/// to the last try alone, and that is the one that is answered.
+/// While the proxy was stopped, the server has tried several times. The server accepts an answer
+/// only to its last initiation, so the proxy must answer this one.
 pub(crate) fn newest_initiation_first() -> Result<()> {
     let world = World::new()?;
     let address = SocketAddr::new(BEYOND[0], ECHO);
@@ -27,8 +27,8 @@ pub(crate) fn newest_initiation_first() -> Result<()> {
     Err(Error::unmet("more initiations until one was answered"))
 }
 
-/// Stops the proxy while the server makes three handshakes, and counts those that the server
-/// begins after that until one has an answer.
+/// Stops the proxy during three handshakes of the server, and counts the server's further
+/// initiations until one is answered.
 fn initiations_until_an_answer(world: &World, proxy: &Process) -> Result<usize> {
     world.far.ip(&["link", "set", "wgfar", "down"])?;
     proxy.signal(Signal::STOP)?;

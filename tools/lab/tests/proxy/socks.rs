@@ -1,14 +1,14 @@
-//! A client of SOCKS 5 that says what it is told to.
+//! A SOCKS 5 client that sends arbitrary requests.
 
 use crate::world::{SOCKS, World};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use taupe_lab::{Error, Result, ensure};
 
-/// The beginning of a request to connect.
+/// Beginning of a CONNECT request.
 pub(crate) const CONNECT: [u8; 3] = [5, 1, 0];
 
-/// The bytes of an address and a port in a request.
+/// Returns the bytes of an address and a port in a request.
 pub(crate) fn at(address: SocketAddr) -> Vec<u8> {
     let mut bytes = match address.ip() {
         IpAddr::V4(a) => [&[1], &a.octets()[..]].concat(),
@@ -18,7 +18,7 @@ pub(crate) fn at(address: SocketAddr) -> Vec<u8> {
     bytes
 }
 
-/// The same of a name.
+/// Returns the bytes of a name and a port in a request.
 pub(crate) fn named(name: &str, port: u16) -> Vec<u8> {
     let mut bytes = vec![3, name.len() as u8];
     bytes.extend(name.as_bytes());
@@ -65,7 +65,7 @@ pub(crate) fn reply(stream: &mut TcpStream) -> Result<(u8, SocketAddr)> {
     Ok((code, SocketAddr::new(address, u16::from_be_bytes(port))))
 }
 
-/// A connection through the proxy.
+/// Opens a connection through the proxy.
 pub(crate) fn connected(world: &World, to: SocketAddr) -> Result<TcpStream> {
     let (code, stream) = ask(world, &[&CONNECT[..], &at(to)].concat())?;
     ensure!(code == 0, "connecting to {to}: reply {code}");

@@ -1,4 +1,4 @@
-//! What programs do with a proxy.
+//! Traffic of programs through a proxy.
 
 use crate::socks::connected;
 use crate::world::{
@@ -65,24 +65,22 @@ pub(crate) fn curl() -> Result<()> {
             .filter(|one| **one == (name.to_owned(), transport));
         times.count()
     };
-    // Both families, once: what was found is remembered.
+    // One question for each family: the answers are cached.
     ensure!(of("a.both.example", Transport::Udp) == 2, "{asked:?}");
     ensure!(of("long.v4.example", Transport::Tcp) == 2, "{asked:?}");
     end(proxy)
 }
 
-/// What is on the wire, and that the system's own resolver knows of no name.
+/// Only WireGuard is on the wire, and the system's resolver gets no question.
 pub(crate) fn names() -> Result<()> {
     let world = World::new()?;
     serve_web(&world.far, SocketAddr::new(BEYOND[0], WEB))?;
     let asked = serve_names(&world.far)?;
-    // A default route, and the system's name server at the other end of it: somebody could go
-    // there.
+    // A default route, with the system's name server behind it, so that a leak would be possible.
     world
         .near
         .ip(&["route", "add", "default", "via", "192.0.2.2"])?;
-    // What the peer still sends to a proxy that has ended, the system refuses by ICMP, which
-    // quotes it.
+    // The system rejects packets to a proxy that has ended with ICMP errors that quote them.
     let not_wireguard = format!(
         "not (udp port {PORT} and host 192.0.2.2) and not arp and not ip6 multicast and not icmp6 \
          and not (icmp[icmptype] == icmp-unreach and icmp[28:2] == {PORT})"
@@ -94,7 +92,7 @@ pub(crate) fn names() -> Result<()> {
     for proxy in [&socks, &http] {
         let said = world.curl(&["--proxy", proxy, "http://b.v4.example/"])?;
         ensure!(said.starts_with("10.77.0.1\n"), "{said}");
-        // One that nobody has, and a destination that is refused.
+        // A name that does not exist, and a forbidden destination.
         for url in [
             "http://nobody.example/",
             "http://127.0.0.1/",
@@ -129,10 +127,10 @@ pub(crate) fn names() -> Result<()> {
     Ok(())
 }
 
-/// A thousand connections, all open at once, each with bytes of its own.
+/// A thousand simultaneous connections, each with bytes of its own.
 pub(crate) fn thousand() -> Result<()> {
     const COUNT: usize = 1000;
-    // Clients and servers of all of them are in this process.
+    // This process holds clients and servers of all connections.
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).map_err(Error::io("limit of descriptors"))?;
@@ -164,7 +162,7 @@ pub(crate) fn thousand() -> Result<()> {
     end(proxy)
 }
 
-/// One datagram in a hundred is lost, either way.
+/// One datagram in a hundred is lost in each direction.
 pub(crate) fn lossy() -> Result<()> {
     const RELAY: u16 = 51999;
     const LENGTH: usize = 2 << 20;
@@ -178,7 +176,7 @@ pub(crate) fn lossy() -> Result<()> {
     let mut bytes = vec![0; LENGTH];
     fastrand::Rng::with_seed(1).fill(&mut bytes);
     let pair = || -> Result<(TcpStream, TcpStream)> {
-        // The first handshake may be what is lost.
+        // The first handshake may be lost.
         let mut client = None;
         wait_until("a connection", PATIENCE, || {
             client = connected(&world, address).ok();
@@ -211,7 +209,7 @@ pub(crate) fn lossy() -> Result<()> {
     end(proxy)
 }
 
-/// Carries datagrams between the proxy and the WireGuard server, all but one of `every`.
+/// Forwards datagrams between the proxy and the WireGuard server, except one of `every`.
 fn lose(world: &World, port: u16, every: u64) -> Result<Arc<AtomicU64>> {
     let (outer, inner) = world.far.enter(|| {
         let outer = UdpSocket::bind(("192.0.2.2", port)).map_err(Error::io("relay"))?;
@@ -259,7 +257,7 @@ fn lose(world: &World, port: u16, every: u64) -> Result<Arc<AtomicU64>> {
     Ok(lost)
 }
 
-/// Sends bytes from one end to the other, and compares.
+/// Sends bytes from one end to the other, and compares them.
 fn carry(from: TcpStream, to: TcpStream, bytes: &[u8]) -> Result<()> {
     let limit = Some(Duration::from_secs(60));
     to.set_read_timeout(limit).map_err(Error::io("stream"))?;
@@ -269,7 +267,7 @@ fn carry(from: TcpStream, to: TcpStream, bytes: &[u8]) -> Result<()> {
         let writing = scope.spawn(move || {
             (&from).write_all(bytes)?;
             from.shutdown(Shutdown::Write)?;
-            // It waits for the other's end.
+            // Waits until the other side closes.
             (&from).read(&mut [0])
         });
         let mut got = Vec::new();
@@ -292,7 +290,7 @@ fn carry(from: TcpStream, to: TcpStream, bytes: &[u8]) -> Result<()> {
     })
 }
 
-/// Sends bytes to an echo server while it reads them back, and compares.
+/// Sends bytes to an echo server while it reads them back, and compares them.
 fn exchange(stream: TcpStream, length: usize, seed: u64) -> Result<()> {
     let mut sent = vec![0; length];
     fastrand::Rng::with_seed(seed).fill(&mut sent);
@@ -329,7 +327,7 @@ fn exchange(stream: TcpStream, length: usize, seed: u64) -> Result<()> {
     })
 }
 
-/// Python's own sockets, by a client written for it.
+/// Python's own sockets, with a SOCKS client written for this test.
 pub(crate) fn udp() -> Result<()> {
     const SCRIPT: &str = r#"
 import socket, struct, sys
@@ -420,7 +418,7 @@ raise SystemExit("the association outlives its connection")
     end(proxy)
 }
 
-/// One side has nothing more to say, or breaks off, or the proxy ends.
+/// One side finishes sending, or resets the connection, or the proxy ends.
 pub(crate) fn ends() -> Result<()> {
     let world = World::new()?;
     let address = SocketAddr::new(BEYOND[0], 9000);
@@ -501,7 +499,7 @@ pub(crate) fn ends() -> Result<()> {
     is_reset(&server, "the server")
 }
 
-/// Who does not read holds up who sends to it, and nobody else.
+/// A client that does not read blocks only its own sender.
 pub(crate) fn slow_reader() -> Result<()> {
     const MOST: usize = 64 << 20;
     let world = World::new()?;
@@ -545,7 +543,7 @@ pub(crate) fn slow_reader() -> Result<()> {
     end(proxy)
 }
 
-/// A port that leads to one host, by its name.
+/// A local port forwarded to one host, by its name.
 pub(crate) fn forwarded() -> Result<()> {
     let world = World::new()?;
     serve_web(&world.far, SocketAddr::new(BEYOND[0], WEB))?;

@@ -1,4 +1,4 @@
-//! A machine with a proxy, and what is behind its tunnel.
+//! A machine with a proxy, and servers behind its tunnel.
 
 use rustix::process::Signal;
 use std::fs;
@@ -16,7 +16,7 @@ pub(crate) use taupe_lab::server::PORT;
 use taupe_lab::server::Server;
 use taupe_lab::{Error, Result, ensure};
 
-/// Behind the tunnel, and nowhere else.
+/// Addresses reachable only through the tunnel.
 pub(crate) const BEYOND: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)),
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 5, 0, 0, 0, 0, 1)),
@@ -25,7 +25,7 @@ pub(crate) const BEYOND: [IpAddr; 2] = [
 /// The tunnel's name server.
 pub(crate) const NAME_SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 53);
 
-/// Who the proxy is in the tunnel.
+/// The proxy's addresses in the tunnel.
 pub(crate) const TUNNEL: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1)),
     IpAddr::V6(Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1)),
@@ -34,15 +34,15 @@ pub(crate) const TUNNEL: [IpAddr; 2] = [
 pub(crate) const SOCKS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1080);
 pub(crate) const HTTP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8118);
 
-/// What a server of the tests returns what it gets at.
+/// Port of an echo server.
 pub(crate) const ECHO: u16 = 7;
-/// What it tells its clients who they are at.
+/// Port of a server that reports the client's address.
 pub(crate) const WEB: u16 = 80;
 
-/// How long a busy machine may take for what takes a moment.
+/// Time limit for short operations on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An ordinary user: Debian's `nobody`.
+/// An unprivileged user: Debian's `nobody`.
 const USER: u32 = 65534;
 
 pub(crate) struct World {
@@ -68,7 +68,7 @@ impl World {
         })
     }
 
-    /// A file that the ordinary user can read.
+    /// Returns a file that the unprivileged user can read.
     pub(crate) fn file(&self, interface: &str, peer: &str) -> Result<String> {
         owned("tunnel.conf", &self.server.file(interface, peer))
     }
@@ -84,7 +84,7 @@ impl World {
         owned("tunnel.conf", &text)
     }
 
-    /// A file for everything, with a name server.
+    /// Returns a file for all destinations, with a name server.
     pub(crate) fn full(&self) -> Result<String> {
         self.file(
             &format!("DNS = {NAME_SERVER}"),
@@ -92,7 +92,7 @@ impl World {
         )
     }
 
-    /// The command line of a proxy, as an ordinary user without any capability runs it.
+    /// Returns the command line of a proxy for an unprivileged user without capabilities.
     fn command<'a>(&'a self, arguments: &[&'a str]) -> Vec<&'a str> {
         let user = [
             "setpriv",
@@ -131,12 +131,12 @@ impl World {
         Ok(process)
     }
 
-    /// Runs one that is expected to end by itself.
+    /// Runs a proxy that is expected to end by itself.
     pub(crate) fn attempt(&self, arguments: &[&str]) -> Result<Attempt> {
         self.near.attempt(&self.command(arguments))
     }
 
-    /// Runs `curl` on the machine with the proxy, and returns what it printed.
+    /// Runs `curl` on the machine with the proxy, and returns its output.
     pub(crate) fn curl(&self, arguments: &[&str]) -> Result<String> {
         let command = [&["curl", "-sS", "--fail", "--max-time", "30"], arguments].concat();
         Ok(self.near.run(&command)?.stdout)
@@ -158,7 +158,7 @@ impl World {
     }
 }
 
-/// Ends a proxy as a service manager does, and looks at its exit status.
+/// Ends a proxy as a service manager does, and checks its exit status.
 pub(crate) fn end(mut proxy: Process) -> Result<()> {
     proxy.signal(Signal::TERM)?;
     let status = proxy.wait(PATIENCE)?;
