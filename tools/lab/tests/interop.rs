@@ -1,5 +1,5 @@
-//! Taupe against the other implementations, in both roles, over both protocols,
-//! with and without a preshared key.
+//! Taupe with the other implementations, in both roles, over both protocols, with and without a
+//! preshared key.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const OUTER: [[&str; 2]; 2] = [
     ["192.0.2.2/24", "2001:db8::2/64"],
 ];
 
-/// Whom Taupe meets.
+/// A peer of Taupe.
 #[derive(Clone, Copy)]
 enum Peer {
     /// A program in another machine.
@@ -52,8 +52,8 @@ impl Peer {
         }
     }
 
-    /// Returns the time limit of a test. A guest boots first, and its emulated processor shares
-    /// the true ones with other tests.
+    /// Returns the time limit of a test. A guest boots first, and its emulated processor shares the
+    /// real ones with other tests.
     fn limit(self, cell: &Cell) -> Duration {
         match self {
             Self::Program(_) => cell.limit(),
@@ -61,7 +61,7 @@ impl Peer {
         }
     }
 
-    /// Connects it to `eth0` of a machine, and makes its interface.
+    /// Connects the peer to `eth0` of a machine, and creates its interface.
     fn start(self, near: &Host) -> Result<Tunnel> {
         match self {
             Self::Program(program) => {
@@ -85,13 +85,13 @@ fn main() {
     let mut cells: Vec<(Peer, Cell)> = Peer::all()
         .flat_map(|peer| Cell::all().into_iter().map(move |cell| (peer, cell)))
         .collect();
-    // Those that take the longest begin first.
+    // The longest tests start first.
     cells.sort_by_key(|(_, cell)| std::cmp::Reverse(cell.limit()));
     let tests = cells.into_iter().map(|(peer, cell)| {
         let limit = peer.limit(&cell);
         SystemTest::new(cell.name(peer.name()), move || run(peer, cell)).limit(limit)
     });
-    // All that wait for a natural rekey, and four others meanwhile.
+    // All tests that wait for a natural rekey, and four others at the same time.
     let waiting = Peer::all().count() * 2;
     let suite = Suite::new(tests.collect())
         .parallel(waiting + 4)

@@ -1,5 +1,5 @@
-//! The sandbox keeps its promises: nothing outlives it, nothing leaks into it,
-//! and a failure is told as one.
+//! Guarantees of the sandbox: nothing outlives it, nothing leaks into it, and failures are
+//! reported.
 
 use rustix::process::Signal;
 use std::fs;
@@ -12,7 +12,7 @@ use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::{Suite, SystemTest, run_sandboxed, scratch_file, step};
 use taupe_lab::{Error, Result, ensure, traffic};
 
-/// How long the fixtures sleep: found in their command lines.
+/// Duration of the fixtures' sleep, which identifies their command lines.
 const NAP: &str = "86399";
 
 fn main() {
@@ -88,7 +88,7 @@ fn hosts_are_linked() -> Result<()> {
     )
 }
 
-/// A machine under load may let `tcpdump` wait for longer than a transfer takes.
+/// A machine under load may delay `tcpdump` for longer than a transfer takes.
 fn capture_pauses() -> Result<()> {
     const COUNT: usize = 800;
     let (a, b) = (Host::new("a")?, Host::new("b")?);
@@ -150,7 +150,7 @@ fn world_is_private() -> Result<()> {
     ensure!(!fs::exists("/run/netns").unwrap_or(true), "/run is shared");
     let path = scratch_file("secret", "mole")?;
     ensure!(std::env::temp_dir().join("secret").is_file(), "TMPDIR");
-    // /tmp itself is the machine's; nothing of the scratch directory is in it.
+    // /tmp itself is the machine's, and contains nothing of the scratch directory.
     ensure!(path.starts_with("/run/"), "scratch file {path}");
     Ok(())
 }
@@ -182,13 +182,13 @@ fn failure_shows_output() -> Result<()> {
 fn fixture_stuck() -> Result<()> {
     let host = Host::new("stuck")?;
     let _background = host.spawn(&["sleep", NAP])?;
-    // One that has left its parent and its session behind.
+    // A process that has left its parent and its session.
     host.run(&["sh", "-c", &format!("setsid sleep {NAP} >/dev/null 2>&1 &")])?;
     host.ip(&["link", "add", "v0", "type", "veth", "peer", "name", "v1"])?;
     host.run(&["sleep", NAP]).map(drop)
 }
 
-/// How many of the fixture's naps there are, at any depth of PID namespaces.
+/// Returns the number of the fixtures' sleeping processes, at any depth of PID namespaces.
 fn naps() -> Result<usize> {
     let entries = fs::read_dir("/proc").map_err(Error::io("/proc"))?;
     let lines = entries

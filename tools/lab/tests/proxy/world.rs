@@ -166,14 +166,14 @@ pub(crate) fn end(mut proxy: Process) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file that belongs to the ordinary user alone.
+/// Writes a file that only the unprivileged user can read.
 pub(crate) fn owned(name: &str, text: &str) -> Result<String> {
     let path = scratch_file(name, text)?;
     chown(&path, Some(USER), Some(USER)).map_err(Error::io(&*path))?;
     Ok(path)
 }
 
-/// A copy of the program that everybody can run, and a home for the ordinary user.
+/// Provides a copy of the program that everybody can execute, and a home for the unprivileged user.
 fn for_everybody() -> Result<String> {
     let io = |path: &str| Error::io(path.to_owned());
     let home = "/run/lab/home";
@@ -188,7 +188,7 @@ fn for_everybody() -> Result<String> {
     Ok(path)
 }
 
-/// A server that tells every client of HTTP who it is, as long as the test lives.
+/// Runs an HTTP server that reports the client's address, until the test ends.
 pub(crate) fn serve_web(host: &Host, address: SocketAddr) -> Result<()> {
     let listener = listen(host, address)?;
     thread::spawn(move || {
@@ -223,11 +223,11 @@ pub(crate) fn listen(host: &Host, address: SocketAddr) -> Result<TcpListener> {
     host.enter(|| TcpListener::bind(address).map_err(Error::io(address.to_string())))
 }
 
-/// Names that a name server has been asked for, with what they were asked for over.
+/// Names that a name server has been asked for, with the transport of each question.
 pub(crate) type Asked = Arc<Mutex<Vec<(String, Transport)>>>;
 
-/// A name server (RFC 1035): `*.both.example` is at both of [`BEYOND`], `*.v4.example` at the
-/// first; what begins with `long.` is told over TCP only; other names are not there.
+/// Runs a name server (RFC 1035): `*.both.example` has both addresses of [`BEYOND`], `*.v4.example`
+/// the first one. Answers for names that begin with `long.` fit TCP only; other names do not exist.
 pub(crate) fn serve_names(host: &Host) -> Result<Asked> {
     let at = SocketAddr::new(NAME_SERVER.into(), 53);
     let listener = listen(host, at)?;
@@ -250,7 +250,7 @@ pub(crate) fn serve_names(host: &Host) -> Result<Asked> {
                 if let Some((name, answer)) = answer(&query, false) {
                     note(&over_tcp, name, Transport::Tcp);
                     let length = (answer.len() as u16).to_be_bytes();
-                    // In pieces, as it may come.
+                    // In pieces, as TCP may deliver it.
                     stream.write_all(&length[..1])?;
                     stream.write_all(&length[1..])?;
                     stream.write_all(&answer)?;

@@ -1,4 +1,4 @@
-//! Routes of the main table that lead around a full tunnel, as a DHCP server adds them.
+//! Routes in the main table that bypass a full tunnel, as a DHCP server adds them.
 
 use crate::drift::expect;
 use crate::{World, read};
@@ -8,7 +8,7 @@ use taupe_lab::{Result, ensure};
 const FULL: &str = "AllowedIPs = 0.0.0.0/0, ::/0";
 const FINDING: &str = "bypass-route";
 
-/// Those that are there are named by `up`, those that come later by `status`; none is removed.
+/// `up` names existing routes, `status` names later ones; neither removes any.
 pub(crate) fn all() -> Result<()> {
     let world = World::new()?;
     let route = |verb: &str, destination: &str| {
@@ -26,7 +26,7 @@ pub(crate) fn all() -> Result<()> {
     let named = "`8.8.8.8/32 via 192.0.2.2 dev eth0` bypasses";
     let count = up.stderr.matches(named).count();
     ensure!(count == 1, "named {count} times: {}", up.stderr);
-    // The owner knows of both.
+    // The user knows of both from `up`.
     expect(&world, 0, None)?;
 
     for destination in ["0.0.0.0/1", "1.1.1.1/32", "2000::/3"] {
@@ -38,7 +38,7 @@ pub(crate) fn all() -> Result<()> {
             status.stdout.contains(&format!("`{destination} via ")),
             "not named: {status:?}"
         );
-        // It stays, and the tunnel is degraded.
+        // The route stays, and the tunnel is degraded.
         let reload = world.taupe(&["reload", &file])?;
         ensure!(reload.status == Some(0), "{reload:?}");
         expect(&world, 2, Some(FINDING))?;

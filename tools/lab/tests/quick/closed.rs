@@ -1,4 +1,4 @@
-//! What must not leave in clear while a tunnel is up.
+//! Traffic that must not leave unencrypted while a tunnel is up.
 
 use crate::{BEYOND, INTERFACE, NEIGHBOUR, World, device_process};
 use rustix::process::{Pid, Signal, kill_process};
@@ -6,8 +6,7 @@ use std::time::Duration;
 use taupe_lab::process::wait_until;
 use taupe_lab::{Error, Result, ensure};
 
-/// Programs prefer IPv6 where there is some: with a tunnel for IPv4 only, they
-/// would go around it.
+/// Programs prefer IPv6 if there is any: with a tunnel for IPv4 only, they would bypass it.
 pub(crate) fn ipv6_of_an_ipv4_tunnel() -> Result<()> {
     let world = World::new()?;
     let file = world.file("", "AllowedIPs = 0.0.0.0/0")?;
@@ -21,7 +20,7 @@ pub(crate) fn ipv6_of_an_ipv4_tunnel() -> Result<()> {
     Ok(())
 }
 
-/// When the device is killed, its interface and its routes go with it.
+/// If the device is killed, its interface and its routes disappear.
 pub(crate) fn killed_device() -> Result<()> {
     let world = World::new()?;
     let file = world.file("", "AllowedIPs = 0.0.0.0/0, ::/0")?;
@@ -44,7 +43,7 @@ pub(crate) fn killed_device() -> Result<()> {
     Ok(())
 }
 
-/// Kills the device of `near`, and waits until its interface has gone.
+/// Kills the device of `near`, and waits until its interface is gone.
 pub(crate) fn kill_device(world: &World) -> Result<()> {
     strike_device(world)?;
     wait_until("end of the interface", Duration::from_secs(5), || {
@@ -53,7 +52,7 @@ pub(crate) fn kill_device(world: &World) -> Result<()> {
     })
 }
 
-/// The same, without waiting for anything.
+/// Kills the device of `near` without waiting.
 pub(crate) fn strike_device(world: &World) -> Result<()> {
     let number = device_process(&world.near)?;
     let process = i32::try_from(number).ok().and_then(Pid::from_raw);
@@ -61,7 +60,7 @@ pub(crate) fn strike_device(world: &World) -> Result<()> {
     kill_process(process, Signal::KILL).map_err(Error::io("kill"))
 }
 
-/// The system refuses to send, rather than drop in silence: programs try the
+/// Checks that the system rejects packets rather than drops them silently: programs then try the
 /// other family at once.
 fn fails_at_once(world: &World, family: usize) -> Result<()> {
     let address = BEYOND[family].to_string();

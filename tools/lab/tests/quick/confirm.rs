@@ -1,4 +1,4 @@
-//! `up` confirms that what it has made lasts, before the file's commands run.
+//! `up` confirms that its changes last before it runs the file's commands.
 
 use crate::state::State;
 use crate::{INTERFACE, World};
@@ -8,15 +8,15 @@ use taupe_lab::peers::Implementation;
 use taupe_lab::sandbox::scratch;
 use taupe_lab::{Error, Result, ensure};
 
-/// A program that `up` starts for name servers lowers the MTU below what IPv6 needs: the kernel
+/// The program for name servers that `up` runs lowers the MTU below IPv6's minimum. The kernel then
 /// removes the interface's IPv6 addresses without an error, and packets for the tunnel's IPv6
-/// network would leave by the uplink.
+/// network would leave through the uplink.
 pub(crate) fn before_post_up() -> Result<()> {
     let world = World::new()?;
     let ran = scratch("ran").display().to_string();
     let file = world.file(
         &format!("DNS = 10.77.0.53\nPostUp = touch {ran}"),
-        // The addresses lead there: no later step fails.
+        // The addresses alone create these routes, so no later step fails.
         "AllowedIPs = 10.77.0.0/24, fd77::/64",
     )?;
     let path = resolvconf(&format!("ip link set dev {INTERFACE} mtu 1279"))?;
@@ -32,7 +32,7 @@ pub(crate) fn before_post_up() -> Result<()> {
     let left = before.difference(&State::of(&world.near)?);
     ensure!(left.is_empty(), "left behind:\n{left}");
 
-    // The same without that: the file is in order, and PostUp does run.
+    // Without this change the file is valid, and PostUp runs.
     let path = resolvconf("true")?;
     let up = up_with(&world, &path, &file)?;
     ensure!(up.status == Some(0), "up: {up:?}");

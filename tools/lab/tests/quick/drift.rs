@@ -16,10 +16,10 @@ const DNS: &str = "DNS = 10.77.0.53";
 const FULL: &str = "AllowedIPs = 0.0.0.0/0, ::/0, 10.88.0.0/16";
 const SOON: Duration = Duration::from_secs(30);
 
-/// A change of another program's, and the word of the finding.
+/// A change by another program, and the code of the finding it causes.
 struct Meddling {
     finding: &'static str,
-    /// A command of the shell.
+    /// A shell command.
     command: &'static str,
 }
 
@@ -84,7 +84,7 @@ const MEDDLINGS: [Meddling; 14] = [
     },
 ];
 
-/// `status` says it, and `reload` restores it.
+/// `status` reports the change, and `reload` undoes it.
 pub(crate) fn all() -> Result<()> {
     own_resolv_conf()?;
     let world = World::new()?;
@@ -112,7 +112,7 @@ pub(crate) fn all() -> Result<()> {
     }
     world.down(&file)?;
     let left = before.difference(&State::of(&world.near)?);
-    // The name servers that another program wrote last are its own.
+    // Name servers that another program wrote last remain.
     let others: Vec<&str> = left
         .lines()
         .filter(|line| !line.contains("cat /etc/resolv.conf"))
@@ -123,7 +123,7 @@ pub(crate) fn all() -> Result<()> {
     Ok(())
 }
 
-/// The exit status of `status`, and a finding of its.
+/// Checks the exit status of `status`, and one of its findings.
 pub(crate) fn expect(world: &World, status: i32, finding: Option<&str>) -> Result<()> {
     let json = world.taupe(&["status", "--json", INTERFACE])?;
     ensure!(
@@ -148,7 +148,7 @@ pub(crate) fn expect(world: &World, status: i32, finding: Option<&str>) -> Resul
     Ok(())
 }
 
-/// The tunnel's own process sees it, and logs it.
+/// The tunnel's own process notices the change, and logs it.
 pub(crate) fn noticed() -> Result<()> {
     own_resolv_conf()?;
     let world = World::new()?;
@@ -196,7 +196,7 @@ fn await_output(process: &Process, words: &str) -> Result<()> {
         .map_err(|error| Error::unmet(format!("{error}: {}", process.output())))
 }
 
-/// A setting that a PostUp command has changed is as the owner of the file wants it.
+/// A setting changed by a PostUp command is intended.
 pub(crate) fn by_a_hook() -> Result<()> {
     let world = World::new()?;
     let hooks = "PostUp = ip link set %i mtu 1300\nPostUp = ip route del 10.88.0.0/16 dev %i";
@@ -218,7 +218,7 @@ pub(crate) fn by_a_hook() -> Result<()> {
     Ok(())
 }
 
-/// Somebody renames the interface of a tunnel that is up: it still receives.
+/// The interface of a tunnel is renamed while it is up: it still receives.
 pub(crate) fn renamed() -> Result<()> {
     let world = World::new()?;
     let file = world.file("", FULL)?;
@@ -235,7 +235,7 @@ pub(crate) fn renamed() -> Result<()> {
         .near
         .ip(&["link", "set", INTERFACE, "name", "renamed"])?;
     works("renamed")?;
-    // A restored table knows the interface, too.
+    // A restored table uses the new name.
     world
         .near
         .run(&["nft", "flush", "table", "ip", "wg-quick-wgnear"])?;
@@ -249,7 +249,7 @@ pub(crate) fn renamed() -> Result<()> {
     Ok(())
 }
 
-/// A hook moves or renames the interface: the tunnel is up, and goes down.
+/// A hook moves or renames the interface: the tunnel comes up, and goes down.
 pub(crate) fn moved() -> Result<()> {
     let world = World::new()?;
     let other = Host::new("other")?;
@@ -269,7 +269,7 @@ pub(crate) fn moved() -> Result<()> {
         let asks = format!("PreDown = wg show %i fwmark > {}", answer.display());
         let file = world.file(&format!("PostUp = {hook}\n{asks}"), FULL)?;
         world.up(&file)?;
-        // Until its first handshake is complete it counts as degraded.
+        // It counts as degraded until its first handshake is complete.
         let is_up = || Ok(world.taupe(&["status", INTERFACE])?.status == Some(0));
         wait_until(hook, SOON, is_up)?;
         let status = world.taupe(&["status", INTERFACE])?;
@@ -278,7 +278,7 @@ pub(crate) fn moved() -> Result<()> {
         ensure!(again.status == Some(1), "{hook}: {again:?}");
         ensure!(again.stderr.contains("is up already"), "{hook}: {again:?}");
         let down = world.down(&file)?;
-        // Its own device answers, and nothing has to in its place.
+        // The device itself answers the hook, without a stand-in.
         ensure!(read(&answer)? == "0xca6c\n", "{hook}: {down:?}");
         ensure!(!down.stderr.contains("cannot ask"), "{hook}: {down:?}");
         let left = before.difference(&State::of(&world.near)?);
@@ -291,7 +291,7 @@ pub(crate) fn moved() -> Result<()> {
         let again = world.taupe(&["down", &file])?;
         ensure!(again.stderr.contains("is not up"), "{hook}: {again:?}");
     }
-    // After a kill nothing of it is there.
+    // After a kill nothing of the tunnel remains.
     let file = world.file("PostUp = ip link set %i netns other", FULL)?;
     world.up(&file)?;
     strike_device(&world)?;

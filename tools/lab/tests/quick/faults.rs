@@ -1,5 +1,4 @@
-//! `taupe up` is killed at every step, with SIGKILL: `taupe down` takes away what
-//! it has left.
+//! `taupe up` is killed with SIGKILL at every step, and `taupe down` removes the remains.
 
 use crate::closed::kill_device;
 use crate::state::State as SystemState;
@@ -14,18 +13,18 @@ use taupe_lab::process;
 use taupe_lab::sandbox::{figure, scratch, step};
 use taupe_lab::{Error, Result, ensure};
 
-/// When the process dies.
+/// Moment of the process's death.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Death {
-    /// Instead of the step.
+    /// Before the step.
     Before,
-    /// When the step has been taken.
+    /// After the step.
     After,
 }
 
 const DEATHS: [Death; 2] = [Death::Before, Death::After];
 
-/// Which files: between them they take every kind of step.
+/// Returns files that together use every kind of step.
 fn files(world: &World) -> Result<Vec<(&'static str, String)>> {
     let hooks = format!(
         "PreUp = true\nPostUp = nft add table ip hooked\nPreDown = wg show %i fwmark > {}\n\
@@ -46,7 +45,7 @@ fn files(world: &World) -> Result<Vec<(&'static str, String)>> {
             std::fs::create_dir_all(&other).map_err(Error::io("other"))?;
             let path = other.join(format!("{INTERFACE}.conf"));
             std::fs::rename(&file, &path).map_err(Error::io("other"))?;
-            // The first one again, under its own name.
+            // The first file again, under its own name.
             world.file(
                 &format!("{hooks}\nDNS = 10.77.0.53, example.org"),
                 "AllowedIPs = 0.0.0.0/0, ::/0",
@@ -56,7 +55,7 @@ fn files(world: &World) -> Result<Vec<(&'static str, String)>> {
     ])
 }
 
-/// The file that the answer to a PreDown command is written to.
+/// File for the answer to a PreDown command.
 const ANSWER: &str = "answer";
 
 pub(crate) fn killed_at_every_step() -> Result<()> {
@@ -83,8 +82,8 @@ pub(crate) fn killed_at_every_step() -> Result<()> {
     over_a_killed_device(&world, path, &before)
 }
 
-/// Every process dies in which a tunnel can: the device, the `up` that undoes what it has left,
-/// while something answers in the device's place.
+/// Kills every process that a tunnel depends on: the device, and the `up` that cleans up after it
+/// while a stand-in answers for the device.
 fn over_a_killed_device(world: &World, path: &str, before: &SystemState) -> Result<()> {
     let is_answered = |what: &str| {
         let answer = std::fs::read_to_string(scratch(ANSWER)).unwrap_or_default();
@@ -113,8 +112,8 @@ fn over_a_killed_device(world: &World, path: &str, before: &SystemState) -> Resu
     Ok(())
 }
 
-/// `/etc/resolv.conf` of this sandbox's own, a plain file: the third way of
-/// making name servers known is taken, which is the one with the most steps.
+/// Gives the sandbox an `/etc/resolv.conf` of its own, a regular file. Name servers are then set by
+/// the third method, which has the most steps.
 pub(crate) fn own_resolv_conf() -> Result<()> {
     use rustix::mount::mount_bind_recursive;
     let upper = scratch("etc");
@@ -129,17 +128,17 @@ pub(crate) fn own_resolv_conf() -> Result<()> {
     Ok(())
 }
 
-/// How many steps there are: brings the file's tunnel up and leaves it.
+/// Returns the number of steps: brings the file's tunnel up and leaves it.
 fn count(world: &World, path: &str) -> Result<usize> {
     let ended = by_another_process(world, &format!("{} {:?} {path}", usize::MAX, Death::Before))?;
     let count = ended.stdout.trim().parse();
     count.map_err(|_| Error::unmet(format!("without a fault: {ended:?}")))
 }
 
-/// The same in a process that is killed at that step.
+/// Does the same in a process that is killed at a step.
 fn killed(world: &World, path: &str, at: usize, death: Death) -> Result<()> {
     let ended = by_another_process(world, &format!("{at} {death:?} {path}"))?;
-    // `ip netns exec` becomes the process that is killed.
+    // `ip netns exec` executes the process, so the signal ends it.
     ensure!(ended.status.is_none(), "it was not killed: {ended:?}");
     Ok(())
 }
@@ -151,10 +150,10 @@ fn by_another_process(world: &World, order: &str) -> Result<process::Attempt> {
     process::attempt(world.near.name(), command, None)
 }
 
-/// Says to a process of this executable when it is to die.
+/// Environment variable that tells a process of this executable when to die.
 const ORDER: &str = "TAUPE_LAB_DIES_AT";
 
-/// What such a process does.
+/// Runs as such a process.
 pub(crate) fn be_killed() -> Option<std::convert::Infallible> {
     let order = std::env::var(ORDER).ok()?;
     let mut words = order.splitn(3, ' ');
@@ -204,7 +203,7 @@ impl Report for Silent {
     fn note(&mut self, _: &str) {}
 }
 
-/// Starts devices where this process is.
+/// Starts devices in the current namespace.
 struct Here;
 
 impl Devices for Here {
@@ -217,12 +216,12 @@ impl Devices for Here {
     }
 }
 
-/// A system on which one step is the last.
+/// A system on which the process dies at one step.
 struct Mortal<'a> {
     machine: Linux<'a>,
     at: usize,
     death: Death,
-    /// How many steps there have been.
+    /// Number of steps so far.
     count: usize,
 }
 

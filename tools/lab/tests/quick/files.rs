@@ -1,4 +1,4 @@
-//! Files with mistakes: `taupe up` says where, and does nothing.
+//! Files with errors: `taupe up` names the position, and does nothing.
 
 use crate::state::State;
 use crate::{INTERFACE, NEIGHBOUR, World, called};
@@ -7,7 +7,7 @@ use taupe_config::fuzzing::malformed;
 use taupe_lab::sandbox::{figure, scratch, scratch_file};
 use taupe_lab::{Error, Result, ensure};
 
-/// How many files of each run are made by breaking a valid one.
+/// Number of files made by damaging a valid one.
 const GENERATED: u64 = 120;
 
 pub(crate) fn malformed() -> Result<()> {
@@ -35,7 +35,7 @@ pub(crate) fn malformed() -> Result<()> {
             up.stderr
         );
         count += 1;
-        // Looking at everything takes longer than the refusal.
+        // Comparing the whole state takes longer than the rejection.
         if count % 20 == 0 {
             let left = before.difference(&State::of(&world.near)?);
             ensure!(
@@ -51,7 +51,7 @@ pub(crate) fn malformed() -> Result<()> {
     Ok(())
 }
 
-/// Secret keys in files beside the configuration, whatever the working directory is.
+/// Private keys in files beside the configuration, with any working directory.
 pub(crate) fn secrets() -> Result<()> {
     let world = World::new()?;
     let private = &world.server.client.private;
@@ -83,7 +83,7 @@ pub(crate) fn secrets() -> Result<()> {
     ] {
         ensure!(device.lines().any(|one| one == line), "no {line}");
     }
-    // What `wg` gets has the key itself.
+    // The input for `wg` contains the key itself.
     let stripped = world.taupe(&["strip", &file])?.stdout;
     let line = format!("PrivateKey = {private}");
     ensure!(
@@ -111,7 +111,7 @@ pub(crate) fn secrets() -> Result<()> {
                 .contains("PrivateKey: the file with the key cannot be read"),
         "{up:?}"
     );
-    // `wg-quick` knows no such thing.
+    // `wg-quick` does not support this.
     let quick = called("wg-quick")?;
     let up = world.near.attempt(&[&quick, "up", &file])?;
     ensure!(up.status != Some(0), "{up:?}");

@@ -1,4 +1,4 @@
-//! A tunnel whose peers call it.
+//! A tunnel whose peers initiate.
 
 use crate::World;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::scratch_file;
 use taupe_lab::{Error, Result, ensure};
 
-/// The port that peers call.
+/// The port for the peers.
 const PORT: u16 = 51_822;
 
-/// A client that has left, and one that has never called, are nothing that is wrong: `status`
-/// is "up", also while something is still sent to them.
+/// A client that has left, and one that has never connected, are no fault: `status` is "up", even
+/// while packets are sent to them.
 pub(crate) fn clients_leave() -> Result<()> {
     let world = World::new()?;
     let client = &world.server.keys.public;
@@ -43,7 +43,7 @@ pub(crate) fn clients_leave() -> Result<()> {
     ensure!(before.status == Some(0), "{before:?}");
 
     world.far.ip(&["link", "set", "wgfar", "down"])?;
-    // Of the session, which is begun anew without an answer.
+    // Handshakes of the session's renewal.
     let limit = Duration::from_secs(120);
     wait_until("handshakes without an answer", limit, || {
         let still = ["ping", "-n", "-c", "1", "-W", "1", "10.77.0.2"];

@@ -1,15 +1,15 @@
-//! Commands of the file, after the device was killed.
+//! Commands of the file after the device was killed.
 
 use crate::closed::kill_device;
 use crate::state::State;
 use crate::{BEYOND, World};
 use taupe_lab::{Result, ensure};
 
-/// A kill switch of one's own, as guides have it: it asks for the device's mark.
+/// A kill switch from common guides: the command queries the device's mark.
 const SWITCH: &str = "rule add not fwmark $(wg show %i fwmark) prohibit pref 100";
 
-/// What PostUp has added is removed by commands that ask for the same, although nobody is
-/// there to be asked: by `down`, and by a second `up`, after which it is there once.
+/// Commands that query the killed device still remove the changes of PostUp: those of `down`, and
+/// those of a second `up`, after which the rule exists once.
 pub(crate) fn after_a_kill() -> Result<()> {
     let world = World::new()?;
     let undo = SWITCH.replace(" add ", " delete ");

@@ -49,8 +49,7 @@ pub(crate) fn second_up() -> Result<()> {
     Ok(())
 }
 
-/// One of two that start at the same moment wins, the other does not disturb
-/// it.
+/// If two start at the same moment, one wins and the other does not disturb it.
 pub(crate) fn two_at_once() -> Result<()> {
     let world = World::new()?;
     let file = world.file("", FULL)?;
@@ -75,8 +74,8 @@ pub(crate) fn two_at_once() -> Result<()> {
     Ok(())
 }
 
-/// Two tunnels of different names, both of which look for a free table and for
-/// rules' priorities at the same moment.
+/// Two tunnels of different names look for a free table and free priorities of rules at the same
+/// moment.
 pub(crate) fn neighbours_at_once() -> Result<()> {
     let world = World::new()?;
     let before = State::of(&world.near)?;
@@ -96,7 +95,7 @@ pub(crate) fn neighbours_at_once() -> Result<()> {
             .lines()
             .filter_map(|line| line.split_whitespace().nth(1))
             .collect();
-        // The server's is the third: off.
+        // The third mark is the server's: off.
         ensure!(distinct.len() == 3, "{}", marks.stdout);
         world.down(&one)?;
         world.down(&other)?;
@@ -105,8 +104,8 @@ pub(crate) fn neighbours_at_once() -> Result<()> {
     Ok(())
 }
 
-/// A container that is started again finds the journal of the one before, whose
-/// network namespace is gone. One that only has no process is not.
+/// A restarted container finds the journal of the previous one, whose network namespace is gone. A
+/// namespace without processes still exists.
 pub(crate) fn namespace_that_is_gone() -> Result<()> {
     let world = World::new()?;
     let file = world.file("", FULL)?;
@@ -147,8 +146,8 @@ pub(crate) fn namespace_that_is_gone() -> Result<()> {
     Ok(())
 }
 
-/// A port that somebody else has makes no tunnel: neither by `up`, nor by
-/// Debian's `wg-quick` with Taupe's device.
+/// A port that another program uses prevents the tunnel: with `up`, and with Debian's `wg-quick`
+/// and Taupe's device.
 pub(crate) fn taken_port() -> Result<()> {
     let world = World::new()?;
     let file = world.file("ListenPort = 51999", FULL)?;
@@ -174,7 +173,7 @@ pub(crate) fn taken_port() -> Result<()> {
     Ok(())
 }
 
-/// Where nothing below `/proc/sys` can be written, as in containers.
+/// Nothing below `/proc/sys` is writable, as in containers.
 pub(crate) fn read_only_variables() -> Result<()> {
     use rustix::mount::{MountFlags, mount_bind, mount_remount};
     let world = World::new()?;
@@ -234,7 +233,7 @@ pub(crate) fn killed_device() -> Result<()> {
     Ok(())
 }
 
-/// It is not up any more: `up` clears away what is left of it, and starts.
+/// The tunnel is no longer up: `up` removes its remains, and starts it.
 pub(crate) fn killed_then_up() -> Result<()> {
     let world = World::new()?;
     let file = world.file("", FULL)?;
@@ -249,7 +248,7 @@ pub(crate) fn killed_then_up() -> Result<()> {
     unchanged(&world, &before, "down")
 }
 
-/// `up` right behind the kill: the device that dies is there for a moment still.
+/// `up` directly after the kill: the dying device still exists for a moment.
 pub(crate) fn killed_and_up_at_once() -> Result<()> {
     let world = World::new()?;
     let file = world.file("", FULL)?;
@@ -276,7 +275,7 @@ pub(crate) fn deleted_interface() -> Result<()> {
     unchanged(&world, &before, "down without an interface")
 }
 
-/// An interface of that name that is somebody else's is left alone.
+/// An interface of the same name that belongs to another program is not touched.
 pub(crate) fn foreign_interface() -> Result<()> {
     let world = World::new()?;
     let file = world.file("", FULL)?;
@@ -289,14 +288,14 @@ pub(crate) fn foreign_interface() -> Result<()> {
         ensure!(attempt.status == Some(1), "{verb}: {attempt:?}");
         ensure!(attempt.stderr.contains(INTERFACE), "{verb}: {attempt:?}");
         unchanged(&world, &before, verb)?;
-        // It may be the machine's network.
+        // The interface may be the machine's network.
         let advised = attempt.stderr.contains("delete");
         ensure!(!advised, "{verb}: {attempt:?}");
     }
     Ok(())
 }
 
-/// In front: told when it is ready, and taken down by a signal or with its
+/// With `--foreground`: the tunnel reports that it is ready, and goes down on a signal or with its
 /// interface.
 pub(crate) fn foreground() -> Result<()> {
     let world = World::new()?;
@@ -357,21 +356,20 @@ fn await_notice(socket: &UnixDatagram, wanted: &str) -> Result<()> {
     }
 }
 
-/// `up` leaves one process: the device's, in the caller's network namespace,
-/// that holds no pipe of the caller's.
+/// `up` leaves one process, the device's, in the caller's network namespace, without open pipes of
+/// the caller.
 pub(crate) fn one_process() -> Result<()> {
     let world = World::new()?;
     let file = world.file("", FULL)?;
     let processes = || -> Result<Vec<String>> {
         let mut command = std::process::Command::new("pgrep");
-        // Those that have ended stay until their parent asks, which is this
-        // test, and it does not.
+        // Excludes ended processes, because their parent, this test, does not wait for them.
         command.args(["--runstates", "D,R,S", "taupe"]);
         let attempt = process::attempt("this sandbox", command, None)?;
         Ok(attempt.stdout.lines().map(str::to_owned).collect())
     };
     let before = processes()?;
-    // `attempt` returns when nobody holds the ends of the pipes any more.
+    // `attempt` returns when no process holds the pipes any more.
     world.up(&file)?;
     let number = device_process(&world.near)?.to_string();
     let mut expected = before.clone();
@@ -396,8 +394,8 @@ pub(crate) fn one_process() -> Result<()> {
     wait_until("end of the process", SOON, || Ok(processes()? == before))
 }
 
-/// A process of which the kernel writes no core file has what is below `/proc`
-/// belong to root (`proc(5)`), whatever its group is.
+/// For a process without core dumps, the files below `/proc` belong to root (`proc(5)`), regardless
+/// of its group.
 pub(crate) fn no_core_file() -> Result<()> {
     let world = World::new()?;
     let program = Implementation::Taupe.program()?.display().to_string();
@@ -423,7 +421,7 @@ pub(crate) fn no_core_file() -> Result<()> {
     Ok(())
 }
 
-/// What is the same in the file stays as it is, sessions included.
+/// Unchanged parts of the file remain as they are, including sessions.
 pub(crate) fn reload() -> Result<()> {
     let world = World::new()?;
     let file = world.file("", "AllowedIPs = 10.88.0.0/16, 198.51.100.0/24")?;
@@ -461,7 +459,7 @@ pub(crate) fn reload() -> Result<()> {
     world.up(&file)?;
     unchanged(&world, &reloaded, "a fresh up, compared with a reload,")?;
 
-    // A file with a mistake changes nothing.
+    // A file with an error changes nothing.
     let text = read(&file)?;
     std::fs::write(&file, format!("{text}Nonsense = 1\n")).map_err(Error::io("file"))?;
     let reload = world.taupe(&["reload", &file])?;
@@ -519,8 +517,8 @@ pub(crate) fn hooks() -> Result<()> {
     Ok(())
 }
 
-/// Hooks run in a shell that ends at the first failure, in a pipe as well: what
-/// fails with `wg-quick` fails here, and what does not, does not.
+/// Hooks run in a shell that ends at the first failure, also within a pipe: the same commands fail
+/// as with `wg-quick`.
 pub(crate) fn hook_language() -> Result<()> {
     let world = World::new()?;
     let before = State::of(&world.near)?;
@@ -567,8 +565,8 @@ pub(crate) fn hook_language() -> Result<()> {
         );
         fates.push(statuses[0]);
     }
-    // Debian's version still takes what follows a `#` for a comment; newer ones
-    // and Taupe leave it to the shell.
+    // Debian's version still treats the text after a `#` as a comment; newer versions and Taupe
+    // pass it to the shell.
     world.up(&world.file(
         "PostUp = echo '#' | grep -q '#'",
         "AllowedIPs = 10.88.0.0/16",
@@ -577,7 +575,7 @@ pub(crate) fn hook_language() -> Result<()> {
     Ok(())
 }
 
-/// A hook that fails takes back everything, at whatever step it is.
+/// A failing hook undoes everything, at any step.
 pub(crate) fn failing_hooks() -> Result<()> {
     let world = World::new()?;
     let before = State::of(&world.near)?;
@@ -605,7 +603,7 @@ pub(crate) fn failing_hooks() -> Result<()> {
     Ok(())
 }
 
-/// Nothing is touched when the other side cannot be found.
+/// Nothing is changed if the endpoint's name cannot be resolved.
 pub(crate) fn unresolvable() -> Result<()> {
     let world = World::new()?;
     let file = world.file("", FULL)?;

@@ -1,4 +1,4 @@
-//! Tunnels for networks that the system reaches already.
+//! Tunnels for networks that the system already reaches.
 
 use crate::closed::kill_device;
 use crate::faults::own_resolv_conf;
@@ -7,7 +7,7 @@ use crate::{INTERFACE, NEIGHBOUR, World, called};
 use taupe_lab::capture::Capture;
 use taupe_lab::{Result, ensure};
 
-/// The tunnel wants the very network that the uplink is in.
+/// The tunnel's network equals that of the uplink.
 pub(crate) fn network() -> Result<()> {
     let world = World::new()?;
     let file = world.file(
@@ -36,7 +36,7 @@ pub(crate) fn network() -> Result<()> {
     world.down(&file)?;
     unchanged(&world, &before)?;
 
-    // With the option the tunnel has it, and still carries itself outside.
+    // With the option the tunnel gets the network, and its own packets still leave outside.
     let program = called("taupe")?;
     let up = world
         .near
@@ -52,15 +52,15 @@ pub(crate) fn network() -> Result<()> {
     world.down(&file)?;
     unchanged(&world, &before)?;
 
-    // wg-quick fails, and so does Taupe by its name: nothing is left.
+    // wg-quick fails, and so does Taupe under its name: nothing remains.
     let program = called("wg-quick")?;
     let up = world.near.attempt(&[&program, "up", &file])?;
     ensure!(up.status == Some(1), "as wg-quick: {up:?}");
     unchanged(&world, &before)
 }
 
-/// A route that somebody made for a network of the tunnel's, with a metric as
-/// network managers give it: it would lose against the tunnel's.
+/// An existing route for a network of the tunnel, with a metric as network managers set it, would
+/// lose against the tunnel's route.
 pub(crate) fn route() -> Result<()> {
     let world = World::new()?;
     #[rustfmt::skip]
@@ -89,8 +89,7 @@ pub(crate) fn route() -> Result<()> {
     unchanged(&world, &before)
 }
 
-/// The endpoint is inside of what the tunnel is for: it must not be carried by
-/// itself.
+/// The endpoint is inside the tunnel's networks: the tunnel must not carry its own packets.
 pub(crate) fn endpoint() -> Result<()> {
     let world = World::new()?;
     let file = world.file("", "AllowedIPs = 192.0.0.0/8, 198.0.0.0/8")?;
@@ -105,9 +104,8 @@ pub(crate) fn endpoint() -> Result<()> {
     unchanged(&world, &before)
 }
 
-/// The file of a home router, in a network with the same addresses: the name server behind
-/// the tunnel has the address of a local one. Questions stay in the tunnel, also when it has
-/// gone.
+/// A file of a home router, in a network with the same addresses: the name server behind the tunnel
+/// has the address of a local one. Questions stay in the tunnel, also when it is gone.
 pub(crate) fn name_server() -> Result<()> {
     own_resolv_conf()?;
     let world = World::new()?;
@@ -136,8 +134,8 @@ pub(crate) fn name_server() -> Result<()> {
     let asks = format!("echo a question > /dev/udp/{server}/53");
     world.near.run(&["bash", "-c", &asks])?;
     inside.stop_once("the question in the tunnel", |packets| !packets.is_empty())?;
-    // The system's name server may have the same address: the device itself, whose datagrams
-    // have the mark, asks it outside of the tunnel.
+    // The system's name server may have the same address: the device's own questions, which carry
+    // the mark, leave outside the tunnel.
     let marked = ["route", "get", server, "mark", "51820"];
     let lookup = world.near.ip(&marked)?.stdout;
     ensure!(lookup.contains("dev eth0"), "the device's own: {lookup}");

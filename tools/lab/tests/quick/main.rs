@@ -1,4 +1,4 @@
-//! `taupe up` and `taupe down`, beside Debian's `wg-quick`, on real systems.
+//! `taupe up` and `taupe down`, compared with Debian's `wg-quick`, on real systems.
 
 mod bypass;
 mod closed;
@@ -94,21 +94,20 @@ fn main() {
 /// The interface that every test brings up on `near`.
 const INTERFACE: &str = "wgnear";
 
-/// Addresses that are behind the tunnel, and without it behind the default
-/// route.
+/// Addresses behind the tunnel; without it, behind the default route.
 const BEYOND: [IpAddr; 2] = [
     IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 1)),
     IpAddr::V6(std::net::Ipv6Addr::new(0x2001, 0xdb8, 5, 0, 0, 0, 0, 1)),
 ];
 
-/// The other side's addresses on the local network.
+/// The other side's addresses in the local network.
 const NEIGHBOUR: [IpAddr; 2] = [
     IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2)),
     IpAddr::V6(std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2)),
 ];
 
-/// A machine with an uplink, and what it is connected to: the other side is
-/// its neighbour, its router and its WireGuard server in one.
+/// A machine with an uplink, and the other side, which is its neighbour, router and WireGuard
+/// server in one.
 struct World {
     near: Host,
     far: Host,
@@ -127,8 +126,8 @@ impl World {
         Ok(Self { near, far, server })
     }
 
-    /// Writes a file for `near`: `interface` and `peer` are lines added to the
-    /// sections, the latter with the allowed IPs.
+    /// Writes a file for `near`: `interface` and `peer` are lines added to the sections; the latter
+    /// includes the allowed IPs.
     fn file(&self, interface: &str, peer: &str) -> Result<String> {
         scratch_file(
             &format!("{INTERFACE}.conf"),
@@ -136,13 +135,13 @@ impl World {
         )
     }
 
-    /// Runs a verb of Taupe's, as `taupe`.
+    /// Runs a command of `taupe`.
     fn taupe(&self, arguments: &[&str]) -> Result<Attempt> {
         let program = Implementation::Taupe.program()?.display().to_string();
         self.near.attempt(&[&[&*program], arguments].concat())
     }
 
-    /// Brings a file's tunnel up by `taupe up --adapter`, which must succeed.
+    /// Brings a file's tunnel up with `taupe up --adapter`, which must succeed.
     fn up(&self, file: &str) -> Result<Attempt> {
         let attempt = self.taupe(&["up", "--adapter", file])?;
         ensure!(attempt.status == Some(0), "up: {attempt:?}");
@@ -155,14 +154,14 @@ impl World {
         Ok(attempt)
     }
 
-    /// Whether a single ping of `near`'s is answered.
+    /// Returns true if a single ping of `near` is answered.
     fn answers(&self, address: IpAddr) -> Result<bool> {
         let address = address.to_string();
         let ping = ["ping", "-n", "-c", "1", "-W", "2", &address];
         Ok(self.near.attempt(&ping)?.status == Some(0))
     }
 
-    /// How many packets the server has taken out of the tunnel.
+    /// Returns the number of packets that the server has received from the tunnel.
     fn carried(&self) -> Result<u64> {
         let text = self
             .far
@@ -172,7 +171,7 @@ impl World {
             .map_err(|_| Error::unmet("packets of wgfar"))
     }
 
-    /// Whether a ping to `address` is answered, and goes through the tunnel.
+    /// Returns true if a ping to `address` is answered and goes through the tunnel.
     fn tunnelled(&self, address: IpAddr) -> Result<bool> {
         let before = self.carried()?;
         let answered = self.answers(address)?;
@@ -180,7 +179,7 @@ impl World {
     }
 }
 
-/// The number of the process of the device of `near`.
+/// Returns the id of the process of `near`'s device.
 fn device_process(near: &Host) -> Result<u32> {
     let socket = format!("/var/run/wireguard/{INTERFACE}.sock");
     let listed = near.run(&["ss", "-xlpH", "src", &socket])?;
@@ -194,7 +193,7 @@ fn device_process(near: &Host) -> Result<u32> {
         .ok_or_else(|| Error::unmet(format!("nobody listens at {socket}: {}", listed.stdout)))
 }
 
-/// A link to Taupe by another name.
+/// Returns the path of a link to Taupe by another name.
 fn called(name: &str) -> Result<String> {
     let folder = scratch("names");
     std::fs::create_dir_all(&folder).map_err(Error::io("names"))?;

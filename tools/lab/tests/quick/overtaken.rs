@@ -1,4 +1,4 @@
-//! A route of another program's to a network that the tunnel has a route to.
+//! A route of another program to a network of the tunnel.
 
 use crate::state::State;
 use crate::{BEYOND, INTERFACE, World};
@@ -7,9 +7,8 @@ use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::step;
 use taupe_lab::{Result, ensure};
 
-/// A router announces a network of the tunnel's, whose route comes first: IPv6 prefers the
-/// smaller metric. `status` names it, and `reload` neither removes it nor gives the tunnel's
-/// own up.
+/// A router announces a network of the tunnel, and its route has priority, because IPv6 prefers the
+/// smaller metric. `status` names it; `reload` neither removes it nor the tunnel's own route.
 pub(crate) fn by_a_router() -> Result<()> {
     let world = World::new()?;
     for (interface, table) in [("", "main"), ("Table = 1234", "1234")] {
@@ -42,7 +41,7 @@ pub(crate) fn by_a_router() -> Result<()> {
         ensure!(reload.status == Some(0), "{reload:?}");
         ensure!(!reload.stderr.contains("restored"), "{reload:?}");
         is_named()?;
-        // Nothing of the tunnel is missing when the other one has gone.
+        // After the other route is gone the tunnel is complete.
         change("delete")?;
         let said = world.taupe(&["status", INTERFACE])?;
         ensure!(said.status == Some(0), "{said:?}");

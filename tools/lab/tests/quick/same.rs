@@ -1,5 +1,4 @@
-//! The same file by Debian's `wg-quick` and by Taupe: what each leaves on the
-//! system is compared.
+//! The same file with Debian's `wg-quick` and with Taupe: the resulting system states are compared.
 
 use crate::state::State;
 use crate::{World, called};
@@ -8,9 +7,8 @@ use taupe_lab::process::{self, Attempt};
 use taupe_lab::sandbox::{scratch, step};
 use taupe_lab::{Error, Result, ensure};
 
-/// A file, and in which lines the system may differ from what Debian's
-/// `wg-quick` makes of it when it is brought up by `taupe up`. Called as
-/// `wg-quick`, Taupe makes the very same.
+/// A file, and the lines in which the system state after `taupe up` may differ from that after
+/// Debian's `wg-quick`. Taupe called as `wg-quick` must give the same state.
 struct Case {
     name: &'static str,
     interface: &'static str,
@@ -18,9 +16,9 @@ struct Case {
     differences: &'static [&'static str],
 }
 
-/// Why `taupe up` differs: each family of a full tunnel has an unreachable
-/// default route behind the tunnel's, so that nothing goes in clear when the
-/// device is killed and its routes with it.
+/// The reason why `taupe up` differs: each family of a full tunnel has an unreachable default route
+/// behind the tunnel's, so that nothing leaves unencrypted if the device is killed and its routes
+/// disappear.
 const CLOSED_4: &str = "+ ip -4 -d route show table all: unreachable default table 51820 proto boot scope global metric 4294967295";
 const CLOSED_6: &str = "+ ip -6 -d route show table all: unreachable default dev lo table 51820 proto boot scope global metric 4294967295 pref medium";
 
@@ -113,7 +111,7 @@ pub(crate) fn all() -> Result<()> {
             told.push(tools.told_of_names()?);
             tools.succeed(&world, &down, &file)?;
             if down[0].ends_with("wg-quick") {
-                // It leaves it set, by whichever of the two.
+                // Both programs leave this sysctl set.
                 unset_valid_mark(&world)?;
             }
             let difference = before.difference(&State::of(&world.near)?);
@@ -129,7 +127,7 @@ pub(crate) fn all() -> Result<()> {
             "{}: called as wg-quick, Taupe differs from Debian's:\n{difference}",
             case.name
         );
-        // `taupe up` has rules that know the interface by its number.
+        // The rules of `taupe up` match the interface by its index.
         let numbered = after_up[0].replacing("iifname != ", "iif != ");
         let difference = numbered.difference(&after_up[2]);
         let mut lines: Vec<_> = difference.lines().collect();
@@ -150,7 +148,7 @@ pub(crate) fn all() -> Result<()> {
     Ok(())
 }
 
-/// What one brings up, the other takes down.
+/// A tunnel brought up by one program is taken down by the other.
 pub(crate) fn crossed() -> Result<()> {
     let world = World::new()?;
     conntrack_begins(&world)?;
@@ -167,7 +165,7 @@ pub(crate) fn crossed() -> Result<()> {
             tools.forget()?;
             tools.succeed(&world, &up, &file)?;
             tools.succeed(&world, &down, &file)?;
-            // Debian's leaves it set, and so does who did not set it.
+            // Debian's program leaves the sysctl set, and so does one that did not set it.
             unset_valid_mark(&world)?;
             let difference = before.difference(&State::of_the_network(&world.near)?);
             ensure!(
@@ -180,8 +178,7 @@ pub(crate) fn crossed() -> Result<()> {
     Ok(())
 }
 
-/// The programs that are compared, and a `resolvconf` that notes down what it
-/// is told.
+/// The compared programs, and a `resolvconf` that logs its input.
 struct Tools {
     path: String,
     device: String,
@@ -244,8 +241,8 @@ impl Tools {
         std::fs::write(scratch("resolvconf.log"), "").map_err(Error::io("resolvconf.log"))
     }
 
-    /// What resolvconf was told up to now. `wg-quick down` takes the names
-    /// away twice; once is enough.
+    /// Returns resolvconf's log so far. `wg-quick down` removes the servers twice; once is
+    /// sufficient.
     fn told_of_names(&self) -> Result<Vec<String>> {
         let text = crate::read(scratch("resolvconf.log"))?;
         Ok(text.lines().map(str::to_owned).collect())
@@ -256,8 +253,8 @@ fn unset_valid_mark(world: &World) -> Result<()> {
     world.near.sysctl("net/ipv4/conf/all/src_valid_mark", "0")
 }
 
-/// The kernel's connection tracking begins with the first rule that needs it,
-/// and stays; so does what `ip rule` shows of families. Once before is enough.
+/// Connection tracking starts with the first rule that needs it, and remains active; so do families
+/// in the output of `ip rule`. This triggers both before the comparison.
 pub(crate) fn conntrack_begins(world: &World) -> Result<()> {
     let rules = "add table ip lab; add chain ip lab c { type filter hook prerouting priority 0; }; \
                  add rule ip lab c ct mark 1; delete table ip lab";

@@ -1,11 +1,11 @@
-//! Writing the state of a tunnel back to its file.
+//! Saves the state of a tunnel to its file.
 
 use crate::{INTERFACE, World, read};
 use rustix::mount::{MountFlags, mount};
 use taupe_lab::sandbox::scratch;
 use taupe_lab::{Error, Result, ensure};
 
-/// A peer added by hand is in the file after `down`, with all that was there.
+/// A peer added by hand is in the file after `down`, with everything that was there before.
 pub(crate) fn round_trip() -> Result<()> {
     let world = World::new()?;
     let file = world.file(
@@ -53,8 +53,7 @@ pub(crate) fn round_trip() -> Result<()> {
     Ok(())
 }
 
-/// The file stays as it was, and so does the tunnel: what is in it is nowhere
-/// else.
+/// The file is unchanged, and so is the tunnel, which is the only place of its state.
 pub(crate) fn full_disk() -> Result<()> {
     let world = World::new()?;
     let original = read(world.file("SaveConfig = true", "AllowedIPs = 10.88.0.0/16")?)?;

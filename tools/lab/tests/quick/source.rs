@@ -1,4 +1,4 @@
-//! The source of the datagrams outside, where the uplink has only link-local addresses.
+//! The source of outer datagrams if the uplink has only link-local addresses.
 
 use crate::{World, read};
 use taupe_lab::capture::Capture;
@@ -11,8 +11,8 @@ const OWN: &str = "2001:db8::1:1";
 /// Another address of this machine, further away.
 const OTHER: &str = "2001:db8:9::1";
 
-/// The kernel would send from the tunnel's own address: answers would be led into the
-/// tunnel, and the network outside would see what is used inside.
+/// The kernel would choose the tunnel's own address: answers would be routed into the tunnel, and
+/// the outer network would see an inner address.
 pub(crate) fn never_the_tunnels_own() -> Result<()> {
     let world = World::new()?;
     let (near, far) = (&world.near, &world.far);
@@ -52,7 +52,7 @@ pub(crate) fn never_the_tunnels_own() -> Result<()> {
     Ok(())
 }
 
-/// The link-local address of a machine's uplink.
+/// Returns the link-local address of a machine's uplink.
 fn link_local(world: &World, name: &str) -> Result<String> {
     let host = if name == "far" {
         &world.far

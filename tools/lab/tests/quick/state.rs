@@ -1,11 +1,11 @@
-//! What a tunnel may change of a system, as text.
+//! The system state that a tunnel may change, as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use taupe_lab::Result;
 use taupe_lab::host::Host;
 
-/// Everything that is looked at, by the command that shows it.
+/// The output of all commands that show the state.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct State(BTreeMap<&'static str, String>);
 
@@ -36,14 +36,14 @@ impl State {
             .map(Self)
     }
 
-    /// Without what Taupe notes down for `down`.
+    /// Returns the state without Taupe's journal for `down`.
     pub(crate) fn of_the_network(host: &Host) -> Result<Self> {
         let mut state = Self::of(host)?;
         state.0.remove("find /run/taupe -name *.journal");
         Ok(state)
     }
 
-    /// The same with other words in the place of some.
+    /// Replaces text in all outputs.
     pub(crate) fn replacing(&self, from: &str, to: &str) -> Self {
         let texts = self.0.iter();
         Self(
@@ -53,8 +53,8 @@ impl State {
         )
     }
 
-    /// The lines that only `self` has, after `-`, and that only `other` has,
-    /// after `+`; empty when they are equal.
+    /// Returns the lines that only `self` has, after `-`, and those that only `other` has, after
+    /// `+`; empty if they are equal.
     pub(crate) fn difference(&self, other: &Self) -> String {
         let mut text = String::new();
         for (command, ours) in &self.0 {
@@ -73,8 +73,8 @@ impl State {
     }
 }
 
-/// Without what differs from one interface to the next of the same kind: its
-/// index, its random link-local address, and how far address detection is.
+/// Removes details that differ from interface to interface: index, random link-local address, and
+/// state of address detection.
 fn uniform(text: &str) -> String {
     let mut lines: Vec<String> = text
         .lines()

@@ -1,4 +1,4 @@
-//! A tunnel whose process is there and does not answer.
+//! A tunnel whose process exists but does not answer.
 
 use crate::state::State;
 use crate::{INTERFACE, World, device_process};
@@ -10,11 +10,11 @@ use taupe_lab::process::Attempt;
 use taupe_lab::sandbox::{figure, step};
 use taupe_lab::{Error, Result, ensure};
 
-/// Three times what a command waits for: for an answer to each of two questions, or for the end
-/// of a process.
+/// Three times the time limit of a command: for answers to two questions, or for the end of a
+/// process.
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// Its process is stopped (SIGSTOP): commands say so, and `down` works.
+/// The process is stopped (SIGSTOP): commands report it, and `down` works.
 pub(crate) fn process() -> Result<()> {
     let world = World::new()?;
     let file = world.file("", "AllowedIPs = 0.0.0.0/0, ::/0")?;
@@ -62,8 +62,8 @@ pub(crate) fn process() -> Result<()> {
     Ok(())
 }
 
-/// Connects to the device's configuration socket until no further connection can wait, as
-/// programs do that look at a stopped process again and again.
+/// Fills the queue of the device's configuration socket with connections, like programs that query
+/// a stopped process repeatedly.
 fn fill_queue() -> Result<()> {
     let path = format!("/var/run/wireguard/{INTERFACE}.sock");
     let address = SocketAddrUnix::new(path).map_err(Error::io("address"))?;

@@ -1,5 +1,4 @@
-//! Full tunnels: everything goes through, the tunnel itself does not, and the
-//! local network stays.
+//! Full tunnels: all traffic goes through, except the tunnel's own packets and the local network.
 
 use crate::state::State;
 use crate::{BEYOND, NEIGHBOUR, World};
@@ -18,7 +17,7 @@ pub(crate) fn dual() -> Result<()> {
     Ok(())
 }
 
-/// The form by which people avoid a default route.
+/// Two halves, the common replacement for a default route.
 pub(crate) fn halves() -> Result<()> {
     full(
         "FwMark = 0x77",
@@ -27,7 +26,7 @@ pub(crate) fn halves() -> Result<()> {
     )
 }
 
-/// A network in the middle of a full tunnel goes on as before it.
+/// A network excluded from a full tunnel is reached as before.
 pub(crate) fn disallowed() -> Result<()> {
     let world = World::new()?;
     let outside = ["198.51.100.200", "2001:db8:5::200"];
@@ -57,8 +56,8 @@ pub(crate) fn disallowed() -> Result<()> {
     Ok(())
 }
 
-/// Brings up a tunnel for everything of these families (IPv4, IPv6), strictly
-/// filtering by return path as distributions do, and takes it down again.
+/// Brings up a tunnel for all destinations of these families (IPv4, IPv6), with strict reverse path
+/// filtering as in distributions, and takes it down again.
 fn full(interface: &str, peer: &str, families: [bool; 2]) -> Result<()> {
     let world = World::new()?;
     for side in ["all", "eth0"] {

@@ -1,4 +1,4 @@
-//! How a device lives and ends.
+//! Life and end of a device.
 
 use crate::{Couple, FAR_ADDRESS, ensure_within, missing, neighbours};
 use rustix::process::Signal;
@@ -76,12 +76,12 @@ pub(crate) fn works_without_ipv6() -> Result<()> {
     tcp_echo(&near, echo, 1_000_001).map(drop)
 }
 
-/// A tunnel without traffic lets the processor sleep: no thread of the program
-/// runs for three seconds, so that none makes a system call either.
+/// A tunnel without traffic lets the processor sleep: no thread of the program runs for three
+/// seconds, so none makes a system call.
 pub(crate) fn idle_tunnel_sleeps() -> Result<()> {
     let (near, far) = (Host::new("near")?, Host::new("far")?);
     for host in [&near, &far] {
-        // Otherwise the kernel itself sends router solicitations into it.
+        // Otherwise the kernel sends router solicitations into the tunnel.
         host.sysctl("net/ipv6/conf/default/disable_ipv6", "1")?;
     }
     taupe_lab::host::link(
@@ -91,8 +91,8 @@ pub(crate) fn idle_tunnel_sleeps() -> Result<()> {
     )?;
     let mut couple = Couple::new(&near, &far)?;
     ping(&near, FAR_ADDRESS, 5)?;
-    // Keepalive-Timeout (whitepaper section 6.5) is 10 s, and the last of the
-    // traffic has to be over for either side.
+    // Keepalive-Timeout (whitepaper section 6.5) is 10 s, and traffic must have ended on both
+    // sides.
     std::thread::sleep(Duration::from_secs(22));
     let programs = [
         program(&mut couple.near)?.id(),
@@ -105,8 +105,7 @@ pub(crate) fn idle_tunnel_sleeps() -> Result<()> {
     Ok(())
 }
 
-/// How often each thread of the processes has given up the processor, or had
-/// to (`proc_pid_status(5)`).
+/// Returns the number of context switches of each thread, voluntary or not (`proc_pid_status(5)`).
 fn wake_ups(processes: [u32; 2]) -> Result<Vec<(String, String)>> {
     let mut threads = Vec::new();
     for process in processes {

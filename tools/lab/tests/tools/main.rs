@@ -1,4 +1,4 @@
-//! Debian's `wg` and `wg-quick` drive Taupe, as they drive any other.
+//! Debian's `wg` and `wg-quick` configure Taupe like any other implementation.
 
 mod life;
 mod quick;
@@ -35,7 +35,7 @@ fn main() {
     .main()
 }
 
-/// Two Taupes that know each other, over IPv4, with IPv4 inside.
+/// Two connected Taupes, with IPv4 inside and outside.
 struct Couple {
     near: Tunnel,
     far: Tunnel,
@@ -83,18 +83,18 @@ impl Couple {
     }
 }
 
-/// A deadline that is asserted with a margin, for a machine that is shared.
+/// Checks a time limit, which includes a margin for a shared machine.
 fn ensure_within(what: &str, took: Duration, limit: Duration) -> Result<()> {
     taupe_lab::sandbox::figure(what, took);
     ensure!(took <= limit, "{what} took {took:?}, more than {limit:?}");
     Ok(())
 }
 
-/// A key of 32 bytes made of a number, in Base64, as a public key.
+/// Returns a Base64 key of 32 bytes that encodes a number, for use as a public key.
 fn numbered_key(number: u16) -> String {
     let [high, low] = number.to_be_bytes();
-    // The first bytes of the key vary, the rest are zero; a length of 32 bytes
-    // is 44 characters with one of padding.
+    // The first bytes of the key vary, the rest are zero; 32 bytes take 44 characters, the last one
+    // of padding.
     let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let bits = u32::from(high) << 16 | u32::from(low) << 8 | 1;
     let mut text: String = [18, 12, 6, 0]

@@ -10,7 +10,7 @@ use taupe_lab::server::Server;
 use taupe_lab::traffic::first_answer;
 use taupe_lab::{Error, Result, ensure};
 
-/// Addresses that are behind the tunnel and nowhere else.
+/// Addresses reachable only through the tunnel.
 const BEYOND: [&str; 2] = ["198.51.100.1", "2001:db8:5::1"];
 
 pub(crate) fn default_route() -> Result<()> {
@@ -43,7 +43,7 @@ pub(crate) fn default_route() -> Result<()> {
         }
         Ok(text)
     };
-    // The kernel's own address comes a second after the link, with a route.
+    // The kernel adds its own address and its route a second after the link comes up.
     wait_until("link-local address", Duration::from_secs(5), || {
         let addresses = near.ip(&["-6", "address", "show", "dev", "eth0", "-tentative"])?;
         Ok(addresses.stdout.contains("fe80:"))

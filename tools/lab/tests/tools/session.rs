@@ -1,5 +1,4 @@
-//! The commands of a write-up of 2018 that set up WireGuard on a gigabit link,
-//! in its order.
+//! The commands of an article of 2018 that set up WireGuard on a gigabit link, in its order.
 
 use crate::{ensure_within, missing, neighbours};
 use std::net::IpAddr;
@@ -10,7 +9,7 @@ use taupe_lab::sandbox::scratch;
 use taupe_lab::traffic::first_answer;
 use taupe_lab::{Error, Result, ensure};
 
-/// One end, after everything that needs no knowledge of the other.
+/// One end, after all steps that need no knowledge of the other.
 struct End<'a> {
     host: &'a Host,
     interface: &'a str,

@@ -1,4 +1,4 @@
-//! The configuration protocol as such (the cross-platform userspace interface).
+//! The configuration protocol itself (the cross-platform userspace interface).
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -8,7 +8,7 @@ use taupe_lab::host::Host;
 use taupe_lab::peers::{Implementation, socket};
 use taupe_lab::{Error, Result, ensure};
 
-/// How long a busy machine may take for an answer.
+/// Time limit of an answer on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn bad_line_changes_nothing() -> Result<()> {
@@ -45,7 +45,7 @@ pub(crate) fn bad_line_changes_nothing() -> Result<()> {
         "no equals sign",
     ] {
         let answer = ask("wg0", &format!("set=1\n{good}{bad}\n\n"))?;
-        // The first line is all that wg reads; the second is for people.
+        // wg reads the first line only; the second is for people.
         let (number, reason) = answer.split_once('\n').unwrap_or_default();
         let number = number.strip_prefix("errno=").map(str::parse::<i32>);
         ensure!(matches!(number, Some(Ok(..0))), "{bad}: answer {answer:?}");
@@ -60,7 +60,7 @@ pub(crate) fn bad_line_changes_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Nobody is refused because there are many clients at once.
+/// Many simultaneous clients are all served.
 pub(crate) fn hundred_clients() -> Result<()> {
     const COUNT: usize = 100;
     let host = Host::new("a")?;
@@ -78,9 +78,9 @@ pub(crate) fn hundred_clients() -> Result<()> {
     Ok(())
 }
 
-/// Clients that are silent keep nobody out for long.
+/// Silent clients do not block others for long.
 pub(crate) fn silent_clients() -> Result<()> {
-    /// Three times what a silent client has while others wait, with its timeout.
+    /// Three times the timeout of a silent client while others wait.
     const LIMIT: Duration = Duration::from_secs(9);
     let host = Host::new("a")?;
     let _tunnel = Implementation::Taupe.start(&host, "wg0")?;
@@ -88,7 +88,7 @@ pub(crate) fn silent_clients() -> Result<()> {
     let silent = (0..40)
         .map(|_| connect("wg0"))
         .collect::<Result<Vec<_>>>()?;
-    // One of them in the middle of a request.
+    // One of them has sent half a request.
     (&silent[0])
         .write_all(b"set=1\n")
         .map_err(Error::io("socket"))?;
@@ -97,12 +97,12 @@ pub(crate) fn silent_clients() -> Result<()> {
     ensure!(answer.ends_with("errno=0\n\n"), "{answer:?}");
     super::ensure_within("an answer beside silent clients", began.elapsed(), LIMIT)?;
     drop(silent);
-    // The first has had to go, as all that were silent while others waited.
+    // The first client was disconnected, like all that were silent while others waited.
     let limit = Some(Duration::from_secs(5));
     alone.set_read_timeout(limit).map_err(Error::io("socket"))?;
     let end = alone.read(&mut [0]);
     ensure!(matches!(end, Ok(0)), "{end:?}");
-    // With nobody waiting, one may think for longer.
+    // With no other client waiting, a client may pause for longer.
     let mut slow = connect("wg0")?;
     thread::sleep(Duration::from_secs(4));
     slow.write_all(b"get=1\n\n").map_err(Error::io("socket"))?;
@@ -111,7 +111,7 @@ pub(crate) fn silent_clients() -> Result<()> {
     Ok(())
 }
 
-/// One request on a connection of its own.
+/// Sends one request on a connection of its own.
 fn ask(interface: &str, request: &str) -> Result<String> {
     let mut stream = connect(interface)?;
     let written = stream.write_all(request.as_bytes());

@@ -1,4 +1,4 @@
-//! `wg`, sub-command by sub-command.
+//! All sub-commands of `wg`.
 
 use crate::{ensure_within, missing, numbered_key};
 use std::fmt::Write;
@@ -25,13 +25,13 @@ pub(crate) fn show_in_every_form() -> Result<()> {
         ),
     )?;
 
-    // Peers come in the order of the program's choice.
+    // The program determines the order of peers.
     let sorted = |text: &str| {
         let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
         lines.sort();
         lines
     };
-    // So do the prefixes of a peer.
+    // The same holds for a peer's prefixes.
     let in_order = |text: &str| {
         text.replace("fd00::/64 10.0.0.0/24", "10.0.0.0/24 fd00::/64")
             .replace("fd00::/64,10.0.0.0/24", "10.0.0.0/24,fd00::/64")
@@ -73,7 +73,7 @@ pub(crate) fn show_in_every_form() -> Result<()> {
     for (field, expected) in &fields {
         let shown = in_order(&tunnel.show(Some(field))?.stdout);
         ensure!(sorted(&shown) == sorted(expected), "{field}: {shown}");
-        // Older versions of `wg` name the interface once per interface only.
+        // Older versions of `wg` print the interface's name only once.
         let all = host.run(&["wg", "show", "all", field])?.stdout;
         ensure!(all.starts_with("wg0\t"), "all {field}: {all}");
         let all = in_order(&all.replace("wg0\t", ""));
@@ -142,7 +142,7 @@ pub(crate) fn set_and_its_kin() -> Result<()> {
     tunnel.set(&["peer", &first, "allowed-ips", "10.0.0.0/24,fd00::/64"])?;
     tunnel.set(&["peer", &second, "allowed-ips", "10.1.0.0/24"])?;
     allowed(&first, &["10.0.0.0/24", "fd00::/64"])?;
-    // A prefix belongs to the peer that was given it last.
+    // A prefix belongs to the peer that got it last.
     tunnel.set(&["peer", &second, "allowed-ips", "10.1.0.0/24,10.0.0.0/24"])?;
     allowed(&first, &["fd00::/64"])?;
     allowed(&second, &["10.0.0.0/24", "10.1.0.0/24"])?;
@@ -198,7 +198,7 @@ pub(crate) fn set_and_its_kin() -> Result<()> {
     tunnel.set(&["fwmark", "off"])?;
     ensure!(tunnel.show(Some("fwmark"))?.text() == "off", "mark remains");
 
-    // Oneself is no peer, neither before nor after the key is set.
+    // The device's own key is never a peer, neither before nor after the key is set.
     tunnel.set(&["peer", &keys.public, "allowed-ips", "10.9.0.0/16"])?;
     peers(&[&third])?;
     let other = Keys::new(&host)?;

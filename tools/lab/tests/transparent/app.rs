@@ -12,7 +12,7 @@ use taupe_lab::{Error, Result, ensure};
 
 use crate::world::{Application, TUNNEL, UPLINK, World, expect, succeeded};
 
-/// An application is chosen and given up again, with the sockets that it has.
+/// An application is selected and deselected, with its existing sockets.
 pub(crate) fn chosen_while_up() -> Result<()> {
     let world = World::new()?;
     let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
@@ -85,7 +85,7 @@ pub(crate) fn chosen_while_up() -> Result<()> {
     world.down(&file)
 }
 
-/// The file is edited, and the tunnel follows.
+/// The file is edited, and `reload` applies it.
 pub(crate) fn reloaded() -> Result<()> {
     let world = World::new()?;
     let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
@@ -118,8 +118,8 @@ pub(crate) fn reloaded() -> Result<()> {
     world.down(&file)
 }
 
-/// What the tunnel does not follow yet is not changed beside it, and what the file says
-/// already is seen to.
+/// `app` does not change a rule that differs between the tunnel and an edited file, and applies a
+/// rule that the file already has.
 pub(crate) fn edited_by_hand() -> Result<()> {
     let world = World::new()?;
     let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
@@ -162,7 +162,7 @@ pub(crate) fn edited_by_hand() -> Result<()> {
     world.down(&file)
 }
 
-/// A file of which a part is refused is refused whole.
+/// A file with a rejected part is rejected as a whole.
 pub(crate) fn reloaded_whole_or_not() -> Result<()> {
     let world = World::new()?;
     let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
@@ -209,7 +209,7 @@ pub(crate) fn reloaded_whole_or_not() -> Result<()> {
     world.down(&file)
 }
 
-/// No two tunnels have an application at once.
+/// An application cannot be selected by two tunnels at once.
 pub(crate) fn in_two_files() -> Result<()> {
     let world = World::new()?;
     let file = world.file("AllowedApps = bird, mole")?;
@@ -226,7 +226,7 @@ pub(crate) fn in_two_files() -> Result<()> {
     ] {
         ensure!(up.stderr.contains(&place), "{place}: {}", up.stderr);
     }
-    // As of two that are brought up at once the second does, when both have looked.
+    // This is the second of two tunnels brought up at the same time, after both have checked.
     let device = world.taupe(&["device", "--capture", &office, "--", "office"])?;
     ensure!(device.status == Some(1), "device: {}", device.stderr);
     ensure!(device.stderr.contains("home.conf"), "{}", device.stderr);
@@ -270,7 +270,7 @@ pub(crate) fn existing_connections() -> Result<()> {
     world.down(&file)
 }
 
-/// An application that has one socket, and sends from it when it is told to.
+/// An application with one socket, which sends on request.
 struct Sender {
     process: taupe_lab::process::Process,
     go: std::path::PathBuf,
@@ -291,7 +291,7 @@ impl Sender {
         Ok(Self { process, go })
     }
 
-    /// Returns when it has sent.
+    /// Returns after it has sent.
     fn send(&self) -> Result<()> {
         fs::write(&self.go, "").map_err(Error::io("go"))?;
         wait_until("a datagram", Duration::from_secs(10), || {

@@ -1,8 +1,8 @@
-//! The units, as systemd runs them while a machine starts: the lock before there is a network,
-//! the tunnel once there is, and what becomes of both later.
+//! The systemd units during the start of a machine: the lock before there is a network, the tunnel
+//! once there is one, and both later.
 //!
-//! systemd is the first process of namespaces of its own, in a control group of its own; it has
-//! Debian's targets, the two units, and one that makes the network.
+//! systemd is the first process of namespaces of its own, in a control group of its own. It has
+//! Debian's targets, the two units, and one that creates the network.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -19,11 +19,11 @@ use taupe_lab::{Error, Result, ensure};
 
 use crate::world::{Application, BEYOND, TUNNEL, UPLINK, World, expect, private_key, serve};
 
-/// Where Debian has systemd, and its units.
+/// Debian's paths of systemd and its units.
 const SYSTEMD: &str = "/lib/systemd/systemd";
 const DEBIANS: &str = "/lib/systemd/system";
 
-/// Of its units, what a machine needs that starts nothing but a tunnel.
+/// Units that a machine needs which starts nothing but a tunnel.
 const TARGETS: [&str; 15] = [
     "basic.target",
     "local-fs-pre.target",
@@ -42,12 +42,12 @@ const TARGETS: [&str; 15] = [
     "timers.target",
 ];
 
-/// The server's port for the application that nobody chooses: what is seen of the other one
-/// is told apart by it.
+/// The server's port for the application that is not selected; it distinguishes the captured
+/// traffic of the two.
 const OTHER_PORT: u16 = 8081;
 
-/// What makes the network: the uplink is plugged in, and then the machine is online once an
-/// application that nobody chooses has reached the server beyond.
+/// Unit that creates the network: it connects the uplink, and reports the machine as online after
+/// an application that is not selected has reached the server beyond.
 const NETWORK: &str = "[Unit]\nDefaultDependencies=no\nWants=network.target\n\
                        After=network-pre.target\nBefore=network.target\n\
                        [Service]\nType=oneshot\nRemainAfterExit=yes\n\
@@ -57,8 +57,8 @@ const ONLINE: &str = "[Unit]\nDefaultDependencies=no\nAfter=network.target\n\
                       [Service]\nType=oneshot\nRemainAfterExit=yes\n\
                       [Install]\nWantedBy=network-online.target\n[Service]\nExecStart=/bin/sh ";
 
-/// From the start of the machine on nothing of the chosen application's is seen in the clear,
-/// whatever becomes of the service, until `down`.
+/// From the start of the machine until `down`, no traffic of the selected application leaves
+/// unencrypted, whatever happens to the service.
 pub(crate) fn from_the_first_unit_on() -> Result<()> {
     let world = World::new()?;
     let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
@@ -110,7 +110,7 @@ pub(crate) fn from_the_first_unit_on() -> Result<()> {
     step("started");
     machine.systemctl(&["start", "taupe@home"])?;
     expect(&world, &mole, 0, Some(TUNNEL[0]))?;
-    // The lock finds it up.
+    // The restarted lock finds the tunnel up.
     machine.systemctl(&["restart", "taupe-lock@home"])?;
     expect(&world, &mole, 0, Some(TUNNEL[0]))?;
     let packets = clear.stop()?;
@@ -135,11 +135,11 @@ pub(crate) fn from_the_first_unit_on() -> Result<()> {
     expect(&world, &bird, 0, Some(UPLINK[0]))
 }
 
-/// File of the tunnel's key, which a unit behind the lock makes.
+/// File of the tunnel's key, which a unit after the lock creates.
 const KEY: &str = "/run/home.key";
 
-/// Writes the file of the tunnel where units look for it, without its key. Returns its path and
-/// the key.
+/// Writes the tunnel's file at the path that units use, without its key. Returns its path and the
+/// key.
 fn install(world: &World, line: &str) -> Result<(String, String)> {
     const FOLDER: &str = "/etc/wireguard";
     mount("lab", FOLDER, "tmpfs", MountFlags::empty(), None).map_err(Error::io(FOLDER))?;
@@ -151,8 +151,8 @@ fn install(world: &World, line: &str) -> Result<(String, String)> {
     Ok((path, key.to_owned()))
 }
 
-/// Has an application ask the server beyond again and again, and write down who it is told
-/// that it is.
+/// Lets an application ask the server beyond repeatedly for its client address, and log the
+/// answers.
 fn asks_on(
     world: &World,
     application: &Application,
@@ -175,18 +175,18 @@ fn answers(path: &Path) -> Result<Vec<String>> {
     Ok(text.lines().map(str::to_owned).collect())
 }
 
-/// A control group with one for a machine that is started, whose root it is, and one for
-/// those who are on that machine without being started by it. It goes when it is dropped;
-/// what a test that was killed has left goes with the next.
+/// A control group with two subgroups: one is the root of the started machine's groups, the other
+/// holds processes on this machine that are not started by it. Dropping it removes the groups; a
+/// new one removes the remains of killed tests.
 struct Group {
     path: PathBuf,
     before: PathBuf,
 }
 
-/// Where the hierarchy is mounted.
+/// Mount point of the hierarchy.
 const HIERARCHY: &str = "cgroup";
 
-/// What the names of groups begin with.
+/// Prefix of the groups' names.
 const PREFIX: &str = "taupe-lab-boot-";
 
 impl Group {
@@ -219,7 +219,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         let _ = move_to(&self.before);
-        // What was killed needs a moment to leave.
+        // Killed processes need a moment to leave the group.
         let _ = wait_until("the end of the group", Duration::from_secs(10), || {
             remove_empty(&self.path);
             Ok(!self.path.exists())
@@ -227,12 +227,12 @@ impl Drop for Group {
     }
 }
 
-/// Moves this process, and what it starts from here on.
+/// Moves this process and its later children to a group.
 fn move_to(group: &Path) -> Result<()> {
     fs::write(group.join("cgroup.procs"), "0").map_err(Error::io(group.display().to_string()))
 }
 
-/// Removes a group and those in it, as far as nobody is in them.
+/// Removes a group and its subgroups if they are empty.
 fn remove_empty(group: &Path) {
     for entry in fs::read_dir(group).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -242,7 +242,7 @@ fn remove_empty(group: &Path) {
     let _ = fs::remove_dir(group);
 }
 
-/// A machine that systemd has started; killed when it is dropped.
+/// A machine started by systemd; killed when it is dropped.
 struct Machine<'a> {
     world: &'a World,
     console: PathBuf,
@@ -255,7 +255,7 @@ impl<'a> Machine<'a> {
         let (units, console) = (scratch("units"), scratch("console"));
         fs::write(&console, "").map_err(Error::io("console"))?;
         write_units(&units, key)?;
-        // Nothing of the machine's files is changed, and its console sees nothing.
+        // The script changes no file of the machine, and writes nothing to its console.
         let script = format!(
             "echo 0 >{group}/cgroup.procs && exec unshare --cgroup --pid --fork --kill-child --uts \
              --mount --propagation private sh -c '
@@ -278,14 +278,14 @@ impl<'a> Machine<'a> {
         Ok(machine)
     }
 
-    /// What is printed on its console.
+    /// Returns the state of the units and the output on the console.
     fn told(&self) -> Result<String> {
         let units = self.attempt(&["list-units", "--all", "--no-pager"])?;
         let console = fs::read(&self.console).map_err(Error::io("console"))?;
         Ok(units.stdout + &units.stderr + &String::from_utf8_lossy(&console))
     }
 
-    /// `systemctl`, inside: systemd wants to know who asks.
+    /// Runs `systemctl` inside, because systemd checks its caller.
     fn attempt(&self, arguments: &[&str]) -> Result<Attempt> {
         let parent = self.parent.id();
         let children = format!("/proc/{parent}/task/{parent}/children");
@@ -313,7 +313,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Such as `active`.
+    /// Returns a unit's state, such as `active`.
     fn state(&self, unit: &str) -> Result<String> {
         Ok(self.attempt(&["is-active", unit])?.stdout.trim().to_owned())
     }
@@ -329,7 +329,8 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// Writes the units of a machine, and which of them it starts. The network comes with the key.
+/// Writes the units of a machine, and links those that it starts. The network's unit creates the
+/// key.
 fn write_units(folder: &Path, key: &str) -> Result<()> {
     let io = |path: &Path| Error::io(path.display().to_string());
     fs::create_dir_all(folder).map_err(io(folder))?;
@@ -373,7 +374,7 @@ fn write_units(folder: &Path, key: &str) -> Result<()> {
     for (name, text) in units {
         let path = folder.join(name);
         fs::write(&path, &text).map_err(io(&path))?;
-        // As `systemctl enable` does it.
+        // Like `systemctl enable`.
         let wanted_by = text.lines().find_map(|line| line.strip_prefix("WantedBy="));
         let target = wanted_by.ok_or_else(|| Error::unmet(format!("nobody wants {name}")))?;
         let wants = folder.join(format!("{target}.wants"));

@@ -1,5 +1,4 @@
-//! Real browsers, of many processes each: one in the tunnel, one not, and the other way
-//! round.
+//! Real browsers, with many processes each: one in the tunnel and one outside, and the reverse.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -19,10 +18,10 @@ use taupe_lab::{Error, Result, ensure};
 
 use crate::world::{BEYOND, TUNNEL, UPLINK, World};
 
-/// A page from either family's web server, and who has asked for it.
+/// Each opens a page from the web server of either family, which records its clients.
 pub(crate) fn one_in_and_one_out() -> Result<()> {
     let world = World::new()?;
-    // Nobody shall wait for name servers that are not there.
+    // Avoids waiting for name servers that do not exist.
     let servers = scratch_file("resolv.conf", "nameserver 198.51.100.1\n")?;
     mount_bind(&*servers, "/etc/resolv.conf").map_err(Error::io("/etc/resolv.conf"))?;
     let asked = serve(&world.far)?;
@@ -32,7 +31,7 @@ pub(crate) fn one_in_and_one_out() -> Result<()> {
         let file = world.file(&format!("AllowedApps = {}", chosen.name()))?;
         world.up(&file)?;
         for family in [0, 1] {
-            // Whatever else a browser sends, somewhere else, is the tunnel's as well.
+            // A browser's other traffic also belongs to the tunnel.
             let capture = Capture::start(&world.far, "eth0", CLEAR)?;
             let found = chosen.opens(&world, family, &asked)?;
             ensure!(found == [TUNNEL[family]], "{} is {found:?}", chosen.name());
@@ -66,7 +65,7 @@ pub(crate) fn one_in_and_one_out() -> Result<()> {
     Ok(())
 }
 
-/// All that is not the tunnel itself, or the link's own.
+/// All traffic except the tunnel itself and the link's own packets.
 const CLEAR: &str = "(tcp or udp) and not udp port 51821";
 
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +75,7 @@ enum Browser {
 }
 
 impl Browser {
-    /// Its executable's.
+    /// Returns the name of its executable.
     const fn name(self) -> &'static str {
         match self {
             Self::Chromium => "chromium",
@@ -84,7 +83,7 @@ impl Browser {
         }
     }
 
-    /// What it says that it is.
+    /// Returns the part of its user agent that identifies it.
     const fn agent(self) -> &'static str {
         match self {
             Self::Chromium => "Chrome/",
@@ -92,12 +91,12 @@ impl Browser {
         }
     }
 
-    /// Has it open a page, with a picture, and returns who the server took it for.
+    /// Opens a page with a picture; returns the client addresses seen by the server.
     fn opens(self, world: &World, family: usize, asked: &Asked) -> Result<Vec<String>> {
         self.tries(world, family, asked, PATIENCE)
     }
 
-    /// The same for this many seconds, at most.
+    /// The same with another time limit in seconds.
     fn tries(
         self,
         world: &World,
@@ -136,7 +135,7 @@ impl Browser {
                 .into()
             }
         };
-        // It may end in error where it gets no page.
+        // It may exit with an error if it gets no page.
         attempt("near", at_home(world, &words), None)?;
         let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
         let mut found = Vec::new();
@@ -150,10 +149,10 @@ impl Browser {
     }
 }
 
-/// How long a browser may take for a page, in seconds.
+/// Time limit of a page, in seconds.
 const PATIENCE: &str = "60";
 
-/// Firefox's way of not calling home.
+/// Settings that keep Firefox from contacting its vendor.
 const SETTINGS: &str = r#"
 user_pref("app.update.enabled", false);
 user_pref("app.normandy.enabled", false);
@@ -170,7 +169,7 @@ user_pref("services.settings.server", "");
 user_pref("toolkit.telemetry.enabled", false);
 "#;
 
-/// The web server's port.
+/// Port of the web server.
 const PORT: u16 = 80;
 
 struct Question {
@@ -181,7 +180,7 @@ struct Question {
 
 type Asked = Arc<Mutex<Vec<Question>>>;
 
-/// A web server in both families that writes down who asks for what.
+/// Runs a web server in both families that records its clients and their requests.
 fn serve(far: &Host) -> Result<Asked> {
     let asked = Asked::default();
     for address in BEYOND {
@@ -213,7 +212,7 @@ fn answer(mut stream: &TcpStream, asked: &Asked) -> std::io::Result<()> {
             agent = it.to_owned();
         }
     }
-    // A browser connects ahead of need, and may say nothing.
+    // A browser opens spare connections, and may send nothing.
     let Some(path) = path else { return Ok(()) };
     let (kind, body) = match &*path {
         "/page" => (
@@ -238,7 +237,7 @@ fn answer(mut stream: &TcpStream, asked: &Asked) -> std::io::Result<()> {
     )
 }
 
-/// A page by QUIC: from a server that speaks HTTP/3 alone.
+/// Opens a page by QUIC, from a server that supports HTTP/3 only.
 pub(crate) fn by_quic() -> Result<()> {
     let world = World::new()?;
     let (fingerprint, _server) = serve_quic(&world.far)?;
@@ -271,10 +270,10 @@ pub(crate) fn by_quic() -> Result<()> {
     Ok(())
 }
 
-/// The name of that server, which has no certificate without one.
+/// Name of this server, which its certificate requires.
 const SITE: &str = "web.example";
 
-/// A server that tells everybody who they are, with the fingerprint of its key.
+/// Runs a server that reports the client's address; returns the fingerprint of its key.
 fn serve_quic(far: &Host) -> Result<(String, Process)> {
     let path = |name: &str| scratch(name).display().to_string();
     let [key, certificate] = [path("key.pem"), path("certificate.pem")];
@@ -316,7 +315,7 @@ fn serve_quic(far: &Host) -> Result<(String, Process)> {
     Ok((fingerprint, server))
 }
 
-/// Chromium without what it does besides.
+/// Returns Chromium's command line without background services.
 fn chromium(profile: &Path, patience: &str) -> Vec<String> {
     let mut words: Vec<String> = [
         "timeout",
@@ -339,7 +338,7 @@ fn chromium(profile: &Path, patience: &str) -> Vec<String> {
     words
 }
 
-/// The command, as it runs on `near`, without a desktop.
+/// Returns the command as it runs on `near`, without a desktop.
 fn at_home(world: &World, words: &[String]) -> Command {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let mut command = world.near.command(&words);

@@ -1,4 +1,4 @@
-//! Networks that a tunnel does not get through, and what is said of them.
+//! Networks that block a tunnel, and the reports about them.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use taupe_lab::{Error, Result, ensure};
 
 use crate::world::{Application, BEYOND, ENDPOINT_PORT, TUNNEL, World, expect};
 
-/// UDP to and from the WireGuard server is lost, as where one has to log in first; then
-/// there is no way at all.
+/// UDP to and from the WireGuard server is lost, as before the login of a captive portal; then
+/// there is no route at all.
 pub(crate) fn what_a_network_swallows() -> Result<()> {
     let world = World::new()?;
     let never = world.with_another("work", 9)?;
@@ -37,7 +37,7 @@ pub(crate) fn what_a_network_swallows() -> Result<()> {
     world.far.run_with_input(&["nft", "-f", "-"], &swallow)?;
     never.up(&unknown)?;
     step("swallowed, by one that worked and one that never has");
-    // What waits for an answer, for which the handshake is made anew.
+    // An application that waits for an answer keeps the handshakes going.
     let ask = format!("exec 3<>/dev/tcp/{}/8080", BEYOND[0]);
     let _waits = world.near.spawn(&[&mole.0, "-c", &ask])?;
     says(&world, "home", "udp-swallowed")?;

@@ -1,7 +1,7 @@
-//! Applications that talk all the time in every way there is, and who hears them.
+//! Applications that continuously send traffic of every kind, and the servers that receive it.
 //!
-//! A chatterer is this program by the name of another. All that it sends is made of
-//! records of its voice's mark and the time, and nobody else uses its port.
+//! A chatterer is this program under another name. All of its packets consist of records with its
+//! voice's mark and the time, and no other program uses its port.
 
 use std::ffi::OsString;
 use std::fs;
@@ -24,48 +24,48 @@ use taupe_lab::{Error, Result};
 
 use crate::world::{BEYOND, ENDPOINT_PORT, NEIGHBOUR};
 
-/// The first argument of this program when it is an application.
+/// First argument of this program as an application.
 pub(crate) const WORD: &str = "--chatter";
 
-/// What a chatterer's packets are known by.
+/// Identification of a chatterer's packets.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Voice {
     name: &'static str,
-    /// What a record begins with.
+    /// Beginning of each record.
     pub(crate) mark: &'static [u8; 16],
-    /// The port that it talks to, and listens at.
+    /// The port to which it sends, and on which it listens.
     pub(crate) port: u16,
 }
 
-/// A chosen application's.
+/// The voice of a selected application.
 pub(crate) const CHOSEN: Voice = Voice {
     name: "chosen",
     mark: b"the-mole-digs-on",
     port: 7100,
 };
 
-/// Another's.
+/// The voice of another application.
 pub(crate) const OTHER: Voice = Voice {
     name: "other",
     mark: b"the-bird-sings-\n",
     port: 7200,
 };
 
-/// The address of `near`'s own resolver, systemd-resolved's.
+/// The address of `near`'s own resolver, as systemd-resolved has it.
 pub(crate) const STUB: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 53));
 
-/// The executable of the chosen application.
+/// The executable of the selected application.
 pub(crate) const MOLE: &str = "mole";
 
-/// From one packet of a kind to the next.
+/// Interval between packets of a kind.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// After this long without an answer most conversations are given up. Others wait
-/// for long: what the kernel holds back meanwhile is sent again and again.
+/// Time after which most exchanges without an answer are given up. Others wait for long: the kernel
+/// retransmits their blocked packets repeatedly.
 const SHORT: Duration = Duration::from_millis(250);
 const LONG: Duration = Duration::from_secs(60);
 
-/// How long a record is: the mark, and microseconds since 1970 in 16 digits.
+/// Length of a record: the mark, and microseconds since 1970 in 16 digits.
 const RECORD: usize = 32;
 
 impl Voice {
@@ -76,7 +76,7 @@ impl Voice {
         record
     }
 
-    /// When each of the records in a packet was made.
+    /// Returns the times at which the records in a packet were made.
     pub(crate) fn times(&self, packet: &[u8]) -> Vec<Duration> {
         let records = packet
             .windows(RECORD)
@@ -86,8 +86,8 @@ impl Voice {
     }
 }
 
-/// Sends a datagram to so many ports of each of the servers: more flows than one application
-/// may have.
+/// Sends a datagram to this number of ports of each server: more flows than one application may
+/// have.
 const PORTS: u16 = 36_000;
 
 fn flood(voice: &Voice) {
@@ -100,23 +100,23 @@ fn flood(voice: &Voice) {
             continue;
         };
         for port in 20_000..20_000 + PORTS {
-            // Some are refused.
+            // Some are rejected.
             let _ = socket.send_to(&voice.record(), (remote, port));
         }
     }
 }
 
-/// Runs a flood of one, by this executable, to its end.
+/// Floods once with this executable, and waits for its end.
 pub(crate) fn flood_by(host: &Host, executable: &str, voice: &Voice) -> Result<()> {
     host.run(&[executable, WORD, voice.name, "flood"]).map(drop)
 }
 
-/// Starts one, by this executable.
+/// Starts an application with this executable.
 pub(crate) fn start(host: &Host, executable: &str, voice: &Voice) -> Result<Process> {
     host.spawn(&[executable, WORD, voice.name])
 }
 
-/// Starts one by a launcher, which waits for it: when the launcher ends, so does it.
+/// Starts an application by a launcher, which waits for it and ends it when it ends itself.
 pub(crate) fn launch(
     host: &Host,
     launcher: &str,
@@ -126,7 +126,7 @@ pub(crate) fn launch(
     host.spawn(&[launcher, WORD, voice.name, "launch", executable])
 }
 
-/// A copy of this program with this name, without its symbols.
+/// Copies this program under a name, without its symbols.
 pub(crate) fn install(name: &str) -> Result<String> {
     let own = std::env::current_exe().map_err(Error::io("own executable"))?;
     let folder = scratch("chatterers");
@@ -140,7 +140,7 @@ pub(crate) fn install(name: &str) -> Result<String> {
     }
 }
 
-/// The application.
+/// Runs as the application.
 pub(crate) fn main(words: &[&str]) -> ! {
     let voice = match words.first() {
         Some(&"other") => &OTHER,
@@ -165,7 +165,7 @@ pub(crate) fn main(words: &[&str]) -> ! {
         Some(["launched", launcher]) => {
             let with_launcher = rustix::process::set_parent_process_death_signal;
             with_launcher(Some(rustix::process::Signal::KILL)).expect("a signal");
-            // The launcher may have ended before that.
+            // The launcher may have ended before this call.
             if std::os::unix::process::parent_id().to_string() != *launcher {
                 std::process::exit(0);
             }
@@ -208,7 +208,7 @@ pub(crate) fn main(words: &[&str]) -> ! {
     }
 }
 
-/// Does it again and again, whatever comes of it.
+/// Repeats an action for ever, regardless of its result.
 fn always(mut act: impl FnMut() -> io::Result<()> + Send + 'static) {
     thread::spawn(move || {
         loop {
@@ -218,8 +218,8 @@ fn always(mut act: impl FnMut() -> io::Result<()> + Send + 'static) {
     });
 }
 
-/// Starts the application of a voice, a copy beside this one, with a socket as its standard
-/// input that is connected already: of UDP, or a raw one of ICMP.
+/// Starts the other executable beside this one, with a connected socket as its standard input: UDP,
+/// or raw ICMP.
 fn gives(voice: &Voice, remote: IpAddr, kind: SocketType) -> io::Result<()> {
     let own = std::env::current_exe()?;
     let socket = match kind {
@@ -234,11 +234,11 @@ fn gives(voice: &Voice, remote: IpAddr, kind: SocketType) -> io::Result<()> {
         .map(drop)
 }
 
-/// Sends by the socket that this process was started with.
+/// Sends on the socket that this process inherited.
 fn given(voice: &Voice) -> io::Result<()> {
     let socket = io::stdin();
     for _ in 0..20 {
-        // Behind what may be the header of an echo request.
+        // The first bytes form the header of an echo request for ICMP.
         let message = [&[8, 0, 0, 0, 0, 0, 0, 0], &*voice.record()].concat();
         let _ = rustix::net::send(&socket, &message, SendFlags::empty());
         thread::sleep(PAUSE);
@@ -246,7 +246,7 @@ fn given(voice: &Voice) -> io::Result<()> {
     Ok(())
 }
 
-/// A process that has just been started does a few things and ends.
+/// Runs as a new process that sends a few packets and ends.
 fn short_lived(voice: &Voice) -> io::Result<()> {
     for remote in BEYOND.map(|address| SocketAddr::new(address, voice.port)) {
         let told = any(remote).and_then(|socket| socket.send_to(&voice.record(), remote));
@@ -254,12 +254,12 @@ fn short_lived(voice: &Voice) -> io::Result<()> {
         stream.write_all(&voice.record())?;
         told?;
     }
-    // Too short a life costs too much.
+    // Shorter lives would cost too much processor time.
     thread::sleep(20 * PAUSE);
     Ok(())
 }
 
-/// One connection, with questions and answers.
+/// Opens one connection with questions and answers.
 fn converses(
     voice: &Voice,
     remote: SocketAddr,
@@ -283,13 +283,13 @@ fn connect(remote: SocketAddr, device: Option<&str>) -> io::Result<TcpStream> {
     };
     let stream = socket(family(remote.ip()), SocketType::STREAM, None)?;
     setsockopt(&stream, BindToDevice, &OsString::from(device))?;
-    // Of a connection, too.
+    // The timeout also applies to connecting.
     set_socket_timeout(&stream, Timeout::Send, Some(SHORT))?;
     rustix::net::connect(&stream, &remote)?;
     Ok(stream.into())
 }
 
-/// Datagrams from one socket.
+/// Sends datagrams from one socket.
 fn tells(voice: &Voice, remote: SocketAddr, connected: bool) -> io::Result<()> {
     let socket = any(remote)?;
     socket.set_nonblocking(true)?;
@@ -297,7 +297,7 @@ fn tells(voice: &Voice, remote: SocketAddr, connected: bool) -> io::Result<()> {
         socket.connect(remote)?;
     }
     for _ in 0..50 {
-        // That one is refused does not keep it from trying again.
+        // After a rejection it tries again.
         let _ = match connected {
             true => socket.send(&voice.record()),
             false => socket.send_to(&voice.record(), remote),
@@ -308,8 +308,8 @@ fn tells(voice: &Voice, remote: SocketAddr, connected: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Datagrams to where none should go in the clear: neighbours, a name server in the
-/// local network, the WireGuard server itself, everybody.
+/// Sends datagrams to destinations that must not be reached unencrypted: neighbours, a name server
+/// in the local network, the WireGuard server itself, broadcast and multicast.
 fn strays(voice: &Voice) -> io::Result<()> {
     let v4 = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     v4.set_broadcast(true)?;
@@ -335,7 +335,7 @@ fn strays(voice: &Voice) -> io::Result<()> {
     Ok(())
 }
 
-/// A question to the resolver that the machine names now, by UDP and by TCP.
+/// Sends a question to the machine's current resolver, by UDP and by TCP.
 fn asks(voice: &Voice) -> io::Result<()> {
     let servers = fs::read_to_string("/etc/resolv.conf")?;
     let addresses = servers
@@ -350,12 +350,12 @@ fn asks(voice: &Voice) -> io::Result<()> {
     Ok(())
 }
 
-/// Some pings from one socket.
+/// Sends some pings from one socket.
 fn pings(voice: &Voice, to: IpAddr) -> io::Result<()> {
     let (protocol, kind) = icmp(to);
     let socket: OwnedFd = socket(family(to), SocketType::DGRAM, Some(protocol))?;
     for _ in 0..20 {
-        // The kernel fills in what is 0.
+        // The kernel fills in the zero fields.
         let mut packet = vec![kind, 0, 0, 0, 0, 0, 0, 1];
         packet.extend(voice.record());
         let _ = sendto(
@@ -369,7 +369,7 @@ fn pings(voice: &Voice, to: IpAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// The protocol of pings, and the type of their questions.
+/// Returns the protocol of pings, and the type of an echo request.
 fn icmp(to: IpAddr) -> (Protocol, u8) {
     match to {
         IpAddr::V4(_) => (ipproto::ICMP, 8),
@@ -377,7 +377,7 @@ fn icmp(to: IpAddr) -> (Protocol, u8) {
     }
 }
 
-/// A server: tells everybody who connects something, and closes first or last.
+/// Runs a server that sends every client a record, and closes first or last.
 fn listens(voice: &'static Voice) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, voice.port))?;
     for (number, stream) in listener.incoming().enumerate() {
@@ -394,7 +394,7 @@ fn listens(voice: &'static Voice) -> io::Result<()> {
     Ok(())
 }
 
-/// A server of datagrams.
+/// Runs a server of datagrams.
 fn answers(voice: &Voice) -> io::Result<()> {
     let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, voice.port))?;
     loop {
@@ -417,15 +417,14 @@ const fn family(address: IpAddr) -> AddressFamily {
     }
 }
 
-/// What has been heard of a voice, by how it came.
+/// Numbers of received packets of a voice, by source.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
-    /// From the tunnel's addresses, IPv4 and IPv6: connections' questions and
-    /// datagrams.
+    /// From the tunnel's addresses, IPv4 and IPv6: questions on connections, and datagrams.
     pub(crate) by_tunnel: [AtomicU64; 2],
-    /// From any others.
+    /// From other addresses.
     pub(crate) otherwise: [AtomicU64; 2],
-    /// How often the chatterer's own server answered.
+    /// Answers of the chatterer's own server.
     pub(crate) served: [AtomicU64; 2],
 }
 
@@ -482,8 +481,8 @@ fn echoes(mut stream: &TcpStream, note: impl Fn(IpAddr)) -> io::Result<()> {
     }
 }
 
-/// Forwards each question that `near`'s own resolver gets to its router, as a program that is
-/// not selected, until the sandbox ends.
+/// Forwards each question to `near`'s own resolver to its router, as a program that is not
+/// selected, until the sandbox ends.
 pub(crate) fn forward_questions(near: &Host) -> Result<()> {
     let at = SocketAddr::new(STUB, 53);
     let (datagrams, listener) = near.enter(|| {
@@ -515,8 +514,8 @@ pub(crate) fn forward_questions(near: &Host) -> Result<()> {
     Ok(())
 }
 
-/// Uses a voice's own server at these addresses from `far`, until the sandbox ends, and
-/// counts what is served.
+/// Connects to a voice's own server at these addresses from `far`, until the sandbox ends, and
+/// counts the answers.
 pub(crate) fn visit(
     far: &Host,
     voice: &'static Voice,
@@ -525,7 +524,7 @@ pub(crate) fn visit(
 ) -> Result<()> {
     let heard = Arc::clone(heard);
     far.enter(move || {
-        // Threads are where the one is that starts them.
+        // Threads run in the namespace of the thread that starts them.
         thread::spawn(move || {
             loop {
                 for address in &addresses {
@@ -541,7 +540,7 @@ pub(crate) fn visit(
     })
 }
 
-/// A connection and a datagram.
+/// Uses a connection and a datagram.
 fn by_both(server: SocketAddr) -> io::Result<()> {
     let datagrams = any(server)?;
     datagrams.send_to(b"probe", server)?;

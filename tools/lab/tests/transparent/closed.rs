@@ -1,4 +1,4 @@
-//! What `KillSwitch` makes of the time in which the tunnel is down.
+//! Effects of `KillSwitch` while the tunnel is down.
 
 use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 use std::time::Duration;
@@ -11,12 +11,12 @@ use taupe_lab::{Error, Result, ensure};
 
 use crate::world::{Application, BEYOND, NEIGHBOUR, TUNNEL, UPLINK, World, expect, succeeded};
 
-/// What may be seen while everything is held back: neighbours that are looked for, groups
-/// that are joined, DHCP, the local network, and who asks from outside.
+/// Packets allowed while everything is blocked: neighbour discovery, group membership, DHCP, the
+/// local network, and answers to requests from outside.
 const ALLOWED: &str = "arp or ip6[6] = 0 or (icmp6 and ip6[40] >= 130 and ip6[40] <= 143) or \
                        udp dst port 67 or net 192.168.0.0/16 or src host 2001:db8:ffff::1";
 
-/// `all`: nobody gets further than the link and the local network.
+/// `all`: all applications reach only the link and the local network.
 pub(crate) fn everybody() -> Result<()> {
     let world = World::new()?;
     let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
@@ -103,7 +103,7 @@ pub(crate) fn everybody() -> Result<()> {
     Ok(())
 }
 
-/// `off`: chosen applications go past a tunnel that is down, and nobody says otherwise.
+/// `off`: selected applications bypass a tunnel that is down, and no message claims otherwise.
 pub(crate) fn nobody() -> Result<()> {
     let world = World::new()?;
     let mole = Application::new("mole")?;
@@ -116,7 +116,7 @@ pub(crate) fn nobody() -> Result<()> {
     world.up(&file)?;
     is(TUNNEL)?;
     world.kill_device()?;
-    // Whoever finds it missing says so: the kernel, and at once.
+    // The kernel notices at once that the tunnel's process is gone.
     wait_until("the way past it", Duration::from_secs(10), || {
         Ok(world.asks(&mole, BEYOND[0])?.as_deref() == Some(UPLINK[0]))
     })?;
@@ -160,8 +160,8 @@ pub(crate) fn nobody() -> Result<()> {
     is(UPLINK)
 }
 
-/// Fails unless a command succeeds and says all of these, and, where these don't, not that
-/// anything is held back.
+/// Checks that a command succeeds and prints all of these words. Unless they include a blocked
+/// state, the output must not claim that anything is blocked.
 fn says(world: &World, command: &[&str], words: &[&str]) -> Result<()> {
     let said = world.taupe(command)?;
     let is = |state| words.iter().any(|word| word.ends_with(state));

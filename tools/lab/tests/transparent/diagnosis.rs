@@ -1,5 +1,5 @@
-//! `up`, `status` and the documentation say what holds: their sentences come from the code that
-//! decides, and the limits that they name are those that a capture shows.
+//! The messages of `up` and `status` and the documentation are true: their sentences come from the
+//! deciding code, and captures confirm the limits that they name.
 
 use crate::world::{Application, BEYOND, SERVER, TUNNEL, UPLINK, World, expect, succeeded};
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::{scratch_file, step};
 use taupe_lab::{Error, Result, ensure};
 
-/// Questions for names go through the tunnel behind `BypassLanTraffic`.
+/// Name server questions go through the tunnel in spite of `BypassLanTraffic`.
 pub(crate) fn name_servers_in_a_local_network() -> Result<()> {
     let world = World::new()?;
     let file = world.whole_file(
@@ -27,7 +27,7 @@ pub(crate) fn name_servers_in_a_local_network() -> Result<()> {
     world.down(&file)
 }
 
-/// One line, and not the advice to use adapter mode, which has no IPv6 either.
+/// One message, without the advice to use adapter mode, which has no IPv6 either.
 pub(crate) fn without_ipv6() -> Result<()> {
     let world = World::new()?;
     for which in ["all", "default"] {
@@ -53,12 +53,12 @@ pub(crate) fn without_ipv6() -> Result<()> {
     world.down(&file)
 }
 
-/// A process without descriptors is not told to use another kernel.
+/// A process without descriptors gets no advice to use another kernel.
 pub(crate) fn without_descriptors() -> Result<()> {
     let world = World::new()?;
     let program = Implementation::Taupe.program()?.display().to_string();
     let file = world.file("AllowedApps = mole")?;
-    // For the maps, and for the programs.
+    // Too few for the maps, and too few for the programs.
     for limit in [24, 40] {
         step(&format!("{limit} descriptors"));
         let command = format!("ulimit -n {limit}; exec {program} up {file}");
@@ -71,8 +71,7 @@ pub(crate) fn without_descriptors() -> Result<()> {
     Ok(())
 }
 
-/// Promises that this kernel does not let Taupe keep are told by `up`, once, by `status`, and in
-/// its JSON.
+/// `up` (once), `status` and its JSON report the guarantees that Taupe cannot give on this kernel.
 pub(crate) fn gaps_are_told() -> Result<()> {
     let world = World::new()?;
     let file = world.file("AllowedApps = mole")?;
@@ -92,7 +91,7 @@ pub(crate) fn gaps_are_told() -> Result<()> {
         ensure!(up.stderr.matches(gap).count() == 1, "{gap}: {}", up.stderr);
         ensure!(text.contains(gap), "{gap}: {text}");
     }
-    // Whether there are any the kernel says to `doctor` too.
+    // `doctor` reports the same gaps of the kernel.
     let doctor = json(&["doctor", "--json"])?;
     let checks = doctor["checks"].as_array();
     let mut checks = checks.into_iter().flatten();
@@ -105,8 +104,8 @@ pub(crate) fn gaps_are_told() -> Result<()> {
     world.down(&file)
 }
 
-/// Without a link to the endpoint `up` succeeds, since one may come, and warns; `status` is degraded
-/// at once, before anything was sent, and up when there is one.
+/// Without a link to the endpoint `up` succeeds, since one may appear, and warns. `status` is
+/// degraded at once, before any packet was sent, and up when there is a link.
 pub(crate) fn without_a_link() -> Result<()> {
     let world = World::new()?;
     let eth0 = |host: &taupe_lab::host::Host, state| host.ip(&["link", "set", "eth0", state]);
@@ -166,8 +165,8 @@ pub(crate) fn without_a_link() -> Result<()> {
     world.down(&inner)
 }
 
-/// Two tunnels with one private key have one session at their common peer: the second `up` warns,
-/// and `status` says it of both while it holds. With different peers it is no fault.
+/// Two tunnels with one private key share one session at a common peer: the second `up` warns, and
+/// `status` reports it for both while it lasts. With different peers it is no fault.
 pub(crate) fn one_key_twice() -> Result<()> {
     let world = World::new()?;
     let home = world.file("AllowedApps = mole")?;
@@ -217,8 +216,8 @@ pub(crate) fn one_key_twice() -> Result<()> {
     world.down(&home)
 }
 
-/// Joins a group of each family, and sends a datagram to it and to four machines of the link: to
-/// the first of each family past the tunnel, to the second through it.
+/// Joins a group of each family, and sends a datagram to it and to four machines of the link: the
+/// first of each family is outside the tunnel, the second inside.
 const JOINS: &str = r#"
     use Socket qw(:all);
     open(my $number, "<", "/sys/class/net/eth0/ifindex") or die; my $eth0 = <$number> + 0;
@@ -238,8 +237,8 @@ const JOINS: &str = r#"
     sleep 600;
 "#;
 
-/// The link sees the groups that a selected application joins and the neighbours that it looks for,
-/// and none of its datagrams.
+/// The link sees the groups that a selected application joins and its neighbour discovery, but none
+/// of its datagrams.
 pub(crate) fn what_the_link_sees() -> Result<()> {
     let world = World::new()?;
     let Application(mole) = Application::copy_of(Path::new("/usr/bin/perl"), "mole")?;
@@ -269,7 +268,7 @@ pub(crate) fn what_the_link_sees() -> Result<()> {
         let is_seen = |address: &&str| packets.iter().any(|packet| has(packet, address));
         seen.iter().all(is_seen)
     })?;
-    // The kernel looks for a neighbour before it hands a packet to the tunnel's program.
+    // The kernel resolves a neighbour before it hands a packet to the tunnel's program.
     ensure!(!inside.is_empty(), "no ARP for a destination in the tunnel");
     let clear: Vec<_> = packets
         .iter()
@@ -279,8 +278,7 @@ pub(crate) fn what_the_link_sees() -> Result<()> {
     world.down(&file)
 }
 
-/// Connects to the server beyond, with the mark that it has or without one, and prints what that
-/// says.
+/// Connects to the server beyond, with the socket's mark or without one, and prints the answer.
 const CONNECTS: &str = r#"
     use Socket qw(:all);
     socket(my $socket, AF_INET, SOCK_STREAM, 0) or die;
@@ -291,8 +289,8 @@ const CONNECTS: &str = r#"
     print scalar <$socket>;
 "#;
 
-/// In adapter mode a selected application that takes the mark off its socket reaches nothing in the
-/// tunnel's networks, and nothing of it leaves in clear.
+/// In adapter mode a selected application that removes its socket's mark reaches nothing in the
+/// tunnel's networks, and sends nothing unencrypted.
 pub(crate) fn a_mark_that_is_taken_off() -> Result<()> {
     let world = World::new()?;
     let perl = Path::new("/usr/bin/perl");
@@ -311,14 +309,14 @@ pub(crate) fn a_mark_that_is_taken_off() -> Result<()> {
     }
     let packets = clear.stop()?;
     ensure!(packets.is_empty(), "{} packets in clear", packets.len());
-    // For another application it changes nothing.
+    // For another application the mark makes no difference.
     let (said, error) = ask(&bird, "1")?;
     ensure!(said == UPLINK[0], "{said:?} {error}");
     world.down(&file)
 }
 
-/// Without a route for a family on the uplink, selected applications do not reach it in transparent
-/// mode, which `up` says, and do in adapter mode.
+/// Without a route for a family on the uplink, selected applications cannot use it in transparent
+/// mode, as `up` reports, but can in adapter mode.
 pub(crate) fn a_family_without_a_route() -> Result<()> {
     let world = World::new()?;
     let mole = Application::new("mole")?;
@@ -340,8 +338,7 @@ pub(crate) fn a_family_without_a_route() -> Result<()> {
     Ok(())
 }
 
-/// Captures on this machine's uplink show the answers that applications get from the tunnel; on the
-/// wire there are none.
+/// Captures on this machine's uplink show the tunnel's answers to applications; the wire does not.
 pub(crate) fn what_captures_here_see() -> Result<()> {
     let world = World::new()?;
     let mole = Application::new("mole")?;

@@ -1,4 +1,4 @@
-//! An application that opens more flows than it may have.
+//! An application that opens more flows than its limit.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use taupe_lab::{Error, Result, ensure};
 use crate::chatter::{self, CHOSEN};
 use crate::world::{Application, ENDPOINT_PORT, TUNNEL, World, expect};
 
-/// How long it may take until the application's idle flows have given way: they do so every
-/// two seconds, and a refusal is told for ten.
+/// Time limit for the removal of the application's idle flows, which happens every two seconds; a
+/// rejection is reported for ten.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Neither the flood nor what follows shuts another application out or leaves in clear, and
-/// `status` tells of it as long as it lasts.
+/// Neither the flood nor its aftermath blocks another application or leaves unencrypted, and
+/// `status` reports it while it lasts.
 pub(crate) fn others_have_room() -> Result<()> {
     let world = World::new()?;
     let (mole, other) = (chatter::install("mole")?, Application::new("vole")?);
@@ -24,7 +24,7 @@ pub(crate) fn others_have_room() -> Result<()> {
     world.up(&file)?;
     expect(&world, &other, 0, Some(TUNNEL[0]))?;
     ensure!(findings(&world)?.is_empty(), "not up before the flood");
-    // The tunnel's own datagrams may have a port of these too.
+    // The tunnel's own datagrams may use a port of this range.
     let filter = format!("udp portrange 20000-55999 and not udp port {ENDPOINT_PORT}");
     let clear = Capture::start(&world.far, "eth0", &filter)?;
     step("a flood");
@@ -42,7 +42,7 @@ pub(crate) fn others_have_room() -> Result<()> {
     world.down(&file)
 }
 
-/// The codes of what keeps the tunnel from being up.
+/// Returns the codes of the findings.
 fn findings(world: &World) -> Result<Vec<String>> {
     let said = world.taupe(&["status", "--json"])?;
     let status: Value = serde_json::from_str(&said.stdout)

@@ -1,4 +1,4 @@
-//! `flows --follow` while tunnels come and go, and how it ends.
+//! `flows --follow` while tunnels appear and disappear, and its end.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use taupe_lab::{Result, ensure};
 use crate::seeing::{serve, talk};
 use crate::world::{Application, INTERFACE, World};
 
-/// A look that fails is told of once, and the next ones are made; it ends when it is told to,
-/// or when nobody reads what it says.
+/// A failed query is reported once, and further queries follow. It ends on a signal, or when its
+/// reader is gone.
 pub(crate) fn to_the_end() -> Result<()> {
     let world = World::new()?;
     serve(&world)?;
@@ -32,7 +32,7 @@ pub(crate) fn to_the_end() -> Result<()> {
     wait_until("the complaint", Duration::from_secs(10), || {
         Ok(follow.output().contains(complaint))
     })?;
-    // Some looks more.
+    // Time for some more queries.
     std::thread::sleep(Duration::from_secs(3));
     ensure!(follow.runs()?, "it has ended: {}", follow.output());
     step("up again");
@@ -50,7 +50,7 @@ pub(crate) fn to_the_end() -> Result<()> {
     follow.wait(Duration::from_secs(5))?;
     step("unread");
     world.up(&file)?;
-    // Nothing changes that would be printed.
+    // No change that would be printed.
     let read_once = format!("{program} flows --follow | head -n 1");
     let _third = talk(&world, &mole)?;
     let read = world

@@ -1,4 +1,4 @@
-//! What the machine forwards for others: `Forwarded`.
+//! Traffic that the machine forwards: `Forwarded`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::world::{
     Application, BEYOND, ENDPOINT_PORT, SERVER, TUNNEL, UPLINK, World, expect, succeeded,
 };
 
-/// Guests of this machine, as in a container's network, are who the tunnel is, or nobody.
+/// Guests of this machine, as in a container's network, use the tunnel's address, or are blocked.
 pub(crate) fn what_guests_send() -> Result<()> {
     let world = World::new()?;
     let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
@@ -53,7 +53,7 @@ pub(crate) fn what_guests_send() -> Result<()> {
     world.is_as_before(&before, "something is left")
 }
 
-/// Guests' questions for names: where they go, and where they don't.
+/// Guests' name server questions: their permitted and forbidden destinations.
 pub(crate) fn what_guests_ask() -> Result<()> {
     let scene = Hotspot::new()?;
     let world = &scene.world;
@@ -88,8 +88,8 @@ pub(crate) fn what_guests_ask() -> Result<()> {
     scene.learns(PUBLIC, Some(OUTSIDE))
 }
 
-/// Guests who ask this machine, as a hotspot has them do: its resolver asks in the tunnel if
-/// it is chosen, and answers them.
+/// Guests ask this machine, as on a hotspot: its resolver, if it is selected, asks through the
+/// tunnel, and answers them.
 pub(crate) fn a_hotspot_with_a_resolver() -> Result<()> {
     let scene = Hotspot::new()?;
     let world = &scene.world;
@@ -126,15 +126,15 @@ pub(crate) fn a_hotspot_with_a_resolver() -> Result<()> {
     scene.learns("10.9.0.1", Some(OUTSIDE))
 }
 
-/// Whom guests may ask past the tunnel: the router, and one beyond.
+/// Resolvers that guests may ask outside the tunnel: the router, and one beyond.
 const ROUTER: &str = "192.168.1.2";
 const PUBLIC: &str = "198.51.100.1";
 
-/// What they learn there, and from the tunnel's server.
+/// Answers of the resolvers outside, and of the tunnel's server.
 const OUTSIDE: &str = "192.0.2.53";
 const INSIDE: &str = "203.0.113.53";
 
-/// A machine with a guest, and resolvers that each answer with where they are.
+/// A machine with a guest, and resolvers whose answers identify their place.
 struct Hotspot {
     world: World,
     guest: Host,
@@ -157,7 +157,7 @@ impl Hotspot {
         })
     }
 
-    /// A file with name servers, that chooses these.
+    /// Writes a file with name servers that selects these applications.
     fn file(&self, applications: &str, more: &str) -> Result<String> {
         let [v4, v6] = self.world.tunnel();
         let endpoint = SocketAddr::new(self.world.neighbour(), ENDPOINT_PORT);
@@ -170,8 +170,7 @@ impl Hotspot {
         )
     }
 
-    /// What the guest learns of a resolver about a name within some seconds; `None` without
-    /// an answer.
+    /// Returns a resolver's answer to the guest within some seconds; `None` without an answer.
     fn asks(&self, resolver: &str, patience: &str) -> Result<Option<String>> {
         let look_up = ["timeout", patience, "busybox", "nslookup", "-type=a"];
         let attempt = self
@@ -193,7 +192,7 @@ impl Hotspot {
         Ok(())
     }
 
-    /// What is asked and answered in the clear.
+    /// Captures unencrypted questions and answers.
     fn wire(&self) -> Result<Capture> {
         Capture::start(&self.world.far, "eth0", "port 53")
     }
@@ -205,7 +204,7 @@ impl Hotspot {
     }
 }
 
-/// A resolver at an address of a machine.
+/// Runs a resolver at an address of a machine.
 fn dnsmasq(host: &Host, address: &str, options: &[&str]) -> Result<Process> {
     let listen = format!("--listen-address={address}");
     let common = [
@@ -231,7 +230,7 @@ fn dnsmasq(host: &Host, address: &str, options: &[&str]) -> Result<Process> {
     Ok(process)
 }
 
-/// A machine behind this one, which hides it.
+/// Creates a machine behind this one, which hides it by NAT.
 pub(crate) fn guest(world: &World) -> Result<Host> {
     let guest = Host::new("guest")?;
     link(

@@ -1,12 +1,11 @@
-//! That nothing of a chosen application's is ever seen outside the tunnel, whatever
-//! happens to the device, the links, the server and the rules, in whatever order.
+//! No packet of a selected application is ever seen outside the tunnel, whatever happens to the
+//! device, the links, the server and the rules, in any order.
 //!
-//! A capture at the far end of every cable sees all that leaves in the clear, a
-//! chosen application's and another's, which talk all the time. The other also starts the
-//! chosen one with sockets of its own. The chosen one is free
-//! from `down` to the end of the `up` after it, and while rules do not name it. What it
-//! says then, and nothing else, may be seen in the clear, and seen later: the kernel says
-//! it again for sockets that were closed meanwhile.
+//! A capture at the far end of every cable sees all unencrypted packets of a selected application
+//! and of another one, which both send continuously. The other one also starts the selected one
+//! with inherited sockets. The selected application is free from `down` to the end of the next
+//! `up`, and while no rule names it. Only records made in these times may be seen unencrypted, also
+//! later: the kernel retransmits for sockets that were closed meanwhile.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -30,26 +29,26 @@ use crate::world::{BEYOND, ENDPOINT_PORT, NEIGHBOUR, SERVER, TUNNEL, World, succ
 
 mod evidence;
 
-/// How many there are unless `TRANSITIONS` says otherwise.
+/// Default number of transitions, unless `TRANSITIONS` is set.
 const TRANSITIONS: u32 = 100;
 
-/// How long an application may take to get through a tunnel that is up: a handshake
-/// that was lost is tried again after 5 s.
+/// Time limit for an application to reach the server through a tunnel that is up: a lost handshake
+/// is retried after 5 s.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// The longest pause after a transition, in milliseconds.
 const PAUSE: u64 = 50;
 
-/// How much of a packet is kept: the mark is at the beginning of all payloads.
+/// Captured bytes of a packet: the mark is at the beginning of all payloads.
 const CUT: u32 = 512;
 
-/// Addresses that `near` has one after the other, in each of its networks.
+/// Addresses that `near` has in turn, in each of its networks.
 const HOSTS: [u8; 3] = [1, 10, 11];
 
-/// How long the test may take. A transition takes a second or so, and several times that
-/// where other programs want the processors: each `up` has the kernel verify its programs.
+/// Returns the time limit of the test. A transition takes about a second, and several times that on
+/// a busy machine: at each `up` the kernel verifies the eBPF programs.
 pub(crate) fn limit() -> Duration {
-    // What is no number ends the test at once.
+    // The test itself reports an invalid number.
     let transitions = transitions().unwrap_or(TRANSITIONS);
     Duration::from_secs(120) + transitions * Duration::from_secs(6)
 }
@@ -66,7 +65,7 @@ fn number<T: FromStr>(variable: &str) -> Result<Option<T>> {
     number.map_err(|_| Error::unmet(format!("{variable} is {text:?}, which is no number")))
 }
 
-/// As many transitions as there is time for, in an order that `SEED` repeats.
+/// Runs the transitions in a random order, which `SEED` repeats.
 pub(crate) fn no_transition_leaks() -> Result<()> {
     let seed = number("SEED")?.unwrap_or_else(|| fastrand::u64(..));
     figure("SEED", seed);
@@ -76,26 +75,26 @@ pub(crate) fn no_transition_leaks() -> Result<()> {
         eprintln!("{error}");
         scene.describe()?;
     }
-    // A leak is worse than whatever else went wrong.
+    // A leak is reported in preference to other errors.
     scene.judge().and(ended)
 }
 
-/// What can happen.
+/// A transition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transition {
     /// The device is killed.
     Kill,
-    /// It comes up again, perhaps with other rules.
+    /// The device comes up again, possibly with other rules.
     Up,
-    /// It is taken down, which frees the chosen ones, and comes up.
+    /// The tunnel is taken down, which frees the selected applications, and comes up.
     DownAndUp,
-    /// Other rules choose the same application, by `app` or by the file and `reload`.
+    /// Other rules select the same application, by `app` or by the file and `reload`.
     Rules,
-    /// Rules free the chosen application, and choose it again.
+    /// Rules free the selected application, and select it again.
     FreeByRules,
-    /// Its peer is made anew, and with it all sessions.
+    /// The peer is removed and added again, and its sessions end.
     Rekey,
-    /// Its interface is down for a moment.
+    /// The interface is down for a moment.
     Interface,
     /// The far end of the cable is down for a moment.
     LinkOutage,
@@ -105,24 +104,24 @@ enum Transition {
     Flap,
     /// The uplink gets other addresses.
     Address,
-    /// The uplink is deleted and made again.
+    /// The uplink is deleted and created again.
     Replug,
-    /// A second uplink comes or goes.
+    /// A second uplink appears or disappears.
     Second,
     /// The default route moves to the other uplink.
     Route,
-    /// The chosen application is started again, perhaps by another one that is chosen.
+    /// The selected application is restarted, possibly by another selected one.
     Restart,
-    /// The chosen application opens more flows than it may have.
+    /// The selected application opens more flows than its limit.
     Flood,
-    /// The file of the chosen application that runs has another name for a moment, as while
-    /// a package is upgraded.
+    /// The executable of the running selected application has another name for a moment, as during
+    /// a package's upgrade.
     Rename,
-    /// A DHCP client names another resolver.
+    /// A DHCP client sets another resolver.
     Resolver,
 }
 
-/// Each with how often it is taken.
+/// The transitions with their relative frequencies.
 const WEIGHTS: [(Transition, u32); 18] = [
     (Transition::Kill, 12),
     (Transition::Up, 24),
@@ -144,10 +143,10 @@ const WEIGHTS: [(Transition, u32); 18] = [
     (Transition::Resolver, 6),
 ];
 
-/// The uplinks, numbered as their networks and by what they are called.
+/// The uplinks: the number of the network, and the interface.
 const UPLINKS: [(u8, &str); 2] = [(1, "eth0"), (2, "eth1")];
 
-/// Resolvers that a network may name: a program of this machine that forwards questions to the
+/// Resolvers that a network may announce: a program of this machine that forwards questions to the
 /// router, the router, and a public one.
 const RESOLVERS: [IpAddr; 4] = [chatter::STUB, NEIGHBOUR, BEYOND[0], BEYOND[1]];
 
@@ -157,21 +156,21 @@ struct Scene {
     /// The tunnel's own interface, as `wg` sees it.
     device: Tunnel,
     file: String,
-    /// The file that is mounted at `/etc/resolv.conf`.
+    /// The file mounted at `/etc/resolv.conf`.
     resolv_conf: String,
     chosen: String,
-    /// What the chosen application starts, which no rule names.
+    /// The executable that the selected application starts, which no rule names.
     started: String,
     talking: [Process; 2],
     heard: [Arc<Heard>; 2],
     capture: Capture,
-    /// Whether the device runs.
+    /// True while the device runs.
     up: bool,
-    /// Whether there is a second uplink.
+    /// True while there is a second uplink.
     second: bool,
-    /// Which of them the default route is by.
+    /// Index of the uplink with the default route.
     route: usize,
-    /// Which of `HOSTS` the first uplink is.
+    /// The host part of the first uplink, one of `HOSTS`.
     host: u8,
     free: Freedom,
     happened: Vec<(Duration, Transition)>,
@@ -181,15 +180,15 @@ impl Scene {
     fn new(seed: u64) -> Result<Self> {
         let world = World::new()?;
         for host in [&world.near, &world.far] {
-            // Otherwise they go with the link.
+            // Otherwise the addresses disappear with the link.
             host.sysctl("net/ipv6/conf/all/keep_addr_on_down", "1")?;
             host.sysctl("net/ipv4/conf/all/promote_secondaries", "1")?;
         }
         world
             .near
             .sysctl("net/ipv4/ping_group_range", "0 2147483647")?;
-        // The server may be heard from either of its addresses, and is then spoken to
-        // there: it keeps both when a cable goes.
+        // The tunnel may reach the server at either address and then gets answers from there, so
+        // the server keeps both when a cable is removed.
         for (network, _) in UPLINKS {
             taupe_lab::host::add_address(&world.far, "lo", &format!("192.168.{network}.2/32"))?;
         }
@@ -208,7 +207,8 @@ impl Scene {
                 address(&format!("2001:db8:1::{host}")),
             ]
         });
-        // Whoever is served at these has seen a chosen application in the clear.
+        // Visitors served at these addresses have reached a selected application outside the
+        // tunnel.
         chatter::visit(&world.far, &CHOSEN, networks.collect(), &Arc::default())?;
         chatter::visit(&world.far, &CHOSEN, tunnel.to_vec(), &heard[0])?;
         let capture = Capture::start_cut(&world.far, "any", &in_the_clear(&world.far)?, CUT)?;
@@ -262,7 +262,7 @@ impl Scene {
         grows("the other application", &self.heard[1].otherwise)
     }
 
-    /// What happens next, of all that can.
+    /// Chooses the next of the possible transitions.
     fn next(&mut self) -> Transition {
         let possible = WEIGHTS.iter().filter(|(transition, _)| match transition {
             Transition::Kill
@@ -389,7 +389,7 @@ impl Scene {
                     std::fs::rename(from, to).map_err(Error::io(from.to_owned()))
                 };
                 rename(&self.chosen, &old)?;
-                // Long enough for sockets to be made meanwhile.
+                // Long enough for new sockets to be opened meanwhile.
                 sleep(Duration::from_millis(PAUSE));
                 self.pause();
                 rename(&old, &self.chosen)?;
@@ -407,7 +407,7 @@ impl Scene {
         sleep(Duration::from_millis(self.rng.u64(..=PAUSE)));
     }
 
-    /// `up`, however short a time ago it was killed.
+    /// Runs `up`, even directly after a kill.
     fn start(&mut self) -> Result<()> {
         self.file = self.choose_any()?;
         match self.rng.bool() {
@@ -418,18 +418,18 @@ impl Scene {
         Ok(())
     }
 
-    /// Writes the file with rules that choose the same application in some way.
+    /// Writes the file with a random rule that selects the same application.
     fn choose_any(&mut self) -> Result<String> {
         let rules = ["mole", "mol*", "mole, dog", &self.chosen, "MOLE, uid:4711"];
         choose(&self.world, rules[self.rng.usize(..rules.len())])
     }
 
-    /// Has the tunnel follow other rules.
+    /// Applies other rules to the tunnel.
     fn follow(&self, command: &[&str]) -> Result<()> {
         succeeded(&command.join(" "), &self.world.taupe(command)?)
     }
 
-    /// A new cable, which is used before anybody has noticed.
+    /// Connects a new cable, which is used before any program has noticed it.
     fn plug(&self, network: u8, uplink: &str) -> Result<()> {
         let World { near, far, .. } = &self.world;
         #[rustfmt::skip]
@@ -445,7 +445,7 @@ impl Scene {
         Ok(())
     }
 
-    /// The first uplink gets other addresses.
+    /// Gives the first uplink other addresses.
     fn readdress(&mut self) -> Result<()> {
         let old = self.host;
         let others: Vec<u8> = HOSTS.into_iter().filter(|host| *host != old).collect();
@@ -471,7 +471,7 @@ impl Scene {
         self.set_route(self.route)
     }
 
-    /// Has the default routes go by this uplink.
+    /// Moves the default routes to this uplink.
     fn set_route(&mut self, by: usize) -> Result<()> {
         self.route = by;
         let (network, uplink) = UPLINKS[by];
@@ -480,7 +480,7 @@ impl Scene {
             ("-6", format!("2001:db8:{network}::2")),
         ] {
             let near = &self.world.near;
-            // `replace` would leave one by another device where it is.
+            // `replace` would keep a route by another device.
             near.attempt(&["ip", family, "route", "delete", "default"])?;
             near.ip(&[
                 family, "route", "add", "default", "via", &gateway, "dev", uplink,
@@ -489,8 +489,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Waits until the chosen application is heard, and its server reached, through
-    /// the tunnel.
+    /// Waits until the selected application is received through the tunnel, and its server is
+    /// reached through it.
     fn carried(&self) -> Result<()> {
         grows(
             "the chosen application, by the tunnel",
@@ -499,7 +499,7 @@ impl Scene {
         grows("the chosen server, by the tunnel", &self.heard[0].served)
     }
 
-    /// Prints how everything is, for who looks for a failure's cause.
+    /// Prints the state of the system for the analysis of a failure.
     fn describe(&self) -> Result<()> {
         let device = &self.world.interface;
         for command in [
@@ -519,7 +519,7 @@ impl Scene {
     }
 }
 
-/// Writes the file that chooses these.
+/// Writes a file that selects these applications.
 fn choose(world: &World, applications: &str) -> Result<String> {
     let [v4, v6] = TUNNEL;
     world.whole_file(
@@ -532,12 +532,12 @@ fn choose(world: &World, applications: &str) -> Result<String> {
     )
 }
 
-/// Names the resolver, in place as dhclient-script(8) does.
+/// Sets the resolver in place, like dhclient-script(8).
 fn write_resolver(file: &str, resolver: IpAddr) -> Result<()> {
     std::fs::write(file, format!("nameserver {resolver}\n")).map_err(Error::io(file.to_owned()))
 }
 
-/// Waits until both of these grow.
+/// Waits until both counts grow.
 fn grows(what: &str, counts: &[AtomicU64; 2]) -> Result<()> {
     let now = || counts.each_ref().map(|count| count.load(Ordering::Relaxed));
     let before = now();
@@ -557,7 +557,7 @@ fn address(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-/// The time, as captures have it.
+/// Returns the time in the captures' form.
 fn now() -> Result<Duration> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_err(|error| Error::unmet(error.to_string()))

@@ -1,4 +1,4 @@
-//! Up, killed, up again, down: who goes where meanwhile.
+//! Up, killed, up again, down: the path of each application's traffic meanwhile.
 
 use std::os::unix::fs::symlink;
 use std::time::Duration;
@@ -13,8 +13,7 @@ use crate::world::{
     Application, INTERFACE, NEIGHBOUR, TUNNEL, UPLINK, World, expect, expect_refused, succeeded,
 };
 
-/// What a person who comes from Windows has, with other keys: it works, and
-/// nothing has to be changed in it.
+/// A file as Windows users have it, with other keys: it works without changes.
 pub(crate) fn the_file_of_2021() -> Result<()> {
     let world = World::new()?;
     let hosts = scratch_file("hosts", "192.168.1.2 vpn.example.net\n")?;
@@ -31,7 +30,7 @@ pub(crate) fn the_file_of_2021() -> Result<()> {
         "check: {}",
         check.stdout
     );
-    // It is nowhere that programs are installed to.
+    // The application is in no folder of installed programs.
     ensure!(
         check
             .stdout
@@ -66,7 +65,7 @@ pub(crate) fn the_file_of_2021() -> Result<()> {
     expect(&world, &chrome, 0, Some(UPLINK[0]))
 }
 
-/// Nothing of a chosen application's is on the uplink, and everything of another's.
+/// No packet of a selected application is on the uplink; all packets of another one are.
 pub(crate) fn chosen_and_not_chosen() -> Result<()> {
     let world = World::new()?;
     let chosen = Application::new("mole")?;
@@ -92,8 +91,7 @@ pub(crate) fn chosen_and_not_chosen() -> Result<()> {
     world.down(&file)
 }
 
-/// A device that is killed leaves its applications cut off, at once and until it
-/// is up again or taken down.
+/// A killed device leaves its applications cut off, at once and until it is up again or taken down.
 pub(crate) fn killed_then_up_then_down() -> Result<()> {
     let world = World::new()?;
     let (chosen, other) = (Application::new("mole")?, Application::new("bird")?);
@@ -124,7 +122,7 @@ pub(crate) fn killed_then_up_then_down() -> Result<()> {
     Ok(())
 }
 
-/// `up` right behind `kill -9`: the device that dies is there for a moment still.
+/// `up` directly after `kill -9`: the dying device still exists for a moment.
 pub(crate) fn killed_and_up_at_once() -> Result<()> {
     let world = World::new()?;
     let chosen = Application::new("mole")?;
@@ -148,7 +146,7 @@ pub(crate) fn killed_and_up_at_once() -> Result<()> {
     world.down(&file)
 }
 
-/// With `--foreground` a signal takes it down, with all that was chosen.
+/// With `--foreground` a signal takes the tunnel down, with its applications' rules.
 pub(crate) fn in_the_foreground() -> Result<()> {
     let world = World::new()?;
     let chosen = Application::new("mole")?;
@@ -158,7 +156,7 @@ pub(crate) fn in_the_foreground() -> Result<()> {
     let status = process.wait(Duration::from_secs(10))?;
     let output = process.output();
     ensure!(status.success(), "{status}: {output}");
-    // That its interface is gone is no fault.
+    // The missing interface is no fault.
     ensure!(!output.contains("No such device"), "{output}");
     expect(&world, &chosen, 0, Some(UPLINK[0]))?;
     for (what, line) in [("deleted", ""), ("not undone", "\nPostDown = false")] {
@@ -184,8 +182,8 @@ pub(crate) fn in_the_foreground() -> Result<()> {
     Ok(())
 }
 
-/// The interface has not what the file says: nothing is saved from there, and adapter
-/// mode is not made of it.
+/// The interface lacks the file's settings: nothing is saved from it, and adapter mode is not
+/// applied to it.
 pub(crate) fn the_file_stays() -> Result<()> {
     let world = World::new()?;
     let chosen = Application::new("mole")?;
@@ -225,7 +223,7 @@ pub(crate) fn the_file_stays() -> Result<()> {
     Ok(())
 }
 
-/// A tunnel has its name from a link to a file that can give none.
+/// The tunnel is named after a link to a file whose own name is no valid name.
 pub(crate) fn a_linked_file() -> Result<()> {
     let world = World::new()?;
     let chosen = Application::new("mole")?;
@@ -240,7 +238,7 @@ pub(crate) fn a_linked_file() -> Result<()> {
     expect(&world, &chosen, 0, Some(UPLINK[0]))
 }
 
-/// What this version cannot do is refused before anything is done.
+/// Settings that this version does not support are rejected before any change.
 pub(crate) fn refused() -> Result<()> {
     let world = World::new()?;
     let chosen = Application::new("mole")?;

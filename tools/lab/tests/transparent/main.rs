@@ -1,5 +1,4 @@
-//! The transparent client, as a person uses it: a file, `taupe up`, and programs
-//! by their names.
+//! The transparent client as users run it: a file, `taupe up`, and programs selected by name.
 
 mod app;
 mod boot;
@@ -45,7 +44,7 @@ fn main() {
     }
     let long = Duration::from_secs(300);
     let mut tests = vec![
-        // The longest first.
+        // The longest tests start first.
         SystemTest::new("no_transition_leaks", leaks::no_transition_leaks).limit(leaks::limit()),
         SystemTest::new("browsers", browsers::one_in_and_one_out).limit(2 * long),
         SystemTest::new("chromium_by_quic", browsers::by_quic).limit(long),
@@ -198,7 +197,7 @@ fn main() {
         SystemTest::new("report_without_secrets", seeing::report).limit(long),
         SystemTest::new("existing_connections", app::existing_connections).limit(long),
     ];
-    // It takes a kernel more, and long: one of the long tests.
+    // A long test, which needs another kernel.
     let with_old = std::env::var_os("DEBIAN_11").is_some();
     if with_old {
         tests.push(SystemTest::new("debian_11", old::debian_11).limit(old::LIMIT));
@@ -211,7 +210,7 @@ fn main() {
             true => Kernel::Debian11.install().map(drop),
             false => Ok(()),
         })
-        // Browsers and the kernel's verifier keep a processor each busy.
+        // Browsers and the kernel's verifier each occupy a processor.
         .parallel(3)
         .main()
 }

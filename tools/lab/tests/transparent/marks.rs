@@ -1,5 +1,5 @@
-//! Chosen applications in adapter mode: what a kernel gets that lacks what transparent
-//! mode needs, asked for here by `--adapter`.
+//! Selected applications in adapter mode, which replaces transparent mode on kernels without the
+//! necessary features; requested here by `--adapter`.
 
 use rustix::mount::mount_bind;
 use taupe_lab::capture::Capture;
@@ -11,7 +11,7 @@ use crate::world::{
     succeeded,
 };
 
-/// What nobody may see on the uplink.
+/// Traffic that must not be on the uplink.
 const CLEAR: &str = "port 8080";
 
 fn up(world: &World, file: &str) -> Result<String> {
@@ -20,8 +20,7 @@ fn up(world: &World, file: &str) -> Result<String> {
     Ok(up.stderr)
 }
 
-/// Only what is chosen goes through the tunnel, of both families, and `down` leaves the
-/// system as it was.
+/// Only selected applications of both families use the tunnel, and `down` restores the system.
 pub(crate) fn chosen_by_mark() -> Result<()> {
     let world = World::new()?;
     let (chosen, other) = (Application::new("mole")?, Application::new("bird")?);
@@ -65,7 +64,7 @@ pub(crate) fn chosen_by_mark() -> Result<()> {
     expect(&world, &other, 1, Some(UPLINK[1]))
 }
 
-/// A device that is killed leaves its applications cut off, whatever becomes of rules.
+/// A killed device leaves its applications cut off, whatever happens to rules.
 pub(crate) fn marked_and_killed() -> Result<()> {
     let world = World::new()?;
     let (chosen, other) = (Application::new("mole")?, Application::new("bird")?);
@@ -103,7 +102,7 @@ pub(crate) fn marked_and_killed() -> Result<()> {
     world.is_as_before(&before, "something is left")
 }
 
-/// Where everything is chosen but one, the tunnel's own process and its questions are not.
+/// If all applications but one are selected, the tunnel's own process and its questions are not.
 pub(crate) fn all_but_one_by_mark() -> Result<()> {
     let world = World::new()?;
     let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
@@ -133,8 +132,8 @@ pub(crate) fn all_but_one_by_mark() -> Result<()> {
     world.is_as_before(&before, "something is left")
 }
 
-/// What is held back while there is no tunnel: after `down --keep-closed`, and before an `up`
-/// that is to be in the other mode.
+/// Traffic blocked while there is no tunnel: after `down --keep-closed`, and before an `up` in the
+/// other mode.
 pub(crate) fn closed_by_mark() -> Result<()> {
     let world = World::new()?;
     let (chosen, other) = (Application::new("mole")?, Application::new("bird")?);
@@ -175,7 +174,7 @@ pub(crate) fn closed_by_mark() -> Result<()> {
     world.is_as_before(&before, "something is left")
 }
 
-/// `KillSwitch = off`: chosen applications go past a tunnel that is down.
+/// `KillSwitch = off`: selected applications bypass a tunnel that is down.
 pub(crate) fn open_by_mark() -> Result<()> {
     let world = World::new()?;
     let chosen = Application::new("mole")?;
@@ -196,8 +195,8 @@ pub(crate) fn open_by_mark() -> Result<()> {
     world.is_as_before(&before, "something is left")
 }
 
-/// Fails where a chosen application gets out within half a second, which it is not told of at
-/// once where nothing but the second program holds it back.
+/// Checks that a selected application gets no connection within half a second. It gets no immediate
+/// error if only the second program blocks it.
 fn is_cut_off(world: &World, chosen: &Application) -> Result<()> {
     for server in BEYOND {
         let ask = format!("exec 3<>/dev/tcp/{server}/8080");
@@ -209,7 +208,7 @@ fn is_cut_off(world: &World, chosen: &Application) -> Result<()> {
     Ok(())
 }
 
-/// What cannot be had by marks is refused, and nothing changes.
+/// Settings that marks cannot implement are rejected, and nothing changes.
 pub(crate) fn not_by_mark() -> Result<()> {
     let world = World::new()?;
     let before = world.configuration()?;

@@ -1,4 +1,4 @@
-//! Endpoints that are names, while everybody's questions are held back.
+//! Endpoint names while all applications' questions are blocked.
 
 use std::io::ErrorKind;
 use std::net::UdpSocket;
@@ -18,7 +18,7 @@ use crate::world::{Application, BEYOND, TUNNEL, UPLINK, World, expect};
 
 const NAME: &str = "vpn.example.net";
 
-/// Every application but one is chosen, and with them who brings the tunnel up again.
+/// Every application but one is selected, including the program that brings the tunnel up again.
 pub(crate) fn up_again_by_name() -> Result<()> {
     let scene = Scene::new()?;
     let world = &scene.world;
@@ -43,9 +43,9 @@ pub(crate) fn up_again_by_name() -> Result<()> {
     world.down(&scene.file)
 }
 
-/// The resolver is on this machine, where the C library does not get to it: whoever brings
-/// the tunnel up again is chosen, and the tunnel's servers are behind it. Its own process
-/// finds out.
+/// The resolver is on this machine, where the C library cannot reach it: the program that brings
+/// the tunnel up again is selected, and the tunnel's servers are behind it. The tunnel's own
+/// process resolves the name.
 pub(crate) fn up_again_by_a_resolver_here() -> Result<()> {
     let scene = Scene::with("127.0.0.53", "DNS = 10.77.0.254\n")?;
     let world = &scene.world;
@@ -60,7 +60,7 @@ pub(crate) fn up_again_by_a_resolver_here() -> Result<()> {
     world.down(&scene.file)
 }
 
-/// A name that has no address holds back, says so, and is asked for again.
+/// A name without an address keeps traffic blocked, is reported, and is looked up again.
 pub(crate) fn a_name_without_an_address() -> Result<()> {
     let scene = Scene::new()?;
     let world = &scene.world;
@@ -78,7 +78,7 @@ pub(crate) fn a_name_without_an_address() -> Result<()> {
         expect(world, &scene.chosen, 0, None)?;
         expect(world, &scene.other, 0, Some(UPLINK[0]))?;
         let status = world.taupe(&["status", "home"])?;
-        // Why is known to those alone who have asked.
+        // Only the program that asked knows the reason.
         ensure!(
             status.stdout.contains("no address now")
                 && !status.stdout.contains("no name server answers"),
@@ -95,14 +95,14 @@ pub(crate) fn a_name_without_an_address() -> Result<()> {
     Ok(())
 }
 
-/// After tries in vain the next is a long time off, but not when another network has come.
+/// After failed attempts the next one is far off, but a change of the network triggers it at once.
 pub(crate) fn a_new_network_hastens_look_ups() -> Result<()> {
     let scene = Scene::new()?;
     let world = &scene.world;
     scene.server.does(Answers::Not);
     world.up(&scene.file)?;
-    // The pauses double, and a look-up goes on for 3 s after its last question. So this is in a
-    // pause of 32 s or a longer one, and the next question is 13 s off at least.
+    // The pauses double, and a look-up continues for 3 s after its last question. The wait
+    // therefore ends in a pause of 32 s or more, at least 13 s before the next question.
     let quiet = Duration::from_secs(21);
     let (mut asked, mut since) = (0, Instant::now());
     wait_until("a long pause", Duration::from_secs(180), || {
@@ -124,7 +124,7 @@ pub(crate) fn a_new_network_hastens_look_ups() -> Result<()> {
     world.down(&scene.file)
 }
 
-/// Changes without end set off look-ups with rests in between.
+/// Continuous changes trigger look-ups with pauses in between.
 pub(crate) fn a_network_without_rest() -> Result<()> {
     let scene = Scene::new()?;
     let world = &scene.world;
@@ -140,8 +140,8 @@ pub(crate) fn a_network_without_rest() -> Result<()> {
         thread::sleep(Duration::from_millis(100));
     }
     let asked = scene.server.asked() - before;
-    // The C library asks for either family, and so does Taupe after it. There may be a look-up
-    // at either end, and two before the first change is noticed.
+    // The C library asks for both families, and so does Taupe after it. One look-up may fall on
+    // each end, and two before the first change is noticed.
     let most = 4 * (seconds() / 5 + 4);
     ensure!(asked <= most, "{asked} questions in {} s", seconds());
     step("the name has an address");
@@ -152,7 +152,7 @@ pub(crate) fn a_network_without_rest() -> Result<()> {
     world.down(&scene.file)
 }
 
-/// Nor does it keep a reload from its end.
+/// The missing address does not delay the end of a reload either.
 pub(crate) fn reload_without_an_address() -> Result<()> {
     let scene = Scene::new()?;
     let world = &scene.world;
@@ -202,7 +202,7 @@ impl Scene {
         Self::with("192.168.1.2", "")
     }
 
-    /// With a resolver at this address, and a line more in the file.
+    /// Uses a resolver at this address, and an additional line in the file.
     fn with(resolver: &str, line: &str) -> Result<Self> {
         let world = World::new()?;
         let text = format!("nameserver {resolver}\noptions timeout:1 attempts:1\n");
@@ -239,11 +239,11 @@ enum Answers {
     Not,
 }
 
-/// A name server, which counts the questions.
+/// A name server that counts its questions.
 struct NameServer(Arc<Mutex<(Answers, u64)>>);
 
 impl NameServer {
-    /// Starts one that answers with an address.
+    /// Starts a server that answers with an address.
     fn start(host: &Host, resolver: &str) -> Result<Self> {
         let bind = || UdpSocket::bind((resolver, 53)).map_err(Error::io("port 53"));
         let socket = host.enter(bind)?;
@@ -265,7 +265,7 @@ impl NameServer {
                             let _ = socket.send_to(&answer, from);
                         }
                     }
-                    // It had gone when the last answer came.
+                    // The client had closed its socket when the last answer arrived.
                     Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
                     Err(_) => return,
                 }

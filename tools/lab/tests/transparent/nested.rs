@@ -1,5 +1,5 @@
-//! A tunnel that goes through another one: both in one process (`--via`), and by an
-//! interface of another implementation.
+//! A tunnel through another tunnel: both in one process (`--via`), and through an interface of
+//! another implementation.
 
 pub(crate) mod names;
 
@@ -21,25 +21,25 @@ use crate::world::{Application, ENDPOINT_PORT, PORT, TUNNEL, UPLINK, World, serv
 /// The inner tunnel; the outer one is the first machine's.
 const INNER: &str = "inner";
 
-/// Who the first machine is in it.
+/// The first machine's addresses in the inner tunnel.
 const WITHIN: [&str; 2] = ["10.88.0.1", "fd88::1"];
 
-/// The inner server's, which is beyond the outer one.
+/// The inner server's endpoint, beyond the outer tunnel.
 const ENDPOINT: &str = "203.0.113.2:51822";
 
-/// A web server's there.
+/// Addresses of a web server behind the inner tunnel.
 const WEB: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1)),
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0xaaaa, 0, 0, 0, 0, 1)),
 ];
 
-/// Takes and gives as much as it is asked for.
+/// Port of a server that receives and sends large amounts.
 const BULK_PORT: u16 = 9000;
 
-/// What is sent each way, in bytes, by IPv4 and by IPv6.
+/// Bytes sent in each direction, by IPv4 and by IPv6.
 const BULK: [u32; 2] = [100_000_000, 10_000_000];
 
-/// A cable less 80 bytes, and 80 more.
+/// A cable's MTU minus 80 bytes, twice.
 const INNER_MTU: &str = "mtu 1340 ";
 
 /// Fragments of IPv4 and of IPv6, in the language of `pcap-filter(7)`.
@@ -107,7 +107,7 @@ impl Nested {
         })
     }
 
-    /// The outer file, with these lines in its `[Interface]`.
+    /// Returns the outer file, with these lines in its `[Interface]`.
     fn outer(&self, lines: &str) -> Result<String> {
         let endpoint = SocketAddr::new(self.world.neighbour(), ENDPOINT_PORT);
         let [v4, v6] = TUNNEL;
@@ -117,7 +117,7 @@ impl Nested {
         )
     }
 
-    /// The inner file, with these lines in its `[Interface]`.
+    /// Returns the inner file, with these lines in its `[Interface]`.
     fn inner(&self, lines: &str) -> Result<String> {
         self.inner_at(lines, ENDPOINT)
     }
@@ -134,14 +134,14 @@ impl Nested {
         )
     }
 
-    /// Brings it up; what was said.
+    /// Runs `up`; returns its messages.
     fn up(&self, arguments: &[&str]) -> Result<String> {
         let attempt = self.world.taupe(&[&["up"], arguments].concat())?;
         succeeded("up", &attempt)?;
         Ok(attempt.stdout + &attempt.stderr)
     }
 
-    /// Fails where an application is somebody else for the web server.
+    /// Checks the client addresses that the web server sees of an application.
     fn expect(&self, application: &Application, who: [Option<&str>; 2]) -> Result<()> {
         for (address, who) in WEB.into_iter().zip(who) {
             let found = self.world.asks(application, address)?;
@@ -158,7 +158,7 @@ impl Nested {
         self.expect(application, WITHIN.map(Some))
     }
 
-    /// Kills the inner tunnel's process, and waits until its interface has gone.
+    /// Kills the inner tunnel's process, and waits until its interface is gone.
     fn kill(&self) -> Result<()> {
         kill_process(self.world.server_of(INNER)?, Signal::KILL).map_err(Error::io("kill"))?;
         wait_until("end of the interface", Duration::from_secs(15), || {
@@ -167,8 +167,8 @@ impl Nested {
         })
     }
 
-    /// Sends much each way: on the wire, and in the outer tunnel, nothing is in fragments,
-    /// and what is in the outer tunnel is for the inner server.
+    /// Sends much data in each direction. Neither the wire nor the outer tunnel has fragments, and
+    /// all packets in the outer tunnel are for the inner server.
     fn carry(&self, application: &Application) -> Result<()> {
         let Application(path) = application;
         let wire = Capture::start(&self.world.far, "eth0", FRAGMENTS)?;
@@ -205,7 +205,7 @@ impl Nested {
     }
 }
 
-/// When `down` returns, its process has ended: the next `up` needs the same two names.
+/// When `down` returns, the process has ended: the next `up` needs the same two names.
 pub(crate) fn again_at_once() -> Result<()> {
     let nested = Nested::new()?;
     let (inner, outer) = (nested.inner("")?, nested.outer("")?);
@@ -216,14 +216,14 @@ pub(crate) fn again_at_once() -> Result<()> {
         nested.world.down(&inner)?;
         let stat = format!("/proc/{}/stat", process.as_raw_nonzero());
         let stat = std::fs::read_to_string(stat).unwrap_or_default();
-        // It may not have been waited for yet.
+        // Its parent may not have waited for it yet.
         let has_ended = stat.is_empty() || stat.contains(") Z ");
         ensure!(has_ended, "it is there after `down`: {stat}");
     }
     Ok(())
 }
 
-/// Takes so many bytes and sends as many back.
+/// Receives `bulk` bytes and sends as many back.
 fn serve_bulk(host: &Host, at: SocketAddr, bulk: u32) -> Result<()> {
     let listener = host.enter(|| TcpListener::bind(at).map_err(Error::io(at.to_string())))?;
     // Until the sandbox ends.
@@ -242,7 +242,7 @@ fn serve_bulk(host: &Host, at: SocketAddr, bulk: u32) -> Result<()> {
                         };
                         left -= sent;
                     }
-                    // Until it closes.
+                    // Until the client closes.
                     let _ = stream.read(&mut [0]);
                 }
             });
@@ -251,9 +251,8 @@ fn serve_bulk(host: &Host, at: SocketAddr, bulk: u32) -> Result<()> {
     Ok(())
 }
 
-/// A full tunnel on an adapter, through another one: what the outer one sends does not go
-/// into the inner one, nothing but the inner interface is seen here, and a killed process
-/// fails closed.
+/// A full tunnel on an adapter through another tunnel: packets of the outer one do not enter the
+/// inner one, only the inner interface is visible, and a killed process fails closed.
 pub(crate) fn in_adapter_mode() -> Result<()> {
     let nested = Nested::new()?;
     let world = &nested.world;
@@ -276,7 +275,7 @@ pub(crate) fn in_adapter_mode() -> Result<()> {
     );
     nested.expect_within(&any)?;
     step("the outer tunnel's packets");
-    // As long as these have no mark they go into the inner tunnel.
+    // Without a mark the outer packets would enter the inner tunnel.
     let mark =
         |name| -> Result<String> { Ok(world.near.run(&["wg", "show", name, "fwmark"])?.stdout) };
     ensure!(mark(INNER)? != "off\n", "no mark");
@@ -332,8 +331,8 @@ pub(crate) fn in_adapter_mode() -> Result<()> {
     nested.expect(&any, UPLINK.map(Some))
 }
 
-/// Chosen applications through two tunnels. What holds them back, or everybody, when the
-/// process is killed does not hold back the next outer tunnel's own packets.
+/// Selected applications through two tunnels. The blocking after a kill, of selected or of all
+/// applications, does not affect the packets of the next outer tunnel.
 pub(crate) fn in_transparent_mode() -> Result<()> {
     let nested = Nested::new()?;
     let world = &nested.world;
@@ -380,7 +379,7 @@ pub(crate) fn in_transparent_mode() -> Result<()> {
     nested.kill()?;
     nested.expect(&chosen, [None, None])?;
     nested.expect(&other, [None, None])?;
-    // What the outer device sends is not held back, nor is what its process asks.
+    // Neither the outer device's packets nor its process's questions are blocked.
     nested.up(&[&inner, "--via", &outer])?;
     nested.expect_within(&chosen)?;
     world.down(&inner)?;
@@ -393,7 +392,7 @@ pub(crate) fn in_transparent_mode() -> Result<()> {
         ensure!(process.runs()?, "it ended: {}", process.output());
         Ok(world.asks(&chosen, WEB[0])?.as_deref() == Some(WITHIN[0]))
     })?;
-    // The outer device can no longer be told anything, and ends, and with it the inner one.
+    // The outer device is unreachable now and ends, and the inner one with it.
     std::fs::remove_file("/var/run/wireguard/home.sock").map_err(Error::io("socket"))?;
     wait_until("the end", Duration::from_secs(20), || Ok(!process.runs()?))?;
     let output = process.output();
@@ -406,8 +405,8 @@ pub(crate) fn in_transparent_mode() -> Result<()> {
     world.is_as_before(&before, "after the foreground")
 }
 
-/// Who does not answer is the outer peer, and not the inner one, whose datagrams it
-/// carries; this network's next machine has nothing to do with the inner one.
+/// The silent peer is the outer one, not the inner one whose datagrams it carries; this network's
+/// next machine has nothing to do with the inner one.
 pub(crate) fn who_is_silent() -> Result<()> {
     let nested = Nested::new()?;
     let world = &nested.world;
@@ -425,10 +424,10 @@ pub(crate) fn who_is_silent() -> Result<()> {
     let silent = SocketAddr::new(world.neighbour(), ENDPOINT_PORT).to_string();
     let (blamed, _) = ENDPOINT.split_once(':').unwrap_or_default();
     let mut found = String::new();
-    // Longer than the network is named after, from the second handshake on.
+    // Longer than the time after which the network is named, from the second handshake on.
     let begin = Instant::now();
     let done = wait_until("what says who", Duration::from_secs(90), || {
-        // Something to be carried.
+        // Traffic for the tunnels.
         let ask = format!("exec 3<>/dev/tcp/{}/{PORT}", WEB[0]);
         world
             .near
@@ -438,7 +437,7 @@ pub(crate) fn who_is_silent() -> Result<()> {
         let of_outer = "home, which it goes through:";
         let wrong = found.lines().filter(|line| line.contains("[!]"));
         let wrong: Vec<_> = wrong.collect();
-        // The inner one may be the first to hear nothing; that is all it is said to do.
+        // The inner tunnel may be the first to report silence, but must not name the network.
         let blames = |line: &&str| line.contains(blamed) && line.contains("next machine");
         ensure!(!wrong.iter().any(blames), "{found}");
         let is_named = |line: &&str| line.contains(&silent) && line.contains(of_outer);
@@ -457,8 +456,8 @@ pub(crate) fn who_is_silent() -> Result<()> {
     world.down(&inner)
 }
 
-/// What the outer device sends is lost, while its peer goes on calling: that is not known of
-/// it, which is said beside the inner peer's silence.
+/// The outer device's packets are lost, while its peer keeps sending. The outer tunnel cannot
+/// detect this; the message stands beside the inner peer's silence.
 fn one_way(nested: &Nested, chosen: &Application) -> Result<()> {
     let world = &nested.world;
     step("one way alone");
@@ -487,13 +486,13 @@ fn one_way(nested: &Nested, chosen: &Application) -> Result<()> {
     nested.expect_within(chosen)
 }
 
-/// Each with one line that says what to do, and nothing done.
+/// Each is rejected with one line that gives a remedy, and changes nothing.
 pub(crate) fn refused() -> Result<()> {
     let nested = Nested::new()?;
     let world = &nested.world;
     let before = world.configuration()?;
     let inner = nested.inner("")?;
-    // The file is one, and says in turn what follows.
+    // One file with changing contents.
     for (interface, peer, words) in [
         (
             "",

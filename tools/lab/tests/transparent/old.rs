@@ -1,5 +1,5 @@
-//! On Debian 11's kernel 5.10, the oldest that is supported, in a virtual machine: it lacks
-//! what transparent mode needs.
+//! Debian 11's kernel 5.10, the oldest supported one, in a virtual machine: it lacks features that
+//! transparent mode needs.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use taupe_lab::{Error, Result, ensure};
 
 use crate::world::{BEYOND, ENDPOINT_PORT, PORT, SERVER, TUNNEL, UPLINK, serve};
 
-/// An emulated processor takes long, above all while other tests run.
+/// An emulated processor is slow, above all while other tests run.
 pub(crate) const LIMIT: Duration = Duration::from_secs(1800);
 
 pub(crate) fn debian_11() -> Result<()> {
@@ -36,7 +36,7 @@ pub(crate) fn debian_11() -> Result<()> {
             allowed_ips: &format!("{}/32, {}/128", TUNNEL[0], TUNNEL[1]),
         }],
     })?;
-    // What is for debugging takes most of it.
+    // Debug information makes up most of the program.
     let taupe = scratch("taupe");
     let program = Implementation::Taupe.program()?;
     let (from, to) = (program.display().to_string(), taupe.display().to_string());
@@ -74,7 +74,7 @@ END
     let taupe = guest::program(&taupe);
     let configuration = "ip -4 route show table all; ip -6 route show table all; ip rule; \
                          ip -6 rule; ip -o address";
-    // The link's own address has its route once the kernel has found that nobody else has it.
+    // The route of the link's own address appears after duplicate address detection.
     guest.run(
         "i=0; until ip -6 route show table local | grep -q 'local fe80:'; do
              i=$((i + 1)); [ $i -lt 300 ] || exit 1; sleep 0.1
@@ -101,7 +101,7 @@ END
         );
         Ok(())
     };
-    // Connections that are opened: those from before are still being closed.
+    // Only new connections: earlier ones are still being closed.
     let opens = "tcp port 8080 and (ip[33] & 2 != 0 or ip6[53] & 2 != 0)";
     step("locked");
     let lock = guest.run_within(LIMIT / 4, &format!("{taupe} lock /tmp/home.conf"))?;

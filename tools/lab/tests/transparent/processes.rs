@@ -12,11 +12,11 @@ use taupe_lab::{Error, Result, ensure};
 
 use crate::world::{Application, BEYOND, PORT, TUNNEL, UPLINK, World, expect, succeeded};
 
-/// How long a program may take to ask three times.
+/// Time limit for three questions of a program.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A program that asks a server beyond again and again, by sockets of its own, and writes
-/// down who that takes it for.
+/// A program that repeatedly asks a server beyond for its client address, by new sockets, and logs
+/// the answers.
 struct Asking {
     process: Process,
     answers: PathBuf,
@@ -40,9 +40,9 @@ impl Asking {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Fails unless the next three answers, which it asks for from now on, are this.
+    /// Checks that the next three answers, to questions from now on, equal `who`.
     fn expect(&self, who: &str) -> Result<()> {
-        // One may be on its way.
+        // One answer may be under way.
         let old = self.answers().len() + 1;
         wait_until("three answers", PATIENCE, || {
             Ok(self.answers().len() >= old + 3)
@@ -62,7 +62,7 @@ fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
     fs::rename(from, to).map_err(Error::io("rename"))
 }
 
-/// An upgrade moves an executable, or its folder, away while it runs.
+/// An upgrade renames a running executable, or its folder.
 pub(crate) fn renamed_while_it_runs() -> Result<()> {
     let world = World::new()?;
     let mole = Application::new("mole")?;
@@ -100,7 +100,7 @@ pub(crate) fn renamed_while_it_runs() -> Result<()> {
     Ok(())
 }
 
-/// What a program says that `mole` starts: by another program, if there is one.
+/// Returns the output of a program started by `mole`, directly or by another program.
 fn started(world: &World, mole: &Application, by: &str, bird: &Application) -> Result<String> {
     let ask = format!(
         "exec 3<>/dev/tcp/{}/{PORT} && read -r -u 3 line && echo $line",
@@ -111,7 +111,7 @@ fn started(world: &World, mole: &Application, by: &str, bird: &Application) -> R
     Ok(said.text().to_owned())
 }
 
-/// How a program starts another one, the last from where an AppImage would be mounted.
+/// Methods of starting another program; the last one runs from a mount point like an AppImage's.
 const WAYS: [&str; 5] = [
     "",
     "exec",
@@ -120,7 +120,8 @@ const WAYS: [&str; 5] = [
     "nice -n 1 bash -c '\"$0\" \"$@\"'",
 ];
 
-/// A launcher, a shell, or a program of several executables: what it starts has its rule.
+/// A launcher, a shell, or a program with several executables: programs that it starts get its
+/// rule.
 pub(crate) fn started_by_another() -> Result<()> {
     let world = World::new()?;
     let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
@@ -172,8 +173,7 @@ pub(crate) fn started_by_another() -> Result<()> {
     world.down(&file)
 }
 
-/// A rule that names a symbolic link is about what it leads to, and `check` and `explain` say
-/// what holds.
+/// A rule for a symbolic link applies to its target, and `check` and `explain` report it.
 pub(crate) fn links() -> Result<()> {
     let world = World::new()?;
     let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);

@@ -1,7 +1,7 @@
-//! Who is asked for the names of chosen applications, and who is not.
+//! Name servers that get selected applications' questions, and those that must not.
 //!
-//! Every resolver notes the names that it is asked for, and gives an address of its own:
-//! whoever resolves a name learns who has answered.
+//! Every resolver records the names it is asked for, and answers with an address of its own, which
+//! identifies it.
 
 pub(crate) mod several;
 pub(crate) mod told;
@@ -26,10 +26,10 @@ use taupe_lab::{Error, Result, ensure};
 use crate::forwarding::guest;
 use crate::world::{Application, SERVER, World};
 
-/// The first argument of this program when it asks.
+/// First argument of this program as a client.
 pub(crate) const WORD: &str = "--ask";
 
-/// What the tunnel's server answers, and all others.
+/// Answers of the tunnel's server, and of all others.
 const INSIDE: Ipv4Addr = Ipv4Addr::new(10, 9, 9, 9);
 const OUTSIDE: Ipv4Addr = Ipv4Addr::new(192, 168, 9, 9);
 
@@ -38,22 +38,22 @@ const STUB: &str = "127.0.0.53";
 const ROUTER: &str = "192.168.1.2";
 const PUBLIC: &str = "198.51.100.1";
 
-/// Addresses that this machine has on loopback besides those that all machines have.
+/// Additional loopback addresses of this machine.
 const ALIASES: [&str; 2] = ["10.8.8.8", "fd08::8"];
 
-/// What a chosen application looks up has this in its name.
+/// Part of the names that a selected application looks up.
 const SECRET: &str = "mole";
 
-/// And another.
+/// Part of the names that another application looks up.
 const OPEN: &str = "bird";
 
-/// What is asked for last.
+/// The last name looked up.
 const LAST: &str = "goodbye";
 
-/// Where names are asked for.
+/// Filter for name server traffic.
 const WIRE: &str = "port 53 or port 5353 or port 5355";
 
-/// By the C library, with a resolver on this machine.
+/// Through the C library, with a resolver on this machine.
 pub(crate) fn on_this_machine() -> Result<()> {
     let scene = Scene::new(&format!("nameserver {STUB}\nsearch corp.example\n"))?;
     let world = &scene.world;
@@ -122,7 +122,7 @@ pub(crate) fn on_this_machine() -> Result<()> {
     Ok(())
 }
 
-/// Past the tunnel is where the resolver would be.
+/// The resolver would be outside the tunnel.
 pub(crate) fn in_the_local_network() -> Result<()> {
     let scene = Scene::new(&format!("nameserver {ROUTER}\n"))?;
     let file = scene.file(
@@ -150,13 +150,14 @@ pub(crate) fn in_the_local_network() -> Result<()> {
             application.says(&scene.world, group, name)?;
         }
     }
-    // The other's question to the router and its answer, and one to each group.
+    // The other application's question to the router and its answer, and one question to each
+    // group.
     let open = scene.nobody_else()?;
     ensure!(open >= 6, "only {open} packets of the other");
     scene.world.down(&file)
 }
 
-/// The first server is silent: that costs one question its time, and the others nothing.
+/// The first server is silent: this delays one question, and no others.
 pub(crate) fn a_server_that_is_silent() -> Result<()> {
     let scene = Scene::new(&format!(
         "nameserver {STUB}\noptions timeout:2 attempts:2\n"
@@ -203,7 +204,7 @@ pub(crate) fn a_server_that_is_silent() -> Result<()> {
     world.down(&file)
 }
 
-/// What `up` says of names.
+/// Messages of `up` about name servers.
 pub(crate) fn servers_that_are_missing() -> Result<()> {
     let scene = Scene::new(&format!("nameserver {STUB}\n"))?;
     let world = &scene.world;
@@ -247,7 +248,7 @@ pub(crate) fn servers_that_are_missing() -> Result<()> {
     world.down(&file)
 }
 
-/// Services that the C library asks by their sockets.
+/// Services that the C library asks through their sockets.
 pub(crate) fn services_of_this_machine() -> Result<()> {
     let scene = Scene::new(&format!("nameserver {STUB}\n"))?;
     let world = &scene.world;
@@ -259,13 +260,13 @@ pub(crate) fn services_of_this_machine() -> Result<()> {
     let resolved = Names::default();
     serve_varlink(&resolved)?;
     let (nscd, bus) = (Names::default(), Names::default());
-    // One that closes at once does not have the answer.
+    // A service that closes the connection at once has not answered.
     accept("/var/run/nscd/socket", &nscd)?;
     accept("/run/dbus/system_bus_socket", &bus)?;
     let file = scene.file(&SERVER.join(", "), "")?;
     let up = world.taupe(&["up", &file])?;
     ensure!(up.status == Some(0), "up: {}", up.stderr);
-    // The programs that can refuse came with Linux 6.7.
+    // The programs that can block them need Linux 6.7.
     if is_before(6, 7)? {
         ensure!(up.stderr.contains("Linux 6.7"), "up: {}", up.stderr);
         return world.down(&file);
@@ -322,7 +323,7 @@ pub(crate) fn services_of_this_machine() -> Result<()> {
     Ok(())
 }
 
-/// What guests ask outside is asked in the tunnel.
+/// Guests' questions to outside servers are asked in the tunnel.
 pub(crate) fn of_guests() -> Result<()> {
     let scene = Scene::new(&format!("nameserver {STUB}\n"))?;
     let world = &scene.world;
@@ -349,7 +350,7 @@ struct Scene {
     world: World,
     mole: Asker,
     bird: Asker,
-    /// The tunnel's server.
+    /// Questions to the tunnel's server.
     inside: Names,
     outside: Vec<(&'static str, Names)>,
     wire: std::cell::RefCell<Option<Capture>>,
@@ -390,7 +391,7 @@ impl Scene {
         })
     }
 
-    /// A file with these name servers.
+    /// Returns a file with these name servers.
     fn file(&self, servers: &str, more: &str) -> Result<String> {
         let [v4, v6] = self.world.tunnel();
         let dns = match servers {
@@ -406,7 +407,7 @@ impl Scene {
         )
     }
 
-    /// A chosen application and another, by `getaddrinfo(3)`.
+    /// Asks from a selected application and from another one, by `getaddrinfo(3)`.
     fn library_asks(&self) -> Result<()> {
         for (asker, name, address, asked) in [
             (&self.mole, "www.mole.example", INSIDE, true),
@@ -419,8 +420,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Fails where anybody else has been asked, or something is on the wire; how many packets
-    /// of the other application are, since this was asked last.
+    /// Checks that no other server has been asked, and that the wire has no packet of the selected
+    /// application. Returns the number of the other application's packets since the last call.
     fn nobody_else(&self) -> Result<usize> {
         for (address, names) in &self.outside {
             let names = names.names();
@@ -431,7 +432,7 @@ impl Scene {
             let mut parts = packet.ip.windows(word.len());
             parts.any(|part| part == word.as_bytes())
         };
-        // Behind all that were sent before.
+        // Sent after all others.
         self.bird.says(&self.world, &format!("{PUBLIC}:53"), LAST)?;
         let again = Capture::start(&self.world.far, "eth0", WIRE)?;
         let wire = self.wire.replace(Some(again));
@@ -445,7 +446,7 @@ impl Scene {
     }
 }
 
-/// Programs by a name: one that asks the C library, and this one.
+/// Programs of one name: one that asks the C library, and this one.
 struct Asker {
     library: Application,
     own: Application,
@@ -460,7 +461,7 @@ impl Asker {
         })
     }
 
-    /// The IPv4 addresses of a name, by `getaddrinfo(3)`.
+    /// Returns the IPv4 addresses of a name, by `getaddrinfo(3)`.
     fn resolves(&self, world: &World, name: &str) -> Result<Vec<Ipv4Addr>> {
         let folder = NSS_RESOLVE.folder()?.join("usr/lib/x86_64-linux-gnu");
         let folder = format!("LD_LIBRARY_PATH={}", folder.display());
@@ -484,7 +485,7 @@ impl Asker {
         Ok(found)
     }
 
-    /// Who answers a question, what, and how often that.
+    /// Returns the source, content and number of answers to a question.
     fn asks(&self, world: &World, how: &str, server: &str, name: &str) -> Result<String> {
         self.asks_from(&world.near, how, server, name)
     }
@@ -494,20 +495,20 @@ impl Asker {
         Ok(host.run(&command)?.text().to_owned())
     }
 
-    /// Sends a question, and waits for nothing.
+    /// Sends a question without waiting.
     fn says(&self, world: &World, group: &str, name: &str) -> Result<()> {
         let command = [&*self.own.0, WORD, "say", group, name];
         world.near.run(&command).map(drop)
     }
 
-    /// Whether it can connect to a service's socket.
+    /// Returns true if it can connect to a service's socket.
     fn reaches(&self, world: &World, socket: &str) -> Result<bool> {
         let command = [&*self.own.0, WORD, "unix", socket, ""];
         Ok(world.near.run(&command)?.text() == "connected")
     }
 }
 
-/// This program as an application.
+/// Runs this program as an application.
 pub(crate) fn main(words: &[&str]) -> ! {
     let said = match words {
         ["unix", path, _] => Ok(match std::os::unix::net::UnixStream::connect(path) {
@@ -522,7 +523,7 @@ pub(crate) fn main(words: &[&str]) -> ! {
     exit(0)
 }
 
-/// Whoever refuses it has done so at once; what is dropped is nobody's.
+/// Sends a question. A rejection would be immediate; a drop is not visible here.
 fn say(group: &str, name: &str) -> std::io::Result<()> {
     use std::net::{SocketAddrV6, ToSocketAddrs as _};
     let (address, port) = group
@@ -547,7 +548,7 @@ fn say(group: &str, name: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Who has answered, the first address that was given, and how many.
+/// Returns the source, the first address and the number of answers.
 fn ask(how: &str, server: &str, name: &str) -> std::io::Result<String> {
     let ip: IpAddr = server.parse().map_err(std::io::Error::other)?;
     let to = SocketAddr::new(ip, 53);
@@ -568,7 +569,7 @@ fn ask(how: &str, server: &str, name: &str) -> std::io::Result<String> {
         let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
         let socket = UdpSocket::bind(any)?;
         socket.set_read_timeout(patience)?;
-        // To two at once, as some do: the other's answer is another's.
+        // Asks two servers at once, as some clients do: the other server's answer is ignored.
         let other = SocketAddr::new(
             if to.is_ipv4() {
                 [127, 0, 0, 77].into()
@@ -598,7 +599,7 @@ fn ask(how: &str, server: &str, name: &str) -> std::io::Result<String> {
     Ok(format!("{} {} {count}", from.ip(), Ipv4Addr::from(address)))
 }
 
-/// A question for an IPv4 address (RFC 1035), with room for a long answer (RFC 6891).
+/// Returns a question for an IPv4 address (RFC 1035), with space for a long answer (RFC 6891).
 fn question(name: &str, is_long: bool) -> Vec<u8> {
     let mut query = vec![0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, u8::from(is_long)];
     for label in name.split('.') {
@@ -612,7 +613,7 @@ fn question(name: &str, is_long: bool) -> Vec<u8> {
     query
 }
 
-/// The names that somebody was asked for.
+/// Names that a server was asked for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names(Arc<Mutex<Vec<String>>>);
 
@@ -636,7 +637,7 @@ impl Names {
     }
 }
 
-/// A resolver, until the sandbox ends.
+/// Runs a resolver until the sandbox ends.
 pub(crate) fn serve(host: &Host, address: &str, answer: Ipv4Addr, names: &Names) -> Result<()> {
     let at = SocketAddr::new(address.parse().map_err(|_| Error::unmet(address))?, 53);
     let (socket, listener) = host.enter(|| {
@@ -648,7 +649,7 @@ pub(crate) fn serve(host: &Host, address: &str, answer: Ipv4Addr, names: &Names)
     thread::spawn(move || {
         let mut query = [0; 2048];
         loop {
-            // Who has asked may have gone.
+            // The error may belong to an earlier answer, whose client is gone.
             let Ok((length, from)) = socket.recv_from(&mut query) else {
                 continue;
             };
@@ -679,8 +680,8 @@ pub(crate) fn serve(host: &Host, address: &str, answer: Ipv4Addr, names: &Names)
     Ok(())
 }
 
-/// Gives an address to every name, and a hundred to those that begin with `large`; by UDP
-/// only if there is room for them.
+/// Returns one address for every name, and a hundred for names that begin with `large`; by UDP only
+/// if they fit.
 fn answer_to(query: &[u8], address: Ipv4Addr, names: &Names, by_udp: bool) -> Option<Vec<u8>> {
     let name_end = 12 + query.get(12..)?.iter().position(|byte| *byte == 0)? + 1;
     let question = query.get(12..name_end + 4)?;
@@ -707,7 +708,7 @@ fn answer_to(query: &[u8], address: Ipv4Addr, names: &Names, by_udp: bool) -> Op
     answer.extend(question);
     let [first, second, third, last] = address.octets();
     for number in 0..count {
-        // The name of the question, class Internet, for a second. The last is the address.
+        // The name of the question, class Internet, for a second. The last one is the address.
         let last = last.wrapping_add(count - 1 - number);
         answer.extend([
             0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 1, 0, 4, first, second, third, last,
@@ -719,7 +720,7 @@ fn answer_to(query: &[u8], address: Ipv4Addr, names: &Names, by_udp: bool) -> Op
     Some(answer)
 }
 
-/// systemd-resolved's socket, as nss-resolve uses it: Varlink.
+/// Serves systemd-resolved's socket for nss-resolve: Varlink.
 fn serve_varlink(names: &Names) -> Result<()> {
     let listener = listener("/run/systemd/resolve/io.systemd.Resolve")?;
     let names = names.clone();
@@ -757,7 +758,7 @@ fn serve_varlink(names: &Names) -> Result<()> {
     Ok(())
 }
 
-/// A service that notes who comes, and has nothing to say.
+/// Runs a service that records its clients, and sends nothing.
 fn accept(path: &'static str, names: &Names) -> Result<()> {
     let listener = listener(path)?;
     let names = names.clone();
@@ -775,7 +776,7 @@ fn listener(path: &str) -> Result<UnixListener> {
     UnixListener::bind(path).map_err(Error::io(path))
 }
 
-/// Whether the kernel is older.
+/// Returns true if the kernel is older.
 fn is_before(major: u32, minor: u32) -> Result<bool> {
     let release = "/proc/sys/kernel/osrelease";
     let text = std::fs::read_to_string(release).map_err(Error::io(release))?;

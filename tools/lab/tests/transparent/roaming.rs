@@ -1,4 +1,4 @@
-//! A machine whose network becomes another while a tunnel is up.
+//! A machine that changes networks while a tunnel is up.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ use crate::world::{Application, BEYOND, TUNNEL, World, expect};
 /// Two seconds are promised, from the change to a new connection's answer.
 const PROMISED: Duration = Duration::from_secs(3 * 2);
 
-/// Another lease, another cable, and back: who is chosen goes on by the tunnel, with a new
-/// connection, and nothing of it leaves beside it.
+/// Another lease, another cable, and back: selected applications continue through the tunnel with a
+/// new connection, and nothing of them leaves outside it.
 pub(crate) fn another_address() -> Result<()> {
     let world = World::new()?;
     let (chosen, other) = (Application::new("mole")?, Application::new("bird")?);

@@ -1,4 +1,4 @@
-//! What Taupe says of itself: how tunnels are, whose connections are where, and why.
+//! Taupe's reports: states of tunnels, the path of each connection, and the reasons.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -17,33 +17,33 @@ use taupe_lab::{Error, Result, ensure};
 
 use crate::world::{Application, BEYOND, INTERFACE, TUNNEL, UPLINK, World, expect, succeeded};
 
-/// Where the server is that says how much it takes.
+/// Port of the server that reports the bytes it received.
 const TRANSFER: u16 = 9000;
 
-/// Where datagrams are answered.
+/// Port of the server that answers datagrams.
 const ECHO: u16 = 9001;
 
-/// Bytes that an application sends to the first, and gets.
+/// Bytes that an application sends to the first server, and receives.
 const SENT: usize = 100_000;
 const RECEIVED: usize = 5000;
 
-/// Bytes of a datagram that it sends to the second, and of the answer.
+/// Bytes of a datagram to the second server, and of the answer.
 const ASKED: usize = 1000;
 const ANSWERED: usize = 300;
 
-/// What a command prints for programs.
+/// Parses a command's JSON.
 fn json(said: &Attempt) -> Result<Value> {
     let value = serde_json::from_str(&said.stdout);
     value.map_err(|error| Error::unmet(format!("{error}: {}{}", said.stdout, said.stderr)))
 }
 
-/// The exit status and what is printed, of one command.
+/// Returns the exit status and the JSON of `status`.
 fn status(world: &World, arguments: &[&str]) -> Result<(Option<i32>, Value)> {
     let said = world.taupe(&[&["status", "--json"], arguments].concat())?;
     Ok((said.status, json(&said)?))
 }
 
-/// Up, degraded and down, by exit status and by what is printed.
+/// Up, degraded and down, by exit status and output.
 pub(crate) fn states() -> Result<()> {
     let world = World::new()?;
     let mole = Application::new("mole")?;
@@ -138,12 +138,12 @@ pub(crate) fn states() -> Result<()> {
     })?;
     let said = world.taupe(&["status"])?;
     ensure!(said.stdout.contains("wrong PublicKey"), "{}", said.stdout);
-    // No colours where nobody sees them.
+    // No colours if the output is no terminal.
     ensure!(!said.stdout.contains('\x1b'), "{:?}", said.stdout);
     world.down(&file)
 }
 
-/// Serves what [`talk`] asks for, on `far`.
+/// Runs the servers for [`talk`] on `far`.
 pub(crate) fn serve(world: &World) -> Result<()> {
     let at = |port| SocketAddr::new(BEYOND[0], port);
     let listener = world
@@ -157,7 +157,7 @@ pub(crate) fn serve(world: &World) -> Result<()> {
                 let exchanged = stream
                     .read_exact(&mut bytes)
                     .and_then(|()| stream.write_all(&bytes[..RECEIVED]))
-                    // Until it closes.
+                    // Until the client closes.
                     .and_then(|()| stream.read(&mut [0]));
                 drop(exchanged);
             });
@@ -175,7 +175,7 @@ pub(crate) fn serve(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Has an application exchange so much by TCP, and by UDP three times, and keep both
+/// Lets an application exchange data by TCP, and three datagrams by UDP, and keep both sockets
 /// open.
 pub(crate) fn talk(world: &World, application: &Application) -> Result<Process> {
     let server = BEYOND[0];
@@ -192,7 +192,7 @@ pub(crate) fn talk(world: &World, application: &Application) -> Result<Process> 
     Ok(process)
 }
 
-/// The flow of a process to a port of the server.
+/// Returns the flow of a process to a port of the server.
 fn flow(all: &Value, process: &Process, protocol: &str, port: u16) -> Result<Value> {
     let remote = SocketAddr::new(BEYOND[0], port).to_string();
     let flows = all["flows"].as_array().map_or(&[][..], Vec::as_slice);
@@ -203,7 +203,7 @@ fn flow(all: &Value, process: &Process, protocol: &str, port: u16) -> Result<Val
     found.ok_or_else(|| Error::unmet(format!("no {protocol} to {remote}: {all}")))
 }
 
-/// Whose connections are where, and how much they have carried.
+/// The path of each application's connections, and their bytes.
 pub(crate) fn connections() -> Result<()> {
     let world = World::new()?;
     serve(&world)?;
@@ -292,13 +292,13 @@ pub(crate) fn connections() -> Result<()> {
     world.down(&file)
 }
 
-/// The number of its last line, which [`World::file`] writes what it is given into.
+/// Returns the number of the last line, into which [`World::file`] writes its argument.
 fn lines(file: &str) -> Result<usize> {
     let text = fs::read_to_string(file).map_err(Error::io(file))?;
     Ok(text.trim_end().lines().count())
 }
 
-/// Explained for each tunnel that is up, and for a file whether it is or not.
+/// `explain` for each tunnel that is up, and for a file, up or not.
 pub(crate) fn explained() -> Result<()> {
     let world = World::new()?;
     let office = world.with_another("office", 9)?;
@@ -338,7 +338,7 @@ pub(crate) fn explained() -> Result<()> {
     world.down(&home)
 }
 
-/// Whoever looks all the time is in nobody's way, and leaves nothing behind.
+/// A program that queries continuously disturbs nothing, and leaves nothing behind.
 pub(crate) fn looked_at_all_the_time() -> Result<()> {
     let world = World::new()?;
     let file = world.file("AllowedApps = mole")?;
@@ -370,11 +370,10 @@ pub(crate) fn looked_at_all_the_time() -> Result<()> {
     Ok(())
 }
 
-/// How often a tunnel comes and goes under the eyes of others.
+/// Number of times that a tunnel comes and goes during the queries.
 const TRANSITIONS: u32 = 5;
 
-/// What another version of Taupe has left says how to be rid of it, and keeps nobody from
-/// seeing the other tunnels.
+/// The state of another version of Taupe names its remedy, and does not hide the other tunnels.
 pub(crate) fn another_layout() -> Result<()> {
     let world = World::new()?;
     let office = world.with_another("office", 9)?;
@@ -418,8 +417,7 @@ pub(crate) fn another_layout() -> Result<()> {
     world.down(&home)
 }
 
-/// Writes the number of a layout into the state that a tunnel's process shares with the
-/// kernel.
+/// Writes a layout number into the state that a tunnel's process shares with the kernel.
 fn set_layout(process: Pid, layout: u32) -> Result<()> {
     let folder = format!("/proc/{}", process.as_raw_nonzero());
     let maps = fs::read_to_string(format!("{folder}/maps")).map_err(Error::io("maps"))?;
@@ -436,7 +434,7 @@ fn set_layout(process: Pid, layout: u32) -> Result<()> {
     written.map_err(Error::io("memory"))
 }
 
-/// A process in a network of its own is chosen by no rule, whatever it is called.
+/// No rule selects a process in a network namespace of its own, whatever its name.
 fn in_another_network(world: &World, mole: &Application, to: &str) -> Result<()> {
     let Application(path) = mole;
     let wait = [path, "-c", "sleep 300; :"];
@@ -494,7 +492,7 @@ pub(crate) fn adapters() -> Result<()> {
     Ok(())
 }
 
-/// What commands say of what they have done, and of what may be meant.
+/// Messages of commands about their effects, and suggestions after errors.
 pub(crate) fn words() -> Result<()> {
     let world = World::new()?;
     let mole = Application::new("mole")?;
@@ -543,7 +541,7 @@ pub(crate) fn words() -> Result<()> {
     world.down(&file)
 }
 
-/// Looks, and leaves nothing behind.
+/// `doctor` only reads, and leaves nothing behind.
 pub(crate) fn doctor() -> Result<()> {
     let world = World::new()?;
     let before = (world.configuration()?, pinned()?);
@@ -614,7 +612,7 @@ pub(crate) fn doctor() -> Result<()> {
     succeeded("down", &world.taupe(&["down", &file])?)
 }
 
-/// What is pinned for tunnels.
+/// Returns the objects pinned for tunnels.
 fn pinned() -> Result<Vec<String>> {
     let Ok(entries) = fs::read_dir("/run/taupe/bpf/taupe") else {
         return Ok(Vec::new());
@@ -625,7 +623,7 @@ fn pinned() -> Result<Vec<String>> {
         .collect())
 }
 
-/// All that a report of a bug should have, and no key in any encoding.
+/// All details that a bug report needs, and no key in any encoding.
 pub(crate) fn report() -> Result<()> {
     let world = World::new()?;
     let mole = Application::new("mole")?;
@@ -645,7 +643,7 @@ pub(crate) fn report() -> Result<()> {
         .find_map(|line| line.strip_prefix("PrivateKey = "))
         .ok_or_else(|| Error::unmet("no key"))?;
     world.up(&file)?;
-    // It has other keys than the server knows; what it says is enough here.
+    // The server does not know its keys; its output is sufficient here.
     let _ = world.near.attempt(&[
         "timeout",
         "1",
@@ -695,7 +693,7 @@ pub(crate) fn report() -> Result<()> {
     world.down(&file)
 }
 
-/// The journal has what hooks print, and commands of a file that was another one.
+/// The journal contains the output of hooks, and commands of an earlier file.
 fn what_hooks_have_said(world: &World) -> Result<()> {
     const JOURNAL: &str = "#!/bin/sh\nfor line in \"[#] ip link add home type wireguard\" \
                            \"[#] curl -u me:pass-word\" \"pass-word printed\" \"[#] of $2\"; do\n\
@@ -725,7 +723,7 @@ fn what_hooks_have_said(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// A key in Base64, with and without its end, and in hexadecimal; in lower case.
+/// Returns a key in Base64, with and without its end, and in hexadecimal; in lower case.
 fn forms(world: &World, key: &str) -> Result<[String; 3]> {
     let decode = ["sh", "-c", "base64 -d | od -An -v -tx1 | tr -d ' \\n'"];
     let hex = world.near.run_with_input(&decode, key)?.stdout;

@@ -1,4 +1,4 @@
-//! Chosen servers, as people run them: reached through the tunnel and from nowhere else.
+//! Selected servers, reached only through the tunnel.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -13,20 +13,20 @@ use taupe_lab::{Error, Result, ensure};
 
 use crate::world::{TUNNEL, UPLINK, World};
 
-/// How long a server may take for a whole file.
+/// Time limit of a server for a whole file.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long somebody waits for a server that does not answer.
+/// Time to wait for a server that does not answer.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// What is served, in bytes.
+/// Size of the served file in bytes.
 const SIZE: usize = 10_000_000;
 
-/// Whatever a server at one of these ports sends in the clear.
+/// Unencrypted packets of a server on one of these ports.
 const CLEAR: &str = "(src host 192.168.1.1 or src host 2001:db8:1::1) and \
                      (port 8000 or port 5201)";
 
-/// A web server: 10 MB to the other side of the tunnel, whoever closes first.
+/// A web server sends 10 MB to the other side of the tunnel, with either side closing first.
 pub(crate) fn web() -> Result<()> {
     let world = World::new()?;
     let folder = scratch("served");
@@ -34,7 +34,7 @@ pub(crate) fn web() -> Result<()> {
     let content: Vec<u8> = (0..SIZE).map(|number| (number % 251) as u8).collect();
     fs::write(folder.join("file"), &content).map_err(Error::io("what is served"))?;
     let folder = folder.display().to_string();
-    // The server that closes first, which speaks HTTP 1.0, and the one that waits.
+    // One server closes first, with HTTP 1.0; the other waits.
     let server = |port: &'static str, protocol| {
         world.near.spawn(&[
             "/usr/bin/python3",
@@ -98,7 +98,7 @@ pub(crate) fn web() -> Result<()> {
     Ok(())
 }
 
-/// iperf3: either way, and with datagrams.
+/// iperf3 in both directions, and with datagrams.
 pub(crate) fn iperf3() -> Result<()> {
     let world = World::new()?;
     let file = world.file("AllowedApps = iperf3\nPersistentKeepalive = 25")?;
@@ -112,8 +112,8 @@ pub(crate) fn iperf3() -> Result<()> {
         (TUNNEL[1], &["-u", "-b", "20M", "-n", "1M"]),
     ] {
         step(&format!("{address} {options:?}"));
-        // A server each: between two clients one closes its socket, and refuses
-        // who connects just then.
+        // A server for each test: between two clients a server closes its socket, and would reject
+        // a new one.
         let _server = world.near.spawn(&["iperf3", "-s", "-1"])?;
         wait_until("iperf3", PATIENCE, || {
             world.near.listens(Transport::Tcp, 5201)
@@ -133,7 +133,7 @@ pub(crate) fn iperf3() -> Result<()> {
     world.down(&file)
 }
 
-/// Fails where anybody answers, were it to refuse.
+/// Checks that no answer arrives, not even a rejection.
 pub(crate) fn is_silent(world: &World, server: SocketAddr) -> Result<()> {
     let answer = world
         .far
@@ -145,7 +145,7 @@ pub(crate) fn is_silent(world: &World, server: SocketAddr) -> Result<()> {
     }
 }
 
-/// Fetches the file, from `far`.
+/// Fetches the file from `far`.
 fn get(world: &World, server: SocketAddr, server_closes: bool) -> Result<Vec<u8>> {
     let what = || Error::io(format!("the file from {server}"));
     world.far.enter(|| {

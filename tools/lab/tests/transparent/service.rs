@@ -1,4 +1,4 @@
-//! A tunnel as a service: stopped, started again, and the machine going off.
+//! A tunnel as a service: stopped, started again, and during shutdown.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use taupe_lab::{Error, Result, ensure};
 
 use crate::world::{Application, BEYOND, TUNNEL, UPLINK, World, expect, private_key};
 
-/// `down --keep-closed`, as the service is stopped, holds back until `up` or `down`.
+/// `down --keep-closed`, which stops the service, blocks traffic until `up` or `down`.
 pub(crate) fn stopped_and_closed() -> Result<()> {
     let world = World::new()?;
     let (chosen, other) = (Application::new("mole")?, Application::new("bird")?);
@@ -51,7 +51,7 @@ pub(crate) fn stopped_and_closed() -> Result<()> {
     Ok(())
 }
 
-/// The service's own process, ended by a signal or by the command that stops it.
+/// The service's own process, ended by a signal or by its stop command.
 pub(crate) fn the_process_of_a_service() -> Result<()> {
     let world = World::new()?;
     let chosen = Application::new("mole")?;
@@ -66,7 +66,7 @@ pub(crate) fn the_process_of_a_service() -> Result<()> {
         if by_command {
             let down = world.taupe(&["down", "--keep-closed", &file])?;
             ensure!(down.status == Some(0), "down: {}", down.stderr);
-            // As a service manager does when a service goes on after its stop.
+            // Like a service manager with a service that continues after its stop command.
             let _ = process.signal(Signal::TERM);
         } else {
             process.signal(Signal::TERM)?;
@@ -79,7 +79,7 @@ pub(crate) fn the_process_of_a_service() -> Result<()> {
     expect(&world, &chosen, 0, Some(UPLINK[0]))
 }
 
-/// `taupe lock` before there is a network, which then comes; and the tunnel after it.
+/// `taupe lock` before there is a network; then the network; then the tunnel.
 pub(crate) fn locked_before_the_network() -> Result<()> {
     let world = World::new()?;
     let (chosen, other) = (Application::new("mole")?, Application::new("bird")?);
@@ -96,7 +96,7 @@ pub(crate) fn locked_before_the_network() -> Result<()> {
         "lock: {}",
         lock.stderr
     );
-    // The file is in no place where its name would do.
+    // The file is in no folder where its name would suffice.
     let advice = format!("`taupe up {file}`");
     ensure!(lock.stderr.contains(&advice), "lock: {}", lock.stderr);
     let explained = world.taupe(&["explain", &chosen.0, "198.51.100.1:8080", "--conf", &file])?;
@@ -106,7 +106,7 @@ pub(crate) fn locked_before_the_network() -> Result<()> {
     );
     let clear = Capture::start(&world.far, "eth0", "tcp port 8080")?;
     step("the network comes");
-    // One that the lock has seen, and one that it hasn't.
+    // One link that existed at the time of the lock, and one that did not.
     world.near.ip(&["link", "set", "eth0", "up"])?;
     add_address(&world.near, "eth0", "2001:db8:1::1/64")?;
     world.wire("eth1", "eth1", 9)?;
@@ -159,7 +159,7 @@ pub(crate) fn locked_before_the_network() -> Result<()> {
     expect(&world, &chosen, 0, Some(UPLINK[0]))
 }
 
-/// `taupe lock` needs no key: the file that has it may come later, or be gone.
+/// `taupe lock` needs no key: the file that contains it may appear later, or be gone.
 pub(crate) fn locked_without_a_key() -> Result<()> {
     let world = World::new()?;
     let chosen = Application::new("mole")?;
@@ -212,7 +212,7 @@ pub(crate) fn locked_without_a_key() -> Result<()> {
     expect(&world, &chosen, 0, Some(UPLINK[0]))
 }
 
-/// Files that nothing can be locked by, and why.
+/// Files that do not permit a lock, with the reason.
 pub(crate) fn not_locked() -> Result<()> {
     let world = World::new()?;
     let before = world.configuration()?;

@@ -1,5 +1,5 @@
-//! A BitTorrent client that is chosen, and is reached at a port of the tunnel's address,
-//! as a provider forwards one.
+//! A selected BitTorrent client, reached at a port of the tunnel's address, as a provider forwards
+//! one.
 
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -17,26 +17,26 @@ use taupe_lab::{Error, Result, ensure};
 use crate::servers::{at, is_silent};
 use crate::world::{BEYOND, TUNNEL, UPLINK, World};
 
-/// Where the client listens: for connections, and for its distributed hash table.
+/// Port of the client for connections and for its distributed hash table.
 const PORT: u16 = 6881;
 
-/// Where who wants the file listens.
+/// Port of the client that wants the file.
 const OTHER_PORT: u16 = 6882;
 
-/// Where the tracker is.
+/// Port of the tracker.
 const TRACKER_PORT: u16 = 8081;
 
-/// What is shared, in bytes, in four pieces.
+/// Size of the shared file in bytes, in four pieces.
 const SIZE: usize = 4 * PIECE;
 const PIECE: usize = 1 << 20;
 
-/// How long the client may take for anything.
+/// Time limit of the client.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long nobody answers.
+/// Time to wait for an answer that must not come.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Who wants the file gets it from the chosen client, which has called nobody.
+/// The other client gets the file from the selected one, which has connected to no one itself.
 pub(crate) fn seeded() -> Result<()> {
     let world = World::new()?;
     let (seeds, wants) = (scratch("seeds"), scratch("wants"));
@@ -93,11 +93,11 @@ pub(crate) fn seeded() -> Result<()> {
     world.kill_device()?;
     is_silent(&world, at(UPLINK[0], PORT)?)?;
     world.down(&file)?;
-    // It is nobody's tunnel's any more: the client is there, and can be reached.
+    // No tunnel selects it any more: the client still runs, and is reachable.
     answers(UPLINK[0])
 }
 
-/// The client, with a description of what is in its folder or is to come there.
+/// Starts the client, with a description of the file in its folder or to be downloaded there.
 fn client(
     host: &Host,
     port: u16,
@@ -125,7 +125,7 @@ fn client(
     host.spawn(&[&common, options, &[&*torrent]].concat())
 }
 
-/// What a file is made of, as a `.torrent` says it (BEP 3).
+/// Returns the description of a file in a `.torrent` (BEP 3).
 fn describe(world: &World, content: &[u8]) -> Result<Vec<u8>> {
     let mut pieces = Vec::new();
     for piece in content.chunks(PIECE) {
@@ -146,7 +146,7 @@ fn describe(world: &World, content: &[u8]) -> Result<Vec<u8>> {
     Ok([head.as_bytes(), &*pieces, b"ee"].concat())
 }
 
-/// A tracker that names one peer to whoever asks (BEP 3).
+/// Runs a tracker that names one peer to every client (BEP 3).
 fn track(host: &Host, peer: SocketAddr) -> Result<()> {
     let at = SocketAddr::new(BEYOND[0], TRACKER_PORT);
     let listener = host.enter(|| TcpListener::bind(at).map_err(Error::io(at.to_string())))?;
@@ -172,7 +172,7 @@ fn track(host: &Host, peer: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-/// Whether a node of the hash table answers a `ping` from `far` (BEP 5).
+/// Returns true if a node of the hash table answers a `ping` from `far` (BEP 5).
 fn pings(world: &World, address: &str) -> Result<bool> {
     let to = at(address, PORT)?;
     let what = || Error::io(format!("a ping to {to}"));

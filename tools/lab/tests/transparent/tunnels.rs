@@ -1,5 +1,4 @@
-//! Several tunnels on one machine, several uplinks, and networks that are on both
-//! sides.
+//! Several tunnels on one machine, several uplinks, and networks that exist on both sides.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,8 +11,8 @@ use taupe_lab::{Error, Result, ensure};
 
 use crate::world::{Application, BEYOND, NEIGHBOUR, TUNNEL, UPLINK, World, expect};
 
-/// One chooses what the other leaves out; a third knows of neither. Each acts in its
-/// own network namespace alone.
+/// One tunnel selects the application that the other one leaves out; a third knows of neither. Each
+/// applies only to its own network namespace.
 pub(crate) fn opposite_rules() -> Result<()> {
     let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
     let first = World::new()?;
@@ -30,7 +29,7 @@ pub(crate) fn opposite_rules() -> Result<()> {
     ];
     first.up(&allows)?;
     second.up(&denies)?;
-    // Who each is, of the mole and the bird, when its tunnel is up, killed or down.
+    // The client addresses of the mole and the bird while their tunnels are up, killed or down.
     let up = |world: &World, chosen: &Application, other: &Application| {
         (0..2).try_for_each(|family| {
             expect(world, chosen, family, Some(&world.tunnel()[family]))?;
@@ -80,8 +79,8 @@ pub(crate) fn opposite_rules() -> Result<()> {
     Ok(())
 }
 
-/// Two tunnels of one machine at once, each with an application of its own; whatever
-/// happens to one, the other and everybody else stay as they are.
+/// Two tunnels of one machine at once, each with an application of its own. Events of one affect
+/// neither the other nor other applications.
 pub(crate) fn two_at_once() -> Result<()> {
     let [mole, bird, other] = ["mole", "bird", "other"].map(Application::new);
     let (mole, bird, other) = (mole?, bird?, other?);
@@ -123,8 +122,8 @@ pub(crate) fn two_at_once() -> Result<()> {
     home.is_as_before(&before, "something is left")
 }
 
-/// Fails unless one `status`, for people and for programs, tells both tunnels of
-/// [`two_at_once`] with these states and what each chooses.
+/// Checks that `status`, as text and as JSON, lists both tunnels of [`two_at_once`] with these
+/// states and their applications.
 fn both_told(home: &World, code: i32, states: [&str; 2]) -> Result<()> {
     let (text, json) = (home.taupe(&["status"])?, home.taupe(&["status", "--json"])?);
     let told: Value = serde_json::from_str(&json.stdout)
@@ -157,7 +156,7 @@ fn both_told(home: &World, code: i32, states: [&str; 2]) -> Result<()> {
     Ok(())
 }
 
-/// The local network, where the tunnel has it too, is the tunnel's unless the file says
+/// A local network that is also in the tunnel is reached through the tunnel unless the file says
 /// otherwise.
 pub(crate) fn the_local_network_in_the_tunnel() -> Result<()> {
     let world = World::new()?;
@@ -211,8 +210,8 @@ pub(crate) fn the_local_network_in_the_tunnel() -> Result<()> {
     Ok(())
 }
 
-/// Whichever way the routes lead: chosen applications are in the tunnel, and others use
-/// the uplink of the route.
+/// Wherever the routes lead, selected applications use the tunnel, and others use the uplink of the
+/// route.
 pub(crate) fn several_uplinks() -> Result<()> {
     let world = World::new()?;
     let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
@@ -258,7 +257,7 @@ pub(crate) fn several_uplinks() -> Result<()> {
     world.near.ip(&["link", "delete", "dev", "eth0"])?;
     route("-4", "add", "default", "192.168.2.2")?;
     route("-6", "add", "default", "2001:db8:2::2")?;
-    // The server's address was the cable's.
+    // The server's address belonged to the removed cable.
     taupe_lab::host::add_address(&world.far, "lo", "192.168.1.2/32")?;
     wait_until(
         "the tunnel by the other uplink",

@@ -1,19 +1,19 @@
-//! What captured packets say of themselves.
+//! Parses captured packets.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// From whom to whom.
+/// Addresses and ports of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flow {
     protocol: u8,
     pub(crate) source: IpAddr,
     destination: IpAddr,
-    /// Source and destination; 0 where there are none.
+    /// Source and destination port; 0 if there are none.
     pub(crate) ports: [u16; 2],
 }
 
 impl Flow {
-    /// The same, from the other side.
+    /// Returns the flow in the opposite direction.
     pub(crate) const fn reversed(self) -> Self {
         let [source, destination] = self.ports;
         Self {
@@ -29,13 +29,13 @@ impl Flow {
     }
 }
 
-/// A packet as far as it is looked at here.
+/// The parts of a packet that the tests check.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) flow: Flow,
-    /// The end of a connection that the sender does not know.
+    /// A TCP reset.
     pub(crate) is_reset: bool,
-    /// What an ICMP error is about.
+    /// The flow that an ICMP error quotes.
     pub(crate) about: Option<Flow>,
 }
 
@@ -45,7 +45,7 @@ const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
 const RESET: u8 = 4;
 
-/// Reads an IP packet.
+/// Parses an IP packet.
 pub(crate) fn read(ip: &[u8]) -> Option<Seen> {
     let (flow, payload) = flow(ip)?;
     let kind = payload.first().copied();
@@ -66,7 +66,7 @@ fn flow_of_quoted(ip: &[u8]) -> Option<Flow> {
     flow(ip).map(|(flow, _)| flow)
 }
 
-/// The flow of a packet, and what is behind the IP header.
+/// Returns the flow of a packet, and the payload behind the IP header.
 fn flow(ip: &[u8]) -> Option<(Flow, &[u8])> {
     let (protocol, source, destination, payload): (_, IpAddr, IpAddr, _) = match ip.first()? >> 4 {
         4 => (

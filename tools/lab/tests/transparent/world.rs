@@ -19,53 +19,52 @@ use taupe_lab::{Error, Result, ensure};
 /// The first machine's tunnel.
 pub(crate) const INTERFACE: &str = "home";
 
-/// Addresses behind the default route, of a server that tells its clients who
-/// they are.
+/// Addresses behind the default route, of a server that reports its client's address.
 pub(crate) const BEYOND: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)),
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1)),
 ];
 
-/// One in the first machine's local network, of the same server.
+/// An address of the same server in the first machine's local network.
 pub(crate) const NEIGHBOUR: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 168, 1, 2));
 
-/// Who the first machine is in the tunnel.
+/// The first machine's addresses in the tunnel.
 pub(crate) const TUNNEL: [&str; 2] = ["10.77.0.1", "fd77::1"];
 
-/// Who it is without.
+/// The first machine's addresses on the uplink.
 pub(crate) const UPLINK: [&str; 2] = ["192.168.1.1", "2001:db8:1::1"];
 
-/// Who the WireGuard server is in the tunnel.
+/// The WireGuard server's addresses in the tunnel.
 pub(crate) const SERVER: [&str; 2] = ["10.77.0.254", "fd77::fe"];
 
-/// Where the WireGuard server listens.
+/// Port of the WireGuard server.
 pub(crate) const ENDPOINT_PORT: u16 = 51821;
 
-/// How long a program waits for an answer that will not come.
+/// Time to wait for an answer that must not come.
 const PATIENCE: &str = "20";
 
-/// The server's port.
+/// Port of the server that reports client addresses.
 pub(crate) const PORT: u16 = 8080;
 
-/// The machine `near`; its neighbour `far` is its router, its WireGuard server and
-/// the internet in one.
+/// The machine `near`; its neighbour `far` is its router, its WireGuard server and the internet in
+/// one.
 ///
-/// Machine 2 has 192.168.2.1 where this one, the first, has 192.168.1.1, and 10.77.0.2
-/// in the tunnel; and so on.
+/// The first machine has 192.168.1.1, and 10.77.0.1 in the tunnel; machine 2 has 192.168.2.1 and
+/// 10.77.0.2, and so on.
 pub(crate) struct World {
     pub(crate) near: Host,
     pub(crate) far: Host,
     /// Its tunnel.
     pub(crate) interface: String,
-    /// The last part of its addresses in the tunnel.
+    /// The host part of its addresses in the tunnel.
     host: u8,
-    /// The number of the network of its uplink.
+    /// The number of its uplink's network.
     number: u8,
     server: Rc<Server>,
     keys: Keys,
 }
 
-/// The WireGuard server, which runs as long as somebody has it.
+/// The WireGuard server, which runs as long as a world refers to it.
 struct Server {
     tunnel: Tunnel,
     keys: Keys,
@@ -73,14 +72,14 @@ struct Server {
 
 impl World {
     pub(crate) fn new() -> Result<Self> {
-        // `ip netns exec` hides the machine's; what is pinned here goes with the
+        // `ip netns exec` hides the machine's mount; objects pinned here disappear with the
         // sandbox.
         let pins = "/run/taupe/bpf";
         std::fs::create_dir_all(pins).map_err(Error::io(pins))?;
         mount("bpf", pins, "bpf", MountFlags::empty(), None).map_err(Error::io(pins))?;
 
         let far = Host::new("far")?;
-        // Otherwise an address appears while a test looks.
+        // Otherwise an address may appear in the middle of a test.
         far.sysctl("net/ipv6/conf/default/accept_dad", "0")?;
         for address in BEYOND {
             add_address(&far, "lo", &address.to_string())?;
@@ -103,8 +102,7 @@ impl World {
         Self::behind(far, Rc::new(Server { tunnel, keys }), 1, "near", INTERFACE)
     }
 
-    /// Another machine of the same internet: the one of this number, with this
-    /// tunnel.
+    /// Creates another machine on the same internet, with this number and this tunnel.
     pub(crate) fn beside(&self, number: u8, name: &str, interface: &str) -> Result<Self> {
         let (far, server) = (self.far.clone(), Rc::clone(&self.server));
         Self::behind(far, server, number, name, interface)
@@ -149,9 +147,9 @@ impl World {
             &format!("2001:db8:{number}::2"),
         ])?;
         serve(&world.far, SocketAddr::new(world.neighbour(), PORT))?;
-        // The kernel gives the cable an address once it has noticed that it is plugged in
-        // at both ends, which takes it up to a second, or longer on a busy machine.
-        // Its route to the address comes last.
+        // The kernel adds an address after it has noticed that both ends of the cable are
+        // connected, which takes up to a second, or longer on a busy machine. The route to the
+        // address appears last.
         let own = ["ip", "-6", "route", "show", "table", "local", "dev", "eth0"];
         wait_until("the cable's own address", Duration::from_secs(30), || {
             Ok(world.near.run(&own)?.stdout.contains("fe80:"))
@@ -159,7 +157,7 @@ impl World {
         Ok(world)
     }
 
-    /// The same machine with another tunnel, in which it is this host.
+    /// Returns the same machine with another tunnel, in which it has this host part.
     pub(crate) fn with_another(&self, interface: &str, host: u8) -> Result<Self> {
         let another = Self {
             near: self.near.clone(),
@@ -174,7 +172,7 @@ impl World {
         Ok(another)
     }
 
-    /// Has the server know the tunnel.
+    /// Adds the tunnel as a peer of the server.
     fn introduce(&self) -> Result<()> {
         let tunnel = self.tunnel();
         let peer = PeerSettings {
@@ -187,14 +185,14 @@ impl World {
         server.wg_with_input("addconf", &peer.to_string()).map(drop)
     }
 
-    /// Has the server send something every so many seconds, or no more with 0.
+    /// Lets the server send a keepalive at this interval in seconds; 0 disables it.
     pub(crate) fn calls(&self, seconds: u16) -> Result<()> {
         let interval = seconds.to_string();
         let peer = ["peer", &self.keys.public, "persistent-keepalive", &interval];
         self.server.tunnel.set(&peer).map(drop)
     }
 
-    /// A cable from `near` to `far`, with addresses of the network of this number.
+    /// Connects a cable from `near` to `far`, with addresses of the network of this number.
     pub(crate) fn wire(&self, interface: &str, port: &str, network: u8) -> Result<()> {
         let addresses = |host: u8| {
             [
@@ -211,12 +209,12 @@ impl World {
         )
     }
 
-    /// The address of `far` in its local network.
+    /// Returns the address of `far` in its local network.
     pub(crate) fn neighbour(&self) -> IpAddr {
         Ipv4Addr::new(192, 168, self.number, 2).into()
     }
 
-    /// Who it is in the tunnel.
+    /// Returns its addresses in the tunnel.
     pub(crate) fn tunnel(&self) -> [String; 2] {
         [
             format!("10.77.0.{}", self.host),
@@ -224,7 +222,7 @@ impl World {
         ]
     }
 
-    /// Who it is without.
+    /// Returns its addresses on the uplink.
     pub(crate) fn uplink(&self) -> [String; 2] {
         [
             format!("192.168.{}.1", self.number),
@@ -232,12 +230,12 @@ impl World {
         ]
     }
 
-    /// The WireGuard server.
+    /// Returns the WireGuard server.
     pub(crate) fn server(&self) -> &Tunnel {
         &self.server.tunnel
     }
 
-    /// The server's public key.
+    /// Returns the server's public key.
     pub(crate) fn server_key(&self) -> &str {
         &self.server.keys.public
     }
@@ -275,8 +273,8 @@ impl World {
         succeeded("up", &self.taupe(&["up", file])?)
     }
 
-    /// The same from inside a cgroup namespace, whose root is a group without applications, and
-    /// a time namespace. The group is removed at the end.
+    /// Runs `up` inside a cgroup namespace, whose root is a group without applications, and a time
+    /// namespace. The group is removed at the end.
     pub(crate) fn up_from_a_container(&self, file: &str) -> Result<()> {
         const SCRIPT: &str = r#"
             root=$(mktemp -d) && mount -t cgroup2 none "$root" || exit
@@ -306,8 +304,7 @@ impl World {
         succeeded("down", &self.taupe(&["down", file])?)
     }
 
-    /// Runs `up --foreground` with these options, and waits until an application uses the
-    /// tunnel.
+    /// Runs `up --foreground` with these options, and waits until an application uses the tunnel.
     pub(crate) fn stay_up(
         &self,
         options: &[&str],
@@ -317,7 +314,7 @@ impl World {
         let program = Implementation::Taupe.program()?.display().to_string();
         let command = [&[&*program, "up", "--foreground"], options, &[file]].concat();
         let mut process = self.near.spawn(&command)?;
-        // A connection from before that would have to wait for its end.
+        // A connection opened earlier would have to end first.
         wait_until("the tunnel", Duration::from_secs(20), || {
             ensure!(process.runs()?, "it ended: {}", process.output());
             let status = self.taupe(&["status", &self.interface])?;
@@ -329,8 +326,8 @@ impl World {
         Ok(process)
     }
 
-    /// Waits until the server has heard of the tunnel, which it cannot reach before. The
-    /// file needs a `PersistentKeepalive`.
+    /// Waits until the server has received the tunnel's first handshake; before, it cannot reach
+    /// the tunnel. The file needs a `PersistentKeepalive`.
     pub(crate) fn meet(&self) -> Result<()> {
         wait_until("a handshake", Duration::from_secs(30), || {
             let handshake = self
@@ -340,12 +337,12 @@ impl World {
         })
     }
 
-    /// The number of the process that serves the tunnel.
+    /// Returns the id of the process that serves the tunnel.
     pub(crate) fn device(&self) -> Result<Pid> {
         self.server_of(&self.interface)
     }
 
-    /// The number of the process that serves an interface of this machine.
+    /// Returns the id of the process that serves an interface of this machine.
     pub(crate) fn server_of(&self, interface: &str) -> Result<Pid> {
         let socket = format!("/var/run/wireguard/{interface}.sock");
         let listed = self.near.run(&["ss", "-xlpH", "src", &socket])?.stdout;
@@ -359,13 +356,13 @@ impl World {
         process.ok_or_else(|| Error::unmet(format!("nobody at {socket}: {listed}")))
     }
 
-    /// Kills it, and waits until its interface has gone.
+    /// Kills the process, and waits until its interface is gone.
     pub(crate) fn kill_device(&self) -> Result<()> {
         kill_process(self.device()?, Signal::KILL).map_err(Error::io("kill"))?;
         self.wait_for_end()
     }
 
-    /// Waits until there is no interface.
+    /// Waits until the interface is gone.
     pub(crate) fn wait_for_end(&self) -> Result<()> {
         wait_until("end of the interface", Duration::from_secs(15), || {
             let show = ["ip", "link", "show", "dev", &self.interface];
@@ -373,8 +370,8 @@ impl World {
         })
     }
 
-    /// Who the server beyond takes an application for that asks it; `None` when it
-    /// gets no answer.
+    /// Returns the client address of an application as seen by the server beyond; `None` without an
+    /// answer.
     pub(crate) fn asks(&self, application: &Application, server: IpAddr) -> Result<Option<String>> {
         self.asks_from(&self.near, application, server)
     }
@@ -386,14 +383,14 @@ impl World {
         application: &Application,
         server: IpAddr,
     ) -> Result<Option<String>> {
-        // The shell opens the connection itself: it is its own.
+        // The shell opens the connection itself, so the socket belongs to it.
         let ask = format!("exec 3<>/dev/tcp/{server}/{PORT} && read -r -u 3 line && echo $line");
         let Application(path) = application;
         let attempt = host.attempt(&["timeout", PATIENCE, path, "-c", &ask])?;
         Ok((attempt.status == Some(0)).then(|| attempt.stdout.trim().to_owned()))
     }
 
-    /// Fails where the configuration is not as it was, and says what differs.
+    /// Checks that the configuration is unchanged, and names differences otherwise.
     pub(crate) fn is_as_before(&self, before: &(String, Vec<String>), what: &str) -> Result<()> {
         let now = self.configuration()?;
         let lines = |(all, links): &(String, Vec<String>)| -> Vec<String> {
@@ -415,8 +412,7 @@ impl World {
         Ok(())
     }
 
-    /// All that somebody sees of the network's configuration; the lines about
-    /// links apart.
+    /// Returns the visible network configuration, with the lines about links separately.
     pub(crate) fn configuration(&self) -> Result<(String, Vec<String>)> {
         let mut all = String::new();
         for command in [
@@ -450,8 +446,8 @@ pub(crate) fn succeeded(what: &str, attempt: &Attempt) -> Result<()> {
     Ok(())
 }
 
-/// Fails where an application is somebody else for the server beyond; `None` is one
-/// that it does not hear of.
+/// Checks the client address of an application at the server beyond; `None` if the server must not
+/// receive anything.
 pub(crate) fn expect(
     world: &World,
     application: &Application,
@@ -468,7 +464,7 @@ pub(crate) fn expect(
     Ok(())
 }
 
-/// Fails unless an application is refused in both families, and told at once.
+/// Checks that an application is rejected in both families, at once.
 pub(crate) fn expect_refused(world: &World, application: &Application) -> Result<()> {
     for family in [0, 1] {
         let began = Instant::now();
@@ -481,16 +477,16 @@ pub(crate) fn expect_refused(world: &World, application: &Application) -> Result
     Ok(())
 }
 
-/// A program that talks to servers: a shell by another name.
+/// A program that connects to servers: a copy of a shell under another name.
 pub(crate) struct Application(pub(crate) String);
 
 impl Application {
-    /// One of this name.
+    /// Creates an application of this name.
     pub(crate) fn new(name: &str) -> Result<Self> {
         Self::copy_of(Path::new("/bin/bash"), name)
     }
 
-    /// Another program by this name.
+    /// Copies another program under this name.
     pub(crate) fn copy_of(program: &Path, name: &str) -> Result<Self> {
         let folder = scratch("applications");
         std::fs::create_dir_all(&folder).map_err(Error::io("applications"))?;
@@ -509,7 +505,7 @@ pub(crate) fn private_key(text: &str) -> Result<(&str, &str)> {
     found.ok_or_else(|| Error::unmet("a file with a private key"))
 }
 
-/// Tells everybody who connects the address that they have.
+/// Runs a server that tells every client its address.
 pub(crate) fn serve(host: &Host, at: SocketAddr) -> Result<()> {
     let listener = host.enter(|| TcpListener::bind(at).map_err(Error::io(at.to_string())))?;
     // Until the sandbox ends.
@@ -520,7 +516,7 @@ pub(crate) fn serve(host: &Host, at: SocketAddr) -> Result<()> {
                 let Ok(peer) = stream.peer_addr() else { return };
                 let _ = writeln!(stream, "{}", peer.ip());
                 let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
-                // Until it closes.
+                // Until the client closes.
                 let _ = stream.read(&mut [0]);
             });
         }

@@ -1,4 +1,4 @@
-//! The two programs, and what they say.
+//! Runs the two programs and compares their output.
 
 use crate::differences::DIFFERENCES;
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use taupe_lab::peers::Implementation;
 use taupe_lab::{Error, Result};
 
-/// Private keys as WireGuard makes them, and the public ones of two of them.
+/// Clamped private keys, and the public keys of two of them.
 pub(crate) const KEYS: [(&str, &str); 4] = [
     ("K1", "WFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFg="),
     ("K2", "YGBgYGBgYGBgYGBgYGBgYGBgYGBgYGBgYGBgYGBgYGA="),
@@ -19,13 +19,13 @@ pub(crate) const KEYS: [(&str, &str); 4] = [
     ("P2", "IiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiI="),
 ];
 
-/// Puts keys in the place of their names.
+/// Replaces names of keys by the keys.
 pub(crate) fn with_keys(text: &str) -> String {
     let named = |text: String, (name, key): (&str, &str)| text.replace(&format!("{{{name}}}"), key);
     KEYS.into_iter().fold(text.to_owned(), named)
 }
 
-/// What a program said, and how it ended.
+/// Output and exit status of a program.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) status: Option<i32>,
@@ -50,7 +50,7 @@ impl std::fmt::Display for Said {
     }
 }
 
-/// Who is called `wg`.
+/// The program called `wg`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Program {
     Debian,
@@ -66,7 +66,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// The words after `wg`, with keys in the place of `{K1}` and the like.
+    /// Creates a call with the words after `wg`; replaces `{K1}` and the like by keys.
     pub(crate) fn new<W: AsRef<str>>(words: &[W]) -> Self {
         Self {
             words: words.iter().map(|word| with_keys(word.as_ref())).collect(),
@@ -84,7 +84,7 @@ impl Call {
         self
     }
 
-    /// The call in a line, with `{K1}` and the like for keys.
+    /// Returns the call in one line, with `{K1}` and the like for keys.
     pub(crate) fn name(&self) -> String {
         let mut line = String::new();
         for (name, value) in &self.environment {
@@ -107,7 +107,7 @@ impl Call {
         })
     }
 
-    /// Makes the call, with both programs called `wg`.
+    /// Runs the call; both programs are called `wg`.
     pub(crate) fn run(&self, program: Program) -> Result<Said> {
         self.run_into(program, Stdio::piped())
     }
@@ -128,7 +128,7 @@ impl Call {
             .spawn()
             .map_err(Error::io("wg"))?;
         if let Some(mut stdin) = child.stdin.take() {
-            // Who does not read says so in another way.
+            // A program that does not read its input reports this otherwise.
             let _ = stdin.write_all(&self.input);
         }
         let output = child.wait_with_output().map_err(Error::io("wg"))?;
@@ -139,10 +139,9 @@ impl Call {
         })
     }
 
-    /// Both programs' words. Debian's comes first and last, until it says twice
-    /// the same: then no clock has moved on in between. Its own is that of the
-    /// last tick (`time(3)`), which enters a second later than the one that
-    /// Taupe reads: what differs around a second's turn is asked again.
+    /// Runs both programs: Debian's first and last, until it prints the same twice, so that no
+    /// clock has advanced in between. Debian's clock is that of the last tick (`time(3)`), which
+    /// reaches a second later than Taupe's, so calls around the start of a second are repeated.
     pub(crate) fn run_both(&self) -> Result<(Said, Said)> {
         for _ in 0..50 {
             let second = away_from_a_turn();
@@ -164,7 +163,7 @@ fn wall() -> Duration {
     SystemTime::UNIX_EPOCH.elapsed().unwrap_or(Duration::ZERO)
 }
 
-/// The second that has begun for every clock: the longest tick is one of 10 ms
+/// Waits until a second has begun for every clock, and returns it: the longest tick is 10 ms
 /// (`CONFIG_HZ=100`).
 fn away_from_a_turn() -> u64 {
     let tick = Duration::from_millis(20);
@@ -177,7 +176,7 @@ fn away_from_a_turn() -> u64 {
     }
 }
 
-/// Collects what differs and should not, and the other way round.
+/// Collects unexpected differences, and expected ones that did not occur.
 pub(crate) struct Comparison {
     section: &'static str,
     count: usize,
@@ -186,7 +185,7 @@ pub(crate) struct Comparison {
 }
 
 impl Comparison {
-    /// For the cases of the table of differences that belong to `section`.
+    /// Starts a comparison for the entries of the table of differences in `section`.
     pub(crate) fn new(section: &'static str) -> Self {
         Self {
             section,
@@ -196,20 +195,20 @@ impl Comparison {
         }
     }
 
-    /// Both programs say the same, unless the table knows better.
+    /// Checks that both programs print the same, unless the table has an entry.
     pub(crate) fn call(&mut self, call: &Call) -> Result<()> {
         let (debian, taupe) = call.run_both()?;
         self.said(&call.name(), &debian, &taupe);
         Ok(())
     }
 
-    /// Two things said are the same, unless the table knows better.
+    /// Checks that two outputs are equal, unless the table has an entry.
     pub(crate) fn said(&mut self, case: &str, debian: &Said, taupe: &Said) {
         let (debian_text, taupe_text) = (debian.to_string(), taupe.to_string());
         self.texts(case, debian == taupe, &debian_text, &taupe_text);
     }
 
-    /// Two effects are the same, unless the table knows better.
+    /// Checks that two effects are equal, unless the table has an entry.
     pub(crate) fn effects(&mut self, case: &str, debian: &str, taupe: &str) {
         self.texts(case, debian == taupe, debian, taupe);
     }
@@ -242,7 +241,7 @@ impl Comparison {
         ));
     }
 
-    /// How the comparison ended.
+    /// Returns the result of the comparison.
     pub(crate) fn finish(mut self) -> Result<()> {
         for known in DIFFERENCES {
             if known.section == self.section && !self.met.contains(known.case) {

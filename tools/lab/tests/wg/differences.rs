@@ -1,25 +1,25 @@
-//! Where Taupe called as `wg` means to differ from Debian's `wg`, and why.
+//! Intended differences of Taupe called as `wg` from Debian's `wg`, with reasons.
 //!
-//! Debian's is wireguard-tools 1.0.20210914, Taupe follows 1.0.20260223. Four
-//! more differences are taken out before anything is compared:
+//! Debian's is wireguard-tools 1.0.20210914, Taupe follows 1.0.20260223. Four more differences are
+//! removed before comparisons:
 //!
-//! - `words.rs`: what the list of sub-commands says of each of them is Taupe's
-//!   own text, and the grammar of `set` has the signs of `allowed-ips`.
-//! - `show.rs`: `show all endpoints` names the device in each line, and in no
-//!   line when there is none.
-//! - `sync.rs`: `syncconf` takes away the preshared key and the keepalive of a
-//!   peer that has none in the file.
+//! - `words.rs`: the descriptions in the list of sub-commands are Taupe's own text, and the grammar
+//!   of `set` has the signs of `allowed-ips`.
+//! - `show.rs`: `show all endpoints` names the device in each line, and in no line if there is
+//!   none.
+//! - `sync.rs`: `syncconf` removes the preshared key and the keepalive of a peer that has none in
+//!   the file.
 //! - `keys.rs`: a key that cannot be written is an error.
 
-/// A call whose words or effect differ.
+/// A call whose output or effect differs.
 pub(crate) struct Difference {
-    /// Which comparison it belongs to.
+    /// The comparison it belongs to.
     pub(crate) section: &'static str,
     /// The call.
     pub(crate) case: &'static str,
-    /// What Taupe says or does, and Debian's does not.
+    /// Taupe's output or effect, which Debian's lacks.
     pub(crate) taupe: &'static str,
-    /// Why.
+    /// The reason.
     #[expect(dead_code, reason = "for the reader")]
     pub(crate) why: &'static str,
 }

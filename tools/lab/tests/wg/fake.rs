@@ -1,4 +1,4 @@
-//! A device that says whatever a test wants it to.
+//! A device whose answers a test sets.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
@@ -14,7 +14,7 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// Begins to listen, until the end of the test.
+    /// Starts to listen, until the end of the test.
     pub(crate) fn start(interface: &str) -> Result<Self> {
         std::fs::create_dir_all(SOCKETS).map_err(Error::io(SOCKETS))?;
         let listener = UnixListener::bind(socket(interface)).map_err(Error::io("socket"))?;
@@ -33,7 +33,7 @@ impl Fake {
                         _ => break,
                     }
                 }
-                // Debian's looks first whether anybody listens.
+                // Debian's first checks whether the socket has a listener.
                 if request.is_empty() {
                     continue;
                 }
@@ -46,12 +46,12 @@ impl Fake {
         Ok(fake)
     }
 
-    /// From now on this is the answer.
+    /// Sets the answer.
     pub(crate) fn answer(&self, text: impl AsRef<[u8]>) {
         *lock(&self.answer) = text.as_ref().to_vec();
     }
 
-    /// What has been asked since the last time.
+    /// Returns the requests since the last call.
     pub(crate) fn requests(&self) -> Vec<String> {
         std::mem::take(&mut *lock(&self.requests))
     }

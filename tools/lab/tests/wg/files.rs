@@ -8,7 +8,7 @@ use taupe_lab::sandbox::scratch_file;
 
 const VERBS: [&str; 3] = ["setconf", "addconf", "syncconf"];
 
-/// Files that are wrong. `{K1}` and the like are keys.
+/// Invalid files. `{K1}` and the like are keys.
 const WRONG: &[&str] = &[
     "frobnicate\n",
     "frobnicate",
@@ -91,7 +91,7 @@ const WRONG: &[&str] = &[
     "{K1}\n",
 ];
 
-/// Files that are right.
+/// Valid files.
 const RIGHT: &[&str] = &[
     "",
     "\n",
@@ -169,7 +169,7 @@ pub(crate) fn same_effect() -> Result<()> {
     compare("files right", RIGHT)
 }
 
-/// What `showconf` prints is a file that says the same.
+/// The output of `showconf` is a file with the same meaning.
 pub(crate) fn round_trip() -> Result<()> {
     let host = taupe_lab::host::Host::new("a")?;
     let tunnel = Implementation::Taupe.start(&host, "wg0")?;

@@ -44,7 +44,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// `wg WORDS`, with keys in the place of `{K1}` and the like.
+    /// Runs `wg WORDS`, with keys for `{K1}` and the like.
     fn wg(&self, taupe: bool, words: &[&str]) -> Result<Said> {
         self.wg_with(taupe, "", words)
     }
@@ -80,8 +80,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Does the same to both devices, each with one of the programs, and
-    /// compares what they are then.
+    /// Applies the same command to both devices, each with one of the programs, and compares the
+    /// resulting states.
     fn compare_effects(&self, comparison: &mut Comparison, words: &[&str]) -> Result<()> {
         let one = |interface: &str, taupe: bool| -> Result<String> {
             let words: Vec<_> = words
@@ -99,8 +99,7 @@ impl Machine {
     }
 }
 
-/// Taupe without what is for debuggers only, called `wg`, and the libraries
-/// that it needs.
+/// Returns an archive with Taupe, without debug information and called `wg`, and its libraries.
 fn archive() -> Result<Vec<u8>> {
     let program = Implementation::Taupe.program()?;
     let folder = scratch("guest");
@@ -235,7 +234,7 @@ pub(crate) fn devices() -> Result<()> {
     }
     large(&machine, &mut comparison)?;
 
-    // Debian's does not know signs yet.
+    // Debian's does not support signs yet.
     let set = |change| {
         let words = ["set", "wgtaupe", "peer", "{P1}", "allowed-ips", change];
         machine.wg(true, &words)
@@ -244,7 +243,7 @@ pub(crate) fn devices() -> Result<()> {
         let said = set(change)?;
         ensure!(said.status == Some(0) && said.err().is_empty(), "{said}");
     }
-    // Before 6.16 the kernel cannot take a network away: that is not kept quiet.
+    // Before 6.16 the kernel cannot remove an allowed IP: this is reported.
     let said = set("-10.1.0.0/16")?;
     let refusal = "Unable to modify interface: Invalid argument\n";
     ensure!(said.status == Some(1) && said.err() == refusal, "{said}");

@@ -38,7 +38,7 @@ pub(crate) fn keys() -> Result<()> {
     }
     comparison.call(&Call::new(&["pubkey"]).input(&[0xff; 44]))?;
     comparison.call(&Call::new(&["pubkey"]).input(&[0; 45]))?;
-    // Debian's takes what Taupe makes, and finds the same public key.
+    // Debian's accepts Taupe's keys, and computes the same public key.
     let mut seen = BTreeSet::new();
     for verb in ["genkey", "genpsk"] {
         for _ in 0..20 {
@@ -65,7 +65,7 @@ pub(crate) fn keys() -> Result<()> {
     comparison.finish()
 }
 
-/// Whether a warning comes, by the mode of the file that a key is written to.
+/// The warning depends on the mode of the file to which a key is written.
 pub(crate) fn shared_files() -> Result<()> {
     let path = scratch("key");
     for mode in [0o600, 0o640, 0o644, 0o604, 0o601, 0o602, 0o660, 0o666] {
@@ -93,13 +93,13 @@ pub(crate) fn shared_files() -> Result<()> {
             ensure!(warned == shared, "{verb} to a file of mode {mode:o}");
         }
     }
-    // Neither a terminal nor a pipe nor a device is a file.
+    // A terminal, a pipe or a device causes no warning.
     let null = || File::create("/dev/null").map_err(Error::io("/dev/null"));
     for program in [Program::Debian, Program::Taupe] {
         let said = Call::new(&["genkey"]).run_into(program, null()?.into())?;
         ensure!(said.err().is_empty(), "{said}");
     }
-    // Debian's says nothing of a key that it could not write.
+    // Debian's does not report a key that it could not write.
     let full = || File::create("/dev/full").map_err(Error::io("/dev/full"));
     let said = Call::new(&["genkey"]).run_into(Program::Taupe, full()?.into())?;
     ensure!(

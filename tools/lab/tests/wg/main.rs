@@ -1,5 +1,5 @@
-//! Taupe called as `wg` does what Debian's `wg` does: what both print is
-//! compared byte by byte, and what both do to a device line by line.
+//! Taupe called as `wg` behaves like Debian's `wg`: the outputs are compared byte by byte, and the
+//! effects on a device line by line.
 
 mod compare;
 mod differences;

@@ -1,4 +1,4 @@
-//! What Taupe says besides, or in its own words.
+//! Taupe's additional output and its own messages.
 
 use crate::compare::{Call, KEYS, Program, Said, with_keys};
 use std::process::Command;
@@ -7,7 +7,7 @@ use taupe_lab::peers::Implementation;
 use taupe_lab::sandbox::scratch_file;
 use taupe_lab::{Error, Result, ensure, uapi};
 
-/// `taupe WORDS`.
+/// Runs `taupe WORDS`.
 fn taupe(words: &[&str]) -> Result<Said> {
     let output = Command::new(Implementation::Taupe.program()?)
         .args(words.iter().map(|word| with_keys(word)))
@@ -21,8 +21,8 @@ fn taupe(words: &[&str]) -> Result<Said> {
     })
 }
 
-/// Whoever gives a key where a file is expected learns what to do, and the key
-/// is not repeated.
+/// A key given instead of a file name causes a message with a remedy, which does not repeat the
+/// key.
 pub(crate) fn key_for_a_file() -> Result<()> {
     let host = Host::new("a")?;
     let _tunnel = Implementation::Taupe.start(&host, "wg0")?;
@@ -48,7 +48,7 @@ pub(crate) fn key_for_a_file() -> Result<()> {
     Ok(())
 }
 
-/// `taupe show` prints what `wg show` prints, and more after it.
+/// `taupe show` prints the output of `wg show`, and more after it.
 pub(crate) fn more() -> Result<()> {
     let host = Host::new("a")?;
     let _tunnel = Implementation::Taupe.start(&host, "wg0")?;
@@ -75,7 +75,7 @@ pub(crate) fn more() -> Result<()> {
             lines == ["  endpoint name: localhost:5"],
             "{program}: {more}"
         );
-        // Whatever a program reads of it is the same.
+        // The output for programs is the same.
         for field in crate::show::FIELDS {
             let words = ["show", "wg0", field];
             let debian = Call::new(&words).run(Program::Debian)?;
@@ -86,13 +86,13 @@ pub(crate) fn more() -> Result<()> {
             "showconf"
         );
     }
-    // An address in its place forgets the name.
+    // Setting an address removes the name.
     let words = ["set", "wg0", "peer", "{P1}", "endpoint", "127.0.0.1:5"];
     let said = taupe(&words)?;
     ensure!(said.status == Some(0), "{said}");
     let more = taupe(&["show", "wg0"])?.out();
     ensure!(!more.contains("endpoint name"), "{more}");
-    // A device that does not know names gets none.
+    // A device that does not support names gets none.
     let fake = crate::fake::Fake::start("wf")?;
     fake.answer("errno=0\n\n");
     let words = ["set", "wf", "peer", "{P1}", "endpoint", "localhost:5"];
@@ -104,7 +104,7 @@ pub(crate) fn more() -> Result<()> {
     Ok(())
 }
 
-/// Taupe's own words name the place and the way out, all at once.
+/// Taupe's own messages name all positions and remedies at once.
 pub(crate) fn messages() -> Result<()> {
     let host = Host::new("a")?;
     let _tunnel = Implementation::Taupe.start(&host, "wg0")?;
@@ -149,11 +149,11 @@ pub(crate) fn messages() -> Result<()> {
     Ok(())
 }
 
-/// No message repeats a secret, whoever is asked.
+/// No message of either program repeats a secret.
 pub(crate) fn secrets() -> Result<()> {
     let host = Host::new("a")?;
     let _tunnel = Implementation::Taupe.start(&host, "wg0")?;
-    // Nearly a key: the last digit says too much.
+    // Almost a key: the last digit has too many bits.
     let secret = "YGBgYGBgYGBgYGBgYGBgYGBgYGBgYGBgYGBgYGBgYGB=";
     let files = [
         secret.to_owned(),

@@ -8,13 +8,13 @@ use taupe_lab::peers::{Implementation, Tunnel};
 use taupe_lab::sandbox::scratch_file;
 use taupe_lab::{Result, ensure, uapi};
 
-/// Two Taupes that are alike: what one program does to the one and the other to
-/// the other has to come to the same.
+/// Two equal Taupes: a call of one program on the first and of the other on the second must give
+/// the same state.
 pub(crate) struct Pair {
     _tunnels: [Tunnel; 2],
 }
 
-/// What both are before each call, in the configuration protocol.
+/// The state of both before each call, in the configuration protocol.
 const BEFORE: &str = "\
 set=1\nprivate_key=4848484848484848484848484848484848484848484848484848484848484848\n\
 listen_port=4711\nfwmark=7\nreplace_peers=true\n\
@@ -26,7 +26,7 @@ public_key=4444444444444444444444444444444444444444444444444444444444444444\n\
 allowed_ip=203.0.113.0/24\n\n";
 
 impl Pair {
-    /// Of interfaces that are down, so that both can have the same port.
+    /// Creates interfaces that are down, so that both can have the same port.
     pub(crate) fn new() -> Result<Self> {
         let host = Host::new("a")?;
         let start = |name| Implementation::Taupe.start(&host, name);
@@ -35,8 +35,8 @@ impl Pair {
         })
     }
 
-    /// Compares what both programs say, and what their devices are then. `IF`
-    /// stands for the interface.
+    /// Compares the output of both programs, and the resulting states. `IF` stands for the
+    /// interface.
     pub(crate) fn call(&self, comparison: &mut Comparison, words: &[&str]) -> Result<()> {
         self.call_with(comparison, None, words, &[])
     }
@@ -76,8 +76,8 @@ impl Pair {
     }
 }
 
-/// What both are before a call. `syncconf` takes away what the file does not
-/// have, which Debian's does not yet do; that has a test of its own.
+/// Returns the state before a call. `syncconf` removes settings that the file lacks, which Debian's
+/// does not yet do; a test of its own covers this.
 fn before(words: &[&str]) -> String {
     if words.first() != Some(&"syncconf") {
         return BEFORE.to_owned();
@@ -87,8 +87,7 @@ fn before(words: &[&str]) -> String {
     kept.collect()
 }
 
-/// Words of `set` after the interface that are wrong. Names that could be
-/// looked up are not among them.
+/// Invalid arguments of `set` after the interface. Names that could be resolved are not included.
 const WRONG: &[&[&str]] = &[
     &["listen-port"],
     &["listen-port", ""],
@@ -182,7 +181,7 @@ const WRONG: &[&[&str]] = &[
     &["private-key", "{P2}"],
 ];
 
-/// Words of `set` after the interface that are right.
+/// Valid arguments of `set` after the interface.
 const RIGHT: &[&[&str]] = &[
     &["listen-port", "0"],
     &["listen-port", "65535"],
@@ -302,7 +301,7 @@ const KEY_FILES: &[&str] = &[
     "{K2}\n\0\n",
 ];
 
-/// Nothing is done, and it is said why.
+/// Nothing is changed, and the error is the same.
 pub(crate) fn same_words() -> Result<()> {
     let mut comparison = Comparison::new("set wrong");
     let pair = Pair::new()?;
@@ -321,7 +320,7 @@ pub(crate) fn same_words() -> Result<()> {
     comparison.finish()
 }
 
-/// What is done comes to the same.
+/// The effects are the same.
 pub(crate) fn same_effect() -> Result<()> {
     let mut comparison = Comparison::new("set right");
     let pair = Pair::new()?;
@@ -367,7 +366,7 @@ pub(crate) fn same_effect() -> Result<()> {
     comparison.finish()
 }
 
-/// A device that refuses, or whose answer is none.
+/// A device that rejects a request, or answers with garbage.
 pub(crate) fn refused() -> Result<()> {
     let mut comparison = Comparison::new("set refused");
     let fake = Fake::start("wf")?;
@@ -409,7 +408,7 @@ pub(crate) fn refused() -> Result<()> {
     comparison.finish()
 }
 
-/// Names that cannot be found now are asked for again, after growing waits.
+/// Names that cannot be resolved are looked up again, with growing pauses.
 pub(crate) fn retries() -> Result<()> {
     let mut comparison = Comparison::new("retries");
     let _pair = Pair::new()?;

@@ -25,7 +25,7 @@ pub(crate) const FIELDS: [&str; 12] = [
     "dump",
 ];
 
-/// Every way to show the device of a name.
+/// Shows the device of a name in every form.
 fn in_every_form(comparison: &mut Comparison, interface: &str) -> Result<()> {
     for mode in ["always", "never", "sometimes"] {
         for words in [&[][..], &["show"], &["show", "all"], &["show", interface]] {
@@ -56,9 +56,8 @@ fn in_every_form(comparison: &mut Comparison, interface: &str) -> Result<()> {
     Ok(())
 }
 
-/// Debian's names the device at the beginning of all its endpoints only, and
-/// also when there are none. Since then each line of them begins with it, as
-/// with all other fields.
+/// Debian's prints the device's name only once before all its endpoints, and also if there are
+/// none. Later versions begin each line with it, as for all other fields.
 fn endpoints_of_all(comparison: &mut Comparison) -> Result<()> {
     let mut expected = Call::new(&["show", "interfaces"]).run(Program::Debian)?;
     let names = expected.out();
@@ -83,7 +82,7 @@ fn set(tunnel: &Tunnel, words: &[&str]) -> Result<()> {
     tunnel.place().run(&command).map(drop)
 }
 
-/// A Taupe, from nothing at all to everything that can be set.
+/// A Taupe, from no settings to all of them.
 pub(crate) fn device() -> Result<()> {
     let mut comparison = Comparison::new("show");
     let host = Host::new("a")?;
@@ -129,7 +128,7 @@ pub(crate) fn device() -> Result<()> {
     comparison.finish()
 }
 
-/// Devices that say what a Taupe does not, and what makes no sense.
+/// Devices with answers that Taupe does not give, and invalid ones.
 pub(crate) fn answers() -> Result<()> {
     let mut comparison = Comparison::new("answers");
     let fake = Fake::start("wf")?;
@@ -241,7 +240,7 @@ pub(crate) fn answers() -> Result<()> {
     cases.push(format!("{peer}{peer}errno=0\n\n"));
     for text in &cases {
         fake.answer(text);
-        // The answer makes the case, so it is its name.
+        // The answer names the case.
         for words in [
             &["show", "wf"][..],
             &["show", "wf", "dump"],
@@ -253,7 +252,7 @@ pub(crate) fn answers() -> Result<()> {
         }
     }
 
-    // Units, at their boundaries, and the order of peers.
+    // Units at their boundaries, and the order of peers.
     let amounts = [
         1,
         1023,
@@ -300,7 +299,7 @@ pub(crate) fn answers() -> Result<()> {
     comparison.finish()
 }
 
-/// Several devices, some of which cannot be read, and sockets that are none.
+/// Several devices, some of them unreadable, and files that are no sockets.
 pub(crate) fn several() -> Result<()> {
     let mut comparison = Comparison::new("several");
     let names = ["wb", "wa", "wg10", "wg9"];
@@ -328,7 +327,7 @@ pub(crate) fn several() -> Result<()> {
             }
         }
     }
-    // What looks like a socket and is none, or is not called like one.
+    // Files that look like sockets, and sockets with other names.
     let directory = socket("x").with_file_name("");
     for name in ["file.sock", ".sock", "wg0", "wg0.sock.old"] {
         std::fs::write(directory.join(name), "").map_err(Error::io(name))?;
@@ -341,7 +340,7 @@ pub(crate) fn several() -> Result<()> {
     comparison.call(&Call::new(&["show", "directory", "dump"]))?;
     comparison.finish()?;
 
-    // A socket that nobody listens on any more is removed by each of the two.
+    // Both programs remove a socket without a listener.
     for program in [
         crate::compare::Program::Debian,
         crate::compare::Program::Taupe,
@@ -361,7 +360,7 @@ pub(crate) fn several() -> Result<()> {
     Ok(())
 }
 
-/// Handshakes and traffic as they happen, and peers in their order.
+/// Real handshakes and traffic, and the order of peers.
 pub(crate) fn handshakes() -> Result<()> {
     let mut comparison = Comparison::new("handshakes");
     let (near, far) = (Host::new("near")?, Host::new("far")?);
@@ -396,7 +395,7 @@ pub(crate) fn handshakes() -> Result<()> {
         addresses: &["10.77.0.1/16"],
         peers: &settings,
     })?;
-    // The last one is first to shake hands.
+    // The last peer performs the first handshake.
     for ((index, keys), address) in peers.iter().zip(&addresses).rev() {
         let tunnel = Implementation::Taupe.start(&far, &format!("wgfar{index}"))?;
         tunnel.configure(&Settings {

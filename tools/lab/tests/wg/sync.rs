@@ -1,4 +1,4 @@
-//! `syncconf` leaves alone what stays.
+//! `syncconf` does not disturb unchanged settings.
 
 use crate::compare::{Call, Program, with_keys};
 use std::net::{IpAddr, SocketAddr};
@@ -72,15 +72,14 @@ pub(crate) fn keeps_sessions() -> Result<()> {
         ensure!(networks.contains("10.77.9.0/24"), "{networks}");
         first_answer(&near, address, Duration::from_secs(5))?;
     }
-    // What `setconf` does not keep.
+    // `setconf` does not keep the session.
     let said = Call::new(&["setconf", "wgnear", &file("")?]).run(Program::Taupe)?;
     ensure!(said.status == Some(0), "{said}");
     ensure!(handshake()? == "0", "setconf keeps the session");
     Ok(())
 }
 
-/// A preshared key and a keepalive that the file does not have are taken away,
-/// and so is nothing else.
+/// Removes a preshared key and a keepalive that the file lacks, and nothing else.
 pub(crate) fn takes_away() -> Result<()> {
     let host = Host::new("a")?;
     let tunnel = Implementation::Taupe.start(&host, "wg0")?;

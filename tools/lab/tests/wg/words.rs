@@ -1,4 +1,4 @@
-//! What is no sub-command, and how sub-commands are called.
+//! Unknown sub-commands, and the names of sub-commands.
 
 use crate::compare::{Call, Comparison, Said};
 use taupe_lab::Result;
@@ -71,7 +71,7 @@ pub(crate) fn words() -> Result<()> {
             comparison.said(&call.name(), &undescribed(debian), &undescribed(taupe));
         }
     }
-    // Nobody is there to be shown.
+    // There are no devices to show.
     for words in [
         &[][..],
         &["show", "all"],
@@ -85,8 +85,8 @@ pub(crate) fn words() -> Result<()> {
     comparison.finish()
 }
 
-/// Without what is described in words: those are Taupe's own. And without the
-/// signs that `allowed-ips` can have since 2025.
+/// Removes descriptions, which are Taupe's own, and the signs that `allowed-ips` supports since
+/// 2025.
 fn undescribed(mut said: Said) -> Said {
     for stream in [&mut said.stdout, &mut said.stderr] {
         let text = String::from_utf8_lossy(stream).replace("[+|-]", "");

@@ -8,8 +8,8 @@ use taupe_lab::process::run;
 use taupe_lab::sandbox::{scratch, step};
 use taupe_lab::{Error, Result, ensure};
 
-/// Those of the library's own tests that need nothing of Unix, built by mingw as others' would
-/// be and linked with the import library.
+/// The library's own tests that need nothing of Unix, built by mingw like other programs and linked
+/// with the import library.
 pub(crate) fn programs() -> Result<()> {
     let [env, prefix, wine] = launcher()?;
     let tests = root().join("crates/ffi/tests/c");
@@ -19,7 +19,7 @@ pub(crate) fn programs() -> Result<()> {
     for source in ["boringtun.c", "workflow_2021.c", "additions.c", "threads.c"] {
         step(source);
         let program = scratch(source).with_extension("exe");
-        // The variant with POSIX threads, for programs that have some.
+        // The compiler variant with POSIX threads, for programs that use threads.
         let mut compiler = Command::new("x86_64-w64-mingw32-gcc-posix");
         compiler.args([
             "-std=gnu11",

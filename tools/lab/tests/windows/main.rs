@@ -1,5 +1,5 @@
-//! Taupe for Windows, run by Wine on a machine of the lab's, and C programs that are built for
-//! Windows and linked with `taupe.dll`.
+//! Taupe for Windows, run by Wine on a machine of the lab, and C programs built for Windows and
+//! linked with `taupe.dll`.
 
 mod library;
 mod proxy;

@@ -1,4 +1,4 @@
-//! `taupe.exe proxy`, and a Taupe on Linux at the other end of its tunnel.
+//! `taupe.exe proxy`, with a Taupe on Linux at the other end of its tunnel.
 
 use crate::wine::{built, launcher};
 use std::fs;
@@ -12,26 +12,26 @@ use taupe_lab::sandbox::{scratch, scratch_file, step};
 use taupe_lab::server::Server;
 use taupe_lab::{Error, Result, ensure};
 
-/// Behind the tunnel, and nowhere else.
+/// Reachable only through the tunnel.
 const BEYOND: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 
 const SOCKS: u16 = 1080;
 
-/// How long Wine may take to begin on a busy machine.
+/// Time limit for Wine's start on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A file is fetched through SOCKS, and is the one that was served.
+/// A file fetched through SOCKS equals the served one.
 pub(crate) fn file() -> Result<()> {
     let (near, far) = neighbours()?;
     add_address(&far, "lo", &BEYOND.to_string())?;
     let server = Server::start(&near, &far)?;
-    // Longer than all windows and buffers on the way, and no two parts of it alike.
+    // Larger than all windows and buffers of the path, without repetitions.
     let content: Vec<u8> = (0..1_000_000_u32).flat_map(u32::to_le_bytes).collect();
     serve(&far, content.clone())?;
 
     step("start");
     let text = server.file("", "AllowedIPs = 0.0.0.0/0");
-    // As Notepad writes it.
+    // In the format of Notepad.
     let text = format!("\u{feff}{}", text.replace('\n', "\r\n"));
     let conf = scratch_file("tunnel.conf", &text)?;
     let program = built().join("taupe.exe").display().to_string();
@@ -89,7 +89,7 @@ pub(crate) fn file() -> Result<()> {
     Ok(())
 }
 
-/// Serves one file to whoever asks by HTTP, as long as the test lives.
+/// Serves one file by HTTP, until the test ends.
 fn serve(host: &Host, content: Vec<u8>) -> Result<()> {
     let at = SocketAddr::from((BEYOND, 80));
     let listener = host.enter(|| TcpListener::bind(at).map_err(Error::io(at.to_string())))?;
@@ -106,7 +106,7 @@ fn serve(host: &Host, content: Vec<u8>) -> Result<()> {
                 stream.write_all(head.as_bytes())?;
                 stream.write_all(&content)
             };
-            // Who has enough goes away.
+            // A client may disconnect early.
             let _: std::io::Result<()> = serve();
         }
     });

@@ -1,4 +1,4 @@
-//! Wine, with a prefix that is a test's own.
+//! Wine, with a prefix for each test.
 
 use rustix::mount::{MountFlags, mount};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use taupe_lab::{Error, Result, ensure};
 
 const TARGET: &str = "x86_64-pc-windows-gnu";
 
-/// Builds the programs, and makes the prefix that all tests begin with.
+/// Builds the programs, and creates the prefix from which all tests start.
 pub(crate) fn prepare() -> Result<()> {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root());
@@ -19,20 +19,20 @@ pub(crate) fn prepare() -> Result<()> {
     shared().map(drop)
 }
 
-/// The prefix that all tests begin with, made if it is not there.
+/// Returns the prefix from which all tests start; creates it if necessary.
 fn shared() -> Result<PathBuf> {
     let path = succeed(Command::new(root().join("scripts/wine")).arg("--prefix"))?;
     Ok(PathBuf::from(path.trim_end()))
 }
 
-/// Where cargo puts what it has built for Windows without optimisation.
+/// Returns cargo's folder for unoptimised Windows programs.
 pub(crate) fn built() -> PathBuf {
     target().join(TARGET).join("debug")
 }
 
-/// What runs a program under Wine: the words before its path. The files of the prefix that all
-/// tests share are below those that this one writes, so that Wine takes it for another one and
-/// no program outside of this sandbox serves it.
+/// Returns the words before a program's path that run it under Wine. The shared prefix is the lower
+/// layer of a file system with this test's changes on top, so Wine treats it as another prefix, and
+/// no program outside this sandbox serves it.
 pub(crate) fn launcher() -> Result<[String; 3]> {
     let (own, changed, work) = (scratch("wine"), scratch("changed"), scratch("work"));
     for folder in [&own, &changed, &work] {
@@ -53,7 +53,7 @@ pub(crate) fn launcher() -> Result<[String; 3]> {
     Ok(["env".to_owned(), prefix, script])
 }
 
-/// Runs a command that has to succeed, and returns what it writes to standard output.
+/// Runs a command that must succeed, and returns its standard output.
 pub(crate) fn succeed(command: &mut Command) -> Result<String> {
     let name = command.get_program().display().to_string();
     let output = command.output().map_err(Error::io(name.clone()))?;
@@ -62,7 +62,7 @@ pub(crate) fn succeed(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The top of the tree.
+/// Returns the root of the source tree.
 pub(crate) fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     root.canonicalize().unwrap_or(root)

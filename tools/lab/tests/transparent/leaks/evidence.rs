@@ -16,7 +16,7 @@ use crate::world::{BEYOND, ENDPOINT_PORT, SERVER};
 const SLACK: Duration = Duration::from_millis(250);
 
 /// Time after its freedom in which a packet without a record may leave: the kernel keeps packets
-/// for a neighbour whose address it looks for.
+/// for a neighbour whose address it is still resolving.
 const LATE: Duration = Duration::from_secs(5);
 
 /// The times in which no rule selected the application: beginnings and ends.
@@ -68,7 +68,7 @@ impl Freedom {
 }
 
 impl Scene {
-    /// Looks through all that was seen.
+    /// Checks all captured packets.
     pub(super) fn judge(self) -> Result<()> {
         let Self {
             capture,
@@ -106,7 +106,7 @@ impl Scene {
             return Err(leaks(first, &leaked, &happened));
         }
         ensure!(lost == 0, "the capture lost {lost} packets");
-        // A test in which nothing was seen proves nothing.
+        // A capture without packets would prove nothing.
         ensure!(
             others >= happened.len(),
             "{others} packets of the other application"
@@ -144,7 +144,7 @@ fn leaks(first: &Packet, all: &[&Packet], happened: &[(Duration, Transition)]) -
     ))
 }
 
-/// The filter for what is on any cable and not a message of the protocol.
+/// Returns the filter for packets on any cable that are not messages of the protocol.
 pub(super) fn in_the_clear(far: &Host) -> Result<String> {
     let show = [
         "cat",
@@ -175,8 +175,8 @@ fn is_of_chosen(packet: &Packet) -> bool {
     !is_fars && (flow.has_port(CHOSEN.port) || contains(&packet.ip, CHOSEN.mark))
 }
 
-/// Checks whether the kernel has made a packet by itself: to end a conversation from a time of
-/// freedom, or to tell a visitor that the server does not run. No record is in these.
+/// Checks whether the kernel has made a packet by itself: to end a connection from a time of
+/// freedom, or to tell a visitor that the server does not run. These packets have no record.
 fn is_of_the_kernel(packet: &Packet, known: &[Flow]) -> bool {
     if contains(&packet.ip, CHOSEN.mark) {
         return false;

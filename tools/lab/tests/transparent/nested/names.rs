@@ -13,11 +13,11 @@ use taupe_lab::{Error, Result, ensure};
 
 const NAME: &str = "inner.example.org";
 
-/// The inner server, which also has a name server for the outer tunnel.
+/// The inner server, which also runs a name server for the outer tunnel.
 const DEEP: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 2);
 
-/// The name is asked through the outer tunnel, by `up`, `reload` and the device: the
-/// system's name server hears nothing of it.
+/// `up`, `reload` and the device resolve the name through the outer tunnel; the system's name
+/// server gets no question.
 pub(crate) fn through_the_outer_tunnel() -> Result<()> {
     let nested = Nested::new()?;
     let world = &nested.world;
@@ -51,13 +51,13 @@ pub(crate) fn through_the_outer_tunnel() -> Result<()> {
 }
 
 /// Without DNS in the outer file, the system's name servers are asked through the outer tunnel,
-/// but not one with a local address, which would be another machine there.
+/// except one with a local address, which would be another machine there.
 pub(crate) fn by_the_servers_of_the_system() -> Result<()> {
     let nested = Nested::new()?;
     let world = &nested.world;
     let any = Application::new("mole")?;
     let [local, public] = [world.neighbour(), BEYOND[0]].map(|server| server.to_string());
-    // The router has the address at both ends of the outer tunnel.
+    // The router has this address at both ends of the outer tunnel.
     let (of_local, of_public) = (Names::default(), Names::default());
     serve(&world.far, &local, DEEP, &of_local)?;
     serve(&world.far, &public, DEEP, &of_public)?;

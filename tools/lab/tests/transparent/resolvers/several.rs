@@ -10,15 +10,14 @@ use taupe_lab::{Error, Result, ensure};
 use super::{Asker, INSIDE, Names, OUTSIDE, PUBLIC, ROUTER, STUB, Scene, serve};
 use crate::world::{ENDPOINT_PORT, SERVER};
 
-/// The name servers of the second tunnel, and what they answer.
+/// The name servers of the second tunnel, and their answer.
 const SERVERS: [&str; 2] = ["10.77.0.250", "fd77::250"];
 const ANSWER: Ipv4Addr = Ipv4Addr::new(10, 9, 9, 8);
 
-/// What the application of each tunnel looks up has this in its name, beside what all chosen
-/// ones have.
+/// Part of the names that each tunnel's application looks up, beside the common part.
 const WORDS: [&str; 2] = ["home", "work"];
 
-/// What each application looks up is asked of its own tunnel's servers alone, by that tunnel.
+/// Each application's questions go only to its own tunnel's servers, through this tunnel.
 pub(crate) fn of_two_tunnels() -> Result<()> {
     let scene = Scene::new(&format!("nameserver {STUB}\n"))?;
     let home = &scene.world;
@@ -100,7 +99,7 @@ pub(crate) fn of_two_tunnels() -> Result<()> {
             ensure!(ends.iter().all(is_own), "{word} between {ends:?}");
             asked += 1;
         }
-        // Each question by UDP and TCP and its answer.
+        // Each question by UDP and TCP, and its answer.
         ensure!(asked >= 40, "{asked} packets of {word}");
     }
     work.down(&of_other)?;
@@ -118,7 +117,7 @@ fn parsed(addresses: [impl AsRef<str>; 2]) -> Result<[IpAddr; 2]> {
     Ok([first.map_err(wrong)?, second.map_err(wrong)?])
 }
 
-/// Who has sent a packet to whom.
+/// Returns the source and destination of a packet.
 fn ends(packet: &Packet) -> Result<[IpAddr; 2]> {
     fn at<const N: usize>(ip: &[u8], at: usize) -> Option<[u8; N]> {
         ip.get(at..at + N)?.try_into().ok()

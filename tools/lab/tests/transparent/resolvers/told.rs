@@ -1,4 +1,4 @@
-//! What is said of connections to resolvers on this machine.
+//! Reports about connections to resolvers on this machine.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use taupe_lab::{Error, Result, ensure};
 use super::{ALIASES, STUB, Scene};
 use crate::world::{Application, SERVER, succeeded};
 
-/// `flows` tells whom an application has asked, not the address by which the question left.
+/// `flows` shows the server that an application has asked, not the address to which the question
+/// was sent.
 pub(crate) fn as_asked() -> Result<()> {
     let scene = Scene::new(&format!("nameserver {STUB}\n"))?;
     let world = &scene.world;
