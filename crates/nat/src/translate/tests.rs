@@ -270,7 +270,7 @@ fn pings_go_out_and_come_back() {
             tunnel.receive(&echo(server, outside, id, false)),
             echo(server, other, 77, false)
         );
-        // An echo request from the tunnel, and a reply to none.
+        // An echo request from the tunnel, and a reply without a request.
         let asked = tunnel.try_receive(&echo(server, outside, 77, true));
         assert_eq!(asked, Err(Reason::NoFlow));
         let strange = tunnel.try_receive(&echo(server, outside, 78, false));

@@ -235,7 +235,7 @@ inline_always bool is_led_elsewhere(struct __sk_buff *skb, const struct packet *
 }
 
 /* Returns true if a packet of an unselected application is blocked under KillSwitch =
- * all. Not blocked are the tunnel's own packets and neighbour discovery. */
+ * all: every IP packet except the tunnel's own. ARP passes. */
 inline_always bool is_shut_in(struct __sk_buff *skb, const struct state *state)
 {
 	struct bpf_sock *sk;

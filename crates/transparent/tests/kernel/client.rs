@@ -205,7 +205,7 @@ fn act(words: &[&str]) -> io::Result<String> {
             let output = Command::new(program).arg(WORD).args(rest).output()?;
             Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
         }
-        // Starts another program and waits for it. The program inherits all descriptors.
+        // Starts another program, which inherits the standard streams, and waits for it.
         ["launch", program, rest @ ..] => {
             Command::new(program).arg(WORD).args(rest).status()?;
             exit(0)

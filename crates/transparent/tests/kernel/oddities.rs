@@ -98,8 +98,9 @@ fn fragments_from_the_tunnel() -> Result<()> {
     Ok(())
 }
 
-/// A link that encapsulates packets in those of another link, both guarded. A packet that passed
-/// the first filter also passes the second, if its outer destination is outside the tunnel.
+/// A link that encapsulates its packets in packets of another link, both guarded. A packet that the
+/// first link's filter has let pass also passes the second link's filter, although its outer
+/// destination belongs to the tunnel.
 fn links_upon_links() -> Result<()> {
     let mut scene = Scene::new()?;
     let chosen = install("chosen")?;

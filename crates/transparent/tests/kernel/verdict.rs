@@ -445,7 +445,8 @@ fn everybody_is_held_back() -> Result<()> {
     let programs = scene.programs()?;
     home.enter(|| programs.unguard(uplink.index).map_err(unmet))?;
     told(&scene)?;
-    // The connections above retry meanwhile. Those retries stay in the tunnel.
+    // The connections above retry meanwhile, and none of their packets may leave. Only the tunnel's
+    // own datagram, which ends the capture, leaves.
     std::thread::sleep(scene::QUIET);
     nothing(&scene, capture)?;
     step("this machine itself");
