@@ -1,9 +1,9 @@
 //! The flood filter, which drops a flood of handshake messages in the kernel.
 //!
-//! To receive a message costs more than to find out that it is unwanted. So during a flood, the
-//! handshake sockets have an eBPF socket filter (`bpf/flood_filter.c`). It keeps answers to
-//! messages of this device, and messages of senders that have already sent one some 5 s before, as
-//! a genuine peer does that retries. Of new senders it keeps few.
+//! Receiving a message costs more than finding out that it is unwanted. So during a flood, the
+//! handshake sockets have an eBPF socket filter (`bpf/flood_filter.c`). It keeps answers to messages
+//! of this device. It also keeps messages of senders that have sent one some 5 s before, because a
+//! genuine peer retries after that time. It keeps few messages of new senders.
 //!
 //! The filter takes Linux 5.8 and `CAP_BPF`; before Linux 5.11 also `CAP_SYS_RESOURCE` or a limit
 //! of locked memory (`RLIMIT_MEMLOCK`) above 20 MiB. If the system refuses it, the device receives

@@ -131,7 +131,7 @@ impl PacketPath for OutboundPath {
 }
 
 impl Outgoing {
-    /// Takes what a read has brought. Breaks when there is no more to come.
+    /// Step 1: handles the result of a read. Breaks if the TUN has ended.
     fn take(
         &mut self,
         shared: &Shared,
@@ -214,8 +214,9 @@ impl Outgoing {
         }
     }
 
-    /// Steps 5 to 7: reserves counters for the batch, seals and sends it. Without a session, the
-    /// packets are staged in the peer, and the control loop starts a handshake.
+    /// Step 5: reserves counters for the batch, and has it sealed and sent. Without a session, the
+    /// packets are staged in the peer, and the control loop starts a handshake. Without an endpoint,
+    /// their senders get ICMP errors.
     fn flush(&mut self, shared: &Shared) {
         let Some(peer) = self.batch.peer() else {
             return;
@@ -245,6 +246,7 @@ impl Outgoing {
         self.batch.clear();
     }
 
+    /// Steps 6 and 7: seals and sends the batch.
     fn send(&mut self, shared: &Shared, reservation: Reservation) {
         let endpoint = reservation.endpoint();
         let (header, stride) = (self.batch.header(), self.batch.stride());

@@ -22,7 +22,8 @@ use crate::source::{self, Source, Sources};
 use taupe_packet::tap::Tap;
 use taupe_runtime::resolver::Resolver;
 
-/// The longest wait for a packet after which a thread expects to find more than one.
+/// A thread is busy if it waits for the next packet no longer than this. It then looks for several
+/// packets at a time.
 pub(crate) const BUSY: Duration = Duration::from_micros(20);
 
 /// State shared by all threads of a device.

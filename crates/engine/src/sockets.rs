@@ -40,7 +40,7 @@ impl Sockets {
     /// one family gets the sockets of that family.
     pub(crate) fn bind(port: u16, options: Options) -> Result<Self, BindError> {
         let options = Options {
-            // The message type is little-endian: its first byte tells data from the rest.
+            // The message type is little-endian, so its first byte distinguishes data messages.
             keeps: Some(Kind::Data as u8),
             ..options
         };

@@ -43,7 +43,7 @@ pub enum Event {
         /// The message.
         datagram: Vec<u8>,
     },
-    /// Report this to the people who use the device.
+    /// Report this to the device's user.
     Notice(Notice),
 }
 

@@ -7,8 +7,8 @@ use taupe_protocol::time::Instant;
 /// The time over which load is measured.
 const WINDOW: Duration = Duration::from_millis(10);
 
-/// Percentage of the time spent in turns from which on a system call is worth its cost that tells
-/// how long the thread really ran.
+/// If turns take at least this percentage of the time, a system call is worth its cost: it returns
+/// the CPU time, which excludes waits for the processor.
 const ASKS: u64 = 25;
 
 /// One turn of a packet path: one read from its source, and the processing of its packets.

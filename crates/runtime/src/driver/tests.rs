@@ -78,7 +78,7 @@ fn two_drivers_shake_hands_and_the_newest_of_many_is_answered() {
     near.run_due();
     let initiation = datagrams(&mut near);
     assert_eq!(initiation.len(), 1);
-    // The initiation is newer than many messages that nobody has sent in earnest.
+    // The genuine initiation arrives after many bogus messages, and is handled first.
     let mut messages = vec![vec![1; 148]; 3 * HANDSHAKES_AT_ONCE];
     messages.extend(initiation);
     let handled = receive(&mut far, at(3), &messages);
