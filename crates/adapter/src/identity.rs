@@ -50,7 +50,7 @@ impl Socket {
     /// Returns true if the process that created the socket is running. A process that was just
     /// killed still listens after its interface has gone, but does not answer.
     pub(crate) fn lives(self, interface: &str) -> bool {
-        Self::of(interface) == Some(self) && taupe_client::lives(interface, PATIENCE)
+        Self::of(interface) == Some(self) && taupe_client::is_alive(interface, PATIENCE)
     }
 
     /// Removes the socket, whereupon its process ends and its interface disappears from whatever

@@ -177,7 +177,7 @@ impl Machine for Linux<'_> {
         };
         // Opened before the first check, so that a change in between is noticed.
         let mut watch = RouteWatch::open().map_err(failed)?;
-        if taupe_client::lives(interface, FAREWELL) {
+        if taupe_client::is_alive(interface, FAREWELL) {
             return self.interface();
         }
         let end = Instant::now() + FAREWELL;

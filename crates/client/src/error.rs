@@ -5,6 +5,8 @@ use std::io;
 use taupe_uapi::AnswerError;
 use thiserror::Error;
 
+use crate::errno::{self, errno_text, system_text};
+
 /// Reason why a device could not be read or changed. [`Error::errno`] returns the error number that
 /// `wg` prints for it.
 #[derive(Debug, Error)]
@@ -34,7 +36,7 @@ pub enum Error {
     )]
     NoPostQuantum,
     /// The device refused the request.
-    #[error("{}{}", text(*.errno), because(.reason.as_deref()))]
+    #[error("{}{}", errno_text(*.errno), because(.reason.as_deref()))]
     Refused {
         /// The error number. Positive, unless the device sends the wrong sign.
         errno: i32,
@@ -49,12 +51,12 @@ impl Error {
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
-            Self::NoDevice => number::NODEV,
-            Self::NoKernelSupport => number::PROTONOSUPPORT,
-            Self::Io(error) => error.raw_os_error().unwrap_or(number::IO),
-            Self::Silent => number::TIMEDOUT,
-            Self::NoPostQuantum => number::OPNOTSUPP,
-            Self::Malformed => number::PROTO,
+            Self::NoDevice => errno::NODEV,
+            Self::NoKernelSupport => errno::PROTONOSUPPORT,
+            Self::Io(error) => error.raw_os_error().unwrap_or(errno::IO),
+            Self::Silent => errno::TIMEDOUT,
+            Self::NoPostQuantum => errno::OPNOTSUPP,
+            Self::Malformed => errno::PROTO,
             Self::Refused { errno, .. } => *errno,
         }
     }
@@ -64,7 +66,7 @@ impl Error {
     pub fn errno_text(&self) -> String {
         match self {
             Self::Io(error) if error.raw_os_error().is_some() => system_text(error),
-            _ => text(self.errno()),
+            _ => errno_text(self.errno()),
         }
     }
 }
@@ -85,63 +87,6 @@ impl From<AnswerError> for Error {
             AnswerError::Refused { errno, reason } => Self::Refused { errno, reason },
         }
     }
-}
-
-/// Returns the text of an error number, as `strerror(3)` has it.
-#[cfg(unix)]
-#[must_use]
-pub fn text(errno: i32) -> String {
-    system_text(&io::Error::from_raw_os_error(errno))
-}
-
-/// Returns Linux's text of a Linux error number. Devices answer with these numbers on Windows too.
-#[cfg(not(unix))]
-#[must_use]
-pub fn text(errno: i32) -> String {
-    let known = match errno {
-        number::IO => "Input/output error",
-        number::NODEV => "No such device",
-        22 => "Invalid argument",
-        number::PROTO => "Protocol error",
-        number::PROTONOSUPPORT => "Protocol not supported",
-        number::OPNOTSUPP => "Operation not supported",
-        98 => "Address already in use",
-        number::TIMEDOUT => "Connection timed out",
-        _ => return format!("error {errno}"),
-    };
-    known.to_owned()
-}
-
-/// Returns the system's text of an error.
-pub(crate) fn system_text(error: &io::Error) -> String {
-    let number = error.raw_os_error().unwrap_or_default();
-    let text = error.to_string();
-    match text.strip_suffix(&format!(" (os error {number})")) {
-        Some(text) => text.to_owned(),
-        None => text,
-    }
-}
-
-/// Error numbers: the system's own on Linux, Linux's elsewhere.
-#[cfg(target_os = "linux")]
-mod number {
-    use rustix::io::Errno;
-
-    pub(super) const NODEV: i32 = Errno::NODEV.raw_os_error();
-    pub(super) const IO: i32 = Errno::IO.raw_os_error();
-    pub(super) const PROTO: i32 = Errno::PROTO.raw_os_error();
-    pub(super) const PROTONOSUPPORT: i32 = Errno::PROTONOSUPPORT.raw_os_error();
-    pub(super) const OPNOTSUPP: i32 = Errno::OPNOTSUPP.raw_os_error();
-    pub(super) const TIMEDOUT: i32 = Errno::TIMEDOUT.raw_os_error();
-}
-#[cfg(not(target_os = "linux"))]
-mod number {
-    pub(super) const NODEV: i32 = 19;
-    pub(super) const IO: i32 = 5;
-    pub(super) const PROTO: i32 = 71;
-    pub(super) const PROTONOSUPPORT: i32 = 93;
-    pub(super) const OPNOTSUPP: i32 = 95;
-    pub(super) const TIMEDOUT: i32 = 110;
 }
 
 fn because(reason: Option<&str>) -> String {

@@ -8,35 +8,29 @@
 
 #![forbid(unsafe_code)]
 
+mod errno;
 mod error;
-mod extras;
-#[cfg(target_os = "linux")]
-mod kernel;
-#[cfg(not(target_os = "linux"))]
-mod no_kernel;
+mod extensions;
+mod public_keys;
 mod request;
 mod resolve;
 mod socket;
 mod sync;
-pub mod zone;
+mod system;
 
 use std::io;
-#[cfg(unix)]
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use taupe_protocol::crypto::default_provider;
+use extensions::Extensions;
+use system::{connect, is_timeout, kernel};
 
-use extras::Features;
-#[cfg(not(target_os = "linux"))]
-use no_kernel as kernel;
-
-pub use error::{Error, text as errno_text};
+pub use errno::errno_text;
+pub use error::Error;
+pub use public_keys::{pq_public_key, public_key};
 pub use request::{addition, new_private_key, request};
 pub use resolve::{ResolveError, check_retries, port, resolve, resolve_service};
-#[cfg(unix)]
-pub use socket::connect_to;
 pub use sync::difference;
+pub use system::public::*;
 pub use taupe_protocol::crypto::Secret;
 pub use taupe_protocol::key::{
     KEY_LEN, PqPrivateKey, PqPublicKey, PresharedKey, PrivateKey, PublicKey,
@@ -56,19 +50,19 @@ pub use taupe_uapi::{Device, SetRequest};
 /// Returns an error if one of the two lists cannot be read.
 pub fn interfaces() -> io::Result<Vec<String>> {
     let mut names = kernel::interfaces()?;
-    names.extend(socket::interfaces()?);
+    names.extend(system::interfaces()?);
     Ok(names)
 }
 
 /// Returns true if a live user-space process runs the device. The socket of a killed process exists
-/// for a moment longer, so this function sends a request and waits up to `patience` for the answer.
+/// for a moment longer, so this function sends a request and waits up to `timeout` for the answer.
 /// A process that does not answer in this time counts as alive.
 #[must_use]
-pub fn lives(interface: &str, patience: Duration) -> bool {
-    match socket::connect(interface) {
-        Ok(Some(stream)) => socket::answers(stream, patience),
+pub fn is_alive(interface: &str, timeout: Duration) -> bool {
+    match connect(interface) {
+        Ok(Some(stream)) => socket::is_answering(stream, timeout),
         // The process's queue of connections is full.
-        Err(error) => socket::is_silence(&error),
+        Err(error) => is_timeout(&error),
         Ok(None) => false,
     }
 }
@@ -78,7 +72,7 @@ pub fn lives(interface: &str, patience: Duration) -> bool {
 /// # Errors
 /// See [`Error`].
 pub fn read(interface: &str) -> Result<Device, Error> {
-    match socket::connect(interface)? {
+    match connect(interface)? {
         Some(stream) => socket::read(stream, interface),
         None => kernel::read(interface),
     }
@@ -95,10 +89,10 @@ pub fn read(interface: &str) -> Result<Device, Error> {
 /// # Errors
 /// See [`Error`].
 pub fn apply(interface: &str, mut request: SetRequest) -> Result<(), Error> {
-    if extras::are_in(&request) {
-        extras::fit(&mut request, features(interface)?)?;
+    if extensions::uses_extensions(&request) {
+        extensions::restrict(&mut request, supported_extensions(interface)?)?;
     }
-    match socket::connect(interface)? {
+    match connect(interface)? {
         Some(stream) => socket::apply(stream, &request),
         None => kernel::apply(interface, &request),
     }
@@ -109,8 +103,7 @@ pub fn apply(interface: &str, mut request: SetRequest) -> Result<(), Error> {
 ///
 /// # Errors
 /// See [`Error`].
-#[cfg(unix)]
-pub fn apply_over(stream: UnixStream, request: &SetRequest) -> Result<(), Error> {
+pub fn apply_over(stream: Stream, request: &SetRequest) -> Result<(), Error> {
     socket::apply(stream, request)
 }
 
@@ -126,27 +119,15 @@ pub fn sync(interface: &str, wanted: SetRequest) -> Result<(), Error> {
     apply(interface, difference(&read(interface)?, wanted))
 }
 
-/// Returns the public key of a private key, clamped or not (X25519, RFC 7748).
-#[must_use]
-pub fn public_key(private: &[u8; KEY_LEN]) -> PublicKey {
-    PublicKey(default_provider().dh.public(private))
-}
-
-/// Returns the ML-KEM public key of a seed, for a suite.
-#[must_use]
-pub fn pq_public_key(private: &PqPrivateKey, suite: Suite) -> PqPublicKey {
-    private.public(default_provider(), suite)
-}
-
 /// Returns the extensions that a device supports. Closes its connection on return, because a device
 /// may serve one connection at a time.
-fn features(interface: &str) -> Result<Features, Error> {
-    let Some(stream) = socket::connect(interface)? else {
-        return Ok(Features::default());
+fn supported_extensions(interface: &str) -> Result<Extensions, Error> {
+    let Some(stream) = connect(interface)? else {
+        return Ok(Extensions::default());
     };
     let device = socket::read(stream, interface)?;
-    Ok(Features {
-        endpoint_names: device.takes_endpoint_names,
-        post_quantum: device.takes_post_quantum,
+    Ok(Extensions {
+        endpoint_names: device.supports_endpoint_names,
+        post_quantum: device.supports_post_quantum,
     })
 }

@@ -136,7 +136,7 @@ impl Failure {
         use LookupErrorKind::{Fail, NoData, NoName};
         let is_final = matches!(error.kind(), Fail | NoData | NoName);
         let error = io::Error::from(error);
-        let text = crate::error::system_text(&error);
+        let text = crate::errno::system_text(&error);
         let text = text
             .strip_prefix("failed to lookup address information: ")
             .unwrap_or(&text)

@@ -1,53 +1,40 @@
 //! Devices in user space: the exchange on a connection.
 
-#[cfg(unix)]
-mod unix;
-#[cfg(windows)]
-mod windows;
-
 use std::io::{self, Read as _, Write as _};
 use std::time::Duration;
 
 use taupe_uapi::{AnswerError, Device, GetAnswer, SetAnswer, SetRequest, write_set};
 use zeroize::Zeroizing;
 
-use crate::{Error, public_key};
-#[cfg(unix)]
-use unix as system;
-#[cfg(windows)]
-use windows as system;
+use crate::error::Error;
+use crate::public_keys::public_key;
+use crate::system::public::{Stream, zone};
+use crate::system::{ANSWER_TIMEOUT, is_timeout, set_timeout};
 
-#[cfg(unix)]
-pub use system::connect_to;
-pub(crate) use system::{Stream, connect, interfaces, is_silence};
-
-/// Longest silence of a device, unless a request keeps it busy.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Additional silence for each block of a request: the device computes a shared secret for every
+/// Additional time for each block of a request: the device computes a shared secret for every
 /// peer.
-const PATIENCE_EACH: Duration = Duration::from_secs(1);
+const TIMEOUT_PER_BLOCK: Duration = Duration::from_secs(1);
 
 /// Bytes read or written at a time.
 const BLOCK: usize = 64 << 10;
 
 /// Checks whether the listening process answers. The socket of a killed process exists for a moment
-/// longer, and then connections break. Silence for `patience` counts as an answer.
-pub(crate) fn answers(stream: Stream, patience: Duration) -> bool {
+/// longer, and then connections break. Silence for `timeout` counts as an answer.
+pub(crate) fn is_answering(stream: Stream, timeout: Duration) -> bool {
     let mut first = Zeroizing::new([0]);
-    let asked = system::be_patient(stream, patience).and_then(|mut stream| {
+    let answer = set_timeout(stream, timeout).and_then(|mut stream| {
         stream.write_all(b"get=1\n\n")?;
         stream.read(&mut *first)
     });
-    match asked {
+    match answer {
         Ok(length) => length > 0,
-        Err(error) => is_silence(&error),
+        Err(error) => is_timeout(&error),
     }
 }
 
 pub(crate) fn read(mut stream: Stream, interface: &str) -> Result<Device, Error> {
     stream.write_all(b"get=1\n\n")?;
-    let mut answer = GetAnswer::new(interface, crate::zone::index);
+    let mut answer = GetAnswer::new(interface, zone::index);
     receive(&mut stream, |bytes| answer.push(bytes))?;
     let mut device = answer.finish()?;
     device.public_key = device
@@ -59,10 +46,10 @@ pub(crate) fn read(mut stream: Stream, interface: &str) -> Result<Device, Error>
 }
 
 pub(crate) fn apply(stream: Stream, request: &SetRequest) -> Result<(), Error> {
-    let mut stream = system::be_patient(stream, PATIENCE)?;
+    let mut stream = set_timeout(stream, ANSWER_TIMEOUT)?;
     let mut text = Blocks {
         stream: &mut stream,
-        held: Zeroizing::new(Vec::with_capacity(BLOCK)),
+        buffer: Zeroizing::new(Vec::with_capacity(BLOCK)),
         failed: None,
         written: 0,
     };
@@ -77,7 +64,7 @@ pub(crate) fn apply(stream: Stream, request: &SetRequest) -> Result<(), Error> {
             Err(_) => Err(error.into()),
         };
     }
-    let mut stream = system::be_patient(stream, PATIENCE + PATIENCE_EACH * blocks)?;
+    let mut stream = set_timeout(stream, ANSWER_TIMEOUT + TIMEOUT_PER_BLOCK * blocks)?;
     let mut answer = SetAnswer::new();
     receive(&mut stream, |bytes| answer.push(bytes))?;
     Ok(answer.finish()?)
@@ -104,15 +91,15 @@ fn receive(
 /// Writes text in blocks, and erases each.
 struct Blocks<'a> {
     stream: &'a mut Stream,
-    held: Zeroizing<Vec<u8>>,
+    buffer: Zeroizing<Vec<u8>>,
     failed: Option<io::Error>,
     written: u32,
 }
 
 impl Blocks<'_> {
     fn flush(&mut self) -> std::fmt::Result {
-        let written = self.stream.write_all(&self.held);
-        self.held.clear();
+        let written = self.stream.write_all(&self.buffer);
+        self.buffer.clear();
         self.written += 1;
         written.map_err(|error| {
             self.failed = Some(error);
@@ -125,12 +112,12 @@ impl std::fmt::Write for Blocks<'_> {
     fn write_str(&mut self, text: &str) -> std::fmt::Result {
         let mut text = text.as_bytes();
         while !text.is_empty() {
-            if self.held.len() == BLOCK {
+            if self.buffer.len() == BLOCK {
                 self.flush()?;
             }
-            let room = BLOCK - self.held.len();
+            let room = BLOCK - self.buffer.len();
             let (now, later) = text.split_at(room.min(text.len()));
-            self.held.extend_from_slice(now);
+            self.buffer.extend_from_slice(now);
             text = later;
         }
         Ok(())

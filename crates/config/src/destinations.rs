@@ -84,9 +84,9 @@ pub fn table(allowed: &[Prefix], disallowed: &[Prefix], bypass_lan: bool) -> Vec
     let mut judged = Vec::new();
     for (networks, class) in order {
         // A network within earlier ones would only shadow their class as the longer match.
-        let before = Addresses::of(&judged);
+        let before = Addresses::from_networks(&judged);
         let mut open = networks.to_vec();
-        open.retain(|network| !before.contain(*network) && !is_mapped(*network));
+        open.retain(|network| !before.contains(*network) && !is_mapped(*network));
         open.sort_unstable();
         open.dedup();
         table.extend(open.into_iter().map(|network| (network, class)));
@@ -126,7 +126,7 @@ pub fn class_of(table: &[(Prefix, Class)], address: IpAddr) -> Class {
 pub fn has(network: Prefix, address: IpAddr) -> bool {
     let length = if address.is_ipv4() { 32 } else { 128 };
     let one = Prefix::new(address, length);
-    one.is_some_and(|one| networks::overlap(network, one))
+    one.is_some_and(|one| networks::overlaps(network, one))
 }
 
 /// Returns the link-local networks of both families.

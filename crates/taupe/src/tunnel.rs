@@ -181,7 +181,7 @@ fn bring_up<D: Device>(
 fn already_up(conf: &Conf, personality: Personality) -> Result<(), Failure> {
     let interface = conf.interface.as_str();
     match State::default().of_running(interface) {
-        Some(header) if taupe_client::lives(interface, PATIENCE) => {
+        Some(header) if taupe_client::is_alive(interface, PATIENCE) => {
             Err(Failure::Up(adapter::UpError::AlreadyUp {
                 interface: interface.to_owned(),
                 since: header.since(),

@@ -29,10 +29,10 @@ pub struct Device {
     pub status: DeviceStatus,
     /// True if the device supports post-quantum handshakes, as Taupe does. Other devices refuse a
     /// `set` with their keys.
-    pub takes_post_quantum: bool,
+    pub supports_post_quantum: bool,
     /// True if the device supports endpoint names, as Taupe does. Other devices refuse a `set` with
     /// them.
-    pub takes_endpoint_names: bool,
+    pub supports_endpoint_names: bool,
 }
 
 impl Device {
@@ -49,8 +49,8 @@ impl Device {
                 pq_private_key: None,
                 peers: Vec::new(),
             },
-            takes_post_quantum: false,
-            takes_endpoint_names: false,
+            supports_post_quantum: false,
+            supports_endpoint_names: false,
         }
     }
 }
@@ -111,7 +111,7 @@ pub enum AnswerError {
 /// malformed value.
 pub struct GetAnswer {
     lines: Lines,
-    ending: Ending,
+    end: AnswerEnd,
     scopes: ScopeLookup,
     device: Device,
     handshake: (u64, u32),
@@ -123,7 +123,7 @@ impl GetAnswer {
     pub fn new(name: &str, scopes: ScopeLookup) -> Self {
         Self {
             lines: Lines::new(),
-            ending: Ending::default(),
+            end: AnswerEnd::default(),
             scopes,
             device: Device::new(name),
             handshake: (0, 0),
@@ -138,7 +138,7 @@ impl GetAnswer {
     pub fn push(&mut self, bytes: &[u8]) -> Result<bool, AnswerError> {
         let Self {
             lines,
-            ending,
+            end,
             scopes,
             device,
             handshake,
@@ -146,13 +146,13 @@ impl GetAnswer {
         lines.push(bytes, |key, value| {
             if key == "errno" {
                 // Digits only: `wg` accepts no sign here.
-                ending.errno = Some(number(value)?);
+                end.errno = Some(number(value)?);
                 Some(())
             } else if key == "error" {
-                ending.reason(value);
+                end.reason(value);
                 Some(())
             } else {
-                take(device, handshake, *scopes, key, value)
+                parse_line(device, handshake, *scopes, key, value)
             }
         })
     }
@@ -162,9 +162,9 @@ impl GetAnswer {
     /// # Errors
     /// See [`AnswerError`].
     pub fn finish(self) -> Result<Device, AnswerError> {
-        match self.ending.errno {
+        match self.end.errno {
             Some(0) if self.lines.ended => Ok(self.device),
-            Some(errno) if self.lines.ended => Err(self.ending.refused(errno)),
+            Some(errno) if self.lines.ended => Err(self.end.refused(errno)),
             _ => Err(AnswerError::Malformed),
         }
     }
@@ -173,7 +173,7 @@ impl GetAnswer {
 /// Incremental parser of the answer to a `set`.
 pub struct SetAnswer {
     lines: Lines,
-    ending: Ending,
+    end: AnswerEnd,
 }
 
 impl SetAnswer {
@@ -182,7 +182,7 @@ impl SetAnswer {
     pub fn new() -> Self {
         Self {
             lines: Lines::new(),
-            ending: Ending::default(),
+            end: AnswerEnd::default(),
         }
     }
 
@@ -191,11 +191,11 @@ impl SetAnswer {
     /// # Errors
     /// [`AnswerError::Malformed`].
     pub fn push(&mut self, bytes: &[u8]) -> Result<bool, AnswerError> {
-        let Self { lines, ending } = self;
+        let Self { lines, end } = self;
         lines.push(bytes, |key, value| {
             match key {
-                "errno" => ending.errno = Some(value.parse().ok()?),
-                "error" => ending.reason(value),
+                "errno" => end.errno = Some(value.parse().ok()?),
+                "error" => end.reason(value),
                 _ => {}
             }
             Some(())
@@ -207,10 +207,10 @@ impl SetAnswer {
     /// # Errors
     /// See [`AnswerError`].
     pub fn finish(self) -> Result<(), AnswerError> {
-        match self.ending.errno {
+        match self.end.errno {
             Some(0) if self.lines.ended => Ok(()),
             // After a `set` the number is negative when the device sends the right sign.
-            Some(errno) if self.lines.ended => Err(self.ending.refused(errno.saturating_neg())),
+            Some(errno) if self.lines.ended => Err(self.end.refused(errno.saturating_neg())),
             _ => Err(AnswerError::Malformed),
         }
     }
@@ -224,12 +224,12 @@ impl Default for SetAnswer {
 
 /// The end of an answer.
 #[derive(Default)]
-struct Ending {
+struct AnswerEnd {
     errno: Option<i32>,
     reason: Option<String>,
 }
 
-impl Ending {
+impl AnswerEnd {
     /// Stores the reason without control characters, because it is printed to a terminal.
     fn reason(&mut self, text: &str) {
         self.reason = Some(text.chars().filter(|c| !c.is_control()).collect());
@@ -244,7 +244,7 @@ impl Ending {
 }
 
 /// Parses a line about the device or its last peer. Returns `None` if it is malformed.
-fn take(
+fn parse_line(
     device: &mut Device,
     handshake: &mut (u64, u32),
     scopes: ScopeLookup,
@@ -267,8 +267,8 @@ fn take(
             "fwmark" => device.fwmark = number(value)?,
             "features" => {
                 let has = |feature| value.split(' ').any(|word| word == feature);
-                device.takes_endpoint_names = has("endpoint_name");
-                device.takes_post_quantum = has("post_quantum");
+                device.supports_endpoint_names = has("endpoint_name");
+                device.supports_post_quantum = has("post_quantum");
             }
             _ => {}
         }
@@ -341,14 +341,14 @@ fn number<T: FromStr>(text: &str) -> Option<T> {
 struct Lines {
     /// The beginning of an incomplete line. Its capacity is never exceeded: reallocation would
     /// leave copies of secrets in freed memory.
-    held: Zeroizing<Vec<u8>>,
+    partial: Zeroizing<Vec<u8>>,
     ended: bool,
 }
 
 impl Lines {
     fn new() -> Self {
         Self {
-            held: Zeroizing::new(Vec::with_capacity(MAX_LINE)),
+            partial: Zeroizing::new(Vec::with_capacity(MAX_LINE)),
             ended: false,
         }
     }
@@ -361,29 +361,29 @@ impl Lines {
     ) -> Result<bool, AnswerError> {
         while !self.ended {
             let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
-                self.hold(bytes)?;
+                self.buffer(bytes)?;
                 return Ok(false);
             };
             let (piece, rest) = bytes.split_at(end);
             bytes = rest.get(1..).unwrap_or_default();
-            self.hold(piece)?;
-            let line = str::from_utf8(&self.held).map_err(|_| AnswerError::Malformed)?;
+            self.buffer(piece)?;
+            let line = str::from_utf8(&self.partial).map_err(|_| AnswerError::Malformed)?;
             self.ended = line.is_empty();
             if !self.ended {
                 let (key, value) = line.split_once('=').ok_or(AnswerError::Malformed)?;
                 take(key, value).ok_or(AnswerError::Malformed)?;
             }
-            self.held.as_mut_slice().zeroize();
-            self.held.clear();
+            self.partial.as_mut_slice().zeroize();
+            self.partial.clear();
         }
         Ok(true)
     }
 
-    fn hold(&mut self, piece: &[u8]) -> Result<(), AnswerError> {
-        if piece.len() > MAX_LINE - self.held.len() {
+    fn buffer(&mut self, piece: &[u8]) -> Result<(), AnswerError> {
+        if piece.len() > MAX_LINE - self.partial.len() {
             return Err(AnswerError::Malformed);
         }
-        self.held.extend_from_slice(piece);
+        self.partial.extend_from_slice(piece);
         Ok(())
     }
 }

@@ -4,14 +4,13 @@ use core::fmt;
 
 use thiserror::Error;
 
-use super::Operation;
-use super::reader::{MAX_LINE, MAX_REQUEST};
 use crate::key::{KeyError, PqKeyError};
 use crate::prefix::PrefixError;
+use crate::request::{MAX_LINE, MAX_REQUEST, Operation};
 
 /// Reason why a request is refused. Never repeats a value, because it may be a secret.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
-#[error("line {line}{}: {cause}", infix(key))]
+#[error("line {line}{}: {problem}", infix(key))]
 pub struct UapiError {
     /// The requested operation; `None` if the first line names none.
     pub operation: Option<Operation>,
@@ -21,36 +20,36 @@ pub struct UapiError {
     /// misplaced secret.
     pub key: String,
     /// The problem, and the expected form.
-    pub cause: Cause,
+    pub problem: RequestProblem,
 }
 
 impl UapiError {
     /// Returns the error number of the answer.
     #[must_use]
     pub fn errno(&self) -> Errno {
-        match self.cause {
-            Cause::UnknownOperation
-            | Cause::NotKeyValue
-            | Cause::NotUtf8
-            | Cause::LineTooLong
-            | Cause::RequestTooLong => Errno::Protocol,
-            Cause::LineAfterGet
-            | Cause::UnknownDeviceKey
-            | Cause::UnknownPeerKey
-            | Cause::DeviceKeyAfterPeer
-            | Cause::PeerKeyBeforePeer
-            | Cause::Key(_)
-            | Cause::PqKey(_)
-            | Cause::PostQuantum
-            | Cause::Number { .. }
-            | Cause::Fwmark
-            | Cause::NotTrue
-            | Cause::Endpoint
-            | Cause::EndpointScope
-            | Cause::EndpointName
-            | Cause::AllowedIp(_)
-            | Cause::AllowedIpWithoutLength
-            | Cause::ProtocolVersion => Errno::Invalid,
+        match self.problem {
+            RequestProblem::UnknownOperation
+            | RequestProblem::NotKeyValue
+            | RequestProblem::NotUtf8
+            | RequestProblem::LineTooLong
+            | RequestProblem::RequestTooLong => Errno::Protocol,
+            RequestProblem::LineAfterGet
+            | RequestProblem::UnknownDeviceKey
+            | RequestProblem::UnknownPeerKey
+            | RequestProblem::DeviceKeyAfterPeer
+            | RequestProblem::PeerKeyBeforePeer
+            | RequestProblem::Key(_)
+            | RequestProblem::PqKey(_)
+            | RequestProblem::PostQuantum
+            | RequestProblem::Number { .. }
+            | RequestProblem::Fwmark
+            | RequestProblem::NotTrue
+            | RequestProblem::Endpoint
+            | RequestProblem::EndpointScope
+            | RequestProblem::EndpointName
+            | RequestProblem::AllowedIp(_)
+            | RequestProblem::AllowedIpWithoutLength
+            | RequestProblem::ProtocolVersion => Errno::Invalid,
         }
     }
 
@@ -67,7 +66,7 @@ impl UapiError {
 
 /// Problem of a line, with the expected form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-pub enum Cause {
+pub enum RequestProblem {
     /// The first line names no known operation.
     #[error("not a request; expected get=1 or set=1")]
     UnknownOperation,

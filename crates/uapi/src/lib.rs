@@ -43,44 +43,15 @@ pub mod networks;
 pub mod prefix;
 mod print;
 mod reader;
+mod request;
 mod set;
 pub mod show;
 
-use taupe_protocol::update::DeviceUpdate;
-
 pub use answer::{AnswerError, Device, GetAnswer, SetAnswer, push_peer, since_epoch};
-pub use error::{Cause, Errno, Status, UapiError};
+pub use error::{Errno, RequestProblem, Status, UapiError};
 pub use print::{answer_get, write_get, write_set};
-pub use reader::{MAX_LINE, MAX_REQUEST, RequestReader, ScopeLookup};
-
-/// Operation of a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Operation {
-    /// `get=1`.
-    Get,
-    /// `set=1`.
-    Set,
-}
-
-/// A complete, valid request.
-pub enum Request {
-    /// Return the state of the device.
-    Get,
-    /// Change the device.
-    Set(SetRequest),
-}
-
-/// The content of a `set`.
-#[derive(Default)]
-pub struct SetRequest {
-    /// Binds the sockets to this UDP port; 0 lets the system choose.
-    pub listen_port: Option<u16>,
-    /// Marks the outer packets; 0 is off.
-    pub fwmark: Option<u32>,
-    /// Changes to keys and peers. The private key's `timestamp_floor` is zero: the UAPI does not
-    /// transmit it.
-    pub device: DeviceUpdate,
-}
+pub use reader::RequestReader;
+pub use request::{MAX_LINE, MAX_REQUEST, Operation, Request, ScopeLookup, SetRequest};
 
 #[cfg(test)]
 mod tests;

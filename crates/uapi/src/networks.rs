@@ -34,7 +34,7 @@ pub fn aggregate(networks: &[Prefix]) -> Vec<Prefix> {
 /// Returns true if `networks` together contain every address of `network`.
 #[must_use]
 pub fn covers(networks: &[Prefix], network: Prefix) -> bool {
-    Addresses::of(networks).contain(network)
+    Addresses::from_networks(networks).contains(network)
 }
 
 /// Returns true if `networks` together contain every public address of a family. An address is
@@ -42,7 +42,7 @@ pub fn covers(networks: &[Prefix], network: Prefix) -> bool {
 /// public.
 #[must_use]
 pub fn covers_public(networks: &[Prefix], family: Family) -> bool {
-    let all = (0, last_of(0, bits(family)));
+    let all = (0, last_address(0, bits(family)));
     let missing = without(&[all], &ranges(networks, family));
     without(&missing, SPECIAL.ranges(family)).is_empty()
 }
@@ -50,12 +50,12 @@ pub fn covers_public(networks: &[Prefix], family: Family) -> bool {
 /// Returns true if no address of `network` is public.
 #[must_use]
 pub fn is_special(network: Prefix) -> bool {
-    SPECIAL.contain(network)
+    SPECIAL.contains(network)
 }
 
 /// Returns true if two networks overlap, which means that one contains the other.
 #[must_use]
-pub fn overlap(a: Prefix, b: Prefix) -> bool {
+pub fn overlaps(a: Prefix, b: Prefix) -> bool {
     let ((a_first, a_last), (b_first, b_last)) = (range(a), range(b));
     family(a) == family(b) && a_first <= b_last && b_first <= a_last
 }
@@ -69,7 +69,7 @@ pub struct Addresses {
 impl Addresses {
     /// Prepares the addresses of `networks`.
     #[must_use]
-    pub fn of(networks: &[Prefix]) -> Self {
+    pub fn from_networks(networks: &[Prefix]) -> Self {
         Self {
             v4: ranges(networks, Family::V4),
             v6: ranges(networks, Family::V6),
@@ -78,21 +78,21 @@ impl Addresses {
 
     /// Returns true if `network` contains any of them.
     #[must_use]
-    pub fn touch(&self, network: Prefix) -> bool {
-        let next = self.ending_within_or_behind(network);
+    pub fn intersects(&self, network: Prefix) -> bool {
+        let next = self.first_range_from(network);
         next.is_some_and(|next| next.0 <= range(network).1)
     }
 
     /// Returns true if they include all of `network`.
     #[must_use]
-    pub fn contain(&self, network: Prefix) -> bool {
+    pub fn contains(&self, network: Prefix) -> bool {
         let (first, last) = range(network);
-        let next = self.ending_within_or_behind(network);
+        let next = self.first_range_from(network);
         next.is_some_and(|next| next.0 <= first && last <= next.1)
     }
 
     /// Returns the first range that does not end before `network` begins.
-    fn ending_within_or_behind(&self, network: Prefix) -> Option<Range> {
+    fn first_range_from(&self, network: Prefix) -> Option<Range> {
         let ranges = self.ranges(family(network));
         let (first, _) = range(network);
         let next = ranges.partition_point(|range| range.1 < first);
@@ -150,7 +150,7 @@ static SPECIAL: LazyLock<Addresses> = LazyLock::new(|| {
     let networks: Vec<Prefix> = special
         .filter_map(|text| prefix::parse(text).ok())
         .collect();
-    Addresses::of(&networks)
+    Addresses::from_networks(&networks)
 });
 
 /// First and last address, as numbers.
@@ -162,7 +162,7 @@ fn range(network: Prefix) -> Range {
         IpAddr::V6(address) => u128::from(address),
     };
     let host = bits(family(network)) - u32::from(network.length());
-    (first, last_of(first, host))
+    (first, last_address(first, host))
 }
 
 /// Returns the addresses of a family as sorted ranges that neither touch nor overlap.
@@ -212,7 +212,7 @@ fn split(family: Family, mut first: u128, last: u128, into: &mut Vec<Prefix>) {
         let fitting = (last - first).checked_add(1).map_or(128, u128::ilog2);
         let host = aligned.min(fitting).min(bits);
         into.extend(network(family, first, bits - host));
-        match last_of(first, host).checked_add(1) {
+        match last_address(first, host).checked_add(1) {
             Some(next) if next <= last => first = next,
             _ => return,
         }
@@ -235,7 +235,7 @@ fn bits(family: Family) -> u32 {
 }
 
 /// Returns the last address of the network that begins at `first` and has `host` host bits.
-fn last_of(first: u128, host: u32) -> u128 {
+fn last_address(first: u128, host: u32) -> u128 {
     first | 1_u128.checked_shl(host).map_or(u128::MAX, |size| size - 1)
 }
 

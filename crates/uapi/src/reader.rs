@@ -4,13 +4,9 @@ use core::mem;
 
 use zeroize::{Zeroize, Zeroizing};
 
-use super::{Cause, Operation, Request, SetRequest, UapiError, set};
-
-/// The longest line without its end, in bytes.
-pub const MAX_LINE: usize = 4096;
-
-/// The longest request, in bytes: about a million peers.
-pub const MAX_REQUEST: usize = 256 << 20;
+use crate::error::{RequestProblem, UapiError};
+use crate::request::{MAX_LINE, MAX_REQUEST, Operation, Request, ScopeLookup, SetRequest};
+use crate::set;
 
 /// The longest key name that an error repeats: longer than every known name, and shorter than an
 /// encoded 32-byte key.
@@ -23,7 +19,7 @@ const MAX_QUOTED_KEY: usize = 32;
 pub struct RequestReader {
     /// The beginning of an incomplete line. Its capacity is never exceeded: reallocation would
     /// leave copies of secrets in freed memory.
-    held: Zeroizing<Vec<u8>>,
+    partial: Zeroizing<Vec<u8>>,
     /// Number of complete lines of this request.
     lines: usize,
     /// Bytes received of this request.
@@ -31,9 +27,6 @@ pub struct RequestReader {
     state: State,
     scopes: ScopeLookup,
 }
-
-/// Returns the index of an interface by its name; `None` if there is no such interface.
-pub type ScopeLookup = fn(&str) -> Option<u32>;
 
 enum State {
     /// Between requests.
@@ -49,7 +42,7 @@ impl RequestReader {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            held: Zeroizing::new(Vec::with_capacity(MAX_LINE)),
+            partial: Zeroizing::new(Vec::with_capacity(MAX_LINE)),
             lines: 0,
             bytes: 0,
             state: State::Idle,
@@ -78,7 +71,7 @@ impl RequestReader {
     pub fn push(&mut self, input: &mut &[u8]) -> Option<Result<Request, UapiError>> {
         while !input.is_empty() {
             let Some(end) = input.iter().position(|byte| *byte == b'\n') else {
-                self.hold(mem::take(input));
+                self.buffer(mem::take(input));
                 return None;
             };
             let (piece, rest) = input.split_at(end);
@@ -91,38 +84,38 @@ impl RequestReader {
     }
 
     /// Stores a piece of an incomplete line.
-    fn hold(&mut self, piece: &[u8]) {
+    fn buffer(&mut self, piece: &[u8]) {
         self.count(piece.len());
-        let room = MAX_LINE - self.held.len();
+        let room = MAX_LINE - self.partial.len();
         if piece.len() > room {
-            self.refuse("", Cause::LineTooLong);
+            self.refuse("", RequestProblem::LineTooLong);
         }
-        self.held
+        self.partial
             .extend_from_slice(piece.get(..room).unwrap_or(piece));
     }
 
     /// Handles the line that ends with `piece`.
     fn end_line(&mut self, piece: &[u8]) -> Option<Result<Request, UapiError>> {
-        if self.held.is_empty() {
+        if self.partial.is_empty() {
             self.count(piece.len() + 1);
             if piece.len() > MAX_LINE {
-                self.refuse("", Cause::LineTooLong);
+                self.refuse("", RequestProblem::LineTooLong);
             }
             return self.line(piece);
         }
-        self.hold(piece);
+        self.buffer(piece);
         self.count(1);
-        let mut line = mem::take(&mut self.held);
+        let mut line = mem::take(&mut self.partial);
         let result = self.line(&line);
         line.zeroize();
-        self.held = line;
+        self.partial = line;
         result
     }
 
     fn count(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > MAX_REQUEST {
-            self.refuse("", Cause::RequestTooLong);
+            self.refuse("", RequestProblem::RequestTooLong);
         }
     }
 
@@ -135,12 +128,12 @@ impl RequestReader {
             State::Idle => match line {
                 b"get=1" => self.state = State::Get,
                 b"set=1" => self.state = State::Set(SetRequest::default()),
-                _ => self.refuse("", Cause::UnknownOperation),
+                _ => self.refuse("", RequestProblem::UnknownOperation),
             },
-            State::Get => self.refuse("", Cause::LineAfterGet),
+            State::Get => self.refuse("", RequestProblem::LineAfterGet),
             State::Set(request) => {
-                if let Err((key, cause)) = set::apply(request, line, self.scopes) {
-                    self.refuse(key, cause);
+                if let Err((key, problem)) = set::apply(request, line, self.scopes) {
+                    self.refuse(key, problem);
                 }
             }
             State::Refused(_) => {}
@@ -161,7 +154,7 @@ impl RequestReader {
     }
 
     /// Refuses the request, unless it is refused already: only the first error is reported.
-    fn refuse(&mut self, key: &str, cause: Cause) {
+    fn refuse(&mut self, key: &str, problem: RequestProblem) {
         let operation = match self.state {
             State::Idle => None,
             State::Get => Some(Operation::Get),
@@ -172,7 +165,7 @@ impl RequestReader {
             operation,
             line: self.lines + 1,
             key: quotable(key).to_owned(),
-            cause,
+            problem,
         });
     }
 }
@@ -203,7 +196,7 @@ mod tests {
     #[test]
     fn longest_request() {
         let end = b"replace_peers=true\n\n";
-        for (excess, expected) in [(0, None), (1, Some(Cause::RequestTooLong))] {
+        for (excess, expected) in [(0, None), (1, Some(RequestProblem::RequestTooLong))] {
             for piece in [1, end.len()] {
                 let mut reader = RequestReader::new();
                 assert!(reader.push(&mut b"set=1\n".as_slice()).is_none());
@@ -213,7 +206,7 @@ mod tests {
                     .chunks(piece)
                     .find_map(|mut piece| reader.push(&mut piece))
                     .expect("the request has ended");
-                assert_eq!(result.err().map(|error| error.cause), expected);
+                assert_eq!(result.err().map(|error| error.problem), expected);
                 // The next request may have the full length again.
                 assert!(matches!(
                     reader.push(&mut b"set=1\n\n".as_slice()),

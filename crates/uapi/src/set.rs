@@ -10,9 +10,10 @@ use taupe_protocol::update::{
     AllowedIpChange, EndpointName, PeerUpdate, PostQuantum, PrivateKeyUpdate,
 };
 
-use super::{Cause, ScopeLookup, SetRequest};
+use crate::error::RequestProblem;
 use crate::key::{Encoding, PqKeyError};
 use crate::prefix;
+use crate::request::{ScopeLookup, SetRequest};
 
 /// Value of `post_quantum` that restores the default.
 pub(super) const DEFAULT: &str = "default";
@@ -26,18 +27,20 @@ pub(super) fn apply<'a>(
     request: &mut SetRequest,
     line: &'a [u8],
     scopes: ScopeLookup,
-) -> Result<(), (&'a str, Cause)> {
-    let line = str::from_utf8(line).map_err(|_| ("", Cause::NotUtf8))?;
-    let (key, value) = line.split_once('=').ok_or(("", Cause::NotKeyValue))?;
+) -> Result<(), (&'a str, RequestProblem)> {
+    let line = str::from_utf8(line).map_err(|_| ("", RequestProblem::NotUtf8))?;
+    let (key, value) = line
+        .split_once('=')
+        .ok_or(("", RequestProblem::NotKeyValue))?;
     let applied = match request.device.peers.last_mut() {
         _ if key == "public_key" => add_peer(&mut request.device.peers, value),
         Some(peer) => apply_to_peer(peer, key, value, scopes),
         None => apply_to_device(request, key, value),
     };
-    applied.map_err(|cause| (key, cause))
+    applied.map_err(|problem| (key, problem))
 }
 
-fn apply_to_device(request: &mut SetRequest, key: &str, value: &str) -> Result<(), Cause> {
+fn apply_to_device(request: &mut SetRequest, key: &str, value: &str) -> Result<(), RequestProblem> {
     match key {
         "private_key" => {
             request.device.private_key = Some(PrivateKeyUpdate {
@@ -61,8 +64,8 @@ fn apply_to_device(request: &mut SetRequest, key: &str, value: &str) -> Result<(
         | "persistent_keepalive_interval"
         | "replace_allowed_ips"
         | "allowed_ip"
-        | "protocol_version" => return Err(Cause::PeerKeyBeforePeer),
-        _ => return Err(Cause::UnknownDeviceKey),
+        | "protocol_version" => return Err(RequestProblem::PeerKeyBeforePeer),
+        _ => return Err(RequestProblem::UnknownDeviceKey),
     }
     Ok(())
 }
@@ -72,7 +75,7 @@ fn apply_to_peer(
     key: &str,
     value: &str,
     scopes: ScopeLookup,
-) -> Result<(), Cause> {
+) -> Result<(), RequestProblem> {
     match key {
         "update_only" => peer.update_only = flag(value)?,
         "remove" => peer.remove = flag(value)?,
@@ -89,11 +92,11 @@ fn apply_to_peer(
         }
         "allowed_ip" => peer.allowed_ips.push(allowed_ip(value)?),
         "protocol_version" if value == "1" => {}
-        "protocol_version" => return Err(Cause::ProtocolVersion),
+        "protocol_version" => return Err(RequestProblem::ProtocolVersion),
         "private_key" | "pq_private_key" | "listen_port" | "fwmark" | "replace_peers" => {
-            return Err(Cause::DeviceKeyAfterPeer);
+            return Err(RequestProblem::DeviceKeyAfterPeer);
         }
-        _ => return Err(Cause::UnknownPeerKey),
+        _ => return Err(RequestProblem::UnknownPeerKey),
     }
     Ok(())
 }
@@ -102,7 +105,7 @@ fn apply_to_peer(
 ///
 /// Reallocation would leave copies of preshared keys in freed memory. So growing clones them, and
 /// drops the old ones in place, which zeroises them.
-fn add_peer(peers: &mut Vec<PeerUpdate>, value: &str) -> Result<(), Cause> {
+fn add_peer(peers: &mut Vec<PeerUpdate>, value: &str) -> Result<(), RequestProblem> {
     let public_key = Encoding::Hex.public_key(value)?;
     if peers.len() == peers.capacity() {
         let mut grown = Vec::with_capacity((peers.len() * 2).max(1));
@@ -119,16 +122,18 @@ fn add_peer(peers: &mut Vec<PeerUpdate>, value: &str) -> Result<(), Cause> {
     Ok(())
 }
 
-fn flag(value: &str) -> Result<bool, Cause> {
-    (value == "true").then_some(true).ok_or(Cause::NotTrue)
+fn flag(value: &str) -> Result<bool, RequestProblem> {
+    (value == "true")
+        .then_some(true)
+        .ok_or(RequestProblem::NotTrue)
 }
 
-fn u16_from(value: &str) -> Result<u16, Cause> {
-    decimal(value).ok_or(Cause::Number { max: u16::MAX })
+fn u16_from(value: &str) -> Result<u16, RequestProblem> {
+    decimal(value).ok_or(RequestProblem::Number { max: u16::MAX })
 }
 
 /// Parses a packet mark: decimal as from `wg`, or hexadecimal.
-fn fwmark(value: &str) -> Result<u32, Cause> {
+fn fwmark(value: &str) -> Result<u32, RequestProblem> {
     let mark = match value
         .strip_prefix("0x")
         .or_else(|| value.strip_prefix("0X"))
@@ -138,26 +143,26 @@ fn fwmark(value: &str) -> Result<u32, Cause> {
         Some(_) => None,
         None => decimal(value),
     };
-    mark.ok_or(Cause::Fwmark)
+    mark.ok_or(RequestProblem::Fwmark)
 }
 
 /// Parses an endpoint. `wg` sends the scope of a link-local address as an interface name.
-pub(super) fn endpoint(value: &str, scopes: ScopeLookup) -> Result<SocketAddr, Cause> {
+pub(super) fn endpoint(value: &str, scopes: ScopeLookup) -> Result<SocketAddr, RequestProblem> {
     let name = value
         .split_once('%')
         .and_then(|(_, rest)| rest.split_once(']'))
         .map(|(scope, _)| scope)
         .filter(|scope| decimal::<u32>(scope).is_none());
     let Some(name) = name else {
-        return value.parse().map_err(|_| Cause::Endpoint);
+        return value.parse().map_err(|_| RequestProblem::Endpoint);
     };
-    let index = scopes(name).ok_or(Cause::EndpointScope)?;
+    let index = scopes(name).ok_or(RequestProblem::EndpointScope)?;
     let numeric = value.replacen(&format!("%{name}]"), &format!("%{index}]"), 1);
-    numeric.parse().map_err(|_| Cause::Endpoint)
+    numeric.parse().map_err(|_| RequestProblem::Endpoint)
 }
 
 /// Parses an endpoint name. An empty value removes the name.
-pub(super) fn endpoint_name(value: &str) -> Result<Option<EndpointName>, Cause> {
+pub(super) fn endpoint_name(value: &str) -> Result<Option<EndpointName>, RequestProblem> {
     if value.is_empty() {
         return Ok(None);
     }
@@ -165,7 +170,7 @@ pub(super) fn endpoint_name(value: &str) -> Result<Option<EndpointName>, Cause> 
         .rsplit_once(':')
         .and_then(|(host, port)| EndpointName::new(host, decimal(port)?))
         .map(Some)
-        .ok_or(Cause::EndpointName)
+        .ok_or(RequestProblem::EndpointName)
 }
 
 /// Parses an ML-KEM key. An empty value removes the key.
@@ -176,16 +181,16 @@ fn pq_public_key(value: &str) -> Result<Option<PqPublicKey>, PqKeyError> {
         .transpose()
 }
 
-pub(super) fn post_quantum(value: &str) -> Result<PostQuantum, Cause> {
+pub(super) fn post_quantum(value: &str) -> Result<PostQuantum, RequestProblem> {
     let mut all = PostQuantum::ALL.into_iter();
     all.find(|one| one.name() == value)
-        .ok_or(Cause::PostQuantum)
+        .ok_or(RequestProblem::PostQuantum)
 }
 
 /// Parses an allowed IP. The length is required, because `10.0.0.0` may be meant as a network.
-fn allowed_ip(value: &str) -> Result<AllowedIpChange, Cause> {
+fn allowed_ip(value: &str) -> Result<AllowedIpChange, RequestProblem> {
     if !value.contains('/') {
-        return Err(Cause::AllowedIpWithoutLength);
+        return Err(RequestProblem::AllowedIpWithoutLength);
     }
     let change = match value.strip_prefix('-') {
         Some(prefix) => AllowedIpChange::Remove(prefix::parse(prefix)?),

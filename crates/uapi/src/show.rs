@@ -31,7 +31,7 @@ pub type ScopeNames<'a> = &'a dyn Fn(u32) -> Option<String>;
 
 /// Options of the human-readable form.
 #[derive(Clone, Copy)]
-pub struct Pretty<'a> {
+pub struct PrettyOptions<'a> {
     /// Use of terminal colours.
     pub colours: Colours,
     /// True to show private and preshared keys instead of `(hidden)`.
@@ -45,15 +45,15 @@ pub struct Pretty<'a> {
     /// Additions of `taupe show`: endpoint names, the state of handshakes, and these lines of label
     /// and text about the device. Also shortens long lists of networks to `everything except …`.
     /// `None` prints the output of `wg`.
-    pub more: Option<&'a [(&'a str, String)]>,
+    pub extra: Option<&'a [(&'a str, String)]>,
 }
 
 /// Writes the human-readable form of a device. Peers with the most recent handshake come first.
 ///
 /// # Errors
 /// Returns the errors of `out`.
-pub fn pretty(out: &mut impl Write, device: &Device, how: &Pretty<'_>) -> fmt::Result {
-    let paint = how.colours;
+pub fn pretty(out: &mut impl Write, device: &Device, options: &PrettyOptions<'_>) -> fmt::Result {
+    let paint = options.colours;
     paint.write(out, &[RESET, GREEN, BOLD])?;
     out.write_str("interface")?;
     paint.write(out, &[RESET])?;
@@ -68,7 +68,7 @@ pub fn pretty(out: &mut impl Write, device: &Device, how: &Pretty<'_>) -> fmt::R
     }
     if let Some(key) = &device.status.private_key {
         label(out, paint, "private key")?;
-        writeln!(out, "{}", hidden(how, key.expose()).as_str())?;
+        writeln!(out, "{}", hidden(options, key.expose()).as_str())?;
     }
     if device.listen_port != 0 {
         label(out, paint, "listening port")?;
@@ -78,7 +78,7 @@ pub fn pretty(out: &mut impl Write, device: &Device, how: &Pretty<'_>) -> fmt::R
         label(out, paint, "fwmark")?;
         writeln!(out, "{:#x}", device.fwmark)?;
     }
-    for (name, text) in how.more.unwrap_or_default() {
+    for (name, text) in options.extra.unwrap_or_default() {
         label(out, paint, name)?;
         writeln!(out, "{text}")?;
     }
@@ -86,16 +86,16 @@ pub fn pretty(out: &mut impl Write, device: &Device, how: &Pretty<'_>) -> fmt::R
     peers.sort_by_key(|peer| core::cmp::Reverse(peer.latest_handshake));
     peers
         .into_iter()
-        .try_for_each(|peer| pretty_peer(out, &device.status, peer, how))
+        .try_for_each(|peer| pretty_peer(out, &device.status, peer, options))
 }
 
 /// Longer lists are written as everything except other networks, if that is shorter.
-const LONG: usize = 8;
+const MAX_LISTED: usize = 8;
 
 /// Returns a long list of networks as `0.0.0.0/0, ::/0 except …`: two lists, each with the word
 /// before it.
-fn in_short(networks: &[Prefix]) -> Option<[(&'static str, Vec<Prefix>); 2]> {
-    if networks.len() <= LONG {
+fn as_exceptions(networks: &[Prefix]) -> Option<[(&'static str, Vec<Prefix>); 2]> {
+    if networks.len() <= MAX_LISTED {
         return None;
     }
     let everything = ["0.0.0.0/0", "::/0"].map(prefix::parse);
@@ -113,9 +113,9 @@ fn pretty_peer(
     out: &mut impl Write,
     device: &DeviceStatus,
     peer: &PeerStatus,
-    how: &Pretty<'_>,
+    options: &PrettyOptions<'_>,
 ) -> fmt::Result {
-    let paint = how.colours;
+    let paint = options.colours;
     out.write_char('\n')?;
     paint.write(out, &[YELLOW, BOLD])?;
     out.write_str("peer")?;
@@ -127,17 +127,21 @@ fn pretty_peer(
     out.write_char('\n')?;
     if peer.preshared_key.is_set() {
         label(out, paint, "preshared key")?;
-        writeln!(out, "{}", hidden(how, peer.preshared_key.expose()).as_str())?;
+        writeln!(
+            out,
+            "{}",
+            hidden(options, peer.preshared_key.expose()).as_str()
+        )?;
     }
     if let Some(address) = peer.endpoint {
         label(out, paint, "endpoint")?;
-        writeln!(out, "{}", endpoint(address, how.scopes))?;
+        writeln!(out, "{}", endpoint(address, options.scopes))?;
     }
     label(out, paint, "allowed ips")?;
     if peer.allowed_ips.is_empty() {
         out.write_str("(none)")?;
     }
-    let short = how.more.and_then(|_| in_short(&peer.allowed_ips));
+    let short = options.extra.and_then(|_| as_exceptions(&peer.allowed_ips));
     let lists = match &short {
         Some(lists) => lists.as_slice(),
         None => &[("", peer.allowed_ips.clone())],
@@ -158,7 +162,7 @@ fn pretty_peer(
         && time != 0
     {
         label(out, paint, "latest handshake")?;
-        match how.now.as_secs().checked_sub(time) {
+        match options.now.as_secs().checked_sub(time) {
             None => {
                 out.write_char('(')?;
                 paint.write(out, &[RED])?;
@@ -187,7 +191,7 @@ fn pretty_peer(
         units::duration(out, paint, peer.persistent_keepalive.into())?;
         out.write_char('\n')?;
     }
-    if how.more.is_none() {
+    if options.extra.is_none() {
         return Ok(());
     }
     if let Some(name) = &peer.endpoint_name {
@@ -198,7 +202,7 @@ fn pretty_peer(
         label(out, paint, "post-quantum key")?;
         writeln!(out, "{}", fingerprint(key))?;
     }
-    if let Some(handshakes) = handshakes(device, peer, how.boot) {
+    if let Some(handshakes) = handshakes(device, peer, options.boot) {
         label(out, paint, "post-quantum")?;
         writeln!(out, "{handshakes}")?;
     }
@@ -373,7 +377,7 @@ fn dump_peer(out: &mut impl Write, peer: &PeerStatus, scopes: ScopeNames<'_>) ->
     out.write_char('\n')
 }
 
-/// Writes a device as a file for `wg setconf`. Unless `more` is false, it has comments with keys
+/// Writes a device as a file for `wg setconf`. If `with_extensions`, it has comments with keys
 /// for `taupe setconf`.
 ///
 /// # Errors
@@ -381,7 +385,7 @@ fn dump_peer(out: &mut impl Write, peer: &PeerStatus, scopes: ScopeNames<'_>) ->
 pub fn showconf(
     out: &mut impl Write,
     device: &Device,
-    more: bool,
+    with_extensions: bool,
     scopes: ScopeNames<'_>,
 ) -> fmt::Result {
     out.write_str("[Interface]\n")?;
@@ -394,7 +398,7 @@ pub fn showconf(
     if let Some(key) = &device.status.private_key {
         writeln!(out, "PrivateKey = {}", base64(key.expose()).as_str())?;
     }
-    if let (true, Some(key)) = (more, &device.status.pq_private_key) {
+    if let (true, Some(key)) = (with_extensions, &device.status.pq_private_key) {
         write_pq_private_key(out, key)?;
     }
     out.write_char('\n')?;
@@ -406,7 +410,7 @@ pub fn showconf(
             let key = base64(peer.preshared_key.expose());
             writeln!(out, "PresharedKey = {}", key.as_str())?;
         }
-        if more {
+        if with_extensions {
             write_pq_of_peer(out, peer.pq_public_key.as_ref(), peer.post_quantum)?;
         }
         if !peer.allowed_ips.is_empty() {
@@ -432,8 +436,8 @@ fn base64(key: &[u8; KEY_LEN]) -> zeroize::Zeroizing<String> {
     Encoding::Base64.encode(key)
 }
 
-fn hidden(how: &Pretty<'_>, key: &[u8; KEY_LEN]) -> zeroize::Zeroizing<String> {
-    if how.keys {
+fn hidden(options: &PrettyOptions<'_>, key: &[u8; KEY_LEN]) -> zeroize::Zeroizing<String> {
+    if options.keys {
         base64(key)
     } else {
         zeroize::Zeroizing::new("(hidden)".to_owned())

@@ -2,13 +2,14 @@
 
 mod get;
 mod set;
+mod set_properties;
 mod stream;
 
 use taupe_protocol::crypto::{Secret, default_provider};
 use taupe_protocol::hybrid::Suite;
 use taupe_protocol::key::{PqPrivateKey, PqPublicKey};
 
-use super::{Cause, Operation, Request, RequestReader, SetRequest, UapiError};
+use super::{Operation, Request, RequestProblem, RequestReader, SetRequest, UapiError};
 
 /// Returns an ML-KEM-768 key.
 fn pq_key() -> PqPublicKey {

@@ -361,17 +361,17 @@ impl<'a> PeerDraft<'a> {
         if self.disallowed_ips.is_empty() {
             return;
         }
-        let allowed = Addresses::of(&self.allowed_ips);
+        let allowed = Addresses::from_networks(&self.allowed_ips);
         for (network, at) in &self.disallowed_ips {
-            if !allowed.touch(*network) {
+            if !allowed.intersects(*network) {
                 let network = *network;
                 report.add(*at, DiagnosticKind::DisallowedElsewhere { network });
             }
         }
         let disallowed: Vec<Prefix> = self.disallowed_ips.iter().map(|(ip, _)| *ip).collect();
-        let disallowed = Addresses::of(&disallowed);
+        let disallowed = Addresses::from_networks(&disallowed);
         let mut allowed = self.allowed_ips.iter();
-        if !self.allowed_ips.is_empty() && allowed.all(|network| disallowed.contain(*network)) {
+        if !self.allowed_ips.is_empty() && allowed.all(|network| disallowed.contains(*network)) {
             report.add(self.header, DiagnosticKind::AllDisallowed);
         }
     }

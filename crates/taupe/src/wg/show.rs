@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};
 use taupe_client::{Device, Suite};
-use taupe_uapi::show::{self, Field, Pretty};
+use taupe_uapi::show::{self, Field, PrettyOptions};
 
 pub(super) fn show(call: &Call<'_>) -> Outcome {
     let word = |index: usize| call.rest.get(index).map(|word| word.to_string_lossy());
@@ -153,13 +153,13 @@ fn pretty(call: &Call<'_>, output: &mut console::Output, device: &Device) -> std
         }
         Personality::Wg => None,
     };
-    let how = Pretty {
+    let how = PrettyOptions {
         colours: console::colours(),
         keys: std::env::var_os("WG_HIDE_KEYS").as_deref() == Some(OsStr::new("never")),
         now: SystemTime::UNIX_EPOCH.elapsed().unwrap_or(Duration::ZERO),
         boot: taupe_runtime::clock::boot(),
         scopes: &taupe_client::zone::name,
-        more: more.as_deref(),
+        extra: more.as_deref(),
     };
     show::pretty(output, device, &how)
 }

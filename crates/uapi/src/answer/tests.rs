@@ -65,7 +65,7 @@ fn a_device_in_pieces_of_any_size() {
     for size in [1, 7, text.len()] {
         let device = get_in(&text, size).expect("a device");
         assert_eq!(device.name, "wg0");
-        assert!(device.takes_endpoint_names && device.takes_post_quantum);
+        assert!(device.supports_endpoint_names && device.supports_post_quantum);
         assert!(device.status.pq_private_key.as_ref() == Some(&seed));
         let private = device.status.private_key.as_ref().expect("a key");
         assert_eq!(private.expose(), &[0x48; 32]);

@@ -140,8 +140,8 @@ fn coverage() {
 }
 
 #[test]
-fn overlaps() {
-    let overlap = |a, b| overlap(list(a)[0], list(b)[0]);
+fn overlap() {
+    let overlap = |a, b| overlaps(list(a)[0], list(b)[0]);
     assert!(overlap("10.0.0.0/8", "10.1.2.3"));
     assert!(overlap("10.1.2.3", "10.0.0.0/8"));
     assert!(overlap("::/0", "::1"));
@@ -241,7 +241,7 @@ proptest! {
         prop_assert_eq!(&aggregate(&result), &result);
         for network in &result {
             prop_assert!(covers(&allowed, *network));
-            prop_assert!(disallowed.iter().all(|taken| !overlap(*taken, *network)));
+            prop_assert!(disallowed.iter().all(|taken| !overlaps(*taken, *network)));
         }
         for network in &allowed {
             let both = [&result[..], &disallowed].concat();

@@ -1,4 +1,4 @@
-use super::{Colours, Field, Pretty, field, pretty, showconf};
+use super::{Colours, Field, PrettyOptions, field, pretty, showconf};
 
 use core::time::Duration;
 
@@ -40,20 +40,20 @@ fn device() -> Device {
     device
 }
 
-fn shown(device: &Device, how: &Pretty<'_>) -> String {
+fn shown(device: &Device, how: &PrettyOptions<'_>) -> String {
     let mut text = String::new();
     pretty(&mut text, device, how).expect("a string takes everything");
     text
 }
 
-fn plain() -> Pretty<'static> {
-    Pretty {
+fn plain() -> PrettyOptions<'static> {
+    PrettyOptions {
         colours: Colours::Off,
         keys: false,
         now: NOW,
         boot: Instant(0),
         scopes: &scopes,
-        more: None,
+        extra: None,
     }
 }
 
@@ -74,7 +74,7 @@ fn everything_for_people() {
 
 #[test]
 fn colours_are_all_that_colours_add() {
-    let how = Pretty {
+    let how = PrettyOptions {
         colours: Colours::On,
         ..plain()
     };
@@ -90,7 +90,7 @@ fn colours_are_all_that_colours_add() {
 #[test]
 fn keys_only_when_they_are_asked_for() {
     let keys = ["SEhISEhISEhISEhISEhISEhISEhISEhISEhISEhISEg=", ONES];
-    let how = Pretty {
+    let how = PrettyOptions {
         keys: true,
         ..plain()
     };
@@ -107,8 +107,8 @@ fn keys_only_when_they_are_asked_for() {
 #[test]
 fn more_comes_after_what_wg_shows() {
     let notes = [("file", "/etc/wireguard/wg0.conf".to_owned())];
-    let how = Pretty {
-        more: Some(&notes),
+    let how = PrettyOptions {
+        extra: Some(&notes),
         ..plain()
     };
     let text = shown(&device(), &how);
@@ -127,8 +127,8 @@ fn a_long_list_is_told_by_what_it_leaves_out() {
     let own = crate::networks::subtract(&all, &[lan]);
     assert_eq!(own.len(), 25);
     device.status.peers[0].allowed_ips = own.clone();
-    let how = Pretty {
-        more: Some(&[]),
+    let how = PrettyOptions {
+        extra: Some(&[]),
         ..plain()
     };
     let line = "  allowed ips: 0.0.0.0/0, ::/0 except 192.168.1.0/24\n";

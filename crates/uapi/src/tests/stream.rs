@@ -49,8 +49,8 @@ fn carriage_returns_are_dropped() {
     assert_eq!(set("set=1\r\nlisten_port=7\r\n\r\n").listen_port, Some(7));
     // Only one carriage return is dropped.
     assert_eq!(
-        refused("set=1\nlisten_port=7\r\r\n\n").cause,
-        Cause::Number { max: 65535 }
+        refused("set=1\nlisten_port=7\r\r\n\n").problem,
+        RequestProblem::Number { max: 65535 }
     );
 }
 
@@ -69,7 +69,10 @@ fn unknown_operations() {
     ] {
         let error = refused(format!("{line}\n\n"));
         assert_eq!(error.operation, None, "{line:?}");
-        assert_eq!((error.line, error.cause), (1, Cause::UnknownOperation));
+        assert_eq!(
+            (error.line, error.problem),
+            (1, RequestProblem::UnknownOperation)
+        );
         assert_eq!(error.status(), Operation::Set.failed(Errno::Protocol));
     }
 }
@@ -77,7 +80,10 @@ fn unknown_operations() {
 #[test]
 fn get_stands_alone() {
     let error = refused("get=1\nlisten_port=1\n\n");
-    assert_eq!((error.line, error.cause), (2, Cause::LineAfterGet));
+    assert_eq!(
+        (error.line, error.problem),
+        (2, RequestProblem::LineAfterGet)
+    );
     // After `get`, `wg` takes a negative number for a malformed line.
     assert_eq!(error.status().to_string(), "errno=22\n\n");
 }
@@ -124,7 +130,10 @@ fn longest_line() {
         };
         assert!(matches!(read(&fits), Some(Ok(Request::Set(set))) if set.listen_port == Some(7)));
         let error = read(&exceeds).and_then(Result::err).unwrap();
-        assert_eq!((error.line, error.cause), (2, Cause::LineTooLong));
+        assert_eq!(
+            (error.line, error.problem),
+            (2, RequestProblem::LineTooLong)
+        );
         assert_eq!(error.status(), Operation::Set.failed(Errno::Protocol));
     }
 }
@@ -135,7 +144,7 @@ fn the_first_error_is_told() {
         "set=1\nfwmark=x\n{}\nremove=true\n\n",
         "a".repeat(MAX_LINE + 1)
     ));
-    assert_eq!((error.line, error.cause), (2, Cause::Fwmark));
+    assert_eq!((error.line, error.problem), (2, RequestProblem::Fwmark));
 }
 
 #[test]
@@ -145,7 +154,10 @@ fn a_line_without_end_is_not_kept() {
         assert!(reader.push(&mut [b'a'; 1000].as_slice()).is_none());
     }
     let error = reader.push(&mut b"\n\n".as_slice()).unwrap().err().unwrap();
-    assert_eq!((error.line, error.cause), (1, Cause::LineTooLong));
+    assert_eq!(
+        (error.line, error.problem),
+        (1, RequestProblem::LineTooLong)
+    );
     assert!(matches!(
         reader.push(&mut b"get=1\n\n".as_slice()),
         Some(Ok(Request::Get))

@@ -4,19 +4,18 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt as _;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::PATIENCE;
+pub use std::os::unix::net::UnixStream as Stream;
+
+use super::ANSWER_TIMEOUT;
 
 const DIRECTORY: &str = "/var/run/wireguard";
 
 const SUFFIX: &str = ".sock";
-
-pub(crate) type Stream = UnixStream;
 
 /// Returns the names of all sockets with a listener.
 pub(crate) fn interfaces() -> io::Result<Vec<String>> {
@@ -39,8 +38,8 @@ pub(crate) fn interfaces() -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Connects to the device of that name, with [`PATIENCE`] as read timeout. Returns `None` if no
-/// user-space process runs it. Removes a socket without a listener.
+/// Connects to the device of that name, with [`ANSWER_TIMEOUT`] as read timeout. Returns `None` if
+/// no user-space process runs it. Removes a socket without a listener.
 pub(crate) fn connect(interface: &str) -> io::Result<Option<Stream>> {
     let Some(path) = path(interface) else {
         return Ok(None);
@@ -64,12 +63,12 @@ pub(crate) fn connect(interface: &str) -> io::Result<Option<Stream>> {
 ///
 /// # Errors
 /// Returns the system's error.
-pub fn connect_to(path: &Path) -> io::Result<UnixStream> {
+pub fn connect_to(path: &Path) -> io::Result<Stream> {
     let address = SockAddr::unix(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     // The write timeout applies to connecting too (socket(7)).
-    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(ANSWER_TIMEOUT))?;
     socket.connect(&address)?;
     Ok(OwnedFd::from(socket).into())
 }
@@ -85,14 +84,14 @@ fn path(interface: &str) -> Option<PathBuf> {
 }
 
 /// Sets the timeout of reads and writes.
-pub(crate) fn be_patient(stream: Stream, patience: Duration) -> io::Result<Stream> {
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
+pub(crate) fn set_timeout(stream: Stream, timeout: Duration) -> io::Result<Stream> {
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
     Ok(stream)
 }
 
 /// Returns true if an error is a timeout.
-pub(crate) fn is_silence(error: &io::Error) -> bool {
+pub(crate) fn is_timeout(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
 }
 
@@ -113,6 +112,6 @@ mod tests {
         fs::remove_file(&path).expect("removed");
         first.expect("connected");
         let error = second.expect_err("the queue is full");
-        assert!(is_silence(&error), "{error}");
+        assert!(is_timeout(&error), "{error}");
     }
 }

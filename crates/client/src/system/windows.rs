@@ -4,9 +4,9 @@ use std::io;
 use std::time::Duration;
 use taupe_os_windows::pipe;
 
-use super::PATIENCE;
+use super::ANSWER_TIMEOUT;
 
-pub(crate) type Stream = pipe::Stream;
+pub use pipe::Stream;
 
 /// Returns the names of all tunnels with a pipe.
 pub(crate) fn interfaces() -> io::Result<Vec<String>> {
@@ -18,7 +18,7 @@ pub(crate) fn connect(interface: &str) -> io::Result<Option<Stream>> {
     if interface.contains(['\\', '/']) {
         return Ok(None);
     }
-    let Some(stream) = Stream::connect(&pipe::of_tunnel(interface), PATIENCE)? else {
+    let Some(stream) = Stream::connect(&pipe::of_tunnel(interface), ANSWER_TIMEOUT)? else {
         return Ok(None);
     };
     // Only the system and administrators may receive keys.
@@ -33,12 +33,12 @@ pub(crate) fn connect(interface: &str) -> io::Result<Option<Stream>> {
 }
 
 /// Sets the timeout of reads and writes.
-pub(crate) fn be_patient(mut stream: Stream, patience: Duration) -> io::Result<Stream> {
-    stream.set_patience(patience);
+pub(crate) fn set_timeout(mut stream: Stream, timeout: Duration) -> io::Result<Stream> {
+    stream.set_patience(timeout);
     Ok(stream)
 }
 
 /// Returns true if an error is a timeout.
-pub(crate) fn is_silence(error: &io::Error) -> bool {
+pub(crate) fn is_timeout(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::TimedOut
 }

@@ -1,6 +1,6 @@
 //! Stand-in for systems without kernel devices. On Windows, WireGuardNT devices are not supported.
 
-use crate::Error;
+use crate::error::Error;
 use std::io;
 use taupe_uapi::{Device, SetRequest};
 

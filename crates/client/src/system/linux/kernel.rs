@@ -17,7 +17,7 @@ use taupe_protocol::update::{AllowedIpChange, PeerStatus, PeerUpdate, Prefix};
 use taupe_uapi::{Device, SetRequest, push_peer, since_epoch};
 use zeroize::Zeroizing;
 
-use crate::Error;
+use crate::error::Error;
 use messages::Piece;
 
 /// The kernel's name for this kind of link.
@@ -46,7 +46,7 @@ pub(crate) fn read(interface: &str) -> Result<Device, Error> {
     let parts = family()?.list(&request).map_err(refused)?;
     let mut device = Device::new(interface);
     for part in &parts {
-        take(&mut device, &OpGetDeviceDump::decode_reply(part))?;
+        merge_device(&mut device, &OpGetDeviceDump::decode_reply(part))?;
     }
     Ok(device)
 }
@@ -161,7 +161,7 @@ fn push_peer_update<P: Pusher>(peer: PushWgpeer<P>, piece: &Piece<'_>) -> PushWg
 
 /// Merges one message of the answer into `device`. If a peer's allowed IPs do not fit into one
 /// message, the next message repeats the peer's key with more of them.
-fn take(device: &mut Device, part: &IterableWgdevice<'_>) -> Result<(), Error> {
+fn merge_device(device: &mut Device, part: &IterableWgdevice<'_>) -> Result<(), Error> {
     if let Ok(key) = part.get_private_key() {
         device.status.private_key = PrivateKey::new(*Zeroizing::new(key_from(key)?));
     }
@@ -175,8 +175,8 @@ fn take(device: &mut Device, part: &IterableWgdevice<'_>) -> Result<(), Error> {
         device.fwmark = mark;
     }
     let peers = &mut device.status.peers;
-    for said in part.get_peers().into_iter().flatten() {
-        let public_key = PublicKey(key_from(said.get_public_key().map_err(malformed)?)?);
+    for reported in part.get_peers().into_iter().flatten() {
+        let public_key = PublicKey(key_from(reported.get_public_key().map_err(malformed)?)?);
         if peers
             .last()
             .is_none_or(|peer| peer.public_key != public_key)
@@ -184,33 +184,33 @@ fn take(device: &mut Device, part: &IterableWgdevice<'_>) -> Result<(), Error> {
             push_peer(peers, public_key);
         }
         if let Some(peer) = peers.last_mut() {
-            take_peer(peer, &said)?;
+            merge_peer(peer, &reported)?;
         }
     }
     Ok(())
 }
 
-fn take_peer(peer: &mut PeerStatus, said: &IterableWgpeer<'_>) -> Result<(), Error> {
-    if let Ok(key) = said.get_preshared_key() {
+fn merge_peer(peer: &mut PeerStatus, reported: &IterableWgpeer<'_>) -> Result<(), Error> {
+    if let Ok(key) = reported.get_preshared_key() {
         peer.preshared_key = PresharedKey::new(*Zeroizing::new(key_from(key)?));
     }
-    if let Ok(address) = said.get_endpoint() {
+    if let Ok(address) = reported.get_endpoint() {
         peer.endpoint = Some(address);
     }
-    if let Ok(seconds) = said.get_persistent_keepalive_interval() {
+    if let Ok(seconds) = reported.get_persistent_keepalive_interval() {
         peer.persistent_keepalive = seconds;
     }
-    if let Ok(time) = said.get_last_handshake_time() {
+    if let Ok(time) = reported.get_last_handshake_time() {
         let nanoseconds = u32::try_from(time.nsec).unwrap_or(u32::MAX);
         peer.latest_handshake = since_epoch((time.sec, nanoseconds));
     }
-    if let Ok(bytes) = said.get_rx_bytes() {
+    if let Ok(bytes) = reported.get_rx_bytes() {
         peer.rx_bytes = bytes;
     }
-    if let Ok(bytes) = said.get_tx_bytes() {
+    if let Ok(bytes) = reported.get_tx_bytes() {
         peer.tx_bytes = bytes;
     }
-    for network in said.get_allowedips().into_iter().flatten() {
+    for network in reported.get_allowedips().into_iter().flatten() {
         let address = network.get_ipaddr().map_err(malformed)?;
         let length = network.get_cidr_mask().map_err(malformed)?;
         let prefix = Prefix::new(address, length).ok_or(Error::Malformed)?;

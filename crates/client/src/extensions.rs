@@ -3,17 +3,17 @@
 use taupe_protocol::update::PostQuantum;
 use taupe_uapi::SetRequest;
 
-use crate::Error;
+use crate::error::Error;
 
 /// Extensions that a device supports.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Features {
+pub(crate) struct Extensions {
     pub(crate) endpoint_names: bool,
     pub(crate) post_quantum: bool,
 }
 
 /// Returns true if a request uses an extension.
-pub(crate) fn are_in(request: &SetRequest) -> bool {
+pub(crate) fn uses_extensions(request: &SetRequest) -> bool {
     let device = &request.device;
     let mut peers = device.peers.iter();
     device.pq_private_key.is_some()
@@ -29,10 +29,10 @@ pub(crate) fn are_in(request: &SetRequest) -> bool {
 ///
 /// # Errors
 /// Returns [`Error::NoPostQuantum`] if the removal would weaken the requested handshakes.
-pub(crate) fn fit(request: &mut SetRequest, features: Features) -> Result<(), Error> {
+pub(crate) fn restrict(request: &mut SetRequest, supported: Extensions) -> Result<(), Error> {
     let device = &mut request.device;
-    if !features.post_quantum {
-        let is_ordinary = |said: Option<PostQuantum>| said.is_none_or(|it| it == PostQuantum::Off);
+    if !supported.post_quantum {
+        let is_ordinary = |mode: Option<PostQuantum>| mode.is_none_or(|it| it == PostQuantum::Off);
         let is_hybrid = device.pq_private_key.as_ref().is_some_and(Option::is_some)
             || device.peers.iter().any(|peer| {
                 !is_ordinary(peer.post_quantum.flatten())
@@ -44,10 +44,10 @@ pub(crate) fn fit(request: &mut SetRequest, features: Features) -> Result<(), Er
         device.pq_private_key = None;
     }
     for peer in &mut device.peers {
-        if !features.endpoint_names {
+        if !supported.endpoint_names {
             peer.endpoint_name = None;
         }
-        if !features.post_quantum {
+        if !supported.post_quantum {
             peer.pq_public_key = None;
             peer.post_quantum = None;
         }
@@ -72,23 +72,23 @@ mod tests {
 
     #[test]
     fn what_weakens_is_refused_and_what_takes_away_is_left_out() {
-        let other = Features::default();
+        let other = Extensions::default();
         let seed = PqPrivateKey::new(Secret::new([1; 64]));
         for mut request in [
             request(|request, _| request.device.pq_private_key = Some(seed)),
             request(|_, peer| peer.post_quantum = Some(Some(PostQuantum::Prefer))),
             request(|_, peer| peer.post_quantum = Some(Some(PostQuantum::Require))),
         ] {
-            assert!(are_in(&request));
+            assert!(uses_extensions(&request));
             assert!(matches!(
-                fit(&mut request, other),
+                restrict(&mut request, other),
                 Err(Error::NoPostQuantum)
             ));
-            let taupe = Features {
+            let taupe = Extensions {
                 endpoint_names: true,
                 post_quantum: true,
             };
-            assert!(fit(&mut request, taupe).is_ok() && are_in(&request));
+            assert!(restrict(&mut request, taupe).is_ok() && uses_extensions(&request));
         }
         for mut request in [
             request(|request, _| request.device.pq_private_key = Some(None)),
@@ -97,10 +97,10 @@ mod tests {
             request(|_, peer| peer.pq_public_key = Some(None)),
             request(|_, peer| peer.endpoint_name = Some(EndpointName::new("a", 1))),
         ] {
-            assert!(are_in(&request));
-            assert!(fit(&mut request, other).is_ok());
-            assert!(!are_in(&request));
+            assert!(uses_extensions(&request));
+            assert!(restrict(&mut request, other).is_ok());
+            assert!(!uses_extensions(&request));
         }
-        assert!(!are_in(&request(|_, _| {})));
+        assert!(!uses_extensions(&request(|_, _| {})));
     }
 }
