@@ -17,7 +17,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use taupe_os_linux::netlink::{Address, Link, Medium, Route, RouteKind, Rule};
 use taupe_packet::ip::Family;
-use taupe_uapi::networks::{covers, overlap};
+use taupe_uapi::networks::{covers, overlaps};
 use taupe_uapi::prefix::Prefix;
 
 use crate::change::Change;
@@ -121,7 +121,7 @@ impl FullTunnel {
             return false;
         };
         let is_within = |network: &&Prefix| {
-            network.length() >= destination.length() && overlap(**network, destination)
+            network.length() >= destination.length() && overlaps(**network, destination)
         };
         let preferred: Vec<Prefix> = self.preferred.iter().filter(is_within).copied().collect();
         let is_claimed = |network: &Prefix| {
@@ -129,7 +129,7 @@ impl FullTunnel {
                 true => *network,
                 false => destination,
             };
-            overlap(*network, destination)
+            overlaps(*network, destination)
                 && IpNet::new(longer.address(), longer.length()).is_ok_and(|net| !is_special(&net))
         };
         self.claimed.iter().any(is_claimed) && !covers(&preferred, destination)
