@@ -64,7 +64,6 @@ enum Token {
     Awakening,
     /// The inotify watch on the configuration socket's file.
     ConfigurationSocket,
-    /// A handshake socket.
     Handshakes,
 }
 

@@ -29,7 +29,6 @@ const MANY: usize = 16_384;
 /// one flood. It admits new senders while they are few.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// State of the detection.
 #[derive(Default)]
 pub(crate) struct Flood {
     goes_on: bool,
@@ -66,7 +65,6 @@ impl Flood {
         }
     }
 
-    /// Returns true during a flood.
     pub(crate) fn goes_on(&self) -> bool {
         self.goes_on
     }

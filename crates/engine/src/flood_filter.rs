@@ -238,7 +238,6 @@ mod tests {
     }
 
     impl Scene {
-        /// Returns `None` if [`filter`] does.
         fn new(address: impl Into<IpAddr>) -> Option<Self> {
             let socket = UdpSocket::bind((address.into(), 0)).expect("a socket");
             socket.set_nonblocking(true).expect("an option");

@@ -34,7 +34,6 @@ const MAX_DEPTH: u8 = 3;
 /// Endpoints whose routes are cached, at most.
 const MAX_ENDPOINTS: usize = 1024;
 
-/// Detector of routing loops.
 #[derive(Default)]
 pub(crate) struct Loops {
     network: Option<Network>,
@@ -53,7 +52,6 @@ pub(crate) enum Verdict {
 }
 
 impl Loops {
-    /// Checks a packet that is routed to `peer`.
     pub(crate) fn check(&mut self, shared: &Shared, packet: &[u8], peer: &Peer) -> Verdict {
         let Some(inner) = NestedPacket::parse(packet) else {
             return Verdict::SystemHopLimit;

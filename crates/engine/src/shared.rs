@@ -63,13 +63,11 @@ impl Surroundings {
         }
     }
 
-    /// Counts a change of routes, addresses or the mark.
     pub(crate) fn change(&self) {
         // A thread that reads the new number also sees the state that has changed (Release).
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns the number of changes so far.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }

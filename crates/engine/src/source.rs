@@ -31,7 +31,6 @@ const MAX_SOURCES: usize = 1024;
 pub(crate) enum Source {
     /// The kernel chooses.
     Kernel,
-    /// This address.
     Address(IpAddr),
     /// None: every usable address is the tunnel's own.
     Unavailable,
@@ -86,7 +85,6 @@ impl Sources {
         source
     }
 
-    /// Forgets the source for `remote`.
     pub(crate) fn forget(&self, remote: SocketAddr) {
         self.lock().sources.remove(&remote);
     }

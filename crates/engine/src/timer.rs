@@ -47,7 +47,6 @@ impl Timer {
     }
 }
 
-/// Converts nanoseconds.
 pub(crate) fn timespec(nanos: u64) -> Timespec {
     Timespec {
         tv_sec: (nanos / 1_000_000_000) as i64,

@@ -16,7 +16,6 @@ pub(crate) fn now() -> Now {
     now
 }
 
-/// Reads only the boot clock.
 pub(crate) fn boot() -> Instant {
     skipped(clock::boot())
 }
@@ -45,7 +44,6 @@ pub(crate) fn skip(time: Duration) {
     SKIPPED.set(SKIPPED.get() + time);
 }
 
-/// Returns the time that is `seconds` after `now`.
 pub(crate) fn after(now: Instant, seconds: u16) -> Instant {
     now + Duration::from_secs(seconds.into())
 }

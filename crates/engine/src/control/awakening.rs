@@ -19,7 +19,6 @@ use rustix::time::{
 /// after the other.
 const SHORTEST: Duration = Duration::from_millis(500);
 
-/// Detects that the machine has slept.
 pub(crate) struct Awakening {
     clock: OwnedFd,
     /// Total sleep of the machine at the last check.

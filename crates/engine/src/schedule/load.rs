@@ -32,7 +32,6 @@ pub(crate) struct Load {
     pub(crate) busy: u64,
 }
 
-/// Measures the load of one thread.
 #[derive(Default)]
 pub(crate) struct Meter {
     began: Instant,

@@ -1,1 +1,1 @@
-//! Nothing: cargo builds boringtun, with its C library, because of this package.
+//! An empty crate. Its dependency makes cargo build boringtun with its C library.

@@ -48,7 +48,6 @@ pub(super) struct Control {
     events: Vec<Event>,
 }
 
-/// Event that is logged.
 pub(super) enum Event {
     Sent(Kind),
     Refused(Kind, DropReason),

@@ -10,15 +10,11 @@ use std::{env, fs, thread};
 /// The library that a program is linked with.
 #[derive(Clone)]
 pub(crate) enum Library {
-    /// `libtaupe.so`.
     Shared,
-    /// `libtaupe.a`.
     Static,
-    /// The library at a path.
     Other(PathBuf),
 }
 
-/// A program to build.
 pub(crate) struct Program {
     source: PathBuf,
     language: &'static str,
@@ -108,7 +104,6 @@ impl Program {
         self
     }
 
-    /// Compiles and links the program.
     pub(crate) fn build(self) -> Built {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -149,7 +144,6 @@ impl Program {
 }
 
 impl Built {
-    /// Returns a command that runs the program.
     pub(crate) fn command(&self) -> Command {
         Command::new(&self.0)
     }
