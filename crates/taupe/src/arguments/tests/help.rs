@@ -1,0 +1,82 @@
+use super::refusal;
+use crate::arguments::definition;
+
+#[test]
+fn help_and_version_are_no_mistakes() {
+    let version = concat!("taupe ", env!("CARGO_PKG_VERSION"));
+    for line in [
+        "taupe --version",
+        "taupe -V",
+        "wireguard-go --version",
+        "boringtun-cli -V",
+    ] {
+        let (text, status) = refusal(line, &[]);
+        assert_eq!((text.trim(), status), (version, 0), "{line}");
+    }
+    for (line, words) in [
+        ("taupe help", &["device", "Exit status", "--version"][..]),
+        ("taupe --help", &["device", "Exit status"]),
+        (
+            "taupe help up",
+            &[
+                "/etc/resolv.conf.before-taupe",
+                "WG_ENDPOINT_RESOLUTION_RETRIES",
+                "taupe.conf(5)",
+            ],
+        ),
+        (
+            "taupe help reload",
+            &["WG_ENDPOINT_RESOLUTION_RETRIES", "not run"],
+        ),
+        ("taupe help save", &["Comments", "0600"]),
+        (
+            "taupe help down",
+            &["nothing of it is left", "taupe.conf(5)"],
+        ),
+        ("taupe help check", &["with warnings", "taupe.conf(5)"]),
+        (
+            "taupe help device",
+            &["--no-offload", "TAUPE_OFFLOAD", "WG_TUN_FD", "Exit status"],
+        ),
+        (
+            "taupe device --help",
+            &["--no-offload", "LOG_LEVEL", "Usage: taupe device"],
+        ),
+        (
+            "wireguard-go --help",
+            &["Usage: wireguard-go", "LOG_LEVEL", "Exit status"],
+        ),
+        (
+            "boringtun-cli --help",
+            &["--uapi-fd", "WG_LOG_LEVEL", "Exit status"],
+        ),
+    ] {
+        let (text, status) = refusal(line, &[]);
+        assert_eq!(status, 0, "{line}: {text}");
+        for word in words {
+            assert!(text.contains(word), "{line}: no {word} in {text}");
+        }
+    }
+}
+
+#[test]
+fn each_command_of_wg_tells_how_it_is_called() {
+    for command in "show showconf set setconf addconf syncconf genkey genpsk pubkey".split(' ') {
+        let (help, status) = refusal(&format!("taupe help {command}"), &[]);
+        assert_eq!(status, 0, "{command}");
+        assert!(help.contains(&format!("Usage: taupe {command}")), "{help}");
+        for flag in ["--help", "-h"] {
+            let asked = refusal(&format!("taupe {command} {flag}"), &[]);
+            assert_eq!(asked, (help.clone(), 0), "{command} {flag}");
+        }
+    }
+    let (show, _) = refusal("taupe show --help", &[]);
+    for (field, _) in taupe_uapi::show::Field::ALL {
+        assert!(show.contains(&format!("\n  {field} ")), "{field}: {show}");
+    }
+}
+
+#[test]
+fn the_definition_has_no_contradictions() {
+    definition().debug_assert();
+}
