@@ -87,6 +87,7 @@ pub use linux::main;
 #[cfg(windows)]
 pub use windows::{Driver, PacketFilter};
 
+pub use arguments::{COMMAND_GROUPS, CommandGroup};
 use console::NotPrinted;
 use std::fmt::Display;
 use std::process::ExitCode;

@@ -71,6 +71,22 @@ fn utf16(text: &str) -> Vec<u8> {
 }
 
 #[test]
+fn help_in_a_pipe_has_one_width() {
+    let help = |columns: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_taupe"));
+        command.args(["help", "proxy"]).env("COLUMNS", columns);
+        command.output().expect("the program")
+    };
+    let narrow = help("40");
+    assert_eq!(out(&narrow), out(&help("200")));
+    let longest = out(&narrow).lines().map(|line| line.chars().count()).max();
+    assert!(
+        (70..=80).contains(&longest.unwrap_or_default()),
+        "{longest:?}"
+    );
+}
+
+#[test]
 fn keys_are_made_and_have_public_ones() {
     let made = [["genkey"], ["genkey"], ["genpsk"]].map(|arguments| {
         let made = taupe(&arguments, "");
@@ -199,7 +215,7 @@ fn what_is_linux_s_alone_says_so_in_one_line() {
         assert_eq!(refused.status.code(), Some(2), "{command}");
         let said = error(&refused);
         assert!(
-            said.contains("is for Linux") && said.lines().count() == 1,
+            said.contains("exists only on Linux") && said.lines().count() == 1,
             "{said}"
         );
     }

@@ -1,5 +1,5 @@
-//! The options of BoringTun's command, from 0.3 to 0.7. What has no meaning
-//! here is accepted: scripts that give it go on working.
+//! Options of BoringTun's command, from 0.3 to 0.7. Options without a meaning here are accepted, so
+//! that scripts continue to work.
 
 use super::device::{Descriptor, DeviceOrder, EXIT_STATUS, TUN, UAPI};
 use super::device::{descriptor, foreground, offloads, variable};
@@ -13,27 +13,29 @@ use tracing_subscriber::filter::LevelFilter;
 
 /// Userspace WireGuard by Taupe, called like BoringTun.
 #[derive(Parser)]
-#[command(name = "taupe", version, after_help = EXIT_STATUS)]
+#[command(name = "taupe", version, after_long_help = EXIT_STATUS)]
 pub(super) struct Boringtun {
-    /// The interface to create: 1 to 15 bytes
+    /// Interface to create (1 to 15 bytes)
     #[arg(value_name = "INTERFACE_NAME", value_parser = InterfaceName::for_new)]
     interface: InterfaceName,
     /// Run and log in the foreground
     #[arg(short, long)]
     foreground: bool,
-    /// Down to which level to log [default: error] [env: WG_LOG_LEVEL]
-    #[arg(short, long, value_name = "LEVEL")]
+    /// Log level [default: error] [env: WG_LOG_LEVEL]
+    ///
+    /// error, info, debug or trace.
+    #[arg(short, long, value_name = "LEVEL", hide_possible_values = true)]
     verbosity: Option<Verbosity>,
-    /// The number of a listening configuration socket [env: WG_UAPI_FD]
+    /// Listening configuration socket [env: WG_UAPI_FD]
     #[arg(long, value_name = "FD", allow_negative_numbers = true)]
     uapi_fd: Option<Descriptor>,
-    /// The number of an open TUN [env: WG_TUN_FD]
+    /// Open TUN [env: WG_TUN_FD]
     #[arg(long, value_name = "FD", allow_negative_numbers = true)]
     tun_fd: Option<Descriptor>,
-    /// Where a background process logs to [default: nowhere] [env: WG_LOG_FILE]
+    /// Log file of a background process [env: WG_LOG_FILE]
     #[arg(short, long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Where to write the number of the background process [env: WG_PID_FILE]
+    /// Write the process ID to this file [env: WG_PID_FILE]
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! What the command line of `taupe` has on every system.
+//! Parts of the command line that `taupe` has on every system.
 
 use clap::{Args, Subcommand, ValueHint};
 use std::ffi::OsString;
@@ -8,7 +8,15 @@ pub(super) const EXIT_STATUS: &str = "\
 Exit status:
   0  Done.
   1  Failed; standard error says what, why and what to do.
-  2  Wrong usage; nothing was done. Of the commands that are those of `wg` too, 1.";
+  2  Wrong usage; nothing was done. Commands that `wg` has too exit with 1.";
+
+#[cfg(target_os = "linux")]
+pub(super) const TAUPE_EXAMPLES: &str = "\
+Examples:
+  taupe check ./home.conf
+  sudo taupe up ./home.conf
+  sudo taupe status
+  sudo taupe down home";
 
 pub(super) const STRIP_STATUS: &str = "\
 Exit status:
@@ -16,15 +24,23 @@ Exit status:
   1  The file cannot be used or read; standard error says why and what to do.
   2  Wrong usage.";
 
+pub(super) const STRIP_EXAMPLES: &str = "\
+Examples:
+  taupe strip ./home.conf";
+
 pub(super) const CHECK_STATUS: &str = "\
 Exit status:
   0  The file can be used, perhaps with warnings.
-  1  It cannot, or cannot be read.
+  1  The file cannot be used, or cannot be read.
   2  Wrong usage.";
+
+pub(super) const CHECK_EXAMPLES: &str = "\
+Examples:
+  taupe check ./home.conf";
 
 pub(super) const ALLOWED_IPS_STATUS: &str = "\
 Exit status:
-  0  Done; if nothing is left, the list is empty and standard error says so.
+  0  Done. If no network is left, the list is empty and standard error says so.
   1  The list could not be written.
   2  Wrong usage, or not a network.";
 
@@ -35,53 +51,106 @@ Exit status:
 
 pub(super) const FILES: &str = "\
 See also:
-  taupe.conf(5): all that a file can say, and what comes of it";
+  taupe.conf(5): every key of a file";
 
 pub(super) const FIELDS: &str = "\
-One field of an interface or of its peers is printed in a line for each, with tabs
-between its parts; with `all` the interface's name comes first.
-
+Without a FIELD, Taupe prints the lines of `wg show`, followed by lines about its own state. With a \
+FIELD, it prints one line for the interface or one for each peer, with tabs between the parts. With \
+`all`, each line begins with the interface's name.\n\n\
 Fields:
   public-key            the interface's public key
   private-key           its private key
   listen-port           its UDP port
   fwmark                the mark of its encrypted packets, or off
   peers                 the peers' public keys
-  preshared-keys        of each peer the preshared key, or (none)
-  endpoints             of each peer the address and port, or (none)
-  allowed-ips           of each peer the networks, or (none)
-  latest-handshakes     of each peer the seconds since 1970, or 0
-  transfer              of each peer the bytes received and sent
-  persistent-keepalive  of each peer the seconds, or off
-  dump                  all of it: a line for the interface, then one for each peer
+  preshared-keys        each peer's preshared key, or (none)
+  endpoints             each peer's address and port, or (none)
+  allowed-ips           each peer's networks, or (none)
+  latest-handshakes     each peer's last handshake in seconds since 1970, or 0
+  transfer              each peer's bytes received and sent
+  persistent-keepalive  each peer's interval in seconds, or off
+  dump                  all fields: a line for the interface and for each peer
 
 Environment:
-  WG_COLOR_MODE  always, never, or auto [default]: colours on a terminal.
-  WG_HIDE_KEYS   never: show secret keys instead of (hidden).";
+  WG_COLOR_MODE  always, never, or auto (default): colours on a terminal.
+  WG_HIDE_KEYS   never: print secret keys instead of (hidden).";
 
 pub(super) const RETRIES: &str = "\
 Environment:
-  WG_ENDPOINT_RESOLUTION_RETRIES  How often the name of an endpoint that cannot be
-                                  resolved for now is tried again: a number
-                                  [default: 15], or infinity.";
+  WG_ENDPOINT_RESOLUTION_RETRIES  How often Taupe looks up an endpoint's name
+                                  again if it has no address yet: a number
+                                  (default: 15), or infinity.";
 
-pub(super) const EXAMPLES: &str = "\
+#[cfg(target_os = "linux")]
+pub(super) const RETRIES_AND_DEVICE: &str = "\
+Environment:
+  WG_ENDPOINT_RESOLUTION_RETRIES  How often Taupe looks up an endpoint's name
+                                  again if it has no address yet: a number
+                                  (default: 15), or infinity.
+  LOG_LEVEL, TAUPE_OFFLOAD        As for `taupe device`.";
+
+pub(super) const ALLOWED_IPS_EXAMPLES: &str = "\
 Examples:
   taupe allowed-ips 0.0.0.0/0,::/0 --except 192.168.0.0/16
   taupe allowed-ips 10.0.0.0/8 --except 10.1.2.3";
+
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  sudo taupe show
+  sudo taupe show wg0 latest-handshakes";
+
+const SHOWCONF_EXAMPLES: &str = "\
+Examples:
+  sudo taupe showconf wg0 > wg0.conf";
+
+const SET_EXAMPLES: &str = "\
+Examples:
+  sudo taupe set wg0 listen-port 51820
+  sudo taupe set wg0 peer KEY endpoint 192.0.2.1:51820 allowed-ips 10.0.0.0/8";
+
+const SETCONF_EXAMPLES: &str = "\
+Examples:
+  sudo taupe setconf wg0 wg0.conf";
+
+const ADDCONF_EXAMPLES: &str = "\
+Examples:
+  sudo taupe addconf wg0 peer.conf";
+
+const SYNCCONF_EXAMPLES: &str = "\
+Examples:
+  sudo taupe syncconf wg0 wg0.conf";
+
+const GENKEY: &str = "With --pq, the key is for post-quantum handshakes.";
+
+const GENKEY_EXAMPLES: &str = "\
+Examples:
+  (umask 077; taupe genkey > key)
+  (umask 077; taupe genkey --pq > pq-key)";
+
+const GENPSK_EXAMPLES: &str = "\
+Examples:
+  (umask 077; taupe genpsk > psk)";
+
+const PUBKEY: &str = "\
+With --pq, both keys are for post-quantum handshakes, of the suite hybrid-768 (default) or hybrid-512.";
+
+const PUBKEY_EXAMPLES: &str = "\
+Examples:
+  taupe pubkey < key
+  taupe pubkey --pq < pq-key";
 
 #[derive(Args)]
 pub(super) struct FileArgument {
     #[cfg_attr(
         windows,
-        doc = r"A file NAME.conf, or the NAME of one in C:\ProgramData\Taupe"
+        doc = r"File NAME.conf, or NAME of a file in C:\ProgramData\Taupe"
     )]
     #[cfg_attr(
         not(windows),
-        doc = "A file NAME.conf, or the NAME of one in /etc/wireguard"
+        doc = "File NAME.conf, or NAME of a file in /etc/wireguard"
     )]
     ///
-    /// The tunnel is named after the file.
+    /// The tunnel has the name of its file.
     #[arg(value_name = "CONF", value_hint = ValueHint::FilePath)]
     pub(super) file: OsString,
 }
@@ -91,33 +160,35 @@ pub(super) struct AllowedIps {
     /// Networks or addresses, separated by commas
     #[arg(value_name = "NETWORKS", required = true, value_parser = networks)]
     pub(super) networks: Vec<Networks>,
-    /// What to leave out of them, separated by commas; may be given more than once
+    /// Networks to leave out, separated by commas
+    ///
+    /// This option may be given more than once.
     #[arg(long, value_name = "NETWORKS", value_parser = whole_list)]
     pub(super) except: Vec<Networks>,
 }
 
-/// What one word says of a list that commas and blanks separate.
+/// The part of a list of networks that one word of the command line contains.
 #[derive(Clone)]
 pub(super) struct Networks(Vec<Prefix>);
 
-/// The sub-commands of `wg`. Their arguments are read where they are carried out;
-/// what stands here is for help, manual pages and completions.
+/// The sub-commands of `wg`. `crate::wg` parses their arguments; this definition serves help,
+/// manual pages and completions.
 #[derive(Subcommand)]
 pub(super) enum Wg {
-    /// Show the state of interfaces: as `wg show`, and more after its lines
+    /// Show the state of interfaces
     #[command(
-        after_help = format!("{FIELDS}\n\n{WG_STATUS}"),
+        after_help = format!("{FIELDS}\n\n{WG_STATUS}\n\n{SHOW_EXAMPLES}"),
         override_usage = "\
         taupe show\n       \
         taupe show (INTERFACE | all | interfaces) [FIELD]"
     )]
     Show(Rest),
-    /// Print the configuration of an interface as a file for `setconf`
-    #[command(after_help = WG_STATUS, override_usage = "taupe showconf INTERFACE")]
+    /// Print the configuration of an interface for `setconf`
+    #[command(after_help = format!("{WG_STATUS}\n\n{SHOWCONF_EXAMPLES}"), override_usage = "taupe showconf INTERFACE")]
     Showconf(Rest),
     /// Change the configuration of an interface
     #[command(
-        after_help = WG_STATUS,
+        after_help = format!("{WG_STATUS}\n\n{SET_EXAMPLES}"),
         override_usage = "\
         taupe set INTERFACE [listen-port PORT] [fwmark MARK] [private-key FILE]\n           \
         [pq-private-key FILE]\n           \
@@ -126,40 +197,39 @@ pub(super) enum Wg {
         [persistent-keepalive SECONDS] [allowed-ips NETWORKS]]..."
     )]
     Set(Rest),
-    /// Replace the configuration of an interface by that of a file
+    /// Replace the configuration of an interface with a file
     #[command(
-        after_help = WG_STATUS,
+        after_help = format!("{WG_STATUS}\n\n{SETCONF_EXAMPLES}"),
         override_usage = "taupe setconf INTERFACE FILE"
     )]
     Setconf(Rest),
-    /// Add the configuration of a file to that of an interface
+    /// Add a file to the configuration of an interface
     #[command(
-        after_help = WG_STATUS,
+        after_help = format!("{WG_STATUS}\n\n{ADDCONF_EXAMPLES}"),
         override_usage = "taupe addconf INTERFACE FILE"
     )]
     Addconf(Rest),
-    /// As `setconf`, with no more change than needed: sessions go on
+    /// Apply a file like `setconf`, but keep sessions
     #[command(
-        after_help = WG_STATUS,
+        after_help = format!("{WG_STATUS}\n\n{SYNCCONF_EXAMPLES}"),
         override_usage = "taupe syncconf INTERFACE FILE"
     )]
     Syncconf(Rest),
-    /// Print a new private key; with --pq the one that post-quantum handshakes take besides
-    #[command(after_help = WG_STATUS, override_usage = "taupe genkey [--pq]")]
+    /// Print a new private key
+    #[command(after_help = format!("{GENKEY}\n\n{WG_STATUS}\n\n{GENKEY_EXAMPLES}"), override_usage = "taupe genkey [--pq]")]
     Genkey(Rest),
     /// Print a new preshared key
-    #[command(after_help = WG_STATUS, override_usage = "taupe genpsk")]
+    #[command(after_help = format!("{WG_STATUS}\n\n{GENPSK_EXAMPLES}"), override_usage = "taupe genpsk")]
     Genpsk(Rest),
-    /// Read a private key from standard input and print its public key; with --pq that of a
-    /// post-quantum private key, for hybrid-768 or another suite
+    /// Compute the public key of a private key on standard input
     #[command(
-        after_help = WG_STATUS,
+        after_help = format!("{PUBKEY}\n\n{WG_STATUS}\n\n{PUBKEY_EXAMPLES}"),
         override_usage = "taupe pubkey [--pq [--suite hybrid-768|hybrid-512]]"
     )]
     Pubkey(Rest),
 }
 
-/// What belongs to a sub-command of `wg`.
+/// The arguments of a sub-command of `wg`, unparsed.
 #[derive(Args)]
 pub(super) struct Rest {
     #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
@@ -175,8 +245,8 @@ fn networks(word: &str) -> Result<Networks, prefix::PrefixError> {
         .map(Networks)
 }
 
-/// A list in one word: what comes after a comma and a blank would be taken for
-/// networks of the other list.
+/// Parses a list that has to be one word: a word after a comma and a blank would count as part of
+/// the other list.
 fn whole_list(word: &str) -> Result<Networks, String> {
     if word.trim_end().ends_with(',') {
         return Err("the list ends in a comma; put it in quotes, or leave the blanks out".into());

@@ -1,5 +1,5 @@
-//! Running a device: the options of `taupe device`, and the variables of the
-//! environment that belong to them.
+//! Options of `taupe device`, and the environment variables with the same
+//! effects.
 
 use super::{Environment, Error};
 use crate::logging::Logging;
@@ -83,19 +83,26 @@ impl DeviceSettings {
 
 pub(super) const EXIT_STATUS: &str = "\
 Exit status:
-  0  In the background: the interface is there, its configuration socket answers.
-     With -f: it ended by SIGTERM or SIGINT, or its interface or socket was removed.
-  1  It could not be started, or could not go on; standard error says why.
+  0  In the background: the interface exists, and its configuration socket
+     answers. With -f: SIGTERM or SIGINT ended it, or its interface or socket
+     was removed.
+  1  It could not start, or could not continue; standard error says why.
   2  Wrong usage; nothing was done.";
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo taupe device wg0
+  sudo taupe set wg0 listen-port 51820 private-key ./key";
 
 const ENVIRONMENT: &str = "\
 Environment:
-  LOG_LEVEL              silent, error, warn (default), info, verbose or debug, trace.
-                         Goes to standard error; from the background only when set.
+  LOG_LEVEL              silent, error, warn (default), info, verbose or debug,
+                         trace. The log goes to standard error; a background
+                         process logs only if it is set.
   TAUPE_OFFLOAD          Offloads not to use, as for --no-offload.
   WG_PROCESS_FOREGROUND  1 is the same as -f.
-  WG_TUN_FD              The number of an open TUN, instead of creating one.
-  WG_UAPI_FD             The number of a listening socket, instead of
+  WG_TUN_FD              Number of an open TUN to use instead of creating one.
+  WG_UAPI_FD             Number of a listening socket to use instead of
                          /var/run/wireguard/IFACE.sock.";
 
 /// `taupe device` as a program of its own.
@@ -107,24 +114,31 @@ pub(super) struct DeviceProgram {
 }
 
 #[derive(Args)]
-#[command(after_help = format!("{ENVIRONMENT}\n\n{EXIT_STATUS}"))]
+#[command(after_long_help = format!(
+    "{}\n\n{ENVIRONMENT}\n\n{EXIT_STATUS}\n\n{EXAMPLES}", offload_table()
+))]
 pub(super) struct Device {
-    /// The interface to create: 1 to 15 bytes
+    /// Interface to create (1 to 15 bytes)
     #[arg(value_name = "IFACE", value_parser = InterfaceName::for_new)]
     interface: InterfaceName,
-    /// Stay in the foreground, instead of returning once the interface answers
+    /// Stay in the foreground
+    ///
+    /// Without it, the command ends when the interface answers.
     #[arg(short, long)]
     foreground: bool,
-    /// Do not use a fast path of the kernel or the processor; several with commas, or by giving this more than once
+    /// Do not use these offloads, separated by commas
+    ///
+    /// This option may be given more than once.
     #[arg(long, value_name = "WHAT", value_delimiter = ',', ignore_case = true)]
+    #[arg(hide_possible_values = true)]
     no_offload: Vec<Offload>,
-    /// Capture the applications that a file chooses; for `taupe up`
+    /// Capture the applications that a file selects; for `taupe up`
     #[arg(long, value_name = "CONF", hide = true)]
     capture: Option<PathBuf>,
-    /// Mark their sockets so, instead of capturing packets
+    /// Mark their sockets with this instead of capturing packets
     #[arg(long, hide = true, requires = "capture")]
     mark: Option<u32>,
-    /// Go through the tunnel that a file describes; for `taupe up`
+    /// Use the tunnel of a file as uplink; for `taupe up`
     #[arg(long, value_name = "CONF", hide = true, requires_all = ["via_name", "via_mtu"])]
     via: Option<PathBuf>,
     /// Its name
@@ -155,25 +169,38 @@ impl Device {
     }
 }
 
-/// An offload that can be done without.
+/// An offload that can be turned off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Offload {
     /// TCP super-packets from and to the interface
     Tso,
     /// UDP super-packets from and to the interface
     Uso,
-    /// Batches of datagrams sent in one piece
+    /// Batches of datagrams that are sent in one call
     Gso,
-    /// Batches of datagrams received in one piece
+    /// Batches of datagrams that are received in one call
     Gro,
-    /// Checksums left to the other side; goes with `tso` and `uso`, which need it
+    /// Partial checksums, which `tso` and `uso` need
     Checksum,
-    /// Batches encrypted and decrypted with AVX2 or AVX-512, and keys agreed on with AVX-512
+    /// Encryption with AVX2 or AVX-512, key agreement with AVX-512
     Avx512,
-    /// Floods of handshakes shed in the kernel
+    /// A filter in the kernel against floods of handshakes
     FloodFilter,
-    /// All of them
+    /// All offloads
     All,
+}
+
+/// Lists the offloads with their descriptions.
+fn offload_table() -> String {
+    let mut table = String::from("Offloads:");
+    for offload in Offload::value_variants() {
+        let value = offload.to_possible_value();
+        let help = value.as_ref().and_then(|value| value.get_help());
+        if let (Some(value), Some(help)) = (&value, help) {
+            table += &format!("\n  {:12}  {help}", value.get_name());
+        }
+    }
+    table
 }
 
 const OFFLOAD: &str = "TAUPE_OFFLOAD";
@@ -247,7 +274,7 @@ pub(super) fn descriptor(
         })
 }
 
-/// A variable that is set and not empty.
+/// Returns the value of a variable, unless it is empty.
 pub(super) fn variable(
     name: &'static str,
     environment: Environment<'_>,
@@ -263,8 +290,7 @@ pub(super) fn variable(
         })
 }
 
-/// The number of a descriptor that was passed on, or -1 for none, which is what
-/// BoringTun takes for it.
+/// The number of an inherited descriptor. As in BoringTun, -1 means none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Descriptor(Option<RawFd>);
 

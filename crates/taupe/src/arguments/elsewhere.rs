@@ -1,9 +1,10 @@
-//! What can be asked for elsewhere than on Linux.
+//! The command line on other systems than Linux.
 
 use super::common::{
-    ALLOWED_IPS_STATUS, AllowedIps, CHECK_STATUS, EXAMPLES, EXIT_STATUS, FILES, FileArgument,
-    RETRIES, STRIP_STATUS, Wg, joined,
+    ALLOWED_IPS_EXAMPLES, ALLOWED_IPS_STATUS, AllowedIps, CHECK_EXAMPLES, CHECK_STATUS,
+    EXIT_STATUS, FILES, FileArgument, RETRIES, STRIP_EXAMPLES, STRIP_STATUS, Wg, joined,
 };
+use super::groups::grouped;
 use super::proxy::{self, Proxy, ProxyOrder};
 use super::{Environment, Error, read};
 use crate::wg;
@@ -51,7 +52,7 @@ pub(crate) enum Order {
 /// Userspace WireGuard.
 #[derive(Parser)]
 #[command(name = "taupe", version, about = super::ABOUT)]
-#[command(after_help = format!("{EXIT_STATUS}\n\n{FILES}"))]
+#[command(after_long_help = format!("{EXIT_STATUS}\n\n{FILES}\n\n{CHECK_EXAMPLES}"))]
 struct Taupe {
     #[command(subcommand)]
     command: Command,
@@ -59,37 +60,42 @@ struct Taupe {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Print a file as `wg setconf` takes it, without the keys of `wg-quick`
-    #[command(after_help = format!("{STRIP_STATUS}\n\n{FILES}"))]
+    /// Print a file in the format of `wg setconf`
+    #[command(after_long_help = format!("{STRIP_STATUS}\n\n{FILES}\n\n{STRIP_EXAMPLES}"))]
     Strip(FileArgument),
-    /// Say all that is wrong with a file, where, why and what to do
+    /// Check a file and print every mistake with its fix
     ///
-    /// Nothing is changed, and no name is resolved.
-    #[command(after_help = format!("{CHECK_STATUS}\n\n{FILES}"))]
+    /// Nothing is changed, and no name is looked up.
+    #[command(after_long_help = format!("{CHECK_STATUS}\n\n{FILES}\n\n{CHECK_EXAMPLES}"))]
     Check(FileArgument),
-    /// Serve a file's tunnel to programs that use proxies, without special rights
-    #[command(after_help = format!(
-        "{}\n\n{RETRIES}\n\n{}\n\n{FILES}", proxy::ABOUT, proxy::STATUS
+    /// Serve a tunnel as a SOCKS and HTTP proxy
+    #[command(after_long_help = format!(
+        "{}\n\n{RETRIES}\n\n{}\n\n{FILES}\n\n{}",
+        proxy::PROXY, proxy::PROXY_STATUS, proxy::PROXY_EXAMPLES
     ))]
     Proxy(Proxy),
-    /// Run a file's tunnel in this process, for the applications that the file chooses
+    /// Run the tunnel of a file in this process
     #[cfg(windows)]
-    #[command(after_help = format!(
-        "{}\n\n{RETRIES}\n\n{}\n\n{FILES}", windows::RUN, windows::RUN_STATUS
+    #[command(after_long_help = format!(
+        "{}\n\n{RETRIES}\n\n{}\n\n{FILES}\n\n{}",
+        windows::RUN, windows::RUN_STATUS, windows::RUN_EXAMPLES
     ))]
     Run(windows::Run),
-    /// Have a file's tunnel start with the machine
+    /// Manage the service that starts a tunnel with the machine
     #[cfg(windows)]
-    #[command(after_help = format!("{}\n\n{}", windows::SERVICE, windows::SERVICE_STATUS))]
+    #[command(after_long_help = format!(
+        "{}\n\n{}\n\n{}",
+        windows::SERVICE, windows::SERVICE_STATUS, windows::SERVICE_EXAMPLES
+    ))]
     Service(windows::Service),
-    /// Print the shortest list of networks that leaves some out
-    #[command(after_help = format!("{EXAMPLES}\n\n{ALLOWED_IPS_STATUS}"))]
+    /// Compute a list of networks without some others
+    #[command(after_long_help = format!("{ALLOWED_IPS_STATUS}\n\n{ALLOWED_IPS_EXAMPLES}"))]
     AllowedIps(AllowedIps),
     #[command(flatten)]
     Wg(Wg),
 }
 
-/// The commands that are Linux's alone.
+/// Commands that exist only on Linux.
 const OF_LINUX: [&str; 13] = [
     "app", "device", "doctor", "down", "exec", "explain", "flows", "lock", "reload", "report",
     "save", "status", "up",
@@ -110,14 +116,14 @@ pub(crate) fn parse(arguments: &[OsString], environment: Environment<'_>) -> Res
     }
     #[cfg(windows)]
     let arguments = &*windows::with_two_dashes(arguments);
-    let taupe = read::<Taupe>(arguments, "taupe").map_err(of_linux)?;
+    let taupe = read::<Taupe>(definition(), arguments, "taupe").map_err(of_linux)?;
     Ok(taupe.order(arguments, environment))
 }
 
 /// The definition of `taupe`'s command line, from which manual pages and shell completions are
 /// made.
 pub(crate) fn definition() -> clap::Command {
-    Taupe::command()
+    grouped(Taupe::command())
 }
 
 /// Tells a word that is a command on Linux from one that is none.

@@ -1,8 +1,11 @@
-//! What can be asked for on Linux.
+//! The command line on Linux.
 
 pub(crate) use super::device::{Beneath, DeviceOrder, DeviceSettings, TUN, UAPI};
 
-use super::{Environment, Error, ProxyOrder, boringtun, device, quick, read, taupe};
+use super::boringtun::Boringtun;
+use super::device::DeviceProgram;
+use super::groups::grouped;
+use super::{Environment, Error, ProxyOrder, quick, read, taupe};
 use crate::wg;
 use clap::CommandFactory as _;
 use std::ffi::OsString;
@@ -215,11 +218,13 @@ pub(crate) fn parse(arguments: &[OsString], environment: Environment<'_>) -> Res
     let path = arguments.first().map_or(Path::new("taupe"), Path::new);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     match &*name {
-        "taupe-device" | "wireguard-go" => read::<device::DeviceProgram>(arguments, &name)?
-            .device
-            .order(environment)
-            .map(Order::Device),
-        "boringtun-cli" | "boringtun" => read::<boringtun::Boringtun>(arguments, &name)?
+        "taupe-device" | "wireguard-go" => {
+            read::<DeviceProgram>(DeviceProgram::command(), arguments, &name)?
+                .device
+                .order(environment)
+                .map(Order::Device)
+        }
+        "boringtun-cli" | "boringtun" => read::<Boringtun>(Boringtun::command(), arguments, &name)?
             .order(environment)
             .map(Order::Device),
         "wg" => Ok(Order::Wg {
@@ -227,12 +232,12 @@ pub(crate) fn parse(arguments: &[OsString], environment: Environment<'_>) -> Res
             arguments: arguments.to_vec(),
         }),
         "wg-quick" => quick::order(arguments, environment),
-        _ => read::<taupe::Taupe>(arguments, "taupe")?.order(arguments, environment),
+        _ => read::<taupe::Taupe>(definition(), arguments, "taupe")?.order(arguments, environment),
     }
 }
 
 /// The definition of `taupe`'s command line, from which manual pages and shell
 /// completions are made.
 pub(crate) fn definition() -> clap::Command {
-    taupe::Taupe::command()
+    grouped(taupe::Taupe::command())
 }

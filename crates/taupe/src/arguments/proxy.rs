@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use taupe_proxy::Forward;
 
-/// To run a proxy.
+/// A proxy to run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ProxyOrder {
     /// A path, or a name in /etc/wireguard.
@@ -21,33 +21,32 @@ pub(crate) struct ProxyOrder {
     pub(crate) logging: Logging,
 }
 
-/// Where it listens when nothing is said.
+/// The address to listen at without options.
 const SOCKS5: &str = "127.0.0.1:1080";
 
-pub(super) const ABOUT: &str = "\
-It takes no privileges but the right to read the file: the tunnel is in this process, and no
-interface, address, route or name server of the system changes. Names that clients give are
-looked up by the file's DNS servers, through the tunnel; without DNS in the file clients have to
-give addresses. Nothing goes past the tunnel: what is not in AllowedIPs is refused, and without a
-handshake connections are refused after 15 s.
+pub(super) const PROXY: &str = "\
+The tunnel is inside this process, which needs only the right to read the file. No interface, \
+address, route or DNS setting of the system changes. The file's DNS servers look up the names that \
+clients give, through the tunnel; without DNS in the file, clients have to give addresses. No \
+traffic bypasses the tunnel: a destination outside AllowedIPs is refused, and without a handshake \
+connections are refused after 15 s.\n\n\
+Address, DNS, ListenPort, MTU, PrivateKey, PqPrivateKey and all keys of [Peer] have an effect. Of \
+Address, Taupe uses the first of each family. Keys about interfaces, routes, hooks and applications \
+have no effect, and Taupe prints a line about them. Do not run `taupe up` with the same file at the \
+same time: two tunnels with one key disturb each other.\n\n\
+SOCKS is version 5 (RFC 1928): CONNECT and UDP ASSOCIATE, by address or name. HTTP is CONNECT and \
+http:// URLs, with one request per connection, whose body has a Content-Length. LOG_LEVEL is as for \
+`taupe device`.";
 
-Address, DNS, ListenPort, MTU, PrivateKey, PqPrivateKey and all keys of [Peer] act; keys about
-interfaces, routes, hooks and applications mean nothing here, and a line says so. Of Address, the
-first of each family is used. Two tunnels with one key disturb each other: do not run `taupe up` with the
-file meanwhile.
-
-SOCKS is version 5 (RFC 1928): CONNECT and UDP ASSOCIATE, by address or name. HTTP is CONNECT, and
-http:// URLs, one request a connection, whose content has a Content-Length. LOG_LEVEL is as for
-`taupe device`.
-
+pub(super) const PROXY_EXAMPLES: &str = "\
 Examples:
   taupe proxy ./home.conf
   curl --proxy socks5h://127.0.0.1:1080 https://example.org/
   taupe proxy ./home.conf --http 127.0.0.1:8080 --forward 5432:db.example:5432";
 
-pub(super) const STATUS: &str = "\
+pub(super) const PROXY_STATUS: &str = "\
 Exit status:
-  0  SIGTERM, SIGINT or SIGHUP has ended it.
+  0  SIGTERM, SIGINT or SIGHUP ended it.
   1  Failed; standard error says what, why and what to do.
   2  Wrong usage; nothing was done.";
 
@@ -55,23 +54,26 @@ Exit status:
 pub(super) struct Proxy {
     #[command(flatten)]
     file: FileArgument,
-    /// Listen for SOCKS 5; 127.0.0.1:1080 if nothing else is asked for
+    /// Listen for SOCKS 5
+    ///
+    /// Default: 127.0.0.1:1080, unless --http or --forward is given.
     #[arg(long, value_name = "ADDRESS:PORT", value_hint = ValueHint::Hostname)]
     #[arg(value_parser = socket_address)]
     socks5: Vec<SocketAddr>,
-    /// Listen for requests to an HTTP proxy
+    /// Listen for HTTP proxy requests
     #[arg(long, value_name = "ADDRESS:PORT", value_hint = ValueHint::Hostname)]
     #[arg(value_parser = socket_address)]
     http: Vec<SocketAddr>,
-    /// Listen at a port whose connections all go to HOST:PORT behind the tunnel
+    /// Forward a local port to HOST:PORT
     ///
-    /// BIND is 127.0.0.1 if it is left out. An IPv6 address is in brackets.
+    /// The destination is reached through the tunnel. Without BIND, Taupe listens at 127.0.0.1.
+    /// Write an IPv6 address in brackets.
     #[arg(long, value_name = "[BIND:]PORT:HOST:PORT")]
     forward: Vec<Forward>,
-    /// A file of lines USER:PASSWORD: who may use SOCKS and HTTP
+    /// Read users from a file
     ///
-    /// Needed to listen for them at other addresses than this machine's own. Both send the
-    /// password as it is.
+    /// Each line is USER:PASSWORD. The file is needed to listen for SOCKS or HTTP at an address
+    /// other than loopback. Both protocols send the password in clear.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     auth_file: Option<PathBuf>,
 }

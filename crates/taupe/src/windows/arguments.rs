@@ -6,10 +6,10 @@ use tracing_subscriber::filter::LevelFilter;
 
 pub(crate) const RUN_STATUS: &str = "\
 Exit status:
-  0  Ctrl-C has ended it, or its console was closed.
+  0  Ctrl-C ended it, or its console was closed.
   1  Failed; standard error says what, why and what to do.
   2  Wrong usage; nothing was done.
-  3  It takes an elevated administrator; nothing was done.
+  3  An elevated administrator is needed; nothing was done.
   4  The tunnel runs already; nothing was done.
   6  There is no driver of the packet filter; nothing was done.
   7  With --adapter: there is no wintun.dll; nothing was done.";
@@ -17,41 +17,41 @@ Exit status:
 pub(crate) const SERVICE_STATUS: &str = "\
 Exit status:
   0  Done.
-  1  Failed; standard error says what, why and what to do. Whatever had been done of it is
+  1  Failed; standard error says what, why and what to do. All changes are
      undone.
   2  Wrong usage; nothing was done.
-  3  It takes an elevated administrator; nothing was done.
+  3  An elevated administrator is needed; nothing was done.
   4  The service is installed already, or runs already; nothing was done.
   5  There is no such service, or it does not run; nothing was done.";
 
 pub(crate) const RUN: &str = "\
-The tunnel is in this process, on the frames of the network cards: no adapter, route or name
-server of the system changes. With --adapter it is on an adapter of its own, with the file's
-addresses, routes and name servers, for all applications; the system removes the adapter when
-the process ends. The tunnel is named after its file. Meanwhile `taupe show`, `set` and the
-others tell of it and change it.
+The tunnel is inside this process and works on the frames of the network cards. No adapter, route \
+or name server of the system changes. With --adapter the tunnel has an adapter of its own, with the \
+file's addresses, routes and name servers, for all applications; the system removes the adapter when \
+the process ends. The tunnel has the name of its file. While it runs, `taupe show`, `set` and the \
+like print and change its state.\n\n\
+Options can be written with one dash, as -config.";
 
-Options can be written with one dash, as -config.
-
+pub(crate) const RUN_EXAMPLES: &str = "\
 Examples:
   taupe run -config C:\\ProgramData\\Taupe\\home.conf -log-level info
   taupe run --adapter --config C:\\ProgramData\\Taupe\\office.conf";
 
 pub(crate) const SERVICE: &str = "\
-The service is the tunnel of a file, whose path it keeps; it starts with the machine, some two
-minutes after the rest, and again when it fails. It logs to the event log: Event Viewer, Windows
-Logs, Application, of the source TaupeTunnel$NAME.
+The service runs the tunnel of a file, whose path it stores. It starts with the machine, some two \
+minutes after other services, and starts again if it fails. It logs to the event log: Event Viewer, \
+Windows Logs, Application, source TaupeTunnel$NAME.\n\n\
+The lock belongs to the system (Windows Filtering Platform). It blocks its programs while no tunnel \
+runs. It identifies programs by their files: the programs that the tunnel's file lists with a path, \
+the executables in a folder that it lists, and those of its names that are registered with the \
+system; `lock` prints these. If a program is installed later, run `lock` again.";
 
-The lock is the system's (Windows Filtering Platform), and holds while no tunnel runs, whatever
-has become of it. It knows programs by their files: those that the file of the tunnel writes with their
-path, those in a folder that it writes, and those of its names that are registered with the
-system, which are printed. What is installed later is locked by another `lock`.
-
+pub(crate) const SERVICE_EXAMPLES: &str = "\
 Examples:
   taupe service install --config C:\\ProgramData\\Taupe\\home.conf
   taupe service start --config C:\\ProgramData\\Taupe\\home.conf";
 
-/// To run a tunnel in this process.
+/// A tunnel to run in this process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct RunOrder {
     /// A path, or a name in the usual folder.
@@ -60,7 +60,7 @@ pub(crate) struct RunOrder {
     pub(crate) level: LevelFilter,
 }
 
-/// On what a tunnel runs.
+/// The interface of a tunnel to the system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
     /// The frames of the network cards, by the packet filter.
@@ -69,7 +69,7 @@ pub(crate) enum Mode {
     Adapter,
 }
 
-/// To do something with a service.
+/// An action on a service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum ServiceOrder {
     /// About one tunnel.
@@ -156,7 +156,8 @@ pub(crate) struct Service {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Have the tunnel of a file start with the machine
+    /// Install a service that starts with the machine
+    #[command(after_long_help = "Examples:\n  taupe service install --config home")]
     Install {
         #[command(flatten)]
         config: Config,
@@ -166,19 +167,28 @@ enum Command {
         log: Log,
     },
     /// Start the service
+    #[command(after_long_help = "Examples:\n  taupe service start --config home")]
     Start(Config),
-    /// Stop the service; it starts again with the machine
+    /// Stop the service until the machine starts again
+    #[command(after_long_help = "Examples:\n  taupe service stop --config home")]
     Stop(Config),
     /// Stop the service and remove it
+    #[command(after_long_help = "Examples:\n  taupe service uninstall --config home")]
     Uninstall(Config),
-    /// Print how the service is: running, changing, stopped or not installed
+    /// Show the state of the service
+    ///
+    /// It is running, changing, stopped or not installed.
+    #[command(after_long_help = "Examples:\n  taupe service status --config home")]
     Status(Config),
-    /// Let the programs that a file chooses use no network without its tunnel, also after a
-    /// restart; instead of those of another file
+    /// Block the selected programs while no tunnel runs
+    ///
+    /// The lock stays after a restart. It replaces the lock of another file.
+    #[command(after_long_help = "Examples:\n  taupe service lock --config home")]
     Lock(Config),
-    /// Let all programs use the network again
+    /// Remove the lock
+    #[command(after_long_help = "Examples:\n  taupe service unlock")]
     Unlock,
-    /// Be the service, for the service manager
+    /// Run as a service, for the service manager
     #[command(hide = true)]
     Run {
         #[command(flatten)]
@@ -213,17 +223,18 @@ impl Service {
 
 #[derive(Args)]
 struct Config {
-    /// A file NAME.conf, or the NAME of one in C:\ProgramData\Taupe
+    /// NAME.conf, or NAME of a file in C:\ProgramData\Taupe
     ///
-    /// The tunnel is named after the file.
+    /// The tunnel has the name of its file.
     #[arg(long, value_name = "CONF", value_hint = ValueHint::FilePath)]
     config: OsString,
 }
 
 #[derive(Args)]
 struct On {
-    /// Use an adapter of its own, with addresses and routes, for all applications; takes
-    /// wintun.dll beside taupe.exe
+    /// Create an adapter that all applications use
+    ///
+    /// The adapter has the file's addresses and routes. This needs wintun.dll beside taupe.exe.
     #[arg(long)]
     adapter: bool,
 }
@@ -239,13 +250,18 @@ impl On {
 
 #[derive(Args)]
 struct Log {
-    /// How much to log
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    /// Log level: none, info, debug or all
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        default_value = "info",
+        hide_possible_values = true
+    )]
     log_level: Level,
 }
 
-/// Makes of `-config` and `-log-level`, as the client of 2021 had them, and of `-adapter`, what
-/// is understood here. After a word of another command nothing is changed.
+/// Rewrites `-config`, `-log-level` (of the client of 2021) and `-adapter` with two dashes.
+/// Arguments of other commands are not changed.
 pub(crate) fn with_two_dashes(arguments: &[OsString]) -> Vec<OsString> {
     let is_own = arguments
         .get(1)

@@ -1,5 +1,8 @@
 use super::refusal;
+use crate::arguments::boringtun::Boringtun;
 use crate::arguments::definition;
+use crate::arguments::device::DeviceProgram;
+use clap::CommandFactory as _;
 
 #[test]
 fn help_and_version_are_no_mistakes() {
@@ -79,4 +82,16 @@ fn each_command_of_wg_tells_how_it_is_called() {
 #[test]
 fn the_definition_has_no_contradictions() {
     definition().debug_assert();
+}
+
+#[test]
+fn help_under_other_names_fits_80_columns() {
+    for command in [DeviceProgram::command(), Boringtun::command()] {
+        let mut command = command.term_width(80);
+        for text in [command.render_help(), command.render_long_help()] {
+            for line in text.to_string().lines() {
+                assert!(line.chars().count() <= 80, "{line}");
+            }
+        }
+    }
 }

@@ -1,0 +1,235 @@
+//! The command lines of `taupe status`, `flows`, `doctor` and `report`.
+
+use super::{DoctorOrder, FlowsOrder, ReportOrder, StatusOrder};
+use clap::{Args, ValueHint};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+pub(super) const STATUS: &str = "\
+Reasons for degraded:
+  - The tunnel's process has ended without `taupe down`; its traffic is blocked.
+  - A peer with an Endpoint in the file does not answer. (A peer without one
+    starts handshakes itself. It is silent after it has left, which is no
+    fault.)
+  - The name servers do not answer, or name queries bypass the tunnel.
+  - An endpoint's name has no address, or no route leads to an endpoint.
+  - Another device has the same PrivateKey and peer.
+  - An uplink is not guarded.
+  - A peer needs a PqPrivateKey of this side, and there is none.
+  - Another program has changed a network setting of the tunnel.
+  - An application has all the flows that it may have.
+  - The state of selected applications in the kernel cannot be read.";
+
+pub(super) const STATUS_JSON: &str = "\
+JSON:
+  An object with `schema` (1; members are added without notice), `state` (up,
+  degraded, down, or null without tunnels) and `tunnels`, a list of objects with
+    interface, state, mode (transparent, marks, adapter; null if unknown), file,
+    since (Unix time)
+    findings      reasons why the tunnel is not up: objects with code and text
+    notes         sentences
+    gaps          promises of transparent mode that Taupe cannot keep on this
+                  kernel, or where it was started: objects with code and text.
+                  Codes: handover, families, forwarding, services, queues,
+                  outsiders
+    kill_switch   app, all or off; null if no applications are selected, or if
+                  their state in the kernel cannot be read
+    rules         of the file: line, key, application
+    forwarded     true if the tunnel carries forwarded traffic
+    uplinks       name, guarded
+    counters      name, count, text: packets sent, delivered, refused, dropped
+    peers         public_key, endpoint, latest_handshake (Unix time),
+                  unanswered_handshakes, received_bytes, sent_bytes,
+                  post_quantum (wanted, latched, session, suite, text; null if
+                  unknown)
+  No private or preshared key is in it.";
+
+pub(super) const STATUS_CODES: &str = "\
+Codes of findings:
+  the process   process-ended, process-silent, changing, down
+  peers         no-handshake, handshake-old, peer-silent, key-shared,
+                no-pq-private-key
+  endpoints     udp-swallowed, no-route, no-carrier, next-hop-silent,
+                endpoint-unresolved
+  names         names-past-tunnel (queries bypass the tunnel),
+                name-servers-silent (selected applications ask, and no server of
+                a family answers)
+  applications  uplink-unguarded, flows-refused (an application has all the
+                flows that it may have), unknown-layout, out-of-reach (their
+                state in the kernel cannot be read)
+  settings      changed by another program since `up`: link-changed,
+                mtu-changed, addresses-changed, dns-changed, routes-changed,
+                rules-changed, firewall-changed, mark-changed, sysctl-changed;
+                settings-unknown; bypass-route (a route that was added since
+                leads around the tunnel)";
+
+pub(super) const STATUS_STATUS: &str = "\
+Exit status (of several tunnels, that of the worst):
+  0  The tunnel is up.
+  1  The tunnel is down, or there is none.
+  2  The tunnel is degraded: it is there, and a part of it does not work.
+  3  Unknown: wrong usage, no such tunnel, or no permission to look.";
+
+pub(super) const STATUS_EXAMPLES: &str = "\
+Examples:
+  sudo taupe status
+  sudo taupe status home --json";
+
+pub(super) const FLOWS: &str = "\
+Taupe prints one line for each TCP connection, for each UDP socket that is connected, and for each \
+other UDP flow in a tunnel. Traffic that stays on this machine is left out. So is traffic that this \
+machine forwards, because it has no socket. At most 65536 flows are listed.\n\n\
+The verdict is `tunnel`, `direct` (bypasses every tunnel) or `refused` (blocked). Bytes count \
+payload; those of UDP outside the tunnel are not counted. The remote address is the one that the \
+application used, even if it is a resolver on this machine and one of the tunnel's name servers \
+answers.\n\n\
+With --follow, Taupe prints a line when a flow begins (+), ends (-) or changes its verdict (=), \
+until a signal arrives or the reader ends. It looks once a second, so it does not see a connection \
+that begins and ends in between. If a look fails, for example because the tunnel is down, Taupe \
+reports this once and continues.";
+
+pub(super) const FLOWS_JSON: &str = "\
+JSON:
+  An object with `schema` (1), `truncated` and `flows`, a list of objects with
+    protocol (tcp, udp), local, remote (null: none yet), tunnel (null: none),
+    verdict, pid, application (both null if no process has the socket any more),
+    uid, sent_bytes, received_bytes (null: not counted), why (the rule that
+    decided)
+  With --follow: one such object per line, with `event`: begun, changed or
+  ended.";
+
+pub(super) const FLOWS_STATUS: &str = "\
+Exit status:
+  0  Printed.
+  1  The flows cannot be listed, or there is no such tunnel.
+  2  Wrong usage.";
+
+pub(super) const FLOWS_EXAMPLES: &str = "\
+Examples:
+  sudo taupe flows
+  sudo taupe flows home --follow";
+
+pub(super) const DOCTOR: &str = "\
+Taupe tests the kernel by loading programs and removing them again. Nothing is left behind.";
+
+pub(super) const DOCTOR_JSON: &str = "\
+JSON:
+  An object with `schema` (1), `fails` and `checks`, a list of objects with
+  name, result (ok, warn, fail; unknown if the check needs root), text and fix
+  (null if there is nothing to do).";
+
+pub(super) const DOCTOR_STATUS: &str = "\
+Exit status:
+  0  No check fails. There may be warnings, and checks that need root.
+  1  A check fails, or cannot be made.
+  2  Wrong usage.";
+
+pub(super) const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  sudo taupe doctor
+  sudo taupe doctor home";
+
+pub(super) const REPORT: &str = "\
+The report is a Markdown text: versions, `doctor`, `status`, connections, links, routes and rules, \
+the tunnels' files and the end of the log. Keys, commands of files and everything that looks like a \
+key are replaced. Read it before you pass it on: it contains addresses and names of programs and \
+networks. --hide-endpoints removes endpoints too.";
+
+pub(super) const REPORT_STATUS: &str = "\
+Exit status:
+  0  Written.
+  1  Failed; standard error says why.
+  2  Wrong usage.";
+
+pub(super) const REPORT_EXAMPLES: &str = "\
+Examples:
+  sudo taupe report -o report.md
+  sudo taupe report home --hide-endpoints";
+
+#[derive(Args)]
+struct TunnelArgument {
+    /// File NAME.conf, or NAME of a tunnel [default: all]
+    #[arg(value_name = "CONF", value_hint = ValueHint::FilePath)]
+    file: Option<OsString>,
+}
+
+#[derive(Args)]
+pub(super) struct StatusArguments {
+    #[command(flatten)]
+    tunnel: TunnelArgument,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl StatusArguments {
+    pub(super) fn order(self) -> StatusOrder {
+        StatusOrder {
+            file: self.tunnel.file,
+            json: self.json,
+        }
+    }
+}
+
+#[derive(Args)]
+pub(super) struct FlowsArguments {
+    #[command(flatten)]
+    tunnel: TunnelArgument,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Continue, and print changes
+    #[arg(short, long)]
+    follow: bool,
+}
+
+impl FlowsArguments {
+    pub(super) fn order(self) -> FlowsOrder {
+        FlowsOrder {
+            file: self.tunnel.file,
+            json: self.json,
+            follow: self.follow,
+        }
+    }
+}
+
+#[derive(Args)]
+pub(super) struct DoctorArguments {
+    /// Also check this file, or NAME in /etc/wireguard
+    #[arg(value_name = "CONF", value_hint = ValueHint::FilePath)]
+    file: Option<OsString>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl DoctorArguments {
+    pub(super) fn order(self) -> DoctorOrder {
+        DoctorOrder {
+            file: self.file,
+            json: self.json,
+        }
+    }
+}
+
+#[derive(Args)]
+pub(super) struct ReportArguments {
+    #[command(flatten)]
+    tunnel: TunnelArgument,
+    /// Write to this file instead of standard output
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: Option<PathBuf>,
+    /// Leave out the endpoints of peers
+    #[arg(long)]
+    hide_endpoints: bool,
+}
+
+impl ReportArguments {
+    pub(super) fn order(self) -> ReportOrder {
+        ReportOrder {
+            file: self.tunnel.file,
+            output: self.output,
+            hide_endpoints: self.hide_endpoints,
+        }
+    }
+}
