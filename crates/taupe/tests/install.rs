@@ -5,6 +5,8 @@
 
 #[path = "../examples/pages/pages.rs"]
 mod pages;
+#[path = "../examples/pages/reference.rs"]
+mod reference;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -277,6 +279,16 @@ fn what_is_installed_is_well_formed() {
              [fB-hfR|fB--helpfR] <fIIFACEfR> "
                 .into()
         )
+    );
+}
+
+#[test]
+fn the_reference_of_commands_is_up_to_date() {
+    let path = Path::new(REPOSITORY).join("docs/reference/commands.md");
+    let page = fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        page == reference::markdown(),
+        "run `cargo run -p taupe --example pages -- --reference docs/reference/commands.md`"
     );
 }
 

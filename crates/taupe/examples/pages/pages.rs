@@ -3,15 +3,17 @@
 use clap::{Arg, ArgAction, Command};
 use clap_complete::{Shell, generate};
 use clap_mangen::Man;
-use clap_mangen::roff::{Roff, roman};
+use clap_mangen::roff::{Roff, bold, roman};
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
+use taupe_command::COMMAND_GROUPS;
 
 /// Writes all pages and completions into a folder, which is created if necessary.
 pub(crate) fn write(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
-    let mut command = taupe_command::command_line().disable_help_subcommand(true);
+    let command = taupe_command::command_line().subcommand_value_name("COMMAND");
+    let mut command = command.disable_help_subcommand(true);
     command.build();
     let nested = command.get_subcommands().flat_map(Command::get_subcommands);
     let all = command.get_subcommands().chain(nested).chain([&command]);
@@ -42,8 +44,10 @@ fn manual_page(command: &Command) -> io::Result<(String, Vec<u8>)> {
     man.render_name_section(&mut page)?;
     page.extend(synopsis(&man, command)?);
     man.render_description_section(&mut page)?;
-    let after = command.get_after_help().map(ToString::to_string);
-    let after = after.unwrap_or_default();
+    let after = command
+        .get_after_long_help()
+        .or_else(|| command.get_after_help());
+    let after = after.map(ToString::to_string).unwrap_or_default();
     let (sections, prose): (Vec<_>, Vec<_>) = after
         .split("\n\n")
         .filter(|paragraph| !paragraph.is_empty())
@@ -53,7 +57,9 @@ fn manual_page(command: &Command) -> io::Result<(String, Vec<u8>)> {
         roff.control("PP", []).text([roman(paragraph)]);
         page.write_all(roff.render().as_bytes())?;
     }
-    if command.has_subcommands() {
+    if command.find_subcommand("up").is_some() {
+        page.extend(groups(command));
+    } else if command.has_subcommands() {
         man.render_subcommands_section(&mut page)?;
     }
     if command
@@ -73,6 +79,27 @@ fn manual_page(command: &Command) -> io::Result<(String, Vec<u8>)> {
         page.write_all(roff.render().as_bytes())?;
     }
     Ok((name, page))
+}
+
+/// Lists the commands of `taupe` by group.
+fn groups(command: &Command) -> Vec<u8> {
+    let mut roff = Roff::default();
+    roff.control("SH", ["COMMANDS"]);
+    for group in COMMAND_GROUPS {
+        let commands = group.commands.iter();
+        let commands: Vec<_> = commands
+            .filter_map(|name| command.find_subcommand(name))
+            .collect();
+        if !commands.is_empty() {
+            roff.control("SS", [group.title]);
+        }
+        for one in commands {
+            roff.control("TP", []);
+            roff.text([bold(format!("taupe-{}", one.get_name())), roman("(1)")]);
+            roff.text([roman(one.get_about().unwrap_or_default().to_string())]);
+        }
+    }
+    roff.render().into_bytes()
 }
 
 /// Returns the synopsis with the values of options, which `clap_mangen` omits.
@@ -101,7 +128,7 @@ fn synopsis(man: &Man, command: &Command) -> io::Result<Vec<u8>> {
 }
 
 /// Splits a paragraph whose first line ends with a colon into title and body.
-fn heading(paragraph: &str) -> Option<(&str, &str)> {
+pub(crate) fn heading(paragraph: &str) -> Option<(&str, &str)> {
     let (first, body) = paragraph.split_once('\n')?;
     Some((first.strip_suffix(':')?, body))
 }
