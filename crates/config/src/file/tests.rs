@@ -3,6 +3,7 @@ use std::path::Path;
 use super::*;
 
 mod accept;
+mod addresses;
 mod corpus;
 mod post_quantum;
 mod print;
