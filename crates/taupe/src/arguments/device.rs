@@ -59,7 +59,7 @@ impl DeviceOrder {
     }
 }
 
-/// What the environment says about any device.
+/// Settings of a device from the environment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct DeviceSettings {
     pub(crate) offloads: Offloads,

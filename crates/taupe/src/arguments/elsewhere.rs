@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use taupe_uapi::prefix::Prefix;
 
-/// What is to be done.
+/// A command with its arguments.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Order {
     /// Say all that is wrong with a file.

@@ -15,7 +15,7 @@ use taupe_config::file::Personality;
 use taupe_inspect::destination::Destination;
 use taupe_uapi::prefix::Prefix;
 
-/// What is to be done.
+/// A command with its arguments.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Order {
     /// Run a device.
@@ -69,7 +69,7 @@ pub(crate) struct TunnelOrder {
     pub(crate) verbose: bool,
 }
 
-/// What to do with a tunnel.
+/// An action on a tunnel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
     Up(Up),
@@ -86,7 +86,7 @@ pub(crate) enum Action {
     Strip,
 }
 
-/// How to bring a tunnel up.
+/// Arguments of `taupe up`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Up {
     pub(crate) mode: Option<ModeOption>,
@@ -124,14 +124,14 @@ pub(crate) enum SandboxOrder {
         /// Keep it from the session bus.
         hide_session: bool,
     },
-    /// That of a command which runs.
+    /// The tunnel of a command that runs.
     Join {
         /// The tunnel's name.
         name: OsString,
     },
 }
 
-/// How tunnels are to be shown.
+/// Arguments of `taupe status`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct StatusOrder {
     /// A path or a name; all of them without.
@@ -149,7 +149,7 @@ pub(crate) struct FlowsOrder {
     pub(crate) follow: bool,
 }
 
-/// What is to be looked at.
+/// Arguments of `taupe doctor`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct DoctorOrder {
     /// A path or a name: this file too.
@@ -157,7 +157,7 @@ pub(crate) struct DoctorOrder {
     pub(crate) json: bool,
 }
 
-/// What is to be put together.
+/// Arguments of `taupe report`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ReportOrder {
     /// A path or a name; all tunnels that are up without.

@@ -95,12 +95,12 @@ pub(crate) enum Action {
     Run(Mode, Level),
 }
 
-/// How much is logged: the words of the client of 2021.
+/// A log level, by the names that the client of 2021 used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Level {
     /// Nothing.
     None,
-    /// What matters to who uses the tunnel.
+    /// Events that matter to the user of a tunnel.
     Info,
     /// Adapters, look-ups and what was dropped too.
     Debug,

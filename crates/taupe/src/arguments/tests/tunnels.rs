@@ -176,7 +176,7 @@ fn networks_are_lists_with_commas_or_blanks() {
         "taupe allowed-ips 10.0.0.0/8,fd00::/8 --except 10.1.0.0/16 --except 10.2.3.4",
         "taupe allowed-ips 10.0.0.0/8 fd00::/8 --except=10.1.0.0/16,10.2.3.4",
         "taupe allowed-ips --except 10.1.0.0/16,10.2.3.4 10.0.0.0/8 fd00::/8",
-        // What stood after `AllowedIPs =`, unquoted.
+        // Copied from behind `AllowedIPs =`, without quotes.
         "taupe allowed-ips 10.0.0.0/8, fd00::/8 --except 10.1.0.0/16,10.2.3.4",
     ] {
         assert_eq!(any_order(line, &[]), expected, "{line}");
