@@ -32,9 +32,10 @@ pub(super) struct Poly(pub(super) [i16; N]);
 
 /// A transform, prepared for multiplication by several others.
 ///
-/// A product of two transforms is 128 products of pairs modulo X² − γ: (a₀ + a₁X)(b₀ + b₁X) = a₀b₀
-/// + a₁b₁γ + (a₀b₁ + a₁b₀)X. With the pairs of b in two layouts, both coefficients are sums of
-/// adjacent products, which processors compute in one instruction.
+/// A product of two transforms is 128 products of pairs modulo X² − γ:
+/// (a₀ + a₁X)(b₀ + b₁X) = a₀b₀ + a₁b₁γ + (a₀b₁ + a₁b₀)X.
+/// With the pairs of b in two layouts, both coefficients are sums of adjacent products, which
+/// processors compute in one instruction.
 #[derive(Clone, Zeroize)]
 pub(super) struct Multiplicand {
     /// b₀ and b₁γ.
