@@ -167,7 +167,7 @@ const LEAST_MTU: u16 = 68;
 /// The occasion on which an outgoing frame is judged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Turn {
-    /// When it arrives.
+    /// The time of its arrival.
     First,
     /// After it has waited. `is_listed`: the adapters have been listed meanwhile.
     Last { is_listed: bool },

@@ -41,7 +41,7 @@ pub struct Choice {
     pub destinations: Vec<(Prefix, Class)>,
     /// Kill switch.
     pub lock: Lock,
-    /// Where forwarded packets go.
+    /// The destination of forwarded packets.
     pub forwarded: Forwarded,
     /// Handling of DNS queries.
     pub names: Names,

@@ -18,7 +18,7 @@ const PRIORITY: u16 = 1;
 /// matter.
 pub(crate) const OURS: &str = "taupe_";
 
-/// Where a filter is attached.
+/// The point at which a filter is attached.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) interface: &'a str,

@@ -22,7 +22,7 @@
 //!
 //! # Weaknesses
 //!
-//! Of the design, and therefore of this crate:
+//! The design, and therefore this crate, has these weaknesses:
 //!
 //! - Tweaked Kyber is secure only if an attacker cannot have anything decrypted, and fails once in
 //!   2.6 million handshakes; an ephemeral key must never be used twice.
@@ -37,8 +37,8 @@
 //! - Rainbow is broken: key recovery in 53 hours on a laptop (Beullens 2022, eprint 2022/214).
 //! - Messages exceed a packet, and rely on IP fragmentation.
 //!
-//! Of the published program only, and not reproduced here: its responder continues after a bad
-//! signature; it logs a shared secret and the device's private key; and encapsulation uses 32 bits
+//! The published program has more, which are not reproduced here: its responder continues after a
+//! bad signature; it logs a shared secret and the device's private key; and encapsulation uses 32 bits
 //! of randomness and a hash of the private key, so that an attacker with this key can find the
 //! secrets of past handshakes by trial.
 //!
