@@ -37,6 +37,7 @@ fn main() {
         processes::tests(),
         verdict::tests(),
         outward::tests(),
+        outward::costs(),
         inward::tests(),
         attacks::tests(),
         oddities::tests(),

@@ -10,32 +10,32 @@ use taupe_lab::{Result, ensure};
 
 /// The core tests, among those that need only `ip`, `tc` and `tcpdump`. On an emulated processor
 /// each takes some ten times as long.
-const CORE: [&str; 20] = [
+const CORE: [&str; 9] = [
     "names_paths_and_folders",
-    "a_verdict_stays_with_its_process",
-    "started_by_another",
     "sockets_from_before",
-    "sockets_that_are_inherited",
-    "connections_that_are_handed_over",
-    "families_without_a_verdict",
     "datagrams_by_inherited_sockets",
     "connections_that_are_inherited",
     "every_transport_in_both_families",
-    "a_chosen_server",
-    "unchosen_services_from_the_tunnel",
-    "the_daemon_is_killed",
     "uplinks_come_while_it_is_dead",
     "a_filter_is_taken_away",
-    "a_vlan_is_an_uplink",
-    "forwarded_as_it_is",
     "resolvers_of_this_machine",
-    "link_local_behind_a_router",
     "a_flood_of_flows",
 ];
 
 /// The other tests. They run with `DEBIAN_12=whole` in the environment, as in the long tests. If
 /// `DEBIAN_12` has names, only these tests run.
-const REST: [&str; 33] = [
+const REST: [&str; 44] = [
+    "a_verdict_stays_with_its_process",
+    "started_by_another",
+    "sockets_that_are_inherited",
+    "connections_that_are_handed_over",
+    "families_without_a_verdict",
+    "a_chosen_server",
+    "unchosen_services_from_the_tunnel",
+    "the_daemon_is_killed",
+    "a_vlan_is_an_uplink",
+    "forwarded_as_it_is",
+    "link_local_behind_a_router",
     "connections_of_mptcp",
     "subflows_of_others",
     "what_waits_for_a_neighbour",

@@ -30,7 +30,7 @@ use crate::world::{BEYOND, ENDPOINT_PORT, NEIGHBOUR, SERVER, TUNNEL, World, succ
 mod evidence;
 
 /// Default number of transitions, unless `TRANSITIONS` is set.
-const TRANSITIONS: u32 = 100;
+const TRANSITIONS: u32 = 30;
 
 /// Time limit for an application to reach the server through a tunnel that is up: a lost handshake
 /// is retried after 5 s.
