@@ -30,7 +30,7 @@ pub use avx2::Avx2Key;
 pub use avx512::Avx512Key;
 pub use packet::{Packet, TAG_LEN};
 #[cfg(not(target_arch = "x86_64"))]
-pub use unsupported::{Avx2Key, Avx512Key};
+pub use unsupported::{NoAvx2Key as Avx2Key, NoAvx512Key as Avx512Key};
 
 /// The packets of a batch that [`Avx512Key`] works on together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use crate::{Grouping, Packet};
 
 /// A key for AVX2, which no processor of this architecture has.
-pub enum Avx2Key {}
+pub enum NoAvx2Key {}
 
-impl Avx2Key {
+impl NoAvx2Key {
     /// Returns false: this is another architecture.
     #[must_use]
     pub fn is_supported() -> bool {
@@ -30,9 +30,9 @@ impl Avx2Key {
 }
 
 /// A key for AVX-512, which no processor of this architecture has.
-pub enum Avx512Key {}
+pub enum NoAvx512Key {}
 
-impl Avx512Key {
+impl NoAvx512Key {
     /// Returns false: this is another architecture.
     #[must_use]
     pub fn is_supported() -> bool {

@@ -1,6 +1,8 @@
-//! Authenticated encryption: the seam, and what its backends share.
+//! Authenticated encryption: the trait, and what its backends share.
 
-use crate::{Secret, rust_crypto};
+pub(crate) mod rust_crypto;
+
+use crate::Secret;
 use chacha20poly1305::{KeyInit, XChaCha20Poly1305};
 use thiserror::Error;
 

@@ -19,10 +19,10 @@ mod kem;
     any(target_arch = "x86_64", target_arch = "aarch64")
 )))]
 mod kem {
-    pub(crate) use crate::kem::MlKem;
+    pub(crate) use crate::kem::RustCryptoMlKem as AwsLcMlKem;
 }
 
-pub(crate) use kem::MlKem;
+pub(crate) use kem::AwsLcMlKem;
 
 use crate::{
     Aead, AeadKey, NotAuthentic, Packet, Secret,

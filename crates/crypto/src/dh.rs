@@ -1,4 +1,4 @@
-//! Diffie-Hellman: the seam.
+//! Diffie-Hellman: the trait.
 
 use crate::SharedSecret;
 #[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]

@@ -1,4 +1,4 @@
-//! Hashing: the seam, and its one real backend.
+//! Hashing: the trait, and its one real backend.
 
 use crate::Secret;
 use blake2::{

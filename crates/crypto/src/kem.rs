@@ -1,4 +1,4 @@
-//! Key encapsulation: the seam, and its backend in pure Rust.
+//! Key encapsulation: the trait, and its backend in pure Rust.
 
 use crate::{Secret, SharedSecret};
 use ml_kem::{
@@ -123,9 +123,9 @@ pub trait EncapsulationKey: Send + Sync {
     not(feature = "portable"),
     allow(dead_code, reason = "unused where AWS-LC takes coins")
 )]
-pub(crate) struct MlKem;
+pub(crate) struct RustCryptoMlKem;
 
-impl Kem for MlKem {
+impl Kem for RustCryptoMlKem {
     fn decapsulation_key(
         &self,
         parameters: KemParameters,

@@ -1,9 +1,9 @@
-//! Taupe's cryptography: four small seams and their backends.
+//! Taupe's cryptography: four small traits and their backends.
 //!
-//! WireGuard fixes its primitives, so a seam here does not choose *what* is
+//! WireGuard fixes its primitives, so a trait here does not choose *what* is
 //! computed, only *by whom*:
 //!
-//! | seam     | computes                                   | source                        |
+//! | trait    | computes                                   | source                        |
 //! |----------|--------------------------------------------|-------------------------------|
 //! | [`Aead`] | ChaCha20-Poly1305, XChaCha20-Poly1305      | RFC 8439, draft-irtf-cfrg-xchacha-03 |
 //! | [`Dh`]   | X25519                                     | RFC 7748                      |
@@ -53,7 +53,6 @@ mod kem;
 #[cfg(feature = "portable")]
 mod portable;
 mod provider;
-mod rust_crypto;
 mod secret;
 
 pub use aead::{Aead, AeadKey, NotAuthentic, Packet, TAG_LEN};

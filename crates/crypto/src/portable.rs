@@ -5,8 +5,7 @@
 
 use crate::{
     Aead, AeadKey, Dh, NotAuthentic, Packet, Secret, SharedSecret,
-    aead::{nonce, open_each},
-    rust_crypto,
+    aead::{nonce, open_each, rust_crypto},
 };
 use chacha20poly1305::{ChaCha20Poly1305, KeyInit};
 use x25519_dalek::{PublicKey, StaticSecret};

@@ -1,10 +1,10 @@
-//! The four seams together.
+//! A backend for each trait.
 
 #[cfg(feature = "aws-lc")]
 use crate::aws_lc::{AwsLc, Batches};
 use crate::{Aead, Dh, Hash, Kem};
 
-/// One backend for each seam, chosen at run time when a device is made.
+/// One backend for each trait, chosen at run time when a device is made.
 pub struct Provider {
     /// A short name for logs and reports, such as `aws-lc`.
     pub name: &'static str,
@@ -63,7 +63,7 @@ const fn aws_lc(backend: &'static AwsLc) -> Provider {
         aead: backend,
         dh: backend,
         hash: &crate::hash::Blake2s,
-        kem: &crate::aws_lc::MlKem,
+        kem: &crate::aws_lc::AwsLcMlKem,
     }
 }
 
@@ -74,7 +74,7 @@ pub static PORTABLE: Provider = Provider {
     aead: &crate::portable::Portable,
     dh: &crate::portable::Portable,
     hash: &crate::hash::Blake2s,
-    kem: &crate::kem::MlKem,
+    kem: &crate::kem::RustCryptoMlKem,
 };
 
 /// No cryptography: fast, deterministic stand-ins that protect nothing, for

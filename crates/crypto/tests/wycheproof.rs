@@ -1,4 +1,4 @@
-//! Every vector of Project Wycheproof for what the seams compute, on every
+//! Every vector of Project Wycheproof for what the traits compute, on every
 //! real provider. Each test asserts how many vectors ran, so that none passes
 //! by running nothing.
 #![cfg(not(miri))]
@@ -53,7 +53,7 @@ fn xchacha20_poly1305() {
 struct AeadCount {
     sealed_and_opened: usize,
     refused: usize,
-    /// Nonces of another length than the seam's type.
+    /// Nonces of another length than the trait's type.
     inexpressible: usize,
 }
 
@@ -251,7 +251,7 @@ struct KemCount {
     key_pairs: usize,
     decapsulated: usize,
     bad_ciphertexts: usize,
-    /// Seeds of another length than the seam's type.
+    /// Seeds of another length than the trait's type.
     inexpressible_seeds: usize,
     encapsulated: usize,
     bad_keys: usize,

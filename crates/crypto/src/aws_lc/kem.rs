@@ -19,9 +19,9 @@ use std::{
 };
 
 /// The backend.
-pub(crate) struct MlKem;
+pub(crate) struct AwsLcMlKem;
 
-impl Kem for MlKem {
+impl Kem for AwsLcMlKem {
     fn decapsulation_key(
         &self,
         parameters: KemParameters,

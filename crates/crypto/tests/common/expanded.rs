@@ -1,5 +1,5 @@
 //! ML-KEM with private keys in their expanded encoding, which some vectors have.
-//! The seam takes seeds alone, so this goes to the libraries beneath it.
+//! The trait takes only seeds, so this goes to the libraries beneath it.
 
 use taupe_crypto::KemParameters;
 

@@ -5,7 +5,7 @@
 //! Not cleared: the Poly1305 state of a packet, with its one-time key, and
 //! registers.
 
-use crate::aead::{NotAuthentic, split_tag};
+use super::{NotAuthentic, split_tag};
 use chacha20poly1305::{
     AeadInOut,
     aead::{array::Array, inout::InOutBuf},
