@@ -54,7 +54,7 @@ impl System {
             local: local.parse().expect("an address"),
             remote,
             pid,
-            made: 100,
+            created: 100,
         };
         let mut listed = self.0.lock().expect("nobody panics with it");
         listed.sockets.push((protocol, socket));
@@ -158,7 +158,7 @@ impl World {
                 0 => Forwarded::Direct,
                 _ => Forwarded::Tunnel,
             },
-            lock: match choices & 0x40 {
+            kill_switch: match choices & 0x40 {
                 0 => KillSwitch::App,
                 _ => KillSwitch::All,
             },
@@ -310,7 +310,7 @@ impl World {
     fn run(&mut self) {
         let mut count = 0;
         loop {
-            self.pipeline.settle(self.now);
+            self.pipeline.run_pending(self.now);
             let mut outputs = Vec::new();
             while let Some(output) = self.pipeline.poll_output() {
                 outputs.push(output);

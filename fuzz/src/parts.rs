@@ -1,6 +1,6 @@
 //! Genuine and changed parts of hybrid handshakes, for both devices of a pair.
 
-use taupe_protocol::PeerSnapshot;
+use taupe_protocol::testing::PeerSnapshot;
 use taupe_protocol::crypto::default_provider;
 use taupe_protocol::hybrid::{Half, Part, Side, Suite};
 use taupe_protocol::message::Kind;
@@ -53,7 +53,7 @@ pub fn parts(data: &[u8]) {
             // A misbehaving peer could do this.
             let device = &mut net.nodes[made.to].device;
             if made.bytes.first() == Some(&(Side::Response as u8)) {
-                device.stamp_response_for_test(&mut made.bytes);
+                device.write_response_macs(&mut made.bytes);
             }
         }
         net.nodes[made.to].backlog = if control & 0x10 != 0 { 512 } else { 0 };
@@ -70,7 +70,7 @@ pub fn parts(data: &[u8]) {
             By::Thief if unchanged => {}
             _ => changes_nothing(&mut net, &made, source),
         }
-        let kept = net.nodes.iter().map(|node| node.device.half_handshakes());
+        let kept = net.nodes.iter().map(|node| node.device.provisional_handshakes());
         assert!(kept.max() <= Some(4));
     }
     net.mend();
@@ -188,7 +188,7 @@ fn moves_nothing(net: &mut Net, made: &Made, source: std::net::SocketAddr) {
     let peer = net.nodes[1 - made.to].public;
     let state = |net: &mut Net| {
         let snapshot = net.nodes[made.to].device.snapshot(&peer);
-        snapshot.map(PeerSnapshot::but_for_provisional)
+        snapshot.map(PeerSnapshot::without_provisional_effects)
     };
     let before = state(net);
     net.inject(made.to, source, &made.bytes);

@@ -7,7 +7,7 @@ use taupe_protocol::crypto::default_provider;
 use taupe_protocol::inner;
 use taupe_protocol::limits::REJECT_AFTER_MESSAGES;
 use taupe_protocol::message::DATA_OVERHEAD;
-use taupe_protocol::replay::WINDOW_LEN;
+use taupe_protocol::testing::replay::WINDOW_LEN;
 
 use crate::common::packets::ipv4;
 use crate::common::{RAW_INNER, stranger, with_raw};

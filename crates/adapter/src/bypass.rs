@@ -17,11 +17,10 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use taupe_os_linux::netlink::{Address, Link, Medium, Route, RouteKind, Rule};
 use taupe_packet::ip::Family;
-use taupe_uapi::networks::{covers, overlaps};
-use taupe_uapi::prefix::Prefix;
+use taupe_uapi::networks::{covers, is_special, overlaps};
 
 use crate::change::Change;
-use crate::networks::{host, is_special};
+use crate::networks::host;
 
 /// A route of the main table that diverts public destinations from a full tunnel.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -61,7 +60,7 @@ pub(crate) fn find(changes: &[&Change], surroundings: &Surroundings<'_>) -> Vec<
                 gateway: route.gateway,
                 interface: link.name.clone(),
             };
-            if tunnel.claims(&route.destination) && !found.contains(&bypass) {
+            if tunnel.claims(route.destination) && !found.contains(&bypass) {
                 found.push(bypass);
             }
         }
@@ -72,9 +71,9 @@ pub(crate) fn find(changes: &[&Change], surroundings: &Surroundings<'_>) -> Vec<
 /// The networks of one family that a full tunnel carries or blocks.
 struct FullTunnel {
     /// The networks of its table, whose rule comes after the main table's.
-    claimed: Vec<Prefix>,
+    claimed: Vec<IpNet>,
     /// Its networks in the main table and in the tables before it.
-    preferred: Vec<Prefix>,
+    preferred: Vec<IpNet>,
 }
 
 impl FullTunnel {
@@ -101,7 +100,7 @@ impl FullTunnel {
                 | Change::Unreachable { destination, table }
                     if tables.contains(table) && Family::of(destination.addr()) == family =>
                 {
-                    prefix(destination)
+                    Some(*destination)
                 }
                 _ => None,
             };
@@ -116,21 +115,17 @@ impl FullTunnel {
     }
 
     /// Returns true if some public address of a network would use the tunnel.
-    fn claims(&self, destination: &IpNet) -> bool {
-        let Some(destination) = prefix(destination) else {
-            return false;
+    fn claims(&self, destination: IpNet) -> bool {
+        let is_within = |network: &&IpNet| {
+            network.prefix_len() >= destination.prefix_len() && overlaps(**network, destination)
         };
-        let is_within = |network: &&Prefix| {
-            network.length() >= destination.length() && overlaps(**network, destination)
-        };
-        let preferred: Vec<Prefix> = self.preferred.iter().filter(is_within).copied().collect();
-        let is_claimed = |network: &Prefix| {
-            let longer = match network.length() > destination.length() {
+        let preferred: Vec<IpNet> = self.preferred.iter().filter(is_within).copied().collect();
+        let is_claimed = |network: &IpNet| {
+            let longer = match network.prefix_len() > destination.prefix_len() {
                 true => *network,
                 false => destination,
             };
-            overlaps(*network, destination)
-                && IpNet::new(longer.address(), longer.length()).is_ok_and(|net| !is_special(&net))
+            overlaps(*network, destination) && !is_special(longer)
         };
         self.claimed.iter().any(is_claimed) && !covers(&preferred, destination)
     }
@@ -155,7 +150,7 @@ impl Surroundings<'_> {
             || route.kind != RouteKind::Unicast
             || route.interface == self.own
             || destination.prefix_len() == 0
-            || is_special(destination)
+            || is_special(*destination)
             || self.is_endpoint(destination)
         {
             return None;
@@ -197,10 +192,6 @@ impl Surroundings<'_> {
             || self.addresses.iter().any(is_here)
             || self.routes.iter().any(is_router)
     }
-}
-
-fn prefix(network: &IpNet) -> Option<Prefix> {
-    Prefix::new(network.addr(), network.prefix_len())
 }
 
 /// Formats the route as `ip` does.

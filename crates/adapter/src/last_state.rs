@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use taupe_client::{Device, PublicKey};
-use taupe_uapi::prefix::Prefix;
 use taupe_uapi::{answer_get, push_peer};
 
 /// Time limit for a client's request, and for the end of a killed process.
@@ -52,7 +51,7 @@ impl LastState {
         let peers = device.status.peers.iter().map(|peer| Peer {
             public_key: peer.public_key.0,
             endpoint: peer.endpoint,
-            allowed_ips: networks(&peer.allowed_ips),
+            allowed_ips: peer.allowed_ips.clone(),
         });
         Self {
             fwmark: device.fwmark,
@@ -69,18 +68,11 @@ impl LastState {
             push_peer(peers, PublicKey(peer.public_key));
             if let Some(status) = peers.last_mut() {
                 status.endpoint = peer.endpoint;
-                let prefixes = peer.allowed_ips.iter();
-                let prefixes = prefixes.filter_map(|net| Prefix::new(net.addr(), net.prefix_len()));
-                status.allowed_ips = prefixes.collect();
+                status.allowed_ips.clone_from(&peer.allowed_ips);
             }
         }
         answer_get(&device.status, self.listen_port, self.fwmark).to_string()
     }
-}
-
-fn networks(prefixes: &[Prefix]) -> Vec<IpNet> {
-    let network = |prefix: &Prefix| IpNet::new(prefix.address(), prefix.length()).ok();
-    prefixes.iter().filter_map(network).collect()
 }
 
 /// A configuration socket that answers in place of a device that is gone, until it is dropped.

@@ -239,7 +239,7 @@ impl Machine for Linux<'_> {
         let peers = device.iter().flat_map(|device| &device.status.peers);
         let is_default = peers
             .flat_map(|peer| &peer.allowed_ips)
-            .any(|prefix| prefix.length() == 0);
+            .any(|prefix| prefix.prefix_len() == 0);
         if file.interface.table == Table::Auto && mark != 0 && is_default {
             let rules = self.system.rules()?;
             changes.extend(wg_quick_rules(&rules, mark).into_iter().map(Change::Rule));

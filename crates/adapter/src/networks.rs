@@ -5,8 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use taupe_packet::ip::Family;
-use taupe_uapi::networks;
-use taupe_uapi::prefix::Prefix;
+use taupe_uapi::prefix;
 
 /// A set of networks without host bits.
 ///
@@ -58,7 +57,7 @@ impl Networks {
         let longest = usize::from(network.prefix_len());
         let used = lengths.iter().enumerate().take(longest + 1).rev();
         used.filter(|(_, count)| **count > 0)
-            .filter_map(|(length, _)| first_bits(network.addr(), u8::try_from(length).ok()?))
+            .filter_map(|(length, _)| prefix::network(network.addr(), u8::try_from(length).ok()?))
             .find(|candidate| self.members.contains(candidate))
     }
 
@@ -84,11 +83,6 @@ pub(crate) const LINK_LOCAL: IpNet = IpNet::V6(Ipv6Net::new_assert(
     64,
 ));
 
-/// Returns the network of `length` bits that contains `address`.
-pub(crate) fn first_bits(address: IpAddr, length: u8) -> Option<IpNet> {
-    IpNet::new(address, length).ok().map(|net| net.trunc())
-}
-
 /// Returns the network that contains only one address.
 pub(crate) fn host(address: IpAddr) -> IpNet {
     IpNet::from(address)
@@ -106,12 +100,6 @@ pub(crate) fn everything(family: Family) -> IpNet {
 pub(crate) fn halves(network: &IpNet) -> Option<[IpNet; 2]> {
     let mut halves = network.subnets(network.prefix_len() + 1).ok()?;
     Some([halves.next()?, halves.next()?])
-}
-
-/// Returns true if a network contains no public address.
-pub(crate) fn is_special(network: &IpNet) -> bool {
-    let prefix = Prefix::new(network.addr(), network.prefix_len());
-    prefix.is_some_and(networks::is_special)
 }
 
 #[cfg(test)]

@@ -414,10 +414,7 @@ impl Difference {
                 return false;
             };
             let mut routed = file.peers.iter().flat_map(|peer| peer.routed());
-            routed.any(|prefix| {
-                prefix.address() == destination.addr()
-                    && prefix.length() == destination.prefix_len()
-            })
+            routed.any(|network| network == *destination)
         };
         let goes = |number: usize| {
             let mut drifts = drifts.iter();

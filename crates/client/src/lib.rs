@@ -37,7 +37,7 @@ pub use taupe_protocol::key::{
 };
 pub use taupe_protocol::time::Instant;
 pub use taupe_protocol::update::{
-    AllowedIpChange, DeviceStatus, EndpointName, PeerStatus, PeerUpdate, PostQuantum, Prefix, Suite,
+    AllowedIpChange, DeviceStatus, EndpointName, PeerStatus, PeerUpdate, PostQuantum, Suite,
 };
 pub use taupe_uapi::{Device, SetRequest};
 

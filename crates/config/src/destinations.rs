@@ -19,9 +19,10 @@
 use core::net::IpAddr;
 
 use crate::file::Peer;
+use ipnet::IpNet;
 use taupe_packet::ip::Family;
 use taupe_uapi::networks::{self, Addresses, family};
-use taupe_uapi::prefix::{self, Prefix};
+use taupe_uapi::prefix;
 
 /// Unspecified, which Linux treats as this host, and loopback.
 const HOST: [&str; 4] = ["0.0.0.0", "127.0.0.0/8", "::", "::1"];
@@ -67,12 +68,12 @@ pub enum Class {
 /// within the IPv4-mapped addresses (`::ffff:0:0/96`), so that one table can store both families,
 /// with IPv4 in that range.
 #[must_use]
-pub fn table(allowed: &[Prefix], disallowed: &[Prefix], bypass_lan: bool) -> Vec<(Prefix, Class)> {
+pub fn table(allowed: &[IpNet], disallowed: &[IpNet], bypass_lan: bool) -> Vec<(IpNet, Class)> {
     let mut direct = disallowed.to_vec();
     if bypass_lan {
         direct.extend(list(&LAN));
     }
-    let order: [(&[Prefix], Class); 6] = [
+    let order: [(&[IpNet], Class); 6] = [
         (&list(&HOST), Class::Direct),
         (&direct, Class::Direct),
         (&list(&GROUPS), Class::Drop),
@@ -98,14 +99,14 @@ pub fn table(allowed: &[Prefix], disallowed: &[Prefix], bypass_lan: bool) -> Vec
 /// Returns the table for the peers of a file. A network that one peer disallows and another one
 /// routes is not excluded.
 #[must_use]
-pub fn of_peers(peers: &[Peer], bypass_lan: bool) -> Vec<(Prefix, Class)> {
-    let all = |networks: fn(&Peer) -> Vec<Prefix>| peers.iter().flat_map(networks).collect();
-    let allowed: Vec<Prefix> = all(|peer| peer.allowed_ips.clone());
-    let disallowed: Vec<Prefix> = all(|peer| peer.disallowed_ips.clone());
+pub fn of_peers(peers: &[Peer], bypass_lan: bool) -> Vec<(IpNet, Class)> {
+    let all = |networks: fn(&Peer) -> Vec<IpNet>| peers.iter().flat_map(networks).collect();
+    let allowed: Vec<IpNet> = all(|peer| peer.allowed_ips.clone());
+    let disallowed: Vec<IpNet> = all(|peer| peer.disallowed_ips.clone());
     if peers.len() < 2 {
         return table(&allowed, &disallowed, bypass_lan);
     }
-    let routed: Vec<Prefix> = all(Peer::routed);
+    let routed: Vec<IpNet> = all(Peer::routed);
     table(
         &allowed,
         &networks::subtract(&disallowed, &routed),
@@ -115,23 +116,17 @@ pub fn of_peers(peers: &[Peer], bypass_lan: bool) -> Vec<(Prefix, Class)> {
 
 /// Returns the class of an address by the longest match.
 #[must_use]
-pub fn class_of(table: &[(Prefix, Class)], address: IpAddr) -> Class {
-    let fitting = table.iter().filter(|(network, _)| has(*network, address));
-    let longest = fitting.max_by_key(|(network, _)| network.length());
+pub fn class_of(table: &[(IpNet, Class)], address: IpAddr) -> Class {
+    let fitting = table
+        .iter()
+        .filter(|(network, _)| network.contains(&address));
+    let longest = fitting.max_by_key(|(network, _)| network.prefix_len());
     longest.map_or(Class::Drop, |(_, class)| *class)
-}
-
-/// Returns true if a network contains an address.
-#[must_use]
-pub fn has(network: Prefix, address: IpAddr) -> bool {
-    let length = if address.is_ipv4() { 32 } else { 128 };
-    let one = Prefix::new(address, length);
-    one.is_some_and(|one| networks::overlaps(network, one))
 }
 
 /// Returns the link-local networks of both families.
 #[must_use]
-pub fn link_local() -> Vec<Prefix> {
+pub fn link_local() -> Vec<IpNet> {
     list(&LINK_LOCAL)
 }
 
@@ -140,23 +135,25 @@ pub fn link_local() -> Vec<Prefix> {
 pub fn is_link_local(address: IpAddr) -> bool {
     link_local()
         .into_iter()
-        .any(|network| has(network, address))
+        .any(|network| network.contains(&address))
 }
 
 /// Returns true if an address bypasses the tunnel with `BypassLanTraffic`.
 #[must_use]
 pub fn is_local(address: IpAddr) -> bool {
-    list(&LAN).into_iter().any(|network| has(network, address))
+    list(&LAN)
+        .into_iter()
+        .any(|network| network.contains(&address))
 }
 
 /// Returns each family of which the tunnel contains no public address while it contains all public
 /// addresses of the other.
-fn refused(allowed: &[Prefix]) -> Vec<Prefix> {
+fn refused(allowed: &[IpNet]) -> Vec<IpNet> {
     let has_public = |wanted| {
         let mut of_family = allowed.iter().filter(|net| family(**net) == wanted);
         of_family.any(|network| !networks::is_special(*network))
     };
-    let missing = |network: &Prefix| {
+    let missing = |network: &IpNet| {
         let (this, other) = match family(*network) {
             Family::V4 => (Family::V4, Family::V6),
             Family::V6 => (Family::V6, Family::V4),
@@ -166,17 +163,17 @@ fn refused(allowed: &[Prefix]) -> Vec<Prefix> {
     list(&EVERYTHING).into_iter().filter(missing).collect()
 }
 
-fn list(texts: &[&str]) -> Vec<Prefix> {
+fn list(texts: &[&str]) -> Vec<IpNet> {
     texts
         .iter()
         .filter_map(|text| prefix::parse(text).ok())
         .collect()
 }
 
-fn is_mapped(network: Prefix) -> bool {
-    match network.address() {
+fn is_mapped(network: IpNet) -> bool {
+    match network.network() {
         IpAddr::V4(_) => false,
-        IpAddr::V6(address) => network.length() >= 96 && address.to_ipv4_mapped().is_some(),
+        IpAddr::V6(address) => network.prefix_len() >= 96 && address.to_ipv4_mapped().is_some(),
     }
 }
 

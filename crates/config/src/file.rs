@@ -33,11 +33,11 @@ mod word;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
+use ipnet::IpNet;
 use taupe_protocol::key::{PqPrivateKey, PqPublicKey, PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::update::PostQuantum;
 
 use taupe_uapi::networks;
-use taupe_uapi::prefix::Prefix;
 
 pub use diagnostic::{
     AddressProblem, Diagnostic, DiagnosticKind, EndpointProblem, KeyProblem, Severity, Unusable,
@@ -88,9 +88,7 @@ impl File {
 fn carry_ipv6(addresses: &[InterfaceAddress], peers: &[Peer]) -> bool {
     let networks = peers.iter().flat_map(|peer| &peer.allowed_ips);
     addresses.iter().any(|own| own.address.is_ipv6())
-        || networks
-            .into_iter()
-            .any(|prefix| prefix.address().is_ipv6())
+        || networks.into_iter().any(|prefix| prefix.addr().is_ipv6())
 }
 
 /// The keys of `[Interface]`.
@@ -175,9 +173,9 @@ pub struct Peer {
     /// `Endpoint`.
     pub endpoint: Option<Endpoint>,
     /// `AllowedIPs`, in the order of the file, host bits cleared.
-    pub allowed_ips: Vec<Prefix>,
+    pub allowed_ips: Vec<IpNet>,
     /// `DisallowedIPs`, likewise.
-    pub disallowed_ips: Vec<Prefix>,
+    pub disallowed_ips: Vec<IpNet>,
     /// `PersistentKeepalive` in seconds; 0 is off.
     pub persistent_keepalive: Option<u16>,
     /// Line of its `[Peer]`, counted from 1; 0 if it does not come from a file.
@@ -322,7 +320,7 @@ impl Peer {
     /// Returns the networks that are routed to the peer: `AllowedIPs` unchanged, or without
     /// `DisallowedIPs` as the shortest list.
     #[must_use]
-    pub fn routed(&self) -> Vec<Prefix> {
+    pub fn routed(&self) -> Vec<IpNet> {
         if self.disallowed_ips.is_empty() {
             self.allowed_ips.clone()
         } else {

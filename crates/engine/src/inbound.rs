@@ -202,7 +202,7 @@ impl Incoming {
             }
         };
         if let Some(tap) = tap {
-            tap.take(now.0, buffer, inner, &mut |packet| {
+            tap.handle(now.0, buffer, inner, &mut |packet| {
                 // If the TUN is gone, the writes below fail too.
                 let _ = write(&TunWrite::single(packet));
             });

@@ -19,7 +19,6 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use taupe_os_linux::tun::{READ_BUFFER_LEN, Read};
 use taupe_os_linux::udp::Header;
@@ -29,7 +28,7 @@ use taupe_packet::virtio::VirtioHeader;
 use taupe_packet::{ecn, icmp};
 use taupe_protocol::time::Instant;
 use taupe_protocol::{
-    DropReason, Endpoint, Outbound, Peer, Reservation, Staged, inner, padded_len,
+    DropReason, Endpoint, Outbound, Peer, Reservation, Staged, TokenBucket, inner, padded_len,
 };
 use tracing::{debug, trace};
 
@@ -168,7 +167,7 @@ impl Outgoing {
         packet: &mut [u8],
     ) {
         let mut carry = |header, packet: &[u8]| self.carry(shared, header, packet);
-        let answer = tap.take(clock::boot().0, header, packet, &mut carry);
+        let answer = tap.handle(clock::boot().0, header, packet, &mut carry);
         if let Some(answer) = answer {
             // If the write fails, the sender retries.
             let _ = shared.tun.write(&TunWrite::single(&answer));
@@ -291,17 +290,13 @@ const UNREACHABLES_PER_SECOND: u64 = 100;
 
 /// Limits the rate of ICMP errors (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)) with a token bucket.
 #[derive(Default)]
-struct Unreachables {
-    /// Tokens accrue with time, and those from before this moment are spent. The bucket is full
-    /// if this is a second ago.
-    spent_until: Instant,
-}
+struct Unreachables(TokenBucket<UNREACHABLES_PER_SECOND, UNREACHABLES_PER_SECOND>);
 
 impl Unreachables {
     /// Answers a packet with "host unreachable", as the kernel's WireGuard does for a destination
     /// without a peer or endpoint.
     fn refuse(&mut self, shared: &Shared, packet: &[u8]) {
-        if !self.take(clock::boot()) {
+        if !self.0.take(clock::boot()) {
             return;
         }
         let mtu = shared.mtu.load(Ordering::Relaxed);
@@ -309,26 +304,17 @@ impl Unreachables {
             let _ = shared.tun.write(&TunWrite::single(&answer));
         }
     }
-
-    fn take(&mut self, now: Instant) -> bool {
-        let cost = Duration::from_secs(1) / UNREACHABLES_PER_SECOND as u32;
-        let floor = now - Duration::from_secs(1);
-        let spent = self.spent_until.max(floor) + cost;
-        let room = spent <= now;
-        if room {
-            self.spent_until = spent;
-        }
-        room
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn a_hundred_unreachables_at_once_and_one_each_hundredth() {
-        let mut bucket = Unreachables::default();
+        let Unreachables(mut bucket) = Unreachables::default();
         let start = Instant(10_000_000_000);
         assert_eq!((0..200).filter(|_| bucket.take(start)).count(), 100);
         let next = start + Duration::from_millis(10);

@@ -12,11 +12,12 @@ mod loss;
 mod tests;
 
 use core::cell::RefCell;
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use taupe_protocol::crypto::default_provider;
 use taupe_protocol::key::{PqPrivateKey, PqPublicKey, PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::message::{
@@ -24,7 +25,7 @@ use taupe_protocol::message::{
 };
 use taupe_protocol::time::{Instant, Tai64N};
 use taupe_protocol::update::{
-    AllowedIpChange, DeviceUpdate, PeerUpdate, PostQuantum, Prefix, PrivateKeyUpdate,
+    AllowedIpChange, DeviceUpdate, PeerUpdate, PostQuantum, PrivateKeyUpdate,
 };
 use taupe_protocol::{
     DataPath, Device, DropReason, Endpoint, Outbound, Peer, ReceivedBatch, hybrid::Suite,
@@ -200,9 +201,8 @@ impl Tunnel {
         peer.endpoint = Some(NOWHERE);
         peer.replace_allowed_ips = true;
         // The caller checks inner source addresses, so all are allowed here.
-        let everything = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
-        let everything = everything.into_iter().filter_map(|ip| Prefix::new(ip, 0));
-        peer.allowed_ips = everything.map(AllowedIpChange::Add).collect();
+        let everything: [IpNet; 2] = [Ipv4Net::default().into(), Ipv6Net::default().into()];
+        peer.allowed_ips = everything.map(AllowedIpChange::Add).into();
         let update = DeviceUpdate {
             private_key: Some(PrivateKeyUpdate {
                 key: Some(config.private_key),
@@ -422,7 +422,7 @@ impl Tunnel {
             peer.update_only = true;
             peer.pq_public_key = Some(keys.public_key);
             peer.post_quantum = Some(Some(keys.mode));
-            peer.pq_latched = keys.latched;
+            peer.pq_pinned = keys.latched;
             control.hybrid = keys.mode != PostQuantum::Off;
             control.latched = keys.latched && keys.mode == PostQuantum::Prefer;
             control.update(

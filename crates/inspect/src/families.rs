@@ -1,11 +1,11 @@
 //! Address families that selected applications cannot use, because the uplinks have no route for
 //! them.
 
+use ipnet::IpNet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use taupe_config::destinations::Class;
 use taupe_os_linux::netlink::System;
-use taupe_uapi::prefix::Prefix;
 
 /// Documentation addresses (RFC 5737, RFC 9637). No specific route should match them, so a route
 /// for them is a default route.
@@ -41,14 +41,14 @@ impl fmt::Display for Lack {
 
 /// Returns the address families that the tunnel carries for selected applications but that have no
 /// route from here.
-pub fn without_route(destinations: &[(Prefix, Class)]) -> Vec<Lack> {
+pub fn without_route(destinations: &[(IpNet, Class)]) -> Vec<Lack> {
     let Ok(mut system) = System::open() else {
         return Vec::new();
     };
     let mut wanted = BEYOND.to_vec();
     wanted.retain(|address| {
         destinations.iter().any(|(network, class)| {
-            *class == Class::Tunnel && network.address().is_ipv4() == address.is_ipv4()
+            *class == Class::Tunnel && network.addr().is_ipv4() == address.is_ipv4()
         })
     });
     wanted.retain(|address| system.route_to(*address, 0).is_err());

@@ -12,6 +12,7 @@ use crate::explain::{self, Known};
 use crate::processes::Subject;
 use crate::traffic::{self, Traffic};
 use crate::tunnel::attached;
+use ipnet::IpNet;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -26,7 +27,6 @@ use taupe_transparent::fault::Fault;
 use taupe_transparent::marks::mark_of;
 use taupe_transparent::programs::Programs;
 use taupe_transparent::state::Lock;
-use taupe_uapi::prefix::Prefix;
 
 const MOST: usize = 65_536;
 
@@ -96,7 +96,7 @@ struct Tunnel {
     interface: String,
     /// Its file, if it is readable.
     known: Option<Known>,
-    table: Vec<(Prefix, Class)>,
+    table: Vec<(IpNet, Class)>,
     is_up: bool,
     lock: Lock,
     inside: Inside,

@@ -1,8 +1,7 @@
 //! DNS queries of selected applications: configurations that may have an unexpected effect.
 
+use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr};
-use taupe_config::destinations::has;
-use taupe_uapi::prefix::Prefix;
 
 /// The C library's list of name servers.
 pub const RESOLV_CONF: &str = "/etc/resolv.conf";
@@ -12,17 +11,17 @@ pub const RESOLV_CONF: &str = "/etc/resolv.conf";
 ///
 /// DNS queries are redirected to these servers after the rules about destinations. So `routed`
 /// alone, the networks of the tunnel's peers, decides whether the tunnel carries them.
-pub fn doubts(servers: &[IpAddr], routed: &[Prefix]) -> Vec<String> {
+pub fn doubts(servers: &[IpAddr], routed: &[IpNet]) -> Vec<String> {
     let text = std::fs::read_to_string(RESOLV_CONF).unwrap_or_default();
     doubts_with(servers, routed, &text)
 }
 
 /// Checks whether the networks of a peer contain an address.
-pub fn is_routed(routed: &[Prefix], address: IpAddr) -> bool {
-    routed.iter().any(|network| has(*network, address))
+pub fn is_routed(routed: &[IpNet], address: IpAddr) -> bool {
+    routed.iter().any(|network| network.contains(&address))
 }
 
-fn doubts_with(servers: &[IpAddr], routed: &[Prefix], resolv_conf: &str) -> Vec<String> {
+fn doubts_with(servers: &[IpAddr], routed: &[IpNet], resolv_conf: &str) -> Vec<String> {
     if servers.is_empty() {
         let sentence = "there is no DNS under [Interface]: whatever chosen applications ask a \
                         service of this machine (systemd-resolved, dnsmasq, nscd), it asks past \
@@ -94,7 +93,7 @@ mod tests {
 
     fn doubts_of(servers: &[&str], resolv_conf: &str) -> Vec<String> {
         let servers: Vec<IpAddr> = servers.iter().map(|text| text.parse().unwrap()).collect();
-        let networks = |list: &[&str]| -> Vec<Prefix> {
+        let networks = |list: &[&str]| -> Vec<IpNet> {
             list.iter()
                 .map(|text| prefix::parse(text).unwrap())
                 .collect()

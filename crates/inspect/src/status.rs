@@ -223,7 +223,7 @@ impl Handshakes {
         let session = peer.session.filter(|session| session.is_alive(now));
         Some(Self {
             wanted: wanted.name(),
-            latched: peer.pq_latched,
+            latched: peer.pq_pinned,
             suite: session.and_then(|session| session.suite.map(Suite::name)),
             session: session.map(|session| session.name()),
             text: show::handshakes(device, peer, now)?.to_string(),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 use taupe_adapter::journal::DIRECTORY;
-use taupe_nat::translate::{Silence, Translator};
+use taupe_nat::translate::{SilentServers, Translator};
 use taupe_runtime::clock::boot;
 
 /// Timeout of either end.
@@ -33,7 +33,7 @@ pub struct Traffic {
 pub struct Told {
     pub(super) traffic: Vec<Traffic>,
     /// Name servers that do not answer.
-    pub silent: Vec<Silence>,
+    pub silent: Vec<SilentServers>,
 }
 
 /// First word of a line about silent servers. The seconds of silence and the addresses follow.
@@ -115,12 +115,12 @@ pub fn ask(interface: &str) -> Told {
     }
 }
 
-fn parse_silence(line: &str) -> Option<Silence> {
+fn parse_silence(line: &str) -> Option<SilentServers> {
     let (seconds, servers) = line
         .strip_prefix(SILENT)?
         .strip_prefix(' ')?
         .split_once(' ')?;
-    Some(Silence {
+    Some(SilentServers {
         time: Duration::from_secs(seconds.parse().ok()?),
         servers: servers
             .split(' ')
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn silence_is_told_beside_it() {
         let line = "silent 12 10.77.0.53 fd77::53";
-        let silence = Silence {
+        let silence = SilentServers {
             time: Duration::from_secs(12),
             servers: ["10.77.0.53", "fd77::53"]
                 .map(|text| text.parse().unwrap())

@@ -11,7 +11,7 @@
 
 #![forbid(unsafe_code)]
 
-mod lives;
+mod idle;
 
 use std::{
     collections::hash_map::RandomState,
@@ -27,10 +27,10 @@ use hashbrown::HashTable;
 use taupe_packet::ip::{self, Family};
 use taupe_protocol::time::Instant;
 
-pub use lives::Life;
-use lives::{Link, List, NONE};
+pub use idle::FlowState;
+use idle::{Link, List, NONE};
 
-use crate::translate::tcp;
+use crate::tcp;
 
 /// Default capacity of a table, in flows.
 pub const CAPACITY: usize = 65_536;
@@ -60,8 +60,8 @@ pub struct End {
 /// A flow as one side of the translation sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuple {
-    /// The IP version.
-    pub version: Family,
+    /// The address family.
+    pub family: Family,
     /// The number of the transport protocol.
     pub protocol: u8,
     /// The application's end.
@@ -72,15 +72,15 @@ pub struct Tuple {
 
 impl Tuple {
     /// Returns true if the flow carries DNS queries.
-    pub fn is_question(&self) -> bool {
+    pub fn is_dns(&self) -> bool {
         self.remote.port == DNS_PORT && matches!(self.protocol, ip::UDP | ip::TCP)
     }
 
     fn hash(&self, state: &RandomState) -> u64 {
         let mut hasher = state.build_hasher();
-        let kind = u8::from(self.version == Family::V6);
+        let kind = u8::from(self.family == Family::V6);
         let ports = u32::from(self.local.port) << 16 | u32::from(self.remote.port);
-        match self.version {
+        match self.family {
             Family::V4 => {
                 let ips = (self.local.ip as u64) << 32 | self.remote.ip as u64;
                 hasher.write_u64(ips);
@@ -96,7 +96,7 @@ impl Tuple {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     /// From an application into the tunnel.
     Out,
     /// From the tunnel to an application.
@@ -112,10 +112,10 @@ pub(crate) enum Opener {
 
 /// Flows that the kernel's table is about to remove, as their applications see them.
 #[derive(Clone, Debug, Default)]
-pub struct Forgotten(pub Vec<Tuple>);
+pub struct ExpiringFlows(pub Vec<Tuple>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum OpenError {
     /// The table is full of flows that must not be displaced.
     Full,
     /// The share of flows from the tunnel is used up.
@@ -170,8 +170,8 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    pub(crate) fn life(&self) -> Life {
-        self.link.life
+    pub(crate) fn state(&self) -> FlowState {
+        self.link.state
     }
 
     pub(crate) fn traffic(&self) -> Option<&Arc<Traffic>> {
@@ -181,7 +181,7 @@ impl Flow {
     fn datagrams(&self) -> Option<DatagramFlow> {
         let traffic = self.traffic.as_ref()?;
         let end = |end: End| {
-            let address = match self.inner.version {
+            let address = match self.inner.family {
                 Family::V4 => IpAddr::V4(Ipv4Addr::from(end.ip as u32)),
                 Family::V6 => IpAddr::V6(Ipv6Addr::from(end.ip)),
             };
@@ -195,8 +195,8 @@ impl Flow {
     }
 
     /// Returns true if the flow carries DNS queries of an application.
-    pub(crate) fn is_question(&self) -> bool {
-        self.opener == Opener::Application && self.inner.is_question()
+    pub(crate) fn is_dns(&self) -> bool {
+        self.opener == Opener::Application && self.inner.is_dns()
     }
 }
 
@@ -216,18 +216,18 @@ impl Seen {
         self.reset || (self.fin_out && self.fin_in)
     }
 
-    fn life(self, flow: &Tuple, opener: Opener) -> Life {
+    fn state(self, flow: &Tuple, opener: Opener) -> FlowState {
         let both = self.out && self.incoming;
         match flow.protocol {
-            _ if opener == Opener::Peer && !self.out => Life::Unanswered,
-            ip::TCP if both && !self.closing() => Life::Established,
-            ip::TCP => Life::Transitory,
-            ip::UDP if opener == Opener::Peer => Life::Served,
-            ip::UDP if flow.remote.port == DNS_PORT => Life::Dns,
-            ip::UDP if both => Life::Udp,
-            ip::UDP => Life::Asked,
-            ip::ICMP | ip::ICMPV6 => Life::Icmp,
-            _ => Life::Other,
+            _ if opener == Opener::Peer && !self.out => FlowState::Unanswered,
+            ip::TCP if both && !self.closing() => FlowState::Established,
+            ip::TCP => FlowState::Transitory,
+            ip::UDP if opener == Opener::Peer => FlowState::UdpFromPeer,
+            ip::UDP if flow.remote.port == DNS_PORT => FlowState::Dns,
+            ip::UDP if both => FlowState::Udp,
+            ip::UDP => FlowState::UdpUnanswered,
+            ip::ICMP | ip::ICMPV6 => FlowState::Icmp,
+            _ => FlowState::Other,
         }
     }
 }
@@ -245,7 +245,7 @@ pub(crate) struct Table {
     inner: HashTable<u32>,
     outer: HashTable<u32>,
     hashing: RandomState,
-    lists: [List; Life::COUNT],
+    lists: [List; FlowState::COUNT],
     opened_by_peers: usize,
     next_port: u16,
     generation: Arc<AtomicU64>,
@@ -262,7 +262,7 @@ impl Table {
             inner: HashTable::new(),
             outer: HashTable::new(),
             hashing: RandomState::new(),
-            lists: [List::EMPTY; Life::COUNT],
+            lists: [List::EMPTY; FlowState::COUNT],
             opened_by_peers: 0,
             next_port: *DYNAMIC_PORTS.start(),
             generation,
@@ -324,11 +324,11 @@ impl Table {
         inner: Tuple,
         outer: Tuple,
         opener: Opener,
-    ) -> Result<Index, Refusal> {
+    ) -> Result<Index, OpenError> {
         self.expire(now, EXPIRED_AT_ONCE);
         let outer = match opener {
-            Opener::Application => self.with_free_port(now, outer).ok_or(Refusal::Port)?,
-            Opener::Peer if self.find_inner(now, &inner).is_some() => return Err(Refusal::Port),
+            Opener::Application => self.with_free_port(now, outer).ok_or(OpenError::Port)?,
+            Opener::Peer if self.find_inner(now, &inner).is_some() => return Err(OpenError::Port),
             Opener::Peer => outer,
         };
         self.make_room(opener)?;
@@ -340,7 +340,7 @@ impl Table {
             opener,
             seen,
             link: Link {
-                life: seen.life(&inner, opener),
+                state: seen.state(&inner, opener),
                 used: now,
                 older: NONE,
                 newer: NONE,
@@ -368,9 +368,9 @@ impl Table {
     }
 
     /// Records a packet of the flow. `flags` are those of TCP.
-    pub(crate) fn touch(&mut self, now: Instant, index: Index, way: Way, flags: u8) {
+    pub(crate) fn touch(&mut self, now: Instant, index: Index, direction: Direction, flags: u8) {
         let flow = flow_mut(&mut self.slots, index.0);
-        if flow.life() == Life::Unanswered && way == Way::In {
+        if flow.state() == FlowState::Unanswered && direction == Direction::In {
             return;
         }
         let before = flow.seen;
@@ -380,31 +380,31 @@ impl Table {
             // after the old connection has closed. Otherwise anybody could make a living flow
             // expire.
             let opens = flags & (tcp::SYN | tcp::ACK | tcp::RST) == tcp::SYN;
-            if opens && (way == Way::Out || seen.closing()) {
+            if opens && (direction == Direction::Out || seen.closing()) {
                 *seen = Seen::default();
             }
-            let (acknowledged, fin) = match way {
-                Way::Out => (&mut seen.out, &mut seen.fin_out),
-                Way::In => (&mut seen.incoming, &mut seen.fin_in),
+            let (acknowledged, fin) = match direction {
+                Direction::Out => (&mut seen.out, &mut seen.fin_out),
+                Direction::In => (&mut seen.incoming, &mut seen.fin_in),
             };
             *acknowledged |= flags & tcp::ACK != 0;
             *fin |= flags & tcp::FIN != 0;
             seen.reset |= flags & tcp::RST != 0;
         } else {
-            match way {
-                Way::Out => seen.out = true,
-                Way::In => seen.incoming = true,
+            match direction {
+                Direction::Out => seen.out = true,
+                Direction::In => seen.incoming = true,
             }
         }
-        let life = match flow.seen.life(&flow.inner, flow.opener) {
+        let state = match flow.seen.state(&flow.inner, flow.opener) {
             // The application has answered, if without ACK.
-            Life::Unanswered => Life::Transitory,
-            life => life,
+            FlowState::Unanswered => FlowState::Transitory,
+            state => state,
         };
         let forgot = before.out && !flow.seen.out || before.incoming && !flow.seen.incoming;
         self.unlink(index.0);
         let link = &mut flow_mut(&mut self.slots, index.0).link;
-        link.life = life;
+        link.state = state;
         link.used = link.used.max(now);
         self.link(index.0);
         if forgot {
@@ -435,12 +435,12 @@ impl Table {
 
     fn expire(&mut self, now: Instant, most: usize) {
         let mut left = most;
-        for life in 0..Life::COUNT {
+        for state in 0..FlowState::COUNT {
             while left > 0
-                && self.lists[life].oldest != NONE
-                && (flow(&self.slots, self.lists[life].oldest).link).expired(now)
+                && self.lists[state].oldest != NONE
+                && (flow(&self.slots, self.lists[state].oldest).link).expired(now)
             {
-                self.remove(Index(self.lists[life].oldest));
+                self.remove(Index(self.lists[state].oldest));
                 left -= 1;
             }
         }
@@ -467,43 +467,44 @@ impl Table {
 
     /// Makes room for one more flow. If necessary it removes the flow that has been idle longest
     /// among those that `opener` may displace.
-    fn make_room(&mut self, opener: Opener) -> Result<(), Refusal> {
+    fn make_room(&mut self, opener: Opener) -> Result<(), OpenError> {
         match opener {
             Opener::Application if self.len() >= self.capacity => {
-                self.displace(&Life::EXPENDABLE).ok_or(Refusal::Full)
+                self.displace(&FlowState::EXPENDABLE).ok_or(OpenError::Full)
             }
             Opener::Application => Ok(()),
             Opener::Peer => {
-                let unanswered = self.lists[Life::Unanswered as usize].len;
+                let unanswered = self.lists[FlowState::Unanswered as usize].len;
                 if unanswered >= self.capacity / UNANSWERED_SHARE {
-                    self.displace(&[Life::Unanswered])
-                        .ok_or(Refusal::PeerShare)?;
+                    self.displace(&[FlowState::Unanswered])
+                        .ok_or(OpenError::PeerShare)?;
                 }
                 if self.opened_by_peers >= self.capacity / PEER_SHARE {
-                    self.displace(&Life::OF_PEERS).ok_or(Refusal::PeerShare)?;
+                    self.displace(&FlowState::OF_PEERS)
+                        .ok_or(OpenError::PeerShare)?;
                 }
                 if self.len() >= self.capacity {
-                    self.displace(&Life::OF_PEERS).ok_or(Refusal::Full)?;
+                    self.displace(&FlowState::OF_PEERS).ok_or(OpenError::Full)?;
                 }
                 Ok(())
             }
         }
     }
 
-    fn displace(&mut self, lives: &[Life]) -> Option<()> {
-        let oldest = lives
+    fn displace(&mut self, states: &[FlowState]) -> Option<()> {
+        let oldest = states
             .iter()
-            .map(|&life| self.lists[life as usize].oldest)
+            .map(|&state| self.lists[state as usize].oldest)
             .filter(|&index| index != NONE)
             .min_by_key(|&index| flow(&self.slots, index).link.used)?;
         self.remove(Index(oldest));
         Some(())
     }
 
-    /// Appends a flow to the list of its life.
+    /// Appends a flow to the list of its state.
     fn link(&mut self, index: u32) {
-        let life = flow(&self.slots, index).life() as usize;
-        let list = &mut self.lists[life];
+        let state = flow(&self.slots, index).state() as usize;
+        let list = &mut self.lists[state];
         let newest = std::mem::replace(&mut list.newest, index);
         list.len += 1;
         if newest == NONE {
@@ -517,9 +518,12 @@ impl Table {
 
     fn unlink(&mut self, index: u32) {
         let Link {
-            life, older, newer, ..
+            state,
+            older,
+            newer,
+            ..
         } = flow(&self.slots, index).link;
-        let list = &mut self.lists[life as usize];
+        let list = &mut self.lists[state as usize];
         list.len -= 1;
         match older {
             NONE => list.oldest = newer,

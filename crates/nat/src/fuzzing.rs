@@ -9,7 +9,7 @@ use taupe_packet::{
 };
 use taupe_protocol::time::Instant;
 
-use crate::translate::{Arrival, Outcome, Settings, Translator};
+use crate::translate::{Outcome, Received, Settings, Translator};
 
 const CAPACITY: usize = 24;
 
@@ -52,36 +52,36 @@ pub fn translate(data: &[u8]) {
         let complete = header == VirtioHeader::default() && is_intact(&before);
         if out {
             match outgoing.translate(now, header, &mut packet) {
-                Outcome::Carry(header) => {
+                Outcome::Forward(header) => {
                     assert_eq!(packet.len(), before.len());
                     if complete {
                         assert!(is_intact(&packet));
                     }
                     let _ = Split::new(header, &packet).map(|split| split.count());
                 }
-                Outcome::Instead(packets) => {
+                Outcome::Replace(packets) => {
                     for packet in packets {
                         let parsed = Packet::parse(packet).expect("a packet");
                         assert_eq!(parsed.bytes().len(), packet.len());
                     }
                 }
-                Outcome::Answer(answer, _) => assert!(is_intact(&answer)),
+                Outcome::Reply(answer, _) => assert!(is_intact(&answer)),
                 Outcome::Drop(_) => {}
             }
         } else {
             match incoming.batch(now).translate(&mut packet) {
-                Ok(Arrival::InPlace) => {
+                Ok(Received::InPlace) => {
                     assert_eq!(packet.len(), before.len());
                     if complete {
                         assert!(is_intact(&packet));
                     }
                 }
-                Ok(Arrival::Together(whole)) => {
+                Ok(Received::Reassembled(whole)) => {
                     let parsed = Packet::parse(&whole).expect("a packet");
                     assert_eq!(parsed.bytes().len(), whole.len());
                     assert_eq!(packet, before);
                 }
-                Ok(Arrival::Kept) | Err(_) => assert_eq!(packet, before),
+                Ok(Received::Incomplete) | Err(_) => assert_eq!(packet, before),
             }
         }
         assert!(translator.flow_count() <= CAPACITY);
@@ -124,7 +124,7 @@ pub(crate) fn is_intact(packet: &[u8]) -> bool {
         return false;
     };
     let packet = view.bytes();
-    if view.version() == Family::V4 && sum(0, &packet[..view.header_len()]) != 0xffff {
+    if view.family() == Family::V4 && sum(0, &packet[..view.header_len()]) != 0xffff {
         return false;
     }
     match checksum(packet) {
@@ -147,7 +147,7 @@ fn checksum(packet: &[u8]) -> Option<(usize, usize)> {
     if transport.more_fragments || transport.fragment_offset != 0 {
         return None;
     }
-    let offset = match (view.version(), transport.protocol) {
+    let offset = match (view.family(), transport.protocol) {
         (_, ip::TCP) => 16,
         (_, ip::UDP) => 6,
         (Family::V4, ip::ICMP) | (Family::V6, ip::ICMPV6) => 2,
@@ -161,7 +161,7 @@ fn transport_sum(packet: &[u8], at: usize) -> u16 {
     let view = Packet::parse(packet).expect("parsed before");
     let protocol = view.transport().map_or(0, |transport| transport.protocol);
     let packet = view.bytes();
-    let pseudo = match (view.version(), protocol) {
+    let pseudo = match (view.family(), protocol) {
         (Family::V4, ip::ICMP) => return sum(0, &packet[at..]),
         (Family::V4, _) => &packet[12..20],
         (Family::V6, _) => &packet[8..40],

@@ -3,8 +3,10 @@
 #![forbid(unsafe_code)]
 
 pub mod flows;
+pub mod fragmentation;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzzing;
 pub mod reassembly;
 mod tap;
+pub mod tcp;
 pub mod translate;

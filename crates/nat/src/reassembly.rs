@@ -48,7 +48,7 @@ struct Key {
 }
 
 #[derive(Debug)]
-struct Parts {
+struct IncompletePacket {
     /// Position in the order of arrival.
     number: u64,
     began: Instant,
@@ -68,7 +68,7 @@ struct Parts {
 /// Incomplete packets. When they take more memory than the limit, the oldest are discarded.
 #[derive(Debug)]
 pub struct Reassembly {
-    incomplete: HashMap<Key, Parts>,
+    incomplete: HashMap<Key, IncompletePacket>,
     /// Keys in the order in which the packets began.
     order: BTreeMap<u64, Key>,
     begun: u64,
@@ -97,11 +97,14 @@ impl Reassembly {
 
     /// Takes any packet. Returns it if it is not a fragment, and the reassembled packet if it is
     /// the fragment that was missing.
-    pub fn whole<'a>(&mut self, now: Instant, packet: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+    pub fn reassemble<'a>(&mut self, now: Instant, packet: &'a [u8]) -> Option<Cow<'a, [u8]>> {
         if Fragment::parse(packet).is_none() {
             return Some(packet.into());
         }
-        self.take(now, packet).ok().flatten().map(Cow::Owned)
+        self.add_fragment(now, packet)
+            .ok()
+            .flatten()
+            .map(Cow::Owned)
     }
 
     /// Takes a fragment. Returns the packet if it is complete, with the header of its first
@@ -110,10 +113,14 @@ impl Reassembly {
     /// # Errors
     ///
     /// [`Inconsistent`], also if `packet` is not a fragment.
-    pub fn take(&mut self, now: Instant, packet: &[u8]) -> Result<Option<Vec<u8>>, Inconsistent> {
+    pub fn add_fragment(
+        &mut self,
+        now: Instant,
+        packet: &[u8],
+    ) -> Result<Option<Vec<u8>>, Inconsistent> {
         let fragment = Fragment::parse(packet).ok_or(Inconsistent)?;
         let key = fragment.key;
-        if !fragment.is_possible() {
+        if !fragment.is_valid() {
             self.remove(key);
             return Err(Inconsistent);
         }
@@ -123,7 +130,7 @@ impl Reassembly {
             self.begun += 1;
             self.cost += OVERHEAD;
             self.order.insert(self.begun, key);
-            Parts::new(self.begun, now)
+            IncompletePacket::new(self.begun, now)
         });
         let before = parts.cost;
         let added = parts.add(&fragment);
@@ -133,8 +140,8 @@ impl Reassembly {
         }
         let parts = self.remove(key);
         added?;
-        let whole = parts.and_then(|parts| parts.join(fragment.family));
-        whole.ok_or(Inconsistent).map(Some)
+        let packet = parts.and_then(|parts| parts.assemble(fragment.family));
+        packet.ok_or(Inconsistent).map(Some)
     }
 
     /// Discards packets that are too old, and the oldest until there is room for `bytes`.
@@ -147,7 +154,7 @@ impl Reassembly {
         }
     }
 
-    fn remove(&mut self, key: Key) -> Option<Parts> {
+    fn remove(&mut self, key: Key) -> Option<IncompletePacket> {
         let parts = self.incomplete.remove(&key)?;
         self.order.remove(&parts.number);
         self.cost -= parts.cost;
@@ -171,7 +178,7 @@ impl<'a> Fragment<'a> {
     fn parse(packet: &'a [u8]) -> Option<Self> {
         let packet = Packet::parse(packet).ok()?;
         let bytes = packet.bytes();
-        let (offset, more, identification, header_len) = match packet.version() {
+        let (offset, more, identification, header_len) = match packet.family() {
             Family::V4 => {
                 let transport = packet.transport()?;
                 let (offset, more) = (transport.fragment_offset, transport.more_fragments);
@@ -196,9 +203,9 @@ impl<'a> Fragment<'a> {
                 source: packet.source(),
                 destination: packet.destination(),
                 identification,
-                protocol: (packet.version() == Family::V4).then(|| packet.protocol()),
+                protocol: (packet.family() == Family::V4).then(|| packet.protocol()),
             },
-            family: packet.version(),
+            family: packet.family(),
             head,
             offset: offset.into(),
             bytes,
@@ -209,7 +216,7 @@ impl<'a> Fragment<'a> {
 
     /// Checks that the fragment can belong to a packet. All fragments except the last have a length
     /// that is a multiple of 8 bytes.
-    fn is_possible(&self) -> bool {
+    fn is_valid(&self) -> bool {
         !self.bytes.is_empty()
             && (self.is_last || self.bytes.len().is_multiple_of(8))
             && self.end() <= LONGEST
@@ -220,7 +227,7 @@ impl<'a> Fragment<'a> {
     }
 }
 
-impl Parts {
+impl IncompletePacket {
     fn new(number: u64, began: Instant) -> Self {
         Self {
             number,
@@ -271,7 +278,7 @@ impl Parts {
     }
 
     /// Builds the packet. Returns `None` if it would exceed the maximum length.
-    fn join(self, family: Family) -> Option<Vec<u8>> {
+    fn assemble(self, family: Family) -> Option<Vec<u8>> {
         let mut packet = self.head?;
         if let Family::V6 = family {
             let header = fragment_header(&packet)?;

@@ -7,7 +7,7 @@ use taupe_packet::virtio::VirtioHeader;
 use taupe_protocol::time::Instant;
 use tracing::trace;
 
-use crate::translate::{Arrival, Incoming, Outcome, Outgoing, Translator};
+use crate::translate::{Incoming, Outcome, Outgoing, Received, Translator};
 
 impl Tap for Translator {
     fn outgoing(&self) -> Box<dyn TapOut> {
@@ -24,21 +24,21 @@ impl Tap for Translator {
 }
 
 impl TapOut for Outgoing {
-    fn take(
+    fn handle(
         &mut self,
         now: u64,
         header: VirtioHeader,
         packet: &mut [u8],
-        carry: &mut dyn FnMut(VirtioHeader, &[u8]),
+        forward: &mut dyn FnMut(VirtioHeader, &[u8]),
     ) -> Option<Vec<u8>> {
         match self.translate(Instant(now), header, packet) {
-            Outcome::Carry(header) => carry(header, packet),
-            Outcome::Instead(packets) => {
+            Outcome::Forward(header) => forward(header, packet),
+            Outcome::Replace(packets) => {
                 for packet in packets {
-                    carry(VirtioHeader::default(), packet);
+                    forward(VirtioHeader::default(), packet);
                 }
             }
-            Outcome::Answer(answer, reason) => {
+            Outcome::Reply(answer, reason) => {
                 trace!(%reason, "a packet from an application is refused");
                 return Some(answer);
             }
@@ -49,31 +49,31 @@ impl TapOut for Outgoing {
 }
 
 impl TapIn for Incoming {
-    fn take(
+    fn handle(
         &mut self,
         now: u64,
         buffer: &mut [u8],
         packets: &mut Vec<Range<usize>>,
-        together: &mut dyn FnMut(&[u8]),
+        reassembled: &mut dyn FnMut(&[u8]),
     ) {
-        let mut whole = Vec::new();
+        let mut complete = Vec::new();
         let mut batch = self.batch(Instant(now));
         packets.retain(|place| {
             let Some(packet) = buffer.get_mut(place.clone()) else {
                 return false;
             };
             match batch.translate(packet) {
-                Ok(Arrival::InPlace) => return true,
-                Ok(Arrival::Kept) => {}
-                Ok(Arrival::Together(packet)) => whole.push(packet),
+                Ok(Received::InPlace) => return true,
+                Ok(Received::Incomplete) => {}
+                Ok(Received::Reassembled(packet)) => complete.push(packet),
                 Err(reason) => trace!(%reason, "a packet from the tunnel is dropped"),
             }
             false
         });
         // The batch may hold the lock.
         drop(batch);
-        for packet in whole {
-            together(&packet);
+        for packet in complete {
+            reassembled(&packet);
         }
     }
 }

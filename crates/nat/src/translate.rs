@@ -26,12 +26,11 @@
 
 mod fragments;
 mod incoming;
-mod memory;
 mod outgoing;
 mod refusal;
 mod rewrite;
+mod rewrite_cache;
 mod servers;
-pub mod tcp;
 mod view;
 
 use std::{
@@ -45,14 +44,14 @@ use std::{
 use taupe_packet::ip::{Family, V4_HEADER, V6_HEADER};
 use taupe_packet::virtio::VirtioHeader;
 
-pub use fragments::{Buffer, Packets};
-pub use incoming::{Arrival, Batch, Incoming};
+pub use incoming::{Batch, Incoming, Received};
 pub use outgoing::Outgoing;
-pub use servers::Silence;
+pub use servers::SilentServers;
 /// The time type of `now`: the boot clock.
 pub use taupe_protocol::time::Instant;
 
-use crate::flows::{DatagramFlow, Forgotten, Refusal, Table};
+use crate::flows::{DatagramFlow, ExpiringFlows, OpenError, Table};
+use crate::fragmentation::Packets;
 use servers::Servers;
 
 /// Addresses and limits of a tunnel's translation.
@@ -72,9 +71,9 @@ pub struct Settings {
 
 /// The reason why a packet is dropped or refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Reason {
+pub enum DropReason {
     /// Not an IP packet, or truncated within its headers.
-    #[error("not an IP packet, or cut inside its headers")]
+    #[error("not an IP packet, or truncated within its headers")]
     Malformed,
     /// A protocol or ICMP message that cannot be translated.
     #[error("a protocol or ICMP message that cannot be translated")]
@@ -101,23 +100,23 @@ pub enum Reason {
     #[error("no port of the tunnel's address is free for this flow")]
     NoPort,
     /// A packet from the tunnel to an address that is not the tunnel's.
-    #[error("from the tunnel for an address that is not its own")]
+    #[error("from the tunnel, to an address that is not the tunnel's")]
     NotOurs,
     /// A packet from the tunnel with the tunnel's own address as its source.
-    #[error("from the tunnel in the name of its own address")]
+    #[error("from the tunnel, with the tunnel's own address as its source")]
     OwnSource,
     /// A packet from the tunnel, and no uplink has an address of its family.
-    #[error("from the tunnel, when no uplink has an address of its family")]
+    #[error("from the tunnel, and no uplink has an address of its family")]
     NoUplink,
     /// A packet from the tunnel to a port where no selected application listens.
-    #[error("from the tunnel for a port where no chosen application listens")]
+    #[error("from the tunnel, to a port where no selected application listens")]
     NobodyListens,
     /// A DNS query, and no name server of the tunnel has an address of its family.
-    #[error("a question for a name, and no name server of the tunnel has an address of its family")]
+    #[error("a DNS query, and no name server of the tunnel has an address of its family")]
     NoServer,
 }
 
-impl Reason {
+impl DropReason {
     /// All reasons, in the order of their counters.
     pub const ALL: [Self; 14] = [
         Self::Malformed,
@@ -137,12 +136,12 @@ impl Reason {
     ];
 }
 
-impl From<Refusal> for Reason {
-    fn from(refusal: Refusal) -> Self {
+impl From<OpenError> for DropReason {
+    fn from(refusal: OpenError) -> Self {
         match refusal {
-            Refusal::Full => Self::TableFull,
-            Refusal::PeerShare => Self::PeerShare,
-            Refusal::Port => Self::NoPort,
+            OpenError::Full => Self::TableFull,
+            OpenError::PeerShare => Self::PeerShare,
+            OpenError::Port => Self::NoPort,
         }
     }
 }
@@ -150,15 +149,15 @@ impl From<Refusal> for Reason {
 /// The result of translating a packet from the TUN.
 #[derive(Debug)]
 pub enum Outcome<'a> {
-    /// Carry the packet, which has been changed in place, with this header.
-    Carry(VirtioHeader),
-    /// Carry these complete packets instead: its fragments, or the refusal of a packet that had
+    /// Forward the packet, which has been changed in place, with this header.
+    Forward(VirtioHeader),
+    /// Forward these complete packets instead: its fragments, or the refusal of a packet that had
     /// come from the tunnel.
-    Instead(Packets<'a>),
-    /// Carry nothing, and write this packet to the TUN.
-    Answer(Vec<u8>, Reason),
+    Replace(Packets<'a>),
+    /// Forward nothing, and write this packet to the TUN.
+    Reply(Vec<u8>, DropReason),
     /// Drop the packet.
-    Drop(Reason),
+    Drop(DropReason),
 }
 
 /// The translator of a tunnel, from which the two halves are made.
@@ -173,17 +172,17 @@ impl Translator {
         let generation = Arc::new(AtomicU64::new(0));
         let state = State {
             table: Table::new(settings.capacity, Arc::clone(&generation)),
-            uplink: PerVersion { v4: None, v6: None },
+            uplink: PerFamily { v4: None, v6: None },
             servers: Servers::new(&settings.dns),
         };
         let shared = Shared {
-            address: PerVersion {
+            address: PerFamily {
                 v4: settings.v4.map(|address| number(address.into()).1),
                 v6: settings.v6.map(|address| number(address.into()).1),
             },
-            lacks_server: [Family::V4, Family::V6].map(|version| {
+            lacks_server: [Family::V4, Family::V6].map(|family| {
                 let mut servers = settings.dns.iter().map(|&server| number(server).0);
-                !settings.dns.is_empty() && !servers.any(|other| other == version)
+                !settings.dns.is_empty() && !servers.any(|other| other == family)
             }),
             mtu: AtomicU16::new(settings.mtu),
             generation,
@@ -209,7 +208,7 @@ impl Translator {
     /// Sets the destination of packets without a flow: the addresses of the uplink with the default
     /// route of each family.
     pub fn set_main_uplink(&self, v4: Option<Ipv4Addr>, v6: Option<Ipv6Addr>) {
-        self.shared.lock().uplink = PerVersion {
+        self.shared.lock().uplink = PerFamily {
             v4: v4.map(|address| number(address.into()).1),
             v6: v6.map(|address| number(address.into()).1),
         };
@@ -240,7 +239,7 @@ impl Translator {
     }
 
     /// Removes flows that the kernel's table is about to remove.
-    pub fn forget(&self, flows: &Forgotten) {
+    pub fn forget(&self, flows: &ExpiringFlows) {
         /// Flows per lock, since packets wait for the lock.
         const FLOWS: usize = 256;
         for some in flows.0.chunks(FLOWS) {
@@ -250,26 +249,26 @@ impl Translator {
     }
 
     /// Returns the name servers of each family in which no server answers.
-    pub fn silent_servers(&self, now: Instant) -> Vec<Silence> {
+    pub fn silent_servers(&self, now: Instant) -> Vec<SilentServers> {
         self.shared.lock().servers.silent(now)
     }
 
     /// Returns the number of packets that were not carried, by reason.
-    pub fn dropped(&self) -> impl Iterator<Item = (Reason, u64)> {
-        let counters = Reason::ALL.iter().zip(&self.shared.dropped);
+    pub fn dropped(&self) -> impl Iterator<Item = (DropReason, u64)> {
+        let counters = DropReason::ALL.iter().zip(&self.shared.dropped);
         counters.map(|(&reason, count)| (reason, count.load(Ordering::Relaxed)))
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-struct PerVersion {
+struct PerFamily {
     v4: Option<u128>,
     v6: Option<u128>,
 }
 
-impl PerVersion {
-    fn of(&self, version: Family) -> Option<u128> {
-        match version {
+impl PerFamily {
+    fn of(&self, family: Family) -> Option<u128> {
+        match family {
             Family::V4 => self.v4,
             Family::V6 => self.v6,
         }
@@ -278,20 +277,20 @@ impl PerVersion {
 
 #[derive(Debug)]
 struct Shared {
-    address: PerVersion,
+    address: PerFamily,
     /// For IPv4 and IPv6: true if there are name servers, but none of the family.
     lacks_server: [bool; 2],
     mtu: AtomicU16,
     /// The table's generation, readable without the lock.
     generation: Arc<AtomicU64>,
     state: Mutex<State>,
-    dropped: [AtomicU64; Reason::ALL.len()],
+    dropped: [AtomicU64; DropReason::ALL.len()],
 }
 
 #[derive(Debug)]
 struct State {
     table: Table,
-    uplink: PerVersion,
+    uplink: PerFamily,
     servers: Servers,
 }
 
@@ -301,9 +300,9 @@ impl Shared {
     }
 
     /// Returns true if there are name servers, but none of this family.
-    fn lacks_server(&self, version: Family) -> bool {
+    fn lacks_server(&self, family: Family) -> bool {
         let [v4, v6] = self.lacks_server;
-        match version {
+        match family {
             Family::V4 => v4,
             Family::V6 => v6,
         }
@@ -314,16 +313,16 @@ impl Shared {
     }
 
     /// Returns the maximum payload of a TCP segment through the tunnel, without options (RFC 6691).
-    fn mss(&self, version: Family) -> u16 {
+    fn mss(&self, family: Family) -> u16 {
         let headers = view::TCP_HEADER
-            + match version {
+            + match family {
                 Family::V4 => V4_HEADER,
                 Family::V6 => V6_HEADER,
             };
         self.mtu().saturating_sub(headers) as u16
     }
 
-    fn count(&self, reason: Reason) {
+    fn count(&self, reason: DropReason) {
         self.dropped[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -38,7 +38,7 @@ pub fn decapsulate(outer_ecn: u8, packet: &mut [u8]) -> Verdict {
     let Ok(view) = Packet::parse(packet) else {
         return Verdict::Deliver;
     };
-    let version = view.version();
+    let family = view.family();
     let tos = view.tos();
     // RFC 6040, figure 4; the columns Not-ECT and ECT(0) were handled above.
     let ecn = match (tos & CE, outer_ecn & CE) {
@@ -49,7 +49,7 @@ pub fn decapsulate(outer_ecn: u8, packet: &mut [u8]) -> Verdict {
     };
     let marked = tos & !CE | ecn;
     if marked != tos {
-        match version {
+        match family {
             Family::V4 => {
                 let word = |tos| u16::from_be_bytes([packet[0], tos]);
                 let old = u16::from_be_bytes([packet[10], packet[11]]);

@@ -102,7 +102,7 @@ fn checksum(packet: &mut [u8]) {
         ip::UDP => header_len + 6,
         _ => return,
     };
-    let addresses = match view.version() {
+    let addresses = match view.family() {
         ip::Family::V4 => {
             packet[10..12].fill(0);
             let sum = Sum::ZERO.bytes(&packet[..header_len]).checksum();
@@ -172,7 +172,7 @@ fn by_flow(packets: &[Vec<u8>]) -> HashMap<Vec<u8>, Vec<Vec<u8>>> {
         let mut packet = packet.clone();
         let mut flow = Vec::new();
         if let Ok(view) = ip::Packet::parse(&packet) {
-            let hosts = match view.version() {
+            let hosts = match view.family() {
                 ip::Family::V4 => 12..20,
                 ip::Family::V6 => 8..40,
             };
@@ -185,7 +185,7 @@ fn by_flow(packets: &[Vec<u8>]) -> HashMap<Vec<u8>, Vec<Vec<u8>>> {
             );
             let tcp_checksum = view.header_len() + 16;
             let is_tcp = view.protocol() == ip::TCP;
-            if view.version() == ip::Family::V4 {
+            if view.family() == ip::Family::V4 {
                 let intact = Sum::ZERO.bytes(&packet[..view.header_len()]).folded() == 0xffff;
                 if packet[6] & 0x40 != 0 && intact {
                     packet[4..6].fill(0);

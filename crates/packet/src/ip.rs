@@ -82,7 +82,7 @@ impl fmt::Display for Family {
 /// A packet whose header was validated.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    version: Family,
+    family: Family,
     /// At least a header. Exactly as long as the header says; a quoted packet may be shorter.
     bytes: &'a [u8],
 }
@@ -94,11 +94,11 @@ impl<'a> Packet<'a> {
     ///
     /// Returns [`Malformed`] if the header contradicts itself or `bytes`.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let (version, needed) = Self::measure(bytes)?;
+        let (family, needed) = Self::measure(bytes)?;
         let available = bytes.len();
         let bytes = bytes.get(..needed);
         let bytes = bytes.ok_or(Malformed::Truncated { needed, available })?;
-        Ok(Self { version, bytes })
+        Ok(Self { family, bytes })
     }
 
     /// Like [`Self::parse`] for a packet quoted in an ICMP error, which may be truncated behind its
@@ -108,17 +108,17 @@ impl<'a> Packet<'a> {
     ///
     /// Returns [`Malformed`] if the header contradicts itself or is truncated.
     pub fn parse_quoted(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let (version, said) = Self::measure(bytes)?;
+        let (family, len) = Self::measure(bytes)?;
         let available = bytes.len();
-        let bytes = &bytes[..said.min(available)];
-        let packet = Self { version, bytes };
+        let bytes = &bytes[..len.min(available)];
+        let packet = Self { family, bytes };
         match packet.header_len() {
             needed if needed > available => Err(Malformed::Truncated { needed, available }),
             _ => Ok(packet),
         }
     }
 
-    /// Returns the version and the packet length in the header, which is at least the header's
+    /// Returns the family and the packet length in the header, which is at least the header's
     /// length. `bytes` contains at least a header without options.
     fn measure(bytes: &[u8]) -> Result<(Family, usize), Malformed> {
         let available = bytes.len();
@@ -151,9 +151,9 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// The IP version.
-    pub fn version(&self) -> Family {
-        self.version
+    /// The address family.
+    pub fn family(&self) -> Family {
+        self.family
     }
 
     /// The packet without padding.
@@ -163,7 +163,7 @@ impl<'a> Packet<'a> {
 
     /// Bytes of the header: with options for IPv4, without extension headers for IPv6.
     pub fn header_len(&self) -> usize {
-        match self.version {
+        match self.family {
             Family::V4 => usize::from(self.bytes[0] & 0xf) * 4,
             Family::V6 => V6_HEADER,
         }
@@ -171,7 +171,7 @@ impl<'a> Packet<'a> {
 
     /// The source address.
     pub fn source(&self) -> IpAddr {
-        match self.version {
+        match self.family {
             Family::V4 => IpAddr::V4(Ipv4Addr::from(array::<4>(self.bytes, 12))),
             Family::V6 => IpAddr::V6(Ipv6Addr::from(array::<16>(self.bytes, 8))),
         }
@@ -179,7 +179,7 @@ impl<'a> Packet<'a> {
 
     /// The destination address.
     pub fn destination(&self) -> IpAddr {
-        match self.version {
+        match self.family {
             Family::V4 => IpAddr::V4(Ipv4Addr::from(array::<4>(self.bytes, 16))),
             Family::V6 => IpAddr::V6(Ipv6Addr::from(array::<16>(self.bytes, 24))),
         }
@@ -187,7 +187,7 @@ impl<'a> Packet<'a> {
 
     /// The protocol, or for IPv6 the first next header.
     pub fn protocol(&self) -> u8 {
-        match self.version {
+        match self.family {
             Family::V4 => self.bytes[9],
             Family::V6 => self.bytes[6],
         }
@@ -195,7 +195,7 @@ impl<'a> Packet<'a> {
 
     /// TOS or traffic class: DSCP and ECN.
     pub fn tos(&self) -> u8 {
-        match self.version {
+        match self.family {
             Family::V4 => self.bytes[1],
             Family::V6 => (self.bytes[0] << 4) | (self.bytes[1] >> 4),
         }
@@ -204,7 +204,7 @@ impl<'a> Packet<'a> {
     /// Finds the transport header behind options and extension headers. Returns `None` if an
     /// extension header is truncated.
     pub fn transport(&self) -> Option<Transport> {
-        match self.version {
+        match self.family {
             Family::V4 => {
                 let word = u16::from_be_bytes([self.bytes[6], self.bytes[7]]);
                 Some(Transport {

@@ -39,7 +39,7 @@ pub enum SplitError {
     #[error("the segment size is 0")]
     GsoSize,
     /// Segmentation without a partial checksum.
-    #[error("segmentation is asked for, but not the checksum that it implies")]
+    #[error("segmentation without the partial checksum that it requires")]
     ChecksumMissing,
     /// The checksum field is outside the packet, or not at the protocol's offset.
     #[error("no checksum field at {start} + {offset} of {len} bytes")]
@@ -56,7 +56,7 @@ pub enum SplitError {
     #[error("the IP header does not fit the segmentation type")]
     IpHeader,
     /// The length in the IP header differs from the packet's.
-    #[error("the IP header says {header} bytes, there are {len}")]
+    #[error("the IP header gives a length of {header} bytes, but the packet has {len}")]
     IpLength {
         /// Bytes according to the header.
         header: usize,
@@ -181,7 +181,7 @@ impl<'a> Split<'a> {
 /// Layout of the segments of a super-packet.
 #[derive(Clone, Debug)]
 pub struct Segmentation {
-    version: ip::Family,
+    family: ip::Family,
     protocol: Protocol,
     ip_header_len: usize,
     /// Bytes before the payload.
@@ -225,7 +225,7 @@ impl Segmentation {
     /// the headers.
     pub fn new(header: VirtioHeader, head: &[u8], len: usize) -> Result<Self, SplitError> {
         let ip_version = head.first().map(|byte| byte >> 4);
-        let (version, protocol) = match (header.gso_type & !virtio::GSO_ECN, ip_version) {
+        let (family, protocol) = match (header.gso_type & !virtio::GSO_ECN, ip_version) {
             (virtio::GSO_TCPV4, Some(4)) => (ip::Family::V4, Protocol::Tcp),
             (virtio::GSO_TCPV6, Some(6)) => (ip::Family::V6, Protocol::Tcp),
             (virtio::GSO_UDP_L4, Some(4)) => (ip::Family::V4, Protocol::Udp),
@@ -242,7 +242,7 @@ impl Segmentation {
             return Err(SplitError::ChecksumMissing);
         }
         let ip_header_len = usize::from(header.csum_start);
-        check_ip_header(version, protocol, ip_header_len, head, len)?;
+        check_ip_header(family, protocol, ip_header_len, head, len)?;
         let header_len = header_len(protocol, ip_header_len, head, len)?;
         let checksum_at = ip_header_len + protocol.checksum_offset();
         if usize::from(header.csum_offset) != protocol.checksum_offset() {
@@ -254,7 +254,7 @@ impl Segmentation {
         }
         let size = usize::from(header.gso_size);
         Ok(Self {
-            version,
+            family,
             protocol,
             ip_header_len,
             header_len,
@@ -275,7 +275,7 @@ impl Segmentation {
         dst.copy_from_slice(&head[..self.header_len]);
         let (ip, transport) = dst.split_at_mut(self.ip_header_len);
         let transport_len = (transport.len() + payload.len()) as u16;
-        match self.version {
+        match self.family {
             ip::Family::V4 => {
                 let id = u16::from_be_bytes(array(ip, 4)).wrapping_add(i as u16);
                 let total = (ip.len() + transport.len() + payload.len()) as u16;
@@ -322,13 +322,13 @@ impl Segmentation {
 /// Checks that `head` starts with an IP header of `header_len` bytes for `protocol` whose length
 /// field is `len`.
 fn check_ip_header(
-    version: ip::Family,
+    family: ip::Family,
     protocol: Protocol,
     header_len: usize,
     head: &[u8],
     len: usize,
 ) -> Result<(), SplitError> {
-    let (found, said) = match version {
+    let (found, length) = match family {
         ip::Family::V4 => {
             let header = head
                 .first_chunk::<V4_HEADER>()
@@ -362,8 +362,11 @@ fn check_ip_header(
     {
         return Err(SplitError::IpHeader);
     }
-    if said != len {
-        return Err(SplitError::IpLength { header: said, len });
+    if length != len {
+        return Err(SplitError::IpLength {
+            header: length,
+            len,
+        });
     }
     Ok(())
 }

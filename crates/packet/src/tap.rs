@@ -24,15 +24,15 @@ pub trait Tap: Send + Sync {
 
 /// The outbound direction of a [`Tap`].
 pub trait TapOut: Send {
-    /// Processes a packet that was read from the TUN, possibly changing it in place. Calls `carry`
+    /// Processes a packet that was read from the TUN, possibly changing it in place. Calls `forward`
     /// with the packets to send through the tunnel: the packet itself, others instead, or none. The
     /// caller writes the returned packet, if there is one, to the TUN as an answer.
-    fn take(
+    fn handle(
         &mut self,
         now: u64,
         header: VirtioHeader,
         packet: &mut [u8],
-        carry: &mut dyn FnMut(VirtioHeader, &[u8]),
+        forward: &mut dyn FnMut(VirtioHeader, &[u8]),
     ) -> Option<Vec<u8>>;
 }
 
@@ -40,13 +40,13 @@ pub trait TapOut: Send {
 pub trait TapIn: Send {
     /// Processes packets from the tunnel, in order of arrival, and changes them in place. `packets`
     /// are their ranges in `buffer`; the ranges of packets that must not be written to the TUN are
-    /// removed. Calls `together` with each packet reassembled from several, to be written before
+    /// removed. Calls `reassembled` with each packet reassembled from several, to be written before
     /// the others.
-    fn take(
+    fn handle(
         &mut self,
         now: u64,
         buffer: &mut [u8],
         packets: &mut Vec<Range<usize>>,
-        together: &mut dyn FnMut(&[u8]),
+        reassembled: &mut dyn FnMut(&[u8]),
     );
 }

@@ -7,8 +7,8 @@ use std::hint::black_box;
 use std::net::IpAddr;
 
 use divan::Bencher;
-use taupe_protocol::allowed_ips::AllowedIps;
-use taupe_protocol::update::Prefix;
+use ipnet::IpNet;
+use taupe_protocol::testing::AllowedIps;
 
 /// Number of different addresses looked up in turn: too many for the processor's caches to hold
 /// all the nodes used.
@@ -36,7 +36,7 @@ use Family::{V4, V6};
 use Shape::{Hosts, Mixed};
 
 /// Returns the `index`th prefix.
-fn prefix(family: Family, shape: Shape, index: usize) -> Prefix {
+fn prefix(family: Family, shape: Shape, index: usize) -> IpNet {
     let mixed = scramble(index as u64);
     let (address, length) = match (family, shape) {
         (V4, Hosts) => (v4(0x0a00_0000 + index as u32), 32),
@@ -44,7 +44,7 @@ fn prefix(family: Family, shape: Shape, index: usize) -> Prefix {
         (V4, Mixed) => (v4(mixed as u32), 12 + (mixed >> 32) % 21),
         (V6, Mixed) => (v6(u128::from(mixed) << 64), 32 + (mixed >> 16) % 97),
     };
-    Prefix::new(address, length as u8).expect("a length of the family")
+    IpNet::new(address, length as u8).expect("a length of the family")
 }
 
 fn v4(bits: u32) -> IpAddr {
@@ -75,7 +75,7 @@ fn look_up(bencher: Bencher<'_, '_>, family: Family, shape: Shape, size: usize, 
     let table = table(family, shape, size);
     let addresses: Vec<IpAddr> = (0..LOOKUPS as u64)
         .map(|i| first + (scramble(i) % size as u64) as usize)
-        .map(|index| prefix(family, shape, index).address())
+        .map(|index| prefix(family, shape, index).addr())
         .collect();
     let mut turn = 0;
     bencher.bench_local(|| {

@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use divan::{Bencher, black_box};
 use taupe_crypto::{Provider, Secret, SharedSecret};
-use taupe_protocol::hybrid::{LocalKeys, RemoteKeys, Suite, noise as hybrid};
+use taupe_protocol::hybrid::Suite;
 use taupe_protocol::key::{PqPrivateKey, PresharedKey, PrivateKey, PublicKey};
-use taupe_protocol::noise::{
+use taupe_protocol::testing::noise::{
     Claim, InitiationFields, Initiator, Precomputed, StaticKeys, TransportKeys,
 };
+use taupe_protocol::testing::{LocalKeys, RemoteKeys, hybrid_noise as hybrid};
 use taupe_protocol::time::{Instant, Now, Tai64N};
 use taupe_protocol::update::{DeviceUpdate, PrivateKeyUpdate};
 use taupe_protocol::{Device, Endpoint, Random};
@@ -235,7 +236,7 @@ impl HybridPair {
         }
     }
 
-    fn initiate(&self) -> (hybrid::Initiator, hybrid::Parts) {
+    fn initiate(&self) -> (hybrid::HybridInitiator, hybrid::Parts) {
         let local = hybrid::Local {
             keys: &self.pair.initiator,
             hybrid: &self.initiator,
@@ -244,7 +245,7 @@ impl HybridPair {
         let precomputed = &self.pair.precomputed[0];
         let label = Tai64N::ZERO;
         let remote = &self.remotes[1];
-        hybrid::Initiator::start(
+        hybrid::HybridInitiator::start(
             self.pair.crypto,
             local,
             remote,
@@ -264,32 +265,35 @@ impl HybridPair {
             hybrid: &self.responder,
         };
         let psk = PresharedKey::NONE;
-        let claim = hybrid::Claim::open(crypto, local, self.suite, &initiation[0]).unwrap();
+        let claim = hybrid::HybridClaim::open(crypto, local, self.suite, &initiation[0]).unwrap();
         let remote = &self.remotes[0];
         let mut opened = claim
             .verify(crypto, remote, &psk, &self.pair.precomputed[1])
             .unwrap();
-        let ready = match opened.without_b() {
+        let ready = match opened.without_part_b() {
             Some(ready) => ready,
-            None => opened.take_b(crypto, &initiation[1]).unwrap(),
+            None => opened.read_part_b(crypto, &initiation[1]).unwrap(),
         };
         let label = Tai64N::ZERO;
         let made = ready.respond(crypto, local, remote, &psk, &mut Repeating, label, 2);
         made.unwrap().0
     }
 
-    fn finish(&self, state: &hybrid::Initiator, response: &hybrid::Parts) -> TransportKeys {
+    fn finish(&self, state: &hybrid::HybridInitiator, response: &hybrid::Parts) -> TransportKeys {
         let crypto = self.pair.crypto;
         let local = hybrid::Local {
             keys: &self.pair.initiator,
             hybrid: &self.initiator,
         };
         let psk = PresharedKey::NONE;
-        match state.take_a(crypto, local, &psk, &response[0]).unwrap() {
-            hybrid::AfterA::Done(keys) => keys,
-            hybrid::AfterA::Halfway(halfway) => {
-                halfway.take_b(crypto, local, &psk, &response[1]).unwrap()
-            }
+        match state
+            .read_part_a(crypto, local, &psk, &response[0])
+            .unwrap()
+        {
+            hybrid::PartAOutcome::Complete(keys) => keys,
+            hybrid::PartAOutcome::NeedsPartB(awaiting) => awaiting
+                .read_part_b(crypto, local, &psk, &response[1])
+                .unwrap(),
         }
     }
 }

@@ -11,7 +11,8 @@ mod tree;
 
 use core::net::IpAddr;
 
-use crate::update::Prefix;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
 use tree::{Key, Tree};
 
 /// Longest-prefix table from prefixes to `T`.
@@ -31,19 +32,19 @@ impl<T> Default for AllowedIps<T> {
 }
 
 impl<T: Clone> AllowedIps<T> {
-    /// Assigns `prefix` to `owner`, replacing any other owner.
-    pub fn insert(&mut self, prefix: Prefix, owner: T) {
-        let length = prefix.length();
-        match prefix.address() {
+    /// Assigns `prefix` to `owner`, replacing any other owner. Host bits are ignored.
+    pub fn insert(&mut self, prefix: IpNet, owner: T) {
+        let length = prefix.prefix_len();
+        match prefix.network() {
             IpAddr::V4(a) => self.v4.insert(Key::new(a.into(), length), owner),
             IpAddr::V6(a) => self.v6.insert(Key::new(a.into(), length), owner),
         }
     }
 
-    /// Removes `prefix` if `gone` holds for its owner.
-    pub fn remove(&mut self, prefix: Prefix, gone: impl FnOnce(&T) -> bool) {
-        let length = prefix.length();
-        match prefix.address() {
+    /// Removes `prefix` if `gone` holds for its owner. Host bits are ignored.
+    pub fn remove(&mut self, prefix: IpNet, gone: impl FnOnce(&T) -> bool) {
+        let length = prefix.prefix_len();
+        match prefix.network() {
             IpAddr::V4(a) => self.v4.remove(Key::new(a.into(), length), gone),
             IpAddr::V6(a) => self.v6.remove(Key::new(a.into(), length), gone),
         }
@@ -72,12 +73,16 @@ impl<T: Clone> AllowedIps<T> {
     }
 
     /// Calls `each` with every prefix and its owner, in no particular order.
-    pub fn for_each(&self, mut each: impl FnMut(Prefix, &T)) {
+    pub fn for_each(&self, mut each: impl FnMut(IpNet, &T)) {
         self.v4.for_each(&mut |bits: u32, length, owner| {
-            each(Prefix::whole(IpAddr::V4(bits.into()), length), owner);
+            if let Ok(prefix) = Ipv4Net::new(bits.into(), length) {
+                each(prefix.into(), owner);
+            }
         });
         self.v6.for_each(&mut |bits: u128, length, owner| {
-            each(Prefix::whole(IpAddr::V6(bits.into()), length), owner);
+            if let Ok(prefix) = Ipv6Net::new(bits.into(), length) {
+                each(prefix.into(), owner);
+            }
         });
     }
 }

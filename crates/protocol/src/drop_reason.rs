@@ -104,52 +104,54 @@ impl fmt::Display for DropReason {
     /// Formats the event, followed by advice where the user can act.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Length => "its length fits no WireGuard message",
-            Self::Type => "it is no WireGuard message",
-            Self::UnknownSession => "it is for a session that is not there (any more)",
-            Self::ExpiredSession => "its session is older than 180 s",
-            Self::NotAuthentic => "it does not verify",
-            Self::Exhausted => "its session has been used up",
-            Self::Replayed => "it has been received before, or is too late to tell",
-            Self::InnerMalformed => "what it holds is no IP packet, or lies about its length",
+            Self::Length => "the length is not that of a WireGuard message",
+            Self::Type => "not a WireGuard message",
+            Self::UnknownSession => "no session has this receiver index",
+            Self::ExpiredSession => "the session has expired: it is older than 180 s",
+            Self::NotAuthentic => "the message does not verify",
+            Self::Exhausted => "the counter has reached the limit of the session",
+            Self::Replayed => "replayed, or older than the replay window",
+            Self::InnerMalformed => "the inner packet is not an IP packet, or its length is wrong",
             Self::SourceNotAllowed => {
-                "what it holds comes from an address that is not among the peer's AllowedIPs"
+                "the inner source address is not among the peer's AllowedIPs"
             }
-            Self::StagedOverflow => "too many packets wait for a handshake",
+            Self::StagedOverflow => "too many packets wait for a session",
             Self::StagedPurged => {
-                "it waited for a handshake that has been given up; does the peer answer at its \
-                 Endpoint?"
+                "the handshake that the packet waited for failed; check the peer's Endpoint"
             }
-            Self::NotReady => "this device has no private key, or is down",
+            Self::NotReady => "the device has no private key, or is down",
             Self::Mac1 => {
-                "mac1 is not for our public key; does that peer have the right PublicKey for us?"
+                "mac1 does not verify; check this device's PublicKey on the peer"
             }
-            Self::CookieDemanded => "under load; a cookie has been asked for",
-            Self::CookieWithheld => "under load; a cookie is given to who asks again",
-            Self::RateLimited => "under load; its source sends too many",
+            Self::CookieDemanded => "under load: answered with a cookie",
+            Self::CookieWithheld => {
+                "under load: not answered; only senders that ask again get a cookie"
+            },
+            Self::RateLimited => "under load: the source exceeds its rate limit",
             Self::InitiationNotAuthentic => "the initiation does not verify",
             Self::UnknownPeer => {
-                "no peer here has the sender's public key, or, in a hybrid handshake, its \
-                 PqPublicKey and our suite"
+                "no peer has the sender's public key, or, in a hybrid handshake, its PqPublicKey \
+                 and this suite"
             }
             Self::InitiationReplayed => {
-                "its timestamp is not greater than the last; has the peer's clock gone back?"
+                "the timestamp is not greater than the last one; check the peer's clock"
             }
-            Self::InitiationFlood => "the peer initiates more than 50 times a second",
-            Self::UnknownHandshake => "it answers no handshake of ours",
+            Self::InitiationFlood => "the peer sends more than 50 initiations per second",
+            Self::UnknownHandshake => "no initiation waits for this response",
             Self::ResponseNotAuthentic => {
-                "the response does not verify; do both sides have the same PresharedKey?"
+                "the response does not verify; check the PresharedKey on both sides"
             }
-            Self::CookieRefused => "the cookie answers nothing, or does not verify",
+            Self::CookieRefused => "the cookie reply answers no message, or does not verify",
             Self::BacklogFull => "too many handshake messages wait",
             Self::RoutingLoop => {
                 "a route leads to a peer's endpoint through the tunnel to that peer"
             }
             Self::PostQuantumRequired => {
-                "the handshake is ordinary, and this peer must be post-quantum (require, or prefer \
-                 that has had such a handshake before); has the peer our PqPublicKey?"
+                "an ordinary handshake, but the peer requires post-quantum handshakes (PostQuantum = \
+                 require, or prefer after a hybrid handshake); check this device's PqPublicKey on \
+                 the peer"
             }
-            Self::PartRepeated => "it, or another in its place, has been received before",
+            Self::PartRepeated => "this part, or another one in its place, has been received before",
         })
     }
 }

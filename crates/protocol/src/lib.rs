@@ -1,4 +1,8 @@
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(feature = "testing"),
+    allow(unreachable_pub, reason = "public for the module `testing`")
+)]
 //! WireGuard as a state machine without I/O.
 //!
 //! The crate reads no clock, opens no socket and starts no thread. The caller passes in the time,
@@ -46,7 +50,7 @@
 //! **Durable state.** Two facts must survive a restart. Without the timestamps that may have been
 //! sent ([`Output::ReserveTimestamps`]), a clock that has gone back locks the device out of its
 //! peers. Without the fact that a peer has completed a post-quantum handshake
-//! ([`Output::Latch`]), an attacker on the path can downgrade a peer that prefers them to
+//! ([`Output::PinPostQuantum`]), an attacker on the path can downgrade a peer that prefers them to
 //! ordinary handshakes.
 //!
 //! **Threads.** Everything is [`Send`], and [`DataPath`] and [`Peer`] are [`Sync`]. Methods of
@@ -77,9 +81,10 @@
 //! ```
 //! use std::{iter, net::SocketAddr, sync::Arc, time::Duration};
 //! use taupe_protocol::crypto::default_provider;
+//! use taupe_protocol::ipnet::IpNet;
 //! use taupe_protocol::key::{PrivateKey, PublicKey};
 //! use taupe_protocol::time::{Instant, Now};
-//! use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, Prefix, PrivateKeyUpdate};
+//! use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, PrivateKeyUpdate};
 //! use taupe_protocol::{Device, Outbound, Output, ReceivedBatch, Staged};
 //!
 //! let now = Now {
@@ -109,7 +114,7 @@
 //! let mut introduce = |to: &mut Device, key: Option<PublicKey>, own: [u8; 4]| {
 //!     let mut peer = PeerUpdate::new(key.ok_or("no key")?);
 //!     peer.endpoint = Some(at);
-//!     peer.allowed_ips = vec![AllowedIpChange::Add(Prefix::from(std::net::IpAddr::from(own)))];
+//!     peer.allowed_ips = vec![AllowedIpChange::Add(IpNet::from(std::net::IpAddr::from(own)))];
 //!     to.update(now, DeviceUpdate { peers: vec![peer], ..DeviceUpdate::default() })?;
 //!     Ok::<_, Box<dyn std::error::Error>>(())
 //! };
@@ -154,10 +159,9 @@
 //! # Stability
 //!
 //! The minimum supported Rust version is 1.89. A change that breaks users of the documented API
-//! raises the crate's version. CI checks both. Hidden items, such as the individual messages of a
-//! handshake, serve Taupe's own tests, benchmarks and simulator and may change at any time. Items
-//! documented as "for an engine" are for programs that drive network interfaces; other callers
-//! can ignore them.
+//! raises the crate's version. CI checks both. Items documented as "for an engine" are for programs
+//! that drive network interfaces; other callers can ignore them. The feature `testing` adds hidden
+//! items for Taupe's own tests, benchmarks and simulator, which may change at any time.
 //!
 //! # Features
 //!
@@ -172,8 +176,7 @@
 //! source. `docs/post-quantum.md` in Taupe's repository specifies the hybrid post-quantum
 //! handshakes.
 
-#[doc(hidden)]
-pub mod allowed_ips;
+mod allowed_ips;
 mod device;
 mod drop_reason;
 mod endpoint;
@@ -187,27 +190,27 @@ mod output;
 mod path;
 mod peer;
 mod suite;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
 pub mod time;
+mod token_bucket;
 pub mod update;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use taupe_crypto::Secret;
 
-#[doc(hidden)]
-pub use device::PeerSnapshot;
 pub use device::{Device, UpdateError};
 pub use drop_reason::{Counters, DropReason};
 pub use endpoint::{Endpoint, LocalAddress};
-#[doc(hidden)]
-pub use handshake::noise;
 pub use handshake::{HandshakeId, HandshakeMessage, HandshakeQueue, TakenHandshakes, newest_first};
+pub use ipnet;
 pub use output::{Notice, Output};
 pub use path::{DataPath, ReceivedBatch, Routes, padded_len};
-#[doc(hidden)]
-pub use peer::replay;
 pub use peer::{Outbound, Peer, PeerId, Reason, Reservation, Role, Session, Staged, Wake};
 pub use taupe_crypto as crypto;
+pub use token_bucket::TokenBucket;
 
 /// Source of random bytes: the operating system, or a seeded generator in a simulation. Every
 /// `FnMut(&mut [u8])` is one.

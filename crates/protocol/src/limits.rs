@@ -20,7 +20,7 @@ pub const REJECT_AFTER_TIME: Duration = Duration::from_secs(180);
 pub const REKEY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Minimum interval after the network has changed or the machine has slept, when earlier
 /// initiations may have been lost (neither the paper nor the kernel has this).
-pub const HURRIED_REKEY_TIMEOUT: Duration = Duration::from_secs(1);
+pub const NETWORK_CHANGE_REKEY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time after received data without an answer until a keepalive is sent (whitepaper §6.5).
 pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// When it receives on a session of this age, the session's initiator starts a new handshake, so
@@ -57,7 +57,7 @@ pub const MAX_QUEUED_HANDSHAKES: usize = 4096;
 /// capacity).
 pub const UNDER_LOAD_BACKLOG: usize = MAX_QUEUED_HANDSHAKES / 8;
 /// Time for which a device stays under load after the last sign of it (kernel).
-pub const UNDER_LOAD_LATCH: Duration = Duration::from_secs(1);
+pub const UNDER_LOAD_DURATION: Duration = Duration::from_secs(1);
 /// Under load: handshake messages per second from one IPv4 address or IPv6 /64 (kernel).
 pub const SOURCE_PACKETS_PER_SECOND: u64 = 20;
 /// Under load: burst of handshake messages from one source (kernel).
@@ -70,9 +70,9 @@ pub const MAX_SOURCES: usize = 65_536;
 pub const COOKIES_PER_SECOND: u64 = 1_000;
 /// Under load: messages per second whose mac1 is checked although their sender has no cookie and
 /// has not asked for one before (no standard).
-pub const LOOKS_PER_SECOND: u64 = 2_000;
+pub const MAC1_CHECKS_PER_SECOND: u64 = 2_000;
 /// Under load: cookies per second for senders that ask again (no standard).
-pub const COOKIES_AGAIN_PER_SECOND: u64 = 4_000;
+pub const REPEATED_COOKIES_PER_SECOND: u64 = 4_000;
 /// Under load: burst of cookies for senders that ask for the first time, and a separate burst of
 /// the same size for senders that ask again (no standard).
 pub const COOKIE_BURST: u64 = 5_000;
@@ -91,7 +91,7 @@ pub const MAX_RESOLVE_INTERVAL: Duration = Duration::from_secs(120);
 pub const MAX_NAME_ADDRESSES: usize = 16;
 /// Look-ups that return the address of a silent peer again before the next address of the answer
 /// is tried (no standard).
-pub const ROUNDS_PER_ADDRESS: u32 = 2;
+pub const LOOKUPS_PER_ADDRESS: u32 = 2;
 
 /// Delays, since the initiation, after which the parts of an unanswered hybrid initiation are
 /// sent again (no standard).
@@ -103,13 +103,13 @@ pub const RESEND_PARTS_AFTER: [Duration; 4] = [
 ];
 /// Consecutive unanswered initiations of one kind (hybrid or ordinary) to a peer with
 /// [`crate::update::PostQuantum::Prefer`] before the other kind is tried (no standard).
-pub const TRIES_OF_A_KIND: u32 = 3;
+pub const ATTEMPTS_PER_KIND: u32 = 3;
 
-/// Number of times that a cookie reply restarts the count of [`TRIES_OF_A_KIND`] before a
+/// Number of times that a cookie reply restarts the count of [`ATTEMPTS_PER_KIND`] before a
 /// handshake completes or is given up (no standard): once for a cookie, and once more for its
 /// successor if the responder has replaced its cookie secret before the first cookie could be
 /// used.
-pub const COOKIES_OF_A_KIND: u32 = 2;
+pub const COOKIES_PER_KIND: u32 = 2;
 
 /// Hybrid handshakes of one peer that wait for confirmation at the same time; also responses to
 /// one initiation of which one part has arrived (no standard).

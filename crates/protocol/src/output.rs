@@ -31,15 +31,15 @@ pub enum Output {
         up_to: Tai64N,
     },
     /// Store durably whether a peer has completed a post-quantum handshake, and pass it back as
-    /// [`crate::update::PeerUpdate::pq_latched`] when the peer is added again. This protects the
+    /// [`crate::update::PeerUpdate::pq_pinned`] when the peer is added again. This protects the
     /// peer from a downgrade to ordinary handshakes.
-    Latch {
+    PinPostQuantum {
         /// The public key of the device.
         public_key: PublicKey,
         /// The peer.
         peer: PublicKey,
         /// True to store the fact, false to delete it.
-        latched: bool,
+        pinned: bool,
     },
     /// Look up the addresses of a peer that does not answer, and pass them, or an empty list, to
     /// [`crate::Device::handle_addresses`] at any later time. The device requests no further

@@ -8,61 +8,12 @@ use core::net::{IpAddr, SocketAddr};
 use core::num::NonZeroU16;
 use core::time::Duration;
 
+use ipnet::IpNet;
+
 use crate::key::{PqPrivateKey, PqPublicKey, PresharedKey, PrivateKey, PublicKey};
 use crate::limits::REJECT_AFTER_TIME;
 pub use crate::suite::Suite;
 use crate::time::{Instant, Tai64N};
-
-/// An address prefix, as in allowed IPs. Host bits are always zero.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Prefix {
-    address: IpAddr,
-    length: u8,
-}
-
-impl Prefix {
-    /// Returns the prefix of `length` bits that contains `address`; host bits are cleared. `None`
-    /// if `length` exceeds 32 (IPv4) or 128 (IPv6).
-    #[must_use]
-    pub fn new(address: IpAddr, length: u8) -> Option<Self> {
-        let address = match address {
-            IpAddr::V4(a) => {
-                let host = u32::MAX.checked_shr(u32::from(length)).unwrap_or(0);
-                (length <= 32).then(|| IpAddr::V4((u32::from(a) & !host).into()))
-            }
-            IpAddr::V6(a) => {
-                let host = u128::MAX.checked_shr(u32::from(length)).unwrap_or(0);
-                (length <= 128).then(|| IpAddr::V6((u128::from(a) & !host).into()))
-            }
-        }?;
-        Some(Self { address, length })
-    }
-
-    /// Returns the prefix of an `address` whose host bits are zero and a `length` of at most the
-    /// address's width.
-    pub(crate) fn whole(address: IpAddr, length: u8) -> Self {
-        Self { address, length }
-    }
-
-    /// Returns the first address of the prefix.
-    #[must_use]
-    pub fn address(&self) -> IpAddr {
-        self.address
-    }
-
-    /// Returns the number of leading bits that are fixed.
-    #[must_use]
-    pub fn length(&self) -> u8 {
-        self.length
-    }
-}
-
-/// The prefix that contains only this address: /32 or /128.
-impl From<IpAddr> for Prefix {
-    fn from(address: IpAddr) -> Self {
-        Self::whole(address, if address.is_ipv4() { 32 } else { 128 })
-    }
-}
 
 /// Host name and UDP port of an endpoint, looked up again when the peer does not answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -110,13 +61,13 @@ impl fmt::Display for EndpointName {
     }
 }
 
-/// One `allowed_ip=` line.
+/// One `allowed_ip=` line. Host bits of the prefix are ignored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AllowedIpChange {
     /// Assigns the prefix to this peer and removes it from any other.
-    Add(Prefix),
+    Add(IpNet),
     /// Removes the prefix from this peer, if this peer has it.
-    Remove(Prefix),
+    Remove(IpNet),
 }
 
 /// Policy for post-quantum handshakes with a peer.
@@ -159,11 +110,11 @@ pub struct PeerUpdate {
     pub pq_public_key: Option<Option<PqPublicKey>>,
     /// Sets the policy for post-quantum handshakes. `Some(None)` restores the default, which also
     /// applies if no policy was ever set: [`PostQuantum::Require`] with an ML-KEM key,
-    /// [`PostQuantum::Off`] without. [`PostQuantum::Off`] also clears the effect of `pq_latched`.
+    /// [`PostQuantum::Off`] without. [`PostQuantum::Off`] also clears the effect of `pq_pinned`.
     pub post_quantum: Option<Option<PostQuantum>>,
     /// Set if the peer has answered hybrid handshakes before: [`PostQuantum::Prefer`] is then as
     /// strict as [`PostQuantum::Require`].
-    pub pq_latched: bool,
+    pub pq_pinned: bool,
     /// Sets the peer's endpoint. Without `endpoint_name` it also removes the endpoint's name.
     pub endpoint: Option<SocketAddr>,
     /// Sets the name to look up when the peer does not answer; `Some(None)` removes it.
@@ -187,7 +138,7 @@ impl PeerUpdate {
             preshared_key: None,
             pq_public_key: None,
             post_quantum: None,
-            pq_latched: false,
+            pq_pinned: false,
             endpoint: None,
             endpoint_name: None,
             persistent_keepalive: None,
@@ -287,7 +238,7 @@ pub struct PeerStatus {
     /// The configured policy for post-quantum handshakes; `None` for the default.
     pub post_quantum: Option<PostQuantum>,
     /// True if [`PostQuantum::Prefer`] has become as strict as [`PostQuantum::Require`].
-    pub pq_latched: bool,
+    pub pq_pinned: bool,
     /// The session used for sending, even if it has expired.
     pub session: Option<SessionStatus>,
     /// The current endpoint.
@@ -305,6 +256,6 @@ pub struct PeerStatus {
     pub rx_bytes: u64,
     /// Persistent keepalive in seconds; 0 is off.
     pub persistent_keepalive: u16,
-    /// The peer's allowed IPs.
-    pub allowed_ips: Vec<Prefix>,
+    /// The peer's allowed IPs. Host bits are zero.
+    pub allowed_ips: Vec<IpNet>,
 }

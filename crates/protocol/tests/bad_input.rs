@@ -6,7 +6,8 @@ mod common;
 use std::collections::BTreeMap;
 
 use taupe_protocol::DropReason;
-use taupe_protocol::message::{Kind, Malformed, classify, write_data_header};
+use taupe_protocol::message::{Kind, Malformed, classify};
+use taupe_protocol::testing::write_data_header;
 
 use common::packets::{ipv4, sized};
 use common::random::{SharedNumbers, TestRandom};

@@ -7,10 +7,11 @@ use std::path::Path;
 
 use taupe_protocol::Random;
 use taupe_protocol::crypto::{Provider, Secret, default_provider};
-use taupe_protocol::hybrid::noise::{AfterA, Claim, Initiator, Local};
-use taupe_protocol::hybrid::{LocalKeys, RemoteKeys, Suite};
+use taupe_protocol::hybrid::Suite;
 use taupe_protocol::key::{PqPrivateKey, PresharedKey, PrivateKey};
-use taupe_protocol::noise::{Precomputed, StaticKeys, TransportKeys};
+use taupe_protocol::testing::hybrid_noise::{HybridClaim, HybridInitiator, Local, PartAOutcome};
+use taupe_protocol::testing::noise::{Precomputed, StaticKeys, TransportKeys};
+use taupe_protocol::testing::{LocalKeys, RemoteKeys};
 use taupe_protocol::time::Tai64N;
 
 /// Random source of the vectors: 32 bytes of 0x80, then of 0x81, …
@@ -90,7 +91,7 @@ fn handshake(crypto: &Provider, suite: Suite, preshared_key: [u8; 32]) -> String
     let precomputed = |local: &End, remote: &End| {
         Precomputed::new(crypto, &local.keys, &remote.keys.public).expect("not of low order")
     };
-    let (state, initiation) = Initiator::start(
+    let (state, initiation) = HybridInitiator::start(
         crypto,
         initiator.local(),
         &responder.remote(crypto, suite),
@@ -101,7 +102,7 @@ fn handshake(crypto: &Provider, suite: Suite, preshared_key: [u8; 32]) -> String
         0x1122_3344,
     )
     .expect("good keys");
-    let claim = Claim::open(crypto, responder.local(), suite, &initiation[0]);
+    let claim = HybridClaim::open(crypto, responder.local(), suite, &initiation[0]);
     let from = initiator.remote(crypto, suite);
     let claim = claim.expect("for this responder");
     assert_eq!(*claim.identity(), from.identity.sent());
@@ -109,10 +110,10 @@ fn handshake(crypto: &Provider, suite: Suite, preshared_key: [u8; 32]) -> String
         .verify(crypto, &from, &psk, &precomputed(&responder, &initiator))
         .expect("of this initiator");
     assert_eq!(opened.timestamp(), timestamp);
-    let ready = match opened.without_b() {
+    let ready = match opened.without_part_b() {
         Some(ready) => ready,
         None => opened
-            .take_b(crypto, &initiation[1])
+            .read_part_b(crypto, &initiation[1])
             .expect("belongs to the first"),
     };
     let (response, theirs) = ready
@@ -126,11 +127,15 @@ fn handshake(crypto: &Provider, suite: Suite, preshared_key: [u8; 32]) -> String
             0x5566_7788,
         )
         .expect("good keys");
-    assert!(response.iter().all(|part| state.is_answer(crypto, part)));
-    let ours = match state.take_a(crypto, initiator.local(), &psk, &response[0]) {
-        Ok(AfterA::Done(keys)) => keys,
-        Ok(AfterA::Halfway(halfway)) => halfway
-            .take_b(crypto, initiator.local(), &psk, &response[1])
+    assert!(
+        response
+            .iter()
+            .all(|part| state.verify_response_macs(crypto, part))
+    );
+    let ours = match state.read_part_a(crypto, initiator.local(), &psk, &response[0]) {
+        Ok(PartAOutcome::Complete(keys)) => keys,
+        Ok(PartAOutcome::NeedsPartB(halfway)) => halfway
+            .read_part_b(crypto, initiator.local(), &psk, &response[1])
             .expect("belongs to the first"),
         Err(error) => panic!("{error}"),
     };

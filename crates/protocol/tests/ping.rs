@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant as Clock, SystemTime};
 
 use base64ct::{Base64, Encoding};
+use ipnet::IpNet;
 use taupe_protocol::crypto::default_provider;
 use taupe_protocol::key::{PrivateKey, PublicKey};
 use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD};
 use taupe_protocol::time::{Instant, Now};
-use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, Prefix, PrivateKeyUpdate};
+use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, PrivateKeyUpdate};
 use taupe_protocol::{Device, Endpoint, Outbound, Output, ReceivedBatch, inner};
 
 /// Tunnel address of the example.
@@ -77,7 +78,7 @@ impl Answerer {
         let started = Clock::now();
         let mut peer = PeerUpdate::new(pinger);
         peer.allowed_ips = vec![AllowedIpChange::Add(
-            Prefix::new(PINGER.into(), 32).expect("a prefix"),
+            IpNet::new(PINGER.into(), 32).expect("a prefix"),
         )];
         let update = DeviceUpdate {
             private_key: Some(PrivateKeyUpdate::new(key_pair().0)),

@@ -12,7 +12,7 @@ use snow::{Builder, HandshakeState, StatelessTransportState};
 use taupe_protocol::crypto::{Packet, Provider, Secret};
 use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::message::{DATA_HEADER_LEN, Kind, data_header};
-use taupe_protocol::noise::{
+use taupe_protocol::testing::noise::{
     Claim, InitiationFields, Initiator, Precomputed, ResponseFields, StaticKeys, TransportKeys,
 };
 use taupe_protocol::time::Tai64N;
@@ -409,7 +409,7 @@ each_backend! {
 fn exchange(net: &mut common::Net, snow: &StatelessTransportState, index: u32, packet: &[u8]) {
     let inner = ipv4(RAW_INNER, net.nodes[0].inner, b"twelve bytes");
     let mut message = vec![0; 16 + 32 + 16];
-    taupe_protocol::message::write_data_header(&mut message, index, 0);
+    taupe_protocol::testing::write_data_header(&mut message, index, 0);
     snow.write_message(0, &inner, &mut message[DATA_HEADER_LEN..])
         .expect("room for it");
     net.inject(0, common::stranger(), &message);

@@ -73,7 +73,7 @@ pub fn packet(bytes: &[u8]) {
     let mut reassembly = Reassembly::new(REASSEMBLY_BYTES);
     // The second time, the fragment is a duplicate.
     for _ in 0..2 {
-        if let Some(whole) = reassembly.whole(Instant::default(), bytes) {
+        if let Some(whole) = reassembly.reassemble(Instant::default(), bytes) {
             let _ = packet::parse(&whole);
         }
     }

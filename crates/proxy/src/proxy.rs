@@ -314,7 +314,7 @@ impl Proxy {
     }
 
     fn handle_packet(&mut self, packet: &[u8]) {
-        let Some(packet) = self.net.reassembly.whole(self.net.now, packet) else {
+        let Some(packet) = self.net.reassembly.reassemble(self.net.now, packet) else {
             return;
         };
         let packet = &*packet;

@@ -30,7 +30,7 @@ impl NestedPacket {
             return None;
         }
         let bytes = packet.bytes();
-        let hop_limit = match packet.version() {
+        let hop_limit = match packet.family() {
             Family::V4 => bytes.get(8),
             Family::V6 => bytes.get(7),
         };

@@ -82,14 +82,14 @@ impl PinnedPeers {
             Err(_) => return Ok(()),
         };
         for peer in update.peers.iter_mut().filter(|peer| asks(peer)) {
-            peer.pq_latched |= known.contains(&peer.public_key);
+            peer.pq_pinned |= known.contains(&peer.public_key);
         }
         if update.private_key.is_some() {
             update
                 .peers
                 .extend(known.into_iter().map(|peer| PeerUpdate {
                     update_only: true,
-                    pq_latched: true,
+                    pq_pinned: true,
                     ..PeerUpdate::new(peer)
                 }));
         }
@@ -117,15 +117,15 @@ impl PinnedPeers {
 
     /// Pins or unpins a peer of a key durably. If this fails, logs a warning once; the device
     /// continues.
-    pub fn store(&mut self, key: &PublicKey, peer: PublicKey, latched: bool) {
+    pub fn store(&mut self, key: &PublicKey, peer: PublicKey, pinned: bool) {
         let folder = self.folder(key);
         let path = folder.join(hex(&peer.0));
-        let done = match latched {
+        let done = match pinned {
             true => files::create(&folder, &path),
             false => files::remove(&folder, &path),
         };
         if let Err(error) = done {
-            self.warn(&error, latched);
+            self.warn(&error, pinned);
         }
     }
 
@@ -133,13 +133,13 @@ impl PinnedPeers {
         self.dir.join(hex(&key.0))
     }
 
-    fn warn(&mut self, error: &io::Error, latched: bool) {
+    fn warn(&mut self, error: &io::Error, pinned: bool) {
         if self.warned {
             return;
         }
         self.warned = true;
         let dir = self.dir.display();
-        match latched {
+        match pinned {
             true => warn!(
                 %dir, %error,
                 "it is not kept which peers shake hands in a post-quantum way: after a restart \
@@ -253,13 +253,13 @@ mod tests {
         let [said] = &update.peers[..] else {
             panic!("one peer is known");
         };
-        assert!(said.public_key == one && said.update_only && said.pq_latched);
+        assert!(said.public_key == one && said.update_only && said.pq_pinned);
         let mut update = preferring(&[one, two]);
         pinned_pq
             .recall(Some(own), || false, &mut update)
             .expect("known");
-        let latched: Vec<bool> = update.peers.iter().map(|peer| peer.pq_latched).collect();
-        assert_eq!(latched, [true, false]);
+        let pinned: Vec<bool> = update.peers.iter().map(|peer| peer.pq_pinned).collect();
+        assert_eq!(pinned, [true, false]);
     }
 
     /// Each thread has its own record, as separate processes do.

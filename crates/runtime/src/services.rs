@@ -150,11 +150,11 @@ impl Services {
             Output::ReserveTimestamps { public_key, up_to } => {
                 self.timestamps.store(&public_key, up_to)
             }
-            Output::Latch {
+            Output::PinPostQuantum {
                 public_key,
                 peer,
-                latched,
-            } => self.pinned_pq.store(&public_key, peer, latched),
+                pinned,
+            } => self.pinned_pq.store(&public_key, peer, pinned),
             Output::Resolve { public_key, name } => {
                 debug!(%name, "a peer is silent: looking its name up");
                 self.ask(device, Question { public_key, name });

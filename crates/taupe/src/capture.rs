@@ -2,6 +2,7 @@
 //! adapter mode, and what a running device keeps for them.
 
 use crate::app_conflicts;
+use ipnet::IpNet;
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
@@ -22,7 +23,6 @@ use taupe_transparent::capture::{Capture, Choice};
 use taupe_transparent::fault::Fault;
 use taupe_transparent::marks::Marking;
 use taupe_transparent::state::{Lock, Names};
-use taupe_uapi::prefix::Prefix;
 
 /// Part of a file that is not supported for selected applications.
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +99,7 @@ pub(crate) struct Plan {
     /// Name servers of the file. They are not used with a mark.
     pub(crate) servers: Vec<IpAddr>,
     /// Networks of the peers, to which the tunnel carries packets.
-    pub(crate) routed: Vec<Prefix>,
+    pub(crate) routed: Vec<IpNet>,
     /// Settings that cannot change while the tunnel is up.
     pub(crate) fixed: TransparentSettings,
 }

@@ -54,7 +54,6 @@ pub(crate) fn addresses(file: &File) -> Vec<IpNet> {
 /// which peer gets packets for a network that two peers have.
 pub(crate) fn networks(file: &File) -> Vec<IpNet> {
     let routes = file.peers.iter().flat_map(|peer| peer.routed());
-    let routes = routes.filter_map(|network| IpNet::new(network.address(), network.length()).ok());
     let mut routes: Vec<IpNet> = routes.collect();
     routes.sort_unstable();
     routes.dedup();

@@ -89,10 +89,10 @@ pub use windows::{Driver, PacketFilter};
 
 pub use arguments::{COMMAND_GROUPS, CommandGroup};
 use console::NotPrinted;
+use ipnet::IpNet;
 use std::fmt::Display;
 use std::process::ExitCode;
 use taupe_uapi::networks::subtract;
-use taupe_uapi::prefix::{Prefix, display};
 
 const FAILED: u8 = 1;
 const MISUSED: u8 = 2;
@@ -105,15 +105,12 @@ pub fn command_line() -> clap::Command {
 }
 
 /// Prints the shortest list of networks, in the format of `AllowedIPs`.
-fn allowed_ips(networks: &[Prefix], except: &[Prefix]) -> ExitCode {
+fn allowed_ips(networks: &[IpNet], except: &[IpNet]) -> ExitCode {
     let left = subtract(networks, except);
     if left.is_empty() {
         console::say(&"taupe: nothing is left: the list is empty");
     }
-    let left: Vec<_> = left
-        .into_iter()
-        .map(|one| display(one).to_string())
-        .collect();
+    let left: Vec<_> = left.iter().map(ToString::to_string).collect();
     let printed = console::print(format!("{}\n", left.join(", ")).as_bytes());
     exit(printed, ExitCode::SUCCESS)
 }

@@ -14,7 +14,7 @@ const V4_CHECKSUM: usize = 10;
 /// fragments only the header's checksum is checked.
 pub(super) fn are_plausible(view: &View<'_>) -> bool {
     let bytes = view.packet.bytes();
-    if view.packet.version() == Family::V4 {
+    if view.packet.family() == Family::V4 {
         let header = bytes.get(..view.packet.header_len()).unwrap_or_default();
         let is_left = word(header, V4_CHECKSUM) == 0;
         if Sum::ZERO.bytes(header).folded() != 0xffff && !is_left {
@@ -26,7 +26,7 @@ pub(super) fn are_plausible(view: &View<'_>) -> bool {
     };
     let segment = bytes.get(view.transport_at()..).unwrap_or_default();
     let stored = word(bytes, at);
-    let no_checksum = view.packet.version() == Family::V4 && view.protocol() == ip::UDP;
+    let no_checksum = view.packet.family() == Family::V4 && view.protocol() == ip::UDP;
     stored == 0 && no_checksum
         || pseudo.bytes(segment).folded() == 0xffff
         || stored == pseudo.folded()
@@ -38,11 +38,11 @@ pub(super) fn complete(packet: &mut [u8]) {
     let Some(view) = View::parse(packet) else {
         return;
     };
-    let (version, header_len) = (view.packet.version(), view.packet.header_len());
+    let (family, header_len) = (view.packet.family(), view.packet.header_len());
     let is_udp = view.protocol() == ip::UDP;
     let start = view.transport_at();
     let fields = transport(&view);
-    if version == Family::V4 {
+    if family == Family::V4 {
         put(packet, V4_CHECKSUM, 0);
         let header = packet.get(..header_len).unwrap_or_default();
         put(packet, V4_CHECKSUM, Sum::ZERO.bytes(header).checksum());
@@ -50,7 +50,7 @@ pub(super) fn complete(packet: &mut [u8]) {
     let Some((at, pseudo)) = fields else {
         return;
     };
-    if is_udp && version == Family::V4 && word(packet, at) == 0 {
+    if is_udp && family == Family::V4 && word(packet, at) == 0 {
         return;
     }
     put(packet, at, 0);
@@ -69,7 +69,7 @@ fn transport(view: &View<'_>) -> Option<(usize, Sum)> {
     if view.is_fragment() {
         return None;
     }
-    let (offset, has_pseudo_header) = match (view.protocol(), view.packet.version()) {
+    let (offset, has_pseudo_header) = match (view.protocol(), view.packet.family()) {
         (ip::TCP, _) => (16, true),
         (ip::UDP, _) => (6, true),
         (ip::ICMP, Family::V4) => (2, false),
@@ -79,7 +79,7 @@ fn transport(view: &View<'_>) -> Option<(usize, Sum)> {
     let at = view.transport_at() + offset;
     bytes.get(at..at + 2)?;
     let pseudo = if has_pseudo_header {
-        let addresses = match view.packet.version() {
+        let addresses = match view.packet.family() {
             Family::V4 => bytes.get(12..20)?,
             Family::V6 => bytes.get(8..40)?,
         };

@@ -7,7 +7,7 @@ use taupe_packet::{
     ip::{self, Family, V4_HEADER, V6_HEADER},
 };
 
-use super::{link, ways::Way};
+use super::{link, paths::EndpointPath};
 
 const UDP_HEADER: usize = 8;
 
@@ -28,7 +28,7 @@ pub(super) fn headers_len(to: SocketAddr) -> usize {
 /// the maximum length of a datagram.
 pub(super) fn frame(
     buffer: &mut [u8],
-    way: &Way,
+    path: &EndpointPath,
     to: SocketAddr,
     port: u16,
     tos: u8,
@@ -45,7 +45,7 @@ pub(super) fn frame(
         let sum = Sum::ZERO.pseudo_header(addresses, ip::UDP, udp_len);
         sum.bytes(udp).bytes(message).udp_checksum()
     };
-    let (rest, checksum, version) = match (way.source, to.ip()) {
+    let (rest, checksum, family) = match (path.source, to.ip()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             let (rest, header) = rest.split_at_mut(rest.len() - V4_HEADER);
             let total = u16::try_from(V4_HEADER + usize::from(udp_len)).ok()?;
@@ -56,7 +56,7 @@ pub(super) fn frame(
             // Without "don't fragment", as the kernel's datagrams: a path may have a smaller MTU
             // than the card.
             header[4..6].copy_from_slice(&identification.to_be_bytes());
-            header[8] = way.hop_limit;
+            header[8] = path.hop_limit;
             header[9] = ip::UDP;
             header[12..16].copy_from_slice(&from.octets());
             header[16..20].copy_from_slice(&to.octets());
@@ -71,7 +71,7 @@ pub(super) fn frame(
             header[1] = tos << 4;
             header[4..6].copy_from_slice(&udp_len.to_be_bytes());
             header[6] = ip::UDP;
-            header[7] = way.hop_limit;
+            header[7] = path.hop_limit;
             header[8..24].copy_from_slice(&from.octets());
             header[24..40].copy_from_slice(&to.octets());
             (rest, sum(&header[8..40]), Family::V6)
@@ -79,7 +79,7 @@ pub(super) fn frame(
         _ => return None,
     };
     udp[6..8].copy_from_slice(&checksum.to_be_bytes());
-    let header = way.header.of(version);
+    let header = path.header.with_family(family);
     let start = rest.len().checked_sub(header.bytes().len())?;
     rest[start..].copy_from_slice(header.bytes());
     Some(start)

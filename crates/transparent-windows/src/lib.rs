@@ -10,7 +10,7 @@
 //!
 //! [`Pipeline`] does all of that without I/O: it takes a frame and the time, and returns what to do
 //! with the frame. It only borrows a frame that passes, so it cannot change it. A [`PacketTap`]
-//! delivers and sends frames. [`Owners`] tells which process owns a socket. The driver of the two
+//! delivers and sends frames. [`Owners`] finds the process that owns a socket. The driver of the two
 //! supplies the time.
 //!
 //! **The path to an endpoint** depends on the system's routes, neighbours and VLANs. The pipeline
@@ -40,27 +40,26 @@
 // `ndisapi` calls a driver.
 #![deny(unsafe_code)]
 
+mod cache;
 mod checksums;
 mod datagram;
-mod fragments;
+mod dns_query;
 mod link;
 #[cfg(windows)]
 #[expect(unsafe_code)]
 pub mod ndisapi;
 mod owners;
 mod packet;
+mod paths;
 mod pipeline;
-mod questions;
-mod recent;
 mod rules;
 mod tap;
 mod tunnel;
 mod waiting;
-mod ways;
 
 pub use owners::{Holder, Owners, Process, Protocol, Socket};
-pub use pipeline::{Causes, Dropped, Output, Pipeline, Settings};
-pub use rules::{Rules, Unsuitable};
+pub use pipeline::{FrameDropReason, FrameDrops, Output, Pipeline, Settings};
+pub use rules::{Rules, UnsuitableRule};
 pub use tap::{
     Adapter, Adapters, Event, Frame, Injection, Medium, PacketTap, TapError, Towards, Verdict,
 };

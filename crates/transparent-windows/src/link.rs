@@ -71,8 +71,8 @@ impl Header {
         self
     }
 
-    pub(super) fn of(mut self, version: Family) -> Self {
-        let kind = match version {
+    pub(super) fn with_family(mut self, family: Family) -> Self {
+        let kind = match family {
             Family::V4 => IPV4,
             Family::V6 => IPV6,
         };

@@ -337,7 +337,7 @@ fn open(changed: &Signal) -> Result<Ndisapi, TapError> {
     debug!(?version, "Windows Packet Filter");
     driver
         .set_adapter_list_change_event(changed.0)
-        .map_err(failed("having changes of adapters told"))?;
+        .map_err(failed("registering for changes of adapters"))?;
     Ok(driver)
 }
 
@@ -374,7 +374,7 @@ fn card(driver: &Ndisapi, index: u32, info: &NetworkAdapterInfo) -> Card {
 fn arm(driver: &Ndisapi, handle: HANDLE, queued: &Signal) -> Result<(), TapError> {
     driver
         .set_packet_event(handle, queued.0)
-        .map_err(failed("having frames told"))?;
+        .map_err(failed("registering for queued frames"))?;
     driver
         .set_adapter_mode(handle, FilterFlags::MSTCP_FLAG_SENT_RECEIVE_TUNNEL)
         .map_err(failed("having frames queued"))

@@ -19,7 +19,7 @@ use std::{
 use taupe_packet::ip;
 use taupe_protocol::time::Instant;
 
-use super::{packet::Flow, recent::Recent};
+use super::{cache::Cache, packet::Flow};
 
 /// The system's information on sockets and processes.
 pub trait Owners {
@@ -64,7 +64,7 @@ pub struct Socket {
     /// The process that owns it.
     pub pid: u32,
     /// The time of its creation, on the clock of [`Process::started`]; 0 if unknown.
-    pub made: u64,
+    pub created: u64,
 }
 
 /// A process.
@@ -86,9 +86,9 @@ pub(super) enum Owner {
     /// No socket, or one of the kernel: the system itself.
     System,
     /// Not known yet.
-    NotYet,
+    Pending,
     /// Not looked up, because no rule depends on it.
-    Anybody,
+    NotNeeded,
 }
 
 /// Minimum interval between two readings of a list.
@@ -117,13 +117,13 @@ const GONE_TOGETHER: usize = 8;
 /// Key of a socket: the local end, and for a connection the remote end.
 type Key = (SocketAddr, Option<SocketAddr>);
 
-pub(super) struct Known {
+pub(super) struct OwnerCache {
     system: Box<dyn Owners + Send>,
     tcp: List,
     udp: List,
     /// Flows without a socket, with the time of their last packet.
-    unknown: Recent<Flow, Instant>,
-    gone: Recent<(Protocol, Key), Gone>,
+    unknown: Cache<Flow, Instant>,
+    gone: Cache<(Protocol, Key), Gone>,
 }
 
 /// The owners of the sockets that an end had, and the time when these were first missing.
@@ -135,9 +135,9 @@ struct Gone {
 
 /// The position of a packet in its flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Occasion {
+pub(super) enum FlowPosition {
     /// A packet that continues a flow, as far as can be seen.
-    Goes,
+    Continues,
     /// The first packet of a connection. `again`: the same ends were used before, or the request is
     /// a repetition.
     Opens { again: bool },
@@ -154,7 +154,7 @@ struct List {
 #[derive(Clone)]
 struct Row {
     pid: u32,
-    made: u64,
+    created: u64,
     owner: Owner,
 }
 
@@ -162,42 +162,42 @@ impl Row {
     /// Returns true if the list entry is for the same socket, as far as the system distinguishes
     /// them.
     fn is(&self, socket: &Socket) -> bool {
-        self.made != 0 && (self.pid, self.made) == (socket.pid, socket.made)
+        self.created != 0 && (self.pid, self.created) == (socket.pid, socket.created)
     }
 }
 
-impl Known {
+impl OwnerCache {
     pub(super) fn new(system: Box<dyn Owners + Send>) -> Self {
         Self {
             system,
             tcp: List::default(),
             udp: List::default(),
-            unknown: Recent::new(UNKNOWN),
-            gone: Recent::new(GONE),
+            unknown: Cache::new(UNKNOWN),
+            gone: Cache::new(GONE),
         }
     }
 
     /// Returns the owner of a packet of `flow`. If several processes may have sent it, prefers one
-    /// for which `is_chosen` returns true. `is_last`: the packet has waited already.
+    /// for which `is_selected` returns true. `is_last`: the packet has waited already.
     pub(super) fn of(
         &mut self,
         now: Instant,
         flow: &Flow,
-        occasion: Occasion,
+        position: FlowPosition,
         is_last: bool,
-        is_chosen: impl Fn(&Process) -> bool,
+        is_selected: impl Fn(&Process) -> bool,
     ) -> Owner {
         let Some(protocol) = Protocol::of(flow) else {
             return Owner::System;
         };
-        let opens = protocol == Protocol::Tcp && occasion != Occasion::Goes;
-        let age = match occasion {
-            Occasion::Opens { again: true } if opens => BETWEEN_READS,
+        let opens = protocol == Protocol::Tcp && position != FlowPosition::Continues;
+        let age = match position {
+            FlowPosition::Opens { again: true } if opens => BETWEEN_READS,
             _ => RECENT,
         };
         let keys = Keys::of(protocol, flow, opens);
         if self.is_fresh(now, protocol, age)
-            && let Some(owner) = self.find(protocol, &keys, &is_chosen)
+            && let Some(owner) = self.find(protocol, &keys, &is_selected)
         {
             return owner;
         }
@@ -212,37 +212,37 @@ impl Known {
             self.read(now, protocol);
         }
         if !self.list(protocol).is_readable {
-            return Owner::NotYet;
+            return Owner::Pending;
         }
-        let found = self.find(protocol, &keys, &is_chosen);
-        if let Some(owner) = found.or_else(|| self.find_gone(now, protocol, &keys, &is_chosen)) {
+        let found = self.find(protocol, &keys, &is_selected);
+        if let Some(owner) = found.or_else(|| self.find_gone(now, protocol, &keys, &is_selected)) {
             return owner;
         }
         // A repeated connection request has waited already.
         if is_last || is_unknown {
-            self.unknown.keep(*flow, now);
+            self.unknown.insert(*flow, now);
             return Owner::System;
         }
-        Owner::NotYet
+        Owner::Pending
     }
 
     /// Returns the owner of the socket that receives unsolicited packets of `flow`, if there is
     /// one. A remote sender must not influence what is cached, nor how often lists are read.
-    pub(super) fn awaiting(
+    pub(super) fn receiver(
         &mut self,
         now: Instant,
         flow: &Flow,
-        is_chosen: impl Fn(&Process) -> bool,
+        is_selected: impl Fn(&Process) -> bool,
     ) -> Option<Owner> {
         let protocol = Protocol::of(flow)?;
         if !self.is_fresh(now, protocol, RECENT) {
             self.read(now, protocol);
         }
-        self.find(protocol, &Keys::of(protocol, flow, false), &is_chosen)
+        self.find(protocol, &Keys::of(protocol, flow, false), &is_selected)
     }
 
     /// Returns the time of the list that determines a flow's owner.
-    pub(super) fn as_of(&mut self, flow: &Flow) -> Option<Instant> {
+    pub(super) fn listed_at(&mut self, flow: &Flow) -> Option<Instant> {
         self.list(Protocol::of(flow)?).read
     }
 
@@ -272,7 +272,7 @@ impl Known {
         // PIDs are reused, so holders are not cached across readings.
         let mut holders = HashMap::new();
         for socket in sockets {
-            let key = (folded(socket.local), socket.remote.map(folded));
+            let key = (canonical(socket.local), socket.remote.map(canonical));
             let known = before.get(&key).into_iter().flatten();
             let mut known = known.filter(|row| row.owner != Owner::Unknown);
             let owner = match known.find(|row| row.is(&socket)) {
@@ -281,25 +281,29 @@ impl Known {
                     let system = &mut self.system;
                     let holder = holders.entry(socket.pid);
                     let holder = holder.or_insert_with(|| owner(system.holder(socket.pid)));
-                    of_its_time(holder, &socket)
+                    unless_older(holder, &socket)
                 }
             };
-            let Socket { pid, made, .. } = socket;
-            rows.entry(key).or_default().push(Row { pid, made, owner });
+            let Socket { pid, created, .. } = socket;
+            rows.entry(key).or_default().push(Row {
+                pid,
+                created,
+                owner,
+            });
         }
         for (key, before) in before {
             let still = rows.get(&key).map_or(&[][..], Vec::as_slice);
-            self.part_with(now, (protocol, key), before, still);
+            self.cache_gone(now, (protocol, key), before, still);
         }
         self.list(protocol).rows = rows;
     }
 
     /// Caches the owners of sockets that are no longer in the list.
-    fn part_with(&mut self, now: Instant, key: (Protocol, Key), before: Vec<Row>, still: &[Row]) {
+    fn cache_gone(&mut self, now: Instant, key: (Protocol, Key), before: Vec<Row>, still: &[Row]) {
         let is_there = |row: &Row| {
             still
                 .iter()
-                .any(|it| (it.pid, it.made) == (row.pid, row.made))
+                .any(|it| (it.pid, it.created) == (row.pid, row.created))
         };
         let gone = before.into_iter().filter(|row| !is_there(row));
         let gone = gone.map(|row| row.owner);
@@ -314,14 +318,14 @@ impl Known {
         }
         gone.truncate(GONE_TOGETHER);
         let (owners, at) = (gone.into(), now);
-        self.gone.keep(key, Gone { owners, at });
+        self.gone.insert(key, Gone { owners, at });
     }
 
     fn find(
         &mut self,
         protocol: Protocol,
         keys: &Keys,
-        is_chosen: &impl Fn(&Process) -> bool,
+        is_selected: &impl Fn(&Process) -> bool,
     ) -> Option<Owner> {
         let list = self.list(protocol);
         if !list.is_readable {
@@ -333,8 +337,8 @@ impl Known {
         };
         // A connected socket takes precedence over bound ones.
         let connection = keys.connection.iter().flat_map(owners);
-        foremost(connection, is_chosen)
-            .or_else(|| foremost(keys.bound.iter().flat_map(owners), is_chosen))
+        preferred(connection, is_selected)
+            .or_else(|| preferred(keys.bound.iter().flat_map(owners), is_selected))
     }
 
     fn find_gone(
@@ -342,12 +346,12 @@ impl Known {
         now: Instant,
         protocol: Protocol,
         keys: &Keys,
-        is_chosen: &impl Fn(&Process) -> bool,
+        is_selected: &impl Fn(&Process) -> bool,
     ) -> Option<Owner> {
         let keys = keys.connection.iter().chain(&keys.bound);
         let gone = keys.filter_map(|key| self.gone.get(&(protocol, *key)));
         let gone: Vec<_> = gone.filter(|it| now.since(it.at) < GONE_FOR).collect();
-        foremost(gone.iter().flat_map(|it| it.owners.iter()), is_chosen)
+        preferred(gone.iter().flat_map(|it| it.owners.iter()), is_selected)
     }
 }
 
@@ -363,11 +367,11 @@ impl Protocol {
 
 /// Selects among several possible senders of a packet: prefers a selected process, then an unknown
 /// program.
-fn foremost<'a>(
+fn preferred<'a>(
     owners: impl Iterator<Item = &'a Owner> + Clone,
-    is_chosen: &impl Fn(&Process) -> bool,
+    is_selected: &impl Fn(&Process) -> bool,
 ) -> Option<Owner> {
-    let chosen = |owner: &&Owner| matches!(owner, Owner::Process(it) if is_chosen(it));
+    let chosen = |owner: &&Owner| matches!(owner, Owner::Process(it) if is_selected(it));
     let unknown = |owner: &&Owner| **owner == Owner::Unknown;
     let mut all = owners.clone();
     let found = owners.clone().find(chosen);
@@ -384,9 +388,9 @@ fn owner(holder: Holder) -> Owner {
 }
 
 /// Returns `Unknown` if the socket is older than the process: the PID has been reused.
-fn of_its_time(owner: &Owner, socket: &Socket) -> Owner {
+fn unless_older(owner: &Owner, socket: &Socket) -> Owner {
     match owner {
-        Owner::Process(it) if socket.made != 0 && it.started > socket.made => Owner::Unknown,
+        Owner::Process(it) if socket.created != 0 && it.started > socket.created => Owner::Unknown,
         owner => owner.clone(),
     }
 }
@@ -417,7 +421,7 @@ impl Keys {
 }
 
 /// Returns the address without scope and flow label, with IPv4-mapped IPv6 as IPv4.
-fn folded(address: SocketAddr) -> SocketAddr {
+fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 

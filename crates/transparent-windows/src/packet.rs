@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use taupe_packet::ip::{self, Packet, Transport};
 
 use super::Towards;
-use taupe_nat::translate::tcp;
+use taupe_nat::tcp;
 
 pub(super) const DNS: u16 = 53;
 
@@ -20,7 +20,7 @@ pub(super) struct Flow {
 
 impl Flow {
     /// Returns true if the flow carries DNS queries.
-    pub(super) fn is_question(&self) -> bool {
+    pub(super) fn is_dns_query(&self) -> bool {
         self.remote.port() == DNS && matches!(self.protocol, ip::UDP | ip::TCP)
     }
 }
@@ -53,7 +53,7 @@ pub(super) enum Kind {
         quoted: usize,
     },
     /// Another IP packet at this offset in bytes (RFC 2003, RFC 4213).
-    Wrapped {
+    Encapsulated {
         at: usize,
     },
     /// Neighbour, router or group discovery.
@@ -114,22 +114,22 @@ impl<'a> View<'a> {
     }
 
     /// Returns the encapsulated packet, unless it is cut or encapsulates another.
-    pub(super) fn wrapped(&self) -> Option<Self> {
-        let Kind::Wrapped { at } = self.kind else {
+    pub(super) fn encapsulated(&self) -> Option<Self> {
+        let Kind::Encapsulated { at } = self.kind else {
             return None;
         };
         let inner = View::parse_quoted(self.packet.bytes().get(at..)?)?;
-        let is_told = !matches!(inner.kind, Kind::Wrapped { .. } | Kind::LaterFragment);
-        is_told.then_some(inner)
+        let is_readable = !matches!(inner.kind, Kind::Encapsulated { .. } | Kind::LaterFragment);
+        is_readable.then_some(inner)
     }
 
     /// Returns true if it is a TCP SYN.
-    pub(super) fn opens(&self) -> bool {
+    pub(super) fn is_syn(&self) -> bool {
         matches!(self.kind, Kind::Tcp { flags, .. } if flags & (tcp::SYN | tcp::ACK) == tcp::SYN)
     }
 
     /// Returns true if it is a TCP SYN with ACK.
-    pub(super) fn accepts(&self) -> bool {
+    pub(super) fn is_syn_ack(&self) -> bool {
         let both = tcp::SYN | tcp::ACK;
         matches!(self.kind, Kind::Tcp { flags, .. } if flags & both == both)
     }
@@ -171,7 +171,11 @@ impl<'a> View<'a> {
 
     /// Returns true if the packet is traffic of the link itself: discovery or DHCP with a peer for
     /// which `is_near` returns true, or any packet to or from a link-local address.
-    pub(super) fn is_of_link(&self, towards: Towards, is_near: impl Fn(IpAddr) -> bool) -> bool {
+    pub(super) fn is_link_traffic(
+        &self,
+        towards: Towards,
+        is_near: impl Fn(IpAddr) -> bool,
+    ) -> bool {
         let near = |address| is_group(address) || is_link_local(address) || is_near(address);
         let is_about_it = match self.kind {
             Kind::Discovery => true,
@@ -224,7 +228,7 @@ fn kind(packet: Packet<'_>, transport: Transport) -> Option<Kind> {
             }
         }
         IGMP => Kind::Discovery,
-        IPV4 | IPV6 => Kind::Wrapped { at },
+        IPV4 | IPV6 => Kind::Encapsulated { at },
         _ => Kind::Other,
     })
 }

@@ -1,7 +1,7 @@
 //! The pipeline: frames in, frames out.
 
-mod inward;
-mod outward;
+mod inbound;
+mod outbound;
 
 use std::{
     collections::VecDeque,
@@ -11,25 +11,25 @@ use std::{
 
 use taupe_config::file::{Forwarded, KillSwitch};
 use taupe_nat::flows::CAPACITY;
+use taupe_nat::fragmentation::{Identifications, Unfragmented};
 use taupe_nat::translate::{self, Incoming, Outgoing, Translator};
-use taupe_packet::{icmp, ip::Family};
+use taupe_packet::icmp;
 use taupe_protocol::{
-    Device,
+    Device, TokenBucket,
     message::DATA_OVERHEAD,
     time::{Instant, Now},
 };
 
 use super::{
     Adapter, Frame, Injection, Towards, Verdict,
+    cache::Cache,
     datagram::{self, HEADROOM},
-    fragments::{Identifications, Whole},
-    owners::{Known, Owners},
+    owners::{OwnerCache, Owners},
     packet::Flow,
-    recent::Recent,
-    rules::{Choice, Rules},
+    paths::{Paths, ReturnPath},
+    rules::{PacketVerdict, Rules},
     tunnel::{PACKET, Tunnel},
     waiting::{Queue, Waiting},
-    ways::{Home, Ways},
 };
 
 /// Settings of a pipeline.
@@ -51,7 +51,7 @@ pub struct Settings {
     /// Handling of packets from clients for which this machine is a router.
     pub forwarded: Forwarded,
     /// Kill switch.
-    pub lock: KillSwitch,
+    pub kill_switch: KillSwitch,
 }
 
 /// An action for the caller. Actions must be done in their order.
@@ -77,7 +77,7 @@ pub enum Output {
 /// The reason why a frame was neither passed nor carried. The translator and the protocol have
 /// counters of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Dropped {
+pub enum FrameDropReason {
     /// Not an IP packet, although its link header says so.
     Malformed,
     /// The adapter is not in the list.
@@ -92,18 +92,16 @@ pub enum Dropped {
     Clear,
     /// The checksum is wrong.
     Checksum,
-    /// A fragment of a packet whose first fragment has not been seen.
-    Fragment,
     /// The hop limit has been reached.
     HopLimit,
     /// The datagram that would carry it exceeds the card's MTU.
     TooLong,
     /// No adapter leads to its destination.
-    NoHome,
+    NoReturnPath,
 }
 
-impl Dropped {
-    const COUNT: usize = Self::NoHome as usize + 1;
+impl FrameDropReason {
+    const COUNT: usize = Self::NoReturnPath as usize + 1;
 
     /// All reasons, in the order of their counters.
     pub const ALL: [Self; Self::COUNT] = [
@@ -114,22 +112,21 @@ impl Dropped {
         Self::Refused,
         Self::Clear,
         Self::Checksum,
-        Self::Fragment,
         Self::HopLimit,
         Self::TooLong,
-        Self::NoHome,
+        Self::NoReturnPath,
     ];
 }
 
 /// Counters of dropped frames, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Causes([u64; Dropped::COUNT]);
+pub struct FrameDrops([u64; FrameDropReason::COUNT]);
 
-impl Causes {
+impl FrameDrops {
     /// Returns the counter of a reason.
     #[must_use]
-    pub fn count(&self, cause: Dropped) -> u64 {
-        self.0[cause as usize]
+    pub fn count(&self, reason: FrameDropReason) -> u64 {
+        self.0[reason as usize]
     }
 }
 
@@ -137,25 +134,24 @@ impl Causes {
 const FLOWS: usize = CAPACITY;
 
 /// Maximum number of datagrams given to the system that have not been seen to leave.
-const MOST_GIVEN: usize = 512;
+const MAX_UNSENT: usize = 512;
 
 const UDP_HEADER: usize = 8;
 
 /// The first bytes of a message, which identify it: an index and a counter, or a random key.
-type Beginning = [u8; 16];
+type MessageId = [u8; 16];
 
 /// The time for which an address that no adapter has counts as foreign.
-const STRANGE_FOR: Duration = Duration::from_secs(60);
+const FOREIGN_FOR: Duration = Duration::from_secs(60);
 
 /// Maximum number of such addresses that are cached.
-const STRANGERS: usize = 4096;
+const MAX_FOREIGN: usize = 4096;
 
 /// Maximum time between the first fragment of a packet and the others.
 const FRAGMENTS_FOR: Duration = Duration::from_secs(1);
 
-/// Maximum number of refusals within [`REFUSAL_WINDOW`].
-const REFUSALS: u32 = 100;
-const REFUSAL_WINDOW: Duration = Duration::from_secs(1);
+/// Refusals per second, at most, and the largest burst of them.
+const REFUSALS_PER_SECOND: u64 = 100;
 
 /// The default difference between the card's MTU and the tunnel's, as in `wg-quick`: an IPv6
 /// header, the UDP header, the message header and the 16-byte tag.
@@ -166,11 +162,11 @@ const LEAST_MTU: u16 = 68;
 
 /// The occasion on which an outgoing frame is judged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Turn {
+enum Attempt {
     /// The time of its arrival.
-    First,
-    /// After it has waited. `is_listed`: the adapters have been listed meanwhile.
-    Last { is_listed: bool },
+    OnArrival,
+    /// After it has waited. `adapters_listed`: the adapters have been listed meanwhile.
+    AfterWaiting { adapters_listed: bool },
 }
 
 /// The pipeline; see [the module](super).
@@ -179,36 +175,36 @@ pub struct Pipeline {
     adapters: Vec<Adapter>,
     /// Number of times that the adapters have been listed.
     listing: u64,
-    known: Known,
-    choices: Recent<Flow, Remembered>,
+    owners: OwnerCache,
+    verdicts: Cache<Flow, CachedVerdict>,
     /// Verdicts on first fragments, if there is one yet, with their arrival times.
-    fragments: Recent<(IpAddr, IpAddr, u32), (Option<Choice>, Instant)>,
+    fragments: Cache<(IpAddr, IpAddr, u32), (Option<PacketVerdict>, Instant)>,
     waiting: Queue,
-    strangers: Recent<IpAddr, Instant>,
+    foreign_addresses: Cache<IpAddr, Instant>,
     /// Datagrams given to the system that have not been seen to leave.
-    given: VecDeque<(SocketAddr, Beginning)>,
+    unsent: VecDeque<(SocketAddr, MessageId)>,
     translator: Translator,
     outgoing: Outgoing,
     incoming: Incoming,
     tunnel: Tunnel,
-    ways: Ways,
+    paths: Paths,
     mtu: u16,
     is_down: bool,
     identifications: Identifications,
-    refusals: (Instant, u32),
-    hosts_sought: Vec<Box<str>>,
-    causes: Causes,
+    refusals: TokenBucket<REFUSALS_PER_SECOND, REFUSALS_PER_SECOND>,
+    hosts_being_resolved: Vec<Box<str>>,
+    drops: FrameDrops,
     outputs: VecDeque<Output>,
 }
 
 /// The cached verdict on a flow.
 #[derive(Clone, Copy, Debug)]
-struct Remembered {
-    choice: Choice,
+struct CachedVerdict {
+    verdict: PacketVerdict,
     /// The time of the socket list that the verdict is based on.
     at: Instant,
     /// True if every packet so far was attributed to the system.
-    is_systems: bool,
+    is_system: bool,
 }
 
 impl Pipeline {
@@ -226,23 +222,23 @@ impl Pipeline {
         Self {
             adapters: Vec::new(),
             listing: 0,
-            known: Known::new(owners),
-            choices: Recent::new(FLOWS),
-            fragments: Recent::new(FLOWS / 16),
+            owners: OwnerCache::new(owners),
+            verdicts: Cache::new(FLOWS),
+            fragments: Cache::new(FLOWS / 16),
             waiting: Queue::default(),
-            strangers: Recent::new(STRANGERS),
-            given: VecDeque::new(),
+            foreign_addresses: Cache::new(MAX_FOREIGN),
+            unsent: VecDeque::new(),
             outgoing: translator.outgoing(),
             incoming: translator.incoming(),
             translator,
             tunnel: Tunnel::new(device),
-            ways: Ways::new(),
+            paths: Paths::new(),
             mtu,
             is_down: true,
             identifications: Identifications::default(),
-            refusals: (Instant::default(), 0),
-            hosts_sought: Vec::new(),
-            causes: Causes::default(),
+            refusals: TokenBucket::default(),
+            hosts_being_resolved: Vec::new(),
+            drops: FrameDrops::default(),
             outputs: VecDeque::new(),
             settings,
         }
@@ -252,7 +248,7 @@ impl Pipeline {
     pub fn set_up(&mut self, now: Now) {
         self.is_down = false;
         self.tunnel.device.set_up(now);
-        self.settle(now);
+        self.run_pending(now);
     }
 
     /// Sets the tunnel down and erases its keys. From now on the traffic that the kill switch
@@ -260,10 +256,10 @@ impl Pipeline {
     pub fn close(&mut self, now: Now) {
         self.is_down = true;
         self.tunnel.device.close();
-        self.settle(now);
+        self.run_pending(now);
     }
 
-    /// Returns the protocol's device. After a change call [`Self::settle`].
+    /// Returns the protocol's device. After a change call [`Self::run_pending`].
     pub fn device(&mut self) -> &mut Device {
         &mut self.tunnel.device
     }
@@ -276,8 +272,8 @@ impl Pipeline {
 
     /// Returns the counters of dropped frames.
     #[must_use]
-    pub fn dropped(&self) -> Causes {
-        self.causes
+    pub fn dropped(&self) -> FrameDrops {
+        self.drops
     }
 
     /// Returns the tunnel's current MTU in bytes.
@@ -303,50 +299,50 @@ impl Pipeline {
             return;
         }
         self.adapters = adapters;
-        self.ways.clear();
-        self.strangers.clear();
-        self.set_main();
-        self.fit();
+        self.paths.clear();
+        self.foreign_addresses.clear();
+        self.set_main_uplink();
+        self.update_mtu();
         if !self.is_down {
             self.tunnel.device.handle_network_change(now);
         }
-        self.settle(now);
+        self.run_pending(now);
     }
 
     /// Replaces the rules. Existing flows are judged again.
     pub fn set_rules(&mut self, rules: Rules) {
         self.settings.rules = rules;
-        self.choices.clear();
+        self.verdicts.clear();
         self.fragments.clear();
     }
 
     /// Sets the host names that are being looked up for endpoints. DNS queries for them pass,
     /// whichever application sends them, since the tunnel waits for the replies.
-    pub fn set_hosts_sought(&mut self, hosts: Vec<Box<str>>) {
-        self.hosts_sought = hosts;
+    pub fn set_hosts_being_resolved(&mut self, hosts: Vec<Box<str>>) {
+        self.hosts_being_resolved = hosts;
     }
 
     /// Drops the frames that wait. Call it when the tap has failed, since the lists that they wait
     /// for may not come.
     pub fn drop_waiting(&mut self) {
-        self.causes.0[Dropped::Owner as usize] += self.waiting.clear() as u64;
+        self.drops.0[FrameDropReason::Owner as usize] += self.waiting.clear() as u64;
     }
 
-    /// Judges a frame. Call [`Self::settle`] after a batch of frames.
+    /// Judges a frame. Call [`Self::run_pending`] after a batch of frames.
     pub fn handle_frame(&mut self, now: Now, frame: Frame<'_>) -> Verdict {
         let known = |adapter: &Adapter| adapter.index == frame.adapter;
         let Some(place) = self.adapters.iter().position(known) else {
-            return self.drop(Dropped::Adapter);
+            return self.drop(FrameDropReason::Adapter);
         };
         match frame.towards {
-            Towards::Card => self.handle_sent(now, place, frame.bytes, Turn::First),
+            Towards::Card => self.handle_sent(now, place, frame.bytes, Attempt::OnArrival),
             Towards::System => self.handle_received(now, place, frame.bytes),
         }
     }
 
     /// Does all pending work. Call it after frames, after a change of the device, and at
     /// [`Self::next_deadline`]. Then take every [`Self::poll_output`].
-    pub fn settle(&mut self, now: Now) {
+    pub fn run_pending(&mut self, now: Now) {
         while let Some(waiting) = self.waiting.pop(now.boot) {
             self.judge_again(now, waiting);
         }
@@ -354,11 +350,11 @@ impl Pipeline {
         self.tunnel.seal(now.boot);
         self.send_sealed(now);
         while let Some(output) = self.tunnel.poll(now) {
-            self.take(now, output);
+            self.handle_output(now, output);
         }
     }
 
-    /// Returns the time at which [`Self::settle`] has work to do.
+    /// Returns the time at which [`Self::run_pending`] has work to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let deadlines = [self.tunnel.next_deadline(), self.waiting.next_deadline()];
@@ -374,13 +370,13 @@ impl Pipeline {
     fn judge_again(&mut self, now: Now, waiting: Waiting) {
         let known = |adapter: &Adapter| adapter.index == waiting.adapter;
         let Some(place) = self.adapters.iter().position(known) else {
-            let _ = self.drop(Dropped::Adapter);
+            let _ = self.drop(FrameDropReason::Adapter);
             return;
         };
-        let turn = Turn::Last {
-            is_listed: self.listing > waiting.listing,
+        let attempt = Attempt::AfterWaiting {
+            adapters_listed: self.listing > waiting.listing,
         };
-        if self.handle_sent(now, place, &waiting.frame, turn) == Verdict::Pass {
+        if self.handle_sent(now, place, &waiting.frame, attempt) == Verdict::Pass {
             self.outputs.push_back(Output::Inject(Injection {
                 adapter: waiting.adapter,
                 towards: Towards::Card,
@@ -396,7 +392,7 @@ impl Pipeline {
         }
     }
 
-    fn take(&mut self, now: Now, output: taupe_protocol::Output) {
+    fn handle_output(&mut self, now: Now, output: taupe_protocol::Output) {
         let taupe_protocol::Output::Transmit {
             endpoint,
             tos,
@@ -412,27 +408,27 @@ impl Pipeline {
 
     /// Sends the message that begins after [`HEADROOM`] bytes.
     fn send(&mut self, now: Now, to: SocketAddr, tos: u8, mut buffer: Vec<u8>) {
-        let Some(way) = self.ways.to(now.boot, to) else {
+        let Some(path) = self.paths.to(now.boot, to) else {
             let message = buffer.split_off(HEADROOM.min(buffer.len()));
-            if self.given.len() >= MOST_GIVEN {
-                self.given.pop_front();
+            if self.unsent.len() >= MAX_UNSENT {
+                self.unsent.pop_front();
             }
-            self.given.push_back((to, beginning(&message)));
+            self.unsent.push_back((to, message_id(&message)));
             self.outputs
                 .push_back(Output::Datagram { to, tos, message });
             return;
         };
         let length = buffer.len() - HEADROOM + datagram::headers_len(to);
-        let adapter = self.adapters.iter().find(|it| it.index == way.adapter);
+        let adapter = self.adapters.iter().find(|it| it.index == path.adapter);
         let fits = adapter.is_some_and(|adapter| length <= adapter.mtu.into());
-        let (port, identification) = (self.settings.port, self.identifications.next() as u16);
-        let start = datagram::frame(&mut buffer, &way, to, port, tos, identification);
+        let (port, identification) = (self.settings.port, self.identifications.generate() as u16);
+        let start = datagram::frame(&mut buffer, &path, to, port, tos, identification);
         let Some(start) = start.filter(|_| fits) else {
-            let _ = self.drop(Dropped::TooLong);
+            let _ = self.drop(FrameDropReason::TooLong);
             return;
         };
         self.outputs.push_back(Output::Inject(Injection {
-            adapter: way.adapter,
+            adapter: path.adapter,
             towards: Towards::Card,
             buffer,
             start,
@@ -440,39 +436,41 @@ impl Pipeline {
     }
 
     /// Sends the packet that begins after [`PACKET`] bytes to the adapter of its destination.
-    fn send_home(&mut self, buffer: Vec<u8>) {
+    fn send_back(&mut self, buffer: Vec<u8>) {
         let bytes = buffer.get(PACKET..).unwrap_or_default();
         let packet = taupe_packet::ip::Packet::parse(bytes);
-        let home = packet.map(|it| (it, self.ways.home(it.destination(), &self.adapters)));
-        let Ok((packet, Some(home))) = home else {
-            let _ = self.drop(Dropped::NoHome);
+        let return_path =
+            packet.map(|it| (it, self.paths.return_path(it.destination(), &self.adapters)));
+        let Ok((packet, Some(return_path))) = return_path else {
+            let _ = self.drop(FrameDropReason::NoReturnPath);
             return;
         };
         let mut adapters = self.adapters.iter();
-        let adapter = adapters.find(|adapter| adapter.index == home.adapter);
+        let adapter = adapters.find(|adapter| adapter.index == return_path.adapter);
         let mtu = adapter.map_or(0, |adapter| adapter.mtu);
         if bytes.len() <= usize::from(mtu) {
-            return self.inject_home(&home, buffer);
+            return self.inject_back(&return_path, buffer);
         }
         // It was reassembled from fragments.
-        let identification = self.identifications.next();
-        let pieces = Whole::new(packet, mtu).and_then(|whole| whole.cut(identification));
-        let Some(pieces) = pieces else {
-            let _ = self.drop(Dropped::TooLong);
+        let identification = self.identifications.generate();
+        let fragments =
+            Unfragmented::new(packet, mtu).and_then(|packet| packet.fragments(identification));
+        let Some(fragments) = fragments else {
+            let _ = self.drop(FrameDropReason::TooLong);
             return;
         };
-        for piece in pieces {
-            self.inject_home(&home, behind_headroom(&piece));
+        for fragment in fragments {
+            self.inject_back(&return_path, behind_headroom(&fragment));
         }
     }
 
-    fn inject_home(&mut self, home: &Home, mut buffer: Vec<u8>) {
-        let header = home.header.bytes();
+    fn inject_back(&mut self, return_path: &ReturnPath, mut buffer: Vec<u8>) {
+        let header = return_path.header.bytes();
         let start = PACKET - header.len();
         buffer[start..PACKET].copy_from_slice(header);
         self.outputs.push_back(Output::Inject(Injection {
-            adapter: home.adapter,
-            towards: home.towards,
+            adapter: return_path.adapter,
+            towards: return_path.towards,
             buffer,
             start,
         }));
@@ -480,21 +478,16 @@ impl Pipeline {
 
     /// Refuses a packet: sends an ICMP error to its sender, within the limit.
     fn refuse(&mut self, now: Instant, packet: &[u8]) -> Verdict {
-        let (since, count) = &mut self.refusals;
-        if now.since(*since) >= REFUSAL_WINDOW {
-            (*since, *count) = (now, 0);
-        }
-        *count += 1;
-        if *count <= REFUSALS
+        if self.refusals.take(now)
             && let Some(answer) = icmp::error(icmp::Error::NoRoute, packet, self.mtu.into(), None)
         {
-            self.send_home(behind_headroom(&answer));
+            self.send_back(behind_headroom(&answer));
         }
-        self.drop(Dropped::Refused)
+        self.drop(FrameDropReason::Refused)
     }
 
-    fn drop(&mut self, cause: Dropped) -> Verdict {
-        self.causes.0[cause as usize] += 1;
+    fn drop(&mut self, reason: FrameDropReason) -> Verdict {
+        self.drops.0[reason as usize] += 1;
         Verdict::Taken
     }
 
@@ -510,7 +503,7 @@ impl Pipeline {
     }
 
     /// Sets the main uplink, for packets without a flow: the first adapter that leads out.
-    fn set_main(&self) {
+    fn set_main_uplink(&self) {
         let leading = self.adapters.iter().filter(|adapter| adapter.leads_out);
         let addresses = || leading.clone().flat_map(|adapter| &adapter.addresses);
         let v4 = addresses().find_map(|(address, _)| match address {
@@ -525,11 +518,11 @@ impl Pipeline {
     }
 
     /// Sets the MTU so that the longest packet fits the frames of every card that it may leave by.
-    fn fit(&mut self) {
-        let ways: Vec<u32> = self.ways.adapters().collect();
-        let leaves_by = |it: &&Adapter| match ways.is_empty() {
+    fn update_mtu(&mut self) {
+        let paths: Vec<u32> = self.paths.adapters().collect();
+        let leaves_by = |it: &&Adapter| match paths.is_empty() {
             true => it.leads_out,
-            false => ways.contains(&it.index),
+            false => paths.contains(&it.index),
         };
         let cards = self.adapters.iter().filter(leaves_by);
         let Some(card) = cards.map(|adapter| adapter.mtu).min() else {
@@ -559,11 +552,11 @@ impl Pipeline {
     }
 }
 
-fn beginning(message: &[u8]) -> Beginning {
-    let mut beginning = [0; 16];
-    let known = message.len().min(beginning.len());
-    beginning[..known].copy_from_slice(&message[..known]);
-    beginning
+fn message_id(message: &[u8]) -> MessageId {
+    let mut message_id = [0; 16];
+    let known = message.len().min(message_id.len());
+    message_id[..known].copy_from_slice(&message[..known]);
+    message_id
 }
 
 /// Copies a packet into a buffer with room for headers before it.
@@ -573,11 +566,4 @@ fn behind_headroom(packet: &[u8]) -> Vec<u8> {
     buffer.resize(PACKET, 0);
     buffer.extend_from_slice(packet);
     buffer
-}
-
-fn version(address: IpAddr) -> Family {
-    match address {
-        IpAddr::V4(_) => Family::V4,
-        IpAddr::V6(_) => Family::V6,
-    }
 }

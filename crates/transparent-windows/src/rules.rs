@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use taupe_config::{
     application::{self, AppRules, Application, Decision, Rule},
     destinations::{Class, class_of, is_link_local},
 };
-use taupe_uapi::prefix::Prefix;
 use thiserror::Error;
 
 use super::{
@@ -18,17 +18,17 @@ use super::{
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     apps: AppRules,
-    destinations: Vec<(Prefix, Class)>,
+    destinations: Vec<(IpNet, Class)>,
 }
 
 /// A rule that can match no process here, where processes are recognised only by their executables.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error(
-    "line {line}: `{application}' stands for no application here, where applications are told by \
-     their names and paths alone; write its name, such as firefox, its path, such as \
+    "line {line}: `{application}' cannot match on Windows, where applications are recognised by name \
+     and path; write the application's name, such as firefox, its path, such as \
      C:\\Games\\game.exe, or its folder with a \\ at the end"
 )]
-pub struct Unsuitable {
+pub struct UnsuitableRule {
     /// The line in the file.
     pub line: usize,
     /// The application in the rule.
@@ -36,7 +36,7 @@ pub struct Unsuitable {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Choice {
+pub(super) enum PacketVerdict {
     Direct,
     Tunnel,
     Refuse,
@@ -51,15 +51,20 @@ impl Rules {
     ///
     /// The first rule that can match no process on Windows. If it were ignored, an application that
     /// the user wants in the tunnel could bypass it.
-    pub fn new(apps: AppRules, destinations: Vec<(Prefix, Class)>) -> Result<Self, Unsuitable> {
-        let is_told = |rule: &&Rule| {
+    pub fn new(apps: AppRules, destinations: Vec<(IpNet, Class)>) -> Result<Self, UnsuitableRule> {
+        let is_readable = |rule: &&Rule| {
             !matches!(
                 rule.application,
                 Application::Name(_) | Application::Windows(_)
             )
         };
-        if let Some(rule) = apps.allowed.iter().chain(&apps.disallowed).find(is_told) {
-            return Err(Unsuitable {
+        if let Some(rule) = apps
+            .allowed
+            .iter()
+            .chain(&apps.disallowed)
+            .find(is_readable)
+        {
+            return Err(UnsuitableRule {
                 line: rule.line,
                 application: rule.application.clone(),
             });
@@ -82,15 +87,15 @@ impl Rules {
                 name: "System".into(),
                 started: 0,
             },
-            Owner::Anybody => return Some(Decision::Tunnel),
-            Owner::Unknown | Owner::NotYet => {
+            Owner::NotNeeded => return Some(Decision::Tunnel),
+            Owner::Unknown | Owner::Pending => {
                 return self.apps.allowed.is_empty().then_some(Decision::Tunnel);
             }
         };
         Some(self.decide_process(process))
     }
 
-    pub(super) fn choose_process(&self, process: &Process) -> bool {
+    pub(super) fn selects(&self, process: &Process) -> bool {
         self.decide_process(process) == Decision::Tunnel
     }
 
@@ -108,45 +113,47 @@ impl Rules {
     /// Returns the verdict on a packet of an owner in a flow. `has_servers`: DNS queries go to the
     /// tunnel's servers, whatever their destination. `is_for_group`: the packet is for more than
     /// one host.
-    pub(super) fn choose(
+    pub(super) fn verdict(
         &self,
         owner: &Owner,
         flow: &Flow,
         has_servers: bool,
         is_for_group: bool,
-    ) -> Choice {
-        let unless_direct = |choice| match choice {
-            Choice::Direct => Choice::Direct,
-            _ => Choice::Drop,
+    ) -> PacketVerdict {
+        let unless_direct = |verdict| match verdict {
+            PacketVerdict::Direct => PacketVerdict::Direct,
+            _ => PacketVerdict::Drop,
         };
         match self.decide(owner) {
-            Some(Decision::Bypass) => Choice::Direct,
+            Some(Decision::Bypass) => PacketVerdict::Direct,
             // Name resolution and discovery in the local network.
-            Some(Decision::Tunnel) if is_for_group && *owner == Owner::System => Choice::Direct,
-            Some(Decision::Tunnel) if is_for_group => {
-                unless_direct(self.choose_destination(flow, false))
+            Some(Decision::Tunnel) if is_for_group && *owner == Owner::System => {
+                PacketVerdict::Direct
             }
-            Some(Decision::Tunnel) => self.choose_destination(flow, has_servers),
+            Some(Decision::Tunnel) if is_for_group => {
+                unless_direct(self.verdict_by_destination(flow, false))
+            }
+            Some(Decision::Tunnel) => self.verdict_by_destination(flow, has_servers),
             // An unknown owner's packet bypasses the tunnel only if those of all owners would.
-            None => unless_direct(self.choose_destination(flow, has_servers && !is_for_group)),
+            None => unless_direct(self.verdict_by_destination(flow, has_servers && !is_for_group)),
         }
     }
 
     /// Returns the verdict on packets of a selected owner.
-    pub(super) fn choose_destination(&self, flow: &Flow, has_servers: bool) -> Choice {
-        if has_servers && flow.is_question() && !flow.remote.ip().is_loopback() {
-            return Choice::Tunnel;
+    pub(super) fn verdict_by_destination(&self, flow: &Flow, has_servers: bool) -> PacketVerdict {
+        if has_servers && flow.is_dns_query() && !flow.remote.ip().is_loopback() {
+            return PacketVerdict::Tunnel;
         }
         self.class(flow.remote.ip())
     }
 
-    fn class(&self, destination: IpAddr) -> Choice {
+    fn class(&self, destination: IpAddr) -> PacketVerdict {
         match class_of(&self.destinations, destination) {
-            _ if is_link_local(destination) => Choice::Direct,
-            Class::Tunnel => Choice::Tunnel,
-            Class::Direct => Choice::Direct,
-            Class::Refuse => Choice::Refuse,
-            Class::Drop => Choice::Drop,
+            _ if is_link_local(destination) => PacketVerdict::Direct,
+            Class::Tunnel => PacketVerdict::Tunnel,
+            Class::Direct => PacketVerdict::Direct,
+            Class::Refuse => PacketVerdict::Refuse,
+            Class::Drop => PacketVerdict::Drop,
         }
     }
 }

@@ -1,4 +1,8 @@
 //! The tunnel: the protocol device, with packets to be sealed and datagrams to be opened.
+//!
+//! Other users of the device use the driver of `taupe-runtime`. It reads clocks and saved state,
+//! which this crate must not do: here the time is an argument, and the caller handles the device's
+//! outputs.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -178,12 +182,8 @@ impl Tunnel {
 
     /// Lets the protocol do its pending work, and returns its next output.
     pub(super) fn poll(&mut self, now: Now) -> Option<Output> {
-        if self.device.has_pending_work() {
-            self.device.handle_pending_work(now);
-        }
-        if self.next_deadline().is_some_and(|at| at <= now.boot) {
-            self.device.handle_deadline(now);
-        }
+        self.device.handle_pending_work(now);
+        self.device.handle_deadline(now);
         self.device.poll_output()
     }
 

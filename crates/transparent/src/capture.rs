@@ -16,11 +16,11 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
+use ipnet::IpNet;
 use taupe_config::application::AppRules;
 use taupe_config::destinations::Class;
 use taupe_config::file::Forwarded;
 use taupe_nat::translate::Translator;
-use taupe_uapi::prefix::Prefix;
 use tracing::{debug, info, warn};
 
 use crate::fault::Fault;
@@ -38,7 +38,7 @@ pub struct Choice {
     /// Rules that select applications.
     pub rules: AppRules,
     /// Classes of destinations.
-    pub destinations: Vec<(Prefix, Class)>,
+    pub destinations: Vec<(IpNet, Class)>,
     /// Kill switch.
     pub lock: Lock,
     /// The destination of forwarded packets.

@@ -9,9 +9,9 @@ use aya::Ebpf;
 use aya::maps::lpm_trie::Key;
 use aya::maps::{HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray};
 use aya::programs::TcAttachType;
+use ipnet::IpNet;
 use taupe_config::destinations::Class;
 use taupe_os_linux::netlink::Address;
-use taupe_uapi::prefix::Prefix;
 
 use crate::fault::Fault;
 use crate::filters::Place;
@@ -157,7 +157,7 @@ impl Maps {
     pub(crate) fn write_rules(
         &mut self,
         rules: &Compiled,
-        destinations: &[(Prefix, Class)],
+        destinations: &[(IpNet, Class)],
         generation: u32,
     ) -> Result<(), Fault> {
         let within = |what, found, limit| match found > limit {
@@ -517,9 +517,9 @@ const STAND_IN_V4: u32 = 241 << 24;
 const STAND_IN_V6: u128 = 0x0100 << 112 | 1 << 32;
 
 /// Returns a network of either family as an IPv6 network.
-fn mapped(prefix: Prefix) -> (u32, [u8; 16]) {
-    let bits = u32::from(prefix.length());
-    match prefix.address() {
+fn mapped(prefix: IpNet) -> (u32, [u8; 16]) {
+    let bits = u32::from(prefix.prefix_len());
+    match prefix.network() {
         address @ IpAddr::V4(_) => (96 + bits, octets(address)),
         IpAddr::V6(address) => (bits, Ipv6Addr::octets(&address)),
     }

@@ -76,7 +76,7 @@ pub fn push_peer(peers: &mut Vec<PeerStatus>, public_key: PublicKey) {
         preshared_key: PresharedKey::NONE,
         pq_public_key: None,
         post_quantum: None,
-        pq_latched: false,
+        pq_pinned: false,
         session: None,
         endpoint: None,
         endpoint_name: None,
@@ -282,7 +282,7 @@ fn parse_line(
             peer.pq_public_key = Some(Encoding::Hex.pq_public_key(value).ok()?);
         }
         "post_quantum" => peer.post_quantum = Some(post_quantum(value).ok()?),
-        "pq_latched" => peer.pq_latched = value == "true",
+        "pq_latched" => peer.pq_pinned = value == "true",
         "session" => peer.session = Some(session(value)?),
         "last_handshake_time_sec" => {
             handshake.0 = number(value).filter(|seconds| i64::try_from(*seconds).is_ok())?;

@@ -113,7 +113,7 @@ fn same_peer(a: &PeerUpdate, b: &PeerUpdate) -> bool {
         preshared_key,
         pq_public_key,
         post_quantum,
-        pq_latched,
+        pq_pinned,
         endpoint,
         endpoint_name,
         persistent_keepalive,
@@ -126,7 +126,7 @@ fn same_peer(a: &PeerUpdate, b: &PeerUpdate) -> bool {
         && *preshared_key == b.preshared_key
         && *pq_public_key == b.pq_public_key
         && *post_quantum == b.post_quantum
-        && *pq_latched == b.pq_latched
+        && *pq_pinned == b.pq_pinned
         && *endpoint == b.endpoint
         && *endpoint_name == b.endpoint_name
         && *persistent_keepalive == b.persistent_keepalive

@@ -8,14 +8,15 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use std::sync::LazyLock;
 
+use ipnet::IpNet;
 use taupe_packet::ip::Family;
 
-use crate::prefix::{self, Prefix};
+use crate::prefix;
 
 /// Returns the shortest list of networks with every address of `allowed` and none of `disallowed`,
 /// sorted by family (IPv4 first) and address.
 #[must_use]
-pub fn subtract(allowed: &[Prefix], disallowed: &[Prefix]) -> Vec<Prefix> {
+pub fn subtract(allowed: &[IpNet], disallowed: &[IpNet]) -> Vec<IpNet> {
     let mut networks = Vec::new();
     for family in [Family::V4, Family::V6] {
         for (first, last) in without(&ranges(allowed, family), &ranges(disallowed, family)) {
@@ -27,13 +28,13 @@ pub fn subtract(allowed: &[Prefix], disallowed: &[Prefix]) -> Vec<Prefix> {
 
 /// Returns the shortest list of networks with the same addresses, sorted as by [`subtract`].
 #[must_use]
-pub fn aggregate(networks: &[Prefix]) -> Vec<Prefix> {
+pub fn aggregate(networks: &[IpNet]) -> Vec<IpNet> {
     subtract(networks, &[])
 }
 
 /// Returns true if `networks` together contain every address of `network`.
 #[must_use]
-pub fn covers(networks: &[Prefix], network: Prefix) -> bool {
+pub fn covers(networks: &[IpNet], network: IpNet) -> bool {
     Addresses::from_networks(networks).contains(network)
 }
 
@@ -41,7 +42,7 @@ pub fn covers(networks: &[Prefix], network: Prefix) -> bool {
 /// public unless IANA's special-purpose registries (RFC 6890) reserve it; in IPv6 only 2000::/3 is
 /// public.
 #[must_use]
-pub fn covers_public(networks: &[Prefix], family: Family) -> bool {
+pub fn covers_public(networks: &[IpNet], family: Family) -> bool {
     let all = (0, last_address(0, bits(family)));
     let missing = without(&[all], &ranges(networks, family));
     without(&missing, SPECIAL.ranges(family)).is_empty()
@@ -49,15 +50,14 @@ pub fn covers_public(networks: &[Prefix], family: Family) -> bool {
 
 /// Returns true if no address of `network` is public.
 #[must_use]
-pub fn is_special(network: Prefix) -> bool {
+pub fn is_special(network: IpNet) -> bool {
     SPECIAL.contains(network)
 }
 
 /// Returns true if two networks overlap, which means that one contains the other.
 #[must_use]
-pub fn overlaps(a: Prefix, b: Prefix) -> bool {
-    let ((a_first, a_last), (b_first, b_last)) = (range(a), range(b));
-    family(a) == family(b) && a_first <= b_last && b_first <= a_last
+pub fn overlaps(a: IpNet, b: IpNet) -> bool {
+    a.contains(&b) || b.contains(&a)
 }
 
 /// Addresses of a list of networks, prepared for many queries.
@@ -69,7 +69,7 @@ pub struct Addresses {
 impl Addresses {
     /// Prepares the addresses of `networks`.
     #[must_use]
-    pub fn from_networks(networks: &[Prefix]) -> Self {
+    pub fn from_networks(networks: &[IpNet]) -> Self {
         Self {
             v4: ranges(networks, Family::V4),
             v6: ranges(networks, Family::V6),
@@ -78,21 +78,21 @@ impl Addresses {
 
     /// Returns true if `network` contains any of them.
     #[must_use]
-    pub fn intersects(&self, network: Prefix) -> bool {
+    pub fn intersects(&self, network: IpNet) -> bool {
         let next = self.first_range_from(network);
         next.is_some_and(|next| next.0 <= range(network).1)
     }
 
     /// Returns true if they include all of `network`.
     #[must_use]
-    pub fn contains(&self, network: Prefix) -> bool {
+    pub fn contains(&self, network: IpNet) -> bool {
         let (first, last) = range(network);
         let next = self.first_range_from(network);
         next.is_some_and(|next| next.0 <= first && last <= next.1)
     }
 
     /// Returns the first range that does not end before `network` begins.
-    fn first_range_from(&self, network: Prefix) -> Option<Range> {
+    fn first_range_from(&self, network: IpNet) -> Option<Range> {
         let ranges = self.ranges(family(network));
         let (first, _) = range(network);
         let next = ranges.partition_point(|range| range.1 < first);
@@ -109,8 +109,8 @@ impl Addresses {
 
 /// Returns the family of a network.
 #[must_use]
-pub fn family(network: Prefix) -> Family {
-    Family::of(network.address())
+pub fn family(network: IpNet) -> Family {
+    Family::of(network.addr())
 }
 
 /// Reserved IPv4 networks: this network, private use, shared, loopback, link-local, protocol
@@ -147,7 +147,7 @@ const SPECIAL_V6: [&str; 7] = [
 
 static SPECIAL: LazyLock<Addresses> = LazyLock::new(|| {
     let special = SPECIAL_V4.iter().chain(&SPECIAL_V6);
-    let networks: Vec<Prefix> = special
+    let networks: Vec<IpNet> = special
         .filter_map(|text| prefix::parse(text).ok())
         .collect();
     Addresses::from_networks(&networks)
@@ -156,17 +156,17 @@ static SPECIAL: LazyLock<Addresses> = LazyLock::new(|| {
 /// First and last address, as numbers.
 type Range = (u128, u128);
 
-fn range(network: Prefix) -> Range {
-    let first = match network.address() {
+fn range(network: IpNet) -> Range {
+    let first = match network.network() {
         IpAddr::V4(address) => u32::from(address).into(),
         IpAddr::V6(address) => u128::from(address),
     };
-    let host = bits(family(network)) - u32::from(network.length());
+    let host = bits(family(network)) - u32::from(network.prefix_len());
     (first, last_address(first, host))
 }
 
 /// Returns the addresses of a family as sorted ranges that neither touch nor overlap.
-fn ranges(networks: &[Prefix], wanted: Family) -> Vec<Range> {
+fn ranges(networks: &[IpNet], wanted: Family) -> Vec<Range> {
     let mut ranges: Vec<Range> = networks
         .iter()
         .filter(|network| family(**network) == wanted)
@@ -204,7 +204,7 @@ fn without(ranges: &[Range], mut holes: &[Range]) -> Vec<Range> {
 
 /// Splits the addresses from `first` to `last` into the fewest networks: repeatedly takes the
 /// largest network that begins at `first` and does not exceed `last`.
-fn split(family: Family, mut first: u128, last: u128, into: &mut Vec<Prefix>) {
+fn split(family: Family, mut first: u128, last: u128, into: &mut Vec<IpNet>) {
     let bits = bits(family);
     loop {
         let aligned = first.trailing_zeros();
@@ -219,12 +219,12 @@ fn split(family: Family, mut first: u128, last: u128, into: &mut Vec<Prefix>) {
     }
 }
 
-fn network(family: Family, first: u128, length: u32) -> Option<Prefix> {
+fn network(family: Family, first: u128, length: u32) -> Option<IpNet> {
     let address: IpAddr = match family {
         Family::V4 => Ipv4Addr::from(u32::try_from(first).ok()?).into(),
         Family::V6 => Ipv6Addr::from(first).into(),
     };
-    Prefix::new(address, u8::try_from(length).ok()?)
+    IpNet::new(address, u8::try_from(length).ok()?).ok()
 }
 
 fn bits(family: Family) -> u32 {

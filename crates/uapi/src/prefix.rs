@@ -1,9 +1,8 @@
 //! Address prefixes as text: `192.0.2.0/24`, `2001:db8::/32`, or an address.
 
-use core::fmt;
 use core::net::IpAddr;
 
-pub use taupe_protocol::update::Prefix;
+use ipnet::IpNet;
 use thiserror::Error;
 
 /// Parses `address/length`, or an address as its /32 or /128. Clears host bits, as WireGuard's
@@ -12,7 +11,7 @@ use thiserror::Error;
 /// # Errors
 /// Returns [`PrefixError`] if the address or the length is malformed. IPv6 scopes, and lengths with
 /// a sign or a leading zero, are refused.
-pub fn parse(text: &str) -> Result<Prefix, PrefixError> {
+pub fn parse(text: &str) -> Result<IpNet, PrefixError> {
     let (address, length) = match text.split_once('/') {
         Some((address, length)) => (address, Some(length)),
         None => (text, None),
@@ -21,13 +20,15 @@ pub fn parse(text: &str) -> Result<Prefix, PrefixError> {
     let max = if address.is_ipv4() { 32 } else { 128 };
     let length = length.map_or(Some(max), decimal);
     length
-        .and_then(|length| Prefix::new(address, length))
+        .and_then(|length| network(address, length))
         .ok_or(PrefixError::Length { max })
 }
 
-/// Formats `address/length`, always with the length.
-pub fn display(prefix: Prefix) -> impl fmt::Display {
-    fmt::from_fn(move |f| write!(f, "{}/{}", prefix.address(), prefix.length()))
+/// Returns the network of `length` bits that contains `address`: host bits are cleared. `None` if
+/// `length` exceeds 32 (IPv4) or 128 (IPv6).
+#[must_use]
+pub fn network(address: IpAddr, length: u8) -> Option<IpNet> {
+    IpNet::new(address, length).ok().map(|net| net.trunc())
 }
 
 /// Reason why a text is not a prefix.

@@ -11,7 +11,6 @@ use zeroize::Zeroizing;
 use super::set::DEFAULT;
 use super::{SetRequest, Status};
 use crate::key::Encoding;
-use crate::prefix;
 
 /// Extensions of a `set` that this device supports, separated by blanks. A client omits the keys of
 /// others.
@@ -114,7 +113,7 @@ fn write_peer_status(out: &mut impl Write, peer: &PeerStatus) -> fmt::Result {
         preshared_key,
         pq_public_key,
         post_quantum,
-        pq_latched,
+        pq_pinned,
         session,
         endpoint,
         endpoint_name,
@@ -140,7 +139,7 @@ fn write_peer_status(out: &mut impl Write, peer: &PeerStatus) -> fmt::Result {
     if let Some(post_quantum) = post_quantum {
         writeln!(out, "post_quantum={}", post_quantum.name())?;
     }
-    write_flag(out, "pq_latched", *pq_latched)?;
+    write_flag(out, "pq_latched", *pq_pinned)?;
     if let Some(session) = session {
         writeln!(out, "session={} {}", session.name(), session.born.0)?;
     }
@@ -154,7 +153,7 @@ fn write_peer_status(out: &mut impl Write, peer: &PeerStatus) -> fmt::Result {
     writeln!(out, "rx_bytes={rx_bytes}")?;
     writeln!(out, "persistent_keepalive_interval={persistent_keepalive}")?;
     for prefix in allowed_ips {
-        writeln!(out, "allowed_ip={}", prefix::display(*prefix))?;
+        writeln!(out, "allowed_ip={}", prefix)?;
     }
     Ok(())
 }
@@ -168,7 +167,7 @@ fn write_peer_update(out: &mut impl Write, peer: &PeerUpdate) -> fmt::Result {
         pq_public_key,
         post_quantum,
         // Determined by the device; clients cannot set it.
-        pq_latched: _,
+        pq_pinned: _,
         endpoint,
         endpoint_name,
         persistent_keepalive,
@@ -205,10 +204,10 @@ fn write_peer_update(out: &mut impl Write, peer: &PeerUpdate) -> fmt::Result {
     for change in allowed_ips {
         match change {
             AllowedIpChange::Add(prefix) => {
-                writeln!(out, "allowed_ip={}", prefix::display(*prefix))?;
+                writeln!(out, "allowed_ip={}", prefix)?;
             }
             AllowedIpChange::Remove(prefix) => {
-                writeln!(out, "allowed_ip=-{}", prefix::display(*prefix))?;
+                writeln!(out, "allowed_ip=-{}", prefix)?;
             }
         }
     }

@@ -12,9 +12,10 @@ use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use core::str::FromStr;
 use core::time::Duration;
 
+use ipnet::IpNet;
 use taupe_protocol::key::KEY_LEN;
 use taupe_protocol::time::Instant;
-use taupe_protocol::update::{DeviceStatus, PeerStatus, Prefix};
+use taupe_protocol::update::{DeviceStatus, PeerStatus};
 
 use crate::Device;
 use crate::key::Encoding;
@@ -94,16 +95,16 @@ const MAX_LISTED: usize = 8;
 
 /// Returns a long list of networks as `0.0.0.0/0, ::/0 except …`: two lists, each with the word
 /// before it.
-fn as_exceptions(networks: &[Prefix]) -> Option<[(&'static str, Vec<Prefix>); 2]> {
+fn as_exceptions(networks: &[IpNet]) -> Option<[(&'static str, Vec<IpNet>); 2]> {
     if networks.len() <= MAX_LISTED {
         return None;
     }
     let everything = ["0.0.0.0/0", "::/0"].map(prefix::parse);
-    let has = |whole: &Prefix| {
+    let has = |whole: &IpNet| {
         let mut of_family = networks.iter();
-        of_family.any(|one| one.address().is_ipv4() == whole.address().is_ipv4())
+        of_family.any(|one| one.addr().is_ipv4() == whole.addr().is_ipv4())
     };
-    let whole: Vec<Prefix> = everything.into_iter().flatten().filter(has).collect();
+    let whole: Vec<IpNet> = everything.into_iter().flatten().filter(has).collect();
     let except = networks::subtract(&whole, networks);
     (!except.is_empty() && except.len() <= networks.len() / 2)
         .then_some([("", whole), (" except ", except)])
@@ -150,11 +151,11 @@ fn pretty_peer(
         out.write_str(word)?;
         for (index, network) in networks.iter().enumerate() {
             let separator = if index == 0 { "" } else { ", " };
-            write!(out, "{separator}{}", ip(network.address()))?;
+            write!(out, "{separator}{}", ip(network.addr()))?;
             paint.write(out, &[CYAN])?;
             out.write_char('/')?;
             paint.write(out, &[RESET])?;
-            write!(out, "{}", network.length())?;
+            write!(out, "{}", network.prefix_len())?;
         }
     }
     out.write_char('\n')?;
@@ -482,7 +483,7 @@ fn write_endpoint(out: &mut impl Write, peer: &PeerStatus, scopes: ScopeNames<'_
     }
 }
 
-fn write_networks(out: &mut impl Write, networks: &[Prefix], separator: &str) -> fmt::Result {
+fn write_networks(out: &mut impl Write, networks: &[IpNet], separator: &str) -> fmt::Result {
     if networks.is_empty() {
         return out.write_str("(none)");
     }
@@ -491,8 +492,8 @@ fn write_networks(out: &mut impl Write, networks: &[Prefix], separator: &str) ->
         write!(
             out,
             "{before}{}/{}",
-            ip(network.address()),
-            network.length()
+            ip(network.addr()),
+            network.prefix_len()
         )?;
     }
     Ok(())

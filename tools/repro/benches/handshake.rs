@@ -14,7 +14,7 @@ use std::hint::black_box;
 use std::time::Duration;
 use taupe_crypto::{AWS_LC, Provider, Secret};
 use taupe_protocol::key::{PresharedKey, PrivateKey};
-use taupe_protocol::noise::{self, Claim, Precomputed, StaticKeys};
+use taupe_protocol::testing::noise::{self, Claim, Precomputed, StaticKeys};
 use taupe_protocol::time::Tai64N;
 use taupe_repro::variant::VARIANTS;
 use taupe_repro::{End, Initiator, Responder};

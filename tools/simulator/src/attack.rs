@@ -6,7 +6,8 @@ use taupe_crypto::Provider;
 use taupe_protocol::Output;
 use taupe_protocol::key::PublicKey;
 use taupe_protocol::limits::REJECT_AFTER_MESSAGES;
-use taupe_protocol::message::{DATA_HEADER_LEN, Kind, classify, data_header, write_data_header};
+use taupe_protocol::message::{DATA_HEADER_LEN, Kind, classify, data_header};
+use taupe_protocol::testing::write_data_header;
 
 use crate::host::{Host, endpoint};
 use crate::network::flip;

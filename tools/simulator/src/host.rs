@@ -9,11 +9,10 @@ use std::sync::Arc;
 use taupe_crypto::Provider;
 use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::limits::UNDER_LOAD_BACKLOG;
+use taupe_protocol::testing::PeerSnapshot;
 use taupe_protocol::time::{Instant, Now, Tai64N};
-use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, Prefix, PrivateKeyUpdate};
-use taupe_protocol::{
-    DataPath, Device, DropReason, Endpoint, LocalAddress, PeerSnapshot, Reason, ReceivedBatch,
-};
+use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, PrivateKeyUpdate};
+use taupe_protocol::{DataPath, Device, DropReason, Endpoint, LocalAddress, Reason, ReceivedBatch};
 
 use crate::ledger::inner_addresses;
 use crate::plan::{MILLISECOND, Nanos};
@@ -80,7 +79,7 @@ pub(crate) struct Host {
     /// True if it has such a seed.
     pub(crate) has_seed: bool,
     /// Peers, by key, for which `prefer` has become `require`; survives crashes, like timestamps.
-    pub(crate) latches: BTreeSet<PublicKey>,
+    pub(crate) pins: BTreeSet<PublicKey>,
     pub(crate) crypto: &'static Provider,
     pub(crate) seed: u64,
     key_number: u64,
@@ -201,11 +200,11 @@ pub(crate) struct Digest {
 
 impl Digest {
     /// Removes the state that a hybrid initiation may change before its session has been used.
-    fn but_for_provisional(self) -> Self {
+    fn without_provisional_effects(self) -> Self {
         let peers = self.peers.into_iter();
         Self {
             peers: peers
-                .map(|peer| peer.map(PeerSnapshot::but_for_provisional))
+                .map(|peer| peer.map(PeerSnapshot::without_provisional_effects))
                 .collect(),
             sessions: 0,
             halves: 0,
@@ -233,7 +232,7 @@ impl Host {
             incarnation: 0,
             seed_number: 0,
             has_seed: false,
-            latches: BTreeSet::new(),
+            pins: BTreeSet::new(),
             crypto,
             seed,
             key_number: 0,
@@ -362,7 +361,7 @@ impl Host {
     pub(crate) fn crash(&mut self, keep_labels: bool) -> Option<Sessions> {
         if !keep_labels {
             self.labels.clear();
-            self.latches.clear();
+            self.pins.clear();
             self.locked_until = self.locked_until.max(self.label_bound);
         }
         // The next start must treat all reserved timestamps as used.
@@ -465,7 +464,8 @@ impl Host {
     /// change.
     pub(crate) fn provisional_digest(&mut self, other: usize) -> Option<Digest> {
         let conf = self.peers[other].filter(|conf| conf.present)?;
-        self.digest_of(&[conf.key]).map(Digest::but_for_provisional)
+        self.digest_of(&[conf.key])
+            .map(Digest::without_provisional_effects)
     }
 
     fn digest_of(&mut self, keys: &[PublicKey]) -> Option<Digest> {
@@ -473,7 +473,7 @@ impl Host {
         Some(Digest {
             peers: keys.iter().map(|key| node.device.snapshot(key)).collect(),
             sessions: node.sessions.alive(),
-            halves: node.device.half_handshakes(),
+            halves: node.device.provisional_handshakes(),
             pending: node.device.pending_handshakes(),
             deadline: node.device.next_deadline(),
             attention: node.device.has_pending_work(),
@@ -506,7 +506,7 @@ impl Host {
                 format!("{pending} handshakes wait for {} peers", keys.len()),
             ));
         }
-        let halves = node.device.half_handshakes();
+        let halves = node.device.provisional_handshakes();
         if halves > MAX_HALVES * keys.len() {
             return Err(Violation::new(
                 Invariant::Memory,
@@ -588,11 +588,9 @@ impl Node {
 #[must_use]
 pub(crate) fn prefixes(host: usize) -> Vec<AllowedIpChange> {
     let (v4, v6) = inner_addresses(host);
-    [(IpAddr::V4(v4), 32), (IpAddr::V6(v6), 128)]
-        .into_iter()
-        .filter_map(|(address, length)| Prefix::new(address, length))
-        .map(AllowedIpChange::Add)
-        .collect()
+    [IpAddr::V4(v4), IpAddr::V6(v6)]
+        .map(|address| AllowedIpChange::Add(address.into()))
+        .into()
 }
 
 /// Returns an address that no host has used.

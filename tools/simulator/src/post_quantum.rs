@@ -61,7 +61,7 @@ impl Host {
         update.pq_public_key = Some(self.pq_public_of(other));
         update.post_quantum = Some(setting.filter(|_| !implied));
         let key = self.peers[other].map(|conf| conf.key);
-        update.pq_latched = key.is_some_and(|key| self.latches.contains(&key));
+        update.pq_pinned = key.is_some_and(|key| self.pins.contains(&key));
     }
 
     /// Returns the setting for handshakes with another host.
@@ -70,18 +70,18 @@ impl Host {
             return PostQuantum::Off;
         };
         match conf.hybrid.map(|hybrid| hybrid.setting) {
-            Some(PostQuantum::Prefer) if self.latches.contains(&conf.key) => PostQuantum::Require,
+            Some(PostQuantum::Prefer) if self.pins.contains(&conf.key) => PostQuantum::Require,
             Some(setting) => setting,
             None => PostQuantum::Off,
         }
     }
 
     /// Stores that `prefer` has become `require`, or that it no longer has.
-    pub(crate) fn remember(&mut self, peer: PublicKey, latched: bool) {
-        if latched {
-            self.latches.insert(peer);
+    pub(crate) fn remember(&mut self, peer: PublicKey, pinned: bool) {
+        if pinned {
+            self.pins.insert(peer);
         } else {
-            self.latches.remove(&peer);
+            self.pins.remove(&peer);
         }
     }
 
@@ -92,7 +92,7 @@ impl Host {
             return;
         };
         if hybrid.is_none_or(|it| it.setting == PostQuantum::Off) {
-            self.latches.remove(&conf.key);
+            self.pins.remove(&conf.key);
         }
         conf.hybrid = hybrid;
         self.has_seed |= hybrid.is_some_and(|it| it.suite.has_static_keys());

@@ -6,11 +6,12 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use taupe_crypto::Secret;
-use taupe_protocol::hybrid::noise::{AfterA, Initiator, Local};
-use taupe_protocol::hybrid::{LocalKeys, RemoteKeys, Suite};
+use taupe_protocol::hybrid::Suite;
 use taupe_protocol::key::{PqPrivateKey, PresharedKey, PublicKey};
 use taupe_protocol::message::{Kind, classify};
-use taupe_protocol::noise::{Precomputed, StaticKeys};
+use taupe_protocol::testing::hybrid_noise::{HybridInitiator, Local, PartAOutcome};
+use taupe_protocol::testing::noise::{Precomputed, StaticKeys};
+use taupe_protocol::testing::{LocalKeys, RemoteKeys};
 use taupe_protocol::time::Tai64N;
 use taupe_protocol::update::PostQuantum;
 
@@ -48,7 +49,7 @@ impl Disguise {
 
 /// A handshake that the attacker has begun.
 struct Begun {
-    initiator: Initiator,
+    initiator: HybridInitiator,
     parts: Vec<Vec<u8>>,
 }
 
@@ -147,7 +148,7 @@ impl World<'_> {
         let label = Tai64N::from_wall(wall + Duration::from_nanos(ahead));
         let remote = &disguise.remote.public_key;
         let precomputed = Precomputed::new(crypto, &disguise.keys, remote).ok()?;
-        let (initiator, parts) = Initiator::start(
+        let (initiator, parts) = HybridInitiator::start(
             crypto,
             disguise.local(),
             &disguise.remote,
@@ -252,11 +253,13 @@ fn finish(
 ) -> bool {
     let psk = &disguise.preshared;
     response.iter().any(|first| {
-        let after = begun.initiator.take_a(crypto, disguise.local(), psk, first);
+        let after = begun
+            .initiator
+            .read_part_a(crypto, disguise.local(), psk, first);
         match after {
-            Ok(AfterA::Done(_)) => true,
-            Ok(AfterA::Halfway(halfway)) => response.iter().any(|second| {
-                let keys = halfway.take_b(crypto, disguise.local(), psk, second);
+            Ok(PartAOutcome::Complete(_)) => true,
+            Ok(PartAOutcome::NeedsPartB(halfway)) => response.iter().any(|second| {
+                let keys = halfway.read_part_b(crypto, disguise.local(), psk, second);
                 keys.is_ok()
             }),
             Err(_) => false,

@@ -359,7 +359,7 @@ impl<'e> World<'e> {
 
     /// Takes all output of a host and answers its wake-ups. Follows every call.
     pub(crate) fn settle(&mut self, host: usize) -> Result<(), Violation> {
-        let mut latches = false;
+        let mut pin_changed = false;
         loop {
             while let Some(output) = self.hosts[host]
                 .node
@@ -377,9 +377,9 @@ impl<'e> World<'e> {
                     Output::ReserveTimestamps { public_key, up_to } => {
                         self.hosts[host].reserve_labels(public_key, up_to);
                     }
-                    Output::Latch { peer, latched, .. } => {
-                        self.hosts[host].remember(peer, latched);
-                        latches = true;
+                    Output::PinPostQuantum { peer, pinned, .. } => {
+                        self.hosts[host].remember(peer, pinned);
+                        pin_changed = true;
                     }
                 }
             }
@@ -400,7 +400,7 @@ impl<'e> World<'e> {
             } else {
                 node.deadline = node.device.next_deadline();
                 // The change may forbid existing sessions.
-                return if latches {
+                return if pin_changed {
                     self.check_suites(host)
                 } else {
                     Ok(())
@@ -594,7 +594,7 @@ impl<'e> World<'e> {
                     ),
                 ));
             }
-            let halves = node.device.half_handshakes();
+            let halves = node.device.provisional_handshakes();
             if halves > 0 {
                 let what =
                     format!("host {host} keeps {halves} handshakes that nobody has finished");

@@ -5,12 +5,11 @@ use taupe_config::destinations::{self, Class};
 use taupe_config::file::KillSwitch;
 use taupe_os_linux::netlink::{RouteKind, Rule};
 use taupe_packet::ip::Family;
-use taupe_uapi::prefix::Prefix;
 
 use super::Plan;
 use super::routing::Routing;
 use crate::change::Change;
-use crate::networks::{first_bits, host};
+use crate::networks::host;
 
 impl Routing<'_> {
     /// Adds a table for packets with a mark, and for packets from the tunnel's own addresses. Only
@@ -34,19 +33,14 @@ impl Routing<'_> {
         // Neighbours are reached through the main table. The eBPF program at the sockets rejects
         // hosts behind a router, because a route cannot distinguish them from neighbours.
         let link_local = destinations::link_local();
-        let is_within_link = |network: Prefix| {
+        let is_within_link = |network: IpNet| {
             let mut links = link_local.iter();
-            links.any(|link| {
-                network.length() >= link.length() && destinations::has(*link, network.address())
-            })
+            links.any(|link| link.contains(&network))
         };
         let mut judged = destinations::of_peers(&self.file.peers, bypass_lan);
         judged.retain(|(network, _)| !is_within_link(*network));
         let past = link_local.iter().map(|link| (*link, Class::Direct));
-        for (network, class) in past.chain(judged) {
-            let Some(destination) = first_bits(network.address(), network.length()) else {
-                continue;
-            };
+        for (destination, class) in past.chain(judged) {
             let family = Family::of(destination.addr());
             if !self.knows(family) || is_this_host(&destination) {
                 continue;

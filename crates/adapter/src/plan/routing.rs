@@ -8,11 +8,11 @@ use ipnet::IpNet;
 use taupe_config::file::{File, Personality, Table};
 use taupe_os_linux::netlink::{Address, Route, RouteKind, Rule};
 use taupe_packet::ip::Family;
-use taupe_uapi::networks;
+use taupe_uapi::networks::{self, is_special};
 
 use super::{Plan, Snapshot, distinct};
 use crate::change::{Change, InterfaceKey};
-use crate::networks::{LINK_LOCAL, Networks, everything, first_bits, halves, host, is_special};
+use crate::networks::{LINK_LOCAL, Networks, everything, halves, host};
 use crate::request::Options;
 
 /// The first mark and table that `wg-quick` tries.
@@ -157,9 +157,9 @@ impl Routing<'_> {
                 if policy.routes.is_empty() {
                     // Parts of a default route belong to the same table as the default route: a
                     // peer may move to any public address.
-                    let public = pieces.iter().filter(|net| !is_special(net));
+                    let public = pieces.iter().filter(|net| !is_special(**net));
                     policy.routes.extend(public);
-                    main.retain(|net| Family::of(net.addr()) != *family || is_special(net));
+                    main.retain(|net| Family::of(net.addr()) != *family || is_special(*net));
                     policy.unreachable = pieces;
                 } else {
                     policy.unreachable.clone_from(&policy.routes);
@@ -301,8 +301,7 @@ impl Routing<'_> {
     /// Returns the networks that the tunnel carries.
     pub(super) fn wanted(&self) -> Vec<IpNet> {
         let routed = self.file.peers.iter().flat_map(|peer| peer.routed());
-        let networks = routed.filter_map(|p| first_bits(p.address(), p.length()));
-        networks
+        routed
             .filter(|net| self.has(Family::of(net.addr())))
             .collect()
     }

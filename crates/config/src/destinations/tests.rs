@@ -6,24 +6,24 @@ use taupe_protocol::key::PublicKey;
 use super::*;
 use taupe_uapi::networks::covers;
 
-fn networks(text: &str) -> Vec<Prefix> {
+fn networks(text: &str) -> Vec<IpNet> {
     list(&text.split_whitespace().collect::<Vec<_>>())
 }
 
-fn contains(network: Prefix, address: IpAddr) -> bool {
-    Prefix::new(address, network.length()) == Some(network)
+fn contains(network: IpNet, address: IpAddr) -> bool {
+    network.contains(&address)
 }
 
 /// Returns the class by the longest match.
-fn class(table: &[(Prefix, Class)], address: IpAddr) -> Class {
+fn class(table: &[(IpNet, Class)], address: IpAddr) -> Class {
     let matching = table.iter().filter(|(net, _)| contains(*net, address));
-    let longest = matching.max_by_key(|(net, _)| net.length());
+    let longest = matching.max_by_key(|(net, _)| net.prefix_len());
     longest.expect("every address matches").1
 }
 
 /// Applies the rules in order to one address.
-fn judged(allowed: &[Prefix], disallowed: &[Prefix], bypass_lan: bool, to: IpAddr) -> Class {
-    let among = |list: &[Prefix]| list.iter().any(|net| contains(*net, to));
+fn judged(allowed: &[IpNet], disallowed: &[IpNet], bypass_lan: bool, to: IpAddr) -> Class {
+    let among = |list: &[IpNet]| list.iter().any(|net| contains(*net, to));
     let (this_host, local, group) = match to {
         IpAddr::V4(a) => (
             a.is_unspecified() || a.is_loopback(),
@@ -186,7 +186,7 @@ fn what_another_peer_carries_is_not_disallowed() {
 }
 
 /// A network near the networks that the rules name.
-fn network() -> impl Strategy<Value = Prefix> {
+fn network() -> impl Strategy<Value = IpNet> {
     let v4 = prop::sample::select(vec![
         0,
         0x0a00_0000,
@@ -215,20 +215,22 @@ fn network() -> impl Strategy<Value = Prefix> {
     ]);
     let v4 = (v4, any::<u32>(), 0_u32..33, 0_u8..33).prop_map(|(near, change, keep, length)| {
         let change = change.checked_shr(keep).unwrap_or(0);
-        Prefix::new(Ipv4Addr::from(near ^ change).into(), length)
+        prefix::network(Ipv4Addr::from(near ^ change).into(), length)
     });
     let v6 = (v6, any::<u128>(), 0_u32..129, 0_u8..129).prop_map(|(near, change, keep, length)| {
         let change = change.checked_shr(keep).unwrap_or(0);
-        Prefix::new(Ipv6Addr::from(near ^ change).into(), length)
+        prefix::network(Ipv6Addr::from(near ^ change).into(), length)
     });
     prop_oneof![v4, v6].prop_filter_map("a length too great", |network| network)
 }
 
 /// Returns the first and last address of a network, and the addresses next to them.
-fn ends(network: Prefix) -> Vec<IpAddr> {
-    match network.address() {
+fn ends(network: IpNet) -> Vec<IpAddr> {
+    match network.network() {
         IpAddr::V4(address) => {
-            let host = u32::MAX.checked_shr(network.length().into()).unwrap_or(0);
+            let host = u32::MAX
+                .checked_shr(network.prefix_len().into())
+                .unwrap_or(0);
             let first = u32::from(address);
             let last = first | host;
             [first.wrapping_sub(1), first, last, last.wrapping_add(1)]
@@ -236,7 +238,9 @@ fn ends(network: Prefix) -> Vec<IpAddr> {
                 .into()
         }
         IpAddr::V6(address) => {
-            let host = u128::MAX.checked_shr(network.length().into()).unwrap_or(0);
+            let host = u128::MAX
+                .checked_shr(network.prefix_len().into())
+                .unwrap_or(0);
             let first = u128::from(address);
             let last = first | host;
             [first.wrapping_sub(1), first, last, last.wrapping_add(1)]
@@ -297,7 +301,7 @@ proptest! {
             })
             .collect();
         let table = of_peers(&peers, false);
-        let routed: Vec<Prefix> = peers.iter().flat_map(Peer::routed).collect();
+        let routed: Vec<IpNet> = peers.iter().flat_map(Peer::routed).collect();
         for to in lists.iter().flat_map(|(a, d)| a.iter().chain(d)).flat_map(|net| ends(*net)) {
             let class = class(&table, to);
             let special = judged(&[], &[], false, to) != Class::Direct
@@ -310,6 +314,6 @@ proptest! {
     }
 }
 
-fn contains_any(networks: &[Prefix], address: IpAddr) -> bool {
+fn contains_any(networks: &[IpNet], address: IpAddr) -> bool {
     networks.iter().any(|network| contains(*network, address))
 }

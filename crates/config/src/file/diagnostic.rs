@@ -4,7 +4,7 @@ mod problem;
 
 use core::fmt;
 
-use taupe_protocol::update::Prefix;
+use ipnet::IpNet;
 use thiserror::Error;
 
 use super::fix::{
@@ -17,7 +17,6 @@ use super::word::{Foreign, Key, Section};
 use super::{KeyFileProblem, MAX_FILE, MAX_LINE};
 use crate::application::{ApplicationError, Doubt};
 use taupe_uapi::key::PqKeyError;
-use taupe_uapi::prefix::display;
 
 pub use problem::{AddressProblem, EndpointProblem, KeyProblem, Unusable};
 
@@ -354,12 +353,12 @@ pub enum DiagnosticKind {
         value: Option<String>,
     },
     /// A network with host bits set.
-    #[error("{key} has bits set beyond its length; it means {}", display(*.network))]
+    #[error("{key} has bits set beyond its length; it means {}", .network)]
     HostBits {
         /// The key.
         key: Key,
         /// The network without host bits.
-        network: Prefix,
+        network: IpNet,
     },
     /// An address that cannot be used here.
     #[error("{key} is {}", unusable(*.what))]
@@ -376,16 +375,16 @@ pub enum DiagnosticKind {
         first: usize,
     },
     /// `0.0.0.0` or `::` without a prefix length.
-    #[error("without a length this means the single address {}, which nobody has", display(*.network))]
+    #[error("without a length this means the single address {}, which nobody has", .network)]
     SingleUnspecified {
         /// The network that it means.
-        network: Prefix,
+        network: IpNet,
     },
     /// The same network for two peers.
-    #[error("{} belongs to the peer with the AllowedIPs of line {first} already, which would lose it: the last one has it", display(*.network))]
+    #[error("{} belongs to the peer with the AllowedIPs of line {first} already, which would lose it: the last one has it", .network)]
     Overlap {
         /// The network.
-        network: Prefix,
+        network: IpNet,
         /// Line of the other.
         first: usize,
     },
@@ -395,10 +394,10 @@ pub enum DiagnosticKind {
     )]
     NoAllowedIps,
     /// `DisallowedIPs` outside of all `AllowedIPs`.
-    #[error("no AllowedIPs of this peer have {}: taking it away changes nothing", display(*.network))]
+    #[error("no AllowedIPs of this peer have {}: taking it away changes nothing", .network)]
     DisallowedElsewhere {
         /// The network.
-        network: Prefix,
+        network: IpNet,
     },
     /// `DisallowedIPs` that contain all `AllowedIPs`.
     #[error(

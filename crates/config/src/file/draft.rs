@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use ipnet::IpNet;
 use taupe_protocol::key::{KEY_LEN, PresharedKey, PublicKey};
 use taupe_protocol::update::PostQuantum;
 
@@ -18,7 +19,6 @@ use super::{
 };
 use taupe_uapi::key::Encoding;
 use taupe_uapi::networks::Addresses;
-use taupe_uapi::prefix::Prefix;
 
 #[derive(Default)]
 pub(super) struct InterfaceDraft<'a> {
@@ -63,8 +63,8 @@ pub(super) struct PeerDraft<'a> {
     post_quantum_at: Option<Piece<'a>>,
     key_files: Option<KeyFiles<'a>>,
     pub(super) endpoint: Option<Endpoint>,
-    pub(super) allowed_ips: Vec<Prefix>,
-    pub(super) disallowed_ips: Vec<(Prefix, Piece<'a>)>,
+    pub(super) allowed_ips: Vec<IpNet>,
+    pub(super) disallowed_ips: Vec<(IpNet, Piece<'a>)>,
     pub(super) persistent_keepalive: Option<u16>,
 }
 
@@ -256,7 +256,7 @@ impl<'a> PeerDraft<'a> {
         key: Key,
         value: Piece<'a>,
         report: &mut Report,
-        owners: &mut HashMap<Prefix, (usize, usize)>,
+        owners: &mut HashMap<IpNet, (usize, usize)>,
         number: usize,
     ) {
         let first = self.seen.note(key, value.number);
@@ -368,7 +368,7 @@ impl<'a> PeerDraft<'a> {
                 report.add(*at, DiagnosticKind::DisallowedElsewhere { network });
             }
         }
-        let disallowed: Vec<Prefix> = self.disallowed_ips.iter().map(|(ip, _)| *ip).collect();
+        let disallowed: Vec<IpNet> = self.disallowed_ips.iter().map(|(ip, _)| *ip).collect();
         let disallowed = Addresses::from_networks(&disallowed);
         let mut allowed = self.allowed_ips.iter();
         if !self.allowed_ips.is_empty() && allowed.all(|network| disallowed.contains(*network)) {
@@ -378,11 +378,11 @@ impl<'a> PeerDraft<'a> {
 }
 
 /// Parses a network of `AllowedIPs` or `DisallowedIPs`, and reports doubtful forms.
-fn network(key: Key, part: Piece<'_>, report: &mut Report) -> Option<Prefix> {
+fn network(key: Key, part: Piece<'_>, report: &mut Report) -> Option<IpNet> {
     let (network, host_bits) = taken(value::network(key, part), report)?;
     if host_bits {
         report.add(part, DiagnosticKind::HostBits { key, network });
-    } else if network.address().is_unspecified() && !part.text.contains('/') {
+    } else if network.addr().is_unspecified() && !part.text.contains('/') {
         report.add(part, DiagnosticKind::SingleUnspecified { network });
     }
     Some(network)

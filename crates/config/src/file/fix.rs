@@ -4,7 +4,6 @@ use super::diagnostic::{AddressProblem, DiagnosticKind, EndpointProblem, KeyProb
 use super::look_alike::{NOTHING, look_alike};
 use super::word::{Foreign, Key, Section};
 use taupe_uapi::key::PqKeyError;
-use taupe_uapi::prefix::display;
 
 impl DiagnosticKind {
     /// Returns advice, in the imperative. `tool` is the program to name for making keys and
@@ -143,7 +142,7 @@ impl DiagnosticKind {
             }
             Self::Address { key, problem, .. } => return address_fix(*key, *problem, tool),
             Self::HostBits { network, .. } => {
-                return format!("write {}", display(*network));
+                return format!("write {network}");
             }
             Self::Unusable {
                 what: Unusable::Everything,
@@ -158,7 +157,7 @@ impl DiagnosticKind {
             } => "write an address of the server that is not link-local, such as fd00::1",
             Self::Unusable { .. } => "write the address of a host",
             Self::RepeatedAddress { .. } => "delete one of the two",
-            Self::SingleUnspecified { network } if network.address().is_ipv4() => {
+            Self::SingleUnspecified { network } if network.addr().is_ipv4() => {
                 "write 0.0.0.0/0 for all of IPv4"
             }
             Self::SingleUnspecified { .. } => "write ::/0 for all of IPv6",

@@ -5,6 +5,7 @@ mod whole;
 use core::mem;
 use std::collections::HashMap;
 
+use ipnet::IpNet;
 use taupe_protocol::key::{KEY_LEN, PublicKey};
 
 use super::diagnostic::{DiagnosticKind, Severity};
@@ -18,7 +19,6 @@ use super::transparent::TransparentDraft;
 use super::word::{self, Key, Section, Word};
 use super::{Dialect, File, MAX_FILE, MAX_LINE, Parsed, Peer};
 use crate::application::ApplicationError;
-use taupe_uapi::prefix::Prefix;
 
 /// Prefix of lines that are comments to all programs but Taupe and `WireSock`.
 const WIRESOCK: &str = "#@ws:";
@@ -114,7 +114,7 @@ struct Parser<'a> {
     /// Positions of the ML-KEM keys, with the index of the peer.
     pq_pieces: Vec<(usize, Piece<'a>)>,
     /// Index of the peer and line for each allowed network.
-    allowed: HashMap<Prefix, (usize, usize)>,
+    allowed: HashMap<IpNet, (usize, usize)>,
 }
 
 /// Section of a line.

@@ -3,6 +3,7 @@
 use core::fmt::{self, Write};
 use core::net::IpAddr;
 
+use ipnet::IpNet;
 use taupe_protocol::key::{KEY_LEN, PublicKey};
 use taupe_protocol::update::{DeviceStatus, PeerStatus};
 use taupe_uapi::show::{MARK, write_pq_of_peer, write_pq_private_key};
@@ -16,7 +17,6 @@ use super::{
 use crate::application::{AppRules, Rule};
 use taupe_uapi::key::Encoding;
 use taupe_uapi::networks::aggregate;
-use taupe_uapi::prefix::{Prefix, display};
 
 /// Writes a file in the order of `wg-quick save`. Without the keys that only `wg-quick` has, the
 /// result equals the output of `wg showconf`.
@@ -350,13 +350,13 @@ fn secret(out: &mut impl Write, key: Key, value: &[u8; KEY_LEN]) -> fmt::Result 
     line(out, key, Encoding::Base64.encode(value).as_str())
 }
 
-pub(super) fn list(out: &mut impl Write, key: Key, networks: &[Prefix]) -> fmt::Result {
+pub(super) fn list(out: &mut impl Write, key: Key, networks: &[IpNet]) -> fmt::Result {
     // Stays far below `MAX_LINE`, even with the longest networks.
     for networks in networks.chunks(100_000) {
         write!(out, "{key} = ")?;
         for (index, network) in networks.iter().enumerate() {
             let comma = if index == 0 { "" } else { ", " };
-            write!(out, "{comma}{}", display(*network))?;
+            write!(out, "{comma}{network}")?;
         }
         writeln!(out)?;
     }

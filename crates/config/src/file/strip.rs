@@ -12,8 +12,8 @@ use super::parse::MARKS;
 use super::print::list;
 use super::value;
 use super::word::{Key, Section};
+use ipnet::IpNet;
 use taupe_uapi::networks::subtract;
-use taupe_uapi::prefix::Prefix;
 
 /// Returns the output of `wg-quick strip`: every line that is for `wg`, with comments, which need
 /// not be UTF-8. Removes a byte-order mark, which `wg` would reject.
@@ -187,8 +187,8 @@ impl Place {
 /// Networks of a peer, up to the next section.
 #[derive(Default)]
 struct Networks {
-    allowed: Vec<Prefix>,
-    disallowed: Vec<Prefix>,
+    allowed: Vec<IpNet>,
+    disallowed: Vec<IpNet>,
     narrow: bool,
     wrong: bool,
 }

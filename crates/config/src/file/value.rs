@@ -4,13 +4,14 @@ use core::fmt::Display;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use core::str::FromStr;
 
+use ipnet::IpNet;
 use taupe_protocol::update::PostQuantum;
+use taupe_uapi::prefix;
 
 use super::diagnostic::{AddressProblem, DiagnosticKind, EndpointProblem, Unusable};
 use super::line::{Piece, is_blank, quotable_address};
 use super::word::Key;
 use super::{Endpoint, InterfaceAddress, MAX_MTU, Table};
-use taupe_uapi::prefix::Prefix;
 
 /// A value, or the position and kind of its error.
 pub(super) type Value<'a, T> = Result<T, (Piece<'a>, DiagnosticKind)>;
@@ -111,7 +112,7 @@ pub(super) fn mtu(value: Piece<'_>) -> Value<'_, (u32, Option<DiagnosticKind>)> 
 }
 
 /// Parses a network of `AllowedIPs` or `DisallowedIPs`. Returns true if host bits were set.
-pub(super) fn network(key: Key, value: Piece<'_>) -> Value<'_, (Prefix, bool)> {
+pub(super) fn network(key: Key, value: Piece<'_>) -> Value<'_, (IpNet, bool)> {
     one_network(key, value).map_err(|error| unseparated(key, value).unwrap_or(error))
 }
 
@@ -132,7 +133,7 @@ fn unseparated(key: Key, value: Piece<'_>) -> Option<(Piece<'_>, DiagnosticKind)
     Some((at, address_error(key, at, AddressProblem::Separator)))
 }
 
-fn one_network(key: Key, value: Piece<'_>) -> Value<'_, (Prefix, bool)> {
+fn one_network(key: Key, value: Piece<'_>) -> Value<'_, (IpNet, bool)> {
     let error = |piece, problem| (piece, address_error(key, value, problem));
     if value.text.is_empty() {
         return Err(error(value, AddressProblem::Empty));
@@ -155,9 +156,9 @@ fn one_network(key: Key, value: Piece<'_>) -> Value<'_, (Prefix, bool)> {
         Some(length) => (length, decimal(&length.clean())),
     };
     let network = bits
-        .and_then(|bits| Prefix::new(ip, bits))
+        .and_then(|bits| prefix::network(ip, bits))
         .ok_or_else(|| error(at, AddressProblem::Length { max }))?;
-    Ok((network, network.address() != ip))
+    Ok((network, network.addr() != ip))
 }
 
 /// Parses one `Address` as `ip address add` does, which also accepts a netmask.
@@ -380,8 +381,7 @@ pub(super) fn doubt(address: InterfaceAddress) -> Option<Unusable> {
     if free < 2 {
         return None;
     }
-    let first = Prefix::new(address, length).map(|network| network.address());
-    if first == Some(address) {
+    if IpNet::new(address, length).is_ok_and(|own| own.network() == address) {
         return Some(Unusable::Network);
     }
     match address {

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use taupe_protocol::limits::UNDER_LOAD_BACKLOG;
-use taupe_protocol::message::{Initiation, Kind, LONGEST_HANDSHAKE, Response, classify};
+use taupe_protocol::message::{INITIATION_LEN, Kind, LONGEST_HANDSHAKE, RESPONSE_LEN, classify};
 use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::update::{DeviceUpdate, PeerUpdate};
 use taupe_protocol::{
@@ -319,7 +319,7 @@ impl Control {
         if self.hybrid {
             LONGEST_HANDSHAKE
         } else {
-            size_of::<Initiation>()
+            INITIATION_LEN
         }
     }
 
@@ -336,7 +336,7 @@ impl Control {
     /// Returns the least buffer size for the answer to a message of `kind`.
     pub(super) fn longest_answer(&self, kind: Kind) -> usize {
         match kind {
-            Kind::Initiation => size_of::<Response>(),
+            Kind::Initiation => RESPONSE_LEN,
             Kind::HybridInitiation => LONGEST_HANDSHAKE,
             Kind::Response | Kind::HybridResponse => OVERHEAD,
             Kind::CookieReply | Kind::Data => 0,
@@ -356,7 +356,7 @@ impl Control {
         while let Some(output) = self.device.poll_output() {
             match output {
                 Output::Transmit { datagram, .. } => self.push(now.boot, datagram),
-                Output::Latch { latched, .. } => self.latched = latched,
+                Output::PinPostQuantum { pinned, .. } => self.latched = pinned,
                 // The library saves no timestamps, and has no endpoint names.
                 Output::ReserveTimestamps { .. } | Output::Resolve { .. } | Output::Notice(_) => {}
             }

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use taupe_protocol::limits::UNDER_LOAD_LATCH;
+use taupe_protocol::limits::UNDER_LOAD_DURATION;
 use taupe_protocol::time::Instant;
 
 /// Handshake messages in a second that are answered without a cookie, as in boringtun.
@@ -37,6 +37,6 @@ impl Load {
     /// Returns true if messages without a source address are refused. This lasts as long as the
     /// device requires cookies, because without an address a cookie would prove nothing.
     pub(super) fn refuses_unknown(&self, now: Instant) -> bool {
-        now < self.until + UNDER_LOAD_LATCH && self.until != Instant::default()
+        now < self.until + UNDER_LOAD_DURATION && self.until != Instant::default()
     }
 }

@@ -2,10 +2,10 @@
 
 use super::steps::{Explanation, Verdict};
 use crate::destination::Destination;
+use ipnet::IpNet;
 use taupe_config::application::{AppRules, Decision, Judgement, Process, Rule};
 use taupe_config::destinations::Class;
 use taupe_config::file::Key;
-use taupe_uapi::prefix::Prefix;
 
 impl Explanation<'_> {
     /// Explains the judgement on a process.
@@ -14,7 +14,7 @@ impl Explanation<'_> {
         process: &Process<'_>,
         judgement: &Judgement<'_>,
         to: Option<Destination>,
-        table: &[(Prefix, Class)],
+        table: &[(IpNet, Class)],
     ) -> Verdict {
         let AppRules {
             allowed,

@@ -2,14 +2,15 @@
 
 use super::steps::{Explanation, Question, Verdict};
 use crate::destination::Destination;
+use ipnet::IpNet;
 use std::net::IpAddr;
-use taupe_config::destinations::{Class, class_of, has, is_link_local, is_local};
+use taupe_config::destinations::{Class, class_of, is_link_local, is_local};
 use taupe_config::file::edit::{Entry, entries};
 use taupe_config::file::{InterfaceAddress, Key, KillSwitch};
-use taupe_uapi::prefix::{self, Prefix};
+use taupe_uapi::prefix;
 
 impl Explanation<'_> {
-    pub(super) fn past(&self, to: Option<Destination>, table: &[(Prefix, Class)]) -> Verdict {
+    pub(super) fn past(&self, to: Option<Destination>, table: &[(IpNet, Class)]) -> Verdict {
         let list = entries(self.text, Key::DisallowedIps);
         let lan = entries(self.text, Key::BypassLanTraffic);
         let lan = lan.first().filter(|_| self.bypasses_lan());
@@ -42,7 +43,7 @@ impl Explanation<'_> {
         }
     }
 
-    pub(super) fn allowed(&self, to: Option<Destination>, table: &[(Prefix, Class)]) -> Verdict {
+    pub(super) fn allowed(&self, to: Option<Destination>, table: &[(IpNet, Class)]) -> Verdict {
         let list = entries(self.text, Key::AllowedIps);
         let Some(Destination { address, .. }) = to else {
             let all: Vec<_> = list
@@ -99,7 +100,7 @@ impl Explanation<'_> {
     pub(super) fn meanwhile(
         &self,
         to: Option<Destination>,
-        table: &[(Prefix, Class)],
+        table: &[(IpNet, Class)],
     ) -> &'static str {
         if self.file.transparent.kill_switch != Some(KillSwitch::All) {
             return "";
@@ -148,10 +149,10 @@ pub(super) fn host(question: &Question<'_>, is_asked_instead: bool) -> Verdict {
 }
 
 /// Returns words for destinations that no list names.
-fn others(table: &[(Prefix, Class)]) -> &'static str {
+fn others(table: &[(IpNet, Class)]) -> &'static str {
     let refused = table.iter().find(|(_, class)| *class == Class::Refuse);
     match refused {
-        Some((network, _)) if network.address().is_ipv4() => "past the tunnel, IPv4 refused",
+        Some((network, _)) if network.addr().is_ipv4() => "past the tunnel, IPv4 refused",
         Some(_) => "past the tunnel, IPv6 refused",
         None => "past the tunnel",
     }
@@ -162,6 +163,6 @@ fn longest<'a, 'b>(list: &'a [Entry<'b>], address: IpAddr) -> Option<&'a Entry<'
     let network = |entry: &Entry<'_>| prefix::parse(entry.text).ok();
     let fitting = list
         .iter()
-        .filter(|entry| network(entry).is_some_and(|network| has(network, address)));
-    fitting.max_by_key(|entry| network(entry).map(|network| network.length()))
+        .filter(|entry| network(entry).is_some_and(|network| network.contains(&address)));
+    fitting.max_by_key(|entry| network(entry).map(|network| network.prefix_len()))
 }

@@ -3,19 +3,19 @@
 use super::steps::{Explanation, Question, Sender, Verdict};
 use crate::destination::Destination;
 use crate::names;
+use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use taupe_config::application::Decision;
 use taupe_config::destinations::{Class, class_of};
 use taupe_config::file::edit::{Entry, entries};
 use taupe_config::file::{Key, Peer};
-use taupe_uapi::prefix::Prefix;
 
 impl Explanation<'_> {
     pub(super) fn names(
         &self,
         question: &Question<'_>,
         decision: Decision,
-        table: &[(Prefix, Class)],
+        table: &[(IpNet, Class)],
     ) -> Verdict {
         if self.by_mark {
             return Verdict::Passes("as any other: the tunnel is up in adapter mode".into());
@@ -71,7 +71,7 @@ impl Explanation<'_> {
         let is_of_family =
             |server: &IpAddr| address.is_none_or(|address| address.is_ipv4() == server.is_ipv4());
         let servers: Vec<_> = all.iter().filter(|(at, _)| is_of_family(at)).collect();
-        let routed: Vec<Prefix> = self.file.peers.iter().flat_map(Peer::routed).collect();
+        let routed: Vec<IpNet> = self.file.peers.iter().flat_map(Peer::routed).collect();
         let is_lost = |at: &IpAddr| !names::is_routed(&routed, *at);
         match (servers.as_slice(), address) {
             (servers, _) if !servers.is_empty() && servers.iter().all(|(at, _)| is_lost(at)) => {

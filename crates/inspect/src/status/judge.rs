@@ -5,7 +5,7 @@ use crate::span;
 use serde::Serialize;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use taupe_nat::translate::Silence;
+use taupe_nat::translate::SilentServers;
 use taupe_transparent::state::Lock;
 
 /// State of a tunnel, the best first.
@@ -143,7 +143,7 @@ pub(super) fn flows_refused() -> Finding {
 }
 
 /// Returns the finding that name servers in the tunnel do not answer although its peers do.
-pub(super) fn name_servers(silence: &Silence) -> Finding {
+pub(super) fn name_servers(silence: &SilentServers) -> Finding {
     let servers: Vec<_> = silence.servers.iter().map(ToString::to_string).collect();
     let verb = match servers.len() {
         1 => "has",

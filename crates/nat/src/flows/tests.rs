@@ -17,7 +17,7 @@ fn end(ip: u128, port: u16) -> End {
 /// Returns the tuple from a local address and port to port 443 of host `remote`.
 fn tuple(protocol: u8, local: (u128, u16), remote: u128) -> Tuple {
     Tuple {
-        version: Family::V4,
+        family: Family::V4,
         protocol,
         local: end(local.0, local.1),
         remote: end(remote, 443),
@@ -33,27 +33,27 @@ fn outer(inner: &Tuple) -> Tuple {
     outer
 }
 
-fn open(table: &mut Table, now: Instant, inner: Tuple) -> Result<Index, Refusal> {
+fn open(table: &mut Table, now: Instant, inner: Tuple) -> Result<Index, OpenError> {
     table.open(now, inner, outer(&inner), Opener::Application)
 }
 
-fn open_from_peer(table: &mut Table, now: Instant, inner: Tuple) -> Result<Index, Refusal> {
+fn open_from_peer(table: &mut Table, now: Instant, inner: Tuple) -> Result<Index, OpenError> {
     table.open(now, inner, outer(&inner), Opener::Peer)
 }
 
 #[track_caller]
-fn lives_exactly(table: &mut Table, since: Instant, inner: &Tuple, life: Duration) {
-    let just_before = since + life - Duration::from_nanos(1);
+fn lives_exactly(table: &mut Table, since: Instant, inner: &Tuple, state: Duration) {
+    let just_before = since + state - Duration::from_nanos(1);
     assert!(
         table.find_inner(just_before, inner).is_some(),
         "just before"
     );
     assert!(table.find_outer(just_before, &outer(inner)).is_some());
     assert!(
-        table.find_inner(since + life, inner).is_none(),
+        table.find_inner(since + state, inner).is_none(),
         "at the end"
     );
-    assert!(table.find_outer(since + life, &outer(inner)).is_none());
+    assert!(table.find_outer(since + state, &outer(inner)).is_none());
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_new_port_only_where_the_own_is_taken() {
     // A protocol without ports cannot have a second flow to the same host.
     open(&mut table, START, tuple(47, (UPLINK, 0), 1)).unwrap();
     let second = open(&mut table, START, tuple(47, (UPLINK + 1, 0), 1));
-    assert_eq!(second, Err(Refusal::Port));
+    assert_eq!(second, Err(OpenError::Port));
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn ports_run_out() {
     }
     table.next_port = 60_000;
     let more = open(&mut table, START, tuple(ip::UDP, (1, 5000), 1));
-    assert_eq!(more, Err(Refusal::Port));
+    assert_eq!(more, Err(OpenError::Port));
     // After the last port comes the first.
     table.next_port = 65_535;
     for port in [65_535, 49_152] {
@@ -100,7 +100,7 @@ fn ports_run_out() {
 
 #[test]
 fn udp_and_icmp_live_as_the_rfcs_ask() {
-    for (protocol, answered, life) in [
+    for (protocol, answered, state) in [
         (ip::UDP, false, 300),
         (ip::UDP, true, 300),
         (ip::ICMP, true, 60),
@@ -109,13 +109,13 @@ fn udp_and_icmp_live_as_the_rfcs_ask() {
         let mut table = table(100);
         let inner = tuple(protocol, (UPLINK, 5000), 1);
         let index = open(&mut table, START, inner).unwrap();
-        table.touch(START, index, Way::Out, 0);
+        table.touch(START, index, Direction::Out, 0);
         let mut last = START;
         if answered {
             last = START + Duration::from_secs(7);
-            table.touch(last, index, Way::In, 0);
+            table.touch(last, index, Direction::In, 0);
         }
-        lives_exactly(&mut table, last, &inner, Duration::from_secs(life));
+        lives_exactly(&mut table, last, &inner, Duration::from_secs(state));
         assert_eq!(table.len(), 0);
     }
 }
@@ -126,8 +126,8 @@ fn questions_are_soon_forgotten() {
     let mut inner = tuple(ip::UDP, (UPLINK, 5000), 1);
     inner.remote.port = 53;
     let index = open(&mut table, START, inner).unwrap();
-    table.touch(START, index, Way::Out, 0);
-    table.touch(START, index, Way::In, 0);
+    table.touch(START, index, Direction::Out, 0);
+    table.touch(START, index, Direction::In, 0);
     lives_exactly(&mut table, START, &inner, Duration::from_secs(30));
 }
 
@@ -136,45 +136,56 @@ fn tcp_lives_long_between_handshake_and_end() {
     use tcp::{ACK, FIN, RST, SYN};
     const SHORT: Duration = Duration::from_secs(240);
     const LONG: Duration = Duration::from_secs(7440);
-    let handshake = [(Way::Out, SYN), (Way::In, SYN | ACK), (Way::Out, ACK)];
-    let and = |more: &[(Way, u8)]| [&handshake[..], more].concat();
-    for (packets, life) in [
+    let handshake = [
+        (Direction::Out, SYN),
+        (Direction::In, SYN | ACK),
+        (Direction::Out, ACK),
+    ];
+    let and = |more: &[(Direction, u8)]| [&handshake[..], more].concat();
+    for (packets, state) in [
         (handshake[..1].to_vec(), SHORT),
         (handshake[..2].to_vec(), SHORT),
         (and(&[]), LONG),
         // First seen in the middle.
-        (vec![(Way::Out, ACK), (Way::In, ACK)], LONG),
-        (vec![(Way::In, ACK)], SHORT),
+        (vec![(Direction::Out, ACK), (Direction::In, ACK)], LONG),
+        (vec![(Direction::In, ACK)], SHORT),
         // Closed by one side, and by both.
-        (and(&[(Way::Out, FIN | ACK), (Way::In, ACK)]), LONG),
         (
-            and(&[(Way::Out, FIN | ACK), (Way::In, FIN | ACK), (Way::Out, ACK)]),
+            and(&[(Direction::Out, FIN | ACK), (Direction::In, ACK)]),
+            LONG,
+        ),
+        (
+            and(&[
+                (Direction::Out, FIN | ACK),
+                (Direction::In, FIN | ACK),
+                (Direction::Out, ACK),
+            ]),
             SHORT,
         ),
-        (and(&[(Way::In, RST)]), SHORT),
+        (and(&[(Direction::In, RST)]), SHORT),
         // Opened again with the same ports.
         (
             and(&[
-                (Way::Out, RST),
-                (Way::Out, SYN),
-                (Way::In, SYN | ACK),
-                (Way::Out, ACK),
+                (Direction::Out, RST),
+                (Direction::Out, SYN),
+                (Direction::In, SYN | ACK),
+                (Direction::Out, ACK),
             ]),
             LONG,
         ),
         // A SYN from a peer does not shorten the life of a connection.
-        (and(&[(Way::In, SYN)]), LONG),
-        (and(&[(Way::In, RST), (Way::In, SYN)]), SHORT),
+        (and(&[(Direction::In, SYN)]), LONG),
+        (and(&[(Direction::In, RST), (Direction::In, SYN)]), SHORT),
     ] {
         let mut table = table(100);
         let inner = tuple(ip::TCP, (UPLINK, 5000), 1);
         let index = open(&mut table, START, inner).unwrap();
         let mut now = START;
-        for &(way, flags) in &packets {
+        for &(direction, flags) in &packets {
             now += Duration::from_secs(1);
-            table.touch(now, index, way, flags);
+            table.touch(now, index, direction, flags);
         }
-        lives_exactly(&mut table, now, &inner, life);
+        lives_exactly(&mut table, now, &inner, state);
     }
 }
 
@@ -185,8 +196,8 @@ fn nobody_keeps_an_unanswered_flow_alive_from_outside() {
     let index = open_from_peer(&mut table, START, inner).unwrap();
     for second in 0..10 {
         let now = START + Duration::from_secs(second);
-        table.touch(now, index, Way::In, 0);
-        assert_eq!(table.flow(index).life(), Life::Unanswered);
+        table.touch(now, index, Direction::In, 0);
+        assert_eq!(table.flow(index).state(), FlowState::Unanswered);
     }
     lives_exactly(&mut table, START, &inner, Duration::from_secs(10));
 }
@@ -197,18 +208,18 @@ fn an_answer_makes_a_peers_flow_an_ordinary_one() {
     let mut table = table(100);
     let udp = tuple(ip::UDP, (UPLINK, 6881), 1);
     let index = open_from_peer(&mut table, START, udp).unwrap();
-    table.touch(START, index, Way::In, 0);
-    table.touch(START, index, Way::Out, 0);
+    table.touch(START, index, Direction::In, 0);
+    table.touch(START, index, Direction::Out, 0);
     lives_exactly(&mut table, START, &udp, Duration::from_secs(300));
 
     let inner = tuple(ip::TCP, (UPLINK, 6881), 1);
     let index = open_from_peer(&mut table, START, inner).unwrap();
-    table.touch(START, index, Way::In, SYN);
-    assert_eq!(table.flow(index).life(), Life::Unanswered);
-    table.touch(START, index, Way::Out, SYN | ACK);
-    assert_eq!(table.flow(index).life(), Life::Transitory);
-    table.touch(START, index, Way::In, ACK);
-    assert_eq!(table.flow(index).life(), Life::Established);
+    table.touch(START, index, Direction::In, SYN);
+    assert_eq!(table.flow(index).state(), FlowState::Unanswered);
+    table.touch(START, index, Direction::Out, SYN | ACK);
+    assert_eq!(table.flow(index).state(), FlowState::Transitory);
+    table.touch(START, index, Direction::In, ACK);
+    assert_eq!(table.flow(index).state(), FlowState::Established);
 }
 
 /// A cached flow is looked up again after the generation has changed.
@@ -224,16 +235,16 @@ fn the_generation_changes_with_what_was_learnt() {
     let mut last = 0;
     let inner = tuple(ip::TCP, (UPLINK, 5000), 1);
     let index = open(&mut table, START, inner).unwrap();
-    for (way, flags) in [
-        (Way::Out, SYN),
-        (Way::In, SYN | ACK),
-        (Way::Out, ACK),
-        (Way::In, RST),
+    for (direction, flags) in [
+        (Direction::Out, SYN),
+        (Direction::In, SYN | ACK),
+        (Direction::Out, ACK),
+        (Direction::In, RST),
     ] {
-        table.touch(START, index, way, flags);
-        assert!(!changed(&mut last), "{way:?} {flags}");
+        table.touch(START, index, direction, flags);
+        assert!(!changed(&mut last), "{direction:?} {flags}");
     }
-    table.touch(START, index, Way::Out, SYN);
+    table.touch(START, index, Direction::Out, SYN);
     assert!(changed(&mut last), "a new connection");
     open(&mut table, START, tuple(ip::TCP, (UPLINK, 5000), 2)).unwrap();
     assert!(!changed(&mut last));
@@ -252,32 +263,32 @@ fn a_full_table_gives_up_what_is_oldest_and_not_in_use() {
     let at = |second| START + Duration::from_secs(second);
     let established = tuple(ip::TCP, (UPLINK, 1), 1);
     let index = open(&mut table, at(0), established).unwrap();
-    table.touch(at(0), index, Way::Out, ACK);
-    table.touch(at(0), index, Way::In, ACK);
+    table.touch(at(0), index, Direction::Out, ACK);
+    table.touch(at(0), index, Direction::In, ACK);
     let asked = tuple(ip::UDP, (UPLINK, 2), 1);
     let index = open(&mut table, at(1), asked).unwrap();
-    table.touch(at(1), index, Way::Out, 0);
+    table.touch(at(1), index, Direction::Out, 0);
     let opening = tuple(ip::TCP, (UPLINK, 3), 1);
     let index = open(&mut table, at(2), opening).unwrap();
-    table.touch(at(2), index, Way::Out, SYN);
+    table.touch(at(2), index, Direction::Out, SYN);
     let ping = tuple(ip::ICMP, (UPLINK, 4), 1);
     open(&mut table, at(3), ping).unwrap();
     // The second flow is used again, so the third is the oldest.
     let index = table.find_inner(at(4), &asked).unwrap();
-    table.touch(at(4), index, Way::Out, 0);
+    table.touch(at(4), index, Direction::Out, 0);
     for (i, gone) in [opening, ping, asked].into_iter().enumerate() {
         let new = tuple(ip::TCP, (UPLINK, 100 + i as u16), 1);
         let index = open(&mut table, at(5), new).unwrap();
-        table.touch(at(5), index, Way::Out, ACK);
-        table.touch(at(5), index, Way::In, ACK);
+        table.touch(at(5), index, Direction::Out, ACK);
+        table.touch(at(5), index, Direction::In, ACK);
         assert_eq!(table.find_inner(at(5), &gone), None, "{gone:?}");
         assert_eq!(table.len(), 4);
     }
     let more = open(&mut table, at(5), tuple(ip::TCP, (UPLINK, 200), 1));
-    assert_eq!(more, Err(Refusal::Full));
+    assert_eq!(more, Err(OpenError::Full));
     assert!(table.find_inner(at(5), &established).is_some());
     // Expired flows are removed when room is needed.
-    let later = at(5) + Life::Established.timeout();
+    let later = at(5) + FlowState::Established.timeout();
     assert!(open(&mut table, later, tuple(ip::TCP, (UPLINK, 200), 1)).is_ok());
 }
 
@@ -309,7 +320,7 @@ fn a_peer_finds_no_room_in_a_table_full_of_others() {
         open(&mut table, START, tuple(ip::UDP, (UPLINK, i), 1)).unwrap();
     }
     let opened = open_from_peer(&mut table, START, tuple(ip::UDP, (UPLINK, 6881), 2));
-    assert_eq!(opened, Err(Refusal::Full));
+    assert_eq!(opened, Err(OpenError::Full));
     assert_eq!(table.len(), 80);
 }
 
@@ -322,9 +333,9 @@ fn answered_flows_of_peers_have_a_share_too() {
     for i in 0..2 * share {
         let now = START + Duration::from_secs(i as u64);
         let index = open_from_peer(&mut table, now, udp(i)).unwrap();
-        table.touch(now, index, Way::Out, 0);
-        table.touch(now, index, Way::In, 0);
-        assert_eq!(table.flow(index).life(), Life::Served);
+        table.touch(now, index, Direction::Out, 0);
+        table.touch(now, index, Direction::In, 0);
+        assert_eq!(table.flow(index).state(), FlowState::UdpFromPeer);
     }
     // The newest flows have displaced the oldest.
     let now = START + Duration::from_secs(80);
@@ -340,12 +351,12 @@ fn answered_flows_of_peers_have_a_share_too() {
     let tcp = |i| tuple(ip::TCP, (UPLINK, 6881), i);
     for i in 0..share {
         let index = open_from_peer(&mut table, now, tcp(i)).unwrap();
-        table.touch(now, index, Way::In, SYN);
-        table.touch(now, index, Way::Out, SYN | ACK);
-        table.touch(now, index, Way::In, ACK);
+        table.touch(now, index, Direction::In, SYN);
+        table.touch(now, index, Direction::Out, SYN | ACK);
+        table.touch(now, index, Direction::In, ACK);
     }
     let more = open_from_peer(&mut table, now, udp(1000));
-    assert_eq!(more, Err(Refusal::PeerShare));
+    assert_eq!(more, Err(OpenError::PeerShare));
     let removed = table.find_inner(now, &tcp(7)).unwrap();
     table.remove(removed);
     assert!(open_from_peer(&mut table, now, udp(1000)).is_ok());
@@ -361,7 +372,10 @@ fn a_peer_cannot_open_what_the_application_has_elsewhere() {
     open(&mut table, START, inner).unwrap();
     let index = table.find_inner(START, &taken).unwrap();
     table.remove(index);
-    assert_eq!(open_from_peer(&mut table, START, inner), Err(Refusal::Port));
+    assert_eq!(
+        open_from_peer(&mut table, START, inner),
+        Err(OpenError::Port)
+    );
 }
 
 #[derive(Clone, Debug)]
@@ -428,13 +442,13 @@ fn check(table: &Table, capacity: usize) {
         .count();
     assert_eq!(peers, table.opened_by_peers);
     assert!(peers <= capacity / PEER_SHARE);
-    assert!(table.lists[Life::Unanswered as usize].len <= capacity / UNANSWERED_SHARE);
+    assert!(table.lists[FlowState::Unanswered as usize].len <= capacity / UNANSWERED_SHARE);
     let mut linked = 0;
-    for (life, list) in table.lists.iter().enumerate() {
+    for (state, list) in table.lists.iter().enumerate() {
         let (mut index, mut older, mut len, mut used) = (list.oldest, NONE, 0, Instant(0));
         while index != NONE {
             let link = flow(&table.slots, index).link;
-            assert_eq!((link.life as usize, link.older), (life, older));
+            assert_eq!((link.state as usize, link.older), (state, older));
             assert!(link.used >= used, "in order of use");
             (older, index, used) = (index, link.newer, link.used);
             len += 1;
@@ -483,8 +497,8 @@ proptest! {
                 }
                 Step::Touch { which, out, flags } => {
                     if let Some(index) = pick(&table, which) {
-                        let way = if out { Way::Out } else { Way::In };
-                        table.touch(now, index, way, flags);
+                        let direction = if out { Direction::Out } else { Direction::In };
+                        table.touch(now, index, direction, flags);
                     }
                 }
                 Step::Remove { which } => {

@@ -27,14 +27,14 @@ fn take(
     now: Instant,
     fragment: &[u8],
 ) -> Result<Option<Vec<u8>>, Inconsistent> {
-    let taken = reassembly.take(now, fragment);
+    let taken = reassembly.add_fragment(now, fragment);
     check(reassembly);
     taken
 }
 
 /// Checks that the recorded costs match the stored pieces.
 fn check(reassembly: &Reassembly) {
-    let cost = |parts: &Parts| {
+    let cost = |parts: &IncompletePacket| {
         let pieces = parts.pieces.values().map(|piece| piece.len() + OVERHEAD);
         OVERHEAD + pieces.sum::<usize>() + parts.head.as_ref().map_or(0, Vec::len)
     };

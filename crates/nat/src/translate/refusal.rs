@@ -1,18 +1,14 @@
 //! Refusals, sent into the tunnel, of packets for which no application waits.
 
-use std::time::Duration;
-
 use taupe_packet::{
     checksum::Sum,
     icmp,
     ip::{self, Family, V4_HEADER, V6_HEADER},
 };
-use taupe_protocol::time::Instant;
+use taupe_protocol::TokenBucket;
 
-use super::{
-    tcp,
-    view::{Content, TCP_HEADER, View},
-};
+use super::view::{Content, TCP_HEADER, View};
+use crate::tcp;
 
 const HOP_LIMIT: u8 = 64;
 const DONT_FRAGMENT: u8 = 0x40;
@@ -29,7 +25,7 @@ pub(super) fn refusal(packet: &[u8], view: &View, mtu: usize) -> Option<Vec<u8>>
 
 /// Builds the reset of a closed port (RFC 9293 section 3.10.7.1).
 fn reset(packet: &[u8], view: &View, flags: u8) -> Option<Vec<u8>> {
-    if flags & tcp::RST != 0 || !is_one_host(view.version, view.source) {
+    if flags & tcp::RST != 0 || !is_one_host(view.family, view.source) {
         return None;
     }
     let header = packet.get(view.at..view.at + TCP_HEADER)?;
@@ -56,7 +52,7 @@ fn reset(packet: &[u8], view: &View, flags: u8) -> Option<Vec<u8>> {
     segment[tcp::FLAGS] = flags;
 
     let mut answer = Vec::with_capacity(V6_HEADER + TCP_HEADER);
-    let addresses = match view.version {
+    let addresses = match view.family {
         Family::V4 => {
             answer.extend([0x45, 0, 0, (V4_HEADER + TCP_HEADER) as u8]);
             answer.extend([0, 0, DONT_FRAGMENT, 0, HOP_LIMIT, ip::TCP, 0, 0]);
@@ -81,41 +77,27 @@ fn reset(packet: &[u8], view: &View, flags: u8) -> Option<Vec<u8>> {
 }
 
 /// Returns true unless the address is unspecified, multicast or broadcast.
-fn is_one_host(version: Family, ip: u128) -> bool {
-    match version {
+fn is_one_host(family: Family, ip: u128) -> bool {
+    match family {
         Family::V4 => ip != 0 && ip < 0xe000_0000,
         Family::V6 => ip != 0 && ip >> 120 != 0xff,
     }
 }
 
-/// Limits refusals to 100 a second, and 100 at once.
-#[derive(Debug, Default)]
-pub(super) struct Limit {
-    /// The time at which the whole budget will be available again.
-    spent_until: Instant,
-}
-
-impl Limit {
-    const COST: Duration = Duration::from_millis(10);
-
-    pub(super) fn take(&mut self, now: Instant) -> bool {
-        let floor = now - Duration::from_secs(1);
-        let spent = self.spent_until.max(floor) + Self::COST;
-        let room = spent <= now;
-        if room {
-            self.spent_until = spent;
-        }
-        room
-    }
-}
+/// Limit of refusals: 100 per second, and 100 at once.
+pub(super) type RefusalLimit = TokenBucket<100, 100>;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use taupe_protocol::time::Instant;
+
     use super::*;
 
     #[test]
     fn a_hundred_at_once_and_one_each_hundredth() {
-        let mut limit = Limit::default();
+        let mut limit = RefusalLimit::default();
         let start = Instant(10_000_000_000);
         assert_eq!((0..200).filter(|_| limit.take(start)).count(), 100);
         let next = start + Duration::from_millis(10);

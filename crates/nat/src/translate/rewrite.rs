@@ -6,11 +6,8 @@ use taupe_packet::{
     ip::{self, Family},
 };
 
-use super::{
-    tcp,
-    view::{Content, View},
-};
-use crate::flows::End;
+use super::view::{Content, View};
+use crate::{flows::End, tcp};
 
 const UDP_CHECKSUM: usize = 6;
 const ICMP_CHECKSUM: usize = 2;
@@ -43,18 +40,18 @@ impl Difference {
     }
 
     /// Corrects the checksum at `at`, if the packet is long enough.
-    fn correct(self, packet: &mut [u8], at: usize, kind: Kind) {
+    fn correct(self, packet: &mut [u8], at: usize, kind: ChecksumKind) {
         let Some(field) = packet.get_mut(at..).and_then(<[u8]>::first_chunk_mut) else {
             return;
         };
         let sum = u16::from_be_bytes(*field);
         let sum = match kind {
-            Kind::Complete => checksum::update(sum, self.old, self.new),
+            ChecksumKind::Complete => checksum::update(sum, self.old, self.new),
             // The field is the sum of the pseudo-header, not its complement.
-            Kind::Partial => !checksum::update(!sum, self.old, self.new),
+            ChecksumKind::Partial => !checksum::update(!sum, self.old, self.new),
             // Zero means that there is no checksum.
-            Kind::Optional if sum == 0 => 0,
-            Kind::Optional => match checksum::update(sum, self.old, self.new) {
+            ChecksumKind::Optional if sum == 0 => 0,
+            ChecksumKind::Optional => match checksum::update(sum, self.old, self.new) {
                 0 => 0xffff,
                 sum => sum,
             },
@@ -64,7 +61,7 @@ impl Difference {
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum ChecksumKind {
     Complete,
     Partial,
     /// UDP over IPv4, where 0 means none.
@@ -96,7 +93,7 @@ impl Rewrite {
     pub(super) fn apply(&self, packet: &mut [u8], view: &View, partial: bool) {
         write_addresses(
             packet,
-            view.version,
+            view.family,
             self.source.ip,
             self.destination.ip,
             self.addresses,
@@ -107,32 +104,32 @@ impl Rewrite {
                 self.write_ports(packet, view.at);
                 let at = view.at + tcp::CHECKSUM;
                 if partial {
-                    self.addresses.correct(packet, at, Kind::Partial);
+                    self.addresses.correct(packet, at, ChecksumKind::Partial);
                 } else {
-                    whole.correct(packet, at, Kind::Complete);
+                    whole.correct(packet, at, ChecksumKind::Complete);
                 }
             }
             Content::Udp { .. } => {
                 self.write_ports(packet, view.at);
                 let at = view.at + UDP_CHECKSUM;
                 if partial {
-                    self.addresses.correct(packet, at, Kind::Partial);
+                    self.addresses.correct(packet, at, ChecksumKind::Partial);
                 } else {
-                    whole.correct(packet, at, Kind::Optional);
+                    whole.correct(packet, at, ChecksumKind::Optional);
                 }
             }
             Content::Echo { .. } => {
                 let id = self.source.port | self.destination.port;
                 put(packet, view.at + ICMP_ID, id);
                 let at = view.at + ICMP_CHECKSUM;
-                match (view.version, partial) {
+                match (view.family, partial) {
                     (Family::V4, true) => {}
-                    (Family::V4, false) => self.ports.correct(packet, at, Kind::Complete),
-                    (Family::V6, true) => self.addresses.correct(packet, at, Kind::Partial),
-                    (Family::V6, false) => whole.correct(packet, at, Kind::Complete),
+                    (Family::V4, false) => self.ports.correct(packet, at, ChecksumKind::Complete),
+                    (Family::V6, true) => self.addresses.correct(packet, at, ChecksumKind::Partial),
+                    (Family::V6, false) => whole.correct(packet, at, ChecksumKind::Complete),
                 }
             }
-            Content::Error | Content::Bare => {}
+            Content::Error | Content::Opaque => {}
         }
     }
 
@@ -155,7 +152,7 @@ pub(super) fn apply_to_error(
         (end(view.source), end(view.destination)),
         (end(source), end(destination)),
     );
-    write_addresses(packet, view.version, source, destination, outer.addresses);
+    write_addresses(packet, view.family, source, destination, outer.addresses);
     let Some(message) = packet.get_mut(view.at..view.len) else {
         return;
     };
@@ -167,10 +164,10 @@ pub(super) fn apply_to_error(
     }
     let new = Sum::ZERO.bytes(message).folded();
     let mut difference = Difference { old, new };
-    if view.version == Family::V6 {
+    if view.family == Family::V6 {
         difference = difference.and(outer.addresses);
     }
-    difference.correct(message, ICMP_CHECKSUM, Kind::Complete);
+    difference.correct(message, ICMP_CHECKSUM, ChecksumKind::Complete);
 }
 
 /// Offset of the quoted packet in an ICMP error, in bytes.
@@ -188,18 +185,18 @@ pub(super) fn checksum_offset(protocol: u8) -> Option<usize> {
 
 fn write_addresses(
     packet: &mut [u8],
-    version: Family,
+    family: Family,
     source: u128,
     destination: u128,
     difference: Difference,
 ) {
-    match version {
+    match family {
         Family::V4 => {
             if let Some(field) = packet.get_mut(12..20) {
                 let both = (source as u64) << 32 | destination as u64;
                 field.copy_from_slice(&both.to_be_bytes());
             }
-            difference.correct(packet, V4_CHECKSUM, Kind::Complete);
+            difference.correct(packet, V4_CHECKSUM, ChecksumKind::Complete);
         }
         Family::V6 => {
             if let Some(field) = packet.get_mut(8..40) {

@@ -32,7 +32,7 @@ struct FamilyServers {
     /// Index of the server in use.
     turn: usize,
     /// The time of the first query to it since it was last heard.
-    asked: Option<Instant>,
+    queried: Option<Instant>,
     /// Queries since any server of the family was last heard.
     silence: Option<Tries>,
 }
@@ -48,7 +48,7 @@ struct Tries {
 
 /// All name servers of a family, when none of them answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Silence {
+pub struct SilentServers {
     /// The servers in the order of the file.
     pub servers: Vec<IpAddr>,
     /// The time for which they have been queried.
@@ -59,11 +59,11 @@ impl Servers {
     pub(super) fn new(all: &[IpAddr]) -> Self {
         let family = |wanted| {
             let all = all.iter().map(|&address| number(address));
-            let all = all.filter(|&(version, _)| version == wanted);
+            let all = all.filter(|&(family, _)| family == wanted);
             FamilyServers {
                 all: all.map(|(_, ip)| ip).collect(),
                 turn: 0,
-                asked: None,
+                queried: None,
                 silence: None,
             }
         };
@@ -73,50 +73,50 @@ impl Servers {
         }
     }
 
-    fn family(&mut self, version: Family) -> &mut FamilyServers {
-        match version {
+    fn of_family(&mut self, family: Family) -> &mut FamilyServers {
+        match family {
             Family::V4 => &mut self.v4,
             Family::V6 => &mut self.v6,
         }
     }
 
-    /// Returns the server for a query that an application sends to `asked`. If `asked` is a server
+    /// Returns the server for a query that an application sends to `original`. If `original` is a server
     /// of the tunnel, that one is used.
-    pub(super) fn ask(&mut self, now: Instant, version: Family, asked: u128) -> u128 {
-        let family = self.family(version);
-        family.note_question(now);
-        if family.all.contains(&asked) {
-            return asked;
+    pub(super) fn server_for(&mut self, now: Instant, family: Family, original: u128) -> u128 {
+        let servers = self.of_family(family);
+        servers.note_query(now);
+        if servers.all.contains(&original) {
+            return original;
         }
-        if family
-            .asked
+        if servers
+            .queried
             .is_some_and(|since| now.since(since) >= PATIENCE)
         {
-            family.next();
+            servers.next();
         }
-        let Some(&server) = family.all.get(family.turn) else {
-            return asked;
+        let Some(&server) = servers.all.get(servers.turn) else {
+            return original;
         };
-        family.asked.get_or_insert(now);
+        servers.queried.get_or_insert(now);
         server
     }
 
     /// Records that a packet has come from a server.
-    pub(super) fn hear(&mut self, version: Family, server: u128) {
-        let family = self.family(version);
-        if family.is_turn_of(server) {
-            family.asked = None;
+    pub(super) fn note_reply(&mut self, family: Family, server: u128) {
+        let servers = self.of_family(family);
+        if servers.is_turn_of(server) {
+            servers.queried = None;
         }
-        if family.all.contains(&server) {
-            family.silence = None;
+        if servers.all.contains(&server) {
+            servers.silence = None;
         }
     }
 
     /// Records that the server's port is unreachable.
-    pub(super) fn pass(&mut self, version: Family, server: u128) {
-        let family = self.family(version);
-        if family.is_turn_of(server) {
-            family.next();
+    pub(super) fn note_unreachable(&mut self, family: Family, server: u128) {
+        let servers = self.of_family(family);
+        if servers.is_turn_of(server) {
+            servers.next();
         }
     }
 }
@@ -124,15 +124,15 @@ impl Servers {
 impl Servers {
     /// Returns the families in which no server answers: each server has had its turn, and there
     /// were at least two queries, since a packet may be lost.
-    pub(super) fn silent(&self, now: Instant) -> Vec<Silence> {
+    pub(super) fn silent(&self, now: Instant) -> Vec<SilentServers> {
         let v4 = |ip| Ipv4Addr::from_bits(ip as u32).into();
         let v6 = |ip| Ipv6Addr::from_bits(ip).into();
-        let families: [(&FamilyServers, &dyn Fn(u128) -> IpAddr); 2] =
+        let servers: [(&FamilyServers, &dyn Fn(u128) -> IpAddr); 2] =
             [(&self.v4, &v4), (&self.v6, &v6)];
-        let silent = families.into_iter().filter_map(|(family, address)| {
-            Some(Silence {
-                time: family.silent_for(now)?,
-                servers: family.all.iter().copied().map(address).collect(),
+        let silent = servers.into_iter().filter_map(|(servers, address)| {
+            Some(SilentServers {
+                time: servers.silent_for(now)?,
+                servers: servers.all.iter().copied().map(address).collect(),
             })
         });
         silent.collect()
@@ -140,7 +140,7 @@ impl Servers {
 }
 
 impl FamilyServers {
-    fn note_question(&mut self, now: Instant) {
+    fn note_query(&mut self, now: Instant) {
         if self.all.is_empty() {
             return;
         }
@@ -168,6 +168,6 @@ impl FamilyServers {
 
     fn next(&mut self) {
         self.turn = (self.turn + 1) % self.all.len().max(1);
-        self.asked = None;
+        self.queried = None;
     }
 }

@@ -7,7 +7,7 @@ use etherparse::{
 };
 use taupe_packet::{ip, virtio::VirtioHeader};
 
-use super::tcp;
+use crate::tcp;
 
 pub(crate) fn address(text: &str) -> IpAddr {
     text.parse().unwrap()

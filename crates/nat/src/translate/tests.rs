@@ -11,8 +11,9 @@ use super::{
     view::View,
     *,
 };
-use crate::translate::tcp::{ACK, FIN, RST, SYN};
+use crate::tcp::{ACK, FIN, RST, SYN};
 
+mod errors;
 mod fragments;
 mod limits;
 mod properties;
@@ -92,7 +93,7 @@ impl Tunnel {
         self.now += duration;
     }
 
-    fn silent_servers(&self) -> Vec<Silence> {
+    fn silent_servers(&self) -> Vec<SilentServers> {
         self.translator.silent_servers(self.now)
     }
 
@@ -106,14 +107,14 @@ impl Tunnel {
         let mut packet = packet.to_vec();
         let outcome = self.outcome(VirtioHeader::default(), &mut packet);
         assert!(
-            matches!(outcome, Outcome::Carry(header) if header == VirtioHeader::default()),
+            matches!(outcome, Outcome::Forward(header) if header == VirtioHeader::default()),
             "{outcome:?}"
         );
         packet
     }
 
     #[track_caller]
-    fn refused(&mut self, packet: &[u8]) -> Reason {
+    fn refused(&mut self, packet: &[u8]) -> DropReason {
         match self.outcome(VirtioHeader::default(), &mut packet.to_vec()) {
             Outcome::Drop(reason) => reason,
             other => panic!("{other:?}"),
@@ -124,35 +125,35 @@ impl Tunnel {
     #[track_caller]
     fn instead(&mut self, header: VirtioHeader, packet: &[u8]) -> Vec<Vec<u8>> {
         match self.outcome(header, &mut packet.to_vec()) {
-            Outcome::Instead(packets) => packets.map(<[u8]>::to_vec).collect(),
+            Outcome::Replace(packets) => packets.map(<[u8]>::to_vec).collect(),
             other => panic!("{other:?}"),
         }
     }
 
     #[track_caller]
-    fn answered(&mut self, header: VirtioHeader, packet: &[u8]) -> (Vec<u8>, Reason) {
+    fn answered(&mut self, header: VirtioHeader, packet: &[u8]) -> (Vec<u8>, DropReason) {
         match self.outcome(header, &mut packet.to_vec()) {
-            Outcome::Answer(answer, reason) => (answer, reason),
+            Outcome::Reply(answer, reason) => (answer, reason),
             other => panic!("{other:?}"),
         }
     }
 
     /// Delivers a packet; `None` for a fragment that is stored.
-    fn arrive(&mut self, packet: &[u8]) -> Result<Option<Vec<u8>>, Reason> {
+    fn arrive(&mut self, packet: &[u8]) -> Result<Option<Vec<u8>>, DropReason> {
         let mut after = packet.to_vec();
         let arrival = self.incoming.batch(self.now).translate(&mut after);
-        if arrival != Ok(Arrival::InPlace) {
+        if arrival != Ok(Received::InPlace) {
             assert_eq!(after, packet, "what is not carried is left as it was");
         }
         arrival.map(|arrival| match arrival {
-            Arrival::InPlace => Some(after),
-            Arrival::Kept => None,
-            Arrival::Together(packet) => Some(packet),
+            Received::InPlace => Some(after),
+            Received::Incomplete => None,
+            Received::Reassembled(packet) => Some(packet),
         })
     }
 
     #[track_caller]
-    fn try_receive(&mut self, packet: &[u8]) -> Result<Vec<u8>, Reason> {
+    fn try_receive(&mut self, packet: &[u8]) -> Result<Vec<u8>, DropReason> {
         self.arrive(packet)
             .map(|packet| packet.expect("a whole packet"))
     }
@@ -272,12 +273,12 @@ fn pings_go_out_and_come_back() {
         );
         // An echo request from the tunnel, and a reply without a request.
         let asked = tunnel.try_receive(&echo(server, outside, 77, true));
-        assert_eq!(asked, Err(Reason::NoFlow));
+        assert_eq!(asked, Err(DropReason::NoFlow));
         let strange = tunnel.try_receive(&echo(server, outside, 78, false));
-        assert_eq!(strange, Err(Reason::NoFlow));
+        assert_eq!(strange, Err(DropReason::NoFlow));
         assert_eq!(
             tunnel.refused(&echo(local, server, 77, false)),
-            Reason::NoFlow
+            DropReason::NoFlow
         );
     }
 }
@@ -452,7 +453,7 @@ fn partial_checksums_and_super_packets() {
                 let (_, expected) = partial(expected.clone(), size);
                 let outcome = tunnel.outcome(header, &mut packet);
                 assert!(
-                    matches!(outcome, Outcome::Carry(after) if after == header),
+                    matches!(outcome, Outcome::Forward(after) if after == header),
                     "{outcome:?}"
                 );
                 assert_eq!(packet, expected);
@@ -482,99 +483,11 @@ fn segments_fit_the_tunnel_both_ways() {
             let (header, mut packet) = partial(tcp_with(local, server, SYN, &mss(said), b""), 0);
             assert!(matches!(
                 tunnel.outcome(header, &mut packet),
-                Outcome::Carry(_)
+                Outcome::Forward(_)
             ));
             let expected = tcp_with(outside, server, SYN, &mss(expected), b"");
             assert_eq!(packet, partial(expected, 0).1);
         }
-    }
-}
-
-#[test]
-fn errors_from_the_tunnel_find_the_one_they_are_about() {
-    for family in BOTH {
-        let mut tunnel = Tunnel::new();
-        let local = socket(family.local, 5000);
-        let outside = socket(family.tunnel, 5000);
-        let server = socket(family.server, 443);
-        let router = address(family.router);
-        for (inner, outer) in [
-            (
-                udp(local, server, b"question"),
-                udp(outside, server, b"question"),
-            ),
-            (tcp(local, server, SYN, b""), tcp(outside, server, SYN, b"")),
-            (
-                echo(local.ip(), server.ip(), 9, true),
-                echo(outside.ip(), server.ip(), 9, true),
-            ),
-        ] {
-            assert_eq!(tunnel.send(&inner), outer);
-            // The whole packet, its first part with the checksum, and the ports only.
-            let header_len = outer.len() - Packet::parse(&outer).map(|p| p.header_len()).unwrap();
-            let header_len = outer.len() - header_len;
-            for quoted in [outer.len(), outer.len() - 1, header_len + 8] {
-                let error = icmp_error(router, outside.ip(), &outer[..quoted]);
-                let expected = icmp_error(router, local.ip(), &inner[..quoted]);
-                assert_eq!(tunnel.receive(&error), expected, "{quoted} bytes quoted");
-            }
-            for cut in 0..header_len + 8 {
-                let error = icmp_error(router, outside.ip(), &outer[..cut]);
-                assert_eq!(tunnel.try_receive(&error), Err(Reason::Malformed), "{cut}");
-            }
-        }
-        // About a packet that was never sent.
-        let strange = udp(socket(family.tunnel, 5001), server, b"question");
-        let error = icmp_error(router, outside.ip(), &strange);
-        assert_eq!(tunnel.try_receive(&error), Err(Reason::NoFlow));
-    }
-}
-
-#[test]
-fn errors_about_questions_name_the_server_that_was_asked() {
-    for family in BOTH {
-        let mut tunnel = Tunnel::new();
-        let local = socket(family.local, 5000);
-        let outside = socket(family.tunnel, 5000);
-        let (asked, dns) = (socket(family.public_dns, 53), socket(family.dns, 53));
-        let router = address(family.router);
-        let (inner, outer) = (udp(local, asked, b"q"), udp(outside, dns, b"q"));
-        assert_eq!(tunnel.send(&inner), outer);
-        assert_eq!(
-            tunnel.receive(&icmp_error(router, outside.ip(), &outer)),
-            icmp_error(router, local.ip(), &inner)
-        );
-        assert_eq!(
-            tunnel.receive(&icmp_error(dns.ip(), outside.ip(), &outer)),
-            icmp_error(asked.ip(), local.ip(), &inner)
-        );
-        // In the other direction, about a reply.
-        let (outer, inner) = (udp(dns, outside, b"a"), udp(asked, local, b"a"));
-        assert_eq!(tunnel.receive(&outer), inner);
-        assert_eq!(
-            tunnel.send(&icmp_error(local.ip(), asked.ip(), &inner)),
-            icmp_error(outside.ip(), dns.ip(), &outer)
-        );
-    }
-}
-
-#[test]
-fn errors_go_out_as_from_the_tunnel() {
-    for family in BOTH {
-        let mut tunnel = Tunnel::new();
-        let local = socket(family.local, 5000);
-        let outside = socket(family.tunnel, 5000);
-        let server = socket(family.server, 443);
-        tunnel.send(&udp(local, server, b"question"));
-        let (outer, inner) = (udp(server, outside, b"late"), udp(server, local, b"late"));
-        assert_eq!(tunnel.receive(&outer), inner);
-        assert_eq!(
-            tunnel.send(&icmp_error(local.ip(), server.ip(), &inner)),
-            icmp_error(outside.ip(), server.ip(), &outer)
-        );
-        let strange = udp(server, socket(family.local, 5001), b"late");
-        let error = icmp_error(local.ip(), server.ip(), &strange);
-        assert_eq!(tunnel.refused(&error), Reason::NoFlow);
     }
 }
 
@@ -590,7 +503,7 @@ fn fragments_follow_their_first_and_come_back_whole() {
         for (inner, outer) in [(server, server), dns] {
             let sent = in_fragments(&udp(local, inner, &payload), 1200, 99);
             let expected = in_fragments(&udp(outside, outer, &payload), 1200, 99);
-            assert_eq!(tunnel.refused(&sent[1]), Reason::UnknownFragment);
+            assert_eq!(tunnel.refused(&sent[1]), DropReason::UnknownFragment);
             for (sent, expected) in sent.iter().zip(&expected) {
                 assert_eq!(tunnel.send(sent), *expected);
             }
@@ -605,11 +518,11 @@ fn fragments_follow_their_first_and_come_back_whole() {
             assert_eq!(tunnel.arrive(&received[0]), Ok(None));
             assert_eq!(tunnel.receive(&received[1]), expected);
             tunnel.wait(Duration::from_secs(30));
-            assert_eq!(tunnel.refused(&sent[1]), Reason::UnknownFragment);
+            assert_eq!(tunnel.refused(&sent[1]), DropReason::UnknownFragment);
         }
         // Too short for a TCP header, so the checksum would be in another fragment.
         let tiny = in_fragments(&tcp(local, server, ACK, &payload), 16, 5);
-        assert_eq!(tunnel.refused(&tiny[0]), Reason::Malformed);
+        assert_eq!(tunnel.refused(&tiny[0]), DropReason::Malformed);
     }
 }
 
@@ -631,12 +544,15 @@ fn other_protocols_have_one_flow_with_a_host() {
         tunnel.receive(&gre(V4.server, V4.tunnel)),
         gre(V4.server, V4.local)
     );
-    assert_eq!(tunnel.refused(&gre(V4.other, V4.server)), Reason::NoPort);
+    assert_eq!(
+        tunnel.refused(&gre(V4.other, V4.server)),
+        DropReason::NoPort
+    );
     let strange = tunnel.try_receive(&gre(V4.router, V4.tunnel));
-    assert_eq!(strange, Err(Reason::NoFlow));
+    assert_eq!(strange, Err(DropReason::NoFlow));
     let mut udp_lite = gre(V4.local, V4.server);
     udp_lite[9] = 136;
-    assert_eq!(tunnel.refused(&udp_lite), Reason::Unsupported);
+    assert_eq!(tunnel.refused(&udp_lite), DropReason::Unsupported);
 }
 
 #[test]
@@ -650,5 +566,8 @@ fn what_was_dropped_is_counted() {
         .dropped()
         .filter(|(_, count)| *count > 0)
         .collect();
-    assert_eq!(dropped, [(Reason::Malformed, 2), (Reason::NoFlow, 1)]);
+    assert_eq!(
+        dropped,
+        [(DropReason::Malformed, 2), (DropReason::NoFlow, 1)]
+    );
 }

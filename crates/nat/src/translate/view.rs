@@ -2,8 +2,9 @@
 
 use taupe_packet::ip::{self, Family, Packet};
 
-use super::{Reason, tcp};
+use super::DropReason;
 use crate::flows::{End, Tuple};
+use crate::tcp;
 
 /// Bytes of a TCP header without options.
 pub(super) const TCP_HEADER: usize = 20;
@@ -16,7 +17,7 @@ const UNSUPPORTED: [u8; 2] = [33, 136];
 /// The parsed header of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View {
-    pub(super) version: Family,
+    pub(super) family: Family,
     pub(super) protocol: u8,
     pub(super) source: u128,
     pub(super) destination: u128,
@@ -60,31 +61,31 @@ pub(super) enum Content {
     Error,
     /// A protocol without ports and without a checksum over the addresses, or a fragment other than
     /// the first.
-    Bare,
+    Opaque,
 }
 
 impl View {
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, Reason> {
-        let packet = Packet::parse(bytes).map_err(|_| Reason::Malformed)?;
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, DropReason> {
+        let packet = Packet::parse(bytes).map_err(|_| DropReason::Malformed)?;
         let view = Self::of(packet)?;
         if matches!(view.content, Content::Tcp { .. }) && view.len < view.at + TCP_HEADER {
             // Only a fragment can be so short, and only an attacker sends such a fragment (RFC 1858
             // section 3).
-            return Err(Reason::Malformed);
+            return Err(DropReason::Malformed);
         }
         Ok(view)
     }
 
     /// Parses the packet that an ICMP error quotes. It may be cut after the fields that identify
     /// the flow.
-    pub(super) fn parse_quoted(bytes: &[u8]) -> Result<Self, Reason> {
-        Self::of(Packet::parse_quoted(bytes).map_err(|_| Reason::Malformed)?)
+    pub(super) fn parse_quoted(bytes: &[u8]) -> Result<Self, DropReason> {
+        Self::of(Packet::parse_quoted(bytes).map_err(|_| DropReason::Malformed)?)
     }
 
-    fn of(packet: Packet<'_>) -> Result<Self, Reason> {
+    fn of(packet: Packet<'_>) -> Result<Self, DropReason> {
         let bytes = packet.bytes();
-        let transport = packet.transport().ok_or(Reason::Malformed)?;
-        let (source, destination) = match packet.version() {
+        let transport = packet.transport().ok_or(DropReason::Malformed)?;
+        let (source, destination) = match packet.family() {
             Family::V4 => (
                 u32::from_be_bytes(array(bytes, 12)?).into(),
                 u32::from_be_bytes(array(bytes, 16)?).into(),
@@ -100,17 +101,12 @@ impl View {
             identification: transport.identification,
         });
         let content = if first {
-            content(
-                packet.version(),
-                transport.protocol,
-                bytes,
-                transport.offset,
-            )?
+            content(packet.family(), transport.protocol, bytes, transport.offset)?
         } else {
-            Content::Bare
+            Content::Opaque
         };
         Ok(Self {
-            version: packet.version(),
+            family: packet.family(),
             protocol: transport.protocol,
             source,
             destination,
@@ -151,7 +147,7 @@ impl View {
 
     fn tuple(&self, local: End, remote: End) -> Tuple {
         Tuple {
-            version: self.version,
+            family: self.family,
             protocol: self.protocol,
             local,
             remote,
@@ -170,7 +166,7 @@ impl View {
                 destination,
             } => (source, destination),
             Content::Echo { id, .. } => (id, 0),
-            Content::Error | Content::Bare => (0, 0),
+            Content::Error | Content::Opaque => (0, 0),
         };
         (
             End {
@@ -194,21 +190,21 @@ impl View {
 
     /// Returns true if the packet changes nothing about its flow except the time of its last use.
     pub(super) fn is_plain(&self) -> bool {
-        const TELLING: u8 = tcp::SYN | tcp::FIN | tcp::RST | tcp::ACK;
+        const STATEFUL: u8 = tcp::SYN | tcp::FIN | tcp::RST | tcp::ACK;
         self.fragment.is_none()
             && match self.content {
-                Content::Tcp { flags, .. } => flags & TELLING == tcp::ACK,
+                Content::Tcp { flags, .. } => flags & STATEFUL == tcp::ACK,
                 Content::Udp { .. } | Content::Echo { .. } => true,
-                Content::Error | Content::Bare => false,
+                Content::Error | Content::Opaque => false,
             }
     }
 }
 
-fn content(version: Family, protocol: u8, bytes: &[u8], at: usize) -> Result<Content, Reason> {
+fn content(family: Family, protocol: u8, bytes: &[u8], at: usize) -> Result<Content, DropReason> {
     let header: [u8; SHORT_HEADER] = match protocol {
         ip::TCP | ip::UDP | ip::ICMP | ip::ICMPV6 => array(bytes, at)?,
-        protocol if UNSUPPORTED.contains(&protocol) => return Err(Reason::Unsupported),
-        _ => return Ok(Content::Bare),
+        protocol if UNSUPPORTED.contains(&protocol) => return Err(DropReason::Unsupported),
+        _ => return Ok(Content::Opaque),
     };
     let source = u16::from_be_bytes([header[0], header[1]]);
     let destination = u16::from_be_bytes([header[2], header[3]]);
@@ -216,7 +212,7 @@ fn content(version: Family, protocol: u8, bytes: &[u8], at: usize) -> Result<Con
         id: u16::from_be_bytes([header[4], header[5]]),
         request,
     };
-    match (version, protocol, header[0]) {
+    match (family, protocol, header[0]) {
         (_, ip::TCP, _) => Ok(Content::Tcp {
             source,
             destination,
@@ -231,11 +227,11 @@ fn content(version: Family, protocol: u8, bytes: &[u8], at: usize) -> Result<Con
         // Unreachable, time exceeded, parameter problem; packet too big. Redirect and source quench
         // are refused.
         (Family::V4, ip::ICMP, 3 | 11 | 12) | (Family::V6, ip::ICMPV6, 1..=4) => Ok(Content::Error),
-        _ => Err(Reason::Unsupported),
+        _ => Err(DropReason::Unsupported),
     }
 }
 
-fn array<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], Reason> {
+fn array<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], DropReason> {
     let bytes = bytes.get(at..).and_then(<[u8]>::first_chunk);
-    bytes.copied().ok_or(Reason::Malformed)
+    bytes.copied().ok_or(DropReason::Malformed)
 }

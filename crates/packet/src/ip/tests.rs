@@ -141,7 +141,7 @@ fn fields_lie_where_an_independent_builder_puts_them() {
     packet[1] = 0xb9;
     let view = Packet::parse(&packet).unwrap();
     assert_eq!(
-        (view.version(), view.protocol(), view.tos()),
+        (view.family(), view.protocol(), view.tos()),
         (Family::V4, UDP, 0xb9)
     );
     let mut packet = v6();
@@ -149,7 +149,7 @@ fn fields_lie_where_an_independent_builder_puts_them() {
     packet[1] = 0x90;
     let view = Packet::parse(&packet).unwrap();
     assert_eq!(
-        (view.version(), view.protocol(), view.tos()),
+        (view.family(), view.protocol(), view.tos()),
         (Family::V6, UDP, 0xb9)
     );
 }

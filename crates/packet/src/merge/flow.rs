@@ -32,7 +32,7 @@ pub(super) struct Key {
 /// Source and destination address as in the header; IPv4 addresses are followed by zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hosts {
-    version: ip::Family,
+    family: ip::Family,
     addresses: [u8; 32],
 }
 
@@ -71,7 +71,7 @@ impl Barrier {
 /// A packet with payload that may be merged.
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
-    version: ip::Family,
+    family: ip::Family,
     protocol: u8,
     ip_header_len: usize,
     pub(super) header_len: usize,
@@ -88,7 +88,7 @@ pub(super) fn classify(packet: &[u8], coalesce: Coalesce) -> Class {
         ip::UDP => coalesce.udp,
         _ => false,
     };
-    let (version, ip_header_len, protocol) = match packet.first().map(|byte| byte >> 4) {
+    let (family, ip_header_len, protocol) = match packet.first().map(|byte| byte >> 4) {
         Some(4) if packet.len() >= V4_HEADER => {
             let total = u16::from_be_bytes(array(packet, 2));
             let protocol = packet[9];
@@ -121,7 +121,7 @@ pub(super) fn classify(packet: &[u8], coalesce: Coalesce) -> Class {
         }
         _ => return Class::Barrier(Barrier::Everything),
     };
-    let hosts = hosts(version, packet);
+    let hosts = hosts(family, packet);
     let transport = &packet[ip_header_len..];
     let parsed = match protocol {
         ip::TCP => parse_tcp(transport),
@@ -135,7 +135,7 @@ pub(super) fn classify(packet: &[u8], coalesce: Coalesce) -> Class {
                 ports: *ports,
             },
             Segment {
-                version,
+                family,
                 protocol,
                 ip_header_len,
                 header_len: ip_header_len + parsed.header_len,
@@ -153,13 +153,13 @@ pub(super) fn classify(packet: &[u8], coalesce: Coalesce) -> Class {
     }
 }
 
-fn hosts(version: ip::Family, packet: &[u8]) -> Hosts {
+fn hosts(family: ip::Family, packet: &[u8]) -> Hosts {
     let mut addresses = [0; 32];
-    match version {
+    match family {
         ip::Family::V4 => addresses[..8].copy_from_slice(&packet[12..20]),
         ip::Family::V6 => addresses.copy_from_slice(&packet[8..40]),
     }
-    Hosts { version, addresses }
+    Hosts { family, addresses }
 }
 
 struct Parsed {
@@ -220,7 +220,7 @@ impl Segment {
             return false;
         }
         let same = |range: std::ops::Range<usize>| packet[range.clone()] == next_packet[range];
-        let same_ip = match self.version {
+        let same_ip = match self.family {
             ip::Family::V4 => {
                 let id = |packet| u16::from_be_bytes(array(packet, 4));
                 let unfragmented = packet[6] & 0x40 != 0;
@@ -254,7 +254,7 @@ impl Segment {
     /// Returns true if the packet's checksums are correct.
     pub(super) fn is_intact(&self, packet: &[u8]) -> bool {
         let (ip, transport) = packet.split_at(self.ip_header_len);
-        let ip_is_intact = match self.version {
+        let ip_is_intact = match self.family {
             ip::Family::V4 => Sum::ZERO.bytes(ip).folded() == 0xffff,
             ip::Family::V6 => true,
         };
@@ -284,7 +284,7 @@ impl Segment {
     ) -> VirtioHeader {
         let (ip, transport) = packet.split_at_mut(self.ip_header_len);
         let transport_len = (len - self.ip_header_len) as u16;
-        match self.version {
+        match self.family {
             ip::Family::V4 => {
                 ip[2..4].copy_from_slice(&(len as u16).to_be_bytes());
                 ip[10..12].fill(0);
@@ -294,7 +294,7 @@ impl Segment {
             ip::Family::V6 => ip[4..6].copy_from_slice(&transport_len.to_be_bytes()),
         }
         let partial = self.pseudo_header(ip, usize::from(transport_len)).folded();
-        let (gso_type, csum_offset) = match (self.protocol, self.version) {
+        let (gso_type, csum_offset) = match (self.protocol, self.family) {
             (ip::TCP, ip::Family::V4) => (virtio::GSO_TCPV4, 16),
             (ip::TCP, ip::Family::V6) => (virtio::GSO_TCPV6, 16),
             _ => (virtio::GSO_UDP_L4, 6),
@@ -316,7 +316,7 @@ impl Segment {
     }
 
     fn pseudo_header(&self, ip: &[u8], transport_len: usize) -> Sum {
-        let addresses = match self.version {
+        let addresses = match self.family {
             ip::Family::V4 => &ip[12..20],
             ip::Family::V6 => &ip[8..40],
         };

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
 
+use ipnet::IpNet;
+
 use crate::device::hybrid_settings::HybridUpdate;
 use crate::device::identity::DeviceIdentity;
 use crate::device::{Device, UpdateError};
@@ -16,7 +18,7 @@ use crate::path::{DataPath, Routes};
 use crate::peer::{Peer, PeerEntry, PeerId, Reason, set_endpoint};
 use crate::time::Now;
 use crate::update::{
-    AllowedIpChange, DeviceStatus, DeviceUpdate, PeerStatus, PeerUpdate, Prefix, PrivateKeyUpdate,
+    AllowedIpChange, DeviceStatus, DeviceUpdate, PeerStatus, PeerUpdate, PrivateKeyUpdate,
     SessionStatus, Unanswered,
 };
 
@@ -115,7 +117,7 @@ impl Device {
     /// Returns the device's configuration and state.
     #[must_use]
     pub fn status(&self) -> DeviceStatus {
-        let mut allowed_ips: Vec<Vec<Prefix>> = vec![Vec::new(); self.peers.entries.len()];
+        let mut allowed_ips: Vec<Vec<IpNet>> = vec![Vec::new(); self.peers.entries.len()];
         let routes = self.core.path.routes.load();
         routes.allowed_ips.for_each(|prefix, owner| {
             if let Some(prefixes) = allowed_ips.get_mut(owner.id().0 as usize) {
@@ -145,13 +147,16 @@ impl Device {
                     preshared_key: entry.preshared_key.clone(),
                     pq_public_key: hybrid.and_then(|it| it.remote.pq_public_key.clone()),
                     post_quantum: hybrid.and_then(|it| it.setting),
-                    pq_latched: hybrid.is_some_and(|it| it.latched),
+                    pq_pinned: hybrid.is_some_and(|it| it.pinned),
                     session: sending.map(|current| SessionStatus {
                         suite: current.session.suite(),
                         born: current.session.born(),
                     }),
                     endpoint: state.endpoint.map(|endpoint| endpoint.remote),
-                    endpoint_name: entry.named.as_ref().map(|named| named.name.clone()),
+                    endpoint_name: entry
+                        .named_endpoint
+                        .as_ref()
+                        .map(|named| named.name.clone()),
                     latest_handshake: entry.latest_handshake,
                     unanswered: state.initiation.unanswered.map(|since| Unanswered {
                         initiations: state.initiation.count,
@@ -208,12 +213,12 @@ impl Device {
             // The fact is stored per device key: store it for the new key, so that the peer
             // cannot be downgraded to ordinary handshakes.
             let peer = *entry.peer.public_key();
-            let latched = entry.hybrid.as_ref().is_some_and(|hybrid| hybrid.latched);
-            if let (true, Some(public_key)) = (latched, own) {
-                self.core.outputs.push_back(Output::Latch {
+            let pinned = entry.hybrid.as_ref().is_some_and(|hybrid| hybrid.pinned);
+            if let (true, Some(public_key)) = (pinned, own) {
+                self.core.outputs.push_back(Output::PinPostQuantum {
                     public_key,
                     peer,
-                    latched,
+                    pinned,
                 });
             }
             if let Some(handshakes) = &mut entry.handshakes {
@@ -250,7 +255,7 @@ impl Device {
         if update.remove {
             if let Some(id) = known {
                 self.remove_peer(id);
-                routes.take_back(id);
+                routes.remove_added(id);
             }
             return None;
         }
@@ -267,7 +272,7 @@ impl Device {
         let hybrid = HybridUpdate {
             key: update.pq_public_key,
             setting: update.post_quantum,
-            latched: update.pq_latched,
+            pinned: update.pq_pinned,
         };
         self.update_hybrid(id, hybrid);
         let entry = self.peers.entry(id)?;
@@ -296,7 +301,7 @@ impl Device {
         }
         drop(state);
         if update.replace_allowed_ips {
-            routes.take_back(id);
+            routes.remove_added(id);
         }
         if !update.allowed_ips.is_empty() {
             routes.change(&entry.peer, update.allowed_ips);
@@ -316,7 +321,7 @@ impl Device {
     /// Removes a peer. The caller removes its routes.
     fn remove_peer(&mut self, id: PeerId) {
         if let Some(entry) = self.peers.entry(id) {
-            self.core.silence(entry);
+            self.core.stop_peer(entry);
         }
         let removed = self.peers.remove(id);
         if let Some(entry) = &removed {
@@ -335,14 +340,14 @@ impl Device {
 struct RoutesEdit {
     after: Routes,
     /// Changes of allowed IPs made by this edit, per peer.
-    given: BTreeMap<PeerId, Vec<AllowedIpChange>>,
+    changes: BTreeMap<PeerId, Vec<AllowedIpChange>>,
 }
 
 impl RoutesEdit {
     fn new(path: &DataPath) -> Self {
         Self {
             after: Routes::clone(&path.routes.load()),
-            given: BTreeMap::new(),
+            changes: BTreeMap::new(),
         }
     }
 
@@ -353,8 +358,8 @@ impl RoutesEdit {
     }
 
     /// Removes the prefixes that this edit has added to a peer.
-    fn take_back(&mut self, id: PeerId) {
-        for change in self.given.remove(&id).unwrap_or_default() {
+    fn remove_added(&mut self, id: PeerId) {
+        for change in self.changes.remove(&id).unwrap_or_default() {
             if let AllowedIpChange::Add(prefix) = change {
                 let table = &mut self.after.allowed_ips;
                 table.remove(prefix, |owner| owner.id() == id);
@@ -372,7 +377,7 @@ impl RoutesEdit {
                 }
             }
         }
-        match self.given.entry(peer.id()) {
+        match self.changes.entry(peer.id()) {
             Entry::Vacant(entry) => {
                 entry.insert(changes);
             }

@@ -32,7 +32,7 @@ impl Device {
 
 impl Core {
     /// Returns `random` as an index, with the prefix if there is one.
-    pub(crate) fn place(&self, random: u32) -> u32 {
+    pub(crate) fn with_index_prefix(&self, random: u32) -> u32 {
         match self.index_prefix {
             Some(prefix) => prefix | random & 0xff,
             None => random,

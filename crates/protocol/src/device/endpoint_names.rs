@@ -27,23 +27,26 @@ impl Device {
     ) -> Option<SocketAddr> {
         let id = self.peers.find(public_key)?;
         let entry = self.peers.entry(id)?;
-        let named = entry.named.as_mut().filter(|named| named.name == *name)?;
-        let since = named.asked.take();
+        let named = entry
+            .named_endpoint
+            .as_mut()
+            .filter(|named| named.name == *name)?;
+        let since = named.lookup_since.take();
         let mut state = lock(&entry.peer.state);
         // A changed endpoint starts a new silence, so that the answer no longer applies.
         if since.is_none() || state.initiation.unanswered != since {
             return None;
         }
         let remote = state.endpoint?.remote;
-        let next = named.choose(remote, addresses)?;
+        let next = named.select_address(remote, addresses)?;
         if !named.has_worked {
             // The last initiation went to another address: this one need not wait for
             // Rekey-Timeout.
-            state.initiation.hurried = true;
+            state.initiation.network_changed = true;
             state.timers.stop(Reason::Retransmit);
         }
         let moved = move_endpoint(&mut state, next);
-        state.want_handshake(now.boot);
+        state.request_handshake(now.boot);
         drop(state);
         self.core.run_pending(now, entry);
         Some(moved.remote)

@@ -12,18 +12,18 @@ use taupe_crypto::Provider;
 use zerocopy::byteorder::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::device::hybrid_initiator::begin_hybrid;
+use crate::device::hybrid_initiator::make_hybrid_initiation;
 use crate::device::identity::DeviceIdentity;
 use crate::device::{Core, Device};
 use crate::drop_reason::DropReason;
 use crate::endpoint::Endpoint;
-use crate::handshake::cookie::{Cookie, claims_cookie};
+use crate::handshake::cookie::{Cookie, has_mac2};
 use crate::handshake::noise::{
     Claim, InitiationFields, Initiator, NoiseError, Precomputed, ResponseFields, TransportKeys,
 };
 use crate::handshake::rate_limit::CookieGrant;
 use crate::hybrid::HandshakeKind;
-use crate::limits::{HANDSHAKE_TOS, REKEY_TIMEOUT, UNDER_LOAD_BACKLOG, UNDER_LOAD_LATCH};
+use crate::limits::{HANDSHAKE_TOS, REKEY_TIMEOUT, UNDER_LOAD_BACKLOG, UNDER_LOAD_DURATION};
 use crate::message::{CookieReply, Initiation, Kind, Macs, Malformed, Response, classify};
 use crate::output::Output;
 use crate::peer::{PeerEntry, Pending, Reason, Role, Session, Traffic, move_endpoint};
@@ -55,7 +55,7 @@ impl Device {
             Ok(kind @ Kind::HybridInitiation) => self
                 .core
                 .admit(now, from, kind, message, under_load)
-                .and_then(|shown| self.handle_hybrid_initiation(now, from, shown, message)),
+                .and_then(|proven| self.handle_hybrid_initiation(now, from, proven, message)),
             Ok(Kind::HybridResponse) => self.handle_hybrid_response(now, from, message),
             Ok(Kind::CookieReply) => self.handle_cookie_reply(now, message),
             Ok(Kind::Data) | Err(Malformed::Type) => Err(DropReason::Type),
@@ -145,7 +145,7 @@ impl Device {
                 &fields,
             )
             .map_err(|_| DropReason::ResponseNotAuthentic)?;
-        let finished = Finished {
+        let finished = CompletedHandshake {
             index,
             remote_index: response.sender.get(),
             keys,
@@ -172,17 +172,17 @@ impl Device {
         let entry = entry.ok_or(DropReason::CookieRefused)?;
         let handshakes = entry.handshakes.as_mut().ok_or(DropReason::CookieRefused)?;
         if !handshakes
-            .stamper
+            .mac_writer
             .receive(self.core.crypto, now.boot, &reply)
         {
             return Err(DropReason::CookieRefused);
         }
-        if let Some((of, Pending::Hybrid(waiting))) = &mut handshakes.initiation
+        if let Some((of, Pending::Hybrid(initiation))) = &mut handshakes.initiation
             && *of == index
-            && waiting.is_first_cookie()
+            && initiation.note_first_cookie()
             && let Some(hybrid) = &mut entry.hybrid
         {
-            hybrid.has_cookie();
+            hybrid.note_cookie();
         }
         Ok(())
     }
@@ -190,16 +190,16 @@ impl Device {
 
 impl Core {
     /// Checks whether the queue of handshake messages is long, or was within the last second
-    /// ([`UNDER_LOAD_LATCH`]).
+    /// ([`UNDER_LOAD_DURATION`]).
     fn under_load(&mut self, now: Instant, backlog: usize) -> bool {
         if backlog >= UNDER_LOAD_BACKLOG {
-            self.loaded = Some(now);
+            self.under_load_since = Some(now);
         }
         let loaded = self
-            .loaded
-            .is_some_and(|at| now.since(at) < UNDER_LOAD_LATCH);
+            .under_load_since
+            .is_some_and(|at| now.since(at) < UNDER_LOAD_DURATION);
         if !loaded {
-            self.loaded = None;
+            self.under_load_since = None;
             self.cookie_limiter.forget(now);
         }
         loaded
@@ -219,14 +219,14 @@ impl Core {
         if !self.up || self.identity.is_none() {
             return Err(DropReason::NotReady);
         }
-        let claims_cookie = claims_cookie(message);
+        let has_mac2 = has_mac2(message);
         // In a flood, most messages have no cookie and get none. This check costs less than mac1.
-        let asked = (under_load && !claims_cookie)
-            .then(|| self.ask(now, from, kind, message))
+        let grant = (under_load && !has_mac2)
+            .then(|| self.check_cookie_limit(now, from, kind, message))
             .transpose()?;
         let identity = self.identity.as_mut().ok_or(DropReason::NotReady)?;
         let checker = &mut identity.checker;
-        if !checker.knows_key(self.crypto, message) {
+        if !checker.verify_mac1(self.crypto, message) {
             return Err(DropReason::Mac1);
         }
         if !under_load {
@@ -234,16 +234,16 @@ impl Core {
         }
         let random = self.random.as_mut();
         let cookie = checker.cookie(self.crypto, now.boot, random, from.remote);
-        if claims_cookie && cookie.is_known(self.crypto, message) {
+        if has_mac2 && cookie.verify_mac2(self.crypto, message) {
             let allowed = self.limiter.allow(now.boot, from.remote.ip());
             return allowed.then_some(true).ok_or(DropReason::RateLimited);
         }
-        let asked = match asked {
-            Some(asked) => asked,
-            None => self.ask(now, from, kind, message)?,
+        let grant = match grant {
+            Some(grant) => grant,
+            None => self.check_cookie_limit(now, from, kind, message)?,
         };
-        if let Some(asked) = asked {
-            self.cookie_limiter.grant(now.boot, asked);
+        if let Some(grant) = grant {
+            self.cookie_limiter.grant(now.boot, grant);
         }
         self.reply_cookie(from, message, &cookie)?;
         Ok(false)
@@ -260,7 +260,7 @@ impl Core {
         let random = self.random.as_mut();
         let checker = &mut identity.checker;
         let cookie = checker.cookie(self.crypto, now.boot, random, from.remote);
-        if claims_cookie(message) && cookie.is_known(self.crypto, message) {
+        if has_mac2(message) && cookie.verify_mac2(self.crypto, message) {
             let allowed = self.limiter.allow(now.boot, from.remote.ip());
             return allowed.then_some(()).ok_or(DropReason::RateLimited);
         }
@@ -289,7 +289,7 @@ impl Core {
 
     /// Checks whether a message without a cookie may be answered with one. Returns the limit it
     /// counts against, or `None` for a response that this device waits for, which is not limited.
-    fn ask(
+    fn check_cookie_limit(
         &mut self,
         now: Now,
         from: Endpoint,
@@ -305,8 +305,8 @@ impl Core {
                 .ok_or(DropReason::UnknownHandshake);
         }
         let random = self.random.as_mut();
-        let asked = self.cookie_limiter.check(now.boot, from.remote, random);
-        asked.map(Some).ok_or(DropReason::CookieWithheld)
+        let grant = self.cookie_limiter.check(now.boot, from.remote, random);
+        grant.map(Some).ok_or(DropReason::CookieWithheld)
     }
 
     fn send_response(
@@ -326,10 +326,11 @@ impl Core {
             empty: fields.empty,
             macs: Macs::default(),
         };
-        entry
-            .handshakes(self.crypto)
-            .stamper
-            .stamp(self.crypto, now.boot, response.as_mut_bytes());
+        entry.handshakes(self.crypto).mac_writer.write_macs(
+            self.crypto,
+            now.boot,
+            response.as_mut_bytes(),
+        );
         self.respond(
             now,
             entry,
@@ -380,9 +381,9 @@ impl Core {
         now: Now,
         from: Endpoint,
         entry: &mut PeerEntry,
-        finished: Finished,
+        finished: CompletedHandshake,
     ) {
-        let Finished {
+        let CompletedHandshake {
             index,
             remote_index,
             keys,
@@ -400,7 +401,7 @@ impl Core {
             suite,
         ));
         entry.latest_handshake = Some(now.wall);
-        entry.heard(&mut self.outputs);
+        entry.note_session(&mut self.outputs);
         self.path
             .sessions
             .insert(Arc::clone(&session), Arc::clone(&entry.peer));
@@ -414,11 +415,11 @@ impl Core {
         state.received(now.boot, bytes);
         drop(state);
         if let Some(hybrid) = &mut entry.hybrid {
-            hybrid.begin_anew();
+            hybrid.restart();
             hybrid.fell_back = suite.is_none();
         }
         if suite.is_some() {
-            self.latch(entry);
+            self.pin_post_quantum(entry);
         }
         // The responder may send only after it has received a packet of the new session: if no
         // packet waits, send a keepalive.
@@ -449,9 +450,9 @@ impl Core {
             return;
         }
         if let Some(next) = entry
-            .named
+            .named_endpoint
             .as_ref()
-            .and_then(|it| it.after(endpoint.remote))
+            .and_then(|it| it.next_address(endpoint.remote))
         {
             endpoint = move_endpoint(&mut state, next);
         }
@@ -466,21 +467,25 @@ impl Core {
         };
         let timestamp = identity.timestamp(now, entry.timestamp_sent(), &mut self.outputs);
         let random = self.random.as_mut();
-        let begin = Begin {
+        let begin = InitiationInputs {
             precomputed: &precomputed,
             random,
             timestamp,
             index,
         };
         let begun = match kind {
-            HandshakeKind::Ordinary => begin_ordinary(self.crypto, now, identity, entry, begin),
-            HandshakeKind::Hybrid => begin_hybrid(self.crypto, now, identity, entry, begin),
+            HandshakeKind::Ordinary => {
+                make_ordinary_initiation(self.crypto, now, identity, entry, begin)
+            }
+            HandshakeKind::Hybrid => {
+                make_hybrid_initiation(self.crypto, now, identity, entry, begin)
+            }
         };
         let Some((pending, datagrams)) = begun else {
             return;
         };
         let resend = match &pending {
-            Pending::Hybrid(waiting) => waiting.resend_at(),
+            Pending::Hybrid(initiation) => initiation.resend_at(),
             _ => None,
         };
         let handshakes = entry.handshakes(self.crypto);
@@ -490,10 +495,10 @@ impl Core {
 
         let mut state = lock(&entry.peer.state);
         if let Some(hybrid) = &mut entry.hybrid {
-            hybrid.count_try();
+            hybrid.count_attempt();
         }
         state.initiation.last_sent = Some(now.boot);
-        state.initiation.hurried = false;
+        state.initiation.network_changed = false;
         state.sent(now.boot, bytes, Traffic::Other);
         state
             .timers
@@ -508,11 +513,11 @@ impl Core {
         };
         let unanswered = *state.initiation.unanswered.get_or_insert(now.boot);
         drop(state);
-        let silence = entry.silent(now.boot, unanswered, endpoint.remote);
+        let silence = entry.unreachable_notice(now.boot, unanswered, endpoint.remote);
         let name = entry
-            .named
+            .named_endpoint
             .as_mut()
-            .and_then(|named| named.ask(now.boot, unanswered, endpoint.remote));
+            .and_then(|named| named.request_lookup(now.boot, unanswered, endpoint.remote));
         if let Some((old, _)) = replaced {
             self.pending.remove(&old);
         }
@@ -529,7 +534,7 @@ impl Core {
     pub(crate) fn new_index(&mut self) -> u32 {
         loop {
             let random = self.random.number();
-            let index = self.place(random);
+            let index = self.with_index_prefix(random);
             if !self.pending.contains_key(&index) && !self.path.sessions.contains(index) {
                 return index;
             }
@@ -538,7 +543,7 @@ impl Core {
 }
 
 /// Inputs of an initiation besides the static keys.
-pub(crate) struct Begin<'a> {
+pub(crate) struct InitiationInputs<'a> {
     pub(crate) precomputed: &'a Precomputed,
     pub(crate) random: &'a mut dyn Random,
     pub(crate) timestamp: Tai64N,
@@ -546,7 +551,7 @@ pub(crate) struct Begin<'a> {
 }
 
 /// Result of a verified response.
-pub(crate) struct Finished {
+pub(crate) struct CompletedHandshake {
     pub(crate) index: u32,
     pub(crate) remote_index: u32,
     pub(crate) keys: TransportKeys,
@@ -556,12 +561,12 @@ pub(crate) struct Finished {
 }
 
 /// Makes an ordinary initiation with its MACs.
-fn begin_ordinary(
+fn make_ordinary_initiation(
     crypto: &Provider,
     now: Now,
     identity: &DeviceIdentity,
     entry: &mut PeerEntry,
-    begin: Begin<'_>,
+    begin: InitiationInputs<'_>,
 ) -> Option<(Pending, Vec<Vec<u8>>)> {
     let (initiator, fields) = Initiator::start(
         crypto,
@@ -580,8 +585,8 @@ fn begin_ordinary(
         timestamp: fields.timestamp,
         macs: Macs::default(),
     };
-    let stamper = &mut entry.handshakes(crypto).stamper;
-    stamper.stamp(crypto, now.boot, initiation.as_mut_bytes());
+    let mac_writer = &mut entry.handshakes(crypto).mac_writer;
+    mac_writer.write_macs(crypto, now.boot, initiation.as_mut_bytes());
     let pending = Pending::Ordinary(Box::new(initiator));
     Some((pending, vec![initiation.as_bytes().to_vec()]))
 }

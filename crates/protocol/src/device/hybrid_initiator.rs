@@ -3,13 +3,13 @@
 
 use taupe_crypto::Provider;
 
-use crate::device::handshake::{Begin, Finished};
+use crate::device::handshake::{CompletedHandshake, InitiationInputs};
 use crate::device::identity::DeviceIdentity;
 use crate::device::{Core, Device};
 use crate::drop_reason::DropReason;
 use crate::endpoint::Endpoint;
-use crate::hybrid::noise::{AfterA, Initiator, Local, Parts};
-use crate::hybrid::{Partly, Waiting};
+use crate::hybrid::noise::{HybridInitiator, Local, PartAOutcome, Parts};
+use crate::hybrid::{HybridInitiation, ResponsePart};
 use crate::limits::HANDSHAKE_TOS;
 use crate::lock;
 use crate::message::{Half, Part, indices};
@@ -18,18 +18,18 @@ use crate::peer::{PeerEntry, Pending, Reason, Traffic};
 use crate::time::Now;
 
 /// Makes a hybrid initiation with its MACs. `None` if a key for it is missing.
-pub(crate) fn begin_hybrid(
+pub(crate) fn make_hybrid_initiation(
     crypto: &Provider,
     now: Now,
     identity: &DeviceIdentity,
     entry: &mut PeerEntry,
-    begin: Begin<'_>,
+    begin: InitiationInputs<'_>,
 ) -> Option<(Pending, Parts)> {
     let local = Local {
         keys: &identity.keys,
         hybrid: &identity.hybrid,
     };
-    let (initiator, parts) = Initiator::start(
+    let (initiator, parts) = HybridInitiator::start(
         crypto,
         local,
         &entry.hybrid.as_ref()?.remote,
@@ -40,29 +40,14 @@ pub(crate) fn begin_hybrid(
         begin.index,
     )
     .ok()?;
-    let mut stamped = parts.clone();
-    let stamper = &mut entry.handshakes(crypto).stamper;
-    stamper.stamp_parts(crypto, now.boot, &mut stamped);
-    let waiting = Waiting::new(initiator, parts, now.boot);
-    Some((Pending::Hybrid(Box::new(waiting)), stamped))
+    let mut with_macs = parts.clone();
+    let mac_writer = &mut entry.handshakes(crypto).mac_writer;
+    mac_writer.write_part_macs(crypto, now.boot, &mut with_macs);
+    let initiation = HybridInitiation::new(initiator, parts, now.boot);
+    Some((Pending::Hybrid(Box::new(initiation)), with_macs))
 }
 
 impl Device {
-    /// Writes valid MACs into a part of a response, which otherwise only a responder that can
-    /// open the initiation can do. For tests of the later checks.
-    #[doc(hidden)]
-    pub fn stamp_response_for_test(&mut self, part: &mut [u8]) {
-        let index = indices(part).map(|[_, receiver]| receiver);
-        let id = index.and_then(|index| self.core.pending.get(&index).copied());
-        let entry = id.and_then(|id| self.peers.entry(id));
-        let handshakes = entry.and_then(|entry| entry.handshakes.as_ref());
-        if let Some((_, Pending::Hybrid(waiting))) =
-            handshakes.and_then(|it| it.initiation.as_ref())
-        {
-            waiting.initiator.stamp_response(self.core.crypto, part);
-        }
-    }
-
     /// Processes a part of a response. Its mac1 proves that the responder could open the
     /// initiation, so that neither load nor the rate limits apply.
     pub(crate) fn handle_hybrid_response(
@@ -86,10 +71,10 @@ impl Device {
             .handshakes
             .as_mut()
             .ok_or(DropReason::UnknownHandshake)?;
-        let Some((_, Pending::Hybrid(waiting))) = &mut handshakes.initiation else {
+        let Some((_, Pending::Hybrid(initiation))) = &mut handshakes.initiation else {
             return Err(DropReason::UnknownHandshake);
         };
-        if !waiting.initiator.is_answer(crypto, message) {
+        if !initiation.initiator.verify_response_macs(crypto, message) {
             return Err(DropReason::ResponseNotAuthentic);
         }
         let local = Local {
@@ -98,36 +83,38 @@ impl Device {
         };
         let psk = &entry.preshared_key;
         let forged = |_| DropReason::ResponseNotAuthentic;
-        let other = waiting.answers.iter().find(|(of, _)| *of == sender);
+        let other = initiation.responses.iter().find(|(of, _)| *of == sender);
         let keys = match (part.half, other.map(|(_, part)| part)) {
-            (Half::A, Some(Partly::Halfway(_))) => return Err(DropReason::PartRepeated),
+            (Half::A, Some(ResponsePart::A(_))) => return Err(DropReason::PartRepeated),
             (Half::A, other) => {
-                let after = waiting.initiator.take_a(crypto, local, psk, message);
+                let after = initiation
+                    .initiator
+                    .read_part_a(crypto, local, psk, message);
                 match (after.map_err(forged)?, other) {
-                    (AfterA::Done(keys), _) => Some(keys),
-                    (AfterA::Halfway(halfway), Some(Partly::Early(b))) => {
-                        let keys = halfway.take_b(crypto, local, psk, b);
+                    (PartAOutcome::Complete(keys), _) => Some(keys),
+                    (PartAOutcome::NeedsPartB(awaiting), Some(ResponsePart::B(b))) => {
+                        let keys = awaiting.read_part_b(crypto, local, psk, b);
                         Some(keys.map_err(forged)?)
                     }
-                    (AfterA::Halfway(halfway), _) => {
-                        waiting.keep(sender, Partly::Halfway(halfway));
+                    (PartAOutcome::NeedsPartB(awaiting), _) => {
+                        initiation.store(sender, ResponsePart::A(awaiting));
                         None
                     }
                 }
             }
-            (Half::B, Some(Partly::Halfway(halfway))) => {
-                let keys = halfway.take_b(crypto, local, psk, message);
+            (Half::B, Some(ResponsePart::A(awaiting))) => {
+                let keys = awaiting.read_part_b(crypto, local, psk, message);
                 Some(keys.map_err(forged)?)
             }
             (Half::B, _) => {
-                waiting.keep(sender, Partly::Early(message.to_vec()));
+                initiation.store(sender, ResponsePart::B(message.to_vec()));
                 None
             }
         };
         let Some(keys) = keys else {
             return Ok(());
         };
-        let finished = Finished {
+        let finished = CompletedHandshake {
             index,
             remote_index: sender,
             keys,
@@ -146,22 +133,22 @@ impl Core {
         let Some(handshakes) = entry.handshakes.as_mut() else {
             return;
         };
-        let Some((_, Pending::Hybrid(waiting))) = &mut handshakes.initiation else {
+        let Some((_, Pending::Hybrid(initiation))) = &mut handshakes.initiation else {
             return;
         };
         let mut state = lock(&entry.peer.state);
         let Some(endpoint) = state.endpoint else {
             return;
         };
-        waiting.count_resend(now.boot);
-        if let Some(at) = waiting.resend_at() {
+        initiation.count_resend(now.boot);
+        if let Some(at) = initiation.resend_at() {
             state.timers.set(Reason::ResendParts, at);
         }
         // Both parts, whichever has been answered: a responder that has lost its state needs
         // both.
-        let mut parts = waiting.parts.clone();
-        let stamper = &mut handshakes.stamper;
-        stamper.stamp_parts(crypto, now.boot, &mut parts);
+        let mut parts = initiation.parts.clone();
+        let mac_writer = &mut handshakes.mac_writer;
+        mac_writer.write_part_macs(crypto, now.boot, &mut parts);
         let bytes = parts.iter().map(Vec::len).sum::<usize>() as u64;
         state.sent(now.boot, bytes, Traffic::Other);
         drop(state);

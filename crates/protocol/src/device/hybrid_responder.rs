@@ -11,8 +11,8 @@ use crate::device::{Core, Device};
 use crate::drop_reason::DropReason;
 use crate::endpoint::Endpoint;
 use crate::handshake::noise::NoiseError;
-use crate::hybrid::noise::{Claim, Local, Parts, Ready};
-use crate::hybrid::{Provisional, State};
+use crate::hybrid::noise::{HybridClaim, HybridResponder, Local, Parts};
+use crate::hybrid::{Provisional, ProvisionalState};
 use crate::limits::MAX_PROVISIONAL;
 use crate::lock;
 use crate::message::{Half, Part, indices, lasting};
@@ -20,27 +20,29 @@ use crate::peer::{PeerEntry, Peers, Role, Session};
 use crate::time::{Now, Tai64N};
 
 impl Device {
-    /// Processes a part of an initiation. `shown` is true if the sender has proven with a cookie
+    /// Processes a part of an initiation. `address_proven` is true if the sender has proven with a cookie
     /// that it receives at `from`.
     pub(crate) fn handle_hybrid_initiation(
         &mut self,
         now: Now,
         from: Endpoint,
-        shown: bool,
+        address_proven: bool,
         message: &[u8],
     ) -> Result<(), DropReason> {
         let part = message.first_chunk().and_then(|header| Part::of(*header));
         let part = part.ok_or(DropReason::Type)?;
         let [sender, _] = indices(message).ok_or(DropReason::Length)?;
         match part.half {
-            Half::A => self.take_initiation_a(now, from, shown, part, sender, message),
+            Half::A => {
+                self.handle_initiation_part_a(now, from, address_proven, part, sender, message)
+            }
             Half::B => {
                 let Self { peers, core } = self;
-                let Some(entry) = begun_with(peers, core, from.remote, sender) else {
-                    core.early.keep(from.remote, message);
+                let Some(entry) = find_provisional_peer(peers, core, from.remote, sender) else {
+                    core.early_parts.store(from.remote, message);
                     return Ok(());
                 };
-                if core.take_initiation_b(now, from, entry, sender, message)? {
+                if core.handle_initiation_part_b(now, from, entry, sender, message)? {
                     core.run_pending(now, entry);
                 }
                 Ok(())
@@ -48,11 +50,11 @@ impl Device {
         }
     }
 
-    fn take_initiation_a(
+    fn handle_initiation_part_a(
         &mut self,
         now: Now,
         from: Endpoint,
-        shown: bool,
+        address_proven: bool,
         part: Part,
         sender: u32,
         message: &[u8],
@@ -60,11 +62,11 @@ impl Device {
         let Self { peers, core } = self;
         let crypto = core.crypto;
         let digest = crypto.hash.hash(&[lasting(message)]);
-        if let Some(entry) = begun_with(peers, core, from.remote, sender)
-            && let Some(begun) = entry.begun(from.remote, sender)
+        if let Some(entry) = find_provisional_peer(peers, core, from.remote, sender)
+            && let Some(begun) = entry.find_provisional(from.remote, sender)
         {
             if begun.a == digest {
-                core.answer_again(from, entry, sender, Half::A);
+                core.resend_response_part(from, entry, sender, Half::A);
                 return Ok(());
             }
             // A handshake in progress is not replaced.
@@ -78,7 +80,7 @@ impl Device {
             keys: &identity.keys,
             hybrid: &identity.hybrid,
         };
-        let claim = Claim::open(crypto, local, part.suite, message).map_err(forged)?;
+        let claim = HybridClaim::open(crypto, local, part.suite, message).map_err(forged)?;
         let id = peers.find_identity(claim.identity());
         let id = id.ok_or(DropReason::UnknownPeer)?;
         let entry = peers.entry(id).ok_or(DropReason::UnknownPeer)?;
@@ -100,7 +102,7 @@ impl Device {
         {
             return Err(DropReason::InitiationReplayed);
         }
-        if contended && !shown {
+        if contended && !address_proven {
             core.demand_cookie(now, from, message)?;
         }
         let begun = Provisional {
@@ -109,10 +111,10 @@ impl Device {
             a: digest,
             timestamp,
             since: now.boot,
-            state: State::WaitsForB(Box::new(opened)),
+            state: ProvisionalState::AwaitsPartB(Box::new(opened)),
         };
-        core.keep_provisional(now, entry, begun);
-        core.go_on(now, from, entry, sender);
+        core.store_provisional(now, entry, begun);
+        core.continue_provisional(now, from, entry, sender);
         core.run_pending(now, entry);
         Ok(())
     }
@@ -120,25 +122,31 @@ impl Device {
 
 impl Core {
     /// Answers a first part if the message has no other, or if the second part arrived before it.
-    fn go_on(&mut self, now: Now, from: Endpoint, entry: &mut PeerEntry, sender: u32) {
-        let Some(begun) = entry.begun(from.remote, sender) else {
+    fn continue_provisional(
+        &mut self,
+        now: Now,
+        from: Endpoint,
+        entry: &mut PeerEntry,
+        sender: u32,
+    ) {
+        let Some(begun) = entry.find_provisional(from.remote, sender) else {
             return;
         };
-        let State::WaitsForB(opened) = &mut begun.state else {
+        let ProvisionalState::AwaitsPartB(opened) = &mut begun.state else {
             return;
         };
         let suite = opened.suite();
-        if let Some(ready) = opened.without_b() {
-            self.answer(now, entry, sender, from, ready, [0; 32]);
-        } else if let Some(b) = self.early.take(from.remote, suite, sender) {
+        if let Some(ready) = opened.without_part_b() {
+            self.send_hybrid_response(now, entry, sender, from, ready, [0; 32]);
+        } else if let Some(b) = self.early_parts.take(from.remote, suite, sender) {
             // The second part was stored unverified: it may be invalid.
-            let _ = self.take_initiation_b(now, from, entry, sender, &b);
+            let _ = self.handle_initiation_part_b(now, from, entry, sender, &b);
         }
     }
 
     /// Processes the second part of an initiation whose first part has arrived. Returns `true` if
     /// it is answered for the first time.
-    fn take_initiation_b(
+    fn handle_initiation_part_b(
         &mut self,
         now: Now,
         from: Endpoint,
@@ -146,34 +154,34 @@ impl Core {
         sender: u32,
         message: &[u8],
     ) -> Result<bool, DropReason> {
-        let Some(begun) = entry.begun(from.remote, sender) else {
+        let Some(begun) = entry.find_provisional(from.remote, sender) else {
             return Ok(false);
         };
         let digest = self.crypto.hash.hash(&[lasting(message)]);
         match &begun.state {
-            State::Answered { b, .. } if *b == digest => {
-                self.answer_again(from, entry, sender, Half::B);
+            ProvisionalState::Answered { b, .. } if *b == digest => {
+                self.resend_response_part(from, entry, sender, Half::B);
                 Ok(false)
             }
-            State::Answered { .. } => Err(DropReason::InitiationNotAuthentic),
-            State::WaitsForB(opened) => {
+            ProvisionalState::Answered { .. } => Err(DropReason::InitiationNotAuthentic),
+            ProvisionalState::AwaitsPartB(opened) => {
                 let ready = opened
-                    .take_b(self.crypto, message)
+                    .read_part_b(self.crypto, message)
                     .map_err(|_| DropReason::InitiationNotAuthentic)?;
-                self.answer(now, entry, sender, from, ready, digest);
+                self.send_hybrid_response(now, entry, sender, from, ready, digest);
                 Ok(true)
             }
         }
     }
 
     /// Responds to a complete initiation. The session waits for confirmation.
-    fn answer(
+    fn send_hybrid_response(
         &mut self,
         now: Now,
         entry: &mut PeerEntry,
         sender: u32,
         from: Endpoint,
-        ready: Ready,
+        ready: HybridResponder,
         b: [u8; 32],
     ) {
         let crypto = self.crypto;
@@ -197,10 +205,10 @@ impl Core {
             return;
         };
         let suite = hybrid.remote.suite;
-        let Some(begun) = hybrid.begun(from.remote, sender) else {
+        let Some(begun) = hybrid.find_provisional(from.remote, sender) else {
             return;
         };
-        begun.state = State::Answered {
+        begun.state = ProvisionalState::Answered {
             index,
             b,
             parts: parts.clone(),
@@ -224,11 +232,17 @@ impl Core {
     }
 
     /// Sends a part of the response again, unchanged.
-    fn answer_again(&mut self, from: Endpoint, entry: &mut PeerEntry, sender: u32, half: Half) {
-        let Some(begun) = entry.begun(from.remote, sender) else {
+    fn resend_response_part(
+        &mut self,
+        from: Endpoint,
+        entry: &mut PeerEntry,
+        sender: u32,
+        half: Half,
+    ) {
+        let Some(begun) = entry.find_provisional(from.remote, sender) else {
             return;
         };
-        let State::Answered { parts, .. } = &begun.state else {
+        let ProvisionalState::Answered { parts, .. } = &begun.state else {
             return;
         };
         let part = parts.get(half as usize).cloned();
@@ -246,7 +260,7 @@ impl Core {
     }
 
     /// Stores a handshake that has begun, and removes another if there are too many.
-    fn keep_provisional(&mut self, now: Now, entry: &mut PeerEntry, begun: Provisional) {
+    fn store_provisional(&mut self, now: Now, entry: &mut PeerEntry, begun: Provisional) {
         let key = (begun.from.remote, begun.sender);
         self.forget_provisional(entry, |it| {
             let given_up = it.session().is_none() && !it.is_live(now.boot);
@@ -256,19 +270,19 @@ impl Core {
         let Some(hybrid) = entry.hybrid.as_mut() else {
             return;
         };
-        let kept = &hybrid.provisional;
-        if kept.len() >= MAX_PROVISIONAL {
+        let stored = &hybrid.provisional;
+        if stored.len() >= MAX_PROVISIONAL {
             // Removes one from the same address, or else one that has timed out. Otherwise a
             // random one, so that an attacker cannot predict which.
-            let same = kept
+            let same = stored
                 .iter()
                 .position(|it| it.from.remote == begun.from.remote);
-            let stale = kept.iter().position(|it| !it.is_live(now.boot));
-            let victim = same.or(stale).unwrap_or(lot as usize % kept.len());
-            let victim = kept.get(victim).map(|it| (it.from.remote, it.sender));
+            let stale = stored.iter().position(|it| !it.is_live(now.boot));
+            let victim = same.or(stale).unwrap_or(lot as usize % stored.len());
+            let victim = stored.get(victim).map(|it| (it.from.remote, it.sender));
             self.forget_provisional(entry, |it| Some((it.from.remote, it.sender)) == victim);
         }
-        self.begun_by_peers.insert(key, entry.peer.id());
+        self.provisional_peers.insert(key, entry.peer.id());
         if let Some(hybrid) = entry.hybrid.as_mut() {
             hybrid.provisional.push(begun);
         }
@@ -287,8 +301,8 @@ impl Core {
         let mut state = lock(&entry.peer.state);
         for begun in hybrid.provisional.extract_if(.., |it| is_it(it)) {
             let key = (begun.from.remote, begun.sender);
-            if self.begun_by_peers.get(&key) == Some(&id) {
-                self.begun_by_peers.remove(&key);
+            if self.provisional_peers.get(&key) == Some(&id) {
+                self.provisional_peers.remove(&key);
             }
             if let Some(index) = begun.session() {
                 state.sessions.retire_provisional(index);
@@ -312,19 +326,19 @@ impl Core {
         hybrid.timestamp_received = hybrid.timestamp_received.max(Some(timestamp));
         // Handshakes that are not newer are older ones of the same peer, or forged.
         self.forget_provisional(entry, |it| it.timestamp <= timestamp);
-        self.latch(entry);
+        self.pin_post_quantum(entry);
     }
 }
 
 /// Returns the peer of the handshake that `from` began with its index `sender`.
-fn begun_with<'a>(
+fn find_provisional_peer<'a>(
     peers: &'a mut Peers,
     core: &Core,
     from: SocketAddr,
     sender: u32,
 ) -> Option<&'a mut PeerEntry> {
-    let id = *core.begun_by_peers.get(&(from, sender))?;
+    let id = *core.provisional_peers.get(&(from, sender))?;
     let entry = peers.entry(id)?;
-    entry.begun(from, sender)?;
+    entry.find_provisional(from, sender)?;
     Some(entry)
 }

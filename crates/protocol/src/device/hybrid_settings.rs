@@ -1,7 +1,7 @@
 //! Configuration of hybrid handshakes.
 
 use crate::device::{Core, Device};
-use crate::hybrid::{Hybrid, RemoteKeys};
+use crate::hybrid::{HybridState, RemoteKeys};
 use crate::key::{PqPrivateKey, PqPublicKey, PublicKey};
 use crate::lock;
 use crate::output::Output;
@@ -13,7 +13,7 @@ use crate::update::PostQuantum;
 pub(crate) struct HybridUpdate {
     pub(crate) key: Option<Option<PqPublicKey>>,
     pub(crate) setting: Option<Option<PostQuantum>>,
-    pub(crate) latched: bool,
+    pub(crate) pinned: bool,
 }
 
 impl Device {
@@ -58,18 +58,18 @@ impl Device {
         let HybridUpdate {
             key,
             setting,
-            latched,
+            pinned,
         } = update;
-        let says_nothing =
-            matches!(key, None | Some(None)) && matches!(setting, None | Some(None)) && !latched;
-        if entry.hybrid.is_none() && says_nothing {
+        let sets_nothing =
+            matches!(key, None | Some(None)) && matches!(setting, None | Some(None)) && !pinned;
+        if entry.hybrid.is_none() && sets_nothing {
             return;
         }
         let peer = *entry.peer.public_key();
         let before = (entry.policy(), entry.suite());
         let hybrid = entry
             .hybrid
-            .get_or_insert_with(|| Box::new(Hybrid::new(crypto, peer)));
+            .get_or_insert_with(|| Box::new(HybridState::new(crypto, peer)));
         let mut other_key = false;
         if let Some(key) = key
             && key != hybrid.remote.pq_public_key
@@ -80,19 +80,19 @@ impl Device {
             hybrid.timestamp_received = None;
             other_key = true;
         }
-        let said = hybrid.setting;
-        hybrid.setting = setting.unwrap_or(said);
-        if other_key || hybrid.setting != said {
+        let previous = hybrid.setting;
+        hybrid.setting = setting.unwrap_or(previous);
+        if other_key || hybrid.setting != previous {
             hybrid.fell_back = false;
-            hybrid.begin_anew();
+            hybrid.restart();
         }
-        hybrid.latched |= latched && hybrid.setting == Some(PostQuantum::Prefer);
+        hybrid.pinned |= pinned && hybrid.setting == Some(PostQuantum::Prefer);
         // `off` also clears a fact that this device does not know: it may have been stored before
         // a restart.
-        let said_off = setting == Some(Some(PostQuantum::Off));
-        if said_off || (hybrid.latched && hybrid.policy() == PostQuantum::Off) {
-            hybrid.latched = false;
-            self.core.remember(peer, false);
+        let is_set_to_off = setting == Some(Some(PostQuantum::Off));
+        if is_set_to_off || (hybrid.pinned && hybrid.policy() == PostQuantum::Off) {
+            hybrid.pinned = false;
+            self.core.store_pin(peer, false);
         }
         let after = (entry.policy(), entry.suite());
         if before == after && !other_key {
@@ -116,31 +116,32 @@ impl Device {
 }
 
 impl Core {
-    /// Records that a hybrid handshake with the peer has succeeded.
-    pub(crate) fn latch(&mut self, entry: &mut PeerEntry) {
+    /// Records that a hybrid handshake with the peer has succeeded, and pins the peer if its policy
+    /// is [`PostQuantum::Prefer`].
+    pub(crate) fn pin_post_quantum(&mut self, entry: &mut PeerEntry) {
         let Some(hybrid) = entry.hybrid.as_mut() else {
             return;
         };
         hybrid.fell_back = false;
-        if hybrid.latched || hybrid.setting != Some(PostQuantum::Prefer) {
+        if hybrid.pinned || hybrid.setting != Some(PostQuantum::Prefer) {
             return;
         }
-        hybrid.latched = true;
+        hybrid.pinned = true;
         let peer = *entry.peer.public_key();
         let mut state = lock(&entry.peer.state);
         state
             .sessions
             .retire_if(|session| session.suite().is_none());
         drop(state);
-        self.remember(peer, true);
+        self.store_pin(peer, true);
     }
 
-    fn remember(&mut self, peer: PublicKey, latched: bool) {
+    fn store_pin(&mut self, peer: PublicKey, pinned: bool) {
         if let Some(identity) = &self.identity {
-            self.outputs.push_back(Output::Latch {
+            self.outputs.push_back(Output::PinPostQuantum {
                 public_key: identity.keys.public,
                 peer,
-                latched,
+                pinned,
             });
         }
     }

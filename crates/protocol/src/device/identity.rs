@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use taupe_crypto::Provider;
 
-use crate::handshake::cookie::Checker;
+use crate::handshake::cookie::MacChecker;
 use crate::handshake::noise::StaticKeys;
 use crate::hybrid::LocalKeys;
 use crate::key::{PqPrivateKey, PrivateKey};
@@ -15,7 +15,7 @@ use crate::time::{Now, Tai64N};
 pub(crate) struct DeviceIdentity {
     pub(crate) keys: StaticKeys,
     pub(crate) hybrid: LocalKeys,
-    pub(crate) checker: Checker,
+    pub(crate) checker: MacChecker,
     /// Timestamps up to this one may have been sent before this device was created, or to peers
     /// that have been removed.
     pub(crate) floor: Tai64N,
@@ -42,7 +42,7 @@ impl DeviceIdentity {
         let keys = StaticKeys::new(crypto, private);
         Self {
             hybrid: LocalKeys::new(crypto, &keys, seed),
-            checker: Checker::new(crypto, &keys.public),
+            checker: MacChecker::new(crypto, &keys.public),
             keys,
             floor,
             reserved: floor,

@@ -10,11 +10,12 @@ mod hybrid_settings;
 mod identity;
 mod network_change;
 mod pending;
-mod snapshot;
+#[cfg(feature = "testing")]
+mod testing;
 mod timers;
 
-#[doc(hidden)]
-pub use snapshot::PeerSnapshot;
+#[cfg(feature = "testing")]
+pub use testing::PeerSnapshot;
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -27,7 +28,7 @@ use crate::device::identity::DeviceIdentity;
 use crate::drop_reason::DropReason;
 use crate::endpoint::Endpoint;
 use crate::handshake::rate_limit::{CookieLimiter, RateLimiter};
-use crate::hybrid::Early;
+use crate::hybrid::EarlyParts;
 use crate::key::{PqPrivateKey, PublicKey};
 use crate::limits::MAX_PEERS;
 use crate::output::Output;
@@ -66,9 +67,9 @@ pub(crate) struct Core {
     pub(crate) pending: BTreeMap<u32, PeerId>,
     /// The peer of each unconfirmed hybrid handshake, by source address and the initiator's
     /// index.
-    pub(crate) begun_by_peers: BTreeMap<(SocketAddr, u32), PeerId>,
-    pub(crate) early: Early,
-    pub(crate) loaded: Option<Instant>,
+    pub(crate) provisional_peers: BTreeMap<(SocketAddr, u32), PeerId>,
+    pub(crate) early_parts: EarlyParts,
+    pub(crate) under_load_since: Option<Instant>,
     pub(crate) limiter: RateLimiter,
     pub(crate) cookie_limiter: CookieLimiter,
     pub(crate) outputs: VecDeque<Output>,
@@ -91,9 +92,9 @@ impl Device {
             identity: None,
             pq_private_key: None,
             pending: BTreeMap::new(),
-            begun_by_peers: BTreeMap::new(),
-            early: Early::default(),
-            loaded: None,
+            provisional_peers: BTreeMap::new(),
+            early_parts: EarlyParts::default(),
+            under_load_since: None,
             limiter: RateLimiter::default(),
             cookie_limiter: CookieLimiter::default(),
             outputs: VecDeque::new(),
@@ -155,7 +156,7 @@ impl Device {
             state.up = true;
             // Packets staged more than [`EARLY`] ago were read while the interface was going
             // down.
-            let early = state.staging.early.take();
+            let early = state.staging.staged_before_up.take();
             if early.is_some_and(|at| now.boot.since(at) > EARLY) {
                 let purged = state.staging.packets.len() as u64;
                 state.staging.packets.clear();
@@ -190,7 +191,7 @@ impl Device {
         self.core.up = false;
         for id in self.peers.ids() {
             if let Some(entry) = self.peers.entry(id) {
-                self.core.silence(entry);
+                self.core.stop_peer(entry);
             }
         }
     }

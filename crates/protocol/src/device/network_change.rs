@@ -25,20 +25,21 @@ impl Device {
             let Some(entry) = self.peers.entry(id) else {
                 continue;
             };
-            let is_under_way = entry.is_under_way();
+            let has_pending_initiation = entry.has_pending_initiation();
             let state = lock(&entry.peer.state);
             let current = state.sessions.current.as_ref();
             let is_ours = current.is_some_and(|it| it.session.role() == Role::Initiator);
-            let in_conversation = is_under_way || is_ours || !state.keepalive.interval.is_zero();
+            let in_conversation =
+                has_pending_initiation || is_ours || !state.keepalive.interval.is_zero();
             drop(state);
             if in_conversation {
-                self.core.hurry(now, entry, false);
+                self.core.initiate_early(now, entry, false);
             }
         }
     }
 
     /// Sends unanswered initiations again, after routes or addresses have changed: at once, or
-    /// [`HURRIED_REKEY_TIMEOUT`](crate::limits::HURRIED_REKEY_TIMEOUT) after the last one. The
+    /// [`NETWORK_CHANGE_REKEY_TIMEOUT`](crate::limits::NETWORK_CHANGE_REKEY_TIMEOUT) after the last one. The
     /// earlier ones may have been lost in the old network.
     pub fn handle_network_change(&mut self, now: Now) {
         let mut hurried: Vec<PeerId> = self.core.pending.values().copied().collect();
@@ -46,24 +47,24 @@ impl Device {
         hurried.dedup();
         for id in hurried {
             if let Some(entry) = self.peers.entry(id) {
-                self.core.hurry(now, entry, true);
+                self.core.initiate_early(now, entry, true);
             }
         }
     }
 }
 
 impl Core {
-    fn hurry(&mut self, now: Now, entry: &mut PeerEntry, retry: bool) {
+    fn initiate_early(&mut self, now: Now, entry: &mut PeerEntry, retry: bool) {
         // Failures in another network do not count.
         if let Some(hybrid) = &mut entry.hybrid {
-            hybrid.begin_anew();
+            hybrid.restart();
         }
-        if let Some(named) = &mut entry.named {
-            named.begin_anew();
+        if let Some(named) = &mut entry.named_endpoint {
+            named.restart();
         }
         let peer = Arc::clone(&entry.peer);
         let mut state = lock(&peer.state);
-        state.initiation.hurried = true;
+        state.initiation.network_changed = true;
         clear_local(&mut state);
         if !retry {
             state.initiation.attempts = 0;

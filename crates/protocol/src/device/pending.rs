@@ -26,9 +26,9 @@ impl Core {
                 state.sessions.renewed_on_receive = false;
                 entry.latest_handshake = Some(now.wall);
                 if let Some(hybrid) = &mut entry.hybrid {
-                    hybrid.begin_anew();
+                    hybrid.restart();
                 }
-                entry.heard(&mut self.outputs);
+                entry.note_session(&mut self.outputs);
             }
             drop(state);
             if let Some(index) = work.confirmed {
@@ -71,7 +71,7 @@ impl Core {
                 return;
             };
             let Some((session, counter)) = state.take_counters(now.boot, 1) else {
-                state.want_handshake(now.boot);
+                state.request_handshake(now.boot);
                 return;
             };
             let Some(staged) = state.staging.packets.pop_front() else {
@@ -107,21 +107,21 @@ impl Core {
     }
 
     /// Stops a peer: its state is then that of a peer on a device that is down.
-    pub(crate) fn silence(&mut self, entry: &mut PeerEntry) {
+    pub(crate) fn stop_peer(&mut self, entry: &mut PeerEntry) {
         self.abandon_initiation(entry);
         self.forget_provisional(entry, |_| true);
         let mut state = lock(&entry.peer.state);
         state.up = false;
         let purged = state.staging.packets.len() as u64;
         state.staging.packets.clear();
-        state.staging.early = None;
+        state.staging.staged_before_up = None;
         state.timers.stop_all();
         state.sessions.retire_if(|_| true);
         state.initiation.last_sent = None;
-        state.initiation.hurried = false;
+        state.initiation.network_changed = false;
         state.initiation.unanswered = None;
         state.initiation.attempts = 0;
-        state.keepalive.another = false;
+        state.keepalive.another_due = false;
         state.sessions.renewed_on_receive = false;
         state.control.work = crate::peer::PendingWork::default();
         drop(state);

@@ -54,13 +54,13 @@ impl Core {
                 drop(state);
                 self.path.counters().add(DropReason::StagedPurged, purged);
                 if let Some(hybrid) = &mut entry.hybrid {
-                    hybrid.begin_anew();
+                    hybrid.restart();
                 }
                 self.abandon_initiation(entry);
             }
             Reason::Retransmit => {
                 // Failures in another network do not count.
-                if !state.initiation.hurried {
+                if !state.initiation.network_changed {
                     state.initiation.attempts += 1;
                 }
                 // The route may have failed: let the system choose the source address again.
@@ -73,7 +73,7 @@ impl Core {
                 self.resend_parts(now, entry);
             }
             Reason::Keepalive => {
-                let another = core::mem::take(&mut state.keepalive.another);
+                let another = core::mem::take(&mut state.keepalive.another_due);
                 drop(state);
                 self.send_keepalive(now, entry);
                 if another {

@@ -1,6 +1,6 @@
 //! MACs at the end of handshake messages, and cookies (whitepaper §5.3, §5.4.4, §5.4.7).
 //!
-//! [`Checker`] is the receiving side, one per device. [`Stamper`] is the sending side, one per
+//! [`MacChecker`] is the receiving side, one per device. [`MacWriter`] is the sending side, one per
 //! peer.
 
 use core::net::{IpAddr, SocketAddr};
@@ -21,13 +21,13 @@ const LABEL_COOKIE: &[u8] = b"cookie--";
 const MAC_LEN: usize = 16;
 
 /// Verifies the MACs of received handshake messages and makes cookies.
-pub(crate) struct Checker {
+pub(crate) struct MacChecker {
     mac1_key: [u8; 32],
     cookie_key: Secret<32>,
     secret: Option<(Secret<32>, Instant)>,
 }
 
-impl Checker {
+impl MacChecker {
     /// Returns a checker of messages to `local`.
     pub(crate) fn new(crypto: &Provider, local: &PublicKey) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl Checker {
     }
 
     /// Checks mac1, which shows that the sender knows our public key.
-    pub(crate) fn knows_key(&self, crypto: &Provider, message: &[u8]) -> bool {
+    pub(crate) fn verify_mac1(&self, crypto: &Provider, message: &[u8]) -> bool {
         split_macs(message).is_some_and(|(body, mac1, _)| {
             let expected = crypto.hash.mac(&self.mac1_key, &[body]);
             expected.ct_eq(mac1).into()
@@ -101,7 +101,7 @@ pub(crate) struct Cookie(Secret<MAC_LEN>);
 
 impl Cookie {
     /// Checks mac2, which shows that the sender receives at its source address.
-    pub(crate) fn is_known(&self, crypto: &Provider, message: &[u8]) -> bool {
+    pub(crate) fn verify_mac2(&self, crypto: &Provider, message: &[u8]) -> bool {
         split_macs(message).is_some_and(|(body, mac1, mac2)| {
             let expected = crypto.hash.mac(self.0.expose(), &[body, mac1]);
             expected.ct_eq(mac2).into()
@@ -111,7 +111,7 @@ impl Cookie {
 
 /// Writes the MACs of handshake messages to one peer, with the peer's last cookie while it is
 /// fresh.
-pub(crate) struct Stamper {
+pub(crate) struct MacWriter {
     mac1_key: [u8; 32],
     cookie_key: Secret<32>,
     /// mac1 of each datagram of the last message, until a cookie reply has answered one. The
@@ -120,8 +120,8 @@ pub(crate) struct Stamper {
     cookie: Option<(Secret<16>, Instant)>,
 }
 
-impl Stamper {
-    /// Returns a stamper of messages to `remote`.
+impl MacWriter {
+    /// Returns a writer for messages to `remote`.
     pub(crate) fn new(crypto: &Provider, remote: &PublicKey) -> Self {
         Self {
             mac1_key: crypto.hash.hash(&[LABEL_MAC1, &remote.0]),
@@ -132,13 +132,18 @@ impl Stamper {
     }
 
     /// Writes the MACs into the last 32 bytes of a message that is one datagram.
-    pub(crate) fn stamp(&mut self, crypto: &Provider, now: Instant, message: &mut [u8]) {
+    pub(crate) fn write_macs(&mut self, crypto: &Provider, now: Instant, message: &mut [u8]) {
         self.awaited.clear();
         self.write(crypto, now, message);
     }
 
     /// Writes the MACs into the last 32 bytes of each part of a hybrid initiation.
-    pub(crate) fn stamp_parts(&mut self, crypto: &Provider, now: Instant, parts: &mut [Vec<u8>]) {
+    pub(crate) fn write_part_macs(
+        &mut self,
+        crypto: &Provider,
+        now: Instant,
+        parts: &mut [Vec<u8>],
+    ) {
         self.awaited.clear();
         for part in parts {
             self.write(crypto, now, part);
@@ -187,7 +192,7 @@ impl Stamper {
 
 /// Checks whether mac2 is non-zero: the sender claims to have a cookie. The comparison need not
 /// take constant time, because mac2 is sent in clear.
-pub(crate) fn claims_cookie(message: &[u8]) -> bool {
+pub(crate) fn has_mac2(message: &[u8]) -> bool {
     split_macs(message).is_some_and(|(_, _, mac2)| mac2 != [0; MAC_LEN])
 }
 

@@ -7,32 +7,28 @@
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::btree_map::{BTreeMap, Entry};
 
 use siphasher::sip::SipHasher13;
 
 use crate::Random;
 use crate::limits::{
-    COOKIE_BURST, COOKIES_AGAIN_PER_SECOND, COOKIES_PER_SECOND, LOOKS_PER_SECOND, MAX_SOURCES,
-    SOURCE_BURST, SOURCE_PACKETS_PER_SECOND,
+    COOKIE_BURST, COOKIES_PER_SECOND, MAC1_CHECKS_PER_SECOND, MAX_SOURCES,
+    REPEATED_COOKIES_PER_SECOND, SOURCE_BURST, SOURCE_PACKETS_PER_SECOND,
 };
 use crate::time::Instant;
+use crate::token_bucket::TokenBucket;
 
-const COST: u64 = 1_000_000_000 / SOURCE_PACKETS_PER_SECOND;
-const FULL: u64 = COST * SOURCE_BURST;
-/// Time after which a bucket is full again, and so equivalent to none.
-const FORGET_AFTER: Duration = Duration::from_secs(1);
+/// Interval between two searches for full buckets.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+type SourceBucket = TokenBucket<SOURCE_PACKETS_PER_SECOND, SOURCE_BURST>;
 
 /// Token buckets of all recent sources.
 #[derive(Default)]
 pub(crate) struct RateLimiter {
-    buckets: BTreeMap<Source, Bucket>,
+    buckets: BTreeMap<Source, SourceBucket>,
     swept: Instant,
-}
-
-struct Bucket {
-    tokens: u64,
-    filled: Instant,
 }
 
 impl RateLimiter {
@@ -40,36 +36,18 @@ impl RateLimiter {
     /// refused while the table is full.
     pub(crate) fn allow(&mut self, now: Instant, address: IpAddr) -> bool {
         self.sweep(now);
-        let source = Source::of(address);
-        if let Some(bucket) = self.buckets.get_mut(&source) {
-            let gained = u64::try_from(now.since(bucket.filled).as_nanos()).unwrap_or(FULL);
-            bucket.tokens = bucket.tokens.saturating_add(gained).min(FULL);
-            bucket.filled = now;
-            let allowed = bucket.tokens >= COST;
-            if allowed {
-                bucket.tokens -= COST;
-            }
-            return allowed;
+        let is_full = self.buckets.len() >= MAX_SOURCES;
+        match self.buckets.entry(Source::of(address)) {
+            Entry::Vacant(_) if is_full => false,
+            bucket => bucket.or_default().take(now),
         }
-        if self.buckets.len() >= MAX_SOURCES {
-            return false;
-        }
-        self.buckets.insert(
-            source,
-            Bucket {
-                tokens: FULL - COST,
-                filled: now,
-            },
-        );
-        true
     }
 
     /// Removes full buckets, at most once a second, so that the cost per message stays small.
     fn sweep(&mut self, now: Instant) {
-        if now.since(self.swept) >= FORGET_AFTER {
+        if now.since(self.swept) >= SWEEP_INTERVAL {
             self.swept = now;
-            self.buckets
-                .retain(|_, bucket| now.since(bucket.filled) < FORGET_AFTER);
+            self.buckets.retain(|_, bucket| !bucket.is_full(now));
         }
     }
 }
@@ -94,20 +72,20 @@ impl Source {
 /// Limits cookie replies under load, and the mac1 checks of senders without a cookie.
 ///
 /// Of the senders that ask for the first time, [`COOKIES_PER_SECOND`] get a cookie. As long as
-/// there are cookies left, mac1 of [`LOOKS_PER_SECOND`] messages is checked. A sender that does
+/// there are cookies left, mac1 of [`MAC1_CHECKS_PER_SECOND`] messages is checked. A sender that does
 /// not know this device's public key fails this check, and so uses up no cookies.
 ///
 /// Beyond these limits, only senders that ask a second time, some 4 to 6 s after the first, get a
 /// cookie. A genuine initiator does: its next initiation follows after Rekey-Timeout (5 s) and at
 /// most a third of a second, from the same address and port. A flood from forged addresses would
 /// have to repeat its addresses. If it does, all second requests together get
-/// [`COOKIES_AGAIN_PER_SECOND`] cookies.
+/// [`REPEATED_COOKIES_PER_SECOND`] cookies.
 #[derive(Default)]
 pub(crate) struct CookieLimiter {
-    looks: Allowance<LOOKS_PER_SECOND>,
-    first: Allowance<COOKIES_PER_SECOND>,
-    again: Allowance<COOKIES_AGAIN_PER_SECOND>,
-    remembered: Option<Remembered>,
+    mac1_checks: TokenBucket<MAC1_CHECKS_PER_SECOND, COOKIE_BURST>,
+    first: TokenBucket<COOKIES_PER_SECOND, COOKIE_BURST>,
+    repeated: TokenBucket<REPEATED_COOKIES_PER_SECOND, COOKIE_BURST>,
+    recent: Option<RecentSenders>,
 }
 
 /// The limit that a request for a cookie counts against.
@@ -116,7 +94,7 @@ pub(crate) enum CookieGrant {
     /// Any sender, within the limit of first requests.
     First,
     /// A sender that has asked before.
-    Again,
+    Repeated,
 }
 
 /// Length of a generation of remembered senders. A second initiation falls into the second or
@@ -132,74 +110,43 @@ impl CookieLimiter {
         from: SocketAddr,
         random: &mut dyn Random,
     ) -> Option<CookieGrant> {
-        if self.first.has_any(now) && self.looks.spend(now) {
+        if self.first.has_any(now) && self.mac1_checks.take(now) {
             return Some(CookieGrant::First);
         }
         let generation = generation(now);
-        let remembered = &mut self.remembered;
-        let remembered = remembered.get_or_insert_with(|| Remembered::new(generation, random));
-        remembered.turn_to(generation);
-        let tag = remembered.tag(from);
-        if remembered.asked(tag) && self.again.has_any(now) {
-            return Some(CookieGrant::Again);
+        let recent = &mut self.recent;
+        let recent = recent.get_or_insert_with(|| RecentSenders::new(generation, random));
+        recent.advance_to(generation);
+        let tag = recent.tag(from);
+        if recent.has_asked(tag) && self.repeated.has_any(now) {
+            return Some(CookieGrant::Repeated);
         }
         // Senders that asked before are remembered again, so that their next request has the same
         // chance.
-        remembered.insert(tag);
+        recent.insert(tag);
         None
     }
 
     /// Counts a cookie for a sender that passed [`Self::check`] at `now` and has a valid mac1.
-    pub(crate) fn grant(&mut self, now: Instant, asked: CookieGrant) {
+    pub(crate) fn grant(&mut self, now: Instant, grant: CookieGrant) {
         // Cannot fail: [`Self::check`] has found a cookie at the same time.
-        let _ = match asked {
-            CookieGrant::First => self.first.spend(now),
-            CookieGrant::Again => self.again.spend(now),
+        let _ = match grant {
+            CookieGrant::First => self.first.take(now),
+            CookieGrant::Repeated => self.repeated.take(now),
         };
     }
 
     /// Frees the filters when all senders in them are too old to count.
     pub(crate) fn forget(&mut self, now: Instant) {
-        let past = |remembered: &Remembered| generation(now) > remembered.generation + OLDEST;
-        if self.remembered.as_ref().is_some_and(past) {
-            self.remembered = None;
+        let past = |recent: &RecentSenders| generation(now) > recent.generation + OLDEST;
+        if self.recent.as_ref().is_some_and(past) {
+            self.recent = None;
         }
     }
 }
 
 fn generation(now: Instant) -> u64 {
     now.0 / GENERATION.as_nanos() as u64
-}
-
-/// Token bucket: `PER_SECOND` tokens are added per second, up to [`COOKIE_BURST`].
-#[derive(Default)]
-struct Allowance<const PER_SECOND: u64> {
-    /// The time until which all tokens are spent. The balance is the time since then, in units of
-    /// `COST`.
-    spent_until: Instant,
-}
-
-impl<const PER_SECOND: u64> Allowance<PER_SECOND> {
-    /// Time in which one token is added.
-    const COST: Duration = Duration::from_nanos(1_000_000_000 / PER_SECOND);
-    const SAVINGS: Duration = Duration::from_nanos(1_000_000_000 / PER_SECOND * COOKIE_BURST);
-
-    fn has_any(&self, now: Instant) -> bool {
-        self.after_one(now) <= now
-    }
-
-    fn spend(&mut self, now: Instant) -> bool {
-        let spent = self.after_one(now);
-        let room = spent <= now;
-        if room {
-            self.spent_until = spent;
-        }
-        room
-    }
-
-    fn after_one(&self, now: Instant) -> Instant {
-        self.spent_until.max(now - Self::SAVINGS) + Self::COST
-    }
 }
 
 /// Age of the oldest generation remembered; the current one is 0.
@@ -211,7 +158,7 @@ const OLDEST: u64 = 3;
 /// The filters take 2 MiB while the load lasts. At 100,000 senders per second, some 0.3 % of the
 /// senders that ask for the first time are mistaken for ones that asked before. Such a sender
 /// gets a cookie, at no cost to others.
-struct Remembered {
+struct RecentSenders {
     blocks: Vec<Block>,
     generation: u64,
     /// Secret and random, so that no sender can choose its bits.
@@ -223,7 +170,7 @@ struct Remembered {
 #[repr(align(64))]
 struct Block([u128; OLDEST as usize + 1]);
 
-impl Remembered {
+impl RecentSenders {
     const BLOCKS: usize = 1 << 15;
 
     fn new(generation: u64, random: &mut dyn Random) -> Self {
@@ -248,7 +195,7 @@ impl Remembered {
         self.key.hash(&bytes)
     }
 
-    fn turn_to(&mut self, generation: u64) {
+    fn advance_to(&mut self, generation: u64) {
         let turns = generation.saturating_sub(self.generation).min(OLDEST + 1);
         for _ in 0..turns {
             for Block(generations) in &mut self.blocks {
@@ -260,19 +207,19 @@ impl Remembered {
     }
 
     fn insert(&mut self, tag: u64) {
-        let (block, bits) = Self::place(tag);
+        let (block, bits) = Self::block_and_bits(tag);
         self.blocks[block].0[0] |= bits;
     }
 
     /// Checks whether the sender asked in one of the two oldest generations.
-    fn asked(&self, tag: u64) -> bool {
-        let (block, bits) = Self::place(tag);
+    fn has_asked(&self, tag: u64) -> bool {
+        let (block, bits) = Self::block_and_bits(tag);
         let Block([_, _, late, early]) = &self.blocks[block];
         [late, early].into_iter().any(|all| all & bits == bits)
     }
 
     /// Returns the index of a block, and four bits in it.
-    fn place(tag: u64) -> (usize, u128) {
+    fn block_and_bits(tag: u64) -> (usize, u128) {
         let bit = |shift: u32| 1_u128 << (tag >> shift & 127);
         let bits = bit(15) | bit(22) | bit(29) | bit(36);
         (tag as usize % Self::BLOCKS, bits)
@@ -296,10 +243,10 @@ mod tests {
             assert!(limiter.allow(START, v4(1)));
         }
         assert!(!limiter.allow(START, v4(1)), "sixth at once");
-        let almost = START + Duration::from_nanos(COST - 1);
+        let almost = START + SourceBucket::COST - Duration::from_nanos(1);
         assert!(!limiter.allow(almost, v4(1)), "one nanosecond early");
-        assert!(limiter.allow(START + Duration::from_nanos(COST), v4(1)));
-        assert!(!limiter.allow(START + Duration::from_nanos(COST), v4(1)));
+        assert!(limiter.allow(START + SourceBucket::COST, v4(1)));
+        assert!(!limiter.allow(START + SourceBucket::COST, v4(1)));
         assert!(limiter.allow(START, v4(2)), "another source has its own");
     }
 
@@ -332,7 +279,7 @@ mod tests {
         }
         assert!(!limiter.allow(START, v4(1)), "full");
         assert_eq!(limiter.buckets.len(), MAX_SOURCES);
-        assert!(limiter.allow(START + FORGET_AFTER, v4(1)), "swept");
+        assert!(limiter.allow(START + SWEEP_INTERVAL, v4(1)), "swept");
         assert_eq!(limiter.buckets.len(), 1);
     }
 
@@ -356,11 +303,11 @@ mod tests {
     /// Requests a cookie with a valid mac1. Returns `true` if one is granted.
     fn answer(cookie_limiter: &mut CookieLimiter, now: Instant, n: u64) -> bool {
         check(cookie_limiter, now, n)
-            .map(|asked| cookie_limiter.grant(now, asked))
+            .map(|grant| cookie_limiter.grant(now, grant))
             .is_some()
     }
 
-    const COOKIE_COST: Duration = Allowance::<COOKIES_PER_SECOND>::COST;
+    const COOKIE_COST: Duration = TokenBucket::<COOKIES_PER_SECOND, COOKIE_BURST>::COST;
 
     /// Returns a limiter whose burst of first cookies is spent.
     fn drained(now: Instant) -> CookieLimiter {
@@ -390,7 +337,7 @@ mod tests {
             assert!(!answer(&mut cookie_limiter, now, 1), "at once");
             for elapsed in [Duration::from_secs(5), Duration::from_millis(5_999)] {
                 now = START + start + elapsed;
-                while cookie_limiter.first.spend(now) {}
+                while cookie_limiter.first.take(now) {}
                 assert!(answer(&mut cookie_limiter, now, 1), "{start:?} {elapsed:?}");
                 assert!(
                     !answer(&mut cookie_limiter, now, 2 + now.0),
@@ -398,7 +345,7 @@ mod tests {
                 );
             }
             now = START + start + Duration::from_secs(8);
-            while cookie_limiter.first.spend(now) {}
+            while cookie_limiter.first.take(now) {}
             assert!(!answer(&mut cookie_limiter, now, 1), "forgotten");
         }
     }
@@ -411,7 +358,7 @@ mod tests {
             assert!(!answer(&mut all, START, n));
         }
         let later = START + Duration::from_secs(5);
-        while all.first.spend(later) {}
+        while all.first.take(later) {}
         let given = |all: &mut CookieLimiter, now| {
             let given = cookie_limiter.clone().filter(|n| answer(all, now, *n));
             given.count() as u64
@@ -419,7 +366,7 @@ mod tests {
         assert_eq!(given(&mut all, later), COOKIE_BURST);
         let first = COOKIES_PER_SECOND;
         let later = later + Duration::from_secs(1);
-        assert_eq!(given(&mut all, later), first + COOKIES_AGAIN_PER_SECOND);
+        assert_eq!(given(&mut all, later), first + REPEATED_COOKIES_PER_SECOND);
     }
 
     #[test]
@@ -427,11 +374,11 @@ mod tests {
         let mut cookie_limiter = drained(START);
         assert_eq!(check(&mut cookie_limiter, START, 1), None);
         let later = START + Duration::from_secs(5);
-        while cookie_limiter.first.spend(later) {}
+        while cookie_limiter.first.take(later) {}
         for _ in 0..2 * COOKIE_BURST {
             assert_eq!(
                 check(&mut cookie_limiter, later, 1),
-                Some(CookieGrant::Again)
+                Some(CookieGrant::Repeated)
             );
         }
         assert!(answer(&mut cookie_limiter, later, 1));
@@ -447,7 +394,7 @@ mod tests {
             );
         }
         assert_eq!(check(&mut cookie_limiter, START, 1), None, "not looked at");
-        let later = START + Duration::from_secs(COOKIE_BURST / LOOKS_PER_SECOND + 1);
+        let later = START + Duration::from_secs(COOKIE_BURST / MAC1_CHECKS_PER_SECOND + 1);
         for n in 0..COOKIE_BURST {
             assert!(
                 answer(&mut cookie_limiter, later, n),
@@ -461,13 +408,13 @@ mod tests {
         let mut cookie_limiter = drained(START);
         assert_eq!(check(&mut cookie_limiter, START, 1), None);
         let later = START + Duration::from_secs(5);
-        while cookie_limiter.first.spend(later) {}
-        while cookie_limiter.again.spend(later) {}
+        while cookie_limiter.first.take(later) {}
+        while cookie_limiter.repeated.take(later) {}
         assert_eq!(check(&mut cookie_limiter, later, 1), None);
-        let one_more = later + Allowance::<COOKIES_AGAIN_PER_SECOND>::COST;
+        let one_more = later + TokenBucket::<REPEATED_COOKIES_PER_SECOND, COOKIE_BURST>::COST;
         assert_eq!(
             check(&mut cookie_limiter, one_more, 1),
-            Some(CookieGrant::Again)
+            Some(CookieGrant::Repeated)
         );
     }
 
@@ -478,16 +425,16 @@ mod tests {
         assert!(!answer(&mut cookie_limiter, now, 1));
         for given in [false, false, true] {
             now += Duration::from_secs(5);
-            while cookie_limiter.first.spend(now) {}
-            while !given && cookie_limiter.again.spend(now) {}
+            while cookie_limiter.first.take(now) {}
+            while !given && cookie_limiter.repeated.take(now) {}
             assert_eq!(answer(&mut cookie_limiter, now, 1), given);
         }
     }
 
     #[test]
     fn addresses_and_ports_are_told_apart() {
-        let remembered = Remembered::new(0, &mut Fixed);
-        let tag = |address: &str| remembered.tag(address.parse().unwrap());
+        let recent = RecentSenders::new(0, &mut Fixed);
+        let tag = |address: &str| recent.tag(address.parse().unwrap());
         let first = tag("192.0.2.1:4500");
         assert_eq!(first, tag("192.0.2.1:4500"));
         for other in ["192.0.2.1:4501", "192.0.2.2:4500", "[2001:db8::1]:4500"] {
@@ -515,13 +462,13 @@ mod tests {
     fn askers_are_forgotten_when_the_load_is_over() {
         let mut cookie_limiter = drained(START);
         assert!(
-            cookie_limiter.remembered.is_none(),
+            cookie_limiter.recent.is_none(),
             "there was nobody to remember"
         );
         answer(&mut cookie_limiter, START, 1);
         cookie_limiter.forget(START + 3 * GENERATION);
-        assert!(cookie_limiter.remembered.is_some());
+        assert!(cookie_limiter.recent.is_some());
         cookie_limiter.forget(START + 4 * GENERATION);
-        assert!(cookie_limiter.remembered.is_none());
+        assert!(cookie_limiter.recent.is_none());
     }
 }

@@ -1,6 +1,6 @@
 //! Choice between hybrid and ordinary initiations to a peer that prefers hybrid ones.
 
-use crate::limits::{COOKIES_OF_A_KIND, TRIES_OF_A_KIND};
+use crate::limits::{ATTEMPTS_PER_KIND, COOKIES_PER_KIND};
 
 /// Kind of handshake to begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -10,15 +10,15 @@ pub(crate) enum HandshakeKind {
 }
 
 /// Initiations to a peer that prefers hybrid handshakes, since a handshake was last completed or
-/// given up, or the network changed. Each kind is tried [`TRIES_OF_A_KIND`] times in a row: a
+/// given up, or the network changed. Each kind is tried [`ATTEMPTS_PER_KIND`] times in a row: a
 /// turn.
 #[derive(Default)]
-pub(super) struct Tries {
+pub(super) struct Attempts {
     turn: Turn,
     /// Number of initiations in this turn.
     pub(super) made: u32,
     /// Number of turns restarted by a cookie.
-    pub(super) begun_again: u32,
+    pub(super) restarts: u32,
 }
 
 /// Consecutive initiations of one kind.
@@ -50,14 +50,14 @@ impl Turn {
     }
 }
 
-impl Tries {
+impl Attempts {
     /// Returns the kind of the next initiation. `first` is the kind of the first turn. If the
     /// first turn is hybrid and `first` becomes ordinary, because the peer's session has expired,
     /// then the ordinary turn begins at once, unless a cookie has answered a hybrid initiation.
     pub(super) fn next_kind(&mut self, first: HandshakeKind) -> HandshakeKind {
         let is_cut_short = self.turn == Turn::FirstHybrid
-            && self.made < TRIES_OF_A_KIND
-            && self.begun_again == 0
+            && self.made < ATTEMPTS_PER_KIND
+            && self.restarts == 0
             && first == HandshakeKind::Ordinary;
         if self.turn == Turn::NotBegun || is_cut_short {
             self.turn = Turn::first(first);
@@ -81,7 +81,7 @@ impl Tries {
 
     /// Returns the turn of the next initiation.
     fn current_turn(&self) -> Turn {
-        if self.made < TRIES_OF_A_KIND {
+        if self.made < ATTEMPTS_PER_KIND {
             self.turn
         } else {
             self.turn.next()
@@ -91,10 +91,10 @@ impl Tries {
     /// Restarts the turn of the last initiation, because a cookie reply shows that the peer knows
     /// hybrid handshakes. The number of restarts is limited, because an eavesdropper who knows
     /// the peer's public key can forge a cookie reply.
-    pub(super) fn begin_turn_again(&mut self) {
+    pub(super) fn restart_turn(&mut self) {
         // `made` is zero if the initiation was sent in another network; then nothing restarts.
-        if self.made > 0 && self.begun_again < COOKIES_OF_A_KIND {
-            self.begun_again += 1;
+        if self.made > 0 && self.restarts < COOKIES_PER_KIND {
+            self.restarts += 1;
             self.made = 0;
         }
     }

@@ -1,11 +1,11 @@
 //! A hybrid initiation that waits for its response.
 
-use crate::hybrid::noise::{Halfway, Initiator, Parts};
+use crate::hybrid::noise::{AwaitingPartB, HybridInitiator, Parts};
 use crate::limits::{MAX_PROVISIONAL, RESEND_PARTS_AFTER};
 use crate::time::Instant;
 
-pub(crate) struct Waiting {
-    pub(crate) initiator: Initiator,
+pub(crate) struct HybridInitiation {
+    pub(crate) initiator: HybridInitiator,
     pub(crate) begun: Instant,
     /// Number of times that the parts have been sent again.
     pub(crate) resent: usize,
@@ -13,42 +13,42 @@ pub(crate) struct Waiting {
     /// Parts of responses, by the responder's index. There can be several responses: an attacker
     /// who replays the initiation from another address causes one, and a responder that has lost
     /// its state makes another. At most [`MAX_PROVISIONAL`]; the oldest is dropped first.
-    pub(crate) answers: Vec<(u32, Partly)>,
+    pub(crate) responses: Vec<(u32, ResponsePart)>,
     pub(crate) has_cookie: bool,
 }
 
 /// The one part of a response that has arrived.
-pub(crate) enum Partly {
+pub(crate) enum ResponsePart {
     /// The first part, verified.
-    Halfway(Halfway),
+    A(AwaitingPartB),
     /// The second part, which cannot be opened before the first.
-    Early(Vec<u8>),
+    B(Vec<u8>),
 }
 
-impl Waiting {
-    pub(crate) fn new(initiator: Initiator, parts: Parts, now: Instant) -> Self {
+impl HybridInitiation {
+    pub(crate) fn new(initiator: HybridInitiator, parts: Parts, now: Instant) -> Self {
         Self {
             initiator,
             begun: now,
             resent: 0,
             parts,
-            answers: Vec::new(),
+            responses: Vec::new(),
             has_cookie: false,
         }
     }
 
     /// Records that a cookie reply has arrived. Returns `true` for the first one: each time the
     /// parts are sent, a cookie may answer them.
-    pub(crate) fn is_first_cookie(&mut self) -> bool {
+    pub(crate) fn note_first_cookie(&mut self) -> bool {
         !core::mem::replace(&mut self.has_cookie, true)
     }
 
-    pub(crate) fn keep(&mut self, sender: u32, part: Partly) {
-        self.answers.retain(|(of, _)| *of != sender);
-        if self.answers.len() == MAX_PROVISIONAL {
-            self.answers.remove(0);
+    pub(crate) fn store(&mut self, sender: u32, part: ResponsePart) {
+        self.responses.retain(|(of, _)| *of != sender);
+        if self.responses.len() == MAX_PROVISIONAL {
+            self.responses.remove(0);
         }
-        self.answers.push((sender, part));
+        self.responses.push((sender, part));
     }
 
     /// Counts a resend. Resends that have become due at the same time, while the machine slept,

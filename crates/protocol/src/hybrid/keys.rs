@@ -39,8 +39,8 @@ pub struct LocalKeys {
 
 impl LocalKeys {
     /// Returns keys that claim `identity` but have only the X25519 private key and `seed`: those
-    /// of the attacker that hybrid handshakes defend against. For tests.
-    #[doc(hidden)]
+    /// of the attacker that hybrid handshakes defend against.
+    #[cfg(feature = "testing")]
     #[must_use]
     pub fn pretending(
         crypto: &Provider,

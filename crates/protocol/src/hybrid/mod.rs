@@ -13,20 +13,16 @@
 
 mod attempts;
 mod initiation;
-mod keys;
-#[doc(hidden)]
-pub mod noise;
+pub(crate) mod keys;
+pub(crate) mod noise;
 mod peer;
 mod provisional;
 
 pub(crate) use attempts::HandshakeKind;
-pub(crate) use initiation::{Partly, Waiting};
-#[doc(hidden)]
-pub use keys::{Hedge, Identity, LocalKeys, RemoteKeys};
-pub(crate) use peer::Hybrid;
-pub(crate) use provisional::{Early, Provisional, State};
+pub(crate) use initiation::{HybridInitiation, ResponsePart};
+pub(crate) use keys::{LocalKeys, RemoteKeys};
+pub(crate) use peer::HybridState;
+pub(crate) use provisional::{EarlyParts, Provisional, ProvisionalState};
 
-#[doc(hidden)]
-pub use crate::message::IDENTITY_LEN;
 pub use crate::message::{Half, Part, Side};
 pub use crate::suite::Suite;

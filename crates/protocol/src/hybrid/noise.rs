@@ -4,10 +4,10 @@
 //!
 //! ```text
 //! initiator                                      responder
-//! Initiator::start ── A, B ────────────────────► Claim::open → Claim::verify → Opened
-//!                                                Opened::take_b → Ready
-//! Initiator::take_a → Halfway  ◄─────────── A, B ── Ready::respond → keys
-//! Halfway::take_b → keys
+//! HybridInitiator::start ──────────────── A, B ──► HybridClaim::open → HybridClaim::verify
+//!                                                   → VerifiedPartA::read_part_b → HybridResponder
+//! HybridInitiator::read_part_a            ◄── A, B ── HybridResponder::respond → keys
+//!   → AwaitingPartB::read_part_b → keys
 //! ```
 //!
 //! A part that does not verify changes nothing: states are only read.
@@ -22,8 +22,8 @@ use crate::hybrid::LocalKeys;
 use crate::message::{Part, Reader, TAG_B_LEN};
 use crate::suite::Suite;
 
-pub use initiator::{AfterA, Halfway, Initiator};
-pub use responder::{Claim, Opened, Ready};
+pub use initiator::{AwaitingPartB, HybridInitiator, PartAOutcome};
+pub use responder::{HybridClaim, HybridResponder, VerifiedPartA};
 
 const IDENTIFIER: &[u8] = b"Taupe v1";
 
@@ -52,7 +52,7 @@ fn begin(crypto: &Provider, suite: Suite, responder: &[u8; 32]) -> Transcript {
 }
 
 /// Mixes the second part of an initiation and returns its tag.
-fn mix_b(
+fn mix_part_b(
     crypto: &Provider,
     transcript: &mut Transcript,
     prefix: &[u8],

@@ -2,7 +2,7 @@
 
 use taupe_crypto::Provider;
 
-use crate::hybrid::attempts::Tries;
+use crate::hybrid::attempts::Attempts;
 use crate::hybrid::{HandshakeKind, Provisional, RemoteKeys};
 use crate::key::PublicKey;
 use crate::message::IDENTITY_LEN;
@@ -10,14 +10,14 @@ use crate::time::Tai64N;
 use crate::update::PostQuantum;
 
 /// Post-quantum state of a peer, present if any post-quantum setting is configured.
-pub(crate) struct Hybrid {
+pub(crate) struct HybridState {
     /// The configured policy; `None` for the default.
     pub(crate) setting: Option<PostQuantum>,
-    /// Set once a hybrid handshake has succeeded: `prefer` is then as strict as `require`.
-    pub(crate) latched: bool,
+    /// True once a hybrid handshake has succeeded: `prefer` is then as strict as `require`.
+    pub(crate) pinned: bool,
     /// Set if the last handshake that `prefer` completed was an ordinary one.
     pub(crate) fell_back: bool,
-    tries: Tries,
+    attempts: Attempts,
     pub(crate) remote: RemoteKeys,
     /// The identity that indexes the peer in the device, while hybrid handshakes are enabled.
     pub(crate) found_by: Option<[u8; IDENTITY_LEN]>,
@@ -29,13 +29,13 @@ pub(crate) struct Hybrid {
     pub(crate) provisional: Vec<Provisional>,
 }
 
-impl Hybrid {
+impl HybridState {
     pub(crate) fn new(crypto: &Provider, peer: PublicKey) -> Self {
         Self {
             setting: None,
-            latched: false,
+            pinned: false,
             fell_back: false,
-            tries: Tries::default(),
+            attempts: Attempts::default(),
             remote: RemoteKeys::new(crypto, peer, None),
             found_by: None,
             timestamp_received: None,
@@ -45,8 +45,8 @@ impl Hybrid {
 
     /// Restarts the choice of kinds, after a completed handshake or when earlier initiations no
     /// longer count.
-    pub(crate) fn begin_anew(&mut self) {
-        self.tries = Tries::default();
+    pub(crate) fn restart(&mut self) {
+        self.attempts = Attempts::default();
     }
 
     /// Returns the kind of handshake to begin now.
@@ -60,26 +60,26 @@ impl Hybrid {
             PostQuantum::Off => HandshakeKind::Ordinary,
             PostQuantum::Require => HandshakeKind::Hybrid,
             PostQuantum::Prefer if self.fell_back && !has_session => {
-                self.tries.next_kind(HandshakeKind::Ordinary)
+                self.attempts.next_kind(HandshakeKind::Ordinary)
             }
-            PostQuantum::Prefer => self.tries.next_kind(HandshakeKind::Hybrid),
+            PostQuantum::Prefer => self.attempts.next_kind(HandshakeKind::Hybrid),
         }
     }
 
     /// Counts an initiation that is sent.
-    pub(crate) fn count_try(&mut self) {
-        self.tries.count();
+    pub(crate) fn count_attempt(&mut self) {
+        self.attempts.count();
     }
 
     /// Records that a cookie has answered the last hybrid initiation, for the first time.
-    pub(crate) fn has_cookie(&mut self) {
-        self.tries.begin_turn_again();
+    pub(crate) fn note_cookie(&mut self) {
+        self.attempts.restart_turn();
     }
 
     /// Returns the policy in force.
     pub(crate) fn policy(&self) -> PostQuantum {
         match (self.setting, &self.remote.pq_public_key) {
-            (Some(PostQuantum::Prefer), _) if self.latched => PostQuantum::Require,
+            (Some(PostQuantum::Prefer), _) if self.pinned => PostQuantum::Require,
             (Some(setting), _) => setting,
             (None, Some(_)) => PostQuantum::Require,
             (None, None) => PostQuantum::Off,
@@ -105,17 +105,17 @@ mod tests {
 
     /// Returns the kinds of the first `count` initiations: hybrid (`h`) or ordinary (`o`).
     fn tries(peer: Peer, count: usize) -> String {
-        let mut hybrid = Hybrid::new(&AWS_LC, PublicKey([9; 32]));
+        let mut hybrid = HybridState::new(&AWS_LC, PublicKey([9; 32]));
         hybrid.setting = Some(PostQuantum::Prefer);
         hybrid.fell_back = peer.fell_back;
         let attempt = |i| {
             let kind = hybrid.next_kind(i < peer.session);
-            hybrid.count_try();
+            hybrid.count_attempt();
             if kind != HandshakeKind::Hybrid {
                 return 'o';
             }
             if i < peer.cookies {
-                hybrid.has_cookie();
+                hybrid.note_cookie();
             }
             'h'
         };
@@ -177,11 +177,11 @@ mod tests {
 
     #[test]
     fn a_cookie_for_what_another_network_was_sent_is_not_counted() {
-        let mut tries = Tries::default();
-        tries.begin_turn_again();
-        assert_eq!(tries.begun_again, 0);
+        let mut tries = Attempts::default();
+        tries.restart_turn();
+        assert_eq!(tries.restarts, 0);
         tries.made = 2;
-        tries.begin_turn_again();
-        assert_eq!((tries.begun_again, tries.made), (1, 0));
+        tries.restart_turn();
+        assert_eq!((tries.restarts, tries.made), (1, 0));
     }
 }

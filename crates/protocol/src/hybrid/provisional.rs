@@ -5,8 +5,8 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use crate::endpoint::Endpoint;
-use crate::hybrid::Hybrid;
-use crate::hybrid::noise::{Opened, Parts};
+use crate::hybrid::HybridState;
+use crate::hybrid::noise::{Parts, VerifiedPartA};
 use crate::limits::{MAX_EARLY_PARTS, REKEY_TIMEOUT};
 use crate::message::{Part, indices};
 use crate::suite::Suite;
@@ -21,11 +21,11 @@ pub(crate) struct Provisional {
     pub(crate) a: [u8; 32],
     pub(crate) timestamp: Tai64N,
     pub(crate) since: Instant,
-    pub(crate) state: State,
+    pub(crate) state: ProvisionalState,
 }
 
-pub(crate) enum State {
-    WaitsForB(Box<Opened>),
+pub(crate) enum ProvisionalState {
+    AwaitsPartB(Box<VerifiedPartA>),
     Answered {
         /// Local index of the session that waits for confirmation.
         index: u32,
@@ -49,8 +49,8 @@ impl Provisional {
 
     pub(crate) fn session(&self) -> Option<u32> {
         match self.state {
-            State::WaitsForB(_) => None,
-            State::Answered { index, .. } => Some(index),
+            ProvisionalState::AwaitsPartB(_) => None,
+            ProvisionalState::Answered { index, .. } => Some(index),
         }
     }
 }
@@ -58,10 +58,10 @@ impl Provisional {
 /// Second parts that arrived before their first part. At most [`MAX_EARLY_PARTS`]; the oldest is
 /// dropped first.
 #[derive(Default)]
-pub(crate) struct Early(VecDeque<(SocketAddr, Vec<u8>)>);
+pub(crate) struct EarlyParts(VecDeque<(SocketAddr, Vec<u8>)>);
 
-impl Early {
-    pub(crate) fn keep(&mut self, from: SocketAddr, part: &[u8]) {
+impl EarlyParts {
+    pub(crate) fn store(&mut self, from: SocketAddr, part: &[u8]) {
         if self.0.len() == MAX_EARLY_PARTS {
             self.0.pop_front();
         }
@@ -80,9 +80,13 @@ impl Early {
     }
 }
 
-impl Hybrid {
+impl HybridState {
     /// Returns the handshake that `from` began with its index `sender`.
-    pub(crate) fn begun(&mut self, from: SocketAddr, sender: u32) -> Option<&mut Provisional> {
+    pub(crate) fn find_provisional(
+        &mut self,
+        from: SocketAddr,
+        sender: u32,
+    ) -> Option<&mut Provisional> {
         self.provisional
             .iter_mut()
             .find(|it| it.sender == sender && it.from.remote == from)

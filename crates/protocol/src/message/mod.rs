@@ -12,11 +12,9 @@ use taupe_crypto::TAG_LEN;
 
 mod part;
 
-#[doc(hidden)]
-pub use part::IDENTITY_LEN;
 pub use part::{Half, Part, Side};
 pub(crate) use part::{
-    MAC_LEN, MACS_LEN, MAX_PART_LEN, Reader, TAG_B_LEN, Writer, indices, lasting,
+    IDENTITY_LEN, MAC_LEN, MACS_LEN, MAX_PART_LEN, Reader, TAG_B_LEN, Writer, indices, lasting,
 };
 
 /// Kinds of message, with their numbers on the wire.
@@ -133,8 +131,7 @@ pub const LONGEST_HANDSHAKE: usize = MAX_PART_LEN;
 /// Handshake initiation (whitepaper §5.4.2).
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[doc(hidden)]
-pub struct Initiation {
+pub(crate) struct Initiation {
     /// [`Kind::Initiation`].
     pub kind: U32,
     /// The initiator's index for the new session.
@@ -152,8 +149,7 @@ pub struct Initiation {
 /// Handshake response (whitepaper §5.4.3).
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[doc(hidden)]
-pub struct Response {
+pub(crate) struct Response {
     /// [`Kind::Response`].
     pub kind: U32,
     /// The responder's index for the session.
@@ -171,8 +167,7 @@ pub struct Response {
 /// Cookie reply (whitepaper §5.4.7).
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[doc(hidden)]
-pub struct CookieReply {
+pub(crate) struct CookieReply {
     /// [`Kind::CookieReply`].
     pub kind: U32,
     /// The sender's index from the message that is answered.
@@ -186,8 +181,7 @@ pub struct CookieReply {
 /// The fields that end both handshake messages (whitepaper §5.4.4).
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Default)]
 #[repr(C)]
-#[doc(hidden)]
-pub struct Macs {
+pub(crate) struct Macs {
     /// Over all bytes before it, keyed with the receiver's public key.
     pub mac1: [u8; 16],
     /// Over all bytes before it, keyed with a cookie; zeros without a cookie.
@@ -197,8 +191,7 @@ pub struct Macs {
 /// Header of transport data, before the ciphertext (whitepaper §5.4.6).
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[doc(hidden)]
-pub struct DataHeader {
+pub(crate) struct DataHeader {
     /// [`Kind::Data`].
     pub kind: U32,
     /// The receiver's index of the session.
@@ -207,14 +200,18 @@ pub struct DataHeader {
     pub counter: U64,
 }
 
+/// Length in bytes of an ordinary initiation.
+pub const INITIATION_LEN: usize = size_of::<Initiation>();
+/// Length in bytes of an ordinary response.
+pub const RESPONSE_LEN: usize = size_of::<Response>();
 /// Length in bytes of the header of transport data.
 pub const DATA_HEADER_LEN: usize = size_of::<DataHeader>();
 /// Bytes that transport data adds to its padded plaintext; also the length of a keepalive.
 pub const DATA_OVERHEAD: usize = DATA_HEADER_LEN + TAG_LEN;
 
 const _: () = {
-    assert!(size_of::<Initiation>() == 148);
-    assert!(size_of::<Response>() == 92);
+    assert!(INITIATION_LEN == 148);
+    assert!(RESPONSE_LEN == 92);
     assert!(size_of::<CookieReply>() == 64);
     assert!(DATA_OVERHEAD == 32);
 };
@@ -229,7 +226,6 @@ pub fn data_header(datagram: &[u8]) -> Option<(u32, u64)> {
 
 /// Writes the header of transport data into the first bytes of `message`. Leaves a `message` that
 /// is too short unchanged.
-#[doc(hidden)]
 pub fn write_data_header(message: &mut [u8], receiver: u32, counter: u64) {
     if let Ok((header, _)) = DataHeader::mut_from_prefix(message) {
         header.kind = U32::new(Kind::Data as u32);

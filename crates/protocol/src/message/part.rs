@@ -5,7 +5,7 @@ use taupe_crypto::TAG_LEN;
 use crate::suite::Suite;
 
 /// Bytes of an identity that are sent.
-pub const IDENTITY_LEN: usize = 28;
+pub(crate) const IDENTITY_LEN: usize = 28;
 
 /// Bytes of mac1, and of mac2.
 pub(crate) const MAC_LEN: usize = 16;

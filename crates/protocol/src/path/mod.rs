@@ -174,7 +174,7 @@ impl DataPath {
         let Run {
             packets, offsets, ..
         } = run;
-        let entry = match self.usable(now, run.receiver) {
+        let entry = match self.find_live_session(now, run.receiver) {
             Ok(entry) => entry,
             Err(cause) => {
                 for offset in &*offsets {
@@ -195,7 +195,7 @@ impl DataPath {
         let opened = packets.iter().zip(&*offsets).zip(accepted);
         for ((packet, offset), _) in opened.filter(|(_, accepted)| *accepted) {
             any = true;
-            match received.judge(routes, peer, packet) {
+            match received.check_inner(routes, peer, packet) {
                 Ok(Some(length)) => sorted.inner.push(*offset..*offset + length),
                 Ok(None) => (),
                 Err(cause) => self.refuse(sorted, *offset - DATA_HEADER_LEN, cause),
@@ -231,7 +231,7 @@ impl DataPath {
         receiver: u32,
         packet: Packet<'_>,
     ) -> Result<Option<usize>, DropReason> {
-        let entry = self.usable(now, receiver)?;
+        let entry = self.find_live_session(now, receiver)?;
         let TableEntry { session, peer } = &*entry;
         let packet = &mut [packet];
         let mut refused = None;
@@ -240,13 +240,17 @@ impl DataPath {
             return Err(cause);
         }
         let mut received = Received::default();
-        let verdict = received.judge(&self.routes.load(), peer, &packet[0]);
+        let verdict = received.check_inner(&self.routes.load(), peer, &packet[0]);
         let is_up = peer.receive(&self.work_queue, now, session, from, received);
         verdict.map(|length| length.filter(|_| is_up))
     }
 
     /// Returns the session with local index `receiver`, if it may receive at `now`.
-    fn usable(&self, now: Instant, receiver: u32) -> Result<Arc<TableEntry>, DropReason> {
+    fn find_live_session(
+        &self,
+        now: Instant,
+        receiver: u32,
+    ) -> Result<Arc<TableEntry>, DropReason> {
         let entry = self
             .sessions
             .find(receiver)
@@ -272,7 +276,7 @@ impl DataPath {
 impl Received {
     /// Accounts for a decrypted packet of `peer`. Returns the length of the inner packet, `None`
     /// for a keepalive, or the reason why the packet must not be delivered.
-    fn judge(
+    fn check_inner(
         &mut self,
         routes: &Routes,
         peer: &Arc<Peer>,

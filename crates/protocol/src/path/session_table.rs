@@ -51,6 +51,7 @@ impl SessionTable {
     }
 
     /// Returns every session; for tests and counting.
+    #[cfg(feature = "testing")]
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
         let mut all: Vec<_> = self
             .shards

@@ -1,5 +1,6 @@
 use core::net::{Ipv4Addr, SocketAddr};
 
+use ipnet::IpNet;
 use taupe_crypto::{PORTABLE, Secret};
 
 use super::*;
@@ -8,7 +9,6 @@ use crate::key::PublicKey;
 use crate::lock;
 use crate::peer::PeerId;
 use crate::peer::{Role, Session};
-use crate::update::Prefix;
 
 const NOW: Instant = Instant(1_000_000_000_000);
 const INNER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
@@ -36,7 +36,7 @@ impl Fixture {
         let local = Arc::new(session(1, 2));
         path.sessions.insert(Arc::clone(&local), Arc::clone(&peer));
         let mut routes = Routes::default();
-        let prefix = Prefix::from(IpAddr::from(INNER));
+        let prefix = IpNet::from(IpAddr::from(INNER));
         routes.allowed_ips.insert(prefix, Arc::clone(&peer));
         path.routes.store(Arc::new(routes));
         let mut state = lock(&peer.state);

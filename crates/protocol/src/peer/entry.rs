@@ -8,15 +8,15 @@ use taupe_crypto::Provider;
 
 use crate::drop_reason::DropReason;
 use crate::endpoint::Endpoint;
-use crate::handshake::cookie::Stamper;
+use crate::handshake::cookie::MacWriter;
 use crate::handshake::noise::{Initiator, Precomputed, StaticKeys};
-use crate::hybrid::{Hybrid, Provisional, Waiting};
+use crate::hybrid::{HybridInitiation, HybridState, Provisional};
 use crate::key::{PresharedKey, PublicKey};
 use crate::limits::{INITIATIONS_PER_SECOND, NOTICE_AFTER};
 use crate::lock;
 use crate::message::IDENTITY_LEN;
 use crate::output::{Notice, Output};
-use crate::peer::{Named, Peer, PeerId, Reason};
+use crate::peer::{NamedEndpoint, Peer, PeerId, Reason};
 use crate::suite::Suite;
 use crate::time::{Instant, Tai64N};
 use crate::update::{EndpointName, PostQuantum};
@@ -27,14 +27,14 @@ pub(crate) struct PeerEntry {
     /// Position in the order of addition over all peers of the device.
     pub(crate) added: u64,
     pub(crate) preshared_key: PresharedKey,
-    pub(crate) named: Option<Box<Named>>,
+    pub(crate) named_endpoint: Option<Box<NamedEndpoint>>,
     /// State of hybrid handshakes, if any post-quantum setting is configured.
-    pub(crate) hybrid: Option<Box<Hybrid>>,
+    pub(crate) hybrid: Option<Box<HybridState>>,
     /// Allocated when a handshake first needs it: among many peers, most are idle.
     pub(crate) handshakes: Option<Box<Handshakes>>,
     pub(crate) latest_handshake: Option<Duration>,
     /// Set while the peer has been reported as unreachable.
-    is_reported: bool,
+    reported_unreachable: bool,
     pub(crate) deadline: Option<(Instant, Reason)>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Handshakes {
     pub(crate) precomputed: Option<Option<Arc<Precomputed>>>,
     /// The initiation that waits for a response, with its local index.
     pub(crate) initiation: Option<(u32, Pending)>,
-    pub(crate) stamper: Stamper,
+    pub(crate) mac_writer: MacWriter,
     /// The timestamp of the last initiation sent.
     pub(crate) timestamp_sent: Option<Tai64N>,
     /// The greatest timestamp received.
@@ -55,7 +55,7 @@ pub(crate) struct Handshakes {
 /// An initiation that waits for its response.
 pub(crate) enum Pending {
     Ordinary(Box<Initiator>),
-    Hybrid(Box<Waiting>),
+    Hybrid(Box<HybridInitiation>),
 }
 
 impl PeerEntry {
@@ -64,7 +64,7 @@ impl PeerEntry {
             Box::new(Handshakes {
                 precomputed: None,
                 initiation: None,
-                stamper: Stamper::new(crypto, self.peer.public_key()),
+                mac_writer: MacWriter::new(crypto, self.peer.public_key()),
                 timestamp_sent: None,
                 timestamp_received: None,
                 initiation_accepted: None,
@@ -73,7 +73,7 @@ impl PeerEntry {
     }
 
     /// Checks whether an initiation waits for its response.
-    pub(crate) fn is_under_way(&self) -> bool {
+    pub(crate) fn has_pending_initiation(&self) -> bool {
         let handshakes = self.handshakes.as_ref();
         handshakes.is_some_and(|handshakes| handshakes.initiation.is_some())
     }
@@ -142,17 +142,17 @@ impl PeerEntry {
     /// Returns the notice that the peer is unreachable, when another initiation goes to
     /// `endpoint` and the peer has been silent since `since`. `None` if it is too early, or the
     /// notice was sent before.
-    pub(crate) fn silent(
+    pub(crate) fn unreachable_notice(
         &mut self,
         now: Instant,
         since: Instant,
         endpoint: SocketAddr,
     ) -> Option<Notice> {
         let time = now.since(since);
-        if time < NOTICE_AFTER || self.is_reported {
+        if time < NOTICE_AFTER || self.reported_unreachable {
             return None;
         }
-        self.is_reported = true;
+        self.reported_unreachable = true;
         Some(Notice::PeerUnreachable {
             public_key: *self.peer.public_key(),
             endpoint,
@@ -162,11 +162,11 @@ impl PeerEntry {
 
     /// Records that a session has been established. Sends [`Notice::PeerRecovered`] if the peer
     /// was reported as unreachable.
-    pub(crate) fn heard(&mut self, outputs: &mut VecDeque<Output>) {
-        if let Some(named) = &mut self.named {
-            named.has_worked();
+    pub(crate) fn note_session(&mut self, outputs: &mut VecDeque<Output>) {
+        if let Some(named) = &mut self.named_endpoint {
+            named.note_handshake();
         }
-        if core::mem::take(&mut self.is_reported) {
+        if core::mem::take(&mut self.reported_unreachable) {
             let public_key = *self.peer.public_key();
             outputs.push_back(Output::Notice(Notice::PeerRecovered { public_key }));
         }
@@ -180,8 +180,12 @@ impl PeerEntry {
 
 impl PeerEntry {
     /// Returns the hybrid handshake that `from` began with its index `sender`.
-    pub(crate) fn begun(&mut self, from: SocketAddr, sender: u32) -> Option<&mut Provisional> {
-        self.hybrid.as_mut()?.begun(from, sender)
+    pub(crate) fn find_provisional(
+        &mut self,
+        from: SocketAddr,
+        sender: u32,
+    ) -> Option<&mut Provisional> {
+        self.hybrid.as_mut()?.find_provisional(from, sender)
     }
 
     /// Checks whether ordinary handshakes with the peer are refused.
@@ -204,8 +208,8 @@ impl PeerEntry {
 impl PeerEntry {
     /// Sets or removes the endpoint's name. Setting the same name again changes nothing.
     pub(crate) fn set_name(&mut self, name: Option<EndpointName>) {
-        if self.named.as_ref().map(|named| &named.name) != name.as_ref() {
-            self.named = name.map(|name| Box::new(Named::new(name)));
+        if self.named_endpoint.as_ref().map(|named| &named.name) != name.as_ref() {
+            self.named_endpoint = name.map(|name| Box::new(NamedEndpoint::new(name)));
         }
     }
 }
@@ -268,11 +272,11 @@ impl Peers {
             peer: Arc::new(Peer::new(id, key)),
             added: self.added,
             preshared_key: PresharedKey::NONE,
-            named: None,
+            named_endpoint: None,
             hybrid: None,
             handshakes: None,
             latest_handshake: None,
-            is_reported: false,
+            reported_unreachable: false,
             deadline: None,
         };
         if number as usize == self.entries.len() {

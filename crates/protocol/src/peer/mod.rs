@@ -21,7 +21,7 @@ use crate::limits::MAX_STAGED_PACKETS;
 use crate::lock;
 use crate::time::Instant;
 
-pub(crate) use endpoint_name::Named;
+pub(crate) use endpoint_name::NamedEndpoint;
 pub(crate) use entry::{PeerEntry, Peers, Pending};
 pub use outbound::{Outbound, Reservation, Staged};
 pub(crate) use session::CHUNK;
@@ -132,7 +132,7 @@ impl Peer {
             return Outbound::Stage;
         };
         state.sent(now, bytes, Traffic::Data);
-        self.release(work_queue, state);
+        self.unlock_and_notify(work_queue, state);
         Outbound::Send(Reservation {
             session,
             first,
@@ -164,16 +164,16 @@ impl Peer {
         // The system passes packets on as soon as the interface is up, and the control loop
         // learns of that a moment later. These packets are sent then.
         if !state.up {
-            state.staging.early.get_or_insert(now);
+            state.staging.staged_before_up.get_or_insert(now);
             return dropped;
         }
         // A session may have been established since [`Self::reserve`] refused.
         if state.can_send(now) {
             state.control.work.flush = true;
         } else {
-            state.want_handshake(now);
+            state.request_handshake(now);
         }
-        self.release(work_queue, state);
+        self.unlock_and_notify(work_queue, state);
         dropped
     }
 
@@ -200,12 +200,12 @@ impl Peer {
             state.data_received(now);
         }
         state.renew_on_receive(now);
-        self.release(work_queue, state);
+        self.unlock_and_notify(work_queue, state);
         true
     }
 
     /// Unlocks the state, and notifies the control loop if it has work.
-    pub(crate) fn release(
+    pub(crate) fn unlock_and_notify(
         self: &Arc<Self>,
         work_queue: &WorkQueue,
         mut state: std::sync::MutexGuard<'_, PeerState>,

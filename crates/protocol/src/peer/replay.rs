@@ -45,12 +45,14 @@ impl ReplayWindow {
     }
 
     /// Returns the greatest counter received plus one.
+    #[cfg(feature = "testing")]
     #[must_use]
     pub fn next(&self) -> u64 {
         self.next
     }
 
     /// Returns the allocated bytes.
+    #[cfg(feature = "testing")]
     #[must_use]
     pub fn allocated(&self) -> usize {
         self.bits.as_ref().map_or(0, |bits| size_of_val(&**bits))

@@ -154,15 +154,15 @@ impl Session {
         }
     }
 
-    /// Returns the greatest counter received plus one; for tests.
-    #[doc(hidden)]
+    /// Returns the greatest counter received plus one.
+    #[cfg(feature = "testing")]
     #[must_use]
     pub fn replay_next(&self) -> u64 {
         lock(&self.replay).next()
     }
 
-    /// Returns the bytes allocated for the replay window; for tests.
-    #[doc(hidden)]
+    /// Returns the bytes allocated for the replay window.
+    #[cfg(feature = "testing")]
     #[must_use]
     pub fn replay_bytes(&self) -> usize {
         lock(&self.replay).allocated()

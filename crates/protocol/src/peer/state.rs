@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::endpoint::Endpoint;
 use crate::limits::{
-    DEAD_PEER_TIMEOUT, HURRIED_REKEY_TIMEOUT, KEEPALIVE_TIMEOUT, REJECT_AFTER_MESSAGES,
+    DEAD_PEER_TIMEOUT, KEEPALIVE_TIMEOUT, NETWORK_CHANGE_REKEY_TIMEOUT, REJECT_AFTER_MESSAGES,
     REKEY_AFTER_MESSAGES, REKEY_AFTER_TIME, REKEY_ON_RECEIVE, REKEY_TIMEOUT,
 };
 use crate::peer::{Reason, Role, Session, Sessions, Staged, Timers};
@@ -33,7 +33,7 @@ pub(crate) struct PeerState {
 pub(crate) struct Staging {
     pub(crate) packets: VecDeque<Staged>,
     /// Time of the first packet staged before the notice that the device is up.
-    pub(crate) early: Option<Instant>,
+    pub(crate) staged_before_up: Option<Instant>,
 }
 
 /// Progress of this side's initiations.
@@ -43,8 +43,8 @@ pub(crate) struct InitiationState {
     pub(crate) attempts: u32,
     /// Time of the last handshake message; `None` if it no longer delays the next one.
     pub(crate) last_sent: Option<Instant>,
-    /// Set after a change of network: the next initiation waits only [`HURRIED_REKEY_TIMEOUT`].
-    pub(crate) hurried: bool,
+    /// Set after a change of network: the next initiation waits only [`NETWORK_CHANGE_REKEY_TIMEOUT`].
+    pub(crate) network_changed: bool,
     /// Time of the first initiation without an answer. `None` after an authenticated message, a
     /// new endpoint, or the end of the attempts.
     pub(crate) unanswered: Option<Instant>,
@@ -58,7 +58,7 @@ pub(crate) struct Keepalive {
     /// Interval of persistent keepalives; zero for none.
     pub(crate) interval: Duration,
     /// Data was received while a keepalive was already due.
-    pub(crate) another: bool,
+    pub(crate) another_due: bool,
 }
 
 /// Bytes of messages sent and received, with headers.
@@ -116,13 +116,13 @@ impl PeerState {
         let old =
             session.role() == Role::Initiator && now.since(session.born()) >= REKEY_AFTER_TIME;
         if old || next > REKEY_AFTER_MESSAGES {
-            self.want_handshake(now);
+            self.request_handshake(now);
         }
         Some((session, first))
     }
 
     /// Requests a handshake: at once, or when Rekey-Timeout allows it.
-    pub(crate) fn want_handshake(&mut self, now: Instant) {
+    pub(crate) fn request_handshake(&mut self, now: Instant) {
         self.initiation.attempts = 0;
         if self.may_send_initiation(now) {
             self.control.work.handshake = true;
@@ -143,8 +143,8 @@ impl PeerState {
     /// Returns the earliest time of the next initiation: Rekey-Timeout after the last handshake
     /// message.
     pub(crate) fn next_initiation(&self) -> Option<Instant> {
-        let pause = if self.initiation.hurried {
-            HURRIED_REKEY_TIMEOUT
+        let pause = if self.initiation.network_changed {
+            NETWORK_CHANGE_REKEY_TIMEOUT
         } else {
             REKEY_TIMEOUT
         };
@@ -160,12 +160,12 @@ impl PeerState {
     pub(crate) fn sent(&mut self, now: Instant, bytes: u64, traffic: Traffic) {
         self.statistics.tx_bytes = self.statistics.tx_bytes.saturating_add(bytes);
         self.timers.stop(Reason::Keepalive);
-        self.keepalive.another = false;
+        self.keepalive.another_due = false;
         if traffic == Traffic::Data {
             let at = now + DEAD_PEER_TIMEOUT + self.control.jitter;
             self.timers.start(Reason::DeadPeer, at);
         }
-        self.traversed(now);
+        self.restart_persistent_keepalive(now);
     }
 
     /// Accounts for authenticated messages of any kind.
@@ -173,14 +173,14 @@ impl PeerState {
         self.statistics.rx_bytes = self.statistics.rx_bytes.saturating_add(bytes);
         self.timers.stop(Reason::DeadPeer);
         self.initiation.unanswered = None;
-        self.traversed(now);
+        self.restart_persistent_keepalive(now);
     }
 
     /// Starts the timer of the passive keepalive (whitepaper §6.5).
     pub(super) fn data_received(&mut self, now: Instant) {
         let at = now + KEEPALIVE_TIMEOUT;
         if !self.timers.start(Reason::Keepalive, at) {
-            self.keepalive.another = true;
+            self.keepalive.another_due = true;
         }
     }
 
@@ -193,13 +193,13 @@ impl PeerState {
         });
         if old && !self.sessions.renewed_on_receive {
             self.sessions.renewed_on_receive = true;
-            self.want_handshake(now);
+            self.request_handshake(now);
         }
     }
 
     /// Restarts the timer of persistent keepalives after any authenticated message in either
     /// direction.
-    fn traversed(&mut self, now: Instant) {
+    fn restart_persistent_keepalive(&mut self, now: Instant) {
         if !self.keepalive.interval.is_zero() {
             let at = now + self.keepalive.interval;
             self.timers.set(Reason::PersistentKeepalive, at);

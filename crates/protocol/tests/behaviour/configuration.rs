@@ -1,11 +1,12 @@
 //! Configuration of a running device: peers are added, changed and removed; keys of low order;
 //! the device's own key.
 
+use ipnet::IpNet;
 use taupe_protocol::crypto::default_provider;
 use taupe_protocol::key::{PrivateKey, PublicKey};
 use taupe_protocol::limits::MAX_PEERS;
 use taupe_protocol::message::Kind;
-use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, Prefix, PrivateKeyUpdate};
+use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, PrivateKeyUpdate};
 use taupe_protocol::{DropReason, UpdateError};
 
 use crate::common::packets::ipv4;
@@ -58,13 +59,13 @@ fn prefixes(net: &Net, peer: usize) -> Vec<String> {
     net.nodes[0].device.status().peers[peer]
         .allowed_ips
         .iter()
-        .map(|p| format!("{}/{}", p.address(), p.length()))
+        .map(ToString::to_string)
         .collect()
 }
 
 fn add(text: &str) -> AllowedIpChange {
     let (address, length) = text.split_once('/').expect("address/length");
-    let prefix = Prefix::new(address.parse().unwrap(), length.parse().unwrap());
+    let prefix = IpNet::new(address.parse().unwrap(), length.parse().unwrap());
     AllowedIpChange::Add(prefix.expect("a valid prefix"))
 }
 
@@ -285,7 +286,7 @@ each_backend! {
         assert_eq!(prefixes(&net, 0), Vec::<String>::new());
         assert_eq!(prefixes(&net, 1), ["10.0.0.2/32", "10.0.0.3/32"]);
         // Removing a prefix from its former owner has no effect.
-        let Some(own) = Prefix::new(net.nodes[1].inner, 32) else { unreachable!() };
+        let own = IpNet::from(net.nodes[1].inner);
         let mut update = PeerUpdate::new(net.nodes[1].public);
         update.allowed_ips = vec![AllowedIpChange::Remove(own)];
         net.update(0, update);
@@ -308,7 +309,7 @@ each_backend! {
         assert_eq!(prefixes(&net, 0), Vec::<String>::new());
         // Within one update, each change sees the earlier ones.
         let mut update = PeerUpdate::new(net.nodes[1].public);
-        let Some(prefix) = Prefix::new([10, 3, 0, 0].into(), 16) else { unreachable!() };
+        let Ok(prefix) = IpNet::new([10, 3, 0, 0].into(), 16) else { unreachable!() };
         update.allowed_ips = vec![
             AllowedIpChange::Add(prefix),
             AllowedIpChange::Remove(prefix),
@@ -359,7 +360,7 @@ each_backend! {
         update.allowed_ips = (0..20_000_u32)
             .map(|n| {
                 let [_, a, b, c] = n.to_be_bytes();
-                AllowedIpChange::Add(Prefix::new([10, 64 + a, b, c].into(), 32).expect("valid"))
+                AllowedIpChange::Add(IpNet::new([10, 64 + a, b, c].into(), 32).expect("valid"))
             })
             .collect();
         net.update(0, update);

@@ -225,7 +225,7 @@ each_backend! {
         let key = net.nodes[1].public;
         let index = net.nodes[0].current(&key).expect("a session").local_index();
         let mut forged = vec![0xee; 64];
-        taupe_protocol::message::write_data_header(&mut forged, index, 9);
+        taupe_protocol::testing::write_data_header(&mut forged, index, 9);
         net.inject(0, crate::common::address(1), &forged);
         net.advance_to_offset(secs(25));
         assert_eq!(net.keepalives(0, 0), [secs(0), secs(25)]);

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use ipnet::IpNet;
 use taupe_protocol::hybrid::Suite;
 use taupe_protocol::message::Kind;
 use taupe_protocol::time::Tai64N;
-use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, Prefix};
+use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate};
 use taupe_protocol::{DropReason, Output};
 
 use crate::common::hybrid;
@@ -107,7 +108,7 @@ fn labels_go_on_when_the_peer_is_removed_and_added_again(crypto) {
             update = PeerUpdate::new(raw.keys.public);
         }
         update.endpoint = Some(raw.address);
-        let inner = Prefix::new(RAW_INNER, 32).expect("a valid prefix");
+        let inner = IpNet::new(RAW_INNER, 32).expect("a valid prefix");
         update.allowed_ips = vec![AllowedIpChange::Add(inner)];
         let update = DeviceUpdate {
             replace_peers: replace,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use taupe_protocol::DropReason;
 use taupe_protocol::limits::REJECT_AFTER_MESSAGES;
-use taupe_protocol::replay::{ReplayWindow, WINDOW_BITS, WINDOW_LEN};
+use taupe_protocol::testing::replay::{ReplayWindow, WINDOW_BITS, WINDOW_LEN};
 
 use crate::common::packets::ipv4;
 use crate::common::snapshot::{counts, raised};

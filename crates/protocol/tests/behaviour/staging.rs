@@ -2,17 +2,18 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use taupe_protocol::message::Kind;
-use taupe_protocol::update::{AllowedIpChange, PeerUpdate, Prefix};
+use taupe_protocol::update::{AllowedIpChange, PeerUpdate};
 use taupe_protocol::{DropReason, padded_len};
 
 use crate::common::packets::{ipv4, ipv6, sized};
 use crate::common::{Net, Outcome, RAW_INNER, label, secs, shake, with_raw, with_stranger};
 use crate::each_backend;
 
-fn prefix(text: &str) -> Prefix {
+fn prefix(text: &str) -> IpNet {
     let (address, length) = text.split_once('/').expect("address/length");
-    Prefix::new(address.parse().unwrap(), length.parse().unwrap()).expect("a valid prefix")
+    IpNet::new(address.parse().unwrap(), length.parse().unwrap()).expect("a valid prefix")
 }
 
 fn allow(net: &mut Net, at: usize, of: usize, changes: &[&str]) {

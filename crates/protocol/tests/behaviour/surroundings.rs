@@ -1,6 +1,6 @@
 //! Suspend, and changes of network.
 
-use taupe_protocol::limits::HURRIED_REKEY_TIMEOUT;
+use taupe_protocol::limits::NETWORK_CHANGE_REKEY_TIMEOUT;
 use taupe_protocol::message::Kind;
 
 use crate::common::random::Numbers;
@@ -82,7 +82,7 @@ each_backend! {
             change_network(&mut net, 0);
             net.advance(millis(100));
         }
-        let pause = HURRIED_REKEY_TIMEOUT;
+        let pause = NETWORK_CHANGE_REKEY_TIMEOUT;
         let expected = [secs(0), pause, pause * 2];
         assert_eq!(net.times(0, 0, Kind::Initiation), expected);
         net.advance_to_offset(pause * 3 - NANO);

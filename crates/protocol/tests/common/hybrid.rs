@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 
 use taupe_protocol::crypto::{Provider, Secret};
-use taupe_protocol::hybrid::noise::{AfterA, Halfway, Initiator, Local};
-use taupe_protocol::hybrid::{Identity, LocalKeys, RemoteKeys, Suite};
+use taupe_protocol::hybrid::Suite;
 use taupe_protocol::key::{PqPrivateKey, PqPublicKey, PresharedKey};
-use taupe_protocol::noise::{Precomputed, StaticKeys, TransportKeys};
+use taupe_protocol::testing::hybrid_noise::{AwaitingPartB, HybridInitiator, Local, PartAOutcome};
+use taupe_protocol::testing::noise::{Precomputed, StaticKeys, TransportKeys};
+use taupe_protocol::testing::{Identity, LocalKeys, RemoteKeys};
 use taupe_protocol::time::Tai64N;
 use taupe_protocol::update::{DeviceUpdate, PeerUpdate, PostQuantum};
 
@@ -93,7 +94,7 @@ pub struct Thief {
 
 /// A handshake that the attacker has begun.
 pub struct Begun {
-    initiator: Initiator,
+    initiator: HybridInitiator,
     pub parts: Vec<Vec<u8>>,
 }
 
@@ -138,7 +139,7 @@ impl Thief {
             keys: &self.keys,
             hybrid: &self.hybrid,
         };
-        let (initiator, mut parts) = Initiator::start(
+        let (initiator, mut parts) = HybridInitiator::start(
             crypto,
             local,
             &self.remote,
@@ -160,12 +161,12 @@ impl Thief {
         let psk = PresharedKey::NONE;
         let after = begun
             .initiator
-            .take_a(self.crypto, self.local(), &psk, &response[0]);
-        let halfway: Halfway = match after.ok()? {
-            AfterA::Done(keys) => return Some(keys),
-            AfterA::Halfway(halfway) => halfway,
+            .read_part_a(self.crypto, self.local(), &psk, &response[0]);
+        let halfway: AwaitingPartB = match after.ok()? {
+            PartAOutcome::Complete(keys) => return Some(keys),
+            PartAOutcome::NeedsPartB(halfway) => halfway,
         };
-        let keys = halfway.take_b(self.crypto, self.local(), &psk, &response[1]);
+        let keys = halfway.read_part_b(self.crypto, self.local(), &psk, &response[1]);
         keys.ok()
     }
 

@@ -9,6 +9,7 @@
 #![allow(unreachable_pub, reason = "shared by several test binaries")]
 
 pub mod hybrid;
+pub mod node;
 pub mod packets;
 pub mod random;
 pub mod raw;
@@ -16,25 +17,26 @@ pub mod snapshot;
 pub mod world;
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use taupe_protocol::crypto::{Provider, TAG_LEN};
 use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD, Kind, classify, data_header};
 use taupe_protocol::time::{Instant, Now, Tai64N};
-use taupe_protocol::update::{
-    AllowedIpChange, DeviceUpdate, EndpointName, PeerUpdate, Prefix, PrivateKeyUpdate,
-};
+use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, PrivateKeyUpdate};
 use taupe_protocol::{
-    DataPath, Device, DropReason, Endpoint, LocalAddress, Notice, Outbound, Output, Peer, Reason,
-    ReceivedBatch, Session, Staged, padded_len,
+    Endpoint, LocalAddress, Outbound, Output, Reason, ReceivedBatch, Staged, padded_len,
 };
 
+use self::node::node;
+#[allow(unused_imports, reason = "no test binary uses all of it")]
+pub use self::node::{Node, address, private_key, stranger};
 use self::packets::ipv4;
-use self::random::{Numbers, SharedNumbers, TestRandom};
-use self::raw::{Raw, RawSession};
+use self::random::Numbers;
+#[allow(unused_imports, reason = "no test binary uses all of it")]
+pub use self::raw::{RAW_ADDRESS, RAW_INNER, label, shake, with_raw, with_stranger};
 
 /// Start of every test: one day of uptime, so that a subtraction that saturates at zero cannot
 /// hide an error.
@@ -122,49 +124,6 @@ pub enum Outcome {
 
 type Wire = Box<dyn FnMut(&mut Datagram) -> Fate>;
 
-/// A device with its addresses and outputs.
-pub struct Node {
-    pub device: Device,
-    pub path: Arc<DataPath>,
-    pub private: PrivateKey,
-    pub public: PublicKey,
-    /// UDP address of the node.
-    pub address: SocketAddr,
-    /// Address of the node in the tunnel.
-    pub inner: IpAddr,
-    /// Inner packets that were delivered, in order.
-    pub delivered: Vec<Vec<u8>>,
-    /// Timestamp reservations, each with the number of datagrams sent before.
-    pub reserved: Vec<(Tai64N, usize)>,
-    /// Look-ups that the device has requested.
-    pub asked: Vec<(Instant, PublicKey, EndpointName)>,
-    /// Outputs [`Output::Latch`] of the device.
-    pub latches: Vec<(PublicKey, bool)>,
-    /// Notices of the device.
-    pub notices: Vec<(Instant, Notice)>,
-    /// Number of handshake messages in the queue, as an engine would report it.
-    pub backlog: usize,
-    /// The node's wall clock at [`START`].
-    pub wall: Duration,
-    /// Source of jitter and indices.
-    pub numbers: SharedNumbers,
-    sent: usize,
-}
-
-impl Node {
-    pub fn count(&self, cause: DropReason) -> u64 {
-        self.path.counters().count(cause)
-    }
-
-    pub fn peer(&mut self, key: &PublicKey) -> Arc<Peer> {
-        self.device.peer(key).expect("the peer is configured")
-    }
-
-    pub fn current(&mut self, key: &PublicKey) -> Option<Arc<Session>> {
-        self.device.current_session(key)
-    }
-}
-
 pub struct Net {
     pub crypto: &'static Provider,
     pub now: Instant,
@@ -225,7 +184,7 @@ impl Net {
         let node = &self.nodes[of];
         let mut update = PeerUpdate::new(node.public);
         update.endpoint = Some(node.address);
-        let own = Prefix::new(node.inner, 32).expect("a valid prefix");
+        let own = IpNet::new(node.inner, 32).expect("a valid prefix");
         update.allowed_ips = vec![AllowedIpChange::Add(own)];
         update
     }
@@ -470,7 +429,7 @@ impl Net {
                 Output::Resolve { public_key, name } => {
                     node.asked.push((self.now, public_key, name));
                 }
-                Output::Latch { peer, latched, .. } => node.latches.push((peer, latched)),
+                Output::PinPostQuantum { peer, pinned, .. } => node.pins.push((peer, pinned)),
                 Output::Notice(notice) => node.notices.push((self.now, notice)),
                 Output::ReserveTimestamps { public_key, up_to } => {
                     // A replaced key returns its unused reservation: only the current key's are
@@ -627,112 +586,6 @@ impl Net {
     }
 }
 
-fn node(crypto: &'static Provider, i: usize) -> Node {
-    let seed = 0x7a75_7065 + i as u64;
-    let numbers = SharedNumbers::default();
-    let random = TestRandom::new(seed, numbers.clone());
-    let private = private_key(seed);
-    let public = PublicKey(crypto.dh.public(private.expose()));
-    let mut device = Device::new(crypto, Box::new(random), Arc::new(|| {}));
-    let now = Now {
-        boot: START,
-        wall: WALL,
-    };
-    let private_key = Some(PrivateKeyUpdate {
-        key: Some(private.clone()),
-        timestamp_floor: Tai64N::ZERO,
-    });
-    device
-        .update(
-            now,
-            DeviceUpdate {
-                private_key,
-                ..DeviceUpdate::default()
-            },
-        )
-        .expect("a key can be set");
-    device.set_up(now);
-    let path = Arc::clone(device.data_path());
-    Node {
-        device,
-        path,
-        private,
-        public,
-        address: address(i),
-        inner: IpAddr::V4(Ipv4Addr::new(10, 0, 0, i as u8 + 1)),
-        delivered: Vec::new(),
-        reserved: Vec::new(),
-        asked: Vec::new(),
-        latches: Vec::new(),
-        notices: Vec::new(),
-        backlog: 0,
-        wall: WALL,
-        numbers,
-        sent: 0,
-    }
-}
-
-/// Returns a private key that differs for each seed.
-pub fn private_key(seed: u64) -> PrivateKey {
-    let mut random = TestRandom::new(seed ^ 0x5eed, SharedNumbers::default());
-    let mut bytes = [0; 32];
-    taupe_protocol::Random::fill(&mut random, &mut bytes);
-    PrivateKey::new(bytes).expect("not zero")
-}
-
-/// Returns the outer address of node `i`.
-pub fn address(i: usize) -> SocketAddr {
-    SocketAddr::from(([192, 0, 2, i as u8 + 1], 51820 + i as u16))
-}
-
-/// Returns an address that no node has.
-pub fn stranger() -> SocketAddr {
-    SocketAddr::from(([203, 0, 113, 99], 9999))
-}
-
 pub fn set_numbers(net: &Net, node: usize, numbers: Numbers) {
     net.nodes[node].numbers.set(numbers);
-}
-
-/// UDP address of the hand-played peer.
-pub const RAW_ADDRESS: ([u8; 4], u16) = ([198, 51, 100, 9], 4500);
-/// Its address in the tunnel.
-pub const RAW_INNER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9));
-
-/// Returns a device, and a peer of it that the test plays by hand. They have no session.
-pub fn with_stranger(crypto: &'static Provider) -> (Net, Raw) {
-    let mut net = Net::new(crypto, 1);
-    let remote = net.nodes[0].public;
-    let address = SocketAddr::from(RAW_ADDRESS);
-    let raw = Raw::new(crypto, private_key(99), remote, address);
-    let mut update = PeerUpdate::new(raw.keys.public);
-    update.endpoint = Some(address);
-    let inner = Prefix::new(RAW_INNER, 32).expect("a valid prefix");
-    update.allowed_ips = vec![AllowedIpChange::Add(inner)];
-    net.update(0, update);
-    (net, raw)
-}
-
-/// Returns the timestamp `n` grains after a fixed time.
-pub fn label(n: u32) -> Tai64N {
-    Tai64N::from_wall(WALL + millis(17) * n)
-}
-
-/// Returns a device and its hand-played peer after a handshake that the peer began and confirmed
-/// with a keepalive, counter 0.
-pub fn with_raw(crypto: &'static Provider) -> (Net, RawSession, Raw) {
-    let (mut net, raw) = with_stranger(crypto);
-    let session = shake(&mut net, &raw, 7, label(0));
-    net.inject(0, raw.address, &session.seal(0, &[]));
-    (net, session, raw)
-}
-
-/// Performs a handshake that the hand-played peer begins. The session is not confirmed.
-pub fn shake(net: &mut Net, raw: &Raw, index: u32, label: Tai64N) -> RawSession {
-    let begun = raw.begin(index, label);
-    net.inject(0, raw.address, &begun.message);
-    let response = net.last(0, Kind::Response);
-    assert_eq!(response.to, raw.address);
-    raw.finish(&begun, &response.bytes)
-        .expect("a valid response")
 }

@@ -3,15 +3,20 @@
 //!
 //! It implements the messages and the handshake, but none of the device's rules.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use ipnet::IpNet;
 use taupe_protocol::crypto::{Packet, Provider, Secret, TAG_LEN};
 use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
-use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD, data_header, write_data_header};
-use taupe_protocol::noise::{
+use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD, Kind, data_header};
+use taupe_protocol::testing::noise::{
     Claim, InitiationFields, Initiator, Precomputed, ResponseFields, StaticKeys, TransportKeys,
 };
+use taupe_protocol::testing::write_data_header;
 use taupe_protocol::time::Tai64N;
+use taupe_protocol::update::{AllowedIpChange, PeerUpdate};
+
+use super::{Net, WALL, millis, private_key};
 
 pub struct Raw {
     pub crypto: &'static Provider,
@@ -131,7 +136,7 @@ impl Raw {
         message
     }
 
-    fn responder(&self, initiation: &[u8]) -> Option<taupe_protocol::noise::Responder> {
+    fn responder(&self, initiation: &[u8]) -> Option<taupe_protocol::testing::noise::Responder> {
         let fields = InitiationFields {
             ephemeral: chunk(initiation, 8),
             static_key: chunk(initiation, 40),
@@ -242,4 +247,47 @@ pub fn chunk<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 /// Returns the little-endian word at `at`.
 pub fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(chunk(bytes, at))
+}
+
+/// UDP address of the hand-played peer.
+pub const RAW_ADDRESS: ([u8; 4], u16) = ([198, 51, 100, 9], 4500);
+/// Its address in the tunnel.
+pub const RAW_INNER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9));
+
+/// Returns a device, and a peer of it that the test plays by hand. They have no session.
+pub fn with_stranger(crypto: &'static Provider) -> (Net, Raw) {
+    let mut net = Net::new(crypto, 1);
+    let remote = net.nodes[0].public;
+    let address = SocketAddr::from(RAW_ADDRESS);
+    let raw = Raw::new(crypto, private_key(99), remote, address);
+    let mut update = PeerUpdate::new(raw.keys.public);
+    update.endpoint = Some(address);
+    let inner = IpNet::new(RAW_INNER, 32).expect("a valid prefix");
+    update.allowed_ips = vec![AllowedIpChange::Add(inner)];
+    net.update(0, update);
+    (net, raw)
+}
+
+/// Returns the timestamp `n` grains after a fixed time.
+pub fn label(n: u32) -> Tai64N {
+    Tai64N::from_wall(WALL + millis(17) * n)
+}
+
+/// Returns a device and its hand-played peer after a handshake that the peer began and confirmed
+/// with a keepalive, counter 0.
+pub fn with_raw(crypto: &'static Provider) -> (Net, RawSession, Raw) {
+    let (mut net, raw) = with_stranger(crypto);
+    let session = shake(&mut net, &raw, 7, label(0));
+    net.inject(0, raw.address, &session.seal(0, &[]));
+    (net, session, raw)
+}
+
+/// Performs a handshake that the hand-played peer begins. The session is not confirmed.
+pub fn shake(net: &mut Net, raw: &Raw, index: u32, label: Tai64N) -> RawSession {
+    let begun = raw.begin(index, label);
+    net.inject(0, raw.address, &begun.message);
+    let response = net.last(0, Kind::Response);
+    assert_eq!(response.to, raw.address);
+    raw.finish(&begun, &response.bytes)
+        .expect("a valid response")
 }

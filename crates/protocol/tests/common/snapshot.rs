@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use taupe_protocol::key::PublicKey;
 use taupe_protocol::time::Instant;
-use taupe_protocol::update::Prefix;
 use taupe_protocol::{DropReason, Endpoint, Reason, Role};
 
 use super::{Net, Node};
@@ -29,7 +29,7 @@ struct PeerState {
     tx_bytes: u64,
     rx_bytes: u64,
     keepalive: u16,
-    allowed_ips: Vec<Prefix>,
+    allowed_ips: Vec<IpNet>,
     current: Option<u32>,
 }
 

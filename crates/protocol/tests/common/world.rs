@@ -1,9 +1,10 @@
 //! A device with state in all places that a packet might change.
 
+use ipnet::IpNet;
 use taupe_protocol::DropReason;
 use taupe_protocol::crypto::Provider;
 use taupe_protocol::message::Kind;
-use taupe_protocol::update::{AllowedIpChange, PeerUpdate, Prefix};
+use taupe_protocol::update::{AllowedIpChange, PeerUpdate};
 
 use super::packets::ipv4;
 use super::raw::{Raw, RawSession};
@@ -34,7 +35,7 @@ impl World {
         let mut update = PeerUpdate::new(other.keys.public);
         update.endpoint = Some(address);
         let inner = [10, 0, 0, 10].into();
-        let prefix = Prefix::new(inner, 32).expect("a valid prefix");
+        let prefix = IpNet::new(inner, 32).expect("a valid prefix");
         update.allowed_ips = vec![AllowedIpChange::Add(prefix)];
         net.update(0, update);
         let packet = ipv4(net.nodes[0].inner, inner, b"waits");

@@ -88,7 +88,7 @@ proptest! {
             let mut found = Vec::new();
             for piece in &pieces {
                 prop_assert_eq!(parse(piece), None);
-                found.extend(reassembly.whole(NOW, piece));
+                found.extend(reassembly.reassemble(NOW, piece));
             }
             prop_assert_eq!(found.len(), 1);
             prop_assert_eq!(parse(&found[0]), Some(Incoming::Udp(ends, &payload)));
@@ -109,7 +109,7 @@ proptest! {
             let head = if is_v6 { &packet[..40] } else { &packet[..20] };
             let offset = eighths * 8 % 65_536;
             let piece = fragment(head, identification, offset, more, &vec![7; length]);
-            if let Some(whole) = reassembly.whole(NOW, &piece) {
+            if let Some(whole) = reassembly.reassemble(NOW, &piece) {
                 prop_assert!(whole.len() <= 40 + LONGEST);
             }
             prop_assert!(reassembly.cost() <= REASSEMBLY_BYTES);
@@ -136,16 +136,16 @@ fn fragments_that_overlap_or_disagree_are_no_packet() {
         ] {
             let mut reassembly = Reassembly::new(REASSEMBLY_BYTES);
             for piece in [&pieces[0], &pieces[1], &pieces[3], &wrong, &pieces[2]] {
-                assert!(reassembly.whole(NOW, piece).is_none());
+                assert!(reassembly.reassemble(NOW, piece).is_none());
             }
         }
         // A fragment with another identification does not complete this packet.
         let mut reassembly = Reassembly::new(REASSEMBLY_BYTES);
         let other = cut(&packet, 8, 1000);
         for piece in [&pieces[0], &pieces[1], &other[2], &pieces[3]] {
-            assert!(reassembly.whole(NOW, piece).is_none());
+            assert!(reassembly.reassemble(NOW, piece).is_none());
         }
-        assert!(reassembly.whole(NOW, &pieces[2]).is_some());
+        assert!(reassembly.reassemble(NOW, &pieces[2]).is_some());
     }
 }
 
@@ -154,21 +154,27 @@ fn incomplete_packets_are_dropped_when_they_are_old_or_too_many() {
     for (_, packet) in datagrams(&[7; 3000]) {
         let mut reassembly = Reassembly::new(REASSEMBLY_BYTES);
         let pieces = cut(&packet, 7, 1600);
-        assert!(reassembly.whole(NOW, &pieces[0]).is_none());
+        assert!(reassembly.reassemble(NOW, &pieces[0]).is_none());
         let in_time = NOW + TIMEOUT - Duration::from_nanos(1);
-        assert!(reassembly.whole(in_time, &pieces[1]).is_some());
-        assert!(reassembly.whole(NOW, &pieces[0]).is_none());
-        assert!(reassembly.whole(NOW + TIMEOUT, &pieces[1]).is_none());
+        assert!(reassembly.reassemble(in_time, &pieces[1]).is_some());
+        assert!(reassembly.reassemble(NOW, &pieces[0]).is_none());
+        assert!(reassembly.reassemble(NOW + TIMEOUT, &pieces[1]).is_none());
 
         let mut reassembly = Reassembly::new(REASSEMBLY_BYTES);
         let first = |number| cut(&packet, number, 1600).swap_remove(0);
         let second = |number| cut(&packet, number, 1600).swap_remove(1);
         for number in 0..2000 {
-            assert!(reassembly.whole(NOW, &first(number)).is_none());
+            assert!(reassembly.reassemble(NOW, &first(number)).is_none());
             assert!(reassembly.cost() <= REASSEMBLY_BYTES);
         }
-        assert!(reassembly.whole(NOW, &second(0)).is_none(), "the oldest");
-        assert!(reassembly.whole(NOW, &second(1999)).is_some(), "the newest");
+        assert!(
+            reassembly.reassemble(NOW, &second(0)).is_none(),
+            "the oldest"
+        );
+        assert!(
+            reassembly.reassemble(NOW, &second(1999)).is_some(),
+            "the newest"
+        );
     }
 }
 
@@ -176,17 +182,17 @@ fn incomplete_packets_are_dropped_when_they_are_old_or_too_many() {
 fn what_is_no_fragment_is_left_as_it_is() {
     let mut reassembly = Reassembly::new(REASSEMBLY_BYTES);
     for (_, packet) in datagrams(b"hello") {
-        let whole = reassembly.whole(NOW, &packet);
+        let whole = reassembly.reassemble(NOW, &packet);
         assert!(matches!(whole, Some(Cow::Borrowed(same)) if same == packet));
         // A complete IPv6 packet may have a fragment header (RFC 6946).
         let head = if packet[0] >> 4 == 4 { 20 } else { 40 };
         let alone = fragment(&packet[..head], 7, 0, false, &packet[head..]);
-        let whole = reassembly.whole(NOW, &alone).unwrap();
+        let whole = reassembly.reassemble(NOW, &alone).unwrap();
         assert!(parse(&whole).is_some());
     }
     assert!(
         reassembly
-            .whole(NOW, &[])
+            .reassemble(NOW, &[])
             .is_some_and(|same| same.is_empty())
     );
 }

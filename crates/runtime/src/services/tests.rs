@@ -85,10 +85,10 @@ fn an_update_includes_what_was_saved_for_its_keys() {
             public_key: own,
             up_to: label,
         },
-        Output::Latch {
+        Output::PinPostQuantum {
             public_key: own,
             peer: PEER,
-            latched: true,
+            pinned: true,
         },
     ] {
         assert!(before.handle_output(&mut device, output).is_none());
@@ -97,7 +97,7 @@ fn an_update_includes_what_was_saved_for_its_keys() {
     let PreparedUpdate(update) = after.prepare(&device, update()).expect("prepared");
     let floor = update.private_key.map(|private| private.timestamp_floor);
     assert_eq!(floor, Some(label));
-    assert!(update.peers[0].pq_latched);
+    assert!(update.peers[0].pq_pinned);
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Parts of the command line that `taupe` has on every system.
 
 use clap::{Args, Subcommand, ValueHint};
+use ipnet::IpNet;
 use std::ffi::OsString;
-use taupe_uapi::prefix::{self, Prefix};
+use taupe_uapi::prefix;
 
 pub(super) const EXIT_STATUS: &str = "\
 Exit status:
@@ -169,7 +170,7 @@ pub(super) struct AllowedIps {
 
 /// The part of a list of networks that one word of the command line contains.
 #[derive(Clone)]
-pub(super) struct Networks(Vec<Prefix>);
+pub(super) struct Networks(Vec<IpNet>);
 
 /// The sub-commands of `wg`. `crate::wg` parses their arguments; this definition serves help,
 /// manual pages and completions.
@@ -254,6 +255,6 @@ fn whole_list(word: &str) -> Result<Networks, String> {
     networks(word).map_err(|error| error.to_string())
 }
 
-pub(super) fn joined(lists: Vec<Networks>) -> Vec<Prefix> {
+pub(super) fn joined(lists: Vec<Networks>) -> Vec<IpNet> {
     lists.into_iter().flat_map(|list| list.0).collect()
 }

@@ -12,9 +12,9 @@ use crate::wg;
 use crate::windows::arguments::{self as windows, RunOrder, ServiceOrder};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser, Subcommand};
+use ipnet::IpNet;
 use std::ffi::OsString;
 use std::path::Path;
-use taupe_uapi::prefix::Prefix;
 
 /// A command with its arguments.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,8 +39,8 @@ pub(crate) enum Order {
     Service(ServiceOrder),
     /// Print the minimal list of networks without some others.
     AllowedIps {
-        networks: Vec<Prefix>,
-        except: Vec<Prefix>,
+        networks: Vec<IpNet>,
+        except: Vec<IpNet>,
     },
     /// A sub-command of `wg`, whose arguments it reads itself.
     Wg {

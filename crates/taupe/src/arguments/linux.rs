@@ -8,12 +8,12 @@ use super::groups::grouped;
 use super::{Environment, Error, ProxyOrder, quick, read, taupe};
 use crate::wg;
 use clap::CommandFactory as _;
+use ipnet::IpNet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use taupe_config::application::Application;
 use taupe_config::file::Personality;
 use taupe_inspect::destination::Destination;
-use taupe_uapi::prefix::Prefix;
 
 /// A command with its arguments.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,8 +45,8 @@ pub(crate) enum Order {
     Proxy(ProxyOrder),
     /// Print the minimal list of networks without some others.
     AllowedIps {
-        networks: Vec<Prefix>,
-        except: Vec<Prefix>,
+        networks: Vec<IpNet>,
+        except: Vec<IpNet>,
     },
     /// A sub-command of `wg`, whose arguments it reads itself.
     Wg {

@@ -2,6 +2,7 @@
 
 use super::console;
 use super::keys::{self, Trailing};
+use ipnet::IpNet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -9,11 +10,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use taupe_client::{
     AllowedIpChange, EndpointName, KEY_LEN, PeerUpdate, PostQuantum, PqPrivateKey, PqPublicKey,
-    Prefix, PublicKey, ResolveError,
+    PublicKey, ResolveError,
 };
 use taupe_config::file::KeyFileProblem;
 use taupe_inspect::check;
 use taupe_uapi::key::{Encoding, PqKeyError};
+use taupe_uapi::prefix;
 use zeroize::Zeroizing;
 
 /// Error in a value. Contains no secret.
@@ -373,7 +375,7 @@ pub(super) fn allowed_ips(peer: &mut PeerUpdate, value: &OsStr) -> Result<(), Ba
 }
 
 /// Parses a network. The second value is true if bits beyond its length were set.
-fn network(entry: &[u8]) -> Result<(Prefix, bool), Bad> {
+fn network(entry: &[u8]) -> Result<(IpNet, bool), Bad> {
     let mut parts = entry.splitn(2, |byte| *byte == b'/');
     let address = parts.next().unwrap_or_default();
     let length = parts.next();
@@ -386,9 +388,9 @@ fn network(entry: &[u8]) -> Result<(Prefix, bool), Bad> {
         None => Some(most),
         Some(text) => str::from_utf8(text).ok().and_then(number),
     };
-    let network = length.and_then(|length| Prefix::new(address, length));
+    let network = length.and_then(|length| prefix::network(address, length));
     let network = network.ok_or_else(|| Bad::Network(entry.to_vec()))?;
-    Ok((network, network.address() != address))
+    Ok((network, network.addr() != address))
 }
 
 /// Parses a decimal number without sign.

@@ -7,13 +7,13 @@ use super::requests::{CarriedBy, RefusedFile, Requests, services};
 use super::sockets::Sockets;
 use super::tunnel::{Failure, Wanted, endpoints, listen, state_folder};
 use crate::peer_notices;
+use ipnet::IpNet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
-use taupe_config::destinations::has;
 use taupe_config::file::{File, Table};
 use taupe_os_windows::routes::{self, Addressing, Guid};
 use taupe_os_windows::{access, wintun};
@@ -21,7 +21,6 @@ use taupe_packet::ip::Family;
 use taupe_protocol::Wake;
 use taupe_protocol::crypto::default_provider;
 use taupe_runtime::clock::now;
-use taupe_uapi::prefix::Prefix;
 use tracing::{debug, info, warn};
 
 /// Default MTU: the largest that fits into 1,500 bytes with the headers of either address family.
@@ -291,7 +290,7 @@ fn with(
 /// Returns addresses, routes and MTU for a file's adapter.
 fn addressing(file: &File) -> Addressing {
     let interface = &file.interface;
-    let mut routed: Vec<Prefix> = Vec::new();
+    let mut routed: Vec<IpNet> = Vec::new();
     if interface.table != Table::Off {
         routed.extend(file.peers.iter().flat_map(|peer| peer.routed()));
     }
@@ -302,7 +301,7 @@ fn addressing(file: &File) -> Addressing {
         addresses: addresses.map(|one| (one.address, one.length)).collect(),
         routes: routed
             .iter()
-            .map(|one| (one.address(), one.length()))
+            .map(|one| (one.addr(), one.prefix_len()))
             .collect(),
         mtu: interface.mtu.unwrap_or(MTU),
     }
@@ -318,10 +317,10 @@ fn leads(
     // Addresses in the network of an own address are reached by the adapter as well.
     let mut networks = addressing.routes.iter().chain(&addressing.addresses);
     networks.any(|(address, length)| {
-        let network = Prefix::new(*address, *length);
+        let network = IpNet::new(*address, *length);
         Family::of(*address) == family
             && (*length == 0
-                || network.is_some_and(|it| endpoints.clone().any(|one| has(it, one.ip()))))
+                || network.is_ok_and(|it| endpoints.clone().any(|one| it.contains(&one.ip()))))
     })
 }
 

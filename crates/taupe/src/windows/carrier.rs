@@ -22,8 +22,8 @@ use taupe_runtime::clock::now;
 use taupe_runtime::random::SystemRandom;
 use taupe_runtime::services::{self, Services};
 use taupe_transparent_windows::{
-    Adapters, Causes, Dropped, Event, Frame, Injection, Output, PacketTap, Pipeline, Settings,
-    TapError,
+    Adapters, Event, Frame, FrameDropReason, FrameDrops, Injection, Output, PacketTap, Pipeline,
+    Settings, TapError,
 };
 use taupe_uapi::{Request, SetRequest};
 use tracing::{debug, info, warn};
@@ -77,7 +77,7 @@ pub(super) struct Carrier<T> {
     hosts_sought: Vec<Box<str>>,
     asked: Receiver<Asked>,
     /// Drop counters at the last log line, and the time of that line.
-    told: (Causes, Instant),
+    told: (FrameDrops, Instant),
     /// Time of the next look-up of the adapters.
     look_at: Instant,
     /// Result of the last look-up.
@@ -179,7 +179,7 @@ impl<T: PacketTap> Carrier<T> {
                 // The traffic class is unknown for datagrams that the system has reassembled.
                 pipeline.handle_datagram(from, 0, message);
             });
-            self.pipeline.settle(now());
+            self.pipeline.run_pending(now());
             self.tell_of_drops();
             let trouble = self.trouble.as_ref();
             if let Some(left) = trouble.and_then(|it| left(it.until)) {
@@ -343,7 +343,7 @@ impl<T: PacketTap> Carrier<T> {
             return;
         }
         let dropped = self.pipeline.dropped();
-        for cause in Dropped::ALL {
+        for cause in FrameDropReason::ALL {
             let more = dropped.count(cause) - before.count(cause);
             if more > 0 {
                 debug!(more, ?cause, "dropped");
@@ -357,7 +357,8 @@ impl<T: PacketTap> Carrier<T> {
         let known = self.hosts_sought.iter().map(|host| &**host);
         if !self.services.hosts_sought().eq(known) {
             self.hosts_sought = self.services.hosts_sought().map(Box::from).collect();
-            self.pipeline.set_hosts_sought(self.hosts_sought.clone());
+            self.pipeline
+                .set_hosts_being_resolved(self.hosts_sought.clone());
         }
     }
 }

@@ -20,7 +20,7 @@ impl Owners for System {
             local: row.local,
             remote: row.remote,
             pid: row.pid,
-            made: row.created,
+            created: row.created,
         });
         Ok(rows.collect())
     }

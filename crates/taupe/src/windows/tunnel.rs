@@ -25,7 +25,7 @@ use taupe_os_windows::access;
 use taupe_os_windows::pipe::{self, Listener};
 use taupe_os_windows::service;
 use taupe_os_windows::wintun::CreateError;
-use taupe_transparent_windows::{Rules, Settings, TapError, Unsuitable};
+use taupe_transparent_windows::{Rules, Settings, TapError, UnsuitableRule};
 use tracing::{debug, info, warn};
 
 /// Administrator rights are required.
@@ -50,7 +50,10 @@ pub(super) enum Failure {
     #[error("{file} has {errors}; nothing was done")]
     Wrong { file: String, errors: String },
     #[error("{file}: {source}; nothing was done")]
-    Rules { file: String, source: Unsuitable },
+    Rules {
+        file: String,
+        source: UnsuitableRule,
+    },
     #[error(
         "{file} has no Address: what applications send needs one to come from in the tunnel; \
          write the one that the other side gives this machine"
@@ -233,7 +236,7 @@ impl Wanted {
             port: sockets.port,
             rules,
             forwarded: file.transparent.forwarded.unwrap_or_default(),
-            lock: file.transparent.kill_switch.unwrap_or_default(),
+            kill_switch: file.transparent.kill_switch.unwrap_or_default(),
         };
         let mut request = taupe_client::request(&file, &endpoints(&file));
         request.fwmark = None;

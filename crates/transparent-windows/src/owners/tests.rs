@@ -29,10 +29,16 @@ fn flow(protocol: u8, port: u16) -> Flow {
     }
 }
 
-const OPENS: Occasion = Occasion::Opens { again: true };
+const OPENS: FlowPosition = FlowPosition::Opens { again: true };
 
-fn of(known: &mut Known, now: Instant, flow: &Flow, occasion: Occasion, is_last: bool) -> Owner {
-    known.of(now, flow, occasion, is_last, |process| {
+fn of(
+    known: &mut OwnerCache,
+    now: Instant,
+    flow: &Flow,
+    position: FlowPosition,
+    is_last: bool,
+) -> Owner {
+    known.of(now, flow, position, is_last, |process| {
         process.name == "7.exe"
     })
 }
@@ -46,61 +52,61 @@ fn at(milliseconds: u64) -> Instant {
 #[test]
 fn lists_are_read_when_they_cannot_tell_and_not_more() {
     let listed = Listed::default();
-    let mut known = Known::new(Box::new(listed.clone()));
+    let mut known = OwnerCache::new(Box::new(listed.clone()));
     let reads = || listed.0.lock().unwrap().1;
     let udp = flow(ip::UDP, 5000);
     assert_eq!(
-        of(&mut known, at(0), &udp, Occasion::Goes, false),
-        Owner::NotYet
+        of(&mut known, at(0), &udp, FlowPosition::Continues, false),
+        Owner::Pending
     );
     assert_eq!(
-        of(&mut known, at(0), &udp, Occasion::Goes, false),
-        Owner::NotYet
+        of(&mut known, at(0), &udp, FlowPosition::Continues, false),
+        Owner::Pending
     );
     assert_eq!(reads(), 1, "once in a moment");
     assert_eq!(
-        of(&mut known, at(20), &udp, Occasion::Goes, true),
+        of(&mut known, at(20), &udp, FlowPosition::Continues, true),
         Owner::System
     );
     for moment in (20..=119).step_by(9) {
         assert_eq!(
-            of(&mut known, at(moment), &udp, Occasion::Goes, false),
+            of(&mut known, at(moment), &udp, FlowPosition::Continues, false),
             Owner::System
         );
     }
     assert_eq!(reads(), 2, "unknown for 100 ms while it goes on");
     assert_eq!(
-        of(&mut known, at(120), &udp, Occasion::Goes, false),
+        of(&mut known, at(120), &udp, FlowPosition::Continues, false),
         Owner::System
     );
     assert_eq!(reads(), 3, "without waiting again");
     assert_eq!(
-        of(&mut known, at(130), &udp, Occasion::Goes, false),
+        of(&mut known, at(130), &udp, FlowPosition::Continues, false),
         Owner::System
     );
     assert_eq!(reads(), 4, "or until it is silent for 10 ms");
     assert_eq!(
-        of(&mut known, at(2130), &udp, Occasion::Goes, false),
-        Owner::NotYet
+        of(&mut known, at(2130), &udp, FlowPosition::Continues, false),
+        Owner::Pending
     );
     assert_eq!(reads(), 5, "but for 2 s");
     listed.0.lock().unwrap().0.push(Socket {
         local: udp.local,
         remote: None,
         pid: 7,
-        made: 0,
+        created: 0,
     });
     assert!(matches!(
-        of(&mut known, at(2150), &udp, Occasion::Goes, true),
+        of(&mut known, at(2150), &udp, FlowPosition::Continues, true),
         Owner::Process(_)
     ));
     assert!(matches!(
-        of(&mut known, at(2249), &udp, Occasion::Goes, false),
+        of(&mut known, at(2249), &udp, FlowPosition::Continues, false),
         Owner::Process(_)
     ));
     assert_eq!(reads(), 6, "known for 100 ms");
     assert!(matches!(
-        of(&mut known, at(2250), &udp, Occasion::Goes, false),
+        of(&mut known, at(2250), &udp, FlowPosition::Continues, false),
         Owner::Process(_)
     ));
     assert_eq!(reads(), 7);
@@ -109,7 +115,7 @@ fn lists_are_read_when_they_cannot_tell_and_not_more() {
             &mut known,
             at(2250),
             &flow(ip::ICMP, 0),
-            Occasion::Goes,
+            FlowPosition::Continues,
             false
         ),
         Owner::System
@@ -119,17 +125,17 @@ fn lists_are_read_when_they_cannot_tell_and_not_more() {
 #[test]
 fn who_asks_for_a_connection_does_not_listen() {
     let listed = Listed::default();
-    let mut known = Known::new(Box::new(listed.clone()));
+    let mut known = OwnerCache::new(Box::new(listed.clone()));
     let tcp = flow(ip::TCP, 5000);
     listed.0.lock().unwrap().0.push(Socket {
         local: "0.0.0.0:5000".parse().unwrap(),
         remote: None,
         pid: 7,
-        made: 0,
+        created: 0,
     });
-    assert_eq!(of(&mut known, at(0), &tcp, OPENS, false), Owner::NotYet);
+    assert_eq!(of(&mut known, at(0), &tcp, OPENS, false), Owner::Pending);
     assert!(matches!(
-        of(&mut known, at(10), &tcp, Occasion::Goes, false),
+        of(&mut known, at(10), &tcp, FlowPosition::Continues, false),
         Owner::Process(_)
     ));
     // A repeated request has waited already.
@@ -140,17 +146,18 @@ fn who_asks_for_a_connection_does_not_listen() {
 #[test]
 fn of_several_at_a_port_the_chosen_one_counts() {
     let listed = Listed::default();
-    let mut known = Known::new(Box::new(listed.clone()));
+    let mut known = OwnerCache::new(Box::new(listed.clone()));
     let udp = flow(ip::UDP, 5353);
     for pid in [6, 7, 8] {
         listed.0.lock().unwrap().0.push(Socket {
             local: "0.0.0.0:5353".parse().unwrap(),
             remote: None,
             pid,
-            made: 0,
+            created: 0,
         });
     }
-    let Owner::Process(process) = of(&mut known, at(0), &udp, Occasion::Goes, false) else {
+    let Owner::Process(process) = of(&mut known, at(0), &udp, FlowPosition::Continues, false)
+    else {
         panic!("it is known");
     };
     assert_eq!(process.name, "7.exe");
@@ -159,28 +166,28 @@ fn of_several_at_a_port_the_chosen_one_counts() {
 #[test]
 fn who_sends_from_outside_is_not_remembered_and_has_nothing_read() {
     let listed = Listed::default();
-    let mut known = Known::new(Box::new(listed.clone()));
+    let mut known = OwnerCache::new(Box::new(listed.clone()));
     let reads = || listed.0.lock().unwrap().1;
     let is_seven = |process: &Process| process.name == "7.exe";
     for moment in 0..100 {
-        let awaiting = known.awaiting(at(moment), &flow(ip::UDP, 5000), is_seven);
-        assert_eq!(awaiting, None);
+        let receiver = known.receiver(at(moment), &flow(ip::UDP, 5000), is_seven);
+        assert_eq!(receiver, None);
     }
     assert_eq!(reads(), 1);
     listed.0.lock().unwrap().0.push(Socket {
         local: "192.0.2.1:5000".parse().unwrap(),
         remote: None,
         pid: 7,
-        made: 0,
+        created: 0,
     });
     let owner = of(
         &mut known,
         at(100),
         &flow(ip::UDP, 5000),
-        Occasion::Goes,
+        FlowPosition::Continues,
         false,
     );
     assert!(matches!(owner, Owner::Process(_)));
-    let awaiting = known.awaiting(at(100), &flow(ip::UDP, 5000), is_seven);
-    assert!(matches!(awaiting, Some(Owner::Process(_))));
+    let receiver = known.receiver(at(100), &flow(ip::UDP, 5000), is_seven);
+    assert!(matches!(receiver, Some(Owner::Process(_))));
 }

@@ -1,7 +1,7 @@
 //! Selection of applications.
 
 use taupe_config::file::KillSwitch;
-use taupe_transparent_windows::{Dropped, Protocol, Rules};
+use taupe_transparent_windows::{FrameDropReason, Protocol, Rules};
 
 use crate::packets::{self, ACK, SYN, at, echo, ethernet, received, sent, tcp, udp, unreachable};
 use crate::world::{NAMES, OWN, OWN6, SERVER, SERVER6, Setup, TUNNEL, TUNNEL6, World, rules};
@@ -168,7 +168,7 @@ fn a_family_that_the_tunnel_lacks_is_refused() {
         panic!("one answer");
     };
     assert!(answer.ends_with(&open));
-    assert_eq!(world.pipeline.dropped().count(Dropped::Refused), 1);
+    assert_eq!(world.pipeline.dropped().count(FrameDropReason::Refused), 1);
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn errors_follow_what_they_are_about() {
     world.receive(&unreachable(SERVER, OWN, &udp(mole, server, b"x")));
     world.receive(&udp(server, mole, b"spoofed"));
     assert!(world.at_system(false).is_empty());
-    assert_eq!(world.pipeline.dropped().count(Dropped::Clear), 2);
+    assert_eq!(world.pipeline.dropped().count(FrameDropReason::Clear), 2);
 }
 
 #[test]
@@ -278,13 +278,13 @@ fn nobody_listens_in_the_tunnel_but_who_is_chosen() {
 
 #[test]
 fn the_lock_holds_when_the_tunnel_is_down() {
-    for (lock, mole_passes, bird_passes) in [
+    for (kill_switch, mole_passes, bird_passes) in [
         (KillSwitch::App, false, true),
         (KillSwitch::All, false, false),
         (KillSwitch::Off, true, true),
     ] {
         let mut world = World::new(&Setup {
-            lock,
+            kill_switch,
             ..Setup::default()
         });
         let (mole, bird, server) = (at(OWN, 50_000), at(OWN, 50_001), at(SERVER, 5000));
@@ -298,12 +298,16 @@ fn the_lock_holds_when_the_tunnel_is_down() {
             let packet = udp(local, server, b"now");
             let answers = world.at_system(true).len();
             world.send(&packet);
-            assert_eq!(world.passed().contains(&sent(&packet)), passes, "{lock:?}");
+            assert_eq!(
+                world.passed().contains(&sent(&packet)),
+                passes,
+                "{kill_switch:?}"
+            );
             let told = world.at_system(true).len() - answers;
             assert_eq!(
                 told,
                 usize::from(!passes),
-                "{lock:?}: who is held back is told"
+                "{kill_switch:?}: a blocked sender gets an error"
             );
         }
         assert!(world.take_got().is_empty());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use taupe_transparent_windows::{Dropped, Protocol, Towards};
+use taupe_transparent_windows::{FrameDropReason, Protocol, Towards};
 
 use crate::packets::{
     ACK, CARD, GATEWAY, at, datagram, in_fragments, left_to_the_card, loose_udp, received, sent,
@@ -213,7 +213,7 @@ fn what_is_damaged_is_not_opened() {
     let mut damaged = received(&udp(at(ENDPOINT, 443), at(OWN, PORT), &[1; 148]));
     *damaged.last_mut().unwrap() ^= 1;
     world.give(UPLINK, Towards::System, damaged);
-    assert_eq!(world.pipeline.dropped().count(Dropped::Checksum), 1);
+    assert_eq!(world.pipeline.dropped().count(FrameDropReason::Checksum), 1);
     assert!(world.at_system(false).is_empty(), "nobody else gets it");
 }
 

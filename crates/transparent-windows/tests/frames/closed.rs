@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use taupe_config::file::Forwarded;
-use taupe_transparent_windows::{Dropped, Medium, Protocol, Towards};
+use taupe_transparent_windows::{FrameDropReason, Medium, Protocol, Towards};
 
 use crate::packets::{
     ACK, CARD, CLIENT, HOTSPOT, SYN, at, echo, ethernet, received, sent, tcp, udp,
@@ -82,7 +82,7 @@ fn who_calls_beside_the_tunnel_is_not_answered_by_the_chosen_one() {
         world
             .system
             .socket(Protocol::Tcp, 20, at("0.0.0.0", 7001), None);
-        let before = world.pipeline.dropped().count(Dropped::Rules);
+        let before = world.pipeline.dropped().count(FrameDropReason::Rules);
         for local in [mole, bird] {
             world.receive(&tcp(server, local, SYN, b""));
             world.send(&tcp(local, server, SYN | ACK, b""));
@@ -90,7 +90,7 @@ fn who_calls_beside_the_tunnel_is_not_answered_by_the_chosen_one() {
         let chosen = if allowed.is_empty() { 2 } else { 1 };
         assert_eq!(world.passed().len(), 2 - chosen);
         assert!(world.take_got().is_empty());
-        let dropped = world.pipeline.dropped().count(Dropped::Rules) - before;
+        let dropped = world.pipeline.dropped().count(FrameDropReason::Rules) - before;
         assert_eq!(dropped, chosen as u64);
         // If the remote end is outside the tunnel for everybody, the connection is answered.
         let near = at("192.168.1.20", 5000);
@@ -178,7 +178,10 @@ fn of_a_medium_that_is_not_known_nothing_passes() {
         world.give(CLIENTS, Towards::System, frame);
     }
     assert!(world.tap.wire.is_empty() && world.tap.stack.is_empty());
-    assert_eq!(world.pipeline.dropped().count(Dropped::Malformed), 8);
+    assert_eq!(
+        world.pipeline.dropped().count(FrameDropReason::Malformed),
+        8
+    );
     // No frame is made for such an adapter either.
     let mole = at("192.0.2.9", 50_000);
     world.mole(Protocol::Udp, mole, server);
@@ -213,7 +216,7 @@ fn packets_that_are_wrapped_in_another_way_do_not_leave() {
         world.give(UPLINK, Towards::Card, frame.clone());
     }
     assert!(world.passed().is_empty());
-    let dropped = world.pipeline.dropped().count(Dropped::Malformed);
+    let dropped = world.pipeline.dropped().count(FrameDropReason::Malformed);
     assert_eq!(dropped, wrapped.len() as u64);
     // Other LLC frames pass, for example spanning tree.
     let tree = [stations, &[0, 4], &[0x42, 0x42, 3, 0]].concat();
@@ -241,7 +244,10 @@ fn those_that_wait_share_the_room() {
         world.bird(Protocol::Udp, at(OWN, 50_000 + port), server);
     }
     world.bird(Protocol::Udp, at(OWN, 40_000), server);
-    assert_eq!(world.pipeline.dropped().count(Dropped::Owner), 1100 - 256);
+    assert_eq!(
+        world.pipeline.dropped().count(FrameDropReason::Owner),
+        1100 - 256
+    );
     world.wait(Duration::from_millis(20));
     let passed = world.passed();
     assert_eq!(passed.len(), 256);

@@ -32,7 +32,7 @@ fn questions_for_an_endpoint_that_is_looked_up_pass_and_no_others() {
 
     world
         .pipeline
-        .set_hosts_sought(vec!["vpn.example.org".into()]);
+        .set_hosts_being_resolved(vec!["vpn.example.org".into()]);
     let own = asks(50_001, &["vpn", "example", "org"]);
     world.send(&own);
     world.send(&asks(50_002, &["www", "example", "org"]));
@@ -46,7 +46,7 @@ fn questions_for_an_endpoint_that_is_looked_up_pass_and_no_others() {
     world.receive(&answer);
     assert_eq!(world.at_system(false), [received(&answer)]);
 
-    world.pipeline.set_hosts_sought(vec![]);
+    world.pipeline.set_hosts_being_resolved(vec![]);
     world.send(&asks(50_004, &["vpn", "example", "org"]));
     assert_eq!(world.passed(), [sent(&own)], "it is known by now");
 }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use taupe_transparent_windows::{Dropped, Protocol};
+use taupe_transparent_windows::{FrameDropReason, Protocol};
 
 use crate::packets::{ACK, SYN, at, in_fragments, loose_udp, sent, tcp, udp};
-use crate::world::{KERNEL, OWN, OWN6, SERVER, SERVER6, Setup, World};
+use crate::system::KERNEL;
+use crate::world::{OWN, OWN6, SERVER, SERVER6, Setup, World};
 
 const WAIT: Duration = Duration::from_millis(20);
 
@@ -243,11 +244,11 @@ fn without_a_list_nothing_passes_and_little_waits() {
     for port in 0..1000 {
         world.send(&tcp(at(OWN, 40_000 + port), server, SYN, b""));
     }
-    let dropped = world.pipeline.dropped().count(Dropped::Owner);
+    let dropped = world.pipeline.dropped().count(FrameDropReason::Owner);
     assert_eq!(dropped, 1000 - 256);
     world.wait(Duration::from_secs(1));
     assert!(world.passed().is_empty() && world.take_got().is_empty());
-    assert_eq!(world.pipeline.dropped().count(Dropped::Owner), 1000);
+    assert_eq!(world.pipeline.dropped().count(FrameDropReason::Owner), 1000);
     assert!(world.pipeline.next_deadline().is_none());
     world.system.0.lock().unwrap().fails = false;
     let bird = at(OWN, 40_000);

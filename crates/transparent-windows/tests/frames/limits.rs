@@ -1,6 +1,6 @@
 //! Bounded memory, and packets that must not be believed.
 
-use taupe_transparent_windows::{Dropped, Protocol, Towards};
+use taupe_transparent_windows::{FrameDropReason, Protocol, Towards};
 
 use crate::packets::{SYN, at, received, sent, tcp, udp};
 use crate::world::{OWN, PORT, SERVER, UPLINK, World};
@@ -15,9 +15,9 @@ fn frames_of_an_unknown_adapter_and_what_is_no_packet_do_not_leave() {
     }
     assert!(world.passed().is_empty());
     let dropped = world.pipeline.dropped();
-    assert_eq!(dropped.count(Dropped::Adapter), 1);
+    assert_eq!(dropped.count(FrameDropReason::Adapter), 1);
     let cuts = sent(&packet).len() - 14;
-    assert_eq!(dropped.count(Dropped::Malformed), cuts as u64);
+    assert_eq!(dropped.count(FrameDropReason::Malformed), cuts as u64);
     // The system decides about malformed packets that it receives.
     world.give(UPLINK, Towards::System, received(&packet)[..30].to_vec());
     assert_eq!(world.at_system(false).len(), 1);

@@ -11,4 +11,5 @@ mod limits;
 mod packets;
 mod replay;
 mod routers;
+mod system;
 mod world;

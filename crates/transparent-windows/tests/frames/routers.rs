@@ -1,12 +1,13 @@
 //! Clients for which this machine is a router, and another tunnel that carries this one.
 
 use taupe_config::file::Forwarded;
-use taupe_transparent_windows::{Adapter, Dropped, Medium, Protocol, Towards};
+use taupe_transparent_windows::{Adapter, FrameDropReason, Medium, Protocol, Towards};
 
 use crate::packets::{
     ACK, CLIENT, HOTSPOT, SYN, at, datagram, echo, ethernet, left_to_the_card, sent, tcp, udp,
 };
-use crate::world::{CLIENTS, KERNEL, NAMES, OUTER, OWN, SERVER, Setup, TUNNEL, UPLINK, World};
+use crate::system::KERNEL;
+use crate::world::{CLIENTS, NAMES, OUTER, OWN, SERVER, Setup, TUNNEL, UPLINK, World};
 
 const PHONE: &str = "192.168.137.55";
 
@@ -96,7 +97,7 @@ fn what_has_a_strange_source_is_forwarded_only_when_adapters_were_listed_after_i
     world.send(&of_mole);
     world.wait(wait);
     assert!(world.passed().is_empty());
-    assert_eq!(world.pipeline.dropped().count(Dropped::Owner), 1);
+    assert_eq!(world.pipeline.dropped().count(FrameDropReason::Owner), 1);
     // The address does not count as foreign afterwards.
     world.send(&of_mole);
     world.wait(wait);
@@ -105,7 +106,7 @@ fn what_has_a_strange_source_is_forwarded_only_when_adapters_were_listed_after_i
     world.send(&of_mole);
     world.pipeline.drop_waiting();
     world.wait(wait);
-    assert_eq!(world.pipeline.dropped().count(Dropped::Owner), 3);
+    assert_eq!(world.pipeline.dropped().count(FrameDropReason::Owner), 3);
     // Once the list can be read, it counts, although it is unchanged.
     world.tap.fails = false;
     world.send(&of_mole);
@@ -126,8 +127,8 @@ fn what_a_client_has_damaged_or_sent_too_far_is_dropped() {
     last_hop[10..12].copy_from_slice(&header.calc_header_checksum().to_be_bytes());
     world.give(CLIENTS, Towards::System, from_client(&last_hop));
     assert!(world.take_got().is_empty() && world.at_system(false).is_empty());
-    assert_eq!(world.pipeline.dropped().count(Dropped::Checksum), 1);
-    assert_eq!(world.pipeline.dropped().count(Dropped::HopLimit), 1);
+    assert_eq!(world.pipeline.dropped().count(FrameDropReason::Checksum), 1);
+    assert_eq!(world.pipeline.dropped().count(FrameDropReason::HopLimit), 1);
     // A card that has verified a checksum need not have written it.
     let left = left_to_the_card(udp(phone, server, b"left"));
     world.give(CLIENTS, Towards::System, from_client(&left));

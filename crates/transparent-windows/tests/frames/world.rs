@@ -1,12 +1,12 @@
 //! A machine with the pipeline between its stack and its cards, and a peer of its tunnel.
 
 use std::{
-    io,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
+use ipnet::IpNet;
 use taupe_config::{
     application::{AppRules, Application, Rule},
     destinations,
@@ -22,13 +22,13 @@ use taupe_protocol::{
     update::{AllowedIpChange, DeviceUpdate, PeerUpdate, PrivateKeyUpdate},
 };
 use taupe_transparent_windows::{
-    Adapter, Event, Holder, Medium, Output, Owners, PacketTap, Pipeline, Process, Protocol, Rules,
-    Settings, Socket, Towards,
+    Adapter, Event, Medium, Output, PacketTap, Pipeline, Protocol, Rules, Settings, Towards,
 };
-use taupe_uapi::prefix::{self, Prefix};
+use taupe_uapi::prefix;
 
 use crate::packets::{self, CARD, GATEWAY, HOTSPOT, at, checked, datagram, ethernet, udp};
 use crate::replay::{Arrived, Replay};
+use crate::system::System;
 
 pub(crate) const UPLINK: u32 = 7;
 pub(crate) const CLIENTS: u32 = 8;
@@ -44,83 +44,6 @@ pub(crate) const SERVER6: &str = "2001:db8:7::7";
 pub(crate) const ENDPOINT: &str = "203.0.113.5";
 pub(crate) const PORT: u16 = 51_820;
 const PEER_PORT: u16 = 443;
-
-/// PID of the system's own process.
-pub(crate) const KERNEL: u32 = 4;
-
-#[derive(Default)]
-pub(crate) struct Listed {
-    pub(crate) sockets: Vec<(Protocol, Socket)>,
-    pub(crate) processes: Vec<(u32, Process)>,
-    pub(crate) reads: usize,
-    pub(crate) fails: bool,
-}
-
-#[derive(Clone, Default)]
-pub(crate) struct System(pub(crate) Arc<Mutex<Listed>>);
-
-impl System {
-    pub(crate) fn process(&self, pid: u32, path: &str, started: u64) {
-        let name = path.rsplit('\\').next().unwrap_or_default().to_owned();
-        let path = path.to_owned();
-        let process = Process {
-            path,
-            name,
-            started,
-        };
-        let processes = &mut self.0.lock().unwrap().processes;
-        processes.retain(|(other, _)| *other != pid);
-        processes.push((pid, process));
-    }
-
-    pub(crate) fn socket(
-        &self,
-        protocol: Protocol,
-        pid: u32,
-        local: SocketAddr,
-        remote: Option<SocketAddr>,
-    ) {
-        let socket = Socket {
-            local,
-            remote,
-            pid,
-            made: 100,
-        };
-        self.0.lock().unwrap().sockets.push((protocol, socket));
-    }
-
-    pub(crate) fn close(&self, local: SocketAddr) {
-        let sockets = &mut self.0.lock().unwrap().sockets;
-        sockets.retain(|(_, socket)| socket.local != local);
-    }
-}
-
-impl Owners for System {
-    fn sockets(&mut self, protocol: Protocol) -> io::Result<Vec<Socket>> {
-        let mut listed = self.0.lock().unwrap();
-        listed.reads += 1;
-        if listed.fails {
-            return Err(io::Error::other("no list"));
-        }
-        let sockets = listed.sockets.iter();
-        Ok(sockets
-            .filter(|(other, _)| *other == protocol)
-            .map(|(_, socket)| *socket)
-            .collect())
-    }
-
-    fn holder(&mut self, pid: u32) -> Holder {
-        if pid == KERNEL {
-            return Holder::System;
-        }
-        let listed = self.0.lock().unwrap();
-        let mut processes = listed.processes.iter();
-        match processes.find(|(other, _)| *other == pid) {
-            Some((_, process)) => Holder::Process(process.clone()),
-            None => Holder::Unknown,
-        }
-    }
-}
 
 /// The remote end of the tunnel.
 pub(crate) struct Peer {
@@ -158,7 +81,7 @@ pub(crate) struct Setup {
     pub(crate) mtu: Option<u16>,
     pub(crate) endpoint: &'static str,
     pub(crate) forwarded: Forwarded,
-    pub(crate) lock: KillSwitch,
+    pub(crate) kill_switch: KillSwitch,
     pub(crate) route: u32,
 }
 
@@ -174,7 +97,7 @@ impl Default for Setup {
             mtu: None,
             endpoint: ENDPOINT,
             forwarded: Forwarded::Direct,
-            lock: KillSwitch::App,
+            kill_switch: KillSwitch::App,
             route: UPLINK,
         }
     }
@@ -216,7 +139,7 @@ fn introduce(
     now: Now,
     key: PublicKey,
     endpoint: Option<SocketAddr>,
-    networks: &[Prefix],
+    networks: &[IpNet],
 ) {
     let mut peer = PeerUpdate::new(key);
     peer.endpoint = endpoint;
@@ -268,7 +191,7 @@ impl World {
             boot: Instant(1_000_000_000_000),
             wall: Duration::from_secs(1_800_000_000),
         };
-        let prefixes = |texts: &[&str]| -> Vec<Prefix> {
+        let prefixes = |texts: &[&str]| -> Vec<IpNet> {
             texts
                 .iter()
                 .map(|text| prefix::parse(text).unwrap())
@@ -293,7 +216,7 @@ impl World {
             port: PORT,
             rules: Rules::new(rules(&setup.allowed, &setup.disallowed), table).unwrap(),
             forwarded: setup.forwarded,
-            lock: setup.lock,
+            kill_switch: setup.kill_switch,
         };
         let mut world = Self {
             pipeline: Pipeline::new(own, settings, Box::new(system.clone())),
@@ -382,7 +305,7 @@ impl World {
             if event == Event::Adapters {
                 self.look();
             }
-            self.pipeline.settle(self.now);
+            self.pipeline.run_pending(self.now);
             self.do_outputs();
             for place in seen..self.tap.wire.len() {
                 let arrived = self.tap.wire[place].clone();
@@ -464,7 +387,9 @@ impl World {
                     let index = adapter.index;
                     self.tap.to_come.push_back((index, Towards::Card, frame));
                 }
-                Output::Device(Wanted::ReserveTimestamps { .. } | Wanted::Latch { .. }) => {
+                Output::Device(
+                    Wanted::ReserveTimestamps { .. } | Wanted::PinPostQuantum { .. },
+                ) => {
                     self.kept += 1;
                 }
                 Output::Adapters => {

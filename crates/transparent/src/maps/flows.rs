@@ -186,7 +186,7 @@ impl FlowKey {
         };
         let is_v4 = Ipv6Addr::from(self.local).to_ipv4_mapped().is_some();
         Tuple {
-            version: if is_v4 { Family::V4 } else { Family::V6 },
+            family: if is_v4 { Family::V4 } else { Family::V6 },
             // The IP header's protocol field has eight bits.
             protocol: self.protocol as u8,
             local: end(self.local, self.local_port),

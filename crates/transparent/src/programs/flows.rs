@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use taupe_nat::flows::Forgotten;
+use taupe_nat::flows::ExpiringFlows;
 
 use super::Programs;
 use crate::fault::Fault;
@@ -27,9 +27,9 @@ impl Programs {
     /// # Errors
     ///
     /// [`Fault::Map`].
-    pub fn relieve_flows(&mut self, forget: impl FnOnce(&Forgotten)) -> Result<(), Fault> {
+    pub fn relieve_flows(&mut self, forget: impl FnOnce(&ExpiringFlows)) -> Result<(), Fault> {
         self.maps.flows.relieve(&self.maps.state, |victims| {
-            forget(&Forgotten(victims.iter().map(FlowKey::tuple).collect()));
+            forget(&ExpiringFlows(victims.iter().map(FlowKey::tuple).collect()));
         })
     }
 

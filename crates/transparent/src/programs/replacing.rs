@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
+use ipnet::IpNet;
 use taupe_config::application::AppRules;
 use taupe_config::destinations::Class;
-use taupe_uapi::prefix::Prefix;
 
 use super::{Programs, Way, guards};
 use crate::fault::Fault;
@@ -28,7 +28,7 @@ impl Programs {
     pub fn replace(
         &mut self,
         rules: &AppRules,
-        destinations: &[(Prefix, Class)],
+        destinations: &[(IpNet, Class)],
     ) -> Result<(), Fault> {
         // Another process may be about to do the same.
         let _lock = self.alone()?;

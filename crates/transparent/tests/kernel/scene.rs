@@ -9,6 +9,7 @@
 //! `far` and `beyond` have the same addresses and services, and answer with their names.
 
 use crate::client;
+use ipnet::IpNet;
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
@@ -34,7 +35,7 @@ use taupe_transparent::fault::Fault;
 use taupe_transparent::programs::{Programs, Way};
 use taupe_transparent::state::{Lock, Names};
 use taupe_transparent::uplinks::{LinkHeader, Uplink};
-use taupe_uapi::prefix::{self, Prefix};
+use taupe_uapi::prefix;
 
 /// The first argument of this program when it acts as a daemon.
 pub(crate) const DAEMON: &str = "--daemon";
@@ -80,12 +81,12 @@ pub(crate) fn rules(allowed: &[&str], disallowed: &[&str]) -> AppRules {
 }
 
 /// Returns destinations with everything in the tunnel except `direct`.
-pub(crate) fn everything_but(direct: &[&str]) -> Vec<(Prefix, Class)> {
+pub(crate) fn everything_but(direct: &[&str]) -> Vec<(IpNet, Class)> {
     let all = networks(&["0.0.0.0/0", "::/0"]);
     destinations::table(&all, &networks(direct), false)
 }
 
-pub(crate) fn networks(list: &[&str]) -> Vec<Prefix> {
+pub(crate) fn networks(list: &[&str]) -> Vec<IpNet> {
     list.iter()
         .map(|text| prefix::parse(text).expect("a network"))
         .collect()
@@ -145,7 +146,7 @@ impl Scene {
     pub(crate) fn set_up(
         &mut self,
         rules: &AppRules,
-        destinations: &[(Prefix, Class)],
+        destinations: &[(IpNet, Class)],
     ) -> Result<()> {
         let uplink = self.uplink("up0")?;
         let tun = self.tun.index().map_err(Error::io("TUN"))?;
@@ -281,7 +282,7 @@ fn whole(
     uplink: Uplink,
     tun: u32,
     rules: &AppRules,
-    destinations: &[(Prefix, Class)],
+    destinations: &[(IpNet, Class)],
 ) -> std::result::Result<Programs, Fault> {
     let mut programs = attached()?;
     programs.replace(rules, destinations)?;

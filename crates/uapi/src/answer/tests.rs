@@ -85,7 +85,7 @@ fn a_device_in_pieces_of_any_size() {
         assert_eq!(first.post_quantum, Some(PostQuantum::Require));
         let session = first.session.expect("a session");
         assert_eq!(
-            (first.pq_latched, session.suite, session.born.0),
+            (first.pq_pinned, session.suite, session.born.0),
             (true, Some(Suite::Hybrid512), 16_000_000_002)
         );
         assert_eq!(second.pq_public_key, None);

@@ -1,18 +1,16 @@
 use proptest::prelude::*;
 
 use super::*;
+use ipnet::IpNet;
 
-fn list(text: &str) -> Vec<Prefix> {
+fn list(text: &str) -> Vec<IpNet> {
     text.split_whitespace()
         .map(|network| crate::prefix::parse(network).unwrap())
         .collect()
 }
 
-fn text(networks: &[Prefix]) -> String {
-    let texts: Vec<String> = networks
-        .iter()
-        .map(|network| crate::prefix::display(*network).to_string())
-        .collect();
+fn text(networks: &[IpNet]) -> String {
+    let texts: Vec<String> = networks.iter().map(|network| network.to_string()).collect();
     texts.join(" ")
 }
 
@@ -151,7 +149,7 @@ fn overlap() {
 }
 
 /// A network within the last 64 addresses of a family.
-fn small(family: Family) -> impl Strategy<Value = Prefix> {
+fn small(family: Family) -> impl Strategy<Value = IpNet> {
     (0_u8..64, 0_u32..=6).prop_map(move |(address, host)| {
         let bits = bits(family);
         let last = match family {
@@ -162,31 +160,29 @@ fn small(family: Family) -> impl Strategy<Value = Prefix> {
     })
 }
 
-fn lists(family: Family) -> impl Strategy<Value = Vec<Prefix>> {
+fn lists(family: Family) -> impl Strategy<Value = Vec<IpNet>> {
     prop::collection::vec(small(family), 0..12)
 }
 
-fn contains(networks: &[Prefix], address: Prefix) -> bool {
-    networks
-        .iter()
-        .any(|network| Prefix::new(address.address(), network.length()) == Some(*network))
+fn contains(networks: &[IpNet], address: IpNet) -> bool {
+    networks.iter().any(|network| network.contains(&address))
 }
 
 /// Returns all networks of the universe within `list`, except those within another one: the
 /// shortest list, by brute force.
-fn brute_force(universe: &[Prefix], wanted: impl Fn(Prefix) -> bool) -> Vec<Prefix> {
-    let within = |network: Prefix| {
+fn brute_force(universe: &[IpNet], wanted: impl Fn(IpNet) -> bool) -> Vec<IpNet> {
+    let within = |network: IpNet| {
         universe
             .iter()
             .filter(|address| contains(&[network], **address))
             .all(|address| wanted(*address))
     };
-    let mut minimal: Vec<Prefix> = Vec::new();
+    let mut minimal: Vec<IpNet> = Vec::new();
     let bits = bits(family(universe[0]));
     for host in (0..=6).rev() {
         for address in universe {
             let length = u8::try_from(bits - host).unwrap();
-            let network = Prefix::new(address.address(), length).unwrap();
+            let network = prefix::network(address.addr(), length).unwrap();
             if within(network) && !contains(&minimal, *address) {
                 minimal.push(network);
             }
@@ -196,7 +192,7 @@ fn brute_force(universe: &[Prefix], wanted: impl Fn(Prefix) -> bool) -> Vec<Pref
     minimal
 }
 
-fn universe(family: Family) -> Vec<Prefix> {
+fn universe(family: Family) -> Vec<IpNet> {
     // All addresses that `small` can return.
     let first = match family {
         Family::V4 => u128::from(u32::MAX) - 63,
@@ -232,7 +228,7 @@ proptest! {
         allowed in prop::collection::vec((any::<u128>(), 0_u32..=128), 0..20),
         disallowed in prop::collection::vec((any::<u128>(), 0_u32..=128), 0..20),
     ) {
-        let all = |list: &[(u128, u32)]| -> Vec<Prefix> {
+        let all = |list: &[(u128, u32)]| -> Vec<IpNet> {
             list.iter().filter_map(|(a, l)| network(Family::V6, *a, *l)).collect()
         };
         let (allowed, disallowed) = (all(&allowed), all(&disallowed));

@@ -70,9 +70,9 @@ pub fn handshakes(device: &DeviceStatus, peer: &PeerStatus, now: Instant) -> Opt
         (Some(Some(suite)), _) => Handshakes::Hybrid(suite),
         (_, PostQuantum::Off) => Handshakes::Off,
         // The peer may have begun the handshake; the session is ordinary regardless.
-        (Some(None), PostQuantum::Prefer) if !peer.pq_latched => Handshakes::Ordinary,
+        (Some(None), PostQuantum::Prefer) if !peer.pq_pinned => Handshakes::Ordinary,
         _ if lacks_own_key(device, peer) => Handshakes::NoOwnKey,
-        (None, PostQuantum::Prefer) if !peer.pq_latched => Handshakes::NoneYet,
+        (None, PostQuantum::Prefer) if !peer.pq_pinned => Handshakes::NoneYet,
         _ => Handshakes::NoneAllowed,
     })
 }
@@ -116,7 +116,7 @@ mod tests {
         let suite = Suite::Hybrid768;
         let (ordinary, hybrid) = ((None, 179), (Some(suite), 179));
         let (past, past_hybrid) = ((None, 180), (Some(suite), 180));
-        for (said, latched, session, expected) in [
+        for (said, pinned, session, expected) in [
             (None, false, None, None),
             (None, false, Some(ordinary), None),
             (Some(Off), false, None, Some(Handshakes::Off)),
@@ -140,13 +140,13 @@ mod tests {
             let mut device = device(Some(seed()));
             let peer = &mut device.peers[0];
             peer.post_quantum = said;
-            peer.pq_latched = latched;
+            peer.pq_pinned = pinned;
             peer.session = session.map(|(suite, age)| SessionStatus {
                 suite,
                 born: NOW - Duration::from_secs(age),
             });
             let seen = handshakes(&device, &device.peers[0], NOW);
-            assert_eq!(seen, expected, "{said:?} {latched} {session:?}");
+            assert_eq!(seen, expected, "{said:?} {pinned} {session:?}");
         }
     }
 

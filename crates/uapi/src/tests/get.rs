@@ -3,17 +3,19 @@
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
+use ipnet::IpNet;
 use proptest::prelude::*;
 use taupe_protocol::crypto::Secret;
 use taupe_protocol::key::{PqPrivateKey, PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::time::Instant;
 use taupe_protocol::update::{
-    DeviceStatus, EndpointName, PeerStatus, PostQuantum, Prefix, SessionStatus, Suite, Unanswered,
+    DeviceStatus, EndpointName, PeerStatus, PostQuantum, SessionStatus, Suite, Unanswered,
 };
 
 use super::super::{answer_get, push_peer, write_get};
 use super::{hex, pq_key};
 use crate::key::Encoding;
+use crate::prefix;
 
 /// The extensions of this device.
 const FEATURES: &str = "features=endpoint_name post_quantum\n";
@@ -43,7 +45,7 @@ fn everything_in_its_order() {
                 preshared_key: PresharedKey::new([0xcd; 32]),
                 pq_public_key: Some(pq_key()),
                 post_quantum: Some(PostQuantum::Prefer),
-                pq_latched: true,
+                pq_pinned: true,
                 session: Some(SessionStatus {
                     suite: Some(Suite::Hybrid768),
                     born: Instant(16_000_000_002),
@@ -227,8 +229,8 @@ prop_compose! {
             persistent_keepalive: keepalive.into(),
             allowed_ips: allowed_ips
                 .into_iter()
-                .filter_map(|(address, length)| Prefix::new(address, length))
-                .map(|prefix| (prefix.address(), prefix.length()))
+                .filter_map(|(address, length)| prefix::network(address, length))
+                .map(|prefix| (prefix.addr(), prefix.prefix_len()))
                 .collect(),
         }
     }
@@ -242,7 +244,7 @@ fn status_of(peer: &SeenPeer) -> PeerStatus {
         preshared_key: PresharedKey::new(peer.preshared_key),
         pq_public_key: latched.then(pq_key),
         post_quantum: latched.then_some(PostQuantum::Prefer),
-        pq_latched: latched,
+        pq_pinned: latched,
         session: (!peer.seconds.is_multiple_of(3)).then_some(SessionStatus {
             suite: latched.then_some(Suite::Hybrid768),
             born: Instant(peer.seconds),
@@ -257,7 +259,7 @@ fn status_of(peer: &SeenPeer) -> PeerStatus {
         allowed_ips: peer
             .allowed_ips
             .iter()
-            .map(|(address, length)| Prefix::new(*address, *length).unwrap())
+            .map(|(address, length)| IpNet::new(*address, *length).unwrap())
             .collect(),
     }
 }

@@ -2,6 +2,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
+use ipnet::IpNet;
 use proptest::prelude::*;
 use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::time::Tai64N;
@@ -12,10 +13,10 @@ use taupe_protocol::update::{
 use super::super::write_set;
 use super::*;
 use crate::fuzzing::same_set;
-use crate::prefix::Prefix;
+use crate::prefix;
 
-fn prefix_strategy() -> impl Strategy<Value = Prefix> {
-    (any::<IpAddr>(), 0..=128_u8).prop_filter_map("too long", |(ip, n)| Prefix::new(ip, n))
+fn prefix_strategy() -> impl Strategy<Value = IpNet> {
+    (any::<IpAddr>(), 0..=128_u8).prop_filter_map("too long", |(ip, n)| prefix::network(ip, n))
 }
 
 fn change() -> impl Strategy<Value = AllowedIpChange> {
@@ -66,7 +67,7 @@ prop_compose! {
             preshared_key: preshared_key.map(PresharedKey::new),
             pq_public_key: has_pq_key.map(|given| given.then(pq_key)),
             post_quantum,
-            pq_latched: false,
+            pq_pinned: false,
             endpoint: endpoint.map(SocketAddr::from),
             endpoint_name,
             persistent_keepalive,

@@ -22,7 +22,7 @@ use taupe_protocol::key::{PqPrivateKey, PrivateKey, PublicKey};
 use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD, Kind, classify};
 use taupe_protocol::time::{self, Now, Tai64N};
 use taupe_protocol::update::{
-    AllowedIpChange, DeviceUpdate, PeerUpdate, PostQuantum, Prefix, PrivateKeyUpdate,
+    AllowedIpChange, DeviceUpdate, PeerUpdate, PostQuantum, PrivateKeyUpdate,
 };
 use taupe_protocol::{
     Device, Endpoint, Outbound, Output, Random, ReceivedBatch, Staged, padded_len,
@@ -516,7 +516,6 @@ impl End {
 
     /// Adds the other end as a peer.
     fn know(&mut self, now: Now, other: &Self, suite: Option<Suite>) -> Result<()> {
-        let prefix = Prefix::new(IpAddr::V4(other.inner), 32);
         let mut peer = PeerUpdate::new(other.public);
         peer.endpoint = Some(other.address);
         if let Some(suite) = suite {
@@ -524,7 +523,7 @@ impl End {
             peer.pq_public_key = Some(suite.has_static_keys().then(key));
             peer.post_quantum = Some(Some(PostQuantum::Require));
         }
-        peer.allowed_ips = prefix.map(AllowedIpChange::Add).into_iter().collect();
+        peer.allowed_ips = vec![AllowedIpChange::Add(IpAddr::V4(other.inner).into())];
         let update = DeviceUpdate {
             peers: vec![peer],
             ..DeviceUpdate::default()
@@ -580,7 +579,7 @@ impl End {
             Output::Transmit { datagram, .. } => Some(datagram),
             Output::ReserveTimestamps { .. }
             | Output::Resolve { .. }
-            | Output::Latch { .. }
+            | Output::PinPostQuantum { .. }
             | Output::Notice(_) => None,
         });
         let sent: Vec<_> = sent.collect();

@@ -5,6 +5,7 @@ mod messages;
 use std::io;
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use netlink_bindings::traits::{NetlinkRequest as _, Pusher};
 use netlink_bindings::wireguard::{
     self, IterableWgdevice, IterableWgpeer, OpGetDeviceDump, PushWgdevice, PushWgpeer,
@@ -13,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::AddressFamily;
 use taupe_os_linux::netlink::{Generic, System, SystemError};
 use taupe_protocol::key::{KEY_LEN, PresharedKey, PrivateKey, PublicKey};
-use taupe_protocol::update::{AllowedIpChange, PeerStatus, PeerUpdate, Prefix};
+use taupe_protocol::update::{AllowedIpChange, PeerStatus, PeerUpdate};
 use taupe_uapi::{Device, SetRequest, push_peer, since_epoch};
 use zeroize::Zeroizing;
 
@@ -74,9 +75,9 @@ pub(crate) fn apply(interface: &str, request: &SetRequest) -> Result<(), Error> 
                         };
                         let mut network = networks
                             .entry_nested()
-                            .push_family(address_family(prefix.address()))
-                            .push_ipaddr(prefix.address())
-                            .push_cidr_mask(prefix.length());
+                            .push_family(address_family(prefix.addr()))
+                            .push_ipaddr(prefix.addr())
+                            .push_cidr_mask(prefix.prefix_len());
                         if let Some(flags) = flags {
                             network = network.push_flags(flags);
                         }
@@ -213,7 +214,7 @@ fn merge_peer(peer: &mut PeerStatus, reported: &IterableWgpeer<'_>) -> Result<()
     for network in reported.get_allowedips().into_iter().flatten() {
         let address = network.get_ipaddr().map_err(malformed)?;
         let length = network.get_cidr_mask().map_err(malformed)?;
-        let prefix = Prefix::new(address, length).ok_or(Error::Malformed)?;
+        let prefix = IpNet::new(address, length).map_err(malformed)?;
         peer.allowed_ips.push(prefix);
     }
     Ok(())

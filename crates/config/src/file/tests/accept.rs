@@ -1,9 +1,10 @@
 //! Meaning of valid files.
 
 use super::*;
+use ipnet::IpNet;
 use taupe_uapi::{networks, prefix};
 
-fn networks(text: &str) -> Vec<Prefix> {
+fn networks(text: &str) -> Vec<IpNet> {
     text.split_whitespace()
         .map(|network| prefix::parse(network).unwrap())
         .collect()

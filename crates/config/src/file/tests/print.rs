@@ -2,11 +2,12 @@
 
 use core::time::Duration;
 
+use ipnet::IpNet;
 use taupe_protocol::update::{DeviceStatus, EndpointName, PeerStatus};
 
 use super::*;
 
-fn networks(text: &str) -> Vec<Prefix> {
+fn networks(text: &str) -> Vec<IpNet> {
     text.split_whitespace()
         .map(|network| taupe_uapi::prefix::parse(network).unwrap())
         .collect()
@@ -18,7 +19,7 @@ fn status(key: [u8; 32], endpoint: Option<&str>, allowed_ips: &str) -> PeerStatu
         preshared_key: PresharedKey::NONE,
         pq_public_key: None,
         post_quantum: None,
-        pq_latched: false,
+        pq_pinned: false,
         session: None,
         endpoint: endpoint.map(|endpoint| endpoint.parse().unwrap()),
         endpoint_name: None,
@@ -172,10 +173,10 @@ fn disallowed_ips_are_kept_until_the_networks_change() {
 
 #[test]
 fn long_lists_can_be_read_again() {
-    let networks: Vec<Prefix> = (0..250_000_u32)
+    let networks: Vec<IpNet> = (0..250_000_u32)
         .map(|i| {
             let address = core::net::Ipv6Addr::from(u128::MAX - u128::from(i) * 2);
-            Prefix::new(address.into(), 128).unwrap()
+            IpNet::from(core::net::IpAddr::from(address))
         })
         .collect();
     let file = File {

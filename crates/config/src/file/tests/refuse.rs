@@ -1,6 +1,7 @@
 //! Diagnostics and their positions.
 
 use super::*;
+use ipnet::IpNet;
 
 /// Returns line, column, severity and kind of all diagnostics.
 pub(super) fn told(text: &str) -> Vec<(usize, usize, Severity, DiagnosticKind)> {
@@ -38,7 +39,7 @@ pub(super) fn in_peer(line: &str) -> Vec<(usize, Severity, DiagnosticKind)> {
         .collect()
 }
 
-pub(super) fn network(text: &str) -> Prefix {
+pub(super) fn network(text: &str) -> IpNet {
     taupe_uapi::prefix::parse(text).unwrap()
 }
 

@@ -8,7 +8,7 @@ fn device(private: Option<u8>, peers: &[u8]) -> Device {
         preshared_key: PresharedKey::NONE,
         pq_public_key: None,
         post_quantum: None,
-        pq_latched: false,
+        pq_pinned: false,
         session: None,
         endpoint: "192.0.2.1:51820".parse().ok(),
         endpoint_name: None,

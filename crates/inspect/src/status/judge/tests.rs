@@ -61,7 +61,7 @@ fn a_tunnel_without_a_process_is_degraded_while_it_holds_back_and_down_otherwise
 
 #[test]
 fn silent_name_servers_degrade_a_tunnel() {
-    let servers = |texts: &[&str]| Silence {
+    let servers = |texts: &[&str]| SilentServers {
         servers: texts.iter().map(|text| text.parse().unwrap()).collect(),
         time: Duration::from_secs(12),
     };

@@ -29,7 +29,7 @@ fn a_fragment_within_fragments_is_refused() {
     for fragment in &fragments[..2] {
         assert_eq!(tunnel.arrive(fragment), Ok(None));
     }
-    assert_eq!(tunnel.arrive(&fragments[2]), Err(Reason::Malformed));
+    assert_eq!(tunnel.arrive(&fragments[2]), Err(DropReason::Malformed));
     // Without the inner header the same packet is delivered.
     for fragment in in_fragments(&answer, 64, 2) {
         tunnel.arrive(&fragment).expect("a packet of the flow");

@@ -61,7 +61,7 @@ fn what_must_stay_whole_is_answered_with_the_mtu() {
             partial(packet.clone(), 0),
         ] {
             let (answer, reason) = tunnel.answered(header, &packet);
-            assert_eq!(reason, Reason::TooBig);
+            assert_eq!(reason, DropReason::TooBig);
             let quoted = check_error(&answer, server.ip(), local.ip(), TOO_BIG, 1420);
             assert!(udp(local, server, &vec![1; 1421 - headers]).starts_with(&quoted));
         }
@@ -89,7 +89,7 @@ fn segments_that_are_too_big_are_answered_as_the_first_of_them() {
         ] {
             let (header, packet) = partial(whole, 1400);
             let (answer, reason) = tunnel.answered(header, &packet);
-            assert_eq!(reason, Reason::TooBig);
+            assert_eq!(reason, DropReason::TooBig);
             let quoted = check_error(&answer, server.ip(), local.ip(), TOO_BIG, 1420);
             assert!(first.starts_with(&quoted));
         }
@@ -146,8 +146,8 @@ fn what_may_be_fragmented_is() {
     for fragment in in_fragments(&sent, 1480, 0x1234) {
         let mut fragment = fragment;
         match tunnel.outcome(VirtioHeader::default(), &mut fragment) {
-            Outcome::Carry(_) => carried.push(fragment),
-            Outcome::Instead(packets) => carried.extend(packets.map(<[u8]>::to_vec)),
+            Outcome::Forward(_) => carried.push(fragment),
+            Outcome::Replace(packets) => carried.extend(packets.map(<[u8]>::to_vec)),
             other => panic!("{other:?}"),
         }
     }
@@ -163,7 +163,7 @@ fn segments_that_may_be_fragmented_are_cut_smaller_or_fragmented() {
     let payload: Vec<_> = (0..9000u32).map(|i| (i * 3) as u8).collect();
     let (header, mut packet) = partial(may_fragment(tcp(local, server, ACK, &payload)), 1460);
     let outcome = tunnel.outcome(header, &mut packet);
-    let Outcome::Carry(after) = outcome else {
+    let Outcome::Forward(after) = outcome else {
         panic!("{outcome:?}");
     };
     assert_eq!(after.gso_size, 1380);
@@ -191,7 +191,7 @@ fn a_checksum_in_the_ip_header_is_none() {
     };
     let outcome = tunnel.outcome(header, &mut packet);
     assert!(
-        matches!(outcome, Outcome::Drop(Reason::Malformed)),
+        matches!(outcome, Outcome::Drop(DropReason::Malformed)),
         "{outcome:?}"
     );
 }
@@ -204,11 +204,11 @@ fn an_mtu_without_room_for_a_payload_carries_nothing() {
     });
     let (local, server) = (socket(V4.local, 5000), socket(V4.server, 443));
     let packet = may_fragment(udp(local, server, b"x"));
-    assert_eq!(tunnel.refused(&packet), Reason::TooBig);
+    assert_eq!(tunnel.refused(&packet), DropReason::TooBig);
     let (header, mut packet) = partial(may_fragment(tcp(local, server, ACK, &[1; 3000])), 1000);
     let outcome = tunnel.outcome(header, &mut packet);
     assert!(
-        matches!(outcome, Outcome::Drop(Reason::TooBig)),
+        matches!(outcome, Outcome::Drop(DropReason::TooBig)),
         "{outcome:?}"
     );
 }
@@ -240,15 +240,15 @@ fn a_family_that_the_tunnel_lacks_has_no_route() {
             partial(packet.clone(), 0),
         ] {
             let (answer, reason) = tunnel.answered(header, &sent);
-            assert_eq!(reason, Reason::NoAddress);
+            assert_eq!(reason, DropReason::NoAddress);
             let quoted = check_error(&answer, server.ip(), local.ip(), [(3, 0), (1, 0)], 0);
             assert_eq!(quoted, packet);
         }
         // No error about an error.
         let error = icmp_error(local.ip(), server.ip(), &packet);
-        assert_eq!(tunnel.refused(&error), Reason::NoAddress);
+        assert_eq!(tunnel.refused(&error), DropReason::NoAddress);
         let strange = udp(server, socket(family.tunnel, 5000), b"");
-        assert_eq!(tunnel.try_receive(&strange), Err(Reason::NotOurs));
+        assert_eq!(tunnel.try_receive(&strange), Err(DropReason::NotOurs));
     }
 }
 
@@ -264,7 +264,7 @@ fn a_full_table_refuses_what_is_new() {
         tunnel.receive(&udp(server, socket(V4.tunnel, port), b"a"));
     }
     let more = udp(socket(V4.local, 100), server, b"q");
-    assert_eq!(tunnel.refused(&more), Reason::TableFull);
+    assert_eq!(tunnel.refused(&more), DropReason::TableFull);
     tunnel.wait(Duration::from_secs(300));
     tunnel.send(&more);
 }
@@ -297,10 +297,13 @@ fn what_is_remembered_is_forgotten_in_time() {
         udp(server, other, b"A")
     );
     // The flow has been answered now, and stays.
-    assert_eq!(tunnel.refused(&udp(local, server, b"q")), Reason::TableFull);
+    assert_eq!(
+        tunnel.refused(&udp(local, server, b"q")),
+        DropReason::TableFull
+    );
     // Replies to the first flow belong to no flow.
     let late = tunnel.try_receive(&udp(server, outside, b"a"));
-    assert_eq!(late, Err(Reason::PeerShare));
+    assert_eq!(late, Err(DropReason::PeerShare));
 }
 
 /// A flow that is served from the cache still counts as used in the table.

@@ -40,7 +40,7 @@ fn both_halves_at_once() {
                 let mut outer = packet.clone();
                 let now = now + Duration::from_millis(i as u64);
                 let outcome = outgoing.translate(now, VirtioHeader::default(), &mut outer);
-                assert!(matches!(outcome, Outcome::Carry(_)));
+                assert!(matches!(outcome, Outcome::Forward(_)));
                 there.send((packet, outer)).unwrap();
             }
         });
@@ -127,7 +127,7 @@ proptest! {
             let intact = fuzzing::is_intact(&packet);
             if out {
                 let mut after = packet.clone();
-                if let Outcome::Carry(_) = tunnel.outcome(VirtioHeader::default(), &mut after) {
+                if let Outcome::Forward(_) = tunnel.outcome(VirtioHeader::default(), &mut after) {
                     prop_assert_eq!(fuzzing::is_intact(&after), intact);
                 }
             } else if let Ok(Some(after)) = tunnel.arrive(&packet) {

@@ -1,7 +1,7 @@
 //! Packets from the tunnel that belong to no flow.
 
 use super::*;
-use crate::{flows::Life, fuzzing};
+use crate::{flows::FlowState, fuzzing};
 
 #[test]
 fn a_listening_application_is_reached_and_answers() {
@@ -46,11 +46,11 @@ fn the_table_is_told_of_what_comes_in_after_the_answer() {
     let mut state = tunnel.translator.shared.lock();
     let inner = View::parse(&tcp(local, peer, ACK, b"")).unwrap().outgoing();
     let index = state.table.find_inner(tunnel.now, &inner).unwrap();
-    assert_eq!(state.table.flow(index).life(), Life::Established);
+    assert_eq!(state.table.flow(index).state(), FlowState::Established);
 }
 
 /// Returns the packet that transparent mode sends back.
-fn sent_back(tunnel: &mut Tunnel, packet: &[u8]) -> Vec<u8> {
+fn find_sent_back(tunnel: &mut Tunnel, packet: &[u8]) -> Vec<u8> {
     tunnel.receive(packet)
 }
 
@@ -72,7 +72,7 @@ fn connections_to_nobody_are_reset() {
             (0, b"x", 0, Some(1001)),
         ] {
             let mut tunnel = Tunnel::new();
-            let back = sent_back(&mut tunnel, &tcp(peer, outside, flags, payload));
+            let back = find_sent_back(&mut tunnel, &tcp(peer, outside, flags, payload));
             let carried = match payload.len() {
                 // Merged into a super-packet, too.
                 100 => {
@@ -104,7 +104,7 @@ fn connections_to_nobody_are_reset() {
             assert_eq!((packet.bytes().len(), carried.len()), (carried[0].len(), 1));
             // The flow is gone, and the packet is unknown when it comes back again.
             assert_eq!(tunnel.translator.flow_count(), 0);
-            assert_eq!(tunnel.refused(&back), Reason::NobodyListens);
+            assert_eq!(tunnel.refused(&back), DropReason::NobodyListens);
         }
     }
 }
@@ -116,7 +116,7 @@ fn datagrams_to_nobody_are_answered_as_they_came() {
         let outside = socket(family.tunnel, 123);
         let peer = socket(family.server, 40_000);
         let packet = udp(peer, outside, b"is anybody there?");
-        let back = sent_back(&mut tunnel, &packet);
+        let back = find_sent_back(&mut tunnel, &packet);
         let carried = tunnel.instead(VirtioHeader::default(), &back);
         let mut expected = icmp_error(outside.ip(), peer.ip(), &packet);
         // Identification, TTL and precedence do not matter.
@@ -130,7 +130,7 @@ fn datagrams_to_nobody_are_answered_as_they_came() {
         }
         assert_eq!(carried, [expected.clone()]);
         // The packet's checksum was left to be completed; the quote has it complete.
-        let back = sent_back(&mut tunnel, &packet);
+        let back = find_sent_back(&mut tunnel, &packet);
         let (header, back) = partial(back, 0);
         assert_eq!(tunnel.instead(header, &back), [expected]);
         assert_eq!(tunnel.translator.flow_count(), 0);
@@ -144,8 +144,8 @@ fn no_answer_to_resets() {
         let outside = socket(family.tunnel, 22);
         let peer = socket(family.server, 40_000);
         for flags in [RST, RST | ACK] {
-            let back = sent_back(&mut tunnel, &tcp(peer, outside, flags, b""));
-            assert_eq!(tunnel.refused(&back), Reason::NobodyListens);
+            let back = find_sent_back(&mut tunnel, &tcp(peer, outside, flags, b""));
+            assert_eq!(tunnel.refused(&back), DropReason::NobodyListens);
         }
     }
 }
@@ -156,9 +156,9 @@ fn no_reset_for_the_beginning_of_a_segment() {
     let mut tunnel = Tunnel::new();
     let outside = socket(V4.tunnel, 22);
     let peer = socket(V4.server, 40_000);
-    let back = sent_back(&mut tunnel, &tcp(peer, outside, ACK, &[1; 100]));
+    let back = find_sent_back(&mut tunnel, &tcp(peer, outside, ACK, &[1; 100]));
     let fragments = in_fragments(&back, 64, 1);
-    assert_eq!(tunnel.refused(&fragments[0]), Reason::NobodyListens);
+    assert_eq!(tunnel.refused(&fragments[0]), DropReason::NobodyListens);
 }
 
 #[test]
@@ -170,8 +170,8 @@ fn refusals_are_limited() {
         let packet = tcp(socket(V4.server, port), outside, SYN, b"");
         let mut back = tunnel.receive(&packet);
         match tunnel.outcome(VirtioHeader::default(), &mut back) {
-            Outcome::Instead(packets) => answers += packets.count(),
-            Outcome::Drop(Reason::NobodyListens) => {}
+            Outcome::Replace(packets) => answers += packets.count(),
+            Outcome::Drop(DropReason::NobodyListens) => {}
             other => panic!("{other:?}"),
         }
     }
@@ -199,7 +199,7 @@ fn packets_of_flows_that_have_ended_here_are_refused_too() {
         );
         assert!(fuzzing::is_intact(&carried[0]) && carried[0].ends_with(&answer));
         assert_eq!(tunnel.translator.flow_count(), 0);
-        assert_eq!(tunnel.refused(&back), Reason::NobodyListens);
+        assert_eq!(tunnel.refused(&back), DropReason::NobodyListens);
     }
 }
 
@@ -211,12 +211,12 @@ fn what_is_not_for_the_tunnels_address_is_dropped() {
         let outside = socket(family.tunnel, 22);
         for to in [family.local, family.dns] {
             let strange = tunnel.try_receive(&udp(peer, socket(to, 22), b""));
-            assert_eq!(strange, Err(Reason::NotOurs));
+            assert_eq!(strange, Err(DropReason::NotOurs));
         }
         let spoofed = tunnel.try_receive(&udp(outside, outside, b""));
-        assert_eq!(spoofed, Err(Reason::OwnSource));
+        assert_eq!(spoofed, Err(DropReason::OwnSource));
         tunnel.translator.set_main_uplink(None, None);
         let early = tunnel.try_receive(&udp(peer, outside, b""));
-        assert_eq!(early, Err(Reason::NoUplink));
+        assert_eq!(early, Err(DropReason::NoUplink));
     }
 }

@@ -161,7 +161,7 @@ fn without_a_server_of_its_family_a_question_is_refused() {
     };
     let mut tunnel = Tunnel::with(&settings);
     let (_, reason) = tunnel.answered(VirtioHeader::default(), &question(5000));
-    assert_eq!(reason, Reason::NoServer);
+    assert_eq!(reason, DropReason::NoServer);
     let other = udp(socket(LOCAL, 5000), socket(V4.public_dns, 54), b"q");
     tunnel.send(&other);
 }

@@ -4,7 +4,7 @@ use subtle::ConstantTimeEq;
 use taupe_crypto::{DecapsulationKey, Provider, Secret, TAG_LEN};
 use zeroize::Zeroizing;
 
-use super::{Local, Parts, begin, mix_b, read};
+use super::{Local, Parts, begin, mix_part_b, read};
 use crate::Random;
 use crate::handshake::noise::{NoiseError, Precomputed, Transcript, TransportKeys, agree};
 use crate::hybrid::RemoteKeys;
@@ -15,7 +15,7 @@ use crate::suite::Suite;
 use crate::time::Tai64N;
 
 /// Initiator state until the first part of the response arrives.
-pub struct Initiator {
+pub struct HybridInitiator {
     suite: Suite,
     transcript: Transcript,
     mac_key: Secret<32>,
@@ -23,7 +23,7 @@ pub struct Initiator {
     kem: Box<dyn DecapsulationKey>,
 }
 
-impl Initiator {
+impl HybridInitiator {
     /// Makes an initiation to `remote`. `precomputed` must be made from the X25519 keys of both
     /// sides; `sender` is this side's index.
     ///
@@ -119,7 +119,7 @@ impl Initiator {
 
         if suite.has_static_keys() {
             let mut b = Writer::new(part(Half::B), &[sender]);
-            let tag = mix_b(crypto, &mut transcript, b.written(), &encapsulation_key);
+            let tag = mix_part_b(crypto, &mut transcript, b.written(), &encapsulation_key);
             b.put(&encapsulation_key);
             b.put(&tag);
             parts.push(b.finish());
@@ -137,13 +137,14 @@ impl Initiator {
     /// Checks the MACs at the end of a part of a response: only a responder that can open this
     /// initiation can make them. Costs one MAC.
     #[must_use]
-    pub fn is_answer(&self, crypto: &Provider, part: &[u8]) -> bool {
+    pub fn verify_response_macs(&self, crypto: &Provider, part: &[u8]) -> bool {
         let split = part.split_last_chunk::<MACS_LEN>();
         split.is_some_and(|(body, macs)| self.macs(crypto, body).ct_eq(macs).into())
     }
 
     /// Writes valid MACs into a part of a response.
-    pub(crate) fn stamp_response(&self, crypto: &Provider, part: &mut [u8]) {
+    #[cfg(feature = "testing")]
+    pub(crate) fn write_response_macs(&self, crypto: &Provider, part: &mut [u8]) {
         if let Some((body, macs)) = part.split_last_chunk_mut::<MACS_LEN>() {
             *macs = self.macs(crypto, body);
         }
@@ -161,13 +162,13 @@ impl Initiator {
     ///
     /// # Errors
     /// [`NoiseError`]; the state does not change.
-    pub fn take_a(
+    pub fn read_part_a(
         &self,
         crypto: &Provider,
         local: Local<'_>,
         preshared_key: &PresharedKey,
         part: &[u8],
-    ) -> Result<AfterA, NoiseError> {
+    ) -> Result<PartAOutcome, NoiseError> {
         let suite = self.suite;
         let (prefix, mut fields) = read(
             Part {
@@ -199,7 +200,10 @@ impl Initiator {
             // (C, k) := KDF2(C, K2); empty := AEAD(k, 0, ε, H)
             let key = transcript.mix_key(crypto, &shared);
             transcript.open(crypto, &key, &mut empty)?;
-            return Ok(AfterA::Halfway(Halfway { suite, transcript }));
+            return Ok(PartAOutcome::NeedsPartB(AwaitingPartB {
+                suite,
+                transcript,
+            }));
         }
         // hybrid-light: C := KDF1(C, K2)
         transcript.mix_secret(crypto, &shared);
@@ -208,30 +212,30 @@ impl Initiator {
         transcript.open(crypto, &key, &mut empty)?;
         // (T_i^send = T_r^recv, T_i^recv = T_r^send) := KDF2(C, H)
         let (send, receive) = transcript.split_bound(crypto);
-        Ok(AfterA::Done(TransportKeys { send, receive }))
+        Ok(PartAOutcome::Complete(TransportKeys { send, receive }))
     }
 }
 
 /// Result of the first part of a response.
-pub enum AfterA {
+pub enum PartAOutcome {
     /// The suite has a second part.
-    Halfway(Halfway),
+    NeedsPartB(AwaitingPartB),
     /// The suite has no second part: the session's keys.
-    Done(TransportKeys),
+    Complete(TransportKeys),
 }
 
 /// Initiator state until the second part of the response arrives.
-pub struct Halfway {
+pub struct AwaitingPartB {
     suite: Suite,
     transcript: Transcript,
 }
 
-impl Halfway {
+impl AwaitingPartB {
     /// Verifies the second part and derives the session's keys.
     ///
     /// # Errors
     /// [`NoiseError`]; the state does not change.
-    pub fn take_b(
+    pub fn read_part_b(
         &self,
         crypto: &Provider,
         local: Local<'_>,

@@ -3,7 +3,7 @@
 use subtle::ConstantTimeEq;
 use taupe_crypto::{EncapsulationKey, PreparedKey, Provider, Secret, TAG_LEN};
 
-use super::{Local, Parts, begin, mix_b, read};
+use super::{Local, Parts, begin, mix_part_b, read};
 use crate::Random;
 use crate::handshake::noise::{NoiseError, Precomputed, Transcript, TransportKeys, agree};
 use crate::hybrid::RemoteKeys;
@@ -15,7 +15,7 @@ use crate::time::Tai64N;
 
 /// An initiation whose identity has been decrypted, before any proof that the sender has its
 /// private keys.
-pub struct Claim {
+pub struct HybridClaim {
     suite: Suite,
     transcript: Transcript,
     sender: u32,
@@ -26,7 +26,7 @@ pub struct Claim {
     timestamp: [u8; 12 + TAG_LEN],
 }
 
-impl Claim {
+impl HybridClaim {
     /// Decrypts the identity in the first part of an initiation.
     ///
     /// # Errors
@@ -114,7 +114,7 @@ impl Claim {
         remote: &RemoteKeys,
         preshared_key: &PresharedKey,
         precomputed: &Precomputed,
-    ) -> Result<Opened, NoiseError> {
+    ) -> Result<VerifiedPartA, NoiseError> {
         let transcript = &mut self.transcript;
         // H := HASH(H ‖ Id_i); C := KDF1(C, DH(S_r^priv, S_i^pub))
         transcript.mix_hash(crypto, &remote.identity.0);
@@ -125,7 +125,7 @@ impl Claim {
         transcript.open(crypto, &key, &mut sealed_timestamp)?;
         let mut timestamp = [0; 12];
         timestamp.copy_from_slice(&sealed_timestamp[..12]);
-        Ok(Opened {
+        Ok(VerifiedPartA {
             suite: self.suite,
             transcript: self.transcript,
             mac_key,
@@ -139,7 +139,7 @@ impl Claim {
 }
 
 /// The first part of an initiation, authenticated by X25519 and the preshared key.
-pub struct Opened {
+pub struct VerifiedPartA {
     suite: Suite,
     transcript: Transcript,
     mac_key: Secret<32>,
@@ -150,7 +150,7 @@ pub struct Opened {
     timestamp: Tai64N,
 }
 
-impl Opened {
+impl VerifiedPartA {
     /// Returns the suite.
     #[must_use]
     pub fn suite(&self) -> Suite {
@@ -166,7 +166,7 @@ impl Opened {
     /// Returns the complete initiation if the suite, hybrid-light, has no second part. `None` in
     /// the other suites.
     #[must_use]
-    pub fn without_b(&mut self) -> Option<Ready> {
+    pub fn without_part_b(&mut self) -> Option<HybridResponder> {
         let encapsulation_key = self.encapsulation_key.take()?;
         Some(self.ready(self.transcript.clone(), encapsulation_key))
     }
@@ -175,7 +175,11 @@ impl Opened {
     ///
     /// # Errors
     /// [`NoiseError::NotAuthentic`]; the state does not change.
-    pub fn take_b(&self, crypto: &Provider, part: &[u8]) -> Result<Ready, NoiseError> {
+    pub fn read_part_b(
+        &self,
+        crypto: &Provider,
+        part: &[u8],
+    ) -> Result<HybridResponder, NoiseError> {
         let suite = self.suite;
         let (prefix, mut fields) = read(
             Part {
@@ -189,7 +193,7 @@ impl Opened {
         let key = key.ok_or(NoiseError::NotAuthentic)?;
         let tag: [u8; TAG_B_LEN] = fields.take().ok_or(NoiseError::NotAuthentic)?;
         let mut transcript = self.transcript.clone();
-        let expected = mix_b(crypto, &mut transcript, prefix, key);
+        let expected = mix_part_b(crypto, &mut transcript, prefix, key);
         if !bool::from(expected.ct_eq(&tag)) {
             return Err(NoiseError::NotAuthentic);
         }
@@ -197,8 +201,8 @@ impl Opened {
         Ok(self.ready(transcript, key))
     }
 
-    fn ready(&self, transcript: Transcript, key: Box<dyn EncapsulationKey>) -> Ready {
-        Ready {
+    fn ready(&self, transcript: Transcript, key: Box<dyn EncapsulationKey>) -> HybridResponder {
+        HybridResponder {
             suite: self.suite,
             transcript,
             mac_key: self.mac_key.clone(),
@@ -211,7 +215,7 @@ impl Opened {
 }
 
 /// A complete initiation.
-pub struct Ready {
+pub struct HybridResponder {
     suite: Suite,
     transcript: Transcript,
     mac_key: Secret<32>,
@@ -221,7 +225,7 @@ pub struct Ready {
     encapsulation_key: Box<dyn EncapsulationKey>,
 }
 
-impl Ready {
+impl HybridResponder {
     /// Makes the response and derives the session's keys. `sender` is this side's index. `now`
     /// serves only to hedge `random`.
     ///

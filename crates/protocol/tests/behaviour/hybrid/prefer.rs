@@ -6,7 +6,7 @@ use taupe_protocol::message::Kind;
 use taupe_protocol::update::{PeerUpdate, PostQuantum};
 use taupe_protocol::{DropReason, Reason};
 
-use super::{assert_works, latched};
+use super::{assert_works, pinned};
 use crate::common::hybrid::{public, seed};
 use crate::common::{Net, secs};
 use crate::each_backend;
@@ -23,7 +23,7 @@ each_backend! {
         net.advance_to_offset(secs(17));
         assert_eq!(net.suite(0, 1), Some(None));
         assert_eq!(net.nodes[1].delivered.len(), 1);
-        assert!(net.nodes[0].latches.is_empty());
+        assert!(net.nodes[0].pins.is_empty());
         let handshakes: Vec<_> = net
             .fired
             .iter()
@@ -42,10 +42,10 @@ each_backend! {
     }
 
     fn prefer_is_require_once_a_hybrid_handshake_has_succeeded(crypto) {
-        let mut net = latched(crypto);
+        let mut net = pinned(crypto);
         for (x, y) in [(0, 1), (1, 0)] {
-            assert_eq!(net.nodes[x].latches, [(net.nodes[y].public, true)], "either role");
-            assert!(net.nodes[x].device.status().peers[0].pq_latched);
+            assert_eq!(net.nodes[x].pins, [(net.nodes[y].public, true)], "either role");
+            assert!(net.nodes[x].device.status().peers[0].pq_pinned);
         }
         // The peer has lost its keys, or an attacker drops hybrid messages.
         net.set_hybrid(1, 0, None, Some(PostQuantum::Off));
@@ -60,7 +60,7 @@ each_backend! {
         assert!(net.nodes[0].count(DropReason::PostQuantumRequired) > 0);
         // Only `off` removes the stored fact.
         net.set_hybrid(0, 1, None, Some(PostQuantum::Off));
-        let last = net.nodes[0].latches.last();
+        let last = net.nodes[0].pins.last();
         assert_eq!(last, Some(&(net.nodes[1].public, false)));
     }
 
@@ -70,7 +70,7 @@ each_backend! {
         let mut update = PeerUpdate::new(net.nodes[1].public);
         update.pq_public_key = Some(public(crypto, 1, Suite::Hybrid768));
         update.post_quantum = Some(Some(PostQuantum::Prefer));
-        update.pq_latched = true;
+        update.pq_pinned = true;
         net.update(0, update);
         net.ping(0, 1);
         net.advance_to_offset(secs(100));

@@ -50,9 +50,9 @@ each_backend! {
     fn a_confirmed_session_ends_the_handshakes_before_it(crypto) {
         let mut net = Net::hybrid_pair(crypto, SUITE);
         let [_, newer] = begun(&mut net, [1, 2]);
-        assert_eq!(net.nodes[1].device.half_handshakes(), 2);
+        assert_eq!(net.nodes[1].device.provisional_handshakes(), 2);
         net.inject(1, stranger(), &newer.seal(0, &[]));
-        assert_eq!(net.nodes[1].device.half_handshakes(), 0);
+        assert_eq!(net.nodes[1].device.provisional_handshakes(), 0);
     }
 
     fn a_confirmed_session_leaves_the_handshakes_after_it(crypto) {
@@ -62,7 +62,7 @@ each_backend! {
             net.inject(1, stranger(), &session.seal(0, &[]));
             assert_eq!(current(&mut net), Some(session.remote_index));
         }
-        assert_eq!(net.nodes[1].device.half_handshakes(), 0);
+        assert_eq!(net.nodes[1].device.provisional_handshakes(), 0);
     }
 
     fn a_new_handshake_with_the_index_of_an_old_one_takes_its_place(crypto) {
@@ -73,7 +73,7 @@ each_backend! {
         net.advance(REKEY_TIMEOUT);
         let session = peer.shake(&mut net, 1, stranger(), &second).expect("a response");
         assert_eq!(net.nodes[1].device.sessions().len(), 1);
-        assert_eq!(net.nodes[1].device.half_handshakes(), 1);
+        assert_eq!(net.nodes[1].device.provisional_handshakes(), 1);
         net.inject(1, stranger(), &session.seal(0, &[]));
         assert_eq!(current(&mut net), Some(session.remote_index));
     }

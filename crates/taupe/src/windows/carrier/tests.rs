@@ -183,7 +183,7 @@ impl Carried {
                 port,
                 rules: Rules::default(),
                 forwarded: Default::default(),
-                lock: Default::default(),
+                kill_switch: Default::default(),
             };
             let means = Means {
                 tap: Tap(world),

@@ -1,4 +1,5 @@
 use super::{Errors, Forwarder, MOST_ERRORS, Tap, Way, Ways, lock, now};
+use ipnet::IpNet;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use taupe_protocol::DropReason;
 use taupe_protocol::key::{PrivateKey, PublicKey};
-use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, Prefix, PrivateKeyUpdate};
+use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, PrivateKeyUpdate};
 use taupe_runtime::resolver::SystemResolver;
 use taupe_runtime::services::Services;
 
@@ -100,7 +101,7 @@ impl Side {
     fn start(&mut self, peer: PublicKey, endpoint: Option<SocketAddr>, allowed: &[[u8; 4]]) {
         let mut update = PeerUpdate::new(peer);
         update.endpoint = endpoint;
-        let networks = allowed.iter().map(|one| Prefix::from(IpAddr::from(*one)));
+        let networks = allowed.iter().map(|one| IpNet::from(IpAddr::from(*one)));
         update.allowed_ips = networks.map(AllowedIpChange::Add).collect();
         let update = DeviceUpdate {
             peers: vec![update],

@@ -9,7 +9,7 @@ use taupe_lab::error::Result;
 use taupe_protocol::hybrid::Suite;
 use taupe_protocol::key::{PqPrivateKey, PublicKey};
 use taupe_protocol::time::{self, Now};
-use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, PostQuantum, Prefix};
+use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, PostQuantum};
 
 /// Number of idle peers whose mean is the memory of one.
 const IDLE: usize = 10_000;
@@ -43,10 +43,7 @@ fn memory_of_idle(suite: Option<Suite>) -> Result<f64> {
             peer.post_quantum = Some(Some(PostQuantum::Require));
         }
         let address = Ipv4Addr::from(0x0a00_0000 | number);
-        peer.allowed_ips = Prefix::new(IpAddr::V4(address), 32)
-            .map(AllowedIpChange::Add)
-            .into_iter()
-            .collect();
+        peer.allowed_ips = vec![AllowedIpChange::Add(IpAddr::V4(address).into())];
         let update = DeviceUpdate {
             peers: vec![peer],
             ..DeviceUpdate::default()

@@ -57,15 +57,11 @@ pub(crate) fn cut(peers: &[PeerUpdate]) -> Vec<Vec<Piece<'_>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
+    use std::net::{IpAddr, Ipv4Addr};
     use taupe_protocol::key::PublicKey;
-    use taupe_protocol::update::Prefix;
 
     fn peer(byte: u8, networks: u32) -> PeerUpdate {
-        let network = |index| {
-            let prefix = Prefix::new(Ipv4Addr::from(index).into(), 32);
-            AllowedIpChange::Add(prefix.expect("a length of 32 bits"))
-        };
+        let network = |index| AllowedIpChange::Add(IpAddr::V4(Ipv4Addr::from(index)).into());
         PeerUpdate {
             allowed_ips: (0..networks).map(network).collect(),
             ..PeerUpdate::new(PublicKey([byte; 32]))

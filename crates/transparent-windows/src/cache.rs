@@ -5,14 +5,14 @@ use std::{collections::HashMap, hash::Hash};
 /// A map that removes approximately the least recently used entries. It has two halves: when the
 /// newer is full, it replaces the older, whose entries are dropped.
 #[derive(Debug)]
-pub(super) struct Recent<K, V> {
+pub(super) struct Cache<K, V> {
     newer: HashMap<K, V>,
     older: HashMap<K, V>,
     /// Maximum number of entries of each half.
     half: usize,
 }
 
-impl<K: Hash + Eq, V: Clone> Recent<K, V> {
+impl<K: Hash + Eq, V: Clone> Cache<K, V> {
     pub(super) fn new(most: usize) -> Self {
         Self {
             newer: HashMap::new(),
@@ -30,11 +30,11 @@ impl<K: Hash + Eq, V: Clone> Recent<K, V> {
             return Some(value.clone());
         }
         let value = self.older.remove(key)?;
-        self.keep(key.clone(), value.clone());
+        self.insert(key.clone(), value.clone());
         Some(value)
     }
 
-    pub(super) fn keep(&mut self, key: K, value: V) {
+    pub(super) fn insert(&mut self, key: K, value: V) {
         self.older.remove(&key);
         if self.newer.len() >= self.half && !self.newer.contains_key(&key) {
             self.older = std::mem::take(&mut self.newer);
@@ -58,18 +58,18 @@ mod tests {
 
     #[test]
     fn what_is_used_stays_and_room_is_bounded() {
-        let mut recent = Recent::new(8);
-        recent.keep(0, 'a');
+        let mut cache = Cache::new(8);
+        cache.insert(0, 'a');
         for key in 1..100 {
-            recent.keep(key, 'b');
-            assert_eq!(recent.get(&0), Some('a'), "after {key}");
-            assert!(recent.values().count() <= 8);
-            assert_eq!(recent.get(&key), Some('b'));
+            cache.insert(key, 'b');
+            assert_eq!(cache.get(&0), Some('a'), "after {key}");
+            assert!(cache.values().count() <= 8);
+            assert_eq!(cache.get(&key), Some('b'));
         }
-        assert_eq!(recent.get(&50), None);
-        recent.keep(0, 'c');
-        assert_eq!(recent.get(&0), Some('c'));
-        recent.clear();
-        assert_eq!((recent.get(&0), recent.values().count()), (None, 0));
+        assert_eq!(cache.get(&50), None);
+        cache.insert(0, 'c');
+        assert_eq!(cache.get(&0), Some('c'));
+        cache.clear();
+        assert_eq!((cache.get(&0), cache.values().count()), (None, 0));
     }
 }

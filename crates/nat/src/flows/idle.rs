@@ -9,7 +9,7 @@ pub(super) const NONE: u32 = u32::MAX;
 
 /// The state of a flow, which determines its idle timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
+pub enum FlowState {
     /// Opened from the tunnel and not answered yet: 10 s, however many packets arrive.
     Unanswered,
     /// ICMP queries: 60 s (RFC 5508 REQ-2).
@@ -20,10 +20,10 @@ pub enum Life {
     /// and a resolver uses a new port for each query.
     Dns,
     /// UDP that has not been answered: 5 min (RFC 4787 REQ-5).
-    Asked,
+    UdpUnanswered,
     /// UDP opened from the tunnel and answered: 5 min (RFC 4787 REQ-5). An application that answers
     /// strangers, such as a node of a distributed hash table, has many of these.
-    Served,
+    UdpFromPeer,
     /// UDP in both directions: 5 min (RFC 4787 REQ-5).
     Udp,
     /// TCP in both directions: 2 h 4 min (RFC 5382 REQ-5).
@@ -32,7 +32,7 @@ pub enum Life {
     Other,
 }
 
-impl Life {
+impl FlowState {
     pub(super) const COUNT: usize = 9;
 
     /// Flows that a new flow may displace when the table is full.
@@ -41,13 +41,13 @@ impl Life {
         Self::Icmp,
         Self::Transitory,
         Self::Dns,
-        Self::Asked,
-        Self::Served,
+        Self::UdpUnanswered,
+        Self::UdpFromPeer,
     ];
 
     /// Flows that a flow opened from the tunnel may displace: only other flows opened from the
     /// tunnel.
-    pub(super) const OF_PEERS: [Self; 2] = [Self::Unanswered, Self::Served];
+    pub(super) const OF_PEERS: [Self; 2] = [Self::Unanswered, Self::UdpFromPeer];
 
     /// Returns the time for which a flow may be idle.
     pub const fn timeout(self) -> Duration {
@@ -56,13 +56,13 @@ impl Life {
             Self::Dns => 30,
             Self::Icmp => 60,
             Self::Transitory => 4 * 60,
-            Self::Asked | Self::Served | Self::Udp | Self::Other => 5 * 60,
+            Self::UdpUnanswered | Self::UdpFromPeer | Self::Udp | Self::Other => 5 * 60,
             Self::Established => 124 * 60,
         })
     }
 }
 
-/// The flows of one life in the order of their last use. The links are in the flows.
+/// The flows of one state in the order of their last use. The links are in the flows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
     pub(super) oldest: u32,
@@ -81,7 +81,7 @@ impl List {
 /// A flow's position in its list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
-    pub(super) life: Life,
+    pub(super) state: FlowState,
     pub(super) used: Instant,
     pub(super) older: u32,
     pub(super) newer: u32,
@@ -89,6 +89,6 @@ pub(super) struct Link {
 
 impl Link {
     pub(super) fn expired(&self, now: Instant) -> bool {
-        self.used + self.life.timeout() <= now
+        self.used + self.state.timeout() <= now
     }
 }

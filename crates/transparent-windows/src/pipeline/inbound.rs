@@ -3,19 +3,19 @@
 use std::net::SocketAddr;
 
 use taupe_config::{application::Decision, file::Forwarded};
-use taupe_nat::translate::Arrival;
+use taupe_nat::translate::Received;
 use taupe_protocol::time::{Instant, Now};
 
-use super::{Dropped, Pipeline, Remembered, UDP_HEADER, Verdict, outward::is_on_link};
+use super::{CachedVerdict, FrameDropReason, Pipeline, UDP_HEADER, Verdict, outbound::is_on_link};
 use crate::{
     Medium, Towards, checksums,
     datagram::HEADROOM,
     link::{Content, Header},
     owners::{Owner, Process},
     packet::{DNS, Flow, Kind, View, is_group},
-    rules::Choice,
+    paths::ReturnPath,
+    rules::PacketVerdict,
     tunnel::{Datagram, PACKET},
-    ways::Home,
 };
 
 impl Pipeline {
@@ -25,7 +25,7 @@ impl Pipeline {
         let (header, bytes) = match Header::split(adapter.medium, frame) {
             Content::Ip(header, bytes) => (header, bytes),
             Content::Unreadable if adapter.medium == Medium::Unknown => {
-                return self.drop(Dropped::Malformed);
+                return self.drop(FrameDropReason::Malformed);
             }
             // The system decides about frames that cannot be read here.
             Content::Other | Content::Unreadable => return Verdict::Pass,
@@ -38,26 +38,26 @@ impl Pipeline {
             && to == self.settings.port
             && self.is_local(place, view.destination())
         {
-            return self.take_datagram(&view, from);
+            return self.receive_datagram(&view, from);
         }
-        if view.is_of_link(Towards::System, |address| is_on_link(adapter, address)) {
+        if view.is_link_traffic(Towards::System, |address| is_on_link(adapter, address)) {
             return Verdict::Pass;
         }
         if self.is_forwarded(place, header, &view) {
             return self.forward(now, place, header, &view);
         }
         if self.is_in_tunnel(&view) {
-            return self.drop(Dropped::Clear);
+            return self.drop(FrameDropReason::Clear);
         }
         Verdict::Pass
     }
 
-    fn take_datagram(&mut self, view: &View<'_>, from: u16) -> Verdict {
+    fn receive_datagram(&mut self, view: &View<'_>, from: u16) -> Verdict {
         if self.is_down {
-            return self.drop(Dropped::Refused);
+            return self.drop(FrameDropReason::Refused);
         }
         if !checksums::are_plausible(view) {
-            return self.drop(Dropped::Checksum);
+            return self.drop(FrameDropReason::Checksum);
         }
         // The system reassembles it for the UDP socket.
         if view.is_fragment() {
@@ -65,14 +65,14 @@ impl Pipeline {
         }
         let packet = view.packet.bytes();
         let Some(message) = packet.get(view.transport_at() + UDP_HEADER..) else {
-            return self.drop(Dropped::Malformed);
+            return self.drop(FrameDropReason::Malformed);
         };
         self.handle_datagram((view.source(), from).into(), view.packet.tos(), message);
         Verdict::Taken
     }
 
     /// Takes a message that the tunnel's UDP socket has received because it was fragmented. Then
-    /// call [`Self::settle`].
+    /// call [`Self::run_pending`].
     pub fn handle_datagram(&mut self, from: SocketAddr, tos: u8, message: &[u8]) {
         let mut buffer = Vec::with_capacity(HEADROOM + message.len());
         buffer.resize(HEADROOM, 0);
@@ -101,33 +101,33 @@ impl Pipeline {
 
     fn forward(&mut self, now: Now, place: usize, header: Header, view: &View<'_>) -> Verdict {
         let has_servers = !self.settings.dns.is_empty();
-        let choice = if view.kind == Kind::LaterFragment {
-            let known = self.choice_of_first(now.boot, view);
-            known.unwrap_or(Choice::Drop)
+        let verdict = if view.kind == Kind::LaterFragment {
+            let known = self.verdict_of_first(now.boot, view);
+            known.unwrap_or(PacketVerdict::Drop)
         } else {
             self.judge_forwarded(&view.flow(Towards::Card), has_servers)
         };
         if view.is_fragment() && view.kind != Kind::LaterFragment {
             self.fragments
-                .keep(view.fragment_key(), (Some(choice), now.boot));
+                .insert(view.fragment_key(), (Some(verdict), now.boot));
         }
-        if choice == Choice::Tunnel {
+        if verdict == PacketVerdict::Tunnel {
             if !checksums::are_plausible(view) {
-                return self.drop(Dropped::Checksum);
+                return self.drop(FrameDropReason::Checksum);
             }
-            let remembered = Remembered {
-                choice,
+            let cached = CachedVerdict {
+                verdict,
                 at: now.boot,
-                is_systems: false,
+                is_system: false,
             };
-            self.choices.keep(view.flow(Towards::Card), remembered);
+            self.verdicts.insert(view.flow(Towards::Card), cached);
         }
-        let home = Home {
+        let return_path = ReturnPath {
             adapter: self.adapters[place].index,
             towards: Towards::Card,
             header: header.reversed(),
         };
-        self.follow(now, choice, home, view)
+        self.apply(now, verdict, return_path, view)
     }
 
     /// Returns true if a packet from outside the tunnel belongs to a flow in the tunnel, or quotes
@@ -141,8 +141,8 @@ impl Pipeline {
             Kind::Error { .. } => view.quoted_flow(Towards::System),
             _ => Some(view.flow(Towards::System)),
         };
-        let remembered = flow.and_then(|flow| self.choices.get(&flow));
-        remembered.is_some_and(|it| it.choice == Choice::Tunnel)
+        let cached = flow.and_then(|flow| self.verdicts.get(&flow));
+        cached.is_some_and(|it| it.verdict == PacketVerdict::Tunnel)
     }
 
     /// Opens the received datagrams, and delivers their packets.
@@ -161,16 +161,16 @@ impl Pipeline {
         };
         let translated = self.incoming.batch(now).translate(packet);
         let buffer = match translated {
-            Ok(Arrival::InPlace) => buffer,
-            Ok(Arrival::Together(packet)) => super::behind_headroom(&packet),
-            Ok(Arrival::Kept) | Err(_) => return,
+            Ok(Received::InPlace) => buffer,
+            Ok(Received::Reassembled(packet)) => super::behind_headroom(&packet),
+            Ok(Received::Incomplete) | Err(_) => return,
         };
         let packet = buffer.get(PACKET..).unwrap_or_default();
         let Some(view) = View::parse(packet) else {
             return;
         };
         if self.is_awaited(now, &view) {
-            self.send_home(buffer);
+            self.send_back(buffer);
         } else {
             // The translator refuses it inside the tunnel.
             let _ = self.carry(now, buffer);
@@ -184,8 +184,8 @@ impl Pipeline {
             return true;
         }
         let flow = view.flow(Towards::System);
-        let remembered = self.choices.get(&flow);
-        if remembered.is_some_and(|it| it.choice == Choice::Tunnel) {
+        let cached = self.verdicts.get(&flow);
+        if cached.is_some_and(|it| it.verdict == PacketVerdict::Tunnel) {
             return true;
         }
         self.is_listening(now, &flow)
@@ -194,18 +194,18 @@ impl Pipeline {
     /// Returns true if a selected application accepts unsolicited packets of this flow.
     fn is_listening(&mut self, now: Instant, flow: &Flow) -> bool {
         let rules = &self.settings.rules;
-        let is_chosen = |process: &Process| rules.choose_process(process);
-        let is_listening = match self.known.awaiting(now, flow, is_chosen) {
+        let is_selected = |process: &Process| rules.selects(process);
+        let is_listening = match self.owners.receiver(now, flow, is_selected) {
             Some(Owner::System) | None => false,
             Some(owner) => rules.decide(&owner) == Some(Decision::Tunnel),
         };
         if is_listening {
-            let remembered = Remembered {
-                choice: Choice::Tunnel,
-                at: self.known.as_of(flow).unwrap_or(now),
-                is_systems: false,
+            let cached = CachedVerdict {
+                verdict: PacketVerdict::Tunnel,
+                at: self.owners.listed_at(flow).unwrap_or(now),
+                is_system: false,
             };
-            self.choices.keep(*flow, remembered);
+            self.verdicts.insert(*flow, cached);
         }
         is_listening
     }

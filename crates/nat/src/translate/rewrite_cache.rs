@@ -11,23 +11,23 @@ use super::{Shared, rewrite::Rewrite};
 use crate::flows::{Traffic, Tuple};
 
 /// Maximum number of cached flows; a power of two.
-const PLACES: usize = 16;
+const SLOTS: usize = 16;
 
 /// Lifetime of an entry. The table must learn that a flow is in use; its shortest timeout is ten
 /// times as long.
-const LIFE: Duration = Duration::from_secs(1);
+const LIFETIME: Duration = Duration::from_secs(1);
 
 /// The cache of one half.
 ///
 /// Its entries are never stale: every change of a flow that would make an entry wrong changes the
 /// table's generation.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
-    places: [Option<Remembered>; PLACES],
+pub(super) struct RewriteCache {
+    slots: [Option<Entry>; SLOTS],
 }
 
 #[derive(Debug)]
-struct Remembered {
+struct Entry {
     tuple: Tuple,
     rewrite: Rewrite,
     traffic: Option<Arc<Traffic>>,
@@ -35,16 +35,16 @@ struct Remembered {
     since: Instant,
 }
 
-impl Memory {
+impl RewriteCache {
     /// Caches what the table has just returned. The caller holds the table's lock.
-    pub(super) fn keep(
+    pub(super) fn insert(
         &mut self,
         now: Instant,
         shared: &Shared,
         tuple: Tuple,
         (rewrite, traffic): (Rewrite, Option<Arc<Traffic>>),
     ) {
-        self.places[place(&tuple)] = Some(Remembered {
+        self.slots[slot(&tuple)] = Some(Entry {
             tuple,
             rewrite,
             traffic,
@@ -60,18 +60,18 @@ impl Memory {
         shared: &Shared,
         tuple: &Tuple,
     ) -> Option<(&Rewrite, Option<&Traffic>)> {
-        let known = self.places[place(tuple)].as_ref()?;
-        let holds = known.tuple == *tuple
+        let known = self.slots[slot(tuple)].as_ref()?;
+        let is_valid = known.tuple == *tuple
             && known.generation == shared.generation.load(Ordering::Acquire)
-            && now.since(known.since) < LIFE;
-        holds.then_some((&known.rewrite, known.traffic.as_deref()))
+            && now.since(known.since) < LIFETIME;
+        is_valid.then_some((&known.rewrite, known.traffic.as_deref()))
     }
 }
 
 /// Returns the slot of a tuple. Ports distinguish the flows of one host, the remote address those
 /// to one service.
-fn place(tuple: &Tuple) -> usize {
+fn slot(tuple: &Tuple) -> usize {
     let ports = tuple.local.port ^ tuple.remote.port;
     let mixed = ports ^ (ports >> 4) ^ tuple.remote.ip as u16;
-    usize::from(mixed) % PLACES
+    usize::from(mixed) % SLOTS
 }

@@ -11,17 +11,17 @@ const IN: u16 = 1;
 
 /// Returns true if a message is a query for an address of one of these hosts and contains nothing
 /// else. A query that passes can therefore carry no other information.
-pub(super) fn asks_for(message: &[u8], hosts: &[Box<str>]) -> bool {
+pub(super) fn is_query_for(message: &[u8], hosts: &[Box<str>]) -> bool {
     let Some((header, question)) = message.split_at_checked(HEADER) else {
         return false;
     };
     // A standard query with any recursion flags and exactly one question.
     let is_one =
         header[2] & 0xfe == 0 && header[3] & !0x30 == 0 && header[4..] == [0, 1, 0, 0, 0, 0, 0, 0];
-    is_one && hosts.iter().any(|host| is_question(question, host))
+    is_one && hosts.iter().any(|host| is_dns_query(question, host))
 }
 
-fn is_question(mut rest: &[u8], host: &str) -> bool {
+fn is_dns_query(mut rest: &[u8], host: &str) -> bool {
     let host = host.trim_end_matches('.');
     for label in host.split('.') {
         let Some((&length, after)) = rest.split_first() else {
@@ -44,7 +44,7 @@ fn is_question(mut rest: &[u8], host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::asks_for;
+    use super::is_query_for;
 
     fn question(labels: &[&str], kind: u16) -> Vec<u8> {
         let mut message = vec![0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
@@ -62,9 +62,12 @@ mod tests {
     fn only_a_question_for_the_host_and_nothing_else_is_one() {
         let hosts: [Box<str>; 2] = ["other.example".into(), "vpn.example.org".into()];
         let good = question(&["VPN", "example", "org"], 1);
-        assert!(asks_for(&good, &hosts));
-        assert!(asks_for(&question(&["vpn", "example", "org"], 28), &hosts));
-        assert!(!asks_for(&good, &[]), "nothing is looked up");
+        assert!(is_query_for(&good, &hosts));
+        assert!(is_query_for(
+            &question(&["vpn", "example", "org"], 28),
+            &hosts
+        ));
+        assert!(!is_query_for(&good, &[]), "nothing is looked up");
         for (labels, kind) in [
             // Another type, another name, a parent or a subdomain.
             (&["vpn", "example", "org"][..], 16),
@@ -74,14 +77,14 @@ mod tests {
             (&["vpn", "example", "org", "secret"], 1),
             (&["vpn.example", "org"], 1),
         ] {
-            assert!(!asks_for(&question(labels, kind), &hosts), "{labels:?}");
+            assert!(!is_query_for(&question(labels, kind), &hosts), "{labels:?}");
         }
         for length in 0..good.len() {
-            assert!(!asks_for(&good[..length], &hosts), "cut to {length}");
+            assert!(!is_query_for(&good[..length], &hosts), "cut to {length}");
         }
         let mut longer = good.clone();
         longer.push(0);
-        assert!(!asks_for(&longer, &hosts), "something follows");
+        assert!(!is_query_for(&longer, &hosts), "something follows");
         // A response, other flags, more records.
         for (place, value) in [
             (2, 0x81),
@@ -94,7 +97,7 @@ mod tests {
         ] {
             let mut other = good.clone();
             other[place] = value;
-            assert!(!asks_for(&other, &hosts), "{place}");
+            assert!(!is_query_for(&other, &hosts), "{place}");
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Snapshots of all state of a peer that a message may change, for tests and simulation. Two
-//! snapshots are equal if nothing has happened in between.
+//! Access to the state of a device for tests and simulation.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -8,10 +7,12 @@ use crate::device::Device;
 use crate::endpoint::Endpoint;
 use crate::key::PublicKey;
 use crate::lock;
-use crate::peer::{Reason, Timers};
+use crate::message::indices;
+use crate::peer::{Pending, Reason, Timers};
 use crate::time::{Instant, Tai64N};
 
-/// State of a peer at one point in time.
+/// All state of a peer that a message may change, at one point in time. Two snapshots are equal if
+/// nothing has happened in between.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PeerSnapshot {
     /// The peer's address.
@@ -45,7 +46,7 @@ impl PeerSnapshot {
     /// Clears the only two values that a hybrid initiation may change before its session is
     /// confirmed: the bytes sent, and the time to erase unused keys.
     #[must_use]
-    pub fn but_for_provisional(mut self) -> Self {
+    pub fn without_provisional_effects(mut self) -> Self {
         self.tx_bytes = 0;
         self.timers.stop(Reason::EraseKeys);
         self
@@ -54,7 +55,6 @@ impl PeerSnapshot {
 
 impl Device {
     /// Returns the state of a peer; `None` if there is no such peer.
-    #[doc(hidden)]
     pub fn snapshot(&mut self, key: &PublicKey) -> Option<PeerSnapshot> {
         let id = self.peers.find(key)?;
         let entry = self.peers.entry(id)?;
@@ -74,7 +74,7 @@ impl Device {
             attempts: state.initiation.attempts,
             pending: handshakes.and_then(|h| Some(h.initiation.as_ref()?.0)),
             timers: state.timers,
-            another_keepalive: state.keepalive.another,
+            another_keepalive: state.keepalive.another_due,
             renewed_on_receive: state.sessions.renewed_on_receive,
             handshake_sent: state.initiation.last_sent,
             unanswered: state.initiation.unanswered,
@@ -89,14 +89,12 @@ impl Device {
 
     /// Returns the number of hybrid handshakes begun by peers that wait for their second part or
     /// their confirmation.
-    #[doc(hidden)]
     #[must_use]
-    pub fn half_handshakes(&self) -> usize {
-        self.core.begun_by_peers.len()
+    pub fn provisional_handshakes(&self) -> usize {
+        self.core.provisional_peers.len()
     }
 
     /// Returns the number of initiations that wait for a response.
-    #[doc(hidden)]
     #[must_use]
     pub fn pending_handshakes(&self) -> usize {
         self.core.pending.len()
@@ -104,15 +102,13 @@ impl Device {
 }
 
 impl Device {
-    /// Returns the sessions that can receive; for tests and counting.
-    #[doc(hidden)]
+    /// Returns the sessions that can receive.
     #[must_use]
     pub fn sessions(&self) -> Vec<Arc<crate::Session>> {
         self.core.path.sessions.all()
     }
 
-    /// Returns the current session with a peer; for tests.
-    #[doc(hidden)]
+    /// Returns the current session with a peer.
     pub fn current_session(&mut self, key: &PublicKey) -> Option<Arc<crate::Session>> {
         let id = self.peers.find(key)?;
         let state = lock(&self.peers.entry(id)?.peer.state);
@@ -122,13 +118,28 @@ impl Device {
 
     /// Raises the next counter of the current session with a peer to `next`. For tests of the
     /// limits, which sending cannot reach.
-    #[doc(hidden)]
     pub fn set_counter_for_test(&mut self, key: &PublicKey, next: u64) {
         let Some(entry) = self.peers.find(key).and_then(|id| self.peers.entry(id)) else {
             return;
         };
         if let Some(current) = &mut lock(&entry.peer.state).sessions.current {
             current.next_counter = current.next_counter.max(next);
+        }
+    }
+
+    /// Writes valid MACs into a part of a response, which otherwise only a responder that can
+    /// open the initiation can do. For tests of the later checks.
+    pub fn write_response_macs(&mut self, part: &mut [u8]) {
+        let index = indices(part).map(|[_, receiver]| receiver);
+        let id = index.and_then(|index| self.core.pending.get(&index).copied());
+        let entry = id.and_then(|id| self.peers.entry(id));
+        let handshakes = entry.and_then(|entry| entry.handshakes.as_ref());
+        if let Some((_, Pending::Hybrid(initiation))) =
+            handshakes.and_then(|it| it.initiation.as_ref())
+        {
+            initiation
+                .initiator
+                .write_response_macs(self.core.crypto, part);
         }
     }
 }

@@ -14,14 +14,14 @@ pub const RST: u8 = 4;
 pub const ACK: u8 = 16;
 
 /// Offset of the checksum in the header, in bytes.
-pub(super) const CHECKSUM: usize = 16;
+pub(crate) const CHECKSUM: usize = 16;
 
 /// Lowers the maximum segment size in a SYN to `most` bytes. Without the option the size is 536 or
 /// 1,220 bytes (RFC 9293 section 3.7.1), less than any tunnel's. `partial` means that the checksum
 /// does not cover the segment yet.
-pub(super) fn clamp_mss(segment: &mut [u8], most: u16, partial: bool) {
+pub(crate) fn clamp_mss(segment: &mut [u8], most: u16, partial: bool) {
     const END: u8 = 0;
-    const NOTHING: u8 = 1;
+    const NOP: u8 = 1;
     const MSS: u8 = 2;
     let Some(&offset) = segment.get(12) else {
         return;
@@ -31,7 +31,7 @@ pub(super) fn clamp_mss(segment: &mut [u8], most: u16, partial: bool) {
     while at < end {
         let length = match (segment[at], segment.get(at + 1)) {
             (END, _) => return,
-            (NOTHING, _) => 1,
+            (NOP, _) => 1,
             (MSS, Some(4)) if at + 4 <= end => return lower(segment, at + 2, most, partial),
             (_, Some(&length)) if length >= 2 => usize::from(length),
             _ => return,
@@ -43,8 +43,8 @@ pub(super) fn clamp_mss(segment: &mut [u8], most: u16, partial: bool) {
 /// Lowers the big-endian number at `at`, which may be odd.
 fn lower(segment: &mut [u8], at: usize, most: u16, partial: bool) {
     let [a, b] = [segment[at], segment[at + 1]];
-    let said = u16::from_be_bytes([a, b]);
-    if said <= most {
+    let advertised = u16::from_be_bytes([a, b]);
+    if advertised <= most {
         return;
     }
     segment[at..at + 2].copy_from_slice(&most.to_be_bytes());
@@ -53,8 +53,8 @@ fn lower(segment: &mut [u8], at: usize, most: u16, partial: bool) {
     }
     // Across two words, bytes have swapped weights: RFC 1071 section 2, B.
     let (old, new) = match at % 2 {
-        0 => (said, most),
-        _ => (said.swap_bytes(), most.swap_bytes()),
+        0 => (advertised, most),
+        _ => (advertised.swap_bytes(), most.swap_bytes()),
     };
     let sum = u16::from_be_bytes([segment[CHECKSUM], segment[CHECKSUM + 1]]);
     let sum = checksum::update(sum, old, new);
