@@ -42,10 +42,10 @@ pub enum AuthError {
         problem: &'static str,
     },
     /// The file contains no credentials.
-    #[error("{} has no line USER:PASSWORD: nobody could use the proxy; add one", .0.display())]
+    #[error("{} has no line USER:PASSWORD, so no client could use the proxy; add one", .0.display())]
     Nobody(PathBuf),
     /// The file is too long.
-    #[error("{} is longer than a list of users can be (1 MiB); give another file", .0.display())]
+    #[error("{} is longer than 1 MiB, the limit for a list of users; give another file", .0.display())]
     TooLong(PathBuf),
 }
 
@@ -90,7 +90,7 @@ impl Credentials {
             }
             let wrong = |problem| (number + 1, problem);
             let colon = line.iter().position(|byte| *byte == b':');
-            let colon = colon.ok_or(wrong("there is no colon"))?;
+            let colon = colon.ok_or(wrong("no colon"))?;
             let (name, password) = (&line[..colon], &line[colon + 1..]);
             if name.is_empty() || password.is_empty() {
                 return Err(wrong("the user or the password is empty"));

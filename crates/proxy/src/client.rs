@@ -212,7 +212,7 @@ impl Client {
         match self.advance(context) {
             Ok(result) => result,
             Err(error) => {
-                debug!(%error, "a client has gone");
+                debug!(%error, "a client disconnected");
                 ServeResult::Close
             }
         }
@@ -468,7 +468,7 @@ impl Client {
     /// Begins to connect to a host, by a look-up first if it is a name.
     fn begin_connect(&mut self, target: Target, context: &mut ClientContext<'_>) {
         let until = context.net.now + CONNECT_TIMEOUT;
-        debug!(%target, "a client wants a connection");
+        debug!(%target, "a client requests a connection");
         match target.host {
             Host::Address(address) => {
                 let remaining = [SocketAddr::new(address, target.port)].into();

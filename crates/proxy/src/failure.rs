@@ -34,15 +34,15 @@ impl Failure {
     /// Returns the reason as a clause for messages.
     pub(crate) fn reason(self) -> &'static str {
         match self {
-            Self::Network => "the tunnel does not lead there (AllowedIPs, Address)",
+            Self::Network => "the tunnel does not route this address (AllowedIPs, Address)",
             Self::Tunnel => "the tunnel's peer does not answer",
-            Self::NoSuchName => "there is no such name",
-            Self::NoAddress => "the name has no address that the tunnel leads to",
+            Self::NoSuchName => "the name does not exist",
+            Self::NoAddress => "the name has no address that the tunnel routes",
             Self::NameServers => "no name server of the tunnel answers",
             Self::NoNameServers => "the tunnel's file names no DNS server",
             Self::Host => "the host cannot be reached",
             Self::Refused => "the host refuses the connection",
-            Self::HopLimit => "the way is too long",
+            Self::HopLimit => "the path has too many hops",
             Self::Silence => "the host does not answer",
             Self::Busy => "the proxy has too many connections",
         }

@@ -66,7 +66,7 @@ pub(crate) fn parse_request(
         Ok(Status::Partial) if bytes.len() < MAX_HEAD_LEN => return Ok(None),
         Ok(_) | Err(Error::TooManyHeaders) => return Err(HttpError::HeadTooLarge),
         Err(Error::Version) => return Err(HttpError::UnsupportedVersion),
-        Err(_) => return Err(HttpError::BadRequest("this is no HTTP request")),
+        Err(_) => return Err(HttpError::BadRequest("not an HTTP request")),
     };
     // Servers disagree about lines that end in LF alone, which allows request smuggling.
     let head = &bytes[..length];
@@ -76,7 +76,7 @@ pub(crate) fn parse_request(
     }
     let (Some(method), Some(path), Some(version)) = (request.method, request.path, request.version)
     else {
-        return Err(HttpError::BadRequest("this is no HTTP request"));
+        return Err(HttpError::BadRequest("not an HTTP request"));
     };
     let headers = &*request.headers;
     if let Some(credentials) = credentials
@@ -86,7 +86,7 @@ pub(crate) fn parse_request(
     }
     let hosts = header_values(headers, "host").count();
     if hosts > 1 || (hosts == 0 && version == 1) {
-        return Err(HttpError::BadRequest("there must be one Host"));
+        return Err(HttpError::BadRequest("expected exactly one Host"));
     }
     let request = if method == "CONNECT" {
         if header_values(headers, "content-length")
@@ -94,10 +94,10 @@ pub(crate) fn parse_request(
             .count()
             > 0
         {
-            return Err(HttpError::BadRequest("CONNECT has no content"));
+            return Err(HttpError::BadRequest("CONNECT cannot have content"));
         }
         let target = Target::new(path, None);
-        HttpRequest::Tunnel(target.ok_or(HttpError::BadRequest("CONNECT takes HOST:PORT"))?)
+        HttpRequest::Tunnel(target.ok_or(HttpError::BadRequest("CONNECT needs HOST:PORT"))?)
     } else {
         rewrite(method, path, version, headers)?
     };
@@ -120,7 +120,7 @@ pub(crate) fn error_response(error: HttpError) -> Vec<u8> {
             "431 Request Header Fields Too Large",
             "a head has at most 16 KiB and 128 lines",
         ),
-        HttpError::UnsupportedVersion => ("505 HTTP Version Not Supported", "this is for HTTP/1.1"),
+        HttpError::UnsupportedVersion => ("505 HTTP Version Not Supported", "expected HTTP/1.1"),
         HttpError::ConnectFailed(failure) => (status(failure), failure.reason()),
     };
     let challenge = match error {
@@ -181,7 +181,7 @@ fn rewrite(
     let mut listed = Vec::new();
     for value in header_values(headers, "connection") {
         let value =
-            str::from_utf8(value).map_err(|_| HttpError::BadRequest("Connection is no list"))?;
+            str::from_utf8(value).map_err(|_| HttpError::BadRequest("Connection is not a list"))?;
         listed.extend(
             value
                 .split(',')
@@ -190,7 +190,7 @@ fn rewrite(
     }
     if listed.iter().any(|name| name == "content-length") {
         return Err(HttpError::BadRequest(
-            "Content-Length is not for this connection alone",
+            "Connection cannot name Content-Length",
         ));
     }
     let mut head =
@@ -241,7 +241,7 @@ fn content_length(headers: &[Header<'_>]) -> Result<u64, HttpError> {
     let digits = str::from_utf8(length).ok();
     let digits = digits.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     let length = digits.and_then(|digits| digits.parse().ok());
-    length.ok_or(HttpError::BadRequest("Content-Length is no number"))
+    length.ok_or(HttpError::BadRequest("Content-Length is not a number"))
 }
 
 /// Checks a client's credentials (RFC 7617 §2).

@@ -137,7 +137,7 @@ impl FromStr for Forward {
             let target = Target::new(&format!("{host}:{port}"), None)?;
             Some(Self { listen, target })
         };
-        parse().ok_or("write such as 8080:example.org:80 or [::1]:8080:[2001:db8::1]:80")
+        parse().ok_or("write, for example, 8080:example.org:80 or [::1]:8080:[2001:db8::1]:80")
     }
 }
 
@@ -146,23 +146,21 @@ impl FromStr for Forward {
 pub enum StartError {
     /// A listener that other machines can reach requires no credentials.
     #[error(
-        "{0} is not an address of this machine alone: anybody who reaches it could use the tunnel; \
-         listen at 127.0.0.1 or [::1], or say with --auth-file who may"
+        "other machines can reach {0}, so anyone could use the tunnel; listen at 127.0.0.1 or [::1], \
+         or require passwords"
     )]
     Open(SocketAddr),
     /// The configuration has no tunnel address, so packets would have no source.
-    #[error("the file has no Address: the tunnel's other side would not know who asks; add one")]
+    #[error("the file has no Address, so packets would have no source; add one")]
     NoAddress,
     /// No host can have this tunnel address.
-    #[error("{0} is no address that a host can have; give another Address")]
+    #[error("Address {0} cannot be the address of a host; write another one")]
     NotAHost(IpAddr),
     /// The MTU is too small.
-    #[error("an MTU of {0} bytes is too small: it takes {MIN_MTU} at least; delete the line")]
+    #[error("MTU {0} is too small: the proxy needs at least {MIN_MTU}; delete the line")]
     Mtu(usize),
     /// The address is in use, or does not belong to this machine.
-    #[error(
-        "cannot listen at {at}: {source}; another --socks5, --http or --forward address may do"
-    )]
+    #[error("cannot listen at {at}: {source}; use another address or port")]
     Listen {
         /// The listen address.
         at: SocketAddr,
@@ -171,12 +169,12 @@ pub enum StartError {
     },
     /// The tunnel's UDP port is in use.
     #[error(
-        "UDP port {0} (ListenPort) is in use, perhaps by the same tunnel: take that down, or delete \
-         the line, and the system chooses another one"
+        "UDP port {0} (ListenPort) is in use, perhaps by the same tunnel; take that down, or delete \
+         the line to have the system choose a port"
     )]
     PortTaken(u16),
     /// The tunnel's UDP socket could not be created.
-    #[error("cannot make a UDP socket: {0}")]
+    #[error("cannot create a UDP socket: {0}")]
     Socket(#[source] io::Error),
     /// The system's event queue could not be created.
     #[error("cannot wait for events: {0}")]
@@ -200,7 +198,7 @@ impl From<PrepareError> for StartError {
 
 /// The proxy stopped because waiting for the system's events failed.
 #[derive(Debug, thiserror::Error)]
-#[error("waiting for events: {0}")]
+#[error("cannot wait for events: {0}")]
 pub struct RunError(#[source] io::Error);
 
 impl Options {

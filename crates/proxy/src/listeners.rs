@@ -104,8 +104,9 @@ impl Listeners {
                             if self.refused.is_due(now) {
                                 warn!(
                                     %error,
-                                    "cannot accept clients: new ones wait until others leave; \
-                                     if it is the limit of open files (ulimit -Hn), raise it"
+                                    "cannot accept clients: new ones wait until others \
+                                     disconnect; if the limit of open files (ulimit -Hn) is the \
+                                     reason, raise it"
                                 );
                             }
                             self.again = Some(now + ACCEPT_RETRY);

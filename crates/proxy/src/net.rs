@@ -148,8 +148,8 @@ impl Net {
         if !self.tunnel.has_reported_silence() && self.handshake_warning.is_due(self.now) {
             warn!(
                 "no handshake: the tunnel's peer does not answer, and connections are refused; \
-                 are Endpoint, PublicKey and PresharedKey right, and does the peer know this \
-                 public key?"
+                 check Endpoint, PublicKey and PresharedKey, and that the peer knows this public \
+                 key"
             );
         }
     }

@@ -380,11 +380,11 @@ impl Proxy {
             let registry = self.poll.registry();
             if let Err(error) = registry.register(&mut stream, Token(2 * number), interest) {
                 if self.register_warning.is_due(self.net.now) {
-                    warn!(%error, "cannot wait for what clients send: their connections are closed");
+                    warn!(%error, "cannot wait for data from clients: their connections are closed");
                 }
                 continue;
             }
-            debug!(%from, "a client has come");
+            debug!(%from, "a client connected");
             entry.insert(Client::new(id, stream, service, self.net.now));
             self.count();
             self.make_due(number);
@@ -549,7 +549,7 @@ fn raise_descriptor_limit() {
         let mut limit = getrlimit(Resource::Nofile);
         limit.current = limit.maximum;
         if let Err(error) = setrlimit(Resource::Nofile, limit) {
-            debug!(%error, "the limit of descriptors stays");
+            debug!(%error, "the limit of descriptors is unchanged");
         }
     }
 }

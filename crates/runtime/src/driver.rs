@@ -197,7 +197,7 @@ pub fn handle_handshake(device: &mut Device, now: Now, message: &HandshakeMessag
     let refused = device.handle_message(now, from, message, backlog);
     let kind = || handshake_kind(message).unwrap_or("message");
     match refused {
-        None => debug!(from = %from.remote, "took a handshake {}", kind()),
+        None => debug!(from = %from.remote, "accepted a handshake {}", kind()),
         Some(reason) => debug!(from = %from.remote, "handshake {} refused: {reason}", kind()),
     }
 }
@@ -209,8 +209,8 @@ pub fn handshake_kind(message: &[u8]) -> Option<&'static str> {
         Kind::Initiation => Some("initiation"),
         Kind::Response => Some("response"),
         Kind::CookieReply => Some("cookie reply"),
-        Kind::HybridInitiation => Some("initiation (a part of a hybrid one)"),
-        Kind::HybridResponse => Some("response (a part of a hybrid one)"),
+        Kind::HybridInitiation => Some("initiation (part of a hybrid one)"),
+        Kind::HybridResponse => Some("response (part of a hybrid one)"),
         Kind::Data => None,
     }
 }

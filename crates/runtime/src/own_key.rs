@@ -50,9 +50,8 @@ fn warn_of_peers(device: &Device) {
         if lacks_own_key(&status, peer) {
             warn!(
                 peer = Encoding::Base64.encode(&peer.public_key.0).as_str(),
-                "no PqPrivateKey: no hybrid handshake with this peer is possible, and no other is \
-                 begun; make a key with `taupe genkey --pq`, and set it with `taupe set INTERFACE \
-                 pq-private-key FILE`"
+                "no PqPrivateKey: this peer needs a hybrid handshake, so no handshake can begin; \
+                 set a private ML-KEM key"
             );
         }
     }

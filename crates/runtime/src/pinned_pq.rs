@@ -27,9 +27,9 @@ pub struct PinnedPeers {
 /// Error from reading the pinned peers. The device must not assume then that a peer is unpinned.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{} cannot be read: {source}; it says which peers have had post-quantum handshakes, and \
-     without it PostQuantum = prefer could be led back to ordinary ones; let this user read it, or \
-     write PostQuantum = require for all such peers, or, if that is forgotten on purpose, delete it",
+    "cannot read {}: {source}; it lists the peers that have completed post-quantum handshakes, \
+     without which PostQuantum = prefer could be downgraded to ordinary ones; let this user read \
+     it, write PostQuantum = require for these peers, or delete it to forget the list",
     .path.display()
 )]
 pub struct Unreadable {
@@ -142,14 +142,14 @@ impl PinnedPeers {
         match pinned {
             true => warn!(
                 %dir, %error,
-                "it is not kept which peers shake hands in a post-quantum way: after a restart \
-                 those with PostQuantum = prefer may be led back to ordinary handshakes; \
-                 PostQuantum = require cannot"
+                "cannot save that a peer has completed a post-quantum handshake: after a restart, \
+                 peers with PostQuantum = prefer can be downgraded to ordinary handshakes, those \
+                 with PostQuantum = require cannot"
             ),
             false => warn!(
                 %dir, %error,
-                "it cannot be forgotten that a peer has shaken hands in a post-quantum way: with \
-                 PostQuantum = prefer it will have no ordinary handshakes"
+                "cannot forget that a peer has completed a post-quantum handshake: with \
+                 PostQuantum = prefer, ordinary handshakes with it remain refused"
             ),
         }
     }
@@ -159,7 +159,10 @@ fn peer_of(entry: &fs::DirEntry) -> io::Result<PublicKey> {
     let name = entry.file_name();
     let key = name.to_str().and_then(files::parse_hex).map(PublicKey);
     key.ok_or_else(|| {
-        let reason = format!("{} in it is no public key of 64 hex digits", name.display());
+        let reason = format!(
+            "its entry {} is not a public key of 64 hexadecimal digits",
+            name.display()
+        );
         io::Error::new(io::ErrorKind::InvalidData, reason)
     })
 }

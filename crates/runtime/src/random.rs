@@ -28,8 +28,7 @@ pub fn fill(buffer: &mut [u8]) {
         // `eprintln` would panic if standard error is a closed pipe.
         let _ = writeln!(
             std::io::stderr(),
-            "taupe: the system gives no randomness: {error}; no key can be made without it, so \
-             the process ends"
+            "taupe: the system provides no randomness: {error}; keys need it, so the process ends"
         );
         std::process::abort();
     }

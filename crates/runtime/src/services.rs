@@ -156,7 +156,7 @@ impl Services {
                 pinned,
             } => self.pinned_pq.store(&public_key, peer, pinned),
             Output::Resolve { public_key, name } => {
-                debug!(%name, "a peer is silent: looking its name up");
+                debug!(%name, "a peer is unresponsive: looking up its name");
                 self.ask(device, Question { public_key, name });
             }
         }
@@ -200,7 +200,7 @@ impl Services {
 
     fn ask(&mut self, device: &mut Device, question: Question) {
         if let Err(question) = self.lookups.ask(question, self.mark) {
-            let error = io::Error::other("too many names are being looked up");
+            let error = io::Error::other("too many name lookups at once");
             self.handle_answer(device, &question, Err(error));
         }
     }
@@ -233,7 +233,7 @@ impl Services {
             return;
         }
         let first = found.and_then(|all| {
-            let none = "none of its addresses can be sent to";
+            let none = "none of its addresses is usable";
             all.into_iter().next().ok_or_else(|| io::Error::other(none))
         });
         let endpoint = match first {
@@ -242,15 +242,15 @@ impl Services {
                 match self.unresolved.fail(now().boot, question) {
                     Some(line) => warn!(
                         line, %name, %error,
-                        "an endpoint: it has no address now: {}; it is looked up again",
+                        "the name of an endpoint has no address: {}; the lookup is repeated",
                         self.meanwhile
                     ),
-                    None => debug!(%name, %error, "an endpoint still has no address"),
+                    None => debug!(%name, %error, "the name of an endpoint still has no address"),
                 }
                 return;
             }
         };
-        info!(%name, %endpoint, "an endpoint has an address");
+        info!(%name, %endpoint, "the name of an endpoint has an address");
         self.unresolved.remove(question);
         let peer = PeerUpdate {
             update_only: true,
@@ -286,13 +286,13 @@ impl PreparedUpdate {
 fn move_endpoint(device: &mut Device, question: &Question, found: io::Result<Vec<SocketAddr>>) {
     let Question { public_key, name } = question;
     let addresses = found.unwrap_or_else(|error| {
-        info!(%name, %error, "a silent peer's name cannot be looked up; its endpoint stays");
+        info!(%name, %error, "the name of an unresponsive peer cannot be looked up; its endpoint is unchanged");
         Vec::new()
     });
     debug!(%name, ?addresses, "looked up");
     let moved = device.handle_addresses(now(), public_key, name, &addresses);
     if let Some(endpoint) = moved {
-        info!(%name, %endpoint, "a silent peer's endpoint moves");
+        info!(%name, %endpoint, "the endpoint of an unresponsive peer has changed");
     }
 }
 

@@ -57,7 +57,7 @@ impl Timestamps {
             io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!(
-                    "{} does not hold a label of 24 hex digits; delete it",
+                    "{} is not a timestamp of 24 hexadecimal digits; delete it",
                     self.path(key).display()
                 ),
             )
@@ -79,8 +79,8 @@ impl Timestamps {
             self.warned = true;
             warn!(
                 dir = %self.dir.display(), %error,
-                "handshake labels cannot be remembered: if this machine's clock goes back \
-                 over a restart, peers will refuse its handshakes until the clock has caught up"
+                "cannot save handshake timestamps: if the clock goes back across a restart, peers \
+                 refuse handshakes until it has caught up"
             );
         }
     }

@@ -108,7 +108,7 @@ pub(crate) fn not_kept() -> Result<()> {
     let state = format!("XDG_STATE_HOME={HOME}/state");
     let attempt = world.ping(&[&state], ANSWER)?;
     ensure_answered(&attempt)?;
-    let told = "it is not kept which peers shake hands in a post-quantum way";
+    let told = "cannot save that a peer has completed a post-quantum handshake";
     ensure!(attempt.stderr.contains(told), "{attempt:?}");
 
     step("no home");

@@ -377,7 +377,7 @@ pub(crate) fn starts() -> Result<()> {
     let count = labels.map_err(Error::io("labels"))?.count();
     ensure!(count == 1, "{count} labels");
     ensure!(
-        !proxy.output().contains("cannot be remembered"),
+        !proxy.output().contains("cannot save handshake timestamps"),
         "{}",
         proxy.output()
     );
