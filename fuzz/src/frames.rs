@@ -8,9 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use taupe_config::application::{AppRules, Application, Rule};
-use taupe_config::file::{Forwarded, KillSwitch};
 use taupe_config::destinations;
-use taupe_uapi::prefix;
+use taupe_config::file::{Forwarded, KillSwitch};
 use taupe_packet::ip::Packet;
 use taupe_protocol::crypto::default_provider;
 use taupe_protocol::key::{PrivateKey, PublicKey};
@@ -21,6 +20,7 @@ use taupe_transparent_windows::{
     Adapter, Frame, Holder, Medium, Output, Owners, Pipeline, Process, Protocol, Rules, Settings,
     Socket, Towards, Verdict,
 };
+use taupe_uapi::prefix;
 
 use crate::input::Input;
 
@@ -117,7 +117,8 @@ impl World {
     fn new(input: &mut Input<'_>) -> Self {
         let choices = input.byte();
         let list = |names: &[&str]| -> Vec<Rule> {
-            let rule = |name: &&str| Rule::new(Application::of_windows(name).expect("a name"), 1);
+            let rule =
+                |name: &&str| Rule::new(Application::parse_windows(name).expect("a name"), 1);
             names.iter().map(rule).collect()
         };
         // Each of these rules selects the mole.

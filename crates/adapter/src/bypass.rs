@@ -233,7 +233,7 @@ impl fmt::Display for Listed<'_> {
 mod tests {
     use super::*;
     use crate::fixtures::{file, host as machine, net, route};
-    use crate::{Options, Personality, Snapshot, plan};
+    use crate::{Compatibility, Options, Snapshot, plan};
 
     const FULL: &str = "AllowedIPs = 0.0.0.0/0, ::/0";
 
@@ -249,7 +249,7 @@ mod tests {
     fn around(peer: &str, routes: &[Route], options: Options) -> (Vec<String>, Vec<String>) {
         let file = file("Address = 10.9.0.2/32, fd09::2/128", peer);
         let planned = |snapshot: &Snapshot| {
-            plan("wg0", &file, snapshot, Personality::Taupe, options).expect("a plan")
+            plan("wg0", &file, snapshot, Compatibility::Taupe, options).expect("a plan")
         };
         let mut snapshot = machine();
         let before = planned(&snapshot);
@@ -339,7 +339,8 @@ mod tests {
             let file = file("Address = 10.9.0.2/32\nDNS = 8.8.8.8", FULL);
             let mut snapshot = machine();
             let options = Options::default();
-            let plan = plan("wg0", &file, &snapshot, Personality::Taupe, options).expect("a plan");
+            let plan =
+                plan("wg0", &file, &snapshot, Compatibility::Taupe, options).expect("a plan");
             snapshot.routes.push(by(destination, router));
             let changes: Vec<&Change> = plan.changes.iter().collect();
             find(&changes, &surroundings(&snapshot)).len()
@@ -379,7 +380,7 @@ mod tests {
         ]);
         let file = file("Address = 10.9.0.2/32", "AllowedIPs = 0.0.0.0/0");
         let options = Options::default();
-        let plan = plan("wg0", &file, &snapshot, Personality::Taupe, options).expect("a plan");
+        let plan = plan("wg0", &file, &snapshot, Compatibility::Taupe, options).expect("a plan");
         let changes: Vec<&Change> = plan.changes.iter().collect();
         let found = find(&changes, &surroundings(&snapshot));
         assert_eq!(Listed(&found).to_string(), "the route `0.0.0.0/1 dev eth0`");

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use taupe_config::file::{File, Personality};
+use taupe_config::file::{Compatibility, File};
 use thiserror::Error;
 
 use crate::journal::{self, Header, Journal, PATIENCE, State};
@@ -27,7 +27,7 @@ pub struct Down<'a> {
     /// The problem with the file, if it exists and is invalid.
     pub problem: Option<&'a str>,
     /// The command whose behaviour to follow.
-    pub personality: Personality,
+    pub personality: Compatibility,
     /// Save the file first if it has `SaveConfig = true`.
     pub save: bool,
 }
@@ -42,7 +42,7 @@ pub enum DownError {
         /// The interface.
         interface: String,
         /// The command whose wording to use.
-        personality: Personality,
+        personality: Compatibility,
     },
     /// The interface of this name is not a tunnel.
     #[error("`{interface}' is not a WireGuard interface")]
@@ -193,7 +193,7 @@ pub fn down_on(
     }
     let header = journal.as_ref().map(|journal| journal.header().clone());
     // wg-quick does not record the file of a tunnel.
-    let header = header.filter(|_| personality == Personality::Taupe);
+    let header = header.filter(|_| personality == Compatibility::Taupe);
     let file = own_file(request, header.as_ref(), report);
     if let (Some(_), Some(problem)) = (&journal, request.problem) {
         report.note(&format!("{problem}; going by what was there at `up`"));
@@ -325,9 +325,9 @@ fn save_first(
     machine.save(file, config, request.personality)
 }
 
-fn not_up(interface: &str, personality: Personality) -> String {
+fn not_up(interface: &str, personality: Compatibility) -> String {
     match personality {
-        Personality::WgQuick => format!("`{interface}' is not a WireGuard interface"),
-        Personality::Taupe => format!("{interface} is not up"),
+        Compatibility::WgQuick => format!("`{interface}' is not a WireGuard interface"),
+        Compatibility::Taupe => format!("{interface} is not up"),
     }
 }

@@ -9,7 +9,7 @@ use crate::Snapshot;
 
 /// Returns a file with these lines in `[Interface]` and `[Peer]`.
 pub(crate) fn file(interface: &str, peer: &str) -> File {
-    parsed(interface, peer, Dialect::Quick)
+    parsed(interface, peer, Dialect::WgQuick)
 }
 
 /// Like [`file`], with Taupe's own keys.

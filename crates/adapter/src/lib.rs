@@ -77,7 +77,7 @@ pub use last_state::LastState;
 pub use linux::{Linux, is_ipv6_off};
 pub use machine::{LookError, Machine, SaveError, StepError};
 pub use namespace::Namespace;
-pub use taupe_config::file::Personality;
+pub use taupe_config::file::Compatibility;
 
 pub use mtu::{TunnelMtu, mtu_inside};
 pub use plan::{Plan, PlanError, Snapshot, plan};

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use rustix::io::Errno;
 use taupe_client::SetRequest;
-use taupe_config::file::{File, Personality, Table};
+use taupe_config::file::{Compatibility, File, Table};
 use taupe_os_linux::netlink::{Address, Link, Route, RouteKind, System, SystemError};
 use taupe_os_linux::watch::RouteWatch;
 
@@ -431,7 +431,7 @@ impl Machine for Linux<'_> {
         &mut self,
         file: &File,
         config: &Path,
-        personality: Personality,
+        personality: Compatibility,
     ) -> Result<(), SaveError> {
         let device = taupe_client::read(self.interface)?;
         let link = self.link()?.ok_or(taupe_client::Error::NoDevice)?;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use taupe_config::file::{File, Personality};
+use taupe_config::file::{Compatibility, File};
 use taupe_os_linux::netlink::SystemError;
 use thiserror::Error;
 
@@ -144,7 +144,7 @@ pub trait Machine {
         &mut self,
         file: &File,
         config: &Path,
-        personality: Personality,
+        personality: Compatibility,
     ) -> Result<(), SaveError>;
 }
 

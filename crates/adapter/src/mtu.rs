@@ -5,7 +5,7 @@
 //! uplink. Therefore no tunnel that carries IPv6 gets such an MTU, neither from the file nor
 //! computed.
 
-use taupe_config::file::{File, LEAST_IPV6_MTU};
+use taupe_config::file::{File, MIN_IPV6_MTU};
 
 /// Bytes that an encrypted packet adds to an IPv6 packet of 0 bytes: 40 (IPv6) + 8 (UDP) +
 /// 32 (transport data, whitepaper §5.4.6). `wg-quick` always takes the larger of the two
@@ -29,15 +29,15 @@ pub struct TunnelMtu {
 
 impl TunnelMtu {
     /// Returns the file's MTU, or what fits through a path of `path` bytes (`None`: unknown). If
-    /// the tunnel carries IPv6, a computed MTU is at least [`LEAST_IPV6_MTU`], which a file's must
+    /// the tunnel carries IPv6, a computed MTU is at least [`MIN_IPV6_MTU`], which a file's must
     /// be, too. A datagram that exceeds the path's MTU is then sent in fragments.
     #[must_use]
     pub fn of(file: &File, path: Option<u32>, ipv6: bool) -> Self {
         let inside = mtu_inside(path);
         match file.interface.mtu {
             Some(mtu) => Self { mtu, split: None },
-            None if ipv6 && inside < LEAST_IPV6_MTU => Self {
-                mtu: LEAST_IPV6_MTU,
+            None if ipv6 && inside < MIN_IPV6_MTU => Self {
+                mtu: MIN_IPV6_MTU,
                 split: path,
             },
             None => Self {
@@ -52,7 +52,7 @@ impl TunnelMtu {
     pub fn note(&self) -> Option<String> {
         self.split.map(|path| {
             format!(
-                "MTU {LEAST_IPV6_MTU}, the least that IPv6 needs: the path to a peer carries \
+                "MTU {MIN_IPV6_MTU}, the least that IPv6 needs: the path to a peer carries \
                  packets of at most {path} bytes, and WireGuard may use {OVERHEAD} of them, so \
                  full packets may travel in two fragments"
             )

@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
-use taupe_config::file::{File, InterfaceAddress, Personality, Table};
+use taupe_config::file::{Compatibility, File, InterfaceAddress, Table};
 use taupe_os_linux::netlink::{Address, Link, Route, Rule};
 use taupe_packet::ip::Family;
 use thiserror::Error;
@@ -96,11 +96,11 @@ pub fn plan(
     interface: &str,
     file: &File,
     snapshot: &Snapshot,
-    personality: Personality,
+    personality: Compatibility,
     options: Options,
 ) -> Result<Plan, PlanError> {
     let mut plan = Plan::default();
-    let without_ipv6 = personality == Personality::Taupe && !snapshot.ipv6_on_interfaces;
+    let without_ipv6 = personality == Compatibility::Taupe && !snapshot.ipv6_on_interfaces;
     let mut addresses = addresses(file);
     if without_ipv6 {
         addresses.retain(|net| Family::of(net.addr()) == Family::V4);
@@ -111,7 +111,7 @@ pub fn plan(
             )
         }));
     }
-    if personality == Personality::Taupe {
+    if personality == Compatibility::Taupe {
         plan.notes.extend(unreachable(&snapshot.unreachable));
     }
     let routing = routing::Routing {
@@ -133,7 +133,7 @@ pub fn plan(
     plan.changes
         .extend(addresses.iter().copied().map(Change::Address));
     // With a small MTU, wg-quick loses IPv6.
-    let ipv6 = personality == Personality::Taupe && !without_ipv6 && file.carries_ipv6();
+    let ipv6 = personality == Compatibility::Taupe && !without_ipv6 && file.carries_ipv6();
     let mtu = TunnelMtu::of(file, narrowest_path(snapshot), ipv6);
     plan.notes.extend(mtu.note());
     plan.changes.push(Change::Up { mtu: mtu.mtu });
@@ -150,7 +150,7 @@ pub fn plan(
         (None, Table::Auto) => routing.add_auto_routes(&mut plan),
     }
     plan.bypasses = bypasses(snapshot, &plan.changes);
-    if personality == Personality::Taupe {
+    if personality == Compatibility::Taupe {
         plan.notes
             .extend(bypass_note(interface, options, &plan.bypasses));
     }

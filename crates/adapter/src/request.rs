@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use taupe_config::file::{File, Personality};
+use taupe_config::file::{Compatibility, File};
 
 use crate::transparent::TransparentSettings;
 
@@ -19,7 +19,7 @@ pub struct Request<'a> {
     /// The contents of the file.
     pub file: &'a File,
     /// The command whose behaviour to follow.
-    pub personality: Personality,
+    pub personality: Compatibility,
     /// The options of the command.
     pub options: Options,
     /// Settings of transparent mode that the journal keeps
@@ -32,7 +32,7 @@ pub struct Request<'a> {
 /// Options from the command line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Options {
-    /// The tunnel has precedence over existing routes and local networks ([`Personality::Taupe`]
+    /// The tunnel has precedence over existing routes and local networks ([`Compatibility::Taupe`]
     /// only).
     pub override_routes: bool,
     /// Create the nf_tables table for a tunnelled default route.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use taupe_config::file::Personality;
+use taupe_config::file::Compatibility;
 use thiserror::Error;
 
 use crate::change::{Change, Phase};
@@ -36,7 +36,7 @@ pub enum UpError {
         /// The time at which `up` started.
         since: SystemTime,
         /// The command whose wording to use.
-        personality: Personality,
+        personality: Compatibility,
     },
     /// Another program has an interface of this name.
     #[error("{}", exists(.interface, *.is_wireguard, *.personality))]
@@ -46,7 +46,7 @@ pub enum UpError {
         /// True if it is a WireGuard device.
         is_wireguard: bool,
         /// The command whose wording to use.
-        personality: Personality,
+        personality: Compatibility,
     },
     /// The tunnel is up in another network namespace.
     #[error(
@@ -120,7 +120,7 @@ pub fn up_on(
     let mut journal = lock.begin(Header::new(request, machine.namespace()))?;
     apply_all(machine, &mut journal, request, report).map_err(|cause| {
         // wg-quick deletes the interface and runs no commands.
-        let with_hooks = request.personality == Personality::Taupe;
+        let with_hooks = request.personality == Compatibility::Taupe;
         let found = machine.interface().ok().flatten();
         let leftovers = roll_back(machine, journal, found, with_hooks, report);
         UpError::Failed { cause, leftovers }
@@ -262,14 +262,14 @@ fn apply_all(
             machine.follow(Some(index), socket);
         }
     }
-    let is_compared = personality == Personality::Taupe || !hooks.is_empty();
+    let is_compared = personality == Compatibility::Taupe || !hooks.is_empty();
     let applied = is_compared.then(|| journal.applied());
     // If the system cannot be examined now, `status` reports differences later.
     let before = applied.and_then(|applied| {
         let found = verify::differences(machine, applied, journal.interface());
         Some(found.ok()?.drifts)
     });
-    if personality == Personality::Taupe {
+    if personality == Compatibility::Taupe {
         confirm(before.as_deref().unwrap_or_default(), interface)?;
     }
     if let Some(device) = machine.device() {
@@ -323,9 +323,9 @@ fn already_up(
     config: &std::path::Path,
     outer: Option<&str>,
     since: SystemTime,
-    personality: Personality,
+    personality: Compatibility,
 ) -> String {
-    if personality == Personality::WgQuick {
+    if personality == Compatibility::WgQuick {
         return exists(interface, true, personality);
     }
     let config = config.display();
@@ -337,14 +337,14 @@ fn already_up(
     )
 }
 
-fn exists(interface: &str, is_wireguard: bool, personality: Personality) -> String {
+fn exists(interface: &str, is_wireguard: bool, personality: Compatibility) -> String {
     match personality {
-        Personality::WgQuick => format!("`{interface}' already exists"),
-        Personality::Taupe if !is_wireguard => format!(
+        Compatibility::WgQuick => format!("`{interface}' already exists"),
+        Compatibility::Taupe if !is_wireguard => format!(
             "there is an interface {interface} already, which is no WireGuard tunnel; give the \
              file another name"
         ),
-        Personality::Taupe => {
+        Compatibility::Taupe => {
             format!("there is an interface {interface} already, which another program has made")
         }
     }

@@ -27,7 +27,7 @@ pub enum Error {
     #[error("its process does not answer: it may be stopped (SIGSTOP), frozen or overloaded")]
     Silent,
     /// The answer is malformed.
-    #[error("the device's answer is cut short or malformed")]
+    #[error("the device's answer is truncated or malformed")]
     Malformed,
     /// The request has post-quantum keys, but the device belongs to the kernel or another program.
     #[error(

@@ -4,8 +4,8 @@
 //! out whether a path exists or is a symbolic link, and which ID a user name has.
 //! [`AppRules::decide`] is the reference for the decisions in the kernel.
 
-mod doubt;
 mod rules;
+mod warning;
 mod windows;
 
 use core::fmt;
@@ -13,9 +13,9 @@ use core::str::FromStr;
 
 use thiserror::Error;
 
-pub use doubt::Doubt;
-pub use rules::{AppRules, Children, Decision, Judgement, Rule};
-pub use windows::Place;
+pub use rules::{AppRules, AppVerdict, Children, Decision, Rule};
+pub use warning::AppWarning;
+pub use windows::WindowsPath;
 
 /// The longest name of a file or cgroup, in bytes (Linux's `NAME_MAX`).
 const MAX_NAME: usize = 255;
@@ -54,14 +54,14 @@ pub enum Application {
     Snap(String),
     /// `C:\Games\game.exe` or `C:\Games\`: on Windows, an executable, or the executables in a
     /// folder and its subfolders.
-    Windows(Place),
+    Windows(WindowsPath),
 }
 
 /// A name, or the beginning of one.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Pattern {
     text: String,
-    open: bool,
+    is_prefix: bool,
 }
 
 /// A user.
@@ -77,53 +77,50 @@ pub enum User {
 /// [`Self::fix`] says what to write instead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum ApplicationError {
-    /// Empty entry between two commas.
-    #[error("nothing: two commas follow each other, or one stands at the end")]
+    /// Empty entry.
+    #[error("an empty entry: one comma too many")]
     Empty,
     /// No value after `uid:` or another kind.
-    #[error("only the kind of an application, with nothing behind the colon")]
+    #[error("a kind of application without a value after the colon")]
     Missing,
     /// Unknown kind before a colon.
-    #[error("of no kind that there is: what stands in front of the colon means nothing here")]
-    Kind,
+    #[error("of an unknown kind (the word before the colon)")]
+    UnknownKind,
     /// A character that a list cannot contain.
-    #[error(
-        "with a character that no entry of a list can have: a comma, a quotation mark, # or a \
-         control character"
-    )]
+    #[error("not allowed, because it contains a comma, a quotation mark, # or a control character")]
     Character,
     /// A blank or `;` instead of a comma.
-    #[error("more than one application, or a name with a blank: only commas separate")]
+    #[error("more than one application, or a name with a blank; only commas separate applications")]
     Separator,
     /// `C:\Program Files\x.exe`, or another text with a backslash.
-    #[error("a path of Windows, which means nothing here")]
-    Windows,
+    #[error("a Windows path, which matches nothing on this system")]
+    WindowsPath,
     /// A relative path.
     #[error("a path that does not begin with /")]
     Relative,
     /// `name:` with a path.
-    #[error("a path where a name is expected")]
+    #[error("a path; expected a name")]
     NotAName,
     /// `exe:` with a folder.
-    #[error("a folder where an executable is expected")]
+    #[error("a folder; expected an executable")]
     Folder,
     /// A path with `.`, `..` or `//`.
-    #[error("a path with . or .. or an empty part, which the kernel never has")]
-    Dots,
+    #[error("a path with . or .. or an empty component, which matches no process")]
+    NotNormalised,
     /// A `*` that is not at the end of a name.
-    #[error("with a * where none can be: it stands only at the end of a name")]
-    Star,
+    #[error("not allowed, because a * can only be at the end of a name")]
+    Wildcard,
     /// Longer than the system's limit.
-    #[error("longer than any name ({MAX_NAME} bytes) or path ({MAX_PATH} bytes) on this system")]
-    Long,
+    #[error("longer than a name ({MAX_NAME} bytes) or path ({MAX_PATH} bytes) can be")]
+    TooLong,
     /// More than [`MAX_DEPTH`] components.
-    #[error("a path of more than {MAX_DEPTH} parts, which is not recognised")]
-    Deep,
+    #[error("a path of more than {MAX_DEPTH} components, which cannot be matched")]
+    TooDeep,
     /// A cgroup's path in the file system.
-    #[error("the place where a cgroup is mounted, not its path")]
-    Mount,
+    #[error("the mount point of a control group, not its path")]
+    CgroupMount,
     /// Neither a user ID nor a possible user name.
-    #[error("neither the number of a user (0 to 4294967294) nor a user's name")]
+    #[error("neither a user ID (0 to 4294967294) nor a user name")]
     User,
     /// Not a Flatpak ID.
     #[error("not the ID of a Flatpak application")]
@@ -139,29 +136,39 @@ impl ApplicationError {
     pub fn fix(self) -> &'static str {
         match self {
             Self::Empty => "delete the comma",
-            Self::Missing => "write what is meant behind it, such as uid:1000 or dir:/opt/games/",
-            Self::Kind => {
-                "write name:, exe:, dir:, cgroup:, uid:, flatpak: or snap:, or a name or path alone"
+            Self::Missing => {
+                "write a value after the colon, for example uid:1000 or dir:/opt/games/"
+            }
+            Self::UnknownKind => {
+                "write name:, exe:, dir:, cgroup:, uid:, flatpak: or snap:, or only a name or path"
             }
             Self::Character => {
-                "give several one after the other; of one that is so called, name the folder it is in, \
-                 such as /opt/games/"
+                "separate applications by commas; if the character is part of a path, name the folder \
+                 instead, for example /opt/games/"
             }
-            Self::Separator => "write such as firefox, curl; a name with a blank as name:two words",
-            Self::Windows => "write such as firefox, or the path on this system: /usr/bin/curl",
-            Self::Relative => "write the whole path, such as /usr/bin/curl, or the name alone",
-            Self::NotAName => "leave name: out, or write the name alone",
-            Self::Folder => "write dir: in place of exe:, or the path of one executable",
-            Self::Dots => "write the path that `realpath` prints",
-            Self::Star => "write such as fire*, or /opt/games/ for all that is in a folder",
-            Self::Long => "check what was meant",
-            Self::Deep => "name a folder further up, or the executable's name alone",
-            Self::Mount => {
-                "write it as /proc/PID/cgroup has it, such as cgroup:/system.slice/x.service"
+            Self::Separator => {
+                "write, for example, firefox, curl, or name:two words for a name with a blank"
             }
-            Self::User => "write such as uid:1000 or uid:alice",
-            Self::Flatpak => "write such as flatpak:org.mozilla.firefox (`flatpak list` tells it)",
-            Self::Snap => "write such as snap:firefox (`snap list` tells it)",
+            Self::WindowsPath => {
+                "write a name or a path of this system, for example firefox or /usr/bin/curl"
+            }
+            Self::Relative => {
+                "write the complete path, for example /usr/bin/curl, or only the name"
+            }
+            Self::NotAName => "delete name:, or write only the name",
+            Self::Folder => "write dir: instead of exe:, or the path of an executable",
+            Self::NotNormalised => "write the path that `realpath` prints",
+            Self::Wildcard => {
+                "write, for example, fire*, or /opt/games/ for all executables in a folder"
+            }
+            Self::TooLong => "shorten it",
+            Self::TooDeep => "name a parent folder, or only the executable's name",
+            Self::CgroupMount => {
+                "write the path from /proc/PID/cgroup, for example cgroup:/system.slice/x.service"
+            }
+            Self::User => "write, for example, uid:1000 or uid:alice",
+            Self::Flatpak => "write, for example, flatpak:org.mozilla.firefox (see `flatpak list`)",
+            Self::Snap => "write, for example, snap:firefox (see `snap list`)",
         }
     }
 }
@@ -175,34 +182,34 @@ impl Pattern {
 
     /// Returns true if the text is only the beginning (`*`).
     #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.open
+    pub fn is_prefix(&self) -> bool {
+        self.is_prefix
     }
 
     /// Parses a name with an optional `*` at the end.
     fn new(text: &str) -> Result<Self, ApplicationError> {
-        let (text, open) = match text.strip_suffix('*') {
+        let (text, is_prefix) = match text.strip_suffix('*') {
             Some(text) => (text, true),
             None => (text, false),
         };
         if text.contains('*') {
-            return Err(ApplicationError::Star);
+            return Err(ApplicationError::Wildcard);
         }
         if text.len() > MAX_NAME {
-            return Err(ApplicationError::Long);
+            return Err(ApplicationError::TooLong);
         }
-        if !open && matches!(text, "." | "..") {
-            return Err(ApplicationError::Dots);
+        if !is_prefix && matches!(text, "." | "..") {
+            return Err(ApplicationError::NotNormalised);
         }
         Ok(Self {
             text: text.to_owned(),
-            open,
+            is_prefix,
         })
     }
 
     /// Returns true if it matches every name that `other` matches.
     fn covers(&self, other: &Self) -> bool {
-        if self.open {
+        if self.is_prefix {
             other.text.starts_with(&self.text)
         } else {
             self == other
@@ -210,8 +217,8 @@ impl Pattern {
     }
 
     /// Matches a name literally.
-    fn fits(&self, name: &[u8]) -> bool {
-        if self.open {
+    fn matches(&self, name: &[u8]) -> bool {
+        if self.is_prefix {
             name.starts_with(self.text.as_bytes())
         } else {
             name == self.text.as_bytes()
@@ -219,13 +226,13 @@ impl Pattern {
     }
 
     /// Matches the name of an executable.
-    fn fits_executable(&self, name: &[u8]) -> bool {
+    fn matches_executable(&self, name: &[u8]) -> bool {
         let name = name.to_ascii_lowercase();
-        self.fits(&name)
-            || !self.open
+        self.matches(&name)
+            || !self.is_prefix
                 && name
                     .strip_suffix(b".exe")
-                    .is_some_and(|name| self.fits(name))
+                    .is_some_and(|name| self.matches(name))
     }
 }
 
@@ -241,16 +248,16 @@ impl FromStr for Application {
             return Err(ApplicationError::Character);
         }
         if cfg!(windows)
-            && let Some(place) = Place::read(text)
+            && let Some(path) = WindowsPath::parse(text)
         {
-            return place.map(Self::Windows);
+            return path.map(Self::Windows);
         }
         let (kind, rest) = match text.split_once(':') {
             Some((kind, rest)) if !kind.contains('/') => (kind, rest.trim()),
-            _ => return bare(text),
+            _ => return without_kind(text),
         };
         if kind.len() == 1 && rest.starts_with(['\\', '/']) {
-            return Err(ApplicationError::Windows);
+            return Err(ApplicationError::WindowsPath);
         }
         let kind = kind.to_ascii_lowercase();
         let read = match kind.as_str() {
@@ -261,7 +268,7 @@ impl FromStr for Application {
             "uid" => user,
             "flatpak" => flatpak,
             "snap" => snap,
-            _ => return Err(ApplicationError::Kind),
+            _ => return Err(ApplicationError::UnknownKind),
         };
         if rest.is_empty() {
             return Err(ApplicationError::Missing);
@@ -271,13 +278,13 @@ impl FromStr for Application {
 }
 
 /// Parses an application without a kind.
-fn bare(text: &str) -> Result<Application, ApplicationError> {
+fn without_kind(text: &str) -> Result<Application, ApplicationError> {
     if text.ends_with('/') && text.starts_with('/') {
         directory(text)
     } else if text.starts_with('/') {
         executable(text)
     } else if text.contains('\\') {
-        Err(ApplicationError::Windows)
+        Err(ApplicationError::WindowsPath)
     } else if text.contains(is_separator) {
         Err(ApplicationError::Separator)
     } else if text.contains('/') {
@@ -289,7 +296,7 @@ fn bare(text: &str) -> Result<Application, ApplicationError> {
 
 fn name(text: &str) -> Result<Application, ApplicationError> {
     if text.contains('\\') {
-        return Err(ApplicationError::Windows);
+        return Err(ApplicationError::WindowsPath);
     }
     if text.contains('/') {
         return Err(ApplicationError::NotAName);
@@ -319,14 +326,14 @@ fn directory(text: &str) -> Result<Application, ApplicationError> {
 /// Checks the path of a file, without a trailing `/`. The empty text is the root.
 fn path(text: &str) -> Result<&str, ApplicationError> {
     if text.contains('\\') {
-        return Err(ApplicationError::Windows);
+        return Err(ApplicationError::WindowsPath);
     }
     let mut parts = text.split(is_separator).skip(1);
     if parts.any(|part| part.starts_with('/')) {
         return Err(ApplicationError::Separator);
     }
     if text.contains('*') {
-        return Err(ApplicationError::Star);
+        return Err(ApplicationError::Wildcard);
     }
     absolute(text)
 }
@@ -339,13 +346,13 @@ fn absolute(text: &str) -> Result<&str, ApplicationError> {
     let parts = text.strip_prefix('/').ok_or(ApplicationError::Relative)?;
     let parts = parts.split('/');
     if text.len() > MAX_PATH || parts.clone().any(|part| part.len() > MAX_NAME) {
-        return Err(ApplicationError::Long);
+        return Err(ApplicationError::TooLong);
     }
     if parts.clone().any(|part| matches!(part, "" | "." | "..")) {
-        return Err(ApplicationError::Dots);
+        return Err(ApplicationError::NotNormalised);
     }
     if parts.count() > MAX_DEPTH {
-        return Err(ApplicationError::Deep);
+        return Err(ApplicationError::TooDeep);
     }
     Ok(text)
 }
@@ -363,11 +370,11 @@ fn cgroup(text: &str) -> Result<Application, ApplicationError> {
         .filter(|rest| rest.ends_with('/'))
         .unwrap_or(text);
     if text.contains('*') {
-        return Err(ApplicationError::Star);
+        return Err(ApplicationError::Wildcard);
     }
     let path = absolute(text.strip_suffix('/').unwrap_or(text))?;
     if is_below(path, "/sys/fs/cgroup") {
-        return Err(ApplicationError::Mount);
+        return Err(ApplicationError::CgroupMount);
     }
     Ok(Application::Cgroup(match path {
         "" => "/".to_owned(),
@@ -427,13 +434,13 @@ fn is_within(path: &[u8], folder: &[u8]) -> bool {
 }
 
 /// Returns the last component of a path.
-fn last(path: &[u8]) -> &[u8] {
+fn file_name(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
 
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let star = if self.open { "*" } else { "" };
+        let star = if self.is_prefix { "*" } else { "" };
         write!(f, "{}{star}", self.text)
     }
 }
@@ -456,7 +463,7 @@ impl fmt::Display for Application {
             Self::User(User::Name(name)) => write!(f, "uid:{name}"),
             Self::Flatpak(id) => write!(f, "flatpak:{id}"),
             Self::Snap(name) => write!(f, "snap:{name}"),
-            Self::Windows(place) => place.fmt(f),
+            Self::Windows(path) => path.fmt(f),
         }
     }
 }
@@ -481,9 +488,9 @@ impl Application {
     ///
     /// # Errors
     /// As [`str::parse`].
-    pub fn of_windows(text: &str) -> Result<Self, ApplicationError> {
-        match Place::read(text.trim()) {
-            Some(place) => place.map(Self::Windows),
+    pub fn parse_windows(text: &str) -> Result<Self, ApplicationError> {
+        match WindowsPath::parse(text.trim()) {
+            Some(path) => path.map(Self::Windows),
             None => text.parse(),
         }
     }
@@ -494,14 +501,14 @@ impl Application {
     pub fn matches(&self, process: &Process<'_>) -> bool {
         match self {
             Self::Name(pattern) => {
-                !process.name.is_empty() && pattern.fits_executable(process.name)
+                !process.name.is_empty() && pattern.matches_executable(process.name)
             }
             Self::Executable(path) => process.path == path.as_bytes(),
             Self::Directory(folder) => process.path.starts_with(folder.as_bytes()),
             Self::Cgroup(path) => is_within(process.cgroup, path.as_bytes()),
             Self::User(User::Id(id)) => process.uid == *id,
             Self::User(User::Name(_)) => false,
-            Self::Windows(place) => place.fits(process.path),
+            Self::Windows(path) => path.matches(process.path),
             Self::CgroupName(_) | Self::Flatpak(_) | Self::Snap(_) => {
                 let pattern = self.cgroup_name();
                 pattern.is_some_and(|pattern| in_cgroup(&pattern, process.cgroup))
@@ -523,7 +530,10 @@ impl Application {
             Self::Snap(name) => format!("snap.{name}."),
             _ => return None,
         };
-        Some(Pattern { text, open: true })
+        Some(Pattern {
+            text,
+            is_prefix: true,
+        })
     }
 
     /// Returns true if it names executables. Children inherit only such rules: a child of a matched
@@ -546,11 +556,13 @@ impl Application {
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Name(a), Self::Name(b)) => a.covers(b),
-            (Self::Name(a), Self::Executable(path)) => a.fits_executable(last(path.as_bytes())),
+            (Self::Name(a), Self::Executable(path)) => {
+                a.matches_executable(file_name(path.as_bytes()))
+            }
             (Self::Directory(a), Self::Directory(b) | Self::Executable(b)) => b.starts_with(a),
             (Self::Cgroup(a), Self::Cgroup(b)) => is_below(b, a),
             (Self::Windows(a), Self::Windows(b)) => a.covers(b),
-            (Self::Name(a), Self::Windows(b)) => a.fits_executable(b.name().as_bytes()),
+            (Self::Name(a), Self::Windows(b)) => a.matches_executable(b.name().as_bytes()),
             _ if self == other => true,
             _ => self.cgroup_name().is_some_and(|a| match other {
                 Self::Cgroup(path) => in_cgroup(&a, path.as_bytes()),
@@ -563,7 +575,7 @@ impl Application {
 /// Returns true if any component of a control group's path matches.
 fn in_cgroup(pattern: &Pattern, path: &[u8]) -> bool {
     let mut parts = path.split(|byte| *byte == b'/');
-    parts.any(|part| !part.is_empty() && pattern.fits(part))
+    parts.any(|part| !part.is_empty() && pattern.matches(part))
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use taupe_uapi::networks::{self, Addresses, family};
 use taupe_uapi::prefix;
 
 /// Unspecified, which Linux treats as this host, and loopback.
-const HOST: [&str; 4] = ["0.0.0.0", "127.0.0.0/8", "::", "::1"];
+const THIS_HOST: [&str; 4] = ["0.0.0.0", "127.0.0.0/8", "::", "::1"];
 
 /// Link-local networks.
 const LINK_LOCAL: [&str; 2] = ["169.254.0.0/16", "fe80::/10"];
@@ -43,7 +43,7 @@ const LAN: [&str; 7] = [
 ];
 
 /// Multicast and broadcast.
-const GROUPS: [&str; 3] = ["224.0.0.0/4", "255.255.255.255", "ff00::/8"];
+const MULTICAST_AND_BROADCAST: [&str; 3] = ["224.0.0.0/4", "255.255.255.255", "ff00::/8"];
 
 const EVERYTHING: [&str; 2] = ["0.0.0.0/0", "::/0"];
 
@@ -71,27 +71,27 @@ pub enum Class {
 pub fn table(allowed: &[IpNet], disallowed: &[IpNet], bypass_lan: bool) -> Vec<(IpNet, Class)> {
     let mut direct = disallowed.to_vec();
     if bypass_lan {
-        direct.extend(list(&LAN));
+        direct.extend(parse_networks(&LAN));
     }
     let order: [(&[IpNet], Class); 6] = [
-        (&list(&HOST), Class::Direct),
+        (&parse_networks(&THIS_HOST), Class::Direct),
         (&direct, Class::Direct),
-        (&list(&GROUPS), Class::Drop),
+        (&parse_networks(&MULTICAST_AND_BROADCAST), Class::Drop),
         (allowed, Class::Tunnel),
-        (&refused(allowed), Class::Refuse),
-        (&list(&EVERYTHING), Class::Direct),
+        (&refused_families(allowed), Class::Refuse),
+        (&parse_networks(&EVERYTHING), Class::Direct),
     ];
     let mut table = Vec::new();
-    let mut judged = Vec::new();
+    let mut classified = Vec::new();
     for (networks, class) in order {
         // A network within earlier ones would only shadow their class as the longer match.
-        let before = Addresses::from_networks(&judged);
+        let before = Addresses::from_networks(&classified);
         let mut open = networks.to_vec();
         open.retain(|network| !before.contains(*network) && !is_mapped(*network));
         open.sort_unstable();
         open.dedup();
         table.extend(open.into_iter().map(|network| (network, class)));
-        judged.extend_from_slice(networks);
+        classified.extend_from_slice(networks);
     }
     table
 }
@@ -99,7 +99,7 @@ pub fn table(allowed: &[IpNet], disallowed: &[IpNet], bypass_lan: bool) -> Vec<(
 /// Returns the table for the peers of a file. A network that one peer disallows and another one
 /// routes is not excluded.
 #[must_use]
-pub fn of_peers(peers: &[Peer], bypass_lan: bool) -> Vec<(IpNet, Class)> {
+pub fn table_for_peers(peers: &[Peer], bypass_lan: bool) -> Vec<(IpNet, Class)> {
     let all = |networks: fn(&Peer) -> Vec<IpNet>| peers.iter().flat_map(networks).collect();
     let allowed: Vec<IpNet> = all(|peer| peer.allowed_ips.clone());
     let disallowed: Vec<IpNet> = all(|peer| peer.disallowed_ips.clone());
@@ -127,7 +127,7 @@ pub fn class_of(table: &[(IpNet, Class)], address: IpAddr) -> Class {
 /// Returns the link-local networks of both families.
 #[must_use]
 pub fn link_local() -> Vec<IpNet> {
-    list(&LINK_LOCAL)
+    parse_networks(&LINK_LOCAL)
 }
 
 /// Returns true if an address is link-local.
@@ -141,14 +141,14 @@ pub fn is_link_local(address: IpAddr) -> bool {
 /// Returns true if an address bypasses the tunnel with `BypassLanTraffic`.
 #[must_use]
 pub fn is_local(address: IpAddr) -> bool {
-    list(&LAN)
+    parse_networks(&LAN)
         .into_iter()
         .any(|network| network.contains(&address))
 }
 
 /// Returns each family of which the tunnel contains no public address while it contains all public
 /// addresses of the other.
-fn refused(allowed: &[IpNet]) -> Vec<IpNet> {
+fn refused_families(allowed: &[IpNet]) -> Vec<IpNet> {
     let has_public = |wanted| {
         let mut of_family = allowed.iter().filter(|net| family(**net) == wanted);
         of_family.any(|network| !networks::is_special(*network))
@@ -160,10 +160,13 @@ fn refused(allowed: &[IpNet]) -> Vec<IpNet> {
         };
         networks::covers_public(allowed, other) && !has_public(this)
     };
-    list(&EVERYTHING).into_iter().filter(missing).collect()
+    parse_networks(&EVERYTHING)
+        .into_iter()
+        .filter(missing)
+        .collect()
 }
 
-fn list(texts: &[&str]) -> Vec<IpNet> {
+fn parse_networks(texts: &[&str]) -> Vec<IpNet> {
     texts
         .iter()
         .filter_map(|text| prefix::parse(text).ok())

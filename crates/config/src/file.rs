@@ -18,17 +18,17 @@ pub mod edit;
 mod fix;
 mod foreign;
 mod key_file;
+mod keys;
 mod line;
 mod look_alike;
 mod parse;
+mod present_keys;
 mod print;
 mod report;
-mod seen;
 mod strip;
 mod transparent;
 mod value;
 mod wg;
-mod word;
 
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
@@ -40,15 +40,16 @@ use taupe_protocol::update::PostQuantum;
 use taupe_uapi::networks;
 
 pub use diagnostic::{
-    AddressProblem, Diagnostic, DiagnosticKind, EndpointProblem, KeyProblem, Severity, Unusable,
+    AddressProblem, Diagnostic, DiagnosticKind, EndpointProblem, KeyProblem, Severity,
+    UnusableAddress,
 };
 pub use key_file::{KeyFile, KeyFileProblem, KeyFiles, MAX_KEY_FILE};
+pub use keys::{ForeignPurpose, Key, Section};
 pub use parse::{parse, parse_with, parse_without_key_files};
 pub use print::{Current, print, save};
 pub use strip::strip;
 pub use transparent::{Forwarded, KillSwitch, SystemBus, Transparent};
 pub use wg::wg_message;
-pub use word::{Foreign, Key, Section};
 
 /// The longest file, in bytes.
 pub const MAX_FILE: usize = 64 << 20;
@@ -61,7 +62,7 @@ pub const MAX_LINE: usize = 16 << 20;
 pub const MAX_MTU: u32 = 65_535 - 80;
 
 /// The smallest MTU, in bytes, with which Linux keeps IPv6 on an interface (RFC 8200 §5).
-pub const LEAST_IPV6_MTU: u32 = 1280;
+pub const MIN_IPV6_MTU: u32 = 1280;
 
 /// A complete, valid file.
 ///
@@ -213,7 +214,7 @@ pub enum Dialect {
     Taupe,
     /// Those of `wg-quick`, and `DisallowedIPs`. The keys of applications are errors, as they are
     /// to `wg-quick`; in lines that `wg-quick` treats as comments, they are ignored.
-    Quick,
+    WgQuick,
     /// Those of `wg setconf`.
     Wg,
     /// Those of `wg setconf`, and Taupe's post-quantum keys: the input of `taupe setconf`.
@@ -222,27 +223,27 @@ pub enum Dialect {
 
 /// The program whose behaviour and messages `up` and `down` follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Personality {
+pub enum Compatibility {
     /// Taupe's own: prevents leaks, and leaves the routes of other programs alone.
     Taupe,
     /// Exactly what `wg-quick` does.
     WgQuick,
 }
 
-impl Personality {
+impl Compatibility {
     /// Returns the set of keys that its files may contain.
     #[must_use]
     pub const fn dialect(self) -> Dialect {
         match self {
             Self::Taupe => Dialect::Taupe,
-            Self::WgQuick => Dialect::Quick,
+            Self::WgQuick => Dialect::WgQuick,
         }
     }
 }
 
 impl Dialect {
     /// Returns true if it configures a device only, and does not bring up a tunnel.
-    fn is_of_device(self) -> bool {
+    fn is_device_only(self) -> bool {
         matches!(self, Self::Wg | Self::Setconf)
     }
 
@@ -254,9 +255,9 @@ impl Dialect {
     /// Returns true if the dialect includes a key.
     fn has(self, key: Key) -> bool {
         match self {
-            Self::Taupe | Self::Quick => true,
-            Self::Wg => key.known_to_wg(),
-            Self::Setconf => key.known_to_wg() || key.is_of_handshake(),
+            Self::Taupe | Self::WgQuick => true,
+            Self::Wg => key.is_known_to_wg(),
+            Self::Setconf => key.is_known_to_wg() || key.is_post_quantum(),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use taupe_config::application::{Application, Children, Doubt, Process};
+use taupe_config::application::{AppWarning, Application, Children, Process};
 use taupe_config::file::edit::entries;
 use taupe_config::file::{DiagnosticKind, Key, Parsed};
 
@@ -33,7 +33,7 @@ pub fn warn(text: &[u8], parsed: &mut Parsed) {
                     .or_else(missing)
             };
             if let Some(doubt) = application.as_ref().and_then(doubt) {
-                parsed.warn(entry.line, entry.column, DiagnosticKind::Doubtful(doubt));
+                parsed.warn(entry.line, entry.column, DiagnosticKind::AppWarning(doubt));
             }
         }
     }
@@ -61,7 +61,7 @@ fn candidates() -> Vec<String> {
 
 /// Returns a warning about a name that no executable or process has, with the most similar known
 /// name.
-fn unknown(name: &str, candidates: &[String]) -> Option<Doubt> {
+fn unknown(name: &str, candidates: &[String]) -> Option<AppWarning> {
     let is_it = |other: &String| other.eq_ignore_ascii_case(name);
     if in_path(name).is_some() || is_in_own_folder(name) || candidates.iter().any(is_it) {
         return None;
@@ -74,13 +74,13 @@ fn unknown(name: &str, candidates: &[String]) -> Option<Doubt> {
         _ => Some(next),
     });
     let nearest = best.filter(|(likeness, _)| *likeness >= ALIKE);
-    Some(Doubt::Unknown {
+    Some(AppWarning::UnknownName {
         name: name.to_owned(),
         nearest: nearest.map(|(_, other)| escaped(other.as_bytes())),
     })
 }
 
-fn doubt(application: &Application) -> Option<Doubt> {
+fn doubt(application: &Application) -> Option<AppWarning> {
     match application {
         Application::Executable(path) => of_path(path, ""),
         Application::Directory(path) => of_path(path.trim_end_matches('/'), "/"),
@@ -89,7 +89,7 @@ fn doubt(application: &Application) -> Option<Doubt> {
     }
 }
 
-fn of_path(path: &str, end: &str) -> Option<Doubt> {
+fn of_path(path: &str, end: &str) -> Option<AppWarning> {
     if path.is_empty() {
         // The root folder.
         return None;
@@ -98,28 +98,28 @@ fn of_path(path: &str, end: &str) -> Option<Doubt> {
     let real = match Path::new(path).canonicalize() {
         Ok(real) => real,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Some(Doubt::Nothing { path: shown() });
+            return Some(AppWarning::NoSuchPath { path: shown() });
         }
         // Without the permission to look there is nothing to warn of.
         Err(_) => return None,
     };
     if end.is_empty() && real.is_dir() {
-        return Some(Doubt::Folder { path: shown() });
+        return Some(AppWarning::PathIsFolder { path: shown() });
     }
     if real != Path::new(path) && !can_be_rule(&real) {
-        return Some(Doubt::Link {
+        return Some(AppWarning::PathHasLink {
             path: shown(),
             target: format!("{}{end}", escaped(real.as_os_str().as_bytes())),
         });
     }
     let interpreter = interpreter(&real)?;
-    Some(Doubt::Script {
+    Some(AppWarning::PathIsScript {
         path: shown(),
         interpreter,
     })
 }
 
-fn of_name(application: &Application) -> Option<Doubt> {
+fn of_name(application: &Application) -> Option<AppWarning> {
     let name = whole_name(application)?;
     let path = in_path(name)?;
     let real = path.canonicalize().ok()?;
@@ -132,11 +132,11 @@ fn of_name(application: &Application) -> Option<Doubt> {
     let path = path.display().to_string();
     if !application.matches(&process) && !can_be_rule(&real) {
         let target = escaped(real.as_os_str().as_bytes());
-        return Some(Doubt::NameOfLink { path, target });
+        return Some(AppWarning::NameIsLink { path, target });
     }
     let interpreter = interpreter(&real)?;
     // Most such scripts start a program of their own name.
-    (!is_in_own_folder(name)).then_some(Doubt::NameOfScript { path, interpreter })
+    (!is_in_own_folder(name)).then_some(AppWarning::NameIsScript { path, interpreter })
 }
 
 /// Multi-call programs: a link's name decides what they do.
@@ -187,7 +187,7 @@ const STARTERS: [&str; 22] = [
 ];
 
 /// Checks whether a service or child processes do an application's work.
-fn of_starter(application: &Application, children: Children) -> Option<Doubt> {
+fn of_starter(application: &Application, children: Children) -> Option<AppWarning> {
     let name = match application {
         Application::Name(_) => whole_name(application)?.to_owned(),
         Application::Executable(path) => path.rsplit('/').next()?.to_owned(),
@@ -195,18 +195,18 @@ fn of_starter(application: &Application, children: Children) -> Option<Doubt> {
     };
     if let Some((name, worker)) = CLIENTS.iter().find(|(client, _)| *client == name) {
         let (name, worker) = ((*name).to_owned(), (*worker).to_owned());
-        return Some(Doubt::Client { name, worker });
+        return Some(AppWarning::Client { name, worker });
     }
     if children == Children::Inherit {
         return None;
     }
     match application {
         Application::Executable(path) if is_app_image(Path::new(path)) => {
-            Some(Doubt::AppImage { path: path.clone() })
+            Some(AppWarning::AppImage { path: path.clone() })
         }
         _ => STARTERS
             .contains(&&*name)
-            .then_some(Doubt::Starter { name }),
+            .then_some(AppWarning::Launcher { name }),
     }
 }
 
@@ -220,7 +220,7 @@ fn is_app_image(path: &Path) -> bool {
 /// Returns the name in a rule, unless the rule is a pattern for several names.
 fn whole_name(application: &Application) -> Option<&str> {
     match application {
-        Application::Name(pattern) if !pattern.is_open() => Some(pattern.text()),
+        Application::Name(pattern) if !pattern.is_prefix() => Some(pattern.text()),
         _ => None,
     }
 }
@@ -278,7 +278,10 @@ mod tests {
         assert_eq!(of("curl", Children::Own), None);
         for children in [Children::Inherit, Children::Own] {
             let doubt = of("docker", children);
-            assert!(matches!(doubt, Some(Doubt::Client { .. })), "{doubt:?}");
+            assert!(
+                matches!(doubt, Some(AppWarning::Client { .. })),
+                "{doubt:?}"
+            );
         }
     }
 
@@ -286,7 +289,7 @@ mod tests {
     fn a_name_that_nothing_has_is_told_from_its_likes() {
         let names = ["chromium", "firefox-esr", "cut", "Xorg"].map(str::to_owned);
         let nearest = |name: &str| match unknown(name, &names) {
-            Some(Doubt::Unknown { nearest, .. }) => Some(nearest),
+            Some(AppWarning::UnknownName { nearest, .. }) => Some(nearest),
             _ => None,
         };
         assert_eq!(nearest("chromum-zz"), Some(Some("chromium".into())));
@@ -309,15 +312,15 @@ mod tests {
         assert_eq!(doubt(at("program")), None);
         assert_eq!(doubt(at("folder/")), None);
         let path = at("folder");
-        assert_eq!(doubt(path.clone()), Some(Doubt::Folder { path }));
+        assert_eq!(doubt(path.clone()), Some(AppWarning::PathIsFolder { path }));
         assert_eq!(doubt("/".into()), None);
         // The pipe has no writer, so reading from it would block.
         mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR, 0).expect("a pipe");
         assert_eq!(doubt(at("pipe")), None);
         let path = at("missing");
-        assert_eq!(doubt(path.clone()), Some(Doubt::Nothing { path }));
+        assert_eq!(doubt(path.clone()), Some(AppWarning::NoSuchPath { path }));
         let (path, interpreter) = (at("script"), "/bin/sh".into());
-        let script = Doubt::Script { path, interpreter };
+        let script = AppWarning::PathIsScript { path, interpreter };
         assert_eq!(doubt(at("script")), Some(script));
         // A rule follows a link, unless links of other names have the same target.
         assert_eq!(doubt(at("link")), None);
@@ -325,7 +328,10 @@ mod tests {
         fs::write(at("busybox"), b"\x7fELF").expect("written");
         symlink("busybox", at("applet")).expect("a link");
         let (path, target) = (at("applet"), at("busybox"));
-        assert_eq!(doubt(at("applet")), Some(Doubt::Link { path, target }));
+        assert_eq!(
+            doubt(at("applet")),
+            Some(AppWarning::PathHasLink { path, target })
+        );
         let leads_to = |text: String| super::target(&text.parse().expect("an application"));
         for (text, expected) in [
             (at("link"), Some(at("program"))),

@@ -6,8 +6,8 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use taupe_config::file::{
-    self, Diagnostic, Dialect, KeyFile, KeyFileProblem, MAX_FILE, MAX_KEY_FILE, Parsed,
-    Personality, Severity,
+    self, Compatibility, Diagnostic, DiagnosticKind, Dialect, Key, KeyFile, KeyFileProblem,
+    KeyProblem, MAX_FILE, MAX_KEY_FILE, Parsed, Severity,
 };
 use zeroize::Zeroizing;
 
@@ -23,7 +23,7 @@ pub struct Checked {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Remark {
     file: PathBuf,
-    personality: Personality,
+    personality: Compatibility,
     pub diagnostic: Diagnostic,
 }
 
@@ -37,14 +37,14 @@ pub struct Unreadable {
 
 /// Reads a file and reports everything that is wrong with it for `personality`. Fixes name the
 /// commands of that personality.
-pub fn check(conf: &Conf, personality: Personality) -> Result<Checked, Unreadable> {
+pub fn check(conf: &Conf, personality: Compatibility) -> Result<Checked, Unreadable> {
     Ok(check_text(conf, personality, text_of(conf)?))
 }
 
 /// [`check()`] without warnings about the file's applications on this system, for commands that do
 /// not repeat them.
 #[cfg(target_os = "linux")]
-pub fn check_alone(conf: &Conf, personality: Personality) -> Result<Checked, Unreadable> {
+pub fn check_alone(conf: &Conf, personality: Compatibility) -> Result<Checked, Unreadable> {
     let text = text_of(conf)?;
     let parsed = parse(&conf.path, &text, personality.dialect());
     Ok(checked(conf, personality, text, parsed))
@@ -55,7 +55,7 @@ pub fn check_alone(conf: &Conf, personality: Personality) -> Result<Checked, Unr
 pub fn check_with_available_keys(conf: &Conf) -> Result<Checked, Unreadable> {
     let text = text_of(conf)?;
     let parsed = parse_with_available_keys(&conf.path, &text);
-    Ok(checked(conf, Personality::Taupe, text, parsed))
+    Ok(checked(conf, Compatibility::Taupe, text, parsed))
 }
 
 /// Parses a file with the keys from its key files. If that fails, parses it without them: for a
@@ -71,13 +71,13 @@ pub fn parse_with_available_keys(path: &Path, text: &[u8]) -> Parsed {
 }
 
 /// [`check()`] for a text that is to become the content of the file.
-pub fn check_text(conf: &Conf, personality: Personality, text: Zeroizing<Vec<u8>>) -> Checked {
+pub fn check_text(conf: &Conf, personality: Compatibility, text: Zeroizing<Vec<u8>>) -> Checked {
     let parsed = parse(&conf.path, &text, personality.dialect());
     // The look-up of applications is implemented for Linux only.
     #[cfg(target_os = "linux")]
     let parsed = {
         let mut parsed = parsed;
-        if personality == Personality::Taupe {
+        if personality == Compatibility::Taupe {
             crate::app_warnings::warn(&text, &mut parsed);
         }
         parsed
@@ -87,7 +87,7 @@ pub fn check_text(conf: &Conf, personality: Personality, text: Zeroizing<Vec<u8>
 
 fn checked(
     conf: &Conf,
-    personality: Personality,
+    personality: Compatibility,
     text: Zeroizing<Vec<u8>>,
     mut parsed: Parsed,
 ) -> Checked {
@@ -184,15 +184,46 @@ impl Display for Remark {
             severity,
             kind,
         } = &self.diagnostic;
-        let fix = kind.fix(match self.personality {
-            Personality::Taupe => "taupe",
-            Personality::WgQuick => "wg",
-        });
+        let fix = kind.fix();
         write!(
             f,
             "{file}:{line}:{column}: {severity}: {kind}\n  fix: {fix}"
-        )
+        )?;
+        match command_advice(kind, self.personality) {
+            Some(advice) => write!(f, " ({advice})"),
+            None => Ok(()),
+        }
     }
+}
+
+/// Returns the command that helps to follow the advice of a diagnostic, if there is one.
+pub fn command_advice(kind: &DiagnosticKind, compatibility: Compatibility) -> Option<String> {
+    let tool = match compatibility {
+        Compatibility::Taupe => "taupe",
+        Compatibility::WgQuick => "wg",
+    };
+    if let DiagnosticKind::NotForWgQuick { .. } = kind {
+        return Some("`taupe up` applies it".to_owned());
+    }
+    if let DiagnosticKind::NotForWg { .. } = kind {
+        return Some("`taupe strip` prints the other lines".to_owned());
+    }
+    if let DiagnosticKind::NotAKey {
+        key: Key::PrivateKey,
+        problem: KeyProblem::Path,
+    } = kind
+    {
+        return Some(format!(
+            "PostUp = {tool} set %i private-key FILE reads it from the file"
+        ));
+    }
+    Some(match kind.needed_key()? {
+        Key::PrivateKey => format!("`{tool} genkey` makes one"),
+        Key::PresharedKey => format!("`{tool} genpsk` makes one"),
+        Key::PqPrivateKey => "`taupe genkey --pq` makes one".to_owned(),
+        Key::PqPublicKey => "`taupe pubkey --pq` prints it at the peer".to_owned(),
+        _ => format!("`{tool} pubkey` prints it at the peer"),
+    })
 }
 
 /// Counts errors and warnings in words: `1 error and 2 warnings`.

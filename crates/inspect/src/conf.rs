@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf, is_separator};
-use taupe_config::file::Personality;
+use taupe_config::file::Compatibility;
 
 /// Returns the folder of files that are given by name.
 #[cfg(not(windows))]
@@ -76,30 +76,32 @@ impl Conf {
     ///
     /// For Taupe, a word that ends in `.conf` is a path. For `wg-quick`, every word that could be
     /// the name of an interface is a name, even `wg0.conf`.
-    pub fn find(word: &OsStr, personality: Personality) -> Result<Self, Error> {
+    pub fn find(word: &OsStr, personality: Compatibility) -> Result<Self, Error> {
         Self::find_in(&folder(), word, personality)
     }
 
-    fn find_in(folder: &Path, word: &OsStr, personality: Personality) -> Result<Self, Error> {
+    fn find_in(folder: &Path, word: &OsStr, personality: Compatibility) -> Result<Self, Error> {
         let path = match personality {
-            Personality::WgQuick => quick_path(folder, word),
-            Personality::Taupe => own_path(folder, word)?,
+            Compatibility::WgQuick => quick_path(folder, word),
+            Compatibility::Taupe => own_path(folder, word)?,
         };
         if !fs::exists(&path).unwrap_or(true) {
             return Err(match personality {
-                Personality::WgQuick => Error::QuickMissing(path),
-                Personality::Taupe => Error::Missing {
+                Compatibility::WgQuick => Error::QuickMissing(path),
+                Compatibility::Taupe => Error::Missing {
                     hint: hint(folder, word),
                     path,
                 },
             });
         }
         let interface = match (name_of(&path), personality) {
-            (Some(Ok(name)), Personality::Taupe) => name.not_reserved().map_err(Error::Reserved)?,
-            (Some(Ok(name)), Personality::WgQuick) => name,
-            (_, Personality::WgQuick) => return Err(Error::QuickName),
-            (Some(Err(name)), Personality::Taupe) => return Err(Error::Name { name }),
-            (None, Personality::Taupe) => return Err(Error::NeitherNameNorPath(path)),
+            (Some(Ok(name)), Compatibility::Taupe) => {
+                name.not_reserved().map_err(Error::Reserved)?
+            }
+            (Some(Ok(name)), Compatibility::WgQuick) => name,
+            (_, Compatibility::WgQuick) => return Err(Error::QuickName),
+            (Some(Err(name)), Compatibility::Taupe) => return Err(Error::Name { name }),
+            (None, Compatibility::Taupe) => return Err(Error::NeitherNameNorPath(path)),
         };
         match path.canonicalize() {
             Ok(real) => Ok(Self {

@@ -11,7 +11,7 @@ use crate::conf::{self, Conf};
 use crate::is_root;
 use serde::Serialize;
 use std::ffi::OsStr;
-use taupe_adapter::Personality;
+use taupe_adapter::Compatibility;
 
 /// Reason why no check was made.
 #[derive(Debug, thiserror::Error)]
@@ -120,8 +120,8 @@ pub fn examine(file: Option<&OsStr>) -> Result<Found, Failure> {
 
 fn of_file(word: &OsStr) -> Result<Check, Failure> {
     const NAME: &str = "file";
-    let conf = Conf::find(word, Personality::Taupe)?;
-    let checked = check(&conf, Personality::Taupe)?;
+    let conf = Conf::find(word, Compatibility::Taupe)?;
+    let checked = check(&conf, Compatibility::Taupe)?;
     let shown = conf.shown.display();
     let how = format!("`taupe check {shown}` says which, and what to do");
     Ok(match (&checked.file, checked.remarks.as_slice()) {

@@ -19,8 +19,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 pub use steps::Step;
-use taupe_adapter::{Personality, State};
-use taupe_config::application::Doubt;
+use taupe_adapter::{Compatibility, State};
+use taupe_config::application::AppWarning;
 use taupe_os_linux::netlink::SystemError;
 use taupe_transparent::capture::in_effect;
 use taupe_transparent::fault::Fault;
@@ -70,7 +70,7 @@ pub fn of_tunnels() -> Result<Vec<Conf>, Failure> {
         let Some(header) = written_down else {
             // The kill switch is active without a journal: the file is most likely found by the
             // name.
-            return Conf::find(OsStr::new(name), Personality::Taupe).ok();
+            return Conf::find(OsStr::new(name), Compatibility::Taupe).ok();
         };
         Some(Conf {
             interface: header.interface.parse().ok()?,
@@ -97,10 +97,10 @@ pub fn closed(interface: &str) -> Option<String> {
 }
 
 /// Returns a warning about a script: the process that runs is its interpreter.
-pub fn doubt(subject: &Subject) -> Option<Doubt> {
+pub fn doubt(subject: &Subject) -> Option<AppWarning> {
     let path = Path::new(OsStr::from_bytes(&subject.path));
     let interpreter = subject.id.is_none().then(|| interpreter(path))??;
-    Some(Doubt::NameOfScript {
+    Some(AppWarning::NameIsScript {
         path: subject.shown_path(),
         interpreter,
     })

@@ -18,8 +18,8 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use taupe_adapter::journal::Header;
-use taupe_adapter::{Personality, State};
-use taupe_config::destinations::{Class, class_of, of_peers};
+use taupe_adapter::{Compatibility, State};
+use taupe_config::destinations::{Class, class_of, table_for_peers};
 use taupe_os_linux::netlink::{Connection, Connections, Listed, System, SystemError};
 use taupe_packet::ip::Family;
 use taupe_transparent::capture::in_effect;
@@ -148,7 +148,7 @@ impl Tunnel {
         let known = conf.and_then(|conf| Known::read(conf).ok());
         let table = known.as_ref().map_or(Vec::new(), |known| {
             let bypass_lan = known.file.transparent.bypass_lan.unwrap_or(false);
-            of_peers(&known.file.peers, bypass_lan)
+            table_for_peers(&known.file.peers, bypass_lan)
         });
         Ok(Some(Self {
             interface: interface.to_owned(),
@@ -327,7 +327,9 @@ fn tunnels(file: Option<&OsStr>, unseen: &mut dyn FnMut(&Fault)) -> Result<Vec<T
     if let Some(word) = file {
         let wanted = match conf::interface(word) {
             Some(interface) => interface.to_string(),
-            None => Conf::find(word, Personality::Taupe)?.interface.to_string(),
+            None => Conf::find(word, Compatibility::Taupe)?
+                .interface
+                .to_string(),
         };
         if !names.contains(&wanted) {
             return Err(Failure::NotThere(wanted));

@@ -1,7 +1,7 @@
 //! Decides about processes as the kernel does.
 
 use crate::processes::Subject;
-use taupe_config::application::{AppRules, Judgement};
+use taupe_config::application::{AppRules, AppVerdict};
 use taupe_transparent::programs::{Judged, Programs};
 
 /// Decides which processes use a tunnel: the kernel's decision if the tunnel is up, else the one
@@ -22,12 +22,12 @@ impl Judge {
     }
 
     /// Decides for a process, or for an executable as if it were started from here.
-    pub fn judge<'a>(&self, rules: &'a AppRules, subject: &Subject) -> Judgement<'a> {
+    pub fn judge<'a>(&self, rules: &'a AppRules, subject: &Subject) -> AppVerdict<'a> {
         let process = subject.process();
         let known = match (&self.kernel, subject.id) {
             (Some(kernel), Some(id)) => kernel.judge(id, rules),
             (Some(kernel), None) => {
-                let own = rules.judge(&process, []);
+                let own = rules.decide_with_ancestors(&process, []);
                 let parent = std::os::unix::process::parent_id();
                 let inherited = || kernel.judge_child(parent, rules);
                 own.rule.map(|_| own).or_else(inherited).or(Some(own))
@@ -36,10 +36,10 @@ impl Judge {
         };
         let Some(mut judgement) = known else {
             let ancestors = subject.ancestors();
-            return rules.judge(&process, ancestors.iter().map(Subject::process));
+            return rules.decide_with_ancestors(&process, ancestors.iter().map(Subject::process));
         };
         // The kernel's decision does not name the rule for a user or a control group.
-        let own = rules.judge(&process, []);
+        let own = rules.decide_with_ancestors(&process, []);
         if judgement.rule.is_none() && !judgement.is_inherited && own.decision == judgement.decision
         {
             judgement.rule = own.rule;

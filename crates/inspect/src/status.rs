@@ -21,9 +21,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use taupe_adapter::journal::Header;
-use taupe_adapter::{Personality, State as Journals};
+use taupe_adapter::{Compatibility, State as Journals};
 use taupe_client::{DeviceStatus, PeerStatus, Suite};
-use taupe_config::destinations::of_peers;
+use taupe_config::destinations::table_for_peers;
 use taupe_config::file::{File, Forwarded, Key, Peer as FilePeer};
 use taupe_os_linux::netlink::{System, SystemError};
 use taupe_runtime::clock::boot;
@@ -88,7 +88,9 @@ fn named(word: &std::ffi::OsStr, headers: &[Header]) -> Result<String, Failure> 
     };
     match name.filter(is_there) {
         Some(name) => Ok(name),
-        None => Ok(Conf::find(word, Personality::Taupe)?.interface.to_string()),
+        None => Ok(Conf::find(word, Compatibility::Taupe)?
+            .interface
+            .to_string()),
     }
 }
 
@@ -218,7 +220,7 @@ pub struct Handshakes {
 
 impl Handshakes {
     fn of(device: &DeviceStatus, peer: &PeerStatus) -> Option<Self> {
-        let wanted = show::wanted_handshakes(peer)?;
+        let wanted = show::handshake_mode(peer)?;
         let now = boot();
         let session = peer.session.filter(|session| session.is_alive(now));
         Some(Self {
@@ -226,7 +228,7 @@ impl Handshakes {
             latched: peer.pq_pinned,
             suite: session.and_then(|session| session.suite.map(Suite::name)),
             session: session.map(|session| session.name()),
-            text: show::handshakes(device, peer, now)?.to_string(),
+            text: show::handshake_state(device, peer, now)?.to_string(),
         })
     }
 }
@@ -476,7 +478,7 @@ impl Tunnel {
             };
             self.findings.extend(names.into_iter().map(past_tunnel));
             let bypass_lan = file.transparent.bypass_lan.unwrap_or(false);
-            let destinations = of_peers(&file.peers, bypass_lan);
+            let destinations = table_for_peers(&file.peers, bypass_lan);
             // Refused destinations are blocked, and applications try the other address family.
             let lacks = families::without_route(&destinations);
             self.notes.extend(lacks.iter().map(ToString::to_string));

@@ -14,8 +14,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use taupe_adapter::journal::{self, Journal, Lock};
-use taupe_adapter::{Access, Namespace, Personality, SaveError, State, replace as replace_file};
-use taupe_config::application::{Application, Doubt};
+use taupe_adapter::{Access, Compatibility, Namespace, SaveError, State, replace as replace_file};
+use taupe_config::application::{AppWarning, Application};
 use taupe_config::file::{DiagnosticKind, File, Key};
 use taupe_inspect::check::{self, Checked, Remark, check, check_text};
 use taupe_inspect::conf::{self, Conf};
@@ -100,7 +100,7 @@ enum Failure {
 pub(crate) fn main(order: &AppOrder, arguments: &[OsString]) -> ExitCode {
     let outcome = match &order.action {
         AppAction::List => list(order),
-        AppAction::Choose(place, applications) => root::require(Personality::Taupe, arguments)
+        AppAction::Choose(place, applications) => root::require(Compatibility::Taupe, arguments)
             .map_err(Failure::from)
             .and_then(|()| choose(order, *place, applications)),
     };
@@ -113,7 +113,7 @@ pub(crate) fn main(order: &AppOrder, arguments: &[OsString]) -> ExitCode {
 
 /// Reads a file, and fails if it has errors.
 fn read(conf: &Conf) -> Result<(Checked, File), Failure> {
-    let mut checked = check(conf, Personality::Taupe)?;
+    let mut checked = check(conf, Compatibility::Taupe)?;
     match checked.file.take() {
         Some(file) => Ok((checked, file)),
         None => {
@@ -127,7 +127,7 @@ fn read(conf: &Conf) -> Result<(Checked, File), Failure> {
 }
 
 fn choose(order: &AppOrder, place: AppPlace, applications: &[Application]) -> Result<(), Failure> {
-    let conf = Conf::find(&order.file, Personality::Taupe)?;
+    let conf = Conf::find(&order.file, Compatibility::Taupe)?;
     let interface = conf.interface.as_str();
     let shown = || conf.shown.display().to_string();
     let refused = |why| Failure::Refused { file: shown(), why };
@@ -147,7 +147,7 @@ fn choose(order: &AppOrder, place: AppPlace, applications: &[Application]) -> Re
     if let ([first, ..], AppPlace::Allowed, false, false) = (applications, place, is_other, chose) {
         return Err(refused(Refused::AllAllowed(first.clone())));
     }
-    let mut after = check_text(&conf, Personality::Taupe, edited);
+    let mut after = check_text(&conf, Compatibility::Taupe, edited);
     let news = news(&before.remarks, &after.remarks);
     news.iter().for_each(|remark| say(remark));
     let Some(mut wanted) = after.file.take() else {
@@ -242,9 +242,10 @@ fn news<'a>(before: &[Remark], after: &'a [Remark]) -> Vec<&'a Remark> {
 /// matches.
 fn is_for_nothing(remark: &Remark) -> bool {
     match &remark.diagnostic.kind {
-        DiagnosticKind::Doubtful(doubt) => {
-            !matches!(doubt, Doubt::Unknown { .. } | Doubt::Nothing { .. })
-        }
+        DiagnosticKind::AppWarning(doubt) => !matches!(
+            doubt,
+            AppWarning::UnknownName { .. } | AppWarning::NoSuchPath { .. }
+        ),
         _ => false,
     }
 }
@@ -366,7 +367,7 @@ fn tell(conf: &Conf, is_up: bool) {
 
 /// Prints the rules and the processes that each applies to.
 fn list(order: &AppOrder) -> Result<(), Failure> {
-    let conf = Conf::find(&order.file, Personality::Taupe)?;
+    let conf = Conf::find(&order.file, Compatibility::Taupe)?;
     let (_, mut file) = read(&conf)?;
     let rules = resolved(std::mem::take(&mut file.transparent.apps));
     let judge = Judge::of(conf.interface.as_str());
@@ -438,7 +439,7 @@ mod tests {
         };
         let remarks = |apps: &str| {
             let text = text(apps).into_bytes().into();
-            check_text(&conf, Personality::Taupe, text).remarks
+            check_text(&conf, Compatibility::Taupe, text).remarks
         };
         let before = remarks("");
         assert!(!before.is_empty(), "the file has something to warn of");

@@ -130,7 +130,7 @@ impl Plan {
             });
         }
         let bypass_lan = transparent.bypass_lan.unwrap_or(false);
-        let destinations = destinations::of_peers(&file.peers, bypass_lan);
+        let destinations = destinations::table_for_peers(&file.peers, bypass_lan);
         let system_bus = transparent.system_bus.unwrap_or_default();
         let addresses = || file.interface.addresses.iter().map(|own| own.address);
         let settings = Settings {

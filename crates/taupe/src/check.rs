@@ -3,17 +3,17 @@
 use crate::console::print;
 use std::ffi::OsStr;
 use std::process::ExitCode;
-use taupe_config::file::Personality;
+use taupe_config::file::Compatibility;
 use taupe_inspect::check::{check, count};
 use taupe_inspect::conf::Conf;
 
 /// Prints everything that is wrong with the file that a word means. The findings are the requested
 /// output, so they go to standard output.
 pub(crate) fn main(word: &OsStr) -> ExitCode {
-    let checked = Conf::find(word, Personality::Taupe)
+    let checked = Conf::find(word, Compatibility::Taupe)
         .map_err(|error| error.to_string())
         .and_then(|conf| {
-            let checked = check(&conf, Personality::Taupe).map_err(|error| error.to_string())?;
+            let checked = check(&conf, Compatibility::Taupe).map_err(|error| error.to_string())?;
             Ok((conf.shown, checked))
         });
     let (shown, checked) = match checked {

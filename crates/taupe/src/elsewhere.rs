@@ -4,7 +4,7 @@ use crate::arguments::{self, Order};
 use crate::{FAILED, MISUSED, allowed_ips, complain, console, exit, no_order, proxy, wg};
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
-use taupe_config::file::Personality;
+use taupe_config::file::Compatibility;
 use taupe_inspect::check::{self, check};
 use taupe_inspect::conf::Conf;
 
@@ -35,11 +35,11 @@ pub fn main<#[cfg(windows)] D: crate::Driver>() -> ExitCode {
 
 /// Prints a file in the form that devices take. Fails if the file has errors.
 fn strip(word: &OsStr) -> ExitCode {
-    let conf = match Conf::find(word, Personality::Taupe) {
+    let conf = match Conf::find(word, Compatibility::Taupe) {
         Ok(conf) => conf,
         Err(error) => return complain(&error, FAILED),
     };
-    let checked = match check(&conf, Personality::Taupe) {
+    let checked = match check(&conf, Compatibility::Taupe) {
         Ok(checked) => checked,
         Err(error) => return complain(&error, FAILED),
     };
@@ -53,6 +53,6 @@ fn strip(word: &OsStr) -> ExitCode {
             FAILED,
         );
     }
-    let stripped = check::strip(&conf, &checked.text, Personality::Taupe.dialect());
+    let stripped = check::strip(&conf, &checked.text, Compatibility::Taupe.dialect());
     exit(console::print(&stripped), ExitCode::SUCCESS)
 }

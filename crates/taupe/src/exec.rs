@@ -24,7 +24,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use taupe_adapter::Personality;
+use taupe_adapter::Compatibility;
 use taupe_config::file::File;
 use taupe_engine::{Options, StartError, SystemResolver, TunSource, UapiSource, Underlay};
 use taupe_inspect::check::{self, Checked, Unreadable, check_alone};
@@ -97,7 +97,7 @@ fn begin<D: Device>(
     command: &[OsString],
     settings: &DeviceSettings,
 ) -> Result<u8, Failure> {
-    let conf = Conf::find(word, Personality::Taupe)?;
+    let conf = Conf::find(word, Compatibility::Taupe)?;
     let mut file = read(&conf)?;
     for sentence in plan::without_effect(&mut file, is_root()) {
         say(&format_args!("taupe: {}: {sentence}", conf.shown.display()));
@@ -153,7 +153,7 @@ fn begin<D: Device>(
 
 /// Reads the file and prints its errors and warnings.
 fn read(conf: &Conf) -> Result<File, Failure> {
-    let Checked { file, remarks, .. } = check_alone(conf, Personality::Taupe)?;
+    let Checked { file, remarks, .. } = check_alone(conf, Compatibility::Taupe)?;
     for remark in &remarks {
         say(remark);
     }

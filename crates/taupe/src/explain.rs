@@ -4,7 +4,7 @@ use crate::arguments::ExplainOrder;
 use crate::console::print;
 use std::fmt::Write as _;
 use std::process::ExitCode;
-use taupe_adapter::Personality;
+use taupe_adapter::Compatibility;
 use taupe_inspect::conf::Conf;
 use taupe_inspect::destination::Destination;
 use taupe_inspect::explain::{Failure, Known, addresses, closed, doubt, of_tunnels};
@@ -29,7 +29,7 @@ fn run(order: &ExplainOrder) -> Result<String, Failure> {
         );
     }
     let files = match &order.file {
-        Some(word) => vec![Conf::find(word, Personality::Taupe)?],
+        Some(word) => vec![Conf::find(word, Compatibility::Taupe)?],
         None => of_tunnels()?,
     };
     let (addresses, is_one_of_several) = (addresses()?, order.file.is_none());

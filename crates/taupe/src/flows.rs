@@ -8,7 +8,7 @@ use crate::root;
 use std::ffi::OsStr;
 use std::ffi::OsString;
 use std::process::ExitCode;
-use taupe_adapter::Personality;
+use taupe_adapter::Compatibility;
 use taupe_inspect::flows::{self, Flow, Flows, Verdict};
 use taupe_inspect::json;
 use taupe_transparent::fault::Fault;
@@ -39,7 +39,7 @@ pub(crate) fn look(file: Option<&OsStr>) -> Result<Flows, flows::Failure> {
 }
 
 fn run(order: &FlowsOrder, arguments: &[OsString]) -> Result<(), Failure> {
-    root::require(Personality::Taupe, arguments)?;
+    root::require(Compatibility::Taupe, arguments)?;
     let all = look(order.file.as_deref())?;
     if order.follow {
         return match follow::follow(order, all) {

@@ -2,7 +2,7 @@
 
 use crate::arguments::ModeOption;
 use std::fmt;
-use taupe_adapter::Personality;
+use taupe_adapter::Compatibility;
 
 /// Mode of a tunnel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,20 +36,22 @@ pub(crate) enum Transparent {
 /// entry for each peer, which is true if the peer has an endpoint.
 pub(crate) fn choose(
     asked: Option<ModeOption>,
-    personality: Personality,
+    personality: Compatibility,
     chooses: bool,
     endpoints: &[bool],
 ) -> Mode {
     let adapter = match (asked, personality) {
         (Some(ModeOption::Transparent), _) => return Mode::Transparent(Transparent::Asked),
         (Some(ModeOption::Adapter), _) => Adapter::Asked,
-        (None, Personality::WgQuick) => Adapter::CalledAsWgQuick,
-        (None, Personality::Taupe) if chooses => {
+        (None, Compatibility::WgQuick) => Adapter::CalledAsWgQuick,
+        (None, Compatibility::Taupe) if chooses => {
             return Mode::Transparent(Transparent::Applications);
         }
-        (None, Personality::Taupe) if endpoints.contains(&false) => Adapter::PeerWithoutEndpoint,
-        (None, Personality::Taupe) if endpoints.len() > 1 => Adapter::SeveralPeers(endpoints.len()),
-        (None, Personality::Taupe) => Adapter::NoApplications,
+        (None, Compatibility::Taupe) if endpoints.contains(&false) => Adapter::PeerWithoutEndpoint,
+        (None, Compatibility::Taupe) if endpoints.len() > 1 => {
+            Adapter::SeveralPeers(endpoints.len())
+        }
+        (None, Compatibility::Taupe) => Adapter::NoApplications,
     };
     Mode::Adapter(adapter)
 }
@@ -92,7 +94,7 @@ impl fmt::Display for Transparent {
 mod tests {
     use super::{Adapter, Mode, Transparent, choose};
     use crate::arguments::ModeOption::{Adapter as AskAdapter, Transparent as AskTransparent};
-    use taupe_adapter::Personality::{Taupe, WgQuick};
+    use taupe_adapter::Compatibility::{Taupe, WgQuick};
 
     #[test]
     fn the_first_rule_that_applies_decides() {

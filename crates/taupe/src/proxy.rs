@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use taupe_client::ResolveError;
-use taupe_config::file::{Endpoint, File, Personality, Table};
+use taupe_config::file::{Compatibility, Endpoint, File, Table};
 use taupe_inspect::check::{self, Checked, Unreadable, check};
 use taupe_inspect::conf::{self, Conf};
 use taupe_proxy::{
@@ -59,8 +59,8 @@ pub(crate) fn main(order: &ProxyOrder) -> ExitCode {
 
 fn run(order: &ProxyOrder) -> Result<(), Failure> {
     system::begin();
-    let conf = Conf::find(&order.file, Personality::Taupe)?;
-    let Checked { file, remarks, .. } = check(&conf, Personality::Taupe)?;
+    let conf = Conf::find(&order.file, Compatibility::Taupe)?;
+    let Checked { file, remarks, .. } = check(&conf, Compatibility::Taupe)?;
     for remark in &remarks {
         say(remark);
     }

@@ -10,7 +10,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use taupe_adapter::Personality;
+use taupe_adapter::Compatibility;
 use taupe_inspect::check;
 use taupe_inspect::conf::{self, Conf};
 use taupe_inspect::report::redact::{self, Redactor};
@@ -49,7 +49,7 @@ pub(crate) fn main(order: &ReportOrder, arguments: &[OsString]) -> ExitCode {
 }
 
 fn run(order: &ReportOrder, arguments: &[OsString]) -> Result<(), Failure> {
-    root::require(Personality::Taupe, arguments)?;
+    root::require(Compatibility::Taupe, arguments)?;
     // The file is created first, because collecting takes some time.
     let mut output = match &order.output {
         Some(path) => Some((path, create(path)?)),
@@ -95,7 +95,7 @@ fn whole(order: &ReportOrder) -> Result<String, Failure> {
     let mut files: Vec<PathBuf> = Vec::new();
     let mut names: Vec<String> = Vec::new();
     if let Some(word) = word {
-        let conf = Conf::find(word, Personality::Taupe);
+        let conf = Conf::find(word, Compatibility::Taupe);
         if let Ok(conf) = conf {
             names.push(conf.interface.to_string());
             files.push(conf.path);

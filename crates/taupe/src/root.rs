@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use taupe_adapter::Personality;
+use taupe_adapter::Compatibility;
 use taupe_inspect::is_root;
 
 /// Reason why this process cannot go on.
@@ -24,13 +24,13 @@ pub(crate) enum Error {
 
 /// Fails unless this process is root. Called as `wg-quick`, it runs itself again with sudo, as that
 /// program does. In that case it only returns if sudo cannot be run.
-pub(crate) fn require(personality: Personality, arguments: &[OsString]) -> Result<(), Error> {
+pub(crate) fn require(personality: Compatibility, arguments: &[OsString]) -> Result<(), Error> {
     if is_root() {
         return Ok(());
     }
     match personality {
-        Personality::Taupe => Err(Error::NotRoot),
-        Personality::WgQuick => Err(again_with_sudo(arguments)),
+        Compatibility::Taupe => Err(Error::NotRoot),
+        Compatibility::WgQuick => Err(again_with_sudo(arguments)),
     }
 }
 

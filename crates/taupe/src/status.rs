@@ -7,7 +7,7 @@ use crate::console::{self, NotPrinted, Paint};
 use crate::root;
 use std::ffi::OsString;
 use std::process::ExitCode;
-use taupe_adapter::Personality;
+use taupe_adapter::Compatibility;
 use taupe_inspect::status::{self, State, look};
 
 /// Exit status if no state is known, and for wrong usage.
@@ -34,7 +34,7 @@ pub(crate) fn main(order: &StatusOrder, arguments: &[OsString]) -> ExitCode {
 }
 
 fn run(order: &StatusOrder, arguments: &[OsString]) -> Result<State, Failure> {
-    root::require(Personality::Taupe, arguments)?;
+    root::require(Compatibility::Taupe, arguments)?;
     let status = look(order.file.as_deref())?;
     let text = if order.json {
         status.json()

@@ -21,7 +21,7 @@ use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 use std::time::Duration;
 use taupe_adapter::{
-    self as adapter, Devices, Down, DownError, Options, Personality, Request, State,
+    self as adapter, Compatibility, Devices, Down, DownError, Options, Request, State,
     TransparentSettings,
 };
 use taupe_config::file::{self, DiagnosticKind};
@@ -38,8 +38,8 @@ pub(crate) fn main<D: Device>(order: &TunnelOrder, arguments: &[OsString]) -> Ex
         Err(Failure::Output(error)) if error.is_unread() => crate::FAILED.into(),
         Err(failure) => {
             let name = match order.personality {
-                Personality::Taupe => "taupe",
-                Personality::WgQuick => "wg-quick",
+                Compatibility::Taupe => "taupe",
+                Compatibility::WgQuick => "wg-quick",
             };
             say(&format_args!("{name}: {failure}"));
             crate::FAILED.into()
@@ -55,7 +55,7 @@ fn run<D: Device>(order: &TunnelOrder, arguments: &[OsString]) -> Result<(), Fai
         ..
     } = order;
     // `wg-quick` requires root for every action.
-    if order.action != Action::Strip || *personality == Personality::WgQuick {
+    if order.action != Action::Strip || *personality == Compatibility::WgQuick {
         root::require(*personality, arguments)?;
     }
     match &order.action {
@@ -78,9 +78,9 @@ fn run<D: Device>(order: &TunnelOrder, arguments: &[OsString]) -> Result<(), Fai
 }
 
 /// Finds the file. Called as `wg-quick`, it prints the warning of that program.
-fn find(word: &OsStr, personality: Personality) -> Result<Conf, Failure> {
+fn find(word: &OsStr, personality: Compatibility) -> Result<Conf, Failure> {
     let conf = Conf::find(word, personality)?;
-    if personality == Personality::WgQuick && conf.quick_warns() {
+    if personality == Compatibility::WgQuick && conf.quick_warns() {
         let path = conf.path.display();
         say(&format_args!("Warning: `{path}' is world accessible"));
     }
@@ -90,7 +90,7 @@ fn find(word: &OsStr, personality: Personality) -> Result<Conf, Failure> {
 fn bring_up<D: Device>(
     conf: &Conf,
     up: &Up,
-    personality: Personality,
+    personality: Compatibility,
     verbose: bool,
 ) -> Result<(), Failure> {
     let Checked { file, remarks, .. } = check(conf, personality)?;
@@ -116,7 +116,7 @@ fn bring_up<D: Device>(
     let mode = mode::choose(up.mode, personality, chooses, &endpoints);
     let mode = transparent::on_this_kernel(mode);
     let plan = match mode {
-        Mode::Adapter(_) if chooses && personality == Personality::Taupe => {
+        Mode::Adapter(_) if chooses && personality == Compatibility::Taupe => {
             let mark = transparent::free_mark(conf, &file)?;
             Some(transparent::plan(conf, &mut file, Some(mark))?)
         }
@@ -141,7 +141,8 @@ fn bring_up<D: Device>(
     // wg-quick has a warning of its own for this.
     let said = |remark: &&Remark| {
         let kind = &remark.diagnostic.kind;
-        personality == Personality::Taupe || !matches!(kind, DiagnosticKind::WorldAccessible { .. })
+        personality == Compatibility::Taupe
+            || !matches!(kind, DiagnosticKind::WorldAccessible { .. })
     };
     for remark in remarks.iter().filter(said) {
         say(remark);
@@ -178,7 +179,7 @@ fn bring_up<D: Device>(
 
 /// Fails if the tunnel is up already. This comes before other messages. If another process brings
 /// the tunnel up later, that is detected again.
-fn already_up(conf: &Conf, personality: Personality) -> Result<(), Failure> {
+fn already_up(conf: &Conf, personality: Compatibility) -> Result<(), Failure> {
     let interface = conf.interface.as_str();
     match State::default().of_running(interface) {
         Some(header) if taupe_client::is_alive(interface, PATIENCE) => {
@@ -249,7 +250,7 @@ impl DevicePlan<'_> {
             through.tell_of_endpoints();
             transparent::hand_over(through.inner.as_str(), self.left);
         }
-        if brought_up.is_ok() && request.personality == Personality::Taupe {
+        if brought_up.is_ok() && request.personality == Compatibility::Taupe {
             for sentence in taupe_inspect::status::warnings(request.interface) {
                 say(&format_args!("[!] {sentence}"));
             }
@@ -286,7 +287,7 @@ fn take_down(
     word: &OsStr,
     save: bool,
     keep_closed: bool,
-    personality: Personality,
+    personality: Compatibility,
     mut console: Console,
 ) -> Result<(), Failure> {
     let (interface, missing, file) = match find(word, personality) {
@@ -335,7 +336,7 @@ fn take_down(
 /// Reads a file if it has no errors, or returns what is wrong. A tunnel can be taken down without
 /// its file.
 fn readable(conf: &Conf) -> Result<file::File, String> {
-    let checked = check_alone(conf, Personality::Taupe);
+    let checked = check_alone(conf, Compatibility::Taupe);
     let checked = checked.map_err(|unreadable| unreadable.to_string())?;
     checked.file.ok_or_else(|| {
         let file = conf.shown.display();
@@ -345,7 +346,7 @@ fn readable(conf: &Conf) -> Result<file::File, String> {
 }
 
 fn reload(conf: &Conf, console: &mut Console) -> Result<(), Failure> {
-    let Checked { file, remarks, .. } = check(conf, Personality::Taupe)?;
+    let Checked { file, remarks, .. } = check(conf, Compatibility::Taupe)?;
     let Some(mut file) = file else {
         return Err(wrong(conf, &remarks));
     };
@@ -378,7 +379,7 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), Failure> {
     let fixed = plan.as_ref().map(|plan| &plan.fixed);
     let request = Request {
         outer: outer.as_ref(),
-        ..request(conf, &file, Personality::Taupe, Options::default(), fixed)
+        ..request(conf, &file, Compatibility::Taupe, Options::default(), fixed)
     };
     let mut replaced = None;
     // Rules come before peers: newly selected applications are blocked until the peers are set.
@@ -406,7 +407,7 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), Failure> {
     Ok(())
 }
 
-fn save(conf: &Conf, personality: Personality) -> Result<(), Failure> {
+fn save(conf: &Conf, personality: Compatibility) -> Result<(), Failure> {
     let Checked { file, remarks, .. } = check(conf, personality)?;
     let Some(file) = file else {
         return Err(wrong(conf, &remarks));
@@ -424,7 +425,7 @@ fn save(conf: &Conf, personality: Personality) -> Result<(), Failure> {
 fn request<'a>(
     conf: &'a Conf,
     file: &'a file::File,
-    personality: Personality,
+    personality: Compatibility,
     options: Options,
     transparent: Option<&'a TransparentSettings>,
 ) -> Request<'a> {
@@ -441,9 +442,9 @@ fn request<'a>(
 
 /// Prints the file for `wg setconf`. Fails if the file has errors, except as `wg-quick`, which does
 /// not check it.
-fn strip(conf: &Conf, personality: Personality) -> Result<(), Failure> {
+fn strip(conf: &Conf, personality: Compatibility) -> Result<(), Failure> {
     let checked = check(conf, personality)?;
-    if personality == Personality::Taupe && checked.file.is_none() {
+    if personality == Compatibility::Taupe && checked.file.is_none() {
         return Err(wrong(conf, &checked.remarks));
     }
     let stripped = check::strip(conf, &checked.text, personality.dialect());

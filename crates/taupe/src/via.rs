@@ -16,8 +16,8 @@ use names::Servers;
 use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
 use taupe_adapter::journal::Header;
-use taupe_adapter::{Outer, Personality, State, mtu_inside};
-use taupe_config::file::{Endpoint, File, LEAST_IPV6_MTU, Peer, Table};
+use taupe_adapter::{Compatibility, Outer, State, mtu_inside};
+use taupe_config::file::{Endpoint, File, MIN_IPV6_MTU, Peer, Table};
 use taupe_inspect::check::{self, Checked, Unreadable, check_alone};
 use taupe_inspect::conf::{self, Conf};
 use taupe_inspect::endpoint_names::Named;
@@ -99,12 +99,12 @@ impl Through {
     /// Reads the file of an outer tunnel. Looks up its endpoints, unless this process's traffic is
     /// blocked (`is_closed`).
     pub(crate) fn find(word: &OsStr, inner: &Conf, is_closed: bool) -> Result<Self, Failure> {
-        let conf = Conf::find(word, Personality::Taupe)?;
+        let conf = Conf::find(word, Compatibility::Taupe)?;
         let name = conf.interface.as_str();
         if conf.interface == inner.interface {
             return Err(Failure::Itself(name.to_owned()));
         }
-        let Checked { file, remarks, .. } = check_alone(&conf, Personality::Taupe)?;
+        let Checked { file, remarks, .. } = check_alone(&conf, Compatibility::Taupe)?;
         for remark in &remarks {
             say(remark);
         }
@@ -291,7 +291,7 @@ fn narrow(outer: &Outer, conf: &Conf, file: &mut File) -> Result<String, Failure
     let (family, needed, without) = match file.carries_ipv6() {
         true => (
             "IPv6",
-            LEAST_IPV6_MTU,
+            MIN_IPV6_MTU,
             ", or take IPv6 out of Address and AllowedIPs",
         ),
         false => ("IPv4", IPV4_MTU, ""),

@@ -19,7 +19,7 @@ const VERSION: &str = "1.0.20260223";
 
 /// Selects the wording of messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Personality {
+pub(crate) enum Compatibility {
     /// Messages of Taupe, as in `taupe show`.
     Taupe,
     /// Messages of `wg` in wireguard-tools, byte for byte.
@@ -28,7 +28,7 @@ pub(crate) enum Personality {
 
 /// Invocation of a subcommand.
 struct Call<'a> {
-    personality: Personality,
+    personality: Compatibility,
     /// Name by which the program was called.
     program: &'a OsStr,
     command: Command,
@@ -96,17 +96,17 @@ impl Command {
     }
 
     /// Returns the syntax of the subcommand's arguments.
-    const fn grammar(self, personality: Personality) -> &'static str {
+    const fn grammar(self, personality: Compatibility) -> &'static str {
         match (self, personality) {
-            (Self::Set, Personality::Taupe) => {
+            (Self::Set, Compatibility::Taupe) => {
                 " <interface> [listen-port <port>] [fwmark <mark>] [private-key <file path>] \
                  [pq-private-key <file path>] [peer <base64 public key> [remove] [preshared-key \
                  <file path>] [pq-public-key {<file path>|-}] [post-quantum \
                  {require|prefer|off|default}] [endpoint <host>:<port>] [persistent-keepalive \
                  <interval seconds>] [allowed-ips [+|-]<ip1>/<cidr1>[,[+|-]<ip2>/<cidr2>]...] ]..."
             }
-            (Self::Genkey, Personality::Taupe) => " [--pq]",
-            (Self::Pubkey, Personality::Taupe) => " [--pq [--suite {hybrid-768|hybrid-512}]]",
+            (Self::Genkey, Compatibility::Taupe) => " [--pq]",
+            (Self::Pubkey, Compatibility::Taupe) => " [--pq [--suite {hybrid-768|hybrid-512}]]",
             (command, _) => command.grammar_of_wg(),
         }
     }
@@ -150,7 +150,7 @@ impl Command {
 /// `arguments` begins with the name by which the program was called (`wg` or `taupe`), which
 /// messages repeat. The subcommand and its unparsed arguments follow.
 #[must_use]
-pub(crate) fn main(personality: Personality, arguments: &[OsString]) -> ExitCode {
+pub(crate) fn main(personality: Compatibility, arguments: &[OsString]) -> ExitCode {
     let (program, rest) = match arguments.split_first() {
         Some((program, rest)) => (program.as_os_str(), rest),
         None => (OsStr::new("wg"), &[][..]),
@@ -211,8 +211,8 @@ impl Call<'_> {
     /// Fails with the message for the personality.
     fn failed(&self, wg: &[u8], taupe: impl FnOnce() -> String) -> Failed {
         match self.personality {
-            Personality::Wg => console::complain(&[wg, b"\n"].concat()),
-            Personality::Taupe => console::complain(format!("taupe: {}\n", taupe()).as_bytes()),
+            Compatibility::Wg => console::complain(&[wg, b"\n"].concat()),
+            Compatibility::Taupe => console::complain(format!("taupe: {}\n", taupe()).as_bytes()),
         }
         Failed
     }

@@ -204,7 +204,7 @@ fn what_a_session_has_is_shown() {
         let [a, b] = [("wg0", "1001"), ("wg1", "1002")].map(|(name, port)| Side::start(name, port));
         // One side reads the peer's key from a file, the other from standard input.
         a.meet(&b, "1002", &["pq-public-key", "/run/wg1.pub.pq"], "");
-        a.shows("  post-quantum: none (no session; an ordinary one is refused)");
+        a.shows("  post-quantum: none (no session; ordinary handshakes are refused)");
         b.meet(&a, "1001", &["pq-public-key", "-"], &a.pq_public);
         for side in [&a, &b] {
             side.shows("  post-quantum: hybrid-768");
@@ -257,8 +257,8 @@ fn what_has_fallen_back_is_said() {
         let words = ["pq-public-key", "/run/wg1.pub.pq", "post-quantum", "prefer"];
         a.meet(&b, "1002", &words, "");
         a.shows(
-            "  post-quantum: none (prefer has fallen back: the session is ordinary, and no hybrid \
-             handshake with the peer is remembered)",
+            "  post-quantum: none (prefer has fallen back to an ordinary session; no hybrid \
+             handshake with the peer is recorded)",
         );
         // Changing the private key ends the session.
         let other = said(&["genkey"], "");
@@ -267,8 +267,8 @@ fn what_has_fallen_back_is_said() {
         a.shows("  post-quantum: none (no session)");
         said(&["set", "wg0", "private-key", "/run/wg0.key"], "");
         a.shows(
-            "  post-quantum: none (prefer has fallen back: the session is ordinary, and no hybrid \
-             handshake with the peer is remembered)",
+            "  post-quantum: none (prefer has fallen back to an ordinary session; no hybrid \
+             handshake with the peer is recorded)",
         );
         // The other side has no post-quantum setting to show.
         assert!(!said(&["show", "wg1"], "").contains("  post-quantum: "));
@@ -372,9 +372,8 @@ fn a_file_s_tunnel_has_what_the_file_says() {
 #[test]
 fn a_side_without_a_key_of_its_own_says_so() {
     sandboxed("a_side_without_a_key_of_its_own_says_so", || {
-        const LINE: &str = "  post-quantum: none (no PqPrivateKey: no hybrid handshake with this peer \
-                            is possible, and no other is begun; make a key with `taupe genkey \
-                            --pq`, for the file or for `taupe set INTERFACE pq-private-key FILE`)";
+        const LINE: &str = "  post-quantum: none (no PqPrivateKey: this peer needs a hybrid \
+                            handshake, so no handshake can begin)";
         assert!(run("ip", &["link", "set", "lo", "up"], "").status.success());
         let b = Side::start("wg1", "1002");
         let log = fs::File::create("/run/log").expect("a file");
@@ -412,7 +411,7 @@ fn a_side_without_a_key_of_its_own_says_so() {
         let seed = said(&["genkey", "--pq"], "");
         fs::write("/run/wg0.key.pq", seed).expect("written");
         said(&["set", "wg0", "pq-private-key", "/run/wg0.key.pq"], "");
-        a.shows("  post-quantum: none (no session; an ordinary one is refused)");
+        a.shows("  post-quantum: none (no session; ordinary handshakes are refused)");
         said(&["set", "wg0", "pq-private-key", "/dev/null"], "");
         a.shows(LINE);
         assert_eq!(warned().matches("no PqPrivateKey").count(), 3);
@@ -485,7 +484,7 @@ fn a_record_that_cannot_be_read_is_not_taken_for_none() {
         let error = refused(&[&peer[..], &["prefer"]].concat(), "");
         assert!(error.contains(RECORDS), "{error}");
         let show = said(&["show", "wg0"], "");
-        assert!(show.contains("an ordinary one is refused"), "{show}");
+        assert!(show.contains("ordinary handshakes are refused"), "{show}");
         fs::remove_file(RECORDS).expect("removed");
         said(&[&peer[..], &["prefer"]].concat(), "");
         said(&["down", "/run/wg0.conf"], "");

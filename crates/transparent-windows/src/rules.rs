@@ -45,7 +45,7 @@ pub(super) enum PacketVerdict {
 
 impl Rules {
     /// Creates the rules from a file's applications and its table of destinations
-    /// ([`taupe_config::destinations::of_peers`]).
+    /// ([`taupe_config::destinations::table_for_peers`]).
     ///
     /// # Errors
     ///

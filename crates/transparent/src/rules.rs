@@ -120,14 +120,14 @@ impl Compiler {
     fn add(&mut self, application: &Application, rule: u64) -> Result<(), Fault> {
         match application {
             Application::Name(pattern) => {
-                self.name(Kind::Name, pattern.text(), pattern.is_open(), rule)?;
-                if !pattern.is_open() {
+                self.name(Kind::Name, pattern.text(), pattern.is_prefix(), rule)?;
+                if !pattern.is_prefix() {
                     self.name(Kind::Name, &format!("{}.exe", pattern.text()), false, rule)?;
                 }
             }
             Application::CgroupName(_) | Application::Flatpak(_) | Application::Snap(_) => {
                 if let Some(pattern) = application.cgroup_name() {
-                    self.name(Kind::CgroupName, pattern.text(), pattern.is_open(), rule)?;
+                    self.name(Kind::CgroupName, pattern.text(), pattern.is_prefix(), rule)?;
                 }
             }
             // A Windows path matches no process on Linux.

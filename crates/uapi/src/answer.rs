@@ -1,7 +1,6 @@
 //! Parsers of the answers to `get` and `set`, for clients.
 
 use core::mem;
-use core::str::FromStr;
 use core::time::Duration;
 use taupe_protocol::key::{PresharedKey, PublicKey};
 use taupe_protocol::time::Instant;
@@ -13,6 +12,7 @@ use super::set::{endpoint, endpoint_name, post_quantum};
 use super::{MAX_LINE, ScopeLookup};
 use crate::key::Encoding;
 use crate::prefix;
+use crate::text::decimal;
 
 /// State of a device.
 pub struct Device {
@@ -93,10 +93,10 @@ pub fn push_peer(peers: &mut Vec<PeerStatus>, public_key: PublicKey) {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum AnswerError {
     /// The answer is truncated, or a line is malformed. `wg` reports EPROTO.
-    #[error("the answer is cut short or malformed")]
+    #[error("the answer is truncated or malformed")]
     Malformed,
     /// The device reports an error.
-    #[error("the device answers with error {errno}")]
+    #[error("the device answered with error {errno}")]
     Refused {
         /// The error number as `wg` reads it. Positive, unless the device sends the wrong sign.
         errno: i32,
@@ -146,7 +146,7 @@ impl GetAnswer {
         lines.push(bytes, |key, value| {
             if key == "errno" {
                 // Digits only: `wg` accepts no sign here.
-                end.errno = Some(number(value)?);
+                end.errno = Some(decimal(value)?);
                 Some(())
             } else if key == "error" {
                 end.reason(value);
@@ -263,8 +263,8 @@ fn parse_line(
             "pq_private_key" => {
                 device.status.pq_private_key = Encoding::Hex.pq_private_key(value).ok()?;
             }
-            "listen_port" => device.listen_port = number(value)?,
-            "fwmark" => device.fwmark = number(value)?,
+            "listen_port" => device.listen_port = decimal(value)?,
+            "fwmark" => device.fwmark = decimal(value)?,
             "features" => {
                 let has = |feature| value.split(' ').any(|word| word == feature);
                 device.supports_endpoint_names = has("endpoint_name");
@@ -285,24 +285,24 @@ fn parse_line(
         "pq_latched" => peer.pq_pinned = value == "true",
         "session" => peer.session = Some(session(value)?),
         "last_handshake_time_sec" => {
-            handshake.0 = number(value).filter(|seconds| i64::try_from(*seconds).is_ok())?;
+            handshake.0 = decimal(value).filter(|seconds| i64::try_from(*seconds).is_ok())?;
             peer.latest_handshake = since_epoch(*handshake);
         }
         "last_handshake_time_nsec" => {
-            let nanoseconds: u64 = number(value)?;
+            let nanoseconds: u64 = decimal(value)?;
             handshake.1 = u32::try_from(nanoseconds).unwrap_or(u32::MAX);
             peer.latest_handshake = since_epoch(*handshake);
         }
         "unanswered" => {
             let (initiations, since) = value.split_once(' ')?;
             peer.unanswered = Some(Unanswered {
-                initiations: number(initiations)?,
-                since: Instant(number(since)?),
+                initiations: decimal(initiations)?,
+                since: Instant(decimal(since)?),
             });
         }
-        "rx_bytes" => peer.rx_bytes = number(value)?,
-        "tx_bytes" => peer.tx_bytes = number(value)?,
-        "persistent_keepalive_interval" => peer.persistent_keepalive = number(value)?,
+        "rx_bytes" => peer.rx_bytes = decimal(value)?,
+        "tx_bytes" => peer.tx_bytes = decimal(value)?,
+        "persistent_keepalive_interval" => peer.persistent_keepalive = decimal(value)?,
         "allowed_ip" => {
             let with_length = value.contains('/').then_some(value)?;
             peer.allowed_ips.push(prefix::parse(with_length).ok()?);
@@ -319,7 +319,7 @@ fn session(text: &str) -> Option<SessionStatus> {
         SessionStatus::ORDINARY => None,
         name => Some(Suite::ALL.into_iter().find(|suite| suite.name() == name)?),
     };
-    let born = Instant(number(born)?);
+    let born = Instant(decimal(born)?);
     Some(SessionStatus { suite, born })
 }
 
@@ -329,12 +329,6 @@ fn session(text: &str) -> Option<SessionStatus> {
 pub fn since_epoch((seconds, nanoseconds): (u64, u32)) -> Option<Duration> {
     let time = Duration::new(seconds, nanoseconds.min(999_999_999));
     (!time.is_zero()).then_some(time)
-}
-
-/// Parses a decimal number without a sign, which `FromStr` would accept.
-fn number<T: FromStr>(text: &str) -> Option<T> {
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    digits.then(|| text.parse().ok()).flatten()
 }
 
 /// Splits a stream into lines of the form `key=value`, up to a blank line.

@@ -10,7 +10,7 @@ use crate::request::{MAX_LINE, MAX_REQUEST, Operation};
 
 /// Reason why a request is refused. Never repeats a value, because it may be a secret.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
-#[error("line {line}{}: {problem}", infix(key))]
+#[error("line {line}{}: {problem}", fmt_key(key))]
 pub struct UapiError {
     /// The requested operation; `None` if the first line names none.
     pub operation: Option<Operation>,
@@ -77,7 +77,7 @@ pub enum RequestProblem {
     #[error("not UTF-8; expected a line of the form key=value")]
     NotUtf8,
     /// A line longer than [`MAX_LINE`].
-    #[error("the line is longer than {MAX_LINE} bytes, which no valid line is")]
+    #[error("the line is longer than {MAX_LINE} bytes; every valid line is shorter")]
     LineTooLong,
     /// A request longer than [`MAX_REQUEST`].
     #[error("the request is longer than {} MiB; split it into several", MAX_REQUEST >> 20)]
@@ -98,10 +98,10 @@ pub enum RequestProblem {
     )]
     UnknownPeerKey,
     /// A key of the device after the first `public_key`.
-    #[error("concerns the device; expected it before the first public_key")]
+    #[error("a key of the device; expected before the first public_key")]
     DeviceKeyAfterPeer,
     /// A key of a peer before the first `public_key`.
-    #[error("concerns a peer; expected the peer's public_key before it")]
+    #[error("a key of a peer; expected after the peer's public_key")]
     PeerKeyBeforePeer,
     /// A malformed key.
     #[error(transparent)]
@@ -110,7 +110,7 @@ pub enum RequestProblem {
     #[error(transparent)]
     PqKey(#[from] PqKeyError),
     /// An unknown value of `post_quantum`.
-    #[error("not a known word; expected require, prefer, off or default")]
+    #[error("not a known value; expected require, prefer, off or default")]
     PostQuantum,
     /// Not a number, or too large.
     #[error("not a decimal number from 0 to {max}")]
@@ -119,26 +119,26 @@ pub enum RequestProblem {
         max: u16,
     },
     /// Not a packet mark.
-    #[error("not a number from 0 (off) to 4294967295, in decimal or in hex after 0x")]
+    #[error("not a number from 0 (off) to 4294967295 (decimal, or hexadecimal after 0x)")]
     Fwmark,
     /// A flag whose value is not `true`.
     #[error("a flag that can only be set; expected true")]
     NotTrue,
     /// Not an IP address and port.
     #[error(
-        "not an IP address and port; expected such as 192.0.2.1:51820 or [2001:db8::1]:51820 \
-         (host names are not looked up)"
+        "not an IP address and port; expected, for example, 192.0.2.1:51820 or \
+         [2001:db8::1]:51820 (host names are not looked up)"
     )]
     Endpoint,
     /// An IPv6 scope that is neither the index nor the name of an interface.
     #[error(
-        "the scope after % is not an interface index from 0 to 4294967295, and no interface is called so"
+        "the scope after % is neither an interface index from 0 to 4294967295 nor the name of an interface"
     )]
     EndpointScope,
     /// Not a host name and port.
     #[error(
-        "not a host name and port; expected such as vpn.example.org:51820, a name of 1 to 253 \
-         bytes and a port from 1 to 65535, or nothing (an address goes into endpoint)"
+        "not a host name and port; expected, for example, vpn.example.org:51820 (a name of 1 to \
+         253 bytes, a port from 1 to 65535) or nothing; an address belongs in endpoint"
     )]
     EndpointName,
     /// An `allowed_ip` without `/`.
@@ -217,7 +217,7 @@ impl fmt::Display for Status {
     }
 }
 
-fn infix(key: &str) -> impl fmt::Display {
+fn fmt_key(key: &str) -> impl fmt::Display {
     fmt::from_fn(move |f| match key {
         "" => Ok(()),
         key => write!(f, ", {key}"),

@@ -109,7 +109,7 @@ impl Encoding {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum KeyError {
     /// Too short or too long.
-    #[error("the key is {found} bytes of text long; expected {expected}")]
+    #[error("the key has {found} characters; expected {expected}")]
     Length {
         /// Length of a key in this encoding, in bytes of text.
         expected: usize,
@@ -118,15 +118,15 @@ pub enum KeyError {
     },
     /// A character that the encoding does not have, or not in this position.
     #[error(
-        "character {position} of the key does not belong there; expected 64 hexadecimal digits, \
-         or 43 base64 digits and one `=`"
+        "character {position} of the key is invalid; expected 64 hexadecimal digits, or 43 base64 \
+         digits and one `=`"
     )]
     Character {
         /// Position of the first such character, counted from 1.
         position: usize,
     },
     /// The last base64 digit has bits beyond the key's 256.
-    #[error("the key's last base64 digit has bits beyond the 256th set: a digit is mistyped")]
+    #[error("the key's last base64 digit sets bits beyond the 256th, so a digit is mistyped")]
     TrailingBits,
 }
 

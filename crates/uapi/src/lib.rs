@@ -46,6 +46,7 @@ mod reader;
 mod request;
 mod set;
 pub mod show;
+pub mod text;
 
 pub use answer::{AnswerError, Device, GetAnswer, SetAnswer, push_peer, since_epoch};
 pub use error::{Errno, RequestProblem, Status, UapiError};

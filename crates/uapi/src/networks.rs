@@ -19,7 +19,8 @@ use crate::prefix;
 pub fn subtract(allowed: &[IpNet], disallowed: &[IpNet]) -> Vec<IpNet> {
     let mut networks = Vec::new();
     for family in [Family::V4, Family::V6] {
-        for (first, last) in without(&ranges(allowed, family), &ranges(disallowed, family)) {
+        for (first, last) in subtract_ranges(&ranges(allowed, family), &ranges(disallowed, family))
+        {
             split(family, first, last, &mut networks);
         }
     }
@@ -43,9 +44,9 @@ pub fn covers(networks: &[IpNet], network: IpNet) -> bool {
 /// public.
 #[must_use]
 pub fn covers_public(networks: &[IpNet], family: Family) -> bool {
-    let all = (0, last_address(0, bits(family)));
-    let missing = without(&[all], &ranges(networks, family));
-    without(&missing, SPECIAL.ranges(family)).is_empty()
+    let all = (0, last_address(0, address_bits(family)));
+    let missing = subtract_ranges(&[all], &ranges(networks, family));
+    subtract_ranges(&missing, SPECIAL.ranges(family)).is_empty()
 }
 
 /// Returns true if no address of `network` is public.
@@ -161,7 +162,7 @@ fn range(network: IpNet) -> Range {
         IpAddr::V4(address) => u32::from(address).into(),
         IpAddr::V6(address) => u128::from(address),
     };
-    let host = bits(family(network)) - u32::from(network.prefix_len());
+    let host = address_bits(family(network)) - u32::from(network.prefix_len());
     (first, last_address(first, host))
 }
 
@@ -184,7 +185,7 @@ fn ranges(networks: &[IpNet], wanted: Family) -> Vec<Range> {
 }
 
 /// Returns `ranges` without `holes`. Both must be as from [`ranges`].
-fn without(ranges: &[Range], mut holes: &[Range]) -> Vec<Range> {
+fn subtract_ranges(ranges: &[Range], mut holes: &[Range]) -> Vec<Range> {
     let mut left = Vec::new();
     for &(first, last) in ranges {
         // Holes that end before this range do not affect later ranges either.
@@ -205,7 +206,7 @@ fn without(ranges: &[Range], mut holes: &[Range]) -> Vec<Range> {
 /// Splits the addresses from `first` to `last` into the fewest networks: repeatedly takes the
 /// largest network that begins at `first` and does not exceed `last`.
 fn split(family: Family, mut first: u128, last: u128, into: &mut Vec<IpNet>) {
-    let bits = bits(family);
+    let bits = address_bits(family);
     loop {
         let aligned = first.trailing_zeros();
         // The count overflows only if the range is all of IPv6.
@@ -227,7 +228,7 @@ fn network(family: Family, first: u128, length: u32) -> Option<IpNet> {
     IpNet::new(address, u8::try_from(length).ok()?).ok()
 }
 
-fn bits(family: Family) -> u32 {
+fn address_bits(family: Family) -> u32 {
     match family {
         Family::V4 => 32,
         Family::V6 => 128,

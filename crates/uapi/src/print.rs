@@ -11,22 +11,16 @@ use zeroize::Zeroizing;
 use super::set::DEFAULT;
 use super::{SetRequest, Status};
 use crate::key::Encoding;
+use crate::text::secret_text;
 
 /// Extensions of a `set` that this device supports, separated by blanks. A client omits the keys of
 /// others.
 const FEATURES: &str = "endpoint_name post_quantum";
 
-/// Returns the complete answer to a `get`. The buffer has its final size from the start, because
-/// reallocation would leave copies of keys in freed memory. It is zeroised on drop.
+/// Returns the complete answer to a `get`, as [`secret_text`].
 #[must_use]
 pub fn answer_get(status: &DeviceStatus, listen_port: u16, fwmark: u32) -> Zeroizing<String> {
-    let mut length = Length(0);
-    let mut text = Zeroizing::new(String::new());
-    // Neither sink can fail.
-    let _ = write_get(&mut length, status, listen_port, fwmark);
-    text.reserve_exact(length.0);
-    let _ = write_get(&mut *text, status, listen_port, fwmark);
-    text
+    secret_text(|mut out| write_get(&mut out, status, listen_port, fwmark))
 }
 
 /// Writes the complete answer to a `get`: a line with the device's extensions, then the keys in the
@@ -237,14 +231,4 @@ fn write_pq_public_key(out: &mut impl Write, key: &PqPublicKey) -> fmt::Result {
         "pq_public_key={}",
         Encoding::Hex.encode_pq_public_key(key)
     )
-}
-
-/// Counts the bytes written.
-struct Length(usize);
-
-impl Write for Length {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0 += text.len();
-        Ok(())
-    }
 }

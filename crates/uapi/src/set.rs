@@ -2,7 +2,7 @@
 
 use core::mem;
 use core::net::SocketAddr;
-use core::str::{self, FromStr};
+use core::str;
 
 use taupe_protocol::key::PqPublicKey;
 use taupe_protocol::time::Tai64N;
@@ -14,6 +14,7 @@ use crate::error::RequestProblem;
 use crate::key::{Encoding, PqKeyError};
 use crate::prefix;
 use crate::request::{ScopeLookup, SetRequest};
+use crate::text::decimal;
 
 /// Value of `post_quantum` that restores the default.
 pub(super) const DEFAULT: &str = "default";
@@ -197,10 +198,4 @@ fn allowed_ip(value: &str) -> Result<AllowedIpChange, RequestProblem> {
         None => AllowedIpChange::Add(prefix::parse(value.strip_prefix('+').unwrap_or(value))?),
     };
     Ok(change)
-}
-
-/// Parses a number without a sign, which `FromStr` would accept. Allows leading zeros.
-fn decimal<T: FromStr>(text: &str) -> Option<T> {
-    let digits = text.bytes().all(|b| b.is_ascii_digit());
-    digits.then(|| text.parse().ok()).flatten()
 }

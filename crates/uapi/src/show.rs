@@ -22,8 +22,10 @@ use crate::key::Encoding;
 use crate::{networks, prefix};
 
 pub use colour::Colours;
-pub use post_quantum::{Handshakes, fingerprint, handshakes, lacks_own_key, wanted_handshakes};
-pub use showconf::{MARK, write_pq_of_peer, write_pq_private_key};
+pub use post_quantum::{
+    HandshakeState, fingerprint, handshake_mode, handshake_state, lacks_own_key,
+};
+pub use showconf::{COMMENT_PREFIX, write_peer_pq_keys, write_pq_private_key};
 
 use colour::{BOLD, CYAN, GREEN, RED, RESET, YELLOW};
 
@@ -36,7 +38,7 @@ pub struct PrettyOptions<'a> {
     /// Use of terminal colours.
     pub colours: Colours,
     /// True to show private and preshared keys instead of `(hidden)`.
-    pub keys: bool,
+    pub show_keys: bool,
     /// Wall-clock time, since the Unix epoch.
     pub now: Duration,
     /// The same time on the boot clock, for the age of sessions.
@@ -69,7 +71,7 @@ pub fn pretty(out: &mut impl Write, device: &Device, options: &PrettyOptions<'_>
     }
     if let Some(key) = &device.status.private_key {
         label(out, paint, "private key")?;
-        writeln!(out, "{}", hidden(options, key.expose()).as_str())?;
+        writeln!(out, "{}", key_or_hidden(options, key.expose()).as_str())?;
     }
     if device.listen_port != 0 {
         label(out, paint, "listening port")?;
@@ -95,19 +97,23 @@ const MAX_LISTED: usize = 8;
 
 /// Returns a long list of networks as `0.0.0.0/0, ::/0 except …`: two lists, each with the word
 /// before it.
-fn as_exceptions(networks: &[IpNet]) -> Option<[(&'static str, Vec<IpNet>); 2]> {
+fn as_everything_except(networks: &[IpNet]) -> Option<[(&'static str, Vec<IpNet>); 2]> {
     if networks.len() <= MAX_LISTED {
         return None;
     }
-    let everything = ["0.0.0.0/0", "::/0"].map(prefix::parse);
-    let has = |whole: &IpNet| {
-        let mut of_family = networks.iter();
-        of_family.any(|one| one.addr().is_ipv4() == whole.addr().is_ipv4())
+    let default_routes = ["0.0.0.0/0", "::/0"].map(prefix::parse);
+    let is_in_use = |default: &IpNet| {
+        let mut networks = networks.iter();
+        networks.any(|network| network.addr().is_ipv4() == default.addr().is_ipv4())
     };
-    let whole: Vec<IpNet> = everything.into_iter().flatten().filter(has).collect();
-    let except = networks::subtract(&whole, networks);
+    let all: Vec<IpNet> = default_routes
+        .into_iter()
+        .flatten()
+        .filter(is_in_use)
+        .collect();
+    let except = networks::subtract(&all, networks);
     (!except.is_empty() && except.len() <= networks.len() / 2)
-        .then_some([("", whole), (" except ", except)])
+        .then_some([("", all), (" except ", except)])
 }
 
 fn pretty_peer(
@@ -131,18 +137,20 @@ fn pretty_peer(
         writeln!(
             out,
             "{}",
-            hidden(options, peer.preshared_key.expose()).as_str()
+            key_or_hidden(options, peer.preshared_key.expose()).as_str()
         )?;
     }
     if let Some(address) = peer.endpoint {
         label(out, paint, "endpoint")?;
-        writeln!(out, "{}", endpoint(address, options.scopes))?;
+        writeln!(out, "{}", fmt_endpoint(address, options.scopes))?;
     }
     label(out, paint, "allowed ips")?;
     if peer.allowed_ips.is_empty() {
         out.write_str("(none)")?;
     }
-    let short = options.extra.and_then(|_| as_exceptions(&peer.allowed_ips));
+    let short = options
+        .extra
+        .and_then(|_| as_everything_except(&peer.allowed_ips));
     let lists = match &short {
         Some(lists) => lists.as_slice(),
         None => &[("", peer.allowed_ips.clone())],
@@ -151,7 +159,7 @@ fn pretty_peer(
         out.write_str(word)?;
         for (index, network) in networks.iter().enumerate() {
             let separator = if index == 0 { "" } else { ", " };
-            write!(out, "{separator}{}", ip(network.addr()))?;
+            write!(out, "{separator}{}", fmt_ip(network.network()))?;
             paint.write(out, &[CYAN])?;
             out.write_char('/')?;
             paint.write(out, &[RESET])?;
@@ -203,9 +211,9 @@ fn pretty_peer(
         label(out, paint, "post-quantum key")?;
         writeln!(out, "{}", fingerprint(key))?;
     }
-    if let Some(handshakes) = handshakes(device, peer, options.boot) {
+    if let Some(state) = handshake_state(device, peer, options.boot) {
         label(out, paint, "post-quantum")?;
-        writeln!(out, "{handshakes}")?;
+        writeln!(out, "{state}")?;
     }
     Ok(())
 }
@@ -290,14 +298,14 @@ pub fn field(
     with_name: bool,
     scopes: ScopeNames<'_>,
 ) -> fmt::Result {
-    let begin = |out: &mut dyn Write| match with_name {
+    let write_name = |out: &mut dyn Write| match with_name {
         true => write!(out, "{}\t", device.name),
         false => Ok(()),
     };
     if let Field::PublicKey | Field::PrivateKey | Field::ListenPort | Field::Fwmark | Field::Dump =
         field
     {
-        begin(out)?;
+        write_name(out)?;
     }
     match field {
         Field::PublicKey => write_key(out, device.public_key.as_ref().map(|key| &key.0))?,
@@ -313,7 +321,7 @@ pub fn field(
         }
         _ => {
             return device.status.peers.iter().try_for_each(|peer| {
-                begin(out)?;
+                write_name(out)?;
                 peer_field(out, peer, field, scopes)
             });
         }
@@ -321,7 +329,7 @@ pub fn field(
     out.write_char('\n')?;
     if field == Field::Dump {
         for peer in &device.status.peers {
-            begin(out)?;
+            write_name(out)?;
             dump_peer(out, peer, scopes)?;
         }
     }
@@ -348,7 +356,7 @@ fn peer_field(
             out.write_char('\t')?;
             write_networks(out, &peer.allowed_ips, " ")?;
         }
-        Field::LatestHandshakes => write!(out, "\t{}", seconds(peer))?,
+        Field::LatestHandshakes => write!(out, "\t{}", handshake_seconds(peer))?,
         Field::Transfer => write!(out, "\t{}\t{}", peer.rx_bytes, peer.tx_bytes)?,
         Field::PersistentKeepalive => {
             out.write_char('\t')?;
@@ -370,7 +378,7 @@ fn dump_peer(out: &mut impl Write, peer: &PeerStatus, scopes: ScopeNames<'_>) ->
     write!(
         out,
         "\t{}\t{}\t{}\t",
-        seconds(peer),
+        handshake_seconds(peer),
         peer.rx_bytes,
         peer.tx_bytes
     )?;
@@ -412,7 +420,7 @@ pub fn showconf(
             writeln!(out, "PresharedKey = {}", key.as_str())?;
         }
         if with_extensions {
-            write_pq_of_peer(out, peer.pq_public_key.as_ref(), peer.post_quantum)?;
+            write_peer_pq_keys(out, peer.pq_public_key.as_ref(), peer.post_quantum)?;
         }
         if !peer.allowed_ips.is_empty() {
             out.write_str("AllowedIPs = ")?;
@@ -420,7 +428,7 @@ pub fn showconf(
             out.write_char('\n')?;
         }
         if let Some(address) = peer.endpoint {
-            writeln!(out, "Endpoint = {}", endpoint(address, scopes))?;
+            writeln!(out, "Endpoint = {}", fmt_endpoint(address, scopes))?;
         }
         if peer.persistent_keepalive != 0 {
             writeln!(out, "PersistentKeepalive = {}", peer.persistent_keepalive)?;
@@ -429,7 +437,7 @@ pub fn showconf(
     Ok(())
 }
 
-fn seconds(peer: &PeerStatus) -> u64 {
+fn handshake_seconds(peer: &PeerStatus) -> u64 {
     peer.latest_handshake.unwrap_or_default().as_secs()
 }
 
@@ -437,8 +445,8 @@ fn base64(key: &[u8; KEY_LEN]) -> zeroize::Zeroizing<String> {
     Encoding::Base64.encode(key)
 }
 
-fn hidden(options: &PrettyOptions<'_>, key: &[u8; KEY_LEN]) -> zeroize::Zeroizing<String> {
-    if options.keys {
+fn key_or_hidden(options: &PrettyOptions<'_>, key: &[u8; KEY_LEN]) -> zeroize::Zeroizing<String> {
+    if options.show_keys {
         base64(key)
     } else {
         zeroize::Zeroizing::new("(hidden)".to_owned())
@@ -478,7 +486,7 @@ fn write_keepalive(out: &mut impl Write, seconds: u16) -> fmt::Result {
 
 fn write_endpoint(out: &mut impl Write, peer: &PeerStatus, scopes: ScopeNames<'_>) -> fmt::Result {
     match peer.endpoint {
-        Some(address) => write!(out, "{}", endpoint(address, scopes)),
+        Some(address) => write!(out, "{}", fmt_endpoint(address, scopes)),
         None => out.write_str("(none)"),
     }
 }
@@ -492,7 +500,7 @@ fn write_networks(out: &mut impl Write, networks: &[IpNet], separator: &str) -> 
         write!(
             out,
             "{before}{}/{}",
-            ip(network.addr()),
+            fmt_ip(network.network()),
             network.prefix_len()
         )?;
     }
@@ -500,17 +508,17 @@ fn write_networks(out: &mut impl Write, networks: &[IpNet], separator: &str) -> 
 }
 
 /// Formats an address and port as `getnameinfo(3)` does.
-fn endpoint(address: SocketAddr, scopes: ScopeNames<'_>) -> impl fmt::Display {
+fn fmt_endpoint(address: SocketAddr, scopes: ScopeNames<'_>) -> impl fmt::Display {
     fmt::from_fn(move |f| {
         let SocketAddr::V6(v6) = address else {
             return write!(f, "{address}");
         };
-        write!(f, "[{}", ip((*v6.ip()).into()))?;
+        write!(f, "[{}", fmt_ip((*v6.ip()).into()))?;
         if v6.scope_id() != 0 {
-            let of_link =
+            let is_link_scoped =
                 v6.ip().is_unicast_link_local() || v6.ip().segments()[0] & 0xff0f == 0xff02;
             // For other addresses the scope is not an interface index.
-            match of_link.then(|| scopes(v6.scope_id())).flatten() {
+            match is_link_scoped.then(|| scopes(v6.scope_id())).flatten() {
                 Some(name) => write!(f, "%{name}")?,
                 None => write!(f, "%{}", v6.scope_id())?,
             }
@@ -521,9 +529,9 @@ fn endpoint(address: SocketAddr, scopes: ScopeNames<'_>) -> impl fmt::Display {
 
 /// Formats an address as `inet_ntop(3)` does: unlike Rust, with the last four bytes of an
 /// IPv4-compatible address (RFC 4291 §2.5.5.1) in decimal.
-fn ip(address: IpAddr) -> impl fmt::Display {
+fn fmt_ip(address: IpAddr) -> impl fmt::Display {
     fmt::from_fn(move |f| match address {
-        IpAddr::V6(v6) if is_compatible(v6) => {
+        IpAddr::V6(v6) if is_ipv4_compatible(v6) => {
             let [.., a, b, c, d] = v6.octets();
             write!(f, "::{a}.{b}.{c}.{d}")
         }
@@ -531,7 +539,7 @@ fn ip(address: IpAddr) -> impl fmt::Display {
     })
 }
 
-fn is_compatible(address: Ipv6Addr) -> bool {
+fn is_ipv4_compatible(address: Ipv6Addr) -> bool {
     matches!(address.segments(), [0, 0, 0, 0, 0, 0, high, _] if high != 0)
 }
 

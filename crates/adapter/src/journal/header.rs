@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use taupe_config::file::Personality;
+use taupe_config::file::Compatibility;
 
 use crate::namespace::Namespace;
 use crate::request::{Options, Outer, Request};
@@ -36,7 +36,7 @@ pub struct Header {
     pub namespace: Namespace,
     /// The command whose behaviour `up` followed.
     #[serde(with = "PersonalityName")]
-    pub personality: Personality,
+    pub personality: Compatibility,
     /// The options of `up`.
     pub options: Options,
     /// The file's PreDown commands.
@@ -54,9 +54,9 @@ pub struct Header {
     pub(super) outer_seen: Option<Seen>,
 }
 
-/// [`Personality`] in the format of a journal.
+/// [`Compatibility`] in the format of a journal.
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "Personality")]
+#[serde(remote = "Compatibility")]
 enum PersonalityName {
     Taupe,
     WgQuick,

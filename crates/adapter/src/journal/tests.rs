@@ -7,7 +7,7 @@ use super::{Error, Header, State};
 use crate::change::Change;
 use crate::fixtures::file;
 use crate::namespace::Namespace;
-use crate::{Options, Personality, Request};
+use crate::{Compatibility, Options, Request};
 
 /// A folder that is removed at the end.
 struct Scratch(PathBuf);
@@ -41,7 +41,7 @@ fn with_request<T>(config: &str, hook: &str, then: impl FnOnce(&Request<'_>) -> 
         interface: "wg0",
         config: Path::new(config),
         file: &file,
-        personality: Personality::WgQuick,
+        personality: Compatibility::WgQuick,
         options: Options {
             override_routes: true,
             firewall: false,

@@ -37,7 +37,7 @@ impl Routing<'_> {
             let mut links = link_local.iter();
             links.any(|link| link.contains(&network))
         };
-        let mut judged = destinations::of_peers(&self.file.peers, bypass_lan);
+        let mut judged = destinations::table_for_peers(&self.file.peers, bypass_lan);
         judged.retain(|(network, _)| !is_within_link(*network));
         let past = link_local.iter().map(|link| (*link, Class::Direct));
         for (destination, class) in past.chain(judged) {

@@ -116,15 +116,15 @@ impl Routing<'_> {
 mod tests {
     use super::super::{Plan, plan};
     use crate::fixtures::{file, host};
-    use crate::{Options, Personality};
+    use crate::{Compatibility, Options};
 
-    fn made(interface: &str, peer: &str, personality: Personality, options: Options) -> Plan {
+    fn made(interface: &str, peer: &str, personality: Compatibility, options: Options) -> Plan {
         let file = file(interface, peer);
         plan("wg0", &file, &host(), personality, options).expect("a plan")
     }
 
     fn taupe(interface: &str, peer: &str) -> Plan {
-        made(interface, peer, Personality::Taupe, Options::default())
+        made(interface, peer, Compatibility::Taupe, Options::default())
     }
 
     fn commands(plan: &Plan, word: &str) -> Vec<String> {
@@ -180,7 +180,7 @@ mod tests {
             override_routes: true,
             ..Options::default()
         };
-        let plan = made(HOME, HOME_AND_ALL, Personality::Taupe, overriding);
+        let plan = made(HOME, HOME_AND_ALL, Compatibility::Taupe, overriding);
         assert_eq!(
             commands(&plan, " route add 192"),
             [
@@ -189,7 +189,12 @@ mod tests {
                 &server[0]
             ]
         );
-        let plan = made(HOME, HOME_AND_ALL, Personality::WgQuick, Options::default());
+        let plan = made(
+            HOME,
+            HOME_AND_ALL,
+            Compatibility::WgQuick,
+            Options::default(),
+        );
         assert_eq!(commands(&plan, " route add 192"), [""; 0]);
         assert_eq!(plan.notes, [""; 0]);
     }
@@ -217,7 +222,7 @@ mod tests {
         host.routes.push(crate::fixtures::route("10.8.0.1/32", 2));
         let all = "AllowedIPs = 0.0.0.0/0, 10.8.0.1/32";
         let options = Options::default();
-        let plan = super::super::plan("wg0", &file(own, all), &host, Personality::Taupe, options)
+        let plan = super::super::plan("wg0", &file(own, all), &host, Compatibility::Taupe, options)
             .expect("a plan");
         assert_eq!(
             commands(&plan, &format!(" table {TABLE}")),
@@ -236,9 +241,14 @@ mod tests {
         host.endpoints = vec!["192.168.1.1:51820".parse().expect("an endpoint")];
         for (peer, routes) in [(HOME_AND_ALL, 2), ("AllowedIPs = 192.168.1.0/24", 1)] {
             let options = Options::default();
-            let plan =
-                super::super::plan("wg0", &file(HOME, peer), &host, Personality::Taupe, options)
-                    .expect("a plan");
+            let plan = super::super::plan(
+                "wg0",
+                &file(HOME, peer),
+                &host,
+                Compatibility::Taupe,
+                options,
+            )
+            .expect("a plan");
             let found = commands(&plan, "192.168.1.1/32");
             assert_eq!(found.len(), routes, "{found:?}");
             assert!(found[0].starts_with("ip -4 route add 192.168.1.1/32 dev wg0 table"));
@@ -287,7 +297,7 @@ mod tests {
             "wg0",
             &crate::fixtures::taupe_file(HOME, all_but),
             &host(),
-            Personality::Taupe,
+            Compatibility::Taupe,
             Options::default(),
         );
         let notes = plan.expect("a plan").notes;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use taupe_config::file::{File, Personality, Table};
+use taupe_config::file::{Compatibility, File, Table};
 use taupe_os_linux::netlink::{Address, Route, RouteKind, Rule};
 use taupe_packet::ip::Family;
 use taupe_uapi::networks::{self, is_special};
@@ -33,7 +33,7 @@ pub(super) struct Routing<'a> {
     pub(super) interface: &'a str,
     pub(super) file: &'a File,
     pub(super) snapshot: &'a Snapshot,
-    pub(super) personality: Personality,
+    pub(super) personality: Compatibility,
     pub(super) options: Options,
     /// The tunnel's own addresses.
     pub(super) addresses: &'a [IpNet],
@@ -69,7 +69,7 @@ impl Routing<'_> {
     /// network; such an address gets the maximum prefix length.
     pub(super) fn own_addresses(&self) -> Vec<IpNet> {
         let is_alone = |own: &IpNet| {
-            self.personality == Personality::Taupe
+            self.personality == Compatibility::Taupe
                 && self.file.interface.table == Table::Auto
                 && self.options.chosen.is_none()
                 && !self.options.override_routes
@@ -100,8 +100,8 @@ impl Routing<'_> {
         let wanted = sorted(self.wanted());
         let implied = self.implied();
         let contested = match self.personality {
-            Personality::Taupe => self.contested(&implied),
-            Personality::WgQuick => Networks::default(),
+            Compatibility::Taupe => self.contested(&implied),
+            Compatibility::WgQuick => Networks::default(),
         };
         let (defaults, others): (Vec<_>, Vec<_>) =
             wanted.into_iter().partition(|net| net.prefix_len() == 0);
@@ -121,7 +121,7 @@ impl Routing<'_> {
             policy.routes.extend(of_family);
             policy.full = !policy.routes.is_empty();
         }
-        if self.personality == Personality::Taupe {
+        if self.personality == Compatibility::Taupe {
             self.adjust_for_taupe(&others, &mut main, &mut policies, plan);
         }
         let to_main = main.into_iter().map(|destination| Change::Route {
@@ -277,8 +277,8 @@ impl Routing<'_> {
         }
         if family == Family::V4 {
             let original = match self.personality {
-                Personality::Taupe => self.snapshot.valid_mark,
-                Personality::WgQuick => None,
+                Compatibility::Taupe => self.snapshot.valid_mark,
+                Compatibility::WgQuick => None,
             };
             plan.changes.push(Change::ValidMark { original });
         }
@@ -286,8 +286,8 @@ impl Routing<'_> {
             let own = self.addresses.iter().map(IpNet::addr);
             let addresses = own.filter(|a| Family::of(*a) == family).collect();
             let interface = match self.personality {
-                Personality::Taupe => InterfaceKey::Index,
-                Personality::WgQuick => InterfaceKey::Name,
+                Compatibility::Taupe => InterfaceKey::Index,
+                Compatibility::WgQuick => InterfaceKey::Name,
             };
             plan.changes.push(Change::Firewall {
                 family,
@@ -480,7 +480,7 @@ impl Routing<'_> {
     /// tables.
     fn table_of(&self, mark: u32) -> u32 {
         let kernels = (DEFAULT_TABLE..=LOCAL_TABLE).contains(&mark);
-        if kernels && self.personality == Personality::Taupe {
+        if kernels && self.personality == Compatibility::Taupe {
             self.free_mark()
         } else {
             mark

@@ -7,7 +7,7 @@ use taupe_packet::ip::Family;
 use super::{PlanError, Snapshot, plan};
 use crate::change::Change;
 use crate::fixtures::{file, host, net, route, taupe_file};
-use crate::{Options, Personality};
+use crate::{Compatibility, Options};
 
 mod full_tunnels;
 
@@ -47,7 +47,7 @@ impl Outcome {
     }
 }
 
-fn outcome(file: &File, host: &Snapshot, personality: Personality, options: Options) -> Outcome {
+fn outcome(file: &File, host: &Snapshot, personality: Compatibility, options: Options) -> Outcome {
     let plan = plan(INTERFACE, file, host, personality, options).expect("a plan");
     let commands = plan.changes.iter();
     let commands = commands.map(|change| change.command(INTERFACE).to_string());
@@ -59,15 +59,15 @@ fn outcome(file: &File, host: &Snapshot, personality: Personality, options: Opti
 }
 
 fn taupe(file: &File, host: &Snapshot) -> Outcome {
-    outcome(file, host, Personality::Taupe, Options::default())
+    outcome(file, host, Compatibility::Taupe, Options::default())
 }
 
 fn wg_quick(file: &File, host: &Snapshot) -> Outcome {
-    outcome(file, host, Personality::WgQuick, Options::default())
+    outcome(file, host, Compatibility::WgQuick, Options::default())
 }
 
 fn overriding(file: &File, host: &Snapshot) -> Outcome {
-    outcome(file, host, Personality::Taupe, OVERRIDE)
+    outcome(file, host, Compatibility::Taupe, OVERRIDE)
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_table_of_the_file_is_filled_as_it_is() {
     let unknown = file("Table = eight", peer);
     let options = Options::default();
     assert_eq!(
-        plan(INTERFACE, &unknown, &host, Personality::Taupe, options),
+        plan(INTERFACE, &unknown, &host, Compatibility::Taupe, options),
         Err(PlanError::UnknownTable("eight".to_owned()))
     );
 }
@@ -356,7 +356,7 @@ fn marked_packets_have_a_table_that_knows_every_destination() {
     };
     let lines = "AllowedIPs = 0.0.0.0/0\nDisallowedIPs = 192.168.1.0/24";
     let file = taupe_file("Address = 10.9.0.2/24", lines);
-    let made = outcome(&file, &host(), Personality::Taupe, chosen);
+    let made = outcome(&file, &host(), Compatibility::Taupe, chosen);
     let (last, past) = (
         "metric 4294967295 table 51820",
         "metric 4294967294 table 51820",
@@ -381,7 +381,7 @@ fn marked_packets_have_a_table_that_knows_every_destination() {
 
     // Without a kill switch no route is left when the device is gone.
     let file = taupe_file("Address = 10.9.0.2/24\nKillSwitch = off", lines);
-    let open = outcome(&file, &host(), Personality::Taupe, chosen);
+    let open = outcome(&file, &host(), Compatibility::Taupe, chosen);
     let default = |command: &&&str| command.contains("0.0.0.0/0");
     let routing = open.routing();
     let defaults: Vec<_> = routing.iter().filter(default).collect();
@@ -392,12 +392,12 @@ fn marked_packets_have_a_table_that_knows_every_destination() {
     let mut old = host();
     old.ipv6_on_interfaces = false;
     let file = taupe_file("Address = 10.9.0.2/24, fd09::2/64", "AllowedIPs = ::/0");
-    let made = outcome(&file, &old, Personality::Taupe, chosen);
+    let made = outcome(&file, &old, Compatibility::Taupe, chosen);
     let routing = made.routing();
     let everything: Vec<_> = routing.iter().filter(|c| c.contains(" ::/0")).collect();
     assert_eq!(everything, [&expected[8]]);
     old.ipv6 = false;
-    let made = outcome(&file, &old, Personality::Taupe, chosen);
+    let made = outcome(&file, &old, Compatibility::Taupe, chosen);
     assert!(!made.routing().iter().any(|command| command.contains("-6")));
 }
 
@@ -442,15 +442,15 @@ fn no_mtu_takes_ipv6_from_the_interface() {
         (mtu.expect("an MTU"), made.notes.len())
     };
     let v4 = file("Address = 10.9.0.2/24", "AllowedIPs = 10.0.0.0/8");
-    assert_eq!(mtu(&v4, 1340, Personality::Taupe), (1260, 0));
+    assert_eq!(mtu(&v4, 1340, Compatibility::Taupe), (1260, 0));
     let by_address = file("Address = fd09::2/64", "AllowedIPs = fd09::/64");
     let by_network = file("Address = 10.9.0.2/24", "AllowedIPs = fd10::/16");
     for file in [&by_address, &by_network] {
-        assert_eq!(mtu(file, 1361, Personality::Taupe), (1281, 0));
-        assert_eq!(mtu(file, 1360, Personality::Taupe), (1280, 0));
-        assert_eq!(mtu(file, 1340, Personality::Taupe), (1280, 1));
-        assert_eq!(mtu(file, 576, Personality::Taupe), (1280, 1));
-        assert_eq!(mtu(file, 1340, Personality::WgQuick), (1260, 0));
+        assert_eq!(mtu(file, 1361, Compatibility::Taupe), (1281, 0));
+        assert_eq!(mtu(file, 1360, Compatibility::Taupe), (1280, 0));
+        assert_eq!(mtu(file, 1340, Compatibility::Taupe), (1280, 1));
+        assert_eq!(mtu(file, 576, Compatibility::Taupe), (1280, 1));
+        assert_eq!(mtu(file, 1340, Compatibility::WgQuick), (1260, 0));
     }
 }
 
@@ -492,7 +492,7 @@ fn endpoints_without_a_route_are_told() {
     let quick = outcome(
         &file,
         &cut_off(&["::2"]),
-        Personality::WgQuick,
+        Compatibility::WgQuick,
         Options::default(),
     );
     assert_eq!(quick.notes, [""; 0]);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use taupe_client::Device;
 
-use super::{Access, Personality, Running, lasting, replace, write};
+use super::{Access, Compatibility, Running, lasting, replace, write};
 use crate::fixtures::file;
 
 /// A folder that is removed at the end.
@@ -153,12 +153,12 @@ fn a_mark_that_was_chosen_is_not_the_files() {
         write(&old, &path, running, personality).expect("saved");
         fs::read_to_string(&path).expect("there")
     };
-    assert!(!saved("", Personality::Taupe).contains("FwMark"));
-    assert!(saved("FwMark = 51820", Personality::Taupe).contains("FwMark = 0xca6c"));
-    assert!(saved("", Personality::WgQuick).contains("FwMark = 0xca6c"));
+    assert!(!saved("", Compatibility::Taupe).contains("FwMark"));
+    assert!(saved("FwMark = 51820", Compatibility::Taupe).contains("FwMark = 0xca6c"));
+    assert!(saved("", Compatibility::WgQuick).contains("FwMark = 0xca6c"));
     let kept = saved(
         "DNS = 10.9.0.1, example.org\nMTU = 1300",
-        Personality::Taupe,
+        Compatibility::Taupe,
     );
     assert!(
         kept.contains("10.9.0.1") && kept.contains("example.org"),

@@ -3,7 +3,7 @@
 use super::model::{Listener, Model, World};
 use crate::bypass::Bypass;
 use crate::fixtures::{file, route};
-use crate::{Personality, bypass};
+use crate::{Compatibility, bypass};
 use taupe_os_linux::netlink::Route;
 
 const INTERFACE: &str = "Address = 10.9.0.2/24, fd09::2/64\nDNS = 10.9.0.1";
@@ -11,7 +11,7 @@ const PEER: &str = "AllowedIPs = 0.0.0.0/0, ::/0, 172.20.0.0/16";
 
 fn up(model: &mut Model, interface: &str) -> Listener {
     let mut report = Listener::default();
-    let up = model.up(&file(interface, PEER), Personality::Taupe, &mut report);
+    let up = model.up(&file(interface, PEER), Compatibility::Taupe, &mut report);
     up.expect("alive").expect("up");
     report
 }
@@ -187,7 +187,7 @@ fn routes_that_bypass_a_tunnel_since_its_file_has_changed_are_known() {
     model.routes.push(by_router("8.8.8.8/32"));
     let peer = "AllowedIPs = 172.20.0.0/16";
     let file = file(INTERFACE, peer);
-    let split = model.up(&file, Personality::Taupe, &mut Listener::default());
+    let split = model.up(&file, Compatibility::Taupe, &mut Listener::default());
     split.expect("alive").expect("up");
     assert_eq!(known(&model), Some(Vec::new()));
     let report = reload(&mut model, INTERFACE, PEER);

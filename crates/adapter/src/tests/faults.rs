@@ -4,7 +4,7 @@ use taupe_config::file::File;
 
 use super::model::{Fault, Listener, Model, World};
 use crate::fixtures::file;
-use crate::{Personality, UpError};
+use crate::{Compatibility, UpError};
 
 const HOOKS: &str = "PreUp = a\nPostUp = b\nPreDown = c\nPostDown = d";
 
@@ -26,8 +26,8 @@ fn files() -> Vec<File> {
     ]
 }
 
-fn every_tunnel(mut test: impl FnMut(&File, Personality)) {
-    for personality in [Personality::Taupe, Personality::WgQuick] {
+fn every_tunnel(mut test: impl FnMut(&File, Compatibility)) {
+    for personality in [Compatibility::Taupe, Compatibility::WgQuick] {
         for file in files() {
             test(&file, personality);
         }
@@ -35,22 +35,22 @@ fn every_tunnel(mut test: impl FnMut(&File, Personality)) {
 }
 
 /// Returns true if the world is as before; `wg-quick` does not restore the sysctl.
-fn untouched(world: &World, personality: Personality) -> bool {
+fn untouched(world: &World, personality: Compatibility) -> bool {
     let mut world = world.clone();
-    if personality == Personality::WgQuick {
+    if personality == Compatibility::WgQuick {
         world.valid_mark = false;
     }
     world == World::default()
 }
 
-fn up(model: &mut Model, file: &File, personality: Personality) {
+fn up(model: &mut Model, file: &File, personality: Compatibility) {
     let mut report = Listener::default();
     let up = model.up(file, personality, &mut report).expect("alive");
     up.unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// Brings the tunnel down with nothing but the journal.
-fn down(model: &mut Model, personality: Personality) {
+fn down(model: &mut Model, personality: Compatibility) {
     let down = model.down(&mut Listener::default()).expect("alive");
     down.unwrap_or_else(|error| panic!("{error}"));
     assert!(untouched(&model.world, personality), "{:?}", model.world);
@@ -246,16 +246,16 @@ fn some_changes(mut test: impl FnMut(&File, &File)) {
 fn a_reload_makes_what_a_new_tunnel_would_be() {
     every_change(|old, new| {
         let mut fresh = Model::new();
-        up(&mut fresh, new, Personality::Taupe);
+        up(&mut fresh, new, Compatibility::Taupe);
         let mut model = Model::new();
-        up(&mut model, old, Personality::Taupe);
+        up(&mut model, old, Compatibility::Taupe);
         let hooks = model.ran.len();
         let mut report = Listener::default();
         let reloaded = model.reload(new, &mut report).expect("alive");
         reloaded.unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(likeness(&model.world), likeness(&fresh.world));
         assert_eq!(model.ran.len(), hooks, "no command is run");
-        down(&mut model, Personality::Taupe);
+        down(&mut model, Compatibility::Taupe);
     });
 }
 
@@ -263,7 +263,7 @@ fn a_reload_makes_what_a_new_tunnel_would_be() {
 fn a_reload_of_the_same_file_touches_only_the_device() {
     for file in files() {
         let mut model = Model::new();
-        up(&mut model, &file, Personality::Taupe);
+        up(&mut model, &file, Compatibility::Taupe);
         let mut report = Listener::default();
         let reloaded = model.reload(&file, &mut report).expect("alive");
         reloaded.unwrap_or_else(|error| panic!("{error}"));
@@ -276,7 +276,7 @@ fn a_reload_that_fails_anywhere_puts_back_what_was_there() {
     some_changes(|old, new| {
         at_every_call(|number| {
             let mut model = Model::new();
-            up(&mut model, old, Personality::Taupe);
+            up(&mut model, old, Compatibility::Taupe);
             let before = model.world.clone();
             model.strike(number, Fault::Fail);
             let outcome = model.reload(new, &mut Listener::default());
@@ -287,7 +287,7 @@ fn a_reload_that_fails_anywhere_puts_back_what_was_there() {
             let error = outcome.expect("alive").expect_err("a call failed");
             assert!(error.to_string().contains("as it was"), "{error}");
             assert_eq!(model.world, before);
-            down(&mut model, Personality::Taupe);
+            down(&mut model, Compatibility::Taupe);
             true
         });
     });
@@ -297,14 +297,14 @@ fn a_reload_that_fails_anywhere_puts_back_what_was_there() {
 fn a_reload_whose_caller_refuses_changes_nothing() {
     every_change(|old, new| {
         let mut model = Model::new();
-        up(&mut model, old, Personality::Taupe);
+        up(&mut model, old, Compatibility::Taupe);
         let (before, calls) = (model.world.clone(), model.calls);
         model.refuses = Some("no");
         let outcome = model.reload(new, &mut Listener::default());
         let error = outcome.expect("alive").expect_err("refused");
         assert_eq!(error.to_string(), "no; the tunnel is as it was");
         assert_eq!((&model.world, model.calls), (&before, calls));
-        down(&mut model, Personality::Taupe);
+        down(&mut model, Compatibility::Taupe);
     });
 }
 
@@ -314,7 +314,7 @@ fn a_reload_that_is_killed_anywhere_can_be_taken_down() {
         for fault in [Fault::DieBefore, Fault::DieAfter] {
             at_every_call(|number| {
                 let mut model = Model::new();
-                up(&mut model, old, Personality::Taupe);
+                up(&mut model, old, Compatibility::Taupe);
                 model.strike(number, fault);
                 let outcome = model.reload(new, &mut Listener::default());
                 model.calm();
@@ -322,7 +322,7 @@ fn a_reload_that_is_killed_anywhere_can_be_taken_down() {
                     return false;
                 }
                 assert!(outcome.is_none(), "it died");
-                down(&mut model, Personality::Taupe);
+                down(&mut model, Compatibility::Taupe);
                 true
             });
         }
@@ -352,10 +352,10 @@ fn what_somebody_else_has_made_is_not_undone() {
 fn what_somebody_else_has_made_is_not_undone_by_a_reload() {
     some_changes(|old, new| {
         let mut other = Model::new();
-        up(&mut other, new, Personality::Taupe);
+        up(&mut other, new, Compatibility::Taupe);
         for theirs in &other.world.of_host {
             let mut model = Model::new();
-            up(&mut model, old, Personality::Taupe);
+            up(&mut model, old, Compatibility::Taupe);
             if !model.world.of_host.insert(theirs.clone()) {
                 continue;
             }
@@ -373,7 +373,7 @@ fn a_reload_that_is_interrupted_anywhere_puts_back_what_was_there() {
     some_changes(|old, new| {
         at_every_call(|number| {
             let mut model = Model::new();
-            up(&mut model, old, Personality::Taupe);
+            up(&mut model, old, Compatibility::Taupe);
             let before = model.world.clone();
             let mut report = Listener {
                 patience: Some(number),
@@ -384,7 +384,7 @@ fn a_reload_that_is_interrupted_anywhere_puts_back_what_was_there() {
                 return number == 0;
             }
             assert_eq!(model.world, before);
-            down(&mut model, Personality::Taupe);
+            down(&mut model, Compatibility::Taupe);
             true
         });
     });

@@ -17,7 +17,7 @@ use crate::fixtures::host;
 use crate::identity::Socket;
 use crate::last_state::LastState;
 use crate::{
-    Change, Down, DownError, LookError, Machine, Namespace, Options, Personality, Phase,
+    Change, Compatibility, Down, DownError, LookError, Machine, Namespace, Options, Phase,
     ReloadError, Report, Request, SaveError, Snapshot, State, StepError, UpError, down_on,
     reload_on, up_on,
 };
@@ -180,7 +180,7 @@ impl Model {
     pub(super) fn up(
         &mut self,
         file: &File,
-        personality: Personality,
+        personality: Compatibility,
         report: &mut Listener,
     ) -> Option<Result<(), UpError>> {
         self.up_with(file, personality, Options::default(), report)
@@ -189,7 +189,7 @@ impl Model {
     pub(super) fn up_with(
         &mut self,
         file: &File,
-        personality: Personality,
+        personality: Compatibility,
         options: Options,
         report: &mut Listener,
     ) -> Option<Result<(), UpError>> {
@@ -209,13 +209,13 @@ impl Model {
 
     /// Brings the tunnel down without the file, as after its loss.
     pub(super) fn down(&mut self, report: &mut Listener) -> Option<Result<(), DownError>> {
-        self.down_with(None, Personality::Taupe, report)
+        self.down_with(None, Compatibility::Taupe, report)
     }
 
     pub(super) fn down_with(
         &mut self,
         file: Option<&File>,
-        personality: Personality,
+        personality: Compatibility,
         report: &mut Listener,
     ) -> Option<Result<(), DownError>> {
         let state = self.state();
@@ -243,7 +243,7 @@ impl Model {
             interface: INTERFACE,
             config: &config,
             file,
-            personality: Personality::Taupe,
+            personality: Compatibility::Taupe,
             options: Options::default(),
         };
         let refused = self.refuses.map(str::to_owned);
@@ -475,7 +475,7 @@ impl Machine for Model {
         })
     }
 
-    fn save(&mut self, _: &File, config: &Path, _: Personality) -> Result<(), SaveError> {
+    fn save(&mut self, _: &File, config: &Path, _: Compatibility) -> Result<(), SaveError> {
         if self.savable {
             self.saved += 1;
             return Ok(());

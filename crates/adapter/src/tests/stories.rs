@@ -2,7 +2,7 @@
 
 use super::model::{Listener, Model};
 use crate::fixtures::file;
-use crate::{DownError, Personality, Phase, ReloadError, UpError};
+use crate::{Compatibility, DownError, Phase, ReloadError, UpError};
 
 const HOOKED: &str = "PreUp = a\nPostUp = b\nPreDown = c\nPostDown = d\nAddress = 10.9.0.2/24";
 const FULL: &str = "AllowedIPs = 0.0.0.0/0";
@@ -12,7 +12,7 @@ fn hooked() -> taupe_config::file::File {
 }
 
 fn up(model: &mut Model) {
-    let up = model.up(&hooked(), Personality::Taupe, &mut Listener::default());
+    let up = model.up(&hooked(), Compatibility::Taupe, &mut Listener::default());
     up.expect("alive").expect("up");
 }
 
@@ -43,12 +43,12 @@ fn a_rollback_runs_the_commands_that_belong_to_those_that_ran() {
         );
         model.ran.clone()
     };
-    assert_eq!(ran(PreUp, Personality::Taupe), [PreUp, PostDown]);
+    assert_eq!(ran(PreUp, Compatibility::Taupe), [PreUp, PostDown]);
     assert_eq!(
-        ran(PostUp, Personality::Taupe),
+        ran(PostUp, Compatibility::Taupe),
         [PreUp, PostUp, PreDown, PostDown]
     );
-    assert_eq!(ran(PostUp, Personality::WgQuick), [PreUp, PostUp]);
+    assert_eq!(ran(PostUp, Compatibility::WgQuick), [PreUp, PostUp]);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn commands_that_fail_in_a_rollback_are_told_and_keep_nothing() {
         patience: Some(4),
         ..Listener::default()
     };
-    let up = model.up(&hooked(), Personality::Taupe, &mut report);
+    let up = model.up(&hooked(), Compatibility::Taupe, &mut report);
     assert!(up.expect("alive").is_err());
     assert_eq!(model.world.link, None);
     assert!(!model.has_journal());
@@ -76,8 +76,8 @@ fn a_tunnel_that_is_up_stays_up() {
     up(&mut model);
     let before = model.world.clone();
     for (personality, words) in [
-        (Personality::Taupe, "wg0 is up already, begun "),
-        (Personality::WgQuick, "`wg0' already exists"),
+        (Compatibility::Taupe, "wg0 is up already, begun "),
+        (Compatibility::WgQuick, "`wg0' already exists"),
     ] {
         let again = model.up(&hooked(), personality, &mut Listener::default());
         let error = again.expect("alive").expect_err("up already");
@@ -86,7 +86,7 @@ fn a_tunnel_that_is_up_stays_up() {
         let names_file = error
             .to_string()
             .ends_with(" ago from /etc/wireguard/wg0.conf");
-        assert_eq!(names_file, personality == Personality::Taupe, "{error}");
+        assert_eq!(names_file, personality == Compatibility::Taupe, "{error}");
         assert_eq!(model.world, before);
         assert!(model.has_journal());
     }
@@ -97,7 +97,7 @@ fn an_interface_of_somebody_else_is_left_alone() {
     let mut model = Model::new();
     model.intrude();
     let before = model.world.clone();
-    let outcome = model.up(&hooked(), Personality::WgQuick, &mut Listener::default());
+    let outcome = model.up(&hooked(), Compatibility::WgQuick, &mut Listener::default());
     let error = outcome.expect("alive").expect_err("taken");
     assert_eq!(error.to_string(), "`wg0' already exists");
     assert!(matches!(
@@ -121,7 +121,7 @@ fn a_killed_device_leaves_what_the_next_up_or_down_undoes() {
         }
         assert!(!model.world.of_host.is_empty());
         let mut report = Listener::default();
-        let again = model.up(&hooked(), Personality::Taupe, &mut report);
+        let again = model.up(&hooked(), Compatibility::Taupe, &mut report);
         again.expect("alive").expect("up");
         assert_eq!(
             report.notes[0],
@@ -146,7 +146,7 @@ fn an_interface_that_took_a_killed_ones_name_survives() {
     model.kill_device();
     model.intrude();
     let before = model.world.clone();
-    let again = model.up(&hooked(), Personality::Taupe, &mut Listener::default());
+    let again = model.up(&hooked(), Compatibility::Taupe, &mut Listener::default());
     let Some(Err(error @ UpError::Exists { .. })) = again else {
         panic!("{again:?}");
     };
@@ -175,7 +175,7 @@ fn a_tunnel_whose_interface_was_moved_is_up_and_goes_down() {
             model.intrude();
         }
         let before = model.world.clone();
-        let again = model.up(&hooked(), Personality::Taupe, &mut Listener::default());
+        let again = model.up(&hooked(), Compatibility::Taupe, &mut Listener::default());
         let again = again.expect("alive");
         assert!(matches!(again, Err(UpError::AlreadyUp { .. })), "{again:?}");
         if !taken {
@@ -201,7 +201,7 @@ fn a_tunnel_of_wg_quick_that_took_the_name_is_taken_down() {
     model.is_wireguard = true;
     let ran = model.ran.len();
     let down = |model: &mut Model, file| {
-        let down = model.down_with(file, Personality::Taupe, &mut Listener::default());
+        let down = model.down_with(file, Compatibility::Taupe, &mut Listener::default());
         down.expect("alive")
     };
     assert!(matches!(
@@ -219,7 +219,7 @@ fn what_is_not_up_is_not_taken_down() {
     let error = down(&mut model).expect_err("not up");
     assert!(matches!(error, DownError::NotUp { .. }));
     assert_eq!(error.to_string(), "wg0 is not up");
-    let outcome = model.down_with(None, Personality::WgQuick, &mut Listener::default());
+    let outcome = model.down_with(None, Compatibility::WgQuick, &mut Listener::default());
     let error = outcome.expect("alive").expect_err("not up");
     assert_eq!(error.to_string(), "`wg0' is not a WireGuard interface");
 }
@@ -229,7 +229,7 @@ fn a_name_that_cannot_be_resolved_touches_nothing() {
     let mut model = Model::new();
     model.resolvable = false;
     let plain = file("Address = 10.9.0.2/24", FULL);
-    let up = model.up(&plain, Personality::Taupe, &mut Listener::default());
+    let up = model.up(&plain, Compatibility::Taupe, &mut Listener::default());
     assert!(matches!(up, Some(Err(UpError::Failed { .. }))));
     assert_eq!(model.calls, 0);
     assert!(!model.has_journal());
@@ -239,12 +239,16 @@ fn a_name_that_cannot_be_resolved_touches_nothing() {
 fn a_file_that_cannot_be_saved_keeps_the_tunnel_up() {
     let saving = file(&format!("{HOOKED}\nSaveConfig = true"), FULL);
     let mut model = Model::new();
-    let up = model.up(&saving, Personality::Taupe, &mut Listener::default());
+    let up = model.up(&saving, Compatibility::Taupe, &mut Listener::default());
     up.expect("alive").expect("up");
     let before = model.world.clone();
     model.savable = false;
     let down = |model: &mut Model| {
-        let down = model.down_with(Some(&saving), Personality::Taupe, &mut Listener::default());
+        let down = model.down_with(
+            Some(&saving),
+            Compatibility::Taupe,
+            &mut Listener::default(),
+        );
         down.expect("alive")
     };
     let error = down(&mut model).expect_err("not saved");
@@ -285,7 +289,7 @@ impl Saved {
     }
 
     /// Brings it down with a file. Returns how often the file was saved, and the notes.
-    fn end(&mut self, file: &str, personality: Personality) -> (usize, Vec<String>) {
+    fn end(&mut self, file: &str, personality: Compatibility) -> (usize, Vec<String>) {
         let mut report = Listener::default();
         self.model.config = self.folder.join(file);
         let saving = crate::fixtures::file("SaveConfig = true", FULL);
@@ -306,27 +310,27 @@ impl Drop for Saved {
 #[test]
 fn a_file_that_nobody_has_touched_is_saved() {
     let mut tunnel = Saved::new("untouched");
-    assert_eq!(tunnel.end("wg0.conf", Personality::Taupe), (1, vec![]));
+    assert_eq!(tunnel.end("wg0.conf", Compatibility::Taupe), (1, vec![]));
 }
 
 #[test]
 fn a_file_that_has_been_edited_is_not_saved_over() {
     let mut tunnel = Saved::new("edited");
     tunnel.write("wg0.conf", "as somebody wants it");
-    let (saved, notes) = tunnel.end("wg0.conf", Personality::Taupe);
+    let (saved, notes) = tunnel.end("wg0.conf", Compatibility::Taupe);
     assert_eq!(saved, 0);
     assert!(notes[0].contains("has been edited"), "{notes:?}");
 
     let mut tunnel = Saved::new("edited-quick");
     tunnel.write("wg0.conf", "as somebody wants it");
-    assert_eq!(tunnel.end("wg0.conf", Personality::WgQuick), (1, vec![]));
+    assert_eq!(tunnel.end("wg0.conf", Compatibility::WgQuick), (1, vec![]));
 }
 
 #[test]
 fn a_file_of_the_same_name_elsewhere_is_not_saved_over() {
     let mut tunnel = Saved::new("elsewhere");
     tunnel.write("other/wg0.conf", "precious");
-    let (saved, notes) = tunnel.end("other/wg0.conf", Personality::Taupe);
+    let (saved, notes) = tunnel.end("other/wg0.conf", Compatibility::Taupe);
     assert_eq!(saved, 0);
     assert!(notes[0].contains("was made from"), "{notes:?}");
     assert_eq!(tunnel.model.ran.last(), Some(&Phase::PostDown), "its own");
@@ -334,14 +338,14 @@ fn a_file_of_the_same_name_elsewhere_is_not_saved_over() {
     let mut tunnel = Saved::new("moved");
     let (old, new) = ("wg0.conf", "other/wg0.conf");
     std::fs::rename(tunnel.folder.join(old), tunnel.folder.join(new)).expect("moved");
-    assert_eq!(tunnel.end(new, Personality::Taupe), (1, vec![]));
+    assert_eq!(tunnel.end(new, Compatibility::Taupe), (1, vec![]));
 }
 
 #[test]
 fn a_file_that_is_gone_is_told_to_be_unsaved() {
     let mut model = Model::new();
     let saving = file("SaveConfig = true", FULL);
-    let up = model.up(&saving, Personality::Taupe, &mut Listener::default());
+    let up = model.up(&saving, Compatibility::Taupe, &mut Listener::default());
     up.expect("alive").expect("up");
     let mut report = Listener::default();
     let down = model.down(&mut report);
@@ -372,7 +376,7 @@ fn the_commands_of_the_file_as_it_is_now_are_run() {
     up(&mut model);
     let mended = file("PostDown = mended %i", FULL);
     let mut report = Listener::default();
-    let down = model.down_with(Some(&mended), Personality::Taupe, &mut report);
+    let down = model.down_with(Some(&mended), Compatibility::Taupe, &mut report);
     down.expect("alive").expect("down");
     assert_eq!(report.steps.last().map(String::as_str), Some("mended wg0"));
     assert!(!model.ran.contains(&Phase::PreDown));
@@ -385,7 +389,7 @@ fn a_second_process_is_told_so() {
         .state()
         .lock("wg0", std::time::Duration::ZERO)
         .expect("free");
-    let second = model.up(&hooked(), Personality::Taupe, &mut Listener::default());
+    let second = model.up(&hooked(), Compatibility::Taupe, &mut Listener::default());
     let error = second.expect("alive").expect_err("busy");
     let expected = format!("by another process ({})", std::process::id());
     assert!(error.to_string().contains(&expected), "{error}");
@@ -455,7 +459,7 @@ fn a_reload_from_full_to_full_lets_nothing_out() {
         for new in &full {
             let mut model = Model::new();
             let mut report = Listener::default();
-            let up = model.up(old, Personality::Taupe, &mut report);
+            let up = model.up(old, Compatibility::Taupe, &mut report);
             up.expect("alive").expect("up");
             let made = report.steps.len();
             let reloaded = model.reload(new, &mut report);

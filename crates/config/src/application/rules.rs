@@ -65,7 +65,7 @@ pub enum Decision {
 
 /// Decision for a process, with the rule that makes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Judgement<'a> {
+pub struct AppVerdict<'a> {
     /// The decision.
     pub decision: Decision,
     /// The rule that decides, if one does.
@@ -107,13 +107,13 @@ impl AppRules {
     /// inherit ([`Children`]), the first of its `ancestors` whose executable a rule names decides.
     /// `ancestors` are its parent, the parent's parent, and so on.
     #[must_use]
-    pub fn judge<'a, 'p>(
+    pub fn decide_with_ancestors<'a, 'p>(
         &'a self,
         process: &Process<'_>,
         ancestors: impl IntoIterator<Item = Process<'p>>,
-    ) -> Judgement<'a> {
+    ) -> AppVerdict<'a> {
         let (decision, rule) = self.decide(process);
-        let own = Judgement {
+        let own = AppVerdict {
             decision,
             rule,
             is_inherited: false,
@@ -125,7 +125,7 @@ impl AppRules {
             let mut rules = rules.iter();
             rules.find(|rule| rule.application.is_executable() && rule.matches(ancestor))
         };
-        let inherited = |decision, rule| Judgement {
+        let inherited = |decision, rule| AppVerdict {
             decision,
             rule: Some(rule),
             is_inherited: true,

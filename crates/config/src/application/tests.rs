@@ -25,14 +25,14 @@ fn rules(allowed: &str, disallowed: &str) -> AppRules {
 fn process<'a>(path: &'a str, cgroup: &'a str) -> Process<'a> {
     Process {
         path: path.as_bytes(),
-        name: last(path.as_bytes()),
+        name: file_name(path.as_bytes()),
         cgroup: cgroup.as_bytes(),
         uid: 1000,
     }
 }
 
 #[test]
-fn what_is_written_and_how_it_is_printed() {
+fn applications_and_their_printed_form() {
     for (text, printed) in [
         ("firefox", "firefox"),
         ("Firefox.EXE", "firefox"),
@@ -75,7 +75,7 @@ fn what_is_written_and_how_it_is_printed() {
 }
 
 #[test]
-fn what_is_refused() {
+fn invalid_applications() {
     use ApplicationError as Error;
     let name = "n".repeat(256);
     let folders = "/x".repeat(32);
@@ -84,9 +84,9 @@ fn what_is_refused() {
         (" ", Error::Empty),
         ("uid:", Error::Missing),
         ("exe: ", Error::Missing),
-        ("app:firefox", Error::Kind),
-        ("http://example.org", Error::Kind),
-        (":firefox", Error::Kind),
+        ("app:firefox", Error::UnknownKind),
+        ("http://example.org", Error::UnknownKind),
+        (":firefox", Error::UnknownKind),
         ("\"firefox\"", Error::Character),
         ("a\u{1}", Error::Character),
         ("a,b", Error::Character),
@@ -97,8 +97,8 @@ fn what_is_refused() {
         ("/usr/bin/a;/usr/bin/b", Error::Separator),
         ("/opt/a/ /opt/b/", Error::Separator),
         ("cgroup:a b", Error::Separator),
-        (r"name:x\y", Error::Windows),
-        (r"/opt\x", Error::Windows),
+        (r"name:x\y", Error::WindowsPath),
+        (r"/opt\x", Error::WindowsPath),
         ("./curl", Error::Relative),
         ("bin/curl", Error::Relative),
         ("~/bin/curl", Error::Relative),
@@ -108,26 +108,26 @@ fn what_is_refused() {
         ("name:/usr/bin/curl", Error::NotAName),
         ("exe:/opt/games/", Error::Folder),
         ("exe:/", Error::Folder),
-        ("/usr/../bin/curl", Error::Dots),
-        ("/usr//curl", Error::Dots),
-        ("//", Error::Dots),
-        ("/opt/./", Error::Dots),
-        ("cgroup:/a//b", Error::Dots),
-        ("..", Error::Dots),
-        ("*fox", Error::Star),
-        ("f*x", Error::Star),
-        ("f**", Error::Star),
-        ("fire*.exe", Error::Star),
-        ("/usr/bin/fire*", Error::Star),
-        ("/usr/lib/firefox/*", Error::Star),
-        ("cgroup:/a/b*", Error::Star),
-        ("cgroup:a*b", Error::Star),
+        ("/usr/../bin/curl", Error::NotNormalised),
+        ("/usr//curl", Error::NotNormalised),
+        ("//", Error::NotNormalised),
+        ("/opt/./", Error::NotNormalised),
+        ("cgroup:/a//b", Error::NotNormalised),
+        ("..", Error::NotNormalised),
+        ("*fox", Error::Wildcard),
+        ("f*x", Error::Wildcard),
+        ("f**", Error::Wildcard),
+        ("fire*.exe", Error::Wildcard),
+        ("/usr/bin/fire*", Error::Wildcard),
+        ("/usr/lib/firefox/*", Error::Wildcard),
+        ("cgroup:/a/b*", Error::Wildcard),
+        ("cgroup:a*b", Error::Wildcard),
         ("uid:*", Error::User),
-        (&name, Error::Long),
-        (&format!("/{name}"), Error::Long),
-        (&format!("{folders}/x"), Error::Deep),
-        ("cgroup:/sys/fs/cgroup", Error::Mount),
-        ("cgroup:/sys/fs/cgroup/user.slice", Error::Mount),
+        (&name, Error::TooLong),
+        (&format!("/{name}"), Error::TooLong),
+        (&format!("{folders}/x"), Error::TooDeep),
+        ("cgroup:/sys/fs/cgroup", Error::CgroupMount),
+        ("cgroup:/sys/fs/cgroup/user.slice", Error::CgroupMount),
         ("uid:-1", Error::User),
         ("uid:4294967295", Error::User),
         ("uid:1000 1001", Error::User),
@@ -147,11 +147,11 @@ fn what_is_refused() {
 
 #[cfg(not(windows))]
 #[test]
-fn paths_of_windows_mean_nothing_elsewhere() {
+fn windows_paths_are_refused_on_other_systems() {
     for text in [r"C:\Program Files\x.exe", "c:/x.exe", r"games\x"] {
         assert_eq!(
             text.parse::<Application>(),
-            Err(ApplicationError::Windows),
+            Err(ApplicationError::WindowsPath),
             "{text}"
         );
     }
@@ -159,7 +159,7 @@ fn paths_of_windows_mean_nothing_elsewhere() {
 
 #[cfg(windows)]
 #[test]
-fn paths_of_windows_are_places() {
+fn windows_paths_are_accepted_on_windows() {
     for text in [r"C:\Program Files\x.exe", "c:/x.exe", r"C:\Games\"] {
         let read = text.parse::<Application>();
         assert!(
@@ -174,7 +174,7 @@ fn paths_of_windows_are_places() {
 }
 
 #[test]
-fn who_belongs_to_an_application() {
+fn processes_that_match_an_application() {
     let app = "/user.slice/user-1000.slice/user@1000.service/app.slice";
     let firefox = format!("{app}/app-flatpak-org.mozilla.firefox-4242.scope");
     let dashed = format!(r"{app}/app-flatpak-org.x.a\x2db-7.scope");
@@ -222,7 +222,7 @@ fn who_belongs_to_an_application() {
 }
 
 #[test]
-fn what_covers_what() {
+fn applications_that_include_others() {
     for (wide, narrow) in [
         ("fire*", "firefox"),
         ("fire*", "firefox*"),
@@ -291,15 +291,15 @@ fn decisions_name_their_rule() {
 }
 
 #[test]
-fn what_another_program_has_started() {
+fn children_inherit_the_rule_of_their_ancestors() {
     let judge = |rules: &AppRules, paths: &[&str]| {
         let mut processes = paths.iter().map(|path| process(path, "/app.slice"));
         let own = processes.next().expect("a process");
-        let Judgement {
+        let AppVerdict {
             decision,
             rule,
             is_inherited,
-        } = rules.judge(&own, processes);
+        } = rules.decide_with_ancestors(&own, processes);
         (decision, rule.map(|rule| rule.line), is_inherited)
     };
     let (tunnel, bypass) = (Decision::Tunnel, Decision::Bypass);
@@ -336,11 +336,14 @@ fn what_another_program_has_started() {
         ..process("/bin/curl", "")
     };
     let parent = process("/bin/git", "/app.slice");
-    assert_eq!(rules.judge(&other, [parent]).decision, bypass);
+    assert_eq!(
+        rules.decide_with_ancestors(&other, [parent]).decision,
+        bypass
+    );
 }
 
 #[test]
-fn a_link_is_what_it_leads_to() {
+fn symbolic_links_match_their_target() {
     let mut rules = rules("firefox, curl", "");
     rules.follow_links(|application| {
         let target = application.to_string() == "firefox";
@@ -366,7 +369,7 @@ fn users_are_looked_up() {
 
 /// Texts that are applications, or nearly so.
 fn text() -> impl Strategy<Value = String> {
-    let pieces = prop::sample::select(vec![
+    let spans = prop::sample::select(vec![
         "a",
         "b",
         "A",
@@ -396,7 +399,7 @@ fn text() -> impl Strategy<Value = String> {
         "\t",
         "#",
     ]);
-    prop::collection::vec(pieces, 0..7).prop_map(|pieces| pieces.concat())
+    prop::collection::vec(spans, 0..7).prop_map(|spans| spans.concat())
 }
 
 /// Components of paths that such applications match.
@@ -405,7 +408,7 @@ fn part() -> impl Strategy<Value = String> {
         prop::sample::select(vec!["a", "b", "A", ".exe", ".x", "7"]),
         1..4,
     )
-    .prop_map(|pieces| pieces.concat())
+    .prop_map(|spans| spans.concat())
 }
 
 fn path() -> impl Strategy<Value = String> {
@@ -414,7 +417,7 @@ fn path() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn what_is_read_can_be_printed_and_read(text in text()) {
+    fn printed_applications_read_back(text in text()) {
         if let Ok(application) = text.parse::<Application>() {
             let printed = application.to_string();
             prop_assert!(!printed.contains([',', '#', '"', '\'', '\n']));
@@ -431,7 +434,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_covered_is_matched(
+    fn covered_applications_match(
         wide in text(), narrow in text(), path in path(), cgroup in path(),
     ) {
         let (Ok(wide), Ok(narrow)) = (wide.parse::<Application>(), narrow.parse::<Application>()) else {

@@ -8,14 +8,14 @@ use super::{ApplicationError, MAX_NAME, MAX_PATH};
 
 /// An executable or a folder.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Place {
+pub struct WindowsPath {
     /// Separated by `\`. Ends with `\` if it is a folder.
     path: String,
 }
 
-impl Place {
+impl WindowsPath {
     /// Parses a path, with optional `exe:` or `dir:`. Returns `None` if it is not a Windows path.
-    pub(super) fn read(text: &str) -> Option<Result<Self, ApplicationError>> {
+    pub(super) fn parse(text: &str) -> Option<Result<Self, ApplicationError>> {
         let (kind, path) = match text.split_once(':') {
             Some((kind, rest)) if kind.eq_ignore_ascii_case("exe") => (Some(false), rest.trim()),
             Some((kind, rest)) if kind.eq_ignore_ascii_case("dir") => (Some(true), rest.trim()),
@@ -29,29 +29,29 @@ impl Place {
         if is_absolute {
             return Some(Self::new(&path.replace('/', "\\"), kind));
         }
-        let is_of_windows = path.contains('\\') && !path.starts_with('/') && !path.contains(':');
-        is_of_windows.then_some(Err(ApplicationError::Relative))
+        let is_windows = path.contains('\\') && !path.starts_with('/') && !path.contains(':');
+        is_windows.then_some(Err(ApplicationError::Relative))
     }
 
     /// `is_folder` is true after `dir:` and false after `exe:`.
     fn new(path: &str, is_folder: Option<bool>) -> Result<Self, ApplicationError> {
-        let path = &*plain(path);
+        let path = &*without_verbatim_prefix(path);
         let (stem, ends) = match path.strip_suffix('\\') {
             Some(stem) => (stem, true),
             None => (path, false),
         };
         if path.contains('*') {
-            return Err(ApplicationError::Star);
+            return Err(ApplicationError::Wildcard);
         }
         if is_folder == Some(false) && ends {
             return Err(ApplicationError::Folder);
         }
         let mut parts = stem.trim_start_matches('\\').split('\\');
         if parts.any(|part| matches!(part, "" | "." | "..")) {
-            return Err(ApplicationError::Dots);
+            return Err(ApplicationError::NotNormalised);
         }
         if path.len() > MAX_PATH || path.split('\\').any(|part| part.len() > MAX_NAME) {
-            return Err(ApplicationError::Long);
+            return Err(ApplicationError::TooLong);
         }
         let end = if ends || is_folder == Some(true) {
             "\\"
@@ -64,9 +64,9 @@ impl Place {
     }
 
     /// Matches the path of an executable.
-    pub(super) fn fits(&self, path: &[u8]) -> bool {
+    pub(super) fn matches(&self, path: &[u8]) -> bool {
         let path = String::from_utf8_lossy(path);
-        let path = plain(&path).to_lowercase();
+        let path = without_verbatim_prefix(&path).to_lowercase();
         let own = self.path.to_lowercase();
         match own.ends_with('\\') {
             true => path.starts_with(&own),
@@ -76,7 +76,7 @@ impl Place {
 
     /// Returns true if it includes everything that `other` matches.
     pub(super) fn covers(&self, other: &Self) -> bool {
-        self.fits(other.path.as_bytes())
+        self.matches(other.path.as_bytes())
     }
 
     /// Returns the last component of the path.
@@ -87,7 +87,7 @@ impl Place {
 
 /// Returns a path without the prefix that disables the parsing of names: `\\?\C:\x` becomes `C:\x`,
 /// `\\?\UNC\server\x` becomes `\\server\x`.
-fn plain(path: &str) -> Cow<'_, str> {
+fn without_verbatim_prefix(path: &str) -> Cow<'_, str> {
     const UNC: &str = r"UNC\";
     let Some(rest) = path.strip_prefix(r"\\?\") else {
         return Cow::Borrowed(path);
@@ -98,7 +98,7 @@ fn plain(path: &str) -> Cow<'_, str> {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for WindowsPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.path)
     }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_fit_whatever_their_case_and_slashes() {
+    fn paths_match_ignoring_case_and_kind_of_slash() {
         let process = |path: &'static str| Process {
             path: path.as_bytes(),
             name: path.rsplit('\\').next().unwrap().as_bytes(),
@@ -146,12 +146,12 @@ mod tests {
             ("ga*", r"C:\Games\agame.exe", false),
             ("game", r"C:\Games\game2.exe", false),
         ] {
-            let application = Application::of_windows(text).unwrap();
+            let application = Application::parse_windows(text).unwrap();
             assert_eq!(application.matches(&process(path)), fits, "{text} {path}");
             // Parsing the printed text returns the same.
             let printed = application.to_string();
             assert_eq!(
-                Application::of_windows(&printed),
+                Application::parse_windows(&printed),
                 Ok(application),
                 "{printed}"
             );
@@ -159,26 +159,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path_says_why() {
+    fn malformed_paths() {
         use ApplicationError as Error;
         for (text, error) in [
             (r"games\game.exe", Error::Relative),
-            (r"C:\a\..\b.exe", Error::Dots),
-            (r"C:\a\\b.exe", Error::Dots),
-            (r"C:\a\*", Error::Star),
+            (r"C:\a\..\b.exe", Error::NotNormalised),
+            (r"C:\a\\b.exe", Error::NotNormalised),
+            (r"C:\a\*", Error::Wildcard),
             (r"exe:C:\a\", Error::Folder),
-            ("C:game.exe", Error::Kind),
+            ("C:game.exe", Error::UnknownKind),
         ] {
-            assert_eq!(Application::of_windows(text), Err(error), "{text}");
+            assert_eq!(Application::parse_windows(text), Err(error), "{text}");
         }
         let long = format!(r"C:\{}", "x".repeat(256));
-        assert_eq!(Application::of_windows(&long), Err(Error::Long));
+        assert_eq!(Application::parse_windows(&long), Err(Error::TooLong));
     }
 
     #[test]
-    fn a_folder_covers_what_is_in_it() {
+    fn a_folder_covers_its_files() {
         let [folder, game, other, name] = [r"C:\games\", r"c:\Games\game.exe", r"C:\x.exe", "game"]
-            .map(|text| Application::of_windows(text).unwrap());
+            .map(|text| Application::parse_windows(text).unwrap());
         assert!(folder.covers(&game) && !folder.covers(&other) && folder.covers(&folder));
         assert!(name.covers(&game) && !name.covers(&other) && !game.covers(&folder));
     }

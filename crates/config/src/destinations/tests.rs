@@ -7,7 +7,7 @@ use super::*;
 use taupe_uapi::networks::covers;
 
 fn networks(text: &str) -> Vec<IpNet> {
-    list(&text.split_whitespace().collect::<Vec<_>>())
+    parse_networks(&text.split_whitespace().collect::<Vec<_>>())
 }
 
 fn contains(network: IpNet, address: IpAddr) -> bool {
@@ -77,7 +77,7 @@ fn peer(allowed: &str, disallowed: &str) -> Peer {
 }
 
 #[test]
-fn everything_of_ipv4_but_the_lan() {
+fn all_of_ipv4_except_the_lan() {
     let table = table(
         &networks("0.0.0.0/0"),
         &networks("192.168.1.0/24 10.1.0.0/16"),
@@ -106,7 +106,7 @@ fn everything_of_ipv4_but_the_lan() {
 }
 
 #[test]
-fn what_is_disallowed_wins_over_what_is_more_specific() {
+fn disallowed_networks_win_over_longer_allowed_ones() {
     let allowed = networks("10.0.0.0/8 10.1.2.0/24 10.1.0.0/16 192.0.2.0/24");
     let table = table(&allowed, &networks("10.1.0.0/16"), false);
     for (to, expected) in [
@@ -122,7 +122,7 @@ fn what_is_disallowed_wins_over_what_is_more_specific() {
 }
 
 #[test]
-fn local_networks_bypass_when_asked_for() {
+fn local_networks_bypass_the_tunnel_if_configured() {
     let allowed = networks("0.0.0.0/0 ::/0");
     for (to, without) in [
         ("192.168.255.1", Class::Tunnel),
@@ -142,7 +142,7 @@ fn local_networks_bypass_when_asked_for() {
 }
 
 #[test]
-fn a_family_that_is_left_out_is_refused() {
+fn a_family_missing_from_a_full_tunnel_is_refused() {
     let refused = |allowed: &str| {
         let table = table(&networks(allowed), &[], false);
         ["192.0.3.1", "2620:fe::9"].map(|to| class(&table, address(to)) == Class::Refuse)
@@ -164,12 +164,12 @@ fn a_family_that_is_left_out_is_refused() {
 }
 
 #[test]
-fn what_another_peer_carries_is_not_disallowed() {
+fn networks_of_another_peer_are_not_excluded() {
     let peers = [
         peer("0.0.0.0/0", "10.0.0.0/8 192.168.0.0/16"),
         peer("10.1.0.0/16", "10.1.1.0/24"),
     ];
-    let table = of_peers(&peers, false);
+    let table = table_for_peers(&peers, false);
     for (to, expected) in [
         ("192.0.2.1", Class::Tunnel),
         ("10.0.0.1", Class::Direct),
@@ -180,7 +180,7 @@ fn what_another_peer_carries_is_not_disallowed() {
     ] {
         assert_eq!(class(&table, address(to)), expected, "{to}");
     }
-    let alone = of_peers(&peers[..1], true);
+    let alone = table_for_peers(&peers[..1], true);
     let flat = super::table(&peers[0].allowed_ips, &peers[0].disallowed_ips, true);
     assert_eq!(alone, flat);
 }
@@ -252,7 +252,7 @@ fn ends(network: IpNet) -> Vec<IpAddr> {
 
 proptest! {
     #[test]
-    fn the_longest_match_is_what_the_order_says(
+    fn the_longest_match_follows_the_documented_order(
         allowed in prop::collection::vec(network(), 0..12),
         disallowed in prop::collection::vec(network(), 0..6),
         full in 0_u8..4,
@@ -260,12 +260,12 @@ proptest! {
         elsewhere in prop::collection::vec(any::<u128>(), 8),
     ) {
         let mut allowed = allowed;
-        let everything = list(&EVERYTHING);
+        let everything = parse_networks(&EVERYTHING);
         allowed.extend((0..2).filter(|bit| full >> bit & 1 == 1).map(|bit| everything[bit]));
         let table = table(&allowed, &disallowed, bypass_lan);
         prop_assert!(table.len() <= allowed.len() + disallowed.len() + 18);
-        let constants = [&HOST[..], &LINK_LOCAL, &LAN, &GROUPS, &EVERYTHING].concat();
-        let constants = list(&constants);
+        let constants = [&THIS_HOST[..], &LINK_LOCAL, &LAN, &MULTICAST_AND_BROADCAST, &EVERYTHING].concat();
+        let constants = parse_networks(&constants);
         let interesting = allowed.iter().chain(&disallowed).chain(&constants);
         let random = elsewhere.iter().flat_map(|a| {
             [Ipv4Addr::from(*a as u32).into(), IpAddr::from(Ipv6Addr::from(*a))]
@@ -276,7 +276,7 @@ proptest! {
             }
             prop_assert_eq!(class(&table, to), judged(&allowed, &disallowed, bypass_lan, to), "{}", to);
         }
-        let mapped = list(&["::ffff:0.0.0.0/96"])[0];
+        let mapped = parse_networks(&["::ffff:0.0.0.0/96"])[0];
         prop_assert!(table.iter().all(|(net, _)| !covers(&[mapped], *net)));
         let mut keys: Vec<_> = table.iter().map(|(net, _)| *net).collect();
         keys.sort_unstable();
@@ -286,7 +286,7 @@ proptest! {
     }
 
     #[test]
-    fn peers_have_what_is_routed_to_them(
+    fn the_table_routes_each_peers_networks(
         lists in prop::collection::vec(
             (prop::collection::vec(network(), 0..5), prop::collection::vec(network(), 0..3)),
             1..4,
@@ -300,12 +300,12 @@ proptest! {
                 ..peer("", "")
             })
             .collect();
-        let table = of_peers(&peers, false);
+        let table = table_for_peers(&peers, false);
         let routed: Vec<IpNet> = peers.iter().flat_map(Peer::routed).collect();
         for to in lists.iter().flat_map(|(a, d)| a.iter().chain(d)).flat_map(|net| ends(*net)) {
             let class = class(&table, to);
             let special = judged(&[], &[], false, to) != Class::Direct
-                || contains_any(&list(&HOST), to);
+                || contains_any(&parse_networks(&THIS_HOST), to);
             let mapped = matches!(to, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
             if !special && !mapped {
                 prop_assert_eq!(class == Class::Tunnel, contains_any(&routed, to), "{}", to);

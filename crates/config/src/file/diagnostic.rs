@@ -8,17 +8,17 @@ use ipnet::IpNet;
 use thiserror::Error;
 
 use super::fix::{
-    access, address_problem, again, endpoint_problem, foreign, key_problem, needs, other, reads,
-    unusable, zeros,
+    access_rights, address_problem, endpoint_problem, foreign_reason, key_problem, mtu_requirement,
+    other_section, same_or_other_value, unusable_reason, wg_quick_treatment, zero_key_meaning,
 };
-use super::look_alike::{look_alike, put};
-use super::transparent::{MOST, MOST_BYTES};
-use super::word::{Foreign, Key, Section};
+use super::keys::{ForeignPurpose, Key, Section};
+use super::look_alike::{instead_of, look_alike};
+use super::transparent::{MAX_APPLICATION_BYTES, MAX_APPLICATIONS};
 use super::{KeyFileProblem, MAX_FILE, MAX_LINE};
-use crate::application::{ApplicationError, Doubt};
+use crate::application::{AppWarning, ApplicationError};
 use taupe_uapi::key::PqKeyError;
 
-pub use problem::{AddressProblem, EndpointProblem, KeyProblem, Unusable};
+pub use problem::{AddressProblem, EndpointProblem, KeyProblem, UnusableAddress};
 
 /// A diagnostic about a file. Never repeats a secret.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,20 +33,17 @@ pub struct Diagnostic {
     pub kind: DiagnosticKind,
 }
 
-impl Diagnostic {
-    /// Formats `line 3, column 9: error: why; what to do` on one line. `tool` is as for
-    /// [`DiagnosticKind::fix`].
-    pub fn told(&self, tool: &str) -> impl fmt::Display {
-        fmt::from_fn(move |f| {
-            let Self {
-                line,
-                column,
-                severity,
-                kind,
-            } = self;
-            let fix = kind.fix(tool);
-            write!(f, "line {line}, column {column}: {severity}: {kind}; {fix}")
-        })
+impl fmt::Display for Diagnostic {
+    /// Formats `line 3, column 9: error: reason; fix` on one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            line,
+            column,
+            severity,
+            kind,
+        } = self;
+        let fix = kind.fix();
+        write!(f, "line {line}, column {column}: {severity}: {kind}; {fix}")
     }
 }
 
@@ -76,7 +73,7 @@ pub enum DiagnosticKind {
     #[error("the file is UTF-16 text; expected UTF-8")]
     Utf16,
     /// A NUL byte.
-    #[error("a NUL byte: this is not a text file, or it was damaged")]
+    #[error("a NUL byte: the file is not text, or it is damaged")]
     NulByte,
     /// More than [`MAX_FILE`] bytes.
     #[error("the file is longer than {} MiB", MAX_FILE >> 20)]
@@ -85,11 +82,11 @@ pub enum DiagnosticKind {
     #[error("the line is longer than {} MiB", MAX_LINE >> 20)]
     LineTooLong,
     /// Bytes that are not UTF-8, outside of a comment.
-    #[error("not UTF-8 text")]
+    #[error("the line is not UTF-8 text")]
     NotUtf8,
     /// A character that looks like another one.
-    #[error("{} (U+{:04X}), which web pages and word processors put {}",
-        look_alike(*.character).0, u32::from(*.character), put(*.character))]
+    #[error("{} (U+{:04X}){}, often copied from a web page or word processor",
+        look_alike(*.character).0, u32::from(*.character), instead_of(*.character))]
     LookAlike {
         /// The character.
         character: char,
@@ -97,16 +94,16 @@ pub enum DiagnosticKind {
 
     // Lines, sections and keys.
     /// There is no `[Interface]`.
-    #[error("there is no [Interface] section")]
+    #[error("the file has no [Interface] section")]
     NoInterface,
     /// A second `[Interface]`.
-    #[error("[Interface] has begun in line {first} already; both sections count")]
+    #[error("[Interface] appears again (first in line {first}); both sections are read")]
     RepeatedInterface {
         /// Line of the first.
         first: usize,
     },
     /// An unknown section, or a header without `]`.
-    #[error("{}not a section; expected [Interface] or [Peer] and nothing else in the line", quote(.name))]
+    #[error("{}not a section; expected only [Interface] or [Peer] on the line", quote(.name))]
     UnknownSection {
         /// The text, if it may be repeated.
         name: Option<String>,
@@ -114,7 +111,7 @@ pub enum DiagnosticKind {
         meant: Option<Section>,
     },
     /// A key before the first section.
-    #[error("{}above the first section", quote(.name))]
+    #[error("{}before the first section", quote(.name))]
     BeforeSection {
         /// The text, if it may be repeated.
         name: Option<String>,
@@ -122,7 +119,7 @@ pub enum DiagnosticKind {
         key: Option<Key>,
     },
     /// Neither a section nor `key = value`.
-    #[error("{}neither a section nor of the form Key = value", quote(.name))]
+    #[error("{}neither a section nor a line of the form Key = value", quote(.name))]
     NotKeyValue {
         /// The first word, if it may be repeated.
         name: Option<String>,
@@ -144,27 +141,29 @@ pub enum DiagnosticKind {
         meant: Option<Key>,
     },
     /// A key that belongs into the other section.
-    #[error("{key} belongs into {}, this is {}", .key.section(), other(.key.section()))]
+    #[error("{key} belongs in {}, but this is {}", .key.section(), other_section(.key.section()))]
     Misplaced {
         /// The key.
         key: Key,
     },
     /// A key that `wg` does not accept.
-    #[error("{key} is for bringing a tunnel up; `setconf` and its like do not take it")]
+    #[error(
+        "{key} is for files that bring up a tunnel; a file for a running device cannot have it"
+    )]
     NotForWg {
         /// The key.
         key: Key,
     },
     /// Keys of another program.
-    #[error("{}: {}", names.join(", "), foreign(*.what))]
+    #[error("{}: {}", names.join(", "), foreign_reason(*.what))]
     Foreign {
         /// The keys.
         names: Vec<&'static str>,
         /// Their purpose.
-        what: Foreign,
+        what: ForeignPurpose,
     },
     /// A line for another program (`#@ws:`) with a key that Taupe does not know.
-    #[error("{}not a key of Taupe's: the line stays a comment", quote(.name))]
+    #[error("{}not a key of Taupe; the line remains a comment", quote(.name))]
     Ignored {
         /// The name before `=`, if it may be repeated.
         name: Option<String>,
@@ -178,7 +177,7 @@ pub enum DiagnosticKind {
         key: Key,
     },
     /// A second value for a key that can have only one.
-    #[error("{key} stands in line {first} already, {}", again(*.same))]
+    #[error("{key} is already set in line {first}, {}", same_or_other_value(*.same))]
     Repeated {
         /// The key.
         key: Key,
@@ -188,7 +187,7 @@ pub enum DiagnosticKind {
         same: bool,
     },
     /// Quotation marks around a value.
-    #[error("{key} takes its value without quotation marks")]
+    #[error("the value of {key} contains a quotation mark")]
     Quoted {
         /// The key.
         key: Key,
@@ -196,13 +195,13 @@ pub enum DiagnosticKind {
 
     // Cryptographic keys.
     /// `[Interface]` has no `PrivateKey`, and no hook that could set one.
-    #[error("[Interface] has no PrivateKey: the tunnel could not talk to anyone")]
+    #[error("[Interface] has no PrivateKey, which every handshake needs")]
     NoPrivateKey,
     /// A `[Peer]` has no `PublicKey`.
     #[error("this [Peer] has no PublicKey")]
     NoPublicKey,
     /// Not a key.
-    #[error("{key} is not a key: {}", key_problem(*.problem))]
+    #[error("the value of {key} is not a key: {}", key_problem(*.problem))]
     NotAKey {
         /// The key.
         key: Key,
@@ -218,7 +217,7 @@ pub enum DiagnosticKind {
         problem: PqKeyError,
     },
     /// A key's file cannot be read.
-    #[error("{key}: the file with the key {problem}")]
+    #[error("the key file of {key} {problem}")]
     KeyFile {
         /// The key.
         key: Key,
@@ -227,60 +226,62 @@ pub enum DiagnosticKind {
     },
     /// A peer has an ML-KEM key, but the interface has none.
     #[error(
-        "[Interface] has no PqPrivateKey: the peer with this PqPublicKey could not tell who calls"
+        "[Interface] has no PqPrivateKey, so the peer with this PqPublicKey cannot authenticate this side"
     )]
     NoPqPrivateKey,
     /// The peer's ML-KEM key belongs to the interface's seed.
-    #[error("this PqPublicKey belongs to the PqPrivateKey of line {private}, not to the peer")]
-    OwnPqPublicKey {
+    #[error("this PqPublicKey belongs to the PqPrivateKey in line {private}, not to the peer")]
+    PqPublicKeyIsOwn {
         /// Line of the private key.
         private: usize,
     },
     /// Hybrid handshakes with a peer without an ML-KEM key.
     #[error(
-        "without PqPublicKey handshakes are hybrid-light: a quantum computer of the future does not \
-         read what is recorded today, but X25519 alone says who the peer is"
+        "without PqPublicKey, handshakes are hybrid-light: a future quantum computer cannot decrypt \
+         traffic recorded today, but only X25519 authenticates the peer"
     )]
     LightHandshakes,
     /// Unknown value of `PostQuantum`.
     #[error("PostQuantum is not require, prefer or off")]
     PostQuantum,
     /// A key of all zeros.
-    #[error("{key} is all zeros, which {}", zeros(*.key))]
+    #[error("{key} is all zeros, which {}", zero_key_meaning(*.key))]
     ZeroKey {
         /// The key.
         key: Key,
     },
     /// Two peers with the same public key.
     #[error(
-        "the peer of line {first} has the same PublicKey; a tunnel knows a peer only once, and the later section would overwrite the earlier"
+        "the peer in line {first} has the same PublicKey; this section would replace the earlier one"
     )]
     RepeatedPeer {
         /// Line of the other `PublicKey`.
         first: usize,
     },
     /// The peer's public key equals the interface's private key.
-    #[error("this PublicKey is the PrivateKey of line {private}, which nobody else may know")]
+    #[error("this PublicKey equals the PrivateKey in line {private}, which must stay secret")]
     PublicKeyIsPrivate {
         /// Line of the private key.
         private: usize,
     },
     /// The peer's public key belongs to the interface's private key.
     #[error(
-        "this PublicKey belongs to the PrivateKey of line {private}: the peer is the tunnel itself, and nothing is sent to it"
+        "this PublicKey belongs to the PrivateKey in line {private}: the peer is this tunnel itself, and no traffic is sent to it"
     )]
-    OwnPeer {
+    PeerIsSelf {
         /// Line of the private key.
         private: usize,
     },
     /// The preshared key equals a public key.
-    #[error("this PresharedKey is the PublicKey of line {public}, so it is no secret")]
+    #[error("this PresharedKey equals the PublicKey in line {public}, so it is not secret")]
     PresharedKeyIsPublic {
         /// Line of the public key.
         public: usize,
     },
     /// The preshared key equals the private key.
-    #[error("this PresharedKey is the PrivateKey of line {private}, which the peer may not know")]
+    #[error(
+        "this PresharedKey equals the PrivateKey in line {private}, which the peer must not know"
+    )]
     PresharedKeyIsPrivate {
         /// Line of the private key.
         private: usize,
@@ -288,17 +289,19 @@ pub enum DiagnosticKind {
 
     // Numbers and words.
     /// Not a port number.
-    #[error("ListenPort is not a decimal number from 0 (any) to 65535")]
+    #[error("ListenPort is not a decimal number from 0 (any free port) to 65535")]
     ListenPort,
     /// Not a packet mark.
-    #[error("FwMark is not off, nor a number from 0 to 4294967295, in decimal or in hex after 0x")]
+    #[error(
+        "FwMark is neither off nor a number from 0 to 4294967295 (decimal, or hexadecimal after 0x)"
+    )]
     FwMark,
     /// Not a keepalive interval.
-    #[error("PersistentKeepalive is not off, nor a number of seconds from 0 to 65535")]
+    #[error("PersistentKeepalive is neither off nor a number of seconds from 0 to 65535")]
     PersistentKeepalive,
     /// Neither `true` nor `false`.
     #[error("{key} is neither true nor false")]
-    Truth {
+    NotBoolean {
         /// The key.
         key: Key,
     },
@@ -321,24 +324,24 @@ pub enum DiagnosticKind {
     #[error("MTU is not a number of bytes")]
     Mtu,
     /// An MTU that is too small for IP.
-    #[error("an MTU of {mtu} is too small: {} {least}", needs(*.least, *.ipv6))]
+    #[error("MTU {mtu} is too small: {} {min}", mtu_requirement(*.min, *.ipv6))]
     MtuTooSmall {
         /// The value.
         mtu: u32,
         /// The smallest that works.
-        least: u32,
+        min: u32,
         /// True if IPv6 requires it.
         ipv6: bool,
     },
     /// An MTU that exceeds a UDP datagram.
     #[error(
-        "an MTU of {mtu} is too large: WireGuard's 80 bytes around it leave {most} of the 65535 of an IP packet"
+        "MTU {mtu} is too large: IP packets have at most 65535 bytes, of which WireGuard needs 80"
     )]
     MtuTooLarge {
         /// The value.
         mtu: u64,
         /// The largest that works: [`MAX_MTU`](super::MAX_MTU).
-        most: u32,
+        max: u32,
     },
 
     // Addresses.
@@ -353,7 +356,7 @@ pub enum DiagnosticKind {
         value: Option<String>,
     },
     /// A network with host bits set.
-    #[error("{key} has bits set beyond its length; it means {}", .network)]
+    #[error("{key} has bits set beyond its prefix length; it means {}", .network)]
     HostBits {
         /// The key.
         key: Key,
@@ -361,27 +364,27 @@ pub enum DiagnosticKind {
         network: IpNet,
     },
     /// An address that cannot be used here.
-    #[error("{key} is {}", unusable(*.what))]
+    #[error("{key} is {}", unusable_reason(*.what))]
     Unusable {
         /// The key.
         key: Key,
         /// The kind of address.
-        what: Unusable,
+        what: UnusableAddress,
     },
     /// A repeated address of the interface.
-    #[error("the address stands in line {first} already; the system takes it only once")]
+    #[error("the address is already in line {first}; an interface can have it only once")]
     RepeatedAddress {
         /// Line of the first.
         first: usize,
     },
     /// `0.0.0.0` or `::` without a prefix length.
-    #[error("without a length this means the single address {}, which nobody has", .network)]
+    #[error("without a prefix length this means the single address {}, which no host has", .network)]
     SingleUnspecified {
         /// The network that it means.
         network: IpNet,
     },
     /// The same network for two peers.
-    #[error("{} belongs to the peer with the AllowedIPs of line {first} already, which would lose it: the last one has it", .network)]
+    #[error("{} is also in the AllowedIPs of another peer (line {first}); the last peer gets it", .network)]
     Overlap {
         /// The network.
         network: IpNet,
@@ -389,26 +392,22 @@ pub enum DiagnosticKind {
         first: usize,
     },
     /// A peer without `AllowedIPs`.
-    #[error(
-        "this [Peer] has no AllowedIPs: nothing can be sent to it, and nothing from it is taken"
-    )]
+    #[error("this [Peer] has no AllowedIPs: nothing can be sent to it, and its traffic is dropped")]
     NoAllowedIps,
     /// `DisallowedIPs` outside of all `AllowedIPs`.
-    #[error("no AllowedIPs of this peer have {}: taking it away changes nothing", .network)]
-    DisallowedElsewhere {
+    #[error("{} is in no AllowedIPs of this peer, so excluding it has no effect", .network)]
+    DisallowedOutsideAllowed {
         /// The network.
         network: IpNet,
     },
     /// `DisallowedIPs` that contain all `AllowedIPs`.
-    #[error(
-        "the DisallowedIPs take away all AllowedIPs of this peer: nothing is left to send to it"
-    )]
+    #[error("DisallowedIPs exclude all AllowedIPs of this peer: nothing can be sent to it")]
     AllDisallowed,
     /// Search domains, but no DNS server.
-    #[error("DNS has a search domain but no server, which changes nothing")]
+    #[error("DNS has a search domain but no server, which has no effect")]
     NoDnsServer,
     /// Not a search domain.
-    #[error("neither the address of a DNS server nor a search domain")]
+    #[error("the entry is neither the address of a DNS server nor a search domain")]
     SearchDomain,
     /// Not an endpoint.
     #[error("{}", endpoint_problem(*.problem).0)]
@@ -427,13 +426,13 @@ pub enum DiagnosticKind {
         value: Option<String>,
     },
     /// Too many applications in a list.
-    #[error("{key} has more than {MOST} applications or {} KiB", MOST_BYTES >> 10)]
+    #[error("{key} has more than {MAX_APPLICATIONS} applications or {} KiB", MAX_APPLICATION_BYTES >> 10)]
     TooManyApplications {
         /// The key.
         key: Key,
     },
     /// An application that another entry of its list includes.
-    #[error("{}in line {first} already, by itself or as a part: here it changes nothing", quote(.value))]
+    #[error("{}covered by line {first} already, so this entry has no effect", quote(.value))]
     Covered {
         /// The text, if it may be repeated.
         value: Option<String>,
@@ -441,35 +440,35 @@ pub enum DiagnosticKind {
         first: usize,
     },
     /// An application in both lists.
-    #[error("{}allowed by line {allowed}, and AllowedApps win: it uses the tunnel", quote(.value))]
+    #[error("{}also in AllowedApps (line {allowed}), which take precedence: it uses the tunnel", quote(.value))]
     AllowedWins {
         /// The text, if it may be repeated.
         value: Option<String>,
         /// Line in `AllowedApps`.
         allowed: usize,
     },
-    /// A doubt about an application, from a look at the system.
+    /// An application that may not match the intended program on this system.
     #[error("{0}")]
-    Doubtful(Doubt),
+    AppWarning(AppWarning),
     /// `DisallowedApps` beside `AllowedApps`.
     #[error(
-        "there are AllowedApps (line {allowed}), so what they do not name goes past the tunnel anyway: DisallowedApps change nothing"
+        "DisallowedApps have no effect beside AllowedApps (line {allowed}): all other applications bypass the tunnel anyway"
     )]
-    NothingToDisallow {
+    DisallowedAppsWithoutEffect {
         /// Line of the first `AllowedApps`.
         allowed: usize,
     },
     /// A key of the whole tunnel in the section of one of several peers.
-    #[error("{key} counts for the whole tunnel, and this is one of {peers} peers")]
-    OfAllPeers {
+    #[error("{key} applies to the whole tunnel, but this is one of {peers} peers")]
+    TunnelKeyInPeer {
         /// The key.
         key: Key,
         /// Number of peers.
         peers: usize,
     },
     /// A key that `wg-quick` does not accept.
-    #[error("{key} is Taupe's: wg-quick {}", reads(*.comment))]
-    NotForQuick {
+    #[error("{key} is a key of Taupe: wg-quick {}", wg_quick_treatment(*.comment))]
+    NotForWgQuick {
         /// The key.
         key: Key,
         /// True if the line is a comment to `wg-quick`.
@@ -478,13 +477,13 @@ pub enum DiagnosticKind {
 
     // The file system.
     /// Every user may read or write the file.
-    #[error("the file's mode is {:04o}: every user of this system can {} it", .mode & 0o7777, access(*.mode))]
+    #[error("the file's mode is {:04o}: every user of this system can {} it", .mode & 0o7777, access_rights(*.mode))]
     WorldAccessible {
         /// The mode, as from `stat`.
         mode: u32,
     },
     /// Every user may access a secret key's file.
-    #[error("{key}: every user of this system can {} the file with the key", access(*.mode))]
+    #[error("every user of this system can {} the key file of {key}", access_rights(*.mode))]
     KeyFileAccessible {
         /// The key.
         key: Key,
@@ -492,17 +491,17 @@ pub enum DiagnosticKind {
         mode: u32,
     },
     /// Further diagnostics of the same severity, which are not listed.
-    #[error("and {more} more")]
+    #[error("{more} more are not listed")]
     More {
         /// Number of them.
         more: usize,
     },
 }
 
-/// Quotes a text, if there is one.
+/// Begins a sentence about a text, with the text if it may be repeated.
 fn quote(text: &Option<String>) -> impl fmt::Display {
     fmt::from_fn(move |f| match text {
         Some(text) => write!(f, "`{text}' is "),
-        None => Ok(()),
+        None => f.write_str("this is "),
     })
 }

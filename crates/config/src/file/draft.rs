@@ -7,14 +7,14 @@ use taupe_protocol::key::{KEY_LEN, PresharedKey, PublicKey};
 use taupe_protocol::update::PostQuantum;
 
 use super::diagnostic::DiagnosticKind;
-use super::key_file::{self, KeyFiles, Sourced};
-use super::line::Piece;
+use super::key_file::{self, KeyPaths, SourcedKey};
+use super::keys::Key;
+use super::line::Span;
+use super::present_keys::PresentKeys;
 use super::report::Report;
-use super::seen::Seen;
 use super::value::{self, Value};
-use super::word::Key;
 use super::{
-    Dialect, Endpoint, Hooks, Interface, InterfaceAddress, LEAST_IPV6_MTU, Peer, PeerPqKey, Table,
+    Dialect, Endpoint, Hooks, Interface, InterfaceAddress, MIN_IPV6_MTU, Peer, PeerPqKey, Table,
     carry_ipv6,
 };
 use taupe_uapi::key::Encoding;
@@ -23,20 +23,20 @@ use taupe_uapi::networks::Addresses;
 #[derive(Default)]
 pub(super) struct InterfaceDraft<'a> {
     /// Header of the first `[Interface]`.
-    pub(super) header: Option<Piece<'a>>,
-    pub(super) seen: Seen,
-    pub(super) plain: Interface,
-    pub(super) private_key_at: Option<Piece<'a>>,
-    pub(super) pq_private_key_at: Option<Piece<'a>>,
+    pub(super) header: Option<Span<'a>>,
+    pub(super) present: PresentKeys,
+    pub(super) values: Interface,
+    pub(super) private_key_at: Option<Span<'a>>,
+    pub(super) pq_private_key_at: Option<Span<'a>>,
     /// Lines of the addresses.
     pub(super) address_lines: HashMap<InterfaceAddress, usize>,
-    pub(super) mtu: Option<(u32, Piece<'a>)>,
+    pub(super) mtu: Option<(u32, Span<'a>)>,
     pub(super) table: Option<Table>,
     pub(super) save_config: Option<bool>,
     /// True if `DNS` has a server, even an invalid one.
     pub(super) dns_server: bool,
     /// The first search domain.
-    pub(super) dns_search_at: Option<Piece<'a>>,
+    pub(super) dns_search_at: Option<Span<'a>>,
 }
 
 impl InterfaceDraft<'_> {
@@ -45,26 +45,26 @@ impl InterfaceDraft<'_> {
             mtu: self.mtu.map(|(mtu, _)| mtu),
             table: self.table.unwrap_or_default(),
             save_config: self.save_config.unwrap_or_default(),
-            ..self.plain
+            ..self.values
         }
     }
 }
 
 pub(super) struct PeerDraft<'a> {
-    pub(super) header: Piece<'a>,
-    pub(super) seen: Seen,
-    pub(super) public_key: Option<(PublicKey, Piece<'a>)>,
+    pub(super) header: Span<'a>,
+    pub(super) present: PresentKeys,
+    pub(super) public_key: Option<(PublicKey, Span<'a>)>,
     pub(super) preshared_key: Option<PresharedKey>,
     pub(super) preshared_key_file: Option<String>,
-    pub(super) preshared_key_at: Option<Piece<'a>>,
+    pub(super) preshared_key_at: Option<Span<'a>>,
     pub(super) pq_public_key: Option<PeerPqKey>,
-    pub(super) pq_public_key_at: Option<Piece<'a>>,
+    pub(super) pq_public_key_at: Option<Span<'a>>,
     pub(super) post_quantum: Option<PostQuantum>,
-    post_quantum_at: Option<Piece<'a>>,
-    key_files: Option<KeyFiles<'a>>,
+    post_quantum_at: Option<Span<'a>>,
+    key_paths: KeyPaths<'a>,
     pub(super) endpoint: Option<Endpoint>,
     pub(super) allowed_ips: Vec<IpNet>,
-    pub(super) disallowed_ips: Vec<(IpNet, Piece<'a>)>,
+    pub(super) disallowed_ips: Vec<(IpNet, Span<'a>)>,
     pub(super) persistent_keepalive: Option<u16>,
 }
 
@@ -72,40 +72,40 @@ impl<'a> InterfaceDraft<'a> {
     pub(super) fn value(
         &mut self,
         key: Key,
-        value: Piece<'a>,
-        key_files: Option<KeyFiles<'_>>,
+        value: Span<'a>,
+        key_paths: KeyPaths<'_>,
         report: &mut Report,
     ) {
-        let first = self.seen.note(key, value.number);
-        let plain = &mut self.plain;
+        let first = self.present.record(key, value.number);
+        let values = &mut self.values;
         match key {
             Key::PrivateKey => {
-                let read = key_file::key(key, value, key_files, Encoding::private_key);
-                if let Some((read, file)) = secret(key, value, read, report) {
-                    if read.is_none() && !report.dialect().is_of_device() {
+                let read = key_file::key(key, value, key_paths, Encoding::private_key);
+                if let Some((read, file)) = secret_key(key, value, read, report) {
+                    if read.is_none() && !report.dialect().is_device_only() {
                         report.add(value, DiagnosticKind::ZeroKey { key });
                     }
-                    repeated(key, value, first, plain.private_key == read, report);
-                    plain.private_key = read;
-                    plain.private_key_file = file;
+                    report_repeated(key, value, first, values.private_key == read, report);
+                    values.private_key = read;
+                    values.private_key_file = file;
                     self.private_key_at = Some(value);
                 }
             }
             Key::PqPrivateKey => {
-                let read = key_file::key(key, value, key_files, Encoding::pq_private_key);
-                if let Some((read, file)) = secret(key, value, read, report) {
+                let read = key_file::key(key, value, key_paths, Encoding::pq_private_key);
+                if let Some((read, file)) = secret_key(key, value, read, report) {
                     if read.is_none() {
                         report.add(value, DiagnosticKind::ZeroKey { key });
                     }
-                    repeated(key, value, first, plain.pq_private_key == read, report);
-                    plain.pq_private_key = read;
-                    plain.pq_private_key_file = file;
+                    report_repeated(key, value, first, values.pq_private_key == read, report);
+                    values.pq_private_key = read;
+                    values.pq_private_key_file = file;
                     self.pq_private_key_at = Some(value);
                 }
             }
             Key::ListenPort => {
-                set(
-                    &mut plain.listen_port,
+                set_once(
+                    &mut values.listen_port,
                     key,
                     value,
                     first,
@@ -113,15 +113,15 @@ impl<'a> InterfaceDraft<'a> {
                     report,
                 );
             }
-            Key::FwMark => set(
-                &mut plain.fwmark,
+            Key::FwMark => set_once(
+                &mut values.fwmark,
                 key,
                 value,
                 first,
                 value::fwmark(value),
                 report,
             ),
-            Key::Table => set(
+            Key::Table => set_once(
                 &mut self.table,
                 key,
                 value,
@@ -130,24 +130,24 @@ impl<'a> InterfaceDraft<'a> {
                 report,
             ),
             Key::SaveConfig => {
-                let read = value::truth(key, value);
-                set(&mut self.save_config, key, value, first, read, report);
+                let read = value::boolean(key, value);
+                set_once(&mut self.save_config, key, value, first, read, report);
             }
             Key::Mtu => {
-                if let Some((mtu, problem)) = taken(value::mtu(value), report) {
+                if let Some((mtu, problem)) = value_or_report(value::mtu(value), report) {
                     if let Some(problem) = problem {
                         report.add(value, problem);
                     }
                     let same = self.mtu.is_some_and(|(before, _)| before == mtu);
-                    repeated(key, value, first, same, report);
+                    report_repeated(key, value, first, same, report);
                     self.mtu = Some((mtu, value));
                 }
             }
             Key::Address => {
-                for part in elements(value) {
-                    let read = taken(value::interface_address(part), report);
+                for part in list_entries(value) {
+                    let read = value_or_report(value::interface_address(part), report);
                     let Some(address) = read else { continue };
-                    if let Some(what) = value::doubt(address) {
+                    if let Some(what) = value::unusable_interface_address(address) {
                         report.add(part, DiagnosticKind::Unusable { key, what });
                     }
                     match self.address_lines.get(&address) {
@@ -156,24 +156,24 @@ impl<'a> InterfaceDraft<'a> {
                         }
                         None => {
                             self.address_lines.insert(address, part.number);
-                            plain.addresses.push(address);
+                            values.addresses.push(address);
                         }
                     }
                 }
             }
             Key::Dns => {
-                for part in elements(value) {
-                    match taken(value::dns(part), report) {
+                for part in list_entries(value) {
+                    match value_or_report(value::dns(part), report) {
                         Some(value::Dns::Server(server)) => {
                             self.dns_server = true;
-                            if let Some(what) = value::no_server(server) {
+                            if let Some(what) = value::unusable_server_address(server) {
                                 report.add(part, DiagnosticKind::Unusable { key, what });
                             }
-                            plain.dns.push(server);
+                            values.dns.push(server);
                         }
                         Some(value::Dns::Search(domain)) => {
                             self.dns_search_at.get_or_insert(part);
-                            plain.dns_search.push(domain);
+                            values.dns_search.push(domain);
                         }
                         None => self.dns_server = true,
                     }
@@ -185,13 +185,14 @@ impl<'a> InterfaceDraft<'a> {
     }
 
     pub(super) fn check(&self, dialect: Dialect, report: &mut Report) {
-        if dialect.is_of_device() {
+        if dialect.is_device_only() {
             return;
         }
         let Some(header) = self.header else {
-            return report.add(Piece::new("", 1), DiagnosticKind::NoInterface);
+            return report.add(Span::new("", 1), DiagnosticKind::NoInterface);
         };
-        if self.seen.lacks(Key::PrivateKey) && !is_set_by(&self.plain.hooks, "private-key") {
+        if self.present.is_missing(Key::PrivateKey) && !is_set_by(&self.values.hooks, "private-key")
+        {
             report.add(header, DiagnosticKind::NoPrivateKey);
         }
         if let (Some(at), false) = (self.dns_search_at, self.dns_server) {
@@ -201,13 +202,13 @@ impl<'a> InterfaceDraft<'a> {
 
     /// Reports an MTU that would disable IPv6 on the interface.
     pub(super) fn check_mtu(&self, peers: &[Peer], report: &mut Report) {
-        let least = LEAST_IPV6_MTU;
+        let min = MIN_IPV6_MTU;
         if let Some((mtu, at)) = self.mtu
-            && mtu < least
-            && carry_ipv6(&self.plain.addresses, peers)
+            && mtu < min
+            && carry_ipv6(&self.values.addresses, peers)
         {
             let ipv6 = true;
-            report.add(at, DiagnosticKind::MtuTooSmall { mtu, least, ipv6 });
+            report.add(at, DiagnosticKind::MtuTooSmall { mtu, min, ipv6 });
         }
     }
 }
@@ -216,9 +217,9 @@ impl InterfaceDraft<'_> {
     /// Returns true if hybrid handshakes would fail because the interface has no ML-KEM key.
     pub(super) fn lacks_pq_private_key(&self, dialect: Dialect) -> bool {
         // A device may already have one.
-        !dialect.is_of_device()
-            && self.seen.lacks(Key::PqPrivateKey)
-            && !is_set_by(&self.plain.hooks, "pq-private-key")
+        !dialect.is_device_only()
+            && self.present.is_missing(Key::PqPrivateKey)
+            && !is_set_by(&self.values.hooks, "pq-private-key")
     }
 }
 
@@ -230,10 +231,10 @@ fn is_set_by(hooks: &Hooks, word: &str) -> bool {
 }
 
 impl<'a> PeerDraft<'a> {
-    pub(super) fn new(header: Piece<'a>, key_files: Option<KeyFiles<'a>>) -> Self {
+    pub(super) fn new(header: Span<'a>, key_paths: KeyPaths<'a>) -> Self {
         Self {
             header,
-            seen: Seen::default(),
+            present: PresentKeys::default(),
             public_key: None,
             preshared_key: None,
             preshared_key_file: None,
@@ -242,7 +243,7 @@ impl<'a> PeerDraft<'a> {
             pq_public_key_at: None,
             post_quantum: None,
             post_quantum_at: None,
-            key_files,
+            key_paths,
             endpoint: None,
             allowed_ips: Vec::new(),
             disallowed_ips: Vec::new(),
@@ -254,64 +255,64 @@ impl<'a> PeerDraft<'a> {
     pub(super) fn value(
         &mut self,
         key: Key,
-        value: Piece<'a>,
+        value: Span<'a>,
         report: &mut Report,
         owners: &mut HashMap<IpNet, (usize, usize)>,
         number: usize,
     ) {
-        let first = self.seen.note(key, value.number);
+        let first = self.present.record(key, value.number);
         match key {
             Key::PublicKey => {
-                let read = key_file::key(key, value, None, Encoding::public_key);
-                if let Some(Sourced { key: read, .. }) = taken(read, report) {
+                let read = key_file::key(key, value, KeyPaths::Refuse, Encoding::public_key);
+                if let Some(SourcedKey { key: read, .. }) = value_or_report(read, report) {
                     if read.0 == [0; KEY_LEN] {
                         report.add(value, DiagnosticKind::ZeroKey { key });
                     }
                     let same = self.public_key.is_some_and(|(before, _)| before == read);
-                    repeated(key, value, first, same, report);
+                    report_repeated(key, value, first, same, report);
                     self.public_key = Some((read, value));
                 }
             }
             Key::PresharedKey => {
-                let read = key_file::key(key, value, self.key_files, Encoding::preshared_key);
-                if let Some((read, file)) = secret(key, value, read, report) {
+                let read = key_file::key(key, value, self.key_paths, Encoding::preshared_key);
+                if let Some((read, file)) = secret_key(key, value, read, report) {
                     if !read.is_set() {
                         report.add(value, DiagnosticKind::ZeroKey { key });
                     }
-                    set(&mut self.preshared_key, key, value, first, Ok(read), report);
+                    set_once(&mut self.preshared_key, key, value, first, Ok(read), report);
                     self.preshared_key_file = file;
                 }
                 self.preshared_key_at = Some(value);
             }
             Key::PqPublicKey => {
-                let read = key_file::key(key, value, self.key_files, Encoding::pq_public_key);
-                if let Some(Sourced {
+                let read = key_file::key(key, value, self.key_paths, Encoding::pq_public_key);
+                if let Some(SourcedKey {
                     key: read, file, ..
-                }) = taken(read, report)
+                }) = value_or_report(read, report)
                 {
                     let before = self.pq_public_key.as_ref();
                     let same = before.is_some_and(|before| before.key == read);
-                    repeated(key, value, first, same, report);
+                    report_repeated(key, value, first, same, report);
                     self.pq_public_key = Some(PeerPqKey { key: read, file });
                     self.pq_public_key_at = Some(value);
                 }
             }
             Key::PostQuantum => {
                 let read = value::post_quantum(value);
-                set(&mut self.post_quantum, key, value, first, read, report);
+                set_once(&mut self.post_quantum, key, value, first, read, report);
                 self.post_quantum_at = Some(value);
             }
             Key::Endpoint => {
-                if let Some((endpoint, doubt)) = taken(value::endpoint(value), report) {
-                    if let Some(doubt) = doubt {
-                        report.add(value, doubt);
+                if let Some((endpoint, warning)) = value_or_report(value::endpoint(value), report) {
+                    if let Some(warning) = warning {
+                        report.add(value, warning);
                     }
-                    set(&mut self.endpoint, key, value, first, Ok(endpoint), report);
+                    set_once(&mut self.endpoint, key, value, first, Ok(endpoint), report);
                 }
             }
             Key::PersistentKeepalive => {
                 let read = value::keepalive(value);
-                set(
+                set_once(
                     &mut self.persistent_keepalive,
                     key,
                     value,
@@ -346,15 +347,15 @@ impl<'a> PeerDraft<'a> {
     }
 
     pub(super) fn check(&self, report: &mut Report) {
-        if self.seen.lacks(Key::PublicKey) {
+        if self.present.is_missing(Key::PublicKey) {
             report.add(self.header, DiagnosticKind::NoPublicKey);
         }
-        if self.seen.lacks(Key::AllowedIps) {
+        if self.present.is_missing(Key::AllowedIps) {
             report.add(self.header, DiagnosticKind::NoAllowedIps);
         }
         if let (Some(PostQuantum::Prefer | PostQuantum::Require), Some(at)) =
             (self.post_quantum, self.post_quantum_at)
-            && self.seen.lacks(Key::PqPublicKey)
+            && self.present.is_missing(Key::PqPublicKey)
         {
             report.add(at, DiagnosticKind::LightHandshakes);
         }
@@ -365,7 +366,7 @@ impl<'a> PeerDraft<'a> {
         for (network, at) in &self.disallowed_ips {
             if !allowed.intersects(*network) {
                 let network = *network;
-                report.add(*at, DiagnosticKind::DisallowedElsewhere { network });
+                report.add(*at, DiagnosticKind::DisallowedOutsideAllowed { network });
             }
         }
         let disallowed: Vec<IpNet> = self.disallowed_ips.iter().map(|(ip, _)| *ip).collect();
@@ -378,8 +379,8 @@ impl<'a> PeerDraft<'a> {
 }
 
 /// Parses a network of `AllowedIPs` or `DisallowedIPs`, and reports doubtful forms.
-fn network(key: Key, part: Piece<'_>, report: &mut Report) -> Option<IpNet> {
-    let (network, host_bits) = taken(value::network(key, part), report)?;
+fn network(key: Key, part: Span<'_>, report: &mut Report) -> Option<IpNet> {
+    let (network, host_bits) = value_or_report(value::network(key, part), report)?;
     if host_bits {
         report.add(part, DiagnosticKind::HostBits { key, network });
     } else if network.addr().is_unspecified() && !part.text.contains('/') {
@@ -389,7 +390,7 @@ fn network(key: Key, part: Piece<'_>, report: &mut Report) -> Option<IpNet> {
 }
 
 /// Splits a list at commas and blanks.
-fn elements(value: Piece<'_>) -> impl Iterator<Item = Piece<'_>> {
+fn list_entries(value: Span<'_>) -> impl Iterator<Item = Span<'_>> {
     value
         .split(value::is_comma_or_blank)
         .filter(|part| !part.text.is_empty())
@@ -397,13 +398,13 @@ fn elements(value: Piece<'_>) -> impl Iterator<Item = Piece<'_>> {
 
 /// Returns a secret key and the path of its file, or reports its problem. Reports a file that every
 /// user can access.
-fn secret<T>(
+fn secret_key<T>(
     key: Key,
-    at: Piece<'_>,
-    read: Value<'_, Sourced<T>>,
+    at: Span<'_>,
+    read: Value<'_, SourcedKey<T>>,
     report: &mut Report,
 ) -> Option<(T, Option<String>)> {
-    let read = taken(read, report)?;
+    let read = value_or_report(read, report)?;
     if read.others != 0 {
         let mode = read.others;
         report.add(at, DiagnosticKind::KeyFileAccessible { key, mode });
@@ -412,27 +413,27 @@ fn secret<T>(
 }
 
 /// Returns a value, or reports its problem.
-pub(super) fn taken<T>(read: Value<'_, T>, report: &mut Report) -> Option<T> {
+pub(super) fn value_or_report<T>(read: Value<'_, T>, report: &mut Report) -> Option<T> {
     read.map_err(|(at, kind)| report.add(at, kind)).ok()
 }
 
 /// Sets a key that can have only one value.
-pub(super) fn set<T: PartialEq>(
+pub(super) fn set_once<T: PartialEq>(
     slot: &mut Option<T>,
     key: Key,
-    at: Piece<'_>,
+    at: Span<'_>,
     first: Option<usize>,
     read: Value<'_, T>,
     report: &mut Report,
 ) {
-    if let Some(value) = taken(read, report) {
-        repeated(key, at, first, slot.as_ref() == Some(&value), report);
+    if let Some(value) = value_or_report(read, report) {
+        report_repeated(key, at, first, slot.as_ref() == Some(&value), report);
         *slot = Some(value);
     }
 }
 
 /// Reports a key that line `first` already has.
-fn repeated(key: Key, at: Piece<'_>, first: Option<usize>, same: bool, report: &mut Report) {
+fn report_repeated(key: Key, at: Span<'_>, first: Option<usize>, same: bool, report: &mut Report) {
     if let Some(first) = first {
         report.add(at, DiagnosticKind::Repeated { key, first, same });
     }

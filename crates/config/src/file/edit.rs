@@ -7,9 +7,9 @@ use core::ops::Range;
 
 use zeroize::Zeroizing;
 
-use super::line::{Piece, utf8, without_mark};
-use super::parse::MARKS;
-use super::word::{self, Key, Word};
+use super::keys::{self, Key, KeyName};
+use super::line::{Span, utf8, without_byte_order_mark};
+use super::parse::COMMENT_PREFIXES;
 use crate::application::Application;
 
 /// An entry of a list, or a single value.
@@ -42,12 +42,12 @@ pub fn with_application(text: &[u8], key: Key, application: &Application) -> Zer
         let end = line.start + line.value.range().end;
         return splice(text, end..end, &format!(", {application}"));
     }
-    let (after, mark) = match last(|there, _| there.is_of_tunnel()) {
-        Some(line) => (line.whole, line.mark.unwrap_or_default()),
+    let (after, prefix) = match last(|there, _| there.is_transparent_mode()) {
+        Some(line) => (line.range, line.comment_prefix.unwrap_or_default()),
         None => (end_of_interface(text), ""),
     };
     let before = text.get(after.clone()).unwrap_or_default();
-    let line = format!("{mark}{} = {application}", key.name());
+    let line = format!("{prefix}{} = {application}", key.name());
     let line = match before {
         [.., b'\r', b'\n'] => format!("{line}\r\n"),
         [.., b'\n'] => format!("{line}\n"),
@@ -65,30 +65,30 @@ pub fn without_application(
     key: Key,
     application: &Application,
 ) -> Option<Zeroizing<Vec<u8>>> {
-    let mut rest = splice(text, part_of(text, key, application)?, "");
-    while let Some(range) = part_of(&rest, key, application) {
+    let mut rest = splice(text, removal(text, key, application)?, "");
+    while let Some(range) = removal(&rest, key, application) {
         rest = splice(&rest, range, "");
     }
     Some(rest)
 }
 
 /// Returns the bytes to remove so that one line no longer lists an application.
-fn part_of(text: &[u8], key: Key, application: &Application) -> Option<Range<usize>> {
+fn removal(text: &[u8], key: Key, application: &Application) -> Option<Range<usize>> {
     let mut lines = key_lines(text).filter(|line| line.key == key);
-    lines.find_map(|line| line.part_of(application))
+    lines.find_map(|line| line.removal(application))
 }
 
 /// A line with a key.
 struct KeyLine<'a> {
     key: Key,
-    mark: Option<&'static str>,
-    value: Piece<'a>,
+    comment_prefix: Option<&'static str>,
+    value: Span<'a>,
     /// Start of the line in the file.
     start: usize,
-    /// The whole line with its end.
-    whole: Range<usize>,
+    /// The line with its end.
+    range: Range<usize>,
     /// The part to remove with the last entry: the line without the comment behind it.
-    own: Range<usize>,
+    removable: Range<usize>,
 }
 
 impl<'a> KeyLine<'a> {
@@ -106,7 +106,7 @@ impl<'a> KeyLine<'a> {
     }
 
     /// Returns the bytes to remove so that this line no longer lists an application.
-    fn part_of(&self, application: &Application) -> Option<Range<usize>> {
+    fn removal(&self, application: &Application) -> Option<Range<usize>> {
         let entries: Vec<_> = self.entries().collect();
         let is_it =
             |entry: &Entry<'_>| entry.text.parse::<Application>().as_ref() == Ok(application);
@@ -115,49 +115,51 @@ impl<'a> KeyLine<'a> {
         Some(match (before.last(), rest) {
             (Some(before), [entry, ..]) => before.span.end..entry.span.end,
             (None, [entry, next, ..]) => entry.span.start..next.span.start,
-            _ => self.own.clone(),
+            _ => self.removable.clone(),
         })
     }
 }
 
 fn key_lines(text: &[u8]) -> impl Iterator<Item = KeyLine<'_>> {
-    whole_lines(text).filter_map(move |(number, whole, bytes)| {
-        let line = Piece::new(utf8(bytes).0, number);
-        let mut marks = MARKS.into_iter();
-        let mark = marks.find(|mark| line.trim().text.starts_with(mark));
-        let rest = mark.map_or(line, |mark| line.trim().after(mark.len()));
+    lines_with_ranges(text).filter_map(move |(number, range, bytes)| {
+        let line = Span::new(utf8(bytes).0, number);
+        let mut prefixes = COMMENT_PREFIXES.into_iter();
+        let comment_prefix = prefixes.find(|prefix| line.trim().text.starts_with(prefix));
+        let rest = comment_prefix.map_or(line, |prefix| line.trim().after(prefix.len()));
         let (body, comment) = match rest.split_once('#') {
             Some((body, comment)) => (body, Some(comment)),
             None => (rest, None),
         };
         let (name, value) = body.split_once('=')?;
-        let Some(Word::Known(key)) = word::find(&name.trim().clean()) else {
+        let Some(KeyName::Known(key)) = keys::find(&name.trim().clean()) else {
             return None;
         };
         Some(KeyLine {
             key,
-            mark,
+            comment_prefix,
             value: value.trim(),
-            start: whole.start,
-            own: match comment.map(|comment| whole.start + comment.range().start - 1) {
+            start: range.start,
+            removable: match comment.map(|comment| range.start + comment.range().start - 1) {
                 // Without the key before it, the comment would be read as a key.
-                Some(at) if is_marked(text.get(at..).unwrap_or_default()) => whole.clone(),
-                Some(at) => whole.start..at,
-                None => whole.clone(),
+                Some(at) if has_comment_prefix(text.get(at..).unwrap_or_default()) => range.clone(),
+                Some(at) => range.start..at,
+                None => range.clone(),
             },
-            whole,
+            range,
         })
     })
 }
 
 /// Returns true if Taupe reads this comment although other programs do not.
-fn is_marked(text: &[u8]) -> bool {
-    MARKS.iter().any(|mark| text.starts_with(mark.as_bytes()))
+fn has_comment_prefix(text: &[u8]) -> bool {
+    COMMENT_PREFIXES
+        .iter()
+        .any(|prefix| text.starts_with(prefix.as_bytes()))
 }
 
 /// Returns the lines with their numbers and positions. A position includes the line's end.
-fn whole_lines(text: &[u8]) -> impl Iterator<Item = (usize, Range<usize>, &[u8])> {
-    let body = without_mark(text);
+fn lines_with_ranges(text: &[u8]) -> impl Iterator<Item = (usize, Range<usize>, &[u8])> {
+    let body = without_byte_order_mark(text);
     let mut end = text.len() - body.len();
     let lines = body.split_inclusive(|byte| *byte == b'\n');
     (1..).zip(lines).map(move |(number, line)| {
@@ -171,16 +173,16 @@ fn whole_lines(text: &[u8]) -> impl Iterator<Item = (usize, Range<usize>, &[u8])
 fn end_of_interface(text: &[u8]) -> Range<usize> {
     let mut inside = false;
     let mut last = text.len()..text.len();
-    for (_, whole, bytes) in whole_lines(text) {
+    for (_, range, bytes) in lines_with_ranges(text) {
         let line = utf8(bytes).0.trim();
         if line.starts_with('[') {
-            inside = Piece::new(line, 0)
+            inside = Span::new(line, 0)
                 .clean()
                 .to_ascii_lowercase()
                 .starts_with("[interface]");
         }
         if inside && !line.is_empty() {
-            last = whole;
+            last = range;
         }
     }
     last
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn an_application_is_added_where_others_are() {
+    fn an_application_is_added_to_its_list() {
         for (before, after) in [
             (
                 "[Interface]\nAllowedApps = a, b # two\n[Peer]\nX\n",
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_is_removed_without_a_trace() {
+    fn adding_and_removing_restores_the_file() {
         for before in [
             "[Interface]\nPrivateKey = k\n\n[Peer]\nPublicKey = p\n",
             "[Interface]\r\nAllowedApps = a , c #x\r\n[Peer]\r\n",
@@ -288,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_say_where_they_stand() {
+    fn entries_have_positions() {
         let text = "[Peer]\n#@ws:AllowedIPs = 10.0.0.0/8, ::/0\nAllowedIPs=1.2.3.4 # 5.6.7.8\n";
         let found: Vec<_> = entries(text.as_bytes(), Key::AllowedIps)
             .into_iter()

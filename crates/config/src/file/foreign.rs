@@ -2,9 +2,9 @@
 //! `AmneziaWG` alone writes sixteen.
 
 use super::diagnostic::{DiagnosticKind, Severity};
-use super::line::Piece;
+use super::keys::ForeignPurpose;
+use super::line::Span;
 use super::report::Report;
-use super::word::Foreign;
 
 /// Keys of other programs that a file has.
 #[derive(Default)]
@@ -14,9 +14,9 @@ pub(super) struct ForeignKeys<'a> {
 
 /// Keys of one purpose and severity.
 struct Group<'a> {
-    what: Foreign,
+    what: ForeignPurpose,
     severity: Severity,
-    first: Piece<'a>,
+    first: Span<'a>,
     /// The keys without repetitions.
     names: Vec<&'static str>,
 }
@@ -24,9 +24,9 @@ struct Group<'a> {
 impl<'a> ForeignKeys<'a> {
     pub(super) fn add(
         &mut self,
-        at: Piece<'a>,
+        at: Span<'a>,
         name: &'static str,
-        what: Foreign,
+        what: ForeignPurpose,
         severity: Severity,
     ) {
         let mut groups = self.groups.iter_mut();

@@ -5,9 +5,9 @@ use thiserror::Error;
 use zeroize::Zeroizing;
 
 use super::diagnostic::{DiagnosticKind, KeyProblem};
-use super::line::{Clean, Piece, is_blank};
+use super::keys::Key;
+use super::line::{Span, WithoutBlanks, is_blank};
 use super::value::Value;
-use super::word::Key;
 use taupe_uapi::key::{Encoding, KeyError, PqKeyError};
 
 /// Prefix of a path that replaces a key.
@@ -36,14 +36,14 @@ pub enum KeyFileProblem {
     #[error("cannot be read: {0}")]
     Unreadable(String),
     /// Longer than [`MAX_KEY_FILE`].
-    #[error("is longer than {MAX_KEY_FILE} bytes, which no key is")]
+    #[error("is longer than {MAX_KEY_FILE} bytes; every key is shorter")]
     TooLong,
     /// Bytes that are not UTF-8.
-    #[error("is not text; a key is written in base64")]
+    #[error("is not text; expected a key in base64")]
     NotText,
     /// This caller has no access to files.
-    #[error("cannot be read here")]
-    NotHere,
+    #[error("cannot be read: this program reads no key files")]
+    NoFileAccess,
 }
 
 /// Treatment of `file:` paths.
@@ -57,23 +57,23 @@ pub(super) enum KeyPaths<'a> {
     Read(KeyFiles<'a>),
 }
 
-impl<'a> KeyPaths<'a> {
+impl KeyPaths<'_> {
     /// Returns true if a key is left out.
-    pub(super) fn omit(self, key: Key, value: Piece<'_>) -> bool {
-        matches!(self, Self::Omit) && key.has_files() && value.text.starts_with(KEY_FILE)
+    pub(super) fn omit(self, key: Key, value: Span<'_>) -> bool {
+        matches!(self, Self::Omit) && key.may_be_in_file() && value.text.starts_with(KEY_FILE)
     }
 
-    /// Returns the reader of key files, unless paths are errors.
-    pub(super) fn files(self) -> Option<KeyFiles<'a>> {
+    /// Returns the problem of a value that is a path without `file:`.
+    fn problem(self) -> KeyProblem {
         match self {
-            Self::Read(files) => Some(files),
-            Self::Refuse | Self::Omit => None,
+            Self::Refuse => KeyProblem::Path,
+            Self::Omit | Self::Read(_) => KeyProblem::PathWithoutPrefix,
         }
     }
 }
 
 /// A key with its source.
-pub(super) struct Sourced<T> {
+pub(super) struct SourcedKey<T> {
     pub(super) key: T,
     /// The path after `file:` if the key is in a file.
     pub(super) file: Option<String>,
@@ -82,18 +82,18 @@ pub(super) struct Sourced<T> {
 }
 
 /// Text of a key, before it is decoded.
-enum Source<'a> {
-    Here(Clean<'a>),
+enum KeySource<'a> {
+    Inline(WithoutBlanks<'a>),
     File { path: String, file: KeyFile },
 }
 
-impl<'a> Source<'a> {
-    /// Reads a value, and the file that it names. Without `files`, as for `wg`, a path is an error.
-    fn read(key: Key, value: Piece<'a>, files: Option<KeyFiles<'_>>) -> Value<'a, Self> {
+impl<'a> KeySource<'a> {
+    /// Reads a value, and the file that it names.
+    fn read(key: Key, value: Span<'a>, paths: KeyPaths<'_>) -> Value<'a, Self> {
         let Some(path) = value.text.strip_prefix(KEY_FILE) else {
-            return Ok(Self::Here(value.clean()));
+            return Ok(Self::Inline(value.clean()));
         };
-        let Some(files) = files else {
+        let KeyPaths::Read(files) = paths else {
             let problem = KeyProblem::Path;
             return Err((value, DiagnosticKind::NotAKey { key, problem }));
         };
@@ -112,18 +112,18 @@ impl<'a> Source<'a> {
     fn decode<T, E>(
         self,
         decode: impl FnOnce(&str) -> Result<T, E>,
-    ) -> Result<Sourced<T>, (Self, E)> {
+    ) -> Result<SourcedKey<T>, (Self, E)> {
         let text = match &self {
-            Self::Here(text) => text,
+            Self::Inline(text) => text,
             Self::File { file, .. } => decoded(&file.text),
         };
         match (decode(text), self) {
-            (Ok(key), Self::Here(_)) => Ok(Sourced {
+            (Ok(key), Self::Inline(_)) => Ok(SourcedKey {
                 key,
                 file: None,
                 others: 0,
             }),
-            (Ok(key), Self::File { path, file }) => Ok(Sourced {
+            (Ok(key), Self::File { path, file }) => Ok(SourcedKey {
                 key,
                 file: Some(path),
                 others: file.others,
@@ -141,54 +141,56 @@ pub(super) fn decoded(text: &[u8]) -> &str {
 }
 
 /// Reads a key with one of [`Encoding`]'s functions.
-pub(super) fn key<'a, T, E: Refusal>(
+pub(super) fn key<'a, T, E: KeyTextError>(
     key: Key,
-    value: Piece<'a>,
-    files: Option<KeyFiles<'_>>,
+    value: Span<'a>,
+    paths: KeyPaths<'_>,
     read: fn(Encoding, &str) -> Result<T, E>,
-) -> Value<'a, Sourced<T>> {
-    let source = Source::read(key, value, files)?;
+) -> Value<'a, SourcedKey<T>> {
+    let source = KeySource::read(key, value, paths)?;
     source
         .decode(|text| read(Encoding::Base64, text))
-        .map_err(|(source, error)| match (source, error.place()) {
+        .map_err(|(source, error)| match (source, error.position()) {
             // A key that begins with a slash but has the length of a key is not a path.
-            (Source::Here(text), Place::Length) if is_path(&text) => {
-                let problem = KeyProblem::Path;
+            (KeySource::Inline(text), ErrorPosition::Length) if is_path(&text) => {
+                let problem = paths.problem();
                 (value, DiagnosticKind::NotAKey { key, problem })
             }
-            (Source::Here(text), Place::Character(position)) => {
+            (KeySource::Inline(text), ErrorPosition::Character(position)) => {
                 (value.nth(position), error.diagnostic(key, &text))
             }
-            (Source::Here(text), _) => (value, error.diagnostic(key, &text)),
-            (Source::File { file, .. }, _) => (value, error.diagnostic(key, decoded(&file.text))),
+            (KeySource::Inline(text), _) => (value, error.diagnostic(key, &text)),
+            (KeySource::File { file, .. }, _) => {
+                (value, error.diagnostic(key, decoded(&file.text)))
+            }
         })
 }
 
 /// Reason why a text is not a key.
-pub(super) trait Refusal {
+pub(super) trait KeyTextError {
     /// Returns the wrong part of the text.
-    fn place(&self) -> Place;
+    fn position(&self) -> ErrorPosition;
 
     /// Returns the diagnostic for the value `text` of `key`.
     fn diagnostic(self, key: Key, text: &str) -> DiagnosticKind;
 }
 
 /// Wrong part of a text.
-pub(super) enum Place {
+pub(super) enum ErrorPosition {
     /// Its length.
     Length,
     /// The character at this position, counted from 1.
     Character(usize),
     /// All of it.
-    Text,
+    WholeText,
 }
 
-impl Refusal for KeyError {
-    fn place(&self) -> Place {
+impl KeyTextError for KeyError {
+    fn position(&self) -> ErrorPosition {
         match *self {
-            Self::Length { .. } => Place::Length,
-            Self::Character { position } => Place::Character(position),
-            Self::TrailingBits => Place::Character(43),
+            Self::Length { .. } => ErrorPosition::Length,
+            Self::Character { position } => ErrorPosition::Character(position),
+            Self::TrailingBits => ErrorPosition::Character(43),
         }
     }
 
@@ -206,16 +208,16 @@ impl Refusal for KeyError {
     }
 }
 
-impl Refusal for PqKeyError {
-    fn place(&self) -> Place {
+impl KeyTextError for PqKeyError {
+    fn position(&self) -> ErrorPosition {
         match *self {
-            Self::Length { .. } => Place::Length,
-            Self::Character { position } => Place::Character(position),
+            Self::Length { .. } => ErrorPosition::Length,
+            Self::Character { position } => ErrorPosition::Character(position),
             Self::Classic
             | Self::PrivateForPublic
             | Self::PublicForPrivate
             | Self::TrailingBits
-            | Self::Modulus => Place::Text,
+            | Self::Modulus => ErrorPosition::WholeText,
         }
     }
 

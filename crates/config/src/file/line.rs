@@ -9,7 +9,7 @@ pub(super) fn is_blank(character: char) -> bool {
 
 /// A part of a line.
 #[derive(Clone, Copy)]
-pub(super) struct Piece<'a> {
+pub(super) struct Span<'a> {
     /// The whole line, without its end.
     line: &'a str,
     /// The line's number, counted from 1.
@@ -19,7 +19,7 @@ pub(super) struct Piece<'a> {
     pub(super) text: &'a str,
 }
 
-impl<'a> Piece<'a> {
+impl<'a> Span<'a> {
     /// A whole line.
     pub(super) fn new(line: &'a str, number: usize) -> Self {
         Self {
@@ -97,30 +97,30 @@ impl<'a> Piece<'a> {
 
     /// Returns its text without blanks, as `wg` reads it. A copy is zeroised, because it may be a
     /// secret.
-    pub(super) fn clean(self) -> Clean<'a> {
+    pub(super) fn clean(self) -> WithoutBlanks<'a> {
         if self.text.contains(is_blank) {
             // The final size from the start: reallocation would leave copies of a secret.
             let mut text = Zeroizing::new(String::with_capacity(self.text.len()));
             text.extend(self.text.chars().filter(|c| !is_blank(*c)));
-            Clean::Copied(text)
+            WithoutBlanks::Copied(text)
         } else {
-            Clean::Whole(self.text)
+            WithoutBlanks::Borrowed(self.text)
         }
     }
 }
 
 /// A text without blanks.
-pub(super) enum Clean<'a> {
-    Whole(&'a str),
+pub(super) enum WithoutBlanks<'a> {
+    Borrowed(&'a str),
     Copied(Zeroizing<String>),
 }
 
-impl core::ops::Deref for Clean<'_> {
+impl core::ops::Deref for WithoutBlanks<'_> {
     type Target = str;
 
     fn deref(&self) -> &str {
         match self {
-            Self::Whole(text) => text,
+            Self::Borrowed(text) => text,
             Self::Copied(text) => text,
         }
     }
@@ -168,7 +168,7 @@ pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
 }
 
 /// Returns a text without the byte-order mark of UTF-8.
-pub(super) fn without_mark(text: &[u8]) -> &[u8] {
+pub(super) fn without_byte_order_mark(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
 }
 

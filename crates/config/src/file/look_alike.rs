@@ -1,16 +1,17 @@
 //! Characters that look like others, and invisible ones.
 
+use super::keys::{self, Key, KeyName};
 use super::line::is_blank;
-use super::word::{self, Key, Word};
 
 /// Meaning of an invisible character.
 pub(super) const NOTHING: &str = "nothing";
 
-/// Describes the place at which other programs put a character.
-pub(super) fn put(character: char) -> impl core::fmt::Display {
+/// Formats the character that was probably meant instead of another one. Nothing if that is
+/// invisible.
+pub(super) fn instead_of(character: char) -> impl core::fmt::Display {
     core::fmt::from_fn(move |f| match look_alike(character).1 {
-        NOTHING => f.write_str("where nothing was meant"),
-        meant => write!(f, "in place of {meant}"),
+        NOTHING => Ok(()),
+        meant => write!(f, " instead of {meant}"),
     })
 }
 
@@ -65,20 +66,20 @@ pub(super) fn is_look_alike(character: char) -> bool {
 
 /// Returns the key that a text was probably meant to be: the text without such characters, or else
 /// the text without invisible characters up to the first other one of them.
-pub(super) fn intended(text: &str) -> Option<Key> {
-    let known = |word: &str| match word::find(word) {
-        Some(Word::Known(key)) => Some(key),
+pub(super) fn intended_key(text: &str) -> Option<Key> {
+    let known = |word: &str| match keys::find(word) {
+        Some(KeyName::Known(key)) => Some(key),
         _ => None,
     };
     let is_word = |c: &char| !is_look_alike(*c) && !is_blank(*c);
-    let whole: String = text.chars().take(LONGEST).filter(is_word).collect();
-    let seen = text.chars().take(LONGEST);
+    let visible: String = text.chars().take(MAX_KEY_CHARS).filter(is_word).collect();
+    let seen = text.chars().take(MAX_KEY_CHARS);
     let seen = seen.filter(|c| !is_look_alike(*c) || look_alike(*c).1 != NOTHING);
     let begin: String = seen.take_while(is_word).collect();
-    known(&whole).or_else(|| known(&begin))
+    known(&visible).or_else(|| known(&begin))
 }
 
 /// More characters than any key has, with some between them.
-const LONGEST: usize = 64;
+const MAX_KEY_CHARS: usize = 64;
 
 const UNUSUAL: &str = "an unusual character";

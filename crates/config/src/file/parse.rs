@@ -1,6 +1,6 @@
 //! The parser: one pass over the lines, then checks of the whole file.
 
-mod whole;
+mod checks;
 
 use core::mem;
 use std::collections::HashMap;
@@ -12,11 +12,11 @@ use super::diagnostic::{DiagnosticKind, Severity};
 use super::draft::{InterfaceDraft, PeerDraft};
 use super::foreign::ForeignKeys;
 use super::key_file::{KeyFileProblem, KeyFiles, KeyPaths};
-use super::line::{Piece, is_blank, lines, quotable, utf8, without_mark};
-use super::look_alike::{intended, is_look_alike};
+use super::keys::{self, Key, KeyName, Section};
+use super::line::{Span, is_blank, lines, quotable, utf8, without_byte_order_mark};
+use super::look_alike::{intended_key, is_look_alike};
 use super::report::Report;
 use super::transparent::TransparentDraft;
-use super::word::{self, Key, Section, Word};
 use super::{Dialect, File, MAX_FILE, MAX_LINE, Parsed, Peer};
 use crate::application::ApplicationError;
 
@@ -24,7 +24,7 @@ use crate::application::ApplicationError;
 const WIRESOCK: &str = "#@ws:";
 
 /// Prefixes of lines that are comments to other programs but not to Taupe.
-pub(super) const MARKS: [&str; 2] = [WIRESOCK, taupe_uapi::show::MARK];
+pub(super) const COMMENT_PREFIXES: [&str; 2] = [WIRESOCK, taupe_uapi::show::COMMENT_PREFIX];
 
 /// Parses a file and reports all its errors.
 ///
@@ -34,7 +34,7 @@ pub(super) const MARKS: [&str; 2] = [WIRESOCK, taupe_uapi::show::MARK];
 /// Key files count as unreadable: see [`parse_with`].
 #[must_use]
 pub fn parse(text: &[u8], dialect: Dialect) -> Parsed {
-    parse_with(text, dialect, &|_| Err(KeyFileProblem::NotHere))
+    parse_with(text, dialect, &|_| Err(KeyFileProblem::NoFileAccess))
 }
 
 /// Parses a file as [`parse()`] does, and reads key files with `key_files`.
@@ -61,13 +61,13 @@ fn parse_by(text: &[u8], dialect: Dialect, key_paths: KeyPaths<'_>) -> Parsed {
             | [0, 1..=255, 0, 1..=255, ..]
     );
     if utf16 {
-        parser.report.add(Piece::new("", 1), DiagnosticKind::Utf16);
+        parser.report.add(Span::new("", 1), DiagnosticKind::Utf16);
     } else if text.len() > MAX_FILE {
         parser
             .report
-            .add(Piece::new("", 1), DiagnosticKind::FileTooLong);
+            .add(Span::new("", 1), DiagnosticKind::FileTooLong);
     } else {
-        for (number, line) in lines(without_mark(text)) {
+        for (number, line) in lines(without_byte_order_mark(text)) {
             parser.line(number, line);
         }
         parser.finish_peer();
@@ -82,9 +82,9 @@ fn parse_by(text: &[u8], dialect: Dialect, key_paths: KeyPaths<'_>) -> Parsed {
     } = parser;
     let private_key_at = interface
         .private_key_at
-        .map(|piece| (piece.number, piece.column()));
+        .map(|span| (span.number, span.column()));
     Parsed {
-        file: (!report.refuses()).then(|| File {
+        file: (!report.has_errors()).then(|| File {
             interface: interface.finish(),
             peers,
             transparent: transparent.finish(),
@@ -99,7 +99,7 @@ struct Parser<'a> {
     key_paths: KeyPaths<'a>,
     report: Report,
     foreign: ForeignKeys<'a>,
-    section: At<'a>,
+    section: CurrentSection<'a>,
     interface: InterfaceDraft<'a>,
     transparent: TransparentDraft<'a>,
     /// Number of `[Peer]` sections, including invalid ones.
@@ -108,19 +108,19 @@ struct Parser<'a> {
     /// Lines of the peers' public keys.
     public_keys: HashMap<[u8; KEY_LEN], usize>,
     /// Positions of the public keys.
-    public_pieces: Vec<(PublicKey, Piece<'a>)>,
+    public_key_spans: Vec<(PublicKey, Span<'a>)>,
     /// Positions of the preshared keys, with the index of the peer.
-    preshared_pieces: Vec<(usize, Piece<'a>)>,
+    preshared_key_spans: Vec<(usize, Span<'a>)>,
     /// Positions of the ML-KEM keys, with the index of the peer.
-    pq_pieces: Vec<(usize, Piece<'a>)>,
+    pq_key_spans: Vec<(usize, Span<'a>)>,
     /// Index of the peer and line for each allowed network.
     allowed: HashMap<IpNet, (usize, usize)>,
 }
 
 /// Section of a line.
-enum At<'a> {
+enum CurrentSection<'a> {
     /// Before the first section.
-    Nowhere,
+    BeforeFirst,
     /// In an unknown section, which has been reported.
     Unknown,
     Interface,
@@ -137,31 +137,31 @@ impl<'a> Parser<'a> {
             },
             report: Report::new(dialect),
             foreign: ForeignKeys::default(),
-            section: At::Nowhere,
+            section: CurrentSection::BeforeFirst,
             interface: InterfaceDraft::default(),
             transparent: TransparentDraft::default(),
             peer_sections: 0,
             peers: Vec::new(),
             public_keys: HashMap::new(),
-            public_pieces: Vec::new(),
-            preshared_pieces: Vec::new(),
-            pq_pieces: Vec::new(),
+            public_key_spans: Vec::new(),
+            preshared_key_spans: Vec::new(),
+            pq_key_spans: Vec::new(),
             allowed: HashMap::new(),
         }
     }
 
     fn line(&mut self, number: usize, bytes: &'a [u8]) {
-        let (text, whole) = utf8(bytes);
-        let line = Piece::new(text, number);
+        let (text, is_utf8) = utf8(bytes);
+        let line = Span::new(text, number);
         if bytes.len() > MAX_LINE {
             return self.report.add(line, DiagnosticKind::LineTooLong);
         }
         if let Some((_, nul)) = line.find(|c| c == '\0') {
             return self.report.add(nul, DiagnosticKind::NulByte);
         }
-        let mark = self.mark(line.trim().text);
-        let rest = mark.map_or(line, |mark| line.trim().after(mark.len()));
-        if self.dialect == Dialect::Quick && mark.is_some() {
+        let prefix = self.comment_prefix(line.trim().text);
+        let rest = prefix.map_or(line, |prefix| line.trim().after(prefix.len()));
+        if self.dialect == Dialect::WgQuick && prefix.is_some() {
             return self.comment_of_taupe(rest);
         }
         let comment = rest.split_once('#');
@@ -170,44 +170,44 @@ impl<'a> Parser<'a> {
             report.add(line.after(line.text.len()), DiagnosticKind::NotUtf8);
         };
         // Invalid UTF-8 is allowed in comments.
-        if !whole && comment.is_none() {
+        if !is_utf8 && comment.is_none() {
             return not_utf8(&mut self.report);
         }
         if body.text.is_empty() {
             return;
         }
         let seen = body.text.trim_start_matches(is_look_alike);
-        if seen.starts_with('[') && mark.is_none() {
+        if seen.starts_with('[') && prefix.is_none() {
             return self.header(body);
         }
         for begin in [";", "//"] {
-            if body.text.starts_with(begin) && mark != Some(WIRESOCK) {
+            if body.text.starts_with(begin) && prefix != Some(WIRESOCK) {
                 let kind = DiagnosticKind::ForeignComment { mark: begin };
                 return self.report.add(body, kind);
             }
         }
         let Some((name, text)) = body.split_once('=') else {
-            return self.no_equals(body, mark);
+            return self.no_equals(body, prefix);
         };
-        let Some(key) = self.key(name.trim(), body, mark) else {
+        let Some(key) = self.key(name.trim(), body, prefix) else {
             return;
         };
         if key.is_hook() {
             // A hook is a command, in which `#` need not begin a comment.
             let command = rest.split_once('=').map_or(text, |(_, command)| command);
-            if !whole {
+            if !is_utf8 {
                 return not_utf8(&mut self.report);
             }
             return self.hook(key, command.trim());
         }
         let value = text.trim();
         if value.text.is_empty() {
-            self.note(key, value);
+            self.record(key, value);
             return self.report.add(body, DiagnosticKind::NoValue { key });
         }
         if self.looks_alike(value) || self.is_quoted(key, value) || self.key_paths.omit(key, value)
         {
-            self.note(key, value);
+            self.record(key, value);
             return;
         }
         if matches!(key, Key::AllowedApps | Key::DisallowedApps)
@@ -219,22 +219,21 @@ impl<'a> Parser<'a> {
                 problem,
                 value: None,
             };
-            self.note(key, value);
+            self.record(key, value);
             return self.report.add(value.after(value.text.len()), kind);
         }
         match &mut self.section {
-            At::Nowhere | At::Unknown => {}
-            section if key.is_of_tunnel() => {
-                let in_peer = matches!(section, At::Peer(_));
+            CurrentSection::BeforeFirst | CurrentSection::Unknown => {}
+            section if key.is_transparent_mode() => {
+                let in_peer = matches!(section, CurrentSection::Peer(_));
                 let report = &mut self.report;
-                self.transparent.value(key, value, mark, in_peer, report);
+                self.transparent.value(key, value, prefix, in_peer, report);
             }
-            At::Interface => {
-                let key_files = self.key_paths.files();
-                self.interface
-                    .value(key, value, key_files, &mut self.report);
+            CurrentSection::Interface => {
+                let report = &mut self.report;
+                self.interface.value(key, value, self.key_paths, report);
             }
-            At::Peer(peer) => {
+            CurrentSection::Peer(peer) => {
                 peer.value(
                     key,
                     value,
@@ -247,42 +246,44 @@ impl<'a> Parser<'a> {
     }
 
     /// Returns the prefix of a line that is a comment to other programs, if this dialect reads it.
-    fn mark(&self, line: &str) -> Option<&'static str> {
-        let mark = MARKS.into_iter().find(|mark| line.starts_with(mark))?;
-        let is_taken = match self.dialect {
-            Dialect::Taupe | Dialect::Quick => true,
+    fn comment_prefix(&self, line: &str) -> Option<&'static str> {
+        let prefix = COMMENT_PREFIXES
+            .into_iter()
+            .find(|prefix| line.starts_with(prefix))?;
+        let is_read = match self.dialect {
+            Dialect::Taupe | Dialect::WgQuick => true,
             Dialect::Wg => false,
             Dialect::Setconf => {
-                let name = line.get(mark.len()..)?.split('=').next()?;
-                matches!(word::find(name.trim_matches(is_blank)),
-                    Some(Word::Known(key)) if key.is_of_handshake())
+                let name = line.get(prefix.len()..)?.split('=').next()?;
+                matches!(keys::find(name.trim_matches(is_blank)),
+                    Some(KeyName::Known(key)) if key.is_post_quantum())
             }
         };
-        is_taken.then_some(mark)
+        is_read.then_some(prefix)
     }
 
     /// Reports a line that Taupe reads and `wg-quick` ignores.
-    fn comment_of_taupe(&mut self, rest: Piece<'a>) {
+    fn comment_of_taupe(&mut self, rest: Span<'a>) {
         let name = rest.split_once('=').map_or(rest, |(name, _)| name).trim();
-        if let Some(Word::Known(key)) = word::find(name.text)
-            && (key.is_of_taupe() || key == Key::DisallowedIps)
+        if let Some(KeyName::Known(key)) = keys::find(name.text)
+            && (key.is_taupe_only() || key == Key::DisallowedIps)
         {
-            let kind = DiagnosticKind::NotForQuick { key, comment: true };
+            let kind = DiagnosticKind::NotForWgQuick { key, comment: true };
             self.report.add(name, kind);
         }
     }
 
     /// Handles a line that begins with `[`.
-    fn header(&mut self, body: Piece<'a>) {
+    fn header(&mut self, body: Span<'a>) {
         let text = body.clean();
         let section = if self.looks_alike(body) {
-            word::nearest_section(&text)
+            keys::nearest_section(&text)
         } else if text.eq_ignore_ascii_case("[Interface]") {
             Some(Section::Interface)
         } else if text.eq_ignore_ascii_case("[Peer]") {
             Some(Section::Peer)
         } else {
-            let meant = word::nearest_section(&text);
+            let meant = keys::nearest_section(&text);
             let name = quotable(body.text);
             self.report
                 .add(body, DiagnosticKind::UnknownSection { name, meant });
@@ -293,35 +294,35 @@ impl<'a> Parser<'a> {
         self.section = match section {
             Some(Section::Interface) => {
                 match self.interface.header {
-                    Some(Piece { number: first, .. }) => self
+                    Some(Span { number: first, .. }) => self
                         .report
                         .add(body, DiagnosticKind::RepeatedInterface { first }),
                     None => self.interface.header = Some(body),
                 }
-                At::Interface
+                CurrentSection::Interface
             }
             Some(Section::Peer) => {
                 self.peer_sections += 1;
-                At::Peer(Box::new(PeerDraft::new(body, self.key_paths.files())))
+                CurrentSection::Peer(Box::new(PeerDraft::new(body, self.key_paths)))
             }
-            None => At::Unknown,
+            None => CurrentSection::Unknown,
         };
     }
 
     /// Handles a line without `=`.
-    fn no_equals(&mut self, body: Piece<'a>, mark: Option<&str>) {
-        if matches!(self.section, At::Unknown) {
+    fn no_equals(&mut self, body: Span<'a>, prefix: Option<&str>) {
+        if matches!(self.section, CurrentSection::Unknown) {
             return;
         }
         let end = body.text.find(|c| is_blank(c) || c == ':');
         let word = body.text.get(..end.unwrap_or(body.text.len()));
         let word = word.unwrap_or_default();
-        let meant = intended(body.text).or_else(|| self.meant(word));
-        let is_known = matches!(word::find(word), Some(Word::Known(_)));
-        if mark == Some(WIRESOCK) && !is_known {
+        let meant = intended_key(body.text).or_else(|| self.meant(word));
+        let is_known = matches!(keys::find(word), Some(KeyName::Known(_)));
+        if prefix == Some(WIRESOCK) && !is_known {
             return self.ignored(body, word, meant);
         }
-        self.note_mistyped(meant);
+        self.record_mistyped(meant);
         if self.looks_alike(body) {
             return;
         }
@@ -331,22 +332,22 @@ impl<'a> Parser<'a> {
     }
 
     /// Reports a comment for `WireSock` with a key that Taupe does not know.
-    fn ignored(&mut self, body: Piece<'a>, word: &str, meant: Option<Key>) {
-        let name = quotable(word);
+    fn ignored(&mut self, body: Span<'a>, name: &str, meant: Option<Key>) {
+        let name = quotable(name);
         self.report
             .add(body, DiagnosticKind::Ignored { name, meant });
     }
 
-    /// Returns the key of this name, if the section allows it. A line with a `mark` is a comment to
+    /// Returns the key of this name, if the section allows it. A line with a `prefix` is a comment to
     /// other programs.
-    fn key(&mut self, name: Piece<'a>, body: Piece<'a>, mark: Option<&str>) -> Option<Key> {
-        if matches!(self.section, At::Unknown) {
+    fn key(&mut self, name: Span<'a>, body: Span<'a>, prefix: Option<&str>) -> Option<Key> {
+        if matches!(self.section, CurrentSection::Unknown) {
             return None;
         }
         let section = self.section();
-        let is_wiresock = mark == Some(WIRESOCK);
-        let kind = match word::find(&name.clean()) {
-            Some(Word::Foreign(name, what)) => {
+        let is_wiresock = prefix == Some(WIRESOCK);
+        let kind = match keys::find(&name.clean()) {
+            Some(KeyName::Foreign(name, what)) => {
                 let severity = if is_wiresock {
                     Severity::Warning
                 } else {
@@ -369,19 +370,21 @@ impl<'a> Parser<'a> {
                 meant: None,
             },
             // `wg` ignores blanks within names, `wg-quick` does not.
-            Some(Word::Known(key)) if !key.known_to_wg() && name.text.contains(is_blank) => {
+            Some(KeyName::Known(key)) if !key.is_known_to_wg() && name.text.contains(is_blank) => {
                 DiagnosticKind::UnknownKey {
                     name: quotable(name.text),
                     meant: Some(key),
                 }
             }
-            Some(Word::Known(key)) if self.dialect == Dialect::Quick && key.is_of_taupe() => {
-                DiagnosticKind::NotForQuick {
+            Some(KeyName::Known(key))
+                if self.dialect == Dialect::WgQuick && key.is_taupe_only() =>
+            {
+                DiagnosticKind::NotForWgQuick {
                     key,
                     comment: false,
                 }
             }
-            Some(Word::Known(key)) => match section {
+            Some(KeyName::Known(key)) => match section {
                 None => DiagnosticKind::BeforeSection {
                     name: Some(key.name().to_owned()),
                     key: Some(key),
@@ -400,7 +403,7 @@ impl<'a> Parser<'a> {
             },
         };
         if let DiagnosticKind::UnknownKey { meant, .. } = &kind {
-            self.note_mistyped(*meant);
+            self.record_mistyped(*meant);
         }
         self.report.add(body, kind);
         None
@@ -408,13 +411,13 @@ impl<'a> Parser<'a> {
 
     /// Reports a name with a character that no key has. Suppresses the report that the key that was
     /// meant is missing.
-    fn unusual(&mut self, name: Piece<'a>, body: Piece<'a>, is_wiresock: bool) {
-        let known = intended(name.text);
+    fn unusual(&mut self, name: Span<'a>, body: Span<'a>, is_wiresock: bool) {
+        let known = intended_key(name.text);
         let meant = known.or_else(|| self.meant(name.text));
         if is_wiresock && known.is_none() {
             return self.ignored(body, name.text, meant);
         }
-        self.note_mistyped(meant);
+        self.record_mistyped(meant);
         if self.looks_alike(name) {
             return;
         }
@@ -429,7 +432,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn hook(&mut self, key: Key, command: Piece<'a>) {
+    fn hook(&mut self, key: Key, command: Span<'a>) {
         if command.text.is_empty() {
             return self.report.add(command, DiagnosticKind::NoValue { key });
         }
@@ -438,7 +441,7 @@ impl<'a> Parser<'a> {
             let kind = DiagnosticKind::LookAlike { character };
             self.report.add_as(Severity::Warning, at, kind);
         }
-        let hooks = &mut self.interface.plain.hooks;
+        let hooks = &mut self.interface.values.hooks;
         let hooks = match key {
             Key::PreUp => &mut hooks.pre_up,
             Key::PostUp => &mut hooks.post_up,
@@ -449,15 +452,15 @@ impl<'a> Parser<'a> {
     }
 
     /// Reports the first character that looks like another one. Returns true if there is one.
-    fn looks_alike(&mut self, piece: Piece<'a>) -> bool {
-        let found = piece.find(is_look_alike);
+    fn looks_alike(&mut self, span: Span<'a>) -> bool {
+        let found = span.find(is_look_alike);
         if let Some((character, at)) = found {
             self.report.add(at, DiagnosticKind::LookAlike { character });
         }
         found.is_some()
     }
 
-    fn is_quoted(&mut self, key: Key, value: Piece<'a>) -> bool {
+    fn is_quoted(&mut self, key: Key, value: Span<'a>) -> bool {
         let quoted = value.find(|c| matches!(c, '"' | '\'' | '`'));
         if let Some((_, at)) = quoted {
             self.report.add(at, DiagnosticKind::Quoted { key });
@@ -467,40 +470,43 @@ impl<'a> Parser<'a> {
 
     /// Returns the key that was probably meant. The search takes as long as many lines, so it is
     /// skipped once the report is full.
-    fn meant(&self, word: &str) -> Option<Key> {
-        let told = !self.report.is_full();
-        told.then(|| word::nearest(word, self.section())).flatten()
+    fn meant(&self, name: &str) -> Option<Key> {
+        let is_searched = !self.report.is_full();
+        is_searched
+            .then(|| keys::nearest(name, self.section()))
+            .flatten()
     }
 
     fn section(&self) -> Option<Section> {
         match self.section {
-            At::Nowhere | At::Unknown => None,
-            At::Interface => Some(Section::Interface),
-            At::Peer(_) => Some(Section::Peer),
+            CurrentSection::BeforeFirst | CurrentSection::Unknown => None,
+            CurrentSection::Interface => Some(Section::Interface),
+            CurrentSection::Peer(_) => Some(Section::Peer),
         }
     }
 
     /// Records a key whose invalid value is reported, so that it is not reported as missing too.
-    fn note(&mut self, key: Key, value: Piece<'a>) {
+    fn record(&mut self, key: Key, value: Span<'a>) {
         match &mut self.section {
-            _ if key.is_of_tunnel() => self.transparent.seen.note(key, value.number),
-            At::Interface => self.interface.seen.note(key, value.number),
-            At::Peer(peer) => peer.seen.note(key, value.number),
-            At::Nowhere | At::Unknown => None,
+            _ if key.is_transparent_mode() => self.transparent.present.record(key, value.number),
+            CurrentSection::Interface => self.interface.present.record(key, value.number),
+            CurrentSection::Peer(peer) => peer.present.record(key, value.number),
+            CurrentSection::BeforeFirst | CurrentSection::Unknown => None,
         };
     }
 
     /// Records the key that was probably meant, for the same reason.
-    fn note_mistyped(&mut self, meant: Option<Key>) {
+    fn record_mistyped(&mut self, meant: Option<Key>) {
         match (&mut self.section, meant) {
-            (At::Interface, Some(key)) => self.interface.seen.note_mistyped(key),
-            (At::Peer(peer), Some(key)) => peer.seen.note_mistyped(key),
+            (CurrentSection::Interface, Some(key)) => self.interface.present.record_mistyped(key),
+            (CurrentSection::Peer(peer), Some(key)) => peer.present.record_mistyped(key),
             _ => {}
         }
     }
 
     fn finish_peer(&mut self) {
-        let At::Peer(peer) = mem::replace(&mut self.section, At::Unknown) else {
+        let CurrentSection::Peer(peer) = mem::replace(&mut self.section, CurrentSection::Unknown)
+        else {
             return;
         };
         let report = &mut self.report;
@@ -514,11 +520,11 @@ impl<'a> Parser<'a> {
                 self.public_keys.insert(public_key.0, at.number);
             }
         }
-        self.public_pieces.push((public_key, at));
+        self.public_key_spans.push((public_key, at));
         let number = self.peers.len();
-        self.preshared_pieces
+        self.preshared_key_spans
             .extend(peer.preshared_key_at.map(|at| (number, at)));
-        self.pq_pieces
+        self.pq_key_spans
             .extend(peer.pq_public_key_at.map(|at| (number, at)));
         push(
             &mut self.peers,

@@ -6,32 +6,25 @@ use core::net::IpAddr;
 use ipnet::IpNet;
 use taupe_protocol::key::{KEY_LEN, PublicKey};
 use taupe_protocol::update::{DeviceStatus, PeerStatus};
-use taupe_uapi::show::{MARK, write_pq_of_peer, write_pq_private_key};
+use taupe_uapi::show::{COMMENT_PREFIX, write_peer_pq_keys, write_pq_private_key};
 use zeroize::Zeroizing;
 
 use super::key_file::KEY_FILE;
-use super::word::Key;
+use super::keys::Key;
 use super::{
     Endpoint, File, Hooks, Interface, InterfaceAddress, Peer, PeerPqKey, Table, Transparent,
 };
 use crate::application::{AppRules, Rule};
 use taupe_uapi::key::Encoding;
 use taupe_uapi::networks::aggregate;
+use taupe_uapi::text::secret_text;
 
 /// Writes a file in the order of `wg-quick save`. Without the keys that only `wg-quick` has, the
 /// result equals the output of `wg showconf`.
-///
-/// The buffer has its final size from the start, because reallocation would leave copies of keys in
-/// freed memory. It is zeroised on drop.
+/// The text is as from [`secret_text`].
 #[must_use]
 pub fn print(file: &File) -> Zeroizing<String> {
-    let mut length = Length(0);
-    let mut text = Zeroizing::new(String::new());
-    // Neither sink can fail.
-    let _ = write_file(&mut length, file);
-    text.reserve_exact(length.0);
-    let _ = write_file(&mut *text, file);
-    text
+    secret_text(|mut out| write_file(&mut out, file))
 }
 
 /// State of a running tunnel.
@@ -103,7 +96,7 @@ pub fn save(old: &File, current: &Current<'_>) -> Zeroizing<String> {
         .status
         .peers
         .iter()
-        .map(|status| saved(status, by_key.get(&status.public_key).copied()))
+        .map(|status| saved_peer(status, by_key.get(&status.public_key).copied()))
         .collect();
     print(&File {
         interface,
@@ -112,7 +105,7 @@ pub fn save(old: &File, current: &Current<'_>) -> Zeroizing<String> {
     })
 }
 
-fn saved(status: &PeerStatus, old: Option<&Peer>) -> Peer {
+fn saved_peer(status: &PeerStatus, old: Option<&Peer>) -> Peer {
     let mut allowed_ips = status.allowed_ips.clone();
     let mut disallowed_ips = Vec::new();
     if let Some(old) = old.filter(|old| !old.disallowed_ips.is_empty())
@@ -186,25 +179,25 @@ fn write_interface(out: &mut impl Write, interface: &Interface) -> fmt::Result {
         save_config,
     } = interface;
     for address in addresses {
-        line(out, Key::Address, address)?;
+        write_line(out, Key::Address, address)?;
     }
     for server in dns {
-        line(out, Key::Dns, server)?;
+        write_line(out, Key::Dns, server)?;
     }
     for domain in dns_search {
-        line(out, Key::Dns, domain)?;
+        write_line(out, Key::Dns, domain)?;
     }
     if let Some(mtu) = mtu {
-        line(out, Key::Mtu, mtu)?;
+        write_line(out, Key::Mtu, mtu)?;
     }
     match table {
         Table::Auto => {}
-        Table::Off => line(out, Key::Table, "off")?,
-        Table::Id(id) => line(out, Key::Table, id)?,
-        Table::Name(name) => line(out, Key::Table, name)?,
+        Table::Off => write_line(out, Key::Table, "off")?,
+        Table::Id(id) => write_line(out, Key::Table, id)?,
+        Table::Name(name) => write_line(out, Key::Table, name)?,
     }
     if *save_config {
-        line(out, Key::SaveConfig, "true")?;
+        write_line(out, Key::SaveConfig, "true")?;
     }
     let Hooks {
         pre_up,
@@ -219,24 +212,24 @@ fn write_interface(out: &mut impl Write, interface: &Interface) -> fmt::Result {
         (Key::PostDown, post_down),
     ] {
         for command in commands {
-            line(out, key, command)?;
+            write_line(out, key, command)?;
         }
     }
     if let Some(port) = listen_port {
-        line(out, Key::ListenPort, port)?;
+        write_line(out, Key::ListenPort, port)?;
     }
     match fwmark {
         None => {}
-        Some(0) => line(out, Key::FwMark, "off")?,
-        Some(mark) => line(out, Key::FwMark, format_args!("{mark:#x}"))?,
+        Some(0) => write_line(out, Key::FwMark, "off")?,
+        Some(mark) => write_line(out, Key::FwMark, format_args!("{mark:#x}"))?,
     }
     match (private_key, private_key_file) {
-        (_, Some(path)) => file(out, Key::PrivateKey, path)?,
-        (Some(key), None) => secret(out, Key::PrivateKey, key.expose())?,
+        (_, Some(path)) => write_key_file(out, Key::PrivateKey, path)?,
+        (Some(key), None) => write_key(out, Key::PrivateKey, key.expose())?,
         (None, None) => {}
     }
     match (pq_private_key, pq_private_key_file) {
-        (_, Some(path)) => marked(out, Key::PqPrivateKey, in_file(path))?,
+        (_, Some(path)) => write_comment_line(out, Key::PqPrivateKey, in_file(path))?,
         (Some(key), None) => write_pq_private_key(out, key)?,
         (None, None) => {}
     }
@@ -253,20 +246,20 @@ fn write_transparent(out: &mut impl Write, transparent: &Transparent) -> fmt::Re
         system_bus,
         children,
         first: _,
-        mark,
+        comment_prefix,
     } = transparent;
     let AppRules {
         allowed,
         disallowed,
         children: _,
     } = apps;
-    let mark = mark.unwrap_or_default();
+    let prefix = comment_prefix.unwrap_or_default();
     for (key, rules) in [
         (Key::AllowedApps, allowed),
         (Key::DisallowedApps, disallowed),
     ] {
         if let [first, rest @ ..] = rules.as_slice() {
-            write!(out, "{mark}{key} = {}", first.application)?;
+            write!(out, "{prefix}{key} = {}", first.application)?;
             for Rule { application, .. } in rest {
                 write!(out, ", {application}")?;
             }
@@ -274,19 +267,19 @@ fn write_transparent(out: &mut impl Write, transparent: &Transparent) -> fmt::Re
         }
     }
     if let Some(bypass) = bypass_lan {
-        writeln!(out, "{mark}{} = {bypass}", Key::BypassLanTraffic)?;
+        writeln!(out, "{prefix}{} = {bypass}", Key::BypassLanTraffic)?;
     }
     if let Some(kill_switch) = kill_switch {
-        writeln!(out, "{mark}{} = {kill_switch}", Key::KillSwitch)?;
+        writeln!(out, "{prefix}{} = {kill_switch}", Key::KillSwitch)?;
     }
     if let Some(forwarded) = forwarded {
-        writeln!(out, "{mark}{} = {forwarded}", Key::Forwarded)?;
+        writeln!(out, "{prefix}{} = {forwarded}", Key::Forwarded)?;
     }
     if let Some(system_bus) = system_bus {
-        writeln!(out, "{mark}{} = {system_bus}", Key::SystemBus)?;
+        writeln!(out, "{prefix}{} = {system_bus}", Key::SystemBus)?;
     }
     if let Some(children) = children {
-        writeln!(out, "{mark}{} = {children}", Key::Children)?;
+        writeln!(out, "{prefix}{} = {children}", Key::Children)?;
     }
     Ok(())
 }
@@ -304,53 +297,53 @@ fn write_peer(out: &mut impl Write, peer: &Peer) -> fmt::Result {
         persistent_keepalive,
         line: _,
     } = peer;
-    secret(out, Key::PublicKey, &public_key.0)?;
+    write_key(out, Key::PublicKey, &public_key.0)?;
     match (preshared_key, preshared_key_file) {
-        (_, Some(path)) => file(out, Key::PresharedKey, path)?,
-        (Some(key), None) => secret(out, Key::PresharedKey, key.expose())?,
+        (_, Some(path)) => write_key_file(out, Key::PresharedKey, path)?,
+        (Some(key), None) => write_key(out, Key::PresharedKey, key.expose())?,
         (None, None) => {}
     }
     let path = pq_public_key.as_ref().and_then(|key| key.file.as_deref());
     if let Some(path) = path {
-        marked(out, Key::PqPublicKey, in_file(path))?;
+        write_comment_line(out, Key::PqPublicKey, in_file(path))?;
     }
     let key = pq_public_key.as_ref().map(|key| &key.key);
-    write_pq_of_peer(out, key.filter(|_| path.is_none()), *post_quantum)?;
-    list(out, Key::AllowedIps, allowed_ips)?;
-    list(out, Key::DisallowedIps, disallowed_ips)?;
+    write_peer_pq_keys(out, key.filter(|_| path.is_none()), *post_quantum)?;
+    write_networks(out, Key::AllowedIps, allowed_ips)?;
+    write_networks(out, Key::DisallowedIps, disallowed_ips)?;
     if let Some(endpoint) = endpoint {
-        line(out, Key::Endpoint, endpoint)?;
+        write_line(out, Key::Endpoint, endpoint)?;
     }
     match persistent_keepalive {
         None => {}
-        Some(0) => line(out, Key::PersistentKeepalive, "off")?,
-        Some(seconds) => line(out, Key::PersistentKeepalive, seconds)?,
+        Some(0) => write_line(out, Key::PersistentKeepalive, "off")?,
+        Some(seconds) => write_line(out, Key::PersistentKeepalive, seconds)?,
     }
     Ok(())
 }
 
-fn line(out: &mut impl Write, key: Key, value: impl fmt::Display) -> fmt::Result {
+fn write_line(out: &mut impl Write, key: Key, value: impl fmt::Display) -> fmt::Result {
     writeln!(out, "{key} = {value}")
 }
 
 /// Writes a line that is a comment to other programs.
-fn marked(out: &mut impl Write, key: Key, value: impl fmt::Display) -> fmt::Result {
-    writeln!(out, "{MARK}{key} = {value}")
+fn write_comment_line(out: &mut impl Write, key: Key, value: impl fmt::Display) -> fmt::Result {
+    writeln!(out, "{COMMENT_PREFIX}{key} = {value}")
 }
 
-fn file(out: &mut impl Write, key: Key, path: &str) -> fmt::Result {
-    line(out, key, in_file(path))
+fn write_key_file(out: &mut impl Write, key: Key, path: &str) -> fmt::Result {
+    write_line(out, key, in_file(path))
 }
 
 fn in_file(path: &str) -> impl fmt::Display {
     fmt::from_fn(move |f| write!(f, "{KEY_FILE}{path}"))
 }
 
-fn secret(out: &mut impl Write, key: Key, value: &[u8; KEY_LEN]) -> fmt::Result {
-    line(out, key, Encoding::Base64.encode(value).as_str())
+fn write_key(out: &mut impl Write, key: Key, value: &[u8; KEY_LEN]) -> fmt::Result {
+    write_line(out, key, Encoding::Base64.encode(value).as_str())
 }
 
-pub(super) fn list(out: &mut impl Write, key: Key, networks: &[IpNet]) -> fmt::Result {
+pub(super) fn write_networks(out: &mut impl Write, key: Key, networks: &[IpNet]) -> fmt::Result {
     // Stays far below `MAX_LINE`, even with the longest networks.
     for networks in networks.chunks(100_000) {
         write!(out, "{key} = ")?;
@@ -361,14 +354,4 @@ pub(super) fn list(out: &mut impl Write, key: Key, networks: &[IpNet]) -> fmt::R
         writeln!(out)?;
     }
     Ok(())
-}
-
-/// Counts the bytes written.
-struct Length(usize);
-
-impl Write for Length {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0 += text.len();
-        Ok(())
-    }
 }

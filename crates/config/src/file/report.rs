@@ -1,26 +1,26 @@
 //! Collects diagnostics with their severity.
 
 use super::Dialect;
-use super::diagnostic::{Diagnostic, DiagnosticKind, EndpointProblem, Severity, Unusable};
-use super::line::Piece;
-use super::word::Key;
+use super::diagnostic::{Diagnostic, DiagnosticKind, EndpointProblem, Severity, UnusableAddress};
+use super::keys::Key;
+use super::line::Span;
 
 /// Diagnostics of each severity that are listed. Further ones are only counted.
-const MOST: usize = 1000;
+const MAX_LISTED: usize = 1000;
 
 /// Diagnostics found so far.
 pub(super) struct Report {
     dialect: Dialect,
     found: Vec<Diagnostic>,
-    errors: Tally,
-    warnings: Tally,
+    errors: SeverityCount,
+    warnings: SeverityCount,
 }
 
 #[derive(Default)]
-struct Tally {
+struct SeverityCount {
     count: usize,
     /// Position of the first diagnostic that is not listed.
-    beyond: Option<(usize, usize)>,
+    first_unlisted: Option<(usize, usize)>,
 }
 
 impl Report {
@@ -28,8 +28,8 @@ impl Report {
         Self {
             dialect,
             found: Vec::new(),
-            errors: Tally::default(),
-            warnings: Tally::default(),
+            errors: SeverityCount::default(),
+            warnings: SeverityCount::default(),
         }
     }
 
@@ -39,52 +39,52 @@ impl Report {
 
     /// Returns true if further errors are only counted.
     pub(super) fn is_full(&self) -> bool {
-        self.errors.count >= MOST
+        self.errors.count >= MAX_LISTED
     }
 
-    /// Adds a diagnostic about `piece`.
-    pub(super) fn add(&mut self, piece: Piece, kind: DiagnosticKind) {
+    /// Adds a diagnostic about `span`.
+    pub(super) fn add(&mut self, span: Span, kind: DiagnosticKind) {
         let severity = severity(&kind, self.dialect);
-        self.add_as(severity, piece, kind);
+        self.add_as(severity, span, kind);
     }
 
     /// Adds a diagnostic with another severity than its usual one.
-    pub(super) fn add_as(&mut self, severity: Severity, piece: Piece, kind: DiagnosticKind) {
-        let tally = match severity {
+    pub(super) fn add_as(&mut self, severity: Severity, span: Span, kind: DiagnosticKind) {
+        let counted = match severity {
             Severity::Error => &mut self.errors,
             Severity::Warning => &mut self.warnings,
         };
-        tally.count += 1;
-        if tally.count <= MOST {
+        counted.count += 1;
+        if counted.count <= MAX_LISTED {
             self.found.push(Diagnostic {
-                line: piece.number,
-                column: piece.column(),
+                line: span.number,
+                column: span.column(),
                 severity,
                 kind,
             });
-        } else if tally.beyond.is_none() {
-            tally.beyond = Some((piece.number, piece.column()));
+        } else if counted.first_unlisted.is_none() {
+            counted.first_unlisted = Some((span.number, span.column()));
         }
     }
 
     /// Returns true if there is an error.
-    pub(super) fn refuses(&self) -> bool {
+    pub(super) fn has_errors(&self) -> bool {
         self.errors.count > 0
     }
 
     /// Returns all diagnostics, by line and column.
     pub(super) fn finish(self) -> Vec<Diagnostic> {
         let mut found = self.found;
-        for (severity, tally) in [
+        for (severity, counted) in [
             (Severity::Error, self.errors),
             (Severity::Warning, self.warnings),
         ] {
-            found.extend(tally.beyond.map(|(line, column)| Diagnostic {
+            found.extend(counted.first_unlisted.map(|(line, column)| Diagnostic {
                 line,
                 column,
                 severity,
                 kind: DiagnosticKind::More {
-                    more: tally.count - MOST,
+                    more: counted.count - MAX_LISTED,
                 },
             }));
         }
@@ -104,22 +104,22 @@ fn severity(kind: &DiagnosticKind, dialect: Dialect) -> Severity {
         }
         | DiagnosticKind::PresharedKeyIsPublic { .. }
         | DiagnosticKind::PresharedKeyIsPrivate { .. }
-        | DiagnosticKind::MtuTooSmall { least: 576, .. }
+        | DiagnosticKind::MtuTooSmall { min: 576, .. }
         | DiagnosticKind::HostBits { .. }
         | DiagnosticKind::Unusable {
             what:
-                Unusable::Loopback
-                | Unusable::Network
-                | Unusable::SubnetBroadcast
-                | Unusable::Everything
-                | Unusable::NoScope,
+                UnusableAddress::Loopback
+                | UnusableAddress::Network
+                | UnusableAddress::SubnetBroadcast
+                | UnusableAddress::ZeroLength
+                | UnusableAddress::NoScope,
             ..
         }
         | DiagnosticKind::SingleUnspecified { .. }
         | DiagnosticKind::Overlap { .. }
         | DiagnosticKind::NoAllowedIps
         | DiagnosticKind::LightHandshakes
-        | DiagnosticKind::DisallowedElsewhere { .. }
+        | DiagnosticKind::DisallowedOutsideAllowed { .. }
         | DiagnosticKind::AllDisallowed
         | DiagnosticKind::Endpoint {
             problem: EndpointProblem::Unbracketed | EndpointProblem::NoScope,
@@ -127,16 +127,16 @@ fn severity(kind: &DiagnosticKind, dialect: Dialect) -> Severity {
         | DiagnosticKind::NoDnsServer
         | DiagnosticKind::Ignored { .. }
         | DiagnosticKind::Covered { .. }
-        | DiagnosticKind::Doubtful(_)
+        | DiagnosticKind::AppWarning(_)
         | DiagnosticKind::AllowedWins { .. }
-        | DiagnosticKind::NothingToDisallow { .. }
-        | DiagnosticKind::NotForQuick { comment: true, .. }
+        | DiagnosticKind::DisallowedAppsWithoutEffect { .. }
+        | DiagnosticKind::NotForWgQuick { comment: true, .. }
         | DiagnosticKind::WorldAccessible { .. }
         | DiagnosticKind::KeyFileAccessible { .. } => Severity::Warning,
         // An empty list is allowed, but `wg` accepts no empty value. An empty list of applications
         // would tunnel all of them.
         DiagnosticKind::NoValue { key }
-            if !key.known_to_wg() && !key.is_of_taupe() && *key != Key::SaveConfig =>
+            if !key.is_known_to_wg() && !key.is_taupe_only() && *key != Key::SaveConfig =>
         {
             Severity::Warning
         }
@@ -144,11 +144,11 @@ fn severity(kind: &DiagnosticKind, dialect: Dialect) -> Severity {
         | DiagnosticKind::ZeroKey { .. }
         | DiagnosticKind::RepeatedPeer { .. }
         | DiagnosticKind::PublicKeyIsPrivate { .. }
-        | DiagnosticKind::OwnPeer { .. }
+        | DiagnosticKind::PeerIsSelf { .. }
         | DiagnosticKind::Unusable { .. }
         | DiagnosticKind::Endpoint {
             problem: EndpointProblem::PortZero,
-        } if dialect.is_of_device() => Severity::Warning,
+        } if dialect.is_device_only() => Severity::Warning,
         _ => Severity::Error,
     }
 }

@@ -7,18 +7,18 @@ use zeroize::Zeroizing;
 
 use super::Dialect;
 use super::key_file::{KEY_FILE, KeyFiles, decoded};
-use super::line::{Piece, is_blank, lines, without_mark};
-use super::parse::MARKS;
-use super::print::list;
+use super::keys::{Key, Section};
+use super::line::{Span, is_blank, lines, without_byte_order_mark};
+use super::parse::COMMENT_PREFIXES;
+use super::print::write_networks;
 use super::value;
-use super::word::{Key, Section};
 use ipnet::IpNet;
 use taupe_uapi::networks::subtract;
 
 /// Returns the output of `wg-quick strip`: every line that is for `wg`, with comments, which need
 /// not be UTF-8. Removes a byte-order mark, which `wg` would reject.
 ///
-/// Keys that only Taupe knows are removed. In [`Dialect::Quick`] they stay, so that `wg` reports
+/// Keys that only Taupe knows are removed. In [`Dialect::WgQuick`] they stay, so that `wg` reports
 /// them as errors. In [`Dialect::Taupe`] the post-quantum keys become comments that
 /// [`Dialect::Setconf`] reads, so that a tunnel does not become weaker on its way through
 /// `syncconf`. A relative path of a post-quantum key file becomes absolute, based on `folder`, the
@@ -40,20 +40,24 @@ pub fn strip(
 ) -> Zeroizing<Vec<u8>> {
     // `wg-quick` reads with Bash's `read`, which skips NUL bytes.
     let mut readable = Zeroizing::new(Vec::with_capacity(text.len()));
-    readable.extend(without_mark(text).iter().filter(|byte| **byte != 0));
+    readable.extend(
+        without_byte_order_mark(text)
+            .iter()
+            .filter(|byte| **byte != 0),
+    );
     let mut narrowed = narrowed_peers(&readable, dialect);
     let folder = folder.as_os_str().as_encoded_bytes();
-    let keys = lines(&readable).filter(|(_, line)| of_handshake(line).is_some());
-    let added_for_keys = keys.count() * (TAUPE.len() + folder.len() + 1);
+    let keys = lines(&readable).filter(|(_, line)| post_quantum_line(line).is_some());
+    let added_for_keys = keys.count() * (TAUPE_PREFIX.len() + folder.len() + 1);
     let secrets = lines(&readable).filter(|(_, line)| secret_path(line).is_some());
     let added = narrowed.values().map(String::len).sum::<usize>()
         + added_for_keys
-        + secrets.count() * KEY_LINE;
+        + secrets.count() * MAX_KEY_LINE;
     // Large enough to never grow, because reallocation would leave copies of keys in freed memory.
     // A line grows by its end at most, and one more follows.
     let mut stripped = Zeroizing::new(Vec::with_capacity(text.len() + added + 2));
     let mut section = None;
-    let mut place = Place::default();
+    let mut tracker = SectionTracker::default();
     let mut narrow = false;
     for (_, line) in lines(&readable) {
         let line = trim(line, |byte| matches!(byte, b' ' | b'\t'));
@@ -68,26 +72,26 @@ pub fn strip(
             .find(|(_, header)| name.eq_ignore_ascii_case(header.as_bytes()))
             .map(|(section, _)| section);
         }
-        if place.header(line) {
-            narrow = narrowed.contains_key(&place.number);
+        if tracker.header(line) {
+            narrow = narrowed.contains_key(&tracker.number);
         }
-        let taken_out = Key::ALL.into_iter().any(|key| {
+        let is_removed = Key::ALL.into_iter().any(|key| {
             let here = match dialect {
-                Dialect::Quick if key.is_of_taupe() => false,
-                _ if key == Key::DisallowedIps && place.peer => true,
+                Dialect::WgQuick if key.is_taupe_only() => false,
+                _ if key == Key::DisallowedIps && tracker.peer => true,
                 _ => section.is_some_and(|section| key.fits(section)),
             };
-            !key.known_to_wg() && here && name.eq_ignore_ascii_case(key.name().as_bytes())
+            !key.is_known_to_wg() && here && name.eq_ignore_ascii_case(key.name().as_bytes())
         });
         if narrow && matches!(entry(line, dialect), Some((Key::AllowedIps, _))) {
             // The remaining networks take the place of the first line.
-            let left = narrowed.get_mut(&place.number).map(core::mem::take);
+            let left = narrowed.get_mut(&tracker.number).map(core::mem::take);
             stripped.extend_from_slice(left.unwrap_or_default().as_bytes());
         } else if dialect == Dialect::Taupe
-            && let Some((key, body)) = of_handshake(line)
+            && let Some((key, body)) = post_quantum_line(line)
         {
             let (before, path) = relative_path(key, body);
-            stripped.extend_from_slice(TAUPE.as_bytes());
+            stripped.extend_from_slice(TAUPE_PREFIX.as_bytes());
             stripped.extend_from_slice(before);
             if !path.is_empty() {
                 stripped.extend_from_slice(folder);
@@ -103,9 +107,9 @@ pub fn strip(
             let text = decoded(&file.text);
             stripped.extend_from_slice(key.name().as_bytes());
             stripped.extend_from_slice(b" = ");
-            stripped.extend_from_slice(text.get(..KEY_TEXT).unwrap_or(text).as_bytes());
+            stripped.extend_from_slice(text.get(..KEY_TEXT_LEN).unwrap_or(text).as_bytes());
             stripped.push(b'\n');
-        } else if !taken_out {
+        } else if !is_removed {
             stripped.extend_from_slice(line);
             stripped.push(b'\n');
         }
@@ -115,27 +119,27 @@ pub fn strip(
 }
 
 /// Prefix of lines that are comments to all programs but Taupe.
-const TAUPE: &str = MARKS[1];
+const TAUPE_PREFIX: &str = COMMENT_PREFIXES[1];
 
-/// Returns the post-quantum key of a line, and the line without its mark.
-fn of_handshake(line: &[u8]) -> Option<(Key, &[u8])> {
+/// Returns the post-quantum key of a line, and the line without its comment prefix.
+fn post_quantum_line(line: &[u8]) -> Option<(Key, &[u8])> {
     let line = trim(line, is_space);
-    let mut marks = MARKS.into_iter();
-    let unmarked = marks.find_map(|mark| line.strip_prefix(mark.as_bytes()));
-    let body = trim(unmarked.unwrap_or(line), is_space);
+    let mut prefixes = COMMENT_PREFIXES.into_iter();
+    let uncommented = prefixes.find_map(|prefix| line.strip_prefix(prefix.as_bytes()));
+    let body = trim(uncommented.unwrap_or(line), is_space);
     let name = trim(before(before(body, b'#'), b'='), is_space);
     Key::ALL
         .into_iter()
-        .filter(|key| key.is_of_handshake())
+        .filter(|key| key.is_post_quantum())
         .find(|key| name.eq_ignore_ascii_case(key.name().as_bytes()))
         .map(|key| (key, body))
 }
 
 /// Length of a key in base64.
-const KEY_TEXT: usize = 44;
+const KEY_TEXT_LEN: usize = 44;
 
 /// Length of the longest line with such a key.
-const KEY_LINE: usize = "PresharedKey = ".len() + KEY_TEXT + 1;
+const MAX_KEY_LINE: usize = "PresharedKey = ".len() + KEY_TEXT_LEN + 1;
 
 /// Returns the secret key of a line, if `wg` accepts it, and the path of its file.
 fn secret_path(line: &[u8]) -> Option<(Key, &str)> {
@@ -145,7 +149,7 @@ fn secret_path(line: &[u8]) -> Option<(Key, &str)> {
     let path = core::str::from_utf8(value.strip_prefix(KEY_FILE.as_bytes())?).ok()?;
     [Key::PrivateKey, Key::PresharedKey]
         .into_iter()
-        .find(|key| is_word(name, key.name()))
+        .find(|key| equals_ignoring_blanks(name, key.name()))
         .map(|key| (key, path.trim_matches(is_blank)))
 }
 
@@ -165,20 +169,20 @@ fn relative_path(key: Key, line: &[u8]) -> (&[u8], &[u8]) {
 
 /// Section of a line, as `wg` sees it.
 #[derive(Default)]
-struct Place {
+struct SectionTracker {
     /// Number of sections so far.
     number: usize,
     peer: bool,
 }
 
-impl Place {
+impl SectionTracker {
     /// Handles a line. Returns true if it begins a section.
     fn header(&mut self, line: &[u8]) -> bool {
         let body = before(line, b'#');
         let begins = trim(body, is_space).starts_with(b"[");
         if begins {
             self.number += 1;
-            self.peer = is_word(body, "[Peer]");
+            self.peer = equals_ignoring_blanks(body, "[Peer]");
         }
         begins
     }
@@ -186,34 +190,34 @@ impl Place {
 
 /// Networks of a peer, up to the next section.
 #[derive(Default)]
-struct Networks {
+struct PeerNetworks {
     allowed: Vec<IpNet>,
     disallowed: Vec<IpNet>,
     narrow: bool,
-    wrong: bool,
+    is_invalid: bool,
 }
 
-impl Networks {
+impl PeerNetworks {
     fn add(&mut self, key: Key, text: &[u8]) {
         let text = trim(text, is_space);
         if text.is_empty() {
             // An empty `DisallowedIPs` removes nothing; an empty `AllowedIPs` is invalid.
-            self.wrong |= key == Key::AllowedIps;
+            self.is_invalid |= key == Key::AllowedIps;
             return;
         }
         self.narrow |= key == Key::DisallowedIps;
         let Ok(text) = core::str::from_utf8(text) else {
-            self.wrong = true;
+            self.is_invalid = true;
             return;
         };
         let networks = match key {
             Key::AllowedIps => &mut self.allowed,
             _ => &mut self.disallowed,
         };
-        for part in Piece::new(text, 0).split(|c| c == ',') {
+        for part in Span::new(text, 0).split(|c| c == ',') {
             match value::network(key, part) {
                 Ok((network, _)) => networks.push(network),
-                Err(_) => self.wrong = true,
+                Err(_) => self.is_invalid = true,
             }
         }
     }
@@ -224,12 +228,12 @@ impl Networks {
         if !self.narrow {
             return None;
         }
-        if self.wrong {
+        if self.is_invalid {
             text.push_str("AllowedIPs =\n");
         } else {
             let left = subtract(&self.allowed, &self.disallowed);
             // Writing to a `String` cannot fail.
-            let _ = list(&mut text, Key::AllowedIps, &left);
+            let _ = write_networks(&mut text, Key::AllowedIps, &left);
         }
         Some(text)
     }
@@ -239,20 +243,20 @@ impl Networks {
 /// section.
 fn narrowed_peers(text: &[u8], dialect: Dialect) -> HashMap<usize, String> {
     let mut narrowed = HashMap::new();
-    let mut place = Place::default();
-    let mut networks = Networks::default();
+    let mut tracker = SectionTracker::default();
+    let mut networks = PeerNetworks::default();
     for (_, line) in lines(text) {
-        let number = place.number;
-        if place.header(line) {
+        let number = tracker.number;
+        if tracker.header(line) {
             let text = core::mem::take(&mut networks).lines();
             narrowed.extend(text.map(|text| (number, text)));
-        } else if place.peer
+        } else if tracker.peer
             && let Some((key, value)) = entry(line, dialect)
         {
             networks.add(key, value);
         }
     }
-    narrowed.extend(networks.lines().map(|text| (place.number, text)));
+    narrowed.extend(networks.lines().map(|text| (tracker.number, text)));
     narrowed
 }
 
@@ -260,20 +264,22 @@ fn narrowed_peers(text: &[u8], dialect: Dialect) -> HashMap<usize, String> {
 /// are comments to other programs.
 fn entry(line: &[u8], dialect: Dialect) -> Option<(Key, &[u8])> {
     let line = trim(line, is_space);
-    let mut marks = MARKS.into_iter().filter(|_| dialect != Dialect::Quick);
-    let unmarked = marks.find_map(|mark| line.strip_prefix(mark.as_bytes()));
-    let line = unmarked.unwrap_or(line);
+    let mut prefixes = COMMENT_PREFIXES
+        .into_iter()
+        .filter(|_| dialect != Dialect::WgQuick);
+    let uncommented = prefixes.find_map(|prefix| line.strip_prefix(prefix.as_bytes()));
+    let line = uncommented.unwrap_or(line);
     let body = before(line, b'#');
     let name = before(body, b'=');
     let value = body.get(name.len() + 1..)?;
     [Key::AllowedIps, Key::DisallowedIps]
         .into_iter()
-        .find(|key| is_word(name, key.name()))
+        .find(|key| equals_ignoring_blanks(name, key.name()))
         .map(|key| (key, value))
 }
 
 /// Compares a text with a word as `wg` does: without blanks, and ignoring case.
-fn is_word(text: &[u8], word: &str) -> bool {
+fn equals_ignoring_blanks(text: &[u8], word: &str) -> bool {
     let bytes = text.iter().filter(|byte| !is_space(**byte));
     bytes
         .map(u8::to_ascii_lowercase)

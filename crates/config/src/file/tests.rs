@@ -10,8 +10,8 @@ mod print;
 mod refuse;
 mod strip;
 mod transparent;
+mod unknown_keys;
 mod wg;
-mod words;
 
 /// The private key of most tests, and two public keys.
 const OWN: &str = "CAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICEg=";
@@ -39,5 +39,5 @@ fn clean(text: &str) -> File {
 
 /// Reader for a configuration without key files.
 fn no_files(_: &str) -> Result<KeyFile, KeyFileProblem> {
-    Err(KeyFileProblem::NotHere)
+    Err(KeyFileProblem::NoFileAccess)
 }

@@ -4,17 +4,17 @@
 use core::fmt;
 
 use super::diagnostic::DiagnosticKind;
-use super::draft::set;
-use super::line::{Piece, quotable_application};
+use super::draft::set_once;
+use super::keys::Key;
+use super::line::{Span, quotable_application};
+use super::present_keys::PresentKeys;
 use super::report::Report;
-use super::seen::Seen;
 use super::value::{self, Value};
-use super::word::Key;
 use crate::application::{AppRules, Children, Rule};
 
 /// The most applications in a list, and the most bytes of them, as in WireSock.
-pub(super) const MOST: usize = 1024;
-pub(super) const MOST_BYTES: usize = 64 << 10;
+pub(super) const MAX_APPLICATIONS: usize = 1024;
+pub(super) const MAX_APPLICATION_BYTES: usize = 64 << 10;
 
 /// Settings of transparent mode.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -34,7 +34,7 @@ pub struct Transparent {
     /// The first of these keys and its line.
     pub first: Option<(Key, usize)>,
     /// The prefix that makes that line a comment to other programs.
-    pub mark: Option<&'static str>,
+    pub comment_prefix: Option<&'static str>,
 }
 
 /// Traffic that is blocked while the tunnel is down.
@@ -110,37 +110,37 @@ impl fmt::Display for Forwarded {
 /// Keys read so far.
 #[derive(Default)]
 pub(super) struct TransparentDraft<'a> {
-    pub(super) seen: Seen,
-    plain: Transparent,
-    allowed: List<'a>,
-    disallowed: List<'a>,
+    pub(super) present: PresentKeys,
+    settings: Transparent,
+    allowed: ApplicationList<'a>,
+    disallowed: ApplicationList<'a>,
     /// Keys in a `[Peer]`.
-    in_peers: Vec<(Key, Piece<'a>)>,
+    in_peers: Vec<(Key, Span<'a>)>,
 }
 
 /// Positions of a list's applications, in order.
 #[derive(Default)]
-struct List<'a> {
-    pieces: Vec<Piece<'a>>,
+struct ApplicationList<'a> {
+    spans: Vec<Span<'a>>,
     bytes: usize,
     too_long: bool,
 }
 
 impl<'a> TransparentDraft<'a> {
-    /// Handles a value. `mark` makes its line a comment to other programs.
+    /// Handles a value. `comment_prefix` makes its line a comment to other programs.
     pub(super) fn value(
         &mut self,
         key: Key,
-        value: Piece<'a>,
-        mark: Option<&'static str>,
+        value: Span<'a>,
+        comment_prefix: Option<&'static str>,
         in_peer: bool,
         report: &mut Report,
     ) {
-        let first = self.seen.note(key, value.number);
-        let plain = &mut self.plain;
-        if plain.first.is_none() {
-            plain.first = Some((key, value.number));
-            plain.mark = mark;
+        let first = self.present.record(key, value.number);
+        let settings = &mut self.settings;
+        if settings.first.is_none() {
+            settings.first = Some((key, value.number));
+            settings.comment_prefix = comment_prefix;
         }
         if in_peer {
             self.in_peers.push((key, value));
@@ -148,32 +148,32 @@ impl<'a> TransparentDraft<'a> {
         match key {
             Key::AllowedApps => {
                 self.allowed
-                    .extend(&mut plain.apps.allowed, key, value, report);
+                    .extend(&mut settings.apps.allowed, key, value, report);
             }
             Key::DisallowedApps => {
                 self.disallowed
-                    .extend(&mut plain.apps.disallowed, key, value, report);
+                    .extend(&mut settings.apps.disallowed, key, value, report);
             }
             Key::BypassLanTraffic => {
-                let read = value::truth(key, value);
-                set(&mut plain.bypass_lan, key, value, first, read, report);
+                let read = value::boolean(key, value);
+                set_once(&mut settings.bypass_lan, key, value, first, read, report);
             }
             Key::KillSwitch => {
                 let read = kill_switch(value);
-                set(&mut plain.kill_switch, key, value, first, read, report);
+                set_once(&mut settings.kill_switch, key, value, first, read, report);
             }
             Key::Forwarded => {
                 let read = forwarded(value);
-                set(&mut plain.forwarded, key, value, first, read, report);
+                set_once(&mut settings.forwarded, key, value, first, read, report);
             }
             Key::SystemBus => {
                 let read = system_bus(value);
-                set(&mut plain.system_bus, key, value, first, read, report);
+                set_once(&mut settings.system_bus, key, value, first, read, report);
             }
             Key::Children => {
                 let read = children(value);
-                set(&mut plain.children, key, value, first, read, report);
-                plain.apps.children = plain.children.unwrap_or_default();
+                set_once(&mut settings.children, key, value, first, read, report);
+                settings.apps.children = settings.children.unwrap_or_default();
             }
             _ => {}
         }
@@ -183,26 +183,26 @@ impl<'a> TransparentDraft<'a> {
     pub(super) fn check(&self, peers: usize, report: &mut Report) {
         if peers > 1 {
             for (key, at) in &self.in_peers {
-                report.add(*at, DiagnosticKind::OfAllPeers { key: *key, peers });
+                report.add(*at, DiagnosticKind::TunnelKeyInPeer { key: *key, peers });
             }
         }
         let AppRules {
             allowed,
             disallowed,
             ..
-        } = &self.plain.apps;
-        let whole = |list: &List, rules: &[Rule]| list.pieces.len() == rules.len();
-        if !whole(&self.allowed, allowed) || !whole(&self.disallowed, disallowed) {
+        } = &self.settings.apps;
+        let is_complete = |list: &ApplicationList, rules: &[Rule]| list.spans.len() == rules.len();
+        if !is_complete(&self.allowed, allowed) || !is_complete(&self.disallowed, disallowed) {
             // An invalid entry may be the relevant one, so the lists are not compared.
             return;
         }
-        if let (Some(rule), Some(at)) = (allowed.first(), self.disallowed.pieces.first()) {
+        if let (Some(rule), Some(at)) = (allowed.first(), self.disallowed.spans.first()) {
             let allowed = rule.line;
-            report.add(*at, DiagnosticKind::NothingToDisallow { allowed });
+            report.add(*at, DiagnosticKind::DisallowedAppsWithoutEffect { allowed });
         }
-        covered(allowed, &self.allowed, report);
-        covered(disallowed, &self.disallowed, report);
-        for (rule, at) in disallowed.iter().zip(&self.disallowed.pieces) {
+        report_covered(allowed, &self.allowed, report);
+        report_covered(disallowed, &self.disallowed, report);
+        for (rule, at) in disallowed.iter().zip(&self.disallowed.spans) {
             let mut above = allowed.iter();
             if let Some(by) = above.find(|by| by.application.covers(&rule.application)) {
                 let value = quotable_application(at.text);
@@ -213,22 +213,22 @@ impl<'a> TransparentDraft<'a> {
     }
 
     pub(super) fn finish(self) -> Transparent {
-        self.plain
+        self.settings
     }
 }
 
-impl<'a> List<'a> {
-    fn extend(&mut self, rules: &mut Vec<Rule>, key: Key, value: Piece<'a>, report: &mut Report) {
+impl<'a> ApplicationList<'a> {
+    fn extend(&mut self, rules: &mut Vec<Rule>, key: Key, value: Span<'a>, report: &mut Report) {
         self.bytes += value.text.len();
         for part in value.split(|c| c == ',') {
-            if self.pieces.len() >= MOST || self.bytes > MOST_BYTES {
+            if self.spans.len() >= MAX_APPLICATIONS || self.bytes > MAX_APPLICATION_BYTES {
                 if !self.too_long {
                     report.add(part, DiagnosticKind::TooManyApplications { key });
                 }
                 self.too_long = true;
                 return;
             }
-            self.pieces.push(part);
+            self.spans.push(part);
             match part.text.parse() {
                 Ok(application) => rules.push(Rule::new(application, part.number)),
                 Err(problem) => {
@@ -242,8 +242,8 @@ impl<'a> List<'a> {
 
 /// Reports each application that another entry of its list includes. Of two equal ones, reports the
 /// later.
-fn covered(rules: &[Rule], list: &List<'_>, report: &mut Report) {
-    for (index, (rule, at)) in rules.iter().zip(&list.pieces).enumerate() {
+fn report_covered(rules: &[Rule], list: &ApplicationList<'_>, report: &mut Report) {
+    for (index, (rule, at)) in rules.iter().zip(&list.spans).enumerate() {
         let mut others = rules.iter().enumerate();
         let wider = others.find(|(other, by)| {
             let by = &by.application;
@@ -259,22 +259,22 @@ fn covered(rules: &[Rule], list: &List<'_>, report: &mut Report) {
     }
 }
 
-fn kill_switch(value: Piece<'_>) -> Value<'_, KillSwitch> {
+fn kill_switch(value: Span<'_>) -> Value<'_, KillSwitch> {
     let all = [KillSwitch::App, KillSwitch::All, KillSwitch::Off];
-    value::word(value, &all).ok_or((value, DiagnosticKind::KillSwitch))
+    value::one_of(value, &all).ok_or((value, DiagnosticKind::KillSwitch))
 }
 
-fn forwarded(value: Piece<'_>) -> Value<'_, Forwarded> {
+fn forwarded(value: Span<'_>) -> Value<'_, Forwarded> {
     let all = [Forwarded::Tunnel, Forwarded::Direct];
-    value::word(value, &all).ok_or((value, DiagnosticKind::Forwarded))
+    value::one_of(value, &all).ok_or((value, DiagnosticKind::Forwarded))
 }
 
-fn system_bus(value: Piece<'_>) -> Value<'_, SystemBus> {
+fn system_bus(value: Span<'_>) -> Value<'_, SystemBus> {
     let all = [SystemBus::Allow, SystemBus::Refuse];
-    value::word(value, &all).ok_or((value, DiagnosticKind::SystemBus))
+    value::one_of(value, &all).ok_or((value, DiagnosticKind::SystemBus))
 }
 
-fn children(value: Piece<'_>) -> Value<'_, Children> {
+fn children(value: Span<'_>) -> Value<'_, Children> {
     let all = [Children::Inherit, Children::Own];
-    value::word(value, &all).ok_or((value, DiagnosticKind::Children))
+    value::one_of(value, &all).ok_or((value, DiagnosticKind::Children))
 }

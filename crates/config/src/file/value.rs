@@ -2,40 +2,40 @@
 
 use core::fmt::Display;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
-use core::str::FromStr;
 
 use ipnet::IpNet;
 use taupe_protocol::update::PostQuantum;
 use taupe_uapi::prefix;
 
-use super::diagnostic::{AddressProblem, DiagnosticKind, EndpointProblem, Unusable};
-use super::line::{Piece, is_blank, quotable_address};
-use super::word::Key;
+use super::diagnostic::{AddressProblem, DiagnosticKind, EndpointProblem, UnusableAddress};
+use super::keys::Key;
+use super::line::{Span, is_blank, quotable_address};
 use super::{Endpoint, InterfaceAddress, MAX_MTU, Table};
+use taupe_uapi::text::decimal;
 
 /// A value, or the position and kind of its error.
-pub(super) type Value<'a, T> = Result<T, (Piece<'a>, DiagnosticKind)>;
+pub(super) type Value<'a, T> = Result<T, (Span<'a>, DiagnosticKind)>;
 
 /// The smallest MTU that Linux sets on an IPv4 interface (RFC 791).
-const LEAST_MTU: u32 = 68;
+const MIN_IPV4_MTU: u32 = 68;
 
 /// Every host must accept packets of this length (RFC 791).
-const USUAL_LEAST_MTU: u32 = 576;
+const MIN_HOST_MTU: u32 = 576;
 
 /// `PostQuantum`.
-pub(super) fn post_quantum(value: Piece<'_>) -> Value<'_, PostQuantum> {
+pub(super) fn post_quantum(value: Span<'_>) -> Value<'_, PostQuantum> {
     let mut all = PostQuantum::ALL.into_iter();
     all.find(|one| one.name().eq_ignore_ascii_case(value.text))
         .ok_or((value, DiagnosticKind::PostQuantum))
 }
 
 /// `ListenPort`.
-pub(super) fn listen_port(value: Piece<'_>) -> Value<'_, u16> {
+pub(super) fn listen_port(value: Span<'_>) -> Value<'_, u16> {
     decimal(&value.clean()).ok_or((value, DiagnosticKind::ListenPort))
 }
 
 /// `FwMark`.
-pub(super) fn fwmark(value: Piece<'_>) -> Value<'_, u32> {
+pub(super) fn fwmark(value: Span<'_>) -> Value<'_, u32> {
     let text = value.clean();
     let mark = match text.strip_prefix("0x") {
         _ if text.eq_ignore_ascii_case("off") => Some(0),
@@ -46,7 +46,7 @@ pub(super) fn fwmark(value: Piece<'_>) -> Value<'_, u32> {
 }
 
 /// `PersistentKeepalive`.
-pub(super) fn keepalive(value: Piece<'_>) -> Value<'_, u16> {
+pub(super) fn keepalive(value: Span<'_>) -> Value<'_, u16> {
     let text = value.clean();
     if text.eq_ignore_ascii_case("off") {
         return Ok(0);
@@ -55,18 +55,18 @@ pub(super) fn keepalive(value: Piece<'_>) -> Value<'_, u16> {
 }
 
 /// Parses `true` or `false`.
-pub(super) fn truth(key: Key, value: Piece<'_>) -> Value<'_, bool> {
-    word(value, &[true, false]).ok_or((value, DiagnosticKind::Truth { key }))
+pub(super) fn boolean(key: Key, value: Span<'_>) -> Value<'_, bool> {
+    one_of(value, &[true, false]).ok_or((value, DiagnosticKind::NotBoolean { key }))
 }
 
 /// Returns the word of the list that equals a value, ignoring case.
-pub(super) fn word<T: Copy + Display>(value: Piece<'_>, words: &[T]) -> Option<T> {
+pub(super) fn one_of<T: Copy + Display>(value: Span<'_>, words: &[T]) -> Option<T> {
     let mut words = words.iter().copied();
     words.find(|word| word.to_string().eq_ignore_ascii_case(value.text))
 }
 
 /// `Table`.
-pub(super) fn table(value: Piece<'_>) -> Value<'_, Table> {
+pub(super) fn table(value: Span<'_>) -> Value<'_, Table> {
     let text = value.text;
     let error = (value, DiagnosticKind::Table);
     if text.eq_ignore_ascii_case("auto") {
@@ -90,21 +90,21 @@ pub(super) fn table(value: Piece<'_>) -> Value<'_, Table> {
 }
 
 /// Parses `MTU`. Returns a possible problem with its value too.
-pub(super) fn mtu(value: Piece<'_>) -> Value<'_, (u32, Option<DiagnosticKind>)> {
+pub(super) fn mtu(value: Span<'_>) -> Value<'_, (u32, Option<DiagnosticKind>)> {
     let number: Option<u64> = decimal(value.text);
     let written = number.ok_or((value, DiagnosticKind::Mtu))?;
     let mtu = u32::try_from(written).unwrap_or(u32::MAX);
-    let too_small = |least| DiagnosticKind::MtuTooSmall {
+    let too_small = |min| DiagnosticKind::MtuTooSmall {
         mtu,
-        least,
+        min,
         ipv6: false,
     };
     let problem = match mtu {
-        0..LEAST_MTU => Some(too_small(LEAST_MTU)),
-        LEAST_MTU..USUAL_LEAST_MTU => Some(too_small(USUAL_LEAST_MTU)),
+        0..MIN_IPV4_MTU => Some(too_small(MIN_IPV4_MTU)),
+        MIN_IPV4_MTU..MIN_HOST_MTU => Some(too_small(MIN_HOST_MTU)),
         _ if mtu > MAX_MTU => Some(DiagnosticKind::MtuTooLarge {
             mtu: written,
-            most: MAX_MTU,
+            max: MAX_MTU,
         }),
         _ => None,
     };
@@ -112,13 +112,13 @@ pub(super) fn mtu(value: Piece<'_>) -> Value<'_, (u32, Option<DiagnosticKind>)> 
 }
 
 /// Parses a network of `AllowedIPs` or `DisallowedIPs`. Returns true if host bits were set.
-pub(super) fn network(key: Key, value: Piece<'_>) -> Value<'_, (IpNet, bool)> {
+pub(super) fn network(key: Key, value: Span<'_>) -> Value<'_, (IpNet, bool)> {
     one_network(key, value).map_err(|error| unseparated(key, value).unwrap_or(error))
 }
 
 /// Returns the error for several addresses or networks without commas between them.
-fn unseparated(key: Key, value: Piece<'_>) -> Option<(Piece<'_>, DiagnosticKind)> {
-    let begins_with_address = |part: &Piece<'_>| {
+fn unseparated(key: Key, value: Span<'_>) -> Option<(Span<'_>, DiagnosticKind)> {
+    let begins_with_address = |part: &Span<'_>| {
         let address = part.split_once('/').map_or(*part, |(address, _)| address);
         address.text.parse::<IpAddr>().is_ok()
     };
@@ -133,8 +133,8 @@ fn unseparated(key: Key, value: Piece<'_>) -> Option<(Piece<'_>, DiagnosticKind)
     Some((at, address_error(key, at, AddressProblem::Separator)))
 }
 
-fn one_network(key: Key, value: Piece<'_>) -> Value<'_, (IpNet, bool)> {
-    let error = |piece, problem| (piece, address_error(key, value, problem));
+fn one_network(key: Key, value: Span<'_>) -> Value<'_, (IpNet, bool)> {
+    let error = |span, problem| (span, address_error(key, value, problem));
     if value.text.is_empty() {
         return Err(error(value, AddressProblem::Empty));
     }
@@ -162,12 +162,12 @@ fn one_network(key: Key, value: Piece<'_>) -> Value<'_, (IpNet, bool)> {
 }
 
 /// Parses one `Address` as `ip address add` does, which also accepts a netmask.
-pub(super) fn interface_address(value: Piece<'_>) -> Value<'_, InterfaceAddress> {
+pub(super) fn interface_address(value: Span<'_>) -> Value<'_, InterfaceAddress> {
     let key = Key::Address;
     one_interface_address(key, value).map_err(|error| unseparated(key, value).unwrap_or(error))
 }
 
-fn one_interface_address(key: Key, value: Piece<'_>) -> Value<'_, InterfaceAddress> {
+fn one_interface_address(key: Key, value: Span<'_>) -> Value<'_, InterfaceAddress> {
     let (text, length) = match value.split_once('/') {
         Some((address, length)) => (address, Some(length)),
         None => (value, None),
@@ -178,7 +178,7 @@ fn one_interface_address(key: Key, value: Piece<'_>) -> Value<'_, InterfaceAddre
         None => max,
         Some(length) => decimal(length.text)
             .filter(|bits| *bits <= max)
-            .or_else(|| mask(length.text).filter(|_| address.is_ipv4()))
+            .or_else(|| netmask_length(length.text).filter(|_| address.is_ipv4()))
             .ok_or_else(|| {
                 let problem = AddressProblem::Length { max };
                 let at = if length.text.is_empty() {
@@ -193,7 +193,7 @@ fn one_interface_address(key: Key, value: Piece<'_>) -> Value<'_, InterfaceAddre
 }
 
 /// Returns the prefix length of a netmask such as 255.255.255.0.
-fn mask(text: &str) -> Option<u8> {
+fn netmask_length(text: &str) -> Option<u8> {
     let mask = u32::from(text.parse::<Ipv4Addr>().ok()?);
     let length = mask.leading_ones();
     let contiguous = mask.count_ones() == length;
@@ -208,7 +208,7 @@ pub(super) enum Dns {
 
 /// Parses an entry of `DNS`. A text of only digits and dots, or with a colon, is a server, as in
 /// `wg-quick`.
-pub(super) fn dns(value: Piece<'_>) -> Value<'_, Dns> {
+pub(super) fn dns(value: Span<'_>) -> Value<'_, Dns> {
     let text = value.text;
     let numeric = text.chars().all(|c| c.is_ascii_digit() || c == '.');
     let extra = || text.parse::<SocketAddr>().is_ok() || text.contains(['/', '[']);
@@ -237,8 +237,8 @@ pub(super) fn dns(value: Piece<'_>) -> Value<'_, Dns> {
     }
 }
 
-/// Parses `Endpoint`. Returns a possible doubt too.
-pub(super) fn endpoint(value: Piece<'_>) -> Value<'_, (Endpoint, Option<DiagnosticKind>)> {
+/// Parses `Endpoint`. Returns a possible warning too.
+pub(super) fn endpoint(value: Span<'_>) -> Value<'_, (Endpoint, Option<DiagnosticKind>)> {
     let error = |problem| (value, DiagnosticKind::Endpoint { problem });
     let text = value.clean();
     if text.contains("://") {
@@ -274,10 +274,10 @@ pub(super) fn endpoint(value: Piece<'_>) -> Value<'_, (Endpoint, Option<Diagnost
         Err(_) => scoped_or_name(host, port).ok_or(error(EndpointProblem::Host))?,
     };
     let unusable = match &endpoint {
-        Endpoint::Address(address) => no_host(address.ip()),
+        Endpoint::Address(address) => unusable_host_address(address.ip()),
         Endpoint::Name { .. } => None,
     };
-    let doubt = match unusable {
+    let warning = match unusable {
         _ if port == 0 => Some(DiagnosticKind::Endpoint {
             problem: EndpointProblem::PortZero,
         }),
@@ -293,7 +293,7 @@ pub(super) fn endpoint(value: Piece<'_>) -> Value<'_, (Endpoint, Option<Diagnost
         }),
         None => None,
     };
-    Ok((endpoint, doubt))
+    Ok((endpoint, warning))
 }
 
 /// Returns true for a link-local address (RFC 4291 §2.5.6) without an interface.
@@ -344,37 +344,37 @@ fn is_host_name(text: &str) -> bool {
 }
 
 /// Returns the reason why no host can have an address.
-pub(super) fn no_host(address: IpAddr) -> Option<Unusable> {
+pub(super) fn unusable_host_address(address: IpAddr) -> Option<UnusableAddress> {
     if address.is_unspecified() {
-        Some(Unusable::Unspecified)
+        Some(UnusableAddress::Unspecified)
     } else if address.is_multicast() {
-        Some(Unusable::Multicast)
+        Some(UnusableAddress::Multicast)
     } else if address == IpAddr::V4(Ipv4Addr::BROADCAST) {
-        Some(Unusable::Broadcast)
+        Some(UnusableAddress::Broadcast)
     } else {
         None
     }
 }
 
 /// Returns the reason why no name server can have an address.
-pub(super) fn no_server(address: IpAddr) -> Option<Unusable> {
+pub(super) fn unusable_server_address(address: IpAddr) -> Option<UnusableAddress> {
     match address {
-        IpAddr::V6(address) if address.is_unicast_link_local() => Some(Unusable::NoScope),
-        _ => no_host(address),
+        IpAddr::V6(address) if address.is_unicast_link_local() => Some(UnusableAddress::NoScope),
+        _ => unusable_host_address(address),
     }
 }
 
-/// Returns a doubt about the address of an interface.
-pub(super) fn doubt(address: InterfaceAddress) -> Option<Unusable> {
+/// Returns the reason why the address of an interface may not work.
+pub(super) fn unusable_interface_address(address: InterfaceAddress) -> Option<UnusableAddress> {
     let InterfaceAddress { address, length } = address;
-    if let Some(unusable) = no_host(address) {
+    if let Some(unusable) = unusable_host_address(address) {
         return Some(unusable);
     }
     if address.is_loopback() {
-        return Some(Unusable::Loopback);
+        return Some(UnusableAddress::Loopback);
     }
     if length == 0 {
-        return Some(Unusable::Everything);
+        return Some(UnusableAddress::ZeroLength);
     }
     let free = if address.is_ipv4() { 32 } else { 128 } - length.min(128);
     // Both addresses of a /31 (RFC 3021) or /127 (RFC 6164) are hosts.
@@ -382,17 +382,17 @@ pub(super) fn doubt(address: InterfaceAddress) -> Option<Unusable> {
         return None;
     }
     if IpNet::new(address, length).is_ok_and(|own| own.network() == address) {
-        return Some(Unusable::Network);
+        return Some(UnusableAddress::Network);
     }
     match address {
         IpAddr::V4(v4) if u32::from(v4).trailing_ones() >= u32::from(free) => {
-            Some(Unusable::SubnetBroadcast)
+            Some(UnusableAddress::SubnetBroadcast)
         }
         _ => None,
     }
 }
 
-fn parse_ip<'a>(key: Key, value: Piece<'a>, address: Piece<'a>) -> Value<'a, IpAddr> {
+fn parse_ip<'a>(key: Key, value: Span<'a>, address: Span<'a>) -> Value<'a, IpAddr> {
     address.clean().parse().map_err(|_| {
         let problem = if address.text.contains('%') {
             AddressProblem::Scope
@@ -403,7 +403,7 @@ fn parse_ip<'a>(key: Key, value: Piece<'a>, address: Piece<'a>) -> Value<'a, IpA
     })
 }
 
-fn address_error(key: Key, value: Piece<'_>, problem: AddressProblem) -> DiagnosticKind {
+fn address_error(key: Key, value: Span<'_>, problem: AddressProblem) -> DiagnosticKind {
     DiagnosticKind::Address {
         key,
         problem,
@@ -414,12 +414,6 @@ fn address_error(key: Key, value: Piece<'_>, problem: AddressProblem) -> Diagnos
 /// Returns true for separators of `Address` and `DNS`.
 pub(super) fn is_comma_or_blank(character: char) -> bool {
     character == ',' || is_blank(character)
-}
-
-/// Parses a number without a sign, which `FromStr` would accept. Allows leading zeros.
-fn decimal<T: FromStr>(text: &str) -> Option<T> {
-    let digits = text.bytes().all(|b| b.is_ascii_digit());
-    digits.then(|| text.parse().ok()).flatten()
 }
 
 fn hexadecimal(digits: &str) -> Option<u32> {

@@ -5,7 +5,7 @@ use core::net::IpAddr;
 use zeroize::Zeroizing;
 
 use super::diagnostic::{AddressProblem, Diagnostic, DiagnosticKind, EndpointProblem};
-use super::line::{lines, without_mark};
+use super::line::{lines, without_byte_order_mark};
 
 /// Returns the line that `wg` (wireguard-tools 1.0.20210914) writes to standard error for a
 /// diagnostic of `text`, without its end. Returns `None` if `wg` writes nothing.
@@ -15,7 +15,7 @@ use super::line::{lines, without_mark};
 #[must_use]
 pub fn wg_message(text: &[u8], diagnostic: &Diagnostic) -> Option<Zeroizing<Vec<u8>>> {
     let kind = &diagnostic.kind;
-    let (_, line) = lines(without_mark(text)).nth(diagnostic.line.checked_sub(1)?)?;
+    let (_, line) = lines(without_byte_order_mark(text)).nth(diagnostic.line.checked_sub(1)?)?;
     let cleaned = clean(line);
     let value = after(&cleaned, b'=');
     let (before, quoted): (&str, &[u8]) = match kind {

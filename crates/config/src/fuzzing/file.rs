@@ -22,7 +22,7 @@ use taupe_uapi::key::Encoding;
 pub fn file(data: &[u8]) {
     for dialect in [
         Dialect::Taupe,
-        Dialect::Quick,
+        Dialect::WgQuick,
         Dialect::Wg,
         Dialect::Setconf,
     ] {
@@ -53,7 +53,7 @@ fn key_file(path: &str) -> Result<KeyFile, KeyFileProblem> {
         "psk" => Some(Encoding::Base64.encode(&[9; 32]).as_str().to_owned()),
         _ => None,
     };
-    let text = text.ok_or(KeyFileProblem::NotHere)?;
+    let text = text.ok_or(KeyFileProblem::NoFileAccess)?;
     Ok(KeyFile {
         text: Zeroizing::new(text.into_bytes()),
         others: 0,
@@ -134,7 +134,7 @@ fn check(data: &[u8], parsed: &Parsed) {
         );
     }
     for diagnostic in diagnostics {
-        let text = diagnostic.told("taupe").to_string();
+        let text = diagnostic.to_string();
         assert!(!text.contains('\n'), "not one line: {text:?}");
         let longest = text
             .split(|c: char| !c.is_ascii_alphanumeric() && c != '+' && c != '/')
@@ -202,7 +202,7 @@ fn same_transparent(a: &Transparent, b: &Transparent) -> bool {
         system_bus,
         children: _,
         first: _,
-        mark,
+        comment_prefix,
     } = a;
     let same = |a: &[Rule], b: &[Rule]| {
         let applications = a.iter().map(|rule| &rule.application);
@@ -216,7 +216,7 @@ fn same_transparent(a: &Transparent, b: &Transparent) -> bool {
         && *system_bus == b.system_bus
         && *children == b.apps.children
         && a.children == b.children
-        && *mark == b.mark
+        && *comment_prefix == b.comment_prefix
 }
 
 fn same_peer(a: &Peer, b: &Peer) -> bool {

@@ -153,7 +153,7 @@ const DAMAGES: [Damage; 14] = [
         (at, "NotKeyValue")
     },
     |draft, chance| {
-        let (at, line) = draft.any_of(chance, |key| key.known_to_wg() || key == Key::SaveConfig);
+        let (at, line) = draft.any_of(chance, |key| key.is_known_to_wg() || key == Key::SaveConfig);
         line.value.clear();
         (at, "NoValue")
     },
@@ -206,7 +206,9 @@ const DAMAGES: [Damage; 14] = [
         (at, "Endpoint")
     },
     |draft, chance| {
-        let (at, line) = draft.any_of(chance, |key| key != Key::SaveConfig && !key.is_of_tunnel());
+        let (at, line) = draft.any_of(chance, |key| {
+            key != Key::SaveConfig && !key.is_transparent_mode()
+        });
         let key = line.key.unwrap_or(Key::Address);
         // After the other section's header.
         let wanted = match key.section() {
@@ -351,8 +353,8 @@ impl Draft {
             lines.push(Line::new(Key::Children, "own"));
         }
         if chance.below(2) == 0 {
-            let held = chance.one_of(&["app", "all", "off"]);
-            lines.push(Line::new(Key::KillSwitch, held));
+            let kill_switch = chance.one_of(&["app", "all", "off"]);
+            lines.push(Line::new(Key::KillSwitch, kill_switch));
             lines.push(Line::new(
                 Key::Forwarded,
                 chance.one_of(&["tunnel", "direct"]),
@@ -383,8 +385,8 @@ impl Draft {
             let parameters = chance.one_of(&[Suite::Hybrid768, Suite::Hybrid512]);
             let byte = 2 + chance.below(200) as u8;
             lines.push(Line::new(Key::PqPublicKey, pq_key(byte, parameters)));
-            let said = chance.one_of(&["require", "prefer", "off"]);
-            lines.push(Line::new(Key::PostQuantum, said));
+            let mode = chance.one_of(&["require", "prefer", "off"]);
+            lines.push(Line::new(Key::PostQuantum, mode));
         }
         // No hooks: any text is a valid hook, so damage to one is not an error.
         Self { lines }

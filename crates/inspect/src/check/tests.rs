@@ -1,4 +1,4 @@
-use super::{Conf, Personality, check, check_with_available_keys, count};
+use super::{Compatibility, Conf, check, check_with_available_keys, count};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ impl Scratch {
     }
 
     fn lines(&self) -> Vec<String> {
-        let checked = check(&self.conf(), Personality::Taupe).expect("readable");
+        let checked = check(&self.conf(), Compatibility::Taupe).expect("readable");
         let lines = checked.remarks.iter().map(ToString::to_string);
         lines.collect()
     }
@@ -51,7 +51,7 @@ fn good() -> String {
 #[test]
 fn a_good_file_has_no_remarks() {
     let scratch = Scratch::new("good", &good());
-    let checked = check(&scratch.conf(), Personality::Taupe).expect("readable");
+    let checked = check(&scratch.conf(), Compatibility::Taupe).expect("readable");
     assert!(checked.remarks.is_empty(), "{:?}", checked.remarks);
     assert_eq!(checked.file.expect("a file").peers.len(), 1);
     assert_eq!(*checked.text, good().as_bytes());
@@ -83,7 +83,7 @@ fn every_error_has_its_place_a_reason_and_a_fix_and_no_secret() {
         assert!(!line.contains(&KEY[..20]), "{line}");
     }
     assert!(
-        check(&scratch.conf(), Personality::Taupe)
+        check(&scratch.conf(), Compatibility::Taupe)
             .expect("readable")
             .file
             .is_none()
@@ -97,8 +97,8 @@ fn keys_are_made_by_the_program_that_was_called() {
         "[Interface]\n[Peer]\nPublicKey\nPresharedKey = x\n",
     );
     for (personality, maker, other) in [
-        (Personality::Taupe, "taupe", "`wg "),
-        (Personality::WgQuick, "wg", "taupe"),
+        (Compatibility::Taupe, "taupe", "`wg "),
+        (Compatibility::WgQuick, "wg", "taupe"),
     ] {
         let remarks = check(&scratch.conf(), personality)
             .expect("readable")
@@ -130,7 +130,7 @@ fn a_key_that_everybody_can_read_is_pointed_at() {
         line.contains("\n  fix: ") && line.contains("chmod"),
         "{line}"
     );
-    let checked = check(&scratch.conf(), Personality::Taupe).expect("readable");
+    let checked = check(&scratch.conf(), Compatibility::Taupe).expect("readable");
     assert!(checked.file.is_some());
     assert_eq!(count(&checked.remarks), "1 warning");
 }
@@ -139,7 +139,7 @@ fn a_key_that_everybody_can_read_is_pointed_at() {
 fn remarks_are_counted_in_words() {
     let text = format!("[Interface]\nPrivateKey = {KEY}\nMTU = many\nColour = red\n");
     let scratch = Scratch::new("count", &text);
-    let remarks = check(&scratch.conf(), Personality::Taupe)
+    let remarks = check(&scratch.conf(), Compatibility::Taupe)
         .expect("readable")
         .remarks;
     assert_eq!(count(&remarks), "2 errors");
@@ -154,7 +154,7 @@ fn a_file_that_cannot_be_read_is_named_with_the_reason() {
         shown: Path::new("./folder.conf").into(),
         interface: "folder".parse().expect("name"),
     };
-    let error = check(&conf, Personality::Taupe)
+    let error = check(&conf, Compatibility::Taupe)
         .err()
         .expect("a folder is no file")
         .to_string();
@@ -176,7 +176,7 @@ fn a_file_that_chooses_applications_is_fine() {
     assert_eq!(scratch.lines(), [""; 0]);
     // `wg-quick` refuses the unknown key, and ignores it in a comment.
     let as_quick = |scratch: &Scratch| {
-        let checked = check(&scratch.conf(), Personality::WgQuick).expect("readable");
+        let checked = check(&scratch.conf(), Compatibility::WgQuick).expect("readable");
         let lines: Vec<_> = checked.remarks.iter().map(ToString::to_string).collect();
         (checked.file.is_some(), lines.join("\n"))
     };

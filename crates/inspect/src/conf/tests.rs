@@ -1,4 +1,4 @@
-use super::{Conf, Error, Personality, interface, way};
+use super::{Compatibility, Conf, Error, interface, way};
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::os::unix::ffi::OsStrExt as _;
@@ -20,11 +20,11 @@ impl Folder {
         Self(path)
     }
 
-    fn find(&self, word: &str, personality: Personality) -> Result<Conf, Error> {
+    fn find(&self, word: &str, personality: Compatibility) -> Result<Conf, Error> {
         Conf::find_in(&self.0, OsStr::new(word), personality)
     }
 
-    fn refusal(&self, word: &str, personality: Personality) -> String {
+    fn refusal(&self, word: &str, personality: Compatibility) -> String {
         let refusal = self.find(word, personality).expect_err(word);
         refusal
             .to_string()
@@ -38,7 +38,7 @@ impl Drop for Folder {
     }
 }
 
-use Personality::{Taupe, WgQuick};
+use Compatibility::{Taupe, WgQuick};
 
 #[test]
 fn a_name_is_a_file_in_the_folder_and_a_path_is_itself() {

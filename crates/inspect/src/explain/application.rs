@@ -3,7 +3,7 @@
 use super::steps::{Explanation, Verdict};
 use crate::destination::Destination;
 use ipnet::IpNet;
-use taupe_config::application::{AppRules, Decision, Judgement, Process, Rule};
+use taupe_config::application::{AppRules, AppVerdict, Decision, Process, Rule};
 use taupe_config::destinations::Class;
 use taupe_config::file::Key;
 
@@ -12,7 +12,7 @@ impl Explanation<'_> {
     pub(super) fn application(
         &self,
         process: &Process<'_>,
-        judgement: &Judgement<'_>,
+        judgement: &AppVerdict<'_>,
         to: Option<Destination>,
         table: &[(IpNet, Class)],
     ) -> Verdict {

@@ -6,8 +6,8 @@ use crate::families::Lack;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use taupe_config::application::{Decision, Judgement, Process};
-use taupe_config::destinations::of_peers;
+use taupe_config::application::{AppVerdict, Decision, Process};
+use taupe_config::destinations::table_for_peers;
 use taupe_config::file::edit::{Entry, entries};
 use taupe_config::file::{File, Forwarded, Key};
 
@@ -31,7 +31,7 @@ impl Question<'_> {
 pub(super) enum Sender<'a> {
     Process {
         process: Process<'a>,
-        judgement: Judgement<'a>,
+        judgement: AppVerdict<'a>,
         /// The process carries the tunnel.
         is_own: bool,
         /// The process is in another network namespace.
@@ -77,7 +77,7 @@ pub(super) struct Explanation<'a> {
 impl Explanation<'_> {
     /// Returns all steps. Steps after the deciding one say what they would decide.
     pub(super) fn steps(&self, question: &Question<'_>) -> Vec<Step> {
-        let table = of_peers(&self.file.peers, self.bypasses_lan());
+        let table = table_for_peers(&self.file.peers, self.bypasses_lan());
         let (is_own, decision, chosen) = match &question.from {
             Sender::Process {
                 process,

@@ -60,7 +60,7 @@ fn steps_with(
         from: match path {
             "" => Sender::Elsewhere,
             _ => Sender::Process {
-                judgement: file.transparent.apps.judge(&process, []),
+                judgement: file.transparent.apps.decide_with_ancestors(&process, []),
                 process,
                 is_own: path == "/own",
                 is_elsewhere: path == "/elsewhere",
@@ -253,7 +253,7 @@ fn a_script_is_said_to_be_one() {
     assert_eq!(program, None);
     let script = script.expect("a doubt");
     assert!(
-        script.contains("is a script: what runs is /bin/sh"),
+        script.contains("is a script: the running program is /bin/sh"),
         "{script}"
     );
 }

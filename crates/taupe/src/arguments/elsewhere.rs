@@ -44,7 +44,7 @@ pub(crate) enum Order {
     },
     /// A sub-command of `wg`, whose arguments it reads itself.
     Wg {
-        personality: wg::Personality,
+        personality: wg::Compatibility,
         arguments: Vec<OsString>,
     },
 }
@@ -110,7 +110,7 @@ pub(crate) fn parse(arguments: &[OsString], environment: Environment<'_>) -> Res
     let path = arguments.first().map_or(Path::new("taupe"), Path::new);
     if path.file_stem().is_some_and(|name| name == "wg") {
         return Ok(Order::Wg {
-            personality: wg::Personality::Wg,
+            personality: wg::Compatibility::Wg,
             arguments: arguments.to_vec(),
         });
     }
@@ -152,7 +152,7 @@ impl Taupe {
                 except: joined(except),
             },
             Command::Wg(_) => Order::Wg {
-                personality: wg::Personality::Taupe,
+                personality: wg::Compatibility::Taupe,
                 arguments: std::iter::once("taupe".into())
                     .chain(arguments.iter().skip(1).cloned())
                     .collect(),

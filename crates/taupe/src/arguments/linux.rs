@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use taupe_config::application::Application;
-use taupe_config::file::Personality;
+use taupe_config::file::Compatibility;
 use taupe_inspect::destination::Destination;
 
 /// A command with its arguments.
@@ -50,7 +50,7 @@ pub(crate) enum Order {
     },
     /// A sub-command of `wg`, whose arguments it reads itself.
     Wg {
-        personality: wg::Personality,
+        personality: wg::Compatibility,
         arguments: Vec<OsString>,
     },
     /// Say how `wg-quick` is called, because somebody asked or because this was
@@ -61,7 +61,7 @@ pub(crate) enum Order {
 /// Something to do with a tunnel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TunnelOrder {
-    pub(crate) personality: Personality,
+    pub(crate) personality: Compatibility,
     pub(crate) action: Action,
     /// A path, or a name in /etc/wireguard.
     pub(crate) file: OsString,
@@ -228,7 +228,7 @@ pub(crate) fn parse(arguments: &[OsString], environment: Environment<'_>) -> Res
             .order(environment)
             .map(Order::Device),
         "wg" => Ok(Order::Wg {
-            personality: wg::Personality::Wg,
+            personality: wg::Compatibility::Wg,
             arguments: arguments.to_vec(),
         }),
         "wg-quick" => quick::order(arguments, environment),

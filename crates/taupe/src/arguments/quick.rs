@@ -3,7 +3,7 @@
 use super::DeviceSettings;
 use super::{Action, Environment, Error, Order, TunnelOrder, Up};
 use std::ffi::OsString;
-use taupe_adapter::Personality;
+use taupe_adapter::Compatibility;
 
 pub(super) fn order(arguments: &[OsString], environment: Environment<'_>) -> Result<Order, Error> {
     let words: Vec<_> = arguments.iter().skip(1).collect();
@@ -35,7 +35,7 @@ pub(super) fn order(arguments: &[OsString], environment: Environment<'_>) -> Res
         _ => return Ok(Order::QuickUsage { asked: false }),
     };
     Ok(Order::Tunnel(TunnelOrder {
-        personality: Personality::WgQuick,
+        personality: Compatibility::WgQuick,
         action,
         file: file.clone(),
         verbose: true,

@@ -12,7 +12,7 @@ use super::{applications, diagnosis, exec, tunnels};
 use crate::wg;
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
-use taupe_config::file::Personality;
+use taupe_config::file::Compatibility;
 use tunnels::Detail;
 
 /// Userspace WireGuard.
@@ -126,7 +126,7 @@ impl Taupe {
     ) -> Result<Order, Error> {
         let tunnel = |action, argument: FileArgument, detail: Detail| {
             Order::Tunnel(TunnelOrder {
-                personality: Personality::Taupe,
+                personality: Compatibility::Taupe,
                 action,
                 file: argument.file,
                 verbose: detail.is_wanted(environment),
@@ -153,7 +153,7 @@ impl Taupe {
                 except: joined(except),
             },
             Command::Wg(_) => Order::Wg {
-                personality: wg::Personality::Taupe,
+                personality: wg::Compatibility::Taupe,
                 arguments: std::iter::once("taupe".into())
                     .chain(arguments.iter().skip(1).cloned())
                     .collect(),

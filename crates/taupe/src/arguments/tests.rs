@@ -11,7 +11,7 @@ use super::{
 use crate::logging::{Destination, Logging};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
-use taupe_config::file::Personality;
+use taupe_config::file::Compatibility;
 use taupe_engine::Offloads;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -96,7 +96,7 @@ fn in_front(mut order: DeviceOrder) -> DeviceOrder {
 
 fn tunnel(action: Action, file: &str) -> Order {
     Order::Tunnel(TunnelOrder {
-        personality: Personality::Taupe,
+        personality: Compatibility::Taupe,
         action,
         file: file.into(),
         verbose: false,

@@ -4,14 +4,14 @@
 //! program.
 
 use taupe_adapter::{
-    ApplyError, DownError, Leftover, Personality, ReloadError, StepError, UpError,
+    ApplyError, Compatibility, DownError, Leftover, ReloadError, StepError, UpError,
 };
 
 /// Returns the error of an `up`, with advice.
 pub(super) fn up(error: &UpError) -> String {
     match error {
         UpError::AlreadyUp {
-            personality: Personality::Taupe,
+            personality: Compatibility::Taupe,
             ..
         } => {
             format!("{error}; `taupe reload` makes it what its file says now, `taupe down` ends it")
@@ -19,7 +19,7 @@ pub(super) fn up(error: &UpError) -> String {
         UpError::Exists {
             interface,
             is_wireguard: true,
-            personality: Personality::Taupe,
+            personality: Compatibility::Taupe,
         } => format!(
             "there is an interface {interface} that `taupe up` has not made; give the file another \
              name, or remove the interface (`wg-quick down {interface}` if wg-quick made it, \
@@ -140,7 +140,7 @@ mod tests {
         let exists = UpError::Exists {
             interface: interface(),
             is_wireguard: true,
-            personality: Personality::Taupe,
+            personality: Compatibility::Taupe,
         };
         assert!(!exists.to_string().contains('`'));
         assert!(up(&exists).contains("`ip link delete wg0`"));
@@ -159,7 +159,7 @@ mod tests {
             config: "/etc/wireguard/wg0.conf".into(),
             outer: None,
             since: std::time::SystemTime::now(),
-            personality: Personality::Taupe,
+            personality: Compatibility::Taupe,
         };
         assert!(up(&up_already).contains(" ago from /etc/wireguard/wg0.conf; `taupe reload` "));
     }

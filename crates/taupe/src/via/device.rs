@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use taupe_adapter::Personality;
+use taupe_adapter::Compatibility;
 use taupe_client::SetRequest;
 use taupe_config::file::File;
 use taupe_engine::{Exit, Options, StartError, SystemResolver, TunSource, UapiSource, Underlay};
@@ -131,7 +131,7 @@ fn read(beneath: &Beneath) -> Result<File, Failure> {
         path: beneath.file.clone(),
         shown: beneath.file.clone(),
     };
-    let checked = check::check_alone(&conf, Personality::Taupe)?;
+    let checked = check::check_alone(&conf, Compatibility::Taupe)?;
     let wrong = || Failure::Wrong(conf.shown.display().to_string());
     checked.file.ok_or_else(wrong)
 }

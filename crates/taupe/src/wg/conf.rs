@@ -1,7 +1,7 @@
 //! `setconf`, `addconf` and `syncconf`.
 
 use super::value::Bad;
-use super::{Call, Command, Failed, Outcome, Personality, console, keys};
+use super::{Call, Command, Compatibility, Failed, Outcome, console, keys};
 use std::ffi::OsStr;
 use std::fs::File as Source;
 use std::io;
@@ -46,7 +46,7 @@ pub(super) fn apply(call: &Call<'_>) -> Outcome {
         _ => taupe_client::request(&file, &endpoints),
     };
     // `wg` does not know the ML-KEM key, so called as `wg` the program leaves it unchanged.
-    if (call.personality, call.command) == (Personality::Taupe, Command::Setconf) {
+    if (call.personality, call.command) == (Compatibility::Taupe, Command::Setconf) {
         request.device.pq_private_key.get_or_insert(None);
     }
     // A file without peers needs no comparison.
@@ -88,12 +88,12 @@ fn read(path: &OsStr) -> io::Result<Zeroizing<Vec<u8>>> {
 /// message of `wg`.
 fn parse(call: &Call<'_>, path: &OsStr, text: &[u8]) -> Result<File, Failed> {
     let dialect = match call.personality {
-        Personality::Wg => Dialect::Wg,
-        Personality::Taupe => Dialect::Setconf,
+        Compatibility::Wg => Dialect::Wg,
+        Compatibility::Taupe => Dialect::Setconf,
     };
     let parsed = check::parse(Path::new(path), text, dialect);
     match call.personality {
-        Personality::Wg => {
+        Compatibility::Wg => {
             let first = first_error(&parsed.diagnostics);
             let before = |one: &&Diagnostic| {
                 first.is_none_or(|error| {
@@ -108,7 +108,7 @@ fn parse(call: &Call<'_>, path: &OsStr, text: &[u8]) -> Result<File, Failed> {
                 if let Some(message) = message(text, one) {
                     console::complain(&message);
                 } else if one.severity == Severity::Error {
-                    console::complain(format!("{}\n", one.told("wg")).as_bytes());
+                    console::complain(format!("{}\n", one).as_bytes());
                 }
             }
             if let Some(error) = first {
@@ -119,7 +119,7 @@ fn parse(call: &Call<'_>, path: &OsStr, text: &[u8]) -> Result<File, Failed> {
                 });
             }
         }
-        Personality::Taupe => {
+        Compatibility::Taupe => {
             for one in &parsed.diagnostics {
                 let Diagnostic {
                     line,
@@ -128,8 +128,12 @@ fn parse(call: &Call<'_>, path: &OsStr, text: &[u8]) -> Result<File, Failed> {
                     kind,
                 } = one;
                 let path = path.display();
-                let fix = kind.fix("taupe");
-                let message = format!("{path}:{line}:{column}: {severity}: {kind}; {fix}\n");
+                let fix = kind.fix();
+                let advice = check::command_advice(kind, file::Compatibility::Taupe)
+                    .map(|advice| format!(" ({advice})"))
+                    .unwrap_or_default();
+                let message =
+                    format!("{path}:{line}:{column}: {severity}: {kind}; {fix}{advice}\n");
                 console::complain(message.as_bytes());
             }
         }

@@ -1,6 +1,6 @@
 //! `genkey`, `genpsk` and `pubkey`.
 
-use super::{Call, Failed, Outcome, Personality, console};
+use super::{Call, Compatibility, Failed, Outcome, console};
 use std::fmt::Write as _;
 use std::io::{self, Read};
 use taupe_client::{KEY_LEN, PqPrivateKey, PrivateKey, Secret, Suite};
@@ -17,7 +17,7 @@ const PQ: &str = "--pq";
 const PQ_TEXT: usize = PqPrivateKey::LEN.div_ceil(3) * 4;
 
 pub(super) fn genkey(call: &Call<'_>) -> Outcome {
-    if call.personality == Personality::Taupe && call.rest == [PQ] {
+    if call.personality == Compatibility::Taupe && call.rest == [PQ] {
         return pq_genkey(call);
     }
     let key = random(call)?;
@@ -118,9 +118,9 @@ fn wanted_suite(call: &Call<'_>) -> Result<Option<Suite>, Failed> {
     let words: Vec<_> = call.rest.iter().map(|word| word.to_str()).collect();
     let suite = match (call.personality, words.as_slice()) {
         (_, []) => return Ok(None),
-        (Personality::Taupe, [Some(PQ)]) => return Ok(Some(Suite::Hybrid768)),
-        (Personality::Taupe, [Some(PQ), Some("--suite"), Some(suite)]) => suite,
-        (Personality::Taupe, [Some(PQ), Some(word)]) if word.starts_with("--suite=") => {
+        (Compatibility::Taupe, [Some(PQ)]) => return Ok(Some(Suite::Hybrid768)),
+        (Compatibility::Taupe, [Some(PQ), Some("--suite"), Some(suite)]) => suite,
+        (Compatibility::Taupe, [Some(PQ), Some(word)]) if word.starts_with("--suite=") => {
             word.trim_start_matches("--suite=")
         }
         _ => return Err(call.misused()),

@@ -15,7 +15,7 @@ mod making {
     }
 }
 
-use super::{Call, Failed, Outcome, Personality, console, is_root};
+use super::{Call, Compatibility, Failed, Outcome, console, is_root};
 use making::{of_its_making, tell_of_the_killed};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -35,7 +35,7 @@ pub(super) fn show(call: &Call<'_>) -> Outcome {
         (None | Some("all"), field, _) => all(call, field),
         (Some("interfaces"), None, _) => interfaces(call),
         (Some(interface), field, _) => {
-            if call.personality == Personality::Taupe
+            if call.personality == Compatibility::Taupe
                 && tell_of_the_killed(|name| name == interface)
             {
                 return Err(Failed);
@@ -53,7 +53,7 @@ pub(super) fn showconf(call: &Call<'_>) -> Outcome {
     let device = read(call, &interface.to_string_lossy())?;
     let mut output = console::Output::new();
     // `finish` reports errors of the output.
-    let more = call.personality == Personality::Taupe;
+    let more = call.personality == Compatibility::Taupe;
     let _ = show::showconf(&mut output, &device, more, &taupe_client::zone::name);
     output.finish()
 }
@@ -79,7 +79,7 @@ fn names(call: &Call<'_>) -> Result<Vec<String>, Failed> {
             format!("the interfaces cannot be listed: {error}; only {who} can see them all")
         })
     })?;
-    if names.is_empty() && call.personality == Personality::Taupe && !is_root() {
+    if names.is_empty() && call.personality == Compatibility::Taupe && !is_root() {
         console::complain(b"taupe: only root sees WireGuard devices, try it with sudo\n");
     }
     Ok(names)
@@ -95,7 +95,7 @@ fn interfaces(call: &Call<'_>) -> Outcome {
 
 /// Fails only if there are interfaces and none of them can be read.
 fn all(call: &Call<'_>, field: Option<&str>) -> Outcome {
-    if call.personality == Personality::Taupe {
+    if call.personality == Compatibility::Taupe {
         tell_of_the_killed(|_| true);
     }
     let names = names(call)?;
@@ -146,16 +146,16 @@ fn one(call: &Call<'_>, device: &Device, field: Option<&str>, with_name: bool) -
 
 fn pretty(call: &Call<'_>, output: &mut console::Output, device: &Device) -> std::fmt::Result {
     let more = match call.personality {
-        Personality::Taupe => {
+        Compatibility::Taupe => {
             let mut lines = of_its_making(&device.name);
             lines.extend(fingerprints(device));
             Some(lines)
         }
-        Personality::Wg => None,
+        Compatibility::Wg => None,
     };
     let how = PrettyOptions {
         colours: console::colours(),
-        keys: std::env::var_os("WG_HIDE_KEYS").as_deref() == Some(OsStr::new("never")),
+        show_keys: std::env::var_os("WG_HIDE_KEYS").as_deref() == Some(OsStr::new("never")),
         now: SystemTime::UNIX_EPOCH.elapsed().unwrap_or(Duration::ZERO),
         boot: taupe_runtime::clock::boot(),
         scopes: &taupe_client::zone::name,

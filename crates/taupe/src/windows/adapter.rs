@@ -491,7 +491,7 @@ fn guid_of(name: &str) -> u128 {
 mod tests {
     use super::{LITTLE_PATIENCE, Leaving, MTU, PATIENCE, SetUp, addressing, leads, with};
     use std::time::Duration;
-    use taupe_config::file::{Personality, parse};
+    use taupe_config::file::{Compatibility, parse};
     use taupe_os_windows::routes::Addressing;
     use taupe_packet::ip::Family::{self, V4, V6};
 
@@ -504,7 +504,7 @@ mod tests {
             "[Interface]\nPrivateKey = yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=\n\
              Address = 10.7.0.2/24\n{lines}\n"
         );
-        let parsed = parse(text.as_bytes(), Personality::Taupe.dialect());
+        let parsed = parse(text.as_bytes(), Compatibility::Taupe.dialect());
         addressing(&parsed.file.expect("a file"))
     }
 

@@ -252,7 +252,7 @@ mod tests {
         ] {
             fs::write(folder.join(path), "").unwrap();
         }
-        let rule = |text: String| Rule::new(Application::of_windows(&text).unwrap(), 1);
+        let rule = |text: String| Rule::new(Application::parse_windows(&text).unwrap(), 1);
         let at = folder.display();
         let apps = AppRules {
             allowed: vec![
@@ -284,7 +284,7 @@ mod tests {
         for path in [deep.join("lost.exe"), "here.exe".into()] {
             fs::write(folder.join(path), "").unwrap();
         }
-        let rule = |text: &str, line| Rule::new(Application::of_windows(text).unwrap(), line);
+        let rule = |text: &str, line| Rule::new(Application::parse_windows(text).unwrap(), line);
         let apps = AppRules {
             allowed: vec![
                 rule(&format!(r"{}\", folder.display()), 3),

@@ -13,7 +13,7 @@ use std::path::{Path, absolute};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use taupe_config::file::Personality;
+use taupe_config::file::Compatibility;
 use taupe_inspect::conf;
 use taupe_inspect::interface::InterfaceName;
 use taupe_os_windows::access;
@@ -50,7 +50,7 @@ fn named(word: &OsStr) -> Result<InterfaceName, Failure> {
     match conf::interface(word) {
         Some(name) => Ok(name),
         // The search for the file reports what is wrong with the word.
-        None => Ok(conf::Conf::find(word, Personality::Taupe)?.interface),
+        None => Ok(conf::Conf::find(word, Compatibility::Taupe)?.interface),
     }
 }
 

@@ -16,8 +16,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
-use taupe_config::destinations::of_peers;
-use taupe_config::file::{Endpoint, File, Key, Personality, Table};
+use taupe_config::destinations::table_for_peers;
+use taupe_config::file::{Compatibility, Endpoint, File, Key, Table};
 use taupe_inspect::check::{self, Checked, Unreadable, check};
 use taupe_inspect::conf::{self, Conf};
 use taupe_inspect::interface::InterfaceName;
@@ -169,8 +169,8 @@ impl Wanted {
         mode: Mode,
         tell: &dyn Fn(&dyn Display),
     ) -> Result<Self, Failure> {
-        let conf = Conf::find(word, Personality::Taupe)?;
-        let Checked { file, remarks, .. } = check(&conf, Personality::Taupe)?;
+        let conf = Conf::find(word, Compatibility::Taupe)?;
+        let Checked { file, remarks, .. } = check(&conf, Compatibility::Taupe)?;
         for remark in &remarks {
             tell(remark);
         }
@@ -185,7 +185,7 @@ impl Wanted {
             let file = shown();
             return Err(Failure::OfFilter { file, key, line });
         }
-        let table = of_peers(&file.peers, file.transparent.bypass_lan.unwrap_or(false));
+        let table = table_for_peers(&file.peers, file.transparent.bypass_lan.unwrap_or(false));
         let rules = Rules::new(file.transparent.apps.clone(), table);
         let rules = rules.map_err(|source| Failure::Rules {
             file: shown(),

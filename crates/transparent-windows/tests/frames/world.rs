@@ -105,7 +105,7 @@ impl Default for Setup {
 
 pub(crate) fn rules(allowed: &[&str], disallowed: &[&str]) -> AppRules {
     let list = |texts: &[&str]| {
-        let rule = |text: &&str| Rule::new(Application::of_windows(text).unwrap(), 1);
+        let rule = |text: &&str| Rule::new(Application::parse_windows(text).unwrap(), 1);
         texts.iter().map(rule).collect()
     };
     AppRules {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use taupe_config::application::{AppRules, Decision, Judgement, Rule};
+use taupe_config::application::{AppRules, AppVerdict, Decision, Rule};
 
 use super::Programs;
 use crate::fault::Fault;
@@ -103,7 +103,7 @@ impl Judged {
     /// Returns the kernel's verdict on a process, or `None` if the kernel does not know the
     /// process. Rules for users or control groups are not named.
     #[must_use]
-    pub fn judge<'a>(&self, id: u32, rules: &'a AppRules) -> Option<Judgement<'a>> {
+    pub fn judge<'a>(&self, id: u32, rules: &'a AppRules) -> Option<AppVerdict<'a>> {
         let entry = self.entries.get(&id)?;
         let is_inherited = entry.bits & INHERITED != 0;
         let value = if is_inherited {
@@ -116,7 +116,7 @@ impl Judged {
             _ => ALLOW,
         };
         let is_by_it = value & u64::from(bit) != 0;
-        Some(Judgement {
+        Some(AppVerdict {
             decision: match entry.verdict {
                 DIRECT | OWN => Decision::Bypass,
                 _ => Decision::Tunnel,
@@ -129,10 +129,10 @@ impl Judged {
     /// Returns the verdict on a program that the process would start, if no rule names that
     /// program. Returns `None` if it would inherit no rule.
     #[must_use]
-    pub fn judge_child<'a>(&self, id: u32, rules: &'a AppRules) -> Option<Judgement<'a>> {
+    pub fn judge_child<'a>(&self, id: u32, rules: &'a AppRules) -> Option<AppVerdict<'a>> {
         let entry = self.entries.get(&id)?;
         let value = entry.handed_on;
-        (value & u64::from(ALLOW | DISALLOW) != 0).then(|| Judgement {
+        (value & u64::from(ALLOW | DISALLOW) != 0).then(|| AppVerdict {
             decision: match value & u64::from(ALLOW) {
                 0 => Decision::Bypass,
                 _ => Decision::Tunnel,

@@ -261,7 +261,7 @@ fn as_the_model_decides() -> Result<()> {
             };
             let ancestors = launcher.as_ref().map(|path| process(path.as_bytes()));
             let process = process(path.as_os_str().as_encoded_bytes());
-            let expected = match rules.judge(&process, ancestors).decision {
+            let expected = match rules.decide_with_ancestors(&process, ancestors).decision {
                 Decision::Tunnel => "tunnel",
                 Decision::Bypass => "bypass",
             };

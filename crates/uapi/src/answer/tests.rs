@@ -157,7 +157,7 @@ fn malformed() {
 }
 
 #[test]
-fn keys_of_the_device_below_a_peer_mean_nothing() {
+fn keys_of_the_device_below_a_peer_are_ignored() {
     let text = format!(
         "public_key={}\nlisten_port=7\nfwmark=x\nerrno=0\n\n",
         key(1)
@@ -180,7 +180,7 @@ fn errors_of_get_are_positive_and_of_set_negative() {
 }
 
 #[test]
-fn the_reason_is_fit_for_a_terminal() {
+fn the_reason_has_no_control_characters() {
     let answer = set("errno=-22\nerror=line 2: \u{1b}[31mbad\n\n");
     let reason = Some("line 2: [31mbad".to_owned());
     assert_eq!(answer, Err(AnswerError::Refused { errno: 22, reason }));

@@ -18,11 +18,11 @@ impl Encoding {
     /// # Errors
     /// Returns [`PqKeyError`] if `text` is not exactly one seed.
     pub fn pq_private_key(self, text: &str) -> Result<Option<PqPrivateKey>, PqKeyError> {
-        if text.len() != self.text_of(PqPrivateKey::LEN) {
-            return Err(self.wrong_length(text, Wanted::Private));
+        if text.len() != self.encoded_len(PqPrivateKey::LEN) {
+            return Err(self.wrong_length(text, KeyRole::Private));
         }
         let mut seed = Secret::zeroed();
-        self.fill(text, seed.expose_mut())?;
+        self.decode_pq(text, seed.expose_mut())?;
         Ok(PqPrivateKey::new(seed))
     }
 
@@ -34,12 +34,12 @@ impl Encoding {
         let length = SUITES
             .into_iter()
             .map(|suite| suite.parameters().encapsulation_key_len())
-            .find(|length| self.text_of(*length) == text.len())
-            .ok_or_else(|| self.wrong_length(text, Wanted::Public))?;
+            .find(|length| self.encoded_len(*length) == text.len())
+            .ok_or_else(|| self.wrong_length(text, KeyRole::Public))?;
         let mut key = vec![0; length];
-        self.fill(text, &mut key)?;
+        self.decode_pq(text, &mut key)?;
         PqPublicKey::new(&key).map_err(|error| match error {
-            InvalidPqPublicKey::Length(_) => self.wrong_length(text, Wanted::Public),
+            InvalidPqPublicKey::Length(_) => self.wrong_length(text, KeyRole::Public),
             InvalidPqPublicKey::Modulus => PqKeyError::Modulus,
         })
     }
@@ -47,13 +47,13 @@ impl Encoding {
     /// Encodes a seed of ML-KEM keys.
     #[must_use]
     pub fn encode_pq_private_key(self, key: &PqPrivateKey) -> Zeroizing<String> {
-        Zeroizing::new(self.text(key.expose().expose()))
+        Zeroizing::new(self.encode_bytes(key.expose().expose()))
     }
 
     /// Encodes an ML-KEM public key.
     #[must_use]
     pub fn encode_pq_public_key(self, key: &PqPublicKey) -> String {
-        self.text(key.as_bytes())
+        self.encode_bytes(key.as_bytes())
     }
 
     /// Returns true if a text of this length may be an ML-KEM key, private or public.
@@ -61,10 +61,10 @@ impl Encoding {
     pub fn is_pq_length(self, length: usize) -> bool {
         let publics = SUITES.map(|suite| suite.parameters().encapsulation_key_len());
         let mut keys = publics.into_iter().chain([PqPrivateKey::LEN]);
-        keys.any(|bytes| self.text_of(bytes) == length)
+        keys.any(|bytes| self.encoded_len(bytes) == length)
     }
 
-    fn text(self, bytes: &[u8]) -> String {
+    fn encode_bytes(self, bytes: &[u8]) -> String {
         match self {
             Self::Hex => base16ct::lower::encode_string(bytes),
             Self::Base64 => Base64::encode_string(bytes),
@@ -72,7 +72,7 @@ impl Encoding {
     }
 
     /// Returns the length of encoded bytes, in characters.
-    const fn text_of(self, bytes: usize) -> usize {
+    const fn encoded_len(self, bytes: usize) -> usize {
         match self {
             Self::Hex => 2 * bytes,
             Self::Base64 => bytes.div_ceil(3) * 4,
@@ -80,7 +80,7 @@ impl Encoding {
     }
 
     /// Decodes a text whose length matches `key`.
-    fn fill(self, text: &str, key: &mut [u8]) -> Result<(), PqKeyError> {
+    fn decode_pq(self, text: &str, key: &mut [u8]) -> Result<(), PqKeyError> {
         let decoded = match self {
             Self::Hex => base16ct::mixed::decode(text, key).map(<[u8]>::len).ok(),
             Self::Base64 => Base64::decode(text, key).map(<[u8]>::len).ok(),
@@ -97,34 +97,34 @@ impl Encoding {
             Self::Base64 if index >= digits => character == '=',
             Self::Base64 => character.is_ascii_alphanumeric() || matches!(character, '+' | '/'),
         };
-        let odd = text.char_indices().position(|at| !belongs(at));
+        let invalid = text.char_indices().position(|at| !belongs(at));
         Err(
-            odd.map_or(PqKeyError::TrailingBits, |index| PqKeyError::Character {
+            invalid.map_or(PqKeyError::TrailingBits, |index| PqKeyError::Character {
                 position: index + 1,
             }),
         )
     }
 
     /// Returns the error of a text of the wrong length, and recognises other kinds of keys.
-    fn wrong_length(self, text: &str, wanted: Wanted) -> PqKeyError {
+    fn wrong_length(self, text: &str, wanted: KeyRole) -> PqKeyError {
         let found = text.len();
-        let is_of = |bytes| self.text_of(bytes) == found;
+        let has_length_of = |bytes| self.encoded_len(bytes) == found;
         let is_public = SUITES
             .iter()
-            .any(|set| is_of(set.parameters().encapsulation_key_len()));
+            .any(|set| has_length_of(set.parameters().encapsulation_key_len()));
         match wanted {
-            _ if is_of(KEY_LEN) => PqKeyError::Classic,
-            Wanted::Public if is_of(PqPrivateKey::LEN) => PqKeyError::PrivateForPublic,
-            Wanted::Private if is_public => PqKeyError::PublicForPrivate,
+            _ if has_length_of(KEY_LEN) => PqKeyError::Classic,
+            KeyRole::Public if has_length_of(PqPrivateKey::LEN) => PqKeyError::PrivateForPublic,
+            KeyRole::Private if is_public => PqKeyError::PublicForPrivate,
             _ => PqKeyError::Length {
                 found,
                 expected: match (wanted, self) {
-                    (Wanted::Private, Self::Hex) => "128 hexadecimal digits",
-                    (Wanted::Private, Self::Base64) => "86 base64 digits and `==`",
-                    (Wanted::Public, Self::Hex) => {
+                    (KeyRole::Private, Self::Hex) => "128 hexadecimal digits",
+                    (KeyRole::Private, Self::Base64) => "86 base64 digits and `==`",
+                    (KeyRole::Public, Self::Hex) => {
                         "2368 hexadecimal digits (ML-KEM-768) or 1600 (ML-KEM-512)"
                     }
-                    (Wanted::Public, Self::Base64) => {
+                    (KeyRole::Public, Self::Base64) => {
                         "1579 base64 digits (ML-KEM-768) or 1067 (ML-KEM-512), and one `=`"
                     }
                 },
@@ -134,7 +134,7 @@ impl Encoding {
 }
 
 #[derive(Clone, Copy)]
-enum Wanted {
+enum KeyRole {
     Private,
     Public,
 }
@@ -143,7 +143,7 @@ enum Wanted {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum PqKeyError {
     /// The length of no known key.
-    #[error("the key is {found} bytes of text long; expected {expected}")]
+    #[error("the key has {found} characters; expected {expected}")]
     Length {
         /// Length of the text, in bytes.
         found: usize,
@@ -151,25 +151,27 @@ pub enum PqKeyError {
         expected: &'static str,
     },
     /// The length of a 32-byte key.
-    #[error("this is as long as a key of X25519, or a preshared key; an ML-KEM key is longer")]
+    #[error("the key has the length of an X25519 or preshared key; ML-KEM keys are longer")]
     Classic,
     /// A private key instead of a public key.
-    #[error("this is as long as an ML-KEM private key, which nobody but its owner may know")]
+    #[error(
+        "the key has the length of a private ML-KEM key, which must stay secret; expected a public key"
+    )]
     PrivateForPublic,
     /// A public key instead of a private key.
-    #[error("this is as long as an ML-KEM public key; expected the private one")]
+    #[error("the key has the length of a public ML-KEM key; expected a private key")]
     PublicForPrivate,
     /// A character that the encoding does not have, or not in this position.
-    #[error("character {position} of the key does not belong there")]
+    #[error("character {position} of the key is invalid")]
     Character {
         /// Position of the first such character, counted from 1.
         position: usize,
     },
     /// The last base64 digit has bits beyond the end of the key.
-    #[error("the key's last base64 digit has bits beyond the key's end set: a digit is mistyped")]
+    #[error("the key's last base64 digit sets bits beyond the key's end, so a digit is mistyped")]
     TrailingBits,
     /// A coefficient that is not reduced (FIPS 203 §7.2).
-    #[error("the key has a coefficient that is not below 3329: a character of it was changed")]
+    #[error("the key has a coefficient that is not below 3329, so a character was changed")]
     Modulus,
 }
 
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_survive_their_text() {
+    fn keys_read_back() {
         for encoding in [Encoding::Hex, Encoding::Base64] {
             let text = encoding.encode_pq_private_key(&seed(7));
             assert!(encoding.pq_private_key(&text) == Ok(Some(seed(7))));
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_told_without_it() {
+    fn errors_do_not_contain_the_key() {
         let private = Encoding::Base64.encode_pq_private_key(&seed(7));
         let public = seed(7).public(default_provider(), Suite::Hybrid768);
         let public = Encoding::Base64.encode_pq_public_key(&public);

@@ -38,7 +38,7 @@ fn known_texts() {
 }
 
 #[test]
-fn zeros_are_no_key() {
+fn all_zeros_are_no_key() {
     let zeros = "0".repeat(64);
     assert!(Encoding::Hex.private_key(&zeros) == Ok(None));
     assert!(Encoding::Base64.private_key(ZERO_BASE64) == Ok(None));

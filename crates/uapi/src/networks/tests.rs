@@ -151,7 +151,7 @@ fn overlap() {
 /// A network within the last 64 addresses of a family.
 fn small(family: Family) -> impl Strategy<Value = IpNet> {
     (0_u8..64, 0_u32..=6).prop_map(move |(address, host)| {
-        let bits = bits(family);
+        let bits = address_bits(family);
         let last = match family {
             Family::V4 => u32::MAX.into(),
             Family::V6 => u128::MAX,
@@ -178,7 +178,7 @@ fn brute_force(universe: &[IpNet], wanted: impl Fn(IpNet) -> bool) -> Vec<IpNet>
             .all(|address| wanted(*address))
     };
     let mut minimal: Vec<IpNet> = Vec::new();
-    let bits = bits(family(universe[0]));
+    let bits = address_bits(family(universe[0]));
     for host in (0..=6).rev() {
         for address in universe {
             let length = u8::try_from(bits - host).unwrap();
@@ -199,7 +199,7 @@ fn universe(family: Family) -> Vec<IpNet> {
         Family::V6 => u128::MAX - 63,
     };
     (0..64)
-        .map(|i| network(family, first + i, bits(family)).unwrap())
+        .map(|i| network(family, first + i, address_bits(family)).unwrap())
         .collect()
 }
 
@@ -224,7 +224,7 @@ proptest! {
     }
 
     #[test]
-    fn a_result_is_bounded_and_stays_the_same(
+    fn results_are_bounded_and_stable(
         allowed in prop::collection::vec((any::<u128>(), 0_u32..=128), 0..20),
         disallowed in prop::collection::vec((any::<u128>(), 0_u32..=128), 0..20),
     ) {

@@ -11,7 +11,7 @@ use crate::key::Encoding;
 
 /// State of the handshakes with a peer. `Display` describes it briefly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Handshakes {
+pub enum HandshakeState {
     /// This side lacks the ML-KEM key that they require.
     NoOwnKey,
     /// The session is hybrid, of this suite.
@@ -19,28 +19,27 @@ pub enum Handshakes {
     /// The mode is `prefer`, and the session is ordinary.
     Ordinary,
     /// The mode is `prefer`, and there is no session.
-    NoneYet,
+    NoSession,
     /// Hybrid handshakes are required, and there is no session.
-    NoneAllowed,
+    HybridRequired,
     /// The mode is `off`.
     Off,
 }
 
-impl fmt::Display for Handshakes {
+impl fmt::Display for HandshakeState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoOwnKey => {
-                "none (no PqPrivateKey: no hybrid handshake with this peer is possible, and no \
-                 other is begun; make a key with `taupe genkey --pq`, for the file or for `taupe \
-                 set INTERFACE pq-private-key FILE`)"
+                "none (no PqPrivateKey: this peer needs a hybrid handshake, so no handshake can \
+                 begin)"
             }
             Self::Hybrid(suite) => suite.name(),
             Self::Ordinary => {
-                "none (prefer has fallen back: the session is ordinary, and no hybrid handshake \
-                 with the peer is remembered)"
+                "none (prefer has fallen back to an ordinary session; no hybrid handshake with the \
+                 peer is recorded)"
             }
-            Self::NoneYet => "none (no session)",
-            Self::NoneAllowed => "none (no session; an ordinary one is refused)",
+            Self::NoSession => "none (no session)",
+            Self::HybridRequired => "none (no session; ordinary handshakes are refused)",
             Self::Off => "none (off)",
         })
     }
@@ -48,7 +47,7 @@ impl fmt::Display for Handshakes {
 
 /// Returns the mode of the handshakes with a peer; `None` if it is not configured.
 #[must_use]
-pub fn wanted_handshakes(peer: &PeerStatus) -> Option<PostQuantum> {
+pub fn handshake_mode(peer: &PeerStatus) -> Option<PostQuantum> {
     let default = peer.pq_public_key.as_ref().map(|_| PostQuantum::Require);
     peer.post_quantum.or(default)
 }
@@ -57,23 +56,27 @@ pub fn wanted_handshakes(peer: &PeerStatus) -> Option<PostQuantum> {
 /// authenticate itself. Then it begins no handshake, not even an ordinary one.
 #[must_use]
 pub fn lacks_own_key(device: &DeviceStatus, peer: &PeerStatus) -> bool {
-    let wanted = wanted_handshakes(peer).is_some_and(|wanted| wanted != PostQuantum::Off);
+    let wanted = handshake_mode(peer).is_some_and(|wanted| wanted != PostQuantum::Off);
     wanted && peer.pq_public_key.is_some() && device.pq_private_key.is_none()
 }
 
 /// Returns the state of the handshakes with a peer at `now`; `None` if the mode is not configured.
 #[must_use]
-pub fn handshakes(device: &DeviceStatus, peer: &PeerStatus, now: Instant) -> Option<Handshakes> {
-    let wanted = wanted_handshakes(peer)?;
+pub fn handshake_state(
+    device: &DeviceStatus,
+    peer: &PeerStatus,
+    now: Instant,
+) -> Option<HandshakeState> {
+    let wanted = handshake_mode(peer)?;
     let session = peer.session.filter(|session| session.is_alive(now));
     Some(match (session.map(|session| session.suite), wanted) {
-        (Some(Some(suite)), _) => Handshakes::Hybrid(suite),
-        (_, PostQuantum::Off) => Handshakes::Off,
+        (Some(Some(suite)), _) => HandshakeState::Hybrid(suite),
+        (_, PostQuantum::Off) => HandshakeState::Off,
         // The peer may have begun the handshake; the session is ordinary regardless.
-        (Some(None), PostQuantum::Prefer) if !peer.pq_pinned => Handshakes::Ordinary,
-        _ if lacks_own_key(device, peer) => Handshakes::NoOwnKey,
-        (None, PostQuantum::Prefer) if !peer.pq_pinned => Handshakes::NoneYet,
-        _ => Handshakes::NoneAllowed,
+        (Some(None), PostQuantum::Prefer) if !peer.pq_pinned => HandshakeState::Ordinary,
+        _ if lacks_own_key(device, peer) => HandshakeState::NoOwnKey,
+        (None, PostQuantum::Prefer) if !peer.pq_pinned => HandshakeState::NoSession,
+        _ => HandshakeState::HybridRequired,
     })
 }
 
@@ -110,71 +113,76 @@ mod tests {
     }
 
     #[test]
-    fn the_truth_about_a_session() {
-        use Handshakes::{Hybrid, NoneAllowed, NoneYet};
+    fn state_of_handshakes_by_mode_and_session() {
+        use HandshakeState::{Hybrid, HybridRequired, NoSession};
         use PostQuantum::{Off, Prefer, Require};
         let suite = Suite::Hybrid768;
         let (ordinary, hybrid) = ((None, 179), (Some(suite), 179));
         let (past, past_hybrid) = ((None, 180), (Some(suite), 180));
-        for (said, pinned, session, expected) in [
+        for (mode, latched, session, expected) in [
             (None, false, None, None),
             (None, false, Some(ordinary), None),
-            (Some(Off), false, None, Some(Handshakes::Off)),
-            (Some(Off), false, Some(ordinary), Some(Handshakes::Off)),
-            (Some(Prefer), false, None, Some(NoneYet)),
+            (Some(Off), false, None, Some(HandshakeState::Off)),
+            (Some(Off), false, Some(ordinary), Some(HandshakeState::Off)),
+            (Some(Prefer), false, None, Some(NoSession)),
             (
                 Some(Prefer),
                 false,
                 Some(ordinary),
-                Some(Handshakes::Ordinary),
+                Some(HandshakeState::Ordinary),
             ),
-            (Some(Prefer), false, Some(past), Some(NoneYet)),
-            (Some(Prefer), true, None, Some(NoneAllowed)),
-            (Some(Prefer), true, Some(ordinary), Some(NoneAllowed)),
+            (Some(Prefer), false, Some(past), Some(NoSession)),
+            (Some(Prefer), true, None, Some(HybridRequired)),
+            (Some(Prefer), true, Some(ordinary), Some(HybridRequired)),
             (Some(Prefer), true, Some(hybrid), Some(Hybrid(suite))),
-            (Some(Prefer), true, Some(past_hybrid), Some(NoneAllowed)),
-            (Some(Require), false, None, Some(NoneAllowed)),
+            (Some(Prefer), true, Some(past_hybrid), Some(HybridRequired)),
+            (Some(Require), false, None, Some(HybridRequired)),
             (Some(Require), false, Some(hybrid), Some(Hybrid(suite))),
-            (Some(Require), false, Some(past_hybrid), Some(NoneAllowed)),
+            (
+                Some(Require),
+                false,
+                Some(past_hybrid),
+                Some(HybridRequired),
+            ),
         ] {
             let mut device = device(Some(seed()));
             let peer = &mut device.peers[0];
-            peer.post_quantum = said;
-            peer.pq_pinned = pinned;
+            peer.post_quantum = mode;
+            peer.pq_pinned = latched;
             peer.session = session.map(|(suite, age)| SessionStatus {
                 suite,
                 born: NOW - Duration::from_secs(age),
             });
-            let seen = handshakes(&device, &device.peers[0], NOW);
-            assert_eq!(seen, expected, "{said:?} {pinned} {session:?}");
+            let seen = handshake_state(&device, &device.peers[0], NOW);
+            assert_eq!(seen, expected, "{mode:?} {latched} {session:?}");
         }
     }
 
     #[test]
-    fn without_a_key_of_its_own_a_side_has_no_handshakes() {
+    fn a_device_without_an_ml_kem_key_has_no_handshakes() {
         use PostQuantum::{Off, Prefer, Require};
         let key = seed().public(default_provider(), Suite::Hybrid512);
-        for (said, has_key, expected) in [
-            (None, true, Some(Handshakes::NoOwnKey)),
-            (Some(Require), true, Some(Handshakes::NoOwnKey)),
-            (Some(Prefer), true, Some(Handshakes::NoOwnKey)),
-            (Some(Off), true, Some(Handshakes::Off)),
+        for (mode, has_key, expected) in [
+            (None, true, Some(HandshakeState::NoOwnKey)),
+            (Some(Require), true, Some(HandshakeState::NoOwnKey)),
+            (Some(Prefer), true, Some(HandshakeState::NoOwnKey)),
+            (Some(Off), true, Some(HandshakeState::Off)),
             // `hybrid-light` needs no ML-KEM key.
-            (Some(Require), false, Some(Handshakes::NoneAllowed)),
+            (Some(Require), false, Some(HandshakeState::HybridRequired)),
             (None, false, None),
         ] {
             for own in [None, Some(seed())] {
-                let lacks = own.is_none() && expected == Some(Handshakes::NoOwnKey);
+                let lacks = own.is_none() && expected == Some(HandshakeState::NoOwnKey);
                 let mut device = device(own);
-                device.peers[0].post_quantum = said;
+                device.peers[0].post_quantum = mode;
                 device.peers[0].pq_public_key = has_key.then(|| key.clone());
                 let peer = &device.peers[0];
-                assert_eq!(lacks_own_key(&device, peer), lacks, "{said:?} {has_key}");
+                assert_eq!(lacks_own_key(&device, peer), lacks, "{mode:?} {has_key}");
                 if device.pq_private_key.is_none() {
                     assert_eq!(
-                        handshakes(&device, peer, NOW),
+                        handshake_state(&device, peer, NOW),
                         expected,
-                        "{said:?} {has_key}"
+                        "{mode:?} {has_key}"
                     );
                 }
             }

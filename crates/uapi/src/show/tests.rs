@@ -50,7 +50,7 @@ fn shown(device: &Device, how: &PrettyOptions<'_>) -> String {
 fn plain() -> PrettyOptions<'static> {
     PrettyOptions {
         colours: Colours::Off,
-        keys: false,
+        show_keys: false,
         now: NOW,
         boot: Instant(0),
         scopes: &scopes,
@@ -59,7 +59,7 @@ fn plain() -> PrettyOptions<'static> {
 }
 
 #[test]
-fn everything_for_people() {
+fn human_readable_form_with_all_fields() {
     let text = shown(&device(), &plain());
     let public = "MzMzMzMzMzMzMzMzMzMzMzMzMzMzMzMzMzMzMzMzMzM=";
     let expected = format!(
@@ -74,7 +74,7 @@ fn everything_for_people() {
 }
 
 #[test]
-fn colours_are_all_that_colours_add() {
+fn colours_change_nothing_else() {
     let how = PrettyOptions {
         colours: Colours::On,
         ..plain()
@@ -89,10 +89,10 @@ fn colours_are_all_that_colours_add() {
 }
 
 #[test]
-fn keys_only_when_they_are_asked_for() {
+fn keys_are_hidden_by_default() {
     let keys = ["SEhISEhISEhISEhISEhISEhISEhISEhISEhISEhISEg=", ONES];
     let how = PrettyOptions {
-        keys: true,
+        show_keys: true,
         ..plain()
     };
     let text = shown(&device(), &how);
@@ -106,7 +106,7 @@ fn keys_only_when_they_are_asked_for() {
 }
 
 #[test]
-fn more_comes_after_what_wg_shows() {
+fn additions_follow_the_output_of_wg() {
     let notes = [("file", "/etc/wireguard/wg0.conf".to_owned())];
     let how = PrettyOptions {
         extra: Some(&notes),
@@ -120,7 +120,7 @@ fn more_comes_after_what_wg_shows() {
 }
 
 #[test]
-fn a_long_list_is_told_by_what_it_leaves_out() {
+fn a_long_list_is_written_as_everything_except() {
     let parse = |text: &str| crate::prefix::parse(text).unwrap();
     let mut device = device();
     let lan = parse("192.168.1.0/24");
@@ -274,7 +274,7 @@ fn every_field() {
 }
 
 #[test]
-fn a_device_that_has_nothing() {
+fn an_empty_device_is_shown() {
     let device = Device::new("wg0");
     assert_eq!(shown(&device, &plain()), "interface: wg0\n");
     assert_eq!(

@@ -102,7 +102,7 @@ fn everything_in_its_order() {
 
 #[test]
 #[cfg(unix)]
-fn the_sign_of_failures() {
+fn sign_of_error_numbers() {
     use super::super::{Errno, Operation, Status};
 
     for (errno, number) in [

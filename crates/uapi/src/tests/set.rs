@@ -58,7 +58,7 @@ fn remove(text: &str) -> AllowedIpChange {
 }
 
 #[test]
-fn nothing_asked_changes_nothing() {
+fn an_empty_set_changes_nothing() {
     assert!(same_set(&set("set=1\n\n"), &SetRequest::default()));
     let unchanged = PeerUpdate::new(PublicKey([1; 32]));
     let mut request = SetRequest::default();
@@ -71,7 +71,7 @@ fn nothing_asked_changes_nothing() {
 
 /// The request that `wg set` of wireguard-tools 1.0.20210914 sends.
 #[test]
-fn what_wg_sends() {
+fn requests_of_wg() {
     let text = format!(
         "set=1\nprivate_key={}\nlisten_port=51820\nfwmark=51820\nreplace_peers=true\n\
          public_key={}\npreshared_key={}\nendpoint=192.0.2.1:51820\n\
@@ -460,7 +460,7 @@ fn allowed_ips() {
 }
 
 #[test]
-fn replacing_forgets_what_stands_above() {
+fn replace_allowed_ips_discards_earlier_changes() {
     let peer = peer("allowed_ip=10.0.0.1/32\nreplace_allowed_ips=true\nallowed_ip=10.0.0.2/32");
     assert!(peer.replace_allowed_ips);
     assert_eq!(peer.allowed_ips, [add("10.0.0.2")]);
@@ -476,7 +476,7 @@ fn protocol_version() {
 }
 
 #[test]
-fn the_last_of_several_counts() {
+fn the_last_of_several_values_counts() {
     let request = set("set=1\nlisten_port=1\nfwmark=1\nlisten_port=2\nfwmark=2\n\n");
     assert_eq!((request.listen_port, request.fwmark), (Some(2), Some(2)));
     let peer = peer("endpoint=192.0.2.1:1\nendpoint=192.0.2.2:2");
@@ -553,7 +553,7 @@ fn unparseable_lines() {
 }
 
 #[test]
-fn messages_say_where_what_and_what_to_do() {
+fn errors_name_line_key_and_expected_form() {
     for (text, message) in [
         (
             "set=1\nlisten_port=65536\n\n".to_owned(),
@@ -565,7 +565,7 @@ fn messages_say_where_what_and_what_to_do() {
         ),
         (
             "set=1\nprivate_key=abc\n\n".to_owned(),
-            "line 2, private_key: the key is 3 bytes of text long; expected 64",
+            "line 2, private_key: the key has 3 characters; expected 64",
         ),
         (
             "nonsense\n\n".to_owned(),
@@ -577,7 +577,7 @@ fn messages_say_where_what_and_what_to_do() {
 }
 
 #[test]
-fn keys_are_repeated_only_when_they_cannot_be_secrets() {
+fn errors_repeat_only_key_names_that_cannot_be_secrets() {
     let secret = "yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk";
     for line in [
         // A base64 key ends with `=`, which separates key and value.

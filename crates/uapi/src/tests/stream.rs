@@ -37,7 +37,7 @@ fn nothing_before_the_blank_line() {
 }
 
 #[test]
-fn blank_lines_between_requests_mean_nothing() {
+fn blank_lines_between_requests_are_ignored() {
     let requests = read(b"\n\r\n\nget=1\n\n\n\nget=2\n\n");
     assert!(matches!(requests[0], Ok(Request::Get)));
     assert_eq!(requests[1].as_ref().err().map(|error| error.line), Some(1));
@@ -78,7 +78,7 @@ fn unknown_operations() {
 }
 
 #[test]
-fn get_stands_alone() {
+fn get_takes_no_further_lines() {
     let error = refused("get=1\nlisten_port=1\n\n");
     assert_eq!(
         (error.line, error.problem),
@@ -101,7 +101,7 @@ fn after_an_error_the_next_request_is_read() {
 }
 
 #[test]
-fn one_wrong_line_refuses_everything() {
+fn one_wrong_line_refuses_the_request() {
     let text = format!(
         "set=1\nlisten_port=1\npublic_key={}\nremove=true\nremove=false\n\n",
         hex(1)
@@ -139,7 +139,7 @@ fn longest_line() {
 }
 
 #[test]
-fn the_first_error_is_told() {
+fn only_the_first_error_is_reported() {
     let error = refused(format!(
         "set=1\nfwmark=x\n{}\nremove=true\n\n",
         "a".repeat(MAX_LINE + 1)
@@ -148,7 +148,7 @@ fn the_first_error_is_told() {
 }
 
 #[test]
-fn a_line_without_end_is_not_kept() {
+fn an_endless_line_is_not_stored() {
     let mut reader = RequestReader::new();
     for _ in 0..1000 {
         assert!(reader.push(&mut [b'a'; 1000].as_slice()).is_none());
@@ -165,7 +165,7 @@ fn a_line_without_end_is_not_kept() {
 }
 
 #[test]
-fn input_is_left_for_the_next_call() {
+fn unread_input_remains_for_the_next_call() {
     let mut reader = RequestReader::new();
     let mut input = b"get=1\n\nset=1\n".as_slice();
     assert!(matches!(reader.push(&mut input), Some(Ok(Request::Get))));
@@ -194,7 +194,7 @@ fn many_allowed_ips() {
 
 /// boringtun's stack overflowed at 24,000 peers.
 #[test]
-fn many_peers_keep_what_is_theirs() {
+fn many_peers_have_their_own_values() {
     let mut text = "set=1\n".to_owned();
     for i in 0..100_000_u32 {
         let prefix = core::net::Ipv4Addr::from(i);

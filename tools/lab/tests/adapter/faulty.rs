@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 
 use taupe_adapter::{
-    Change, Comparison, LastState, Linux, LookError, Machine, Namespace, Personality, Report,
+    Change, Comparison, Compatibility, LastState, Linux, LookError, Machine, Namespace, Report,
     SaveError, Snapshot, Socket, StepError,
 };
 use taupe_config::file::File;
@@ -162,7 +162,7 @@ impl Machine for Faulty<'_, '_> {
         &mut self,
         file: &File,
         config: &Path,
-        personality: Personality,
+        personality: Compatibility,
     ) -> Result<(), SaveError> {
         self.inner.save(file, config, personality)
     }

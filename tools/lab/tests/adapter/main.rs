@@ -5,7 +5,7 @@ mod system;
 
 use std::time::Duration;
 
-use taupe_adapter::{Machine, Personality, UpError};
+use taupe_adapter::{Compatibility, Machine, UpError};
 use taupe_config::file::Endpoint;
 use taupe_lab::sandbox::{Suite, SystemTest, step};
 use taupe_lab::{Error, Result, ensure};
@@ -42,7 +42,7 @@ fn at_every_call(mut test: impl FnMut(usize) -> Result<bool>) -> Result<usize> {
 fn fails() -> Result<()> {
     let bench = Bench::new()?;
     for (name, interface, peer) in KINDS {
-        for personality in [Personality::Taupe, Personality::WgQuick] {
+        for personality in [Compatibility::Taupe, Compatibility::WgQuick] {
             step(&format!("{name}, {personality:?}"));
             let file = file(interface, peer)?;
             let mut tunnel = Tunnel::new("wgt", &file, personality);
@@ -74,7 +74,7 @@ fn killed() -> Result<()> {
         for fault in [Fault::DieBefore, Fault::DieAfter] {
             step(&format!("{name}, {fault:?}"));
             let file = file(interface, peer)?;
-            let mut tunnel = Tunnel::new("wgt", &file, Personality::Taupe);
+            let mut tunnel = Tunnel::new("wgt", &file, Compatibility::Taupe);
             let before = bench.state()?;
             at_every_call(|number| {
                 tunnel.strike(number, fault);
@@ -82,7 +82,7 @@ fn killed() -> Result<()> {
                 let struck = tunnel.struck();
                 ensure!(struck == outcome.is_none(), "it died of the fault");
                 tunnel.end()?;
-                bench.is_as(&before, Personality::Taupe)?;
+                bench.is_as(&before, Compatibility::Taupe)?;
                 Ok(struck)
             })?;
         }
@@ -96,7 +96,7 @@ fn twice() -> Result<()> {
         for fault in [Fault::DieBefore, Fault::DieAfter] {
             step(&format!("{name}, {fault:?}"));
             let file = file(interface, peer)?;
-            let mut tunnel = Tunnel::new("wgt", &file, Personality::Taupe);
+            let mut tunnel = Tunnel::new("wgt", &file, Compatibility::Taupe);
             let before = bench.state()?;
             at_every_call(|number| {
                 tunnel.make()?;
@@ -107,7 +107,7 @@ fn twice() -> Result<()> {
                 if tunnel.has_journal() {
                     tunnel.end()?;
                 }
-                bench.is_as(&before, Personality::Taupe)?;
+                bench.is_as(&before, Compatibility::Taupe)?;
                 Ok(struck)
             })?;
         }
@@ -125,11 +125,11 @@ fn reloaded() -> Result<()> {
                 file(old_interface, old_peer)?,
                 file(new_interface, new_peer)?,
             );
-            let mut tunnel = Tunnel::new("wgt", &new, Personality::Taupe);
+            let mut tunnel = Tunnel::new("wgt", &new, Compatibility::Taupe);
             tunnel.make()?;
             let fresh = bench.settled()?;
             tunnel.end()?;
-            let mut tunnel = Tunnel::new("wgt", &old, Personality::Taupe);
+            let mut tunnel = Tunnel::new("wgt", &old, Compatibility::Taupe);
             tunnel.make()?;
             tunnel.reload(&new)?;
             let reloaded = bench.settled()?;
@@ -140,7 +140,7 @@ fn reloaded() -> Result<()> {
                 only(&fresh, &reloaded)
             );
             tunnel.end()?;
-            bench.is_as(&before, Personality::Taupe)?;
+            bench.is_as(&before, Compatibility::Taupe)?;
         }
     }
     Ok(())
@@ -157,7 +157,7 @@ fn around() -> Result<()> {
             let address = "[2001:db8:77::1]:51820".parse();
             peer.endpoint = address.ok().map(Endpoint::Address);
         }
-        let mut tunnel = Tunnel::new("wgt", &full, Personality::Taupe);
+        let mut tunnel = Tunnel::new("wgt", &full, Compatibility::Taupe);
         tunnel.make()?;
         let fresh = bench.settled()?;
         ensure!(fresh.contains(" mtu 1320 "), "{fresh}");
@@ -173,7 +173,7 @@ fn port() -> Result<()> {
     let _bench = Bench::new()?;
     let any = file("Address = 10.9.0.2/24", "AllowedIPs = 10.0.0.0/8")?;
     let given = file("ListenPort = 4242", "AllowedIPs = 10.0.0.0/8")?;
-    let mut tunnel = Tunnel::new("wgt", &any, Personality::Taupe);
+    let mut tunnel = Tunnel::new("wgt", &any, Compatibility::Taupe);
     tunnel.make()?;
     let is = || {
         let device = taupe_client::read("wgt");
@@ -193,8 +193,8 @@ fn sysctl() -> Result<()> {
     let bench = Bench::new()?;
     let before = bench.state()?;
     let full = file("Address = 10.9.0.2/24", "AllowedIPs = 0.0.0.0/0")?;
-    let mut first = Tunnel::new("wgt", &full, Personality::Taupe);
-    let mut second = Tunnel::new("wgu", &full, Personality::Taupe);
+    let mut first = Tunnel::new("wgt", &full, Compatibility::Taupe);
+    let mut second = Tunnel::new("wgu", &full, Compatibility::Taupe);
     first.make()?;
     second.make()?;
     ensure!(bench.valid_mark()? == "1", "both want it");
@@ -212,7 +212,7 @@ fn sysctl() -> Result<()> {
     first.end()?;
     ensure!(bench.valid_mark()? == "1", "as it was before the first");
     bench.reset_valid_mark()?;
-    bench.is_as(&before, Personality::Taupe)
+    bench.is_as(&before, Compatibility::Taupe)
 }
 
 fn many() -> Result<()> {
@@ -228,7 +228,7 @@ fn many() -> Result<()> {
         })
         .collect();
     let file = file("Address = 10.9.0.2/32", &networks.join("\n"))?;
-    let mut tunnel = Tunnel::new("wgt", &file, Personality::Taupe);
+    let mut tunnel = Tunnel::new("wgt", &file, Compatibility::Taupe);
     tunnel.make()?;
     let routes = bench.routes_by("wgt")?;
     ensure!(routes == count as usize, "{routes} routes");
@@ -240,5 +240,5 @@ fn many() -> Result<()> {
         "up",
     );
     tunnel.end()?;
-    bench.is_as(&before, Personality::Taupe)
+    bench.is_as(&before, Compatibility::Taupe)
 }

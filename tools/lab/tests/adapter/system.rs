@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use taupe_adapter::{
-    Devices, Down, DownError, Linux, Options, Personality, Report, Request, State, UpError,
+    Compatibility, Devices, Down, DownError, Linux, Options, Report, Request, State, UpError,
     down_on, reload_on, up_on,
 };
 use taupe_config::file::{Dialect, File, parse};
@@ -59,7 +59,7 @@ pub(crate) fn file(interface: &str, peer: &str) -> Result<File> {
          [Peer]\nPublicKey = xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=\n\
          Endpoint = 203.0.113.9:51820\n{peer}\n"
     );
-    let parsed = parse(text.as_bytes(), Dialect::Quick);
+    let parsed = parse(text.as_bytes(), Dialect::WgQuick);
     parsed.file.ok_or_else(|| Error::unmet("a file in order"))
 }
 
@@ -146,8 +146,8 @@ impl Bench {
     }
 
     /// Checks that the state is unchanged. First resets a sysctl that `wg-quick` leaves changed.
-    pub(crate) fn is_as(&self, before: &str, personality: Personality) -> Result<()> {
-        if personality == Personality::WgQuick {
+    pub(crate) fn is_as(&self, before: &str, personality: Compatibility) -> Result<()> {
+        if personality == Compatibility::WgQuick {
             self.reset_valid_mark()?;
         }
         let after = self.state()?;
@@ -257,14 +257,14 @@ impl Report for Silence {
 pub(crate) struct Tunnel<'a> {
     interface: &'static str,
     file: &'a File,
-    personality: Personality,
+    personality: Compatibility,
     state: State,
     devices: InProcess,
     schedule: Schedule,
 }
 
 impl<'a> Tunnel<'a> {
-    pub(crate) fn new(interface: &'static str, file: &'a File, personality: Personality) -> Self {
+    pub(crate) fn new(interface: &'static str, file: &'a File, personality: Compatibility) -> Self {
         Self {
             interface,
             file,

@@ -5,8 +5,8 @@ use crate::state::State as SystemState;
 use crate::{INTERFACE, World, called};
 use std::path::Path;
 use taupe_adapter::{
-    Change, Comparison, Devices, LastState, Linux, LookError, Machine, Namespace, Options,
-    Personality, Report, Request, SaveError, Snapshot, Socket, State, StepError, up_on,
+    Change, Comparison, Compatibility, Devices, LastState, Linux, LookError, Machine, Namespace,
+    Options, Report, Request, SaveError, Snapshot, Socket, State, StepError, up_on,
 };
 use taupe_config::file::{Dialect, File, parse};
 use taupe_lab::process;
@@ -164,7 +164,7 @@ pub(crate) fn be_killed() -> Option<std::convert::Infallible> {
         .find(|known| format!("{known:?}") == death)?;
     let path = words.next()?;
     let text = std::fs::read(path).ok()?;
-    let file = parse(&text, Dialect::Quick).file?;
+    let file = parse(&text, Dialect::WgQuick).file?;
     let mut devices = Here;
     let state = State::default();
     let machine = Linux::new(INTERFACE, &state, &mut devices).ok()?;
@@ -180,7 +180,7 @@ pub(crate) fn be_killed() -> Option<std::convert::Infallible> {
         interface: INTERFACE,
         config: Path::new(path),
         file: &file,
-        personality: Personality::Taupe,
+        personality: Compatibility::Taupe,
         options: Options::default(),
     };
     match up_on(&mut machine, &state, &request, &mut Silent) {
@@ -337,7 +337,7 @@ impl Machine for Mortal<'_> {
         &mut self,
         file: &File,
         config: &Path,
-        personality: Personality,
+        personality: Compatibility,
     ) -> std::result::Result<(), SaveError> {
         self.machine.save(file, config, personality)
     }

@@ -178,6 +178,6 @@ fn an_overriding_full_tunnel_is_asked_before_the_main_table() {
         firewall: false,
         ..OVERRIDE
     };
-    let made = outcome(&file, &host(), Personality::Taupe, bare);
+    let made = outcome(&file, &host(), Compatibility::Taupe, bare);
     assert!(!made.routing().iter().any(|command| command.contains("nft")));
 }

@@ -14,8 +14,10 @@ pub enum KeyProblem {
     TrailingBits,
     /// 64 hexadecimal digits.
     Hex,
-    /// The path of a file.
+    /// The path of a file, where only the key itself is accepted.
     Path,
+    /// The path of a file without `file:` before it.
+    PathWithoutPrefix,
     /// The length of an ML-KEM key.
     MlKem,
 }
@@ -46,7 +48,7 @@ pub enum AddressProblem {
 
 /// Addresses that no host has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unusable {
+pub enum UnusableAddress {
     /// `0.0.0.0` or `::`.
     Unspecified,
     /// 224.0.0.0/4 or ff00::/8.
@@ -60,7 +62,7 @@ pub enum Unusable {
     /// The last address of its IPv4 network (the broadcast address).
     SubnetBroadcast,
     /// An address with prefix length 0.
-    Everything,
+    ZeroLength,
     /// A link-local IPv6 address without an interface.
     NoScope,
 }

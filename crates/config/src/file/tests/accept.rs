@@ -300,7 +300,7 @@ fn values_of_a_peer() {
 }
 
 #[test]
-fn disallowed_ips_also_as_others_write_them() {
+fn disallowed_ips_with_and_without_a_comment_prefix() {
     for line in [
         "DisallowedIPs = 10.1.0.0/16,10.2.0.0/16",
         "disallowedips=10.1.0.0/16\nDisallowedIPs = 10.2.0.0/16",
@@ -358,7 +358,7 @@ fn many_peers() {
 }
 
 #[test]
-fn a_list_of_peers_may_have_the_tunnel_itself() {
+fn a_shared_list_of_peers_may_include_the_tunnel_itself() {
     // The output of `wg pubkey` for OWN.
     let own = "MdSras7slhE3kXA3k25gcW+sVzr+lNnahKgCBEjfwRI=";
     let text = |other: &str| {
@@ -369,8 +369,8 @@ fn a_list_of_peers_may_have_the_tunnel_itself() {
     };
     let other = format!("[Peer]\nPublicKey = {PEER}\nAllowedIPs = 10.0.0.2/32\n");
     let shared = quick(&text(&other));
-    let told: Vec<_> = shared.diagnostics.iter().map(name).collect();
-    assert_eq!(told, ["OwnPeer"]);
+    let found: Vec<_> = shared.diagnostics.iter().map(name).collect();
+    assert_eq!(found, ["PeerIsSelf"]);
     let peers = shared.file.expect("only a warning").peers;
     assert_eq!(peers[0].allowed_ips, []);
     assert_eq!(peers[0].endpoint, None, "is not looked up");

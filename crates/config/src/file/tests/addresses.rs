@@ -3,19 +3,19 @@
 use DiagnosticKind as Kind;
 use Severity::{Error, Warning};
 
-use super::refuse::{in_interface, in_peer, network, told};
+use super::refuse::{diagnostics, in_interface, in_peer, network};
 use super::*;
 
 #[test]
 fn networks_of_two_peers() {
-    let told = told(
+    let found = diagnostics(
         "[Interface]\nPrivateKey = {own}\n[Peer]\nPublicKey = {peer}\nAllowedIPs = 10.0.0.0/8, 10.0.0.0/8\n\
          [Peer]\nPublicKey = {other}\nAllowedIPs = 10.1.0.0/16, 10.0.0.0/8\n",
     );
     let network = network("10.0.0.0/8");
     // A longer network is only a more specific route.
     assert_eq!(
-        told,
+        found,
         [(8, 27, Warning, Kind::Overlap { network, first: 5 })]
     );
 }
@@ -50,20 +50,20 @@ fn doubtful_networks() {
         [(
             30,
             Warning,
-            Kind::DisallowedElsewhere {
+            Kind::DisallowedOutsideAllowed {
                 network: network("11.0.0.0/8")
             }
         )]
     );
     let text = "[Interface]\nPrivateKey = {own}\n[Peer]\nPublicKey = {peer}\nAllowedIPs = 10.0.0.0/8\n\
                 DisallowedIPs = 10.0.0.0/9, 10.128.0.0/9\n";
-    assert_eq!(told(text), [(3, 1, Warning, Kind::AllDisallowed)]);
+    assert_eq!(diagnostics(text), [(3, 1, Warning, Kind::AllDisallowed)]);
     let text = "[Interface]\nPrivateKey = {own}\n[Peer]\nPublicKey = {peer}\n";
-    assert_eq!(told(text), [(3, 1, Warning, Kind::NoAllowedIps)]);
+    assert_eq!(diagnostics(text), [(3, 1, Warning, Kind::NoAllowedIps)]);
 }
 
 #[test]
-fn networks_that_are_none() {
+fn malformed_networks() {
     for (value, column, problem) in [
         (
             "10.0.0.0/8, 10.0.0.0/33",
@@ -85,9 +85,9 @@ fn networks_that_are_none() {
         ("10.0.0.1 10.0.0.2", 23, AddressProblem::Separator),
         ("10.0.0.0/24;", 25, AddressProblem::Separator),
     ] {
-        let told = in_peer(&format!("AllowedIPs = {value}"));
-        let [(at, Error, Kind::Address { problem: found, .. })] = &told[..] else {
-            panic!("{value}: {told:?}");
+        let found = in_peer(&format!("AllowedIPs = {value}"));
+        let [(at, Error, Kind::Address { problem: found, .. })] = &found[..] else {
+            panic!("{value}: {found:?}");
         };
         assert_eq!((*at, *found), (column, problem), "{value}");
     }
@@ -97,19 +97,27 @@ fn networks_that_are_none() {
 fn doubtful_addresses() {
     let key = Key::Address;
     for (line, what, severity) in [
-        ("Address = 127.0.0.2/8", Unusable::Loopback, Warning),
-        ("Address = 10.0.0.0/24", Unusable::Network, Warning),
-        ("Address = fd00::/64", Unusable::Network, Warning),
+        ("Address = 127.0.0.2/8", UnusableAddress::Loopback, Warning),
+        ("Address = 10.0.0.0/24", UnusableAddress::Network, Warning),
+        ("Address = fd00::/64", UnusableAddress::Network, Warning),
         (
             "Address = 10.0.0.255/24",
-            Unusable::SubnetBroadcast,
+            UnusableAddress::SubnetBroadcast,
             Warning,
         ),
-        ("Address = 10.0.0.3/30", Unusable::SubnetBroadcast, Warning),
-        ("Address = 10.0.0.1/0", Unusable::Everything, Warning),
-        ("Address = fd00::1/0", Unusable::Everything, Warning),
-        ("Address = 255.255.255.255", Unusable::Broadcast, Error),
-        ("Address = ::", Unusable::Unspecified, Error),
+        (
+            "Address = 10.0.0.3/30",
+            UnusableAddress::SubnetBroadcast,
+            Warning,
+        ),
+        ("Address = 10.0.0.1/0", UnusableAddress::ZeroLength, Warning),
+        ("Address = fd00::1/0", UnusableAddress::ZeroLength, Warning),
+        (
+            "Address = 255.255.255.255",
+            UnusableAddress::Broadcast,
+            Error,
+        ),
+        ("Address = ::", UnusableAddress::Unspecified, Error),
     ] {
         let kind = Kind::Unusable { key, what };
         assert_eq!(in_interface(line), [(11, severity, kind)], "{line}");
@@ -118,12 +126,12 @@ fn doubtful_addresses() {
         in_interface("Address = 10.0.0.2/30, 10.0.1.0, 10.0.2.255/31"),
         []
     );
-    let (key, what) = (Key::Dns, Unusable::NoScope);
+    let (key, what) = (Key::Dns, UnusableAddress::NoScope);
     assert_eq!(
         in_interface("DNS = 10.0.0.1, fe80::1"),
         [(17, Warning, Kind::Unusable { key, what })]
     );
-    let what = Unusable::Multicast;
+    let what = UnusableAddress::Multicast;
     let key = Key::Endpoint;
     assert_eq!(
         in_peer("Endpoint = [ff02::1]:5"),
@@ -144,7 +152,7 @@ fn doubtful_addresses() {
 }
 
 #[test]
-fn endpoints_that_are_none() {
+fn malformed_endpoints() {
     for (value, problem) in [
         ("vpn.example.org", EndpointProblem::NoPort),
         ("vpn.example.org:", EndpointProblem::NoPort),
@@ -166,8 +174,8 @@ fn endpoints_that_are_none() {
         ("[fe80::1%a/b]:51820", EndpointProblem::Host),
         ("udp://vpn.example.org:51820", EndpointProblem::Url),
     ] {
-        let told = in_peer(&format!("Endpoint = {value}"));
-        assert_eq!(told, [(12, Error, Kind::Endpoint { problem })], "{value}");
+        let found = in_peer(&format!("Endpoint = {value}"));
+        assert_eq!(found, [(12, Error, Kind::Endpoint { problem })], "{value}");
     }
     let label = "a".repeat(64);
     assert_eq!(in_peer(&format!("Endpoint = {label}:5")).len(), 1);

@@ -15,15 +15,12 @@ fn assert_refused(malformed: &Malformed) {
     } = malformed;
     let parsed = parse(text, Dialect::Taupe);
     let shown = || {
-        let told = parsed
-            .diagnostics
-            .iter()
-            .map(|one| one.told("taupe").to_string());
-        let told: Vec<String> = told.collect();
+        let found = parsed.diagnostics.iter().map(|one| one.to_string());
+        let found: Vec<String> = found.collect();
         format!(
             "{what}\n{}\n{}",
             String::from_utf8_lossy(text),
-            told.join("\n")
+            found.join("\n")
         )
     };
     assert!(parsed.file.is_none(), "{}", shown());
@@ -39,7 +36,7 @@ fn assert_refused(malformed: &Malformed) {
 }
 
 #[test]
-fn written_by_hand() {
+fn hand_written_files() {
     let files = hand_written();
     assert!(files.len() >= 200, "{}", files.len());
     for malformed in &files {
@@ -48,8 +45,8 @@ fn written_by_hand() {
 }
 
 #[test]
-fn every_kind_of_error_is_among_them() {
-    let told: std::collections::BTreeSet<String> = hand_written()
+fn hand_written_files_cover_every_kind_of_error() {
+    let found: std::collections::BTreeSet<String> = hand_written()
         .iter()
         .flat_map(|malformed| parse(&malformed.text, Dialect::Taupe).diagnostics)
         .filter(|diagnostic| diagnostic.severity == Severity::Error)
@@ -62,8 +59,8 @@ fn every_kind_of_error_is_among_them() {
         "LineTooLong",
         "More",
         "NotForWg",
-        "NotForQuick",
-        "OwnPeer",
+        "NotForWgQuick",
+        "PeerIsSelf",
         "TooManyApplications",
     ];
     let source = include_str!("../diagnostic.rs");
@@ -78,7 +75,7 @@ fn every_kind_of_error_is_among_them() {
         "Overlap",
         "NoAllowedIps",
         "LightHandshakes",
-        "DisallowedElsewhere",
+        "DisallowedOutsideAllowed",
         "AllDisallowed",
         "NoDnsServer",
         "WorldAccessible",
@@ -86,9 +83,9 @@ fn every_kind_of_error_is_among_them() {
         "Ignored",
         "Covered",
         "AllowedWins",
-        "NothingToDisallow",
+        "DisallowedAppsWithoutEffect",
         // From a look at the system, which no file contains.
-        "Doubtful(Doubt)",
+        "AppWarning(AppWarning)",
     ];
     let mut count = 0;
     for line in kinds.lines() {
@@ -99,20 +96,20 @@ fn every_kind_of_error_is_among_them() {
         let variant = variant.trim_end_matches([' ', '{', ',']);
         count += 1;
         let expected = !elsewhere.contains(&variant) && !warnings.contains(&variant);
-        assert_eq!(told.contains(variant), expected, "{variant}");
+        assert_eq!(found.contains(variant), expected, "{variant}");
     }
     assert!(count > 40, "{count} kinds found in the source");
 }
 
 #[test]
-fn generated_ones() {
+fn generated_files() {
     for seed in 0..2000 {
         assert_refused(&generated(seed));
     }
 }
 
 #[test]
-fn what_they_are_made_from_is_valid() {
+fn undamaged_files_are_valid() {
     for seed in 0..500 {
         let text = valid(seed);
         let parsed = parse(&text, Dialect::Taupe);
@@ -127,7 +124,7 @@ proptest! {
         file(&bytes);
     }
 
-    /// Combines pieces of files in any order.
+    /// Combines spans of files in any order.
     #[test]
     fn any_lines(
         lines in prop::collection::vec(

@@ -65,7 +65,7 @@ fn only(parsed: &Parsed) -> &Diagnostic {
 }
 
 #[test]
-fn bare_or_behind_a_mark() {
+fn keys_with_and_without_a_comment_prefix() {
     for mark in ["", "#@taupe:"] {
         for suite in [Suite::Hybrid768, Suite::Hybrid512] {
             let key = public(1, suite);
@@ -98,7 +98,7 @@ fn bare_or_behind_a_mark() {
 }
 
 #[test]
-fn without_the_peer_s_key_it_is_said_what_that_means() {
+fn a_peer_without_an_ml_kem_key_gives_a_warning() {
     for word in ["require", "prefer"] {
         let parsed = quick(&text(&format!("PostQuantum = {word}")));
         let one = only(&parsed);
@@ -112,7 +112,7 @@ fn without_the_peer_s_key_it_is_said_what_that_means() {
 }
 
 #[test]
-fn an_own_key_must_be_there() {
+fn a_private_ml_kem_key_is_required() {
     let key = base64(&public(1, Suite::Hybrid768));
     let line = format!("PqPublicKey = {key}");
     let without = |peer: &str, hook: &str| {
@@ -131,7 +131,7 @@ fn an_own_key_must_be_there() {
         (one.line, one.column, one.severity),
         (7, 15, Severity::Error)
     );
-    assert!(one.kind.fix("taupe").contains("`taupe genkey --pq`"));
+    assert_eq!(one.kind.needed_key(), Some(Key::PqPrivateKey));
     let off = format!("{line}\nPostQuantum = off");
     let hook = "PostUp = taupe set %i pq-private-key /etc/seed";
     for parsed in [without(&off, ""), without(&line, hook)] {
@@ -195,7 +195,7 @@ fn a_key_may_be_in_a_file() {
     // Without access to files, the file is refused: if the key were left out, the handshake would
     // be weaker.
     let parsed = quick(&with("keys/peer.pq"));
-    let problem = KeyFileProblem::NotHere;
+    let problem = KeyFileProblem::NoFileAccess;
     assert_eq!(only(&parsed).kind, DiagnosticKind::KeyFile { key, problem });
 }
 
@@ -219,7 +219,7 @@ fn secret_keys_may_be_in_files() {
         assert!(same_file(&file, &again));
     }
     // `wg` and `wg-quick` do not support key files.
-    for dialect in [Dialect::Wg, Dialect::Quick] {
+    for dialect in [Dialect::Wg, Dialect::WgQuick] {
         let plain = text.replace("PqPrivateKey", "# PqPrivateKey");
         let parsed = in_folder(&plain, dialect);
         let problem = KeyProblem::Path;
@@ -263,7 +263,7 @@ fn files_of_secret_keys_are_checked() {
             "/keys/own.key",
             DiagnosticKind::NotAKey {
                 key,
-                problem: KeyProblem::Path,
+                problem: KeyProblem::PathWithoutPrefix,
             },
         ),
     ] {
@@ -271,13 +271,13 @@ fn files_of_secret_keys_are_checked() {
         assert_eq!(only(&parsed).kind, kind, "{path}");
         assert!(parsed.file.is_none(), "{path}");
     }
-    let fix = only(&with("/keys/own.key")).kind.fix("taupe");
-    assert_eq!(fix, "write file: in front of the path");
+    let fix = only(&with("/keys/own.key")).kind.fix();
+    assert_eq!(fix, "write file: before the path");
 }
 
 /// `wg` gets the key itself. A line that is a comment to `wg` gets an absolute path.
 #[test]
-fn stripped_secrets_in_files_are_for_wg_what_they_are_for_taupe() {
+fn strip_replaces_key_files_by_their_keys() {
     let text = IN_FILES.replace("PEER", PEER);
     let stripped = strip(
         text.as_bytes(),
@@ -297,7 +297,7 @@ fn stripped_secrets_in_files_are_for_wg_what_they_are_for_taupe() {
 
 /// The path remains while the device has the key of the file.
 #[test]
-fn saved_secrets_stay_in_their_files() {
+fn saved_files_name_the_key_files_again() {
     let old = in_folder(&IN_FILES.replace("PEER", PEER), Dialect::Taupe);
     let old = old.file.expect("a file");
     let saved = |psk: &PresharedKey, own: [u8; 32]| {
@@ -356,8 +356,8 @@ fn a_seed_is_in_no_diagnostic() {
         let parsed = quick(&text(&lines));
         assert!(parsed.file.is_none(), "{lines}");
         for one in &parsed.diagnostics {
-            let told = format!("{} {one:?}", one.told("taupe"));
-            assert!(!told.contains(&secret[..12]), "{told}");
+            let found = format!("{one} {one:?}");
+            assert!(!found.contains(&secret[..12]), "{found}");
         }
     }
 }
@@ -378,9 +378,9 @@ fn other_dialects() {
         );
         parsed.diagnostics.iter().map(name).collect()
     };
-    assert_eq!(kinds(&bare, Dialect::Quick), ["NotForQuick"; 3]);
+    assert_eq!(kinds(&bare, Dialect::WgQuick), ["NotForWgQuick"; 3]);
     assert_eq!(kinds(&bare, Dialect::Wg), ["NotForWg"; 3]);
-    assert_eq!(kinds(&marked, Dialect::Quick), ["NotForQuick"; 3]);
+    assert_eq!(kinds(&marked, Dialect::WgQuick), ["NotForWgQuick"; 3]);
     assert_eq!(kinds(&marked, Dialect::Wg), [""; 0]);
     for text in [&bare, &marked] {
         assert_eq!(kinds(text, Dialect::Setconf), [""; 0]);
@@ -397,7 +397,7 @@ fn other_dialects() {
 }
 
 #[test]
-fn stripped_they_are_comments_that_taupe_reads() {
+fn strip_makes_comments_that_taupe_reads() {
     let lines = "PqPublicKey = file: keys/peer.pq # of a\n #@taupe: postquantum=prefer";
     let stripped = strip(
         text(lines).as_bytes(),
@@ -432,7 +432,7 @@ fn stripped_they_are_comments_that_taupe_reads() {
     // In `wg-quick`'s dialect they stay, so that `wg` reports them as errors.
     let quick = strip(
         text(lines).as_bytes(),
-        Dialect::Quick,
+        Dialect::WgQuick,
         Path::new("/folder"),
         &folder,
     );
@@ -440,7 +440,7 @@ fn stripped_they_are_comments_that_taupe_reads() {
 }
 
 #[test]
-fn what_runs_is_saved_and_shown_as_a_file() {
+fn post_quantum_settings_of_a_device_are_saved_and_shown() {
     let mut peers = Vec::new();
     push_peer(&mut peers, PublicKey([1; 32]));
     peers[0].pq_public_key = Some(public(1, Suite::Hybrid768));
@@ -525,6 +525,6 @@ fn keys_in_files_are_left_out() {
     let parsed = parse_without_key_files(wrong.as_bytes(), Dialect::Taupe);
     let lines: Vec<_> = parsed.diagnostics.iter().map(|one| one.line).collect();
     assert_eq!(lines, [3, 5, 6]);
-    let quick = parse_without_key_files(b"[Interface]\nPrivateKey = file:a\n", Dialect::Quick);
+    let quick = parse_without_key_files(b"[Interface]\nPrivateKey = file:a\n", Dialect::WgQuick);
     assert!(matches!(only(&quick).kind, DiagnosticKind::NotAKey { .. }));
 }

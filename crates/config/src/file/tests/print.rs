@@ -119,7 +119,7 @@ AllowedIPs = 10.3.0.0/16
 }
 
 #[test]
-fn what_the_old_file_does_not_say_is_not_written() {
+fn settings_that_the_old_file_lacks_are_not_written() {
     let old = format!("[Interface]\nPrivateKey = {OWN}\nTable = auto\n");
     let text = saved(&old, Vec::new());
     for word in ["MTU", "Table", "SaveConfig", "PreUp", "[Peer]"] {
@@ -129,7 +129,7 @@ fn what_the_old_file_does_not_say_is_not_written() {
 }
 
 #[test]
-fn names_of_endpoints_are_kept() {
+fn endpoint_names_are_saved() {
     let old = format!(
         "[Interface]\nPrivateKey = {OWN}\n[Peer]\nPublicKey = {PEER}\nEndpoint = vpn.example.org:5\n\
          AllowedIPs = ::/0\n"
@@ -147,7 +147,7 @@ fn names_of_endpoints_are_kept() {
 }
 
 #[test]
-fn disallowed_ips_are_kept_until_the_networks_change() {
+fn disallowed_ips_are_saved_until_the_networks_change() {
     let old = format!(
         "[Interface]\nPrivateKey = {OWN}\n[Peer]\nPublicKey = {PEER}\n\
          AllowedIPs = 10.0.0.0/24, 10.1.0.0/30\nDisallowedIPs = 10.0.0.0/25, 10.1.0.0/31\n"
@@ -172,7 +172,7 @@ fn disallowed_ips_are_kept_until_the_networks_change() {
 }
 
 #[test]
-fn long_lists_can_be_read_again() {
+fn long_lists_read_back() {
     let networks: Vec<IpNet> = (0..250_000_u32)
         .map(|i| {
             let address = core::net::Ipv6Addr::from(u128::MAX - u128::from(i) * 2);
@@ -206,7 +206,7 @@ fn long_lists_can_be_read_again() {
 
 /// Growth of the buffer would leave a copy of the text.
 #[test]
-fn the_text_has_just_the_room_it_needs() {
+fn the_buffer_has_its_final_size() {
     let text = crate::fuzzing::malformed::valid(7);
     let file = parse(&text, Dialect::Taupe).file.unwrap();
     let printed = print(&file);

@@ -4,7 +4,7 @@ use super::*;
 use ipnet::IpNet;
 
 /// Returns line, column, severity and kind of all diagnostics.
-pub(super) fn told(text: &str) -> Vec<(usize, usize, Severity, DiagnosticKind)> {
+pub(super) fn diagnostics(text: &str) -> Vec<(usize, usize, Severity, DiagnosticKind)> {
     let text = text.replace("{own}", OWN).replace("{peer}", PEER);
     let text = text.replace("{other}", OTHER);
     quick(&text)
@@ -16,7 +16,7 @@ pub(super) fn told(text: &str) -> Vec<(usize, usize, Severity, DiagnosticKind)> 
 
 /// Returns the same for a line of `[Interface]`, without the line number.
 pub(super) fn in_interface(line: &str) -> Vec<(usize, Severity, DiagnosticKind)> {
-    told(&format!("[Interface]\nPrivateKey = {{own}}\n{line}\n"))
+    diagnostics(&format!("[Interface]\nPrivateKey = {{own}}\n{line}\n"))
         .into_iter()
         .map(|(line, column, severity, kind)| {
             assert_eq!(line, 3);
@@ -30,7 +30,7 @@ pub(super) fn in_peer(line: &str) -> Vec<(usize, Severity, DiagnosticKind)> {
     let text = format!(
         "[Interface]\nPrivateKey = {{own}}\n[Peer]\nAllowedIPs = 10.0.0.0/8\nPublicKey = {{peer}}\n{line}"
     );
-    told(&text)
+    diagnostics(&text)
         .into_iter()
         .map(|(line, column, severity, kind)| {
             assert_eq!(line, 6, "{kind:?}");
@@ -47,10 +47,11 @@ use DiagnosticKind as Kind;
 use Severity::{Error, Warning};
 
 #[test]
-fn everything_is_told_at_once_in_order() {
-    let told =
-        told("MTU = 5\n[Interface]\nFoo = 1\nMTU = x\n[Peer]\nBar\nAllowedIPs = x, y\n[Baz]\n");
-    let places: Vec<_> = told
+fn all_diagnostics_are_reported_in_order() {
+    let found = diagnostics(
+        "MTU = 5\n[Interface]\nFoo = 1\nMTU = x\n[Peer]\nBar\nAllowedIPs = x, y\n[Baz]\n",
+    );
+    let places: Vec<_> = found
         .iter()
         .map(|(line, column, ..)| (*line, *column))
         .collect();
@@ -87,12 +88,11 @@ fn columns_count_characters() {
         27
     );
     // An invisible character is to be deleted.
-    let told = in_interface("MTU = \u{feff}1400");
-    assert_eq!(told[0].0, 7);
-    assert_eq!(told[0].2.fix("taupe"), "delete it");
-    let reason = "an invisible character (U+FEFF), which web pages and word processors put where \
-                  nothing was meant";
-    assert_eq!(told[0].2.to_string(), reason);
+    let found = in_interface("MTU = \u{feff}1400");
+    assert_eq!(found[0].0, 7);
+    assert_eq!(found[0].2.fix(), "delete it");
+    let reason = "an invisible character (U+FEFF), often copied from a web page or word processor";
+    assert_eq!(found[0].2.to_string(), reason);
     // After a byte-order mark.
     let text = format!("\u{feff}x[Interface]\nPrivateKey = {OWN}\n");
     assert_eq!(quick(&text).diagnostics[0].column, 1);
@@ -112,15 +112,15 @@ fn columns_count_characters() {
 }
 
 #[test]
-fn keys_that_are_none() {
+fn malformed_keys() {
     let key = Key::PresharedKey;
     let found = 43;
     // Not a path, though it begins like one.
     let slash = format!("/{}!{}", &OTHER[1..10], &OTHER[11..]);
     for (value, column, problem) in [
-        ("/etc/psk", 16, KeyProblem::Path),
-        ("~/.psk", 16, KeyProblem::Path),
-        ("wg0.psk", 16, KeyProblem::Path),
+        ("/etc/psk", 16, KeyProblem::PathWithoutPrefix),
+        ("~/.psk", 16, KeyProblem::PathWithoutPrefix),
+        ("wg0.psk", 16, KeyProblem::PathWithoutPrefix),
         (&OTHER[1..], 16, KeyProblem::Length { found }),
         (&"ab".repeat(32), 16, KeyProblem::Hex),
         (&slash, 26, KeyProblem::Character),
@@ -128,13 +128,13 @@ fn keys_that_are_none() {
         (&OTHER.replace("gI=", "gIA"), 59, KeyProblem::Character),
     ] {
         let expected = Kind::NotAKey { key, problem };
-        let told = in_peer(&format!("PresharedKey = {value}"));
-        assert_eq!(told, [(column, Error, expected)], "{value}");
+        let found = in_peer(&format!("PresharedKey = {value}"));
+        assert_eq!(found, [(column, Error, expected)], "{value}");
     }
 }
 
 #[test]
-fn nearest_words_are_proposed() {
+fn the_nearest_key_is_suggested() {
     for (line, name, meant) in [
         ("Adress = 1", Some("Adress"), Some(Key::Address)),
         ("Pre-Up = 1", Some("Pre-Up"), Some(Key::PreUp)),
@@ -153,13 +153,14 @@ fn nearest_words_are_proposed() {
         panic!("not one diagnostic");
     };
     assert_eq!(kind.to_string(), "`AllowedIP' is not a known key");
-    assert_eq!(kind.fix("taupe"), "write AllowedIPs (in [Peer])");
+    assert_eq!(kind.fix(), "write AllowedIPs (in [Peer])");
 }
 
 #[test]
 fn a_wrong_section_is_read_as_the_right_one() {
-    let told = told("[Interface]\nPrivateKey = {own}\n[Peers]\nPublicKey = {peer}\nMTU = 5\n");
-    let kinds: Vec<_> = told
+    let found =
+        diagnostics("[Interface]\nPrivateKey = {own}\n[Peers]\nPublicKey = {peer}\nMTU = 5\n");
+    let kinds: Vec<_> = found
         .into_iter()
         .map(|(line, _, _, kind)| (line, kind))
         .collect();
@@ -180,9 +181,10 @@ fn a_wrong_section_is_read_as_the_right_one() {
 }
 
 #[test]
-fn a_section_that_there_is_not_is_told_once() {
-    let told = told("[Interface]\nPrivateKey = {own}\n[Wireguard]\nA = 1\nB\n[Interface]\nC = 1\n");
-    let lines: Vec<_> = told.iter().map(|(line, ..)| *line).collect();
+fn an_unknown_section_is_reported_once() {
+    let found =
+        diagnostics("[Interface]\nPrivateKey = {own}\n[Wireguard]\nA = 1\nB\n[Interface]\nC = 1\n");
+    let lines: Vec<_> = found.iter().map(|(line, ..)| *line).collect();
     assert_eq!(lines, [3, 6, 7]);
 }
 
@@ -194,7 +196,7 @@ fn repetition() {
         ("01", Warning, true),
         ("2", Error, false),
     ] {
-        let told = told(&format!(
+        let found = diagnostics(&format!(
             "[Interface]\nPrivateKey = {{own}}\nListenPort = 1\n[Interface]\nlistenport = {value}\n"
         ));
         let expected = [
@@ -210,43 +212,43 @@ fn repetition() {
                 },
             ),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(found, expected);
     }
-    let told = told(
+    let found = diagnostics(
         "[Interface]\nPrivateKey = {own}\n[Peer]\nPublicKey = {peer}\nAllowedIPs = ::/0\n\
          [Peer]\nAllowedIPs = 10.0.0.0/8\nPublicKey = {peer}\n",
     );
-    assert_eq!(told, [(8, 13, Error, Kind::RepeatedPeer { first: 4 })]);
+    assert_eq!(found, [(8, 13, Error, Kind::RepeatedPeer { first: 4 })]);
 }
 
 #[test]
-fn a_comma_is_asked_for() {
+fn missing_commas() {
     for (line, column, fix) in [
         (
             "Address = 10.0.0.1/24;10.0.1.1/24",
             23,
-            "write commas, such as Address = 10.0.0.2/24, fd00::2/64",
+            "write commas, for example Address = 10.0.0.2/24, fd00::2/64",
         ),
         (
             "DNS = 10.0.0.1;10.0.0.2",
             16,
-            "write commas, such as DNS = 10.0.0.1, example.org",
+            "write commas, for example DNS = 10.0.0.1, example.org",
         ),
     ] {
-        let told = in_interface(line);
-        let [(at, Error, kind)] = &told[..] else {
-            panic!("{line}: {told:?}");
+        let found = in_interface(line);
+        let [(at, Error, kind)] = &found[..] else {
+            panic!("{line}: {found:?}");
         };
-        assert_eq!((*at, &*kind.fix("taupe")), (column, fix), "{line}");
+        assert_eq!((*at, &*kind.fix()), (column, fix), "{line}");
     }
-    let told = in_peer("AllowedIPs = 10.0.0.0/24 10.1.0.0/24");
+    let found = in_peer("AllowedIPs = 10.0.0.0/24 10.1.0.0/24");
     assert_eq!(
-        told[0].2.to_string(),
-        "`10.1.0.0/24' is not separated by a comma from what stands before it"
+        found[0].2.to_string(),
+        "`10.1.0.0/24' is not separated by a comma from the entry before it"
     );
     assert_eq!(
-        told[0].2.fix("taupe"),
-        "write commas, such as AllowedIPs = 10.0.0.0/24, fd00::/64"
+        found[0].2.fix(),
+        "write commas, for example AllowedIPs = 10.0.0.0/24, fd00::/64"
     );
     // `wg` ignores blanks; `ip` and resolvers split at them.
     assert_eq!(in_peer("AllowedIPs = 10.0.0.0 / 2 4 , ::/0"), []);
@@ -271,10 +273,11 @@ fn search_domains_without_a_server() {
 }
 
 #[test]
-fn the_consequence_of_a_mistyped_key_is_not_told() {
+fn a_mistyped_key_is_not_reported_as_missing_too() {
     let places = |text: &str| -> Vec<_> {
-        let told = told(text).into_iter();
-        told.map(|(line, .., kind)| (line, kind.to_string()))
+        let found = diagnostics(text).into_iter();
+        found
+            .map(|(line, .., kind)| (line, kind.to_string()))
             .collect()
     };
     let unknown = |line, name| (line, format!("`{name}' is not a known key"));
@@ -295,14 +298,17 @@ fn the_consequence_of_a_mistyped_key_is_not_told() {
     let text = format!(
         "{begin}PublicKy = {{peer}}\nPublicKey = {{peer}}\nAlowedIPs = ::/0\n[Peer]\nPublicKey = {{other}}\n"
     );
-    let lines: Vec<_> = told(&text).into_iter().map(|told| told.0).collect();
+    let lines: Vec<_> = diagnostics(&text)
+        .into_iter()
+        .map(|found| found.0)
+        .collect();
     assert_eq!(lines, [4, 6, 7]);
 }
 
 #[test]
 fn mtu_limits() {
-    let small = |mtu, least, ipv6| Kind::MtuTooSmall { mtu, least, ipv6 };
-    let most = MAX_MTU;
+    let small = |mtu, min, ipv6| Kind::MtuTooSmall { mtu, min, ipv6 };
+    let max = MAX_MTU;
     for (line, expected) in [
         ("MTU = 67", Some((Error, small(67, 68, false)))),
         ("MTU = 68", Some((Warning, small(68, 576, false)))),
@@ -312,7 +318,7 @@ fn mtu_limits() {
         ("MTU = 65455", None),
         (
             "MTU = 65456",
-            Some((Error, Kind::MtuTooLarge { mtu: 65456, most })),
+            Some((Error, Kind::MtuTooLarge { mtu: 65456, max })),
         ),
         (
             "MTU = 99999999999",
@@ -320,7 +326,7 @@ fn mtu_limits() {
                 Error,
                 Kind::MtuTooLarge {
                     mtu: 99_999_999_999,
-                    most,
+                    max,
                 },
             )),
         ),
@@ -332,28 +338,28 @@ fn mtu_limits() {
         "Address = fd00::2/64",
         "[Peer]\nPublicKey = {peer}\nAllowedIPs = ::/0",
     ] {
-        let told = told(&format!(
+        let found = diagnostics(&format!(
             "[Interface]\nPrivateKey = {{own}}\nMTU = 1279\n{lines}\n"
         ));
-        assert_eq!(told, [(3, 7, Error, small(1279, 1280, true))], "{lines}");
+        assert_eq!(found, [(3, 7, Error, small(1279, 1280, true))], "{lines}");
     }
 }
 
 #[test]
 fn empty_values() {
     for key in [Key::Address, Key::Dns, Key::Mtu, Key::Table, Key::PostUp] {
-        let told = in_interface(&format!("{key} = # nothing"));
+        let found = in_interface(&format!("{key} = # nothing"));
         let column = if key == Key::PostUp { 10 } else { 1 };
         // The value of a hook extends to the end of the line.
         if key == Key::PostUp {
-            assert_eq!(told, []);
+            assert_eq!(found, []);
         } else {
-            assert_eq!(told, [(column, Warning, Kind::NoValue { key })]);
+            assert_eq!(found, [(column, Warning, Kind::NoValue { key })]);
         }
     }
     let key = Key::PostUp;
-    let told = in_interface("PostUp =");
-    assert_eq!(told, [(9, Warning, Kind::NoValue { key })]);
+    let found = in_interface("PostUp =");
+    assert_eq!(found, [(9, Warning, Kind::NoValue { key })]);
 }
 
 #[test]
@@ -362,14 +368,14 @@ fn related_keys() {
     let private = OWN;
     let public = "MdSras7slhE3kXA3k25gcW+sVzr+lNnahKgCBEjfwRI=";
     let text = |public: &str, preshared: &str| {
-        told(&format!(
+        diagnostics(&format!(
             "[Interface]\nPrivateKey = {private}\n[Peer]\nAllowedIPs = ::/0\nPublicKey = {public}\n{preshared}\n"
         ))
     };
     assert_eq!(text("{peer}", ""), []);
     assert_eq!(
         text(public, ""),
-        [(5, 13, Error, Kind::OwnPeer { private: 2 })]
+        [(5, 13, Error, Kind::PeerIsSelf { private: 2 })]
     );
     assert_eq!(
         text(private, ""),
@@ -437,16 +443,16 @@ fn world_accessible() {
     ] {
         let mut parsed = quick(&text);
         parsed.check_permissions(file, folder);
-        let told: Vec<_> = parsed
+        let found: Vec<_> = parsed
             .diagnostics
             .iter()
             .map(|d| (d.line, d.column, name(d)))
             .collect();
         let mtu = (4, 7, "MtuTooSmall".to_owned());
         if expected {
-            assert_eq!(told, [(3, 14, "WorldAccessible".to_owned()), mtu]);
+            assert_eq!(found, [(3, 14, "WorldAccessible".to_owned()), mtu]);
         } else {
-            assert_eq!(told, [mtu]);
+            assert_eq!(found, [mtu]);
         }
     }
     // The keys are in other files. Write access still matters, because the file's commands run as
@@ -460,7 +466,7 @@ fn world_accessible() {
     let mut parsed = quick(&text);
     parsed.check_permissions(0o100_644, 0o40755);
     assert_eq!(
-        parsed.diagnostics[0].told("taupe").to_string(),
+        parsed.diagnostics[0].to_string(),
         "line 3, column 14: warning: the file's mode is 0644: every user of this system can read it; \
          chmod 600 the file, and make new keys if anyone may have read it"
     );
@@ -468,12 +474,12 @@ fn world_accessible() {
 
 /// Checks every text that users see.
 #[test]
-fn no_text_is_empty_and_none_repeats_a_key() {
+fn no_text_is_empty_or_repeats_a_key() {
     for malformed in crate::fuzzing::malformed::hand_written() {
         for diagnostic in parse(&malformed.text, Dialect::Taupe).diagnostics {
             assert!(!diagnostic.kind.to_string().is_empty());
-            assert!(!diagnostic.kind.fix("taupe").is_empty());
-            let text = diagnostic.told("taupe").to_string();
+            assert!(!diagnostic.kind.fix().is_empty());
+            let text = diagnostic.to_string();
             for secret in [OWN, PEER, OTHER, "CAgICAgI", "hunter2", "AQEBAQEB"] {
                 assert!(!text.contains(secret), "{text}");
             }

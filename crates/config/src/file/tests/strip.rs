@@ -34,14 +34,14 @@ fn as_observed() {
     assert!(files.len() >= 13, "{}", files.len());
     for (path, text) in files {
         let expected = fs::read(path.with_extension("stripped")).unwrap();
-        let stripped = strip(&text, Dialect::Quick, Path::new("/folder"), &no_files);
+        let stripped = strip(&text, Dialect::WgQuick, Path::new("/folder"), &no_files);
         assert_eq!(lossy(&stripped), lossy(&expected), "{}", path.display());
         assert_eq!(*stripped, expected, "{}", path.display());
     }
 }
 
 #[test]
-fn own_keys_and_marks_are_left_out() {
+fn keys_of_taupe_and_the_byte_order_mark_are_removed() {
     for (text, expected) in [
         // Not in [Interface], where `wg` must report an error.
         (
@@ -69,7 +69,7 @@ fn own_keys_and_marks_are_left_out() {
 }
 
 #[test]
-fn the_difference_is_for_wg() {
+fn wg_gets_the_allowed_ips_without_the_disallowed_ones() {
     let header = format!("[Interface]\nPrivateKey = {OWN}\n[Peer]\nPublicKey = {PEER}\n");
     for (lines, expected) in [
         (
@@ -124,7 +124,7 @@ fn the_difference_is_for_wg() {
 }
 
 #[test]
-fn a_tunnel_is_never_widened() {
+fn invalid_networks_leave_no_allowed_ips() {
     for lines in [
         "AllowedIPs = 10.0.0.0/8\nDisallowedIPs = 10.0.0.0/33\n",
         "AllowedIPs = 10.0.0.0/8\nDisallowedIPs = 10.0.0.0/9,\n",
@@ -200,15 +200,15 @@ fn as_installed() {
             .unwrap();
         // `wg-quick` refuses a SaveConfig that is neither true nor false.
         if !output.status.success() {
-            let told = lossy(&output.stderr);
-            assert!(told.contains("neither true nor false"), "{told}");
+            let found = lossy(&output.stderr);
+            assert!(found.contains("neither true nor false"), "{found}");
             continue;
         }
         compared += 1;
         assert_eq!(
             lossy(&strip(
                 text,
-                Dialect::Quick,
+                Dialect::WgQuick,
                 Path::new("/folder"),
                 &no_files
             )),

@@ -28,7 +28,7 @@ fn list(rules: &[Rule]) -> String {
 }
 
 /// Returns line, column, severity and kind of all diagnostics.
-fn told(text: &str, dialect: Dialect) -> Vec<(usize, usize, Severity, DiagnosticKind)> {
+fn diagnostics(text: &str, dialect: Dialect) -> Vec<(usize, usize, Severity, DiagnosticKind)> {
     let diagnostics = parse(text.as_bytes(), dialect).diagnostics.into_iter();
     diagnostics
         .map(|d| (d.line, d.column, d.severity, d.kind))
@@ -40,7 +40,7 @@ use Severity::{Error, Warning};
 
 /// The file of 2021 that motivated transparent mode.
 #[test]
-fn the_file_of_2021() {
+fn the_first_file_of_transparent_mode() {
     let file = clean(&format!(
         "[Interface]
 PrivateKey = {OWN}
@@ -60,13 +60,13 @@ DisallowedIPs = 192.168.1.0/24
     assert_eq!(list(&apps.allowed), "11: chrome");
     assert_eq!(apps.disallowed, []);
     assert_eq!(file.transparent.first, Some((Key::AllowedApps, 11)));
-    let table = crate::destinations::of_peers(&file.peers, false);
+    let table = crate::destinations::table_for_peers(&file.peers, false);
     let lan = taupe_uapi::prefix::parse("192.168.1.0/24").unwrap();
     assert!(table.contains(&(lan, crate::destinations::Class::Direct)));
 }
 
 #[test]
-fn in_either_section_bare_or_marked() {
+fn keys_in_either_section_with_and_without_a_comment_prefix() {
     let lists = "AllowedApps = Firefox.exe,/opt/My Games/ , uid:1000\nallowedapps=ch*";
     let settings = "BypassLanTraffic = TRUE\nKillSwitch = All\nForwarded = Tunnel\nSystemBus = Allow\nChildren = OWN";
     for mark in ["", "#@ws:", "#@taupe:", "  #@taupe: "] {
@@ -96,7 +96,7 @@ fn in_either_section_bare_or_marked() {
             assert_eq!(transparent.children, Some(Children::Own));
             assert_eq!(transparent.apps.children, Children::Own);
             let mark = Some(mark.trim()).filter(|mark| !mark.is_empty());
-            assert_eq!(transparent.mark, mark);
+            assert_eq!(transparent.comment_prefix, mark);
         }
     }
     // Plain comments: the prefixes must match exactly.
@@ -125,19 +125,19 @@ fn defaults() {
 }
 
 #[test]
-fn what_is_no_application_is_shown() {
+fn invalid_applications_are_quoted() {
     for (value, column, problem, shown) in [
         ("a, , b", 18, "Empty", None),
         ("a,", 17, "Empty", None),
         ("chrome firefox", 15, "Separator", Some("chrome firefox")),
-        (r"a, name:x\y", 18, "Windows", Some(r"name:x\y")),
+        (r"a, name:x\y", 18, "WindowsPath", Some(r"name:x\y")),
         ("bin/x", 15, "Relative", Some("bin/x")),
-        ("a*b", 15, "Star", Some("a*b")),
-        ("app:x", 15, "Kind", Some("app:x")),
+        ("a*b", 15, "Wildcard", Some("a*b")),
+        ("app:x", 15, "UnknownKind", Some("app:x")),
         (OWN, 15, "Separator", None),
     ] {
         let value = value.replace(OWN, &format!("{OWN} x"));
-        let told = told(&text("", &format!("AllowedApps = {value}")), Dialect::Taupe);
+        let found = diagnostics(&text("", &format!("AllowedApps = {value}")), Dialect::Taupe);
         let [
             (
                 6,
@@ -148,22 +148,22 @@ fn what_is_no_application_is_shown() {
                     value: quoted,
                 },
             ),
-        ] = &told[..]
+        ] = &found[..]
         else {
-            panic!("{value}: {told:?}");
+            panic!("{value}: {found:?}");
         };
         assert_eq!(*at, column, "{value}");
         assert_eq!(format!("{found:?}"), problem, "{value}");
         assert_eq!(quoted.as_deref(), shown, "{value}");
     }
-    let told = told(&text("", "DisallowedApps = ./x"), Dialect::Taupe);
+    let found = diagnostics(&text("", "DisallowedApps = ./x"), Dialect::Taupe);
     assert_eq!(
-        told[0].3.to_string(),
+        found[0].3.to_string(),
         "`./x' is a path that does not begin with /"
     );
     assert_eq!(
-        told[0].3.fix("taupe"),
-        "write the whole path, such as /usr/bin/curl, or the name alone"
+        found[0].3.fix(),
+        "write the complete path, for example /usr/bin/curl, or only the name"
     );
 }
 
@@ -172,7 +172,7 @@ fn a_comment_does_not_cut_a_path() {
     let problem = crate::application::ApplicationError::Character;
     let value = None;
     assert_eq!(
-        told(&text("", "AllowedApps = a, /opt/c#/run"), Dialect::Taupe),
+        diagnostics(&text("", "AllowedApps = a, /opt/c#/run"), Dialect::Taupe),
         [(6, 24, Error, Kind::Application { problem, value })]
     );
     let rules = transparent("", "AllowedApps = a, /opt/c # x");
@@ -180,30 +180,27 @@ fn a_comment_does_not_cut_a_path() {
 }
 
 #[test]
-fn what_is_quoted_or_missing() {
+fn quoted_and_empty_values() {
     let key = Key::AllowedApps;
     for value in ["\"firefox\"", "'firefox'", "firefox, \"x\""] {
-        let told = told(&text("", &format!("AllowedApps = {value}")), Dialect::Taupe);
-        let [(6, _, Error, kind)] = &told[..] else {
-            panic!("{value}: {told:?}");
+        let found = diagnostics(&text("", &format!("AllowedApps = {value}")), Dialect::Taupe);
+        let [(6, _, Error, kind)] = &found[..] else {
+            panic!("{value}: {found:?}");
         };
         assert_eq!(*kind, Kind::Quoted { key });
-        assert_eq!(kind.fix("taupe"), "delete the quotation marks");
+        assert_eq!(kind.fix(), "delete the quotation marks");
     }
     // All applications would use the tunnel.
     assert_eq!(
-        told(&text("", "AllowedApps ="), Dialect::Taupe),
+        diagnostics(&text("", "AllowedApps ="), Dialect::Taupe),
         [(6, 1, Error, Kind::NoValue { key })]
     );
     let kind = Kind::NoValue { key };
-    assert!(
-        kind.fix("taupe")
-            .contains("AllowedApps = firefox, /opt/games/")
-    );
+    assert!(kind.fix().contains("AllowedApps = firefox, /opt/games/"));
 }
 
 #[test]
-fn what_has_no_effect_is_told() {
+fn entries_without_effect_are_warnings() {
     let value = |text: &str| Some(text.to_owned());
     for (lines, expected) in [
         (
@@ -253,7 +250,7 @@ fn what_has_no_effect_is_told() {
         (
             "DisallowedApps = b, firefox\nAllowedApps = fire*",
             vec![
-                (6, 18, Kind::NothingToDisallow { allowed: 7 }),
+                (6, 18, Kind::DisallowedAppsWithoutEffect { allowed: 7 }),
                 (
                     6,
                     21,
@@ -269,18 +266,23 @@ fn what_has_no_effect_is_told() {
             .into_iter()
             .map(|(line, column, kind)| (line, column, Warning, kind))
             .collect();
-        assert_eq!(told(&text("", lines), Dialect::Taupe), expected, "{lines}");
+        assert_eq!(
+            diagnostics(&text("", lines), Dialect::Taupe),
+            expected,
+            "{lines}"
+        );
     }
 }
 
 #[test]
-fn a_list_has_an_end() {
+fn limits_of_a_list() {
     let names = |count: usize| -> String {
         let names: Vec<_> = (0..count).map(|i| format!("name{i}.")).collect();
         names.join(",")
     };
     let key = Key::AllowedApps;
-    let whole = |value: &str| told(&text("", &format!("AllowedApps = {value}")), Dialect::Taupe);
+    let whole =
+        |value: &str| diagnostics(&text("", &format!("AllowedApps = {value}")), Dialect::Taupe);
     assert_eq!(whole(&names(1024)), []);
     let [(6, _, Error, kind)] = &whole(&names(2000))[..] else {
         panic!("not one diagnostic");
@@ -310,73 +312,76 @@ fn a_list_has_an_end() {
 }
 
 #[test]
-fn several_peers_share_what_is_said() {
+fn keys_of_the_tunnel_below_one_of_several_peers() {
     let second = format!("[Peer]\nPublicKey = {OTHER}\nAllowedIPs = 10.0.0.0/8\n");
     let at_peer = text("", "#@ws:AllowedApps = x\nKillSwitch = app") + &second;
-    let kind = |key| Kind::OfAllPeers { key, peers: 2 };
+    let kind = |key| Kind::TunnelKeyInPeer { key, peers: 2 };
     let expected = [
         (6, 20, Error, kind(Key::AllowedApps)),
         (7, 14, Error, kind(Key::KillSwitch)),
     ];
-    assert_eq!(told(&at_peer, Dialect::Taupe), expected);
-    assert_eq!(expected[0].3.fix("taupe"), "move it below [Interface]");
+    assert_eq!(diagnostics(&at_peer, Dialect::Taupe), expected);
+    assert_eq!(expected[0].3.fix(), "move it below [Interface]");
     let at_interface = text("AllowedApps = x\nKillSwitch = app", "") + &second;
-    assert_eq!(told(&at_interface, Dialect::Taupe), []);
+    assert_eq!(diagnostics(&at_interface, Dialect::Taupe), []);
 }
 
 #[test]
-fn keys_of_the_other_section_are_sent_there() {
+fn keys_in_the_wrong_section() {
     for (interface, peer, key) in [
         ("DisallowedIPs = 10.0.0.0/8", "", Key::DisallowedIps),
         ("", "#@ws:DNS = 10.0.0.1", Key::Dns),
         ("", "#@taupe:MTU = 1400", Key::Mtu),
     ] {
-        let told = told(&text(interface, peer), Dialect::Taupe);
-        let [(_, _, Error, kind)] = &told[..] else {
-            panic!("{told:?}");
+        let found = diagnostics(&text(interface, peer), Dialect::Taupe);
+        let [(_, _, Error, kind)] = &found[..] else {
+            panic!("{found:?}");
         };
         assert_eq!(*kind, Kind::Misplaced { key });
-        assert!(kind.fix("taupe").starts_with("move it below ["));
+        assert!(kind.fix().starts_with("move it below ["));
     }
     let above = format!("AllowedApps = x\n{}", text("", ""));
-    let [(1, 1, Error, kind)] = &told(&above, Dialect::Taupe)[..] else {
+    let [(1, 1, Error, kind)] = &diagnostics(&above, Dialect::Taupe)[..] else {
         panic!("not one diagnostic");
     };
-    assert_eq!(kind.fix("taupe"), "put [Interface] in front of it");
+    assert_eq!(kind.fix(), "write [Interface] before it");
 }
 
 /// `wg-quick` fails at the first form, and ignores the second.
 #[test]
-fn as_wg_quick_they_are_an_error_or_a_comment() {
-    for key in Key::ALL.into_iter().filter(|key| key.is_of_tunnel()) {
-        let line = key.example("taupe");
+fn wg_quick_refuses_keys_of_transparent_mode_or_ignores_them_in_comments() {
+    for key in Key::ALL.into_iter().filter(|key| key.is_transparent_mode()) {
+        let line = key.example();
         for (interface, peer, at) in [(&*line, "", 3), ("", &*line, 6)] {
-            let kind = Kind::NotForQuick {
+            let kind = Kind::NotForWgQuick {
                 key,
                 comment: false,
             };
             let expected = [(at, 1, Error, kind)];
-            assert_eq!(told(&text(interface, peer), Dialect::Quick), expected);
+            assert_eq!(
+                diagnostics(&text(interface, peer), Dialect::WgQuick),
+                expected
+            );
         }
-        let kind = Kind::NotForQuick { key, comment: true };
+        let kind = Kind::NotForWgQuick { key, comment: true };
         for mark in ["#@ws:", "#@taupe:"] {
             let text = text("", &format!("{mark}{line}"));
-            let parsed = parse(text.as_bytes(), Dialect::Quick);
+            let parsed = parse(text.as_bytes(), Dialect::WgQuick);
             let expected = [(6, mark.len() + 1, Warning, kind.clone())];
-            assert_eq!(told(&text, Dialect::Quick), expected);
+            assert_eq!(diagnostics(&text, Dialect::WgQuick), expected);
             let file = parsed.file.expect("only a warning");
             assert_eq!(file.transparent, Transparent::default());
         }
-        let told = told(&text(&line, ""), Dialect::Wg);
+        let found = diagnostics(&text(&line, ""), Dialect::Wg);
         assert!(
-            told.contains(&(3, 1, Error, Kind::NotForWg { key })),
-            "{told:?}"
+            found.contains(&(3, 1, Error, Kind::NotForWg { key })),
+            "{found:?}"
         );
     }
 }
 
 #[test]
-fn of_a_file_for_wg_nothing_is_left() {
+fn strip_removes_the_keys_of_transparent_mode() {
     let lines = "AllowedApps = a\n\tbypasslantraffic=true # x";
     let all = text(lines, lines);
     let stripped = |dialect| {
@@ -386,9 +391,9 @@ fn of_a_file_for_wg_nothing_is_left() {
     let expected = text("", "").replace("\n\n", "\n") + "\n";
     assert_eq!(stripped(Dialect::Taupe), expected);
     // `wg` reports the error, as with `wg-quick`.
-    assert!(stripped(Dialect::Quick).contains("\nAllowedApps = a\nbypasslantraffic=true # x\n"));
+    assert!(stripped(Dialect::WgQuick).contains("\nAllowedApps = a\nbypasslantraffic=true # x\n"));
     let comments = text("#@taupe:AllowedApps = a", "#@ws:KillSwitch = off");
-    for dialect in [Dialect::Taupe, Dialect::Quick] {
+    for dialect in [Dialect::Taupe, Dialect::WgQuick] {
         let stripped = strip(
             comments.as_bytes(),
             dialect,
@@ -400,12 +405,12 @@ fn of_a_file_for_wg_nothing_is_left() {
 }
 
 #[test]
-fn what_is_marked_narrows_for_wg_and_stays_a_comment_as_wg_quick() {
+fn strip_applies_commented_disallowed_ips_except_for_wg_quick() {
     let marked = text("", "#@taupe:DisallowedIPs = 128.0.0.0/1");
     for (dialect, end) in [
         (Dialect::Taupe, "\nAllowedIPs = 0.0.0.0/1\n\n"),
         (
-            Dialect::Quick,
+            Dialect::WgQuick,
             "\n#@taupe:DisallowedIPs = 128.0.0.0/1\nAllowedIPs = 0.0.0.0/0\n\n",
         ),
     ] {
@@ -416,7 +421,7 @@ fn what_is_marked_narrows_for_wg_and_stays_a_comment_as_wg_quick() {
 }
 
 #[test]
-fn printed_as_it_was_marked() {
+fn comment_prefixes_are_printed_again() {
     for mark in ["", "#@ws:", "#@taupe:"] {
         let lines = format!(
             "{mark}AllowedApps = firefox, name:two words, /opt/games/\n\

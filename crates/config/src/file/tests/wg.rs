@@ -4,26 +4,26 @@
 use super::*;
 
 /// Returns all messages that `wg` would print about a file.
-fn said(text: &[u8]) -> String {
+fn messages(text: &[u8]) -> String {
     let diagnostics = parse(text, Dialect::Wg).diagnostics;
     let (late, early): (Vec<_>, Vec<_>) = diagnostics
         .into_iter()
         .partition(|diagnostic| diagnostic.kind == DiagnosticKind::NoPublicKey);
-    let mut said = String::new();
+    let mut messages = String::new();
     for diagnostic in early.iter().chain(late.first()) {
         let message = wg_message(text, diagnostic);
         let Some(message) = message else { continue };
-        said.push_str(&String::from_utf8_lossy(&message));
-        said.push('\n');
+        messages.push_str(&String::from_utf8_lossy(&message));
+        messages.push('\n');
         if diagnostic.severity == Severity::Error {
-            said.push_str(match diagnostic.kind {
+            messages.push_str(match diagnostic.kind {
                 DiagnosticKind::NoPublicKey => "Invalid configuration\n",
                 _ => "Configuration parsing error\n",
             });
             break;
         }
     }
-    said
+    messages
 }
 
 #[test]
@@ -35,8 +35,8 @@ fn as_observed() {
         let case = format!("\n{case}\n");
         let (text, expected) = case.split_once("\n>\n").unwrap();
         let text = text.trim_start_matches('\n');
-        let said = said(text.as_bytes());
-        assert_eq!(said.trim_end(), expected.trim_end(), "{text}");
+        let messages = messages(text.as_bytes());
+        assert_eq!(messages.trim_end(), expected.trim_end(), "{text}");
         let refused = parse(text.as_bytes(), Dialect::Wg).file.is_none();
         let expected = expected.contains("onfiguration");
         assert_eq!(refused, expected, "{text}");
@@ -44,7 +44,7 @@ fn as_observed() {
 }
 
 #[test]
-fn what_wg_takes_is_taken() {
+fn files_that_wg_accepts_are_accepted() {
     for text in [
         "",
         "[Interface]\n",
@@ -59,12 +59,9 @@ fn what_wg_takes_is_taken() {
     ] {
         let text = text.replace("{own}", OWN).replace("{peer}", PEER);
         let parsed = parse(text.as_bytes(), Dialect::Wg);
-        let told = parsed
-            .diagnostics
-            .iter()
-            .map(|one| one.told("wg").to_string());
-        let told: Vec<_> = told.collect();
-        assert!(parsed.file.is_some(), "{text}\n{}", told.join("\n"));
+        let found = parsed.diagnostics.iter().map(|one| one.to_string());
+        let found: Vec<_> = found.collect();
+        assert!(parsed.file.is_some(), "{text}\n{}", found.join("\n"));
     }
     // The last value counts.
     let text = "[Interface]\nListenPort = 1\nListenPort = 2\nFwMark = off";

@@ -71,9 +71,9 @@ pub(super) const INTERFACE: [(&str, &str); 113] = [
     ("FwMark", "FwMark = 0x100000000"),
     ("FwMark", "FwMark = on"),
     ("FwMark", "FwMark = ca6c"),
-    ("Truth", "SaveConfig = yes"),
-    ("Truth", "SaveConfig = 1"),
-    ("Truth", "BypassLanTraffic = yes"),
+    ("NotBoolean", "SaveConfig = yes"),
+    ("NotBoolean", "SaveConfig = 1"),
+    ("NotBoolean", "BypassLanTraffic = yes"),
     ("KillSwitch", "KillSwitch = on"),
     ("Forwarded", "#@taupe:Forwarded = true"),
     ("SystemBus", "SystemBus = open"),
@@ -227,7 +227,7 @@ pub(super) const PEER: [(&str, &str); 89] = [
 pub(super) const WHOLE: [(usize, &str, &str); 41] = [
     (
         7,
-        "OwnPqPublicKey",
+        "PqPublicKeyIsOwn",
         "[Interface]\nPrivateKey = {own}\nPqPrivateKey = {pq-own}\n\n[Peer]\nPublicKey = {peer}\n\
          PqPublicKey = {pq-own-public}\nAllowedIPs = ::/0\n",
     ),
@@ -303,7 +303,7 @@ pub(super) const WHOLE: [(usize, &str, &str); 41] = [
     ),
     (
         6,
-        "OfAllPeers",
+        "TunnelKeyInPeer",
         "[Interface]\nPrivateKey = {own}\n[Peer]\nPublicKey = {peer}\n[Peer]\nKillSwitch = all\nPublicKey = {other}\n",
     ),
     (

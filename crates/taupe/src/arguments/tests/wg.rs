@@ -1,11 +1,11 @@
 use super::{any_order, plain_up};
 use crate::arguments::{Action, Order, TunnelOrder};
 use std::ffi::OsString;
-use taupe_config::file::Personality;
+use taupe_config::file::Compatibility;
 
 #[test]
 fn what_belongs_to_wg_is_not_read_here() {
-    use crate::wg::Personality;
+    use crate::wg::Compatibility;
     let words = |line: &str| line.split(' ').map(OsString::from).collect();
     for line in [
         "wg",
@@ -15,7 +15,7 @@ fn what_belongs_to_wg_is_not_read_here() {
         "wg \u{e9}",
     ] {
         let expected = Order::Wg {
-            personality: Personality::Wg,
+            personality: Compatibility::Wg,
             arguments: words(line),
         };
         assert_eq!(any_order(line, &[]), expected, "{line}");
@@ -35,7 +35,7 @@ fn what_belongs_to_wg_is_not_read_here() {
         "pubkey -V",
     ] {
         let expected = Order::Wg {
-            personality: Personality::Taupe,
+            personality: Compatibility::Taupe,
             arguments: words(&format!("taupe {rest}")),
         };
         assert_eq!(
@@ -50,7 +50,7 @@ fn what_belongs_to_wg_is_not_read_here() {
 fn wg_quick_takes_an_action_and_a_file_and_nothing_else() {
     let quick = |action| {
         Order::Tunnel(TunnelOrder {
-            personality: Personality::WgQuick,
+            personality: Compatibility::WgQuick,
             action,
             file: "wg0".into(),
             verbose: true,

@@ -15,18 +15,18 @@ impl Parser<'_> {
         mem::take(&mut self.foreign).report(report);
         self.interface.check(self.dialect, report);
         self.transparent.check(self.peer_sections, report);
-        let private = self.interface.plain.private_key.as_ref();
+        let private = self.interface.values.private_key.as_ref();
         let private_line = self.interface.private_key_at.map(|at| at.number);
         if let (Some(private), Some(line)) = (private, private_line) {
             let own = PublicKey(default_provider().dh.public(private.expose()));
             // Many networks use one list of peers for all hosts; the kernel skips the host itself.
             // So this is only a warning if there are other peers.
-            let shared = self.public_pieces.iter().any(|(key, _)| *key != own);
-            for (public_key, at) in &self.public_pieces {
+            let shared = self.public_key_spans.iter().any(|(key, _)| *key != own);
+            for (public_key, at) in &self.public_key_spans {
                 if PrivateKey::new(public_key.0).as_ref() == Some(private) {
                     report.add(*at, DiagnosticKind::PublicKeyIsPrivate { private: line });
                 } else if *public_key == own {
-                    let kind = DiagnosticKind::OwnPeer { private: line };
+                    let kind = DiagnosticKind::PeerIsSelf { private: line };
                     if shared {
                         report.add_as(Severity::Warning, *at, kind);
                     } else {
@@ -35,7 +35,7 @@ impl Parser<'_> {
                 }
             }
             for peer in &mut self.peers {
-                if peer.public_key == own && !report.dialect().is_of_device() {
+                if peer.public_key == own && !report.dialect().is_device_only() {
                     // Removing the peer would move others, and leave copies of their keys.
                     peer.allowed_ips.clear();
                     peer.disallowed_ips.clear();
@@ -44,11 +44,11 @@ impl Parser<'_> {
             }
         }
         // At this point, a peer that is the tunnel itself has no networks.
-        if !self.dialect.is_of_device() {
+        if !self.dialect.is_device_only() {
             self.interface.check_mtu(&self.peers, report);
         }
         let private = private.map(|key| PresharedKey::new(*key.expose()));
-        for (number, at) in &self.preshared_pieces {
+        for (number, at) in &self.preshared_key_spans {
             let peer = self.peers.get(*number);
             let Some(preshared_key) = peer.and_then(|peer| peer.preshared_key.as_ref()) else {
                 continue;
@@ -67,19 +67,19 @@ impl Parser<'_> {
         let report = &mut self.report;
         let crypto = default_provider();
         let interface = &self.interface;
-        let private = interface.plain.private_key.as_ref();
+        let private = interface.values.private_key.as_ref();
         let own = private.map(|private| PublicKey(crypto.dh.public(private.expose())));
-        let seed = interface.plain.pq_private_key.as_ref();
+        let seed = interface.values.pq_private_key.as_ref();
         let seed = seed.zip(interface.pq_private_key_at.map(|at| at.number));
         let lacks_seed = interface.lacks_pq_private_key(self.dialect);
         // Expanded once, not once per peer.
-        let own_pq: Vec<PqPublicKey> = match (&seed, self.pq_pieces.is_empty()) {
+        let own_pq: Vec<PqPublicKey> = match (&seed, self.pq_key_spans.is_empty()) {
             (Some((seed, _)), false) => [Suite::Hybrid768, Suite::Hybrid512]
                 .map(|suite| seed.public(crypto, suite))
                 .into(),
             _ => Vec::new(),
         };
-        for (number, at) in &self.pq_pieces {
+        for (number, at) in &self.pq_key_spans {
             let Some(peer) = self.peers.get(*number) else {
                 continue;
             };
@@ -92,7 +92,7 @@ impl Parser<'_> {
                 && is_other
                 && key.is_some_and(|key| own_pq.contains(key))
             {
-                report.add(*at, DiagnosticKind::OwnPqPublicKey { private });
+                report.add(*at, DiagnosticKind::PqPublicKeyIsOwn { private });
             }
         }
     }

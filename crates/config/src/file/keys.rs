@@ -122,7 +122,7 @@ impl Key {
         }
     }
 
-    /// Returns the section of the key. A key with [`Self::is_of_tunnel`] may also be in the section
+    /// Returns the section of the key. A key with [`Self::is_transparent_mode`] may also be in the section
     /// of the only peer.
     #[must_use]
     pub const fn section(self) -> Section {
@@ -141,12 +141,12 @@ impl Key {
 
     /// Returns true if a section may contain the key.
     pub(super) fn fits(self, section: Section) -> bool {
-        section == self.section() || self.is_of_tunnel()
+        section == self.section() || self.is_transparent_mode()
     }
 
     /// Returns true if it is a key of transparent mode, which concerns the whole tunnel.
     #[must_use]
-    pub const fn is_of_tunnel(self) -> bool {
+    pub const fn is_transparent_mode(self) -> bool {
         matches!(
             self,
             Self::AllowedApps
@@ -161,7 +161,7 @@ impl Key {
 
     /// Returns true if it is a post-quantum key.
     #[must_use]
-    pub const fn is_of_handshake(self) -> bool {
+    pub const fn is_post_quantum(self) -> bool {
         matches!(
             self,
             Self::PqPrivateKey | Self::PqPublicKey | Self::PostQuantum
@@ -170,13 +170,13 @@ impl Key {
 
     /// Returns true if only Taupe knows the key, so that it may be in a comment.
     #[must_use]
-    pub const fn is_of_taupe(self) -> bool {
-        self.is_of_tunnel() || self.is_of_handshake()
+    pub const fn is_taupe_only(self) -> bool {
+        self.is_transparent_mode() || self.is_post_quantum()
     }
 
     /// Returns true if `wg` itself accepts it. The others are for programs that bring a tunnel up.
     #[must_use]
-    pub const fn known_to_wg(self) -> bool {
+    pub const fn is_known_to_wg(self) -> bool {
         matches!(
             self,
             Self::PrivateKey
@@ -191,10 +191,19 @@ impl Key {
     }
 
     /// Returns true if its value may be `file:` and a path.
-    pub(super) const fn has_files(self) -> bool {
+    pub(super) const fn may_be_in_file(self) -> bool {
+        self.is_cryptographic() && !matches!(self, Self::PublicKey)
+    }
+
+    /// Returns true if its value is a cryptographic key.
+    pub(super) const fn is_cryptographic(self) -> bool {
         matches!(
             self,
-            Self::PrivateKey | Self::PresharedKey | Self::PqPrivateKey | Self::PqPublicKey
+            Self::PrivateKey
+                | Self::PublicKey
+                | Self::PresharedKey
+                | Self::PqPrivateKey
+                | Self::PqPublicKey
         )
     }
 
@@ -206,10 +215,10 @@ impl Key {
         )
     }
 
-    /// Returns an example line. `tool` makes the keys: `wg` or `taupe`.
-    pub(super) fn example(self, tool: &str) -> String {
+    /// Returns an example line. Cryptographic keys are described instead.
+    pub(super) fn example(self) -> String {
         let value = match self {
-            Self::PrivateKey => return format!("{self} = (what `{tool} genkey` prints)"),
+            Self::PrivateKey => "(the private key)",
             Self::ListenPort => "51820",
             Self::FwMark => "0xca6c",
             Self::Address => "10.0.0.2/24, fd00::2/64",
@@ -221,10 +230,8 @@ impl Key {
             Self::PreDown => "echo down %i",
             Self::PostDown => "echo down %i",
             Self::SaveConfig => "true",
-            Self::PublicKey => {
-                return format!("{self} = (what `{tool} pubkey` prints at the peer)");
-            }
-            Self::PresharedKey => return format!("{self} = (what `{tool} genpsk` prints)"),
+            Self::PublicKey => "(the peer's public key)",
+            Self::PresharedKey => "(the preshared key)",
             Self::AllowedIps => "10.0.0.0/24, fd00::/64",
             Self::DisallowedIps => "192.168.1.0/24",
             Self::Endpoint => "vpn.example.org:51820",
@@ -236,10 +243,8 @@ impl Key {
             Self::Forwarded => "direct",
             Self::SystemBus => "allow",
             Self::Children => "inherit",
-            Self::PqPrivateKey => return format!("{self} = (what `taupe genkey --pq` prints)"),
-            Self::PqPublicKey => {
-                return format!("{self} = (what `taupe pubkey --pq` prints at the peer)");
-            }
+            Self::PqPrivateKey => "(the private ML-KEM key)",
+            Self::PqPublicKey => "(the peer's public ML-KEM key)",
             Self::PostQuantum => "require",
         };
         format!("{self} = {value}")
@@ -254,7 +259,7 @@ impl fmt::Display for Key {
 
 /// Purpose of another program's keys.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Foreign {
+pub enum ForeignPurpose {
     /// Selection of applications (WireGuard for Android).
     Applications,
     /// Obfuscation of packets (`AmneziaWG`, `WireSock`).
@@ -265,48 +270,48 @@ pub enum Foreign {
     Client,
 }
 
-/// A known word in the position of a key.
+/// Name in the position of a key: a key of Taupe, or one of another program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Word {
+pub(super) enum KeyName {
     Known(Key),
-    Foreign(&'static str, Foreign),
+    Foreign(&'static str, ForeignPurpose),
 }
 
 /// Keys of other programs.
-const FOREIGN: [(&str, Foreign); 33] = [
-    ("IncludedApplications", Foreign::Applications),
-    ("ExcludedApplications", Foreign::Applications),
-    ("Jc", Foreign::Obfuscation),
-    ("Jmin", Foreign::Obfuscation),
-    ("Jmax", Foreign::Obfuscation),
-    ("Jd", Foreign::Obfuscation),
-    ("S1", Foreign::Obfuscation),
-    ("S2", Foreign::Obfuscation),
-    ("S3", Foreign::Obfuscation),
-    ("S4", Foreign::Obfuscation),
-    ("H1", Foreign::Obfuscation),
-    ("H2", Foreign::Obfuscation),
-    ("H3", Foreign::Obfuscation),
-    ("H4", Foreign::Obfuscation),
-    ("I1", Foreign::Obfuscation),
-    ("I2", Foreign::Obfuscation),
-    ("I3", Foreign::Obfuscation),
-    ("I4", Foreign::Obfuscation),
-    ("I5", Foreign::Obfuscation),
-    ("J1", Foreign::Obfuscation),
-    ("J2", Foreign::Obfuscation),
-    ("J3", Foreign::Obfuscation),
-    ("Itime", Foreign::Obfuscation),
-    ("Id", Foreign::Obfuscation),
-    ("Ip", Foreign::Obfuscation),
-    ("Ib", Foreign::Obfuscation),
-    ("Socks5Proxy", Foreign::Proxy),
-    ("Socks5ProxyUsername", Foreign::Proxy),
-    ("Socks5ProxyPassword", Foreign::Proxy),
-    ("Socks5ProxyAllTraffic", Foreign::Proxy),
-    ("ScriptExecTimeout", Foreign::Client),
-    ("VirtualAdapterMode", Foreign::Client),
-    ("EnableDefaultGateway", Foreign::Client),
+const FOREIGN: [(&str, ForeignPurpose); 33] = [
+    ("IncludedApplications", ForeignPurpose::Applications),
+    ("ExcludedApplications", ForeignPurpose::Applications),
+    ("Jc", ForeignPurpose::Obfuscation),
+    ("Jmin", ForeignPurpose::Obfuscation),
+    ("Jmax", ForeignPurpose::Obfuscation),
+    ("Jd", ForeignPurpose::Obfuscation),
+    ("S1", ForeignPurpose::Obfuscation),
+    ("S2", ForeignPurpose::Obfuscation),
+    ("S3", ForeignPurpose::Obfuscation),
+    ("S4", ForeignPurpose::Obfuscation),
+    ("H1", ForeignPurpose::Obfuscation),
+    ("H2", ForeignPurpose::Obfuscation),
+    ("H3", ForeignPurpose::Obfuscation),
+    ("H4", ForeignPurpose::Obfuscation),
+    ("I1", ForeignPurpose::Obfuscation),
+    ("I2", ForeignPurpose::Obfuscation),
+    ("I3", ForeignPurpose::Obfuscation),
+    ("I4", ForeignPurpose::Obfuscation),
+    ("I5", ForeignPurpose::Obfuscation),
+    ("J1", ForeignPurpose::Obfuscation),
+    ("J2", ForeignPurpose::Obfuscation),
+    ("J3", ForeignPurpose::Obfuscation),
+    ("Itime", ForeignPurpose::Obfuscation),
+    ("Id", ForeignPurpose::Obfuscation),
+    ("Ip", ForeignPurpose::Obfuscation),
+    ("Ib", ForeignPurpose::Obfuscation),
+    ("Socks5Proxy", ForeignPurpose::Proxy),
+    ("Socks5ProxyUsername", ForeignPurpose::Proxy),
+    ("Socks5ProxyPassword", ForeignPurpose::Proxy),
+    ("Socks5ProxyAllTraffic", ForeignPurpose::Proxy),
+    ("ScriptExecTimeout", ForeignPurpose::Client),
+    ("VirtualAdapterMode", ForeignPurpose::Client),
+    ("EnableDefaultGateway", ForeignPurpose::Client),
 ];
 
 /// Frequent mistakes for keys that [`nearest`] does not find by distance.
@@ -332,17 +337,17 @@ const SYNONYMS: [(&str, Key); 18] = [
 ];
 
 /// Finds a word, ignoring case.
-pub(super) fn find(word: &str) -> Option<Word> {
+pub(super) fn find(word: &str) -> Option<KeyName> {
     let known = Key::ALL
         .into_iter()
         .find(|key| key.name().eq_ignore_ascii_case(word));
     if let Some(key) = known {
-        return Some(Word::Known(key));
+        return Some(KeyName::Known(key));
     }
     FOREIGN
         .iter()
         .find(|(name, _)| name.eq_ignore_ascii_case(word))
-        .map(|(name, what)| Word::Foreign(name, *what))
+        .map(|(name, what)| KeyName::Foreign(name, *what))
 }
 
 /// Returns the key that was probably meant, if one is similar. Of two that are equally similar,
@@ -388,36 +393,10 @@ pub(super) fn nearest_section(name: &str) -> Option<Section> {
         .map(|(section, ..)| section)
 }
 
-/// Returns the number of letters to insert, delete, replace or swap with their neighbour (optimal
-/// string alignment), ignoring case.
+/// Returns the number of letters to insert, delete, replace or swap with their neighbour, ignoring
+/// case.
 fn distance(a: &str, b: &str) -> usize {
-    let (a, b) = (a.to_ascii_lowercase(), b.to_ascii_lowercase());
-    let b: Vec<char> = b.chars().collect();
-    // Rows of the table: for the letter before the last, the last, and this one.
-    let mut older: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=b.len()).collect();
-    let mut before = None;
-    for (i, x) in a.chars().enumerate() {
-        let mut row = vec![i + 1];
-        let mut left = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let at = |row: &[usize], j: usize| row.get(j).copied().unwrap_or(usize::MAX - 1);
-            let mut best = (at(&last, j) + usize::from(x != *y))
-                .min(at(&last, j + 1) + 1)
-                .min(left + 1);
-            let swapped =
-                j > 0 && before == Some(*y) && b.get(j - 1) == Some(&x) && !older.is_empty();
-            if swapped {
-                best = best.min(at(&older, j - 1) + 1);
-            }
-            row.push(best);
-            left = best;
-        }
-        older = last;
-        last = row;
-        before = Some(x);
-    }
-    last.last().copied().unwrap_or(usize::MAX)
+    strsim::osa_distance(&a.to_ascii_lowercase(), &b.to_ascii_lowercase())
 }
 
 #[cfg(test)]
@@ -441,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_meant() {
+    fn nearest_keys_and_sections() {
         for (word, expected) in [
             ("AllowedIP", Some(Key::AllowedIps)),
             ("Allowed IPs", Some(Key::AllowedIps)),
@@ -471,13 +450,13 @@ mod tests {
     #[test]
     fn every_key_is_found_and_nearest_to_itself() {
         for key in Key::ALL {
-            assert_eq!(find(&key.name().to_uppercase()), Some(Word::Known(key)));
+            assert_eq!(find(&key.name().to_uppercase()), Some(KeyName::Known(key)));
             assert_eq!(nearest(key.name(), None), Some(key));
-            assert!(key.example("taupe").starts_with(key.name()));
+            assert!(key.example().starts_with(key.name()));
         }
         for (name, what) in FOREIGN {
             let found = find(&name.to_lowercase());
-            assert_eq!(found, Some(Word::Foreign(name, what)), "{name}");
+            assert_eq!(found, Some(KeyName::Foreign(name, what)), "{name}");
         }
     }
 }

@@ -2,51 +2,51 @@
 
 use core::fmt;
 
-/// Warning that an entry may match another program than intended, or none, according to a look at
+/// Warning that an entry may match another program than intended_key, or none, according to a look at
 /// the system. `Display` is the reason; [`Self::fix`] says what to write instead. Paths are in
 /// display form.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Doubt {
+pub enum AppWarning {
     /// No known executable has this name.
-    Unknown {
+    UnknownName {
         /// The name.
         name: String,
         /// The most similar name that is running or installed.
         nearest: Option<String>,
     },
     /// The path does not exist.
-    Nothing {
+    NoSuchPath {
         /// The path.
         path: String,
     },
     /// The entry names an executable, but the path is a folder.
-    Folder {
+    PathIsFolder {
         /// The path.
         path: String,
     },
     /// The path contains a symbolic link.
-    Link {
+    PathHasLink {
         /// The path.
         path: String,
         /// The path without symbolic links.
         target: String,
     },
     /// The path is a script.
-    Script {
+    PathIsScript {
         /// The path.
         path: String,
         /// The interpreter, which is the process's executable.
         interpreter: String,
     },
     /// The file of this name in `PATH` is a link to a file of another name.
-    NameOfLink {
+    NameIsLink {
         /// Path of the link.
         path: String,
         /// The path without symbolic links.
         target: String,
     },
     /// The file of this name in `PATH` is a script.
-    NameOfScript {
+    NameIsScript {
         /// Path of the script.
         path: String,
         /// The interpreter, which is the process's executable.
@@ -60,7 +60,7 @@ pub enum Doubt {
         worker: String,
     },
     /// The program starts programs of other names, which `Children = own` does not include.
-    Starter {
+    Launcher {
         /// Its name.
         name: String,
     },
@@ -71,74 +71,76 @@ pub enum Doubt {
     },
 }
 
-impl Doubt {
+impl AppWarning {
     /// Returns advice, in the imperative.
     #[must_use]
     pub fn fix(&self) -> String {
         match self {
-            Self::Unknown {
+            Self::UnknownName {
                 nearest: Some(nearest),
                 ..
-            } => format!("write {nearest}, if that is meant"),
-            Self::Unknown { .. } | Self::Nothing { .. } => {
-                "correct it, or leave it if the application is still to be installed".into()
+            } => format!("write {nearest} if that is meant"),
+            Self::UnknownName { .. } | Self::NoSuchPath { .. } => {
+                "correct it, or keep it if the application will be installed later".into()
             }
-            Self::Folder { path } => format!("write {path}/ for all executables below it"),
-            Self::Link { target, .. } => format!("write {target}"),
-            Self::NameOfLink { target, .. } => {
+            Self::PathIsFolder { path } => format!("write {path}/ for all executables below it"),
+            Self::PathHasLink { target, .. } => format!("write {target}"),
+            Self::NameIsLink { target, .. } => {
                 let name = target.rsplit('/').next().unwrap_or_default();
                 format!("write {name}, or {target}")
             }
-            Self::Script { .. } | Self::NameOfScript { .. } => {
-                "write what it starts, or the folder of that; while it runs, `readlink \
-                 /proc/PID/exe` tells what it is"
+            Self::PathIsScript { .. } | Self::NameIsScript { .. } => {
+                "write the program that the script starts, or its folder; while it runs, \
+                 `readlink /proc/PID/exe` shows the program"
                     .into()
             }
-            Self::Client { worker, .. } => format!("write {worker} too"),
-            Self::Starter { .. } | Self::AppImage { .. } => {
-                "delete Children = own, or write the programs that it starts too".into()
+            Self::Client { worker, .. } => format!("add {worker}"),
+            Self::Launcher { .. } | Self::AppImage { .. } => {
+                "delete Children = own, or add the programs that it starts".into()
             }
         }
     }
 }
 
-impl fmt::Display for Doubt {
+impl fmt::Display for AppWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown { name, .. } => write!(
+            Self::UnknownName { name, .. } => write!(
                 f,
                 "no program that runs, or is in PATH, /usr/lib or /opt, is called {name}: this \
                  matches nothing yet"
             ),
-            Self::Nothing { path } => write!(f, "there is nothing at {path}"),
-            Self::Folder { path } => write!(
+            Self::NoSuchPath { path } => write!(f, "{path} does not exist"),
+            Self::PathIsFolder { path } => write!(
                 f,
-                "{path} is a folder, and without a / at its end this matches nothing"
+                "{path} is a folder: without a / at the end, this matches nothing"
             ),
-            Self::Link { path, target } => write!(
+            Self::PathHasLink { path, target } => write!(
                 f,
-                "{path} leads through a symbolic link to {target}: other links lead there too, so \
-                 this entry does not match it"
+                "{path} contains a symbolic link and leads to {target}: other links lead there too, \
+                 so this entry does not match it"
             ),
-            Self::Script { path, interpreter } => write!(
+            Self::PathIsScript { path, interpreter } => write!(
                 f,
-                "{path} is a script: what runs is {interpreter}, which this does not match"
+                "{path} is a script: the running program is {interpreter}, which this entry does \
+                 not match"
             ),
-            Self::NameOfLink { path, target } => write!(
+            Self::NameIsLink { path, target } => write!(
                 f,
                 "{path} is a symbolic link to {target}: other links lead there too, so this entry \
                  does not match it"
             ),
-            Self::NameOfScript { path, interpreter } => write!(
+            Self::NameIsScript { path, interpreter } => write!(
                 f,
-                "{path} is a script: what runs is {interpreter}, and then what the script starts"
+                "{path} is a script: the running program is {interpreter}, and then those that the \
+                 script starts"
             ),
             Self::Client { name, worker } => write!(
                 f,
-                "{name} asks {worker} to do its work, and does not start it: this entry does not \
-                 match {worker}"
+                "{name} is a client of {worker}, which does the work and which it does not start: \
+                 this entry does not match {worker}"
             ),
-            Self::Starter { name } => write!(
+            Self::Launcher { name } => write!(
                 f,
                 "{name} starts other programs: because of Children = own, this entry does not \
                  match them"

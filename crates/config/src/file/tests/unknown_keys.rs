@@ -10,7 +10,7 @@ fn file(interface: &str, peer: &str) -> String {
     )
 }
 
-fn told(parsed: &Parsed) -> Vec<(usize, usize, Severity, String)> {
+fn diagnostics(parsed: &Parsed) -> Vec<(usize, usize, Severity, String)> {
     let diagnostics = parsed.diagnostics.iter();
     diagnostics
         .map(|one| (one.line, one.column, one.severity, name(one)))
@@ -44,7 +44,7 @@ fn comments_of_wiresock_that_taupe_does_not_know_are_warnings() {
         }
     }
     let mistyped = quick(&file("#@ws:AllowedApp = firefox", ""));
-    let fix = mistyped.diagnostics[0].kind.fix("taupe");
+    let fix = mistyped.diagnostics[0].kind.fix();
     assert_eq!(fix, "write AllowedApps (in [Interface]) if that is meant");
     // Keys that Taupe reads in such lines must not be lost by a mistake.
     for line in [
@@ -60,8 +60,8 @@ fn comments_of_wiresock_that_taupe_does_not_know_are_warnings() {
 }
 
 #[test]
-fn what_is_a_comment_to_wg_quick_changes_nothing_as_wg_quick() {
-    let parse_quick = |text: &str| parse(text.as_bytes(), Dialect::Quick);
+fn comments_change_nothing_in_the_dialect_of_wg_quick() {
+    let parse_quick = |text: &str| parse(text.as_bytes(), Dialect::WgQuick);
     let plain = parse_quick(&file("", "")).file.expect("a file");
     for mark in ["#@ws:", "#@taupe:"] {
         for (in_peer, line, warned) in [
@@ -80,7 +80,7 @@ fn what_is_a_comment_to_wg_quick_changes_nothing_as_wg_quick() {
             let (interface, peer) = if in_peer { ("", &*line) } else { (&*line, "") };
             let parsed = parse_quick(&file(interface, peer));
             let kinds: Vec<_> = parsed.diagnostics.iter().map(name).collect();
-            let expected: &[&str] = if warned { &["NotForQuick"] } else { &[] };
+            let expected: &[&str] = if warned { &["NotForWgQuick"] } else { &[] };
             assert_eq!(kinds, expected, "{line}");
             assert!(same_file(&parsed.file.expect("a file"), &plain), "{line}");
         }
@@ -89,7 +89,7 @@ fn what_is_a_comment_to_wg_quick_changes_nothing_as_wg_quick() {
 
 /// One message each: the key is neither unknown nor missing.
 #[test]
-fn characters_that_nobody_sees_are_named_and_nothing_else() {
+fn an_invisible_character_gives_one_diagnostic() {
     let text = file("DNS = 10.0.0.1", "Endpoint = 192.0.2.1:5");
     for hidden in [
         '\u{a0}', '\u{200b}', '\u{feff}', '\u{180e}', '\u{3164}', '\u{2063}', '\u{8}',
@@ -113,7 +113,7 @@ fn characters_that_nobody_sees_are_named_and_nothing_else() {
                 let text = text.replacen(&format!("\n{key} ="), &format!("\n{broken}"), 1);
                 let parsed = quick(&text);
                 let expected = [(line, column, Severity::Error, "LookAlike".to_owned())];
-                assert_eq!(told(&parsed), expected, "{text:?}");
+                assert_eq!(diagnostics(&parsed), expected, "{text:?}");
             }
         }
         for (line, header, broken, column) in [
@@ -123,7 +123,7 @@ fn characters_that_nobody_sees_are_named_and_nothing_else() {
         ] {
             let broken = text.replacen(header, &broken, 1);
             let expected = [(line, column, Severity::Error, "LookAlike".to_owned())];
-            assert_eq!(told(&quick(&broken)), expected, "{broken:?}");
+            assert_eq!(diagnostics(&quick(&broken)), expected, "{broken:?}");
         }
     }
     for (broken, column) in [
@@ -133,12 +133,12 @@ fn characters_that_nobody_sees_are_named_and_nothing_else() {
     ] {
         let text = text.replacen("\nPrivateKey = ", broken, 1);
         let expected = [(2, column, Severity::Error, "LookAlike".to_owned())];
-        assert_eq!(told(&quick(&text)), expected, "{text:?}");
+        assert_eq!(diagnostics(&quick(&text)), expected, "{text:?}");
     }
 }
 
 #[test]
-fn keys_of_another_program_are_told_at_once() {
+fn keys_of_another_program_give_one_diagnostic() {
     let keys = [
         "Jc", "Jmin", "Jmax", "S1", "S2", "S3", "S4", "H1", "H2", "H3", "H4", "I1", "I2", "I3",
         "I4", "I5",
@@ -149,7 +149,7 @@ fn keys_of_another_program_are_told_at_once() {
         panic!("{:?}", parsed.diagnostics);
     };
     assert_eq!((one.line, one.severity), (4, Severity::Error));
-    let text = one.told("taupe").to_string();
+    let text = one.to_string();
     assert!(text.contains(&keys.join(", ")), "{text}");
     assert!(text.contains("delete these lines"), "{text}");
     // Keys of another purpose have another reason.
