@@ -208,7 +208,7 @@ pub use handshake::{HandshakeId, HandshakeMessage, HandshakeQueue, TakenHandshak
 pub use ipnet;
 pub use output::{Notice, Output};
 pub use path::{DataPath, ReceivedBatch, Routes, padded_len};
-pub use peer::{Outbound, Peer, PeerId, Reason, Reservation, Role, Session, Staged, Wake};
+pub use peer::{Outbound, Peer, PeerId, Reservation, Role, Session, Staged, Timer, Wake};
 pub use taupe_crypto as crypto;
 pub use token_bucket::TokenBucket;
 

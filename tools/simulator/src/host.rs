@@ -12,7 +12,7 @@ use taupe_protocol::limits::UNDER_LOAD_BACKLOG;
 use taupe_protocol::testing::PeerSnapshot;
 use taupe_protocol::time::{Instant, Now, Tai64N};
 use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, PrivateKeyUpdate};
-use taupe_protocol::{DataPath, Device, DropReason, Endpoint, LocalAddress, Reason, ReceivedBatch};
+use taupe_protocol::{DataPath, Device, DropReason, Endpoint, LocalAddress, ReceivedBatch, Timer};
 
 use crate::ledger::inner_addresses;
 use crate::plan::{MILLISECOND, Nanos};
@@ -106,7 +106,7 @@ pub(crate) struct Node {
     /// Staged packets.
     pub(crate) staged: Staged,
     /// The next deadline on the boot clock, updated after every call.
-    pub(crate) deadline: Option<(Instant, Reason)>,
+    pub(crate) deadline: Option<(Instant, Timer)>,
     /// Address from which each host was last received.
     pub(crate) sources: Vec<Option<SocketAddr>>,
     /// Its wake-ups without effect.
@@ -194,7 +194,7 @@ pub(crate) struct Digest {
     sessions: usize,
     halves: usize,
     pending: usize,
-    deadline: Option<(Instant, Reason)>,
+    deadline: Option<(Instant, Timer)>,
     attention: bool,
 }
 

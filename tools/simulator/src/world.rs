@@ -348,7 +348,7 @@ impl<'e> World<'e> {
                 != staged;
         self.stats.idle_wakes += u64::from(!effect);
         // Each timer of each peer may have been stopped after it was armed.
-        let timers = taupe_protocol::Reason::ALL.len() * h.peers.len();
+        let timers = taupe_protocol::Timer::ALL.len() * h.peers.len();
         node.idle
             .woken(effect, timers)
             .map_err(|violation| Violation {

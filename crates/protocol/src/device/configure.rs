@@ -15,7 +15,7 @@ use crate::limits::MAX_PEERS;
 use crate::lock;
 use crate::output::Output;
 use crate::path::{DataPath, Routes};
-use crate::peer::{Peer, PeerEntry, PeerId, Reason, set_endpoint};
+use crate::peer::{Peer, PeerEntry, PeerId, Timer, set_endpoint};
 use crate::time::Now;
 use crate::update::{
     AllowedIpChange, DeviceStatus, DeviceUpdate, PeerStatus, PeerUpdate, PrivateKeyUpdate,
@@ -230,8 +230,8 @@ impl Device {
             state.initiation.unanswered = None;
             state.initiation.attempts = 0;
             state.sessions.renewed_on_receive = false;
-            state.timers.stop(Reason::Retransmit);
-            state.timers.stop(Reason::ResendParts);
+            state.timers.stop(Timer::Retransmit);
+            state.timers.stop(Timer::ResendParts);
             // Packets sent to the old key may still arrive, but the session sends no more.
             if let Some(current) = &mut state.sessions.current {
                 current.may_send = false;
@@ -296,7 +296,7 @@ impl Device {
             keepalive = up && seconds > 0 && state.keepalive.interval.is_zero();
             state.keepalive.interval = Duration::from_secs(seconds.into());
             if seconds == 0 {
-                state.timers.stop(Reason::PersistentKeepalive);
+                state.timers.stop(Timer::PersistentKeepalive);
             }
         }
         drop(state);

@@ -5,7 +5,7 @@ use core::net::SocketAddr;
 use crate::device::Device;
 use crate::key::PublicKey;
 use crate::lock;
-use crate::peer::{Reason, move_endpoint};
+use crate::peer::{Timer, move_endpoint};
 use crate::time::Now;
 use crate::update::EndpointName;
 
@@ -43,7 +43,7 @@ impl Device {
             // The last initiation went to another address: this one need not wait for
             // Rekey-Timeout.
             state.initiation.network_changed = true;
-            state.timers.stop(Reason::Retransmit);
+            state.timers.stop(Timer::Retransmit);
         }
         let moved = move_endpoint(&mut state, next);
         state.request_handshake(now.boot);

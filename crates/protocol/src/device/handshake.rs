@@ -26,7 +26,7 @@ use crate::hybrid::HandshakeKind;
 use crate::limits::{HANDSHAKE_TOS, REKEY_TIMEOUT, UNDER_LOAD_BACKLOG, UNDER_LOAD_DURATION};
 use crate::message::{CookieReply, Initiation, Kind, Macs, Malformed, Response, classify};
 use crate::output::Output;
-use crate::peer::{PeerEntry, Pending, Reason, Role, Session, Traffic, move_endpoint};
+use crate::peer::{PeerEntry, Pending, Role, Session, Timer, Traffic, move_endpoint};
 use crate::suite::Suite;
 use crate::time::{Instant, Now, Tai64N};
 use crate::{Random, lock};
@@ -408,8 +408,8 @@ impl Core {
         let mut state = lock(&entry.peer.state);
         state.sessions.install_initiated(session);
         state.endpoint = Some(from);
-        state.timers.stop(Reason::Retransmit);
-        state.timers.stop(Reason::ResendParts);
+        state.timers.stop(Timer::Retransmit);
+        state.timers.stop(Timer::ResendParts);
         state.initiation.attempts = 0;
         state.sessions.renewed_on_receive = false;
         state.received(now.boot, bytes);
@@ -502,10 +502,10 @@ impl Core {
         state.sent(now.boot, bytes, Traffic::Other);
         state
             .timers
-            .set(Reason::Retransmit, now.boot + REKEY_TIMEOUT + jitter);
+            .set(Timer::Retransmit, now.boot + REKEY_TIMEOUT + jitter);
         match resend {
-            Some(at) => state.timers.set(Reason::ResendParts, at),
-            None => state.timers.stop(Reason::ResendParts),
+            Some(at) => state.timers.set(Timer::ResendParts, at),
+            None => state.timers.stop(Timer::ResendParts),
         }
         state.initiation.count = match state.initiation.unanswered {
             Some(_) => state.initiation.count.saturating_add(1),

@@ -14,7 +14,7 @@ use crate::limits::HANDSHAKE_TOS;
 use crate::lock;
 use crate::message::{Half, Part, indices};
 use crate::output::Output;
-use crate::peer::{PeerEntry, Pending, Reason, Traffic};
+use crate::peer::{PeerEntry, Pending, Timer, Traffic};
 use crate::time::Now;
 
 /// Makes a hybrid initiation with its MACs. `None` if a key for it is missing.
@@ -142,7 +142,7 @@ impl Core {
         };
         initiation.count_resend(now.boot);
         if let Some(at) = initiation.resend_at() {
-            state.timers.set(Reason::ResendParts, at);
+            state.timers.set(Timer::ResendParts, at);
         }
         // Both parts, whichever has been answered: a responder that has lost its state needs
         // both.

@@ -33,7 +33,7 @@ use crate::key::{PqPrivateKey, PublicKey};
 use crate::limits::MAX_PEERS;
 use crate::output::Output;
 use crate::path::DataPath;
-use crate::peer::{Peer, PeerId, Peers, Reason, Wake, clear_local};
+use crate::peer::{Peer, PeerId, Peers, Timer, Wake, clear_local};
 use crate::time::{Instant, Now};
 use crate::{Random, lock};
 
@@ -76,7 +76,7 @@ pub(crate) struct Core {
     /// The upper 24 bits of all indices, if the caller has set them
     /// ([`Device::set_index_prefix`]).
     pub(crate) index_prefix: Option<u32>,
-    pub(crate) deadlines: BTreeSet<(Instant, PeerId, Reason)>,
+    pub(crate) deadlines: BTreeSet<(Instant, PeerId, Timer)>,
 }
 
 impl Device {
@@ -133,9 +133,9 @@ impl Device {
         self.core.outputs.pop_front()
     }
 
-    /// Returns the time by which [`Device::handle_deadline`] must be called, and the reason.
+    /// Returns the time by which [`Device::handle_deadline`] must be called, and the timer that expires then.
     #[must_use]
-    pub fn next_deadline(&self) -> Option<(Instant, Reason)> {
+    pub fn next_deadline(&self) -> Option<(Instant, Timer)> {
         self.core
             .deadlines
             .first()

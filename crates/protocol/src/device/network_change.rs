@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::device::{Core, Device};
 use crate::lock;
-use crate::peer::{PeerEntry, PeerId, Reason, Role, clear_local};
+use crate::peer::{PeerEntry, PeerId, Role, Timer, clear_local};
 use crate::time::Now;
 
 impl Device {
@@ -71,7 +71,7 @@ impl Core {
         }
         let later = state.next_initiation().filter(|at| *at > now.boot);
         if let Some(at) = later {
-            state.timers.set(Reason::Retransmit, at);
+            state.timers.set(Timer::Retransmit, at);
         }
         drop(state);
         if later.is_none() {

@@ -8,7 +8,7 @@ use crate::drop_reason::DropReason;
 use crate::lock;
 use crate::message::{DATA_HEADER_LEN, DATA_OVERHEAD};
 use crate::output::Output;
-use crate::peer::{PeerEntry, Reason, Traffic};
+use crate::peer::{PeerEntry, Timer, Traffic};
 use crate::time::Now;
 
 impl Core {
@@ -20,8 +20,8 @@ impl Core {
             let mut state = lock(&peer.state);
             let work = core::mem::take(&mut state.control.work);
             if work.confirmed.is_some() {
-                state.timers.stop(Reason::Retransmit);
-                state.timers.stop(Reason::ResendParts);
+                state.timers.stop(Timer::Retransmit);
+                state.timers.stop(Timer::ResendParts);
                 state.initiation.attempts = 0;
                 state.sessions.renewed_on_receive = false;
                 entry.latest_handshake = Some(now.wall);

@@ -8,7 +8,7 @@ use crate::endpoint::Endpoint;
 use crate::key::PublicKey;
 use crate::lock;
 use crate::message::indices;
-use crate::peer::{Pending, Reason, Timers};
+use crate::peer::{Pending, Timer, Timers};
 use crate::time::{Instant, Tai64N};
 
 /// All state of a peer that a message may change, at one point in time. Two snapshots are equal if
@@ -48,7 +48,7 @@ impl PeerSnapshot {
     #[must_use]
     pub fn without_provisional_effects(mut self) -> Self {
         self.tx_bytes = 0;
-        self.timers.stop(Reason::EraseKeys);
+        self.timers.stop(Timer::EraseKeys);
         self
     }
 }

@@ -7,7 +7,7 @@ use crate::device::{Core, Device};
 use crate::drop_reason::DropReason;
 use crate::limits::{ERASE_AFTER_TIME, KEEPALIVE_TIMEOUT, MAX_HANDSHAKE_ATTEMPTS, MAX_JITTER};
 use crate::lock;
-use crate::peer::{PeerEntry, Reason, clear_local};
+use crate::peer::{PeerEntry, Timer, clear_local};
 use crate::time::{Instant, Now};
 
 impl Device {
@@ -24,10 +24,10 @@ impl Device {
             entry.deadline = None;
             let peer = Arc::clone(&entry.peer);
             loop {
-                let Some(reason) = lock(&peer.state).timers.expire(now.boot) else {
+                let Some(timer) = lock(&peer.state).timers.expire(now.boot) else {
                     break;
                 };
-                self.core.handle_timer(now, entry, reason);
+                self.core.handle_timer(now, entry, timer);
             }
             self.core.run_pending(now, entry);
         }
@@ -35,19 +35,19 @@ impl Device {
 }
 
 impl Core {
-    fn handle_timer(&mut self, now: Now, entry: &mut PeerEntry, reason: Reason) {
+    fn handle_timer(&mut self, now: Now, entry: &mut PeerEntry, timer: Timer) {
         let peer = Arc::clone(&entry.peer);
         let mut state = lock(&peer.state);
-        match reason {
+        match timer {
             // This side has sent a response in the meantime: wait for Rekey-Timeout after it.
-            Reason::Retransmit if !state.may_send_initiation(now.boot) => {
+            Timer::Retransmit if !state.may_send_initiation(now.boot) => {
                 if let Some(at) = state.next_initiation() {
                     let at = at + state.control.jitter;
-                    state.timers.set(Reason::Retransmit, at);
+                    state.timers.set(Timer::Retransmit, at);
                 }
             }
-            Reason::Retransmit if state.initiation.attempts > MAX_HANDSHAKE_ATTEMPTS => {
-                state.timers.stop(Reason::Keepalive);
+            Timer::Retransmit if state.initiation.attempts > MAX_HANDSHAKE_ATTEMPTS => {
+                state.timers.stop(Timer::Keepalive);
                 state.initiation.unanswered = None;
                 let purged = state.staging.packets.len() as u64;
                 state.staging.packets.clear();
@@ -58,7 +58,7 @@ impl Core {
                 }
                 self.abandon_initiation(entry);
             }
-            Reason::Retransmit => {
+            Timer::Retransmit => {
                 // Failures in another network do not count.
                 if !state.initiation.network_changed {
                     state.initiation.attempts += 1;
@@ -68,35 +68,35 @@ impl Core {
                 drop(state);
                 self.send_initiation(now, entry, true);
             }
-            Reason::ResendParts => {
+            Timer::ResendParts => {
                 drop(state);
                 self.resend_parts(now, entry);
             }
-            Reason::Keepalive => {
+            Timer::Keepalive => {
                 let another = core::mem::take(&mut state.keepalive.another_due);
                 drop(state);
                 self.send_keepalive(now, entry);
                 if another {
                     let at = now.boot + KEEPALIVE_TIMEOUT;
-                    lock(&peer.state).timers.set(Reason::Keepalive, at);
+                    lock(&peer.state).timers.set(Timer::Keepalive, at);
                 }
             }
-            Reason::DeadPeer => {
+            Timer::DeadPeer => {
                 clear_local(&mut state);
                 drop(state);
                 self.send_initiation(now, entry, false);
             }
-            Reason::EraseKeys => {
+            Timer::EraseKeys => {
                 state
                     .sessions
                     .retire_if(|session| now.boot.since(session.born()) >= ERASE_AFTER_TIME);
                 drop(state);
                 self.forget_provisional(entry, |it| it.age(now.boot) >= ERASE_AFTER_TIME);
             }
-            Reason::PersistentKeepalive => {
+            Timer::PersistentKeepalive => {
                 let at = now.boot + state.keepalive.interval;
                 if state.endpoint.is_some() && !state.keepalive.interval.is_zero() {
-                    state.timers.set(Reason::PersistentKeepalive, at);
+                    state.timers.set(Timer::PersistentKeepalive, at);
                 }
                 drop(state);
                 self.send_keepalive(now, entry);
@@ -110,8 +110,8 @@ impl Core {
         let retired = core::mem::take(&mut state.sessions.retired);
         let begun = entry.hybrid.as_ref().and_then(|hybrid| hybrid.oldest());
         match state.sessions.oldest().into_iter().chain(begun).min() {
-            Some(born) => state.timers.set(Reason::EraseKeys, born + ERASE_AFTER_TIME),
-            None => state.timers.stop(Reason::EraseKeys),
+            Some(born) => state.timers.set(Timer::EraseKeys, born + ERASE_AFTER_TIME),
+            None => state.timers.stop(Timer::EraseKeys),
         }
         state.control.jitter = jitter;
         let deadline = state.timers.next();

@@ -16,7 +16,7 @@ use crate::limits::{INITIATIONS_PER_SECOND, NOTICE_AFTER};
 use crate::lock;
 use crate::message::IDENTITY_LEN;
 use crate::output::{Notice, Output};
-use crate::peer::{NamedEndpoint, Peer, PeerId, Reason};
+use crate::peer::{NamedEndpoint, Peer, PeerId, Timer};
 use crate::suite::Suite;
 use crate::time::{Instant, Tai64N};
 use crate::update::{EndpointName, PostQuantum};
@@ -35,7 +35,7 @@ pub(crate) struct PeerEntry {
     pub(crate) latest_handshake: Option<Duration>,
     /// Set while the peer has been reported as unreachable.
     reported_unreachable: bool,
-    pub(crate) deadline: Option<(Instant, Reason)>,
+    pub(crate) deadline: Option<(Instant, Timer)>,
 }
 
 /// State of a peer's handshakes.

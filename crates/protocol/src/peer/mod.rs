@@ -28,7 +28,7 @@ pub(crate) use session::CHUNK;
 pub use session::{Role, Session};
 pub(crate) use sessions::Sessions;
 pub(crate) use state::{PeerState, PendingWork, Traffic, clear_local, move_endpoint, set_endpoint};
-pub use timers::Reason;
+pub use timers::Timer;
 pub(crate) use timers::Timers;
 pub use work_queue::Wake;
 pub(crate) use work_queue::WorkQueue;

@@ -10,7 +10,7 @@ use crate::limits::{
     DEAD_PEER_TIMEOUT, KEEPALIVE_TIMEOUT, NETWORK_CHANGE_REKEY_TIMEOUT, REJECT_AFTER_MESSAGES,
     REKEY_AFTER_MESSAGES, REKEY_AFTER_TIME, REKEY_ON_RECEIVE, REKEY_TIMEOUT,
 };
-use crate::peer::{Reason, Role, Session, Sessions, Staged, Timers};
+use crate::peer::{Role, Session, Sessions, Staged, Timer, Timers};
 use crate::time::Instant;
 
 #[derive(Default)]
@@ -136,7 +136,7 @@ impl PeerState {
     pub(crate) fn postpone_handshake(&mut self) {
         if let Some(at) = self.next_initiation() {
             let at = at + self.control.jitter;
-            self.timers.start(Reason::Retransmit, at);
+            self.timers.start(Timer::Retransmit, at);
         }
     }
 
@@ -159,11 +159,11 @@ impl PeerState {
     /// Accounts for messages being sent.
     pub(crate) fn sent(&mut self, now: Instant, bytes: u64, traffic: Traffic) {
         self.statistics.tx_bytes = self.statistics.tx_bytes.saturating_add(bytes);
-        self.timers.stop(Reason::Keepalive);
+        self.timers.stop(Timer::Keepalive);
         self.keepalive.another_due = false;
         if traffic == Traffic::Data {
             let at = now + DEAD_PEER_TIMEOUT + self.control.jitter;
-            self.timers.start(Reason::DeadPeer, at);
+            self.timers.start(Timer::DeadPeer, at);
         }
         self.restart_persistent_keepalive(now);
     }
@@ -171,7 +171,7 @@ impl PeerState {
     /// Accounts for authenticated messages of any kind.
     pub(crate) fn received(&mut self, now: Instant, bytes: u64) {
         self.statistics.rx_bytes = self.statistics.rx_bytes.saturating_add(bytes);
-        self.timers.stop(Reason::DeadPeer);
+        self.timers.stop(Timer::DeadPeer);
         self.initiation.unanswered = None;
         self.restart_persistent_keepalive(now);
     }
@@ -179,7 +179,7 @@ impl PeerState {
     /// Starts the timer of the passive keepalive (whitepaper §6.5).
     pub(super) fn data_received(&mut self, now: Instant) {
         let at = now + KEEPALIVE_TIMEOUT;
-        if !self.timers.start(Reason::Keepalive, at) {
+        if !self.timers.start(Timer::Keepalive, at) {
             self.keepalive.another_due = true;
         }
     }
@@ -202,7 +202,7 @@ impl PeerState {
     fn restart_persistent_keepalive(&mut self, now: Instant) {
         if !self.keepalive.interval.is_zero() {
             let at = now + self.keepalive.interval;
-            self.timers.set(Reason::PersistentKeepalive, at);
+            self.timers.set(Timer::PersistentKeepalive, at);
         }
     }
 }

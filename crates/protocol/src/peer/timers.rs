@@ -2,9 +2,9 @@
 
 use crate::time::Instant;
 
-/// Reason for the next deadline.
+/// Timer of a peer: the reason for a deadline.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Reason {
+pub enum Timer {
     /// An initiation was not answered: send another (§6.4).
     Retransmit,
     /// Parts of a hybrid initiation were not answered: send them again.
@@ -20,8 +20,8 @@ pub enum Reason {
     PersistentKeepalive,
 }
 
-impl Reason {
-    /// Every reason, in the order of their discriminants.
+impl Timer {
+    /// Every timer, in the order of their discriminants.
     pub const ALL: [Self; 6] = [
         Self::Retransmit,
         Self::ResendParts,
@@ -34,22 +34,22 @@ impl Reason {
 
 /// Expiry of each timer; [`Instant::FAR_FUTURE`] if it is stopped.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Timers([Instant; Reason::ALL.len()]);
+pub(crate) struct Timers([Instant; Timer::ALL.len()]);
 
 impl Default for Timers {
     fn default() -> Self {
-        Self([Instant::FAR_FUTURE; Reason::ALL.len()])
+        Self([Instant::FAR_FUTURE; Timer::ALL.len()])
     }
 }
 
 impl Timers {
     /// Sets a timer, whether or not it is running.
-    pub(crate) fn set(&mut self, timer: Reason, at: Instant) {
+    pub(crate) fn set(&mut self, timer: Timer, at: Instant) {
         self.0[timer as usize] = at;
     }
 
     /// Starts a timer unless it is running. Returns `true` if it was stopped.
-    pub(crate) fn start(&mut self, timer: Reason, at: Instant) -> bool {
+    pub(crate) fn start(&mut self, timer: Timer, at: Instant) -> bool {
         let idle = !self.is_running(timer);
         if idle {
             self.set(timer, at);
@@ -57,7 +57,7 @@ impl Timers {
         idle
     }
 
-    pub(crate) fn stop(&mut self, timer: Reason) {
+    pub(crate) fn stop(&mut self, timer: Timer) {
         self.0[timer as usize] = Instant::FAR_FUTURE;
     }
 
@@ -65,7 +65,7 @@ impl Timers {
         *self = Self::default();
     }
 
-    pub(crate) fn is_running(&self, timer: Reason) -> bool {
+    pub(crate) fn is_running(&self, timer: Timer) -> bool {
         self.0[timer as usize] != Instant::FAR_FUTURE
     }
 
@@ -75,8 +75,8 @@ impl Timers {
     }
 
     /// Returns the timer that expires first.
-    pub(crate) fn next(&self) -> Option<(Instant, Reason)> {
-        Reason::ALL
+    pub(crate) fn next(&self) -> Option<(Instant, Timer)> {
+        Timer::ALL
             .into_iter()
             .filter(|timer| self.is_running(*timer))
             .map(|timer| (self.0[timer as usize], timer))
@@ -84,7 +84,7 @@ impl Timers {
     }
 
     /// Stops and returns the first timer that has expired at `now`.
-    pub(crate) fn expire(&mut self, now: Instant) -> Option<Reason> {
+    pub(crate) fn expire(&mut self, now: Instant) -> Option<Timer> {
         let (at, timer) = self.next()?;
         (at <= now).then(|| {
             self.stop(timer);

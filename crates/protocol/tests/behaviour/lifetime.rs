@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use taupe_protocol::message::Kind;
-use taupe_protocol::{DropReason, Reason};
+use taupe_protocol::{DropReason, Timer};
 
 use crate::common::random::Numbers;
 use crate::common::{Fate, NANO, Net, Outcome, START, millis, secs, set_numbers};
@@ -151,7 +151,7 @@ each_backend! {
         for node in &net.nodes {
             assert_eq!(node.device.sessions().len(), 1);
             let deadline = node.device.next_deadline();
-            assert_eq!(deadline, Some((START + secs(540), Reason::EraseKeys)));
+            assert_eq!(deadline, Some((START + secs(540), Timer::EraseKeys)));
         }
         net.advance(NANO);
         for i in [0, 1] {

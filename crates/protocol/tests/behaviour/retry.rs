@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use taupe_protocol::limits::{MAX_JITTER, NOTICE_AFTER, REKEY_AFTER_MESSAGES};
 use taupe_protocol::message::Kind;
-use taupe_protocol::{DropReason, Notice, Reason};
+use taupe_protocol::{DropReason, Notice, Timer};
 
 use crate::common::random::Numbers;
 use crate::common::snapshot::assert_refused;
@@ -36,7 +36,7 @@ each_backend! {
             }
             assert_eq!(net.nodes[0].count(DropReason::StagedPurged), 0, "not given up yet");
             let (at, _, reason) = net.next_deadline().expect("it still waits");
-            assert_eq!(reason, Reason::Retransmit);
+            assert_eq!(reason, Timer::Retransmit);
             assert!(at.since(START).abs_diff(gap * 20) <= NEGLIGIBLE);
 
             net.advance_to(at - NANO);

@@ -27,7 +27,7 @@ use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD, Kind, classify, da
 use taupe_protocol::time::{Instant, Now, Tai64N};
 use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, PrivateKeyUpdate};
 use taupe_protocol::{
-    Endpoint, LocalAddress, Outbound, Output, Reason, ReceivedBatch, Staged, padded_len,
+    Endpoint, LocalAddress, Outbound, Output, ReceivedBatch, Staged, Timer, padded_len,
 };
 
 use self::node::node;
@@ -133,7 +133,7 @@ pub struct Net {
     held: VecDeque<Datagram>,
     flying: VecDeque<Datagram>,
     /// Every deadline that was handled, with its node.
-    pub fired: Vec<(Instant, usize, Reason)>,
+    pub fired: Vec<(Instant, usize, Timer)>,
     /// True if the last single message was passed to [`DataPath::receive_one`].
     is_by_itself: bool,
 }
@@ -474,7 +474,7 @@ impl Net {
         self.advance_to(self.now + by);
     }
 
-    pub fn next_deadline(&self) -> Option<(Instant, usize, Reason)> {
+    pub fn next_deadline(&self) -> Option<(Instant, usize, Timer)> {
         let deadline = |(i, node): (usize, &Node)| {
             let (at, reason) = node.device.next_deadline()?;
             Some((at, i, reason))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use taupe_protocol::key::PublicKey;
 use taupe_protocol::time::Instant;
-use taupe_protocol::{DropReason, Endpoint, Reason, Role};
+use taupe_protocol::{DropReason, Endpoint, Role, Timer};
 
 use super::{Net, Node};
 
@@ -15,7 +15,7 @@ use super::{Net, Node};
 pub struct Snapshot {
     peers: Vec<PeerState>,
     sessions: Vec<(u32, u32, Role, Instant)>,
-    deadline: Option<(Instant, Reason)>,
+    deadline: Option<(Instant, Timer)>,
     delivered: usize,
 }
 

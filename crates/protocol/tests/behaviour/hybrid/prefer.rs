@@ -4,7 +4,7 @@
 use taupe_protocol::hybrid::Suite;
 use taupe_protocol::message::Kind;
 use taupe_protocol::update::{PeerUpdate, PostQuantum};
-use taupe_protocol::{DropReason, Reason};
+use taupe_protocol::{DropReason, Timer};
 
 use super::{assert_works, pinned};
 use crate::common::hybrid::{public, seed};
@@ -27,7 +27,7 @@ each_backend! {
         let handshakes: Vec<_> = net
             .fired
             .iter()
-            .filter(|(_, node, reason)| *node == 0 && *reason == Reason::Retransmit)
+            .filter(|(_, node, reason)| *node == 0 && *reason == Timer::Retransmit)
             .collect();
         assert_eq!(handshakes.len(), 3);
         // Hybrid handshakes are tried again when the session is renewed, while the old session
