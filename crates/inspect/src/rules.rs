@@ -2,6 +2,7 @@
 
 use crate::app_warnings;
 use taupe_config::application::{AppRules, Rule};
+use taupe_os_linux::users::user_id;
 
 /// Looks up the users that rules name, and the targets of symbolic links.
 ///
@@ -10,12 +11,6 @@ use taupe_config::application::{AppRules, Rule};
 pub fn resolve(rules: &mut AppRules) -> Result<(), &Rule> {
     rules.follow_links(app_warnings::target);
     rules.resolve_users(user_id)
-}
-
-/// Returns a user's id from `/etc/passwd` or another source of the system (nsswitch).
-fn user_id(name: &str) -> Option<u32> {
-    let user = nix::unistd::User::from_name(name).ok().flatten()?;
-    Some(user.uid.as_raw())
 }
 
 /// Resolves the users and links of a rule set. Rules about unknown users match nothing.

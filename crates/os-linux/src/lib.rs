@@ -5,7 +5,7 @@
 //! routes, rules and nf_tables, and [`watch`] reports changes to them. The other modules deal with
 //! processes: namespaces, mounts, descriptors, signals, memory and scheduling.
 //!
-//! System calls that `rustix` does not wrap are in `ioctl`, `option` and `udp::message`.
+//! System calls that `rustix` does not wrap are in `ioctl`, [`socket_option`] and `udp::message`.
 
 #![cfg(target_os = "linux")]
 
@@ -20,10 +20,11 @@ pub mod run_directory;
 pub mod schedule;
 pub mod security;
 pub mod signals;
+pub mod socket_option;
 pub mod tun;
 pub mod udp;
+pub mod users;
 pub mod watch;
 
 mod ioctl;
-mod option;
 mod rtnetlink;

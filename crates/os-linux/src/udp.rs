@@ -15,7 +15,7 @@ use std::{
 use arrayvec::ArrayVec;
 use taupe_packet::ip::Family;
 
-pub use self::socket::Socket;
+pub use self::{message::receive_prefixes, socket::Socket};
 
 /// Maximum datagrams in one batch (`UDP_MAX_SEGMENTS` before Linux 6.9, `UDP_GRO_CNT_MAX`).
 pub const MAX_SEGMENTS: usize = 64;

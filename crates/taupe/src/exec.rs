@@ -15,7 +15,6 @@ use crate::peer_notices;
 use crate::state_dir::StateDir;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use session::Session;
-use signals::Signals;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
@@ -124,7 +123,7 @@ fn begin<D: Device>(
     // A core file would contain keys. If the system refuses, core files stay enabled.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     // Threads inherit the signal mask, so it is set before they start.
-    let signals = Signals::block().map_err(system("catch signals"))?;
+    let signals = signals::block().map_err(system("catch signals"))?;
     settings.logging.begin();
     let (listener, connection) = private_socket(&shared.folder().join(format!("{name}.device")))
         .map_err(system("make the device's socket"))?;

@@ -22,7 +22,7 @@ use rustix::{
 use zeroize::Zeroizing;
 
 use super::error::SystemError;
-use crate::option::{self, IntOption};
+use crate::socket_option::{self, IntOption};
 
 /// Error of a request, before the caller adds the subject.
 #[derive(Debug)]
@@ -121,7 +121,7 @@ impl Socket {
             IntOption::CappedAck,
             IntOption::StrictCheck,
         ] {
-            let _ = option::set(fd.as_fd(), option, 1);
+            let _ = socket_option::set(fd.as_fd(), option, 1);
         }
         Ok(Self {
             fd,

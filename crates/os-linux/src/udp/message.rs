@@ -185,6 +185,54 @@ pub(super) fn receive<'a>(
         .collect())
 }
 
+/// Receives datagrams that are queued, up to 64, with one system call (`recvmmsg`) and without
+/// waiting. Copies only the first `N` bytes of each, in order, to `prefixes`. Returns the lengths
+/// of the datagrams (`MSG_TRUNC`); with `UDP_GRO` one length counts all merged datagrams.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::WouldBlock`] if nothing is queued; otherwise the kernel's.
+pub fn receive_prefixes<const N: usize>(
+    socket: BorrowedFd<'_>,
+    prefixes: &mut [[u8; N]],
+) -> io::Result<ArrayVec<usize, MANY>> {
+    let mut slices: ArrayVec<_, MANY> = prefixes
+        .iter_mut()
+        .take(MANY)
+        .map(|prefix| libc::iovec {
+            iov_base: prefix.as_mut_ptr().cast(),
+            iov_len: N,
+        })
+        .collect();
+    let mut messages: ArrayVec<_, MANY> = slices
+        .iter_mut()
+        .map(|slice| {
+            let mut message = zeroed();
+            message.msg_iov = &raw mut *slice;
+            message.msg_iovlen = 1;
+            libc::mmsghdr {
+                msg_hdr: message,
+                msg_len: 0,
+            }
+        })
+        .collect();
+    let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+    // SAFETY: each message points to its own slice, and each slice to a prefix of `N` bytes. All of
+    // them are live, and are not used otherwise until the call returns. There are no names and no
+    // control messages. The descriptor is open while borrowed.
+    let count = unsafe {
+        libc::recvmmsg(
+            socket.as_raw_fd(),
+            messages.as_mut_ptr(),
+            messages.len() as _,
+            flags as _,
+            ptr::null_mut(),
+        )
+    };
+    let received = messages.iter().take(check(count as isize)?);
+    Ok(received.map(|message| message.msg_len as usize).collect())
+}
+
 /// Sends `payload` as one message.
 pub(super) fn send(
     fd: BorrowedFd<'_>,

@@ -2,7 +2,7 @@
 
 use std::{io, os::fd::BorrowedFd};
 
-use crate::option::{self, IntOption};
+use crate::socket_option::{self, IntOption};
 
 /// Prepares a socket that is not bound yet to share its port with a second one. The first socket
 /// then receives datagrams that begin with `first` or are empty, and the second all others. While
@@ -28,12 +28,12 @@ pub(super) fn keep(socket: BorrowedFd<'_>, first: u8) -> io::Result<()> {
     ];
     // The kernel accepts a program only for a socket that has `SO_REUSEPORT`.
     share(socket, true)?;
-    let chosen = option::set_choice(socket, &mut program);
+    let chosen = socket_option::attach_reuseport_program(socket, &mut program);
     share(socket, false)?;
     chosen
 }
 
 /// Sets if other sockets of the same user that also have `SO_REUSEPORT` may bind the port.
 pub(super) fn share(socket: BorrowedFd<'_>, shares: bool) -> io::Result<()> {
-    option::set(socket, IntOption::ReusePort, shares.into())
+    socket_option::set(socket, IntOption::ReusePort, shares.into())
 }

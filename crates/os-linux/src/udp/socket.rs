@@ -18,7 +18,7 @@ use rustix::{
 use taupe_packet::ip::Family;
 
 use super::{BindError, Options, message, port};
-use crate::option::{self, IntOption};
+use crate::socket_option::{self, IntOption};
 
 /// An unconnected UDP socket bound to every local address of one family. Any number of threads may
 /// send and receive.
@@ -85,10 +85,10 @@ impl Socket {
     }
 
     fn bound(fd: OwnedFd, family: Family, port: u16, options: Options) -> Result<Self, BindError> {
-        let gso = options.gso && option::value(fd.as_fd(), IntOption::Segment).is_ok();
+        let gso = options.gso && socket_option::get(fd.as_fd(), IntOption::Segment).is_ok();
         let gro = options.gro
             && merges_received_right(rustix::system::uname().release().to_bytes())
-            && option::set(fd.as_fd(), IntOption::Gro, 1).is_ok();
+            && socket_option::set(fd.as_fd(), IntOption::Gro, 1).is_ok();
         let any = match family {
             Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -188,13 +188,13 @@ fn set_up(fd: &OwnedFd, family: Family) -> io::Result<()> {
     // packets on paths with a small MTU.
     match family {
         Family::V4 => {
-            option::set(fd.as_fd(), IntOption::PacketInfoV4, 1)?;
+            socket_option::set(fd.as_fd(), IntOption::PacketInfoV4, 1)?;
             sockopt::set_ip_recvtos(fd, true)?;
             sockopt::set_ip_mtu_discover(fd, sockopt::Ipv4PathMtuDiscovery::DONT)?;
         }
         Family::V6 => {
             sockopt::set_ipv6_v6only(fd, true)?;
-            option::set(fd.as_fd(), IntOption::PacketInfoV6, 1)?;
+            socket_option::set(fd.as_fd(), IntOption::PacketInfoV6, 1)?;
             sockopt::set_ipv6_recvtclass(fd, true)?;
             sockopt::set_ipv6_mtu_discover(fd, sockopt::Ipv6PathMtuDiscovery::DONT)?;
         }
@@ -214,7 +214,7 @@ fn grow_buffers(fd: &OwnedFd, size: usize) {
 }
 
 fn set_mark(fd: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
-    option::set(fd, IntOption::Mark, mark as c_int)
+    socket_option::set(fd, IntOption::Mark, mark as c_int)
 }
 
 /// Returns true if this kernel release merges received datagrams correctly (since Linux 5.12).

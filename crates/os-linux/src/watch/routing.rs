@@ -21,7 +21,7 @@ use rustix::{
 
 use super::LinkState;
 use crate::{
-    option::{self, IntOption},
+    socket_option::{self, IntOption},
     rtnetlink::{self, Group, Netlink},
     tun::Tun,
 };
@@ -43,7 +43,7 @@ impl LinkWatch {
     /// The kernel's.
     pub fn open(tun: &Tun) -> io::Result<Self> {
         let notices = rtnetlink::notices(&[Group::Link, Group::NamespaceId])?;
-        let follows_moves = option::set(notices.as_fd(), IntOption::ListenAllNamespaces, 1).is_ok();
+        let follows_moves = socket_option::set(notices.as_fd(), IntOption::ListenAllNamespaces, 1).is_ok();
         let netlink = Netlink::open()?;
         // Assigns an id to the TUN's namespace if it has been moved already.
         netlink.link_of(tun)?;

@@ -1,6 +1,6 @@
 //! The tunnel of one or more commands, from the start of the first command to the end of the last.
 
-use super::signals::{Received, Signals};
+use super::signals::asks_to_end;
 use crate::console::say;
 use crate::device::Device;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -12,6 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 use taupe_engine::Exit;
+use taupe_os_linux::signals::{BlockedSignals, ReceivedSignal};
 use taupe_sandbox::{Child, JoinRequest, NOT_SET_UP, Namespaces, Rendezvous};
 
 /// Time that a device has to end before the process exits anyway.
@@ -21,7 +22,7 @@ const ENDING: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(100);
 
 enum Event {
-    Signal(Received),
+    Signal(ReceivedSignal),
     /// The first command has ended with this status.
     Ended(u8),
     /// A process asks to join.
@@ -71,7 +72,7 @@ impl<'a> Session<'a> {
     /// # Errors
     ///
     /// Fails if no thread is left. The tunnel ends then, and the command has no network.
-    pub(super) fn run<D: Device>(mut self, device: D, signals: Signals) -> io::Result<u8> {
+    pub(super) fn run<D: Device>(mut self, device: D, signals: BlockedSignals) -> io::Result<u8> {
         let stop = device.stopper();
         self.tell("device", move |tell| {
             tell(Event::Device(device.run()));
@@ -102,7 +103,7 @@ impl<'a> Session<'a> {
                 break;
             };
             match event {
-                Event::Signal(signal) if self.status.is_some() && signal.asks_to_end() => break,
+                Event::Signal(signal) if self.status.is_some() && asks_to_end(signal.number) => break,
                 Event::Signal(signal) => self.pass_on(signal),
                 Event::Ended(status) => self.ended(status),
                 Event::Asks(member) => self.admit(member),
@@ -143,9 +144,11 @@ impl<'a> Session<'a> {
         self.status.is_some() && self.members == 0
     }
 
-    fn pass_on(&self, signal: Received) {
+    fn pass_on(&self, signal: ReceivedSignal) {
+        // The terminal sends a key's signal to its whole foreground process group, so the command
+        // has received it too.
         if self.status.is_none()
-            && !signal.is_everybodys
+            && !signal.is_from_kernel
             && let Some(signal) = Signal::from_named_raw(signal.number)
         {
             // If the command has just ended, this does nothing.

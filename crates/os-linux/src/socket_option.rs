@@ -7,14 +7,18 @@ use std::{
 };
 
 /// Options whose value is an int.
-#[derive(Clone, Copy)]
-pub(super) enum IntOption {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IntOption {
     /// `SO_MARK`.
     Mark,
     /// `IP_PKTINFO`.
     PacketInfoV4,
     /// `IPV6_RECVPKTINFO`.
     PacketInfoV6,
+    /// `IP_RECVERR`.
+    ReceiveErrorsV4,
+    /// `IPV6_RECVERR`.
+    ReceiveErrorsV6,
     /// `UDP_GRO`.
     Gro,
     /// `UDP_SEGMENT`.
@@ -37,6 +41,8 @@ impl IntOption {
             Self::Mark => (libc::SOL_SOCKET, libc::SO_MARK),
             Self::PacketInfoV4 => (libc::IPPROTO_IP, libc::IP_PKTINFO),
             Self::PacketInfoV6 => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
+            Self::ReceiveErrorsV4 => (libc::IPPROTO_IP, libc::IP_RECVERR),
+            Self::ReceiveErrorsV6 => (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
             Self::Gro => (libc::SOL_UDP, libc::UDP_GRO),
             Self::Segment => (libc::SOL_UDP, libc::UDP_SEGMENT),
             Self::ReusePort => (libc::SOL_SOCKET, libc::SO_REUSEPORT),
@@ -49,7 +55,11 @@ impl IntOption {
 }
 
 /// Sets an option.
-pub(super) fn set(socket: BorrowedFd<'_>, option: IntOption, value: c_int) -> io::Result<()> {
+///
+/// # Errors
+///
+/// The kernel's: `ENOPROTOOPT` if it does not know the option.
+pub fn set(socket: BorrowedFd<'_>, option: IntOption, value: c_int) -> io::Result<()> {
     let (level, name) = option.level_and_name();
     let size = size_of::<c_int>() as libc::socklen_t;
     let value = (&raw const value).cast();
@@ -60,7 +70,11 @@ pub(super) fn set(socket: BorrowedFd<'_>, option: IntOption, value: c_int) -> io
 }
 
 /// Reads an option.
-pub(super) fn value(socket: BorrowedFd<'_>, option: IntOption) -> io::Result<c_int> {
+///
+/// # Errors
+///
+/// The kernel's: `ENOPROTOOPT` if it does not know the option.
+pub fn get(socket: BorrowedFd<'_>, option: IntOption) -> io::Result<c_int> {
     let (level, name) = option.level_and_name();
     let mut value: c_int = 0;
     let mut size = size_of::<c_int>() as libc::socklen_t;
@@ -76,7 +90,7 @@ pub(super) fn value(socket: BorrowedFd<'_>, option: IntOption) -> io::Result<c_i
 /// Attaches a program that selects which of the sockets on a shared port receives a datagram
 /// (`SO_ATTACH_REUSEPORT_CBPF`, Linux 4.5). The program returns an index into the sockets in the
 /// order in which they were bound.
-pub(super) fn set_choice(
+pub(super) fn attach_reuseport_program(
     socket: BorrowedFd<'_>,
     program: &mut [libc::sock_filter],
 ) -> io::Result<()> {
