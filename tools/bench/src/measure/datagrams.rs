@@ -1,10 +1,11 @@
 //! Two connected UDP sockets, one on each machine.
 
 use crate::session::Session;
-use nix::sys::socket::{setsockopt, sockopt};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd as _;
 use taupe_lab::error::{Error, Result};
+use taupe_os_linux::socket_option::{self, IntOption};
 
 /// A connected pair: each socket receives from the other only.
 #[derive(Debug)]
@@ -46,14 +47,14 @@ impl Datagrams {
     /// Lets the server's side receive datagrams merged on their path as one message, which costs
     /// less processor time.
     pub(super) fn merge(&self) -> Result<()> {
-        let set = setsockopt(&self.server, sockopt::UdpGroSegment, &true);
+        let set = socket_option::set(self.server.as_fd(), IntOption::Gro, 1);
         set.map_err(Error::io("merging of datagrams (UDP_GRO)"))
     }
 
     /// Lets the kernel split messages of the client's side into datagrams of `length` bytes.
     pub(super) fn segment(&self, length: usize) -> Result<()> {
         let length = i32::try_from(length).unwrap_or(i32::MAX);
-        let set = setsockopt(&self.client, sockopt::UdpGsoSegment, &length);
+        let set = socket_option::set(self.client.as_fd(), IntOption::Segment, length);
         set.map_err(Error::io("cutting of messages (UDP_SEGMENT)"))
     }
 

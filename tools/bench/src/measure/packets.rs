@@ -22,16 +22,16 @@
 
 use super::datagrams::Datagrams;
 use crate::session::Session;
-use nix::sys::socket::{MsgFlags, MultiHeaders, recvmmsg};
 use rustix::io::Errno;
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, send, sendmmsg, sockopt};
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{ErrorKind, IoSlice};
 use std::net::{IpAddr, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use taupe_lab::error::{Error, Result};
+use taupe_os_linux::udp::receive_prefixes;
 
 /// The share of packets that may be lost.
 pub const LOSS: f64 = 0.001;
@@ -405,7 +405,6 @@ enum Taken {
 /// Buffers for received messages.
 struct Inlet {
     shape: Shape,
-    headers: MultiHeaders<()>,
     /// The first bytes of each message; the rest is not copied, since the kernel has checked the
     /// datagram.
     beginnings: [[u8; 4]; BATCH],
@@ -415,29 +414,22 @@ impl Inlet {
     fn new(shape: Shape) -> Self {
         Self {
             shape,
-            headers: MultiHeaders::preallocate(BATCH, None),
             beginnings: [[0; 4]; BATCH],
         }
     }
 
     fn take(&mut self, socket: &UdpSocket) -> Result<Taken> {
-        let mut slices: Vec<_> = self
-            .beginnings
-            .iter_mut()
-            .map(|beginning| [IoSliceMut::new(beginning)])
-            .collect();
-        let flags = MsgFlags::MSG_TRUNC | MsgFlags::MSG_DONTWAIT;
-        let headers = &mut self.headers;
-        let received = match recvmmsg(socket.as_raw_fd(), headers, &mut slices, flags, None) {
+        let received = match receive_prefixes(socket.as_fd(), &mut self.beginnings) {
             Ok(received) => received,
-            Err(nix::Error::EAGAIN) => return Ok(Taken::Nothing),
-            Err(nix::Error::EINTR) => return Ok(Taken::Some(0)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Taken::Nothing),
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(Taken::Some(0)),
             Err(error) => return Err(Error::io("receiving packets")(error)),
         };
         let number = self.shape.number.to_be_bytes();
-        let own = received.filter(|message| message.iovs().next() == Some(&number[..]));
+        let messages = received.iter().zip(&self.beginnings);
+        let own = messages.filter(|(_, beginning)| **beginning == number);
         // Merged packets have equal lengths.
-        let counts = own.map(|message| message.bytes.div_ceil(self.shape.length) as u64);
+        let counts = own.map(|(length, _)| length.div_ceil(self.shape.length) as u64);
         Ok(Taken::Some(counts.sum()))
     }
 }

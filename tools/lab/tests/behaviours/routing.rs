@@ -3,11 +3,10 @@
 use crate::pair::{
     End, FAR, FAR_OUTER, FAR_OUTER6, FAR6, NEAR, NEAR6, Pair, await_port, neighbours,
 };
-use nix::sys::socket::setsockopt;
-use nix::sys::socket::sockopt::{Ipv4RecvErr, Ipv6RecvErr};
 use rustix::process::Signal;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 use taupe_lab::capture::{Capture, Message, Packet, messages};
 use taupe_lab::host::{Host, add_address, link};
@@ -15,6 +14,7 @@ use taupe_lab::peers::{Keys, PeerSettings, Settings};
 use taupe_lab::process;
 use taupe_lab::traffic::{first_answer, ping};
 use taupe_lab::{Error, Result, ensure};
+use taupe_os_linux::socket_option::{self, IntOption};
 
 /// The bytes that the kernel's own test allows for a hundred pings in a routing loop.
 const BOUND: u64 = 70_000;
@@ -408,11 +408,11 @@ fn told_of_errors(host: &Host, from: IpAddr, to: IpAddr) -> Result<UdpSocket> {
         socket.connect((to, 9)).map_err(Error::io(what))?;
         let limit = Some(Duration::from_secs(5));
         socket.set_read_timeout(limit).map_err(Error::io(what))?;
-        let asked = match to {
-            IpAddr::V4(_) => setsockopt(&socket, Ipv4RecvErr, &true),
-            IpAddr::V6(_) => setsockopt(&socket, Ipv6RecvErr, &true),
+        let option = match to {
+            IpAddr::V4(_) => IntOption::ReceiveErrorsV4,
+            IpAddr::V6(_) => IntOption::ReceiveErrorsV6,
         };
-        asked.map_err(Error::io(what))?;
+        socket_option::set(socket.as_fd(), option, 1).map_err(Error::io(what))?;
         Ok(socket)
     })
 }

@@ -3,7 +3,6 @@
 //! A chatterer is this program under another name. All of its packets consist of records with its
 //! voice's mark and the time, and no other program uses its port.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -14,9 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nix::sys::socket::{setsockopt, sockopt::BindToDevice};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, Protocol, SendFlags, SocketType, ipproto, sendto, socket};
+use socket2::SockRef;
 use taupe_lab::host::Host;
 use taupe_lab::process::Process;
 use taupe_lab::sandbox::scratch;
@@ -282,7 +281,7 @@ fn connect(remote: SocketAddr, device: Option<&str>) -> io::Result<TcpStream> {
         return TcpStream::connect_timeout(&remote, SHORT);
     };
     let stream = socket(family(remote.ip()), SocketType::STREAM, None)?;
-    setsockopt(&stream, BindToDevice, &OsString::from(device))?;
+    SockRef::from(&stream).bind_device(Some(device.as_bytes()))?;
     // The timeout also applies to connecting.
     set_socket_timeout(&stream, Timeout::Send, Some(SHORT))?;
     rustix::net::connect(&stream, &remote)?;

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 use std::time::Duration;
 
-use nix::sys::socket::{setsockopt, sockopt::BindToDevice};
+use socket2::SockRef;
 use taupe_lab::capture::Capture;
 use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::step;
@@ -67,7 +67,8 @@ pub(crate) fn everybody() -> Result<()> {
     let leases = Capture::start(&world.far, "eth0", "udp dst port 67")?;
     world.near.enter(|| {
         let socket = UdpSocket::bind("0.0.0.0:68").map_err(Error::io("port 68"))?;
-        setsockopt(&socket, BindToDevice, &"eth0".into()).map_err(Error::io("eth0"))?;
+        let bound = SockRef::from(&socket).bind_device(Some(b"eth0"));
+        bound.map_err(Error::io("eth0"))?;
         let asked = socket
             .set_broadcast(true)
             .and_then(|()| socket.send_to(b"a lease?", (IpAddr::V4(Ipv4Addr::BROADCAST), 67)));
