@@ -43,7 +43,7 @@ fn rule(family: Family, priority: u32, table: u32) -> Rule {
         invert: false,
         suppress_prefix_length: None,
         protocol: 2,
-        more: false,
+        is_incomplete: false,
     }
 }
 

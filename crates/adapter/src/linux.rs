@@ -16,7 +16,7 @@ use ipnet::IpNet;
 use rustix::io::Errno;
 use taupe_client::SetRequest;
 use taupe_config::file::{Compatibility, File, Table};
-use taupe_os_linux::netlink::{Address, Link, Route, RouteKind, System, SystemError};
+use taupe_os_linux::netlink::{Address, Link, Route, RouteKind, Netlink, NetlinkError};
 use taupe_os_linux::watch::RouteWatch;
 
 use crate::change::{Change, InterfaceKey, LAST_METRIC, mark_in_effect, special_metric};
@@ -50,7 +50,7 @@ pub struct Linux<'a> {
     index: Option<u32>,
     /// The configuration socket of the device's process, if the journal has it.
     socket: Option<Socket>,
-    system: System,
+    system: Netlink,
     paths: Paths,
     /// The settings of the file at the last look, with names resolved.
     configuration: Option<SetRequest>,
@@ -76,14 +76,14 @@ impl<'a> Linux<'a> {
         interface: &'a str,
         state: &'a State,
         devices: &'a mut dyn Devices,
-    ) -> Result<Self, SystemError> {
+    ) -> Result<Self, NetlinkError> {
         Ok(Self {
             interface,
             state,
             devices,
             index: None,
             socket: None,
-            system: System::open()?,
+            system: Netlink::open()?,
             paths: Paths::system(),
             configuration: None,
             port: None,
@@ -100,7 +100,7 @@ impl<'a> Linux<'a> {
     }
 
     /// Returns the tunnel's own interface, if it is in this network namespace.
-    fn link(&mut self) -> Result<Option<Link>, SystemError> {
+    fn link(&mut self) -> Result<Option<Link>, NetlinkError> {
         match self.index {
             None => self.system.link(self.interface),
             index => {
@@ -228,7 +228,7 @@ impl Machine for Linux<'_> {
             _ => None,
         });
         snapshot.dns = self.dns(file)?;
-        self.configuration = Some(taupe_client::request(file, &endpoints));
+        self.configuration = Some(taupe_client::setconf_request(file, &endpoints));
         Ok(snapshot)
     }
 
@@ -473,7 +473,7 @@ impl Linux<'_> {
     }
 
     /// Returns the name server settings for the interface's present name.
-    fn of_interface(&mut self, dns: &Dns) -> Result<Dns, SystemError> {
+    fn of_interface(&mut self, dns: &Dns) -> Result<Dns, NetlinkError> {
         let link = self.link()?;
         Ok(link.map_or_else(|| dns.clone(), |link| dns.renamed(&link.name)))
     }
@@ -493,8 +493,8 @@ fn special(kind: RouteKind, destination: IpNet, table: u32) -> Route {
 }
 
 /// Treats errors for an object that is gone already as success.
-fn gone(result: Result<(), SystemError>, means: &[Errno]) -> Result<(), SystemError> {
-    let is_gone = |error: &SystemError| {
+fn gone(result: Result<(), NetlinkError>, means: &[Errno]) -> Result<(), NetlinkError> {
+    let is_gone = |error: &NetlinkError| {
         let errno = error.errno();
         means.iter().any(|gone| Some(gone.raw_os_error()) == errno)
     };

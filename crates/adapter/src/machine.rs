@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use taupe_config::file::{Compatibility, File};
-use taupe_os_linux::netlink::SystemError;
+use taupe_os_linux::netlink::NetlinkError;
 use thiserror::Error;
 
 use crate::change::{Change, Phase};
@@ -154,7 +154,7 @@ pub trait Machine {
 pub enum LookError {
     /// The network's configuration cannot be read.
     #[error(transparent)]
-    System(#[from] SystemError),
+    System(#[from] NetlinkError),
     /// A peer's endpoint has no address.
     #[error("the endpoint {host}:{port} of the [Peer] in line {line} cannot be resolved: {reason}")]
     Endpoint {
@@ -192,10 +192,10 @@ pub enum LookError {
 pub enum StepError {
     /// The kernel refused the change.
     #[error(transparent)]
-    System(#[from] SystemError),
+    System(#[from] NetlinkError),
     /// The kernel has no nf_tables.
     #[error("{0}; load the module nf_tables")]
-    NoFirewall(SystemError),
+    NoFirewall(NetlinkError),
     /// Another program uses the device's port.
     #[error(
         "UDP port {0} is taken by another program (`ss -ulnp sport = {0}` says which); free it, or \
@@ -244,7 +244,7 @@ pub enum SaveError {
     Device(#[from] taupe_client::Error),
     /// The network's configuration cannot be read.
     #[error(transparent)]
-    System(#[from] SystemError),
+    System(#[from] NetlinkError),
     /// The file cannot be written.
     #[error("cannot {what} {}: {source}; the file is as it was", .path.display())]
     Io {

@@ -24,19 +24,18 @@ pub enum Error {
     #[error("cannot talk to the device: {0}")]
     Io(io::Error),
     /// The device's process exists but does not answer.
-    #[error("its process does not answer: it may be stopped (SIGSTOP), frozen or overloaded")]
+    #[error("the device's process does not answer: it may be stopped (SIGSTOP) or overloaded")]
     Silent,
     /// The answer is malformed.
     #[error("the device's answer is truncated or malformed")]
     Malformed,
     /// The request has post-quantum keys, but the device belongs to the kernel or another program.
     #[error(
-        "this device has no post-quantum handshakes: it is run by the kernel or by another program \
-         than taupe; bring the tunnel up with `taupe up`, or take the post-quantum keys away"
+        "this device has no post-quantum handshakes: the kernel runs it, or a program without them"
     )]
     NoPostQuantum,
     /// The device refused the request.
-    #[error("{}{}", errno_text(*.errno), because(.reason.as_deref()))]
+    #[error("{}{}", errno_text(*.errno), with_reason(.reason.as_deref()))]
     Refused {
         /// The error number. Positive, unless the device sends the wrong sign.
         errno: i32,
@@ -89,6 +88,6 @@ impl From<AnswerError> for Error {
     }
 }
 
-fn because(reason: Option<&str>) -> String {
+fn with_reason(reason: Option<&str>) -> String {
     reason.map_or_else(String::new, |reason| format!(": {reason}"))
 }

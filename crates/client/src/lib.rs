@@ -27,9 +27,9 @@ use system::{connect, is_timeout, kernel};
 pub use errno::errno_text;
 pub use error::Error;
 pub use public_keys::{pq_public_key, public_key};
-pub use request::{addition, new_private_key, request};
+pub use request::{addconf_request, new_private_key, setconf_request};
 pub use resolve::{ResolveError, check_retries, port, resolve, resolve_service};
-pub use sync::difference;
+pub use sync::syncconf_request;
 pub use system::public::*;
 pub use taupe_protocol::crypto::Secret;
 pub use taupe_protocol::key::{
@@ -116,7 +116,7 @@ pub fn apply_over(stream: Stream, request: &SetRequest) -> Result<(), Error> {
 /// # Errors
 /// See [`Error`].
 pub fn sync(interface: &str, wanted: SetRequest) -> Result<(), Error> {
-    apply(interface, difference(&read(interface)?, wanted))
+    apply(interface, syncconf_request(&read(interface)?, wanted))
 }
 
 /// Returns the extensions that a device supports. Closes its connection on return, because a device

@@ -14,8 +14,8 @@ use taupe_uapi::SetRequest;
 ///
 /// `endpoints` are the addresses of the peers' endpoints, in the order of the file.
 #[must_use]
-pub fn request(file: &File, endpoints: &[Option<SocketAddr>]) -> SetRequest {
-    let mut request = addition(file, endpoints);
+pub fn setconf_request(file: &File, endpoints: &[Option<SocketAddr>]) -> SetRequest {
+    let mut request = addconf_request(file, endpoints);
     request.device.replace_peers = true;
     request.listen_port.get_or_insert(0);
     request.fwmark.get_or_insert(0);
@@ -29,7 +29,7 @@ pub fn request(file: &File, endpoints: &[Option<SocketAddr>]) -> SetRequest {
 /// Returns a request that adds the file to the device's configuration: other peers stay, and so
 /// does every `[Interface]` setting that the file lacks.
 #[must_use]
-pub fn addition(file: &File, endpoints: &[Option<SocketAddr>]) -> SetRequest {
+pub fn addconf_request(file: &File, endpoints: &[Option<SocketAddr>]) -> SetRequest {
     let mut request = SetRequest {
         listen_port: file.interface.listen_port,
         fwmark: file.interface.fwmark,

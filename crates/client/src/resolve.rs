@@ -113,25 +113,29 @@ pub fn port(service: &str) -> Result<u16, String> {
     Ok(address.map_or(0, |address| address.port()))
 }
 
-struct Failure {
+struct LookupFailure {
     text: String,
     /// True if a retry cannot succeed.
     is_final: bool,
 }
 
-fn lookup(host: Option<&str>, service: &str, flags: i32) -> Result<Option<SocketAddr>, Failure> {
+fn lookup(
+    host: Option<&str>,
+    service: &str,
+    flags: i32,
+) -> Result<Option<SocketAddr>, LookupFailure> {
     let hints = AddrInfoHints {
         flags,
         socktype: SockType::DGram.into(),
         protocol: dns_lookup::Protocol::UDP.into(),
         ..AddrInfoHints::default()
     };
-    let found = getaddrinfo(host, Some(service), Some(hints)).map_err(Failure::new)?;
+    let found = getaddrinfo(host, Some(service), Some(hints)).map_err(LookupFailure::new)?;
     let mut addresses = found.filter_map(Result::ok).map(|found| found.sockaddr);
     Ok(addresses.next())
 }
 
-impl Failure {
+impl LookupFailure {
     fn new(error: LookupError) -> Self {
         use LookupErrorKind::{Fail, NoData, NoName};
         let is_final = matches!(error.kind(), Fail | NoData | NoName);

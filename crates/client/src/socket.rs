@@ -47,7 +47,7 @@ pub(crate) fn read(mut stream: Stream, interface: &str) -> Result<Device, Error>
 
 pub(crate) fn apply(stream: Stream, request: &SetRequest) -> Result<(), Error> {
     let mut stream = set_timeout(stream, ANSWER_TIMEOUT)?;
-    let mut text = Blocks {
+    let mut text = BlockWriter {
         stream: &mut stream,
         buffer: Zeroizing::new(Vec::with_capacity(BLOCK)),
         failed: None,
@@ -89,14 +89,14 @@ fn receive(
 }
 
 /// Writes text in blocks, and erases each.
-struct Blocks<'a> {
+struct BlockWriter<'a> {
     stream: &'a mut Stream,
     buffer: Zeroizing<Vec<u8>>,
     failed: Option<io::Error>,
     written: u32,
 }
 
-impl Blocks<'_> {
+impl BlockWriter<'_> {
     fn flush(&mut self) -> std::fmt::Result {
         let written = self.stream.write_all(&self.buffer);
         self.buffer.clear();
@@ -108,7 +108,7 @@ impl Blocks<'_> {
     }
 }
 
-impl std::fmt::Write for Blocks<'_> {
+impl std::fmt::Write for BlockWriter<'_> {
     fn write_str(&mut self, text: &str) -> std::fmt::Result {
         let mut text = text.as_bytes();
         while !text.is_empty() {

@@ -11,7 +11,7 @@ use taupe_uapi::{Device, SetRequest};
 /// Without wanted peers this is a plain replacement. Otherwise the request removes unwanted peers
 /// first, so that their allowed IPs are free.
 #[must_use]
-pub fn difference(device: &Device, mut wanted: SetRequest) -> SetRequest {
+pub fn syncconf_request(device: &Device, mut wanted: SetRequest) -> SetRequest {
     // An unchanged seed, key or mode is left out: if it were set again, the device would discard
     // its handshake state.
     let seed = wanted.device.pq_private_key.take().flatten();
@@ -38,13 +38,13 @@ pub fn difference(device: &Device, mut wanted: SetRequest) -> SetRequest {
         }
         let key = peer.pq_public_key.take().flatten();
         peer.pq_public_key = (key != before.pq_public_key).then_some(key);
-        let said = peer.post_quantum.take().flatten();
-        peer.post_quantum = (said != before.post_quantum).then_some(said);
+        let mode = peer.post_quantum.take().flatten();
+        peer.post_quantum = (mode != before.post_quantum).then_some(mode);
         if before.endpoint_name.is_some() {
             peer.endpoint_name.get_or_insert(None);
         }
     }
-    let kept: HashSet<_> = wanted
+    let wanted_keys: HashSet<_> = wanted
         .device
         .peers
         .iter()
@@ -54,7 +54,7 @@ pub fn difference(device: &Device, mut wanted: SetRequest) -> SetRequest {
         .status
         .peers
         .iter()
-        .filter(|peer| !kept.contains(&peer.public_key));
+        .filter(|peer| !wanted_keys.contains(&peer.public_key));
     // `wg` sends removals from last to first.
     let mut peers: Vec<_> = removed
         .rev()
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn peers_that_stay_are_not_replaced() {
-        let difference = difference(&device(&[1, 2, 3, 4]), wanted(&[2, 5, 4]));
+        let difference = syncconf_request(&device(&[1, 2, 3, 4]), wanted(&[2, 5, 4]));
         assert!(!difference.device.replace_peers);
         let peers: Vec<_> = difference
             .device
@@ -130,7 +130,7 @@ mod tests {
         let mut request = wanted(&[1, 2, 3]);
         request.device.peers[1].preshared_key = Some(PresharedKey::new([8; 32]));
         request.device.peers[1].persistent_keepalive = Some(9);
-        let peers = difference(&device, request).device.peers;
+        let peers = syncconf_request(&device, request).device.peers;
         assert!(peers[0].preshared_key == Some(PresharedKey::NONE));
         assert_eq!(peers[0].persistent_keepalive, Some(0));
         assert!(peers[1].preshared_key == Some(PresharedKey::new([8; 32])));
@@ -158,7 +158,7 @@ mod tests {
         request.device.peers[0].post_quantum = Some(Some(PostQuantum::Prefer));
         request.device.peers[1].pq_public_key = Some(public(2));
         request.device.peers[1].post_quantum = Some(Some(PostQuantum::Require));
-        let difference = difference(&device, request).device;
+        let difference = syncconf_request(&device, request).device;
         assert!(difference.pq_private_key.is_none());
         let [same, other, none] = difference.peers.as_slice() else {
             panic!("{} peers", difference.peers.len());
@@ -169,13 +169,13 @@ mod tests {
         assert_eq!(none.pq_public_key, Some(None));
         assert_eq!(none.post_quantum, Some(None));
         // The device's seed is removed if the file has none.
-        let without = super::difference(&device, wanted(&[])).device;
+        let without = super::syncconf_request(&device, wanted(&[])).device;
         assert!(without.pq_private_key == Some(None));
     }
 
     #[test]
     fn without_peers_all_are_removed() {
-        let difference = difference(&device(&[1, 2]), wanted(&[]));
+        let difference = syncconf_request(&device(&[1, 2]), wanted(&[]));
         assert!(difference.device.replace_peers);
         assert!(difference.device.peers.is_empty());
     }

@@ -68,7 +68,7 @@ impl<P> Batch<P> {
             self.peer = Some(Arc::clone(peer));
             self.header = header;
             self.stride = message;
-            let one = udp::segments_of_a_send(message);
+            let one = udp::max_segments(message);
             let sends = ENOUGH.div_ceil(one * message).clamp(1, MAX_SENDS);
             self.full = one * sends;
         }

@@ -15,7 +15,7 @@ use aya::programs::{ProgramError, SocketFilter};
 use aya::{Ebpf, EbpfError, EbpfLoader, include_bytes_aligned};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
-use taupe_os_linux::memory::with_locked_memory;
+use taupe_os_linux::memory::without_memlock_limit;
 use taupe_protocol::message::{sent_index, shapes};
 use thiserror::Error;
 use tracing::{debug, info, warn};
@@ -91,7 +91,7 @@ impl FloodFilter {
             return;
         }
         if flood && let Loaded::NotYet = self.loaded {
-            self.loaded = match with_locked_memory(Program::load) {
+            self.loaded = match without_memlock_limit(Program::load) {
                 Ok(program) => Loaded::Yes(Box::new(program)),
                 Err(error) => {
                     info!(
@@ -458,7 +458,7 @@ mod tests {
             let sent = sender.send(to, None, 0, &messages, length);
             sent.result.expect("sending");
             let mut buffer = vec![0; RECEIVE_BUFFER_LEN];
-            let received = receiver.receive_announced(&mut buffer).expect("receiving");
+            let received = receiver.receive_ready(&mut buffer).expect("receiving");
             let kept = match received {
                 Some(Receive::Datagrams(all)) => {
                     all.iter().map(|one| (one.len, one.segment)).collect()

@@ -113,7 +113,7 @@ impl InboundPath {
         let received = if waits {
             socket.receive(space).map(Some)
         } else {
-            socket.receive_announced(space)
+            socket.receive_ready(space)
         };
         let came = clock::boot();
         let (mut bytes, mut count) = (0, 0);

@@ -51,7 +51,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use taupe_os_linux::namespace::Network;
+use taupe_os_linux::namespace::NetworkNamespace;
 use taupe_os_linux::run_directory;
 use taupe_os_linux::tun;
 use taupe_os_linux::watch::LinkWatch;
@@ -108,7 +108,7 @@ pub enum Underlay {
     /// Another network namespace, whose uplink is the TUN of an outer device.
     Behind {
         /// The network.
-        network: Network,
+        network: NetworkNamespace,
         /// Sets the mark (`fwmark`) of the outer device's datagrams too, because it is the outer
         /// datagrams that leave this machine. Returns the reason if it fails.
         mark: Box<dyn Fn(u32) -> Result<(), String> + Send>,
@@ -179,7 +179,7 @@ pub enum StartError {
     Running(PathBuf),
     /// The folder of the configuration socket cannot be created.
     #[error(transparent)]
-    Folder(#[from] run_directory::Error),
+    Folder(#[from] run_directory::RunDirectoryError),
     /// The configuration socket cannot be bound.
     #[error("cannot listen on {}: {source}; it takes root", .path.display())]
     Uapi {

@@ -17,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 
-use taupe_os_linux::netlink::{Link, Medium, System, SystemError};
+use taupe_os_linux::netlink::{Link, Medium, Netlink, NetlinkError};
 use taupe_protocol::Peer;
 use taupe_runtime::nested::NestedPacket;
 use tracing::{debug, warn};
@@ -123,7 +123,7 @@ fn nested(hop_limit: u8) -> Verdict {
 
 /// Snapshot of this machine's network.
 struct Network {
-    system: System,
+    system: Netlink,
     changes: u64,
     addresses: HashSet<IpAddr>,
     /// Interface indices of tunnels.
@@ -133,8 +133,8 @@ struct Network {
 }
 
 impl Network {
-    fn look(changes: u64) -> Result<Self, SystemError> {
-        let mut system = System::open()?;
+    fn look(changes: u64) -> Result<Self, NetlinkError> {
+        let mut system = Netlink::open()?;
         let addresses = system.addresses()?;
         let links = system.links()?;
         let tunnels = links.iter().filter(|link| is_tunnel(link));

@@ -102,7 +102,7 @@ impl PacketPath for OutboundPath {
         let read = if waits {
             shared.tun.read(buffer).map(Some)
         } else {
-            shared.tun.read_announced(buffer)
+            shared.tun.read_ready(buffer)
         };
         let came = clock::boot();
         if let Some(read) = read.transpose() {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use taupe_os_linux::udp::{BindError, Header, Local, Options, Sent, Socket};
+use taupe_os_linux::udp::{BindError, Header, Options, PacketInfo, Sent, Socket};
 use taupe_packet::ip::Family;
 use taupe_protocol::message::Kind;
 use taupe_protocol::{Endpoint, LocalAddress};
@@ -41,7 +41,7 @@ impl Sockets {
     pub(crate) fn bind(port: u16, options: Options) -> Result<Self, BindError> {
         let options = Options {
             // The message type is little-endian, so its first byte distinguishes data messages.
-            keeps: Some(Kind::Data as u8),
+            demux_byte: Some(Kind::Data as u8),
             ..options
         };
         let mut tries = if port == 0 { PORT_TRIES } else { 1 };
@@ -102,7 +102,7 @@ impl Sockets {
             // can be reached only on the interface on which it was heard.
             let link_local = matches!(remote, SocketAddr::V6(remote)
                 if remote.ip().is_unicast_link_local());
-            let local = Local {
+            let local = PacketInfo {
                 address: local.address,
                 interface: if link_local { local.interface } else { 0 },
             };
@@ -111,7 +111,7 @@ impl Sockets {
         match surroundings.source(remote) {
             Source::Kernel => socket.send(remote, None, header, buffer, segment),
             Source::Address(address) => {
-                let local = Local {
+                let local = PacketInfo {
                     address,
                     interface: 0,
                 };
@@ -149,13 +149,13 @@ fn available(bound: Result<Socket, BindError>) -> Result<Option<Socket>, BindErr
 
 /// Returns a handshake socket beside a data socket, if the system supports it.
 fn beside(data: &Socket) -> Option<Arc<Socket>> {
-    let bound = data.bind_beside(Some(HANDSHAKE_BUFFER));
+    let bound = data.bind_second(Some(HANDSHAKE_BUFFER));
     let bound = bound.inspect_err(|error| debug!(%error, "handshakes come with data"));
     bound.ok().map(Arc::new)
 }
 
 /// Returns the protocol's endpoint for the addresses of a received batch.
-pub(crate) fn endpoint(from: SocketAddr, local: Option<Local>) -> Endpoint {
+pub(crate) fn endpoint(from: SocketAddr, local: Option<PacketInfo>) -> Endpoint {
     Endpoint {
         remote: from,
         local: local.map(|local| LocalAddress {

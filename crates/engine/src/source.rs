@@ -14,7 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use taupe_os_linux::netlink::{Address, System};
+use taupe_os_linux::netlink::{Address, Netlink};
 use taupe_protocol::time::Instant;
 use taupe_runtime::names::{socket_from, socket_to};
 use tracing::debug;
@@ -126,7 +126,7 @@ pub(crate) fn look_up(interface: &str, remote: SocketAddr, mark: u32) -> Source 
 /// datagrams to `remote` enter the tunnel itself, for example to a peer behind another peer: there
 /// the tunnel's address is the right source.
 fn look(interface: &str, remote: IpAddr, mark: u32) -> Option<(u32, Vec<Address>)> {
-    let mut system = System::open().ok()?;
+    let mut system = Netlink::open().ok()?;
     let index = system.link(interface).ok()??.index;
     let enters = system
         .route_to(remote, mark)

@@ -21,7 +21,7 @@ use std::path::Path;
 pub use steps::Step;
 use taupe_adapter::{Compatibility, State};
 use taupe_config::application::AppWarning;
-use taupe_os_linux::netlink::SystemError;
+use taupe_os_linux::netlink::NetlinkError;
 use taupe_transparent::capture::in_effect;
 use taupe_transparent::fault::Fault;
 use taupe_transparent::programs::Programs;
@@ -38,7 +38,7 @@ pub enum Failure {
     #[error(transparent)]
     NoSubject(#[from] NoSubject),
     #[error("cannot ask for the addresses of this host: {0}")]
-    System(#[from] SystemError),
+    System(#[from] NetlinkError),
     #[error(
         "no tunnel that chooses applications is there, so all goes where this system's routes lead; \
          --conf CONF explains what a file would do"

@@ -5,7 +5,7 @@ use ipnet::IpNet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use taupe_config::destinations::Class;
-use taupe_os_linux::netlink::System;
+use taupe_os_linux::netlink::Netlink;
 
 /// Documentation addresses (RFC 5737, RFC 9637). No specific route should match them, so a route
 /// for them is a default route.
@@ -42,7 +42,7 @@ impl fmt::Display for Lack {
 /// Returns the address families that the tunnel carries for selected applications but that have no
 /// route from here.
 pub fn without_route(destinations: &[(IpNet, Class)]) -> Vec<Lack> {
-    let Ok(mut system) = System::open() else {
+    let Ok(mut system) = Netlink::open() else {
         return Vec::new();
     };
     let mut wanted = BEYOND.to_vec();
@@ -58,7 +58,7 @@ pub fn without_route(destinations: &[(IpNet, Class)]) -> Vec<Lack> {
 /// Returns the missing route that keeps a selected application's packets to an address out of the
 /// tunnel.
 pub fn lack_of_route(address: IpAddr) -> Option<Lack> {
-    let route = System::open().ok()?.route_to(address, 0);
+    let route = Netlink::open().ok()?.route_to(address, 0);
     route.is_err().then(|| lack(address))
 }
 

@@ -20,7 +20,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use taupe_adapter::journal::Header;
 use taupe_adapter::{Compatibility, State};
 use taupe_config::destinations::{Class, class_of, table_for_peers};
-use taupe_os_linux::netlink::{Connection, Connections, Listed, System, SystemError};
+use taupe_os_linux::netlink::{SocketId, SockDiag, SocketInfo, Netlink, NetlinkError};
 use taupe_packet::ip::Family;
 use taupe_transparent::capture::in_effect;
 use taupe_transparent::fault::Fault;
@@ -42,7 +42,7 @@ pub enum Failure {
     #[error(transparent)]
     Fault(#[from] Fault),
     #[error(transparent)]
-    System(#[from] SystemError),
+    System(#[from] NetlinkError),
 }
 
 /// Content of `taupe flows --json`. As in `taupe status --json`, members are only ever added.
@@ -108,14 +108,14 @@ struct Tunnel {
 /// Criterion by which sockets belong to a tunnel.
 enum Inside {
     /// The eBPF programs list the sockets: by cookie, or by addresses for those without one.
-    Listed(HashSet<u64>, Vec<Connection>),
+    Listed(HashSet<u64>, Vec<SocketId>),
     Mark(u32),
     /// Sockets with an address of the tunnel's interface belong to it.
     Addresses(Vec<IpAddr>),
 }
 
 impl Inside {
-    fn of(chosen: Vec<Connection>) -> Self {
+    fn of(chosen: Vec<SocketId>) -> Self {
         let (unnumbered, numbered): (Vec<_>, Vec<_>) = chosen
             .into_iter()
             .partition(|connection| connection.cookie == NO_COOKIE);
@@ -139,7 +139,7 @@ impl Tunnel {
             (Some(_), Some(mark), _) => Inside::Mark(mark),
             (Some(programs), None, _) => Inside::of(programs.chosen()?),
             (None, _, Some(index)) => {
-                let addresses = System::open()?.addresses()?.into_iter();
+                let addresses = Netlink::open()?.addresses()?.into_iter();
                 let own = addresses.filter(|address| address.interface == index);
                 Inside::Addresses(own.map(|own| own.network.addr()).collect())
             }
@@ -172,11 +172,11 @@ impl Tunnel {
         Ok(asked.map_or(remote, |own| SocketAddr::new(own, remote.port())))
     }
 
-    fn has(&self, socket: &Listed, local: IpAddr) -> bool {
-        let connection = &socket.connection;
+    fn has(&self, socket: &SocketInfo, local: IpAddr) -> bool {
+        let connection = &socket.id;
         match &self.inside {
             Inside::Listed(cookies, unnumbered) => {
-                let is_it = |other: &Connection| {
+                let is_it = |other: &SocketId| {
                     (other.protocol, other.ports) == (connection.protocol, connection.ports)
                         && other.addresses == connection.addresses
                 };
@@ -189,11 +189,10 @@ impl Tunnel {
 
     /// Checks whether a socket is bound to the tunnel's interface. Such sockets reach nothing in
     /// transparent mode.
-    fn refuses(&self, socket: &Listed) -> bool {
+    fn refuses(&self, socket: &SocketInfo) -> bool {
         matches!(self.inside, Inside::Listed(..))
-            && socket.connection.interface != 0
-            && taupe_os_linux::interface::index(&self.interface)
-                == Some(socket.connection.interface)
+            && socket.id.interface != 0
+            && taupe_os_linux::interface::index(&self.interface) == Some(socket.id.interface)
     }
 
     /// Returns the path of packets from a socket in the tunnel.
@@ -220,11 +219,11 @@ impl Tunnel {
 /// Taupe set up, whose flows cannot be read.
 pub fn look(file: Option<&OsStr>, unseen: &mut dyn FnMut(&Fault)) -> Result<Flows, Failure> {
     // Listing assigns each socket its cookie, so it comes before the tunnels are read.
-    let mut connections = Connections::open()?;
+    let mut connections = SockDiag::open()?;
     let mut sockets = Vec::new();
     for protocol in [libc_tcp(), libc_udp()] {
         for family in [Family::V4, Family::V6] {
-            sockets.extend(connections.list(protocol, family)?);
+            sockets.extend(connections.sockets(protocol, family)?);
         }
     }
     let tunnels = tunnels(file, unseen)?;
@@ -233,9 +232,9 @@ pub fn look(file: Option<&OsStr>, unseen: &mut dyn FnMut(&Fault)) -> Result<Flow
     let mut subjects: HashMap<u32, Option<Subject>> = HashMap::new();
     let mut flows = Vec::new();
     for socket in &sockets {
-        let is_open = ![Listed::LISTEN, TIME_WAIT].contains(&socket.state);
-        let [local, remote] = ends(&socket.connection);
-        let is_tcp = socket.connection.protocol == libc_tcp();
+        let is_open = ![SocketInfo::LISTEN, TIME_WAIT].contains(&socket.state);
+        let [local, remote] = ends(&socket.id);
+        let is_tcp = socket.id.protocol == libc_tcp();
         let remote = Some(remote).filter(|remote| remote.port() != 0);
         let stays = remote.is_some_and(|to| {
             to.ip().is_loopback() || addresses.contains(&to.ip()) && addresses.contains(&local.ip())
@@ -274,7 +273,7 @@ pub fn look(file: Option<&OsStr>, unseen: &mut dyn FnMut(&Fault)) -> Result<Flow
                 sent_bytes: transfer.map(|[sent, _]| sent),
                 received_bytes: transfer.map(|[_, received]| received),
                 why: why(&tunnels, tunnel, subject, remote, verdict, &addresses),
-                cookie: socket.connection.cookie,
+                cookie: socket.id.cookie,
             })
         };
         if is_tcp {
@@ -389,7 +388,7 @@ fn why(
 }
 
 /// Returns the local and the remote address of a socket. IPv4-mapped addresses become IPv4.
-fn ends(connection: &Connection) -> [SocketAddr; 2] {
+fn ends(connection: &SocketId) -> [SocketAddr; 2] {
     let [local, remote] = connection.addresses.map(|octets| match connection.family {
         Family::V4 => {
             let [a, b, c, d, ..] = octets;
@@ -403,7 +402,7 @@ fn ends(connection: &Connection) -> [SocketAddr; 2] {
 
 /// Maps each socket's inode to the process that has it open. Of several processes, the one with the
 /// lowest id is taken.
-fn owners(sockets: &[Listed]) -> HashMap<u32, u32> {
+fn owners(sockets: &[SocketInfo]) -> HashMap<u32, u32> {
     let wanted: HashSet<u32> = sockets.iter().map(|socket| socket.inode).collect();
     let mut owners = HashMap::new();
     for id in crate::processes::ids() {
@@ -423,7 +422,7 @@ mod tests {
 
     #[test]
     fn only_what_has_no_number_is_known_by_its_ends() {
-        let connection = |cookie, port| Connection {
+        let connection = |cookie, port| SocketId {
             protocol: libc_tcp(),
             family: Family::V4,
             addresses: [[1; 16], [2; 16]],

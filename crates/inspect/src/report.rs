@@ -4,14 +4,14 @@ pub mod redact;
 
 use std::fmt::Write as _;
 use std::process::Command;
-use taupe_os_linux::netlink::{System, SystemError};
+use taupe_os_linux::netlink::{Netlink, NetlinkError};
 
 /// Number of log lines in a report.
 const LOG_LINES: &str = "200";
 
 /// Lists links, addresses, routes and rules of the kernel.
-pub fn network() -> Result<String, SystemError> {
-    let mut system = System::open()?;
+pub fn network() -> Result<String, NetlinkError> {
+    let mut system = Netlink::open()?;
     let mut text = String::new();
     let links = system.links()?;
     let name = |index: Option<u32>| {
@@ -63,7 +63,7 @@ pub fn network() -> Result<String, SystemError> {
             rule.family,
             rule.priority,
             rule.table,
-            if rule.more { ", and more" } else { "" }
+            if rule.is_incomplete { ", and more" } else { "" }
         );
     }
     Ok(text)

@@ -25,7 +25,7 @@ use taupe_adapter::{Compatibility, State as Journals};
 use taupe_client::{DeviceStatus, PeerStatus, Suite};
 use taupe_config::destinations::table_for_peers;
 use taupe_config::file::{File, Forwarded, Key, Peer as FilePeer};
-use taupe_os_linux::netlink::{System, SystemError};
+use taupe_os_linux::netlink::{Netlink, NetlinkError};
 use taupe_runtime::clock::boot;
 use taupe_transparent::capture::{gap_of_names, in_effect};
 use taupe_transparent::fault::Fault;
@@ -47,7 +47,7 @@ pub enum Failure {
     #[error(transparent)]
     Fault(#[from] Fault),
     #[error(transparent)]
-    System(#[from] SystemError),
+    System(#[from] NetlinkError),
 }
 
 /// Collects the state of one tunnel, or of all.
@@ -321,7 +321,7 @@ impl Tunnel {
 
     fn see_programs(&mut self, programs: &Programs, is_running: bool) -> Result<(), Failure> {
         if programs.way() == Way::Filters {
-            let mut system = System::open()?;
+            let mut system = Netlink::open()?;
             let own = taupe_os_linux::interface::index(&self.interface).unwrap_or_default();
             let survey = survey(
                 &system.links()?,

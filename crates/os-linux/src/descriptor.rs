@@ -32,7 +32,7 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
 /// # Errors
 ///
 /// If `/proc` is not available.
-pub fn keep_from_children(keep: &[RawFd]) -> io::Result<()> {
+pub fn close_on_exec_except(keep: &[RawFd]) -> io::Result<()> {
     // The list includes the descriptor that reads the directory, which is closed afterwards.
     let open: Vec<RawFd> = fs::read_dir("/proc/self/fd")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
@@ -66,7 +66,7 @@ fn borrow<'a>(number: RawFd) -> io::Result<BorrowedFd<'a>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{inherited, keep_from_children};
+    use super::{close_on_exec_except, inherited};
     use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
     use std::fs::File;
     use std::io::{Read as _, Write as _, pipe};
@@ -108,7 +108,7 @@ mod tests {
             file
         };
         let (kept, closed) = (open(), open());
-        keep_from_children(&[kept.as_raw_fd()]).expect("proc");
+        close_on_exec_except(&[kept.as_raw_fd()]).expect("proc");
         let children_get = |file: &File| {
             let number = format!("/proc/self/fd/{}", file.as_raw_fd());
             let status = std::process::Command::new("/bin/test")

@@ -81,6 +81,13 @@ pub(super) fn interface(
     Ok(())
 }
 
+/// `TUNGETIFF`: returns the name of a TUN's interface.
+pub(super) fn tun_name(tun: BorrowedFd<'_>) -> io::Result<String> {
+    let mut request = Ifreq::default();
+    interface(tun, InterfaceRequest::TunGet, &mut request)?;
+    Ok(request.name())
+}
+
 /// `TUNSETVNETHDRSZ`: sets the bytes of the header before each packet.
 pub(super) fn set_header_len(tun: BorrowedFd<'_>, len: c_int) -> io::Result<()> {
     // SAFETY: the request reads one int at its address argument, and `len` is one.

@@ -27,4 +27,3 @@ pub mod users;
 pub mod watch;
 
 mod ioctl;
-mod rtnetlink;

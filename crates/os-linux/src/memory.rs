@@ -36,7 +36,7 @@ pub fn release() {
 /// programs count against the limit, whose default is too low for them (`bpf(2)`). Lifting it needs
 /// `CAP_SYS_RESOURCE`; without it, `load` runs under the present limit. The limit applies to the
 /// whole process, so only one thread at a time runs this.
-pub fn with_locked_memory<T>(load: impl FnOnce() -> T) -> T {
+pub fn without_memlock_limit<T>(load: impl FnOnce() -> T) -> T {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let before = getrlimit(Resource::Memlock);
@@ -87,7 +87,8 @@ mod tests {
             maximum: before.maximum,
         };
         setrlimit(Resource::Memlock, low).expect("no more than before");
-        let (meanwhile, loaded) = super::with_locked_memory(|| (getrlimit(Resource::Memlock), 7));
+        let (meanwhile, loaded) =
+            super::without_memlock_limit(|| (getrlimit(Resource::Memlock), 7));
         assert_eq!(getrlimit(Resource::Memlock), low);
         assert_eq!(loaded, 7);
         let rights = capabilities(None).expect("capabilities").effective;

@@ -10,7 +10,7 @@ use std::mem::size_of;
 /// # Errors
 ///
 /// `ENOSYS` before Linux 5.12, `EPERM`.
-pub fn forbid_gaining_rights() -> io::Result<()> {
+pub fn set_nosuid_everywhere() -> io::Result<()> {
     let attributes = libc::mount_attr {
         attr_set: libc::MOUNT_ATTR_NOSUID,
         attr_clr: 0,

@@ -57,7 +57,7 @@ pub fn network_inode() -> io::Result<u64> {
 /// # Errors
 ///
 /// As [`network_inode`].
-pub fn network_number() -> io::Result<u64> {
+pub fn network_id() -> io::Result<u64> {
     match network_cookie() {
         Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => network_inode(),
         cookie => cookie,
@@ -66,7 +66,7 @@ pub fn network_number() -> io::Result<u64> {
 
 /// A kind of namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum NamespaceKind {
     /// Users, groups, and capabilities over the other kinds.
     User,
     /// Interfaces, routes, sockets.
@@ -75,7 +75,7 @@ pub enum Kind {
     Mount,
 }
 
-impl Kind {
+impl NamespaceKind {
     /// The name below `/proc/self/ns`.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -95,11 +95,11 @@ impl Kind {
 /// `EPERM` without `CAP_SYS_ADMIN` (a new user namespace does not need it unless a security policy
 /// forbids unprivileged ones); `ENOSPC` when the limit on namespaces is reached
 /// (`/proc/sys/user/max_*_namespaces`); `EINVAL` when the kernel does not support this kind.
-pub fn enter_new(kind: Kind) -> io::Result<()> {
+pub fn unshare(kind: NamespaceKind) -> io::Result<()> {
     let flag = match kind {
-        Kind::User => UnshareFlags::NEWUSER,
-        Kind::Network => UnshareFlags::NEWNET,
-        Kind::Mount => UnshareFlags::NEWNS,
+        NamespaceKind::User => UnshareFlags::NEWUSER,
+        NamespaceKind::Network => UnshareFlags::NEWNET,
+        NamespaceKind::Mount => UnshareFlags::NEWNS,
     };
     // SAFETY: of the things that `unshare` can do, only CLONE_FILES could make the descriptors of
     // this thread differ from those of another one, and none of these flags is CLONE_FILES.
@@ -110,17 +110,17 @@ pub fn enter_new(kind: Kind) -> io::Result<()> {
 /// last thread has left it and the last socket that was opened in it is closed. A TUN device that
 /// was opened in it does not keep it.
 #[derive(Debug)]
-pub struct Network(OwnedFd);
+pub struct NetworkNamespace(OwnedFd);
 
-impl Network {
+impl NetworkNamespace {
     /// Creates a network namespace. Its only interface is loopback, which is down.
     ///
     /// # Errors
     ///
-    /// Those of [`enter_new`]; also if `/proc` is not available.
+    /// Those of [`unshare`]; also if `/proc` is not available.
     pub fn new() -> io::Result<Self> {
         in_thread(|| {
-            enter_new(Kind::Network)?;
+            unshare(NamespaceKind::Network)?;
             let file = fs::File::open("/proc/thread-self/ns/net")?;
             Ok(Self(file.into()))
         })?
@@ -160,7 +160,7 @@ fn in_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Network, network_cookie};
+    use super::{NetworkNamespace, network_cookie};
     use rustix::thread::{UnshareFlags, unshare_unsafe};
 
     #[test]
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn what_is_done_within_another_one_leaves_this_thread_here() {
         let here = network_cookie().expect("Linux 5.14");
-        let network = Network::new().expect("root");
+        let network = NetworkNamespace::new().expect("root");
         let within = || network.within(|| network_cookie().expect("there"));
         let there = within().expect("entered");
         assert_ne!(there, here);

@@ -1,33 +1,42 @@
-//! Network configuration: links, addresses, routes, rules, route lookup, and the firewall table for
-//! a default route through a tunnel.
+//! Network configuration by netlink: links, addresses, routes, rules, route lookup, sockets, and the
+//! firewall table for a default route through a tunnel.
 //!
-//! Replaces the `ip` and `nft` commands. [`System`] makes blocking calls. The other types are plain
-//! data, which can be compared and written to a journal.
+//! Replaces the `ip`, `ss` and `nft` commands. [`Netlink`] makes blocking calls. The other types are
+//! plain data, which can be compared and written to a journal.
 
 mod address;
 mod client;
-mod connection;
 mod error;
 mod filter;
 mod firewall;
 mod generic;
 mod link;
 mod neighbour;
+mod notifications;
 mod route;
 mod rule;
+mod sock_diag;
 mod socket;
 #[cfg(test)]
 mod tests;
+mod tun_link;
 
 pub use self::{
     address::Address,
-    client::System,
-    connection::{Connection, Connections, Listed},
-    error::SystemError,
+    client::Netlink,
+    error::NetlinkError,
     filter::{Filter, Hook},
     firewall::{Firewall, FirewallState, InterfaceMatch},
-    generic::Generic,
+    generic::GenericFamily,
     link::{Link, Medium},
-    route::{Route, RouteKind, RouteTo},
+    route::{Route, RouteKind, RouteLookup},
     rule::{Mark, Rule},
+    sock_diag::{SockDiag, SocketId, SocketInfo},
+};
+
+pub(crate) use self::{
+    notifications::{Notifications, RoutingGroup},
+    route::lookup as lookup_route,
+    socket::NetlinkSocket,
+    tun_link::{TunLink, TunLookup},
 };

@@ -45,7 +45,7 @@ pub fn fork(child: impl FnOnce() -> u8) -> io::Result<Pid> {
 /// # Errors
 ///
 /// If `/proc` is not available.
-pub fn keep_network_sockets() -> io::Result<()> {
+pub fn close_network_sockets_on_exec() -> io::Result<()> {
     for entry in fs::read_dir("/proc/self/fd")? {
         let name = entry?.file_name();
         let number: Option<libc::c_int> = name.to_str().and_then(|name| name.parse().ok());

@@ -15,9 +15,9 @@ const WRITABLE_BY_ANYBODY: u32 = 0o002;
 /// Error of creating the directory of the sockets.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum RunDirectoryError {
     /// The directory cannot be created or examined.
-    #[error("cannot make {}: {source}; the configuration socket goes there", .path.display())]
+    #[error("cannot create {}, the directory of configuration sockets: {source}", .path.display())]
     Io {
         /// The directory.
         path: PathBuf,
@@ -25,13 +25,14 @@ pub enum Error {
         source: io::Error,
     },
     /// The name exists and is not a directory.
-    #[error("{} is not a directory; the configuration socket goes there", .0.display())]
+    #[error("{}, the directory of configuration sockets, is not a directory", .0.display())]
     NotADirectory(PathBuf),
     /// Other users can write to the directory: they could replace the socket with their own and
     /// receive the private key.
     #[error(
-        "{} is not safe: it belongs to user {owner} and has mode {mode:o}; it must belong to root \
-         or to the user who runs this, and not be writable by others (chown root, chmod o-w)", .path.display()
+        "{} is not safe for configuration sockets: it belongs to user {owner} and has mode \
+         {mode:o}, but must belong to root or to this process's user, and not be writable by \
+         others", .path.display()
     )]
     Unsafe {
         /// The directory.
@@ -48,13 +49,13 @@ pub enum Error {
 ///
 /// # Errors
 ///
-/// See [`Error`].
-pub fn create() -> Result<(), Error> {
+/// See [`RunDirectoryError`].
+pub fn create() -> Result<(), RunDirectoryError> {
     create_at(Path::new(PATH))
 }
 
-fn create_at(path: &Path) -> Result<(), Error> {
-    let io = |source| Error::Io {
+fn create_at(path: &Path) -> Result<(), RunDirectoryError> {
+    let io = |source| RunDirectoryError::Io {
         path: path.to_owned(),
         source,
     };
@@ -71,13 +72,13 @@ fn create_at(path: &Path) -> Result<(), Error> {
     }
 }
 
-fn check(path: &Path, found: &Metadata) -> Result<(), Error> {
+fn check(path: &Path, found: &Metadata) -> Result<(), RunDirectoryError> {
     if !found.is_dir() {
-        return Err(Error::NotADirectory(path.to_owned()));
+        return Err(RunDirectoryError::NotADirectory(path.to_owned()));
     }
     let ours = found.uid() == 0 || found.uid() == geteuid().as_raw();
     if !ours || found.mode() & WRITABLE_BY_ANYBODY != 0 {
-        return Err(Error::Unsafe {
+        return Err(RunDirectoryError::Unsafe {
             path: path.to_owned(),
             owner: found.uid(),
             mode: found.mode() & 0o7777,
@@ -88,7 +89,7 @@ fn check(path: &Path, found: &Metadata) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Error, create_at};
+    use super::{RunDirectoryError, create_at};
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
     use std::path::{Path, PathBuf};
@@ -138,7 +139,7 @@ mod tests {
         for found in [0o702, 0o777, 0o1777] {
             fs::set_permissions(&scratch.0, Permissions::from_mode(found)).expect("chmod");
             let error = create_at(&scratch.0).expect_err("refused");
-            assert!(matches!(error, Error::Unsafe { mode, .. } if mode == found));
+            assert!(matches!(error, RunDirectoryError::Unsafe { mode, .. } if mode == found));
         }
     }
 
@@ -148,6 +149,6 @@ mod tests {
         let path = scratch.0.join("wireguard");
         fs::write(&path, "").expect("file");
         let error = create_at(&path).expect_err("refused");
-        assert!(matches!(error, Error::NotADirectory(named) if named == path));
+        assert!(matches!(error, RunDirectoryError::NotADirectory(named) if named == path));
     }
 }

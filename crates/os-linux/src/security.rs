@@ -13,7 +13,7 @@ const LIST_MODULES: libc::c_long = 461;
 ///
 /// # Errors
 /// `ENOSYS` before Linux 6.8.
-pub fn has_bpf() -> io::Result<bool> {
+pub fn has_bpf_lsm() -> io::Result<bool> {
     // Larger than any kernel's list; a list that does not fit fails with `E2BIG`.
     let mut ids = [0_u64; 64];
     let mut size = u32::try_from(size_of_val(&ids)).unwrap_or_default();
@@ -26,7 +26,7 @@ pub fn has_bpf() -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::has_bpf;
+    use super::has_bpf_lsm;
     use std::fs;
 
     #[test]
@@ -34,7 +34,7 @@ mod tests {
         let Ok(listed) = fs::read_to_string("/sys/kernel/security/lsm") else {
             return;
         };
-        if let Ok(has) = has_bpf() {
+        if let Ok(has) = has_bpf_lsm() {
             assert_eq!(has, listed.trim().split(',').any(|name| name == "bpf"));
         }
     }

@@ -71,19 +71,13 @@ pub enum OpenError {
     #[error("interface name {0:?} must have 1 to 15 bytes, without '/', ':', '%' or blanks")]
     Name(String),
     /// `/dev/net/tun` cannot be opened.
-    #[error(
-        "cannot open /dev/net/tun: {0}; it takes root, and the kernel's tun module \
-         (modprobe tun)"
-    )]
+    #[error("cannot open /dev/net/tun: {0}")]
     Device(#[source] io::Error),
     /// Creating interfaces is not permitted.
-    #[error("creating interface {0} needs CAP_NET_ADMIN; run it as root")]
+    #[error("creating interface {0} needs CAP_NET_ADMIN")]
     Permission(String),
     /// The name is taken by an interface that is in use or not a TUN.
-    #[error(
-        "interface {0} exists, and is in use or is not a TUN; choose another name, or remove it \
-         (ip link del {0})"
-    )]
+    #[error("interface {0} exists, and is in use or is not a TUN")]
     Busy(String),
     /// The descriptor is not an attached TUN queue.
     #[error("the descriptor passed in is not an attached TUN device: {0}")]

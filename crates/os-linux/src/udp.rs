@@ -1,8 +1,8 @@
 //! UDP sockets for the encrypted (outer) datagrams.
 
 mod control;
+mod demux;
 mod message;
-mod port;
 mod receive;
 mod send;
 mod socket;
@@ -24,8 +24,8 @@ pub const MAX_SEGMENTS: usize = 64;
 /// one limit splits batches in the same places for both families.
 const MAX_PAYLOAD: usize = 65_507;
 
-/// Returns how many datagrams of `segment` bytes fit into one send; at least 1.
-pub fn segments_of_a_send(segment: usize) -> usize {
+/// Returns the number of datagrams of `segment` bytes that fit into one send; at least 1.
+pub fn max_segments(segment: usize) -> usize {
     (MAX_PAYLOAD / segment.max(1)).clamp(1, MAX_SEGMENTS)
 }
 
@@ -52,8 +52,8 @@ pub struct Options {
     /// Bytes of each socket buffer; `None` keeps the system's default.
     pub buffers: Option<usize>,
     /// The first byte of the datagrams that this socket continues to receive after a second one was
-    /// bound with [`Socket::bind_beside`]; `None` if there will be no second one.
-    pub keeps: Option<u8>,
+    /// bound with [`Socket::bind_second`]; `None` if there will be no second one.
+    pub demux_byte: Option<u8>,
 }
 
 impl Default for Options {
@@ -63,15 +63,15 @@ impl Default for Options {
             gso: true,
             gro: true,
             buffers: Some(7 << 20),
-            keeps: None,
+            demux_byte: None,
         }
     }
 }
 
-/// The local end of a path: the address at which a datagram arrived, and from which the answer
-/// should be sent.
+/// The local end of a path (`IP_PKTINFO`): the address at which a datagram arrived, and from which
+/// the answer should be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Local {
+pub struct PacketInfo {
     /// Local address.
     pub address: IpAddr,
     /// Interface index; 0 leaves the choice to the routing table.
@@ -110,7 +110,7 @@ pub struct Received {
     /// The sender.
     pub from: SocketAddr,
     /// The address and interface it arrived at.
-    pub local: Option<Local>,
+    pub local: Option<PacketInfo>,
     /// ECN field of the outer header, 0 to 3.
     pub ecn: u8,
     /// True if the slot in the buffer was too small; the rest of the datagram is lost.
@@ -180,13 +180,13 @@ mod tests {
 
     #[test]
     fn a_send_fits_the_protocol() {
-        assert_eq!(segments_of_a_send(0), 64);
-        assert_eq!(segments_of_a_send(100), 64);
-        assert_eq!(segments_of_a_send(1452), 45);
-        assert_eq!(segments_of_a_send(32_753), 2);
-        assert_eq!(segments_of_a_send(32_754), 1);
-        assert_eq!(segments_of_a_send(65_507), 1);
+        assert_eq!(max_segments(0), 64);
+        assert_eq!(max_segments(100), 64);
+        assert_eq!(max_segments(1452), 45);
+        assert_eq!(max_segments(32_753), 2);
+        assert_eq!(max_segments(32_754), 1);
+        assert_eq!(max_segments(65_507), 1);
         // Only IPv6 could carry this payload.
-        assert_eq!(segments_of_a_send(65_508), 1);
+        assert_eq!(max_segments(65_508), 1);
     }
 }

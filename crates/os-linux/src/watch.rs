@@ -8,13 +8,11 @@ pub use self::{
     settings::SettingsWatch,
 };
 
-/// State of the TUN's interface.
+/// State of a TUN's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkState {
     /// Administratively up.
     pub up: bool,
     /// Maximum transmission unit in bytes.
     pub mtu: u32,
-    /// True if the interface was deleted; the other fields are then meaningless.
-    pub deleted: bool,
 }

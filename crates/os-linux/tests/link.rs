@@ -12,30 +12,18 @@ use taupe_os_linux::{
     watch::{LinkState, LinkWatch, RouteWatch},
 };
 
-fn up(mtu: u32) -> LinkState {
-    LinkState {
-        up: true,
-        mtu,
-        deleted: false,
-    }
+fn up(mtu: u32) -> Option<LinkState> {
+    Some(LinkState { up: true, mtu })
 }
 
-fn down(mtu: u32) -> LinkState {
-    LinkState {
-        up: false,
-        mtu,
-        deleted: false,
-    }
+fn down(mtu: u32) -> Option<LinkState> {
+    Some(LinkState { up: false, mtu })
 }
 
-const DELETED: LinkState = LinkState {
-    up: false,
-    mtu: 0,
-    deleted: true,
-};
+const DELETED: Option<LinkState> = None;
 
 /// Waits for a notification that leads to `state`.
-fn expect(watch: &mut LinkWatch, tun: &Tun, state: LinkState) {
+fn expect(watch: &mut LinkWatch, tun: &Tun, state: Option<LinkState>) {
     eventually(&format!("{state:?}"), || {
         assert!(readable(watch.fd(), SOON), "no notice before {state:?}");
         watch.drain(tun).unwrap() == state
@@ -167,11 +155,11 @@ fn the_interface_to_an_address_is_the_routing_table_s() {
         home.ip(&format!("link set {name} up"));
         home.ip(&format!("address add {address} dev {name}"));
     }
-    let watch = home.run(|| RouteWatch::open().unwrap());
-    let from = |source: &str, address: &str, mark| {
+    let mut watch = home.run(|| RouteWatch::open().unwrap());
+    let mut from = |source: &str, address: &str, mark| {
         watch.interface_to(address.parse().unwrap(), source.parse().unwrap(), mark)
     };
-    let to = |address: &str, mark| from("192.0.2.1", address, mark);
+    let mut to = |address: &str, mark| from("192.0.2.1", address, mark);
     let [one, two] = ["192.0.2.9", "198.51.100.9"].map(|address| to(address, 0).unwrap());
     assert_ne!(one, two);
     assert!(to("203.0.113.1", 0).is_err(), "no route");

@@ -21,7 +21,7 @@ use taupe_packet::ip::Family;
 const BOTH: [(Family, &str); 2] = [(Family::V4, "127.0.0.1"), (Family::V6, "::1")];
 
 const KEEPS: Options = Options {
-    keeps: Some(4),
+    demux_byte: Some(4),
     mark: 0,
     gso: true,
     gro: true,
@@ -30,7 +30,7 @@ const KEEPS: Options = Options {
 
 fn pair(family: Family) -> (Socket, Socket) {
     let first = Socket::bind(family, 0, KEEPS).unwrap();
-    let second = first.bind_beside(None).unwrap();
+    let second = first.bind_second(None).unwrap();
     assert_eq!(first.local_port(), second.local_port());
     (first, second)
 }
@@ -85,7 +85,7 @@ fn what_a_datagram_begins_with_says_whose_it_is() {
             };
             send();
             assert_eq!(received(&first, all.len()), all, "while it is alone");
-            let second = first.bind_beside(None).unwrap();
+            let second = first.bind_second(None).unwrap();
             send();
             assert_eq!(received(&first, 3), [&b""[..], &[4], &[4; 1000]]);
             assert_eq!(received(&second, 3), [&[1; 148][..], &[0], &[5, 4, 4]]);
@@ -143,7 +143,7 @@ fn who_does_not_ask_to_share_gets_no_port_of_others() {
                 assert!(matches!(error, BindError::PortInUse(taken) if taken == port));
             }
             let alone = Socket::bind(family, 0, Options::default()).unwrap();
-            assert!(matches!(alone.bind_beside(None), Err(BindError::Io { .. })));
+            assert!(matches!(alone.bind_second(None), Err(BindError::Io { .. })));
             // Before a second socket is bound, no other socket may share the port.
             let first = Socket::bind(family, 0, KEEPS).unwrap();
             let sharing = sharing(family, first.local_port());

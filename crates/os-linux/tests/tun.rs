@@ -362,7 +362,7 @@ fn only_what_is_queued_is_read_without_waiting() {
 
 #[test]
 fn what_is_announced_is_read_without_waiting() {
-    read_without_waiting(|tun, buffer| tun.read_announced(buffer).unwrap());
+    read_without_waiting(|tun, buffer| tun.read_ready(buffer).unwrap());
 }
 
 fn read_without_waiting(read: impl Fn(&Tun, &mut [u8]) -> Option<Read>) {
@@ -411,7 +411,7 @@ fn a_sandbox_that_forbids_to_read_at_once_is_no_error() {
                     socket.send_to(b"announced", "10.7.0.2:9").unwrap();
                     socket
                 });
-                let read = end.tun.read_announced(&mut buffer).unwrap();
+                let read = end.tun.read_ready(&mut buffer).unwrap();
                 let is_packet = matches!(read, Some(Read::Packet { .. }));
                 assert!(is_packet, "{error}: {read:?}");
                 drop(socket);

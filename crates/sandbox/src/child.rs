@@ -12,15 +12,15 @@ use std::process::Command;
 
 use rustix::process::{getegid, geteuid};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use taupe_os_linux::namespace::{Kind, enter_new};
-use taupe_os_linux::process::keep_network_sockets;
+use taupe_os_linux::namespace::{NamespaceKind, unshare};
+use taupe_os_linux::process::close_network_sockets_on_exec;
 use taupe_os_linux::watch::LinkWatch;
 
 use crate::config::SandboxConfig;
 use crate::hidden::CoveredPaths;
 use crate::process::{Namespaces, PendingChild, PendingSandbox, SandboxError};
 use crate::setup_error::{SetupError, SystemFacts, failed};
-use crate::{files, message, network, rights};
+use crate::{files, message, network, obstacle, rights};
 
 /// Exit status if the sandbox cannot be set up or joined.
 pub const NOT_SET_UP: u8 = 125;
@@ -34,7 +34,8 @@ pub const NOT_FOUND: u8 = 127;
 /// First byte of a message from the child: the sandbox is set up; remarks follow, one per line.
 const OPENED: u8 = b'+';
 
-/// First byte of a message from the child: setting up failed; the reason follows.
+/// First byte of a message from the child: setting up failed; the code of the obstacle and the
+/// reason follow.
 const REFUSED: u8 = b'-';
 
 /// Sets a sandbox up, and becomes the command when the parent releases it. Returns only on failure,
@@ -53,9 +54,10 @@ pub(crate) fn run(config: &SandboxConfig, socket: OwnedFd, command: &[OsString])
             message::send(socket.as_fd(), &text, &descriptors)
         }
         Err(error) => {
-            let text = format!("{}{error}", char::from(REFUSED));
+            let mut text = vec![REFUSED, obstacle::encode(error.obstacle())];
+            text.extend(error.to_string().bytes());
             // If sending fails, the parent has ended.
-            let _ = message::send(socket.as_fd(), text.as_bytes(), &[]);
+            let _ = message::send(socket.as_fd(), &text, &[]);
             return NOT_SET_UP;
         }
     };
@@ -75,19 +77,23 @@ pub(crate) fn parse_setup_message(
     child: PendingChild,
 ) -> Result<PendingSandbox, SandboxError> {
     let (first, text) = message.text.split_first().ok_or(SandboxError::ChildEnded)?;
-    let text = String::from_utf8_lossy(text);
     if *first != OPENED {
-        return Err(SandboxError::SetupFailed(text.into_owned()));
+        let (code, reason) = text.split_first().ok_or(SandboxError::ChildEnded)?;
+        return Err(SandboxError::SetupFailed {
+            reason: String::from_utf8_lossy(reason).into_owned(),
+            obstacle: obstacle::decode(*code),
+        });
     }
+    let text = String::from_utf8_lossy(text);
     let descriptors: Result<[OwnedFd; 6], _> = message.descriptors.try_into();
-    let Ok([tun, notices, questions, user, network, mount]) = descriptors else {
+    let Ok([tun, notifications, lookup, user, network, mount]) = descriptors else {
         // This process has no free descriptors for them (RLIMIT_NOFILE).
         let source = rustix::io::Errno::MFILE.into();
         return Err(SandboxError::Process(source));
     };
     Ok(PendingSandbox {
         tun,
-        watch: LinkWatch::from_sockets([notices, questions]).map_err(SandboxError::Process)?,
+        watch: LinkWatch::from_sockets([notifications, lookup]).map_err(SandboxError::Process)?,
         namespaces: Namespaces {
             user,
             network,
@@ -108,10 +114,10 @@ fn open(
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     let facts = SystemFacts::read();
     let enter = |kind| {
-        let entered = enter_new(kind);
+        let entered = unshare(kind);
         entered.map_err(|source| SetupError::namespace(kind, source, &facts))
     };
-    enter(Kind::User)?;
+    enter(NamespaceKind::User)?;
     let write = |file: &str, text: String| {
         let path = format!("/proc/self/{file}");
         let written = fs::write(&path, text);
@@ -121,24 +127,24 @@ fn open(
     write("setgroups", "deny".to_owned())?;
     write("uid_map", format!("{user} {user} 1"))?;
     write("gid_map", format!("{group} {group} 1"))?;
-    enter(Kind::Network)?;
-    enter(Kind::Mount)?;
+    enter(NamespaceKind::Network)?;
+    enter(NamespaceKind::Mount)?;
     let network::OpenedTun { tun, watch } = network::set_up(config, group, &facts, remarks)?;
     let covered = files::set_up(config, remarks);
     let covered = covered.map_err(|error| SetupError::step(error, &facts))?;
-    let namespace = |kind: Kind| {
+    let namespace = |kind: NamespaceKind| {
         let path = format!("/proc/self/ns/{}", kind.name());
         let file = fs::File::open(&path).map(OwnedFd::from);
         file.map_err(|error| SetupError::step(failed(format!("open {path}"), error), &facts))
     };
-    let [notices, questions] = watch.into_sockets();
+    let [notifications, lookup] = watch.into_sockets();
     let descriptors = [
         tun,
-        notices,
-        questions,
-        namespace(Kind::User)?,
-        namespace(Kind::Network)?,
-        namespace(Kind::Mount)?,
+        notifications,
+        lookup,
+        namespace(NamespaceKind::User)?,
+        namespace(NamespaceKind::Network)?,
+        namespace(NamespaceKind::Mount)?,
     ];
     Ok((descriptors, covered))
 }
@@ -187,19 +193,19 @@ fn become_command(
 ) -> u8 {
     if let Err(error) = folder.and_then(|folder| enter_folder(&folder, covered)) {
         print_error(&format!(
-            "the present folder cannot be entered from the tunnel: {error}; go to another one \
+            "the current folder cannot be entered from the tunnel: {error}; go to another one \
              first (`cd /`)"
         ));
         return NOT_SET_UP;
     }
     let core = core.map_or(Ok(()), rights::CoreLimit::restore);
-    if let Err(error) = core.and_then(|()| rights::give_up()) {
+    if let Err(error) = core.and_then(|()| rights::drop_all()) {
         print_error(&format!("cannot give up rights: {error}"));
         return NOT_SET_UP;
     }
-    if let Err(error) = keep_network_sockets() {
+    if let Err(error) = close_network_sockets_on_exec() {
         print_error(&format!(
-            "cannot look for sockets of the network outside: {error}"
+            "cannot find sockets of the network outside the sandbox: {error}"
         ));
         return NOT_SET_UP;
     }

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
-use taupe_os_linux::mounts::forbid_gaining_rights;
+use taupe_os_linux::mounts::set_nosuid_everywhere;
 
 use crate::config::SandboxConfig;
 use crate::hidden::{CoveredPaths, hide};
+use crate::obstacle::Obstacle;
 use crate::setup_error::{FailedStep, failed};
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
@@ -24,7 +25,8 @@ pub(crate) fn set_up(
 ) -> Result<CoveredPaths, FailedStep> {
     // Mounts propagate from the machine into the sandbox, and not back.
     let below = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    mount_change("/", below).map_err(|error| failed("change how mounts spread", error.into()))?;
+    mount_change("/", below)
+        .map_err(|error| failed("change the propagation of mounts", error.into()))?;
     let resolver = fs::canonicalize(RESOLV_CONF);
     let present = fs::read(RESOLV_CONF).unwrap_or_default();
     let text = match config.name_servers.is_empty() {
@@ -69,9 +71,8 @@ pub(crate) fn set_up(
             Ok(_) | Err(_) => false,
         };
         if !is_there {
-            let what = "give the sandbox a resolv.conf, as there is none in /etc (`sudo touch \
-                        /etc/resolv.conf` helps)";
-            return Err(failed(what, refused));
+            let what = "give the sandbox a resolv.conf, as there is none in /etc";
+            return Err(failed(what, refused).with_obstacle(Obstacle::NoResolvConf));
         }
         let switch = layer_path(&layer, NSSWITCH_CONF);
         if switch.exists() {
@@ -79,15 +80,15 @@ pub(crate) fn set_up(
         }
         if !is_mount_point {
             remarks.push(format!(
-                "who replaces {RESOLV_CONF} outside replaces the command's too, whose questions then go \
-                 through the tunnel to the servers of that: /etc cannot be covered ({refused})"
+                "if a program outside replaces {RESOLV_CONF}, the command gets the new file, and its \
+                 queries go through the tunnel to those servers: /etc cannot be covered ({refused})"
             ));
         }
     }
-    match forbid_gaining_rights() {
+    match set_nosuid_everywhere() {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => remarks.push(
-            "programs with capabilities of their files, as `ping` may be, cannot be started: that \
-             takes Linux 5.12"
+            "programs with file capabilities, as `ping` may have, cannot be started: that needs \
+             Linux 5.12"
                 .to_owned(),
         ),
         done => done.map_err(|error| failed("mount everything nosuid", error))?,
@@ -182,8 +183,8 @@ fn name_server_remark(config: &SandboxConfig, text: &[u8]) -> Option<String> {
             list(&servers)
         )),
         (true, false) => Some(format!(
-            "names cannot be resolved: the file has no DNS, and what {RESOLV_CONF} names ({}) is not \
-             reached through the tunnel; add a line DNS",
+            "names cannot be resolved: the file has no DNS, and the servers of {RESOLV_CONF} ({}) are \
+             not reached through the tunnel; add a line DNS",
             list(&servers)
         )),
     }

@@ -106,8 +106,8 @@ fn bus_sockets(config: &SandboxConfig) -> Vec<PathBuf> {
         // does not.
         let uid = rustix::process::geteuid().as_raw();
         let usual = Path::new("/run/user").join(uid.to_string());
-        let said = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        for folder in [usual].into_iter().chain(said) {
+        let configured = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        for folder in [usual].into_iter().chain(configured) {
             // The user's systemd starts programs for any client.
             paths.extend(["bus", "systemd"].map(|name| folder.join(name)));
         }
@@ -179,7 +179,7 @@ fn copy_entries(
         };
         match placed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => remarks.push(format!(
-                "{} is not there for the command: {error}",
+                "{} is missing in the sandbox: {error}",
                 target.display()
             )),
             _ => {}

@@ -26,7 +26,7 @@
 //! | `files.rs` | mounts: name servers, no program that gains rights |
 //! | `hidden.rs` | services that are hidden |
 //! | `rights.rs` | capabilities that the command loses |
-//! | `setup_error.rs` | reasons for failure, with advice |
+//! | `setup_error.rs`, `obstacle.rs` | reasons for failure, and obstacles that can be removed |
 //! | `rendezvous.rs` | how other commands find a running sandbox |
 //! | `message.rs` | messages with text and descriptors over a socket |
 
@@ -37,6 +37,7 @@ mod files;
 mod hidden;
 mod message;
 mod network;
+mod obstacle;
 mod process;
 mod rendezvous;
 mod rights;
@@ -46,5 +47,6 @@ pub use child::{NOT_EXECUTABLE, NOT_FOUND, NOT_SET_UP, join};
 pub use config::SandboxConfig;
 pub use create::create_sandbox;
 pub use network::{NetworkError, OpenedTun, TunNetwork, set_up_network};
+pub use obstacle::Obstacle;
 pub use process::{Child, Namespaces, PendingChild, PendingSandbox, SandboxError};
 pub use rendezvous::{JoinError, JoinRequest, Rendezvous, RendezvousError, user_folder};

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use ipnet::IpNet;
-use taupe_os_linux::netlink::{Address, Route, System, SystemError};
+use taupe_os_linux::netlink::{Address, Netlink, NetlinkError, Route};
 use taupe_os_linux::tun::{Offloads, OpenError, Tun};
 use taupe_os_linux::watch::LinkWatch;
 
@@ -48,7 +48,7 @@ pub enum NetworkError {
     },
     /// An address or a route could not be added.
     #[error(transparent)]
-    System(#[from] SystemError),
+    Netlink(#[from] NetlinkError),
 }
 
 /// Descriptors that another namespace needs to serve the TUN.
@@ -71,23 +71,23 @@ pub fn set_up_network(
     remarks: &mut Vec<String>,
 ) -> Result<OpenedTun, NetworkError> {
     let step = |what: &'static str| move |source| NetworkError::Step { what, source };
-    let mut system = System::open()?;
-    system.set_up(LOOPBACK, true)?;
+    let mut netlink = Netlink::open()?;
+    netlink.set_up(LOOPBACK, true)?;
     // The process that serves the TUN enables offloads.
     let tun = Tun::create(network.interface, Offloads::NONE)?;
     let watch = LinkWatch::open(&tun).map_err(step("watch the interface"))?;
     let index = tun.index().map_err(step("find the interface"))?;
     let has_ipv6 = enable_ipv6(network.interface, remarks);
     let fits = |network: &&IpNet| has_ipv6 || matches!(network, IpNet::V4(_));
-    system.set_mtu(index, network.mtu)?;
+    netlink.set_mtu(index, network.mtu)?;
     for &network in network.addresses.iter().filter(fits) {
         let interface = index;
-        system.add_address(&Address { interface, network })?;
+        netlink.add_address(&Address { interface, network })?;
     }
-    system.set_up(index, true)?;
+    netlink.set_up(index, true)?;
     for &network in network.routes.iter().filter(fits) {
         let route = Route::by_interface(network, index, Route::MAIN_TABLE);
-        match system.add_route(&route) {
+        match netlink.add_route(&route) {
             // An address's connected route exists already.
             Err(error) if error.errno() == Some(rustix::io::Errno::EXIST.raw_os_error()) => {}
             added => added?,
@@ -115,7 +115,7 @@ pub(crate) fn set_up(
     let opened = set_up_network(&network, remarks).map_err(|error| match error {
         NetworkError::Tun(error) => SetupError::tun(error, facts),
         NetworkError::Step { what, source } => SetupError::step(failed(what, source), facts),
-        NetworkError::System(error) => error.into(),
+        NetworkError::Netlink(error) => error.into(),
     })?;
     if let Err(error) = fs::write(PING_GROUP_RANGE, format!("{group} {group}")) {
         remarks.push(format!("`ping` will not work: {PING_GROUP_RANGE}: {error}"));

@@ -7,6 +7,7 @@ use rustix::process::{Pid, Signal, pidfd_send_signal};
 use taupe_os_linux::watch::LinkWatch;
 
 use crate::message;
+use crate::obstacle::Obstacle;
 
 /// Message to the child: the TUN is served.
 const RELEASE: &[u8] = b"go";
@@ -14,11 +15,16 @@ const RELEASE: &[u8] = b"go";
 /// Reason why there is no sandbox. Nothing of it remains.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// The child failed. The text has the step, the reason and advice.
-    #[error("{0}")]
-    SetupFailed(String),
+    /// The child failed.
+    #[error("{reason}")]
+    SetupFailed {
+        /// The step that failed, and why.
+        reason: String,
+        /// The obstacle to remove, if it is known.
+        obstacle: Option<Obstacle>,
+    },
     /// The child ended without a message.
-    #[error("the process that was to become the command was ended from outside")]
+    #[error("the command's process was ended before it ran the command")]
     ChildEnded,
     /// The process or its socket could not be created.
     #[error("cannot start a process for the command: {0}")]

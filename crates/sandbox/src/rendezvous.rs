@@ -28,11 +28,11 @@ const BACKLOG: i32 = 16;
 #[derive(Debug, thiserror::Error)]
 pub enum RendezvousError {
     /// Another process has a sandbox of this name.
-    #[error("{0} is running already: `taupe exec --join {0} -- COMMAND` uses the same tunnel")]
+    #[error("{0} is running already")]
     Running(String),
     /// Another user may control the folder.
     #[error(
-        "{} must be a folder of user {user} that nobody else can enter (mode 0700); remove it", .folder.display()
+        "{} must be a folder of user {user} that nobody else can enter (mode 0700)", .folder.display()
     )]
     Unsafe {
         /// The folder.
@@ -55,9 +55,14 @@ pub enum RendezvousError {
 /// Reason why a sandbox cannot be joined.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// There is no sandbox of this name. The second field is a hint.
-    #[error("there is no tunnel {0} of `taupe exec` to join{1}")]
-    NoSandbox(String, String),
+    /// There is no sandbox of this name.
+    #[error("there is no tunnel {name} to join{}", list(.running))]
+    NoSandbox {
+        /// The requested name.
+        name: String,
+        /// The names of running sandboxes.
+        running: Vec<String>,
+    },
     /// The sandbox has just ended.
     #[error("{0} has just ended")]
     Ended(String),
@@ -190,17 +195,20 @@ impl Namespaces {
     /// See [`JoinError`].
     pub fn request(name: &str) -> Result<Self, JoinError> {
         let folder = user_folder()?;
-        let none = || JoinError::NoSandbox(name.to_owned(), running_hint(&folder));
+        let none = || JoinError::NoSandbox {
+            name: name.to_owned(),
+            running: running(&folder),
+        };
         if name.contains('/') {
             return Err(none());
         }
         let path = folder.join(format!("{name}.sock"));
-        let asked = || {
+        let connected = || {
             let socket = new_socket()?;
             connect(&socket, &SocketAddrUnix::new(&*path)?)?;
             Ok::<_, rustix::io::Errno>(socket)
         };
-        let socket = asked().map_err(|_| none())?;
+        let socket = connected().map_err(|_| none())?;
         let answer = message::receive(socket.as_fd());
         let descriptors = answer.ok().flatten().map(|answer| answer.descriptors);
         let descriptors = descriptors.unwrap_or_default().try_into();
@@ -213,8 +221,8 @@ impl Namespaces {
     }
 }
 
-/// Returns a hint that lists the running sandboxes.
-fn running_hint(folder: &Path) -> String {
+/// Returns the names of the running sandboxes.
+fn running(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| {
         let name = entry.file_name().into_string().ok()?;
@@ -222,9 +230,14 @@ fn running_hint(folder: &Path) -> String {
     });
     let mut names: Vec<_> = names.collect();
     names.sort_unstable();
-    match names.is_empty() {
-        true => "; `taupe exec CONF -- COMMAND` begins one".to_owned(),
-        false => format!("; there is {}", names.join(", ")),
+    names
+}
+
+/// Lists the running sandboxes for a message.
+fn list(running: &[String]) -> String {
+    match running.is_empty() {
+        true => String::new(),
+        false => format!("; running: {}", running.join(", ")),
     }
 }
 

@@ -10,7 +10,7 @@ use rustix::thread::{
 /// Drops every capability over the sandbox and clears the bounding set, so that no program started
 /// from here can gain one (`capabilities(7)`), whether by being root or by file capabilities. Needs
 /// `CAP_SETPCAP` in the sandbox's user namespace.
-pub(crate) fn give_up() -> Result<()> {
+pub(crate) fn drop_all() -> Result<()> {
     for number in 0..u64::BITS {
         let one = CapabilitySet::from_bits_retain(1 << number);
         match remove_capability_from_bounding_set(one) {

@@ -1,63 +1,82 @@
-//! Reasons why a sandbox could not be set up, with advice.
+//! Reasons why a sandbox could not be set up.
 
 use std::fs;
 use std::io;
 
 use rustix::io::Errno;
-use rustix::process::geteuid;
-use taupe_os_linux::namespace::Kind;
-use taupe_os_linux::netlink::SystemError;
+use taupe_os_linux::namespace::NamespaceKind;
+use taupe_os_linux::netlink::NetlinkError;
 use taupe_os_linux::tun::OpenError;
 
-/// Failed step, with its reason and advice.
+use crate::obstacle::Obstacle;
+
+/// Failed step, with its reason.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SetupError {
-    #[error("the command cannot have a {} namespace of its own: {source}: {advice}", .kind.name())]
+    #[error("the command cannot have a {} namespace of its own: {source}: {reason}", .kind.name())]
     Namespace {
-        kind: Kind,
+        kind: NamespaceKind,
         source: io::Error,
-        advice: String,
+        reason: String,
+        obstacle: Obstacle,
     },
-    #[error("{0}")]
-    Tun(String),
-    #[error("cannot {what}: {source}{hint}")]
+    #[error(transparent)]
+    Tun(OpenError),
+    #[error("cannot {what}: {source}{}", because(*.obstacle))]
     Step {
         what: String,
         source: io::Error,
-        hint: &'static str,
+        obstacle: Option<Obstacle>,
     },
     #[error(transparent)]
-    System(#[from] SystemError),
+    Netlink(#[from] NetlinkError),
 }
 
 impl SetupError {
-    pub(crate) fn namespace(kind: Kind, source: io::Error, facts: &SystemFacts) -> Self {
-        let advice = namespace_advice(kind, &source, facts);
+    pub(crate) fn namespace(kind: NamespaceKind, source: io::Error, facts: &SystemFacts) -> Self {
+        let (reason, obstacle) = namespace_obstacle(kind, &source, facts);
         Self::Namespace {
             kind,
             source,
-            advice,
+            reason,
+            obstacle,
         }
     }
 
     pub(crate) fn tun(error: OpenError, facts: &SystemFacts) -> Self {
-        Self::Tun(match error {
-            OpenError::Device(source) => tun(&source, geteuid().as_raw()),
+        match error {
             OpenError::Permission(name) => {
-                let source = Errno::PERM.into();
-                let what = format!("make the interface {name}");
-                return Self::step(failed(what, source), facts);
+                let what = format!("create the interface {name}");
+                Self::step(failed(what, Errno::PERM.into()), facts)
             }
-            error => error.to_string(),
-        })
+            error => Self::Tun(error),
+        }
     }
 
-    pub(crate) fn step(FailedStep { what, source }: FailedStep, facts: &SystemFacts) -> Self {
-        let hint = match is_permission_denied(&source) && facts.apparmor_restricts {
-            true => APPARMOR,
-            false => "",
-        };
-        Self::Step { what, source, hint }
+    pub(crate) fn step(step: FailedStep, facts: &SystemFacts) -> Self {
+        let FailedStep {
+            what,
+            source,
+            mut obstacle,
+        } = step;
+        if source.kind() == io::ErrorKind::PermissionDenied && facts.apparmor_restricts {
+            obstacle = Some(Obstacle::AppArmor);
+        }
+        Self::Step {
+            what,
+            source,
+            obstacle,
+        }
+    }
+
+    /// Returns the obstacle that caused the error, if it is known.
+    pub(crate) fn obstacle(&self) -> Option<Obstacle> {
+        match self {
+            Self::Namespace { obstacle, .. } => Some(*obstacle),
+            Self::Tun(OpenError::Device(source)) => tun_obstacle(source),
+            Self::Step { obstacle, .. } => *obstacle,
+            Self::Tun(_) | Self::Netlink(_) => None,
+        }
     }
 }
 
@@ -65,11 +84,24 @@ impl SetupError {
 pub(crate) struct FailedStep {
     what: String,
     source: io::Error,
+    obstacle: Option<Obstacle>,
 }
 
 pub(crate) fn failed(what: impl Into<String>, source: io::Error) -> FailedStep {
-    let what = what.into();
-    FailedStep { what, source }
+    FailedStep {
+        what: what.into(),
+        source,
+        obstacle: None,
+    }
+}
+
+impl FailedStep {
+    pub(crate) fn with_obstacle(self, obstacle: Obstacle) -> Self {
+        Self {
+            obstacle: Some(obstacle),
+            ..self
+        }
+    }
 }
 
 /// Settings of the system that may be the reason.
@@ -86,8 +118,15 @@ pub(crate) struct SystemFacts {
     limits: [Option<u64>; 3],
 }
 
-const APPARMOR: &str = "; AppArmor lets no program without a profile have namespaces: `sudo sysctl -w \
-                        kernel.apparmor_restrict_unprivileged_userns=0`";
+const APPARMOR: &str = "AppArmor lets no program without a profile have namespaces";
+
+/// Returns the reason of a failed step for its message, if it is known.
+fn because(obstacle: Option<Obstacle>) -> String {
+    match obstacle {
+        Some(Obstacle::AppArmor) => format!("; {APPARMOR}"),
+        _ => String::new(),
+    }
+}
 
 impl SystemFacts {
     /// Reads the settings. Must run before the process enters a new user namespace, which has
@@ -101,79 +140,81 @@ impl SystemFacts {
             apparmor_restricts: number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
                 == Some(1),
             has_seccomp: read("/proc/self/status").is_some_and(has_seccomp),
-            limits: [Kind::User, Kind::Network, Kind::Mount]
-                .map(|kind| number(&format!("/proc/sys/user/{}", limit(kind)))),
+            limits: [
+                NamespaceKind::User,
+                NamespaceKind::Network,
+                NamespaceKind::Mount,
+            ]
+            .map(|kind| number(&format!("/proc/sys/user/{}", limit(kind)))),
         }
     }
 }
 
 /// Returns the name of the limit below `/proc/sys/user`.
-fn limit(kind: Kind) -> String {
+fn limit(kind: NamespaceKind) -> String {
     format!("max_{}_namespaces", kind.name())
 }
 
-fn is_permission_denied(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::PermissionDenied
-}
-
-/// Returns the reason why a namespace was refused, with one piece of advice.
-fn namespace_advice(kind: Kind, error: &io::Error, facts: &SystemFacts) -> String {
-    let clone = "kernel.unprivileged_userns_clone";
-    match Errno::from_io_error(error) {
+/// Returns the reason why a namespace was refused, and the obstacle to remove.
+fn namespace_obstacle(
+    kind: NamespaceKind,
+    error: &io::Error,
+    facts: &SystemFacts,
+) -> (String, Obstacle) {
+    let (reason, obstacle) = match Errno::from_io_error(error) {
         Some(Errno::NOSPC) => {
             let name = limit(kind);
-            let set = format!("`sudo sysctl -w user.{name}=16384`");
-            match facts.limits[kind as usize] {
-                Some(0) => format!("user.{name} is 0, which forbids them: {set}"),
-                Some(most) => format!("all {most} of user.{name} may be in use: {set}"),
-                None => set,
-            }
+            let reason = match facts.limits[kind as usize] {
+                Some(0) => format!("user.{name} is 0, which forbids them"),
+                Some(most) => format!("all {most} of user.{name} may be in use"),
+                None => format!("the limit user.{name} may be reached"),
+            };
+            return (reason, Obstacle::NamespaceLimit(kind));
         }
-        Some(Errno::INVAL) => {
-            "this kernel has none (CONFIG_USER_NS, CONFIG_NET_NS): use another kernel".to_owned()
-        }
-        Some(Errno::USERS) => "too many are inside one another: run it further outside".to_owned(),
-        _ if facts.userns_clone_is_off => {
-            format!("{clone} is 0, which forbids them: `sudo sysctl -w {clone}=1`")
-        }
-        _ if facts.apparmor_restricts => APPARMOR.trim_start_matches("; ").to_owned(),
-        _ if facts.has_seccomp => {
-            "a filter of system calls (seccomp) forbids it, as a container's does: start the \
-             container with `--security-opt seccomp=unconfined`"
-                .to_owned()
-        }
-        _ => "in a chroot there is none, and a security module may forbid it: run it outside, or \
-              use `sudo taupe up`"
-            .to_owned(),
-    }
+        Some(Errno::INVAL) => (
+            "this kernel has none (CONFIG_USER_NS, CONFIG_NET_NS)",
+            Obstacle::NoNamespaces,
+        ),
+        Some(Errno::USERS) => (
+            "too many are inside one another",
+            Obstacle::NestedNamespaces,
+        ),
+        _ if facts.userns_clone_is_off => (
+            "kernel.unprivileged_userns_clone is 0, which forbids them",
+            Obstacle::UsernsCloneOff,
+        ),
+        _ if facts.apparmor_restricts => (APPARMOR, Obstacle::AppArmor),
+        _ if facts.has_seccomp => (
+            "a filter of system calls (seccomp) forbids it, as a container's does",
+            Obstacle::Seccomp,
+        ),
+        _ => (
+            "in a chroot there is none, and a security module may forbid it",
+            Obstacle::Forbidden,
+        ),
+    };
+    (reason.to_owned(), obstacle)
 }
 
-/// Returns the reason why `/dev/net/tun` cannot be opened, with advice.
-fn tun(error: &io::Error, user: u32) -> String {
-    let what = format!("cannot open /dev/net/tun: {error}");
-    match Errno::from_io_error(error) {
-        Some(Errno::NOENT | Errno::NODEV | Errno::NXIO) => format!(
-            "{what}: `sudo modprobe tun`, or start the container with `--device /dev/net/tun`"
-        ),
-        Some(Errno::ACCESS) => format!(
-            "{what}: user {user} must be able to read and write it, which by itself gives no \
-             rights: `sudo chmod 0666 /dev/net/tun`"
-        ),
-        Some(Errno::PERM) => format!(
-            "{what}: this container may not use the device: start it with `--device /dev/net/tun`"
-        ),
-        _ => what,
+/// Returns the obstacle to opening `/dev/net/tun`.
+fn tun_obstacle(error: &io::Error) -> Option<Obstacle> {
+    match Errno::from_io_error(error)? {
+        Errno::NOENT | Errno::NODEV | Errno::NXIO => Some(Obstacle::NoTun),
+        Errno::ACCESS => Some(Obstacle::TunAccess),
+        Errno::PERM => Some(Obstacle::TunDevice),
+        _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, SetupError, SystemFacts, failed, namespace_advice, tun};
+    use super::{NamespaceKind, SetupError, SystemFacts, failed, namespace_obstacle, tun_obstacle};
+    use crate::obstacle::Obstacle;
     use rustix::io::Errno;
     use std::io;
 
     #[test]
-    fn each_obstacle_is_named_with_what_to_do() {
+    fn each_obstacle_is_named() {
         let none = SystemFacts::default();
         let clone = SystemFacts {
             userns_clone_is_off: true,
@@ -192,44 +233,67 @@ mod tests {
             limits: [Some(0), Some(7), None],
             ..SystemFacts::default()
         };
-        for (kind, error, facts, words) in [
+        let (user, network, mount) = (
+            NamespaceKind::User,
+            NamespaceKind::Network,
+            NamespaceKind::Mount,
+        );
+        for (kind, error, facts, words, obstacle) in [
             (
-                Kind::User,
+                user,
                 Errno::PERM,
                 &clone,
-                "kernel.unprivileged_userns_clone=1",
+                "kernel.unprivileged_userns_clone is 0",
+                Obstacle::UsernsCloneOff,
             ),
-            (Kind::User, Errno::PERM, &seccomp, "seccomp=unconfined"),
+            (user, Errno::PERM, &seccomp, "seccomp", Obstacle::Seccomp),
             (
-                Kind::Network,
+                network,
                 Errno::PERM,
                 &apparmor,
-                "restrict_unprivileged_userns=0",
+                "AppArmor",
+                Obstacle::AppArmor,
             ),
-            (Kind::User, Errno::PERM, &none, "chroot"),
+            (user, Errno::PERM, &none, "chroot", Obstacle::Forbidden),
             (
-                Kind::User,
+                user,
                 Errno::NOSPC,
                 &full,
                 "user.max_user_namespaces is 0",
+                Obstacle::NamespaceLimit(user),
             ),
             (
-                Kind::Network,
+                network,
                 Errno::NOSPC,
                 &full,
                 "all 7 of user.max_net_namespaces",
+                Obstacle::NamespaceLimit(network),
             ),
             (
-                Kind::Mount,
+                mount,
                 Errno::NOSPC,
                 &full,
-                "sysctl -w user.max_mnt_namespaces=",
+                "user.max_mnt_namespaces may be reached",
+                Obstacle::NamespaceLimit(mount),
             ),
-            (Kind::User, Errno::INVAL, &none, "CONFIG_USER_NS"),
-            (Kind::User, Errno::USERS, &none, "inside one another"),
+            (
+                user,
+                Errno::INVAL,
+                &none,
+                "CONFIG_USER_NS",
+                Obstacle::NoNamespaces,
+            ),
+            (
+                user,
+                Errno::USERS,
+                &none,
+                "inside one another",
+                Obstacle::NestedNamespaces,
+            ),
         ] {
-            let said = namespace_advice(kind, &io::Error::from(error), facts);
-            assert!(said.contains(words), "{kind:?}, {error:?}: {said}");
+            let (reason, found) = namespace_obstacle(kind, &io::Error::from(error), facts);
+            assert!(reason.contains(words), "{kind:?}, {error:?}: {reason}");
+            assert_eq!(found, obstacle);
         }
     }
 
@@ -239,21 +303,24 @@ mod tests {
             apparmor_restricts: true,
             ..SystemFacts::default()
         };
-        let text =
-            |errno: Errno| SetupError::step(failed("do it", errno.into()), &facts).to_string();
-        assert!(text(Errno::PERM).contains("apparmor_restrict_unprivileged_userns=0"));
-        assert!(!text(Errno::NOENT).contains("AppArmor"));
+        let error = |errno: Errno| SetupError::step(failed("do it", errno.into()), &facts);
+        let refused = error(Errno::PERM);
+        assert!(refused.to_string().contains("AppArmor"), "{refused}");
+        assert_eq!(refused.obstacle(), Some(Obstacle::AppArmor));
+        let missing = error(Errno::NOENT);
+        assert!(!missing.to_string().contains("AppArmor"), "{missing}");
+        assert_eq!(missing.obstacle(), None);
     }
 
     #[test]
     fn what_is_wrong_with_the_tun_is_told_apart() {
-        for (error, words) in [
-            (Errno::NOENT, "modprobe tun"),
-            (Errno::ACCESS, "user 1000 must be able to read and write it"),
-            (Errno::PERM, "--device /dev/net/tun"),
+        for (error, obstacle) in [
+            (Errno::NOENT, Some(Obstacle::NoTun)),
+            (Errno::ACCESS, Some(Obstacle::TunAccess)),
+            (Errno::PERM, Some(Obstacle::TunDevice)),
+            (Errno::BUSY, None),
         ] {
-            let said = tun(&io::Error::from(error), 1000);
-            assert!(said.contains(words), "{said}");
+            assert_eq!(tun_obstacle(&io::Error::from(error)), obstacle);
         }
     }
 }

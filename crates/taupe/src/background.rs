@@ -20,7 +20,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use taupe_os_linux::descriptor::keep_from_children;
+use taupe_os_linux::descriptor::close_on_exec_except;
 
 /// Environment variable that marks standard input as the pipe for the report.
 const VARIABLE: &str = "TAUPE_REPORT";
@@ -88,7 +88,7 @@ fn start_process(
     arguments: &[OsString],
 ) -> Result<(PipeReader, Child), Error> {
     let passed_on: Vec<_> = order.tun.into_iter().chain(order.uapi).collect();
-    keep_from_children(&passed_on).map_err(spawn("/proc/self/fd"))?;
+    close_on_exec_except(&passed_on).map_err(spawn("/proc/self/fd"))?;
     let program = std::env::current_exe().map_err(spawn("/proc/self/exe"))?;
     let (reader, writer) = io::pipe().map_err(spawn("pipe"))?;
     let logs = match &order.logging.background {

@@ -17,7 +17,7 @@ use taupe_inspect::rules::resolve;
 use taupe_inspect::traffic::Teller;
 use taupe_nat::flows;
 use taupe_nat::translate::{Settings, Translator};
-use taupe_os_linux::netlink::{System, SystemError};
+use taupe_os_linux::netlink::{Netlink, NetlinkError};
 use taupe_packet::tap::Tap;
 use taupe_transparent::capture::{Capture, Choice};
 use taupe_transparent::fault::Fault;
@@ -61,7 +61,7 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Clash(#[from] app_conflicts::Clash),
     #[error(transparent)]
-    System(#[from] SystemError),
+    System(#[from] NetlinkError),
     #[error("the interface {0} is gone")]
     NoInterface(String),
     #[error("cannot switch IPv6 off on {interface}: {source}")]
@@ -232,7 +232,7 @@ impl Plan {
         // The starting process holds the lock by which tunnels are set up one after another. Of two
         // tunnels that start at once, the second therefore finds the first.
         app_conflicts::check(interface, file, &self.choice.rules)?;
-        let link = System::open()?.link(interface)?;
+        let link = Netlink::open()?.link(interface)?;
         let link = link.ok_or_else(|| Failure::NoInterface(interface.to_owned()))?;
         let Self { choice, means, .. } = self;
         let held = match means {

@@ -16,7 +16,9 @@ use taupe_engine::{
 };
 use taupe_inspect::status::advised;
 use taupe_os_linux::descriptor::inherited;
+use taupe_os_linux::run_directory::RunDirectoryError;
 use taupe_os_linux::signals::Termination;
+use taupe_os_linux::tun::OpenError;
 use taupe_transparent::capture::is_in_effect;
 use taupe_transparent::fault::Fault;
 
@@ -56,7 +58,7 @@ impl Device for Engine {
 /// Reason why a device could not be started or run to its end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    #[error(transparent)]
+    #[error("{0}{advice}", advice = advice(.0))]
     Start(#[from] StartError),
     #[error("{variable}: descriptor {number} cannot be used: {source}")]
     Descriptor {
@@ -80,6 +82,24 @@ pub(crate) enum Failure {
     Thread(#[source] io::Error),
     #[error("the process that started this one has been told why")]
     Reported,
+}
+
+/// Returns advice for an error of starting, or nothing.
+fn advice(error: &StartError) -> String {
+    match error {
+        StartError::Tun(OpenError::Device(_)) => {
+            "; it takes root, and the kernel's tun module (`modprobe tun`)".to_owned()
+        }
+        StartError::Tun(OpenError::Permission(_)) => "; run it as root".to_owned(),
+        StartError::Tun(OpenError::Busy(interface)) => {
+            format!("; choose another name, or remove it (`ip link delete {interface}`)")
+        }
+        StartError::Folder(RunDirectoryError::Unsafe { path, .. }) => {
+            let path = path.display();
+            format!(" (`chown root {path}`, `chmod o-w {path}`)")
+        }
+        _ => String::new(),
+    }
 }
 
 pub(crate) fn run<D: Device>(order: &DeviceOrder) -> Result<(), Failure> {

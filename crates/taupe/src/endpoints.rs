@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use std::net::SocketAddr;
 use taupe_adapter::TunnelMtu;
 use taupe_config::file::{Endpoint, File};
-use taupe_os_linux::netlink::{System, SystemError};
+use taupe_os_linux::netlink::{Netlink, NetlinkError};
 
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -74,9 +74,9 @@ pub(crate) fn mtu(file: &File, endpoints: &[Option<SocketAddr>]) -> u32 {
 
 /// Returns the smallest MTU of the paths to peers. `None` if the system knows no path.
 fn narrowest(endpoints: &[Option<SocketAddr>], mark: Option<u32>) -> Option<u32> {
-    let mut system = System::open().ok()?;
+    let mut system = Netlink::open().ok()?;
     let links = system.links().ok()?;
-    let mut path = |address: &SocketAddr| -> Result<Option<u32>, SystemError> {
+    let mut path = |address: &SocketAddr| -> Result<Option<u32>, NetlinkError> {
         let route = system.route_to(address.ip(), mark.unwrap_or_default())?;
         let link = links.iter().find(|link| link.index == route.interface);
         Ok(route.mtu.or(link.map(|link| link.mtu)))

@@ -3,6 +3,7 @@
 //! This process runs the device, in its own network namespace. The crate `taupe-sandbox` creates
 //! the command's namespaces and starts the command there.
 
+mod advice;
 mod plan;
 mod session;
 mod signals;
@@ -45,11 +46,11 @@ enum Failure {
     Wrong { file: String, errors: String },
     #[error(transparent)]
     Endpoint(#[from] endpoints::Unresolved),
-    #[error(transparent)]
+    #[error("{0}{advice}", advice = advice::place(.0))]
     Place(#[from] RendezvousError),
-    #[error("cannot join: {0}")]
+    #[error("cannot join: {0}{advice}", advice = advice::join(.0))]
     Join(#[from] JoinError),
-    #[error(transparent)]
+    #[error("{0}{advice}", advice = advice::sandbox(.0))]
     Sandbox(#[from] taupe_sandbox::SandboxError),
     #[error(transparent)]
     Start(#[from] StartError),
@@ -140,8 +141,10 @@ fn begin<D: Device>(
         })),
     };
     let device = D::start(options, Arc::new(SystemResolver::default()))?;
-    let configured =
-        taupe_client::apply_over(connection, &taupe_client::request(&file, &endpoints));
+    let configured = taupe_client::apply_over(
+        connection,
+        &taupe_client::setconf_request(&file, &endpoints),
+    );
     configured.map_err(|error| refused(error, file.interface.listen_port))?;
     drop(file);
     let child = child.release()?;

@@ -197,7 +197,7 @@ fn options(
         IpAddr::V6(address) => Some(address),
     });
     Options {
-        device: taupe_client::request(file, endpoints).device,
+        device: taupe_client::setconf_request(file, endpoints).device,
         listen_port: interface.listen_port.unwrap_or(0),
         v4,
         v6,

@@ -220,7 +220,7 @@ impl Call<'_> {
     /// Fails because a device refused a request. `trying` describes the request in the words of
     /// `wg`.
     fn refused(&self, trying: &str, interface: &str, error: &taupe_client::Error) -> Failed {
-        use taupe_client::Error::{Io, NoDevice, NoKernelSupport};
+        use taupe_client::Error::{Io, NoDevice, NoKernelSupport, NoPostQuantum};
         let wg = format!("{trying}: {}", taupe_client::errno_text(error.errno()));
         self.failed(wg.as_bytes(), || {
             // The kernel returns EOPNOTSUPP for interfaces that are not WireGuard's.
@@ -236,6 +236,11 @@ impl Call<'_> {
                 )
             } else if is_denied {
                 format!("{interface}: {error}; only root can do this, try it with sudo")
+            } else if matches!(error, NoPostQuantum) {
+                format!(
+                    "{interface}: {error}; bring the tunnel up with `taupe up`, or remove the \
+                     post-quantum keys"
+                )
             } else if unseen && !is_root() {
                 format!("{interface}: only root sees WireGuard devices, try it with sudo")
             } else if unseen && taupe_client::zone::index(interface).is_some() {

@@ -358,7 +358,7 @@ pub(crate) fn pins(interface: &str) -> Result<Pins, Fault> {
 
 /// Returns the cookie of the network namespace, by which pins are named.
 fn number() -> Result<u64, Fault> {
-    let number = taupe_os_linux::namespace::network_number();
+    let number = taupe_os_linux::namespace::network_id();
     number.map_err(Fault::call("asking for the network namespace"))
 }
 

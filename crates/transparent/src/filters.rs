@@ -8,7 +8,7 @@ use std::io;
 
 use aya::programs::tc::{self, NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle};
 use aya::programs::{ProgramError, SchedClassifier, TcAttachType};
-use taupe_os_linux::netlink::{Hook, System, SystemError};
+use taupe_os_linux::netlink::{Hook, Netlink, NetlinkError};
 
 /// The first priority (`CLSACT_PRIORITY`). A filter before Taupe's could redirect a packet.
 const PRIORITY: u16 = 1;
@@ -51,12 +51,12 @@ impl Place<'_> {
 
     /// Returns true if this tunnel's program is attached, and only programs of other Taupe tunnels
     /// precede it in the queue.
-    pub(crate) fn is_first(self, index: u32) -> Result<bool, SystemError> {
+    pub(crate) fn is_first(self, index: u32) -> Result<bool, NetlinkError> {
         let hook = match self.direction {
             TcAttachType::Egress => Hook::Egress,
             _ => Hook::Ingress,
         };
-        let filters = System::open()?.filters(index, hook)?;
+        let filters = Netlink::open()?.filters(index, hook)?;
         let mut known = filters.iter().take_while(|filter| {
             // A priority has an entry of its own, with handle 0.
             filter.priority == PRIORITY && (filter.handle == 0 || filter.name.starts_with(OURS))

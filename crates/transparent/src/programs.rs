@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 
 use aya::programs::{Program, ProgramError};
 use aya::{Btf, Ebpf, EbpfLoader, include_bytes_aligned};
-use taupe_os_linux::memory::with_locked_memory;
+use taupe_os_linux::memory::without_memlock_limit;
 use taupe_os_linux::netlink::Address;
 
 use crate::cgroup;
@@ -182,7 +182,7 @@ impl Programs {
     pub fn probe() -> Result<(), Fault> {
         let is_newest = |place| matches!(place, Place::Cgroup("socket" | "connect4", _));
         let load = || Self::load_object(&mut EbpfLoader::new(), Way::Filters, is_newest);
-        with_locked_memory(load).map(drop)
+        without_memlock_limit(load).map(drop)
     }
 
     fn load_into(
@@ -196,7 +196,7 @@ impl Programs {
             loader.map_pin_path(name, pins.map(name));
         }
         loader.map_max_entries(processes::MAP, processes::most());
-        let mut object = with_locked_memory(|| Self::load_object(&mut loader, way, is_wanted))?;
+        let mut object = without_memlock_limit(|| Self::load_object(&mut loader, way, is_wanted))?;
         Ok(Self {
             way,
             pins: pins.clone(),
@@ -556,6 +556,6 @@ impl Programs {
 
 /// Returns the cookie of the network namespace, by which [`Pins`] are named.
 fn network_number() -> Result<u64, Fault> {
-    let number = taupe_os_linux::namespace::network_number();
+    let number = taupe_os_linux::namespace::network_id();
     number.map_err(Fault::call("asking for the network namespace"))
 }

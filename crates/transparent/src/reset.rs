@@ -5,7 +5,7 @@
 
 use std::io;
 
-use taupe_os_linux::netlink::{Connection, Connections};
+use taupe_os_linux::netlink::{SockDiag, SocketId};
 use taupe_packet::ip::Family;
 
 use crate::fault::Fault;
@@ -57,10 +57,10 @@ pub(crate) fn end(
         if sockets.is_empty() {
             break;
         }
-        let connections = Connections::open().map_err(io::Error::other);
+        let connections = SockDiag::open().map_err(io::Error::other);
         let mut connections = connections.map_err(Fault::call("ending connections"))?;
         for socket in &sockets {
-            match connections.end(&socket.connection) {
+            match connections.destroy(&socket.connection) {
                 Ok(()) => reset.ended += 1,
                 Err(error) if socket.is_tcp() && error.source.kind() == io::ErrorKind::NotFound => {
                 }
@@ -87,7 +87,7 @@ const SIZE: usize = 56;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Socket {
-    pub(crate) connection: Connection,
+    pub(crate) connection: SocketId,
     state: u16,
     /// True if no rule selects the socket any more.
     pub(crate) is_leaving: bool,
@@ -104,7 +104,7 @@ impl Socket {
             _ => return None,
         };
         Some(Self {
-            connection: Connection {
+            connection: SocketId {
                 // A protocol number that needs more than eight bits (MPTCP) has no addresses of
                 // these families.
                 protocol: u8::try_from(half(50)?).ok()?,

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use aya_obj::generated::bpf_insn;
-use taupe_os_linux::memory::with_locked_memory;
+use taupe_os_linux::memory::without_memlock_limit;
 
 /// Attach point of a program.
 #[derive(Debug, Clone, Copy)]
@@ -481,7 +481,7 @@ pub(crate) fn wait_for_programs() -> io::Result<()> {
         flags: 0,
         inner,
     };
-    let (inner, outer) = with_locked_memory(|| {
+    let (inner, outer) = without_memlock_limit(|| {
         let inner = bpf_fd(MAP_CREATE, &map(ARRAY, 0))?;
         let outer = bpf_fd(MAP_CREATE, &map(ARRAY_OF_MAPS, inner.as_raw_fd()))?;
         io::Result::Ok((inner, outer))

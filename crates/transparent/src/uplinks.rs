@@ -8,7 +8,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::BorrowedFd;
 
-use taupe_os_linux::netlink::{Address, Link, Medium, Route, RouteKind, System, SystemError};
+use taupe_os_linux::netlink::{Address, Link, Medium, Netlink, NetlinkError, Route, RouteKind};
 use taupe_os_linux::watch::RouteWatch;
 
 #[cfg(test)]
@@ -191,7 +191,7 @@ fn global_v6(address: IpAddr) -> Option<IpAddr> {
 #[derive(Debug)]
 pub struct UplinkWatch {
     watch: RouteWatch,
-    system: System,
+    system: Netlink,
     own: u32,
 }
 
@@ -204,7 +204,7 @@ impl UplinkWatch {
     pub fn open(own: u32) -> io::Result<Self> {
         Ok(Self {
             watch: RouteWatch::open_with_filters()?,
-            system: System::open().map_err(io::Error::other)?,
+            system: Netlink::open().map_err(io::Error::other)?,
             own,
         })
     }
@@ -218,7 +218,7 @@ impl UplinkWatch {
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn survey(&mut self) -> Result<Survey, SystemError> {
+    pub fn survey(&mut self) -> Result<Survey, NetlinkError> {
         // Drain before listing, so that a change during the listing causes another notification. An
         // error means that notifications were lost; listing is right then, too.
         let _ = self.watch.drain();

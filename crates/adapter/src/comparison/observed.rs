@@ -101,7 +101,7 @@ impl Observed {
             } => removed(self.has_special(*kind, destination, *table)),
             Change::Rule(rule) => removed(self.rules.contains(rule)),
             Change::Firewall { family, .. } => match self.firewalls.get(family)? {
-                FirewallState::Whole => None,
+                FirewallState::Intact => None,
                 FirewallState::Altered => Some(Deviation::Altered),
                 FirewallState::Missing => Some(Deviation::Removed),
             },
@@ -232,7 +232,7 @@ mod tests {
         };
         Observed {
             links: vec![other],
-            firewalls: BTreeMap::from([(Family::V4, FirewallState::Whole)]),
+            firewalls: BTreeMap::from([(Family::V4, FirewallState::Intact)]),
             valid_mark: Some(1),
             mark: Some(MARK),
             ..Observed::new(Some(link), addresses, routes, vec![rule()])

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 
-use taupe_os_linux::netlink::{Link, Route, Rule, SystemError};
+use taupe_os_linux::netlink::{Link, NetlinkError, Route, Rule};
 
 use super::{Linux, special};
 use crate::change::{Change, LAST_METRIC};
@@ -25,7 +25,7 @@ pub fn is_ipv6_off() -> bool {
 
 impl Linux<'_> {
     /// Lists the network without the objects that `own` created.
-    pub(super) fn snapshot(&mut self, own: &[Change]) -> Result<Snapshot, SystemError> {
+    pub(super) fn snapshot(&mut self, own: &[Change]) -> Result<Snapshot, NetlinkError> {
         let index = self.link()?.map(|link| link.index);
         let is_own = |interface: u32| Some(interface) == index;
         let own_route = |route: &Route| {
@@ -75,7 +75,7 @@ impl Linux<'_> {
         destination: IpAddr,
         mark: u32,
         links: &[Link],
-    ) -> Result<Option<u32>, SystemError> {
+    ) -> Result<Option<u32>, NetlinkError> {
         let route = self.system.route_to(destination, mark)?;
         let link = || links.iter().find(|link| link.index == route.interface);
         Ok(route.mtu.or_else(|| Some(link()?.mtu)))

@@ -10,7 +10,7 @@ pub(super) fn wg_quick_rules(rules: &[Rule], mark: u32) -> Vec<Rule> {
         value: mark,
         mask: u32::MAX,
     };
-    for rule in rules.iter().filter(|rule| !rule.more) {
+    for rule in rules.iter().filter(|rule| !rule.is_incomplete) {
         if !(rule.invert && rule.mark == Some(its_own) && rule.table == mark) {
             continue;
         }
@@ -20,7 +20,7 @@ pub(super) fn wg_quick_rules(rules: &[Rule], mark: u32) -> Vec<Rule> {
                 && other.priority < rule.priority
                 && other.table == Route::MAIN_TABLE
                 && other.suppress_prefix_length == Some(0)
-                && !other.more
+                && !other.is_incomplete
         });
         found.extend(before.max_by_key(|other| other.priority).cloned());
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use taupe_config::file::File;
-use taupe_os_linux::netlink::{Route, SystemError};
+use taupe_os_linux::netlink::{NetlinkError, Route};
 
 use crate::bypass::Bypass;
 use crate::comparison::{Comparison, Deviation};
@@ -309,7 +309,7 @@ impl Model {
             }
             change => {
                 if !self.world.of_host.insert(format!("{change:?}")) {
-                    return Err(StepError::System(SystemError {
+                    return Err(StepError::System(NetlinkError {
                         what: format!("make {change:?}"),
                         reason: None,
                         source: io::Error::from_raw_os_error(17), // EEXIST

@@ -22,7 +22,7 @@ impl Control {
     /// one its datagrams arrived on, as the kernel does. The routing table then chooses the source
     /// address. All other peers are still answered from the address that they send to.
     pub(super) fn check_local_addresses(&mut self) {
-        let (routes, mark) = (&self.routes, self.mark);
+        let (routes, mark) = (&mut self.routes, self.mark);
         self.driver
             .device_mut()
             .retain_local_addresses(|endpoint, local| {
@@ -35,16 +35,14 @@ impl Control {
 
     /// Applies changes of the interface: up, down, MTU, deletion.
     pub(super) fn check_link(&mut self) {
-        let LinkState { up, mtu, deleted } = match self.link.drain(&self.shared.tun) {
-            Ok(state) => state,
+        let LinkState { up, mtu } = match self.link.drain(&self.shared.tun) {
+            Ok(Some(state)) => state,
+            Ok(None) => return self.shared.send(Command::TunDeleted),
             Err(error) => {
                 warn!(%error, "watching the interface");
                 return;
             }
         };
-        if deleted {
-            return self.shared.send(Command::TunDeleted);
-        }
         let before = self.shared.mtu.swap(mtu as usize, Ordering::Relaxed);
         if before != mtu as usize {
             debug!(mtu, "MTU");

@@ -6,7 +6,7 @@
 //! time slice (about a millisecond) and finds more packets at once. Under such load, packets wait
 //! in queues for longer than that anyway. A thread with light traffic stays in the normal class.
 
-use taupe_os_linux::schedule::{Class, change_class};
+use taupe_os_linux::schedule::{Policy, change_policy};
 
 use crate::schedule::load::Load;
 
@@ -29,24 +29,28 @@ impl Bulk {
     /// only speed suffers. If an administrator has set another class, the thread stays in it.
     pub(crate) fn follow(&mut self, load: Load) {
         match self.class(load) {
-            Some(Class::Batch) => {
-                self.changed = change_class(Class::Normal, Class::Batch).unwrap_or(false);
+            Some(Policy::Batch) => {
+                self.changed = change_policy(Policy::Normal, Policy::Batch).unwrap_or(false);
             }
-            Some(Class::Normal) if self.changed => {
-                let _ = change_class(Class::Batch, Class::Normal);
+            Some(Policy::Normal) if self.changed => {
+                let _ = change_policy(Policy::Batch, Policy::Normal);
             }
-            Some(Class::Normal) | None => {}
+            Some(Policy::Normal) | None => {}
         }
     }
 
     /// Returns the class that fits the load, if it differs from the last one.
-    fn class(&mut self, load: Load) -> Option<Class> {
+    fn class(&mut self, load: Load) -> Option<Policy> {
         let is_bulk = load.bytes >= if self.is_bulk { ENDS } else { BEGINS };
         if is_bulk == self.is_bulk {
             return None;
         }
         self.is_bulk = is_bulk;
-        Some(if is_bulk { Class::Batch } else { Class::Normal })
+        Some(if is_bulk {
+            Policy::Batch
+        } else {
+            Policy::Normal
+        })
     }
 }
 
@@ -61,7 +65,7 @@ mod tests {
     struct Measured(Meter, Bulk);
 
     impl Measured {
-        fn carried(&mut self, now: Instant, bytes: usize) -> Option<Class> {
+        fn carried(&mut self, now: Instant, bytes: usize) -> Option<Policy> {
             let Self(meter, bulk) = self;
             let (came, ended) = (now, now);
             let load = meter.note(&Turn { came, ended, bytes }, || std::time::Duration::ZERO)?;
@@ -70,7 +74,7 @@ mod tests {
     }
 
     /// Returns the changes of class while `bytes` are carried every millisecond for 30 ms.
-    fn at(thread: &mut Measured, start: u64, bytes: usize) -> Vec<Class> {
+    fn at(thread: &mut Measured, start: u64, bytes: usize) -> Vec<Policy> {
         let times = (0..30).map(|i| Instant((start + i) * 1_000_000));
         times.filter_map(|now| thread.carried(now, bytes)).collect()
     }
@@ -80,9 +84,9 @@ mod tests {
         let mut thread = Measured::default();
         assert_eq!(at(&mut thread, 1000, 100), []);
         assert_eq!(at(&mut thread, 1030, 190_000), [], "below 1.6 Gbit/s");
-        assert_eq!(at(&mut thread, 1060, 210_000), [Class::Batch]);
+        assert_eq!(at(&mut thread, 1060, 210_000), [Policy::Batch]);
         assert_eq!(at(&mut thread, 1090, 110_000), [], "above 0.8 Gbit/s");
-        assert_eq!(at(&mut thread, 1120, 90_000), [Class::Normal]);
+        assert_eq!(at(&mut thread, 1120, 90_000), [Policy::Normal]);
         assert_eq!(at(&mut thread, 1150, 190_000), []);
     }
 
@@ -98,8 +102,8 @@ mod tests {
     #[test]
     fn the_first_packet_after_bulk_ends_it() {
         let mut thread = Measured::default();
-        assert_eq!(at(&mut thread, 1000, 500_000), [Class::Batch]);
+        assert_eq!(at(&mut thread, 1000, 500_000), [Policy::Batch]);
         let later = Instant(2_000_000_000);
-        assert_eq!(thread.carried(later, 100), Some(Class::Normal));
+        assert_eq!(thread.carried(later, 100), Some(Policy::Normal));
     }
 }

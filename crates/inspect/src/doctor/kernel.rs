@@ -166,7 +166,7 @@ fn has_bpf_lsm() -> Option<bool> {
             .ok()
             .map(|modules| names_bpf(&modules))
     };
-    taupe_os_linux::security::has_bpf().ok().or_else(listed)
+    taupe_os_linux::security::has_bpf_lsm().ok().or_else(listed)
 }
 
 fn names_bpf(modules: &str) -> bool {

@@ -3,7 +3,7 @@
 use super::Check;
 use std::path::Path;
 use taupe_adapter::State;
-use taupe_os_linux::netlink::{Link, Medium, Rule, System, SystemError};
+use taupe_os_linux::netlink::{Link, Medium, Netlink, NetlinkError, Rule};
 use taupe_transparent::programs::foreign_filters;
 
 /// Marks of the packets of other programs.
@@ -24,8 +24,8 @@ const RUNNING: [(&str, &str); 5] = [
 ];
 
 pub(super) fn checks() -> Vec<Check> {
-    let listed = || -> Result<_, SystemError> {
-        let mut system = System::open()?;
+    let listed = || -> Result<_, NetlinkError> {
+        let mut system = Netlink::open()?;
         Ok((system.links()?, system.rules()?))
     };
     let (links, rules) = match listed() {

@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use taupe_config::destinations::is_link_local;
 use taupe_config::file::File;
-use taupe_os_linux::netlink::{System, SystemError};
+use taupe_os_linux::netlink::{Netlink, NetlinkError};
 use taupe_transparent::marks::mark_of;
 use zeroize::Zeroizing;
 
@@ -99,8 +99,8 @@ impl Known {
 }
 
 /// Returns the addresses of this host's interfaces.
-pub fn addresses() -> Result<Vec<IpAddr>, SystemError> {
-    let addresses = System::open()?.addresses()?.into_iter();
+pub fn addresses() -> Result<Vec<IpAddr>, NetlinkError> {
+    let addresses = Netlink::open()?.addresses()?.into_iter();
     Ok(addresses.map(|address| address.network.addr()).collect())
 }
 
@@ -108,7 +108,7 @@ pub fn addresses() -> Result<Vec<IpAddr>, SystemError> {
 /// as such without a look-up, which would need the interface.
 pub fn is_neighbour(address: IpAddr) -> bool {
     let gateway = || {
-        let route = System::open().ok()?.route_to(address, 0).ok()?;
+        let route = Netlink::open().ok()?.route_to(address, 0).ok()?;
         route.gateway
     };
     is_link_local(address) && gateway().is_none()

@@ -3,21 +3,21 @@
 use super::judge::{Hop, Way};
 use rustix::io::Errno;
 use std::net::IpAddr;
-use taupe_os_linux::netlink::{Medium, System, SystemError};
+use taupe_os_linux::netlink::{Medium, Netlink, NetlinkError};
 
 /// Looks up the path of datagrams with a mark, without sending any. If handshakes are `unanswered`,
 /// checks the next hop too.
 pub(super) fn look(endpoint: IpAddr, mark: u32, unanswered: bool) -> Way {
-    let look = || look_on(&mut System::open()?, endpoint, mark, unanswered);
+    let look = || look_on(&mut Netlink::open()?, endpoint, mark, unanswered);
     look().unwrap_or(Way::Unknown)
 }
 
 fn look_on(
-    system: &mut System,
+    system: &mut Netlink,
     endpoint: IpAddr,
     mark: u32,
     unanswered: bool,
-) -> Result<Way, SystemError> {
+) -> Result<Way, NetlinkError> {
     let route = match system.route_to(endpoint, mark) {
         Ok(route) => route,
         Err(error) => {
@@ -46,7 +46,7 @@ fn look_on(
         link: taupe_os_linux::interface::name(route.interface).unwrap_or_default(),
     };
     Ok(
-        match system.neighbour_answers(route.interface, hop.address)? {
+        match system.is_neighbour_reachable(route.interface, hop.address)? {
             Some(true) => Way::Answers(hop),
             Some(false) => Way::Silent(hop),
             None => Way::Unknown,

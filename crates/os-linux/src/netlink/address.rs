@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use taupe_packet::ip::Family;
 
 use super::{
-    client::{System, family, number},
+    client::{Netlink, address_family, parse_family},
     error::Result,
 };
 
@@ -21,7 +21,7 @@ pub struct Address {
     pub network: IpNet,
 }
 
-impl System {
+impl Netlink {
     /// Returns the addresses of every interface, those of one interface in the kernel's order.
     ///
     /// # Errors
@@ -29,9 +29,9 @@ impl System {
     /// The kernel's.
     pub fn addresses(&mut self) -> Result<Vec<Address>> {
         let request = Request::new().op_getaddr_dump(&Ifaddrmsg::new());
-        self.route
-            .list(&request, |body, all| all.extend(address(body)))
-            .map_err(|refusal| refusal.of("list the addresses"))
+        self.rtnetlink
+            .dump(&request, |body, all| all.extend(parse(body)))
+            .map_err(|error| error.context("list the addresses"))
     }
 
     /// Adds an address to an interface, as `ip address add` does.
@@ -46,9 +46,9 @@ impl System {
             .op_newaddr_do(&header(address));
         let ip = address.network.addr();
         request.encode().push_local(ip).push_address(ip);
-        self.route.ask(&request, |_| {}).map_err(|refusal| {
-            let name = self.route.interface(address.interface);
-            refusal.of(format!("give {name} the address {}", address.network))
+        self.rtnetlink.request(&request, |_| {}).map_err(|error| {
+            let name = self.rtnetlink.interface_name(address.interface);
+            error.context(format!("give {name} the address {}", address.network))
         })
     }
 
@@ -61,16 +61,16 @@ impl System {
         let mut request = Request::new().op_deladdr_do(&header(address));
         let ip = address.network.addr();
         request.encode().push_local(ip).push_address(ip);
-        self.route.ask(&request, |_| {}).map_err(|refusal| {
-            let name = self.route.interface(address.interface);
-            refusal.of(format!("take the address {} from {name}", address.network))
+        self.rtnetlink.request(&request, |_| {}).map_err(|error| {
+            let name = self.rtnetlink.interface_name(address.interface);
+            error.context(format!("take the address {} from {name}", address.network))
         })
     }
 }
 
 fn header(address: &Address) -> Ifaddrmsg {
     let mut header = Ifaddrmsg::new();
-    header.ifa_family = number(Family::of(address.network.addr()));
+    header.ifa_family = address_family(Family::of(address.network.addr()));
     header.ifa_prefixlen = address.network.prefix_len();
     header.ifa_index = address.interface;
     // The kernel sets the scope of an IPv6 address itself.
@@ -81,14 +81,14 @@ fn header(address: &Address) -> Ifaddrmsg {
     header
 }
 
-pub(super) fn address(body: &[u8]) -> Option<Address> {
+pub(super) fn parse(body: &[u8]) -> Option<Address> {
     let (header, attributes) = OpNewaddrDo::decode_request(body);
     // On a point-to-point link, "address" is the peer's.
     let ip = attributes
         .get_local()
         .or_else(|_| attributes.get_address())
         .ok()?;
-    (family(header.ifa_family)? == Family::of(ip)).then_some(())?;
+    (parse_family(header.ifa_family)? == Family::of(ip)).then_some(())?;
     Some(Address {
         interface: header.ifa_index,
         network: IpNet::new(ip, header.ifa_prefixlen).ok()?,

@@ -2,12 +2,12 @@
 
 use std::{fmt, io};
 
-pub(super) type Result<T> = std::result::Result<T, SystemError>;
+pub(super) type Result<T> = std::result::Result<T, NetlinkError>;
 
 /// A request that failed, with its subject and the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what}: {source}{}", Reason(.reason.as_deref()))]
-pub struct SystemError {
+pub struct NetlinkError {
     /// The request, such as `add the route 192.0.2.0/24 by interface 7`.
     pub what: String,
     /// The kernel's own explanation, if it gave one.
@@ -16,7 +16,7 @@ pub struct SystemError {
     pub source: io::Error,
 }
 
-impl SystemError {
+impl NetlinkError {
     /// Returns the kernel's error number, or `None` if the kernel was not asked or its answer could
     /// not be read.
     #[must_use]

@@ -8,7 +8,7 @@ use netlink_bindings::{
 };
 use rustix::io::Errno;
 
-use super::{client::System, error::Result, socket::Plain};
+use super::{client::Netlink, error::Result, socket::RawRequest};
 
 /// The direction of the packets that a filter of a `clsact` qdisc sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ const TCA_CHAIN: u16 = 11;
 const TCA_OPTIONS: u16 = 2;
 const TCA_BPF_NAME: u16 = 7;
 
-impl System {
+impl Netlink {
     /// Returns the filters of a link's `clsact` qdisc in the order in which they see packets, or
     /// none if there is no such link. Programs in tcx run before them and are not listed.
     ///
@@ -55,17 +55,17 @@ impl System {
         let mut body = [0; HEADER];
         body[4..8].copy_from_slice(&link.to_ne_bytes());
         body[12..16].copy_from_slice(&parent(hook).to_ne_bytes());
-        let request = Plain {
-            kind: RTM_GETTFILTER,
+        let request = RawRequest {
+            message_type: RTM_GETTFILTER,
             flags: NLM_F_DUMP as u16,
             body: &body,
         };
-        let listed = self.route.list(&request, |body, all| {
+        let listed = self.rtnetlink.dump(&request, |body, all| {
             all.extend(filter(body, link, parent(hook)));
         });
         match listed {
-            Err(refusal) if refusal.is(Errno::NODEV) => Ok(Vec::new()),
-            listed => listed.map_err(|refusal| refusal.of("list the filters of a link")),
+            Err(error) if error.is(Errno::NODEV) => Ok(Vec::new()),
+            listed => listed.map_err(|error| error.context("list the filters of a link")),
         }
     }
 }

@@ -16,10 +16,10 @@ use taupe_packet::ip::Family;
 
 use self::rule::{Expression, ListedRule};
 use super::{
-    client::{System, family, is_interface_name, number},
+    client::{Netlink, address_family, is_interface_name, parse_family},
     error::Result,
     link::not_a_name,
-    socket::{Refusal, Socket, Transaction},
+    socket::{NetlinkSocket, RequestError, Transaction},
 };
 
 /// The nf_tables table that `wg-quick` creates for a default route through a tunnel. It drops
@@ -55,14 +55,14 @@ pub enum InterfaceMatch {
 pub enum FirewallState {
     /// Chains and rules are those of the [`Firewall`]. Rules for additional addresses of the tunnel
     /// are accepted.
-    Whole,
+    Intact,
     /// A chain or rule differs, or the table is disabled (`dormant`).
     Altered,
     /// There is no such table, or it has no rules.
     Missing,
 }
 
-impl System {
+impl Netlink {
     /// Returns the nf_tables tables of the families `ip` and `ip6`.
     ///
     /// # Errors
@@ -71,15 +71,15 @@ impl System {
     pub fn firewall_tables(&mut self) -> Result<Vec<(Family, String)>> {
         let request = Request::new().op_gettable_dump(&Nfgenmsg::new());
         self.netfilter()
-            .and_then(|socket| socket.list(&request, |body, all| all.extend(parse(body))))
-            .map_err(|refusal| {
+            .and_then(|socket| socket.dump(&request, |body, all| all.extend(parse(body))))
+            .map_err(|error| {
                 // The error of netfilter for a subsystem that it does not have.
-                let refusal = if refusal.is(Errno::INVAL) {
+                let error = if error.is(Errno::INVAL) {
                     no_nf_tables()
                 } else {
-                    refusal
+                    error
                 };
-                refusal.of("list the firewall tables")
+                error.context("list the firewall tables")
             })
     }
 
@@ -90,9 +90,9 @@ impl System {
     /// The kernel's; `EOPNOTSUPP` if it has no nf_tables.
     pub fn firewall_state(&mut self, firewall: &Firewall) -> Result<FirewallState> {
         match self.list_firewall(firewall.family, &firewall.name) {
-            Err(refusal) if refusal.is(Errno::NOENT) => Ok(FirewallState::Missing),
-            Err(refusal) => {
-                Err(refusal.of(format!("list {}", name_of(firewall.family, &firewall.name))))
+            Err(error) if error.is(Errno::NOENT) => Ok(FirewallState::Missing),
+            Err(error) => {
+                Err(error.context(format!("list {}", name_of(firewall.family, &firewall.name))))
             }
             Ok(listed) => Ok(listed.compared_with(firewall)),
         }
@@ -102,21 +102,21 @@ impl System {
         &mut self,
         family: Family,
         name: &str,
-    ) -> std::result::Result<Listed, Refusal> {
+    ) -> std::result::Result<Listed, RequestError> {
         let table = table_name(name)?;
         let header = header(family);
         let netfilter = self.netfilter()?;
         let mut is_dormant = false;
         let mut request = Request::new().op_gettable_do(&header);
         request.encode().push_name(&table);
-        netfilter.ask(&request, |body| is_dormant |= has_dormant_flag(body))?;
+        netfilter.request(&request, |body| is_dormant |= has_dormant_flag(body))?;
         let request = Request::new().op_getchain_dump(&header);
-        let chains = netfilter.list(&request, |body, all| {
+        let chains = netfilter.dump(&request, |body, all| {
             all.extend(chain(body, family, &table));
         })?;
         let mut request = Request::new().op_getrule_dump(&header);
         request.encode().push_table(&table);
-        let rules = netfilter.list(&request, |body, all| {
+        let rules = netfilter.dump(&request, |body, all| {
             all.extend(listed_rule(body, family, &table));
         })?;
         Ok(Listed {
@@ -135,16 +135,16 @@ impl System {
     pub fn add_firewall(&mut self, firewall: &Firewall) -> Result<()> {
         transaction(firewall)
             .and_then(|transaction| {
-                self.netfilter()?.transact(transaction, |place, refusal| {
-                    if place == 0 {
-                        without_nf_tables(refusal)
+                self.netfilter()?.transact(transaction, |position, error| {
+                    if position == 0 {
+                        explain_missing_nf_tables(error)
                     } else {
-                        without_a_part(refusal)
+                        explain_missing_expression(error)
                     }
                 })
             })
-            .map_err(|refusal| {
-                refusal.of(format!("add {}", name_of(firewall.family, &firewall.name)))
+            .map_err(|error| {
+                error.context(format!("add {}", name_of(firewall.family, &firewall.name)))
             })
     }
 
@@ -156,18 +156,18 @@ impl System {
     pub fn remove_firewall(&mut self, family: Family, name: &str) -> Result<()> {
         removal(family, name)
             .and_then(|transaction| {
-                self.netfilter()?.transact(transaction, |place, refusal| {
-                    if place == 0 {
-                        without_nf_tables(refusal)
+                self.netfilter()?.transact(transaction, |position, error| {
+                    if position == 0 {
+                        explain_missing_nf_tables(error)
                     } else {
-                        refusal
+                        error
                     }
                 })
             })
-            .map_err(|refusal| refusal.of(format!("remove {}", name_of(family, name))))
+            .map_err(|error| error.context(format!("remove {}", name_of(family, name))))
     }
 
-    fn netfilter(&mut self) -> std::result::Result<&mut Socket, Refusal> {
+    fn netfilter(&mut self) -> std::result::Result<&mut NetlinkSocket, RequestError> {
         self.netfilter.as_mut().map_err(|errno| match *errno {
             Errno::PROTONOSUPPORT => no_nf_tables(),
             errno => errno.into(),
@@ -183,51 +183,51 @@ fn name_of(family: Family, name: &str) -> String {
     format!("the firewall table {family} {name}")
 }
 
-fn no_nf_tables() -> Refusal {
-    Refusal {
+fn no_nf_tables() -> RequestError {
+    RequestError {
         source: Errno::OPNOTSUPP.into(),
         reason: Some("this kernel has no nf_tables (CONFIG_NF_TABLES)".to_owned()),
     }
 }
 
 /// Replaces the error of a transaction that the kernel refused as a whole.
-fn without_nf_tables(refusal: Refusal) -> Refusal {
-    if refusal.is(Errno::OPNOTSUPP) {
+fn explain_missing_nf_tables(error: RequestError) -> RequestError {
+    if error.is(Errno::OPNOTSUPP) {
         no_nf_tables()
     } else {
-        refusal
+        error
     }
 }
 
 /// Replaces the error of one refused request in a transaction.
-fn without_a_part(refusal: Refusal) -> Refusal {
-    if refusal.is(Errno::NOENT) && refusal.reason.is_none() {
+fn explain_missing_expression(error: RequestError) -> RequestError {
+    if error.is(Errno::NOENT) && error.reason.is_none() {
         let reason = "this kernel's nf_tables lacks fib, ct or filter chains (CONFIG_NFT_FIB_IPV4, \
                       CONFIG_NFT_FIB_IPV6, CONFIG_NFT_CT)";
-        return Refusal {
+        return RequestError {
             reason: Some(reason.to_owned()),
-            ..refusal
+            ..error
         };
     }
-    refusal
+    error
 }
 
 /// `NFT_NAME_MAXLEN`, including the terminating zero.
 const NAME_LENGTH: usize = 256;
 
-fn table_name(name: &str) -> std::result::Result<CString, Refusal> {
+fn table_name(name: &str) -> std::result::Result<CString, RequestError> {
     let name = CString::new(name).ok();
     name.filter(|name| (2..=NAME_LENGTH).contains(&name.as_bytes_with_nul().len()))
-        .ok_or_else(|| Refusal {
+        .ok_or_else(|| RequestError {
             source: Errno::INVAL.into(),
             reason: Some("a firewall table's name has 1 to 255 bytes, none of them 0".to_owned()),
         })
 }
 
 /// Returns a transaction of the requests that `fill` appends.
-fn enclosed(
-    fill: impl FnOnce(&mut Transaction) -> std::result::Result<(), Refusal>,
-) -> std::result::Result<Transaction, Refusal> {
+fn batch(
+    fill: impl FnOnce(&mut Transaction) -> std::result::Result<(), RequestError>,
+) -> std::result::Result<Transaction, RequestError> {
     const NFNL_SUBSYS_NFTABLES: u16 = 10;
     let mut header = Nfgenmsg::new();
     header.set_res_id(NFNL_SUBSYS_NFTABLES);
@@ -238,17 +238,17 @@ fn enclosed(
     Ok(transaction)
 }
 
-fn removal(family: Family, name: &str) -> std::result::Result<Transaction, Refusal> {
+fn removal(family: Family, name: &str) -> std::result::Result<Transaction, RequestError> {
     let name = table_name(name)?;
     let mut request = Request::new().op_deltable_do(&header(family));
     request.encode().push_name(&name);
-    enclosed(|transaction| transaction.push(&request))
+    batch(|transaction| transaction.push(&request))
 }
 
 fn header(family: Family) -> Nfgenmsg {
     let mut header = Nfgenmsg::new();
     // `NFPROTO_IPV4` and `NFPROTO_IPV6` are the address families' numbers.
-    header.nfgen_family = number(family);
+    header.nfgen_family = address_family(family);
     header
 }
 
@@ -287,7 +287,7 @@ static CHAINS: [Chain; 3] = [
     },
 ];
 
-fn transaction(firewall: &Firewall) -> std::result::Result<Transaction, Refusal> {
+fn transaction(firewall: &Firewall) -> std::result::Result<Transaction, RequestError> {
     let Firewall {
         family, addresses, ..
     } = firewall;
@@ -297,17 +297,17 @@ fn transaction(firewall: &Firewall) -> std::result::Result<Transaction, Refusal>
     {
         return Err(not_a_name());
     }
-    if let Some(stranger) = addresses
+    if let Some(other) = addresses
         .iter()
         .find(|&&address| Family::of(address) != *family)
     {
-        return Err(Refusal {
+        return Err(RequestError {
             source: Errno::INVAL.into(),
-            reason: Some(format!("{stranger} is not of the table's family")),
+            reason: Some(format!("{other} is not of the table's family")),
         });
     }
     let header = header(*family);
-    enclosed(|transaction| {
+    batch(|transaction| {
         let mut request = Request::new()
             .set_create()
             .set_excl()
@@ -361,7 +361,7 @@ impl Listed {
         }
         let has_chains = CHAINS.iter().all(|chain| self.chains.contains(&chain));
         if has_chains && !self.is_dormant && self.has_rules(firewall) {
-            FirewallState::Whole
+            FirewallState::Intact
         } else {
             FirewallState::Altered
         }
@@ -370,19 +370,20 @@ impl Listed {
     fn has_rules(&self, firewall: &Firewall) -> bool {
         let (spoofed, others): (Vec<_>, Vec<_>) = rule::all(firewall)
             .into_iter()
-            .partition(|rule| rule.chain == rule::SPOOFED);
+            .partition(|rule| rule.chain == rule::ANTI_SPOOFING_CHAIN);
         // The interface may have had additional addresses when the rules were created.
-        let is_against_spoofing = |listed: Option<&[Expression]>| {
+        let is_anti_spoofing = |listed: Option<&[Expression]>| {
             listed.is_some_and(|listed| {
                 rule::address(listed).is_some_and(|address| {
-                    let wanted = rule::against_spoofing(&firewall.interface, address);
+                    let wanted = rule::anti_spoofing_rule(&firewall.interface, address);
                     wanted.expressions == listed
                 })
             })
         };
-        self.rules_of(rule::SPOOFED).all(is_against_spoofing)
+        self.rules_of(rule::ANTI_SPOOFING_CHAIN)
+            .all(is_anti_spoofing)
             && spoofed.iter().all(|rule| {
-                let mut listed = self.rules_of(rule::SPOOFED);
+                let mut listed = self.rules_of(rule::ANTI_SPOOFING_CHAIN);
                 listed.any(|listed| listed == Some(&*rule.expressions))
             })
             && others
@@ -400,7 +401,7 @@ pub(super) fn parse(body: &[u8]) -> Option<(Family, String)> {
     let (header, attributes) = OpGettableDo::decode_request(body);
     let name = attributes.get_name().ok()?;
     Some((
-        family(header.nfgen_family)?,
+        parse_family(header.nfgen_family)?,
         name.to_string_lossy().into_owned(),
     ))
 }
@@ -416,7 +417,7 @@ pub(super) fn has_dormant_flag(body: &[u8]) -> bool {
 pub(super) fn chain(body: &[u8], of: Family, table: &CStr) -> Option<&'static Chain> {
     let (header, attributes) = OpGetchainDump::decode_request(body);
     let is_in_table =
-        family(header.nfgen_family) == Some(of) && attributes.get_table().ok()? == table;
+        parse_family(header.nfgen_family) == Some(of) && attributes.get_table().ok()? == table;
     let hook = attributes.get_hook().ok()?;
     let is_filter = attributes.get_type().ok()? == c"filter";
     let accepts = attributes.get_policy().ok()? == ACCEPT;
@@ -434,7 +435,7 @@ pub(super) fn chain(body: &[u8], of: Family, table: &CStr) -> Option<&'static Ch
 pub(super) fn listed_rule(body: &[u8], of: Family, table: &CStr) -> Option<ListedRule> {
     let (header, attributes) = OpGetruleDump::decode_request(body);
     let is_in_table =
-        family(header.nfgen_family) == Some(of) && attributes.get_table().ok()? == table;
+        parse_family(header.nfgen_family) == Some(of) && attributes.get_table().ok()? == table;
     let chain = attributes.get_chain().ok()?;
     is_in_table.then(|| ListedRule {
         chain: chain.to_string_lossy().into_owned(),

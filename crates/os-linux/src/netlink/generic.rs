@@ -8,8 +8,8 @@ use rustix::{io::Errno, net::netlink::GENERIC};
 use zeroize::Zeroizing;
 
 use super::{
-    error::{Result, SystemError},
-    socket::{Refusal, Socket},
+    error::{NetlinkError, Result},
+    socket::{NetlinkSocket, RequestError},
 };
 
 /// Message type of requests to the controller, which knows the other families.
@@ -18,32 +18,32 @@ const CONTROLLER: u16 = 16;
 /// A generic netlink family, in the network namespace that the calling thread was in when this was
 /// opened.
 #[derive(Debug)]
-pub struct Generic {
-    socket: Socket,
+pub struct GenericFamily {
+    socket: NetlinkSocket,
     name: &'static str,
 }
 
-impl Generic {
+impl GenericFamily {
     /// Finds the family of this name.
     ///
     /// # Errors
     ///
     /// The kernel's; `ENOENT` if it has no such family and cannot load a module that provides it.
     pub fn open(name: &'static str) -> Result<Self> {
-        let failed = |refusal: Refusal| refusal.of(format!("find {name} in the kernel"));
-        let socket = Socket::open(Some(GENERIC)).map_err(|error| failed(error.into()))?;
-        let mut socket = socket.of_family(CONTROLLER);
+        let failed = |error: RequestError| error.context(format!("find {name} in the kernel"));
+        let socket = NetlinkSocket::open(Some(GENERIC)).map_err(failed)?;
+        let mut socket = socket.with_family(CONTROLLER);
         let mut request = nlctrl::Request::new().op_getfamily_do();
         request.encode().push_family_name_bytes(name.as_bytes());
         let mut number = None;
-        let asked = socket.ask(&request, |answer| {
+        let found = socket.request(&request, |answer| {
             let family = nlctrl::OpGetfamilyDo::decode_reply(answer);
             number = number.or(family.get_family_id().ok());
         });
-        asked.map_err(failed)?;
+        found.map_err(failed)?;
         match number {
             Some(number) => Ok(Self {
-                socket: socket.of_family(number),
+                socket: socket.with_family(number),
                 name,
             }),
             None => Err(failed(Errno::NOENT.into())),
@@ -55,12 +55,12 @@ impl Generic {
     /// # Errors
     ///
     /// The kernel's.
-    pub fn change(&mut self, request: &impl NetlinkRequest) -> Result<()> {
+    pub fn request(&mut self, request: &impl NetlinkRequest) -> Result<()> {
         debug_assert!(
             matches!(request.protocol(), Protocol::Generic(name) if name == self.name.as_bytes())
         );
-        let done = self.socket.ask(request, |_| ());
-        done.map_err(|refusal| self.refused(refusal))
+        let done = self.socket.request(request, |_| ());
+        done.map_err(|error| self.with_context(error))
     }
 
     /// Returns the contents of the messages that answer a list request, as a consistent snapshot.
@@ -69,14 +69,14 @@ impl Generic {
     /// # Errors
     ///
     /// The kernel's; `EAGAIN` if the list keeps changing while it is read.
-    pub fn list(&mut self, request: &impl NetlinkRequest) -> Result<Vec<Zeroizing<Vec<u8>>>> {
-        let listed = self.socket.list(request, |answer, all| {
+    pub fn dump(&mut self, request: &impl NetlinkRequest) -> Result<Vec<Zeroizing<Vec<u8>>>> {
+        let listed = self.socket.dump(request, |answer, all| {
             all.push(Zeroizing::new(answer.to_vec()));
         });
-        listed.map_err(|refusal| self.refused(refusal))
+        listed.map_err(|error| self.with_context(error))
     }
 
-    fn refused(&self, refusal: Refusal) -> SystemError {
-        refusal.of(format!("ask {} of the kernel", self.name))
+    fn with_context(&self, error: RequestError) -> NetlinkError {
+        error.context(format!("send a request to {} in the kernel", self.name))
     }
 }

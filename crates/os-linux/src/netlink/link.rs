@@ -5,9 +5,9 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    client::{System, is_interface_name},
+    client::{Netlink, is_interface_name},
     error::Result,
-    socket::{Refusal, unreadable},
+    socket::{RequestError, unreadable},
 };
 
 /// A network interface.
@@ -40,7 +40,7 @@ pub enum Medium {
     Other(u16),
 }
 
-impl System {
+impl Netlink {
     /// Returns every interface.
     ///
     /// # Errors
@@ -49,9 +49,9 @@ impl System {
     pub fn links(&mut self) -> Result<Vec<Link>> {
         let mut request = Request::new().op_getlink_dump(&Ifinfomsg::new());
         request.encode().push_ext_mask(RTEXT_FILTER_SKIP_STATS);
-        self.route
-            .list(&request, |body, all| all.extend(link(body)))
-            .map_err(|refusal| refusal.of("list the interfaces"))
+        self.rtnetlink
+            .dump(&request, |body, all| all.extend(parse(body)))
+            .map_err(|error| error.context("list the interfaces"))
     }
 
     /// Returns the interfaces that cannot transfer packets now: they are down or have no carrier.
@@ -62,13 +62,13 @@ impl System {
     pub fn links_without_carrier(&mut self) -> Result<Vec<Link>> {
         let mut request = Request::new().op_getlink_dump(&Ifinfomsg::new());
         request.encode().push_ext_mask(RTEXT_FILTER_SKIP_STATS);
-        self.route
-            .list(&request, |body, all| {
+        self.rtnetlink
+            .dump(&request, |body, all| {
                 let (header, _) = OpGetlinkDo::decode_request(body);
                 let carries = header.ifi_flags & libc::IFF_LOWER_UP as u32 != 0;
-                all.extend(link(body).filter(|_| !carries));
+                all.extend(parse(body).filter(|_| !carries));
             })
-            .map_err(|refusal| refusal.of("list the interfaces without a carrier"))
+            .map_err(|error| error.context("list the interfaces without a carrier"))
     }
 
     /// Returns the interface of this name, or `None` if there is none.
@@ -79,21 +79,17 @@ impl System {
     pub fn link(&mut self, name: &str) -> Result<Option<Link>> {
         let what = || format!("look for the interface {name:?}");
         if !is_interface_name(name) {
-            return Err(not_a_name().of(what()));
+            return Err(not_a_name().context(what()));
         }
-        let mut request = Request::new().op_getlink_do(&Ifinfomsg::new());
-        request
-            .encode()
-            .push_ifname_bytes(name.as_bytes())
-            .push_ext_mask(RTEXT_FILTER_SKIP_STATS);
+        let request = request_by_name(name, None);
         let mut found = None;
-        match self.route.ask(&request, |body| found = link(body)) {
+        match self.rtnetlink.request(&request, |body| found = parse(body)) {
             Ok(()) => match found {
                 Some(link) => Ok(Some(link)),
-                None => Err(unreadable().of(what())),
+                None => Err(unreadable().context(what())),
             },
-            Err(refusal) if refusal.is(Errno::NODEV) => Ok(None),
-            Err(refusal) => Err(refusal.of(what())),
+            Err(error) if error.is(Errno::NODEV) => Ok(None),
+            Err(error) => Err(error.context(what())),
         }
     }
 
@@ -109,10 +105,10 @@ impl System {
             request
         };
         header(interface)
-            .and_then(|header| self.route.ask(&change(&header), |_| {}))
-            .map_err(|refusal| {
-                let name = self.route.interface(interface);
-                refusal.of(format!("set the MTU of {name} to {mtu}"))
+            .and_then(|header| self.rtnetlink.request(&change(&header), |_| {}))
+            .map_err(|error| {
+                let name = self.rtnetlink.interface_name(interface);
+                error.context(format!("set the MTU of {name} to {mtu}"))
             })
     }
 
@@ -128,11 +124,11 @@ impl System {
                 header.ifi_flags = if up { UP } else { 0 };
                 header.ifi_change = UP;
                 let request = Request::new().op_setlink_do(&header);
-                self.route.ask(&request, |_| {})
+                self.rtnetlink.request(&request, |_| {})
             })
-            .map_err(|refusal| {
-                let name = self.route.interface(interface);
-                refusal.of(format!("set {name} {}", if up { "up" } else { "down" }))
+            .map_err(|error| {
+                let name = self.rtnetlink.interface_name(interface);
+                error.context(format!("set {name} {}", if up { "up" } else { "down" }))
             })
     }
 
@@ -145,11 +141,11 @@ impl System {
         header(interface)
             .and_then(|header| {
                 let request = Request::new().op_dellink_do(&header);
-                self.route.ask(&request, |_| {})
+                self.rtnetlink.request(&request, |_| {})
             })
-            .map_err(|refusal| {
-                let name = self.route.interface(interface);
-                refusal.of(format!("delete {name}"))
+            .map_err(|error| {
+                let name = self.rtnetlink.interface_name(interface);
+                error.context(format!("delete {name}"))
             })
     }
 }
@@ -157,8 +153,23 @@ impl System {
 /// Omit the counters (Linux 4.4).
 const RTEXT_FILTER_SKIP_STATS: u32 = 8;
 
+/// Returns a request for the interface of this name in the socket's network namespace, or in the
+/// one with this id there (`IFLA_TARGET_NETNSID`, Linux 4.15).
+pub(super) fn request_by_name(name: &str, namespace: Option<i32>) -> OpGetlinkDo<'static> {
+    let mut request = Request::new().op_getlink_do(&Ifinfomsg::new());
+    let mut attributes = request
+        .encode()
+        .push_ifname_bytes(name.as_bytes())
+        .push_ext_mask(RTEXT_FILTER_SKIP_STATS);
+    if let Some(id) = namespace {
+        attributes = attributes.push_target_netnsid(id);
+    }
+    drop(attributes);
+    request
+}
+
 /// Returns a header that selects an interface by its index.
-fn header(interface: u32) -> std::result::Result<Ifinfomsg, Refusal> {
+fn header(interface: u32) -> std::result::Result<Ifinfomsg, RequestError> {
     let mut header = Ifinfomsg::new();
     header.ifi_index = match i32::try_from(interface) {
         Ok(index @ 1..) => index,
@@ -168,8 +179,8 @@ fn header(interface: u32) -> std::result::Result<Ifinfomsg, Refusal> {
     Ok(header)
 }
 
-pub(super) fn not_a_name() -> Refusal {
-    Refusal {
+pub(super) fn not_a_name() -> RequestError {
+    RequestError {
         source: Errno::INVAL.into(),
         reason: Some(
             "an interface's name has 1 to 15 bytes, and no slash, colon or space".to_owned(),
@@ -177,7 +188,7 @@ pub(super) fn not_a_name() -> Refusal {
     }
 }
 
-pub(super) fn link(body: &[u8]) -> Option<Link> {
+pub(super) fn parse(body: &[u8]) -> Option<Link> {
     let (header, attributes) = OpGetlinkDo::decode_request(body);
     Some(Link {
         index: u32::try_from(header.ifi_index)

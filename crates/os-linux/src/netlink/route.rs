@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 use taupe_packet::ip::Family;
 
 use super::{
-    client::{System, family, number},
+    client::{Netlink, address_family, parse_family},
     error::Result,
-    socket::unreadable,
+    socket::{NetlinkSocket, RequestError, unreadable},
 };
 
 /// A route. A multipath route is listed once for each next hop.
@@ -144,7 +144,7 @@ impl fmt::Display for RouteKind {
 
 /// Result of a route lookup.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct RouteTo {
+pub struct RouteLookup {
     /// The index of the outgoing interface.
     pub interface: u32,
     /// The path's MTU in bytes, if the route sets it or the kernel has learned it; otherwise the
@@ -156,7 +156,7 @@ pub struct RouteTo {
     pub gateway: Option<IpAddr>,
 }
 
-impl System {
+impl Netlink {
     /// Returns the routes of all tables and both families.
     ///
     /// # Errors
@@ -166,14 +166,14 @@ impl System {
         let mut routes = Vec::new();
         for family in Family::ALL {
             let mut header = Rtmsg::new();
-            header.rtm_family = number(family);
+            header.rtm_family = address_family(family);
             let request = Request::new().op_getroute_dump(&header);
             let read = |body: &[u8], all: &mut Vec<Route>| {
                 // A kernel without IPv6 lists IPv4 twice.
                 all.extend(parse(body).filter(|route| route.family() == family));
             };
-            let listed = self.route.list(&request, read);
-            routes.extend(listed.map_err(|refusal| refusal.of("list the routes"))?);
+            let listed = self.rtnetlink.dump(&request, read);
+            routes.extend(listed.map_err(|error| error.context("list the routes"))?);
         }
         Ok(routes)
     }
@@ -190,9 +190,9 @@ impl System {
             .set_excl()
             .op_newroute_do(&header(route));
         push(request.encode(), route);
-        self.route
-            .ask(&request, |_| {})
-            .map_err(|refusal| refusal.of(format!("add {}", self.name_of(route))))
+        self.rtnetlink
+            .request(&request, |_| {})
+            .map_err(|error| error.context(format!("add {}", self.name_of(route))))
     }
 
     /// Removes a route. As with `ip route del`, an IPv4 route of metric 0 matches a route of any
@@ -204,9 +204,9 @@ impl System {
     pub fn remove_route(&mut self, route: &Route) -> Result<()> {
         let mut request = Request::new().op_delroute_do(&header(route));
         push(request.encode(), route);
-        self.route
-            .ask(&request, |_| {})
-            .map_err(|refusal| refusal.of(format!("remove {}", self.name_of(route))))
+        self.rtnetlink
+            .request(&request, |_| {})
+            .map_err(|error| error.context(format!("remove {}", self.name_of(route))))
     }
 
     /// Looks up the route of packets to `destination` with the firewall mark `mark`, as `ip route
@@ -215,29 +215,15 @@ impl System {
     /// # Errors
     ///
     /// The kernel's: `ENETUNREACH` or `EHOSTUNREACH` if there is no route.
-    pub fn route_to(&mut self, destination: IpAddr, mark: u32) -> Result<RouteTo> {
-        let family = Family::of(destination);
-        let mut header = Rtmsg::new();
-        header.rtm_family = number(family);
-        header.rtm_dst_len = IpNet::from(destination).prefix_len();
-        let mut request = Request::new().op_getroute_do(&header);
-        let attributes = request.encode().push_dst(destination);
-        if mark != 0 {
-            attributes.push_mark(mark);
-        } else {
-            drop(attributes);
-        }
-        let mut found = None;
-        self.route
-            .ask(&request, |body| found = parse_lookup(body))
-            .and_then(|()| found.ok_or_else(unreadable))
-            .map_err(|refusal| {
-                let mark = match mark {
-                    0 => String::new(),
-                    mark => format!(" with the mark {mark:#x}"),
-                };
-                refusal.of(format!("find the route to {destination}{mark}"))
-            })
+    pub fn route_to(&mut self, destination: IpAddr, mark: u32) -> Result<RouteLookup> {
+        let found = lookup(&mut self.rtnetlink, destination, None, mark);
+        found.map_err(|error| {
+            let mark = match mark {
+                0 => String::new(),
+                mark => format!(" with the mark {mark:#x}"),
+            };
+            error.context(format!("find the route to {destination}{mark}"))
+        })
     }
 
     fn name_of(&self, route: &Route) -> String {
@@ -250,16 +236,42 @@ impl System {
             name += &format!(" via {gateway}");
         }
         if let Some(interface) = route.interface {
-            name += &format!(" by {}", self.route.interface(interface));
+            name += &format!(" by {}", self.rtnetlink.interface_name(interface));
         }
         name += &format!(" in table {}", route.table);
         name
     }
 }
 
+/// Looks up the route of packets from `source` to `destination` with the firewall mark `mark`.
+/// Without a source, the kernel chooses one.
+pub(crate) fn lookup(
+    socket: &mut NetlinkSocket,
+    destination: IpAddr,
+    source: Option<IpAddr>,
+    mark: u32,
+) -> std::result::Result<RouteLookup, RequestError> {
+    let mut header = Rtmsg::new();
+    header.rtm_family = address_family(Family::of(destination));
+    header.rtm_dst_len = IpNet::from(destination).prefix_len();
+    header.rtm_src_len = source.map_or(0, |source| IpNet::from(source).prefix_len());
+    let mut request = Request::new().op_getroute_do(&header);
+    let mut attributes = request.encode().push_dst(destination);
+    if let Some(source) = source {
+        attributes = attributes.push_src(source);
+    }
+    if mark != 0 {
+        attributes = attributes.push_mark(mark);
+    }
+    drop(attributes);
+    let mut found = None;
+    socket.request(&request, |body| found = parse_lookup(body))?;
+    found.ok_or_else(unreadable)
+}
+
 fn header(route: &Route) -> Rtmsg {
     let mut header = Rtmsg::new();
-    header.rtm_family = number(route.family());
+    header.rtm_family = address_family(route.family());
     header.rtm_dst_len = route.destination.prefix_len();
     // The attribute, unlike this field, has enough bits for all table numbers.
     header.rtm_table = libc::RT_TABLE_UNSPEC;
@@ -309,7 +321,7 @@ fn push_via(
         IpAddr::V4(gateway) => gateway.octets().to_vec(),
         IpAddr::V6(gateway) => gateway.octets().to_vec(),
     };
-    let family = u16::from(number(Family::of(gateway)));
+    let family = u16::from(address_family(Family::of(gateway)));
     let message = attributes.as_vec_mut();
     push_header(message, RTA_VIA, (2 + octets.len()) as u16);
     message.extend(family.to_ne_bytes());
@@ -338,7 +350,7 @@ pub(super) fn parse(body: &[u8]) -> impl Iterator<Item = Route> {
 
 fn parse_with_hops(body: &[u8]) -> Option<(Route, Vec<Hop>)> {
     let (header, attributes) = OpNewrouteDo::decode_request(body);
-    let family = family(header.rtm_family)?;
+    let family = parse_family(header.rtm_family)?;
     // Cached results for single hosts are not configuration.
     if header.rtm_flags & libc::RTM_F_CLONED != 0 {
         return None;
@@ -416,9 +428,9 @@ fn mtu(metrics: &IterableMetrics<'_>) -> Option<u32> {
     metrics.get_mtu().ok().filter(|&mtu| mtu != 0)
 }
 
-pub(super) fn parse_lookup(body: &[u8]) -> Option<RouteTo> {
+pub(super) fn parse_lookup(body: &[u8]) -> Option<RouteLookup> {
     let (_, attributes) = OpNewrouteDo::decode_request(body);
-    Some(RouteTo {
+    Some(RouteLookup {
         interface: attributes.get_oif().ok()?,
         mtu: attributes.get_metrics().ok().as_ref().and_then(mtu),
         source: attributes.get_prefsrc().ok(),

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use taupe_packet::ip::Family;
 
 use super::{
-    client::{System, family, number},
-    error::{Result, SystemError},
-    socket::Refusal,
+    client::{Netlink, address_family, parse_family},
+    error::{NetlinkError, Result},
+    socket::RequestError,
 };
 
 /// A routing policy rule.
@@ -34,7 +34,8 @@ pub struct Rule {
     pub protocol: u8,
     /// True if the rule has selectors or an action that this type cannot represent. Such a rule can
     /// be neither added nor removed here.
-    pub more: bool,
+    #[serde(rename = "more")]
+    pub is_incomplete: bool,
 }
 
 impl Rule {
@@ -49,7 +50,7 @@ impl Rule {
             invert: false,
             suppress_prefix_length: None,
             protocol: 0,
-            more: false,
+            is_incomplete: false,
         }
     }
 
@@ -91,7 +92,7 @@ impl Rule {
 
     /// Returns the priority that the kernel gives to a new rule that requests none: one below that
     /// of the family's second rule, the first being the one for the local table. `rules` is the
-    /// result of [`System::rules`].
+    /// result of [`Netlink::rules`].
     #[must_use]
     pub fn next_priority(rules: &[Self], family: Family) -> u32 {
         let mut priorities: Vec<u32> = rules
@@ -115,7 +116,7 @@ pub struct Mark {
     pub mask: u32,
 }
 
-impl System {
+impl Netlink {
     /// Returns the rules of both families, each family's in order of priority.
     ///
     /// # Errors
@@ -125,16 +126,16 @@ impl System {
         let mut rules = Vec::new();
         for family in Family::ALL {
             let mut header = FibRuleHdr::new();
-            header.family = number(family);
+            header.family = address_family(family);
             let request = Request::new().op_getrule_dump(&header);
             let read = |body: &[u8], all: &mut Vec<Rule>| {
                 all.extend(parse(body).filter(|rule| rule.family == family));
             };
-            match self.route.list(&request, read) {
+            match self.rtnetlink.dump(&request, read) {
                 Ok(listed) => rules.extend(listed),
                 // The kernel lacks this family or policy routing.
-                Err(refusal) if refusal.is(Errno::AFNOSUPPORT) || refusal.is(Errno::OPNOTSUPP) => {}
-                Err(refusal) => return Err(refusal.of("list the routing rules")),
+                Err(error) if error.is(Errno::AFNOSUPPORT) || error.is(Errno::OPNOTSUPP) => {}
+                Err(error) => return Err(error.context("list the routing rules")),
             }
         }
         Ok(rules)
@@ -146,14 +147,14 @@ impl System {
     ///
     /// The kernel's.
     pub fn add_rule(&mut self, rule: &Rule) -> Result<()> {
-        let failed = |refusal: Refusal| refusal.of(format!("add {}", name_of(rule)));
+        let failed = |error: RequestError| error.context(format!("add {}", name_of(rule)));
         let header = header(rule).map_err(failed)?;
         let mut request = Request::new()
             .set_create()
             .set_excl()
             .op_newrule_do(&header);
         push(request.encode(), rule);
-        self.route.ask(&request, |_| {}).map_err(failed)
+        self.rtnetlink.request(&request, |_| {}).map_err(failed)
     }
 
     /// Removes a rule.
@@ -162,7 +163,7 @@ impl System {
     ///
     /// The kernel's.
     pub fn remove_rule(&mut self, rule: &Rule) -> Result<()> {
-        let failed = |refusal: Refusal| refusal.of(format!("remove {}", name_of(rule)));
+        let failed = |error: RequestError| error.context(format!("remove {}", name_of(rule)));
         let header = header(rule).map_err(failed)?;
         // The kernel ignores selectors that a deletion request omits, so it would also remove a
         // rule with additional selectors.
@@ -171,7 +172,7 @@ impl System {
             let protocol = listed.protocol;
             *listed == Rule { protocol, ..*rule }
         };
-        let listed = self.rules().map_err(|error| SystemError {
+        let listed = self.rules().map_err(|error| NetlinkError {
             what: format!("remove {}", name_of(rule)),
             ..error
         })?;
@@ -180,7 +181,7 @@ impl System {
         }
         let mut request = Request::new().op_delrule_do(&header);
         push(request.encode(), rule);
-        self.route.ask(&request, |_| {}).map_err(failed)
+        self.rtnetlink.request(&request, |_| {}).map_err(failed)
     }
 }
 
@@ -194,15 +195,15 @@ fn name_of(rule: &Rule) -> String {
 const FR_ACT_TO_TBL: u8 = 1;
 const FIB_RULE_INVERT: u32 = 2;
 
-fn header(rule: &Rule) -> std::result::Result<FibRuleHdr, Refusal> {
-    if rule.more {
-        return Err(Refusal {
+fn header(rule: &Rule) -> std::result::Result<FibRuleHdr, RequestError> {
+    if rule.is_incomplete {
+        return Err(RequestError {
             source: Errno::INVAL.into(),
             reason: Some("it has selectors or an action that are not known here".to_owned()),
         });
     }
     let mut header = FibRuleHdr::new();
-    header.family = number(rule.family);
+    header.family = address_family(rule.family);
     header.action = FR_ACT_TO_TBL;
     header.flags = if rule.invert { FIB_RULE_INVERT } else { 0 };
     header.src_len = rule.source.map_or(0, |source| source.prefix_len());
@@ -228,7 +229,7 @@ fn push(mut attributes: PushFibRuleAttrs<&mut Vec<u8>>, rule: &Rule) {
 pub(super) fn parse(body: &[u8]) -> Option<Rule> {
     let (header, attributes) = OpNewruleDo::decode_request(body);
     let mut rule = Rule {
-        family: family(header.family)?,
+        family: parse_family(header.family)?,
         priority: 0,
         table: header.table.into(),
         source: None,
@@ -236,7 +237,7 @@ pub(super) fn parse(body: &[u8]) -> Option<Rule> {
         invert: header.flags & FIB_RULE_INVERT != 0,
         suppress_prefix_length: None,
         protocol: 0,
-        more: header.action != FR_ACT_TO_TBL || header.tos != 0 || header.dst_len != 0,
+        is_incomplete: header.action != FR_ACT_TO_TBL || header.tos != 0 || header.dst_len != 0,
     };
     let (mut value, mut mask) = (None, None);
     for attribute in attributes {
@@ -254,7 +255,7 @@ pub(super) fn parse(body: &[u8]) -> Option<Rule> {
                 rule.suppress_prefix_length = Some(length).filter(|&length| length != u32::MAX);
             }
             Ok(FibRuleAttrs::Pad(_)) => {}
-            _ => rule.more = true,
+            _ => rule.is_incomplete = true,
         }
     }
     if value.is_some() || mask.is_some() {

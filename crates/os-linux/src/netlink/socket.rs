@@ -3,7 +3,7 @@
 use std::{
     io,
     ops::ControlFlow,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
 use netlink_bindings::{
@@ -21,25 +21,30 @@ use rustix::{
 };
 use zeroize::Zeroizing;
 
-use super::error::SystemError;
+use super::error::NetlinkError;
 use crate::socket_option::{self, IntOption};
 
 /// Error of a request, before the caller adds the subject.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(crate) struct RequestError {
     pub(super) source: io::Error,
     /// The kernel's explanation.
     pub(super) reason: Option<String>,
 }
 
-impl Refusal {
-    pub(super) fn is(&self, errno: Errno) -> bool {
-        Errno::from_io_error(&self.source) == Some(errno)
+impl RequestError {
+    /// Returns the error number, or `None` if the error is not the system's.
+    pub(super) fn errno(&self) -> Option<Errno> {
+        Errno::from_io_error(&self.source)
     }
 
-    /// Returns the error for the request described by `what`.
-    pub(super) fn of(self, what: impl Into<String>) -> SystemError {
-        SystemError {
+    pub(super) fn is(&self, errno: Errno) -> bool {
+        self.errno() == Some(errno)
+    }
+
+    /// Adds the request that failed, described by `what`.
+    pub(super) fn context(self, what: impl Into<String>) -> NetlinkError {
+        NetlinkError {
             what: what.into(),
             reason: self.reason,
             source: self.source,
@@ -47,7 +52,7 @@ impl Refusal {
     }
 }
 
-impl From<io::Error> for Refusal {
+impl From<io::Error> for RequestError {
     fn from(source: io::Error) -> Self {
         Self {
             source,
@@ -56,27 +61,34 @@ impl From<io::Error> for Refusal {
     }
 }
 
-impl From<Errno> for Refusal {
+/// The error without the kernel's explanation, with the error number.
+impl From<RequestError> for io::Error {
+    fn from(error: RequestError) -> Self {
+        error.source
+    }
+}
+
+impl From<Errno> for RequestError {
     fn from(errno: Errno) -> Self {
         io::Error::from(errno).into()
     }
 }
 
-/// A request whose body consists only of structures.
-pub(super) struct Plain<'a> {
-    pub(super) kind: u16,
+/// A request of a type for which there are no bindings.
+pub(super) struct RawRequest<'a> {
+    pub(super) message_type: u16,
     pub(super) flags: u16,
     pub(super) body: &'a [u8],
 }
 
-impl NetlinkRequest for Plain<'_> {
+impl NetlinkRequest for RawRequest<'_> {
     type ReplyType<'buf> = &'buf [u8];
 
     fn protocol(&self) -> RequestProtocol {
         RequestProtocol::Raw {
             // The socket determines the protocol.
             protonum: 0,
-            request_type: self.kind,
+            request_type: self.message_type,
         }
     }
 
@@ -93,9 +105,17 @@ impl NetlinkRequest for Plain<'_> {
     }
 }
 
-/// A netlink socket in the network namespace it was opened in.
+/// Opens a netlink socket in the calling thread's network namespace; no protocol means
+/// `NETLINK_ROUTE`.
+pub(super) fn open(protocol: Option<Protocol>, flags: SocketFlags) -> io::Result<OwnedFd> {
+    let flags = flags | SocketFlags::CLOEXEC;
+    let family = AddressFamily::NETLINK;
+    Ok(socket_with(family, SocketType::RAW, flags, protocol)?)
+}
+
+/// A netlink socket for requests, in the network namespace it was opened in.
 #[derive(Debug)]
-pub(super) struct Socket {
+pub(crate) struct NetlinkSocket {
     fd: OwnedFd,
     sequence: u32,
     /// The number of the generic netlink family for requests.
@@ -104,15 +124,35 @@ pub(super) struct Socket {
     buffer: Zeroizing<Vec<u8>>,
 }
 
-impl Socket {
+/// Takes over a socket that [`NetlinkSocket::open`] opened, perhaps in another process.
+impl From<OwnedFd> for NetlinkSocket {
+    fn from(fd: OwnedFd) -> Self {
+        Self {
+            fd,
+            sequence: 0,
+            family: None,
+            // The kernel fills up to this size with one message of a dump.
+            buffer: Zeroizing::new(vec![0; 32 << 10]),
+        }
+    }
+}
+
+impl From<NetlinkSocket> for OwnedFd {
+    fn from(socket: NetlinkSocket) -> Self {
+        socket.fd
+    }
+}
+
+impl AsFd for NetlinkSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl NetlinkSocket {
     /// Opens a socket; no protocol means `NETLINK_ROUTE`.
-    pub(super) fn open(protocol: Option<Protocol>) -> io::Result<Self> {
-        let fd = socket_with(
-            AddressFamily::NETLINK,
-            SocketType::RAW,
-            SocketFlags::CLOEXEC,
-            protocol,
-        )?;
+    pub(crate) fn open(protocol: Option<Protocol>) -> Result<Self, RequestError> {
+        let fd = open(protocol, SocketFlags::empty())?;
         // Since Linux 4.12, 4.3 and 4.20. Without the first option errors have no text, and without
         // the second they contain the request. Without the last a dump lists more than was
         // requested, so callers check the entries anyway.
@@ -123,17 +163,11 @@ impl Socket {
         ] {
             let _ = socket_option::set(fd.as_fd(), option, 1);
         }
-        Ok(Self {
-            fd,
-            sequence: 0,
-            family: None,
-            // The kernel fills up to this size with one message of a dump.
-            buffer: Zeroizing::new(vec![0; 32 << 10]),
-        })
+        Ok(fd.into())
     }
 
     /// Selects the family, by number, for generic netlink requests.
-    pub(super) fn of_family(self, number: u16) -> Self {
+    pub(super) fn with_family(self, number: u16) -> Self {
         Self {
             family: Some(number),
             ..self
@@ -141,40 +175,40 @@ impl Socket {
     }
 
     /// Returns the name of an interface, or its number if it no longer exists.
-    pub(super) fn interface(&self, index: u32) -> String {
+    pub(super) fn interface_name(&self, index: u32) -> String {
         rustix::net::netdevice::index_to_name(&self.fd, index)
             .unwrap_or_else(|_| format!("interface {index}"))
     }
 
     /// Sends a request and passes the body of the kernel's answer, if there is one, to `answer`.
-    pub(super) fn ask(
+    pub(super) fn request(
         &mut self,
         request: &impl NetlinkRequest,
         mut answer: impl FnMut(&[u8]),
-    ) -> Result<(), Refusal> {
-        let sequence = self.request(request)?;
-        self.answers(sequence, &mut answer).map(drop)
+    ) -> Result<(), RequestError> {
+        let sequence = self.send_request(request)?;
+        self.receive_answers(sequence, &mut answer).map(drop)
     }
 
-    /// Sends a request for a list, whose entries `read` extracts from the answers.
-    pub(super) fn list<T>(
+    /// Sends a dump request, and returns the entries that `read` extracts from the answers.
+    pub(super) fn dump<T>(
         &mut self,
         request: &impl NetlinkRequest,
         mut read: impl FnMut(&[u8], &mut Vec<T>),
-    ) -> Result<Vec<T>, Refusal> {
+    ) -> Result<Vec<T>, RequestError> {
         /// Attempts before giving up on a list that changes during every dump.
         const ATTEMPTS: usize = 100;
         for _ in 0..ATTEMPTS {
             let mut all = Vec::new();
-            let sequence = self.request(request)?;
-            let whole = self.answers(sequence, &mut |body| read(body, &mut all))?;
-            if whole {
+            let sequence = self.send_request(request)?;
+            let consistent = self.receive_answers(sequence, &mut |body| read(body, &mut all))?;
+            if consistent {
                 return Ok(all);
             }
         }
-        Err(Refusal {
+        Err(RequestError {
             source: Errno::AGAIN.into(),
-            reason: Some("it keeps changing while it is being listed".to_owned()),
+            reason: Some("the list keeps changing while the kernel dumps it".to_owned()),
         })
     }
 
@@ -183,37 +217,44 @@ impl Socket {
     pub(super) fn transact(
         &mut self,
         transaction: Transaction,
-        refused: impl FnOnce(u32, Refusal) -> Refusal,
-    ) -> Result<(), Refusal> {
+        refused: impl FnOnce(u32, RequestError) -> RequestError,
+    ) -> Result<(), RequestError> {
         let first = self.sequence.wrapping_add(1);
         let count = transaction.offsets.len() as u32;
         self.sequence = self.sequence.wrapping_add(count);
         self.send(&transaction.finish(first))?;
         let outcome = self.receive(|message| {
-            let place = message.sequence.wrapping_sub(first);
+            let position = message.sequence.wrapping_sub(first);
             match message.content {
-                Content::Refused(refusal) if place < count => {
-                    ControlFlow::Break(Err((place, refusal)))
+                Content::Refused(error) if position < count => {
+                    ControlFlow::Break(Err((position, error)))
                 }
-                Content::Done if place < count => ControlFlow::Break(Ok(())),
+                Content::Done if position < count => ControlFlow::Break(Ok(())),
                 _ => ControlFlow::Continue(()),
             }
         })?;
-        outcome.map_err(|(place, refusal)| refused(place, refusal))
+        outcome.map_err(|(position, error)| refused(position, error))
     }
 
-    fn request(&mut self, request: &impl NetlinkRequest) -> Result<u32, Refusal> {
+    /// Sends a request and returns its sequence number.
+    fn send_request(&mut self, request: &impl NetlinkRequest) -> Result<u32, RequestError> {
         self.sequence = self.sequence.wrapping_add(1);
-        let kind = kind(request, self.family)?;
+        let message_type = message_type(request, self.family)?;
         // Allocated in full at once: a growing vector would leave copies behind.
         let capacity = (HEADER + request.payload().len()).next_multiple_of(4);
         let mut bytes = Zeroizing::new(Vec::with_capacity(capacity));
-        push_request(&mut bytes, request, kind, NLM_F_ACK as u16, self.sequence);
+        push_request(
+            &mut bytes,
+            request,
+            message_type,
+            NLM_F_ACK as u16,
+            self.sequence,
+        );
         self.send(&bytes)?;
         Ok(self.sequence)
     }
 
-    fn send(&self, bytes: &[u8]) -> Result<(), Refusal> {
+    fn send(&self, bytes: &[u8]) -> Result<(), RequestError> {
         loop {
             match send(&self.fd, bytes, SendFlags::empty()) {
                 Ok(_) => return Ok(()),
@@ -225,48 +266,52 @@ impl Socket {
 
     /// Passes the bodies of all answers to `answer`. Returns true if they form a consistent
     /// snapshot.
-    fn answers(&mut self, sequence: u32, answer: &mut dyn FnMut(&[u8])) -> Result<bool, Refusal> {
-        let mut whole = true;
+    fn receive_answers(
+        &mut self,
+        sequence: u32,
+        answer: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, RequestError> {
+        let mut consistent = true;
         self.receive(|message| {
             if message.sequence != sequence {
                 return ControlFlow::Continue(());
             }
-            whole &= !message.interrupted;
+            consistent &= !message.interrupted;
             match message.content {
                 Content::Answer(body) => {
                     answer(body);
                     ControlFlow::Continue(())
                 }
                 Content::Done => ControlFlow::Break(Ok(())),
-                Content::Refused(refusal) => ControlFlow::Break(Err(refusal)),
+                Content::Refused(error) => ControlFlow::Break(Err(error)),
             }
         })??;
-        Ok(whole)
+        Ok(consistent)
     }
 
     /// Passes messages to `take` until it breaks.
     fn receive<T>(
         &mut self,
         mut take: impl FnMut(Message<'_>) -> ControlFlow<T>,
-    ) -> Result<T, Refusal> {
+    ) -> Result<T, RequestError> {
         loop {
-            let length = self.receive_some()?;
+            let length = self.receive_datagram()?;
             let mut rest = self.buffer.get(..length).unwrap_or_default();
-            let mut enough = None;
-            while enough.is_none()
+            let mut taken = None;
+            while taken.is_none()
                 && let Some((message, next)) = Message::split(rest)
             {
                 rest = next;
-                enough = take(message).break_value();
+                taken = take(message).break_value();
             }
-            if let Some(value) = enough {
+            if let Some(value) = taken {
                 return Ok(value);
             }
         }
     }
 
-    /// Receives into the buffer and returns the number of bytes.
-    fn receive_some(&mut self) -> Result<usize, Refusal> {
+    /// Receives a datagram of the kernel into the buffer and returns the number of bytes.
+    fn receive_datagram(&mut self) -> Result<usize, RequestError> {
         let receive = |buffer: &mut [u8], flags| loop {
             match recvfrom(&self.fd, &mut *buffer, flags | RecvFlags::TRUNC) {
                 Ok((_, length, sender)) => return Ok((length, sender)),
@@ -300,10 +345,10 @@ pub(super) struct Transaction {
 }
 
 impl Transaction {
-    pub(super) fn push(&mut self, request: &impl NetlinkRequest) -> Result<(), Refusal> {
-        let kind = kind(request, None)?;
+    pub(super) fn push(&mut self, request: &impl NetlinkRequest) -> Result<(), RequestError> {
+        let message_type = message_type(request, None)?;
         self.offsets.push(self.bytes.len());
-        push_request(&mut self.bytes, request, kind, 0, 0);
+        push_request(&mut self.bytes, request, message_type, 0, 0);
         Ok(())
     }
 
@@ -311,15 +356,15 @@ impl Transaction {
     /// delimiters are not acknowledged before Linux 6.10, and errors are reported in any case.
     fn finish(mut self, first: u32) -> Vec<u8> {
         let acknowledged = self.offsets.len().checked_sub(2);
-        for (place, &offset) in self.offsets.iter().enumerate() {
+        for (position, &offset) in self.offsets.iter().enumerate() {
             let Some(header) = self.bytes.get_mut(offset..offset + HEADER) else {
                 continue;
             };
-            if Some(place) == acknowledged {
+            if Some(position) == acknowledged {
                 header[6] |= (NLM_F_ACK as u16).to_ne_bytes()[0];
                 header[7] |= (NLM_F_ACK as u16).to_ne_bytes()[1];
             }
-            let sequence = first.wrapping_add(place as u32);
+            let sequence = first.wrapping_add(position as u32);
             header[8..12].copy_from_slice(&sequence.to_ne_bytes());
         }
         self.bytes
@@ -327,7 +372,7 @@ impl Transaction {
 }
 
 /// Returns the message type of a request.
-fn kind(request: &impl NetlinkRequest, family: Option<u16>) -> Result<u16, Refusal> {
+fn message_type(request: &impl NetlinkRequest, family: Option<u16>) -> Result<u16, RequestError> {
     match (request.protocol(), family) {
         (RequestProtocol::Raw { request_type, .. }, _) => Ok(request_type),
         (RequestProtocol::Generic(_), Some(number)) => Ok(number),
@@ -339,14 +384,14 @@ fn kind(request: &impl NetlinkRequest, family: Option<u16>) -> Result<u16, Refus
 fn push_request(
     bytes: &mut Vec<u8>,
     request: &impl NetlinkRequest,
-    kind: u16,
+    message_type: u16,
     flags: u16,
     sequence: u32,
 ) {
     let payload = request.payload();
     let header = Nlmsghdr {
         len: (Nlmsghdr::len() + payload.len()) as u32,
-        r#type: kind,
+        r#type: message_type,
         flags: request.flags() | flags | NLM_F_REQUEST as u16,
         seq: sequence,
         pid: 0,
@@ -370,7 +415,7 @@ enum Content<'a> {
     Answer(&'a [u8]),
     /// The request is complete, or the list ends.
     Done,
-    Refused(Refusal),
+    Refused(RequestError),
 }
 
 impl<'a> Message<'a> {
@@ -381,16 +426,16 @@ impl<'a> Message<'a> {
 
         let (header, _) = bytes.split_first_chunk::<HEADER>()?;
         let length = parse_u32(header)? as usize;
-        let kind = parse_u16(&header[4..])?;
+        let message_type = parse_u16(&header[4..])?;
         let flags = parse_u16(&header[6..])?;
         let body = bytes.get(HEADER..length)?;
-        let content = match kind {
+        let content = match message_type {
             NLMSG_ERROR | NLMSG_DONE => match parse_i32(body) {
                 None => Content::Refused(unreadable()),
                 Some(0) => Content::Done,
-                Some(code) => Content::Refused(Refusal {
+                Some(code) => Content::Refused(RequestError {
                     source: io::Error::from_raw_os_error(code.wrapping_neg()),
-                    reason: explanation(kind == NLMSG_ERROR, flags, body),
+                    reason: explanation(message_type == NLMSG_ERROR, flags, body),
                 }),
             },
             _ => Content::Answer(body),
@@ -429,10 +474,13 @@ fn explanation(echoes: bool, flags: u16, body: &[u8]) -> Option<String> {
 const HEADER: usize = 16;
 
 /// Error of an answer that lacks the requested data.
-pub(super) fn unreadable() -> Refusal {
-    Refusal {
-        source: io::ErrorKind::InvalidData.into(),
-        reason: Some("the kernel's answer lacks what was asked for".to_owned()),
+pub(super) fn unreadable() -> RequestError {
+    RequestError {
+        source: io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the kernel's answer lacks the requested data",
+        ),
+        reason: None,
     }
 }
 
@@ -453,9 +501,9 @@ mod tests {
         [header.as_slice(), body].concat()
     }
 
-    fn refusal(bytes: &[u8]) -> (Option<i32>, Option<String>) {
+    fn error(bytes: &[u8]) -> (Option<i32>, Option<String>) {
         match Message::split(bytes).unwrap().0.content {
-            Content::Refused(refusal) => (refusal.source.raw_os_error(), refusal.reason),
+            Content::Refused(error) => (error.source.raw_os_error(), error.reason),
             other => panic!("{other:?}"),
         }
     }
@@ -467,16 +515,16 @@ mod tests {
         let code = (-17i32).to_ne_bytes();
         let echo = message(24, 0, b"12345678");
         let capped = (NLM_F_ACK_TLVS | NLM_F_CAPPED) as u16;
-        let whole = NLM_F_ACK_TLVS as u16;
-        let said = (Some(17), Some("not so".to_owned()));
+        let uncapped = NLM_F_ACK_TLVS as u16;
+        let expected = (Some(17), Some("not so".to_owned()));
         let body = [&code, &echo[..HEADER], WORDS].concat();
-        assert_eq!(refusal(&message(2, capped, &body)), said);
-        assert_eq!(refusal(&message(2, 0, &body)), (Some(17), None));
+        assert_eq!(error(&message(2, capped, &body)), expected);
+        assert_eq!(error(&message(2, 0, &body)), (Some(17), None));
         let body = [&code, &echo[..], WORDS].concat();
-        assert_eq!(refusal(&message(2, whole, &body)), said);
+        assert_eq!(error(&message(2, uncapped, &body)), expected);
         let body = [&code, WORDS].concat();
-        assert_eq!(refusal(&message(3, whole, &body)), said, "of a dump");
-        assert_eq!(refusal(&message(2, 0, b"")).0, None, "too short");
+        assert_eq!(error(&message(3, uncapped, &body)), expected, "of a dump");
+        assert_eq!(error(&message(2, 0, b"")).0, None, "too short");
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! Tests that need private items: parsing any answer ends without a panic.
 
-use netlink_bindings::utils::push_header;
+use netlink_bindings::utils::{find_attr, push_header, push_header_type};
 use proptest::prelude::*;
 use rustix::io::Errno;
 use taupe_packet::ip::Family;
 
 use super::{
-    Firewall, InterfaceMatch, System, address, client::is_interface_name, firewall, link,
-    neighbour, route, rule,
+    Firewall, InterfaceMatch, Netlink, address, client::is_interface_name, firewall, link,
+    neighbour, route, rule, tun_link,
 };
 
 /// Bytes that mostly look like a header and attributes.
@@ -31,10 +31,12 @@ fn answer() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #[test]
     fn any_answer_is_read(bytes in prop_oneof![answer(), prop::collection::vec(any::<u8>(), 0..200)]) {
-        link::link(&bytes);
-        address::address(&bytes);
-        neighbour::asked_for(&bytes);
-        neighbour::heard(&bytes);
+        link::parse(&bytes);
+        tun_link::parse(&bytes);
+        tun_link::parse_namespace_id(&bytes);
+        address::parse(&bytes);
+        neighbour::parse_incomplete(&bytes);
+        neighbour::parse_reachability(&bytes);
         route::parse(&bytes).for_each(drop);
         route::parse_lookup(&bytes);
         rule::parse(&bytes);
@@ -59,6 +61,24 @@ proptest! {
     }
 }
 
+/// The parsers rely on this property of the bindings.
+#[test]
+fn attributes_are_found_behind_others() {
+    let mut bytes = Vec::new();
+    let mut push = |kind, data: &[u8], is_nested| {
+        push_header_type(&mut bytes, kind, data.len() as u16, is_nested);
+        bytes.extend(data);
+    };
+    push(1, b"odd", false);
+    push(2, &[], false);
+    push(3, &[1, 2, 3, 4, 5], false);
+    push(5, &[6], true);
+    assert_eq!(find_attr(&bytes, 3), Some([1, 2, 3, 4, 5].as_slice()));
+    assert_eq!(find_attr(&bytes, 2), Some([].as_slice()));
+    assert_eq!(find_attr(&bytes, 5), Some([6].as_slice()));
+    assert_eq!(find_attr(&bytes, 4), None);
+}
+
 #[test]
 fn names_are_what_the_kernel_takes() {
     for name in ["a", "wg0", "fifteen-bytes-x", "a.b", "é"] {
@@ -81,8 +101,8 @@ fn names_are_what_the_kernel_takes() {
 
 #[test]
 fn a_kernel_without_netfilter_is_named() {
-    let mut system = System::open().unwrap();
-    system.netfilter = Err(Errno::PROTONOSUPPORT);
+    let mut netlink = Netlink::open().unwrap();
+    netlink.netfilter = Err(Errno::PROTONOSUPPORT);
     let firewall = Firewall {
         family: Family::V4,
         name: "wg-quick-tun7".to_owned(),
@@ -91,10 +111,10 @@ fn a_kernel_without_netfilter_is_named() {
         mark: 7,
     };
     let errors = [
-        system.firewall_tables().unwrap_err(),
-        system.add_firewall(&firewall).unwrap_err(),
-        system.firewall_state(&firewall).unwrap_err(),
-        system
+        netlink.firewall_tables().unwrap_err(),
+        netlink.add_firewall(&firewall).unwrap_err(),
+        netlink.firewall_state(&firewall).unwrap_err(),
+        netlink
             .remove_firewall(Family::V4, &firewall.name)
             .unwrap_err(),
     ];

@@ -23,7 +23,7 @@ use zerocopy::IntoBytes;
 use super::{Offloads, OpenError, Read, WriteError};
 use crate::{
     ioctl::{self, Ifreq, InterfaceRequest},
-    rtnetlink::{Link, Netlink},
+    netlink::{TunLink, TunLookup},
 };
 
 /// A TUN interface, open for reading by one thread and writing by any.
@@ -37,7 +37,7 @@ pub struct Tun {
     coalesce_udp: AtomicBool,
     stopped: AtomicBool,
     /// Set once a non-blocking read turned out to be unsupported.
-    hides_queue: AtomicBool,
+    lacks_nowait: AtomicBool,
     /// True if this program created the interface, or took over a persistent one that no process
     /// had open.
     created: bool,
@@ -98,7 +98,7 @@ impl Tun {
         // The flags cannot tell: the bit of `IFF_NO_PI` is also that of `IFF_NOFILTER`, which every
         // TUN has.
         match tun.link() {
-            Ok(link) if link.packet_info => Err(OpenError::Mode),
+            Ok(link) if link.has_packet_info => Err(OpenError::Mode),
             _ => Ok(tun),
         }
     }
@@ -138,7 +138,7 @@ impl Tun {
             coalesce_tcp: AtomicBool::new(offloads.gro_tcp),
             coalesce_udp: AtomicBool::new(offloads.gro_udp),
             stopped: AtomicBool::new(false),
-            hides_queue: AtomicBool::new(false),
+            lacks_nowait: AtomicBool::new(false),
             created,
         })
     }
@@ -149,9 +149,7 @@ impl Tun {
     ///
     /// `EBADFD` when the interface was deleted.
     pub fn name(&self) -> io::Result<String> {
-        let mut request = Ifreq::default();
-        ioctl::interface(self.fd.as_fd(), InterfaceRequest::TunGet, &mut request)?;
-        Ok(request.name())
+        ioctl::tun_name(self.fd.as_fd())
     }
 
     /// Returns the interface's index in the network namespace that it is in now.
@@ -172,8 +170,8 @@ impl Tun {
         Ok(self.link()?.mtu)
     }
 
-    fn link(&self) -> io::Result<Link> {
-        let link = Netlink::open()?.link_of(self)?;
+    fn link(&self) -> io::Result<TunLink> {
+        let link = TunLookup::open()?.find(self.fd.as_fd())?;
         link.ok_or_else(|| Errno::BADFD.into())
     }
 
@@ -247,7 +245,7 @@ impl Tun {
     /// # Errors
     ///
     /// Those of [`Tun::read`].
-    pub fn read_announced(&self, buffer: &mut [u8]) -> io::Result<Option<Read>> {
+    pub fn read_ready(&self, buffer: &mut [u8]) -> io::Result<Option<Read>> {
         match self.read_now(buffer) {
             Ok(read) => Ok(Some(read)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -258,7 +256,7 @@ impl Tun {
     }
 
     fn read_now(&self, buffer: &mut [u8]) -> io::Result<Read> {
-        if self.hides_queue.load(Ordering::Relaxed) {
+        if self.lacks_nowait.load(Ordering::Relaxed) {
             return Err(Errno::OPNOTSUPP.into());
         }
         let read = self.read_with(buffer, |slices| {
@@ -266,7 +264,7 @@ impl Tun {
         });
         let refusal = read.as_ref().err().and_then(Errno::from_io_error);
         if matches!(refusal, Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM)) {
-            self.hides_queue.store(true, Ordering::Relaxed);
+            self.lacks_nowait.store(true, Ordering::Relaxed);
         }
         read
     }
@@ -316,14 +314,14 @@ impl Tun {
         match self.write_slices(&header, write.slices()) {
             Ok(()) => Ok(()),
             Err(Errno::INVAL | Errno::IO) if header.gso_type != virtio::GSO_NONE => {
-                self.write_singly(write)
+                self.write_segments(write)
             }
             Err(error) => Err(write_error(error)),
         }
     }
 
     /// Writes the segments of a refused super-packet one by one.
-    fn write_singly(&self, write: &TunWrite<'_>) -> Result<(), WriteError> {
+    fn write_segments(&self, write: &TunWrite<'_>) -> Result<(), WriteError> {
         let header = write.header();
         let mut payloads = write.slices();
         let head = payloads.next().unwrap_or_default();
@@ -386,7 +384,7 @@ impl Tun {
         let mut request = Ifreq::default();
         match ioctl::interface(self.fd.as_fd(), InterfaceRequest::TunGet, &mut request) {
             Ok(()) if !self.created || request.flags() & libc::IFF_PERSIST != 0 => Ok(()),
-            Ok(()) => Netlink::open()?.delete(self),
+            Ok(()) => TunLookup::open()?.delete(self.fd.as_fd()),
             // It was deleted already.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::BADFD) => Ok(()),
             Err(error) => Err(error),

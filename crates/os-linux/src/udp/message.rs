@@ -12,17 +12,17 @@ use arrayvec::ArrayVec;
 use super::{MAX_RECEIVES, control::Control};
 
 /// Maximum datagrams of one [`send_many`].
-pub(super) const MANY: usize = super::MAX_SEGMENTS;
+pub(super) const MAX_MESSAGES: usize = super::MAX_SEGMENTS;
 
 /// A `sockaddr_in` or `sockaddr_in6`.
 #[derive(Clone, Debug)]
 #[repr(C, align(8))]
-pub(super) struct Name {
+pub(super) struct SockAddr {
     bytes: [u8; Self::CAPACITY],
     len: usize,
 }
 
-impl Name {
+impl SockAddr {
     const CAPACITY: usize = size_of::<libc::sockaddr_in6>();
     const V4: usize = size_of::<libc::sockaddr_in>();
 
@@ -55,7 +55,7 @@ impl Name {
     }
 }
 
-impl From<SocketAddr> for Name {
+impl From<SocketAddr> for SockAddr {
     fn from(address: SocketAddr) -> Self {
         let mut name = Self::empty();
         name.bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
@@ -78,7 +78,7 @@ impl From<SocketAddr> for Name {
 }
 
 /// A received message.
-pub(super) struct Message {
+pub(super) struct ReceivedMessage {
     /// Bytes in its buffer.
     pub(super) len: usize,
     /// The sender's address; every datagram has one.
@@ -92,9 +92,9 @@ pub(super) struct Message {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Call {
     /// `recvmmsg`.
-    Many,
+    Recvmmsg,
     /// `recvmsg`: one message per call.
-    One,
+    Recvmsg,
 }
 
 /// Receives up to [`MAX_RECEIVES`] queued messages, each into a buffer of its own. If `waits` is
@@ -104,10 +104,10 @@ pub(super) fn receive<'a>(
     buffers: impl Iterator<Item = &'a mut [u8]>,
     call: Call,
     waits: bool,
-) -> io::Result<ArrayVec<Message, MAX_RECEIVES>> {
+) -> io::Result<ArrayVec<ReceivedMessage, MAX_RECEIVES>> {
     let most = match call {
-        Call::Many => MAX_RECEIVES,
-        Call::One => 1,
+        Call::Recvmmsg => MAX_RECEIVES,
+        Call::Recvmsg => 1,
     };
     let mut slices: ArrayVec<_, MAX_RECEIVES> = buffers
         .take(most)
@@ -118,11 +118,11 @@ pub(super) fn receive<'a>(
         .collect();
     let flags = match (waits, call) {
         (false, _) => libc::MSG_DONTWAIT,
-        (true, Call::Many) => libc::MSG_WAITFORONE,
-        (true, Call::One) => 0,
+        (true, Call::Recvmmsg) => libc::MSG_WAITFORONE,
+        (true, Call::Recvmsg) => 0,
     };
     let count = slices.len();
-    let mut names: ArrayVec<_, MAX_RECEIVES> = (0..count).map(|_| Name::empty()).collect();
+    let mut names: ArrayVec<_, MAX_RECEIVES> = (0..count).map(|_| SockAddr::empty()).collect();
     let mut controls: ArrayVec<_, MAX_RECEIVES> = (0..count).map(|_| Control::new()).collect();
     let mut messages: ArrayVec<_, MAX_RECEIVES> = slices
         .iter_mut()
@@ -130,7 +130,7 @@ pub(super) fn receive<'a>(
         .map(|(slice, (name, control))| {
             let mut message = zeroed();
             message.msg_name = name.bytes.as_mut_ptr().cast();
-            message.msg_namelen = Name::CAPACITY as _;
+            message.msg_namelen = SockAddr::CAPACITY as _;
             message.msg_iov = &raw mut *slice;
             message.msg_iovlen = 1;
             message.msg_control = control.room().as_mut_ptr().cast();
@@ -142,7 +142,7 @@ pub(super) fn receive<'a>(
         })
         .collect();
     let count = match (call, messages.as_mut_slice()) {
-        (Call::One, [message, ..]) => {
+        (Call::Recvmsg, [message, ..]) => {
             // SAFETY: as below, for the first message.
             let len = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message.msg_hdr, flags) };
             message.msg_len = check(len)? as _;
@@ -172,10 +172,10 @@ pub(super) fn receive<'a>(
     Ok(received
         .map(|(message, (name, mut control))| {
             let header = &message.msg_hdr;
-            name.len = Name::CAPACITY.min(header.msg_namelen as usize);
+            name.len = SockAddr::CAPACITY.min(header.msg_namelen as usize);
             #[allow(clippy::unnecessary_cast, reason = "a u32 in some C libraries")]
             control.set_len(header.msg_controllen as usize);
-            Message {
+            ReceivedMessage {
                 len: message.msg_len as usize,
                 from: name.address(),
                 truncated: header.msg_flags & libc::MSG_TRUNC != 0,
@@ -195,16 +195,16 @@ pub(super) fn receive<'a>(
 pub fn receive_prefixes<const N: usize>(
     socket: BorrowedFd<'_>,
     prefixes: &mut [[u8; N]],
-) -> io::Result<ArrayVec<usize, MANY>> {
-    let mut slices: ArrayVec<_, MANY> = prefixes
+) -> io::Result<ArrayVec<usize, MAX_MESSAGES>> {
+    let mut slices: ArrayVec<_, MAX_MESSAGES> = prefixes
         .iter_mut()
-        .take(MANY)
+        .take(MAX_MESSAGES)
         .map(|prefix| libc::iovec {
             iov_base: prefix.as_mut_ptr().cast(),
             iov_len: N,
         })
         .collect();
-    let mut messages: ArrayVec<_, MANY> = slices
+    let mut messages: ArrayVec<_, MAX_MESSAGES> = slices
         .iter_mut()
         .map(|slice| {
             let mut message = zeroed();
@@ -236,7 +236,7 @@ pub fn receive_prefixes<const N: usize>(
 /// Sends `payload` as one message.
 pub(super) fn send(
     fd: BorrowedFd<'_>,
-    to: &Name,
+    to: &SockAddr,
     control: &Control,
     payload: &[u8],
 ) -> io::Result<()> {
@@ -251,28 +251,28 @@ pub(super) fn send(
 
 /// Returns true if `sendmmsg` exists and is permitted. The probe is needed because a sandbox may
 /// forbid the call with the same error that a firewall uses to refuse a datagram.
-pub(super) fn can_send_many(fd: BorrowedFd<'_>) -> bool {
+pub(super) fn can_sendmmsg(fd: BorrowedFd<'_>) -> bool {
     // SAFETY: with a count of zero, no message is read or written. The descriptor is open while
     // borrowed.
     unsafe { libc::sendmmsg(fd.as_raw_fd(), ptr::null_mut(), 0, 0) == 0 }
 }
 
-/// Sends the first [`MANY`] of `payloads`, each as one message, and returns how many were sent. An
-/// error refers to the first message.
+/// Sends the first [`MAX_MESSAGES`] of `payloads`, each as one message, and returns how many were
+/// sent. An error refers to the first message.
 pub(super) fn send_many<'a>(
     fd: BorrowedFd<'_>,
-    to: &Name,
+    to: &SockAddr,
     control: &Control,
     payloads: impl Iterator<Item = &'a [u8]>,
 ) -> io::Result<usize> {
-    let mut slices = [slice_of(&[]); MANY];
+    let mut slices = [slice_of(&[]); MAX_MESSAGES];
     let mut count = 0;
     for (slice, payload) in slices.iter_mut().zip(payloads) {
         *slice = slice_of(payload);
         count += 1;
     }
     let base = slices.as_mut_ptr();
-    let mut messages: [_; MANY] = array::from_fn(|i| libc::mmsghdr {
+    let mut messages: [_; MAX_MESSAGES] = array::from_fn(|i| libc::mmsghdr {
         msg_hdr: message_to(to, control, base.wrapping_add(i)),
         msg_len: 0,
     });
@@ -285,7 +285,7 @@ pub(super) fn send_many<'a>(
 }
 
 /// Returns a message that points to its arguments, which the kernel only reads.
-fn message_to(to: &Name, control: &Control, slice: *mut libc::iovec) -> libc::msghdr {
+fn message_to(to: &SockAddr, control: &Control, slice: *mut libc::iovec) -> libc::msghdr {
     let mut message = zeroed();
     message.msg_name = to.bytes.as_ptr().cast_mut().cast();
     message.msg_namelen = to.len as _;
@@ -325,20 +325,20 @@ mod tests {
     fn names_survive_the_way_to_the_kernel_and_back() {
         for address in ["1.2.3.4:5", "[1:2::3]:65535", "[fe80::1%7]:9"] {
             let address: SocketAddr = address.parse().unwrap();
-            assert_eq!(Name::from(address).address(), Some(address));
+            assert_eq!(SockAddr::from(address).address(), Some(address));
         }
     }
 
     #[test]
     fn names_cut_short_are_none() {
         for address in ["1.2.3.4:5", "[1:2::3]:65535"] {
-            let mut name = Name::from(address.parse::<SocketAddr>().unwrap());
-            let needed = if name.len == Name::V4 { 8 } else { 28 };
+            let mut name = SockAddr::from(address.parse::<SocketAddr>().unwrap());
+            let needed = if name.len == SockAddr::V4 { 8 } else { 28 };
             for length in 0..needed {
                 name.len = length;
                 assert_eq!(name.address(), None);
             }
         }
-        assert_eq!(Name::empty().address(), None);
+        assert_eq!(SockAddr::empty().address(), None);
     }
 }

@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 use rustix::io::Errno;
 
 use super::{
-    Local, MAX_RECEIVES, RECEIVE_LEN, Receive, Received,
+    MAX_RECEIVES, PacketInfo, RECEIVE_LEN, Receive, Received,
     control::Control,
     message::{self, Call},
     socket::Socket,
@@ -31,7 +31,7 @@ impl Socket {
     /// # Errors
     ///
     /// Those of [`Socket::receive`].
-    pub fn receive_announced(&self, buffer: &mut [u8]) -> io::Result<Option<Receive>> {
+    pub fn receive_ready(&self, buffer: &mut [u8]) -> io::Result<Option<Receive>> {
         match self.receive_with(buffer, false) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             received => received.map(Some),
@@ -42,10 +42,10 @@ impl Socket {
         while !self.stopped.load(Ordering::Relaxed) {
             let rooms = buffer.chunks_mut(RECEIVE_LEN);
             // For a single batch `recvmsg` suffices.
-            let call = if rooms.len() == 1 || self.receives_singly.load(Ordering::Relaxed) {
-                Call::One
+            let call = if rooms.len() == 1 || self.lacks_recvmmsg.load(Ordering::Relaxed) {
+                Call::Recvmsg
             } else {
-                Call::Many
+                Call::Recvmmsg
             };
             match message::receive(self.fd.as_fd(), rooms, call, waits) {
                 Ok(messages) => {
@@ -58,9 +58,9 @@ impl Socket {
                     }
                     return Ok(Receive::Datagrams(received));
                 }
-                Err(error) if reports_an_earlier_send(&error) => {}
-                Err(error) if call == Call::Many && refuses_the_call(&error) => {
-                    self.receives_singly.store(true, Ordering::Relaxed);
+                Err(error) if is_icmp_error_or_interrupt(&error) => {}
+                Err(error) if call == Call::Recvmmsg && is_call_unavailable(&error) => {
+                    self.lacks_recvmmsg.store(true, Ordering::Relaxed);
                 }
                 Err(error) => return Err(error),
             }
@@ -70,7 +70,7 @@ impl Socket {
 }
 
 /// Converts a received message; `None` if it has no sender.
-fn received((start, message): (usize, &message::Message)) -> Option<Received> {
+fn received((start, message): (usize, &message::ReceivedMessage)) -> Option<Received> {
     let mut received = Received {
         start,
         len: message.len,
@@ -95,12 +95,12 @@ fn read_control(control: &Control, received: &mut Received) {
                     (int(data), data.first_chunk())
                 {
                     let address = IpAddr::from([a, b, c, d]);
-                    received.local = Some(Local { address, interface });
+                    received.local = Some(PacketInfo { address, interface });
                 }
             }
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                 if let Some((address, rest)) = data.split_first_chunk::<16>() {
-                    received.local = int(rest).map(|interface| Local {
+                    received.local = int(rest).map(|interface| PacketInfo {
                         address: IpAddr::from(*address),
                         interface,
                     });
@@ -124,7 +124,7 @@ fn read_control(control: &Control, received: &mut Received) {
 
 /// Returns true if the error comes from an ICMP message about an earlier datagram, or from an
 /// interrupted call.
-fn reports_an_earlier_send(error: &io::Error) -> bool {
+fn is_icmp_error_or_interrupt(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
         Some(
@@ -144,7 +144,7 @@ fn reports_an_earlier_send(error: &io::Error) -> bool {
 }
 
 /// Returns true if the system call does not exist or is forbidden.
-fn refuses_the_call(error: &io::Error) -> bool {
+fn is_call_unavailable(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
         Some(Errno::NOSYS | Errno::PERM)

@@ -12,16 +12,16 @@ use std::{
 use rustix::io::Errno;
 
 use super::{
-    Header, Local, Sent,
+    Header, PacketInfo, Sent,
     control::Control,
-    message::{self, Name},
-    segments_of_a_send,
+    max_segments,
+    message::{self, SockAddr},
     socket::Socket,
 };
 
 /// Consecutive batches that the kernel may refuse before batching pauses. One refusal may only mean
 /// that the path to one peer has a smaller MTU.
-const MAX_REFUSED_IN_A_ROW: u32 = 8;
+const MAX_CONSECUTIVE_REFUSALS: u32 = 8;
 
 /// Sends without batching before it is tried again. The refusal may have concerned only the path to
 /// one peer, or an MTU that an ICMP message reported.
@@ -44,7 +44,7 @@ impl Socket {
     pub fn send(
         &self,
         to: SocketAddr,
-        local: Option<&Local>,
+        local: Option<&PacketInfo>,
         header: impl Into<Header>,
         buffer: &[u8],
         segment: usize,
@@ -67,14 +67,14 @@ impl Socket {
         let mut rest = buffer;
         let mut outcome = Ok(());
         loop {
-            let batch_len = (segment * segments_of_a_send(segment)).min(rest.len());
+            let batch_len = (segment * max_segments(segment)).min(rest.len());
             let mut sent = 0;
-            if batch_len > segment && self.tries_batches() {
-                sent = self.send_batches(destination, rest, batch_len, segment)?;
+            if batch_len > segment && self.should_segment() {
+                sent = self.send_segmented(destination, rest, batch_len, segment)?;
             }
             if sent == 0 {
                 let (batch, _) = rest.split_at(batch_len);
-                let result = self.send_singly(destination, batch, segment);
+                let result = self.send_unsegmented(destination, batch, segment);
                 outcome = outcome.and(result);
                 if outcome
                     .as_ref()
@@ -94,7 +94,7 @@ impl Socket {
 
     /// Sends batches of `batch_len` bytes, the last maybe shorter, with one system call. Returns
     /// how many bytes were sent: none if the kernel refuses the first batch.
-    fn send_batches(
+    fn send_segmented(
         &self,
         destination: &mut Destination<'_>,
         batches: &[u8],
@@ -106,24 +106,24 @@ impl Socket {
         });
         match result {
             Ok(count) => {
-                self.refused_in_a_row.store(0, Ordering::Relaxed);
+                self.consecutive_refusals.store(0, Ordering::Relaxed);
                 Ok(batches.len().min(count * batch_len))
             }
             Err(error) => {
                 let refused = self
-                    .refused_in_a_row
+                    .consecutive_refusals
                     .load(Ordering::Relaxed)
                     .saturating_add(1);
                 let pauses = match Errno::from_io_error(&error) {
                     // The outgoing interface has no checksum offload.
                     Some(Errno::IO) => true,
                     // The kernel refuses this segment size or this route.
-                    Some(Errno::INVAL | Errno::MSGSIZE) => refused >= MAX_REFUSED_IN_A_ROW,
+                    Some(Errno::INVAL | Errno::MSGSIZE) => refused >= MAX_CONSECUTIVE_REFUSALS,
                     // The firewall may refuse one datagram and accept the others.
                     Some(Errno::PERM) => return Ok(0),
                     _ => return Err(error),
                 };
-                self.refused_in_a_row.store(refused, Ordering::Relaxed);
+                self.consecutive_refusals.store(refused, Ordering::Relaxed);
                 self.gso_refusals.fetch_add(1, Ordering::Relaxed);
                 if pauses {
                     self.gso_pause.store(PAUSE, Ordering::Relaxed);
@@ -136,7 +136,7 @@ impl Socket {
     }
 
     /// Sends datagrams without segmentation offload, with as few system calls as possible.
-    fn send_singly(
+    fn send_unsegmented(
         &self,
         destination: &mut Destination<'_>,
         batch: &[u8],
@@ -151,9 +151,9 @@ impl Socket {
             let done = match result {
                 Ok(count) => count,
                 Err(error) => {
-                    let goes_on = concerns_one_datagram(&error);
+                    let can_continue = concerns_one_datagram(&error);
                     outcome = outcome.and(Err(error));
-                    if !goes_on {
+                    if !can_continue {
                         return outcome;
                     }
                     1
@@ -170,13 +170,13 @@ impl Socket {
     /// many were sent. An error refers to the first message.
     fn send_messages(
         &self,
-        to: &Name,
+        to: &SockAddr,
         control: &Control,
         payload: &[u8],
         length: usize,
     ) -> io::Result<usize> {
         let fd = self.fd.as_fd();
-        if self.sends_many && payload.len() > length {
+        if self.has_sendmmsg && payload.len() > length {
             return message::send_many(fd, to, control, payload.chunks(length));
         }
         let (first, _) = payload.split_at(length.min(payload.len()));
@@ -185,7 +185,7 @@ impl Socket {
 
     /// Returns [`Socket::gso`], and counts this send against a pause. The counter is not exact:
     /// concurrent threads can only make the pause longer.
-    fn tries_batches(&self) -> bool {
+    fn should_segment(&self) -> bool {
         let tries = self.gso();
         if !tries {
             let pause = self.gso_pause.load(Ordering::Relaxed);
@@ -198,9 +198,9 @@ impl Socket {
 
 /// Destination of datagrams and their control messages.
 struct Destination<'a> {
-    to: Name,
-    local: Option<&'a Local>,
-    given_local: Option<&'a Local>,
+    to: SockAddr,
+    local: Option<&'a PacketInfo>,
+    given_local: Option<&'a PacketInfo>,
     /// Set once something was sent after the local address was dropped.
     local_dropped: bool,
     header: Header,
@@ -208,7 +208,7 @@ struct Destination<'a> {
 }
 
 impl<'a> Destination<'a> {
-    fn new(to: SocketAddr, local: Option<&'a Local>, header: Header) -> Self {
+    fn new(to: SocketAddr, local: Option<&'a PacketInfo>, header: Header) -> Self {
         // An address of the other family cannot be the source.
         let local = local.filter(|local| local.address.is_ipv4() == to.is_ipv4());
         Self {
@@ -226,7 +226,7 @@ impl<'a> Destination<'a> {
     fn attempt<T>(
         &mut self,
         segment: Option<u16>,
-        send: impl Fn(&Name, &Control) -> io::Result<T>,
+        send: impl Fn(&SockAddr, &Control) -> io::Result<T>,
     ) -> io::Result<T> {
         let mut control = self.control(segment);
         let mut retries = 0;
@@ -293,7 +293,7 @@ impl<'a> Destination<'a> {
 }
 
 /// `struct in_pktinfo` and `struct in6_pktinfo`.
-fn push_packet_info(control: &mut Control, local: &Local) {
+fn push_packet_info(control: &mut Control, local: &PacketInfo) {
     match local.address {
         IpAddr::V4(address) => {
             let mut info = [0; 12];

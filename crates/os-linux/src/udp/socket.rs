@@ -17,7 +17,7 @@ use rustix::{
 };
 use taupe_packet::ip::Family;
 
-use super::{BindError, Options, message, port};
+use super::{BindError, Options, demux, message};
 use crate::socket_option::{self, IntOption};
 
 /// An unconnected UDP socket bound to every local address of one family. Any number of threads may
@@ -32,15 +32,15 @@ pub struct Socket {
     pub(super) gso_pause: AtomicU32,
     pub(super) gso_refusals: AtomicU64,
     /// Refusals since a batch was last sent.
-    pub(super) refused_in_a_row: AtomicU32,
+    pub(super) consecutive_refusals: AtomicU32,
     /// True if `sendmmsg` is available and permitted.
-    pub(super) sends_many: bool,
+    pub(super) has_sendmmsg: bool,
     /// Set if `recvmmsg` is not available or not permitted.
-    pub(super) receives_singly: AtomicBool,
+    pub(super) lacks_recvmmsg: AtomicBool,
     pub(super) stopped: AtomicBool,
     /// Settings for a second socket on this port; `None` if the kernel cannot separate datagrams by
     /// their first byte.
-    beside: Option<(Family, Options)>,
+    second_options: Option<(Family, Options)>,
 }
 
 impl Socket {
@@ -51,35 +51,37 @@ impl Socket {
     /// See [`BindError`].
     pub fn bind(family: Family, port: u16, options: Options) -> Result<Self, BindError> {
         let fd = open(family, options)?;
-        let keeps = options.keeps;
-        let tells_apart = keeps.is_some_and(|first| port::keep(fd.as_fd(), first).is_ok());
+        let first = options.demux_byte;
+        let can_demux = first.is_some_and(|first| demux::attach(fd.as_fd(), first).is_ok());
         let mut socket = Self::bound(fd, family, port, options)?;
-        socket.beside = tells_apart.then_some((family, options));
+        socket.second_options = can_demux.then_some((family, options));
         Ok(socket)
     }
 
     /// Binds a second socket to the same port, with the same options except for its buffers. From
     /// then on it receives all datagrams except those that are empty or begin with
-    /// [`Options::keeps`]. The kernel looks only at the first of several merged datagrams, and
+    /// [`Options::demux_byte`]. The kernel looks only at the first of several merged datagrams, and
     /// delivers datagrams to a broadcast or multicast address to both sockets. From now on another
     /// program of the same user can also bind the port if it sets `SO_REUSEPORT`.
     ///
     /// # Errors
     ///
     /// See [`BindError`]; [`io::ErrorKind::Unsupported`] if the kernel cannot separate datagrams by
-    /// their first byte (before Linux 4.5) or if this socket was bound without [`Options::keeps`].
-    pub fn bind_beside(&self, buffers: Option<usize>) -> Result<Self, BindError> {
-        let unsupported = || failed("telling datagrams apart")(io::ErrorKind::Unsupported);
-        let (family, options) = self.beside.ok_or_else(unsupported)?;
+    /// their first byte (before Linux 4.5) or if this socket was bound without
+    /// [`Options::demux_byte`].
+    pub fn bind_second(&self, buffers: Option<usize>) -> Result<Self, BindError> {
+        let unsupported =
+            || failed("separating datagrams by their first byte")(io::ErrorKind::Unsupported);
+        let (family, options) = self.second_options.ok_or_else(unsupported)?;
         let options = Options { buffers, ..options };
         let fd = open(family, options)?;
-        port::share(fd.as_fd(), true).map_err(failed("SO_REUSEPORT"))?;
+        demux::set_reuseport(fd.as_fd(), true).map_err(failed("SO_REUSEPORT"))?;
         // Not earlier: otherwise the first bind would have succeeded on a port that another program
         // shares.
-        port::share(self.as_fd(), true).map_err(failed("SO_REUSEPORT"))?;
+        demux::set_reuseport(self.as_fd(), true).map_err(failed("SO_REUSEPORT"))?;
         let second = Self::bound(fd, family, self.port, options);
         if second.is_err() {
-            let _ = port::share(self.as_fd(), false);
+            let _ = demux::set_reuseport(self.as_fd(), false);
         }
         second
     }
@@ -87,7 +89,7 @@ impl Socket {
     fn bound(fd: OwnedFd, family: Family, port: u16, options: Options) -> Result<Self, BindError> {
         let gso = options.gso && socket_option::get(fd.as_fd(), IntOption::Segment).is_ok();
         let gro = options.gro
-            && merges_received_right(rustix::system::uname().release().to_bytes())
+            && has_correct_gro(rustix::system::uname().release().to_bytes())
             && socket_option::set(fd.as_fd(), IntOption::Gro, 1).is_ok();
         let any = match family {
             Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -100,17 +102,17 @@ impl Socket {
         let address = getsockname(&fd).map_err(failed("getsockname"))?;
         let address = SocketAddr::try_from(address).map_err(failed("getsockname"))?;
         Ok(Self {
-            sends_many: message::can_send_many(fd.as_fd()),
+            has_sendmmsg: message::can_sendmmsg(fd.as_fd()),
             fd,
             port: address.port(),
             gro,
             gso,
             gso_pause: AtomicU32::new(0),
             gso_refusals: AtomicU64::new(0),
-            refused_in_a_row: AtomicU32::new(0),
-            receives_singly: AtomicBool::new(false),
+            consecutive_refusals: AtomicU32::new(0),
+            lacks_recvmmsg: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
-            beside: None,
+            second_options: None,
         })
     }
 
@@ -218,7 +220,7 @@ fn set_mark(fd: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
 }
 
 /// Returns true if this kernel release merges received datagrams correctly (since Linux 5.12).
-fn merges_received_right(release: &[u8]) -> bool {
+fn has_correct_gro(release: &[u8]) -> bool {
     let release = String::from_utf8_lossy(release);
     let mut numbers = release.split(|character: char| !character.is_ascii_digit());
     let mut number = || numbers.next().and_then(|digits| digits.parse::<u32>().ok());
@@ -245,10 +247,10 @@ mod tests {
             "6.1.0-18-amd64",
             "10.0",
         ] {
-            assert!(merges_received_right(release.as_bytes()), "{release}");
+            assert!(has_correct_gro(release.as_bytes()), "{release}");
         }
         for release in ["5.11.22", "4.19.0", "5", "", "x.y", "5.x"] {
-            assert!(!merges_received_right(release.as_bytes()), "{release}");
+            assert!(!has_correct_gro(release.as_bytes()), "{release}");
         }
     }
 }

@@ -21,8 +21,7 @@ use rustix::{
 
 use super::LinkState;
 use crate::{
-    socket_option::{self, IntOption},
-    rtnetlink::{self, Group, Netlink},
+    netlink::{NetlinkSocket, Notifications, RoutingGroup, TunLookup, lookup_route},
     tun::Tun,
 };
 
@@ -30,8 +29,8 @@ use crate::{
 /// another network namespace or is deleted.
 #[derive(Debug)]
 pub struct LinkWatch {
-    notices: OwnedFd,
-    netlink: Netlink,
+    notifications: Notifications,
+    lookup: TunLookup,
     follows_moves: bool,
 }
 
@@ -42,14 +41,15 @@ impl LinkWatch {
     ///
     /// The kernel's.
     pub fn open(tun: &Tun) -> io::Result<Self> {
-        let notices = rtnetlink::notices(&[Group::Link, Group::NamespaceId])?;
-        let follows_moves = socket_option::set(notices.as_fd(), IntOption::ListenAllNamespaces, 1).is_ok();
-        let netlink = Netlink::open()?;
+        let groups = [RoutingGroup::Link, RoutingGroup::NamespaceId];
+        let notifications = Notifications::of_routing(&groups)?;
+        let follows_moves = notifications.listen_to_all_namespaces().is_ok();
+        let mut lookup = TunLookup::open()?;
         // Assigns an id to the TUN's namespace if it has been moved already.
-        netlink.link_of(tun)?;
+        lookup.find(tun.as_fd())?;
         Ok(Self {
-            notices,
-            netlink,
+            notifications,
+            lookup,
             follows_moves,
         })
     }
@@ -57,7 +57,7 @@ impl LinkWatch {
     /// Returns the sockets of this watch, for [`LinkWatch::from_sockets`] in another process, which
     /// may be in another network namespace.
     pub fn into_sockets(self) -> [OwnedFd; 2] {
-        [self.notices, self.netlink.into_socket()]
+        [self.notifications.into(), self.lookup.into()]
     }
 
     /// Returns a watch from sockets that another process opened in the TUN's network namespace. In
@@ -67,10 +67,10 @@ impl LinkWatch {
     /// # Errors
     ///
     /// If a descriptor is not a socket.
-    pub fn from_sockets([notices, netlink]: [OwnedFd; 2]) -> io::Result<Self> {
+    pub fn from_sockets([notifications, lookup]: [OwnedFd; 2]) -> io::Result<Self> {
         Ok(Self {
-            notices,
-            netlink: Netlink::from_socket(netlink)?,
+            notifications: notifications.into(),
+            lookup: TunLookup::from_fd(lookup)?,
             follows_moves: false,
         })
     }
@@ -84,47 +84,41 @@ impl LinkWatch {
 
     /// The descriptor to poll: readable when [`LinkWatch::drain`] may return a new state.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.notices.as_fd()
+        self.notifications.as_fd()
     }
 
-    /// Discards all notifications and returns the current state. Never waits.
+    /// Discards all notifications and returns the current state, or `None` if the interface was
+    /// deleted. Never waits.
     ///
     /// # Errors
     ///
-    /// The kernel's. Deletion of the interface is not an error.
-    pub fn drain(&mut self, tun: &Tun) -> io::Result<LinkState> {
-        rtnetlink::drain(&self.notices)?;
-        Ok(match self.netlink.link_of(tun)? {
-            Some(link) => LinkState {
-                up: link.up,
-                mtu: link.mtu,
-                deleted: false,
-            },
-            None => LinkState {
-                up: false,
-                mtu: 0,
-                deleted: true,
-            },
-        })
+    /// The kernel's.
+    pub fn drain(&mut self, tun: &Tun) -> io::Result<Option<LinkState>> {
+        self.notifications.drain()?;
+        let link = self.lookup.find(tun.as_fd())?;
+        Ok(link.map(|link| LinkState {
+            up: link.up,
+            mtu: link.mtu,
+        }))
     }
 }
 
 /// Changes that can make cached source addresses stale. Links are included because the IPv4 routes
 /// of a link that goes down disappear without a notification of their own.
-const ROUTES: [Group; 5] = [
-    Group::Link,
-    Group::Ipv4Address,
-    Group::Ipv4Route,
-    Group::Ipv6Address,
-    Group::Ipv6Route,
+const ROUTES: [RoutingGroup; 5] = [
+    RoutingGroup::Link,
+    RoutingGroup::Ipv4Address,
+    RoutingGroup::Ipv4Route,
+    RoutingGroup::Ipv6Address,
+    RoutingGroup::Ipv6Route,
 ];
 
 /// Wakes when an address, a route or a link changes in the network namespace that it was opened in.
 /// Cached source addresses may then be stale.
 #[derive(Debug)]
 pub struct RouteWatch {
-    notices: OwnedFd,
-    netlink: Netlink,
+    notifications: Notifications,
+    netlink: NetlinkSocket,
 }
 
 impl RouteWatch {
@@ -144,13 +138,13 @@ impl RouteWatch {
     ///
     /// The kernel's.
     pub fn open_with_filters() -> io::Result<Self> {
-        Self::of(&[&ROUTES[..], &[Group::TrafficControl]].concat())
+        Self::of(&[&ROUTES[..], &[RoutingGroup::TrafficControl]].concat())
     }
 
-    fn of(groups: &[Group]) -> io::Result<Self> {
+    fn of(groups: &[RoutingGroup]) -> io::Result<Self> {
         Ok(Self {
-            notices: rtnetlink::notices(groups)?,
-            netlink: Netlink::open()?,
+            notifications: Notifications::of_routing(groups)?,
+            netlink: NetlinkSocket::open(None)?,
         })
     }
 
@@ -160,13 +154,19 @@ impl RouteWatch {
     /// # Errors
     ///
     /// The kernel's, if there is no route or `source` is not a local address.
-    pub fn interface_to(&self, destination: IpAddr, source: IpAddr, mark: u32) -> io::Result<u32> {
-        self.netlink.route_interface(destination, source, mark)
+    pub fn interface_to(
+        &mut self,
+        destination: IpAddr,
+        source: IpAddr,
+        mark: u32,
+    ) -> io::Result<u32> {
+        let route = lookup_route(&mut self.netlink, destination, Some(source), mark)?;
+        Ok(route.interface)
     }
 
     /// The descriptor to poll: readable when something changed.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.notices.as_fd()
+        self.notifications.as_fd()
     }
 
     /// Discards all notifications and returns true if there were any. Never waits.
@@ -175,18 +175,18 @@ impl RouteWatch {
     ///
     /// The kernel's.
     pub fn drain(&mut self) -> io::Result<bool> {
-        rtnetlink::drain(&self.notices)
+        self.notifications.drain()
     }
 
-    /// Waits at most `patience` for a change since the last call and returns true if there was one.
+    /// Waits at most `timeout` for a change since the last call and returns true if there was one.
     ///
     /// # Errors
     ///
     /// The kernel's.
-    pub fn wait(&mut self, patience: Duration) -> io::Result<bool> {
-        let patience = Timespec::try_from(patience).map_err(io::Error::other)?;
-        let mut notices = [PollFd::new(&self.notices, PollFlags::IN)];
-        match poll(&mut notices, Some(&patience)) {
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
+        let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
+        let mut descriptors = [PollFd::new(&self.notifications, PollFlags::IN)];
+        match poll(&mut descriptors, Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => self.drain(),
             Err(error) => Err(error.into()),
         }

@@ -2,16 +2,16 @@
 
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd},
 };
 
-use crate::rtnetlink::{self, Group};
+use crate::netlink::{Notifications, RoutingGroup};
 
 /// Wakes when a link, an address, a route, a routing rule or an nf_tables table changes in the
 /// network namespace that it was opened in.
 #[derive(Debug)]
 pub struct SettingsWatch {
-    notices: Vec<OwnedFd>,
+    notifications: Vec<Notifications>,
 }
 
 impl SettingsWatch {
@@ -21,24 +21,24 @@ impl SettingsWatch {
     ///
     /// The kernel's. A kernel without nf_tables is not an error.
     pub fn open() -> io::Result<Self> {
-        let routing = rtnetlink::notices(&[
-            Group::Link,
-            Group::Ipv4Address,
-            Group::Ipv4Route,
-            Group::Ipv4Rule,
-            Group::Ipv6Address,
-            Group::Ipv6Route,
-            Group::Ipv6Rule,
+        let routing = Notifications::of_routing(&[
+            RoutingGroup::Link,
+            RoutingGroup::Ipv4Address,
+            RoutingGroup::Ipv4Route,
+            RoutingGroup::Ipv4Rule,
+            RoutingGroup::Ipv6Address,
+            RoutingGroup::Ipv6Route,
+            RoutingGroup::Ipv6Rule,
         ])?;
-        let mut notices = vec![routing];
+        let mut notifications = vec![routing];
         // Without netfilter in the kernel there are no tables to watch.
-        notices.extend(rtnetlink::firewall_notices().ok());
-        Ok(Self { notices })
+        notifications.extend(Notifications::of_nf_tables().ok());
+        Ok(Self { notifications })
     }
 
     /// The descriptors to poll: each is readable when something changed.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.notices.iter().map(AsFd::as_fd)
+        self.notifications.iter().map(AsFd::as_fd)
     }
 
     /// Discards all notifications and returns true if there were any. Never waits.
@@ -48,8 +48,8 @@ impl SettingsWatch {
     /// The kernel's.
     pub fn drain(&mut self) -> io::Result<bool> {
         let mut any = false;
-        for notices in &self.notices {
-            any |= rtnetlink::drain(notices)?;
+        for notifications in &self.notifications {
+            any |= notifications.drain()?;
         }
         Ok(any)
     }

@@ -1,6 +1,6 @@
 //! Tests of the firewall table for a default route through a tunnel.
 
-use taupe_os_linux::netlink::{Firewall, FirewallState, InterfaceMatch, System};
+use taupe_os_linux::netlink::{Firewall, FirewallState, InterfaceMatch, Netlink};
 use taupe_packet::ip::Family;
 
 use super::{Twins, common::Namespace, ip, nft, output, refused};
@@ -73,42 +73,42 @@ fn firewalls_are_those_of_nft() {
         },
     ];
     for (done, firewall) in firewalls.iter().enumerate() {
-        twins.system.add_firewall(firewall).unwrap();
+        twins.netlink.add_firewall(firewall).unwrap();
         nft(&twins.theirs, &written(firewall));
         twins.compare();
         // Compare the requests that reached the kernel byte for byte.
         let [ours, theirs] = [&twins.ours, &twins.theirs]
             .map(|place| output(place, "nft", "--debug=netlink list ruleset"));
         assert_eq!(ours, theirs);
-        let text = refused(twins.system.add_firewall(firewall), libc::EEXIST).to_string();
+        let text = refused(twins.netlink.add_firewall(firewall), libc::EEXIST).to_string();
         assert!(text.contains(&firewall.name), "{text}");
         twins.compare();
-        let listed = twins.system.firewall_tables().unwrap();
+        let listed = twins.netlink.firewall_tables().unwrap();
         assert_eq!(listed.len(), done + 1);
         assert!(listed.contains(&(firewall.family, firewall.name.clone())));
-        let state = twins.system.firewall_state(firewall).unwrap();
-        assert_eq!(state, FirewallState::Whole, "{firewall:?}");
+        let state = twins.netlink.firewall_state(firewall).unwrap();
+        assert_eq!(state, FirewallState::Intact, "{firewall:?}");
     }
     for Firewall { family, name, .. } in &firewalls {
-        twins.system.remove_firewall(*family, name).unwrap();
+        twins.netlink.remove_firewall(*family, name).unwrap();
         let word = if *family == Family::V4 { "ip" } else { "ip6" };
         nft(&twins.theirs, &format!("delete table {word} {name}\n"));
         twins.compare();
-        let text = refused(twins.system.remove_firewall(*family, name), libc::ENOENT).to_string();
+        let text = refused(twins.netlink.remove_firewall(*family, name), libc::ENOENT).to_string();
         assert!(text.contains(name.as_str()), "{text}");
     }
-    assert_eq!(twins.system.firewall_tables().unwrap(), []);
+    assert_eq!(twins.netlink.firewall_tables().unwrap(), []);
 }
 
 #[test]
 fn tables_of_other_families_are_not_listed() {
     let place = Namespace::new();
     nft(&place, "add table inet both\nadd table ip6 six\n");
-    let mut system = place.run(|| System::open().unwrap());
-    let listed = system.firewall_tables().unwrap();
+    let mut netlink = place.run(|| Netlink::open().unwrap());
+    let listed = netlink.firewall_tables().unwrap();
     assert_eq!(listed, [(Family::V6, "six".to_owned())]);
     assert_eq!(
-        system
+        netlink
             .remove_firewall(Family::V4, "six")
             .unwrap_err()
             .errno(),
@@ -120,13 +120,14 @@ fn tables_of_other_families_are_not_listed() {
 #[test]
 fn altered_firewalls_are_recognised() {
     let place = Namespace::new();
-    let mut system = place.run(|| System::open().unwrap());
+    let mut netlink = place.run(|| Netlink::open().unwrap());
     let firewall = Firewall {
         interface: InterfaceMatch::Index(1),
         ..firewall(Family::V4, &["10.0.0.2", "192.0.2.7"])
     };
-    let state = |system: &mut System, firewall: &Firewall| system.firewall_state(firewall).unwrap();
-    assert_eq!(state(&mut system, &firewall), FirewallState::Missing);
+    let state =
+        |netlink: &mut Netlink, firewall: &Firewall| netlink.firewall_state(firewall).unwrap();
+    assert_eq!(state(&mut netlink, &firewall), FirewallState::Missing);
     let table = "ip wg-quick-tun7";
     let spoofed = "ip daddr 10.0.0.2 fib saddr type != local";
     let chain = "type filter hook prerouting priority";
@@ -149,31 +150,31 @@ fn altered_firewalls_are_recognised() {
         ),
     ];
     for alteration in alterations {
-        system.add_firewall(&firewall).unwrap();
-        assert_eq!(state(&mut system, &firewall), FirewallState::Whole);
+        netlink.add_firewall(&firewall).unwrap();
+        assert_eq!(state(&mut netlink, &firewall), FirewallState::Intact);
         nft(&place, &format!("{alteration}\n"));
-        let altered = state(&mut system, &firewall);
+        let altered = state(&mut netlink, &firewall);
         assert_eq!(altered, FirewallState::Altered, "{alteration}");
-        system
+        netlink
             .remove_firewall(firewall.family, &firewall.name)
             .unwrap();
     }
-    system.add_firewall(&firewall).unwrap();
+    netlink.add_firewall(&firewall).unwrap();
     let fewer = Firewall {
         addresses: firewall.addresses.iter().copied().take(1).collect(),
         ..firewall.clone()
     };
-    assert_eq!(state(&mut system, &fewer), FirewallState::Whole);
+    assert_eq!(state(&mut netlink, &fewer), FirewallState::Intact);
     let named = Firewall {
         interface: InterfaceMatch::Name("lo".to_owned()),
         ..firewall.clone()
     };
-    assert_eq!(state(&mut system, &named), FirewallState::Altered);
+    assert_eq!(state(&mut netlink, &named), FirewallState::Altered);
     let marked = Firewall {
         mark: 1,
         ..firewall.clone()
     };
-    assert_eq!(state(&mut system, &marked), FirewallState::Altered);
+    assert_eq!(state(&mut netlink, &marked), FirewallState::Altered);
     nft(&place, &format!("flush table {table}\n"));
-    assert_eq!(state(&mut system, &firewall), FirewallState::Missing);
+    assert_eq!(state(&mut netlink, &firewall), FirewallState::Missing);
 }

@@ -22,7 +22,7 @@ use common::Namespace;
 use firewalls::firewall;
 use ipnet::IpNet;
 use taupe_os_linux::netlink::{
-    Address, InterfaceMatch, Link, Medium, Route, RouteKind, Rule, System, SystemError,
+    Address, InterfaceMatch, Link, Medium, Netlink, NetlinkError, Route, RouteKind, Rule,
 };
 use taupe_packet::ip::Family;
 
@@ -87,7 +87,7 @@ fn state(place: &Namespace) -> String {
 struct Twins {
     ours: Namespace,
     theirs: Namespace,
-    system: System,
+    netlink: Netlink,
 }
 
 impl Twins {
@@ -102,18 +102,18 @@ impl Twins {
                 place.ip(&format!("link set {link} up"));
             }
         }
-        let system = ours.run(|| System::open().unwrap());
+        let netlink = ours.run(|| Netlink::open().unwrap());
         let twins = Self {
             ours,
             theirs,
-            system,
+            netlink,
         };
         twins.compare();
         twins
     }
 
     fn index(&mut self, name: &str) -> u32 {
-        self.system.link(name).unwrap().unwrap().index
+        self.netlink.link(name).unwrap().unwrap().index
     }
 
     #[track_caller]
@@ -125,9 +125,9 @@ impl Twins {
 
     /// Makes the same change in both namespaces and compares them.
     #[track_caller]
-    fn both(&mut self, ours: impl FnOnce(&mut System) -> Result<(), SystemError>, theirs: &str) {
+    fn both(&mut self, ours: impl FnOnce(&mut Netlink) -> Result<(), NetlinkError>, theirs: &str) {
         let before = state(&self.ours);
-        ours(&mut self.system).unwrap();
+        ours(&mut self.netlink).unwrap();
         self.theirs.ip(theirs);
         self.compare();
         assert_ne!(state(&self.ours), before, "{theirs} changes something");
@@ -135,7 +135,7 @@ impl Twins {
 }
 
 #[track_caller]
-fn refused<T: std::fmt::Debug>(result: Result<T, SystemError>, errno: i32) -> SystemError {
+fn refused<T: std::fmt::Debug>(result: Result<T, NetlinkError>, errno: i32) -> NetlinkError {
     let error = result.unwrap_err();
     assert_eq!(error.errno(), Some(errno), "{error}");
     error
@@ -151,7 +151,7 @@ fn a_link_says_what_it_is_a_part_of_and_what_wraps_its_packets() {
     ] {
         twins.ours.ip(line);
     }
-    let mut link = |name| twins.system.link(name).unwrap().unwrap();
+    let mut link = |name| twins.netlink.link(name).unwrap().unwrap();
     let (bridge, port) = (link("br7"), link("eth7"));
     assert_eq!(port.medium, Medium::Ethernet([2, 0, 0, 0, 0, 7]));
     assert_eq!(port.controller, Some(bridge.index));
@@ -163,7 +163,7 @@ fn a_link_says_what_it_is_a_part_of_and_what_wraps_its_packets() {
 fn links_are_listed_changed_and_deleted() {
     let mut twins = Twins::new();
     let index = twins.index("tun7");
-    let links = twins.system.links().unwrap();
+    let links = twins.netlink.links().unwrap();
     let names: Vec<_> = links.iter().map(|link| link.name.as_str()).collect();
     for name in ["lo", "tun7", "tun8"] {
         assert!(names.contains(&name), "{names:?}");
@@ -178,20 +178,20 @@ fn links_are_listed_changed_and_deleted() {
         controller: None,
     };
     assert!(links.contains(&tun), "{links:?}");
-    assert_eq!(twins.system.link("tun7").unwrap(), Some(tun.clone()));
-    let lo = twins.system.link("lo").unwrap().unwrap();
+    assert_eq!(twins.netlink.link("tun7").unwrap(), Some(tun.clone()));
+    let lo = twins.netlink.link("lo").unwrap().unwrap();
     assert_eq!((lo.kind, lo.medium), (None, Medium::Loopback));
-    assert_eq!(twins.system.link("tun9").unwrap(), None);
+    assert_eq!(twins.netlink.link("tun9").unwrap(), None);
 
     twins.both(|s| s.set_mtu(index, 1380), "link set mtu 1380 dev tun7");
     twins.both(|s| s.set_up(index, false), "link set down dev tun7");
-    let changed = twins.system.link("tun7").unwrap().unwrap();
+    let changed = twins.netlink.link("tun7").unwrap().unwrap();
     assert_eq!((changed.mtu, changed.up), (1380, false));
     twins.both(|s| s.set_up(index, true), "link set up dev tun7");
     // Setting the present state again is not an error.
-    twins.system.set_up(index, true).unwrap();
+    twins.netlink.set_up(index, true).unwrap();
 
-    let error = refused(twins.system.set_mtu(index, 67), libc::EINVAL);
+    let error = refused(twins.netlink.set_mtu(index, 67), libc::EINVAL);
     let text = error.to_string();
     assert!(
         text.starts_with("cannot set the MTU of tun7 to 67: "),
@@ -200,41 +200,41 @@ fn links_are_listed_changed_and_deleted() {
     assert!(error.reason.is_some(), "the kernel's words: {text}");
 
     twins.both(|s| s.delete_link(index), "link delete dev tun7");
-    assert_eq!(twins.system.link("tun7").unwrap(), None);
-    refused(twins.system.delete_link(index), libc::ENODEV);
-    refused(twins.system.set_up(index, true), libc::ENODEV);
-    refused(twins.system.set_mtu(index, 1400), libc::ENODEV);
+    assert_eq!(twins.netlink.link("tun7").unwrap(), None);
+    refused(twins.netlink.delete_link(index), libc::ENODEV);
+    refused(twins.netlink.set_up(index, true), libc::ENODEV);
+    refused(twins.netlink.set_mtu(index, 1400), libc::ENODEV);
     for nowhere in [0, u32::MAX] {
-        refused(twins.system.delete_link(nowhere), libc::ENODEV);
+        refused(twins.netlink.delete_link(nowhere), libc::ENODEV);
     }
 }
 
 #[test]
 fn names_that_cannot_be_are_refused() {
     let place = Namespace::new();
-    let mut system = place.run(|| System::open().unwrap());
+    let mut netlink = place.run(|| Netlink::open().unwrap());
     for name in ["", "sixteen-bytes-xx", "a/b", "a b", "a\0b"] {
-        refused(system.link(name), libc::EINVAL);
+        refused(netlink.link(name), libc::EINVAL);
         let mut firewall = firewall(Family::V4, &[]);
         firewall.interface = InterfaceMatch::Name(name.to_owned());
-        refused(system.add_firewall(&firewall), libc::EINVAL);
+        refused(netlink.add_firewall(&firewall), libc::EINVAL);
     }
     let long = "x".repeat(256);
     for name in ["", "a\0b", &long] {
         let mut firewall = firewall(Family::V4, &[]);
         firewall.name = name.to_owned();
-        refused(system.add_firewall(&firewall), libc::EINVAL);
-        refused(system.remove_firewall(Family::V4, name), libc::EINVAL);
+        refused(netlink.add_firewall(&firewall), libc::EINVAL);
+        refused(netlink.remove_firewall(Family::V4, name), libc::EINVAL);
     }
     let mut strange = firewall(Family::V4, &["fd00::1"]);
-    refused(system.add_firewall(&strange), libc::EINVAL);
-    assert_eq!(system.firewall_tables().unwrap(), []);
+    refused(netlink.add_firewall(&strange), libc::EINVAL);
+    assert_eq!(netlink.firewall_tables().unwrap(), []);
     // The longest name.
     strange.addresses.clear();
     strange.name = "x".repeat(255);
     strange.interface = InterfaceMatch::Name("fifteen-bytes-x".to_owned());
-    system.add_firewall(&strange).unwrap();
-    let listed = system.firewall_tables().unwrap();
+    netlink.add_firewall(&strange).unwrap();
+    let listed = netlink.firewall_tables().unwrap();
     assert_eq!(listed, [(Family::V4, strange.name)]);
 }
 
@@ -260,11 +260,11 @@ fn addresses_are_those_of_ip() {
     for address in &addresses {
         let command = format!("address add {} dev tun7", address.network);
         twins.both(|s| s.add_address(address), &command);
-        let text = refused(twins.system.add_address(address), libc::EEXIST).to_string();
+        let text = refused(twins.netlink.add_address(address), libc::EEXIST).to_string();
         let begin = format!("cannot give tun7 the address {}: ", address.network);
         assert!(text.starts_with(&begin), "{text}");
     }
-    let listed = twins.system.addresses().unwrap();
+    let listed = twins.netlink.addresses().unwrap();
     for address in &addresses {
         assert!(listed.contains(address), "{address:?} in {listed:?}");
     }
@@ -272,13 +272,13 @@ fn addresses_are_those_of_ip() {
     for address in addresses.iter().rev() {
         let command = format!("address delete {} dev tun7", address.network);
         twins.both(|s| s.remove_address(address), &command);
-        refused(twins.system.remove_address(address), libc::EADDRNOTAVAIL);
+        refused(twins.netlink.remove_address(address), libc::EADDRNOTAVAIL);
     }
     let elsewhere = Address {
         interface: 9999,
         network: net("10.0.0.1/24"),
     };
-    refused(twins.system.add_address(&elsewhere), libc::ENODEV);
+    refused(twins.netlink.add_address(&elsewhere), libc::ENODEV);
 }
 
 #[test]
@@ -286,8 +286,8 @@ fn the_address_of_this_end_is_listed() {
     let place = Namespace::new();
     place.ip("tuntap add tun7 mode tun");
     place.ip("address add 10.0.0.1 peer 10.0.0.2/32 dev tun7");
-    let mut system = place.run(|| System::open().unwrap());
-    let listed = system.addresses().unwrap();
+    let mut netlink = place.run(|| Netlink::open().unwrap());
+    let listed = netlink.addresses().unwrap();
     let networks: Vec<_> = listed.iter().map(|address| address.network).collect();
     assert!(networks.contains(&net("10.0.0.1/32")), "{networks:?}");
 }
@@ -298,21 +298,21 @@ fn a_list_that_changes_while_it_is_made_is_made_again() {
     const ROUNDS: usize = 100;
     let place = Namespace::new();
     place.ip("tuntap add tun7 mode tun");
-    let mut system = place.run(|| System::open().unwrap());
-    let interface = system.link("tun7").unwrap().unwrap().index;
+    let mut netlink = place.run(|| Netlink::open().unwrap());
+    let interface = netlink.link("tun7").unwrap().unwrap().index;
     let address = |network| Address { interface, network };
     let steady: Vec<_> = (0..1500)
         .map(|number| std::net::Ipv4Addr::from((10 << 24) + number))
         .map(|ip| address(IpAddr::from(ip).into()))
         .collect();
     for address in &steady {
-        system.add_address(address).unwrap();
+        netlink.add_address(address).unwrap();
     }
     // The kernel lists this address before all others, whose offsets then change.
     let restless = address(net("127.9.9.9/32"));
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        let mut other = place.run(|| System::open().unwrap());
+        let mut other = place.run(|| Netlink::open().unwrap());
         let (stop, restless) = (&stop, &restless);
         scope.spawn(move || {
             while !stop.load(Ordering::Relaxed) {
@@ -322,7 +322,7 @@ fn a_list_that_changes_while_it_is_made_is_made_again() {
                 thread::sleep(Duration::from_millis(5));
             }
         });
-        let lists: Vec<_> = (0..ROUNDS).map(|_| system.addresses()).collect();
+        let lists: Vec<_> = (0..ROUNDS).map(|_| netlink.addresses()).collect();
         stop.store(true, Ordering::Relaxed);
         for list in lists {
             let mut list = list.unwrap();
@@ -336,10 +336,10 @@ fn a_list_that_changes_while_it_is_made_is_made_again() {
 fn a_namespace_stays_the_one_it_was_opened_in() {
     let [home, abroad] = [(); 2].map(|()| Namespace::new());
     home.ip("tuntap add tun7 mode tun");
-    let mut system = home.run(|| System::open().unwrap());
+    let mut netlink = home.run(|| Netlink::open().unwrap());
     abroad.run(|| {
-        assert!(system.link("tun7").unwrap().is_some());
-        system.add_firewall(&firewall(Family::V4, &[])).unwrap();
+        assert!(netlink.link("tun7").unwrap().is_some());
+        netlink.add_firewall(&firewall(Family::V4, &[])).unwrap();
     });
     assert!(output(&home, "nft", "list tables").contains("wg-quick-tun7"));
     assert_eq!(output(&abroad, "nft", "list tables"), "");
@@ -357,21 +357,24 @@ fn without_privileges_everything_can_be_read_and_nothing_changed() {
             inheritable: none,
         };
         rustix::thread::set_capabilities(None, none).unwrap();
-        let mut system = System::open().unwrap();
-        let interface = system.link("tun7").unwrap().unwrap().index;
-        system.links().unwrap();
-        system.addresses().unwrap();
-        system.routes().unwrap();
-        system.rules().unwrap();
+        let mut netlink = Netlink::open().unwrap();
+        let interface = netlink.link("tun7").unwrap().unwrap().index;
+        netlink.links().unwrap();
+        netlink.addresses().unwrap();
+        netlink.routes().unwrap();
+        netlink.rules().unwrap();
         let address = Address {
             interface,
             network: net("10.0.0.1/24"),
         };
-        refused(system.add_address(&address), libc::EPERM);
-        refused(system.set_up(interface, true), libc::EPERM);
+        refused(netlink.add_address(&address), libc::EPERM);
+        refused(netlink.set_up(interface, true), libc::EPERM);
         let rule = Rule::suppressing(Family::V4, 500, 0, 254);
-        refused(system.add_rule(&rule), libc::EPERM);
-        refused(system.add_firewall(&firewall(Family::V4, &[])), libc::EPERM);
+        refused(netlink.add_rule(&rule), libc::EPERM);
+        refused(
+            netlink.add_firewall(&firewall(Family::V4, &[])),
+            libc::EPERM,
+        );
     });
 }
 

@@ -1,7 +1,7 @@
 //! Tests of routes and route lookup.
 
 use ipnet::IpNet;
-use taupe_os_linux::netlink::{Route, RouteKind, System};
+use taupe_os_linux::netlink::{Netlink, Route, RouteKind};
 
 use super::{Twins, common::Namespace, ip, net, output, refused};
 
@@ -82,10 +82,10 @@ fn routes_are_those_of_ip() {
     ];
     for (route, command) in &routes {
         twins.both(|s| s.add_route(route), &format!("route add {command}"));
-        let text = refused(twins.system.add_route(route), libc::EEXIST).to_string();
+        let text = refused(twins.netlink.add_route(route), libc::EEXIST).to_string();
         assert!(text.contains(&route.destination.to_string()), "{text}");
     }
-    let listed = twins.system.routes().unwrap();
+    let listed = twins.netlink.routes().unwrap();
     for (route, _) in &routes {
         let same = listed.iter().filter(|listed| *listed == route).count();
         assert_eq!(same, 1, "{route:?} in {listed:#?}");
@@ -95,17 +95,17 @@ fn routes_are_those_of_ip() {
             |s| s.remove_route(route),
             &format!("route delete {command}"),
         );
-        refused(twins.system.remove_route(route), libc::ESRCH);
+        refused(twins.netlink.remove_route(route), libc::ESRCH);
     }
     let elsewhere = Route::by_interface(net("10.0.0.0/8"), 9999, 254);
-    refused(twins.system.add_route(&elsewhere), libc::ENODEV);
+    refused(twins.netlink.add_route(&elsewhere), libc::ENODEV);
 }
 
 #[test]
 fn an_unreachable_route_refuses_what_no_better_route_takes() {
     let mut twins = Twins::new();
     let interface = twins.index("tun7");
-    let s = &mut twins.system;
+    let s = &mut twins.netlink;
     for (all, host) in [("0.0.0.0/0", "192.0.2.1"), ("::/0", "2001:db8::1")] {
         let refusal = Route::unreachable(net(all), 4_278_198_272, 254);
         let route = Route::by_interface(net(all), interface, 254);
@@ -123,7 +123,7 @@ fn an_unreachable_route_refuses_what_no_better_route_takes() {
 fn routes_that_differ_in_metric_are_told_apart() {
     let mut twins = Twins::new();
     let interface = twins.index("tun7");
-    let s = &mut twins.system;
+    let s = &mut twins.netlink;
     for destination in ["10.0.0.0/8", "fd00::/8"] {
         let usual = Route::by_interface(net(destination), interface, 254);
         let other = Route {
@@ -163,9 +163,9 @@ fn routes_of_several_next_hops_are_listed_once_for_each() {
     place.ip("route add 10.0.0.0/8 nexthop via inet6 fe80::2 dev tun7 nexthop via inet6 fe80::1 dev tun8");
     place.ip("route add fd00::/16 nexthop via fe80::2 dev tun7 nexthop via fe80::1 dev tun8");
     place.ip("route add blackhole 10.9.0.0/16");
-    let mut system = place.run(|| System::open().unwrap());
-    let [first, second] = ["tun7", "tun8"].map(|name| system.link(name).unwrap().unwrap().index);
-    let routes = system.routes().unwrap();
+    let mut netlink = place.run(|| Netlink::open().unwrap());
+    let [first, second] = ["tun7", "tun8"].map(|name| netlink.link(name).unwrap().unwrap().index);
+    let routes = netlink.routes().unwrap();
     for destination in ["10.0.0.0/8", "fd00::/16"] {
         let hops: Vec<_> = routes
             .iter()
@@ -201,8 +201,8 @@ fn ten_thousand_routes_are_listed() {
     let place = Namespace::new();
     place.ip("tuntap add tun7 mode tun");
     place.ip("link set tun7 up");
-    let mut system = place.run(|| System::open().unwrap());
-    let interface = system.link("tun7").unwrap().unwrap().index;
+    let mut netlink = place.run(|| Netlink::open().unwrap());
+    let interface = netlink.link("tun7").unwrap().unwrap().index;
     let mut wanted = Vec::new();
     for number in 0..10_000u32 {
         let destination = if number % 2 == 0 {
@@ -216,9 +216,9 @@ fn ten_thousand_routes_are_listed() {
         wanted.push(Route::by_interface(destination, interface, 51820));
     }
     for route in &wanted {
-        system.add_route(route).unwrap();
+        netlink.add_route(route).unwrap();
     }
-    let mut listed = system.routes().unwrap();
+    let mut listed = netlink.routes().unwrap();
     listed.retain(|route| route.table == 51820);
     let key = |route: &Route| route.destination;
     listed.sort_by_key(key);
@@ -247,7 +247,7 @@ fn the_route_to_an_address_is_that_of_ip() {
     ] {
         place.ip(command);
     }
-    let s = &mut twins.system;
+    let s = &mut twins.netlink;
     let mut check = |destination: &str, mark: u32| {
         let found = s.route_to(ip(destination), mark).unwrap();
         let said = output(place, "ip", &format!("route get {destination} mark {mark}"));

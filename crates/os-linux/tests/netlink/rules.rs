@@ -1,6 +1,6 @@
 //! Tests of routing policy rules.
 
-use taupe_os_linux::netlink::{Rule, System};
+use taupe_os_linux::netlink::{Netlink, Rule};
 use taupe_packet::ip::Family;
 
 use super::{Twins, common::Namespace, refused};
@@ -10,13 +10,13 @@ fn rules_are_those_of_ip() {
     let mut twins = Twins::new();
     for (family, name) in [(Family::V4, "-4"), (Family::V6, "-6")] {
         // In the order of `wg-quick`, with the priorities that the kernel assigns to rules of `ip`.
-        let before = twins.system.rules().unwrap();
+        let before = twins.netlink.rules().unwrap();
         let next = Rule::next_priority(&before, family);
         assert_eq!(next, 32765);
         let first = Rule::not_marked(family, next, 51820, 51820);
         let command = format!("{name} rule add not fwmark 51820 table 51820");
         twins.both(|s| s.add_rule(&first), &command);
-        let rules = twins.system.rules().unwrap();
+        let rules = twins.netlink.rules().unwrap();
         let next = Rule::next_priority(&rules, family);
         assert_eq!(next, 32764);
         let second = Rule::suppressing(family, next, 0, 254);
@@ -34,10 +34,10 @@ fn rules_are_those_of_ip() {
         let command = format!("{name} rule add priority 101 from {source} table 51820");
         twins.both(|s| s.add_rule(&fourth), &command);
 
-        let rules = twins.system.rules().unwrap();
+        let rules = twins.netlink.rules().unwrap();
         for rule in [&first, &second, &third, &fourth] {
             assert!(rules.contains(rule), "{rule:?} in {rules:#?}");
-            refused(twins.system.add_rule(rule), libc::EEXIST);
+            refused(twins.netlink.add_rule(rule), libc::EEXIST);
         }
         assert_eq!(Rule::next_priority(&rules, family), 99);
         let priorities: Vec<_> = rules
@@ -55,17 +55,17 @@ fn rules_are_those_of_ip() {
         ] {
             let command = format!("{name} rule delete {command}");
             twins.both(|s| s.remove_rule(&rule), &command);
-            let text = refused(twins.system.remove_rule(&rule), libc::ENOENT).to_string();
+            let text = refused(twins.netlink.remove_rule(&rule), libc::ENOENT).to_string();
             assert!(text.contains(&rule.priority.to_string()), "{text}");
         }
-        assert_eq!(twins.system.rules().unwrap(), before);
+        assert_eq!(twins.netlink.rules().unwrap(), before);
     }
 }
 
 #[test]
 fn a_rule_with_more_selectors_is_another_rule() {
     let place = Namespace::new();
-    let mut system = place.run(|| System::open().unwrap());
+    let mut netlink = place.run(|| Netlink::open().unwrap());
     let rule = Rule::suppressing(Family::V4, 500, 0, 254);
     for more in [
         "from 10.0.0.0/8",
@@ -80,19 +80,19 @@ fn a_rule_with_more_selectors_is_another_rule() {
     ] {
         let command = format!("priority 500 {more} table main suppress_prefixlength 0");
         place.ip(&format!("-4 rule add {command}"));
-        let listed = system.rules().unwrap();
+        let listed = netlink.rules().unwrap();
         let found = listed.iter().find(|rule| rule.priority == 500).unwrap();
         assert_ne!(*found, rule, "{more}");
-        refused(system.remove_rule(&rule), libc::ENOENT);
-        if found.more {
-            refused(system.remove_rule(found), libc::EINVAL);
-            refused(system.add_rule(found), libc::EINVAL);
+        refused(netlink.remove_rule(&rule), libc::ENOENT);
+        if found.is_incomplete {
+            refused(netlink.remove_rule(found), libc::EINVAL);
+            refused(netlink.add_rule(found), libc::EINVAL);
             place.ip(&format!("-4 rule delete {command}"));
         } else {
-            system.remove_rule(found).unwrap();
+            netlink.remove_rule(found).unwrap();
         }
         assert!(
-            !system
+            !netlink
                 .rules()
                 .unwrap()
                 .iter()
@@ -100,16 +100,16 @@ fn a_rule_with_more_selectors_is_another_rule() {
         );
     }
     place.ip("rule add priority 500 from 10.0.0.0/8 unreachable");
-    let rules = system.rules().unwrap();
+    let rules = netlink.rules().unwrap();
     let found = rules.iter().find(|rule| rule.priority == 500).unwrap();
-    assert!(found.more && found.table == 0, "{found:?}");
+    assert!(found.is_incomplete && found.table == 0, "{found:?}");
 }
 
 /// Compares [`Rule::next_priority`] with the kernel's choice for several sets of rules.
 #[test]
 fn the_next_priority_is_the_kernel_s() {
     let place = Namespace::new();
-    let mut system = place.run(|| System::open().unwrap());
+    let mut netlink = place.run(|| Netlink::open().unwrap());
     for family in Family::ALL {
         let name = if family == Family::V4 { "-4" } else { "-6" };
         // Without the local rule, with one rule, with none, with two of the same priority.
@@ -123,16 +123,16 @@ fn the_next_priority_is_the_kernel_s() {
             "rule delete table 10",
         ] {
             place.ip(&format!("{name} {preparation}"));
-            let before = system.rules().unwrap();
+            let before = netlink.rules().unwrap();
             let expected = Rule::next_priority(&before, family);
             place.ip(&format!("{name} rule add table 4711"));
-            let rules = system.rules().unwrap();
+            let rules = netlink.rules().unwrap();
             let chosen = rules
                 .iter()
                 .find(|rule| rule.family == family && rule.table == 4711)
                 .unwrap();
             assert_eq!(chosen.priority, expected, "{preparation}: {before:#?}");
-            system.remove_rule(chosen).unwrap();
+            netlink.remove_rule(chosen).unwrap();
         }
     }
 }

@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use taupe_os_linux::udp::{Local, MAX_RECEIVES, Options, RECEIVE_BUFFER_LEN, Receive, Socket};
+use taupe_os_linux::udp::{MAX_RECEIVES, Options, PacketInfo, RECEIVE_BUFFER_LEN, Receive, Socket};
 use taupe_packet::ip::Family;
 
 use crate::{
@@ -173,7 +173,7 @@ fn segments_above_the_mtu_are_fragmented_instead_of_batched() {
         let from = a.run(|| bind(family, Options::default()));
         let to = b.run(|| bind(family, Options::default()));
         let destination = at(address, to.local_port());
-        let local = Local {
+        let local = PacketInfo {
             address: if address.contains(':') {
                 "fd00::1"
             } else {
@@ -317,7 +317,7 @@ fn what_the_firewall_refuses_does_not_hold_up_the_rest() {
                 datagram[0] = (i % 3 == 1) as u8;
             }
             let destination = at("127.0.0.1", 7777);
-            let gone = Local {
+            let gone = PacketInfo {
                 address: "192.0.2.1".parse().unwrap(),
                 interface: 0,
             };
@@ -359,7 +359,7 @@ fn batches_that_are_refused_keep_their_source() {
             )
         };
         assert_eq!(result, 0);
-        let local = Local {
+        let local = PacketInfo {
             address: "127.3.2.1".parse().unwrap(),
             interface: 0,
         };

@@ -185,7 +185,7 @@ fn what_is_announced_is_received_without_waiting() {
             let from = bind(family, Options::default());
             let to = bind(family, Options::default());
             let mut buffer = vec![0; RECEIVE_BUFFER_LEN];
-            let mut receive = || to.receive_announced(&mut buffer).unwrap();
+            let mut receive = || to.receive_ready(&mut buffer).unwrap();
             assert_eq!(receive(), None);
             let destination = at(address, to.local_port());
             from.send(destination, None, 0, b"there", 5).result.unwrap();

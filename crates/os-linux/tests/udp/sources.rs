@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use taupe_os_linux::udp::{Local, Options};
+use taupe_os_linux::udp::{Options, PacketInfo};
 use taupe_packet::ip::Family;
 
 use crate::{
@@ -39,7 +39,7 @@ fn the_source_is_the_one_asked_for() {
     Namespace::new().run(|| {
         let from = bind(Family::V4, Options::default());
         let to = bind(Family::V4, Options::default());
-        let local = Local {
+        let local = PacketInfo {
             address: "127.9.8.7".parse().unwrap(),
             interface: 0,
         };
@@ -66,7 +66,7 @@ fn a_source_that_went_away_is_dropped() {
         let to = b.run(|| bind(family, Options::default()));
         let destination = at(address, to.local_port());
         for interface in [0, 2] {
-            let local = Local {
+            let local = PacketInfo {
                 address: second.parse().unwrap(),
                 interface,
             };
@@ -84,7 +84,7 @@ fn a_source_that_went_away_is_dropped() {
         }
         a.ip(&format!("addr del {second}/{prefix} dev va"));
         for segment in [3000, 1000] {
-            let local = Local {
+            let local = PacketInfo {
                 address: second.parse().unwrap(),
                 interface: 2,
             };
@@ -94,7 +94,7 @@ fn a_source_that_went_away_is_dropped() {
             let (datagrams, _) = receive_all(&to, bytes.len());
             assert_eq!(datagrams.concat(), bytes);
         }
-        let gone = Local {
+        let gone = PacketInfo {
             address: second.parse().unwrap(),
             interface: 77,
         };
@@ -115,7 +115,7 @@ fn a_source_of_the_other_family_is_ignored() {
     Namespace::new().run(|| {
         let from = bind(Family::V4, Options::default());
         let to = bind(Family::V4, Options::default());
-        let local = Local {
+        let local = PacketInfo {
             address: Ipv6Addr::LOCALHOST.into(),
             interface: 1,
         };

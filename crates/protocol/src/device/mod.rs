@@ -219,7 +219,7 @@ impl Device {
     /// or routes of the system have changed. The system then chooses the source address again.
     pub fn retain_local_addresses(
         &mut self,
-        keep: impl Fn(&Endpoint, &crate::LocalAddress) -> bool,
+        mut keep: impl FnMut(&Endpoint, &crate::LocalAddress) -> bool,
     ) {
         for entry in self.peers.entries.iter().flatten() {
             let Some(endpoint) = entry.peer.endpoint() else {

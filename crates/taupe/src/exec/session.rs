@@ -103,7 +103,9 @@ impl<'a> Session<'a> {
                 break;
             };
             match event {
-                Event::Signal(signal) if self.status.is_some() && asks_to_end(signal.number) => break,
+                Event::Signal(signal) if self.status.is_some() && asks_to_end(signal.number) => {
+                    break;
+                }
                 Event::Signal(signal) => self.pass_on(signal),
                 Event::Ended(status) => self.ended(status),
                 Event::Asks(member) => self.admit(member),

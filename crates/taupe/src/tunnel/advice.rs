@@ -106,14 +106,14 @@ fn list(leftovers: &[Leftover]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use taupe_os_linux::netlink::SystemError;
+    use taupe_os_linux::netlink::NetlinkError;
 
     use super::*;
 
     #[test]
     fn a_kernel_without_nf_tables_is_told_of_before_the_outcome() {
         let error = std::io::Error::from_raw_os_error(95);
-        let error = StepError::NoFirewall(SystemError {
+        let error = StepError::NoFirewall(NetlinkError {
             what: "make the table".into(),
             reason: None,
             source: error,

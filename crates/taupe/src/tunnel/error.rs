@@ -9,7 +9,7 @@ use taupe_adapter as adapter;
 use taupe_config::file::Key;
 use taupe_inspect::check::{self, Remark, Unreadable};
 use taupe_inspect::conf::{self, Conf};
-use taupe_os_linux::netlink::SystemError;
+use taupe_os_linux::netlink::NetlinkError;
 use taupe_transparent::fault::Fault;
 
 /// Reason why a tunnel command failed.
@@ -55,7 +55,7 @@ pub(super) enum Failure {
     )]
     NoMark,
     #[error(transparent)]
-    System(#[from] SystemError),
+    System(#[from] NetlinkError),
     #[error("{0}; nothing was changed")]
     Clash(#[from] app_conflicts::Clash),
     #[error(

@@ -17,7 +17,7 @@ use taupe_inspect::endpoint_names::Named;
 use taupe_inspect::processes::Subject;
 use taupe_inspect::tunnel::{meanwhile, until, word_of};
 use taupe_inspect::{families, names};
-use taupe_os_linux::netlink::System;
+use taupe_os_linux::netlink::Netlink;
 use taupe_transparent::capture::{self, is_in_effect, release, reset};
 use taupe_transparent::fault::Fault;
 use taupe_transparent::marks::{self, mark_of};
@@ -46,7 +46,7 @@ pub(super) fn free_mark(conf: &Conf, file: &File) -> Result<u32, Failure> {
     if let Some(mark) = before.filter(|mark| own & mark == 0) {
         return Ok(mark);
     }
-    let rules = System::open()?.rules()?;
+    let rules = Netlink::open()?.rules()?;
     let marks = rules.iter().filter_map(|rule| rule.mark);
     let taken = marks.fold(own, |taken, mark| match mark.mask {
         u32::MAX => taken | mark.value,

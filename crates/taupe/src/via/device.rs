@@ -15,7 +15,7 @@ use taupe_config::file::File;
 use taupe_engine::{Exit, Options, StartError, SystemResolver, TunSource, UapiSource, Underlay};
 use taupe_inspect::check;
 use taupe_inspect::conf::Conf;
-use taupe_os_linux::namespace::Network;
+use taupe_os_linux::namespace::NetworkNamespace;
 use taupe_sandbox::{NetworkError, OpenedTun, TunNetwork, set_up_network};
 
 /// Reason why the outer device does not run.
@@ -74,7 +74,7 @@ pub(crate) fn start<D: Device>(
         interface: interface.clone(),
         source,
     };
-    let network = Network::new().map_err(failed)?;
+    let network = NetworkNamespace::new().map_err(failed)?;
     let (addresses, routes) = (endpoints::addresses(&file), endpoints::networks(&file));
     let plan = TunNetwork {
         interface: &interface,
@@ -143,13 +143,13 @@ impl<D: Device> Started<D> {
             true => super::address(peer),
         });
         let found: Vec<_> = found.collect();
-        taupe_client::apply(&self.interface, taupe_client::request(file, &found))?;
+        taupe_client::apply(&self.interface, taupe_client::setconf_request(file, &found))?;
         // The request contains no names without addresses.
         endpoint_names::hand_over(&self.interface, &taupe_inspect::endpoint_names::named(file))
     }
 
     /// Returns the part of the outer tunnel that the inner device uses.
-    fn underlay(&self, network: Network) -> Underlay {
+    fn underlay(&self, network: NetworkNamespace) -> Underlay {
         let interface = self.interface.clone();
         let mark = move |mark| {
             let request = SetRequest {

@@ -14,7 +14,7 @@ use taupe_client::EndpointName;
 use taupe_config::destinations::{is_link_local, is_local};
 use taupe_config::file::File;
 use taupe_engine::{Resolver, ask_servers, system_servers};
-use taupe_os_linux::namespace::Network;
+use taupe_os_linux::namespace::NetworkNamespace;
 
 use crate::endpoints;
 use ipnet::IpNet;
@@ -24,13 +24,13 @@ const HOSTS: &str = "/etc/hosts";
 
 /// Resolver that sends its queries through an outer tunnel.
 pub(crate) struct Inside {
-    network: Network,
+    network: NetworkNamespace,
     reach: Reach,
     servers: Vec<IpAddr>,
 }
 
 impl Inside {
-    pub(super) fn new(file: &File, network: Network) -> Self {
+    pub(super) fn new(file: &File, network: NetworkNamespace) -> Self {
         Self {
             network,
             reach: Reach::of(file),

@@ -42,8 +42,8 @@ pub(super) fn apply(call: &Call<'_>) -> Outcome {
     let endpoints = resolve(call, path, &file)?;
     let modify = |error| call.refused("Unable to modify interface", &interface, &error);
     let mut request = match call.command {
-        Command::Addconf => taupe_client::addition(&file, &endpoints),
-        _ => taupe_client::request(&file, &endpoints),
+        Command::Addconf => taupe_client::addconf_request(&file, &endpoints),
+        _ => taupe_client::setconf_request(&file, &endpoints),
     };
     // `wg` does not know the ML-KEM key, so called as `wg` the program leaves it unchanged.
     if (call.personality, call.command) == (Compatibility::Taupe, Command::Setconf) {
@@ -55,7 +55,7 @@ pub(super) fn apply(call: &Call<'_>) -> Outcome {
             let trying = "Unable to retrieve current interface configuration";
             call.refused(trying, &interface, &error)
         })?;
-        taupe_client::difference(&device, request)
+        taupe_client::syncconf_request(&device, request)
     } else {
         request
     };

@@ -83,7 +83,7 @@ pub(super) fn open(
         port,
     };
     let addressing = addressing(&file);
-    let mut request = taupe_client::request(&file, &endpoints(&file));
+    let mut request = taupe_client::setconf_request(&file, &endpoints(&file));
     request.fwmark = None;
     let state = state_folder()?;
     let attend = ask.clone();

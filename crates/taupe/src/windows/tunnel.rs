@@ -238,7 +238,7 @@ impl Wanted {
             forwarded: file.transparent.forwarded.unwrap_or_default(),
             kill_switch: file.transparent.kill_switch.unwrap_or_default(),
         };
-        let mut request = taupe_client::request(&file, &endpoints(&file));
+        let mut request = taupe_client::setconf_request(&file, &endpoints(&file));
         request.fwmark = None;
         let state = state_folder()?;
         let (ask, asked) = asked;

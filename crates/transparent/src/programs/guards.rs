@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use aya::programs::{SchedClassifier, TcAttachType};
 use rustix::io::Errno;
-use taupe_os_linux::netlink::{System, SystemError};
+use taupe_os_linux::netlink::{Netlink, NetlinkError};
 
 use super::{Programs, Way};
 use crate::fault::Fault;
@@ -298,10 +298,10 @@ pub(super) fn drop_what_waits(interfaces: &[u32]) -> Result<(), Fault> {
     if interfaces.is_empty() {
         return Ok(());
     }
-    let drop = || -> Result<(), SystemError> {
-        let mut system = System::open()?;
+    let drop = || -> Result<(), NetlinkError> {
+        let mut system = Netlink::open()?;
         let mut asked_for = || {
-            let mut all = system.neighbours_asked_for()?;
+            let mut all = system.incomplete_neighbours()?;
             all.retain(|(index, _)| interfaces.contains(index));
             Ok(all)
         };
@@ -312,7 +312,7 @@ pub(super) fn drop_what_waits(interfaces: &[u32]) -> Result<(), Fault> {
             waited_for = asked_for()?;
         }
         for (index, neighbour) in waited_for {
-            match system.forget_neighbour(index, neighbour) {
+            match system.delete_neighbour(index, neighbour) {
                 Err(error) if !is_gone(&error) => return Err(error),
                 // The neighbour is gone, or it has answered meanwhile.
                 _ => {}
@@ -327,7 +327,7 @@ pub(super) fn drop_what_waits(interfaces: &[u32]) -> Result<(), Fault> {
     syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))
 }
 
-fn is_gone(error: &SystemError) -> bool {
+fn is_gone(error: &NetlinkError) -> bool {
     let gone = [Errno::NOENT, Errno::NODEV, Errno::NXIO];
     error
         .errno()

@@ -3,8 +3,8 @@
 
 use aya::EbpfLoader;
 use aya_obj::generated::bpf_insn;
-use taupe_os_linux::memory::with_locked_memory;
-use taupe_os_linux::netlink::{Connection, Hook, System};
+use taupe_os_linux::memory::without_memlock_limit;
+use taupe_os_linux::netlink::{Hook, Netlink, SocketId};
 
 use super::{Place, Programs, Way, guards};
 use crate::fault::Fault;
@@ -50,7 +50,7 @@ pub fn try_all(way: Way) -> Result<Vec<Trial>, Fault> {
         };
         way.programs().iter().map(trial).collect()
     };
-    with_locked_memory(load)
+    without_memlock_limit(load)
 }
 
 /// Checks that the kernel accepts netfilter programs (Linux 6.4), which block forwarded packets on
@@ -89,7 +89,7 @@ fn takes(kind: u32, attach_type: u32) -> bool {
         types: &[],
         functions: (&[], 0),
     };
-    with_locked_memory(|| syscall::load(&code)).is_ok()
+    without_memlock_limit(|| syscall::load(&code)).is_ok()
 }
 
 /// Checks that a BPF file system for the pins exists or can be mounted.
@@ -117,7 +117,7 @@ pub fn foreign_filters(index: u32) -> Result<Vec<String>, Fault> {
         }
     }
     for hook in [Hook::Ingress, Hook::Egress] {
-        let filters = System::open().and_then(|mut system| system.filters(index, hook));
+        let filters = Netlink::open().and_then(|mut system| system.filters(index, hook));
         let filters = filters.map_err(std::io::Error::other).map_err(failed())?;
         // A priority has an entry of its own, with handle 0.
         let filters = filters.into_iter().filter(|filter| filter.handle != 0);
@@ -141,7 +141,7 @@ impl Programs {
     /// # Errors
     ///
     /// [`Fault::Call`].
-    pub fn chosen(&self) -> Result<Vec<Connection>, Fault> {
+    pub fn chosen(&self) -> Result<Vec<SocketId>, Fault> {
         let sockets = self.chosen_sockets()?.into_iter();
         Ok(sockets.map(|socket| socket.connection).collect())
     }

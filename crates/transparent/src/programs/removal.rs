@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use taupe_os_linux::netlink::System;
+use taupe_os_linux::netlink::Netlink;
 
 use super::{Programs, guards};
 use crate::fault::Fault;
@@ -69,7 +69,7 @@ fn withdraw(pins: &Pins) -> Result<(), Fault> {
 /// Removes the unpinned filters from all interfaces, since an interface's map entry may have been
 /// removed before its filter.
 fn detach_filters(pins: &Pins, stamp: u32) {
-    let links = System::open().and_then(|mut system| system.links());
+    let links = Netlink::open().and_then(|mut system| system.links());
     for link in links.unwrap_or_default() {
         let pin = pins.link(&format!("{}-taupe_out", link.index));
         if !pin.exists() {

@@ -51,7 +51,7 @@ pub(crate) fn several() -> Result<()> {
     let attempt = world.user(&[PROGRAM, "exec", &other, "--", "true"])?;
     ensure!(attempt.status == Some(0), "{attempt:?}");
     let attempt = world.user(&[PROGRAM, "exec", "--join", "othr", "--", "true"])?;
-    ensure!(attempt.stderr.contains("there is home"), "{attempt:?}");
+    ensure!(attempt.stderr.contains("running: home"), "{attempt:?}");
 
     step("the tunnel outlives the first, and its status is the first's");
     let script = format!(

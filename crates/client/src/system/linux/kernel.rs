@@ -12,14 +12,14 @@ use netlink_bindings::wireguard::{
 };
 use rustix::io::Errno;
 use rustix::net::AddressFamily;
-use taupe_os_linux::netlink::{Generic, System, SystemError};
+use taupe_os_linux::netlink::{GenericFamily, Netlink, NetlinkError};
 use taupe_protocol::key::{KEY_LEN, PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::update::{AllowedIpChange, PeerStatus, PeerUpdate};
 use taupe_uapi::{Device, SetRequest, push_peer, since_epoch};
 use zeroize::Zeroizing;
 
 use crate::error::Error;
-use messages::Piece;
+use messages::PeerPart;
 
 /// The kernel's name for this kind of link.
 const KIND: &str = "wireguard";
@@ -33,7 +33,7 @@ const F_ALLOWED_IP_REMOVE: u32 = 1 << 0;
 
 /// Returns the names of the kernel's devices, in the kernel's order.
 pub(crate) fn interfaces() -> io::Result<Vec<String>> {
-    let links = System::open().and_then(|mut system| system.links());
+    let links = Netlink::open().and_then(|mut netlink| netlink.links());
     let links = links.map_err(|error| error.source)?;
     let devices = links
         .into_iter()
@@ -44,7 +44,7 @@ pub(crate) fn interfaces() -> io::Result<Vec<String>> {
 pub(crate) fn read(interface: &str) -> Result<Device, Error> {
     let mut request = wireguard::Request::new().op_get_device_dump();
     request.encode().push_ifname_bytes(interface.as_bytes());
-    let parts = family()?.list(&request).map_err(refused)?;
+    let parts = family()?.dump(&request).map_err(refused)?;
     let mut device = Device::new(interface);
     for part in &parts {
         merge_device(&mut device, &OpGetDeviceDump::decode_reply(part))?;
@@ -56,19 +56,19 @@ pub(crate) fn apply(interface: &str, request: &SetRequest) -> Result<(), Error> 
     let mut family = family()?;
     // Capacity for the largest message: reallocation would leave copies of keys in freed memory.
     let mut buffer = Zeroizing::new(Vec::with_capacity(2 * messages::SIZE));
-    for (index, pieces) in messages::cut(&request.device.peers).iter().enumerate() {
+    for (index, parts) in messages::split(&request.device.peers).iter().enumerate() {
         let mut message = wireguard::Request::new_with_buf(&mut buffer).op_set_device_do();
         let mut device = message.encode().push_ifname_bytes(interface.as_bytes());
         if index == 0 {
             device = push_device(device, request);
         }
-        if !pieces.is_empty() {
+        if !parts.is_empty() {
             let mut array = device.array_peers();
-            for piece in pieces {
-                let mut peer = push_peer_update(array.entry_nested(), piece);
-                if !piece.allowed_ips.is_empty() {
+            for part in parts {
+                let mut peer = push_peer_update(array.entry_nested(), part);
+                if !part.allowed_ips.is_empty() {
                     let mut networks = peer.array_allowedips();
-                    for change in piece.allowed_ips {
+                    for change in part.allowed_ips {
                         let (prefix, flags) = match change {
                             AllowedIpChange::Add(prefix) => (prefix, None),
                             AllowedIpChange::Remove(prefix) => (prefix, Some(F_ALLOWED_IP_REMOVE)),
@@ -91,7 +91,7 @@ pub(crate) fn apply(interface: &str, request: &SetRequest) -> Result<(), Error> 
         } else {
             drop(device);
         }
-        family.change(&message).map_err(refused)?;
+        family.request(&message).map_err(refused)?;
     }
     Ok(())
 }
@@ -117,7 +117,7 @@ fn push_device<P: Pusher>(device: PushWgdevice<P>, request: &SetRequest) -> Push
     device
 }
 
-fn push_peer_update<P: Pusher>(peer: PushWgpeer<P>, piece: &Piece<'_>) -> PushWgpeer<P> {
+fn push_peer_update<P: Pusher>(peer: PushWgpeer<P>, part: &PeerPart<'_>) -> PushWgpeer<P> {
     let PeerUpdate {
         public_key,
         remove,
@@ -127,12 +127,12 @@ fn push_peer_update<P: Pusher>(peer: PushWgpeer<P>, piece: &Piece<'_>) -> PushWg
         persistent_keepalive,
         replace_allowed_ips,
         ..
-    } = piece.peer;
+    } = part.peer;
     let mut peer = peer.push_public_key(&public_key.0);
     let flags = [
         (*remove, F_PEER_REMOVE),
         (
-            piece.first && *replace_allowed_ips,
+            part.first && *replace_allowed_ips,
             F_PEER_REPLACE_ALLOWED_IPS,
         ),
         (*update_only, F_PEER_UPDATE_ONLY),
@@ -145,7 +145,7 @@ fn push_peer_update<P: Pusher>(peer: PushWgpeer<P>, piece: &Piece<'_>) -> PushWg
     if flags != 0 {
         peer = peer.push_flags(flags);
     }
-    if !piece.first {
+    if !part.first {
         return peer;
     }
     if let Some(key) = preshared_key {
@@ -235,8 +235,8 @@ fn address_family(address: IpAddr) -> u16 {
     }
 }
 
-fn family() -> Result<Generic, Error> {
-    Generic::open(KIND).map_err(|error| {
+fn family() -> Result<GenericFamily, Error> {
+    GenericFamily::open(KIND).map_err(|error| {
         if error.errno() == Some(Errno::NOENT.raw_os_error()) {
             Error::NoKernelSupport
         } else {
@@ -245,7 +245,7 @@ fn family() -> Result<Generic, Error> {
     })
 }
 
-fn refused(error: SystemError) -> Error {
+fn refused(error: NetlinkError) -> Error {
     match error.errno() {
         None => error.source.into(),
         Some(errno) if errno == Errno::NODEV.raw_os_error() => Error::NoDevice,

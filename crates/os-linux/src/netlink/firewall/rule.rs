@@ -14,7 +14,7 @@ use netlink_bindings::nftables::{
 use crate::netlink::{Firewall, InterfaceMatch};
 
 /// The chain of the anti-spoofing rules, one rule for each address.
-pub(super) const SPOOFED: &str = "preraw";
+pub(super) const ANTI_SPOOFING_CHAIN: &str = "preraw";
 
 const REGISTER: u32 = Registers::Reg1 as u32;
 
@@ -22,7 +22,7 @@ const REGISTER: u32 = Registers::Reg1 as u32;
 const NFT_FIB_RESULT_ADDRTYPE: u32 = 3;
 
 /// A rule to add.
-pub(super) struct Rule {
+pub(super) struct ChainRule {
     pub(super) chain: &'static str,
     pub(super) expressions: Vec<Expression>,
 }
@@ -56,17 +56,17 @@ pub(in crate::netlink) enum Expression {
 }
 
 /// Returns all rules of a firewall, ordered by chain.
-pub(super) fn all(firewall: &Firewall) -> Vec<Rule> {
+pub(super) fn all(firewall: &Firewall) -> Vec<ChainRule> {
     let spoofed = firewall
         .addresses
         .iter()
-        .map(|address| against_spoofing(&firewall.interface, *address));
-    let others = [save_mark(firewall.mark), restore_mark()];
+        .map(|address| anti_spoofing_rule(&firewall.interface, *address));
+    let others = [save_mark_rule(firewall.mark), restore_mark_rule()];
     spoofed.chain(others).collect()
 }
 
 /// `iif != INTERFACE ip daddr ADDRESS fib saddr type != local drop`
-pub(super) fn against_spoofing(interface: &InterfaceMatch, address: IpAddr) -> Rule {
+pub(super) fn anti_spoofing_rule(interface: &InterfaceMatch, address: IpAddr) -> ChainRule {
     let (key, value) = match interface {
         InterfaceMatch::Name(name) => {
             let mut padded = name.as_bytes().to_vec();
@@ -81,8 +81,8 @@ pub(super) fn against_spoofing(interface: &InterfaceMatch, address: IpAddr) -> R
     };
     let length = octets.len() as u32;
     let local = u32::from(libc::RTN_LOCAL).to_ne_bytes();
-    Rule {
-        chain: SPOOFED,
+    ChainRule {
+        chain: ANTI_SPOOFING_CHAIN,
         expressions: vec![
             Expression::LoadMeta(key as u32),
             compare(CmpOps::Neq, value),
@@ -110,8 +110,8 @@ pub(super) fn address(rule: &[Expression]) -> Option<IpAddr> {
 }
 
 /// `meta l4proto udp mark MARK ct mark set mark`
-fn save_mark(mark: u32) -> Rule {
-    Rule {
+fn save_mark_rule(mark: u32) -> ChainRule {
+    ChainRule {
         chain: "postmangle",
         expressions: vec![
             Expression::LoadMeta(MetaKeys::L4Proto as u32),
@@ -125,8 +125,8 @@ fn save_mark(mark: u32) -> Rule {
 }
 
 /// `meta l4proto udp meta mark set ct mark`
-fn restore_mark() -> Rule {
-    Rule {
+fn restore_mark_rule() -> ChainRule {
+    ChainRule {
         chain: "premangle",
         expressions: vec![
             Expression::LoadMeta(MetaKeys::L4Proto as u32),
@@ -248,8 +248,8 @@ fn expression(element: &IterableExprAttrs<'_>) -> Option<Expression> {
         }
         ExprOps::Fib(fib) => {
             is_ours(fib.get_dreg().ok()?)?;
-            let asked = (fib.get_result().ok()?, fib.get_flags().ok()?);
-            (asked == (NFT_FIB_RESULT_ADDRTYPE, FibFlags::Saddr as u32)).then_some(())?;
+            let lookup = (fib.get_result().ok()?, fib.get_flags().ok()?);
+            (lookup == (NFT_FIB_RESULT_ADDRTYPE, FibFlags::Saddr as u32)).then_some(())?;
             Expression::LoadSourceType
         }
         ExprOps::Cmp(cmp) => {

@@ -191,7 +191,7 @@ impl Carried {
                 sockets,
             };
             let addresses: Vec<_> = file.peers.iter().map(address).collect();
-            let request = taupe_client::request(&file, &addresses);
+            let request = taupe_client::setconf_request(&file, &addresses);
             let services = services(&folder, &file, CarriedBy::Frames, Arc::new(|| {}));
             let carrier = Carrier::new(means, services, settings, request, asked);
             carrier.expect("a device").run()
@@ -426,7 +426,7 @@ mod responder {
                  AllowedIPs = 10.7.0.2/32\nEndpoint = {tunnel}\nPersistentKeepalive = 25\n"
             );
             let file = parse(text.as_bytes(), Dialect::Taupe).file.expect("a file");
-            let request = taupe_client::request(&file, &[Some(tunnel)]);
+            let request = taupe_client::setconf_request(&file, &[Some(tunnel)]);
             self.device.update(now(), request.device).expect("taken");
             self.device.set_up(now());
             self.turn();

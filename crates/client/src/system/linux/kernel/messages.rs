@@ -16,7 +16,7 @@ const NETWORK: usize = 48;
 
 /// Part of a peer that one message contains.
 #[derive(Clone, Copy)]
-pub(crate) struct Piece<'a> {
+pub(crate) struct PeerPart<'a> {
     pub(crate) peer: &'a PeerUpdate,
     /// True if this part contains all attributes, not only allowed IPs.
     pub(crate) first: bool,
@@ -25,9 +25,9 @@ pub(crate) struct Piece<'a> {
 
 /// Splits a request into one or more messages. If a peer is split, the next message repeats its key
 /// with the rest of its allowed IPs.
-pub(crate) fn cut(peers: &[PeerUpdate]) -> Vec<Vec<Piece<'_>>> {
+pub(crate) fn split(peers: &[PeerUpdate]) -> Vec<Vec<PeerPart<'_>>> {
     let mut messages = Vec::new();
-    let mut pieces = Vec::new();
+    let mut parts = Vec::new();
     let mut room = SIZE - DEVICE;
     for peer in peers {
         let mut networks = peer.allowed_ips.as_slice();
@@ -35,12 +35,12 @@ pub(crate) fn cut(peers: &[PeerUpdate]) -> Vec<Vec<Piece<'_>>> {
         while first || !networks.is_empty() {
             let least = PEER + NETWORK * networks.len().min(1);
             if room < least {
-                messages.push(std::mem::take(&mut pieces));
+                messages.push(std::mem::take(&mut parts));
                 room = SIZE - DEVICE;
             }
             let count = networks.len().min((room - PEER) / NETWORK);
             let (now, later) = networks.split_at(count);
-            pieces.push(Piece {
+            parts.push(PeerPart {
                 peer,
                 first,
                 allowed_ips: now,
@@ -50,7 +50,7 @@ pub(crate) fn cut(peers: &[PeerUpdate]) -> Vec<Vec<Piece<'_>>> {
             first = false;
         }
     }
-    messages.push(pieces);
+    messages.push(parts);
     messages
 }
 
@@ -82,24 +82,24 @@ mod tests {
             &[75, 0, 500, 0, 0, 3],
         ] {
             let peers: Vec<_> = (0..).zip(counts).map(|(i, n)| peer(i, *n)).collect();
-            let messages = cut(&peers);
+            let messages = split(&peers);
             assert!(!messages.is_empty());
             for message in &messages {
                 let size: usize = message
                     .iter()
-                    .map(|piece| PEER + NETWORK * piece.allowed_ips.len())
+                    .map(|part| PEER + NETWORK * part.allowed_ips.len())
                     .sum();
                 assert!(DEVICE + size <= SIZE, "{counts:?}: {size}");
             }
-            let pieces: Vec<_> = messages.iter().flatten().collect();
+            let parts: Vec<_> = messages.iter().flatten().collect();
             for peer in &peers {
-                let of_peer: Vec<_> = pieces
+                let of_peer: Vec<_> = parts
                     .iter()
-                    .filter(|piece| piece.peer.public_key == peer.public_key)
+                    .filter(|part| part.peer.public_key == peer.public_key)
                     .collect();
-                let firsts: Vec<_> = of_peer.iter().map(|piece| piece.first).collect();
+                let firsts: Vec<_> = of_peer.iter().map(|part| part.first).collect();
                 assert!(firsts[0] && !firsts[1..].contains(&true), "{counts:?}");
-                let networks: Vec<_> = of_peer.iter().flat_map(|piece| piece.allowed_ips).collect();
+                let networks: Vec<_> = of_peer.iter().flat_map(|part| part.allowed_ips).collect();
                 assert_eq!(networks, peer.allowed_ips.iter().collect::<Vec<_>>());
             }
         }

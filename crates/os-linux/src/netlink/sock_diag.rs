@@ -8,14 +8,14 @@ use rustix::{io::Errno, net::netlink::SOCK_DIAG};
 use taupe_packet::ip::Family;
 
 use super::{
-    client::number,
+    client::address_family,
     error::Result,
-    socket::{Plain, Refusal, Socket},
+    socket::{NetlinkSocket, RawRequest},
 };
 
 /// A TCP, UDP or UDP-Lite socket that is not a listener, with the keys by which `ss -K` finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Connection {
+pub struct SocketId {
     /// `IPPROTO_*`.
     pub protocol: u8,
     /// The family of the socket (`AF_INET` or `AF_INET6`), independent of its addresses.
@@ -33,9 +33,9 @@ pub struct Connection {
 
 /// A socket as the kernel lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct SocketInfo {
     /// The keys of the socket.
-    pub connection: Connection,
+    pub id: SocketId,
     /// The state (`include/net/tcp_states.h`).
     pub state: u8,
     /// The owner's user ID.
@@ -48,7 +48,7 @@ pub struct Listed {
     pub transfer: Option<[u64; 2]>,
 }
 
-impl Listed {
+impl SocketInfo {
     /// An established TCP connection, or a connected UDP socket (`TCP_ESTABLISHED`).
     pub const ESTABLISHED: u8 = 1;
     /// An unconnected UDP socket (`TCP_CLOSE`).
@@ -71,19 +71,19 @@ const MESSAGE: usize = 72;
 /// Access to the sockets of the network namespace that the calling thread was in when this was
 /// opened.
 #[derive(Debug)]
-pub struct Connections {
-    socket: Socket,
+pub struct SockDiag {
+    socket: NetlinkSocket,
 }
 
-impl Connections {
+impl SockDiag {
     /// Opens a netlink socket for this.
     ///
     /// # Errors
     ///
     /// The kernel's.
     pub fn open() -> Result<Self> {
-        let socket = Socket::open(Some(SOCK_DIAG));
-        let socket = socket.map_err(|error| Refusal::from(error).of("open a netlink socket"))?;
+        let socket = NetlinkSocket::open(Some(SOCK_DIAG));
+        let socket = socket.map_err(|error| error.context("open a netlink socket"))?;
         Ok(Self { socket })
     }
 
@@ -93,8 +93,8 @@ impl Connections {
     /// # Errors
     ///
     /// The kernel's.
-    pub fn list(&mut self, protocol: u8, family: Family) -> Result<Vec<Listed>> {
-        let everything = Connection {
+    pub fn sockets(&mut self, protocol: u8, family: Family) -> Result<Vec<SocketInfo>> {
+        let all = SocketId {
             protocol,
             family,
             addresses: [[0; 16]; 2],
@@ -102,19 +102,19 @@ impl Connections {
             interface: 0,
             cookie: u64::MAX,
         };
-        let mut body = request(&everything);
+        let mut body = request(&all);
         body[2] = 1 << (INET_DIAG_INFO - 1);
-        let request = Plain {
-            kind: SOCK_DIAG_BY_FAMILY,
+        let request = RawRequest {
+            message_type: SOCK_DIAG_BY_FAMILY,
             flags: NLM_F_DUMP as u16,
             body: &body,
         };
-        let listed = self.socket.list(&request, |body, all| {
-            all.extend(read(body, protocol));
+        let listed = self.socket.dump(&request, |body, all| {
+            all.extend(parse(body, protocol));
         });
         match listed {
-            Err(refusal) if refusal.is(Errno::NOENT) => Ok(Vec::new()),
-            listed => listed.map_err(|refusal| refusal.of("list sockets")),
+            Err(error) if error.is(Errno::NOENT) => Ok(Vec::new()),
+            listed => listed.map_err(|error| error.context("list sockets")),
         }
     }
 
@@ -125,38 +125,38 @@ impl Connections {
     ///
     /// The kernel's: `ENOENT` if it has ended already, or if other sockets have the same addresses
     /// and ports; `EOPNOTSUPP` without `CONFIG_INET_DIAG_DESTROY`.
-    pub fn end(&mut self, connection: &Connection) -> Result<()> {
-        let body = request(connection);
-        let request = Plain {
-            kind: SOCK_DESTROY,
+    pub fn destroy(&mut self, id: &SocketId) -> Result<()> {
+        let body = request(id);
+        let request = RawRequest {
+            message_type: SOCK_DESTROY,
             flags: 0,
             body: &body,
         };
-        let ended = self.socket.ask(&request, |_| ());
-        ended.map_err(|refusal| refusal.of("end a connection"))
+        let ended = self.socket.request(&request, |_| ());
+        ended.map_err(|error| error.context("end a socket"))
     }
 }
 
 /// `struct inet_diag_req_v2`.
-fn request(connection: &Connection) -> Vec<u8> {
-    let mut body = vec![number(connection.family), connection.protocol, 0, 0];
+fn request(id: &SocketId) -> Vec<u8> {
+    let mut body = vec![address_family(id.family), id.protocol, 0, 0];
     // All states.
     body.extend(u32::MAX.to_ne_bytes());
-    for port in connection.ports {
+    for port in id.ports {
         body.extend(port.to_be_bytes());
     }
-    for address in connection.addresses {
+    for address in id.addresses {
         body.extend(address);
     }
-    body.extend(connection.interface.to_ne_bytes());
+    body.extend(id.interface.to_ne_bytes());
     // The lower half is first, also on big-endian machines.
-    body.extend((connection.cookie as u32).to_ne_bytes());
-    body.extend(((connection.cookie >> 32) as u32).to_ne_bytes());
+    body.extend((id.cookie as u32).to_ne_bytes());
+    body.extend(((id.cookie >> 32) as u32).to_ne_bytes());
     body
 }
 
 /// Parses a listed socket.
-fn read(body: &[u8], protocol: u8) -> Option<Listed> {
+fn parse(body: &[u8], protocol: u8) -> Option<SocketInfo> {
     let (header, attributes) = body.split_at_checked(MESSAGE)?;
     let [family, state, ..] = header else {
         return None;
@@ -170,8 +170,8 @@ fn read(body: &[u8], protocol: u8) -> Option<Listed> {
         _ => return None,
     };
     let info = find_attr(attributes, INET_DIAG_INFO);
-    Some(Listed {
-        connection: Connection {
+    Some(SocketInfo {
+        id: SocketId {
             protocol,
             family,
             addresses: [address(8)?, address(24)?],
@@ -216,13 +216,13 @@ mod tests {
         let (mut server, _) = listener.accept().expect("a client");
         client.write_all(&[7; 1000]).expect("sent");
         server.read_exact(&mut [0; 1000]).expect("received");
-        let mut connections = Connections::open().expect("a socket");
+        let mut sock_diag = SockDiag::open().expect("a socket");
         let tcp = libc::IPPROTO_TCP as u8;
-        let listed = connections.list(tcp, Family::V4).expect("a list");
+        let listed = sock_diag.sockets(tcp, Family::V4).expect("a list");
         let of = |ports: [Option<u16>; 2]| {
             listed.iter().find(|one| {
-                let pairs = one.connection.ports.iter().zip(ports);
-                one.state == Listed::ESTABLISHED
+                let pairs = one.id.ports.iter().zip(ports);
+                one.state == SocketInfo::ESTABLISHED
                     && pairs
                         .into_iter()
                         .all(|(is, want)| want.is_none_or(|want| *is == want))
@@ -230,11 +230,11 @@ mod tests {
         };
         let sender = of([None, Some(port)]).expect("the client");
         assert_eq!(sender.transfer, Some([1000, 0]));
-        assert_eq!(sender.connection.addresses[0][..4], [127, 0, 0, 1]);
+        assert_eq!(sender.id.addresses[0][..4], [127, 0, 0, 1]);
         let receiver = of([Some(port), None]).expect("the server");
         assert_eq!(receiver.transfer, Some([0, 1000]));
         assert_ne!(sender.inode, 0);
-        assert_ne!(sender.connection.cookie, receiver.connection.cookie);
+        assert_ne!(sender.id.cookie, receiver.id.cookie);
     }
 
     #[test]
@@ -242,11 +242,11 @@ mod tests {
         let mut body = [0; MESSAGE];
         body[0] = libc::AF_INET as u8;
         let tcp = libc::IPPROTO_TCP as u8;
-        let found = read(&body, tcp).expect("a socket");
+        let found = parse(&body, tcp).expect("a socket");
         assert_eq!((found.transfer, found.mark), (None, None));
-        assert_eq!(read(&body[..MESSAGE - 1], tcp), None);
+        assert_eq!(parse(&body[..MESSAGE - 1], tcp), None);
         body[0] = libc::AF_UNIX as u8;
-        assert_eq!(read(&body, tcp), None);
+        assert_eq!(parse(&body, tcp), None);
         assert_eq!(transfer(&[0; 215]), None);
         assert_eq!(transfer(&[0; 216]), Some([0, 0]));
     }
