@@ -84,7 +84,7 @@ pub fn make_private(folder: &Path) -> io::Result<()> {
 ///
 /// If the system does not return the security descriptor.
 pub fn exposed(path: &Path) -> io::Result<Option<Exposed>> {
-    look(path, 0)
+    find_exposed(path, 0)
 }
 
 /// Like [`exposed`], for a program, which can also be attacked by files in its folder.
@@ -93,19 +93,19 @@ pub fn exposed(path: &Path) -> io::Result<Option<Exposed>> {
 ///
 /// If the system does not return a security descriptor.
 pub fn exposed_program(path: &Path) -> io::Result<Option<Exposed>> {
-    look(path, FILE_WRITE_DATA | GENERIC_WRITE)
+    find_exposed(path, FILE_WRITE_DATA | GENERIC_WRITE)
 }
 
-/// `beside` are further rights that count for the file's folder.
-fn look(path: &Path, beside: u32) -> io::Result<Option<Exposed>> {
+/// `folder_rights` are further rights that count for the file's folder.
+fn find_exposed(path: &Path, folder_rights: u32) -> io::Result<Option<Exposed>> {
     let above = FILE_DELETE_CHILD | REPLACE;
     let rights = [
         FILE_WRITE_DATA | FILE_APPEND_DATA | GENERIC_WRITE | REPLACE,
-        above | beside,
+        above | folder_rights,
     ];
     let rights = rights.into_iter().chain(std::iter::repeat(above));
     for (path, rights) in path.ancestors().zip(rights) {
-        if let Some(who) = who_has(&text_of(path)?, rights) {
+        if let Some(who) = untrusted_account(&security_descriptor(path)?, rights) {
             return Ok(Some(Exposed {
                 path: path.to_owned(),
                 who,
@@ -116,7 +116,7 @@ fn look(path: &Path, beside: u32) -> io::Result<Option<Exposed>> {
 }
 
 /// Returns the owner and the access list of a file as SDDL.
-fn text_of(path: &Path) -> io::Result<String> {
+fn security_descriptor(path: &Path) -> io::Result<String> {
     let path = wide(path)?;
     let parts = OWNER_SECURITY_INFORMATION | DACL_SECURITY_INFORMATION;
     let mut descriptor = ptr::null_mut();
@@ -144,12 +144,12 @@ fn text_of(path: &Path) -> io::Result<String> {
 
 /// Returns an untrusted account that has one of these rights or is the owner. Ignores entries that
 /// deny rights.
-fn who_has(text: &str, rights: u32) -> Option<String> {
+fn untrusted_account(text: &str, rights: u32) -> Option<String> {
     let owner = text.split("O:").nth(1).unwrap_or_default();
     let owner = owner.split_once("D:").map_or(owner, |(owner, _)| owner);
     let owner = owner.split_once("G:").map_or(owner, |(owner, _)| owner);
     if !TRUSTED.contains(&owner) {
-        return Some(format!("its owner, {}", called(owner)));
+        return Some(format!("its owner, {}", account_name(owner)));
     }
     let everyone = || Some("everyone".to_owned());
     let Some((_, list)) = text.split_once("D:") else {
@@ -166,7 +166,7 @@ fn who_has(text: &str, rights: u32) -> Option<String> {
         // The entry only applies to objects created inside the folder.
         let is_for_others = flags.as_bytes().chunks(2).any(|flag| flag == b"IO");
         let allows = matches!(kind, "A" | "XA" | "OA" | "ZA") && !is_for_others;
-        (allows && mask(has) & rights != 0 && !TRUSTED.contains(&who)).then(|| called(who))
+        (allows && mask(has) & rights != 0 && !TRUSTED.contains(&who)).then(|| account_name(who))
     });
     entries.next()
 }
@@ -206,7 +206,7 @@ fn mask(text: &str) -> u32 {
     letters.fold(0, |all, right| all | right)
 }
 
-fn called(who: &str) -> String {
+fn account_name(who: &str) -> String {
     match who {
         "BU" => "Users".to_owned(),
         "AU" => "Authenticated Users".to_owned(),
@@ -220,7 +220,9 @@ fn called(who: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{FILE_DELETE_CHILD, FILE_WRITE_DATA, REPLACE, exposed, make_private, who_has};
+    use super::{
+        FILE_DELETE_CHILD, FILE_WRITE_DATA, REPLACE, exposed, make_private, untrusted_account,
+    };
 
     /// The descriptor of a standard installation.
     const PROGRAM_FILES: &str = "O:S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464\
@@ -234,9 +236,9 @@ mod tests {
     #[test]
     fn who_is_no_administrator_is_found() {
         let all = FILE_WRITE_DATA | FILE_DELETE_CHILD | REPLACE;
-        assert_eq!(who_has(PROGRAM_FILES, all), None);
+        assert_eq!(untrusted_account(PROGRAM_FILES, all), None);
         // Users may create folders on a drive, which does not change the existing ones.
-        assert_eq!(who_has(DRIVE, all), None);
+        assert_eq!(untrusted_account(DRIVE, all), None);
         for (text, who) in [
             // The descriptor of a file created on a drive.
             (
@@ -258,10 +260,13 @@ mod tests {
             ("O:SY", "everyone"),
             ("", "its owner, "),
         ] {
-            assert_eq!(who_has(text, all).as_deref(), Some(who), "{text}");
+            assert_eq!(untrusted_account(text, all).as_deref(), Some(who), "{text}");
         }
         // The right to read is not the right to write.
-        assert_eq!(who_has("O:BAD:P(A;;FRFX;;;WD)(D;;FA;;;BU)", all), None);
+        assert_eq!(
+            untrusted_account("O:BAD:P(A;;FRFX;;;WD)(D;;FA;;;BU)", all),
+            None
+        );
     }
 
     #[test]

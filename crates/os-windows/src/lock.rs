@@ -44,8 +44,8 @@ pub fn set(programs: &[&Path]) -> io::Result<()> {
         })
         .collect::<io::Result<Vec<_>>>()?;
     engine.transaction(|engine| {
-        engine.remove_kept(&PROVIDER)?;
-        engine.add_place(&PROVIDER, &SUBLAYER)?;
+        engine.remove_filters(&PROVIDER)?;
+        engine.add_sublayer(&PROVIDER, &SUBLAYER)?;
         for program in &programs {
             engine.add(&PROVIDER, &SUBLAYER, program, Filter::Block)?;
         }
@@ -61,8 +61,8 @@ pub fn set(programs: &[&Path]) -> io::Result<()> {
 /// [`io::ErrorKind::PermissionDenied`] if the caller is not an elevated administrator.
 pub fn clear() -> io::Result<()> {
     let engine = Engine::open(false)?;
-    engine.transaction(|engine| engine.remove_kept(&PROVIDER))?;
-    match engine.transaction(|engine| engine.remove_place(&PROVIDER, &SUBLAYER)) {
+    engine.transaction(|engine| engine.remove_filters(&PROVIDER))?;
+    match engine.transaction(|engine| engine.remove_sublayer(&PROVIDER, &SUBLAYER)) {
         Err(error) if engine::is_in_use(&error) => Ok(()),
         removed => removed,
     }
@@ -83,7 +83,7 @@ impl Pass {
     pub fn open(programs: &[&Path]) -> io::Result<Option<Self>> {
         let engine = Engine::open(true)?;
         // Checked first, because looking up thousands of programs takes time.
-        if !engine.has_place(&SUBLAYER)? {
+        if !engine.has_sublayer(&SUBLAYER)? {
             return Ok(None);
         }
         let programs = programs
@@ -98,7 +98,7 @@ impl Pass {
             Ok(())
         });
         match added {
-            Err(error) if engine::is_no_place(&error) => Ok(None),
+            Err(error) if engine::is_sublayer_missing(&error) => Ok(None),
             added => added.map(|()| Some(Self { _engine: engine })),
         }
     }

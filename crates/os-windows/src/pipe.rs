@@ -57,7 +57,7 @@ const BUFFER: u32 = 64 << 10;
 
 /// Returns the path of a tunnel's pipe.
 #[must_use]
-pub fn of_tunnel(name: &str) -> OsString {
+pub fn path_of_tunnel(name: &str) -> OsString {
     format!("{PIPES}{TUNNELS}{name}").into()
 }
 
@@ -117,7 +117,7 @@ impl Listener {
         let _ = privilege::enable_restore();
         let mut descriptor = OF_THE_SYSTEM;
         let mut made = create(&path, descriptor, true);
-        if matches!(&made, Err(error) if may_not_give_away(error)) {
+        if matches!(&made, Err(error) if cannot_set_owner(error)) {
             descriptor = OF_ADMINISTRATORS;
             made = create(&path, descriptor, true);
         }
@@ -140,22 +140,23 @@ impl Listener {
         Stopper(Arc::clone(&self.stop))
     }
 
-    /// Waits for a client. Each later read or write of its stream waits for at most `patience`.
+    /// Waits for a client. Each later read or write of its stream waits for at most `timeout`.
     /// Returns `None` after the listener was stopped.
     ///
     /// # Errors
     ///
     /// The system's. The function can be called again.
-    pub fn accept(&mut self, patience: Duration) -> io::Result<Option<Stream>> {
+    pub fn accept(&mut self, timeout: Duration) -> io::Result<Option<Stream>> {
         let event = Event::new()?;
-        let connected = overlap(&self.next, &event, Some(&self.stop), None, |pipe, begun| {
-            // SAFETY: the pipe belongs to this listener and is in overlapped mode; `overlap` keeps
-            // the structure that `begun` points to alive until the operation has ended.
-            unsafe { ConnectNamedPipe(pipe, begun) }
-        });
+        let connected =
+            perform_overlapped(&self.next, &event, Some(&self.stop), None, |pipe, begun| {
+                // SAFETY: the pipe belongs to this listener and is in overlapped mode; `overlap` keeps
+                // the structure that `begun` points to alive until the operation has ended.
+                unsafe { ConnectNamedPipe(pipe, begun) }
+            });
         match connected {
-            Ok(Ended::Done(_)) => {}
-            Ok(Ended::Stopped | Ended::TimedOut) => return Ok(None),
+            Ok(Outcome::Done(_)) => {}
+            Ok(Outcome::Stopped | Outcome::TimedOut) => return Ok(None),
             // A client connected before the wait. If it has disconnected since, its stream ends at
             // once.
             Err(error) if is(&error, ERROR_PIPE_CONNECTED) || is(&error, ERROR_NO_DATA) => {}
@@ -166,7 +167,7 @@ impl Listener {
         Ok(Some(Stream {
             pipe,
             event,
-            patience,
+            timeout,
         }))
     }
 }
@@ -175,19 +176,19 @@ impl Listener {
 pub struct Stream {
     pipe: OwnedHandle,
     event: Event,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Stream {
-    /// Connects to a pipe. Each read or write waits for at most `patience`. Returns `None` if there
+    /// Connects to a pipe. Each read or write waits for at most `timeout`. Returns `None` if there
     /// is no pipe of this name. The server can identify the client, but cannot impersonate it.
     ///
     /// # Errors
     ///
     /// [`io::ErrorKind::PermissionDenied`] if access is denied; [`io::ErrorKind::TimedOut`] if the
     /// server did not accept this client in time.
-    pub fn connect(path: &OsStr, patience: Duration) -> io::Result<Option<Self>> {
-        let until = Instant::now() + patience;
+    pub fn connect(path: &OsStr, timeout: Duration) -> io::Result<Option<Self>> {
+        let until = Instant::now() + timeout;
         let name = wide(path)?;
         let mut options = OpenOptions::new();
         options
@@ -201,7 +202,7 @@ impl Stream {
                     return Ok(Some(Self {
                         pipe: pipe.into(),
                         event: Event::new()?,
-                        patience,
+                        timeout,
                     }));
                 }
                 Err(error) => error,
@@ -223,8 +224,8 @@ impl Stream {
     }
 
     /// Sets how long each read or write may wait from now on.
-    pub fn set_patience(&mut self, patience: Duration) {
-        self.patience = patience;
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
     }
 
     /// Returns true if the system or administrators own the server's end. Otherwise another program
@@ -233,7 +234,7 @@ impl Stream {
     /// # Errors
     ///
     /// The system's.
-    pub fn is_administrators(&self) -> io::Result<bool> {
+    pub fn is_owned_by_administrators(&self) -> io::Result<bool> {
         let (mut owner, mut descriptor): (PSID, PSECURITY_DESCRIPTOR) =
             (ptr::null_mut(), ptr::null_mut());
         // SAFETY: the handle is open. Of the output pointers, only those for the owner and for the
@@ -265,9 +266,9 @@ impl Stream {
     }
 
     fn transfer(&self, begin: impl FnOnce(HANDLE, *mut OVERLAPPED) -> BOOL) -> io::Result<usize> {
-        match overlap(&self.pipe, &self.event, None, Some(self.patience), begin)? {
-            Ended::Done(bytes) => Ok(bytes as usize),
-            Ended::TimedOut | Ended::Stopped => Err(io::ErrorKind::TimedOut.into()),
+        match perform_overlapped(&self.pipe, &self.event, None, Some(self.timeout), begin)? {
+            Outcome::Done(bytes) => Ok(bytes as usize),
+            Outcome::TimedOut | Outcome::Stopped => Err(io::ErrorKind::TimedOut.into()),
         }
     }
 }
@@ -303,7 +304,7 @@ impl Write for Stream {
 }
 
 /// Result of an overlapped operation.
-enum Ended {
+enum Outcome {
     /// Completed; with the number of bytes.
     Done(u32),
     TimedOut,
@@ -313,13 +314,13 @@ enum Ended {
 /// Performs an operation in overlapped mode. When it returns, the system no longer uses any of the
 /// operation's memory: an operation that has not ended in time is cancelled, and the cancellation
 /// is awaited.
-fn overlap(
+fn perform_overlapped(
     pipe: &OwnedHandle,
     event: &Event,
     stop: Option<&Event>,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
     begin: impl FnOnce(HANDLE, *mut OVERLAPPED) -> BOOL,
-) -> io::Result<Ended> {
+) -> io::Result<Outcome> {
     let handle = pipe.as_raw_handle();
     let mut begun = OVERLAPPED {
         hEvent: event.raw(),
@@ -334,7 +335,7 @@ fn overlap(
         }
         let events = [event.raw(), stop.unwrap_or(event).raw()];
         let count = if stop.is_some() { 2 } else { 1 };
-        let limit = patience.map_or(INFINITE, milliseconds);
+        let limit = timeout.map_or(INFINITE, milliseconds);
         // SAFETY: the array has `count` handles, of events that outlive the call.
         waited = unsafe { WaitForMultipleObjects(count, events.as_ptr(), 0, limit) };
         if waited != WAIT_OBJECT_0 {
@@ -347,12 +348,12 @@ fn overlap(
     // SAFETY: the operation was started on this handle, and the call waits until it has ended.
     let ended = unsafe { GetOverlappedResult(handle, begun, &raw mut bytes, 1) };
     if ended != 0 {
-        return Ok(Ended::Done(bytes));
+        return Ok(Outcome::Done(bytes));
     }
     match waited {
         WAIT_OBJECT_0 => Err(io::Error::last_os_error()),
-        WAIT_TIMEOUT => Ok(Ended::TimedOut),
-        _ => Ok(Ended::Stopped),
+        WAIT_TIMEOUT => Ok(Outcome::TimedOut),
+        _ => Ok(Outcome::Stopped),
     }
 }
 
@@ -399,7 +400,7 @@ fn exists(path: &[u16]) -> bool {
 
 /// Returns true if the error means that this process may not make the system the owner. The code
 /// depends on whether the privilege is missing or insufficient.
-fn may_not_give_away(error: &io::Error) -> bool {
+fn cannot_set_owner(error: &io::Error) -> bool {
     is(error, ERROR_INVALID_OWNER) || is(error, ERROR_PRIVILEGE_NOT_HELD)
 }
 
@@ -414,17 +415,17 @@ fn milliseconds(time: Duration) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::may_not_give_away;
+    use super::cannot_set_owner;
     use std::io;
 
     #[test]
     fn who_lacks_the_privilege_makes_a_pipe_of_its_own() {
         // ERROR_INVALID_OWNER, ERROR_PRIVILEGE_NOT_HELD.
         for code in [1307, 1314] {
-            assert!(may_not_give_away(&io::Error::from_raw_os_error(code)));
+            assert!(cannot_set_owner(&io::Error::from_raw_os_error(code)));
         }
         // ERROR_ACCESS_DENIED means that the caller may not create such a pipe, or that the name is
         // in use.
-        assert!(!may_not_give_away(&io::Error::from_raw_os_error(5)));
+        assert!(!cannot_set_owner(&io::Error::from_raw_os_error(5)));
     }
 }

@@ -132,12 +132,12 @@ pub fn process(pid: u32) -> io::Result<Process> {
     let handle = unsafe { OwnedHandle::from_raw_handle(handle) };
     let mut path = vec![0; LONGEST_PATH as usize];
     let mut length = LONGEST_PATH;
-    let asked = PROCESS_NAME_WIN32;
+    let format = PROCESS_NAME_WIN32;
     // SAFETY: `path` has `length` units, and the handle is open with the right to query.
     let named = unsafe {
         QueryFullProcessImageNameW(
             handle.as_raw_handle(),
-            asked,
+            format,
             path.as_mut_ptr(),
             &raw mut length,
         )

@@ -52,7 +52,7 @@ fn raw_family(family: Family) -> ADDRESS_FAMILY {
 
 /// Settings of an adapter.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Addressing {
+pub struct AdapterSettings {
     /// Addresses with their prefix lengths.
     pub addresses: Vec<Network>,
     /// Networks that are reached through it without a gateway.
@@ -67,15 +67,15 @@ pub struct Addressing {
 /// # Errors
 ///
 /// Other errors of the system.
-pub fn is_there(luid: u64, family: Family) -> io::Result<bool> {
+pub fn has_family(luid: u64, family: Family) -> io::Result<bool> {
     match interface(luid, family) {
         Ok(_) => Ok(true),
         Err(error) if is_missing(&error) => Ok(false),
-        Err(error) => Err(about(&error, &family)),
+        Err(error) => Err(with_context(&error, &family)),
     }
 }
 
-/// Sets the addresses, routes and MTU of an adapter. The families must be [available](is_there).
+/// Sets the addresses, routes and MTU of an adapter. The families must be [available](has_family).
 /// The routes have precedence over routes of other adapters with the same prefix length. The system
 /// removes all settings together with the adapter.
 ///
@@ -83,30 +83,31 @@ pub fn is_there(luid: u64, family: Family) -> io::Result<bool> {
 ///
 /// The system's, with the setting that failed; if another adapter has one of the addresses, its
 /// name.
-pub fn set_up(luid: u64, addressing: &Addressing) -> io::Result<()> {
-    let Addressing {
+pub fn set_up(luid: u64, settings: &AdapterSettings) -> io::Result<()> {
+    let AdapterSettings {
         addresses,
         routes,
         mtu,
-    } = addressing;
+    } = settings;
     for family in Family::ALL {
         let of_family = |(address, _): &&Network| Family::of(*address) == family;
         if addresses.iter().chain(routes).any(|one| of_family(&one)) {
-            set_interface(luid, family, *mtu).map_err(|error| about(&error, &family))?;
+            set_interface(luid, family, *mtu).map_err(|error| with_context(&error, &family))?;
         }
         for one in addresses.iter().filter(of_family) {
             add_address(luid, *one)
-                .map_err(|error| about(&error, &format_args!("{}/{}", one.0, one.1)))?;
+                .map_err(|error| with_context(&error, &format_args!("{}/{}", one.0, one.1)))?;
         }
         for one in routes.iter().filter(of_family) {
-            add_route(luid, *one)
-                .map_err(|error| about(&error, &format_args!("route {}/{}", one.0, one.1)))?;
+            add_route(luid, *one).map_err(|error| {
+                with_context(&error, &format_args!("route {}/{}", one.0, one.1))
+            })?;
         }
     }
     Ok(())
 }
 
-fn about(error: &io::Error, what: &dyn fmt::Display) -> io::Error {
+fn with_context(error: &io::Error, what: &dyn fmt::Display) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
@@ -157,16 +158,12 @@ fn add_address(luid: u64, (address, length): Network) -> io::Result<()> {
     row.DadState = IpDadStatePreferred;
     // SAFETY: the row is only read.
     match unsafe { CreateUnicastIpAddressEntry(&raw const row) } {
-        ERROR_OBJECT_ALREADY_EXISTS => match other_with(luid, address)? {
+        ERROR_OBJECT_ALREADY_EXISTS => match other_adapter_with(luid, address)? {
             // The address was added twice.
             None => Ok(()),
             Some(other) => Err(io::Error::new(
                 io::ErrorKind::AddrInUse,
-                format!(
-                    "the adapter {} has this address; end what uses it, or take the address from \
-                     it",
-                    alias(other)
-                ),
+                format!("the adapter {} has this address", alias(other)),
             )),
         },
         error => check(error),
@@ -174,7 +171,7 @@ fn add_address(luid: u64, (address, length): Network) -> io::Result<()> {
 }
 
 /// Returns an adapter other than `luid` that has an address.
-fn other_with(luid: u64, address: IpAddr) -> io::Result<Option<u64>> {
+fn other_adapter_with(luid: u64, address: IpAddr) -> io::Result<Option<u64>> {
     let family = Family::of(address);
     let mut table: *mut MIB_UNICASTIPADDRESS_TABLE = ptr::null_mut();
     // SAFETY: `table` is valid for writing.
@@ -254,7 +251,7 @@ fn is_tunnel(luid: u64) -> bool {
 
 /// Returns the index of the adapter with the lowest sum of metrics. Skips tunnels, and adapters for
 /// which `metric` returns `None`, because they are not connected.
-fn best(routes: &[DefaultRoute], metric: impl Fn(u64) -> Option<u32>) -> Option<u32> {
+fn lowest_metric(routes: &[DefaultRoute], metric: impl Fn(u64) -> Option<u32>) -> Option<u32> {
     let outward = routes.iter().filter(|route| !is_tunnel(route.luid));
     let candidates = outward.filter_map(|route| {
         let metric = metric(route.luid)?.saturating_add(route.metric);
@@ -292,7 +289,7 @@ pub fn default_interface(family: Family) -> io::Result<Option<u32>> {
         let interface = interface(luid, family).ok()?;
         interface.Connected.then_some(interface.Metric)
     };
-    Ok(best(&routes, metric))
+    Ok(lowest_metric(&routes, metric))
 }
 
 /// Makes a socket's datagrams leave through an adapter, regardless of the routes; 0 restores the
@@ -301,7 +298,7 @@ pub fn default_interface(family: Family) -> io::Result<Option<u32>> {
 /// # Errors
 ///
 /// The system's.
-pub fn leave_by(socket: &UdpSocket, family: Family, index: u32) -> io::Result<()> {
+pub fn set_unicast_interface(socket: &UdpSocket, family: Family, index: u32) -> io::Result<()> {
     let (level, name, value) = match family {
         // Only this option takes network byte order.
         Family::V4 => (IPPROTO_IP, IP_UNICAST_IF, index.to_be()),
@@ -464,10 +461,10 @@ mod tests {
                 u32::from(luid == cable) * 25
             })
         };
-        assert_eq!(best(&routes, metric), Some(5), "the cable");
+        assert_eq!(lowest_metric(&routes, metric), Some(5), "the cable");
         let without_cable = |luid| metric(luid).filter(|_| luid != cable);
-        assert_eq!(best(&routes, without_cable), Some(4), "the Wi-Fi");
-        assert_eq!(best(&routes[..3], metric), None, "tunnels alone");
+        assert_eq!(lowest_metric(&routes, without_cable), Some(4), "the Wi-Fi");
+        assert_eq!(lowest_metric(&routes[..3], metric), None, "tunnels alone");
     }
 
     #[test]

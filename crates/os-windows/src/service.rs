@@ -22,7 +22,7 @@ use windows_sys::Win32::Foundation::{
 pub use process::{Control, run};
 
 /// Maximum time without progress of a service that is starting or stopping.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time between two status queries.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -35,7 +35,7 @@ const RESTARTS: [Duration; 3] = [
 ];
 
 /// Time without a failure after which the count of failures is reset.
-const FORGIVEN: Duration = Duration::from_hours(1);
+const RESET_PERIOD: Duration = Duration::from_hours(1);
 
 /// A service to install.
 pub struct Definition {
@@ -64,32 +64,27 @@ pub enum State {
 
 /// Error of an operation on a service.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ServiceError {
     /// The operation needs an administrator.
-    #[error(
-        "only an elevated administrator may do that; open a terminal with \"Run as administrator\""
-    )]
-    NoRights,
+    #[error("the service manager admits only an elevated administrator")]
+    AccessDenied,
     /// A service of this name exists.
-    #[error("the service {0} is installed already; uninstall it first, or leave it")]
+    #[error("the service {0} is installed already")]
     Exists(String),
     /// There is no service of this name.
-    #[error("there is no service {0}; install it first")]
+    #[error("there is no service {0}")]
     Missing(String),
     /// The service was removed, but a process still has it open.
-    #[error(
-        "the service {0} is being removed, and will be gone when nothing has it open any more; \
-         close the window of Services, or start the machine anew"
-    )]
-    Leaving(String),
+    #[error("the service {0} is being removed, but another program still has it open")]
+    MarkedForDeletion(String),
     /// The service is running already.
-    #[error("the service {0} runs already")]
+    #[error("the service {0} is running already")]
     Running(String),
     /// The service is not running.
-    #[error("the service {0} does not run")]
+    #[error("the service {0} is not running")]
     NotRunning(String),
     /// The service ended instead of running.
-    #[error("the service {name} ended at once, with {code}; the event log says why")]
+    #[error("the service {name} ended at once, with exit code {code}")]
     Ended {
         /// The service's name.
         name: String,
@@ -98,17 +93,17 @@ pub enum Error {
     },
     /// The service did not reach the state in time.
     #[error(
-        "the service {name} has not {what}, and said nothing of it for {} s; `sc.exe query {name}` \
-         tells more", PATIENCE.as_secs()
+        "the service {name} has not {what}, and has reported no progress for {} s",
+        TIMEOUT.as_secs()
     )]
-    Slow {
+    TimedOut {
         /// The service's name.
         name: String,
         /// The state to reach.
         what: &'static str,
     },
     /// This process was not started by the service manager.
-    #[error("only the service manager can run this; start the service instead")]
+    #[error("only the service manager can start this process")]
     NotAService,
     /// Anything else.
     #[error("cannot {what}: {source}")]
@@ -122,7 +117,7 @@ pub enum Error {
 
 /// A property that an installed service lacks, because this system does not support it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lacking {
+pub enum MissingFeature {
     /// The service starts together with the machine, instead of about two minutes later.
     DelayedStart,
     /// The service is not restarted after a failure.
@@ -135,8 +130,8 @@ pub enum Lacking {
 ///
 /// # Errors
 ///
-/// See [`Error`].
-pub fn install(definition: &Definition) -> Result<Vec<Lacking>, Error> {
+/// See [`ServiceError`].
+pub fn install(definition: &Definition) -> Result<Vec<MissingFeature>, ServiceError> {
     let name = &definition.name;
     let access = ServiceManagerAccess::CONNECT | ServiceManagerAccess::CREATE_SERVICE;
     let info = ServiceInfo {
@@ -162,7 +157,10 @@ pub fn install(definition: &Definition) -> Result<Vec<Lacking>, Error> {
     })
 }
 
-fn describe(service: &Service, definition: &Definition) -> Result<Vec<Lacking>, Error> {
+fn describe(
+    service: &Service,
+    definition: &Definition,
+) -> Result<Vec<MissingFeature>, ServiceError> {
     let name = &definition.name;
     service
         .set_description(&definition.description)
@@ -172,7 +170,7 @@ fn describe(service: &Service, definition: &Definition) -> Result<Vec<Lacking>, 
         delay,
     };
     let actions = ServiceFailureActions {
-        reset_period: ServiceFailureResetPeriod::After(FORGIVEN),
+        reset_period: ServiceFailureResetPeriod::After(RESET_PERIOD),
         reboot_msg: None,
         command: None,
         actions: Some(RESTARTS.map(restart).to_vec()),
@@ -184,11 +182,15 @@ fn describe(service: &Service, definition: &Definition) -> Result<Vec<Lacking>, 
     let delayed = service.set_delayed_auto_start(true);
     let mut lacking = Vec::new();
     for (set, what, lack) in [
-        (delayed, "delay the service's start", Lacking::DelayedStart),
+        (
+            delayed,
+            "delay the service's start",
+            MissingFeature::DelayedStart,
+        ),
         (
             recovery,
             "have the service started again",
-            Lacking::Recovery,
+            MissingFeature::Recovery,
         ),
     ] {
         match set {
@@ -203,8 +205,8 @@ fn describe(service: &Service, definition: &Definition) -> Result<Vec<Lacking>, 
 ///
 /// # Errors
 ///
-/// See [`Error`].
-pub fn start(name: &str) -> Result<(), Error> {
+/// See [`ServiceError`].
+pub fn start(name: &str) -> Result<(), ServiceError> {
     let service = open(name, ServiceAccess::START | ServiceAccess::QUERY_STATUS)?;
     let started = service.start::<OsString>(&[]);
     let until = |state| state != State::Changing;
@@ -219,7 +221,7 @@ pub fn start(name: &str) -> Result<(), Error> {
     }
     match looked.state {
         State::Running => Ok(()),
-        _ => Err(Error::Ended {
+        _ => Err(ServiceError::Ended {
             name: name.to_owned(),
             code: looked.code,
         }),
@@ -230,13 +232,13 @@ pub fn start(name: &str) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// See [`Error`].
-pub fn stop(name: &str) -> Result<(), Error> {
+/// See [`ServiceError`].
+pub fn stop(name: &str) -> Result<(), ServiceError> {
     let service = open(name, ServiceAccess::STOP | ServiceAccess::QUERY_STATUS)?;
     stop_it(&service, name)
 }
 
-fn stop_it(service: &Service, name: &str) -> Result<(), Error> {
+fn stop_it(service: &Service, name: &str) -> Result<(), ServiceError> {
     service.stop().map_err(failed("stop the service", name))?;
     settle(service, name, "stopped", |state| state == State::Stopped).map(drop)
 }
@@ -245,12 +247,12 @@ fn stop_it(service: &Service, name: &str) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// See [`Error`].
-pub fn uninstall(name: &str) -> Result<(), Error> {
+/// See [`ServiceError`].
+pub fn uninstall(name: &str) -> Result<(), ServiceError> {
     let rights = ServiceAccess::STOP | ServiceAccess::QUERY_STATUS | ServiceAccess::DELETE;
     let service = open(name, rights)?;
     match stop_it(&service, name) {
-        Ok(()) | Err(Error::NotRunning(_)) => {}
+        Ok(()) | Err(ServiceError::NotRunning(_)) => {}
         Err(error) => return Err(error),
     }
     service.delete().map_err(failed("remove the service", name))
@@ -260,28 +262,28 @@ pub fn uninstall(name: &str) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// See [`Error`].
-pub fn state(name: &str) -> Result<Option<State>, Error> {
+/// See [`ServiceError`].
+pub fn state(name: &str) -> Result<Option<State>, ServiceError> {
     match open(name, ServiceAccess::QUERY_STATUS) {
-        Ok(service) => look(&service, name).map(|looked| Some(looked.state)),
-        Err(Error::Missing(_)) => Ok(None),
+        Ok(service) => query(&service, name).map(|looked| Some(looked.state)),
+        Err(ServiceError::Missing(_)) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-fn manager(access: ServiceManagerAccess) -> Result<ServiceManager, Error> {
+fn manager(access: ServiceManagerAccess) -> Result<ServiceManager, ServiceError> {
     ServiceManager::local_computer(None::<&str>, access)
         .map_err(failed("reach the service manager", ""))
 }
 
-fn open(name: &str, access: ServiceAccess) -> Result<Service, Error> {
+fn open(name: &str, access: ServiceAccess) -> Result<Service, ServiceError> {
     manager(ServiceManagerAccess::CONNECT)?
         .open_service(name, access)
         .map_err(failed("open the service", name))
 }
 
 /// Status of a service in the service manager.
-struct Looked {
+struct Status {
     state: State,
     /// The exit code, once the service has ended.
     code: u32,
@@ -289,7 +291,7 @@ struct Looked {
     checkpoint: u32,
 }
 
-fn look(service: &Service, name: &str) -> Result<Looked, Error> {
+fn query(service: &Service, name: &str) -> Result<Status, ServiceError> {
     let status = service
         .query_status()
         .map_err(failed("ask how the service is", name))?;
@@ -301,7 +303,7 @@ fn look(service: &Service, name: &str) -> Result<Looked, Error> {
     let code = match status.exit_code {
         ServiceExitCode::Win32(code) | ServiceExitCode::ServiceSpecific(code) => code,
     };
-    Ok(Looked {
+    Ok(Status {
         state,
         code,
         checkpoint: status.checkpoint,
@@ -315,18 +317,18 @@ fn settle(
     name: &str,
     what: &'static str,
     is_settled: impl Fn(State) -> bool,
-) -> Result<Looked, Error> {
-    let (mut until, mut checkpoint) = (Instant::now() + PATIENCE, 0);
+) -> Result<Status, ServiceError> {
+    let (mut until, mut checkpoint) = (Instant::now() + TIMEOUT, 0);
     loop {
-        let looked = look(service, name)?;
+        let looked = query(service, name)?;
         if is_settled(looked.state) {
             return Ok(looked);
         }
         if std::mem::replace(&mut checkpoint, looked.checkpoint) != looked.checkpoint {
-            until = Instant::now() + PATIENCE;
+            until = Instant::now() + TIMEOUT;
         }
         if Instant::now() >= until {
-            return Err(Error::Slow {
+            return Err(ServiceError::TimedOut {
                 name: name.to_owned(),
                 what,
             });
@@ -339,7 +341,7 @@ fn settle(
 fn failed<'a>(
     what: &'static str,
     name: &'a str,
-) -> impl FnOnce(windows_service::Error) -> Error + use<'a> {
+) -> impl FnOnce(windows_service::Error) -> ServiceError + use<'a> {
     move |error| {
         let source = match error {
             windows_service::Error::Winapi(source) => source,
@@ -347,13 +349,13 @@ fn failed<'a>(
         };
         let name = || name.to_owned();
         match source.raw_os_error().map(i32::cast_unsigned) {
-            Some(ERROR_ACCESS_DENIED) => Error::NoRights,
-            Some(ERROR_SERVICE_EXISTS) => Error::Exists(name()),
-            Some(ERROR_SERVICE_DOES_NOT_EXIST) => Error::Missing(name()),
-            Some(ERROR_SERVICE_MARKED_FOR_DELETE) => Error::Leaving(name()),
-            Some(ERROR_SERVICE_ALREADY_RUNNING) => Error::Running(name()),
-            Some(ERROR_SERVICE_NOT_ACTIVE) => Error::NotRunning(name()),
-            _ => Error::System { what, source },
+            Some(ERROR_ACCESS_DENIED) => ServiceError::AccessDenied,
+            Some(ERROR_SERVICE_EXISTS) => ServiceError::Exists(name()),
+            Some(ERROR_SERVICE_DOES_NOT_EXIST) => ServiceError::Missing(name()),
+            Some(ERROR_SERVICE_MARKED_FOR_DELETE) => ServiceError::MarkedForDeletion(name()),
+            Some(ERROR_SERVICE_ALREADY_RUNNING) => ServiceError::Running(name()),
+            Some(ERROR_SERVICE_NOT_ACTIVE) => ServiceError::NotRunning(name()),
+            _ => ServiceError::System { what, source },
         }
     }
 }

@@ -21,26 +21,19 @@ const KIND: &str = "Taupe";
 const RING: u32 = 8 << 20;
 
 /// Maximum bytes of a packet.
-pub const LONGEST: usize = wintun_bindings::MAX_IP_PACKET_SIZE as usize;
+pub const MAX_PACKET_LEN: usize = wintun_bindings::MAX_IP_PACKET_SIZE as usize;
 
 /// Error of creating an adapter.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
     /// The library is missing.
-    #[error(
-        "there is no {LIBRARY} beside this program or in the system's folder, without which there \
-         is no adapter: take the one for this processor from https://www.wintun.net, and put it \
-         beside taupe.exe"
-    )]
+    #[error("there is no {LIBRARY} in this program's folder or the system's")]
     Missing,
     /// The library cannot be used.
-    #[error(
-        "{LIBRARY} cannot be used: {0}; is it the one for this processor, of version 0.14 or \
-         later?"
-    )]
+    #[error("{LIBRARY} cannot be used: {0}")]
     Library(String),
     /// The library failed to create the adapter.
-    #[error("Wintun cannot make the adapter {name}: {reason}")]
+    #[error("Wintun cannot create the adapter {name}: {reason}")]
     Refused {
         /// The adapter's name.
         name: String,
@@ -102,7 +95,7 @@ impl Adapter {
     ///
     /// # Errors
     ///
-    /// An error if the adapter was removed, or if `buffer` is shorter than both [`LONGEST`] and the
+    /// An error if the adapter was removed, or if `buffer` is shorter than both [`MAX_PACKET_LEN`] and the
     /// packet.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
@@ -122,7 +115,7 @@ impl Adapter {
     ///
     /// # Errors
     ///
-    /// An error if the adapter was removed, or if the packet is longer than [`LONGEST`].
+    /// An error if the adapter was removed, or if the packet is longer than [`MAX_PACKET_LEN`].
     pub fn write(&self, packet: &[u8]) -> io::Result<()> {
         let length = u16::try_from(packet.len());
         let length = length.map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;

@@ -141,7 +141,7 @@ fn a_process_has_a_program_and_a_beginning() {
 }
 
 fn path(name: &str) -> std::ffi::OsString {
-    pipe::of_tunnel(&format!("taupe-test-{name}-{}", process::id()))
+    pipe::path_of_tunnel(&format!("taupe-test-{name}-{}", process::id()))
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn a_pipe_is_known_for_an_administrators() {
     let client = Stream::connect(&path, PATIENCE)
         .expect("a way")
         .expect("a pipe");
-    assert!(client.is_administrators().expect("an owner"));
+    assert!(client.is_owned_by_administrators().expect("an owner"));
 }
 
 #[test]
@@ -258,17 +258,23 @@ fn a_service_is_there_once_installed_and_gone_once_removed() {
     let name = format!("TaupeTest{}", process::id());
     assert_eq!(service::state(&name).expect("known"), None);
     let missing = service::uninstall(&name).expect_err("there is none");
-    assert!(matches!(missing, service::Error::Missing(_)), "{missing}");
+    assert!(
+        matches!(missing, service::ServiceError::Missing(_)),
+        "{missing}"
+    );
     service::install(&definition(&name)).expect("installed");
     assert_eq!(
         service::state(&name).expect("known"),
         Some(service::State::Stopped)
     );
     let exists = service::install(&definition(&name)).expect_err("there is one");
-    assert!(matches!(exists, service::Error::Exists(_)), "{exists}");
+    assert!(
+        matches!(exists, service::ServiceError::Exists(_)),
+        "{exists}"
+    );
     let stopped = service::stop(&name).expect_err("it does not run");
     assert!(
-        matches!(stopped, service::Error::NotRunning(_)),
+        matches!(stopped, service::ServiceError::NotRunning(_)),
         "{stopped}"
     );
     service::start(&name).expect_err("there is no such program");
@@ -279,7 +285,7 @@ fn a_service_is_there_once_installed_and_gone_once_removed() {
 #[test]
 fn who_is_no_service_is_told() {
     let ran = service::run("TaupeTest", |_, _| 0).expect_err("no service");
-    assert!(matches!(ran, service::Error::NotAService), "{ran}");
+    assert!(matches!(ran, service::ServiceError::NotAService), "{ran}");
 }
 
 #[test]
@@ -309,11 +315,11 @@ fn datagrams_leave_by_the_interface_that_is_said() {
     let to = other.local_addr().expect("an address");
     // The loopback interface has index 1.
     for index in [1, 0] {
-        routes::leave_by(&socket, Family::V4, index).expect("set");
+        routes::set_unicast_interface(&socket, Family::V4, index).expect("set");
         socket.send_to(b"x", to).expect("sent");
         let (length, _) = other.recv_from(&mut [0; 8]).expect("received");
         assert_eq!(length, 1);
     }
     let v6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).expect("a socket");
-    routes::leave_by(&v6, Family::V6, 0).expect("set");
+    routes::set_unicast_interface(&v6, Family::V6, 0).expect("set");
 }

@@ -310,7 +310,7 @@ mod on_windows {
         assert!(said.contains("another wintun.dll"), "{said}");
         let _uninstall = Uninstall(&plain);
         let said = complaint(&of_service("start", &plain), 1);
-        assert!(said.contains("ended at once, with 7"), "{said}");
+        assert!(said.contains("ended at once, with exit code 7"), "{said}");
     }
 
     /// Runs `taupe service` for a file with this executable, which then is the service's program.
@@ -357,7 +357,7 @@ mod on_windows {
         printed(&of_service("start", &file));
         assert_eq!(state(&file), "running");
         let again = complaint(&of_service("start", &file), 4);
-        assert!(again.contains("runs already"), "{again}");
+        assert!(again.contains("is running already"), "{again}");
         let shown = printed(&taupe(&["show", &file.name]));
         assert!(shown.contains(PUBLIC), "{shown}");
         let second = ended(quiet().args(["run", "--config"]).arg(&file.path));
@@ -367,7 +367,7 @@ mod on_windows {
         assert_eq!(state(&file), "stopped");
         complaint(&taupe(&["show", &file.name]), 1);
         let again = complaint(&of_service("stop", &file), 5);
-        assert!(again.contains("does not run"), "{again}");
+        assert!(again.contains("is not running"), "{again}");
 
         // A running service is stopped first, even if its file is gone.
         printed(&of_service("start", &file));
@@ -400,7 +400,7 @@ mod on_windows {
             printed(&of_service("stop", &file));
             assert_eq!(state(&file), "stopped");
             let said = complaint(&start.join().expect("it ends"), 1);
-            assert!(said.contains("ended at once, with 0"), "{said}");
+            assert!(said.contains("ended at once, with exit code 0"), "{said}");
         });
         complaint(&taupe(&["show", &file.name]), 1);
         drop(uninstall);
@@ -429,7 +429,7 @@ mod on_windows {
         let uninstall = Uninstall(&file);
         fs::write(&file.path, "[Interface]\n").expect("written");
         let said = complaint(&of_service("start", &file), 1);
-        assert!(said.contains("ended at once, with 1"), "{said}");
+        assert!(said.contains("ended at once, with exit code 1"), "{said}");
         assert_eq!(state(&file), "stopped");
         drop(uninstall);
         assert_eq!(state(&file), "not installed");

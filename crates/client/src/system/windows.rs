@@ -18,15 +18,15 @@ pub(crate) fn connect(interface: &str) -> io::Result<Option<Stream>> {
     if interface.contains(['\\', '/']) {
         return Ok(None);
     }
-    let Some(stream) = Stream::connect(&pipe::of_tunnel(interface), ANSWER_TIMEOUT)? else {
+    let Some(stream) = Stream::connect(&pipe::path_of_tunnel(interface), ANSWER_TIMEOUT)? else {
         return Ok(None);
     };
     // Only the system and administrators may receive keys.
-    if !stream.is_administrators()? {
+    if !stream.is_owned_by_administrators()? {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
-            "the pipe of this name was made neither by the system nor by an administrator; no \
-             key is told to it",
+            "neither the system nor an administrator owns the pipe of this name, so no key is sent \
+             to it",
         ));
     }
     Ok(Some(stream))
@@ -34,7 +34,7 @@ pub(crate) fn connect(interface: &str) -> io::Result<Option<Stream>> {
 
 /// Sets the timeout of reads and writes.
 pub(crate) fn set_timeout(mut stream: Stream, timeout: Duration) -> io::Result<Stream> {
-    stream.set_patience(timeout);
+    stream.set_timeout(timeout);
     Ok(stream)
 }
 

@@ -122,7 +122,7 @@ impl Engine {
     }
 
     /// Adds a persistent provider with a sublayer; either may exist already.
-    pub(super) fn add_place(&self, provider: &GUID, sublayer: &GUID) -> io::Result<()> {
+    pub(super) fn add_sublayer(&self, provider: &GUID, sublayer: &GUID) -> io::Result<()> {
         let mut name = wide("Taupe")?;
         let mut text = wide("Programs that may use the network only through their tunnel")?;
         let shown = FWPM_DISPLAY_DATA0 {
@@ -139,7 +139,7 @@ impl Engine {
         // SAFETY: the session is open. Everything that `whose` points to outlives the call. A null
         // descriptor means the default one.
         let added = unsafe { FwpmProviderAdd0(self.0, &raw const whose, ptr::null_mut()) };
-        check_but(added, FWP_E_ALREADY_EXISTS)?;
+        check_except(added, FWP_E_ALREADY_EXISTS)?;
         let place = FWPM_SUBLAYER0 {
             subLayerKey: *sublayer,
             displayData: shown,
@@ -150,11 +150,11 @@ impl Engine {
         };
         // SAFETY: as above.
         let added = unsafe { FwpmSubLayerAdd0(self.0, &raw const place, ptr::null_mut()) };
-        check_but(added, FWP_E_ALREADY_EXISTS)
+        check_except(added, FWP_E_ALREADY_EXISTS)
     }
 
     /// Returns true if the sublayer exists.
-    pub(super) fn has_place(&self, sublayer: &GUID) -> io::Result<bool> {
+    pub(super) fn has_sublayer(&self, sublayer: &GUID) -> io::Result<bool> {
         let mut place = ptr::null_mut();
         // SAFETY: the session is open, the key outlives the call, and `place` is valid for writing.
         let found = unsafe { FwpmSubLayerGetByKey0(self.0, sublayer, &raw mut place) };
@@ -169,14 +169,14 @@ impl Engine {
     }
 
     /// Removes the provider and the sublayer; either may be missing.
-    pub(super) fn remove_place(&self, provider: &GUID, sublayer: &GUID) -> io::Result<()> {
+    pub(super) fn remove_sublayer(&self, provider: &GUID, sublayer: &GUID) -> io::Result<()> {
         // SAFETY: the session is open, and the keys outlive the calls.
         let (place, whose) = unsafe {
             let place = FwpmSubLayerDeleteByKey0(self.0, sublayer);
             (place, FwpmProviderDeleteByKey0(self.0, provider))
         };
-        check_but(place, FWP_E_SUBLAYER_NOT_FOUND)?;
-        check_but(whose, FWP_E_PROVIDER_NOT_FOUND)
+        check_except(place, FWP_E_SUBLAYER_NOT_FOUND)?;
+        check_except(whose, FWP_E_PROVIDER_NOT_FOUND)
     }
 
     /// Adds a filter for a program to every layer.
@@ -247,9 +247,9 @@ impl Engine {
     }
 
     /// Removes a provider's persistent filters.
-    pub(super) fn remove_kept(&self, provider: &GUID) -> io::Result<()> {
+    pub(super) fn remove_filters(&self, provider: &GUID) -> io::Result<()> {
         for layer in LAYERS {
-            for id in self.kept(provider, layer)? {
+            for id in self.filters(provider, layer)? {
                 // SAFETY: the session is open.
                 check(unsafe { FwpmFilterDeleteById0(self.0, id) })?;
             }
@@ -257,7 +257,7 @@ impl Engine {
         Ok(())
     }
 
-    fn kept(&self, provider: &GUID, layer: GUID) -> io::Result<Vec<u64>> {
+    fn filters(&self, provider: &GUID, layer: GUID) -> io::Result<Vec<u64>> {
         let mut owner = *provider;
         let template = FWPM_FILTER_ENUM_TEMPLATE0 {
             providerKey: &raw mut owner,
@@ -306,7 +306,7 @@ impl Drop for Engine {
 }
 
 /// Returns true if the error means that the provider or the sublayer does not exist.
-pub(super) fn is_no_place(error: &io::Error) -> bool {
+pub(super) fn is_sublayer_missing(error: &io::Error) -> bool {
     let gone = [FWP_E_PROVIDER_NOT_FOUND, FWP_E_SUBLAYER_NOT_FOUND];
     gone.into_iter()
         .any(|code| error.raw_os_error() == Some(code))
@@ -324,9 +324,9 @@ fn check(code: u32) -> io::Result<()> {
     }
 }
 
-fn check_but(code: u32, fine: i32) -> io::Result<()> {
+fn check_except(code: u32, expected: i32) -> io::Result<()> {
     match code.cast_signed() {
-        code if code == fine => Ok(()),
+        code if code == expected => Ok(()),
         _ => check(code),
     }
 }

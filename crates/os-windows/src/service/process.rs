@@ -1,7 +1,7 @@
 //! Running this process as a service.
 
 use super::super::wide::wide;
-use super::Error;
+use super::ServiceError;
 use std::ffi::c_void;
 use std::io;
 use std::ptr;
@@ -61,13 +61,13 @@ struct Link {
 ///
 /// # Errors
 ///
-/// [`Error::NotAService`] if the service manager did not start the process. Later errors are in the
+/// [`ServiceError::NotAService`] if the service manager did not start the process. Later errors are in the
 /// service's exit code.
 pub fn run(
     name: &str,
     body: impl FnOnce(&dyn Fn(), Receiver<Control>) -> u32 + Send + 'static,
-) -> Result<(), Error> {
-    let system = |source| Error::System {
+) -> Result<(), ServiceError> {
+    let system = |source| ServiceError::System {
         what: "be a service",
         source,
     };
@@ -91,7 +91,7 @@ pub fn run(
     }
     let error = io::Error::last_os_error();
     match error.raw_os_error().map(i32::cast_unsigned) {
-        Some(ERROR_FAILED_SERVICE_CONTROLLER_CONNECT) => Err(Error::NotAService),
+        Some(ERROR_FAILED_SERVICE_CONTROLLER_CONNECT) => Err(ServiceError::NotAService),
         _ => Err(system(error)),
     }
 }
@@ -154,19 +154,19 @@ extern "system" fn control(
     _data: *mut c_void,
     _context: *mut c_void,
 ) -> u32 {
-    let asked = match (control, kind) {
+    let request = match (control, kind) {
         (SERVICE_CONTROL_STOP | SERVICE_CONTROL_SHUTDOWN, _) => Some(Control::End),
         (SERVICE_CONTROL_POWEREVENT, PBT_APMRESUMEAUTOMATIC) => Some(Control::Awoke),
         (SERVICE_CONTROL_POWEREVENT | SERVICE_CONTROL_INTERROGATE, _) => None,
         _ => return ERROR_CALL_NOT_IMPLEMENTED,
     };
-    if let (Some(asked), Some(link)) = (asked, LINK.get()) {
+    if let (Some(request), Some(link)) = (request, LINK.get()) {
         let mut link = locked(link);
-        if asked == Control::End {
+        if request == Control::End {
             link.status.enter(Phase::Stopping, NO_ERROR, 0);
         }
         // The receiver is gone if the service has ended.
-        let _ = link.controls.send(asked);
+        let _ = link.controls.send(request);
     }
     NO_ERROR
 }

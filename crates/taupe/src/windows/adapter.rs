@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use taupe_config::file::{File, Table};
-use taupe_os_windows::routes::{self, Addressing, Guid};
+use taupe_os_windows::routes::{self, AdapterSettings, Guid};
 use taupe_os_windows::{access, wintun};
 use taupe_packet::ip::Family;
 use taupe_protocol::Wake;
@@ -194,21 +194,21 @@ fn settle(forwarder: &mut Forwarder<wintun::Adapter>) -> Result<(), Failure> {
 /// Settings that an adapter will have.
 struct Network {
     luid: u64,
-    addressing: Addressing,
+    addressing: AdapterSettings,
     servers: Vec<IpAddr>,
     search: Vec<String>,
 }
 
 /// Settings that an adapter has.
 struct SetUp {
-    addressing: Addressing,
+    addressing: AdapterSettings,
     _name_servers: Option<NameServers>,
 }
 
 impl SetUp {
     /// Returns the adapter's addresses and routes, which are empty before it is set up.
-    fn addressing(set_up: Option<&Self>) -> &Addressing {
-        static NOTHING: Addressing = Addressing {
+    fn addressing(set_up: Option<&Self>) -> &AdapterSettings {
+        static NOTHING: AdapterSettings = AdapterSettings {
             addresses: Vec::new(),
             routes: Vec::new(),
             mtu: MTU,
@@ -220,10 +220,10 @@ impl SetUp {
 impl Network {
     /// Returns the addresses and routes for the adapter once the system supports all of their
     /// address families, or has had enough time to. Returns `None` while waiting.
-    fn ready(&self, waited: Duration) -> Result<Option<Addressing>, Failure> {
+    fn ready(&self, waited: Duration) -> Result<Option<AdapterSettings>, Failure> {
         let mut lacking = Vec::new();
         for family in Family::ALL {
-            let is_there = routes::is_there(self.luid, family);
+            let is_there = routes::has_family(self.luid, family);
             if !is_there.map_err(Failure::Addressing)? {
                 lacking.push(family);
             }
@@ -245,7 +245,7 @@ impl Network {
         })
     }
 
-    fn set_up(&self, addressing: Addressing) -> Result<SetUp, Failure> {
+    fn set_up(&self, addressing: AdapterSettings) -> Result<SetUp, Failure> {
         routes::set_up(self.luid, &addressing).map_err(Failure::Addressing)?;
         let name_servers = NameServers::set(self).map_err(Failure::NameServers)?;
         info!("the adapter has its addresses and routes");
@@ -260,10 +260,10 @@ impl Network {
 /// may still appear. After the wait, leaves out their routes. The error is a family in which the
 /// file has an address, which cannot be left out.
 fn with(
-    wanted: &Addressing,
+    wanted: &AdapterSettings,
     lacking: &[Family],
     waited: Duration,
-) -> Result<Option<Addressing>, Family> {
+) -> Result<Option<AdapterSettings>, Family> {
     let of = |family: Family| move |one: &routes::Network| Family::of(one.0) == family;
     let mut addressing = wanted.clone();
     for family in lacking {
@@ -288,7 +288,7 @@ fn with(
 }
 
 /// Returns addresses, routes and MTU for a file's adapter.
-fn addressing(file: &File) -> Addressing {
+fn addressing(file: &File) -> AdapterSettings {
     let interface = &file.interface;
     let mut routed: Vec<IpNet> = Vec::new();
     if interface.table != Table::Off {
@@ -297,7 +297,7 @@ fn addressing(file: &File) -> Addressing {
     routed.sort_unstable();
     routed.dedup();
     let addresses = interface.addresses.iter();
-    Addressing {
+    AdapterSettings {
         addresses: addresses.map(|one| (one.address, one.length)).collect(),
         routes: routed
             .iter()
@@ -310,7 +310,7 @@ fn addressing(file: &File) -> Addressing {
 /// Checks whether the adapter's routes lead datagrams of a family into the tunnel itself, because
 /// they contain an endpoint or all addresses.
 fn leads(
-    addressing: &Addressing,
+    addressing: &AdapterSettings,
     family: Family,
     endpoints: impl Iterator<Item = SocketAddr> + Clone,
 ) -> bool {
@@ -367,7 +367,11 @@ impl Uplinks {
 
     /// Lets datagrams bypass the tunnel if routes would lead them into it. Returns true if anything
     /// has changed.
-    fn look(&mut self, addressing: &Addressing, forwarder: &Forwarder<wintun::Adapter>) -> bool {
+    fn look(
+        &mut self,
+        addressing: &AdapterSettings,
+        forwarder: &Forwarder<wintun::Adapter>,
+    ) -> bool {
         self.looked = Some(Instant::now());
         let peers = forwarder.driver.device().status().peers;
         let endpoints = peers.iter().filter_map(|peer| peer.endpoint);
@@ -396,8 +400,8 @@ fn leave(ways: &Ways, family: Family, last: Leaving, wanted: Leaving) -> Leaving
         return wanted;
     };
     let done = match wanted {
-        Leaving::Routed => routes::leave_by(&way.socket, family, 0),
-        Leaving::By(index) => routes::leave_by(&way.socket, family, index),
+        Leaving::Routed => routes::set_unicast_interface(&way.socket, family, 0),
+        Leaving::By(index) => routes::set_unicast_interface(&way.socket, family, index),
         Leaving::Not => Err(io::ErrorKind::NetworkUnreachable.into()),
     };
     way.shut(done.is_err());
@@ -492,14 +496,14 @@ mod tests {
     use super::{LITTLE_PATIENCE, Leaving, MTU, PATIENCE, SetUp, addressing, leads, with};
     use std::time::Duration;
     use taupe_config::file::{Compatibility, parse};
-    use taupe_os_windows::routes::Addressing;
+    use taupe_os_windows::routes::AdapterSettings;
     use taupe_packet::ip::Family::{self, V4, V6};
 
     const PEER: &str =
         "[Peer]\nPublicKey = xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=\nAllowedIPs = ";
 
     /// Returns the settings for a file with these lines.
-    fn of(lines: &str) -> Addressing {
+    fn of(lines: &str) -> AdapterSettings {
         let text = format!(
             "[Interface]\nPrivateKey = yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=\n\
              Address = 10.7.0.2/24\n{lines}\n"
@@ -508,17 +512,17 @@ mod tests {
         addressing(&parsed.file.expect("a file"))
     }
 
-    fn peer(networks: &str) -> Addressing {
+    fn peer(networks: &str) -> AdapterSettings {
         of(&format!("{PEER}{networks}"))
     }
 
-    fn routes(addressing: &Addressing) -> Vec<String> {
+    fn routes(addressing: &AdapterSettings) -> Vec<String> {
         let routes = addressing.routes.iter();
         let routes = routes.map(|(address, length)| format!("{address}/{length}"));
         routes.collect()
     }
 
-    fn led(addressing: &Addressing, endpoint: &str) -> Vec<Family> {
+    fn led(addressing: &AdapterSettings, endpoint: &str) -> Vec<Family> {
         let endpoint = std::iter::once(endpoint.parse().expect("an address"));
         let leads = |family: &Family| leads(addressing, *family, endpoint.clone());
         Family::ALL.into_iter().filter(leads).collect()

@@ -80,14 +80,14 @@ struct Client(Stream);
 
 impl Read for Client {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.set_patience(TICK);
+        self.0.set_timeout(TICK);
         self.0.read(buffer)
     }
 }
 
 impl Write for Client {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.set_patience(SILENCE);
+        self.0.set_timeout(SILENCE);
         self.0.write(bytes)
     }
 

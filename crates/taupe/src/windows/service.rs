@@ -18,7 +18,7 @@ use taupe_inspect::conf;
 use taupe_inspect::interface::InterfaceName;
 use taupe_os_windows::access;
 use taupe_os_windows::event_log;
-use taupe_os_windows::service::{self, Control, Definition, Lacking, State};
+use taupe_os_windows::service::{self, Control, Definition, MissingFeature, State};
 use tracing::{error, warn};
 
 pub(crate) fn main<D: Driver>(order: &ServiceOrder) -> ExitCode {
@@ -73,7 +73,7 @@ fn install(word: &OsStr, mode: Mode, level: Level) -> Result<(), Failure> {
     }
     // An installed service keeps its event source.
     if service::state(&service)?.is_some() {
-        return Err(service::Error::Exists(service).into());
+        return Err(service::ServiceError::Exists(service).into());
     }
     event_log::register(&service).map_err(|source| Failure::EventSource {
         source_name: service.clone(),
@@ -97,10 +97,10 @@ fn install(word: &OsStr, mode: Mode, level: Level) -> Result<(), Failure> {
     warn_of_others(&program, &path, mode);
     for lacking in lacking {
         say(&match lacking {
-            Lacking::DelayedStart => {
+            MissingFeature::DelayedStart => {
                 "[!] this system has no delayed start: the service starts at once"
             }
-            Lacking::Recovery => {
+            MissingFeature::Recovery => {
                 "[!] this system does not start services again: when it fails, start it by hand"
             }
         });

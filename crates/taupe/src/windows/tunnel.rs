@@ -81,9 +81,12 @@ pub(super) enum Failure {
          --adapter, or the keys about applications; nothing was done"
     )]
     OfFilter { file: String, key: Key, line: usize },
-    #[error("{0}; nothing was done")]
+    #[error("{0}{advice}; nothing was done", advice = adapter_advice(.0))]
     NoAdapter(#[from] CreateError),
-    #[error("the adapter cannot have what the file says: {0}; it is removed again")]
+    #[error(
+        "the adapter cannot have what the file says: {0}{advice}; it is removed again",
+        advice = address_advice(.0)
+    )]
     Addressing(#[source] io::Error),
     #[error(
         "the adapter cannot have the file's name servers: {0}; without DNS in the file, the \
@@ -119,8 +122,8 @@ pub(super) enum Failure {
     },
     #[error("cannot tell where this program is: {0}")]
     Program(#[source] io::Error),
-    #[error(transparent)]
-    Service(#[from] service::Error),
+    #[error("{0}{advice}", advice = service_advice(.0))]
+    Service(#[from] service::ServiceError),
     #[error(transparent)]
     Lock(#[from] NotLocked),
 }
@@ -128,17 +131,18 @@ pub(super) enum Failure {
 impl Failure {
     /// Returns the exit status, which the service manager shows.
     pub(super) fn status(&self) -> u8 {
-        use service::Error;
+        use service::ServiceError;
         match self {
-            Self::NoRights(_) | Self::Service(Error::NoRights) => NO_RIGHTS,
+            Self::NoRights(_) | Self::Service(ServiceError::AccessDenied) => NO_RIGHTS,
             Self::EventSource { source, .. }
             | Self::Lock(NotLocked::System(source) | NotLocked::Unlocking(source))
                 if is_refusal(source) =>
             {
                 NO_RIGHTS
             }
-            Self::Running(_) | Self::Service(Error::Exists(_) | Error::Running(_)) => THERE,
-            Self::Service(Error::Missing(_) | Error::NotRunning(_)) => MISSING,
+            Self::Running(_)
+            | Self::Service(ServiceError::Exists(_) | ServiceError::Running(_)) => THERE,
+            Self::Service(ServiceError::Missing(_) | ServiceError::NotRunning(_)) => MISSING,
             Self::NoDriver(_) => NO_DRIVER,
             Self::NoAdapter(CreateError::Missing) => NO_WINTUN,
             _ => crate::FAILED,
@@ -148,6 +152,46 @@ impl Failure {
     pub(super) fn complain(&self) -> ExitCode {
         crate::complain(self, self.status())
     }
+}
+
+/// Returns advice for an error of creating an adapter, or nothing.
+fn adapter_advice(error: &CreateError) -> &'static str {
+    match error {
+        CreateError::Missing => {
+            ", without which there is no adapter: take the one for this processor from \
+             https://www.wintun.net, and put it beside taupe.exe"
+        }
+        CreateError::Library(_) => "; is it the one for this processor, of version 0.14 or later?",
+        CreateError::Refused { .. } => "",
+    }
+}
+
+/// Returns advice for an error of setting an adapter up, or nothing.
+fn address_advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "; end what uses it, or take the address from it",
+        _ => "",
+    }
+}
+
+/// Returns advice for an error of a service, or nothing.
+fn service_advice(error: &service::ServiceError) -> String {
+    use service::ServiceError;
+    let advice = match error {
+        ServiceError::AccessDenied => "; open a terminal with \"Run as administrator\"",
+        ServiceError::Exists(_) => "; uninstall it first, or leave it",
+        ServiceError::Missing(_) => "; install it first",
+        ServiceError::MarkedForDeletion(_) => {
+            "; close the window of Services, or restart the machine"
+        }
+        ServiceError::Ended { .. } => "; the event log says why",
+        ServiceError::TimedOut { name, .. } => {
+            return format!("; `sc.exe query {name}` says more");
+        }
+        ServiceError::NotAService => "; start the service instead",
+        ServiceError::Running(_) | ServiceError::NotRunning(_) | ServiceError::System { .. } => "",
+    };
+    advice.to_owned()
 }
 
 fn is_refusal(error: &io::Error) -> bool {
@@ -306,7 +350,7 @@ pub(super) fn state_folder() -> Result<PathBuf, Failure> {
 
 /// Creates the configuration pipe of a tunnel. A second instance of the tunnel fails here.
 pub(super) fn listen(name: &InterfaceName) -> Result<Listener, Failure> {
-    Listener::bind(&pipe::of_tunnel(name.as_str())).map_err(|source| {
+    Listener::bind(&pipe::path_of_tunnel(name.as_str())).map_err(|source| {
         let name = name.clone();
         match source.kind() {
             io::ErrorKind::AddrInUse => Failure::Running(name),
