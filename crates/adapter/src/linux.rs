@@ -16,7 +16,7 @@ use ipnet::IpNet;
 use rustix::io::Errno;
 use taupe_client::SetRequest;
 use taupe_config::file::{Compatibility, File, Table};
-use taupe_os_linux::netlink::{Address, Link, Route, RouteKind, Netlink, NetlinkError};
+use taupe_os_linux::netlink::{Address, Link, Netlink, NetlinkError, Route, RouteKind};
 use taupe_os_linux::watch::RouteWatch;
 
 use crate::change::{Change, InterfaceKey, LAST_METRIC, mark_in_effect, special_metric};

@@ -20,7 +20,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use taupe_adapter::journal::Header;
 use taupe_adapter::{Compatibility, State};
 use taupe_config::destinations::{Class, class_of, table_for_peers};
-use taupe_os_linux::netlink::{SocketId, SockDiag, SocketInfo, Netlink, NetlinkError};
+use taupe_os_linux::netlink::{Netlink, NetlinkError, SockDiag, SocketId, SocketInfo};
 use taupe_packet::ip::Family;
 use taupe_transparent::capture::in_effect;
 use taupe_transparent::fault::Fault;
