@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_delivered() {
+    fn sent_packets_are_delivered() {
         let (mut ledger, _) = ledger();
         let (mut packet, mut scratch) = (Vec::new(), Vec::new());
         for id in 0..4 {

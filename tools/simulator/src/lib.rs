@@ -8,17 +8,12 @@
 //! the same run, bit by bit. [`shrink`](shrink::shrink) makes a failing episode smaller while it
 //! still fails.
 
-mod act;
-mod arrive;
-mod attack;
 pub mod campaign;
 mod host;
 pub mod ledger;
 mod network;
 mod parts;
 pub mod plan;
-mod post_quantum;
-pub mod pulse;
 pub mod random;
 pub mod recipe;
 pub mod sessions;
@@ -26,7 +21,6 @@ pub mod shrink;
 pub mod stats;
 #[cfg(test)]
 mod testing;
-mod thief;
-mod traffic;
+pub mod timer_model;
 pub mod violation;
 pub mod world;

@@ -147,7 +147,7 @@ fn simulate(options: &Options, crypto: &'static Provider) -> ExitCode {
             ExitCode::FAILURE
         }
         None => {
-            println!("every invariant held");
+            println!("all invariants hold");
             ExitCode::SUCCESS
         }
     }
@@ -156,10 +156,10 @@ fn simulate(options: &Options, crypto: &'static Provider) -> ExitCode {
 /// Prints a failing seed, and the smallest episode with the same violation.
 fn explain(seed: u64, violation: &Violation, crypto: &'static Provider) {
     println!("\nFAILED: seed {seed}: {violation}");
-    let whole = Recipe::whole(seed);
-    show_tail(&whole, crypto);
+    let full = Recipe::full(seed);
+    show_tail(&full, crypto);
     println!("\nshrinking …");
-    let (small, violation) = shrink(&whole, violation, SHRINK_BUDGET, |recipe| {
+    let (small, violation) = shrink(&full, violation, SHRINK_BUDGET, |recipe| {
         world::run(&recipe.episode(), crypto, false).violation
     });
     println!("{violation}");
@@ -202,7 +202,7 @@ fn replay(recipe: &Recipe, crypto: &'static Provider) -> ExitCode {
             ExitCode::FAILURE
         }
         None => {
-            println!("every invariant held");
+            println!("all invariants hold");
             ExitCode::SUCCESS
         }
     }

@@ -39,7 +39,7 @@ impl Datagrams {
 }
 
 /// A delivery of a datagram.
-pub(crate) struct Fate {
+pub(crate) struct Delivery {
     pub(crate) after: Nanos,
     pub(crate) datagrams: Datagrams,
 }
@@ -70,7 +70,7 @@ impl Link {
 
     /// Blocks all datagrams, but reports the link as good.
     #[cfg(test)]
-    pub(crate) fn cut_in_secret(&mut self) {
+    pub(crate) fn cut_unnoticed(&mut self) {
         self.cut_until = Nanos::MAX;
     }
 
@@ -97,12 +97,12 @@ impl Link {
 
 impl Quality {
     /// Returns the deliveries of one datagram.
-    pub(crate) fn fates(
+    pub(crate) fn deliveries(
         &self,
         random: &mut Random,
         mut datagram: Datagrams,
         stats: &mut Stats,
-    ) -> Vec<Fate> {
+    ) -> Vec<Delivery> {
         if random.permille(self.loss) {
             stats.lost += 1;
             return Vec::new();
@@ -112,21 +112,21 @@ impl Quality {
         } else {
             1
         };
-        let mut fates = Vec::with_capacity(copies);
+        let mut deliveries = Vec::with_capacity(copies);
         if copies == 2 {
             stats.duplicated += 1;
             let copy = Datagrams {
                 bytes: datagram.bytes.clone(),
                 ..datagram
             };
-            fates.push(Fate {
+            deliveries.push(Delivery {
                 after: self.time(random),
                 datagrams: copy,
             });
         }
         let mut after = self.time(random);
-        if random.permille(self.hold) {
-            stats.held += 1;
+        if random.permille(self.long_delay) {
+            stats.delayed += 1;
             after += random.spread(SECOND, 299 * SECOND);
         }
         if random.permille(self.corrupt) {
@@ -140,11 +140,11 @@ impl Quality {
             datagram.tampered = true;
         }
         datagram.stride = datagram.bytes.len().max(1);
-        fates.push(Fate {
+        deliveries.push(Delivery {
             after,
             datagrams: datagram,
         });
-        fates
+        deliveries
     }
 
     fn time(&self, random: &mut Random) -> Nanos {

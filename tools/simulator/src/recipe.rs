@@ -34,7 +34,7 @@ pub enum RecipeError {
 impl Recipe {
     /// Returns the recipe of a seed's full plan.
     #[must_use]
-    pub fn whole(seed: u64) -> Self {
+    pub fn full(seed: u64) -> Self {
         let episode = Episode::generate(seed);
         Self {
             seed,
@@ -48,14 +48,14 @@ impl Recipe {
     /// are left out.
     #[must_use]
     pub fn episode(&self) -> Episode {
-        let whole = Episode::generate(self.seed);
+        let full = Episode::generate(self.seed);
         let mut edges: Vec<usize> = self.edges.clone();
-        edges.retain(|edge| *edge < whole.edges.len());
-        let place = |edge: usize| edges.iter().position(|kept| *kept == edge);
+        edges.retain(|edge| *edge < full.edges.len());
+        let place = |edge: usize| edges.iter().position(|remaining| *remaining == edge);
         let events = self
             .events
             .iter()
-            .filter_map(|event| whole.events.get(*event))
+            .filter_map(|event| full.events.get(*event))
             .filter(|event| event.at < self.duration)
             .filter_map(|event| {
                 let mut event = *event;
@@ -67,9 +67,9 @@ impl Recipe {
             .collect();
         Episode {
             seed: self.seed,
-            hosts: whole.hosts,
+            hosts: full.hosts,
             duration: self.duration,
-            edges: edges.iter().map(|edge| whole.edges[*edge]).collect(),
+            edges: edges.iter().map(|edge| full.edges[*edge]).collect(),
             events,
         }
     }
@@ -113,7 +113,7 @@ impl FromStr for Recipe {
     fn from_str(text: &str) -> Result<Self, RecipeError> {
         let parts: Vec<&str> = text.split('/').collect();
         match parts[..] {
-            [seed] => Ok(Self::whole(number(seed)?)),
+            [seed] => Ok(Self::full(number(seed)?)),
             [seed, seconds, edges, events] => Ok(Self {
                 seed: number(seed)?,
                 duration: number(seconds)?.saturating_mul(SECOND),
@@ -166,9 +166,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_is_read() {
+    fn recipes_round_trip_as_text() {
         for recipe in [
-            Recipe::whole(7),
+            Recipe::full(7),
             Recipe {
                 seed: 1,
                 duration: 90 * SECOND,
@@ -178,7 +178,7 @@ mod tests {
         ] {
             assert_eq!(recipe.to_string().parse(), Ok(recipe));
         }
-        assert_eq!("7".parse(), Ok(Recipe::whole(7)));
+        assert_eq!("7".parse(), Ok(Recipe::full(7)));
         for bad in [
             "",
             "x",
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_plan_does_not_have_is_ignored() {
+    fn unknown_pairs_and_events_are_ignored() {
         let recipe: Recipe = "1/100/0,9999/0-9999".parse().unwrap();
         let episode = recipe.episode();
         assert_eq!(episode.edges.len(), 1);
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn events_follow_their_pair() {
-        let mut recipe = Recipe::whole(3);
+        let mut recipe = Recipe::full(3);
         let all = recipe.episode();
         assert!(all.edges.len() > 1);
         recipe.edges = vec![1];

@@ -146,7 +146,7 @@ impl Sessions {
             ));
         }
         tracked.next_counter = counter + 1;
-        young(now, tracked.born, "sends")?;
+        check_age(now, tracked.born, "sends")?;
         Ok(tracked.peer)
     }
 
@@ -162,7 +162,7 @@ impl Sessions {
         match tracked {
             Some(tracked) => {
                 tracked.confirmed = true;
-                young(now, tracked.born, "receives").map(|()| now - tracked.born)
+                check_age(now, tracked.born, "receives").map(|()| now - tracked.born)
             }
             None => Err(Violation::new(
                 Invariant::Delivery,
@@ -199,7 +199,7 @@ impl Sessions {
     ///
     /// # Errors
     /// If one is.
-    pub fn expired(&mut self, now: Nanos) -> Result<(), Violation> {
+    pub fn check_expired(&mut self, now: Nanos) -> Result<(), Violation> {
         while let Some(tracked) = self.all.get(self.oldest) {
             if tracked.session.strong_count() > 0 {
                 if now - tracked.born > ERASE {
@@ -224,7 +224,7 @@ impl Sessions {
     ///
     /// # Errors
     /// If one is.
-    pub fn gone(&self, peer: Option<usize>, why: &str) -> Result<(), Violation> {
+    pub fn check_erased(&self, peer: Option<usize>, why: &str) -> Result<(), Violation> {
         let left = self.all[self.oldest.min(self.all.len())..]
             .iter()
             .filter(|t| peer.is_none_or(|peer| t.peer == peer))
@@ -247,7 +247,7 @@ impl Sessions {
     }
 }
 
-fn young(now: Nanos, born: Nanos, does: &str) -> Result<(), Violation> {
+fn check_age(now: Nanos, born: Nanos, does: &str) -> Result<(), Violation> {
     if now - born < REJECT {
         return Ok(());
     }
@@ -316,15 +316,15 @@ mod tests {
     #[test]
     fn fires_when_keys_stay_in_memory() {
         let (mut sessions, alive, born) = testing::sessions(1);
-        sessions.expired(born + ERASE).unwrap();
-        let late = sessions.expired(born + ERASE + 1).unwrap_err();
+        sessions.check_expired(born + ERASE).unwrap();
+        let late = sessions.check_expired(born + ERASE + 1).unwrap_err();
         assert_eq!(late.invariant, Invariant::KeyMemory);
-        assert!(sessions.gone(None, "").is_err());
-        assert!(sessions.gone(Some(1), "").is_err());
-        sessions.gone(Some(2), "").unwrap();
+        assert!(sessions.check_erased(None, "").is_err());
+        assert!(sessions.check_erased(Some(1), "").is_err());
+        sessions.check_erased(Some(2), "").unwrap();
         drop(alive);
-        sessions.gone(None, "").unwrap();
-        sessions.expired(born + ERASE + 1).unwrap();
+        sessions.check_erased(None, "").unwrap();
+        sessions.check_expired(born + ERASE + 1).unwrap();
     }
 
     #[test]

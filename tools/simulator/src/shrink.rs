@@ -42,12 +42,12 @@ impl<F: Fn(&Recipe) -> Option<Violation>> Shrinker<F> {
     fn shorten(&mut self) {
         let duration = self.violation.at.div_ceil(SECOND) * SECOND + SECOND;
         if duration < self.best.duration {
-            let whole = crate::plan::Episode::generate(self.best.seed);
+            let full = crate::plan::Episode::generate(self.best.seed);
             let mut recipe = self.best.clone();
             recipe.duration = duration;
             recipe
                 .events
-                .retain(|event| whole.events.get(*event).is_some_and(|e| e.at < duration));
+                .retain(|event| full.events.get(*event).is_some_and(|e| e.at < duration));
             self.keep_if_it_fails(recipe);
         }
     }
@@ -55,18 +55,17 @@ impl<F: Fn(&Recipe) -> Option<Violation>> Shrinker<F> {
     fn drop_edges(&mut self) {
         for edge in self.best.edges.clone() {
             let mut recipe = self.best.clone();
-            recipe.edges.retain(|kept| *kept != edge);
+            recipe.edges.retain(|remaining| *remaining != edge);
             self.keep_if_it_fails(recipe);
         }
     }
 
     fn drop_classes(&mut self) {
-        let whole = crate::plan::Episode::generate(self.best.seed);
+        let full = crate::plan::Episode::generate(self.best.seed);
         for class in Class::ALL {
             let mut recipe = self.best.clone();
             recipe.events.retain(|event| {
-                whole
-                    .events
+                full.events
                     .get(*event)
                     .is_some_and(|planned| planned.action.class() != class)
             });
@@ -114,9 +113,9 @@ mod tests {
     use crate::violation::Invariant;
 
     #[test]
-    fn only_what_the_failure_needs_is_left() {
-        let whole = Recipe::whole(3);
-        let plan = whole.episode();
+    fn shrinking_leaves_only_necessary_events() {
+        let full = Recipe::full(3);
+        let plan = full.episode();
         let (first, second) = (20, 33);
         let at = plan.events[second].at;
         let run = |recipe: &Recipe| {
@@ -127,20 +126,20 @@ mod tests {
             let violation = Violation::new(Invariant::Liveness, String::new());
             fails.then_some(Violation { at, ..violation })
         };
-        let violation = run(&whole).unwrap();
-        let (small, _) = shrink(&whole, &violation, Duration::from_secs(20), run);
+        let violation = run(&full).unwrap();
+        let (small, _) = shrink(&full, &violation, Duration::from_secs(20), run);
         assert_eq!(small.events, [first, second]);
         assert_eq!(small.edges, [1]);
         assert!(small.duration <= at + 2 * SECOND);
     }
 
     #[test]
-    fn another_failure_is_not_taken_for_it() {
-        let whole = Recipe::whole(3);
+    fn shrinking_ignores_other_invariants() {
+        let full = Recipe::full(3);
         let violation = Violation::new(Invariant::Liveness, String::new());
-        let (small, _) = shrink(&whole, &violation, Duration::from_secs(20), |_| {
+        let (small, _) = shrink(&full, &violation, Duration::from_secs(20), |_| {
             Some(Violation::new(Invariant::Idle, String::new()))
         });
-        assert_eq!(small, whole);
+        assert_eq!(small, full);
     }
 }

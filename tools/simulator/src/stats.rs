@@ -53,7 +53,7 @@ stats! {
     /// Sessions of hybrid handshakes, counted at the initiator.
     hybrid_sessions,
     /// Handshakes begun by the attacker with everyone's X25519 secrets.
-    thefts,
+    impersonations,
     /// Datagrams that hosts have received from the network.
     datagrams,
     /// Datagrams lost by the network.
@@ -63,7 +63,7 @@ stats! {
     /// Datagrams changed or truncated by the network.
     corrupted,
     /// Datagrams delayed by the network for up to five minutes.
-    held,
+    delayed,
     /// Hostile datagrams.
     hostile,
     /// Crashes.
@@ -103,7 +103,7 @@ impl fmt::Display for Stats {
         )?;
         writeln!(
             f,
-            "packets: {} sent, {} delivered, {} staged; datagrams: {} taken, {} lost, {} duplicated, {} corrupted, {} held",
+            "packets: {} sent, {} delivered, {} staged; datagrams: {} received, {} lost, {} duplicated, {} corrupted, {} delayed",
             self.sent,
             self.delivered,
             self.staged,
@@ -111,12 +111,12 @@ impl fmt::Display for Stats {
             self.lost,
             self.duplicated,
             self.corrupted,
-            self.held
+            self.delayed
         )?;
         writeln!(
             f,
-            "hybrid: {} pair-hours, {} parts, {} sessions, {} handshakes of a thief",
-            self.hybrid_hours, self.parts, self.hybrid_sessions, self.thefts
+            "hybrid: {} pair-hours, {} parts, {} sessions, {} impersonations",
+            self.hybrid_hours, self.parts, self.hybrid_sessions, self.impersonations
         )?;
         write!(
             f,

@@ -7,8 +7,8 @@ use taupe_protocol::Session;
 
 use crate::plan::{Edge, Episode, HOUR, MILLISECOND, Nanos, SECOND};
 use crate::sessions::Sessions;
-use crate::traffic::Load;
 use crate::world::World;
+use crate::world::traffic::Packets;
 
 /// Returns an episode with two peers and no events.
 pub(crate) fn episode(keepalive: u16) -> Episode {
@@ -42,7 +42,7 @@ pub(crate) fn world(episode: &Episode) -> World<'_> {
 pub(crate) fn responded(peer: usize) -> (Sessions, Vec<Arc<Session>>, Nanos) {
     let episode = episode(0);
     let mut world = world(&episode);
-    world.send(0, 1, &Load::one(60, false)).unwrap();
+    world.send(0, 1, &Packets::one(60, false)).unwrap();
     world.run_until(30 * MILLISECOND).unwrap();
     let alive = world.hosts[1].node.as_ref().unwrap().device.sessions();
     assert_eq!(alive.len(), 1);
@@ -64,7 +64,7 @@ pub(crate) fn sessions(peer: usize) -> (Sessions, Vec<Arc<Session>>, Nanos) {
 /// Returns the session that host 0 initiates in the world of an episode.
 pub(crate) fn session_of(episode: &Episode) -> Vec<Arc<Session>> {
     let mut world = world(episode);
-    world.send(0, 1, &Load::one(60, false)).unwrap();
+    world.send(0, 1, &Packets::one(60, false)).unwrap();
     world.run_until(SECOND).unwrap();
     let alive = world.hosts[0].node.as_ref().unwrap().device.sessions();
     assert_eq!(alive.len(), 1);

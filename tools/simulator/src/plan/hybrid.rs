@@ -12,33 +12,33 @@ use crate::random::Random;
 const STREAM: u64 = 0x50_0af0;
 
 /// Adds hybrid handshakes to an episode, if its seed has any.
-pub(super) fn draw(episode: &mut Episode) {
-    let mut draw = Draw {
+pub(super) fn add(episode: &mut Episode) {
+    let mut generator = Generator {
         random: Random::new(episode.seed, STREAM),
     };
-    if !draw.random.once_in(3) {
+    if !generator.random.once_in(3) {
         return;
     }
     for edge in &mut episode.edges {
-        edge.hybrid = draw.agreed();
-        edge.narrow = draw.random.once_in(3);
+        edge.hybrid = generator.agreed();
+        edge.narrow = generator.random.once_in(3);
     }
     let mut events = core::mem::take(&mut episode.events);
     for edge in 0..episode.edges.len() {
-        draw.pair_events(edge, episode.duration, &mut events);
+        generator.pair_events(edge, episode.duration, &mut events);
     }
     for host in 0..episode.hosts {
-        draw.host_events(host, episode.duration, &mut events);
+        generator.host_events(host, episode.duration, &mut events);
     }
     events.sort_by_key(|event| event.at);
     episode.events = events;
 }
 
-struct Draw {
+struct Generator {
     random: Random,
 }
 
-impl Draw {
+impl Generator {
     /// Returns the settings of a pair; one of four pairs is ordinary.
     fn agreed(&mut self) -> Option<Agreed> {
         use PostQuantum::{Off, Prefer, Require};
@@ -58,7 +58,7 @@ impl Draw {
 
     /// Returns times at a mean distance of `every`.
     fn times(&mut self, duration: Nanos, every: Nanos) -> Vec<Nanos> {
-        super::times(&mut self.random, duration, every)
+        super::generate::times(&mut self.random, duration, every)
     }
 
     fn pair_events(&mut self, edge: usize, duration: Nanos, events: &mut Vec<Planned>) {

@@ -24,7 +24,7 @@ const RESEND: [Nanos; 4] = [250 * MILLISECOND, 500 * MILLISECOND, SECOND, 2 * SE
 
 /// Expected messages of one device to one peer. Times are of the device's boot clock.
 #[derive(Clone, Default, Debug)]
-pub struct Pulse {
+pub struct TimerModel {
     /// Time of the last initiation.
     initiation: Option<Nanos>,
     /// The same, as if suspends had taken no time.
@@ -40,7 +40,7 @@ pub struct Pulse {
     /// Time at which the peer was last created.
     fresh: Nanos,
     /// Time by which waiting packets must have led to an initiation or a session.
-    asked_due: Option<Nanos>,
+    staged_due: Option<Nanos>,
     keepalive_due: Option<Nanos>,
     dead_peer_due: Option<Nanos>,
     retransmit_due: Option<Nanos>,
@@ -63,7 +63,7 @@ struct Parts {
     again: usize,
 }
 
-impl Pulse {
+impl TimerModel {
     /// Records an initiation.
     ///
     /// # Errors
@@ -93,7 +93,7 @@ impl Pulse {
         self.initiation = Some(now);
         self.parts = None;
         self.resend_due = None;
-        self.asked_due = None;
+        self.staged_due = None;
         self.cycle = Some(now);
         self.tries += 1;
         self.retransmit_due = (self.tries < INITIATIONS).then_some(now + REKEY + JITTER);
@@ -156,7 +156,7 @@ impl Pulse {
         self.retransmit_due = None;
         self.cycle = Some(now);
         self.tries = INITIATIONS;
-        self.asked_due = self.asked_due.map(|_| now + REKEY + JITTER);
+        self.staged_due = self.staged_due.map(|_| now + REKEY + JITTER);
         self.sent(now);
         Ok(())
     }
@@ -168,7 +168,7 @@ impl Pulse {
     pub fn data(&mut self, now: Nanos, packets: bool) -> Result<(), Violation> {
         self.check(now)?;
         self.data = Some(now);
-        self.asked_due = None;
+        self.staged_due = None;
         if packets {
             self.used = now;
             self.dead_peer_due.get_or_insert(now + DEAD_PEER + JITTER);
@@ -196,8 +196,8 @@ impl Pulse {
 
     /// Records staged packets: they need a handshake, at once or as soon as Rekey-Timeout allows
     /// it.
-    pub fn asked(&mut self, now: Nanos) {
-        self.asked_due.get_or_insert(now + REKEY + JITTER);
+    pub fn packets_staged(&mut self, now: Nanos) {
+        self.staged_due.get_or_insert(now + REKEY + JITTER);
         self.used = now;
         self.tries = 1;
     }
@@ -229,9 +229,9 @@ impl Pulse {
     }
 
     /// Records that the device has not run since `from`: everything due in that time is due now.
-    pub fn slept(&mut self, from: Nanos, now: Nanos) {
+    pub fn suspended(&mut self, from: Nanos, now: Nanos) {
         for due in [
-            &mut self.asked_due,
+            &mut self.staged_due,
             &mut self.keepalive_due,
             &mut self.dead_peer_due,
             &mut self.retransmit_due,
@@ -260,7 +260,7 @@ impl Pulse {
             self.handshake
                 .is_some_and(|sent| sent + REKEY + JITTER >= at)
         };
-        if let Some(due) = self.asked_due.take_if(|due| *due < now) {
+        if let Some(due) = self.staged_due.take_if(|due| *due < now) {
             return late(format!("no handshake by {} for staged packets", Time(due)));
         }
         if let Some(due) = self.keepalive_due.take_if(|due| *due < now)
@@ -335,21 +335,21 @@ mod tests {
 
     const START: Nanos = 1000 * SECOND;
 
-    fn pulse() -> Pulse {
-        let mut pulse = Pulse::default();
-        pulse.reset(START, 0, true);
-        pulse
+    fn timers() -> TimerModel {
+        let mut timers = TimerModel::default();
+        timers.reset(START, 0, true);
+        timers
     }
 
     #[test]
     fn keepalive_is_due_ten_seconds_after_data() {
-        let mut kept = pulse();
-        kept.received(START, true).unwrap();
-        kept.check(START + KEEPALIVE).unwrap();
-        kept.data(START + KEEPALIVE, false).unwrap();
-        kept.check(START + 100 * SECOND).unwrap();
+        let mut on_time = timers();
+        on_time.received(START, true).unwrap();
+        on_time.check(START + KEEPALIVE).unwrap();
+        on_time.data(START + KEEPALIVE, false).unwrap();
+        on_time.check(START + 100 * SECOND).unwrap();
 
-        let mut missed = pulse();
+        let mut missed = timers();
         missed.received(START, true).unwrap();
         assert!(missed.check(START + KEEPALIVE + 1).is_err());
     }
@@ -357,12 +357,12 @@ mod tests {
     #[test]
     fn handshake_is_due_after_unanswered_data() {
         let due = START + DEAD_PEER + JITTER;
-        let mut missed = pulse();
+        let mut missed = timers();
         missed.data(START, true).unwrap();
         missed.check(due).unwrap();
         assert!(missed.check(due + 1).is_err());
 
-        let mut answered = pulse();
+        let mut answered = timers();
         answered.data(START, true).unwrap();
         answered.received(START + SECOND, false).unwrap();
         answered.check(due + 1).unwrap();
@@ -371,8 +371,8 @@ mod tests {
     #[test]
     fn staged_packets_want_a_handshake() {
         let due = START + REKEY + JITTER;
-        let mut missed = pulse();
-        missed.asked(START);
+        let mut missed = timers();
+        missed.packets_staged(START);
         missed.check(due).unwrap();
         assert!(missed.clone().check(due + 1).is_err());
         let mut answered = missed.clone();
@@ -385,32 +385,32 @@ mod tests {
 
     #[test]
     fn initiations_are_repeated_and_end() {
-        let mut pulse = pulse();
-        pulse.asked(START);
+        let mut timers = timers();
+        timers.packets_staged(START);
         let mut at = START;
         for _ in 0..INITIATIONS - 1 {
-            pulse.initiation(at).unwrap();
+            timers.initiation(at).unwrap();
             assert!(
-                pulse.clone().initiation(at + REKEY - 1).is_err(),
+                timers.clone().initiation(at + REKEY - 1).is_err(),
                 "too soon"
             );
             assert!(
-                pulse.clone().check(at + REKEY + JITTER + 1).is_err(),
+                timers.clone().check(at + REKEY + JITTER + 1).is_err(),
                 "not repeated"
             );
             at += REKEY + JITTER;
         }
-        pulse.initiation(at).unwrap();
-        pulse.check(at + 1000 * SECOND).unwrap();
+        timers.initiation(at).unwrap();
+        timers.check(at + 1000 * SECOND).unwrap();
         assert!(
-            pulse.initiation(START + PATIENCE + 1).is_err(),
+            timers.initiation(START + PATIENCE + 1).is_err(),
             "after giving up"
         );
     }
 
     #[test]
     fn parts_are_repeated_at_their_times() {
-        let mut first = pulse();
+        let mut first = timers();
         assert!(first.part(START, 7).unwrap());
         assert!(!first.part(START, 7).unwrap(), "its second part");
         assert!(first.clone().part(START + RESEND[0] - 1, 7).is_err());
@@ -433,30 +433,30 @@ mod tests {
 
     #[test]
     fn persistent_keepalive_is_due() {
-        let mut pulse = Pulse::default();
-        pulse.reset(START, 25 * SECOND, true);
-        pulse.check(START + 25 * SECOND).unwrap();
-        assert!(pulse.check(START + 31 * SECOND).is_err());
+        let mut timers = TimerModel::default();
+        timers.reset(START, 25 * SECOND, true);
+        timers.check(START + 25 * SECOND).unwrap();
+        assert!(timers.check(START + 31 * SECOND).is_err());
     }
 
     #[test]
     fn another_interval_counts_from_the_next_message() {
-        let mut pulse = Pulse::default();
-        pulse.reset(START, 100 * SECOND, true);
-        pulse.configured(START + SECOND, SECOND, true);
-        pulse.configured(START + 2 * SECOND, SECOND, true);
-        pulse.check(START + 100 * SECOND).unwrap();
-        pulse.data(START + 100 * SECOND, false).unwrap();
-        assert!(pulse.check(START + 107 * SECOND).is_err());
+        let mut timers = TimerModel::default();
+        timers.reset(START, 100 * SECOND, true);
+        timers.configured(START + SECOND, SECOND, true);
+        timers.configured(START + 2 * SECOND, SECOND, true);
+        timers.check(START + 100 * SECOND).unwrap();
+        timers.data(START + 100 * SECOND, false).unwrap();
+        assert!(timers.check(START + 107 * SECOND).is_err());
     }
 
     #[test]
-    fn sleep_postpones_what_it_covers() {
-        let mut pulse = pulse();
-        pulse.received(START, true).unwrap();
+    fn deadlines_within_a_suspend_are_postponed_to_its_end() {
+        let mut timers = timers();
+        timers.received(START, true).unwrap();
         let wake = START + 50 * SECOND;
-        pulse.slept(START + 5 * SECOND, wake);
-        pulse.check(wake).unwrap();
-        assert!(pulse.check(wake + 1).is_err());
+        timers.suspended(START + 5 * SECOND, wake);
+        timers.check(wake).unwrap();
+        assert!(timers.check(wake + 1).is_err());
     }
 }

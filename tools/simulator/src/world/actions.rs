@@ -1,27 +1,11 @@
 //! Carries out the actions of a plan.
 
-use taupe_protocol::key::PublicKey;
-use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate};
-
-use crate::host::{Host, new_address, prefixes};
+use super::World;
+use super::queue::{Event, FollowUp};
+use crate::host::{Host, new_address};
+use crate::network::Link;
 use crate::plan::{Action, Hostile, Nanos, SECOND};
-use crate::violation::{Invariant, Violation};
-use crate::world::{Event, Later, World};
-
-/// The peers that a change of configuration affects; determines which expectations are reset.
-#[derive(Clone, Copy)]
-pub(crate) enum About {
-    /// A peer that stays the same.
-    Known(usize),
-    /// A new or removed peer.
-    Fresh(usize),
-    /// All peers: the device has another key.
-    Everyone,
-    /// None: the expectations remain.
-    Nobody,
-}
-
-use About::{Everyone, Fresh, Known};
+use crate::violation::Violation;
 
 impl World<'_> {
     /// Carries out a planned action.
@@ -60,22 +44,22 @@ impl World<'_> {
             Action::Rebind { host } => {
                 self.stats.roams += 1;
                 let port = self.random.between(1024, 65536) as u16;
-                let h = self.disturb(host);
+                let h = self.mark_disturbed(host);
                 h.address.set_port(port);
             }
             Action::Roam { host } => {
                 self.stats.roams += 1;
                 let address = new_address(host, &mut self.random);
-                self.disturb(host).address = address;
+                self.mark_disturbed(host).address = address;
             }
             Action::Crash {
                 host,
-                keep_labels,
+                keep_timestamps,
                 keep_endpoints,
                 span,
                 wall_jump,
             } => {
-                self.crash(host, keep_labels, keep_endpoints, wall_jump)?;
+                self.crash(host, keep_timestamps, keep_endpoints, wall_jump)?;
                 let reboot = self.random.once_in(2);
                 self.start_later(host, span, reboot);
             }
@@ -89,21 +73,21 @@ impl World<'_> {
             }
             Action::Suspend { host, span } if self.hosts[host].runs() => {
                 self.stats.suspends += 1;
-                self.disturb(host).asleep = Some(now);
-                self.at(now + span, Event::Later(Later::Wake { host }));
+                self.mark_disturbed(host).suspended_since = Some(now);
+                self.schedule(now + span, Event::FollowUp(FollowUp::Wake { host }));
             }
             Action::Down { host, span } if self.hosts[host].runs() => {
                 self.stats.changes += 1;
-                self.disturb(host);
+                self.mark_disturbed(host);
                 self.down(host)?;
-                self.at(now + span, Event::Later(Later::Up { host }));
+                self.schedule(now + span, Event::FollowUp(FollowUp::Up { host }));
             }
             Action::Remove { edge, side, span } => {
                 let (host, other) = self.sides(edge, side);
-                if self.hosts[host].asleep.is_none() {
+                if self.hosts[host].suspended_since.is_none() {
                     self.remove(host, other)?;
                     self.pairs[edge].disturbed = now;
-                    self.at(now + span, Event::Later(Later::Add { host, other }));
+                    self.schedule(now + span, Event::FollowUp(FollowUp::Add { host, other }));
                 }
             }
             Action::Preshared { edge, side, gap } => {
@@ -111,17 +95,17 @@ impl World<'_> {
                 self.stats.changes += 1;
                 self.pairs[edge].disturbed = now;
                 let number = now + 2;
-                self.at(
+                self.schedule(
                     now,
-                    Event::Later(Later::Preshared {
+                    Event::FollowUp(FollowUp::Preshared {
                         host,
                         other,
                         number,
                     }),
                 );
-                self.at(
+                self.schedule(
                     now + gap,
-                    Event::Later(Later::Preshared {
+                    Event::FollowUp(FollowUp::Preshared {
                         host: other,
                         other: host,
                         number,
@@ -152,9 +136,9 @@ impl World<'_> {
                 for other in 0..self.hosts.len() {
                     if self.hosts[host].peers[other].is_some() {
                         let after = self.random.below(gap + 1);
-                        self.at(
+                        self.schedule(
                             now + after,
-                            Event::Later(Later::TellKey {
+                            Event::FollowUp(FollowUp::ConfigureKey {
                                 host: other,
                                 other: host,
                             }),
@@ -175,11 +159,11 @@ impl World<'_> {
                 to,
                 span,
             } => {
-                let moved = self.move_allowed(host, from, to)?;
+                let moved = self.move_allowed_ips(host, from, to)?;
                 if moved {
-                    self.at(
+                    self.schedule(
                         now + span,
-                        Event::Later(Later::AllowedBack { host, from, to }),
+                        Event::FollowUp(FollowUp::RestoreAllowedIps { host, from, to }),
                     );
                 }
             }
@@ -199,54 +183,54 @@ impl World<'_> {
     }
 
     /// Carries out the second half of an action. It waits while its host is suspended.
-    pub(crate) fn act_later(&mut self, later: Later) -> Result<(), Violation> {
+    pub(crate) fn follow_up(&mut self, later: FollowUp) -> Result<(), Violation> {
         let now = self.now;
         let host = later.host();
-        if self.hosts[host].asleep.is_some() && !matches!(later, Later::Wake { .. }) {
-            self.at(now + 5 * SECOND, Event::Later(later));
+        if self.hosts[host].suspended_since.is_some() && !matches!(later, FollowUp::Wake { .. }) {
+            self.schedule(now + 5 * SECOND, Event::FollowUp(later));
             return Ok(());
         }
         match later {
-            Later::Start {
+            FollowUp::Start {
                 host,
                 incarnation,
                 reboot,
             } => {
-                let h = self.disturb(host);
+                let h = self.mark_disturbed(host);
                 if h.node.is_none() && h.incarnation == incarnation {
                     let crypto = self.crypto;
                     self.hosts[host].start(crypto, now, reboot);
-                    self.settle(host)?;
+                    self.drain_output(host)?;
                 }
             }
-            Later::Wake { host } => self.wake(host),
-            Later::Up { host } => {
-                let clocks = self.disturb(host).clocks(now);
+            FollowUp::Wake { host } => self.wake(host),
+            FollowUp::Up { host } => {
+                let clocks = self.mark_disturbed(host).clocks(now);
                 // The host may have been restarted meanwhile, and be up.
                 let node = self.hosts[host].node.as_mut();
                 if let Some(node) = node.filter(|node| !node.device.is_up()) {
                     node.device.set_up(clocks);
                     for other in 0..self.hosts.len() {
-                        self.hosts[host].reset_pulse(other, now);
+                        self.hosts[host].reset_timers(other, now);
                     }
-                    self.settle(host)?;
+                    self.drain_output(host)?;
                 }
             }
-            Later::Add { host, other } => {
+            FollowUp::Add { host, other } => {
                 let address = self.hosts[other].address;
-                let told = self.random.once_in(2);
+                let knows_endpoint = self.random.once_in(2);
                 let key = self.hosts[other].public;
                 if let Some(conf) = &mut self.hosts[host].peers[other] {
                     conf.present = true;
                     conf.generation += 1;
                     conf.key = key;
-                    if told {
+                    if knows_endpoint {
                         conf.endpoint = Some(address);
                     }
                 }
                 self.configure(host, other, None)?;
             }
-            Later::TellKey { host, other } => {
+            FollowUp::ConfigureKey { host, other } => {
                 let key = self.hosts[other].public;
                 let Some(conf) = &mut self.hosts[host].peers[other] else {
                     return Ok(());
@@ -257,7 +241,7 @@ impl World<'_> {
                     self.configure(host, other, Some(before))?;
                 }
             }
-            Later::Preshared {
+            FollowUp::Preshared {
                 host,
                 other,
                 number,
@@ -271,10 +255,12 @@ impl World<'_> {
                     update.preshared_key = Some(preshared);
                 })?;
             }
-            Later::TellSeed { host, other } => self.tell_seed(host, other)?,
-            Later::Hybrid { host, other, conf } => self.configure_hybrid(host, other, conf)?,
-            Later::AllowedBack { host, from, to } => self.allowed_back(host, from, to)?,
-            Later::Ambush { host } => {
+            FollowUp::ConfigurePqKey { host, other } => self.configure_pq_key(host, other)?,
+            FollowUp::Hybrid { host, other, conf } => self.configure_hybrid(host, other, conf)?,
+            FollowUp::RestoreAllowedIps { host, from, to } => {
+                self.restore_allowed_ips(host, from, to)?
+            }
+            FollowUp::Ambush { host } => {
                 for kind in [
                     Hostile::ForgedResponse,
                     Hostile::ForgedCookie,
@@ -284,15 +270,17 @@ impl World<'_> {
                 }
                 self.ambush_initiator(host)?;
                 let target = self.captures.initiation(host).map(|(to, _)| to);
-                target.map_or(Ok(()), |target| self.steal_as(target, host))?;
+                target.map_or(Ok(()), |target| self.impersonate(target, host))?;
             }
-            Later::EdgeOfWindow { host, incarnation } => self.replay_kept(host, incarnation)?,
+            FollowUp::EdgeOfWindow { host, incarnation } => {
+                self.replay_edge_packets(host, incarnation)?
+            }
         }
         Ok(())
     }
 
     /// Records that something kept a host from exchanging packets.
-    fn disturb(&mut self, host: usize) -> &mut Host {
+    pub(super) fn mark_disturbed(&mut self, host: usize) -> &mut Host {
         let host = &mut self.hosts[host];
         host.disturbed = self.now;
         host
@@ -303,7 +291,7 @@ impl World<'_> {
         (hosts[side], hosts[1 - side])
     }
 
-    fn link(&mut self, edge: usize, side: usize) -> &mut crate::network::Link {
+    fn link(&mut self, edge: usize, side: usize) -> &mut Link {
         let (from, to) = self.sides(edge, side);
         let n = self.hosts.len();
         &mut self.links[from * n + to]
@@ -312,7 +300,7 @@ impl World<'_> {
     fn crash(
         &mut self,
         host: usize,
-        keep_labels: bool,
+        keep_timestamps: bool,
         keep_endpoints: bool,
         wall_jump: i64,
     ) -> Result<(), Violation> {
@@ -320,8 +308,8 @@ impl World<'_> {
         let known: Vec<_> = (0..self.hosts.len())
             .map(|o| self.hosts[host].endpoint_of(o))
             .collect();
-        let h = self.disturb(host);
-        let sessions = h.crash(keep_labels);
+        let h = self.mark_disturbed(host);
+        let sessions = h.crash(keep_timestamps);
         h.jump(wall_jump);
         if keep_endpoints {
             for (conf, known) in h.peers.iter_mut().zip(known) {
@@ -331,7 +319,7 @@ impl World<'_> {
             }
         }
         sessions.map_or(Ok(()), |sessions| {
-            sessions.gone(None, "after the device has ended")
+            sessions.check_erased(None, "after the device has ended")
         })
     }
 
@@ -340,34 +328,35 @@ impl World<'_> {
         self.stats.changes += 1;
         if let Some(node) = &mut self.hosts[host].node {
             node.device.close();
-            node.sessions.gone(None, "after the device was closed")?;
+            node.sessions
+                .check_erased(None, "after the device was closed")?;
         }
-        self.settle(host)?;
+        self.drain_output(host)?;
         self.hosts[host].check_memory()?;
-        self.disturb(host).crash(true);
+        self.mark_disturbed(host).crash(true);
         Ok(())
     }
 
     fn start_later(&mut self, host: usize, span: Nanos, reboot: bool) {
         let incarnation = self.hosts[host].incarnation;
-        let start = Later::Start {
+        let start = FollowUp::Start {
             host,
             incarnation,
             reboot,
         };
-        self.at(self.now + span, Event::Later(start));
+        self.schedule(self.now + span, Event::FollowUp(start));
     }
 
     fn wake(&mut self, host: usize) {
         let now = self.now;
-        let h = self.disturb(host);
-        let Some(since) = h.asleep.take() else {
+        let h = self.mark_disturbed(host);
+        let Some(since) = h.suspended_since.take() else {
             return;
         };
         let (since, boot) = (h.boot(since).0, h.boot(now).0);
         if let Some(node) = &mut h.node {
-            for pulse in &mut node.pulses {
-                pulse.slept(since, boot);
+            for timers in &mut node.timers {
+                timers.suspended(since, boot);
             }
         }
     }
@@ -384,208 +373,13 @@ impl World<'_> {
         let h = &mut self.hosts[host];
         if let Some(node) = &mut h.node {
             node.device.set_down();
-            node.sessions.gone(None, "after the device went down")?;
+            node.sessions
+                .check_erased(None, "after the device went down")?;
         }
         for other in 0..h.peers.len() {
-            h.reset_pulse(other, now);
+            h.reset_timers(other, now);
         }
-        self.settle(host)?;
+        self.drain_output(host)?;
         self.hosts[host].check_memory()
-    }
-
-    fn remove(&mut self, host: usize, other: usize) -> Result<(), Violation> {
-        self.stats.changes += 1;
-        let Some(conf) = &mut self.hosts[host].peers[other] else {
-            return Ok(());
-        };
-        if !core::mem::take(&mut conf.present) {
-            return Ok(());
-        }
-        let mut update = PeerUpdate::new(conf.key);
-        update.remove = true;
-        self.apply(host, Fresh(other), vec![update])?;
-        let h = &mut self.hosts[host];
-        if let Some(node) = &h.node {
-            node.sessions
-                .gone(Some(other), "after the peer was removed")?;
-        }
-        h.check_memory()
-    }
-
-    /// Configures a peer completely; a peer with another key is removed first.
-    fn configure(
-        &mut self,
-        host: usize,
-        other: usize,
-        before: Option<PublicKey>,
-    ) -> Result<(), Violation> {
-        let now = self.now;
-        self.stats.changes += 1;
-        if let Some(pair) = self.pair(host, other) {
-            pair.disturbed = now;
-        }
-        let h = &self.hosts[host];
-        let mut updates = Vec::new();
-        if let Some(before) = before {
-            let mut update = PeerUpdate::new(before);
-            update.remove = true;
-            updates.push(update);
-        }
-        updates.extend(h.peer_update(other));
-        self.apply(host, Fresh(other), updates)?;
-        let h = &self.hosts[host];
-        if before.is_some()
-            && let Some(node) = &h.node
-        {
-            node.sessions
-                .gone(Some(other), "after its peer was replaced")?;
-        }
-        Ok(())
-    }
-
-    fn change(
-        &mut self,
-        host: usize,
-        other: usize,
-        change: impl FnOnce(&mut crate::host::Conf, &mut PeerUpdate),
-    ) -> Result<(), Violation> {
-        if self.hosts[host].asleep.is_some() {
-            return Ok(());
-        }
-        self.stats.changes += 1;
-        let Some(conf) = &mut self.hosts[host].peers[other] else {
-            return Ok(());
-        };
-        let mut update = PeerUpdate::new(conf.key);
-        update.update_only = true;
-        change(conf, &mut update);
-        self.apply(host, Known(other), vec![update])
-    }
-
-    pub(crate) fn apply(
-        &mut self,
-        host: usize,
-        about: About,
-        peers: Vec<PeerUpdate>,
-    ) -> Result<(), Violation> {
-        self.update(
-            host,
-            about,
-            DeviceUpdate {
-                peers,
-                ..DeviceUpdate::default()
-            },
-        )
-    }
-
-    pub(crate) fn update(
-        &mut self,
-        host: usize,
-        about: About,
-        update: DeviceUpdate,
-    ) -> Result<(), Violation> {
-        let h = &mut self.hosts[host];
-        let clocks = h.clocks(self.now);
-        let Some(node) = &mut h.node else {
-            return Ok(());
-        };
-        node.idle.used();
-        if let Err(error) = node.device.update(clocks, update) {
-            let what = format!("host {host} refuses an update: {error}");
-            return Err(Violation::new(Invariant::Memory, what));
-        }
-        match about {
-            Known(other) => {
-                let up = node.device.is_up();
-                let keepalive = h.peers[other].filter(|_| up);
-                let keepalive = keepalive.map_or(0, |conf| u64::from(conf.keepalive));
-                let endpoint = h.endpoint_of(other).is_some();
-                if let Some(node) = &mut h.node {
-                    node.pulses[other].configured(clocks.boot.0, keepalive * SECOND, endpoint);
-                }
-            }
-            Fresh(other) => h.reset_pulse(other, self.now),
-            About::Nobody => {}
-            Everyone => (0..h.peers.len()).for_each(|other| h.reset_pulse(other, self.now)),
-        }
-        self.settle(host)
-    }
-
-    fn new_key(&mut self, host: usize) -> Result<(), Violation> {
-        self.stats.changes += 1;
-        let crypto = self.crypto;
-        let h = self.disturb(host);
-        h.change_key(crypto);
-        let update = DeviceUpdate {
-            private_key: Some(h.key_update()),
-            ..DeviceUpdate::default()
-        };
-        self.update(host, Everyone, update)
-    }
-
-    fn move_allowed(&mut self, host: usize, from: usize, to: usize) -> Result<bool, Violation> {
-        let present =
-            |other: usize| self.hosts[host].peers[other].filter(|c| c.present && c.allowed);
-        let (Some(_), Some(target)) = (present(from), present(to)) else {
-            return Ok(false);
-        };
-        if from == to || self.hosts[host].asleep.is_some() {
-            return Ok(false);
-        }
-        self.stats.changes += 1;
-        if let Some(conf) = &mut self.hosts[host].peers[from] {
-            conf.allowed = false;
-        }
-        let mut update = PeerUpdate::new(target.key);
-        update.update_only = true;
-        update.allowed_ips = prefixes(from);
-        self.apply(host, Known(to), vec![update])?;
-        Ok(true)
-    }
-
-    fn allowed_back(&mut self, host: usize, from: usize, to: usize) -> Result<(), Violation> {
-        let (Some(back), Some(target)) = (self.hosts[host].peers[from], self.hosts[host].peers[to])
-        else {
-            return Ok(());
-        };
-        if let Some(conf) = &mut self.hosts[host].peers[from] {
-            conf.allowed = true;
-        }
-        let now = self.now;
-        if let Some(pair) = self.pair(host, from) {
-            pair.disturbed = now;
-        }
-        let mut take = PeerUpdate::new(target.key);
-        take.update_only = true;
-        let mut give = PeerUpdate::new(back.key);
-        give.update_only = true;
-        give.allowed_ips = prefixes(from);
-        take.allowed_ips = prefixes(from)
-            .into_iter()
-            .map(|change| match change {
-                AllowedIpChange::Add(prefix) => AllowedIpChange::Remove(prefix),
-                remove @ AllowedIpChange::Remove(_) => remove,
-            })
-            .collect();
-        self.apply(host, Known(to), vec![take])?;
-        self.apply(host, Known(from), vec![give])
-    }
-}
-
-impl Later {
-    fn host(self) -> usize {
-        match self {
-            Self::Start { host, .. }
-            | Self::Wake { host }
-            | Self::Up { host }
-            | Self::Add { host, .. }
-            | Self::TellKey { host, .. }
-            | Self::Preshared { host, .. }
-            | Self::TellSeed { host, .. }
-            | Self::Hybrid { host, .. }
-            | Self::AllowedBack { host, .. }
-            | Self::Ambush { host }
-            | Self::EdgeOfWindow { host, .. } => host,
-        }
     }
 }

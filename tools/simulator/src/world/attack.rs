@@ -9,154 +9,13 @@ use taupe_protocol::limits::REJECT_AFTER_MESSAGES;
 use taupe_protocol::message::{DATA_HEADER_LEN, Kind, classify, data_header};
 use taupe_protocol::testing::write_data_header;
 
-use crate::host::{Host, endpoint};
+use super::captures::{EdgePacket, Sent};
+use super::{World, describe};
+use crate::host::endpoint;
 use crate::network::flip;
 use crate::plan::Hostile;
 use crate::random::Random;
 use crate::violation::{Invariant, Violation};
-use crate::world::{World, describe};
-
-/// Number of sent messages that the attacker keeps.
-const SENT: usize = 256;
-/// Number of messages that it keeps of those each host has accepted.
-const TAKEN: usize = 64;
-
-/// Captured datagrams.
-pub(crate) struct Captures {
-    sent: Vec<Sent>,
-    taken: Vec<Vec<Taken>>,
-    /// The last initiation of each host, for forging a response.
-    initiations: Vec<Option<(usize, Vec<u8>)>>,
-    kept: Vec<Kept>,
-}
-
-struct Sent {
-    from: usize,
-    to: usize,
-    bytes: Vec<u8>,
-}
-
-/// A datagram that a host has accepted and must not accept again.
-struct Taken {
-    bytes: Vec<u8>,
-    sender: usize,
-    source: SocketAddr,
-    incarnation: u64,
-    generation: u64,
-}
-
-/// A packet to be replayed at the edge of the replay window.
-struct Kept {
-    to: usize,
-    source: SocketAddr,
-    id: u64,
-    bytes: Vec<u8>,
-}
-
-impl Captures {
-    pub(crate) fn new(hosts: usize) -> Self {
-        Self {
-            sent: Vec::new(),
-            taken: (0..hosts).map(|_| Vec::new()).collect(),
-            initiations: vec![None; hosts],
-            kept: Vec::new(),
-        }
-    }
-
-    /// Captures a sent datagram.
-    pub(crate) fn sent(
-        &mut self,
-        random: &mut Random,
-        from: usize,
-        to: usize,
-        bytes: &[u8],
-        stride: usize,
-    ) {
-        let first = &bytes[..stride.min(bytes.len())];
-        let kind = classify(first);
-        if matches!(kind, Ok(Kind::Initiation | Kind::HybridInitiation)) {
-            self.initiations[from] = Some((to, first.to_vec()));
-        }
-        let rare = kind != Ok(Kind::Data);
-        if random.once_in(if rare { 2 } else { 16 }) {
-            let sent = Sent {
-                from,
-                to,
-                bytes: first.to_vec(),
-            };
-            put(&mut self.sent, SENT, random, sent);
-        }
-    }
-
-    /// Returns the last initiation of a host, or a part of it, and its destination.
-    pub(crate) fn initiation(&self, host: usize) -> Option<(usize, &[u8])> {
-        let (to, bytes) = self.initiations[host].as_ref()?;
-        Some((*to, bytes))
-    }
-
-    /// Returns captured messages to a host with their senders.
-    pub(crate) fn sent_to(&self, host: usize) -> impl Iterator<Item = (usize, &[u8])> {
-        let to_host = self.sent.iter().filter(move |sent| sent.to == host);
-        to_host.map(|sent| (sent.from, &sent.bytes[..]))
-    }
-
-    /// Sometimes copies a datagram before it is accepted, because it is decrypted in place.
-    pub(crate) fn copy(&self, random: &mut Random, bytes: &[u8], stride: usize) -> Option<Vec<u8>> {
-        let first = &bytes[..stride.min(bytes.len())];
-        let rare = classify(first) != Ok(Kind::Data);
-        random
-            .once_in(if rare { 1 } else { 8 })
-            .then(|| first.to_vec())
-    }
-
-    /// Captures a datagram that `host` has accepted.
-    pub(crate) fn taken(
-        &mut self,
-        random: &mut Random,
-        host: &Host,
-        sender: usize,
-        source: SocketAddr,
-        bytes: Vec<u8>,
-    ) {
-        let generation = host.peers[sender].map_or(0, |conf| conf.generation);
-        let taken = Taken {
-            bytes,
-            sender,
-            source,
-            incarnation: host.incarnation,
-            generation,
-        };
-        put(&mut self.taken[host.index], TAKEN, random, taken);
-    }
-
-    /// Keeps packets to replay them at the edge of the window.
-    pub(crate) fn keep(
-        &mut self,
-        to: usize,
-        source: SocketAddr,
-        ids: Vec<u64>,
-        batch: &[u8],
-        stride: usize,
-    ) {
-        for (id, bytes) in ids.into_iter().zip(batch.chunks(stride)) {
-            self.kept.push(Kept {
-                to,
-                source,
-                id,
-                bytes: bytes.to_vec(),
-            });
-        }
-    }
-}
-
-fn put<T>(list: &mut Vec<T>, most: usize, random: &mut Random, item: T) {
-    if list.len() < most {
-        list.push(item);
-    } else {
-        let place = random.index(most);
-        list[place] = item;
-    }
-}
 
 impl World<'_> {
     /// Makes one or more hostile datagrams of equal size, and injects them into a host.
@@ -166,7 +25,7 @@ impl World<'_> {
         }
         match kind {
             Hostile::ReplayPart => return self.replay_part(host),
-            Hostile::Thief => return self.steal(host),
+            Hostile::Impersonation => return self.impersonate_any(host),
             _ => {}
         }
         let mut source = SocketAddr::from(([203, 0, 113, 7], 4500));
@@ -188,14 +47,18 @@ impl World<'_> {
     }
 
     /// Replays packets around the edge of the replay window.
-    pub(crate) fn replay_kept(&mut self, host: usize, incarnation: u64) -> Result<(), Violation> {
-        let kept = core::mem::take(&mut self.captures.kept);
-        for Kept {
+    pub(crate) fn replay_edge_packets(
+        &mut self,
+        host: usize,
+        incarnation: u64,
+    ) -> Result<(), Violation> {
+        let packets = core::mem::take(&mut self.captures.edge_packets);
+        for EdgePacket {
             to,
             source,
             id,
             bytes,
-        } in kept
+        } in packets
         {
             let same = to == host && self.hosts[host].incarnation == incarnation;
             if same && self.hosts[host].runs() && self.ledger.is_delivered(id) {
@@ -233,15 +96,15 @@ impl World<'_> {
         let Some(node) = h.node.as_mut() else {
             return Ok(());
         };
-        let mut sorted = core::mem::take(&mut node.sorted);
+        let mut received = core::mem::take(&mut node.received);
         node.path
-            .receive(clocks.boot, from, &mut bytes, stride, &mut sorted);
-        for message in &sorted.handshakes {
+            .receive(clocks.boot, from, &mut bytes, stride, &mut received);
+        for message in &received.handshakes {
             node.device
                 .handle_message(clocks, from, &bytes[message.clone()], backlog);
         }
-        let delivered = sorted.inner.len();
-        node.sorted = sorted;
+        let delivered = received.inner.len();
+        node.received = received;
         let mut answers = 0;
         while let Some(output) = node.device.poll_output() {
             match output {
@@ -300,16 +163,16 @@ impl World<'_> {
                 Some(bytes)
             }
             Hostile::Replay => {
-                let list = &captures.taken[host];
-                let taken = (!list.is_empty()).then(|| &list[random.index(list.len())])?;
+                let list = &captures.accepted[host];
+                let accepted = (!list.is_empty()).then(|| &list[random.index(list.len())])?;
                 let h = &self.hosts[host];
-                let conf = h.peers[taken.sender].filter(|conf| conf.present)?;
+                let conf = h.peers[accepted.sender].filter(|conf| conf.present)?;
                 let same =
-                    taken.incarnation == h.incarnation && taken.generation == conf.generation;
+                    accepted.incarnation == h.incarnation && accepted.generation == conf.generation;
                 if random.once_in(2) {
-                    *source = taken.source;
+                    *source = accepted.source;
                 }
-                same.then(|| taken.bytes.clone())
+                same.then(|| accepted.bytes.clone())
             }
             Hostile::Misdirect => {
                 let all: Vec<&Sent> = captures
@@ -401,7 +264,10 @@ impl World<'_> {
                 write_data_header(&mut bytes, index, counter);
                 Some(bytes)
             }
-            Hostile::ReplayPart | Hostile::MixParts | Hostile::ForgedPart | Hostile::Thief => None,
+            Hostile::ReplayPart
+            | Hostile::MixParts
+            | Hostile::ForgedPart
+            | Hostile::Impersonation => None,
         }
     }
 }

@@ -6,27 +6,28 @@ use taupe_protocol::Endpoint;
 use taupe_protocol::hybrid::{Half, Side};
 use taupe_protocol::message::{Kind, classify, data_header};
 
+use super::part_attacks::unchanged;
+use super::{World, describe};
 use crate::host::endpoint;
 use crate::network::Datagrams;
-use crate::parts::{part_of, unchanged};
+use crate::parts::part_of;
 use crate::plan::SECOND;
 use crate::violation::{Invariant, Violation};
-use crate::world::{World, describe};
 
 /// Effect of a datagram.
 #[derive(Clone, Copy, Default)]
-struct Heard {
+struct Effect {
     /// It is authentic and new.
-    fresh: bool,
+    authentic: bool,
     /// It has created a session.
     rekeyed: bool,
     /// It is a response.
     answered: bool,
 }
 
-impl Heard {
+impl Effect {
     fn add(&mut self, other: Self) {
-        self.fresh |= other.fresh;
+        self.authentic |= other.authentic;
         self.rekeyed |= other.rekeyed;
         self.answered |= other.answered;
     }
@@ -52,11 +53,11 @@ impl World<'_> {
                 "tampered with",
             );
         }
-        self.take(host, datagrams)
+        self.receive_unchanged(host, datagrams)
     }
 
     /// Processes datagrams that the network has not changed.
-    fn take(&mut self, host: usize, datagrams: Datagrams) -> Result<(), Violation> {
+    fn receive_unchanged(&mut self, host: usize, datagrams: Datagrams) -> Result<(), Violation> {
         let Datagrams {
             from,
             sender,
@@ -78,44 +79,44 @@ impl World<'_> {
         self.stats.datagrams += count;
         let refused = node.refused();
         let index = data_header(&bytes).map(|(index, _)| index);
-        let mut sorted = core::mem::take(&mut node.sorted);
+        let mut received = core::mem::take(&mut node.received);
         node.path
-            .receive(clocks.boot, from, &mut bytes, stride, &mut sorted);
+            .receive(clocks.boot, from, &mut bytes, stride, &mut received);
         let accepted = count - (node.refused() - refused);
         let up = node.device.is_up();
-        let mut heard = Heard::default();
+        let mut effect = Effect::default();
         let mut aged = false;
-        if sorted.handshakes.is_empty() {
+        if received.handshakes.is_empty() {
             if accepted > 0 && up {
                 if let Some(index) = index {
                     aged = node.sessions.accepted(index, boot)? >= 160 * SECOND;
                 }
                 // The model cannot tell which of several messages contained packets.
                 let packets = bytes.len() > 32 * count as usize && accepted == count;
-                node.pulses[sender]
+                node.timers[sender]
                     .received(boot, packets)
                     .map_err(|violation| violation.between(host, sender))?;
-                heard.fresh = true;
+                effect.authentic = true;
             }
         } else {
-            for message in &sorted.handshakes {
-                heard.add(self.take_handshake(host, sender, from, &bytes[message.clone()])?);
+            for message in &received.handshakes {
+                effect.add(self.receive_handshake(host, sender, from, &bytes[message.clone()])?);
             }
         }
-        let Heard {
-            fresh,
+        let Effect {
+            authentic,
             rekeyed,
             answered,
-        } = heard;
-        self.note(|| {
-            let became = if fresh { "taken" } else { "refused" };
+        } = effect;
+        self.log(|| {
+            let result = if authentic { "accepted" } else { "refused" };
             format!(
-                "{host} ← {sender}: {count} × {}, {became}",
+                "{host} ← {sender}: {count} × {}, {result}",
                 describe(&bytes[..stride.min(bytes.len())])
             )
         });
-        if fresh && let Some(capture) = capture {
-            self.captures.taken(
+        if authentic && let Some(capture) = capture {
+            self.captures.accepted(
                 &mut self.random,
                 &self.hosts[host],
                 sender,
@@ -123,9 +124,9 @@ impl World<'_> {
                 capture,
             );
         }
-        self.settle(host)?;
-        if fresh {
-            self.heard(host, sender, from.remote, answered)?;
+        self.drain_output(host)?;
+        if authentic {
+            self.record_authentic(host, sender, from.remote, answered)?;
         }
         if rekeyed {
             self.check_suites(host)?;
@@ -133,11 +134,11 @@ impl World<'_> {
         if self.now < self.ambush_until && part_of(&bytes).is_some_and(|it| it.half == Half::A) {
             self.ambush_second_part(host, from.remote, &bytes)?;
         }
-        for inner in &sorted.inner {
+        for inner in &received.inner {
             self.deliver(host, sender, &bytes[inner.clone()])?;
         }
         if let Some(node) = &mut self.hosts[host].node {
-            node.sorted = sorted;
+            node.received = received;
         }
         // Counted at the initiator, for the session that both sides have.
         let hybrid = part_of(&bytes).is_some_and(|part| part.side == Side::Response);
@@ -147,25 +148,25 @@ impl World<'_> {
             if rekeyed {
                 pair.rekeyed(now, hybrid);
             }
-            if fresh {
+            if authentic {
                 pair.alive(sent, now);
             }
         }
         if aged {
-            self.renewed_on_receive(host, sender)
+            self.check_renewal_on_receive(host, sender)
         } else {
             Ok(())
         }
     }
 
     /// Processes a handshake message of `sender`.
-    fn take_handshake(
+    fn receive_handshake(
         &mut self,
         host: usize,
         sender: usize,
         from: Endpoint,
         message: &[u8],
-    ) -> Result<Heard, Violation> {
+    ) -> Result<Effect, Violation> {
         let kind = classify(message);
         let h = &mut self.hosts[host];
         let clocks = h.clocks(self.now);
@@ -173,16 +174,16 @@ impl World<'_> {
         let begins = kind == Ok(Kind::HybridInitiation);
         let before = begins.then(|| h.provisional_digest(sender));
         let Some(node) = h.node.as_mut() else {
-            return Ok(Heard::default());
+            return Ok(Effect::default());
         };
         let cause = node.device.handle_message(clocks, from, message, backlog);
         if let Some(before) = before {
             let after = h.provisional_digest(sender);
             unchanged(host, sender, before, after)?;
-            return Ok(Heard::default());
+            return Ok(Effect::default());
         }
         if kind == Ok(Kind::CookieReply) || cause.is_some() {
-            return Ok(Heard::default());
+            return Ok(Effect::default());
         }
         let sessions = node.device.sessions();
         let new = node.sessions.observe(sender, &sessions)?;
@@ -191,14 +192,14 @@ impl World<'_> {
         if kind == Ok(Kind::HybridResponse) {
             self.stats.hybrid_sessions += new;
             if new == 0 {
-                return Ok(Heard::default());
+                return Ok(Effect::default());
             }
         }
-        node.pulses[sender]
+        node.timers[sender]
             .received(clocks.boot.0, false)
             .map_err(|violation| violation.between(host, sender))?;
-        Ok(Heard {
-            fresh: true,
+        Ok(Effect {
+            authentic: true,
             rekeyed: new > 0,
             answered: matches!(kind, Ok(Kind::Response | Kind::HybridResponse)),
         })
@@ -206,7 +207,7 @@ impl World<'_> {
 
     /// Records an authentic message of `sender` from `source`, which must now be its endpoint. A
     /// response also confirms the session.
-    pub(crate) fn heard(
+    pub(crate) fn record_authentic(
         &mut self,
         host: usize,
         sender: usize,
@@ -218,13 +219,13 @@ impl World<'_> {
         let Some(node) = h.node.as_mut() else {
             return Ok(());
         };
-        if response && !node.pulses[sender].confirmed(boot) {
+        if response && !node.timers[sender].confirmed(boot) {
             let what = "has not confirmed a response at once".to_owned();
             return Err(Violation::new(Invariant::Deadline, what).between(host, sender));
         }
         let moved = node.sources[sender].replace(source) != Some(source);
         if moved && h.endpoint_of(sender) != Some(source) {
-            let what = format!("heard from {source}, and not reached there");
+            let what = format!("received from {source}, but messages are sent elsewhere");
             return Err(Violation::new(Invariant::Roaming, what).between(host, sender));
         }
         Ok(())
