@@ -1,7 +1,7 @@
 //! Compares two reports and lists the changes that exceed the noise.
 //!
 //! Two medians differ if the difference exceeds both [`NOISE`] times the pooled median absolute
-//! deviation of their samples ([`pooled_mad`]) and [`LEAST`] of the old median.
+//! deviation of their samples ([`pooled_mad`]) and [`MIN_CHANGE`] of the old median.
 
 use crate::report::figure::{deviation, percent, quantity};
 use crate::results::{Better, Metric, Report};
@@ -16,10 +16,10 @@ pub const NOISE: f64 = 3.0;
 /// reports a change between two sets of normally distributed samples in one of 5 cases with 3
 /// samples each, one of 13 with 5 samples, and one of 150 with 10 samples (simulated, standard
 /// deviation 5 %).
-const FEW: usize = 5;
+const FEW_SAMPLES: usize = 5;
 
 /// The smallest reported difference, as a share of the old median.
-pub const LEAST: f64 = 0.03;
+pub const MIN_CHANGE: f64 = 0.03;
 
 /// The result of comparing two reports.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,10 +70,10 @@ impl Change {
     }
 
     /// Returns true if the change exceeds the noise, or `None` if the noise is unknown.
-    fn is_real(&self) -> Option<bool> {
+    fn is_significant(&self) -> Option<bool> {
         let noise = pooled_mad(&self.old, &self.new)?;
         let difference = (self.new.median - self.old.median).abs();
-        let least = LEAST * self.old.median.abs();
+        let least = MIN_CHANGE * self.old.median.abs();
         Some(difference > NOISE * noise && difference > least)
     }
 }
@@ -93,8 +93,8 @@ pub fn compare(old: &Report, new: &Report) -> Comparison {
         unchanged: 0,
         few: 0,
         unjudged: Vec::new(),
-        only_old: only(old, new),
-        only_new: only(new, old),
+        only_old: only_in(old, new),
+        only_new: only_in(new, old),
     };
     for series in &new.series {
         let Some(now) = summary(&series.samples) else {
@@ -116,9 +116,9 @@ pub fn compare(old: &Report, new: &Report) -> Comparison {
             old: before,
             new: now,
         };
-        match change.is_real() {
+        match change.is_significant() {
             Some(true) => {
-                comparison.few += usize::from(change.old.count.min(change.new.count) < FEW);
+                comparison.few += usize::from(change.old.count.min(change.new.count) < FEW_SAMPLES);
                 comparison.changes.push(change);
             }
             Some(false) => comparison.unchanged += 1,
@@ -213,12 +213,12 @@ fn warnings(old: &Report, new: &Report) -> Vec<String> {
 
 /// Lists what only `one` has samples of: the contestant or metric if `other` has none of its
 /// samples, otherwise the single figure.
-fn only(one: &Report, other: &Report) -> Vec<String> {
+fn only_in(one: &Report, other: &Report) -> Vec<String> {
     let there = |report: &Report, has: &dyn Fn(&str, &str) -> bool| {
         let mut series = report.series.iter();
         series.any(|series| !series.samples.is_empty() && has(&series.contestant, &series.metric))
     };
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let mut seen = BTreeSet::new();
     for series in one
         .series
@@ -236,10 +236,10 @@ fn only(one: &Report, other: &Report) -> Vec<String> {
             continue;
         };
         if seen.insert(what.clone()) {
-            told.push(what);
+            reported.push(what);
         }
     }
-    told
+    reported
 }
 
 impl fmt::Display for Comparison {
@@ -277,7 +277,7 @@ impl fmt::Display for Comparison {
         if self.few > 0 {
             writeln!(
                 f,
-                "{} of these changes rest on fewer than {FEW} samples: with 3, about one figure in \
+                "{} of these changes rest on fewer than {FEW_SAMPLES} samples: with 3, about one figure in \
                  five seems to change by chance; run it again, or with --rounds 10",
                 self.few
             )?;
@@ -289,7 +289,7 @@ impl fmt::Display for Comparison {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = self.metric.unit;
-        let told = |summary: &Summary| match summary.count {
+        let shown = |summary: &Summary| match summary.count {
             1 => format!("{} (once)", quantity(summary.median, unit)),
             _ => format!(
                 "{} ± {}",
@@ -302,8 +302,8 @@ impl fmt::Display for Change {
             "{}, {}: {} → {}",
             plain(&self.contestant),
             plain(&self.metric.title),
-            told(&self.old),
-            told(&self.new)
+            shown(&self.old),
+            shown(&self.new)
         )?;
         match self.share() {
             share if share.is_finite() => write!(f, " ({})", percent(share))?,

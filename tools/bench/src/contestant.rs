@@ -87,7 +87,7 @@ pub trait Contestant: Send + Sync {
 
     /// Returns the largest number of peers that a benchmark gives the server. Some programs need a
     /// gigabyte for ten thousand.
-    fn most_peers(&self) -> usize {
+    fn max_peers(&self) -> usize {
         10_000
     }
 }
@@ -124,9 +124,9 @@ impl End {
     pub fn check(&mut self) -> Result<()> {
         for process in &mut self.processes {
             if !process.runs()? {
-                let said = process.output();
+                let result = process.output();
                 return Err(Error::unmet(format!(
-                    "{} has ended: {said}",
+                    "{} has ended: {result}",
                     process.command()
                 )));
             }
@@ -180,7 +180,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn each_is_found_by_a_name_of_its_own() {
+    fn every_contestant_has_a_unique_id() {
         let ids: Vec<String> = all().iter().map(|one| one.id().to_owned()).collect();
         let distinct: BTreeSet<&String> = ids.iter().collect();
         assert_eq!(distinct.len(), ids.len(), "{ids:?}");

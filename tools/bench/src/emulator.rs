@@ -2,17 +2,17 @@
 //! kernels lack `netem`.
 //!
 //! Each of the two machines gets a TUN interface as its network card. The emulator reads the
-//! packets that one machine sends, passes them through a [`mod@line`], one for each direction, and
-//! writes them to the other machine. One thread per direction sleeps until a packet arrives or is
-//! due.
+//! packets that one machine sends, passes them through a
+//! [`LinkDirection`](direction::LinkDirection), and writes them to the other machine. One thread per direction sleeps until a packet
+//! arrives or is due.
 
-mod carrier;
-pub mod line;
+pub mod direction;
+mod forwarder;
 
-pub use self::line::Counters;
+pub use self::direction::Counters;
 
-use self::carrier::Carrier;
-use self::line::{Conditions, Line, MILLION};
+use self::direction::{Conditions, LinkDirection, MILLION};
+use self::forwarder::Forwarder;
 use crate::side::{PORT, Side};
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -145,10 +145,10 @@ impl Profile {
 /// A running link between two machines. Dropping it removes both interfaces.
 #[derive(Debug)]
 pub struct Emulator {
-    up: Arc<Mutex<Line>>,
-    down: Arc<Mutex<Line>>,
+    up: Arc<Mutex<LinkDirection>>,
+    down: Arc<Mutex<LinkDirection>>,
     /// Held for its `Drop`, which stops the threads.
-    _carrier: Carrier,
+    _carrier: Forwarder,
 }
 
 impl Emulator {
@@ -160,22 +160,22 @@ impl Emulator {
     /// [`Error::Unmet`] for an invalid profile, [`Error::Io`] without `/dev/net/tun`,
     /// [`Error::Command`] if a machine already has such an interface.
     pub fn start(client: &Host, server: &Host, profile: &Profile) -> Result<Self> {
-        let mut chance = fastrand::Rng::with_seed(profile.seed);
-        let mut line = |from| -> Result<_> {
-            let line = Line::new(profile.conditions(from)?, chance.fork());
-            Ok(Arc::new(Mutex::new(line)))
+        let mut random = fastrand::Rng::with_seed(profile.seed);
+        let mut direction = |from| -> Result<_> {
+            let direction = LinkDirection::new(profile.conditions(from)?, random.fork());
+            Ok(Arc::new(Mutex::new(direction)))
         };
-        let (up, down) = (line(Side::Client)?, line(Side::Server)?);
+        let (up, down) = (direction(Side::Client)?, direction(Side::Server)?);
         let port = |host, side| port(host, side).map(Arc::new);
         let (client, server) = (port(client, Side::Client)?, port(server, Side::Server)?);
-        let carrier = Carrier::start([
+        let forwarder = Forwarder::start([
             (client.clone(), server.clone(), up.clone()),
             (server, client, down.clone()),
         ])?;
         Ok(Self {
             up,
             down,
-            _carrier: carrier,
+            _carrier: forwarder,
         })
     }
 
@@ -188,22 +188,22 @@ impl Emulator {
     pub fn change(&self, profile: &Profile) -> Result<()> {
         let [up, down] = [Side::Client, Side::Server].map(|side| profile.conditions(side));
         let (up, down) = (up?, down?);
-        self.line(Side::Client).change(up);
-        self.line(Side::Server).change(down);
+        self.direction(Side::Client).change(up);
+        self.direction(Side::Server).change(down);
         Ok(())
     }
 
     /// Returns the counters of packets from this side.
     pub fn counters(&self, from: Side) -> Counters {
-        self.line(from).counters()
+        self.direction(from).counters()
     }
 
-    fn line(&self, from: Side) -> MutexGuard<'_, Line> {
-        let line = match from {
+    fn direction(&self, from: Side) -> MutexGuard<'_, LinkDirection> {
+        let direction = match from {
             Side::Client => &self.up,
             Side::Server => &self.down,
         };
-        line.lock().unwrap_or_else(PoisonError::into_inner)
+        direction.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_profiles_are_refused() {
         let nonsense: [fn(&mut Profile); 8] = [
             |profile| profile.up = Some(0),
             |profile| profile.down = Some(0),

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use taupe_bench::pair::Link;
 use taupe_bench::results::Report;
-use taupe_bench::run::{self, Kind, Options, Section};
+use taupe_bench::run::{self, Options, RunKind, Section};
 use taupe_bench::{compare, contestant, report, scaling, targets};
 use taupe_lab::sandbox::{self, Attached};
 use taupe_lab::{Error, Result, console, ensure};
@@ -120,7 +120,7 @@ fn main() -> ExitCode {
             json,
             html,
             markdown,
-        } => write_again(&json, html.as_deref(), markdown.as_deref()),
+        } => render(&json, html.as_deref(), markdown.as_deref()),
         Command::Targets { json } => say_targets(&json),
         Command::Scaling { json, page } => {
             let report = Report::read(&json);
@@ -155,9 +155,9 @@ fn outside(arguments: &Run) -> Result<ExitCode> {
     }
     let (out, _lock) = folder(&arguments.out)?;
     let kind = if arguments.full {
-        Kind::Full
+        RunKind::Full
     } else {
-        Kind::Bench
+        RunKind::Bench
     };
     let mut options = Options::new(kind, out.clone());
     options.rounds = arguments.rounds.unwrap_or(options.rounds);
@@ -196,21 +196,21 @@ fn outside(arguments: &Run) -> Result<ExitCode> {
                 return Err(Error::unmet("stopped at once; the report is as it was"));
             }
             console::print("\nstopping after this measurement; once more stops at once\n");
-            attached.ask_to_stop();
+            attached.request_stop();
         }
     };
     let code = status.code();
     let stopped = code == Some(i32::from(STOPPED));
     if !status.success() && !stopped {
-        let mut said = String::new();
+        let mut output = String::new();
         log.rewind()
-            .and_then(|()| log.read_to_string(&mut said))
+            .and_then(|()| log.read_to_string(&mut output))
             .map_err(Error::io("log"))?;
-        let reason = said.lines().rfind(|line| line.starts_with(OWN));
+        let reason = output.lines().rfind(|line| line.starts_with(OWN));
         console::warn(reason.unwrap_or("taupe-lab: the run has broken off"));
         let path = out.join(LOG);
         let shown = path.display();
-        match fs::write(&path, &said) {
+        match fs::write(&path, &output) {
             Ok(()) => console::warn(format_args!(
                 "what was done, and what the programs said: {shown}"
             )),
@@ -222,7 +222,7 @@ fn outside(arguments: &Run) -> Result<ExitCode> {
         console::print(format_args!("{}\n", page.display()));
     }
     Ok(match code {
-        Some(0) => named_took_part(&out, &arguments.contestants)?,
+        Some(0) => check_requested_ran(&out, &arguments.contestants)?,
         _ if stopped => ExitCode::from(STOPPED),
         _ => ExitCode::from(2),
     })
@@ -230,7 +230,7 @@ fn outside(arguments: &Run) -> Result<ExitCode> {
 
 /// Returns failure if a contestant that was requested by name could not run, because the report
 /// lacks the figures it was made for.
-fn named_took_part(out: &Path, named: &[String]) -> Result<ExitCode> {
+fn check_requested_ran(out: &Path, named: &[String]) -> Result<ExitCode> {
     let report = Report::read(&out.join("report.json"))?;
     let entries = report.contestants.iter();
     let mut all = ExitCode::SUCCESS;
@@ -321,7 +321,7 @@ fn compare_reports(old: &Path, new: &Path) -> Result<ExitCode> {
     })
 }
 
-fn write_again(json: &Path, html: Option<&Path>, markdown: Option<&Path>) -> Result<ExitCode> {
+fn render(json: &Path, html: Option<&Path>, markdown: Option<&Path>) -> Result<ExitCode> {
     let report = Report::read(json)?;
     let write = |path: &Path, content: String| {
         fs::write(path, content).map_err(Error::io(path.display().to_string()))

@@ -204,8 +204,8 @@ impl Pair {
         )?;
         for host in [&self.client, &self.server] {
             match link {
-                Link::Limited { rate } => limit(host, *rate)?,
-                Link::Lossy { loss } => lose(host, *loss)?,
+                Link::Limited { rate } => limit_rate(host, *rate)?,
+                Link::Lossy { loss } => drop_randomly(host, *loss)?,
                 Link::Cable | Link::Emulated(_) => {}
             }
         }
@@ -223,7 +223,7 @@ impl Drop for Pair {
 }
 
 /// Limits the rate at which a machine sends on the link.
-fn limit(host: &Host, rate: u64) -> Result<()> {
+fn limit_rate(host: &Host, rate: u64) -> Result<()> {
     // The burst is large enough for a super-packet. The queue holds half a megabyte: 4 ms at 1
     // Gbit/s.
     let rate = format!("{rate}bit");
@@ -236,7 +236,7 @@ fn limit(host: &Host, rate: u64) -> Result<()> {
 }
 
 /// Drops a share of the packets that a machine receives on the link.
-fn lose(host: &Host, loss: u16) -> Result<()> {
+fn drop_randomly(host: &Host, loss: u16) -> Result<()> {
     let rules = format!(
         "table netdev lab {{\n chain loss {{\n\
          type filter hook ingress device {PORT} priority 0\n\
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_link_is_refused() {
+    fn malformed_links_are_refused() {
         for text in [
             "", "rope", "mbit", "0mbit", "-1mbit", "NaNmbit", "loss=", "loss=0%", "loss=51%",
         ] {

@@ -285,13 +285,13 @@ impl Report {
         struct Form {
             format: u32,
         }
-        let told = |error: serde_json::Error| {
-            let whole = error.to_string();
+        let reported = |error: serde_json::Error| {
+            let full = error.to_string();
             // serde_json appends the position; this error begins with it.
-            let (why, _) = whole.rsplit_once(" at line ").unwrap_or((&whole, ""));
+            let (why, _) = full.rsplit_once(" at line ").unwrap_or((&full, ""));
             format!("line {}, column {}: {why}", error.line(), error.column())
         };
-        let form: Form = serde_json::from_str(text).map_err(told)?;
+        let form: Form = serde_json::from_str(text).map_err(reported)?;
         if form.format > FORMAT {
             return Err(format!(
                 "it has format {}, and this taupe-lab knows {FORMAT}: read it with the \
@@ -299,7 +299,7 @@ impl Report {
                 form.format
             ));
         }
-        serde_json::from_str(text).map_err(told)
+        serde_json::from_str(text).map_err(reported)
     }
 
     /// Adds a sample, and the metric if it is new. A sample that is not finite becomes a failure,

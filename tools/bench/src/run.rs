@@ -12,7 +12,7 @@ mod options;
 mod plan;
 mod progress;
 
-pub use options::{Kind, Options, Section};
+pub use options::{Options, RunKind, Section};
 
 use crate::contestant::{self, Contestant};
 use crate::measure::latency::RoundTrips;
@@ -42,7 +42,7 @@ struct Bench {
     contestants: Vec<Rc<dyn Contestant>>,
     /// Running contestants by id and kind of link. `None` for one that did not start or has ended;
     /// it is not started again.
-    arenas: HashMap<(String, &'static str), Option<Arena>>,
+    running: HashMap<(String, &'static str), Option<RunningContestant>>,
     /// All round trips so far, by contestant and load.
     round_trips: HashMap<(String, &'static str), RoundTrips>,
     /// The virtual machine of the FreeBSD table, while this table is measured.
@@ -51,7 +51,7 @@ struct Bench {
 }
 
 /// A running contestant with its measuring servers.
-struct Arena {
+struct RunningContestant {
     // Fields drop in order: the servers run on the session's machines.
     servers: Servers,
     session: Session,
@@ -123,7 +123,7 @@ pub fn run(options: Options, stop: &Arc<AtomicBool>) -> Result<Report> {
     }
     bench.report.complete = complete;
     bench.report.seconds = began.elapsed().as_secs_f64();
-    bench.arenas.clear();
+    bench.running.clear();
     bench.laboratory = None;
     bench.write()?;
     progress.close();
@@ -177,7 +177,7 @@ impl Bench {
         Self {
             options,
             contestants,
-            arenas: HashMap::new(),
+            running: HashMap::new(),
             round_trips: HashMap::new(),
             laboratory: None,
             report,
@@ -190,29 +190,34 @@ impl Bench {
         let key = key(contestant, link);
         let name = format!("{}-{}", key.1, key.0);
         // The old machines go first, because the new ones get the same names.
-        self.arenas.insert(key.clone(), None);
+        self.running.insert(key.clone(), None);
         let session = Session::start(&**contestant, &name, link)?;
         let startup = session.startup.as_secs_f64();
         let servers = Servers::new(&session);
-        self.arenas.insert(key, Some(Arena { servers, session }));
+        self.running
+            .insert(key, Some(RunningContestant { servers, session }));
         Ok(startup)
     }
 
     /// Returns the contestant running on this kind of link, and starts it if necessary.
-    fn arena(&mut self, contestant: &Rc<dyn Contestant>, link: &Link) -> Result<&mut Arena> {
+    fn running(
+        &mut self,
+        contestant: &Rc<dyn Contestant>,
+        link: &Link,
+    ) -> Result<&mut RunningContestant> {
         let key = key(contestant, link);
-        if !self.arenas.contains_key(&key) {
+        if !self.running.contains_key(&key) {
             self.start(contestant, link)?;
         }
-        let arena = self.arenas.get_mut(&key).and_then(Option::as_mut);
-        arena.ok_or_else(|| Error::unmet("it did not start, or has ended"))
+        let entry = self.running.get_mut(&key).and_then(Option::as_mut);
+        entry.ok_or_else(|| Error::unmet("it did not start, or has ended"))
     }
 
     /// Returns the reason why a contestant's programs have ended, if they have, and stops the rest
     /// of it.
     fn ended(&mut self, contestant: &str) -> Option<Error> {
         let mut of_contestant = self
-            .arenas
+            .running
             .iter_mut()
             .filter(|((id, _), _)| id == contestant);
         of_contestant.find_map(|(_, slot)| {
@@ -223,19 +228,19 @@ impl Bench {
     }
 
     /// Stops all contestants on this kind of link.
-    fn forget(&mut self, link: &Link) {
-        self.arenas.retain(|(_, kind), _| *kind != link.kind());
+    fn stop_all(&mut self, link: &Link) {
+        self.running.retain(|(_, kind), _| *kind != link.kind());
     }
 
     /// Records samples of a contestant.
-    fn keep(&mut self, contestant: &Rc<dyn Contestant>, samples: Vec<Sample>) {
+    fn record(&mut self, contestant: &Rc<dyn Contestant>, samples: Vec<Sample>) {
         for (metric, sample) in samples {
             self.report.record(contestant.id(), &metric, sample);
         }
     }
 
     /// Records round trips; the distribution covers all rounds.
-    fn keep_round_trips(
+    fn record_round_trips(
         &mut self,
         contestant: &Rc<dyn Contestant>,
         state: State,

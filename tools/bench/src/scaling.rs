@@ -22,7 +22,7 @@ const MARKS: [&str; 2] = ["<!-- measured -->", "<!-- /measured -->"];
 
 /// Cost of one direction per packet, step by step in the order of the path.
 #[derive(Debug, Clone, PartialEq)]
-struct Way {
+struct DirectionCost {
     name: &'static str,
     steps: Vec<Step>,
 }
@@ -35,7 +35,7 @@ struct Step {
     parallel: bool,
 }
 
-impl Way {
+impl DirectionCost {
     fn all(&self) -> f64 {
         self.steps.iter().map(|step| step.seconds).sum()
     }
@@ -76,7 +76,7 @@ impl Way {
 /// Both directions of a tunnel, from a report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model {
-    ways: [Way; 2],
+    directions: [DirectionCost; 2],
     /// Measured throughput of the stream in bit/s.
     rate: f64,
 }
@@ -111,8 +111,8 @@ impl Model {
         let into = [median("in/user")?, median("in/system")?];
         Ok(Self {
             rate: median("rate")?,
-            ways: [
-                Way {
+            directions: [
+                DirectionCost {
                     name: "out",
                     steps: vec![
                         step("read the TUN", out[1] - send, false),
@@ -121,7 +121,7 @@ impl Model {
                         step("send", send, false),
                     ],
                 },
-                Way {
+                DirectionCost {
                     name: "in",
                     steps: vec![
                         step("receive", receive, false),
@@ -140,8 +140,8 @@ impl Model {
     }
 
     /// Returns the packets/s of the slower direction.
-    fn tunnel(&self, of: impl Fn(&Way) -> f64) -> f64 {
-        self.ways.iter().map(of).fold(f64::INFINITY, f64::min)
+    fn tunnel(&self, of: impl Fn(&DirectionCost) -> f64) -> f64 {
+        self.directions.iter().map(of).fold(f64::INFINITY, f64::min)
     }
 
     /// Renders the tables of the page.
@@ -165,11 +165,11 @@ impl Model {
         ));
         line("| way | step | ns per packet | µs per batch | |".to_owned());
         line("| --- | --- | ---: | ---: | --- |".to_owned());
-        for way in &self.ways {
-            for step in &way.steps {
+        for direction in &self.directions {
+            for step in &direction.steps {
                 line(format!(
                     "| {} | {} | {} | {} | {} |",
-                    way.name,
+                    direction.name,
                     step.name,
                     digits(step.seconds * 1e9),
                     digits(step.seconds * 1e6 * BATCH as f64),
@@ -178,10 +178,10 @@ impl Model {
             }
             line(format!(
                 "| {} | **all** | {} | {} | {} % serial |",
-                way.name,
-                digits(way.all() * 1e9),
-                digits(way.all() * 1e6 * BATCH as f64),
-                digits(100.0 * way.part(false) / way.all()),
+                direction.name,
+                digits(direction.all() * 1e9),
+                digits(direction.all() * 1e6 * BATCH as f64),
+                digits(100.0 * direction.part(false) / direction.all()),
             ));
         }
         line(String::new());
@@ -195,15 +195,15 @@ impl Model {
             // The application that sends the traffic takes one core.
             let workers = |threads: u32| cores.checked_sub(1 + threads).filter(|left| *left > 0);
             let shown = |packets: Option<f64>| packets.map_or("–".to_owned(), gigabits);
-            let with = |threads, of: fn(&Way, u32) -> f64| {
+            let with = |threads, of: fn(&DirectionCost, u32) -> f64| {
                 let workers = workers(threads)?;
-                Some(self.tunnel(|way| of(way, workers)))
+                Some(self.tunnel(|direction| of(direction, workers)))
             };
             line(format!(
                 "| {cores} | {} | {} | {} |",
-                gigabits(self.tunnel(Way::one_thread)),
-                shown(with(1, Way::workers)),
-                shown(with(2, Way::pipeline)),
+                gigabits(self.tunnel(DirectionCost::one_thread)),
+                shown(with(1, DirectionCost::workers)),
+                shown(with(2, DirectionCost::pipeline)),
             ));
         }
         page
@@ -269,25 +269,28 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_takes_the_sum_and_a_pipeline_its_longest_step() -> Result<()> {
+    fn a_thread_costs_the_sum_and_a_pipeline_its_longest_step() -> Result<()> {
         let model = Model::new(&report(COSTS))?;
         // 950 ns in each direction.
-        near(model.tunnel(Way::one_thread), 1e9 / 950.0);
+        near(model.tunnel(DirectionCost::one_thread), 1e9 / 950.0);
         let handover = HANDOVER * 1e9 / BATCH as f64;
         // Out: 550 ns serial, 400 ns parallel. In: 650 ns and 300 ns.
-        near(model.tunnel(|way| way.workers(1)), 1e9 / (650.0 + handover));
+        near(
+            model.tunnel(|direction| direction.workers(1)),
+            1e9 / (650.0 + handover),
+        );
         // The longest steps: reading with 300 ns out, writing with 500 ns in.
         near(
-            model.tunnel(|way| way.pipeline(9)),
+            model.tunnel(|direction| direction.pipeline(9)),
             1e9 / (500.0 + handover),
         );
         // With one worker, encryption limits the outbound direction.
-        near(model.ways[0].pipeline(1), 1e9 / 400.0);
+        near(model.directions[0].pipeline(1), 1e9 / 400.0);
         Ok(())
     }
 
     #[test]
-    fn a_report_without_stages_says_how_to_get_them() {
+    fn a_report_without_stages_is_an_error_with_a_remedy() {
         let failed = Model::new(&Report::default()).map_err(|error| error.to_string());
         assert!(failed.is_err_and(|why| why.contains("--only stages")));
     }

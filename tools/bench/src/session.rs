@@ -46,14 +46,14 @@ impl Session {
         while !pinger.ping(PATIENCE)? {
             client.check()?;
             server.check()?;
-            let said = || {
+            let result = || {
                 let processes = client.processes.iter().chain(&server.processes);
                 processes.map(Process::output).collect::<String>()
             };
             ensure!(
                 begin.elapsed() <= START,
                 "{pinger} within {START:?}\n{}",
-                said()
+                result()
             );
         }
         Ok(Self {

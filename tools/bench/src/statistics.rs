@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_median() {
+    fn medians_of_empty_samples() {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[1.0, f64::NAN]), None);
         assert_eq!(summary(&[f64::INFINITY]), None);

@@ -23,7 +23,7 @@ pub struct Description {
     /// The rows from top to bottom.
     pub rows: Vec<DescribedRow>,
     /// The statistic that a figure shows.
-    pub figure: Figure,
+    pub statistic: Statistic,
     /// Differences from the published set-up, a sentence each.
     pub differences: Vec<String>,
 }
@@ -52,7 +52,7 @@ impl DescribedRow {
 
 /// The statistic that a figure shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Figure {
+pub enum Statistic {
     /// The median.
     Median,
     /// The greatest sample, for published figures that are the best of several.
@@ -71,9 +71,9 @@ pub fn fill(description: &Description, report: &Report) -> Table {
                 report.samples(contestant, &metric.key)
             });
             let found = summary(samples);
-            let figure = |found: Summary| match description.figure {
-                Figure::Median => found.median,
-                Figure::Best => found.max,
+            let figure = |found: Summary| match description.statistic {
+                Statistic::Median => found.median,
+                Statistic::Best => found.max,
             };
             Cell {
                 published: row.published.get(at).copied().flatten().map(str::to_owned),
@@ -81,7 +81,7 @@ pub fn fill(description: &Description, report: &Report) -> Table {
                 // A single sample has no known deviation, and the deviation does not apply to the
                 // best sample.
                 mad: found
-                    .filter(|found| found.count > 1 && description.figure == Figure::Median)
+                    .filter(|found| found.count > 1 && description.statistic == Statistic::Median)
                     .map(|found| found.mad),
             }
         });

@@ -113,9 +113,9 @@ fn two_contestants_are_measured() {
         "--contestants", "direct,taupe", "--only", "startup,throughput,latency",
         "--rounds", "2", "--seconds", "1",
     ]);
-    let said = String::from_utf8_lossy(&output.stdout);
+    let result = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}\n{errors}");
+    assert!(output.status.success(), "{result}\n{errors}");
     let report = folder.report();
     assert!(report.complete && report.failures.is_empty(), "{report:?}");
     for contestant in ["direct", "taupe"] {
@@ -129,7 +129,7 @@ fn two_contestants_are_measured() {
     let calls = |contestant| report.samples(contestant, "cost/programs/syscalls");
     assert!(calls("direct").is_empty());
     assert!(matches!(calls("taupe"), [count] if *count > 0.0));
-    assert!(said.contains("Taupe"), "{said}");
+    assert!(result.contains("Taupe"), "{result}");
     assert!(folder.html().contains("<svg"));
     assert!(folder.processes().is_empty());
 }
@@ -218,18 +218,19 @@ fn a_contestant_that_dies_is_shown_and_the_others_go_on() {
     assert_eq!(report.samples("direct", "tcp/4/down").len(), 1);
     let failures = &report.failures;
     assert!(!failures.is_empty() && failures.iter().all(|failure| failure.contestant == "taupe"));
-    let told = failures
+    let reported = failures
         .iter()
         .filter(|failure| failure.reason.contains("device wg"));
     assert!(
-        told.into_iter()
+        reported
+            .into_iter()
             .any(|failure| failure.reason.contains("has ended")),
         "{failures:?}"
     );
 }
 
 #[test]
-fn what_breaks_a_run_off_is_said() {
+fn an_aborted_run_gives_the_reason() {
     let folder = Folder::new("broken");
     let mut child = begun(&folder);
     // The run can write its report until this folder takes the place of the draft.
@@ -247,7 +248,7 @@ fn what_breaks_a_run_off_is_said() {
 }
 
 #[test]
-fn folders_that_cannot_hold_a_report_are_refused_before_anything_starts() {
+fn unusable_output_folders_are_refused_before_the_start() {
     let folder = Folder::new("folders");
     let refused = |path: &Path, reason: &str| {
         let output = run(path, &["--contestants", "direct", "--only", "startup"]);
@@ -270,7 +271,7 @@ fn folders_that_cannot_hold_a_report_are_refused_before_anything_starts() {
 }
 
 #[test]
-fn what_cannot_run_is_shown_with_the_reason() {
+fn unavailable_contestants_are_shown_with_the_reason() {
     let folder = Folder::new("refused");
     let cache = folder.0.join("a-file");
     fs::write(&cache, "where the cache should be").expect("a file");
@@ -297,15 +298,15 @@ fn what_cannot_run_is_shown_with_the_reason() {
         "{report:?}"
     );
     assert!(report.samples("direct", "startup").len() == 1);
-    let said = String::from_utf8_lossy(&output.stdout);
+    let result = String::from_utf8_lossy(&output.stdout);
     let before = "without gotatun, which cannot run here: ";
-    assert!(said.contains(before), "{said}");
-    assert!(said.contains("Could not run here"), "{said}");
+    assert!(result.contains(before), "{result}");
+    assert!(result.contains("Could not run here"), "{result}");
     assert!(folder.html().contains("a-file"));
 }
 
 #[test]
-fn wrong_words_are_refused_before_anything_starts() {
+fn invalid_arguments_are_refused_before_the_start() {
     let folder = Folder::new("wrong");
     for (arguments, reason) in [
         (["--contestants", "gotaton"], "no contestant gotaton"),

@@ -16,7 +16,7 @@ use std::time::Duration;
 const BUFFER: &str = "65536";
 
 /// Larger than any packet (`tcpdump`'s default).
-const WHOLE: u32 = 262_144;
+const SNAPSHOT_LENGTH: u32 = 262_144;
 
 /// A running capture on one interface.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Capture {
     ///
     /// [`Error::Timeout`] if the capture does not start, such as for an invalid filter.
     pub fn start(host: &Host, interface: &str, filter: &str) -> Result<Self> {
-        Self::start_cut(host, interface, filter, WHOLE)
+        Self::start_truncated(host, interface, filter, SNAPSHOT_LENGTH)
     }
 
     /// As [`start`](Self::start), but captures only the first `length` bytes of each packet,
@@ -42,7 +42,12 @@ impl Capture {
     /// # Errors
     ///
     /// As [`start`](Self::start).
-    pub fn start_cut(host: &Host, interface: &str, filter: &str, length: u32) -> Result<Self> {
+    pub fn start_truncated(
+        host: &Host,
+        interface: &str,
+        filter: &str,
+        length: u32,
+    ) -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let file = sandbox::scratch(&format!("{number}.pcap"));
@@ -89,7 +94,7 @@ impl Capture {
             // A file that is still being written may end within a packet.
             Ok(parse(&bytes).is_some_and(|packets| condition(&packets)))
         });
-        let (packets, lost) = self.stop_counted()?;
+        let (packets, lost) = self.stop_with_drops()?;
         seen.map_err(|error| match error {
             Error::Timeout { .. } => Error::unmet(format!(
                 "{error} in {} packets captured; the capture lost {lost}",
@@ -109,7 +114,7 @@ impl Capture {
     /// invalid.
     pub fn stop(self) -> Result<Vec<Packet>> {
         let file = self.file.display().to_string();
-        let (packets, lost) = self.stop_counted()?;
+        let (packets, lost) = self.stop_with_drops()?;
         if lost > 0 {
             eprintln!("{file}: the capture lost {lost} packets");
         }
@@ -121,7 +126,7 @@ impl Capture {
     /// # Errors
     ///
     /// As [`stop`](Self::stop).
-    pub fn stop_counted(mut self) -> Result<(Vec<Packet>, u64)> {
+    pub fn stop_with_drops(mut self) -> Result<(Vec<Packet>, u64)> {
         self.tcpdump.signal(Signal::INT)?;
         self.tcpdump.wait(Duration::from_secs(30))?;
         let name = self.file.display().to_string();
@@ -132,15 +137,15 @@ impl Capture {
         };
         let packets = parse(&bytes)
             .ok_or_else(|| malformed(name, "not a whole pcap file of a known link type"))?;
-        let said = self.tcpdump.output();
-        let lost =
-            lost(&said).ok_or_else(|| malformed("tcpdump's last words".to_owned(), said.trim()))?;
+        let result = self.tcpdump.output();
+        let lost = parse_dropped(&result)
+            .ok_or_else(|| malformed("tcpdump's last words".to_owned(), result.trim()))?;
         Ok((packets, lost))
     }
 }
 
 /// Parses the number of packets that the kernel dropped from `tcpdump`'s output.
-fn lost(said: &str) -> Option<u64> {
+fn parse_dropped(output: &str) -> Option<u64> {
     let count = |line: &str| {
         line.strip_suffix(" dropped by kernel")?
             .split(' ')
@@ -148,7 +153,7 @@ fn lost(said: &str) -> Option<u64> {
             .parse()
             .ok()
     };
-    said.lines().find_map(count)
+    output.lines().find_map(count)
 }
 
 /// A captured packet.
@@ -253,7 +258,7 @@ fn parse(file: &[u8]) -> Option<Vec<Packet>> {
         let time = Duration::new(field(at)?.into(), nanoseconds);
         let length = usize::try_from(field(at + 8)?).ok()?;
         let frame = file.get(at + 16..)?.get(..length)?;
-        let ip = inside(link, frame)?.to_vec();
+        let ip = ip_packet(link, frame)?.to_vec();
         packets.push(Packet { time, ip });
         at += 16 + length;
     }
@@ -262,7 +267,7 @@ fn parse(file: &[u8]) -> Option<Vec<Packet>> {
 
 /// Returns the IP packet in a frame; empty if the frame holds something else. Link types are those
 /// of the pcap format's registry.
-fn inside(link: u32, frame: &[u8]) -> Option<&[u8]> {
+fn ip_packet(link: u32, frame: &[u8]) -> Option<&[u8]> {
     let (kind, start) = match link {
         1 => (array(frame, 12)?, 14),
         101 => return Some(frame),
@@ -311,12 +316,15 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_is_read() {
-        let said = "tcpdump: listening on eth0\n3 packets captured\n\
+    fn lost_packets_are_counted() {
+        let output = "tcpdump: listening on eth0\n3 packets captured\n\
             10 packets received by filter\n7 packets dropped by kernel\n";
-        assert_eq!(lost(said), Some(7));
-        assert_eq!(lost(&said.replace("7 packets", "1 packet")), Some(1));
-        assert_eq!(lost("3 packets captured\n"), None);
+        assert_eq!(parse_dropped(output), Some(7));
+        assert_eq!(
+            parse_dropped(&output.replace("7 packets", "1 packet")),
+            Some(1)
+        );
+        assert_eq!(parse_dropped("3 packets captured\n"), None);
     }
 
     #[test]
@@ -345,10 +353,10 @@ mod tests {
 
     #[test]
     fn a_truncated_file_is_refused() {
-        let whole = file([0xd4, 0xc3, 0xb2, 0xa1], u32::to_le_bytes, &initiation());
-        assert_eq!(parse(&whole[..24]), Some(Vec::new()));
-        for length in (0..24).chain(25..whole.len()) {
-            assert_eq!(parse(&whole[..length]), None, "{length}");
+        let full = file([0xd4, 0xc3, 0xb2, 0xa1], u32::to_le_bytes, &initiation());
+        assert_eq!(parse(&full[..24]), Some(Vec::new()));
+        for length in (0..24).chain(25..full.len()) {
+            assert_eq!(parse(&full[..length]), None, "{length}");
         }
     }
 }

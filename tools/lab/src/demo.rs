@@ -16,7 +16,7 @@ pub use world::World;
 use crate::error::Result;
 use crate::peers::Implementation;
 use crate::sandbox::scratch;
-use observe::{Configuration, Seen, Watch};
+use observe::{CableCapture, Configuration, PacketCounts};
 use std::fmt::{Display, Formatter};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -30,15 +30,15 @@ const AT_ONCE: Duration = Duration::from_secs(1);
 /// # Errors
 ///
 /// An error that keeps the demo from continuing; failed expectations are recorded in `evidence`.
-pub fn show(world: &World, evidence: &mut Evidence) -> Result<()> {
-    introduce(world, evidence)?;
+pub fn run(world: &World, evidence: &mut Evidence) -> Result<()> {
+    print_file(world, evidence)?;
     let before = Configuration::of(&world.home)?;
     up(world, evidence)?;
-    chosen(world, evidence)?;
-    not_chosen(world, evidence)?;
+    check_selected(world, evidence)?;
+    check_unselected(world, evidence)?;
     let during = Configuration::of(&world.home)?;
     let changes = during.changes(&before);
-    evidence.found(
+    evidence.check(
         "configuration",
         changes.is_empty(),
         Changes(&changes, &before),
@@ -50,30 +50,30 @@ pub fn show(world: &World, evidence: &mut Evidence) -> Result<()> {
         true => format!("one more: {INTERFACE}"),
         false => format!("{links:?}"),
     };
-    evidence.found("links", holds, links);
+    evidence.check("links", holds, links);
 
-    killed(world, evidence)?;
+    check_killed(world, evidence)?;
     up(world, evidence)?;
-    who(world, evidence, "A", &world.a, 0, VPN)?;
-    speed(world, evidence)?;
+    check_client_address(world, evidence, "A", &world.a, 0, VPN)?;
+    measure_speed(world, evidence)?;
 
     world.taupe("down")?;
     let after = Configuration::of(&world.home)?;
     let mut changes = after.changes(&before);
     changes.extend(after.changed_links(&before));
-    evidence.found("taupe down", changes.is_empty(), Changes(&changes, &before));
-    who(world, evidence, "A", &world.a, 0, HOME)
+    evidence.check("taupe down", changes.is_empty(), Changes(&changes, &before));
+    check_client_address(world, evidence, "A", &world.a, 0, HOME)
 }
 
-fn introduce(world: &World, evidence: &mut Evidence) -> Result<()> {
-    evidence.say("demo/home.conf, as a VPN provider hands it out, with an endpoint of this demo and two lines more:\n");
+fn print_file(world: &World, evidence: &mut Evidence) -> Result<()> {
+    evidence.print("demo/home.conf, as a VPN provider hands it out, with an endpoint of this demo and two lines more:\n");
     for line in World::lines(&["Endpoint", "AllowedApps", "DisallowedIPs"]) {
-        evidence.say(format_args!("    {line}"));
+        evidence.print(format_args!("    {line}"));
     }
-    evidence.say(
+    evidence.print(
         "\nA is curl, B a copy of it called kurl. A web server tells them where they come from.\n",
     );
-    who(world, evidence, "before, A", &world.a, 0, HOME)
+    check_client_address(world, evidence, "before, A", &world.a, 0, HOME)
 }
 
 /// Describes how to enter a sandbox that stays, and how to remove it. Its first process is `first`.
@@ -81,7 +81,7 @@ fn introduce(world: &World, evidence: &mut Evidence) -> Result<()> {
 /// # Errors
 ///
 /// [`Error::Missing`](crate::Error::Missing) without the program `taupe`.
-pub fn ways_in(first: u32) -> Result<String> {
+pub fn shell_instructions(first: u32) -> Result<String> {
     let taupe = Implementation::Taupe.program()?;
     let (taupe, kurl) = (taupe.display(), scratch("kurl"));
     let (kurl, web) = (kurl.display(), WEB[0]);
@@ -101,94 +101,94 @@ pub fn ways_in(first: u32) -> Result<String> {
 }
 
 /// Observes the packets of A, the selected application.
-fn chosen(world: &World, evidence: &mut Evidence) -> Result<()> {
+fn check_selected(world: &World, evidence: &mut Evidence) -> Result<()> {
     let questions = world.questions();
-    let watch = Watch::start(world)?;
+    let watch = CableCapture::start(world)?;
     for family in [0, 1] {
-        who(world, evidence, "A", &world.a, family, VPN)?;
+        check_client_address(world, evidence, "A", &world.a, family, VPN)?;
     }
-    let Seen { clear, tunnel } = watch.stop()?;
-    names(world, evidence, "A's names", questions, 0);
+    let PacketCounts { clear, tunnel } = watch.stop()?;
+    check_name_servers(world, evidence, "A's names", questions, 0);
     let text = format!("{clear} packets on home's cable, beside {tunnel} of the tunnel");
-    evidence.found("A in clear", clear == 0 && tunnel > 0, text);
+    evidence.check("A in clear", clear == 0 && tunnel > 0, text);
     let seen = world
-        .ask(&world.a, FAMILIES[0].0, &PRINTER.to_string())?
-        .who;
+        .request(&world.a, FAMILIES[0].0, &PRINTER.to_string())?
+        .client;
     let text = format!("comes from {HOME_IN_LAN} to its printer: DisallowedIPs");
-    evidence.equal("A in the LAN", &seen, &Some(HOME_IN_LAN), text);
+    evidence.check_equal("A in the LAN", &seen, &Some(HOME_IN_LAN), text);
     Ok(())
 }
 
 /// Observes the packets of B, which is not selected.
-fn not_chosen(world: &World, evidence: &mut Evidence) -> Result<()> {
+fn check_unselected(world: &World, evidence: &mut Evidence) -> Result<()> {
     let questions = world.questions();
-    let watch = Watch::start(world)?;
+    let watch = CableCapture::start(world)?;
     for family in [0, 1] {
-        who(world, evidence, "B", &world.b, family, HOME)?;
+        check_client_address(world, evidence, "B", &world.b, family, HOME)?;
     }
-    let Seen { clear, .. } = watch.stop()?;
-    names(world, evidence, "B's names", questions, 1);
+    let PacketCounts { clear, .. } = watch.stop()?;
+    check_name_servers(world, evidence, "B's names", questions, 1);
     let text = format!("{clear} packets on home's cable: the capture sees what there is");
-    evidence.found("B in clear", clear > 0, text);
+    evidence.check("B in clear", clear > 0, text);
     Ok(())
 }
 
 /// Kills the tunnel's process while A downloads a file.
-fn killed(world: &World, evidence: &mut Evidence) -> Result<()> {
-    let watch = Watch::start(world)?;
+fn check_killed(world: &World, evidence: &mut Evidence) -> Result<()> {
+    let watch = CableCapture::start(world)?;
     let download = world.begin_download()?;
     world.kill_device()?;
     let mut slowest = Duration::ZERO;
     let mut through = Vec::new();
     let [v4, v6] = WEB;
     for server in [NAME.to_owned(), format!("[{v6}]"), v4.to_string()] {
-        let reply = world.ask(&world.a, "--globoff", &server)?;
+        let reply = world.request(&world.a, "--globoff", &server)?;
         slowest = slowest.max(reply.took);
-        through.extend(reply.who);
+        through.extend(reply.client);
     }
-    let Seen { clear, tunnel } = watch.stop()?;
+    let PacketCounts { clear, tunnel } = watch.stop()?;
     drop(download);
     let text = match &*through {
         [] => format!("A is refused after {slowest:.1?}, by name and by both addresses"),
         _ => format!("A comes from {through:?}"),
     };
     let holds = through.is_empty() && slowest < AT_ONCE;
-    evidence.found("kill -9 of taupe", holds, text);
+    evidence.check("kill -9 of taupe", holds, text);
     let text = format!("{clear} packets, also of a download that was under way");
-    evidence.found("A in clear", clear == 0 && tunnel > 0, text);
-    who(world, evidence, "B", &world.b, 0, HOME)
+    evidence.check("A in clear", clear == 0 && tunnel > 0, text);
+    check_client_address(world, evidence, "B", &world.b, 0, HOME)
 }
 
 fn up(world: &World, evidence: &mut Evidence) -> Result<()> {
     let began = Instant::now();
     world.taupe("up")?;
     let text = format!("demo/home.conf took {:.1?}", began.elapsed());
-    evidence.found("taupe up", true, text);
+    evidence.check("taupe up", true, text);
     Ok(())
 }
 
 /// Measures round trips and throughput of A and B.
-fn speed(world: &World, evidence: &mut Evidence) -> Result<()> {
+fn measure_speed(world: &World, evidence: &mut Evidence) -> Result<()> {
     let both = || Ok([world.round_trip(&world.ping)?, world.round_trip("ping")?]);
-    let told = |[(_, a), (_, b)]: [(Duration, u32); 2]| match (a, b) {
+    let reported = |[(_, a), (_, b)]: [(Duration, u32); 2]| match (a, b) {
         (0, 0) => String::new(),
         _ => format!("; {a} and {b} of 50 were lost"),
     };
     let mut trips = both()?;
-    let first = told(trips);
+    let first = reported(trips);
     if !first.is_empty() {
         // A busy machine may drop packets of either application; a defect of the tunnel shows
         // again.
         trips = both()?;
     }
-    let lost = told(trips);
+    let lost = reported(trips);
     let [(a, _), (b, _)] = trips;
     let before = match first.is_empty() {
         true => String::new(),
         false => format!(" (before{})", first.replace(';', ",")),
     };
     let text = format!("A {a:.2?}, B {b:.2?}, by ping{lost}{before}");
-    evidence.found("round trip", lost.is_empty(), text);
+    evidence.check("round trip", lost.is_empty(), text);
     let [a, b] = [&world.a, &world.b].map(|program| world.download(program));
     let (a, b) = (a? / 1e9, b? / 1e9);
     evidence.figure("download", format_args!("A {a:.1} Gbit/s, B {b:.1} Gbit/s"));
@@ -196,7 +196,7 @@ fn speed(world: &World, evidence: &mut Evidence) -> Result<()> {
 }
 
 /// Lets a program ask the web server for its client address.
-fn who(
+fn check_client_address(
     world: &World,
     evidence: &mut Evidence,
     what: &str,
@@ -211,23 +211,29 @@ fn who(
         "home's own"
     };
     let expected = expected[family];
-    let reply = world.ask(program, option, NAME)?;
-    if let Some(found) = reply.who {
+    let reply = world.request(program, option, NAME)?;
+    if let Some(found) = reply.client {
         let text = format!("comes from {expected}, {owner} {version} address");
-        evidence.equal(what, &found, &expected, text);
+        evidence.check_equal(what, &found, &expected, text);
     } else {
-        evidence.found(what, false, reply.complaint);
+        evidence.check(what, false, reply.error);
     }
     Ok(())
 }
 
 /// Checks that only one name server has been asked: the VPN's (0) or the router's (1).
-fn names(world: &World, evidence: &mut Evidence, what: &str, before: [usize; 2], which: usize) {
+fn check_name_servers(
+    world: &World,
+    evidence: &mut Evidence,
+    what: &str,
+    before: [usize; 2],
+    which: usize,
+) {
     let now = world.questions();
-    let asked = [0, 1].map(|server| now[server] - before[server]);
-    let [vpn, router] = asked;
+    let queries = [0, 1].map(|server| now[server] - before[server]);
+    let [vpn, router] = queries;
     let text = format!("asked {vpn} times of the VPN's name server, {router} of the router's");
-    evidence.found(what, asked[which] > 0 && asked[1 - which] == 0, text);
+    evidence.check(what, queries[which] > 0 && queries[1 - which] == 0, text);
 }
 
 /// Formats changes of a configuration for a line of evidence.

@@ -7,7 +7,7 @@
 //! The guest's `eth0` is at the other end of a TAP interface of its [`Host`]. The guest has `wg`,
 //! `ip`, dash and busybox's applets (`ping`, `nc`, `sha256sum`); [`Guest::run`] runs scripts of
 //! them. [`Guest::tunnel`] makes a [`Tunnel`] of the kernel's WireGuard. A guest can have
-//! [`Namespace`]s like the hosts of a sandbox, and run programs of this machine: see [`Equipment`].
+//! [`Namespace`]s like the hosts of a sandbox, and run programs of this machine: see [`GuestOptions`].
 
 mod agent;
 mod image;
@@ -42,7 +42,7 @@ const KERNEL_OPTIONS: &str = "console=ttyS0 quiet panic=-1 no_timer_check noapic
 
 /// Properties of a guest.
 #[derive(Debug, Clone)]
-pub struct Equipment {
+pub struct GuestOptions {
     /// Number of processors.
     pub processors: u8,
     /// The kernel.
@@ -56,7 +56,7 @@ pub struct Equipment {
     pub programs: Vec<PathBuf>,
 }
 
-impl Default for Equipment {
+impl Default for GuestOptions {
     fn default() -> Self {
         Self {
             processors: 1,
@@ -120,7 +120,7 @@ impl Guest {
     /// Those of [`install`], which should be called before, outside the sandbox; [`Error::Command`]
     /// if the interface's name is taken; [`Error::Timeout`] if the guest is not up within [`BOOT`].
     pub fn boot(host: &Host, tap: &str, addresses: &[&str]) -> Result<Self> {
-        Self::boot_with(host, tap, addresses, &Equipment::default())
+        Self::boot_with(host, tap, addresses, &GuestOptions::default())
     }
 
     /// As [`boot`](Self::boot), with other equipment.
@@ -132,7 +132,7 @@ impl Guest {
         host: &Host,
         tap: &str,
         addresses: &[&str],
-        equipment: &Equipment,
+        equipment: &GuestOptions,
     ) -> Result<Self> {
         let image = equipment.kernel.install()?;
         let name = format!("guest-{}-{tap}", host.name());
@@ -170,7 +170,7 @@ impl Guest {
             Ok(stream.is_some() || !qemu.runs()?)
         })?;
         let stream = stream.ok_or_else(|| Error::unmet(format!("QEMU: {}", qemu.output())))?;
-        let agent = Agent::greet(&name, stream, BOOT)?;
+        let agent = Agent::connect(&name, stream, BOOT)?;
         eprintln!("{} {name}: up after {:?}", uptime(), start.elapsed());
 
         let machine = Machine {
@@ -232,7 +232,7 @@ impl Guest {
         let agent = self.machine.agent.lock();
         let mut agent = agent.unwrap_or_else(PoisonError::into_inner);
         let start = Instant::now();
-        let (status, output) = agent.ask(limit, script)?;
+        let (status, output) = agent.execute(limit, script)?;
         match status {
             0 => Ok(output),
             // Ended by the guest's `timeout`, with SIGTERM or then SIGKILL.

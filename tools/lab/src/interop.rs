@@ -32,12 +32,12 @@ const REKEY_AFTER: Duration = Duration::from_secs(120);
 /// `KEEPALIVE_TIMEOUT` and `REKEY_TIMEOUT` (whitepaper, section 6).
 const DEAD_PEER: Duration = Duration::from_secs(15);
 /// Duration of the pings in the cell of the natural rekey: longer than the rekey interval.
-const NATURAL: Duration = Duration::from_secs(128);
+const NATURAL_REKEY: Duration = Duration::from_secs(128);
 /// A handshake that is not repeated within this time will not be repeated: longer than
 /// Rekey-Timeout with its jitter (whitepaper section 6.1).
-const SETTLED: Duration = Duration::from_secs(7);
+const IDLE: Duration = Duration::from_secs(7);
 /// Time limit for a peer to stop repeating its first handshake.
-const SETTLING: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Taupe's role in the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +118,9 @@ impl Cell {
     pub fn limit(&self) -> Duration {
         match self.exercise {
             Exercise::Session { .. } => Duration::from_secs(90),
-            Exercise::NaturalRekey => NATURAL * 3 / 2 + SETTLING + Duration::from_secs(60),
+            Exercise::NaturalRekey => {
+                NATURAL_REKEY * 3 / 2 + IDLE_TIMEOUT + Duration::from_secs(60)
+            }
         }
     }
 
@@ -245,7 +247,7 @@ impl Pair<'_> {
         let first = self.handshake_time()?;
         // `wg` reports handshake times in whole seconds.
         sleep(Duration::from_millis(1100));
-        pair.initiator.forget_and_add(&PeerSettings {
+        pair.initiator.replace_peer(&PeerSettings {
             public_key: &pair.responder_keys.public,
             preshared_key: pair.psk.as_deref(),
             endpoint: Some(pair.responder_endpoint),
@@ -269,11 +271,11 @@ impl Pair<'_> {
         pair.first_ping()?;
         if role == Role::Responds {
             step("settling");
-            self.settle()?;
+            self.wait_until_idle()?;
         }
         step("pings past the rekey");
         // Taupe pings in either role: both directions carry data anyway.
-        let stream = PingStream::start(self.host, parse(INNER[1][0])?, NATURAL)?;
+        let stream = PingStream::start(self.host, parse(INNER[1][0])?, NATURAL_REKEY)?;
         let pings = stream.finish()?;
         step("capture");
         let packets = capture.stop()?;
@@ -301,15 +303,15 @@ impl Pair<'_> {
 
     /// Waits until a peer no longer repeats its first handshake. wireguard-go may repeat an
     /// answered one: it starts the retry timer after sending, so the answer can arrive before.
-    fn settle(&self) -> Result<()> {
+    fn wait_until_idle(&self) -> Result<()> {
         let mut last = (latest_handshake(self.taupe)?, Instant::now());
-        wait_until("end of repeated handshakes", SETTLING, || {
+        wait_until("end of repeated handshakes", IDLE_TIMEOUT, || {
             sleep(Duration::from_millis(490));
             let time = latest_handshake(self.taupe)?;
             if time != last.0 {
                 last = (time, Instant::now());
             }
-            Ok(last.1.elapsed() > SETTLED)
+            Ok(last.1.elapsed() > IDLE)
         })
     }
 
@@ -330,8 +332,8 @@ impl Pair<'_> {
         if !self.peer.quirks().handshake_times_are_wrong {
             let peer = latest_handshake(self.peer)?;
             ensure!(peer > 0, "the peer saw no handshake");
-            let apart = taupe.abs_diff(peer);
-            let agree = apart <= 2 || !self.peer.is_program();
+            let difference = taupe.abs_diff(peer);
+            let agree = difference <= 2 || !self.peer.is_program();
             ensure!(agree, "{taupe} and {peer}, the same handshake");
         }
         Ok(taupe)
@@ -378,9 +380,9 @@ impl Configured<'_> {
     /// Returns the initiator's endpoint as known to the responder.
     fn initiator_endpoint(&self) -> Result<SocketAddr> {
         let key = &self.initiator_keys.public;
-        let told = self.responder.field("endpoints", key)?;
-        told.parse().map_err(|_| Error::Malformed {
-            what: told,
+        let reported = self.responder.field("endpoints", key)?;
+        reported.parse().map_err(|_| Error::Malformed {
+            what: reported,
             why: "not an endpoint".to_owned(),
         })
     }

@@ -1,9 +1,8 @@
 //! Debian's resolvers and their clients, unpacked outside the system instead of installed:
 //! installing one of them would change the machine's `/etc/resolv.conf`.
 
-use crate::{Error, Result, process};
-use rustix::fs::{FlockOperation, flock};
-use std::fs::{self, File};
+use crate::{Error, Result, cache, process};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -25,6 +24,10 @@ pub const RESOLVCONF: Packages = Packages("resolvconf", &["resolvconf"]);
 pub const NSS_RESOLVE: Packages = Packages("libnss-resolve", &["libnss-resolve"]);
 
 const HERE: &str = "this machine";
+
+fn cache() -> PathBuf {
+    cache::root().join("debian")
+}
 
 impl Packages {
     /// Returns the folder, if [`unpack`](Self::unpack) has created it.
@@ -51,10 +54,7 @@ impl Packages {
     /// [`Error::Io`], or the error of `apt-get` or `dpkg`.
     pub fn unpack(self) -> Result<()> {
         let (cache, what) = (cache(), |path: &Path| path.display().to_string());
-        fs::create_dir_all(&cache).map_err(Error::io(what(&cache)))?;
-        let lock = cache.join("lock");
-        let lock = File::create(&lock).map_err(Error::io(what(&lock)))?;
-        flock(&lock, FlockOperation::LockExclusive).map_err(Error::io("lock on the cache"))?;
+        let _lock = cache::lock(&cache, "packages")?;
         if self.folder().is_ok() {
             return Ok(());
         }
@@ -90,13 +90,4 @@ impl Packages {
         fs::rename(&root, &place).map_err(Error::io(what(&place)))?;
         fs::remove_dir_all(&draft).map_err(Error::io(what(&draft)))
     }
-}
-
-/// Returns `TAUPE_CACHE`, or the user's cache directory.
-fn cache() -> PathBuf {
-    let named = std::env::var_os("TAUPE_CACHE").map(PathBuf::from);
-    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/root".into()));
-    named
-        .unwrap_or_else(|| home().join(".cache/taupe"))
-        .join("debian")
 }

@@ -223,7 +223,7 @@ pub fn wait_until(
     limit: Duration,
     condition: impl FnMut() -> Result<bool>,
 ) -> Result<()> {
-    wait_closely(what, limit, Duration::from_millis(10), condition)
+    poll_until(what, limit, Duration::from_millis(10), condition)
 }
 
 /// As [`wait_until`], with another interval, for measurements.
@@ -231,7 +231,7 @@ pub fn wait_until(
 /// # Errors
 ///
 /// As [`wait_until`].
-pub fn wait_closely(
+pub fn poll_until(
     what: &str,
     limit: Duration,
     pause: Duration,

@@ -222,7 +222,7 @@ impl Suite {
         });
         let result = catch_unwind(AssertUnwindSafe(|| {
             accept_signals()?;
-            furnish()?;
+            mount_file_systems()?;
             (test.body)()
         }));
         // A panic has printed its message already.
@@ -324,13 +324,13 @@ pub fn run_sandboxed(name: &str, limit: Duration) -> Verdict {
     }
 }
 
-/// Result of a sandbox started by [`relay`].
+/// Result of a sandbox started by [`run_attached`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AttachedOutcome {
     /// It has ended.
-    Gone(ExitStatus),
-    /// It stays, independent of this process: see [`stay`].
-    Stays {
+    Ended(ExitStatus),
+    /// It stays, independent of this process: see [`detach`].
+    Detached {
         /// The exit status that the process inside reports.
         status: u8,
         /// Id of that process outside the sandbox; the sandbox ends with it.
@@ -338,11 +338,11 @@ pub enum Outcome {
     },
 }
 
-/// Message of [`stay`] to [`relay`], followed by a status.
-const STAYS: &str = "\0stays ";
+/// Message of [`detach`] to [`run_attached`], followed by a status.
+const DETACHED: &str = "\0stays ";
 
-/// Set by [`stay`].
-static STAYING: AtomicBool = AtomicBool::new(false);
+/// Set by [`detach`].
+static IS_DETACHED: AtomicBool = AtomicBool::new(false);
 
 /// Runs this executable again as the first process of a new sandbox, as [`Attached::start`] does,
 /// and prints its output until it ends or requests to stay.
@@ -350,16 +350,16 @@ static STAYING: AtomicBool = AtomicBool::new(false);
 /// # Errors
 ///
 /// [`Error::Start`] without `unshare`, [`Error::Io`].
-pub fn relay(inside: &str, log: File) -> Result<Outcome> {
+pub fn run_attached(inside: &str, log: File) -> Result<AttachedOutcome> {
     let mut attached = Attached::start_printing(inside, &[], Stdio::piped(), log)?;
-    let said = attached.child.stdout.take().map(BufReader::new);
-    for line in said.into_iter().flat_map(BufReader::lines) {
+    let output = attached.child.stdout.take().map(BufReader::new);
+    for line in output.into_iter().flat_map(BufReader::lines) {
         let line = line.map_err(Error::io("what the sandbox says"))?;
-        let Some(status) = line.strip_prefix(STAYS) else {
+        let Some(status) = line.strip_prefix(DETACHED) else {
             console::print(format_args!("{line}\n"));
             continue;
         };
-        let outcome = Outcome::Stays {
+        let outcome = AttachedOutcome::Detached {
             status: status.parse().unwrap_or(u8::MAX),
             first: only_child(attached.child.id())?,
         };
@@ -368,14 +368,14 @@ pub fn relay(inside: &str, log: File) -> Result<Outcome> {
         return Ok(outcome);
     }
     let status = attached.child.wait().map_err(Error::io("wait"))?;
-    Ok(Outcome::Gone(status))
+    Ok(AttachedOutcome::Ended(status))
 }
 
-/// Called by a process that [`relay`] has started: keeps the sandbox until this process is killed,
+/// Called by a process that [`run_attached`] has started: keeps the sandbox until this process is killed,
 /// and reports an exit status to the outer process.
-pub fn stay(status: u8) -> ! {
-    STAYING.store(true, Ordering::Relaxed);
-    console::print(format_args!("{STAYS}{status}\n"));
+pub fn detach(status: u8) -> ! {
+    IS_DETACHED.store(true, Ordering::Relaxed);
+    console::print(format_args!("{DETACHED}{status}\n"));
     loop {
         std::thread::park();
     }
@@ -415,7 +415,7 @@ impl Attached {
         printed: Stdio,
         log: File,
     ) -> Result<Self> {
-        let mut child = enclose(&[inside])?
+        let mut child = unshare_command(&[inside])?
             .envs(environment.iter().copied())
             .stdin(Stdio::piped())
             .stdout(printed)
@@ -433,7 +433,7 @@ impl Attached {
     }
 
     /// Asks the process inside to stop; [`begin_attached`] receives the request.
-    pub fn ask_to_stop(&mut self) {
+    pub fn request_stop(&mut self) {
         // The write fails if the process has ended already.
         if let Some(lifeline) = &mut self.lifeline {
             let _ = lifeline.write_all(b"stop\n");
@@ -460,7 +460,7 @@ impl Drop for Attached {
     }
 }
 
-/// Must be called first by the process that [`Attached::start`] or [`relay`] has started. Sets up
+/// Must be called first by the process that [`Attached::start`] or [`run_attached`] has started. Sets up
 /// the sandbox, and ends it when the outer process is gone. Sets `stop` when the outer process asks
 /// to stop.
 ///
@@ -473,15 +473,15 @@ pub fn begin_attached(stop: Arc<AtomicBool>) -> Result<()> {
         while matches!(std::io::stdin().read(&mut word), Ok(1..)) {
             stop.store(true, Ordering::Relaxed);
         }
-        if !STAYING.load(Ordering::Relaxed) {
+        if !IS_DETACHED.load(Ordering::Relaxed) {
             std::process::exit(130);
         }
     });
-    furnish()
+    mount_file_systems()
 }
 
 /// Returns the command that runs this executable in new namespaces.
-fn enclose(arguments: &[&str]) -> Result<Command> {
+fn unshare_command(arguments: &[&str]) -> Result<Command> {
     let executable = std::env::current_exe().map_err(Error::io("own executable"))?;
     let mut command = Command::new("unshare");
     #[rustfmt::skip]
@@ -502,7 +502,7 @@ fn supervise(name: &str, limit: Duration) -> Result<(Option<ExitStatus>, String)
         .map_err(Error::io("memory for output"))?;
     let mut printed = File::from(printed);
     let copy = || printed.try_clone().map_err(Error::io("dup"));
-    let mut child = enclose(&[INSIDE, name])?
+    let mut child = unshare_command(&[INSIDE, name])?
         .stdin(Stdio::piped())
         .stdout(copy()?)
         .stderr(copy()?)
@@ -549,7 +549,7 @@ fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
 }
 
 /// Sets up the file systems of the sandbox.
-fn furnish() -> Result<()> {
+fn mount_file_systems() -> Result<()> {
     let none = MountFlags::NOSUID | MountFlags::NODEV;
     // Taupe stores handshake timestamps in /var/lib.
     for directory in HIDDEN {

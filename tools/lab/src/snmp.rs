@@ -87,7 +87,7 @@ Alone: One
     }
 
     #[test]
-    fn what_is_not_there_is_named() {
+    fn missing_counters_are_named() {
         let all = Snmp::new(CONTENTS);
         for (protocol, name) in [
             ("Ip", "InErrors"),

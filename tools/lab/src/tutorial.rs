@@ -95,21 +95,21 @@ impl Machines {
     ///
     /// [`Error::Unmet`] for the first step with an unexpected result.
     pub fn follow(&self, steps: &[Step], mut print: impl FnMut(&str)) -> Result<()> {
-        let mut said = String::new();
+        let mut output = String::new();
         for step in steps {
             match step {
                 Step::Run { machine, script } => {
                     for line in script.lines() {
                         print(&format!("{machine}# {line}"));
                     }
-                    said = self.run(machine, script)?;
-                    said.lines().for_each(&mut print);
-                    self.hand_over()?;
+                    output = self.run(machine, script)?;
+                    output.lines().for_each(&mut print);
+                    self.share_public_keys()?;
                 }
                 Step::Expect(lines) => {
-                    let missing = lines.iter().find(|line| !said.contains(line.trim()));
+                    let missing = lines.iter().find(|line| !output.contains(line.trim()));
                     if let Some(line) = missing {
-                        let what = format!("{line:?} is not in what was printed:\n{said}");
+                        let what = format!("{line:?} is not in what was printed:\n{output}");
                         return Err(Error::unmet(what));
                     }
                     for line in lines {
@@ -141,7 +141,7 @@ impl Machines {
     }
 
     /// Copies all existing public keys to every machine's folder.
-    fn hand_over(&self) -> Result<()> {
+    fn share_public_keys(&self) -> Result<()> {
         let folders = || self.hosts.values().map(|(_, folder)| folder);
         for (from, to) in folders().flat_map(|from| folders().map(move |to| (from, to))) {
             for entry in std::fs::read_dir(from).map_err(Error::io("folder"))? {

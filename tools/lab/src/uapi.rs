@@ -14,7 +14,7 @@ use std::time::Duration;
 /// # Errors
 ///
 /// [`Error::Io`] if there is no answer within 10 seconds.
-pub fn ask(interface: &str, request: &str) -> Result<String> {
+pub fn exchange(interface: &str, request: &str) -> Result<String> {
     let what = || format!("configuration socket of {interface}");
     let mut stream = UnixStream::connect(socket(interface)).map_err(Error::io(what()))?;
     stream
@@ -39,9 +39,9 @@ pub fn ask(interface: &str, request: &str) -> Result<String> {
 ///
 /// # Errors
 ///
-/// [`Error::Unmet`] if they are refused, and as [`ask`].
+/// [`Error::Unmet`] if they are refused, and as [`exchange`].
 pub fn set(interface: &str, lines: &str) -> Result<()> {
-    let answer = ask(interface, &format!("set=1\n{lines}\n"))?;
+    let answer = exchange(interface, &format!("set=1\n{lines}\n"))?;
     ensure!(answer == "errno=0\n\n", "{interface} answers {answer:?}");
     Ok(())
 }

@@ -48,8 +48,8 @@ fn the_post_quantum_tutorial_is_true() {
     let output = command.arg("--post-quantum").stdin(Stdio::null()).output();
     let output = output.expect("it starts");
     let printed = printed(&output);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{printed}{said}");
+    let result = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{printed}{result}");
     for line in [
         "bob# ping -c 3 -i 0.2 10.9.0.1",
         "ok      post-quantum: hybrid-768",
@@ -61,11 +61,11 @@ fn the_post_quantum_tutorial_is_true() {
 }
 
 #[test]
-fn all_of_it_holds() {
+fn every_line_of_the_demo_holds() {
     let output = demo(&[]);
     let printed = printed(&output);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{printed}{said}");
+    let result = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{printed}{result}");
     let mut lines = printed.lines();
     for (what, found) in LINES {
         let start = format!("ok      {what:16}  ");
@@ -80,7 +80,7 @@ fn all_of_it_holds() {
 }
 
 #[test]
-fn what_does_not_hold_is_said() {
+fn a_failed_claim_is_reported() {
     let output = demo(&[("TAUPE_BIN", "/bin/false")]);
     let printed = printed(&output);
     assert_eq!(output.status.code(), Some(1), "{printed}");
@@ -90,7 +90,7 @@ fn what_does_not_hold_is_said() {
 }
 
 #[test]
-fn what_is_kept_can_be_entered_and_removed() {
+fn namespaces_left_for_inspection_can_be_removed() {
     let output = demo(&[("KEEP", "1")]);
     let printed = printed(&output);
     let lines = || printed.lines();

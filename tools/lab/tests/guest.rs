@@ -3,7 +3,7 @@
 use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
-use taupe_lab::guest::{self, Equipment, Guest};
+use taupe_lab::guest::{self, Guest, GuestOptions};
 use taupe_lab::host::{Host, add_address};
 use taupe_lab::peers::{Implementation, Keys, PeerSettings, Place, Settings};
 use taupe_lab::process::wait_until;
@@ -15,10 +15,10 @@ fn main() {
     let limit = guest::BOOT + Duration::from_secs(60);
     Suite::new(vec![
         SystemTest::new("a_guest_reaches_its_host", guest_reaches_host).limit(limit),
-        SystemTest::new("a_guest_does_what_it_is_told", guest_obeys).limit(limit),
-        SystemTest::new("a_guest_that_ends_says_so", guest_ends).limit(limit),
-        SystemTest::new("a_tunnel_after_sleep", a_tunnel_after_sleep).limit(2 * limit),
-        SystemTest::new("a_flood_is_shed", a_flood_is_shed).limit(limit),
+        SystemTest::new("a_guest_runs_scripts", guest_runs_scripts).limit(limit),
+        SystemTest::new("an_ended_guest_is_reported", guest_ends).limit(limit),
+        SystemTest::new("handshake_after_a_suspend", handshake_after_a_suspend).limit(2 * limit),
+        SystemTest::new("flood_filter_in_a_guest", flood_filter_in_a_guest).limit(limit),
     ])
     .prepare(|| guest::install().map(drop))
     .prepare(|| Implementation::WireguardGo.install().map(drop))
@@ -47,7 +47,7 @@ fn guest_reaches_host() -> Result<()> {
     Ok(())
 }
 
-fn guest_obeys() -> Result<()> {
+fn guest_runs_scripts() -> Result<()> {
     let guest = Guest::boot(&Host::new("a")?, "tap0", &[])?;
     let output = guest.run("echo out; echo err >&2")?;
     ensure!(
@@ -111,10 +111,10 @@ fn guest_with_taupe(host: &Host) -> Result<(Guest, String)> {
     let program = Implementation::Taupe.program()?;
     let (from, to) = (program.display().to_string(), taupe.display().to_string());
     host.run(&["strip", "-o", &to, &from])?;
-    let equipment = Equipment {
+    let equipment = GuestOptions {
         memory: 384,
         programs: vec![taupe.clone()],
-        ..Equipment::default()
+        ..GuestOptions::default()
     };
     let guest = Guest::boot_with(host, "tap0", &["192.0.2.2/24"], &equipment)?;
     add_address(host, "tap0", "192.0.2.1/24")?;
@@ -124,7 +124,7 @@ fn guest_with_taupe(host: &Host) -> Result<(Guest, String)> {
 
 /// After a suspend, a machine begins a new handshake by itself, although nothing is sent through
 /// its tunnel and no service reports the suspend.
-fn a_tunnel_after_sleep() -> Result<()> {
+fn handshake_after_a_suspend() -> Result<()> {
     let host = Host::new("a")?;
     let (theirs, ours) = (Keys::new(&host)?, Keys::new(&host)?);
     let server = Implementation::Taupe.start(&host, "wgfar")?;
@@ -173,7 +173,7 @@ END
 }
 
 /// The socket filter against floods of handshakes works on this kernel too.
-fn a_flood_is_shed() -> Result<()> {
+fn flood_filter_in_a_guest() -> Result<()> {
     /// Sent within a millisecond: twice the limit of the filter.
     const BURST: usize = 32;
     let host = Host::new("a")?;

@@ -20,9 +20,9 @@ fn main() {
     Suite::new(vec![
         SystemTest::new("hosts_are_linked", hosts_are_linked),
         SystemTest::new("a_capture_outlasts_a_pause", capture_pauses),
-        SystemTest::new("a_failed_command_tells_everything", failed_command),
+        SystemTest::new("a_failed_command_reports_its_output", failed_command),
         SystemTest::new("a_process_ends_with_its_handle", process_ends),
-        SystemTest::new("the_world_is_private", world_is_private),
+        SystemTest::new("a_sandbox_is_isolated", sandbox_is_isolated),
         SystemTest::new("a_failure_shows_its_output", failure_shows_output),
         SystemTest::new("a_panic_is_a_failure", || {
             let verdict = run_sandboxed("fixture_panic", Duration::from_secs(20));
@@ -139,7 +139,7 @@ fn process_ends() -> Result<()> {
     Ok(())
 }
 
-fn world_is_private() -> Result<()> {
+fn sandbox_is_isolated() -> Result<()> {
     ensure!(std::process::id() == 1, "process {}", std::process::id());
     let interfaces: Vec<_> = fs::read_dir("/sys/class/net")
         .map_err(Error::io("/sys/class/net"))?

@@ -52,7 +52,7 @@ fn packets_pass_both_ways_and_once() {
 }
 
 #[test]
-fn an_initiation_is_taken_once() {
+fn an_initiation_is_accepted_once() {
     let ([_, mut other], initiation) = connected();
     let again = other.receive(NOW, &initiation, &mut fastrand::fill);
     assert_eq!(again, Err(Error::Repeated));

@@ -64,7 +64,7 @@ fn changed_messages_are_refused() {
 }
 
 #[test]
-fn a_stranger_is_refused() {
+fn an_unknown_initiator_is_refused() {
     let (ends, [_, responder]) = ends();
     let stranger = end(key_pair(3), &responder);
     let (_, initiation) = Initiator::start(&stranger, 1, LABEL, &mut random(1));

@@ -3,7 +3,7 @@
 
 use crate::scene::install;
 use std::time::Duration;
-use taupe_lab::guest::{self, Equipment, Guest};
+use taupe_lab::guest::{self, Guest, GuestOptions};
 use taupe_lab::host::Host;
 use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Result, ensure};
@@ -89,7 +89,7 @@ fn asked_for() -> Option<String> {
 fn debian_12() -> Result<()> {
     let program = install("application")?;
     let host = Host::new("yard")?;
-    let equipment = Equipment {
+    let equipment = GuestOptions {
         processors: 2,
         memory: 768,
         programs: vec![
@@ -97,7 +97,7 @@ fn debian_12() -> Result<()> {
             "/usr/bin/tcpdump".into(),
             "/sbin/tc".into(),
         ],
-        ..Equipment::default()
+        ..GuestOptions::default()
     };
     let guest = Guest::boot_with(&host, "tap0", &[], &equipment)?;
     // `tcpdump` looks up root; standard input must stay open.

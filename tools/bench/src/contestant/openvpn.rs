@@ -94,10 +94,10 @@ impl Contestant for OpenVpn {
     }
 
     fn version(&self) -> Result<Option<String>> {
-        let said = ask(&["--version"])?.stdout;
-        let version = version(&said).ok_or_else(|| Error::Malformed {
+        let output = ask(&["--version"])?.stdout;
+        let version = version(&output).ok_or_else(|| Error::Malformed {
             what: "answer of `openvpn --version`".to_owned(),
-            why: said.lines().next().unwrap_or_default().to_owned(),
+            why: output.lines().next().unwrap_or_default().to_owned(),
         })?;
         let ciphers = ask(&[self.providers(), &["--show-ciphers"]].concat())?;
         ensure!(
@@ -246,9 +246,9 @@ fn ask(arguments: &[&str]) -> Result<Attempt> {
 }
 
 /// Returns the version and that of the crypto library, from `openvpn --version`.
-fn version(said: &str) -> Option<String> {
-    let own = said.strip_prefix("OpenVPN ")?.split_whitespace().next()?;
-    let library = said.lines().find_map(|line| {
+fn version(result: &str) -> Option<String> {
+    let own = result.strip_prefix("OpenVPN ")?.split_whitespace().next()?;
+    let library = result.lines().find_map(|line| {
         let library = line.strip_prefix("library versions: ")?.split(',').next()?;
         let mut words = library.split_whitespace();
         Some(format!("{} {}", words.next()?, words.next()?))

@@ -20,19 +20,19 @@ const PORT: u16 = 51820;
 pub(super) const MTU: &str = "1420";
 
 /// Addresses of peers that do not exist: 10.128.0.0/9.
-const CROWD: u32 = u32::from_be_bytes([10, 128, 0, 0]);
-const CROWD_SIZE: u32 = 1 << 23;
+const PEER_ADDRESSES: u32 = u32::from_be_bytes([10, 128, 0, 0]);
+const PEER_ADDRESS_COUNT: u32 = 1 << 23;
 
 /// An interface that `wg` configures.
 #[derive(Debug)]
 pub(super) struct WireGuard {
-    maker: Maker,
+    source: Source,
     title: &'static str,
 }
 
 /// The program or kernel module that makes the interface.
 #[derive(Debug)]
-enum Maker {
+enum Source {
     Program(Implementation),
     Kernel,
 }
@@ -40,22 +40,22 @@ enum Maker {
 /// A program with its default logging.
 pub(super) const fn program(implementation: Implementation, title: &'static str) -> WireGuard {
     WireGuard {
-        maker: Maker::Program(implementation),
+        source: Source::Program(implementation),
         title,
     }
 }
 
 /// The module of the running kernel.
 pub(super) const KERNEL: WireGuard = WireGuard {
-    maker: Maker::Kernel,
+    source: Source::Kernel,
     title: "WireGuard in the kernel",
 };
 
 impl Contestant for WireGuard {
     fn id(&self) -> &str {
-        match self.maker {
-            Maker::Program(implementation) => implementation.name(),
-            Maker::Kernel => "kernel",
+        match self.source {
+            Source::Program(implementation) => implementation.name(),
+            Source::Kernel => "kernel",
         }
     }
 
@@ -64,21 +64,21 @@ impl Contestant for WireGuard {
     }
 
     fn install(&self) -> Result<()> {
-        match self.maker {
-            Maker::Program(implementation) => implementation.install().map(drop),
-            Maker::Kernel => Ok(()),
+        match self.source {
+            Source::Program(implementation) => implementation.install().map(drop),
+            Source::Kernel => Ok(()),
         }
     }
 
     fn version(&self) -> Result<Option<String>> {
-        match self.maker {
-            Maker::Program(Implementation::Taupe) => own_version().map(Some),
+        match self.source {
+            Source::Program(Implementation::Taupe) => own_version().map(Some),
             // The version it was built from; the other programs print less than this.
-            Maker::Program(implementation) => {
+            Source::Program(implementation) => {
                 implementation.program()?;
                 Ok(Some(implementation.version().to_owned()))
             }
-            Maker::Kernel => kernel_version().map(Some),
+            Source::Kernel => kernel_version().map(Some),
         }
     }
 
@@ -115,7 +115,7 @@ impl Contestant for WireGuard {
     fn start(&self, pair: &Pair, side: Side) -> Result<End> {
         let host = pair.host(side);
         let interface = interface();
-        let process = self.make(host, &interface)?;
+        let process = self.create_interface(host, &interface)?;
         host.run(&["wg", "setconf", &interface, &pair.path(file(side))])?;
         add_address(host, &interface, &format!("{}/24", side.inner()))?;
         host.ip(&["link", "set", &interface, "mtu", MTU, "up"])?;
@@ -134,7 +134,7 @@ impl Contestant for WireGuard {
 
     fn add_peers(&self, pair: &Pair, server: &End, count: usize) -> Option<Result<()>> {
         let interface = server.interface.as_ref()?;
-        Some(add_crowd(pair.host(Side::Server), interface, count))
+        Some(add_peers_in_bulk(pair.host(Side::Server), interface, count))
     }
 
     fn handshakes(&self, pair: &Pair, server: &End) -> Option<Result<HandshakeTarget>> {
@@ -157,23 +157,23 @@ impl Contestant for WireGuard {
         )
     }
 
-    fn most_peers(&self) -> usize {
-        match self.maker {
-            Maker::Program(Implementation::Taupe) | Maker::Kernel => 100_000,
-            Maker::Program(_) => 10_000,
+    fn max_peers(&self) -> usize {
+        match self.source {
+            Source::Program(Implementation::Taupe) | Source::Kernel => 100_000,
+            Source::Program(_) => 10_000,
         }
     }
 }
 
 impl WireGuard {
     /// Makes the interface; returns the program, if there is one.
-    fn make(&self, host: &Host, interface: &str) -> Result<Option<Process>> {
-        match self.maker {
-            Maker::Program(implementation) => {
+    fn create_interface(&self, host: &Host, interface: &str) -> Result<Option<Process>> {
+        match self.source {
+            Source::Program(implementation) => {
                 let tunnel = implementation.start_quietly(host, interface)?;
                 Ok(tunnel.into_process())
             }
-            Maker::Kernel => {
+            Source::Kernel => {
                 host.ip(&["link", "add", interface, "type", "wireguard"])?;
                 Ok(None)
             }
@@ -200,8 +200,8 @@ pub(super) fn interface() -> String {
 fn own_version() -> Result<String> {
     let mut command = Command::new(Implementation::Taupe.program()?);
     command.arg("--version");
-    let said = process::run("this machine", command, None)?;
-    let first = said.stdout.lines().next().unwrap_or_default();
+    let output = process::run("this machine", command, None)?;
+    let first = output.stdout.lines().next().unwrap_or_default();
     Ok(first.strip_prefix("taupe ").unwrap_or(first).to_owned())
 }
 
@@ -219,10 +219,10 @@ fn kernel_version() -> Result<String> {
     let mut probe = Command::new("unshare");
     probe.args(["--net", "ip", "link", "add", "wg0", "type", "wireguard"]);
     let made = process::attempt("this machine", probe, None)?;
-    let said = made.stderr.trim().lines().last().unwrap_or_default();
+    let output = made.stderr.trim().lines().last().unwrap_or_default();
     ensure!(
         made.status == Some(0),
-        "this kernel ({release}) has no WireGuard: `ip link add type wireguard`: {said}"
+        "this kernel ({release}) has no WireGuard: `ip link add type wireguard`: {output}"
     );
     Ok(release.to_owned())
 }
@@ -241,16 +241,16 @@ fn public_key(host: &Host, interface: &str) -> Result<[u8; 32]> {
 }
 
 /// Adds peers with unknown private keys, each with an address.
-fn add_crowd(host: &Host, interface: &str, count: usize) -> Result<()> {
+fn add_peers_in_bulk(host: &Host, interface: &str, count: usize) -> Result<()> {
     let known = host.run(&["wg", "show", interface, "peers"])?;
     let first = known.stdout.lines().count();
     let mut text = String::new();
     for number in first..first + count {
         let number = u32::try_from(number)
             .ok()
-            .filter(|number| *number < CROWD_SIZE)
+            .filter(|number| *number < PEER_ADDRESS_COUNT)
             .ok_or_else(|| Error::unmet(format!("there is no room for {count} peers more")))?;
-        let address = IpAddr::from(Ipv4Addr::from(CROWD + number));
+        let address = IpAddr::from(Ipv4Addr::from(PEER_ADDRESSES + number));
         let peer = PeerSettings {
             public_key: &key(number),
             preshared_key: None,

@@ -1,6 +1,6 @@
 //! Cost of a measurement to the machine: processor time, context switches, system calls.
 
-use super::proc::{self, Machine, Process};
+use super::proc::{self, MachineCounters, ProcessCounters};
 use super::system_calls::Counter;
 use crate::session::Session;
 use std::time::Instant;
@@ -26,8 +26,8 @@ pub struct Meter {
     processes: Vec<u32>,
     counters: Option<Counters>,
     begin: Instant,
-    machine: Machine,
-    programs: Vec<Process>,
+    machine: MachineCounters,
+    programs: Vec<ProcessCounters>,
 }
 
 #[derive(Debug)]
@@ -50,10 +50,12 @@ impl Meter {
             SystemCalls::Count => Some(Counters::start(session)?),
             SystemCalls::Ignore => None,
         };
-        let programs = processes.iter().map(|&process| Process::read(process));
+        let programs = processes
+            .iter()
+            .map(|&process| ProcessCounters::read(process));
         Ok(Self {
             programs: programs.collect::<Result<_>>()?,
-            machine: Machine::read()?,
+            machine: MachineCounters::read()?,
             begin: Instant::now(),
             processes,
             counters,
@@ -66,11 +68,11 @@ impl Meter {
     ///
     /// As [`start`](Self::start).
     pub fn stop(self) -> Result<Usage> {
-        let machine = Machine::read()?;
+        let machine = MachineCounters::read()?;
         let seconds = self.begin.elapsed().as_secs_f64();
         let mut programs = Programs::default();
         for (&process, before) in self.processes.iter().zip(&self.programs) {
-            let after = Process::read(process)?;
+            let after = ProcessCounters::read(process)?;
             programs.user += in_seconds(before.user, after.user);
             programs.system += in_seconds(before.system, after.system);
             programs.switches += after.switches_since(before);
@@ -97,7 +99,7 @@ impl Counters {
         let mut programs = programs
             .map(|ids| Counter::of_processes(&ids))
             .transpose()?;
-        let upwards = some(upwards(session)?);
+        let upwards = some(outbound_threads(session)?);
         let mut upwards = upwards.map(|ids| Counter::of_threads(&ids)).transpose()?;
         // The machine's counter runs longest, so that it includes all of the programs' calls.
         machine.enable()?;
@@ -129,7 +131,7 @@ impl Counters {
 
 /// Returns the threads that process upstream traffic, found by Taupe's thread names: `out` at the
 /// client, `in4` and `in6` at the server.
-fn upwards(session: &Session) -> Result<Vec<u32>> {
+fn outbound_threads(session: &Session) -> Result<Vec<u32>> {
     let mut found = Vec::new();
     for (end, prefix) in [(&session.client, "out"), (&session.server, "in")] {
         for process in &end.processes {

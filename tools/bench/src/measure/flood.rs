@@ -39,7 +39,7 @@ const LEAD: Duration = Duration::from_millis(300);
 const BATCH: usize = 50;
 
 /// Longest delay of the sender that it makes up for.
-const DEBT: Duration = Duration::from_millis(20);
+const MAX_LAG: Duration = Duration::from_millis(20);
 
 /// Addresses of the third machine and of the server on their cable.
 const ATTACKER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
@@ -54,61 +54,61 @@ const DISCARD: u16 = 9;
 
 /// Contents and target of the flood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FloodKind {
     /// Initiations to the socket that nobody reads.
     Unread,
     /// Initiations with a wrong mac1, as from a sender without the server's public key.
-    Strangers,
+    WrongMac1,
     /// Initiations with a valid mac1 (whitepaper §5.4.4) and otherwise random content.
-    Informed,
+    ValidMac1,
 }
 
-impl Kind {
+impl FloodKind {
     /// All kinds; the reference comes first.
-    pub const ALL: [Self; 3] = [Self::Unread, Self::Strangers, Self::Informed];
+    pub const ALL: [Self; 3] = [Self::Unread, Self::WrongMac1, Self::ValidMac1];
 
     /// Returns the name for keys of metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Unread => "unread",
-            Self::Strangers => "strangers",
-            Self::Informed => "informed",
+            Self::WrongMac1 => "strangers",
+            Self::ValidMac1 => "informed",
         }
     }
 }
 
 /// A transfer during a flood.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Flooded {
+pub struct FloodedTransfer {
     /// Kind of the flood.
-    pub kind: Kind,
+    pub kind: FloodKind,
     /// Datagrams per second as actually sent.
     pub rate: f64,
     /// The transfer through the tunnel.
     pub transfer: Transfer,
 }
 
-/// Measures a transfer during a flood of each [`Kind`]. `None` if the contestant accepts no
+/// Measures a transfer during a flood of each [`FloodKind`]. `None` if the contestant accepts no
 /// handshakes.
 pub fn measure(
     contestant: &dyn Contestant,
     session: &Session,
     servers: &mut Servers,
     flow: Flow,
-) -> Option<Result<Vec<Flooded>>> {
+) -> Option<Result<Vec<FloodedTransfer>>> {
     let handshakes = contestant.handshakes(&session.pair, &session.server)?;
     Some(handshakes.and_then(|handshakes| {
         let attacker = Attacker::new(session, handshakes)?;
         let mut flooded = |kind| {
             let (rate, transfer) =
                 attacker.during(kind, || iperf::transfer(session, servers, flow))?;
-            Ok(Flooded {
+            Ok(FloodedTransfer {
                 kind,
                 rate,
                 transfer,
             })
         };
-        Kind::ALL.into_iter().map(&mut flooded).collect()
+        FloodKind::ALL.into_iter().map(&mut flooded).collect()
     }))
 }
 
@@ -161,7 +161,7 @@ impl Attacker {
     /// # Errors
     ///
     /// Those of `work`; [`Error::Io`] if the flood cannot be sent.
-    pub fn during<T>(&self, kind: Kind, work: impl FnOnce() -> Result<T>) -> Result<(f64, T)> {
+    pub fn during<T>(&self, kind: FloodKind, work: impl FnOnce() -> Result<T>) -> Result<(f64, T)> {
         let mut initiations = Initiations::new(kind, self.handshakes);
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -184,7 +184,7 @@ impl Attacker {
         while !stop.load(Ordering::Relaxed) {
             let now = Instant::now();
             thread::sleep(next.saturating_duration_since(now));
-            next = next.max(now.checked_sub(DEBT).unwrap_or(now)) + interval;
+            next = next.max(now.checked_sub(MAX_LAG).unwrap_or(now)) + interval;
             let batch = initiations.next_batch();
             let slices = batch.map(IoSlice::new);
             let mut controls: [_; BATCH] = std::array::from_fn(|_| SendAncillaryBuffer::default());
@@ -233,13 +233,13 @@ impl Initiations {
     /// Number of prepared initiations.
     const COUNT: usize = BATCH * 100;
 
-    fn new(kind: Kind, to: HandshakeTarget) -> Self {
+    fn new(kind: FloodKind, to: HandshakeTarget) -> Self {
         // Every flood starts with other sources: a server may treat a source that returns after
         // some seconds, in this round or the next, as a retry.
         let mut random = fastrand::Rng::new();
         let port = match kind {
-            Kind::Unread => DISCARD,
-            Kind::Strangers | Kind::Informed => to.port,
+            FloodKind::Unread => DISCARD,
+            FloodKind::WrongMac1 | FloodKind::ValidMac1 => to.port,
         };
         // HASH(LABEL-MAC1 ‖ S_r^pub)
         let mac1_key = AWS_LC.hash.hash(&[b"mac1----", &to.public_key]);
@@ -251,7 +251,7 @@ impl Initiations {
             initiation[..4].copy_from_slice(&[1, 0, 0, 0]);
             // mac2 stays zero: the senders have no cookie.
             initiation[132..].fill(0);
-            if kind == Kind::Informed {
+            if kind == FloodKind::ValidMac1 {
                 let mac1 = AWS_LC.hash.mac(&mac1_key, &[&initiation[..116]]);
                 initiation[116..132].copy_from_slice(&mac1);
             }
@@ -308,21 +308,21 @@ mod tests {
     }
 
     #[test]
-    fn only_who_knows_the_public_key_has_mac1_right() {
-        for kind in Kind::ALL {
+    fn only_a_sender_with_the_public_key_has_a_valid_mac1() {
+        for kind in FloodKind::ALL {
             for packet in Initiations::new(kind, TO).next_batch() {
                 let initiation = &packet[IP + UDP..];
                 assert_eq!(initiation[..4], [1, 0, 0, 0]);
                 let mac1 = AWS_LC.hash.mac(&key(b"mac1----"), &[&initiation[..116]]);
-                assert_eq!(initiation[116..132] == mac1, kind == Kind::Informed);
+                assert_eq!(initiation[116..132] == mac1, kind == FloodKind::ValidMac1);
                 assert_eq!(initiation[132..], [0; 16]);
             }
         }
     }
 
     #[test]
-    fn each_comes_from_elsewhere() {
-        let mut initiations = Initiations::new(Kind::Informed, TO);
+    fn each_datagram_has_another_source() {
+        let mut initiations = Initiations::new(FloodKind::ValidMac1, TO);
         let mut seen = BTreeSet::new();
         // Goes twice through all initiations.
         for _ in 0..2 * Initiations::COUNT / BATCH {
@@ -337,8 +337,8 @@ mod tests {
     }
 
     #[test]
-    fn headers_say_how_long_and_where_to() {
-        for (kind, port) in [(Kind::Unread, 9), (Kind::Strangers, 51_820)] {
+    fn headers_have_length_and_destination() {
+        for (kind, port) in [(FloodKind::Unread, 9), (FloodKind::WrongMac1, 51_820)] {
             let mut initiations = Initiations::new(kind, TO);
             let [packet, ..] = initiations.next_batch();
             assert_eq!(packet.len(), 176);

@@ -65,38 +65,39 @@ pub struct Flow {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Transfer {
     /// From the client to the server, if data flowed in this direction.
-    pub up: Option<Way>,
+    pub up: Option<DirectionResult>,
     /// From the server to the client, if data flowed in this direction.
-    pub down: Option<Way>,
+    pub down: Option<DirectionResult>,
 }
 
 impl Transfer {
     /// Returns the received bytes of TCP payload in both directions.
     pub fn bytes(&self) -> u64 {
-        self.ways()
-            .fold(0, |sum, way| sum.saturating_add(way.bytes))
+        self.directions()
+            .fold(0, |sum, direction| sum.saturating_add(direction.bytes))
     }
 
     /// Returns the received bit/s of TCP payload in both directions.
     pub fn rate(&self) -> f64 {
-        self.ways().map(|way| way.rate).sum()
+        self.directions().map(|direction| direction.rate).sum()
     }
 
     /// Returns the retransmitted segments of both directions; `None` if a system does not count
     /// them.
     pub fn retransmits(&self) -> Option<u64> {
-        self.ways()
-            .try_fold(0_u64, |sum, way| Some(sum.saturating_add(way.retransmits?)))
+        self.directions().try_fold(0_u64, |sum, direction| {
+            Some(sum.saturating_add(direction.retransmits?))
+        })
     }
 
-    fn ways(&self) -> impl Iterator<Item = Way> {
+    fn directions(&self) -> impl Iterator<Item = DirectionResult> {
         [self.up, self.down].into_iter().flatten()
     }
 }
 
 /// One direction of a transfer, with all its streams.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Way {
+pub struct DirectionResult {
     /// Received bit/s of TCP payload.
     pub rate: f64,
     /// Received bytes of TCP payload.
@@ -179,9 +180,10 @@ pub fn parse(output: &str) -> Result<Transfer> {
         return Err(malformed(&format!("its protocol is {}", test.protocol)));
     }
     let end = report.end;
-    let forward = Way::new(end.sum_sent, end.sum_received)?
+    let forward = DirectionResult::new(end.sum_sent, end.sum_received)?
         .ok_or_else(|| malformed(&"it has no sum of all streams"))?;
-    let backward = Way::new(end.sum_sent_bidir_reverse, end.sum_received_bidir_reverse)?;
+    let backward =
+        DirectionResult::new(end.sum_sent_bidir_reverse, end.sum_received_bidir_reverse)?;
     match (test.reverse, backward) {
         (0, down) => Ok(Transfer {
             up: Some(forward),
@@ -195,7 +197,7 @@ pub fn parse(output: &str) -> Result<Transfer> {
     }
 }
 
-impl Way {
+impl DirectionResult {
     /// Combines the sums of one direction, if it was used.
     fn new(sent: Option<Sum>, received: Option<Sum>) -> Result<Option<Self>> {
         let (sent, received) = match (sent, received) {
@@ -301,7 +303,7 @@ mod tests {
     #[test]
     fn directions_and_sums() -> Result<()> {
         let up = parse(sample!("up-4"))?;
-        let expected = Way {
+        let expected = DirectionResult {
             rate: 5_380_128_592.639_626_5,
             bytes: 694_812_672,
             seconds: 1.033154,
@@ -315,7 +317,7 @@ mod tests {
         assert_eq!(down.retransmits(), Some(65));
 
         let both = parse(sample!("both-4"))?;
-        let bytes = |way: Option<Way>| way.map(|way| way.bytes);
+        let bytes = |direction: Option<DirectionResult>| direction.map(|direction| direction.bytes);
         assert_eq!(bytes(both.up), Some(106_783_936));
         assert_eq!(bytes(both.down), Some(566_624_256));
         assert_eq!(both.bytes(), 673_408_192);
@@ -328,8 +330,8 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told_in_its_own_words() {
-        let told = [
+    fn errors_of_iperf3_are_reported() {
+        let reported = [
             (
                 sample!("refused"),
                 "iperf3: unable to connect to server: Connection refused",
@@ -348,24 +350,24 @@ mod tests {
             ),
             (sample!("server-ended"), "iperf3: the server has terminated"),
         ];
-        for (output, reason) in told {
+        for (output, reason) in reported {
             assert_eq!(refusal(output), reason);
         }
     }
 
     #[test]
-    fn half_a_report_is_none() {
-        for whole in WHOLE {
-            let whole = whole.trim_end();
-            for end in (0..whole.len()).filter(|&end| whole.is_char_boundary(end)) {
-                assert!(parse(&whole[..end]).is_err(), "cut at {end}");
+    fn truncated_reports_are_refused() {
+        for full in WHOLE {
+            let full = full.trim_end();
+            for end in (0..full.len()).filter(|&end| full.is_char_boundary(end)) {
+                assert!(parse(&full[..end]).is_err(), "cut at {end}");
             }
         }
     }
 
     #[test]
-    fn contradictions_are_no_figures() {
-        let whole = sample!("up-1");
+    fn contradictory_reports_are_refused() {
+        let full = sample!("up-1");
         let without_error = sample!("interrupted").replace("\"error\"", "\"remark\"");
         let wrong = [
             ("TCP", "UDP"),
@@ -381,8 +383,8 @@ mod tests {
             ("\"sum_sent\"", "\"sum_forgotten\""),
         ];
         for (from, to) in wrong {
-            assert!(whole.contains(from), "{from} is in the sample");
-            assert!(parse(&whole.replace(from, to)).is_err(), "{to}");
+            assert!(full.contains(from), "{from} is in the sample");
+            assert!(parse(&full.replace(from, to)).is_err(), "{to}");
         }
         assert_eq!(refusal(&without_error), "iperf3: nothing was received");
         let doubled = sample!("both-1").replace("\"reverse\":\t0", "\"reverse\":\t1");
@@ -397,7 +399,7 @@ mod tests {
 
         /// A changed byte of a number or word may give another figure, but no invalid one.
         #[test]
-        fn a_changed_byte_makes_no_nonsense(
+        fn a_changed_byte_never_gives_an_impossible_figure(
             which in 0..WHOLE.len(), at: prop::sample::Index, byte in 0x20_u8..0x7f,
         ) {
             let mut bytes = WHOLE[which].as_bytes().to_vec();

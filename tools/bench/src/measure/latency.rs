@@ -32,10 +32,10 @@ const LENGTH: usize = 64;
 const SILENCE: u64 = 5;
 
 /// Largest number of round trips in one measurement, which limits its memory.
-const MOST: u64 = 1_000_000;
+const MAX_DATAGRAMS: u64 = 1_000_000;
 
 /// Interval at which the receiver checks whether it is done.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Time in which a transfer fills the tunnel.
 const RAMP: Duration = Duration::from_millis(500);
@@ -63,7 +63,7 @@ impl RoundTrips {
         let last = self.answered.len().checked_sub(1)? as f64;
         let all = last + self.lost as f64;
         let place = share * all;
-        if !tells(all + 1.0, share) || place.ceil() > last {
+        if !is_measurable(all + 1.0, share) || place.ceil() > last {
             return None;
         }
         // With a single answer all shares are equal.
@@ -73,8 +73,8 @@ impl RoundTrips {
     /// As [`quantile`](Self::quantile), but only of answered round trips: for links that lose
     /// packets themselves.
     pub fn quantile_of_answered(&self, share: f64) -> Option<f64> {
-        let told = tells(self.answered.len() as f64, share);
-        told.then(|| statistics::quantile(&self.answered, share))?
+        let reported = is_measurable(self.answered.len() as f64, share);
+        reported.then(|| statistics::quantile(&self.answered, share))?
     }
 
     /// Returns the share that was lost, 0 to 1.
@@ -105,7 +105,7 @@ impl RoundTrips {
 }
 
 /// Returns true if at least one of `count` round trips lies beyond the share.
-fn tells(count: f64, share: f64) -> bool {
+fn is_measurable(count: f64, share: f64) -> bool {
     // Rounding makes 1,000 × (1 − 0.999) slightly less than 1.
     share >= 1.0 || count * (1.0 - share) >= 0.999
 }
@@ -311,7 +311,7 @@ fn stream<T>(
 /// Sends requests until `done` is set; returns their number.
 fn send(socket: &UdpSocket, begin: Instant, pace: Duration, done: &AtomicBool) -> u64 {
     let mut due = begin;
-    for sequence in 0..MOST {
+    for sequence in 0..MAX_DATAGRAMS {
         thread::sleep(due.saturating_duration_since(Instant::now()));
         if done.load(Ordering::Relaxed) {
             return sequence;
@@ -321,7 +321,7 @@ fn send(socket: &UdpSocket, begin: Instant, pace: Duration, done: &AtomicBool) -
         let _ = socket.send(&Stamp { sequence, sent }.write());
         due += pace;
     }
-    MOST
+    MAX_DATAGRAMS
 }
 
 /// Receives answers until no more can arrive; returns the seconds of each.
@@ -334,11 +334,11 @@ fn receive(socket: &UdpSocket, begin: Instant, end: &OnceLock<(u64, Instant)>) -
         {
             return Ok(answered);
         }
-        let Some((stamp, came)) = answer(socket, begin, Instant::now() + LOOK)? else {
+        let Some((stamp, came)) = answer(socket, begin, Instant::now() + POLL_INTERVAL)? else {
             continue;
         };
         let (place, took) = (stamp.sequence as usize, came.saturating_sub(stamp.sent));
-        if stamp.sequence >= MOST || took > TIMEOUT {
+        if stamp.sequence >= MAX_DATAGRAMS || took > TIMEOUT {
             continue;
         }
         known.resize(known.len().max(place + 1), false);
@@ -360,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stamps_return_as_they_were() {
+    fn stamps_round_trip() {
         let stamp = Stamp {
             sequence: u64::MAX - 1,
             sent: Duration::from_nanos(1_234_567_890_123),
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn no_quantile_is_told_that_the_answers_do_not_show() {
+    fn quantiles_need_enough_answers() {
         let hundred = RoundTrips {
             answered: (0..100).map(f64::from).collect(),
             lost: 25,
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_answers_have_a_thousandth() {
+    fn a_thousand_answers_have_a_p99_9() {
         let thousand = RoundTrips {
             answered: (0..1000).map(f64::from).collect(),
             lost: 0,
@@ -417,7 +417,7 @@ mod tests {
 
     /// The server answers each request only after the next has arrived.
     #[test]
-    fn late_answers_are_not_taken_for_others() -> Result<()> {
+    fn late_answers_are_not_mistaken_for_others() -> Result<()> {
         let failed = || Error::io("sockets of the test");
         let server = UdpSocket::bind("127.0.0.1:0").map_err(failed())?;
         let client = UdpSocket::bind("127.0.0.1:0").map_err(failed())?;

@@ -69,7 +69,7 @@ pub fn of_this_process() -> Result<u64> {
 }
 
 /// Interval of samples under load.
-const LOOK: Duration = Duration::from_secs(1);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Memory of each side's programs over time: pairs of seconds since the load began and bytes.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -88,17 +88,17 @@ impl Growth {
     /// Returns the growth in bytes per second of the end that grows faster: the slope of a
     /// least-squares line. `None` for fewer than two samples.
     pub fn slope(&self) -> Option<f64> {
-        let slopes = self.ends.iter().filter_map(|looks| slope(looks));
+        let slopes = self.ends.iter().filter_map(|samples| slope(samples));
         slopes.max_by(f64::total_cmp)
     }
 }
 
-fn slope(looks: &[(f64, f64)]) -> Option<f64> {
-    let count = looks.len() as f64;
-    let sum = |of: fn(&(f64, f64)) -> f64| looks.iter().map(of).sum::<f64>() / count;
+fn slope(samples: &[(f64, f64)]) -> Option<f64> {
+    let count = samples.len() as f64;
+    let sum = |of: fn(&(f64, f64)) -> f64| samples.iter().map(of).sum::<f64>() / count;
     let (mean_x, mean_y) = (sum(|look| look.0), sum(|look| look.1));
-    let products = looks.iter().map(|(x, y)| (x - mean_x) * (y - mean_y));
-    let squares = looks.iter().map(|(x, _)| (x - mean_x).powi(2));
+    let products = samples.iter().map(|(x, y)| (x - mean_x) * (y - mean_y));
+    let squares = samples.iter().map(|(x, _)| (x - mean_x).powi(2));
     let (products, squares) = (products.sum::<f64>(), squares.sum::<f64>());
     (squares > 0.0).then_some(products / squares)
 }
@@ -123,28 +123,28 @@ pub fn growth(
     let begin = Instant::now();
     let (end, ended) = mpsc::channel::<()>();
     thread::scope(|scope| {
-        let looks = scope.spawn(move || {
+        let samples = scope.spawn(move || {
             let mut growth = Growth::default();
-            while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+            while ended.recv_timeout(SAMPLE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 if begin.elapsed() < warm_up {
                     continue;
                 }
-                for (looks, end) in growth
+                for (samples, end) in growth
                     .ends
                     .iter_mut()
                     .zip([&session.client, &session.server])
                 {
-                    looks.push((begin.elapsed().as_secs_f64(), of(end)?.now as f64));
+                    samples.push((begin.elapsed().as_secs_f64(), of(end)?.now as f64));
                 }
             }
             Ok(growth)
         });
         let transfer = iperf::transfer(session, servers, flow);
         drop(end);
-        let looks = looks
+        let samples = samples
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        transfer.and(looks)
+        transfer.and(samples)
     })
 }
 
@@ -156,8 +156,8 @@ mod tests {
     fn the_end_that_grows_more_counts() {
         let line = |slope: f64| {
             let noise = [1.0, -1.0, -1.0, 1.0];
-            let looks = (0..40).map(|x| (f64::from(x), 5e6 + slope * f64::from(x)));
-            looks
+            let samples = (0..40).map(|x| (f64::from(x), 5e6 + slope * f64::from(x)));
+            samples
                 .zip(noise.iter().cycle())
                 .map(|((x, y), n)| (x, y + n))
                 .collect::<Vec<_>>()

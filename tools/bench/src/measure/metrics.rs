@@ -4,11 +4,11 @@
 //! `qperf/TEST`, `latency/STATE/QUANTILE`, `cost/…`, `memory/…`, `peers/COUNT/…`, `flood/KIND/WAY`.
 
 use super::cost::Usage;
-use super::flood::{Flooded, Kind};
+use super::flood::{FloodKind, FloodedTransfer};
 use super::iperf::{Direction, Flow, Transfer};
 use super::latency::RoundTrips;
 use super::memory::{Growth, Memory};
-use super::packets::{Outcome, Way};
+use super::packets::{Outcome, SendMode};
 use super::peers::Peers;
 use super::qperf::Test;
 use super::stages::Stages;
@@ -123,10 +123,10 @@ pub fn connections(found: &RoundTrips) -> Vec<Sample> {
 /// `udp/64/limit/sender` and `udp/64/limit/receiver`, 1 if the sender or the receiver was the limit
 /// and not the tunnel, otherwise 0. With messages that the kernel splits, `udp/64/gso/rate` and so
 /// on.
-pub fn packets(size: u16, way: Way, found: &Outcome) -> Vec<Sample> {
-    let (key, title) = match way {
-        Way::Each => (format!("udp/{size}"), format!("packets of {size} B")),
-        Way::Segmented => (
+pub fn packets(size: u16, mode: SendMode, found: &Outcome) -> Vec<Sample> {
+    let (key, title) = match mode {
+        SendMode::Each => (format!("udp/{size}"), format!("packets of {size} B")),
+        SendMode::Segmented => (
             format!("udp/{size}/gso"),
             format!("packets of {size} B, cut by the kernel"),
         ),
@@ -311,22 +311,22 @@ pub fn peers(count: usize, found: &Peers) -> Vec<Sample> {
 /// For each kind of flood: `flood/informed/up`, the throughput, and `flood/informed/up/sent`, the
 /// datagrams sent per second. For floods to the tunnel's server also `flood/informed/up/kept`: the
 /// throughput as a share of that during the flood to the unread socket.
-pub fn flood(direction: Direction, found: &[Flooded]) -> Vec<Sample> {
+pub fn flood(direction: Direction, found: &[FloodedTransfer]) -> Vec<Sample> {
     let way = direction.name();
-    let unread = found.iter().find(|one| one.kind == Kind::Unread);
+    let unread = found.iter().find(|one| one.kind == FloodKind::Unread);
     let samples = found.iter().flat_map(|one| {
         let key = format!("flood/{}/{way}", one.kind.name());
         let title = match one.kind {
-            Kind::Unread => format!("flood of an unread port: TCP {way}"),
-            Kind::Strangers => format!("flood without mac1: TCP {way}"),
-            Kind::Informed => format!("flood with mac1: TCP {way}"),
+            FloodKind::Unread => format!("flood of an unread port: TCP {way}"),
+            FloodKind::WrongMac1 => format!("flood without mac1: TCP {way}"),
+            FloodKind::ValidMac1 => format!("flood with mac1: TCP {way}"),
         };
         let metric = |what: &str, title: String, unit| {
             Metric::new(format!("{key}{what}"), title, unit, Better::Higher)
         };
         let rate = one.transfer.rate();
-        let kept = unread.filter(|_| one.kind != Kind::Unread);
-        let kept = kept.map(|unread| {
+        let remaining = unread.filter(|_| one.kind != FloodKind::Unread);
+        let remaining = remaining.map(|unread| {
             let metric = metric("/kept", format!("{title}, share kept"), Unit::Share);
             (metric, rate / unread.transfer.rate())
         });
@@ -335,7 +335,7 @@ pub fn flood(direction: Direction, found: &[Flooded]) -> Vec<Sample> {
             (metric("", title, Unit::BitsPerSecond), rate),
             (sent, one.rate),
         ];
-        rates.into_iter().chain(kept).collect::<Vec<_>>()
+        rates.into_iter().chain(remaining).collect::<Vec<_>>()
     });
     samples.collect()
 }

@@ -5,11 +5,11 @@
 //! WireGuard tunnel on Ethernet, is therefore the largest size without fragments. RFC 2544 counts
 //! Ethernet frames, which do not exist inside a tunnel.
 //!
-//! The sender hands datagrams to the kernel in one of two [`Way`]s: each as a message of its own,
-//! many per system call (`sendmmsg`), like programs that send small packets; or many as one message
-//! that the kernel splits (`UDP_SEGMENT`), like programs that send bulk data. The second is much
-//! cheaper for the sender, and for tunnels that read such a message from their interface unsplit.
-//! Compare rates of the same [`Way`] only.
+//! The sender hands datagrams to the kernel in one of two [`SendMode`]s: each as a message of its
+//! own, many per system call (`sendmmsg`), like programs that send small packets; or many as one
+//! message that the kernel splits (`UDP_SEGMENT`), like programs that send bulk data. The second is
+//! much cheaper for the sender, and for tunnels that read such a message from their interface
+//! unsplit. Compare rates of the same [`SendMode`] only.
 //!
 //! The receiver accepts datagrams merged on the path (`UDP_GRO`), receives many messages per system
 //! call (`recvmmsg`), and copies only their first bytes. Sender and receiver compute nothing else,
@@ -58,7 +58,7 @@ const INTERVAL: Duration = Duration::from_micros(100);
 
 /// Longest delay of the sender that it makes up for. Without this limit, the search would measure
 /// how the tunnel handles bursts.
-const DEBT: Duration = Duration::from_millis(1);
+const MAX_LAG: Duration = Duration::from_millis(1);
 
 /// Time for which the receiver sleeps after it has emptied its buffer. If it blocked in a read
 /// instead, the thread that delivers a packet would have to wake it.
@@ -76,19 +76,19 @@ const BUFFER: usize = 8 << 20;
 
 /// Method of handing packets to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum SendMode {
     /// One message per packet.
     Each,
     /// Many packets as one message that the kernel splits.
     Segmented,
 }
 
-impl Way {
+impl SendMode {
     /// Both variants.
     pub const ALL: [Self; 2] = [Self::Each, Self::Segmented];
 
     /// Returns the number of datagrams of a length per system call.
-    const fn most(self, length: usize) -> usize {
+    const fn max_per_call(self, length: usize) -> usize {
         match self {
             Self::Segmented if length * BATCH > LARGEST => LARGEST / length,
             Self::Each | Self::Segmented => BATCH,
@@ -153,13 +153,13 @@ impl Outcome {
 }
 
 /// Searches for the rate at which packets of a size (of the inner IP packet, in bytes) get through
-/// upwards, sent as `way` says. Takes up to five seconds.
+/// upwards, sent as `mode` says. Takes up to five seconds.
 ///
 /// # Errors
 ///
-/// [`Error::Unmet`] for a size that a datagram cannot have, [`Error::Io`]; for [`Way::Segmented`]
-/// also if packets of the size do not pass unfragmented.
-pub fn measure(session: &Session, size: u16, way: Way) -> Result<Outcome> {
+/// [`Error::Unmet`] for a size that a datagram cannot have, [`Error::Io`]; for
+/// [`SendMode::Segmented`] also if packets of the size do not pass unfragmented.
+pub fn measure(session: &Session, size: u16, mode: SendMode) -> Result<Outcome> {
     let headers = match session.target() {
         IpAddr::V4(_) => 20 + 8,
         IpAddr::V6(_) => 40 + 8,
@@ -176,7 +176,7 @@ pub fn measure(session: &Session, size: u16, way: Way) -> Result<Outcome> {
     search(|rate| {
         number += 1;
         let shape = Shape {
-            way,
+            mode,
             number,
             length,
         };
@@ -225,7 +225,7 @@ fn search(mut trial: impl FnMut(Option<f64>) -> Result<Trial>) -> Result<Outcome
 /// Properties of a trial's packets.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
-    way: Way,
+    mode: SendMode,
     /// Number of the trial, at the beginning of every datagram.
     number: u32,
     /// Length of a datagram's payload, in bytes.
@@ -249,7 +249,7 @@ fn trial(session: &Session, shape: Shape, rate: Option<f64>) -> Result<Trial> {
     sockopt::set_socket_recv_buffer_size_force(&datagrams.server, BUFFER)
         .map_err(Error::io("the buffer of the receiver of packets"))?;
     datagrams.merge()?;
-    if shape.way == Way::Segmented {
+    if shape.mode == SendMode::Segmented {
         datagrams.segment(shape.length)?;
     }
     let done = AtomicBool::new(false);
@@ -280,7 +280,7 @@ struct Sent {
 }
 
 fn transmit(socket: &UdpSocket, shape: Shape, rate: Option<f64>, begin: Instant) -> Result<Sent> {
-    let most = shape.way.most(shape.length);
+    let most = shape.mode.max_per_call(shape.length);
     let payload = shape.payload(most);
     let slices = [IoSlice::new(
         payload.get(..shape.length).unwrap_or_default(),
@@ -303,14 +303,14 @@ fn transmit(socket: &UdpSocket, shape: Shape, rate: Option<f64>, begin: Instant)
         }
         let mut left = due;
         while left > 0 {
-            let (gone, unit) = match shape.way {
-                Way::Each => {
+            let (gone, unit) = match shape.mode {
+                SendMode::Each => {
                     let batch = messages.get_mut(..left).unwrap_or_default();
                     (sendmmsg(socket, batch, SendFlags::empty()), 1)
                 }
-                Way::Segmented => {
-                    let whole = payload.get(..left * shape.length).unwrap_or_default();
-                    let gone = send(socket, whole, SendFlags::empty());
+                SendMode::Segmented => {
+                    let complete = payload.get(..left * shape.length).unwrap_or_default();
+                    let gone = send(socket, complete, SendFlags::empty());
                     (gone.map(|bytes| bytes / shape.length), left)
                 }
             };
@@ -350,7 +350,7 @@ impl Schedule {
     fn wait(&mut self) -> usize {
         let now = Instant::now();
         thread::sleep(self.next.saturating_duration_since(now));
-        let forgiven = now.checked_sub(DEBT).unwrap_or(now);
+        let forgiven = now.checked_sub(MAX_LAG).unwrap_or(now);
         self.next = self.next.max(forgiven) + self.interval;
         self.batch
     }
@@ -370,16 +370,16 @@ fn receive(socket: &UdpSocket, shape: Shape, done: &AtomicBool) -> Result<Receiv
     };
     // Time at which the receiver saw that the sender is done.
     let mut ended = None;
-    let mut inlet = Inlet::new(shape);
+    let mut inlet = ReceiveBuffer::new(shape);
     loop {
         match inlet.take(socket)? {
-            Taken::Some(count) => {
+            ReadResult::Some(count) => {
                 found.count += count;
                 if count > 0 {
                     found.last = Some(Instant::now());
                 }
             }
-            Taken::Nothing => {
+            ReadResult::Nothing => {
                 if done.load(Ordering::Acquire) {
                     let now = Instant::now();
                     let ended = *ended.get_or_insert(now);
@@ -395,7 +395,7 @@ fn receive(socket: &UdpSocket, shape: Shape, done: &AtomicBool) -> Result<Receiv
 }
 
 /// Result of one receiving system call.
-enum Taken {
+enum ReadResult {
     /// Packets of the trial.
     Some(u64),
     /// Nothing was waiting.
@@ -403,14 +403,14 @@ enum Taken {
 }
 
 /// Buffers for received messages.
-struct Inlet {
+struct ReceiveBuffer {
     shape: Shape,
     /// The first bytes of each message; the rest is not copied, since the kernel has checked the
     /// datagram.
     beginnings: [[u8; 4]; BATCH],
 }
 
-impl Inlet {
+impl ReceiveBuffer {
     fn new(shape: Shape) -> Self {
         Self {
             shape,
@@ -418,11 +418,11 @@ impl Inlet {
         }
     }
 
-    fn take(&mut self, socket: &UdpSocket) -> Result<Taken> {
+    fn take(&mut self, socket: &UdpSocket) -> Result<ReadResult> {
         let received = match receive_prefixes(socket.as_fd(), &mut self.beginnings) {
             Ok(received) => received,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Taken::Nothing),
-            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(Taken::Some(0)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(ReadResult::Nothing),
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(ReadResult::Some(0)),
             Err(error) => return Err(Error::io("receiving packets")(error)),
         };
         let number = self.shape.number.to_be_bytes();
@@ -430,7 +430,7 @@ impl Inlet {
         let own = messages.filter(|(_, beginning)| **beginning == number);
         // Merged packets have equal lengths.
         let counts = own.map(|(length, _)| length.div_ceil(self.shape.length) as u64);
-        Ok(Taken::Some(counts.sum()))
+        Ok(ReadResult::Some(counts.sum()))
     }
 }
 
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_chokes_on_too_much_is_found_too() -> Result<()> {
+    fn the_capacity_is_found_if_overload_lowers_it() -> Result<()> {
         // Beyond 100,000/s, only 10,000/s get through.
         let found = search(|rate| {
             let offered = rate.unwrap_or(1e6);
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_is_too_slow_is_told() -> Result<()> {
+    fn a_slow_sender_is_reported() -> Result<()> {
         let found = search(device(1e6, 0.0, 5e5))?;
         assert!(found.limited_by_sender && found.trials.len() == 1);
         assert_eq!(found.best.map(|trial| trial.rate), Some(5e5));
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_is_slow_once_is_asked_again() -> Result<()> {
+    fn a_sender_that_is_slow_once_is_tried_again() -> Result<()> {
         // The second trial gets a tenth of the rate it requests.
         let mut number = 0;
         let found = search(|rate| {
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn where_too_much_is_lost_there_is_no_rate() -> Result<()> {
+    fn no_rate_if_too_much_is_lost() -> Result<()> {
         let found = search(device(1e6, 0.01, 1e6))?;
         assert_eq!(found.best, None);
         assert!((found.least_loss() - 0.01).abs() < 0.001, "{found:?}");
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_is_the_limit_where_the_least_too_much_overflows() -> Result<()> {
+    fn a_receiver_is_the_limit_if_its_buffer_overflows() -> Result<()> {
         let full = |beyond: f64| {
             search(move |rate| {
                 let mut device = device(1e5, 0.0, 1e6);
@@ -546,10 +546,10 @@ mod tests {
     }
 
     #[test]
-    fn one_message_is_no_longer_than_can_be() {
-        assert_eq!(Way::Each.most(1392), BATCH);
-        assert_eq!(Way::Segmented.most(36), BATCH);
-        let most = Way::Segmented.most(1392);
+    fn segmented_messages_fit_into_a_datagram() {
+        assert_eq!(SendMode::Each.max_per_call(1392), BATCH);
+        assert_eq!(SendMode::Segmented.max_per_call(36), BATCH);
+        let most = SendMode::Segmented.max_per_call(1392);
         assert!(
             most * 1392 <= LARGEST && (most + 1) * 1392 > LARGEST,
             "{most}"

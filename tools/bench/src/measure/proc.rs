@@ -10,7 +10,7 @@ use taupe_lab::error::{Error, Result};
 
 /// Counters of the machine since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Machine {
+pub(super) struct MachineCounters {
     /// Ticks in programs, including nice ones and guests.
     pub(super) user: u64,
     /// Ticks in the kernel: for programs, and for hard and soft interrupts.
@@ -22,7 +22,7 @@ pub(super) struct Machine {
     pub(super) switches: u64,
 }
 
-impl Machine {
+impl MachineCounters {
     pub(super) fn read() -> Result<Self> {
         let path = "/proc/stat";
         machine(&fs::read_to_string(path).map_err(Error::io(path))?)
@@ -30,7 +30,7 @@ impl Machine {
 }
 
 /// Parses `/proc/stat`.
-fn machine(text: &str) -> Result<Machine> {
+fn machine(text: &str) -> Result<MachineCounters> {
     let line = |name: &str| {
         let mut lines = text.lines();
         let values = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -43,7 +43,7 @@ fn machine(text: &str) -> Result<Machine> {
     let [switches] = numbers("/proc/stat", line("ctxt")?)?[..] else {
         return Err(malformed("/proc/stat", "more than one number of switches"));
     };
-    Ok(Machine {
+    Ok(MachineCounters {
         user: user.saturating_add(nice),
         system: system.saturating_add(irq).saturating_add(softirq),
         idle: idle.saturating_add(iowait),
@@ -53,7 +53,7 @@ fn machine(text: &str) -> Result<Machine> {
 
 /// Counters of a process since its start.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Process {
+pub(super) struct ProcessCounters {
     /// Ticks in the program, over all threads, including ended ones.
     pub(super) user: u64,
     /// Ticks in the kernel, likewise.
@@ -62,7 +62,7 @@ pub(super) struct Process {
     pub(super) switches: BTreeMap<u32, u64>,
 }
 
-impl Process {
+impl ProcessCounters {
     pub(super) fn read(process: u32) -> Result<Self> {
         let path = format!("/proc/{process}/stat");
         let text = fs::read_to_string(&path).map_err(Error::io(&*path))?;
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn times_of_the_machine() -> Result<()> {
-        let expected = Machine {
+        let expected = MachineCounters {
             user: 1020,
             system: 376,
             idle: 40500,
@@ -212,11 +212,11 @@ mod tests {
     fn this_process() -> Result<()> {
         let (now, peak) = resident(std::process::id())?;
         assert!(now > 0 && now <= peak, "{now} of at most {peak}");
-        let before = Process::read(std::process::id())?;
+        let before = ProcessCounters::read(std::process::id())?;
         std::thread::sleep(std::time::Duration::from_millis(1));
-        let after = Process::read(std::process::id())?;
+        let after = ProcessCounters::read(std::process::id())?;
         assert!(after.switches_since(&before) > 0);
-        assert!(Machine::read()?.switches > 0);
+        assert!(MachineCounters::read()?.switches > 0);
         let work = || threads(std::process::id());
         let thread = std::thread::Builder::new().name("of a name".to_owned());
         let found = thread.spawn(work).map_err(Error::io("a thread"))?.join();
@@ -230,7 +230,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn garbage_is_no_reading(text in "\\PC*") {
+        fn malformed_files_are_refused(text in "\\PC*") {
             prop_assert!(machine(&text).is_err());
             prop_assert!(value("status", &text, "VmRSS", " kB").is_err());
         }

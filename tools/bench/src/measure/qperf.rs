@@ -65,7 +65,7 @@ pub fn measure(session: &Session, servers: &mut Servers, test: Test, seconds: u3
             }),
             _ => Err(Error::unmet(format!(
                 "qperf: {}",
-                said(&[attempt.stderr, attempt.stdout].concat())
+                one_line(&[attempt.stderr, attempt.stdout].concat())
             ))),
         }
     };
@@ -103,11 +103,11 @@ pub fn parse(output: &str, test: Test) -> Result<f64> {
             return Ok(figure);
         }
     }
-    Err(malformed(test, &format!("`{}`", said(output))))
+    Err(malformed(test, &format!("`{}`", one_line(output))))
 }
 
 /// Returns its output without headings, in one line.
-fn said(output: &str) -> String {
+fn one_line(output: &str) -> String {
     let lines = output.lines().map(str::trim);
     let lines: Vec<_> = lines
         .filter(|line| !line.is_empty() && !line.ends_with(':'))
@@ -229,32 +229,32 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told() {
-        let told = |output, test| parse(output, test).map_err(|error| error.to_string());
+    fn errors_of_qperf_are_reported() {
+        let reported = |output, test| parse(output, test).map_err(|error| error.to_string());
         let nothing = Err("qperf: nothing came back in udp_lat".to_owned());
-        assert_eq!(told(sample!("unanswered"), UdpLatency), nothing);
-        let refused = told(sample!("refused"), TcpLatency).unwrap_err();
+        assert_eq!(reported(sample!("unanswered"), UdpLatency), nothing);
+        let refused = reported(sample!("refused"), TcpLatency).unwrap_err();
         assert!(
             refused.contains("192.0.2.2: failed to connect"),
             "{refused}"
         );
         // A figure of another test does not count.
-        assert!(told(sample!("slow"), UdpLatency).is_err());
+        assert!(reported(sample!("slow"), UdpLatency).is_err());
     }
 
     #[test]
-    fn half_a_figure_is_none() {
+    fn truncated_figures_are_refused() {
         for sample in [
             sample!("plain"),
             sample!("script"),
             sample!("verbose"),
             sample!("bits"),
         ] {
-            let whole = parse(sample, TcpBandwidth).ok();
-            assert!(whole.is_some());
+            let full = parse(sample, TcpBandwidth).ok();
+            assert!(full.is_some());
             for end in (0..sample.len()).filter(|&end| sample.is_char_boundary(end)) {
                 let found = parse(&sample[..end], TcpBandwidth).ok();
-                assert!(found.is_none() || found == whole, "cut at {end}: {found:?}");
+                assert!(found.is_none() || found == full, "cut at {end}: {found:?}");
             }
         }
     }
@@ -268,7 +268,7 @@ mod tests {
         }
 
         #[test]
-        fn no_value_makes_nonsense(value in "[-+0-9.,einfNa ]{0,12} ?(us|sec|GB/sec|\\PC)") {
+        fn no_value_gives_an_impossible_figure(value in "[-+0-9.,einfNa ]{0,12} ?(us|sec|GB/sec|\\PC)") {
             let output = format!("tcp_lat:\n    latency  =  {value}\n");
             if let Ok(figure) = parse(&output, TcpLatency) {
                 prop_assert!(figure.is_finite() && figure > 0.0);

@@ -199,11 +199,11 @@ fn in_user_space() -> Result<[f64; 4]> {
             authentic == [true; BATCH],
             "what was sealed is not authentic"
         );
-        let whole = Coalesce {
+        let full = Coalesce {
             tcp: true,
             udp: true,
         };
-        let writes = merger.merge(&mut buffer, &inner, whole).len();
+        let writes = merger.merge(&mut buffer, &inner, full).len();
         let merged = now();
         ensure!(writes == 1, "the packets of a batch became {writes}");
         counter += BATCH as u64;

@@ -110,11 +110,11 @@ impl Counter {
         loop {
             let mut events = [PollFd::new(&self.acknowledgement, PollFlags::IN)];
             if poll(&mut events, Some(&moment)).map_err(Error::io("perf's control"))? > 0 {
-                let mut said = [0; 16];
-                let length = self.acknowledgement.read(&mut said).map_err(failed())?;
-                if said
+                let mut result = [0; 16];
+                let length = self.acknowledgement.read(&mut result).map_err(failed())?;
+                if result
                     .get(..length)
-                    .is_some_and(|said| said.starts_with(b"ack"))
+                    .is_some_and(|result| result.starts_with(b"ack"))
                 {
                     return Ok(());
                 }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_count_is_none() {
+    fn truncated_counts_are_refused() {
         for end in 0..WHOLE.len() {
             assert!(
                 matches!(parse(&WHOLE[..end]), Err(_) | Ok(241_433)),
@@ -199,7 +199,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn garbage_is_no_count(text in "\\PC*", count in "[-0-9<>a-z ]{0,12}") {
+        fn malformed_counts_are_refused(text in "\\PC*", count in "[-0-9<>a-z ]{0,12}") {
             prop_assert!(parse(&text).is_err());
             if let Ok(found) = parse(&format!("{count},,{EVENT},1,100.00,,")) {
                 prop_assert_eq!(found.to_string().parse::<u64>().ok(), count.parse().ok());

@@ -193,12 +193,12 @@ mod tests {
     }
 
     #[test]
-    fn one_large_number_does_not_make_the_others_long() {
+    fn one_large_number_does_not_lengthen_the_others() {
         let memory = [11.3e6, 1.68e9, 8.54e6, 0.0, f64::NAN];
         let scale = Scale::of_all(Unit::Bytes, memory);
-        let told = memory.map(|size| scale.number(size));
+        let reported = memory.map(|size| scale.number(size));
         assert_eq!(scale.name, "MB");
-        assert_eq!(told, ["11.3", "1680", "8.54", "0", NONE]);
+        assert_eq!(reported, ["11.3", "1680", "8.54", "0", NONE]);
         assert_eq!(Scale::of_all(Unit::Bytes, []).name, "B");
     }
 

@@ -1,7 +1,9 @@
 //! Renders the report as a web page in one file.
 
 use super::figure::{NONE, Scale, deviation, digits, quantity};
-use super::view::{Contestant, Figure, GLANCE_TOLD, REFERENCES, Section, Subject, View, plural};
+use super::view::{
+    ContestantView, FigureView, MetricSection, OVERVIEW_NOTE, REFERENCES, Subject, View, plural,
+};
 use crate::results::{Cell, Column, Distribution, Metric, Report, Row, Table, Unit};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use plots::Plot;
@@ -39,7 +41,7 @@ pub(super) fn page(report: &Report) -> String {
             body {
                 header { (head(&view)) }
                 main {
-                    (glance(&view))
+                    (overview(&view))
                     @for section in &view.sections { (subject(&view, section)) }
                     @if !report.tables.is_empty() {
                         h2 #published { "Published comparisons, done again" }
@@ -84,14 +86,14 @@ fn head(view: &View<'_>) -> Markup {
 }
 
 /// Renders the overview.
-fn glance(view: &View<'_>) -> Markup {
-    let Some(found) = view.glance() else {
+fn overview(view: &View<'_>) -> Markup {
+    let Some(found) = view.overview() else {
         return html! {};
     };
     let columns = &found.columns;
     let table = html! {
         table {
-            caption { (GLANCE_TOLD) }
+            caption { (OVERVIEW_NOTE) }
             thead { tr {
                 th scope="col" { "Contestant" }
                 @for column in columns { th scope="col" { (column.title) " (" (column.unit) ")" } }
@@ -107,7 +109,7 @@ fn glance(view: &View<'_>) -> Markup {
         }
     };
     html! {
-        h2 #glance { "At a glance" }
+        h2 #overview { "At a glance" }
         (boxed("At a glance", table))
     }
 }
@@ -125,7 +127,7 @@ fn anchor(subject: Subject) -> &'static str {
 }
 
 /// Renders a section: plots, then figures.
-fn subject(view: &View<'_>, section: &Section<'_>) -> Markup {
+fn subject(view: &View<'_>, section: &MetricSection<'_>) -> Markup {
     let plots = plots::of(view, section);
     html! {
         section aria-labelledby=(anchor(section.subject)) {
@@ -150,7 +152,7 @@ fn figure(plot: &Plot<'_>) -> Markup {
         figure {
             figcaption {
                 h3 { (plot.title) }
-                p { (plot.told) }
+                p { (plot.caption) }
             }
             (plot.drawing)
             @if !plot.legend.is_empty() {
@@ -164,7 +166,7 @@ fn figure(plot: &Plot<'_>) -> Markup {
 }
 
 /// Renders a sample of a contestant's line.
-fn swatch(contestant: &Contestant<'_>) -> Markup {
+fn swatch(contestant: &ContestantView<'_>) -> Markup {
     let width = if contestant.is_own() { "3" } else { "2" };
     html! {
         svg.swatch.(palette::class(contestant.place)) viewBox="0 0 22 10" aria-hidden="true" {
@@ -180,7 +182,7 @@ fn boxed(label: &str, table: Markup) -> Markup {
 }
 
 /// Renders the heading of a contestant's row.
-fn name(contestant: &Contestant<'_>) -> Markup {
+fn name(contestant: &ContestantView<'_>) -> Markup {
     html! {
         th scope="row" {
             span.mark.(palette::class(contestant.place)) {}
@@ -226,7 +228,7 @@ fn figures(view: &View<'_>, subject: Subject, metrics: &[&Metric]) -> Markup {
     boxed(subject.title(), table)
 }
 
-fn cell(figure: Option<Figure>, scale: Scale) -> Markup {
+fn cell(figure: Option<FigureView>, scale: Scale) -> Markup {
     let Some(figure) = figure else {
         return html! { (NONE) };
     };
@@ -336,7 +338,7 @@ fn named(view: &View<'_>, at: usize, table: &Table) -> Markup {
 
 fn published(view: &View<'_>, table: &Table, row: &Row, notes: bool) -> Markup {
     let contestant = row.contestant.as_deref().and_then(|id| view.contestant(id));
-    let own = contestant.is_some_and(Contestant::is_own);
+    let own = contestant.is_some_and(ContestantView::is_own);
     html! {
         tr.own[own] {
             th scope="row" {
@@ -408,7 +410,7 @@ fn missing(view: &View<'_>) -> Markup {
 
 /// Renders all figures, including those of named tables.
 fn everything(view: &View<'_>) -> Markup {
-    let rows: Vec<(&Metric, &Contestant<'_>, Figure)> = view
+    let rows: Vec<(&Metric, &ContestantView<'_>, FigureView)> = view
         .report
         .metrics
         .iter()
@@ -431,15 +433,15 @@ fn everything(view: &View<'_>) -> Markup {
             } }
             tbody {
                 @for (metric, contestant, figure) in &rows {
-                    @let told = |value| quantity(value, metric.unit);
+                    @let shown = |value| quantity(value, metric.unit);
                     tr {
                         th scope="row" { (metric.key) }
                         td.words { span.mark.(palette::class(contestant.place)) {} (contestant.title) }
                         td { (figure.summary.count) }
-                        td { (told(figure.summary.median)) }
+                        td { (shown(figure.summary.median)) }
                         td { @if figure.summary.count > 1 { (deviation(figure.summary.mad, metric.unit)) } @else { (NONE) } }
-                        td { (told(figure.summary.min)) }
-                        td { (told(figure.summary.max)) }
+                        td { (shown(figure.summary.min)) }
+                        td { (shown(figure.summary.max)) }
                         @for ratio in &figure.ratios {
                             td { (ratio.map_or_else(|| NONE.to_owned(), |ratio| {
                                 let spread = ratio.spread.map(|spread| format!(" ± {}", digits(spread)));

@@ -1,7 +1,7 @@
 //! Renders the report as a page of the documentation.
 
 use super::figure::{NONE, Scale, deviation, digits, quantity};
-use super::view::{Figure, GLANCE_TOLD, REFERENCES, View};
+use super::view::{FigureView, OVERVIEW_NOTE, REFERENCES, View};
 use crate::results::{Report, Table};
 
 pub(super) fn page(report: &Report) -> String {
@@ -19,7 +19,7 @@ pub(super) fn page(report: &Report) -> String {
     let facts = view.facts().into_iter();
     let facts = facts.map(|(name, value)| vec![escape(&name), escape(&value)]);
     parts.push(grid(&["".into(), "".into()], facts.collect()));
-    glance(&mut parts, &view);
+    overview(&mut parts, &view);
     if !view.sections.is_empty() {
         parts.push(format!(
             "In the tables that follow, a figure is a median ± its median absolute deviation \
@@ -81,8 +81,8 @@ pub(super) fn page(report: &Report) -> String {
 }
 
 /// Renders the overview.
-fn glance(parts: &mut Vec<String>, view: &View<'_>) {
-    let Some(found) = view.glance() else {
+fn overview(parts: &mut Vec<String>, view: &View<'_>) {
+    let Some(found) = view.overview() else {
         return;
     };
     let columns = &found.columns;
@@ -102,11 +102,11 @@ fn glance(parts: &mut Vec<String>, view: &View<'_>) {
                 .collect()
         });
     parts.push(grid(&heads, rows.collect()));
-    parts.push(GLANCE_TOLD.to_owned());
+    parts.push(OVERVIEW_NOTE.to_owned());
 }
 
 /// Returns `12.3 ± 0.2 (0.41, 2.30)`.
-fn cell(figure: &Figure, scale: Scale) -> String {
+fn cell(figure: &FigureView, scale: Scale) -> String {
     let summary = figure.summary;
     let mut text = scale.number(summary.median);
     if summary.count > 1 {

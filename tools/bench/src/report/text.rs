@@ -1,7 +1,7 @@
 //! Renders the report for a terminal.
 
 use super::figure::{NONE, deviation, digits, quantity};
-use super::view::{Figure, GLANCE_TOLD, REFERENCES, View};
+use super::view::{FigureView, OVERVIEW_NOTE, REFERENCES, View};
 use crate::results::{Metric, Table};
 use std::fmt::Write;
 
@@ -43,7 +43,7 @@ pub(super) fn page(report: &crate::results::Report) -> String {
         named(&mut page, table);
     }
     missing(&mut page, &view);
-    glance(&mut page, &view);
+    overview(&mut page, &view);
     page
 }
 
@@ -106,17 +106,17 @@ impl Block {
 /// Creates the block of one metric for all contestants.
 fn block(view: &View<'_>, metric: &Metric, contestants: &[&str]) -> Block {
     let scale = view.scale(metric);
-    let figures: Vec<Option<Figure>> = contestants
+    let figures: Vec<Option<FigureView>> = contestants
         .iter()
         .map(|id| view.figure(id, metric))
         .collect();
-    let column = |head: &str, cell: &dyn Fn(&Figure) -> String| {
+    let column = |head: &str, cell: &dyn Fn(&FigureView) -> String| {
         let cells = figures.iter();
         let cells = cells.map(|figure| figure.as_ref().map_or_else(|| NONE.to_owned(), cell));
         std::iter::once(head.to_owned()).chain(cells).collect()
     };
     let ratio = |of: usize| {
-        move |figure: &Figure| {
+        move |figure: &FigureView| {
             let ratio = figure.ratios.get(of).copied().flatten();
             ratio.map_or_else(|| NONE.to_owned(), |ratio| digits(ratio.value))
         }
@@ -135,7 +135,7 @@ fn block(view: &View<'_>, metric: &Metric, contestants: &[&str]) -> Block {
 }
 
 /// Returns the deviation as a share of the median.
-fn spread(figure: &Figure) -> String {
+fn spread(figure: &FigureView) -> String {
     let summary = figure.summary;
     if summary.count < 2 {
         return "once".to_owned();
@@ -187,8 +187,8 @@ fn named(page: &mut String, table: &Table) {
 }
 
 /// Renders the overview, at the end, because a terminal shows the end.
-fn glance(page: &mut String, view: &View<'_>) {
-    let Some(found) = view.glance() else {
+fn overview(page: &mut String, view: &View<'_>) {
+    let Some(found) = view.overview() else {
         return;
     };
     heading(page, "At a glance");
@@ -198,7 +198,7 @@ fn glance(page: &mut String, view: &View<'_>) {
         Block::new(column.title, "", vec![unit.chain(column.cells).collect()])
     });
     side_by_side(page, &labels, &blocks.collect::<Vec<_>>());
-    paragraph(page, GLANCE_TOLD, "");
+    paragraph(page, OVERVIEW_NOTE, "");
 }
 
 /// Lists contestants that could not run and measurements that failed.
@@ -214,8 +214,8 @@ fn missing(page: &mut String, view: &View<'_>) {
     }
     for failure in &view.report.failures {
         let title = view.title(&failure.contestant);
-        let told = format!("{title}, {}: {}", failure.what, failure.reason);
-        paragraph(page, &told, "  ");
+        let reported = format!("{title}, {}: {}", failure.what, failure.reason);
+        paragraph(page, &reported, "  ");
     }
     let undescribed = view.undescribed();
     if !undescribed.is_empty() {
@@ -315,8 +315,8 @@ fn cut(text: &str, most: usize) -> String {
     if width(text) <= most {
         return text.to_owned();
     }
-    let kept = text.chars().take(most.saturating_sub(1));
-    kept.chain(std::iter::once('…')).collect()
+    let remaining = text.chars().take(most.saturating_sub(1));
+    remaining.chain(std::iter::once('…')).collect()
 }
 
 fn left(text: &str, to: usize) -> String {

@@ -42,13 +42,13 @@ const UNPACED: &str = "No connection begins with a congestion control that paces
 pub(super) struct View<'a> {
     pub(super) report: &'a Report,
     /// All contestants, also those that could not run or are not listed but have samples.
-    pub(super) contestants: Vec<Contestant<'a>>,
+    pub(super) contestants: Vec<ContestantView<'a>>,
     /// Metrics by subject, without those of named tables.
-    pub(super) sections: Vec<Section<'a>>,
+    pub(super) sections: Vec<MetricSection<'a>>,
 }
 
 /// Metrics of the overview: keys and short headings.
-const GLANCE: [(&str, &str); 7] = [
+const OVERVIEW: [(&str, &str); 7] = [
     ("tcp/1/up", "TCP up"),
     ("tcp/1/down", "TCP down"),
     ("latency/idle/p50", "idle p50"),
@@ -58,8 +58,8 @@ const GLANCE: [(&str, &str); 7] = [
     ("startup", "start-up"),
 ];
 
-/// Explanation above the medians of [`View::glance`].
-pub(super) const GLANCE_TOLD: &str = "All figures are medians: throughput of one TCP stream; \
+/// Explanation above the medians of [`View::overview`].
+pub(super) const OVERVIEW_NOTE: &str = "All figures are medians: throughput of one TCP stream; \
      round trips on an idle tunnel, and with one TCP stream up at full speed; the whole machine's \
      processor time per gigabyte; memory of both ends' programs; time from start to the first \
      answer. A round trip can take less than without a tunnel, because a thread that polls for \
@@ -67,14 +67,14 @@ pub(super) const GLANCE_TOLD: &str = "All figures are medians: throughput of one
 
 /// The overview: the few figures that answer most questions.
 #[derive(Debug)]
-pub(super) struct Glance<'a> {
-    pub(super) contestants: Vec<Contestant<'a>>,
-    pub(super) columns: Vec<GlanceColumn>,
+pub(super) struct Overview<'a> {
+    pub(super) contestants: Vec<ContestantView<'a>>,
+    pub(super) columns: Vec<OverviewColumn>,
 }
 
 /// A column of the overview.
 #[derive(Debug)]
-pub(super) struct GlanceColumn {
+pub(super) struct OverviewColumn {
     pub(super) title: &'static str,
     /// `Mbit/s`.
     pub(super) unit: &'static str,
@@ -84,7 +84,7 @@ pub(super) struct GlanceColumn {
 
 /// A contestant.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Contestant<'a> {
+pub(super) struct ContestantView<'a> {
     pub(super) id: &'a str,
     pub(super) title: &'a str,
     /// Its position, which determines its colour.
@@ -94,7 +94,7 @@ pub(super) struct Contestant<'a> {
     pub(super) listed: bool,
 }
 
-impl Contestant<'_> {
+impl ContestantView<'_> {
     /// Returns true for Taupe itself.
     pub(super) fn is_own(&self) -> bool {
         self.id == "taupe"
@@ -103,12 +103,12 @@ impl Contestant<'_> {
 
 /// The metrics of one subject.
 #[derive(Debug)]
-pub(super) struct Section<'a> {
+pub(super) struct MetricSection<'a> {
     pub(super) subject: Subject,
     pub(super) metrics: Vec<&'a Metric>,
 }
 
-impl<'a> Section<'a> {
+impl<'a> MetricSection<'a> {
     /// Returns groups of metrics with the same unit.
     pub(super) fn by_unit(&self) -> impl Iterator<Item = &[&'a Metric]> {
         self.metrics.chunk_by(|one, other| one.unit == other.unit)
@@ -167,7 +167,7 @@ impl Subject {
 
 /// All figures of one metric of one contestant.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Figure {
+pub(super) struct FigureView {
     pub(super) summary: Summary,
     /// The greatest or the least sample, whichever is better.
     pub(super) best: f64,
@@ -184,7 +184,7 @@ impl<'a> View<'a> {
         }
     }
 
-    pub(super) fn figure(&self, contestant: &str, metric: &Metric) -> Option<Figure> {
+    pub(super) fn figure(&self, contestant: &str, metric: &Metric) -> Option<FigureView> {
         let summary = self.report.summary(contestant, &metric.key)?;
         let ratios = REFERENCES.map(|(reference, _)| {
             let reference = self.report.summary(reference, &metric.key)?;
@@ -194,7 +194,7 @@ impl<'a> View<'a> {
             Better::Higher => summary.max,
             Better::Lower => summary.min,
         };
-        Some(Figure {
+        Some(FigureView {
             summary,
             best,
             ratios,
@@ -202,8 +202,8 @@ impl<'a> View<'a> {
     }
 
     /// Returns the overview; `None` if none of its metrics was measured.
-    pub(super) fn glance(&self) -> Option<Glance<'a>> {
-        let found = GLANCE.iter().filter_map(|(key, title)| {
+    pub(super) fn overview(&self) -> Option<Overview<'a>> {
+        let found = OVERVIEW.iter().filter_map(|(key, title)| {
             let mut metrics = self.report.metrics.iter();
             Some((metrics.find(|metric| metric.key == *key)?, *title))
         });
@@ -216,13 +216,13 @@ impl<'a> View<'a> {
                 let summary = self.report.summary(contestant.id, &metric.key);
                 summary.map_or_else(|| NONE.to_owned(), |found| scale.number(found.median))
             });
-            GlanceColumn {
+            OverviewColumn {
                 title,
                 unit: scale.name,
                 cells: cells.collect(),
             }
         });
-        (!found.is_empty()).then(|| Glance {
+        (!found.is_empty()).then(|| Overview {
             columns: columns.collect(),
             contestants: contestants.clone(),
         })
@@ -240,13 +240,13 @@ impl<'a> View<'a> {
     }
 
     /// Returns the contestants with a figure for any of these metrics.
-    pub(super) fn measured(&self, metrics: &[&Metric]) -> Vec<Contestant<'a>> {
+    pub(super) fn measured(&self, metrics: &[&Metric]) -> Vec<ContestantView<'a>> {
         let all = self.contestants.iter();
         all.filter(|one| self.has(one, metrics)).copied().collect()
     }
 
     /// Returns these contestants and all that the run lists.
-    pub(super) fn expected(&self, metrics: &[&Metric]) -> Vec<Contestant<'a>> {
+    pub(super) fn expected(&self, metrics: &[&Metric]) -> Vec<ContestantView<'a>> {
         let all = self.contestants.iter();
         all.filter(|one| one.listed || self.has(one, metrics))
             .copied()
@@ -254,20 +254,20 @@ impl<'a> View<'a> {
     }
 
     /// Returns the titles of listed contestants that are not in `there`.
-    pub(super) fn absent(&self, there: &[Contestant<'_>]) -> Vec<&'a str> {
+    pub(super) fn absent(&self, there: &[ContestantView<'_>]) -> Vec<&'a str> {
         let others = self.contestants.iter();
         let others =
             others.filter(|one| one.listed && !there.iter().any(|other| other.id == one.id));
         others.map(|one| one.title).collect()
     }
 
-    fn has(&self, contestant: &Contestant<'_>, metrics: &[&Metric]) -> bool {
+    fn has(&self, contestant: &ContestantView<'_>, metrics: &[&Metric]) -> bool {
         let found = |metric: &&Metric| self.report.summary(contestant.id, &metric.key);
         metrics.iter().any(|metric| found(metric).is_some())
     }
 
     /// Returns the contestant with this id.
-    pub(super) fn contestant(&self, id: &str) -> Option<&Contestant<'a>> {
+    pub(super) fn contestant(&self, id: &str) -> Option<&ContestantView<'a>> {
         self.contestants
             .iter()
             .find(|contestant| contestant.id == id)
@@ -388,7 +388,7 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-fn contestants(report: &Report) -> Vec<Contestant<'_>> {
+fn contestants(report: &Report) -> Vec<ContestantView<'_>> {
     let listed = report.contestants.iter();
     let listed = listed.map(|entry| (entry.id.as_str(), entry.title.as_str()));
     let series = report.series.iter().map(|series| &series.contestant);
@@ -397,7 +397,7 @@ fn contestants(report: &Report) -> Vec<Contestant<'_>> {
     let mut seen = BTreeSet::new();
     let new = listed.chain(others).filter(|(id, _)| seen.insert(*id));
     new.enumerate()
-        .map(|(place, (id, title))| Contestant {
+        .map(|(place, (id, title))| ContestantView {
             id,
             title,
             place,
@@ -406,7 +406,7 @@ fn contestants(report: &Report) -> Vec<Contestant<'_>> {
         .collect()
 }
 
-fn sections(report: &Report) -> Vec<Section<'_>> {
+fn sections(report: &Report) -> Vec<MetricSection<'_>> {
     let named = |key: &str| {
         let first = key.split('/').next();
         report
@@ -422,7 +422,7 @@ fn sections(report: &Report) -> Vec<Section<'_>> {
         // Groups metrics of the same unit, in the order in which the units first appear.
         let units: Vec<Unit> = metrics.iter().map(|metric| metric.unit).collect();
         metrics.sort_by_key(|metric| units.iter().position(|unit| *unit == metric.unit));
-        Section { subject, metrics }
+        MetricSection { subject, metrics }
     });
     let about = |subject| {
         let latency = subject == Subject::Latency;

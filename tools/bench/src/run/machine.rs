@@ -30,15 +30,15 @@ pub(super) fn describe() -> Machine {
 
 /// Returns the current time: RFC 3339, UTC.
 pub(super) fn now() -> String {
-    said(&["date", "-u", "+%FT%TZ"])
+    output_of(&["date", "-u", "+%FT%TZ"])
 }
 
 /// Returns the versions of the measuring programs, and Taupe's commit.
 pub(super) fn tools() -> BTreeMap<String, String> {
     let word = |text: String, at: usize| text.split_whitespace().nth(at).map(str::to_owned);
     let known = [
-        ("iperf3", word(said(&["iperf3", "--version"]), 1)),
-        ("qperf", word(said(&["qperf", "--version"]), 1)),
+        ("iperf3", word(output_of(&["iperf3", "--version"]), 1)),
+        ("qperf", word(output_of(&["qperf", "--version"]), 1)),
         ("taupe's commit", commit()),
     ];
     let known = known.into_iter();
@@ -52,7 +52,7 @@ pub(super) fn tools() -> BTreeMap<String, String> {
 fn commit() -> Option<String> {
     let git = |words: &[&str]| {
         let line = ["git", "-C", env!("CARGO_MANIFEST_DIR")];
-        said(&[&line, words].concat())
+        output_of(&[&line, words].concat())
     };
     let commit = git(&["rev-parse", "--short=12", "HEAD"]);
     let changed = git(&["status", "--porcelain", "--untracked-files=no"]);
@@ -61,7 +61,7 @@ fn commit() -> Option<String> {
 }
 
 /// Returns the output of a command; empty if it fails.
-fn said(command: &[&str]) -> String {
+fn output_of(command: &[&str]) -> String {
     let mut line = Command::new(command[0]);
     line.args(&command[1..]);
     process::attempt("this machine", line, None)

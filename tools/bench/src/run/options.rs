@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Options {
     /// The set of measurements.
-    pub kind: Kind,
+    pub kind: RunKind,
     /// Number of samples of each metric.
     pub rounds: u32,
     /// Duration of a measurement of throughput, in seconds.
@@ -30,11 +30,11 @@ pub struct Options {
 }
 
 /// Contestants that a short run omits, unless they are requested.
-const UNHURRIED: [&str; 2] = ["direct-past-taupe", "taupe-transparent"];
+const NOT_IN_SHORT_RUNS: [&str; 2] = ["direct-past-taupe", "taupe-transparent"];
 
 /// A set of measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kind {
+pub enum RunKind {
     /// A selection of ten minutes on two processors.
     Bench,
     /// Everything, ten rounds.
@@ -75,7 +75,7 @@ pub enum Section {
     Mobile,
 }
 
-impl Kind {
+impl RunKind {
     const fn name(self) -> &'static str {
         match self {
             Self::Bench => "bench",
@@ -86,8 +86,8 @@ impl Kind {
 
 impl Options {
     /// Returns the options for everything that a kind measures.
-    pub fn new(kind: Kind, out: PathBuf) -> Self {
-        let full = kind == Kind::Full;
+    pub fn new(kind: RunKind, out: PathBuf) -> Self {
+        let full = kind == RunKind::Full;
         Self {
             kind,
             rounds: if full { 10 } else { 3 },
@@ -109,7 +109,7 @@ impl Options {
     /// Returns true if a contestant takes part.
     pub fn takes(&self, contestant: &str) -> bool {
         match self.contestants.is_empty() {
-            true => self.full() || !UNHURRIED.contains(&contestant),
+            true => self.full() || !NOT_IN_SHORT_RUNS.contains(&contestant),
             false => self.contestants.iter().any(|taken| taken == contestant),
         }
     }
@@ -121,7 +121,7 @@ impl Options {
             Section::Packets | Section::Stages | Section::MemorySlope | Section::Flood
                 if self.sections.is_empty() =>
             {
-                self.kind == Kind::Full
+                self.kind == RunKind::Full
             }
             // These tables have contestants of their own.
             Section::Freebsd2022 | Section::HandshakePq if self.sections.is_empty() => {
@@ -134,11 +134,11 @@ impl Options {
     /// Returns the name of the run in the report: the kind, or `custom` if only a part was
     /// requested.
     pub fn name(&self) -> &'static str {
-        let whole = Self {
+        let complete = Self {
             refused: self.refused.clone(),
             ..Self::new(self.kind, self.out.clone())
         };
-        if *self == whole {
+        if *self == complete {
             self.kind.name()
         } else {
             "custom"
@@ -147,6 +147,6 @@ impl Options {
 
     /// Returns true for a full run.
     pub fn full(&self) -> bool {
-        self.kind == Kind::Full
+        self.kind == RunKind::Full
     }
 }

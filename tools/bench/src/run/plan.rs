@@ -5,7 +5,7 @@ use crate::contestant::Contestant;
 use crate::measure::cost::{Meter, SystemCalls};
 use crate::measure::iperf::{self, Direction, Flow};
 use crate::measure::metrics::{self, State};
-use crate::measure::packets::{self, Way};
+use crate::measure::packets::{self, SendMode};
 use crate::measure::qperf::{self, Test};
 use crate::measure::{connections, flood, latency, memory, peers, stages};
 use crate::pair::Link;
@@ -82,14 +82,14 @@ impl Plan {
         if options.has(Section::Peers) {
             plan.peers(&options.peers);
         }
-        plan.forget(&options.link);
+        plan.stop_all(&options.link);
         if options.has(Section::Gigabit2018) {
             plan.gigabit();
         }
         if options.has(Section::UserspaceVsKernel2021) {
             plan.kernel();
         }
-        plan.forget(&gigabit::LINK);
+        plan.stop_all(&gigabit::LINK);
         if options.has(Section::Freebsd2022) {
             plan.freebsd();
         }
@@ -195,15 +195,15 @@ impl Plan {
                     let label = format!("round {round}/{}, {what}", self.rounds);
                     let estimate = f64::from(seconds) + 0.3;
                     self.each(&label, &what, estimate, move |bench, contestant| {
-                        let arena = bench.arena(contestant, &bench.options.link.clone())?;
-                        let meter = Meter::start(&arena.session, SystemCalls::Ignore)?;
-                        let found = iperf::transfer(&arena.session, &mut arena.servers, flow)?;
+                        let running = bench.running(contestant, &bench.options.link.clone())?;
+                        let meter = Meter::start(&running.session, SystemCalls::Ignore)?;
+                        let found = iperf::transfer(&running.session, &mut running.servers, flow)?;
                         let used = meter.stop()?;
-                        bench.keep(contestant, metrics::transfer(flow, &found));
+                        bench.record(contestant, metrics::transfer(flow, &found));
                         // The reported cost is that of one stream up. All transfers run under the
                         // same meter, so that they are measured alike.
                         if streams == 1 && direction == Direction::Up {
-                            bench.keep(contestant, metrics::cost(&used, found.bytes()));
+                            bench.record(contestant, metrics::cost(&used, found.bytes()));
                         }
                         Ok(())
                     });
@@ -212,9 +212,9 @@ impl Plan {
         }
         self.system_calls();
         self.each("memory", "memory", 0.01, |bench, contestant| {
-            let arena = bench.arena(contestant, &bench.options.link.clone())?;
-            if let Some(found) = memory::measure(&arena.session)? {
-                bench.keep(contestant, metrics::memory(&found));
+            let running = bench.running(contestant, &bench.options.link.clone())?;
+            if let Some(found) = memory::measure(&running.session)? {
+                bench.record(contestant, metrics::memory(&found));
             }
             Ok(())
         });
@@ -231,11 +231,11 @@ impl Plan {
         for round in 1..=rounds {
             let label = format!("round {round}/{rounds}, system calls");
             self.each(&label, "cost/syscalls", 1.8, move |bench, contestant| {
-                let arena = bench.arena(contestant, &bench.options.link.clone())?;
-                let meter = Meter::start(&arena.session, SystemCalls::Count)?;
-                let found = iperf::transfer(&arena.session, &mut arena.servers, flow)?;
+                let running = bench.running(contestant, &bench.options.link.clone())?;
+                let meter = Meter::start(&running.session, SystemCalls::Count)?;
+                let found = iperf::transfer(&running.session, &mut running.servers, flow)?;
                 let used = meter.stop()?;
-                bench.keep(contestant, metrics::system_calls(&used, found.bytes()));
+                bench.record(contestant, metrics::system_calls(&used, found.bytes()));
                 Ok(())
             });
         }
@@ -253,22 +253,22 @@ impl Plan {
                 State::Loaded => self.fewer(),
             };
             self.times(rounds, label, label, estimate, move |bench, contestant| {
-                let arena = bench.arena(contestant, &bench.options.link.clone())?;
+                let running = bench.running(contestant, &bench.options.link.clone())?;
                 let found = match state {
-                    State::Idle => latency::idle(&arena.session, ROUND_TRIPS)?,
+                    State::Idle => latency::idle(&running.session, ROUND_TRIPS)?,
                     State::Loaded => {
-                        latency::loaded(&arena.session, &mut arena.servers, 1)?.round_trips
+                        latency::loaded(&running.session, &mut running.servers, 1)?.round_trips
                     }
                 };
-                bench.keep(contestant, metrics::latency(state, &found));
-                bench.keep_round_trips(contestant, state, found);
+                bench.record(contestant, metrics::latency(state, &found));
+                bench.record_round_trips(contestant, state, found);
                 Ok(())
             });
         }
         self.rounds("connections", "connect", 0.1, |bench, contestant| {
-            let arena = bench.arena(contestant, &bench.options.link.clone())?;
-            let found = connections::measure(&arena.session)?;
-            bench.keep(contestant, metrics::connections(&found));
+            let running = bench.running(contestant, &bench.options.link.clone())?;
+            let found = connections::measure(&running.session)?;
+            bench.record(contestant, metrics::connections(&found));
             Ok(())
         });
         let tests = match self.full {
@@ -280,8 +280,8 @@ impl Plan {
             let (label, what) = (format!("qperf {}", test.name()), metric.key.clone());
             let rounds = self.fewer();
             self.times(rounds, &label, &what, 1.2, move |bench, contestant| {
-                let arena = bench.arena(contestant, &bench.options.link.clone())?;
-                let found = qperf::measure(&arena.session, &mut arena.servers, test, 1)?;
+                let running = bench.running(contestant, &bench.options.link.clone())?;
+                let found = qperf::measure(&running.session, &mut running.servers, test, 1)?;
                 bench.report.record(contestant.id(), &metric, found);
                 Ok(())
             });
@@ -289,21 +289,21 @@ impl Plan {
     }
 
     fn packets(&mut self) {
-        for (size, way) in SIZES
+        for (size, mode) in SIZES
             .into_iter()
-            .flat_map(|size| Way::ALL.map(|way| (size, way)))
+            .flat_map(|size| SendMode::ALL.map(|mode| (size, mode)))
         {
-            let (label, what) = match way {
-                Way::Each => (format!("packets of {size} B"), format!("udp/{size}")),
-                Way::Segmented => (
+            let (label, what) = match mode {
+                SendMode::Each => (format!("packets of {size} B"), format!("udp/{size}")),
+                SendMode::Segmented => (
                     format!("packets of {size} B, cut by the kernel"),
                     format!("udp/{size}/gso"),
                 ),
             };
             self.rounds(&label, &what, 4.5, move |bench, contestant| {
-                let arena = bench.arena(contestant, &bench.options.link.clone())?;
-                let found = packets::measure(&arena.session, size, way)?;
-                bench.keep(contestant, metrics::packets(size, way, &found));
+                let running = bench.running(contestant, &bench.options.link.clone())?;
+                let found = packets::measure(&running.session, size, mode)?;
+                bench.record(contestant, metrics::packets(size, mode, &found));
                 Ok(())
             });
         }
@@ -313,10 +313,10 @@ impl Plan {
         let seconds = self.seconds;
         let estimate = f64::from(seconds) + 1.0;
         self.rounds("stages", "stages", estimate, move |bench, contestant| {
-            let arena = bench.arena(contestant, &bench.options.link.clone())?;
-            let found = stages::measure(&arena.session, &mut arena.servers, seconds)?;
+            let running = bench.running(contestant, &bench.options.link.clone())?;
+            let found = stages::measure(&running.session, &mut running.servers, seconds)?;
             if let Some(found) = found {
-                bench.keep(contestant, metrics::stages(&found));
+                bench.record(contestant, metrics::stages(&found));
             }
             Ok(())
         });
@@ -332,10 +332,10 @@ impl Plan {
             let label = format!("flood, TCP {}", direction.name());
             let estimate = 3.0 * (f64::from(self.seconds) + 0.6) + 0.5;
             self.rounds(&label, "flood", estimate, move |bench, contestant| {
-                let arena = bench.arena(contestant, &bench.options.link.clone())?;
-                let (session, servers) = (&arena.session, &mut arena.servers);
+                let running = bench.running(contestant, &bench.options.link.clone())?;
+                let (session, servers) = (&running.session, &mut running.servers);
                 if let Some(found) = flood::measure(&**contestant, session, servers, flow) {
-                    bench.keep(contestant, metrics::flood(direction, &found?));
+                    bench.record(contestant, metrics::flood(direction, &found?));
                 }
                 Ok(())
             });
@@ -354,13 +354,14 @@ impl Plan {
                 &format!("peers/{count}"),
                 2.0,
                 move |bench, contestant| {
-                    if count > contestant.most_peers() {
+                    if count > contestant.max_peers() {
                         return Ok(());
                     }
-                    let arena = bench.arena(contestant, &bench.options.link.clone())?;
-                    let found = peers::add(&**contestant, &arena.session, &mut arena.servers, more);
+                    let running = bench.running(contestant, &bench.options.link.clone())?;
+                    let found =
+                        peers::add(&**contestant, &running.session, &mut running.servers, more);
                     if let Some(found) = found.transpose()? {
-                        bench.keep(contestant, metrics::peers(count, &found));
+                        bench.record(contestant, metrics::peers(count, &found));
                     }
                     Ok(())
                 },
@@ -376,14 +377,14 @@ impl Plan {
         let rounds = self.rounds.min(5);
         let what = format!("peers/{there}/tcp");
         self.times(rounds, &what, &what, 8.0, move |bench, contestant| {
-            let count = there.min(contestant.most_peers());
-            let arena = bench.arena(contestant, &bench.options.link.clone())?;
-            let (session, servers) = (&arena.session, &mut arena.servers);
+            let count = there.min(contestant.max_peers());
+            let running = bench.running(contestant, &bench.options.link.clone())?;
+            let (session, servers) = (&running.session, &mut running.servers);
             let found = peers::in_turn(&**contestant, session, servers, count - 1);
             if let Some([with, without]) = found.transpose()? {
                 let samples = [(count, &with), (1, &without)];
                 let samples = samples.map(|(count, found)| metrics::peers_transfer(count, found));
-                bench.keep(contestant, samples.into());
+                bench.record(contestant, samples.into());
             }
             Ok(())
         });
@@ -399,10 +400,11 @@ impl Plan {
             "memory/slope",
             665.0,
             |bench, contestant| {
-                let arena = bench.arena(contestant, &bench.options.link.clone())?;
+                let running = bench.running(contestant, &bench.options.link.clone())?;
                 let (warm_up, seconds) = (Duration::from_secs(60), 660);
-                let found = memory::growth(&arena.session, &mut arena.servers, warm_up, seconds)?;
-                bench.keep(contestant, metrics::growth(&found));
+                let found =
+                    memory::growth(&running.session, &mut running.servers, warm_up, seconds)?;
+                bench.record(contestant, metrics::growth(&found));
                 Ok(())
             },
         );
@@ -437,8 +439,9 @@ impl Plan {
                 &what,
                 f64::from(seconds) + 0.2,
                 move |bench, contestant| {
-                    let arena = bench.arena(contestant, &gigabit::LINK)?;
-                    let found = qperf::measure(&arena.session, &mut arena.servers, test, seconds)?;
+                    let running = bench.running(contestant, &gigabit::LINK)?;
+                    let found =
+                        qperf::measure(&running.session, &mut running.servers, test, seconds)?;
                     bench.report.record(contestant.id(), &metric, found);
                     Ok(())
                 },
@@ -463,8 +466,8 @@ impl Plan {
         let what = metric.key.clone();
         let (rounds, estimate) = (self.fewer(), f64::from(flow.seconds) + 0.3);
         self.times(rounds, &label, &what, estimate, move |bench, contestant| {
-            let arena = bench.arena(contestant, &gigabit::LINK)?;
-            let found = iperf::transfer(&arena.session, &mut arena.servers, flow)?;
+            let running = bench.running(contestant, &gigabit::LINK)?;
+            let found = iperf::transfer(&running.session, &mut running.servers, flow)?;
             bench.report.record(contestant.id(), &metric, found.rate());
             Ok(())
         });
@@ -554,10 +557,10 @@ impl Plan {
     }
 
     /// Stops all contestants on this kind of link; no later step needs them.
-    fn forget(&mut self, link: &Link) {
+    fn stop_all(&mut self, link: &Link) {
         let link = link.clone();
         self.step("stopping the contestants", "stop", 0.5, move |bench| {
-            bench.forget(&link);
+            bench.stop_all(&link);
             Ok(())
         });
     }

@@ -9,7 +9,7 @@
 //! The guest's processors are emulated and slow. The table therefore holds shares and amounts per
 //! byte, no speeds.
 
-use super::{DescribedRow, Description, Figure};
+use super::{DescribedRow, Description, Statistic};
 use crate::measure::iperf::{self, Transfer};
 use crate::results::{Better, Failure, Metric, Report, Unit};
 use crate::side::{PORT, Side};
@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use taupe_lab::error::{Error, Result};
-use taupe_lab::guest::{self, Clock, Equipment, Guest, Namespace};
+use taupe_lab::guest::{self, Clock, Guest, GuestOptions, Namespace};
 use taupe_lab::host::Host;
 use taupe_lab::peers::{Implementation, Keys, PeerSettings, Place, Settings, Tunnel};
 
@@ -25,16 +25,19 @@ use taupe_lab::peers::{Implementation, Keys, PeerSettings, Place, Settings, Tunn
 pub const NAME: &str = "freebsd-2022";
 
 /// The contestants in the order of the rounds.
-const CONTESTANTS: [(&str, Way); 4] = [
-    ("direct", Way::Cable),
-    ("kernel", Way::Kernel),
-    ("wireguard-go", Way::Program(Implementation::WireguardGo)),
-    ("taupe", Way::Program(Implementation::Taupe)),
+const CONTESTANTS: [(&str, Connection); 4] = [
+    ("direct", Connection::Cable),
+    ("kernel", Connection::Kernel),
+    (
+        "wireguard-go",
+        Connection::Program(Implementation::WireguardGo),
+    ),
+    ("taupe", Connection::Program(Implementation::Taupe)),
 ];
 
 /// Connection between the two namespaces.
 #[derive(Debug, Clone, Copy)]
-enum Way {
+enum Connection {
     Cable,
     Kernel,
     Program(Implementation),
@@ -106,7 +109,7 @@ pub fn description() -> Description {
             row("Linux, wireguard-go", Some("wireguard-go"), &[]),
             row("Linux, Taupe", Some("taupe"), &[]),
         ],
-        figure: Figure::Median,
+        statistic: Statistic::Median,
         differences: [
             "Everything measured here ran in one virtual machine whose two processors are \
              emulated, with Debian's kernel. Emulation slows the instructions that encrypt \
@@ -152,7 +155,7 @@ impl Laboratory {
     ///
     /// Call [`guest::install`] and [`Implementation::install`] before, outside the sandbox.
     pub fn start(report: &mut Report) -> Option<Self> {
-        let started = Self::furnish(report);
+        let started = Self::prepare(report);
         if let Err(reason) = &started {
             for (id, _) in CONTESTANTS {
                 fail(report, id, reason);
@@ -161,11 +164,11 @@ impl Laboratory {
         started.ok()
     }
 
-    fn furnish(report: &mut Report) -> Result<Self> {
+    fn prepare(report: &mut Report) -> Result<Self> {
         let mut programs = vec![installed("iperf3")?];
         let mut ready = Vec::new();
-        for (id, way) in CONTESTANTS {
-            if let Way::Program(implementation) = way {
+        for (id, connection) in CONTESTANTS {
+            if let Connection::Program(implementation) = connection {
                 match implementation.program() {
                     Ok(path) => programs.push(path),
                     Err(reason) => {
@@ -174,14 +177,14 @@ impl Laboratory {
                     }
                 }
             }
-            ready.push((id, way));
+            ready.push((id, connection));
         }
-        let equipment = Equipment {
+        let equipment = GuestOptions {
             processors: 2,
             memory: 512,
             clock: Clock::Tsc,
             programs,
-            ..Equipment::default()
+            ..GuestOptions::default()
         };
         let host = Host::new(NAME)?;
         let guest = Guest::boot_with(&host, "tap0", &[], &equipment)?;
@@ -198,9 +201,9 @@ impl Laboratory {
              echo hist:keys=common_cpu > {COUNTER}/trigger"
         ))?;
         let mut contestants = Vec::new();
-        for (number, (id, way)) in ready.into_iter().enumerate() {
+        for (number, (id, connection)) in ready.into_iter().enumerate() {
             let joined = sides
-                .join(number, id, way)
+                .join(number, id, connection)
                 .and_then(|target| answered(&guest, &sides.client, &target).map(|()| target));
             match joined {
                 Ok(target) => contestants.push((id, target)),
@@ -266,7 +269,7 @@ impl Laboratory {
             "10000",
             "--json",
         ]);
-        let told = self.guest.run_within(
+        let reported = self.guest.run_within(
             Duration::from_secs(u64::from(seconds) + 30),
             &format!(
                 "counts() {{ grep -hE '^(cpu |ctxt )|Hits:' {COUNTER}/hist /proc/stat; }}\n\
@@ -276,7 +279,7 @@ impl Laboratory {
                  cat /tmp/before; echo; cat /tmp/after; echo; cat /tmp/stream"
             ),
         )?;
-        let mut parts = told.stdout.splitn(3, "\n\n");
+        let mut parts = reported.stdout.splitn(3, "\n\n");
         let mut part = || parts.next().unwrap_or_default();
         let (before, after) = (Counts::read(part())?, Counts::read(part())?);
         Ok(Sample {
@@ -374,8 +377,8 @@ impl Sides {
     }
 
     /// Connects the namespaces; returns the server's address in the tunnel.
-    fn join(&self, number: usize, id: &str, way: Way) -> Result<String> {
-        if matches!(way, Way::Cable) {
+    fn join(&self, number: usize, id: &str, connection: Connection) -> Result<String> {
+        if matches!(connection, Connection::Cable) {
             return Ok(Side::Server.outer().to_string());
         }
         let [client, server] = &self.keys;
@@ -387,7 +390,7 @@ impl Sides {
             };
             let endpoint = SocketAddr::from((Side::Server.outer(), port));
             let network = format!("10.66.{number}.0/24");
-            let tunnel = self.interface(side, id, way)?;
+            let tunnel = self.interface(side, id, connection)?;
             tunnel.configure(&Settings {
                 private_key: &own.private,
                 listen_port: (side == Side::Server).then_some(port),
@@ -404,11 +407,11 @@ impl Sides {
     }
 
     /// Creates a WireGuard interface in one of the namespaces, not yet configured.
-    fn interface(&self, side: Side, id: &str, way: Way) -> Result<Tunnel> {
+    fn interface(&self, side: Side, id: &str, connection: Connection) -> Result<Tunnel> {
         let place = self.place(side);
         // Both sides' configuration sockets share a folder, so the names must differ.
         let name = format!("{id}-{}", &side.name()[..1]);
-        let Way::Program(implementation) = way else {
+        let Connection::Program(implementation) = connection else {
             return place.kernel_tunnel(&name);
         };
         let program = guest::program(&implementation.program()?);
@@ -448,7 +451,7 @@ mod tests {
     const BEFORE: &str = "    Hits: 14229\ncpu  1610 1 5001 789 2 3 571 0 0 0\nctxt 4711";
 
     #[test]
-    fn what_the_guest_counts_is_read() -> Result<()> {
+    fn counts_of_the_guest_are_parsed() -> Result<()> {
         let before = Counts::read(BEFORE)?;
         let expected = Counts {
             calls: 14_229.0,
@@ -471,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_garbled_is_an_error() {
+    fn missing_or_malformed_counts_are_errors() {
         for line in BEFORE.lines() {
             let without: Vec<&str> = BEFORE.lines().filter(|other| *other != line).collect();
             assert!(Counts::read(&without.join("\n")).is_err(), "without {line}");
@@ -486,20 +489,20 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_cannot_be_is_a_reason_for_everyone() {
+    fn a_failed_guest_is_a_reason_for_all_contestants() {
         let mut report = Report::default();
         for (id, _) in CONTESTANTS {
             fail(&mut report, id, &Error::unmet("no QEMU"));
         }
         let table = super::super::fill(&description(), &report);
         let notes: Vec<_> = table.rows.iter().map(|row| row.note.clone()).collect();
-        let said = Some("freebsd-2022: no QEMU".to_owned());
+        let output = Some("freebsd-2022: no QEMU".to_owned());
         assert_eq!(notes[..3], [None, None, None]);
-        assert!(notes[3..].iter().all(|note| *note == said), "{notes:?}");
+        assert!(notes[3..].iter().all(|note| *note == output), "{notes:?}");
     }
 
     #[test]
-    fn a_kernel_without_wireguard_says_nothing_of_the_guests() {
+    fn kernel_wireguard_is_independent_of_the_guests() {
         let unavailable = Entry {
             id: "kernel".to_owned(),
             title: "in the kernel".to_owned(),

@@ -1,6 +1,6 @@
 //! `gigabit-2018`: OpenVPN against WireGuard on a gigabit link.
 
-use super::{DescribedRow, Description, Figure};
+use super::{DescribedRow, Description, Statistic};
 use crate::pair::Link;
 use crate::results::{Better, Metric, Unit};
 
@@ -65,7 +65,7 @@ pub fn description() -> Description {
             row("boringtun", Some("boringtun"), &[]),
             row("gotatun", Some("gotatun"), &[]),
         ],
-        figure: Figure::Median,
+        statistic: Statistic::Median,
         differences: [
             "Both ends are on one machine, in network namespaces; there they were two machines.",
             "The link is a virtual cable with a token bucket filter of 1 Gbit/s at both ends, \

@@ -1,33 +1,24 @@
 //! `handshake-pq`: the cost of a handshake in bytes and in time.
 //!
 //! The client's time covers making the initiation and processing the response, the server's time
-//! processing the initiation and making the response. Both are [`Device`]s of Taupe's protocol in
+//! processing the initiation and making the response. Both are devices of Taupe's protocol in
 //! this process, the lowest level that includes all four steps and the MACs. No socket, file or
 //! other thread takes part. The published handshakes come from `taupe_repro`, which has no devices.
 
+mod devices;
+mod exchange;
 mod idle;
 mod published;
 
-use super::{DescribedRow, Description, Figure};
+use self::devices::DevicePair;
+use self::exchange::{Exchange, Handshake};
+use super::{DescribedRow, Description, Statistic};
 use crate::results::{Better, Failure, Metric, Report, Unit};
 use crate::statistics::median;
-use rustix::time::{ClockId, clock_gettime};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::time::{Duration, Instant};
-use taupe_crypto::{AWS_LC, Provider, Secret};
-use taupe_lab::ensure;
-use taupe_lab::error::{Error, Result};
+use std::time::Duration;
+use taupe_crypto::{AWS_LC, Provider};
+use taupe_lab::error::Result;
 use taupe_protocol::hybrid::Suite;
-use taupe_protocol::key::{PqPrivateKey, PrivateKey, PublicKey};
-use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD, Kind, classify};
-use taupe_protocol::time::{self, Now, Tai64N};
-use taupe_protocol::update::{
-    AllowedIpChange, DeviceUpdate, PeerUpdate, PostQuantum, PrivateKeyUpdate,
-};
-use taupe_protocol::{
-    Device, Endpoint, Outbound, Output, Random, ReceivedBatch, Staged, padded_len,
-};
-use taupe_runtime::random::SystemRandom;
 
 /// Name of the table, and prefix of its metrics' keys.
 pub const NAME: &str = "handshake-pq";
@@ -45,15 +36,8 @@ pub const SECONDS: f64 = if cfg!(feature = "rainbow") { 12.0 } else { 3.0 };
 /// Number of batches whose median is one sample.
 const BATCHES: usize = 500;
 
-/// Packets in a batch, and bytes of each packet inside the tunnel.
-const BATCH: usize = 64;
-const PACKET: usize = 1_424;
-
 /// The product's cryptography.
 const CRYPTO: &Provider = &AWS_LC;
-
-/// UDP payload of an IPv6 packet of 1,280 bytes.
-const DATAGRAM: usize = 1_280 - 40 - 8;
 
 /// A measured handshake: a row of the table.
 pub struct Variant {
@@ -64,7 +48,7 @@ pub struct Variant {
     /// Number of handshakes whose median is one sample.
     pub handshakes: usize,
     /// Creates two ends that know each other.
-    pub begin: fn() -> Result<Box<dyn Handshake>>,
+    begin: fn() -> Result<Box<dyn Handshake>>,
     /// Measures the memory in bytes by which an idle peer exceeds one with X25519 alone.
     pub memory: Option<fn() -> Result<f64>>,
 }
@@ -88,24 +72,24 @@ impl Variant {
 /// All measured handshakes.
 pub const VARIANTS: &[Variant] = &[
     Variant::new("x25519", "WireGuard, X25519", || {
-        Ok(Box::new(Devices::new(None)?))
+        Ok(Box::new(DevicePair::new(None)?))
     }),
     Variant {
         memory: Some(|| idle::memory_beyond(Suite::Hybrid768)),
         ..Variant::new("hybrid-768", "Taupe, hybrid-768", || {
-            Ok(Box::new(Devices::new(Some(Suite::Hybrid768))?))
+            Ok(Box::new(DevicePair::new(Some(Suite::Hybrid768))?))
         })
     },
     Variant {
         memory: Some(|| idle::memory_beyond(Suite::Hybrid512)),
         ..Variant::new("hybrid-512", "Taupe, hybrid-512", || {
-            Ok(Box::new(Devices::new(Some(Suite::Hybrid512))?))
+            Ok(Box::new(DevicePair::new(Some(Suite::Hybrid512))?))
         })
     },
     Variant {
         memory: Some(|| idle::memory_beyond(Suite::Light)),
         ..Variant::new("hybrid-light", "Taupe, hybrid-light", || {
-            Ok(Box::new(Devices::new(Some(Suite::Light))?))
+            Ok(Box::new(DevicePair::new(Some(Suite::Light))?))
         })
     },
     Variant::new("repro-k-k", "K+K", || published::begin("K+K")),
@@ -126,52 +110,6 @@ pub const VARIANTS: &[Variant] = &[
         })
     },
 ];
-
-/// Two ends that perform handshakes repeatedly.
-pub trait Handshake {
-    /// Performs a whole handshake, and checks that both ends have the same keys.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unmet`] if it does not complete.
-    fn shake(&mut self) -> Result<Exchange>;
-
-    /// Carries a batch of packets from one end to the other in the session of the last handshake,
-    /// and returns the time it took. `None` if the ends carry no packets.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unmet`] if packets are missing.
-    fn carry(&mut self) -> Result<Option<Duration>> {
-        Ok(None)
-    }
-}
-
-/// The cost of one handshake.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exchange {
-    /// UDP payload of each message in order, in bytes.
-    pub messages: Vec<usize>,
-    /// Time to make the initiation and process the response.
-    pub client: Duration,
-    /// Time to process the initiation and make the response.
-    pub server: Duration,
-    /// Processor time of the server's part on this thread.
-    pub answering: Duration,
-}
-
-impl Exchange {
-    /// Returns the UDP payload of both directions, in bytes.
-    pub fn traffic(&self) -> usize {
-        self.messages.iter().sum()
-    }
-
-    /// Returns the number of IPv6 packets of at most 1,280 bytes for all messages.
-    pub fn packets(&self) -> usize {
-        let packets = self.messages.iter();
-        packets.map(|length| length.div_ceil(DATAGRAM)).sum()
-    }
-}
 
 fn traffic() -> Metric {
     metric("traffic", "traffic", Unit::Bytes)
@@ -286,7 +224,7 @@ pub fn description() -> Description {
             idle_peer(),
         ],
         rows: ours.chain(theirs).chain(others).collect(),
-        figure: Figure::Median,
+        statistic: Statistic::Median,
         differences: differences.into_iter().map(str::to_owned).collect(),
     }
 }
@@ -314,11 +252,11 @@ fn measure_one(variant: &Variant, at_most: usize, report: &mut Report) -> Result
     let mut ends = (variant.begin)()?;
     // Warm-up: the first handshakes fill caches and precomputed values.
     for _ in 0..handshakes / 10 {
-        ends.shake()?;
+        ends.perform()?;
     }
-    let exchanges = (0..handshakes).map(|_| ends.shake());
+    let exchanges = (0..handshakes).map(|_| ends.perform());
     let exchanges: Vec<Exchange> = exchanges.collect::<Result<_>>()?;
-    let batches = (0..BATCHES.min(at_most)).map(|_| ends.carry());
+    let batches = (0..BATCHES.min(at_most)).map(|_| ends.transfer_batch());
     let batches: Vec<Option<Duration>> = batches.collect::<Result<_>>()?;
     let memory_beyond = variant.memory.map(|beyond| beyond()).transpose()?;
 
@@ -335,369 +273,27 @@ fn measure_one(variant: &Variant, at_most: usize, report: &mut Report) -> Result
     record(&packets(), middle(|exchange| exchange.packets() as f64));
     record(&client(), middle(|exchange| exchange.client.as_secs_f64()));
     record(&server(), middle(|exchange| exchange.server.as_secs_f64()));
-    let busy: Duration = exchanges.iter().map(|exchange| exchange.answering).sum();
+    let busy: Duration = exchanges.iter().map(|exchange| exchange.server_cpu).sum();
     record(
         &answered(),
         Some(exchanges.len() as f64 / busy.as_secs_f64()),
     );
     let batches = batches.into_iter().flatten();
     let each: Vec<f64> = batches
-        .map(|took| took.as_secs_f64() / BATCH as f64)
+        .map(|took| took.as_secs_f64() / devices::BATCH as f64)
         .collect();
     record(&packet(), median(&each));
     record(&idle_peer(), memory_beyond);
     Ok(())
 }
 
-/// Two devices that perform an ordinary or a hybrid handshake.
-struct Devices {
-    suite: Option<Suite>,
-    client: End,
-    server: End,
-    now: Now,
-}
-
-impl Devices {
-    fn new(suite: Option<Suite>) -> Result<Self> {
-        let mut client = End::new([192, 0, 2, 1], [10, 0, 0, 1])?;
-        let mut server = End::new([192, 0, 2, 2], [10, 0, 0, 2])?;
-        let now = Now {
-            boot: time::Instant(1),
-            wall: Duration::from_secs(1_700_000_000),
-        };
-        client.know(now, &server, suite)?;
-        server.know(now, &client, suite)?;
-        Ok(Self {
-            suite,
-            client,
-            server,
-            now,
-        })
-    }
-}
-
-impl Handshake for Devices {
-    fn shake(&mut self) -> Result<Exchange> {
-        let (client, server) = (&mut self.client, &mut self.server);
-        // Enough time for another handshake to be allowed. Taking a device down removes its
-        // session.
-        let second = Duration::from_secs(1);
-        self.now.boot += second;
-        self.now.wall += second;
-        let now = self.now;
-        for end in [&mut *client, &mut *server] {
-            end.device.set_down();
-            end.device.set_up(now);
-        }
-        client.want_to_send(now, server)?;
-
-        let (initiating, initiation) = client.act(|device| device.handle_pending_work(now))?;
-        let (taken, answering) = processor_time(|| server.take(now, client.address, &initiation));
-        let (responding, response) = taken?;
-        let (finishing, first) = client.take(now, server.address, &response)?;
-
-        let kinds = [&initiation, &response, &first].map(|messages| kinds(messages));
-        let whole = match self.suite {
-            None => [Kind::Initiation, Kind::Response, Kind::Data],
-            Some(_) => [Kind::HybridInitiation, Kind::HybridResponse, Kind::Data],
-        };
-        let whole = whole.map(|kind| Some(vec![kind]));
-        ensure!(kinds == whole, "the handshake was {kinds:?}");
-        let first = first.into_iter().next();
-        server.open(now, client, first.unwrap_or_default())?;
-        let messages = initiation.iter().chain(&response);
-        Ok(Exchange {
-            messages: messages.map(Vec::len).collect(),
-            client: initiating + finishing,
-            server: responding,
-            answering,
-        })
-    }
-
-    fn carry(&mut self) -> Result<Option<Duration>> {
-        let (client, server, now) = (&mut self.client, &self.server, self.now);
-        let peer = client.device.peer(&server.public);
-        let peer = peer.ok_or_else(|| Error::unmet("the peer is not known"))?;
-        let mut packet = client.packet(server);
-        packet.resize(PACKET, 0);
-        if let Some(length) = packet.get_mut(2..4) {
-            length.copy_from_slice(&(PACKET as u16).to_be_bytes());
-        }
-        let stride = PACKET + DATA_OVERHEAD;
-        let mut batch = vec![0; BATCH * stride];
-        for message in batch.chunks_mut(stride) {
-            if let Some(inner) = message.get_mut(DATA_HEADER_LEN..DATA_HEADER_LEN + PACKET) {
-                inner.copy_from_slice(&packet);
-            }
-        }
-        let mut sorted = ReceivedBatch::default();
-        let start = Instant::now();
-        let path = client.device.data_path();
-        let Outbound::Send(reserved) =
-            path.reserve(now.boot, &peer, BATCH as u64, batch.len() as u64)
-        else {
-            return Err(Error::unmet("there is no session to send with"));
-        };
-        reserved.seal(&mut batch, stride);
-        let from = Endpoint::from(client.address);
-        let path = server.device.data_path();
-        path.receive(now.boot, from, &mut batch, stride, &mut sorted);
-        let took = start.elapsed();
-        let arrived = sorted.inner.iter();
-        let whole = arrived.filter(|at| batch.get((*at).clone()) == Some(&*packet));
-        ensure!(whole.count() == BATCH, "packets that did not arrive");
-        Ok(Some(took))
-    }
-}
-
-/// Runs `work` and returns the processor time of this thread for it.
-fn processor_time<T>(work: impl FnOnce() -> T) -> (T, Duration) {
-    let now = || {
-        let time = clock_gettime(ClockId::ThreadCPUTime);
-        Duration::try_from(time).unwrap_or_default()
-    };
-    let start = now();
-    let done = work();
-    (done, now().saturating_sub(start))
-}
-
-/// Returns the kinds of `messages`, merging equal neighbours. `None` if a message has no kind.
-fn kinds(messages: &[Vec<u8>]) -> Option<Vec<Kind>> {
-    let kinds = messages.iter().map(|message| classify(message).ok());
-    let mut kinds: Vec<Kind> = kinds.collect::<Option<_>>()?;
-    kinds.dedup();
-    Some(kinds)
-}
-
-/// A device with its addresses.
-struct End {
-    device: Device,
-    seed: PqPrivateKey,
-    public: PublicKey,
-    /// Address outside the tunnel.
-    address: SocketAddr,
-    /// Address inside the tunnel.
-    inner: Ipv4Addr,
-}
-
-impl End {
-    fn new(outer: [u8; 4], inner: [u8; 4]) -> Result<Self> {
-        let secret: Secret<32> = SystemRandom.secret();
-        let private = PrivateKey::new(*secret.expose());
-        let private = private.ok_or_else(|| Error::unmet("a private key of zeros"))?;
-        let public = PublicKey(CRYPTO.dh.public(private.expose()));
-        let now = Now {
-            boot: time::Instant(0),
-            wall: Duration::ZERO,
-        };
-        let mut seed = Secret::zeroed();
-        SystemRandom.fill(seed.expose_mut());
-        let seed = PqPrivateKey::new(seed);
-        let seed = seed.ok_or_else(|| Error::unmet("a seed of zeros"))?;
-        let mut device = Device::new(CRYPTO, Box::new(SystemRandom), std::sync::Arc::new(|| {}));
-        let key = PrivateKeyUpdate {
-            key: Some(private),
-            timestamp_floor: Tai64N::ZERO,
-        };
-        let update = DeviceUpdate {
-            private_key: Some(key),
-            pq_private_key: Some(Some(seed.clone())),
-            ..DeviceUpdate::default()
-        };
-        update_device(&mut device, now, update)?;
-        Ok(Self {
-            device,
-            seed,
-            public,
-            address: (outer, 51_820).into(),
-            inner: inner.into(),
-        })
-    }
-
-    /// Adds the other end as a peer.
-    fn know(&mut self, now: Now, other: &Self, suite: Option<Suite>) -> Result<()> {
-        let mut peer = PeerUpdate::new(other.public);
-        peer.endpoint = Some(other.address);
-        if let Some(suite) = suite {
-            let key = || other.seed.public(CRYPTO, suite);
-            peer.pq_public_key = Some(suite.has_static_keys().then(key));
-            peer.post_quantum = Some(Some(PostQuantum::Require));
-        }
-        peer.allowed_ips = vec![AllowedIpChange::Add(IpAddr::V4(other.inner).into())];
-        let update = DeviceUpdate {
-            peers: vec![peer],
-            ..DeviceUpdate::default()
-        };
-        update_device(&mut self.device, now, update)
-    }
-
-    /// Queues a packet for the other end, which starts a handshake.
-    fn want_to_send(&mut self, now: Now, to: &Self) -> Result<()> {
-        let peer = self.device.peer(&to.public);
-        let peer = peer.ok_or_else(|| Error::unmet("the peer is not known"))?;
-        let mut packet = self.packet(to);
-        packet.resize(padded_len(packet.len(), 1420), 0);
-        let staged = Staged { packet, ecn: 0 };
-        let path = self.device.data_path();
-        path.stage(now.boot, &peer, std::iter::once(staged));
-        Ok(())
-    }
-
-    /// Returns an IPv4 packet without content (RFC 791; protocol 253 of RFC 3692).
-    fn packet(&self, to: &Self) -> Vec<u8> {
-        let mut packet = vec![0x45, 0, 0, 20, 0, 0, 0, 0, 64, 253, 0, 0];
-        packet.extend(self.inner.octets());
-        packet.extend(to.inner.octets());
-        packet
-    }
-
-    /// Processes a handshake message, which may consist of several parts.
-    fn take(
-        &mut self,
-        now: Now,
-        from: SocketAddr,
-        parts: &[Vec<u8>],
-    ) -> Result<(Duration, Vec<Vec<u8>>)> {
-        let mut refused = None;
-        let done = self.act(|device| {
-            refused = parts
-                .iter()
-                .find_map(|part| device.handle_message(now, Endpoint::from(from), part, 0));
-        });
-        match refused {
-            Some(cause) => Err(Error::unmet(format!("a handshake message: {cause}"))),
-            None => done,
-        }
-    }
-
-    /// Runs `work`; returns the time it took and the messages it sent.
-    fn act(&mut self, work: impl FnOnce(&mut Device)) -> Result<(Duration, Vec<Vec<u8>>)> {
-        let start = Instant::now();
-        work(&mut self.device);
-        let outputs = std::iter::from_fn(|| self.device.poll_output());
-        let sent = outputs.filter_map(|output| match output {
-            Output::Transmit { datagram, .. } => Some(datagram),
-            Output::ReserveTimestamps { .. }
-            | Output::Resolve { .. }
-            | Output::PinPostQuantum { .. }
-            | Output::Notice(_) => None,
-        });
-        let sent: Vec<_> = sent.collect();
-        let took = start.elapsed();
-        ensure!(!sent.is_empty(), "a handshake goes on with no message");
-        Ok((took, sent))
-    }
-
-    /// Decrypts the first message of the new session.
-    fn open(&self, now: Now, from: &Self, mut message: Vec<u8>) -> Result<()> {
-        let mut sorted = ReceivedBatch::default();
-        let endpoint = Endpoint::from(from.address);
-        let length = message.len();
-        let path = self.device.data_path();
-        path.receive(now.boot, endpoint, &mut message, length, &mut sorted);
-        let inner = sorted.inner.first().and_then(|at| message.get(at.clone()));
-        ensure!(
-            inner == Some(&*from.packet(self)),
-            "the two ends do not have the same keys"
-        );
-        Ok(())
-    }
-}
-
-fn update_device(device: &mut Device, now: Now, update: DeviceUpdate) -> Result<()> {
-    let updated = device.update(now, update);
-    updated.map_err(|error| Error::unmet(error.to_string()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use taupe_protocol::key::PresharedKey;
+    use taupe_lab::error::Error;
 
     #[test]
-    fn a_handshake_of_wireguard_has_the_sizes_of_its_paper() -> Result<()> {
-        let mut ends = Devices::new(None)?;
-        for _ in 0..3 {
-            let exchange = ends.shake()?;
-            assert_eq!(exchange.messages, [148, 92]);
-            assert_eq!((exchange.traffic(), exchange.packets()), (240, 2));
-            assert!(exchange.client > Duration::ZERO && exchange.server > Duration::ZERO);
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn handshakes_of_taupe_have_the_sizes_of_their_document() -> Result<()> {
-        for (suite, sizes) in [
-            (Suite::Light, vec![944, 860]),
-            (Suite::Hybrid512, vec![912, 848, 860, 844]),
-            (Suite::Hybrid768, vec![1232, 1232, 1180, 1164]),
-        ] {
-            let mut ends = Devices::new(Some(suite))?;
-            for _ in 0..3 {
-                assert_eq!(ends.shake()?.messages, sizes);
-            }
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn ends_that_do_not_share_a_secret_do_not_complete() -> Result<()> {
-        let mut ends = Devices::new(None)?;
-        let mut peer = PeerUpdate::new(ends.client.public);
-        peer.preshared_key = Some(PresharedKey::new([7; 32]));
-        let update = DeviceUpdate {
-            peers: vec![peer],
-            ..DeviceUpdate::default()
-        };
-        let now = ends.now;
-        update_device(&mut ends.server.device, now, update)?;
-        assert!(matches!(ends.shake(), Err(Error::Unmet(_))));
-        Ok(())
-    }
-
-    #[test]
-    fn a_packet_that_does_not_open_is_noticed() -> Result<()> {
-        let (mut one, mut other) = (Devices::new(None)?, Devices::new(None)?);
-        one.shake()?;
-        other.shake()?;
-        let foreign = vec![4; 64];
-        assert!(one.server.open(one.now, &one.client, foreign).is_err());
-        // A message for a session of another device.
-        other.server.want_to_send(other.now, &other.client)?;
-        let now = other.now;
-        let (_, mut messages) = other.server.act(|device| device.handle_pending_work(now))?;
-        let message = messages.remove(0);
-        assert!(
-            one.client
-                .open(one.now, &other.server, message.clone())
-                .is_err()
-        );
-        other.client.open(other.now, &other.server, message)
-    }
-
-    #[test]
-    fn messages_that_do_not_fit_take_several_packets() {
-        let exchange = |messages: &[usize]| Exchange {
-            messages: messages.to_vec(),
-            client: Duration::ZERO,
-            server: Duration::ZERO,
-            answering: Duration::ZERO,
-        };
-        for (messages, packets) in [
-            ([1232, 1], 2),
-            ([1233, 92], 3),
-            // Sizes of the published programs' messages.
-            ([2388, 2236], 4),
-            ([1684, 1436], 4),
-            ([1080, 832], 2),
-        ] {
-            assert_eq!(exchange(&messages).packets(), packets, "{messages:?}");
-        }
-    }
-
-    #[test]
-    fn a_variant_that_fails_is_told_of_in_its_row() {
+    fn a_failed_variant_is_noted_in_its_row() {
         let Variant { id, label, .. } = VARIANTS[0];
         let variant = Variant::new(id, label, || Err(Error::unmet("no random numbers")));
         let mut report = Report::default();
@@ -708,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn every_column_is_filled_that_a_variant_can_fill() {
+    fn each_variant_fills_its_columns() {
         let mut report = Report::default();
         measure_all(VARIANTS, 20, &mut report);
         let table = super::super::fill(&description(), &report);
@@ -736,16 +332,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_published_is_what_the_variants_say() {
+    fn published_figures_match_the_variants() {
         for variant in taupe_repro::variant::VARIANTS {
             let found = PUBLISHED.iter().find(|(label, _)| *label == variant.name);
             let figures = found.expect("in the table").1;
-            let said = &variant.published;
-            let [traffic, packets] = [said.traffic, said.packets];
+            let published = &variant.published;
+            let [traffic, packets] = [published.traffic, published.packets];
             assert_eq!(figures[0], format!("{traffic} B"));
             assert_eq!(figures[1], packets.to_string());
-            assert_eq!(figures[2], format!("{:.2} ms", said.client));
-            assert_eq!(figures[3], format!("{:.2} ms", said.server));
+            assert_eq!(figures[2], format!("{:.2} ms", published.client));
+            assert_eq!(figures[3], format!("{:.2} ms", published.server));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `userspace-vs-kernel-2021`: a transparent client against kernel drivers.
 
-use super::{DescribedRow, Description, Figure};
+use super::{DescribedRow, Description, Statistic};
 use crate::results::{Better, Metric, Unit};
 
 /// Name of the table, and prefix of its metrics' keys.
@@ -55,7 +55,7 @@ pub fn description() -> Description {
             row("TunSafe", None, &published("435 Mbit/s", "284 Mbit/s")),
             row("gotatun", Some("gotatun"), &[]),
         ],
-        figure: Figure::Best,
+        statistic: Statistic::Best,
         differences: [
             "The published figures are from Windows. Rows name what is closest on Linux: \
              boringtun with its own adapter, not inside a packet filter; wireguard-go, \

@@ -5,7 +5,7 @@
 //! time, each on a link of its own with the same random losses and delays. The machine's load is
 //! measured too, and the report names runs in which it was too high.
 
-use super::{DescribedRow, Description, Figure};
+use super::{DescribedRow, Description, Statistic};
 use crate::contestant::Contestant;
 use crate::emulator::Profile;
 use crate::measure::cost::{Meter, SystemCalls, Usage};
@@ -26,7 +26,7 @@ use taupe_lab::traffic;
 pub const NAME: &str = "mobile";
 
 /// The client's address after the change.
-const MOVED: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 77);
+const NEW_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 77);
 
 /// Time limit for the first answer after the change.
 const RECOVERY: Duration = Duration::from_secs(5);
@@ -135,7 +135,7 @@ pub fn description() -> Description {
         rows: ROWS
             .map(|(id, label)| DescribedRow::new(label, Some(id), &[]))
             .to_vec(),
-        figure: Figure::Median,
+        statistic: Statistic::Median,
         differences: [
             "Nothing was published, so the links are this laboratory's choice. 802.11b: \
              5 Mbit/s, 4 ± 3 ms and 2 % loss each way. LTE: 30 Mbit/s down, 10 up, 45 ± 15 ms \
@@ -186,7 +186,7 @@ pub fn measure(
         seed,
         ..preset.profile()
     });
-    let started = at_once(contestants, |contestant| {
+    let started = in_parallel(contestants, |contestant| {
         let name = format!("{NAME}-{}-{}", preset.name(), contestant.id());
         (contestant.id(), Session::start(contestant, &name, &link))
     });
@@ -197,7 +197,7 @@ pub fn measure(
             Err(error) => fail(report, preset.key("start"), id, &error),
         }
     }
-    let measured = at_once(sessions, |(id, session)| {
+    let measured = in_parallel(sessions, |(id, session)| {
         (id, measure_one(preset, &session, seconds))
     });
     for (id, found) in measured {
@@ -222,7 +222,7 @@ fn fail(report: &mut Report, what: String, contestant: &str, error: &Error) {
 }
 
 /// Runs `work` on every item at the same time.
-fn at_once<A: Send, T: Send>(items: Vec<A>, work: impl Fn(A) -> T + Sync) -> Vec<T> {
+fn in_parallel<A: Send, T: Send>(items: Vec<A>, work: impl Fn(A) -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
         let work = &work;
         let threads: Vec<_> = items
@@ -302,7 +302,7 @@ fn idle_enough(usage: Usage) -> Result<()> {
 /// ping is answered.
 fn recover(session: &Session) -> Result<f64> {
     let change = format!(
-        "address delete {}/24 dev {PORT}\naddress add {MOVED}/24 dev {PORT}\n",
+        "address delete {}/24 dev {PORT}\naddress add {NEW_ADDRESS}/24 dev {PORT}\n",
         Side::Client.outer()
     );
     let client = &session.pair.client;

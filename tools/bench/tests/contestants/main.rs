@@ -60,7 +60,10 @@ fn main() {
     every("takes_a_crowd", &WIREGUARD, takes_a_crowd);
     every("has_no_peers", &["direct", "openvpn-tls-aes"], has_no_peers);
     tests.push(SystemTest::new("side_by_side", side_by_side));
-    tests.push(SystemTest::new("reasons", reasons));
+    tests.push(SystemTest::new(
+        "missing_programs_are_named",
+        missing_programs_are_named,
+    ));
     let mut suite = Suite::new(tests);
     for one in contestants {
         suite = suite.prepare(move || one.install());
@@ -206,7 +209,7 @@ fn agrees_on_ciphers(contestant: &dyn Contestant) -> Result<()> {
         "openvpn-tls-aes" => "AES-256-GCM",
         _ => "CHACHA20-POLY1305",
     };
-    let said: String = session
+    let result: String = session
         .client
         .processes
         .iter()
@@ -216,7 +219,7 @@ fn agrees_on_ciphers(contestant: &dyn Contestant) -> Result<()> {
         "cipher TLSv1.2 ECDHE-RSA-CHACHA20-POLY1305,",
         &format!("Data Channel: cipher '{data}'"),
     ] {
-        ensure!(said.contains(agreed), "no {agreed:?} in {said}");
+        ensure!(result.contains(agreed), "no {agreed:?} in {result}");
     }
     Ok(())
 }
@@ -296,7 +299,7 @@ fn print_reasons() {
 }
 
 /// On a machine without the programs, each contestant names what is missing, in one line.
-fn reasons() -> Result<()> {
+fn missing_programs_are_named() -> Result<()> {
     let empty = scratch("empty");
     std::fs::create_dir_all(&empty).map_err(Error::io("an empty folder"))?;
     let executable = std::env::current_exe().map_err(Error::io("own executable"))?;

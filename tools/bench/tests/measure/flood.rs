@@ -2,7 +2,7 @@
 
 use crate::{direct, find, start};
 use std::time::Duration;
-use taupe_bench::measure::flood::{self, Attacker, Kind, RATE};
+use taupe_bench::measure::flood::{self, Attacker, FloodKind, RATE};
 use taupe_bench::measure::iperf::{Direction, Flow};
 use taupe_bench::measure::metrics;
 use taupe_bench::measure::servers::Servers;
@@ -15,8 +15,11 @@ use taupe_lab::{Error, Result, ensure};
 pub(crate) fn tests() -> Vec<SystemTest> {
     vec![
         SystemTest::new("a_flood_reaches_a_tunnel", reaches),
-        SystemTest::new("a_flood_keeps_nobody_out", keeps_nobody_out),
-        SystemTest::new("what_takes_no_handshakes_is_not_flooded", no_handshakes),
+        SystemTest::new("a_new_peer_gets_in_during_a_flood", new_peer_gets_in),
+        SystemTest::new(
+            "contestants_without_handshakes_are_not_flooded",
+            no_handshakes,
+        ),
     ]
 }
 
@@ -52,8 +55,8 @@ fn reaches() -> Result<()> {
         .ok_or_else(|| Error::unmet("Taupe takes handshakes"))??;
     figure("flooded", &found);
 
-    let kinds: Vec<Kind> = found.iter().map(|one| one.kind).collect();
-    ensure!(kinds == Kind::ALL, "{kinds:?}");
+    let kinds: Vec<FloodKind> = found.iter().map(|one| one.kind).collect();
+    ensure!(kinds == FloodKind::ALL, "{kinds:?}");
     for one in &found {
         let most = f64::from(RATE) * 1.05;
         ensure!(one.rate > 0.0 && one.rate < most, "{one:?}");
@@ -63,7 +66,7 @@ fn reaches() -> Result<()> {
     let sent = |kind| {
         found
             .iter()
-            .filter(move |one| (one.kind == Kind::Unread) == kind)
+            .filter(move |one| (one.kind == FloodKind::Unread) == kind)
     };
     for (name, unread) in [("unread", true), ("tunnel", false)] {
         let least: f64 = sent(unread).map(|one| one.rate).sum();
@@ -99,9 +102,9 @@ fn count(host: &Host, name: &str) -> Result<u64> {
 /// A client without a session and without a cookie gets both within three tries (whitepaper §6.1:
 /// one per 5 s) during any flood. On a busy machine, where the system may drop datagrams before the
 /// tunnel's process reads them, it may need a few more. After the flood it gets a session at once.
-fn keeps_nobody_out() -> Result<()> {
+fn new_peer_gets_in() -> Result<()> {
     let taupe = find("taupe")?;
-    for kind in [Kind::Strangers, Kind::Informed] {
+    for kind in [FloodKind::WrongMac1, FloodKind::ValidMac1] {
         // A new session each time, because a client keeps its cookie.
         let session = start("taupe", &Link::Cable)?;
         let client = &session.pair.client;
@@ -124,7 +127,7 @@ fn keeps_nobody_out() -> Result<()> {
         // The device answers an informed flood with cookies until the kernel filter drops the flood.
         let cookies = count(server, "cookies")?;
         figure("cookies", cookies);
-        let informed = kind == Kind::Informed;
+        let informed = kind == FloodKind::ValidMac1;
         ensure!((cookies > 0) == informed, "{cookies} cookies for {kind:?}");
         // Time for the device to notice, and for datagrams under way to arrive.
         std::thread::sleep(Duration::from_millis(300));

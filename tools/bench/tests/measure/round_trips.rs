@@ -4,7 +4,7 @@ use crate::direct;
 use std::time::{Duration, Instant};
 use taupe_bench::emulator::Profile;
 use taupe_bench::measure::latency;
-use taupe_bench::measure::packets::{self, Way};
+use taupe_bench::measure::packets::{self, SendMode};
 use taupe_bench::measure::servers::Servers;
 use taupe_bench::pair::Link;
 use taupe_bench::side::PORT;
@@ -14,10 +14,10 @@ use taupe_lab::{Result, ensure};
 pub(crate) fn tests() -> Vec<SystemTest> {
     vec![
         SystemTest::new("latency_of_a_cable", latency_of_a_cable),
-        SystemTest::new("latency_of_a_long_line", latency_of_a_long_line),
+        SystemTest::new("latency_of_a_long_link", latency_of_a_long_link),
         SystemTest::new("latency_under_load", latency_under_load),
         SystemTest::new("lost_round_trips_are_counted", lost_round_trips),
-        SystemTest::new("latency_of_nothing_is_an_error", nothing_answers),
+        SystemTest::new("latency_without_answers_is_an_error", nothing_answers),
         SystemTest::new("packets_agree_with_the_interface", packets_agree),
         SystemTest::new("packets_have_no_rate_where_they_are_lost", packets_lost),
         SystemTest::new("packets_find_the_rate_of_a_link", packets_limited),
@@ -62,7 +62,7 @@ fn latency_of_a_cable() -> Result<()> {
 }
 
 /// Ten milliseconds in each direction, by the lab's own emulator.
-fn latency_of_a_long_line() -> Result<()> {
+fn latency_of_a_long_link() -> Result<()> {
     let session = direct(&Link::Emulated(Profile {
         delay: Duration::from_millis(10),
         ..Profile::PERFECT
@@ -141,7 +141,7 @@ fn packets_agree() -> Result<()> {
         number.map_err(|_| taupe_lab::Error::unmet(text.text()))
     };
     let (packets, bytes) = (count("rx_packets")?, count("rx_bytes")?);
-    let found = packets::measure(&session, 512, Way::Each)?;
+    let found = packets::measure(&session, 512, SendMode::Each)?;
     let (packets, bytes) = (count("rx_packets")? - packets, count("rx_bytes")? - bytes);
     let sent: u64 = found.trials.iter().map(|trial| trial.sent).sum();
     let received: u64 = found.trials.iter().map(|trial| trial.received).sum();
@@ -165,7 +165,7 @@ fn packets_agree() -> Result<()> {
 
 fn packets_lost() -> Result<()> {
     let session = direct(&Link::Lossy { loss: 200 })?;
-    let found = packets::measure(&session, 64, Way::Each)?;
+    let found = packets::measure(&session, 64, SendMode::Each)?;
     ensure!(found.best.is_none(), "with 2 % lost: {found:?}");
     ensure!(
         (0.01..0.03).contains(&found.least_loss()),
@@ -178,7 +178,7 @@ fn packets_lost() -> Result<()> {
 fn packets_limited() -> Result<()> {
     // Frames of 1,434 bytes: 1,743 a second at 20 Mbit/s.
     let session = direct(&Link::Limited { rate: 20_000_000 })?;
-    for way in Way::ALL {
+    for way in SendMode::ALL {
         let found = packets::measure(&session, 1420, way)?;
         let best = found.best.map(|best| best.rate);
         figure("of 1,743", best);

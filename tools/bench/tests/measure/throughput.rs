@@ -100,7 +100,7 @@ fn iperf_has_a_server_again() -> Result<()> {
     let reason = failed.map_or_else(|error| error.to_string(), |found| format!("{found:?}"));
     ensure!(
         reason.contains("unable to connect to server"),
-        "the failure is told as: {reason}"
+        "the failure is reported as: {reason}"
     );
     session.pair.server.ip(&["link", "set", PORT, "up"])?;
     step("there again");

@@ -4,7 +4,7 @@ use crate::{find, start};
 use std::time::Duration;
 use taupe_bench::measure::cost::{Meter, SystemCalls};
 use taupe_bench::measure::iperf::{self, Direction, Flow};
-use taupe_bench::measure::packets::{self, Way};
+use taupe_bench::measure::packets::{self, SendMode};
 use taupe_bench::measure::servers::Servers;
 use taupe_bench::measure::{memory, peers, stages};
 use taupe_bench::pair::Link;
@@ -13,11 +13,11 @@ use taupe_lab::{Error, Result, ensure};
 
 pub(crate) fn tests() -> Vec<SystemTest> {
     vec![
-        SystemTest::new("a_tunnel_costs_its_programs", costs),
-        SystemTest::new("a_tunnel_takes_whole_packets", whole_packets),
-        SystemTest::new("a_tunnel_has_stages", stages_of_a_tunnel),
+        SystemTest::new("cost_of_a_tunnel", costs),
+        SystemTest::new("largest_unfragmented_packets", largest_packets),
+        SystemTest::new("stages_of_a_packets_path", stages_of_a_tunnel),
         SystemTest::new("a_server_with_many_peers", many_peers),
-        SystemTest::new("memory_is_looked_at_under_load", growth),
+        SystemTest::new("memory_growth_under_load", growth),
     ]
 }
 
@@ -41,11 +41,11 @@ fn costs() -> Result<()> {
         let Some(programs) = usage.programs else {
             return Err(Error::unmet("the tunnel has programs"));
         };
-        let (part, whole) = (programs.user + programs.system, usage.user + usage.system);
+        let (part, full) = (programs.user + programs.system, usage.user + usage.system);
         // On a busy machine either may be zero: less than a tick of 10 ms.
         ensure!(part > 0.0 && programs.switches > 0, "{usage:?}");
         // The whole machine's time is counted differently, tick by tick.
-        ensure!(part < whole * 1.2 + 0.1, "{usage:?}");
+        ensure!(part < full * 1.2 + 0.1, "{usage:?}");
         ensure!(programs.switches <= usage.switches, "{usage:?}");
         match usage.system_calls {
             None => ensure!(system_calls == SystemCalls::Ignore, "{usage:?}"),
@@ -66,15 +66,15 @@ fn costs() -> Result<()> {
 }
 
 /// Packets of 1,420 bytes are the largest that pass unfragmented.
-fn whole_packets() -> Result<()> {
+fn largest_packets() -> Result<()> {
     let session = start("taupe", &Link::Cable)?;
     let fragments = || session.pair.client.snmp()?.get("Ip", "FragCreates");
-    let found = packets::measure(&session, 1420, Way::Each)?;
+    let found = packets::measure(&session, 1420, SendMode::Each)?;
     figure("1,420 bytes", found.best);
     ensure!(fragments()? == 0, "there were fragments");
     let received: u64 = found.trials.iter().map(|trial| trial.received).sum();
     ensure!(received > 0, "{found:?}");
-    packets::measure(&session, 1421, Way::Each)?;
+    packets::measure(&session, 1421, SendMode::Each)?;
     ensure!(fragments()? > 0, "there were no fragments");
     Ok(())
 }
@@ -98,9 +98,9 @@ fn stages_of_a_tunnel() -> Result<()> {
         }
     }
     // The time of splitting and encrypting depends on this test's build profile.
-    let apart = [found.split, found.seal, found.open, found.merge];
+    let difference = [found.split, found.seal, found.open, found.merge];
     ensure!(
-        apart.iter().all(|part| (1e-9..1e-4).contains(part)),
+        difference.iter().all(|part| (1e-9..1e-4).contains(part)),
         "{found:?}"
     );
     drop((servers, session));

@@ -12,10 +12,13 @@ use taupe_lab::{Result, ensure};
 
 pub(crate) fn tests() -> Vec<SystemTest> {
     vec![
-        SystemTest::new("no_programs_use_nothing", no_programs),
-        SystemTest::new("time_in_programs_is_theirs", time_in_programs),
+        SystemTest::new("no_programs_cost_nothing", no_programs),
+        SystemTest::new("processor_time_is_attributed_to_programs", time_in_programs),
         SystemTest::new("system_calls_are_counted", system_calls),
-        SystemTest::new("system_calls_are_counted_by_way", system_calls_upwards),
+        SystemTest::new(
+            "system_calls_are_counted_by_direction",
+            system_calls_upwards,
+        ),
         SystemTest::new("memory_is_of_each_side", memory_of_each_side),
     ]
 }

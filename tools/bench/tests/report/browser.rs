@@ -22,7 +22,7 @@ fn main() {
     Suite::new(vec![
         SystemTest::new("pages_are_in_order_in_light", || in_order(false)).limit(limit),
         SystemTest::new("pages_are_in_order_in_dark", || in_order(true)).limit(limit),
-        SystemTest::new("what_is_out_of_order_is_seen", out_of_order_is_seen).limit(limit),
+        SystemTest::new("faults_of_a_page_are_found", faults_are_found).limit(limit),
     ])
     .main()
 }
@@ -40,12 +40,12 @@ struct Found {
 }
 
 fn in_order(dark: bool) -> Result<()> {
-    let mut partial = fixture::whole();
+    let mut partial = fixture::full();
     partial.complete = false;
     partial.series.truncate(2);
     partial.distributions.truncate(1);
     let reports = [
-        ("whole", fixture::whole()),
+        ("full", fixture::full()),
         ("empty", fixture::empty()),
         ("partial", partial),
         ("nasty", fixture::nasty()),
@@ -74,13 +74,13 @@ fn in_order(dark: bool) -> Result<()> {
         let mut pages = found.iter().filter(|page| page.name.starts_with(name));
         pages.next().map(|page| page.plots)
     };
-    ensure!(plots("whole") >= Some(14), "{:?} plots", plots("whole"));
+    ensure!(plots("full") >= Some(14), "{:?} plots", plots("full"));
     ensure!(plots("empty") == Some(0), "{:?} plots", plots("empty"));
     Ok(())
 }
 
 /// Checks the script itself with a page that has every fault it looks for.
-fn out_of_order_is_seen() -> Result<()> {
+fn faults_are_found() -> Result<()> {
     let page = "<!DOCTYPE html><html><head><style>html{color:#aaa;background:#fff}</style></head>\
         <body><div style='width:3000px'>wide</div><p>pale</p><table><tr><td>x</table>\
         <svg viewBox='0 0 100 20' width='100' height='20' aria-label='plot'>\

@@ -20,7 +20,7 @@ fn two(better: Better, old: &[f64], new: &[f64]) -> Comparison {
 
 #[test]
 fn the_same_report_has_not_changed() {
-    let report = fixture::whole();
+    let report = fixture::full();
     let found = compare(&report, &report);
     assert!(found.warnings.is_empty(), "{:?}", found.warnings);
     assert!(found.changes.is_empty() && found.only_old.is_empty() && found.only_new.is_empty());
@@ -44,10 +44,10 @@ fn direction_depends_on_the_metric() {
         let word = if worse { "worse: " } else { "better: " };
         assert!(found.to_string().contains(word), "{found}");
     }
-    let told = two(Better::Higher, low, high).to_string();
+    let reported = two(Better::Higher, low, high).to_string();
     assert!(
-        told.contains("100 bit/s ± 1.0 bit/s → 120 bit/s ± 1.0 bit/s (+20.0 %)"),
-        "{told}"
+        reported.contains("100 bit/s ± 1.0 bit/s → 120 bit/s ± 1.0 bit/s (+20.0 %)"),
+        "{reported}"
     );
 }
 
@@ -74,13 +74,13 @@ fn noise_is_three_pooled_deviations_and_three_percent() {
 }
 
 #[test]
-fn without_spread_it_says_so() {
+fn a_missing_spread_is_mentioned() {
     let found = two(Better::Lower, &[0.0; 3], &[4.0; 3]);
     assert!(found.is_worse());
-    let told = found.to_string();
+    let reported = found.to_string();
     assert!(
-        told.contains("from zero") && told.contains("no spread"),
-        "{told}"
+        reported.contains("from zero") && reported.contains("no spread"),
+        "{reported}"
     );
     assert_eq!(two(Better::Lower, &[0.0; 3], &[0.0; 3]).unchanged, 1);
 }
@@ -96,8 +96,8 @@ fn single_samples_are_not_judged() {
 }
 
 #[test]
-fn what_only_one_has_is_named() {
-    let old = fixture::whole();
+fn metrics_of_one_report_only_are_named() {
+    let old = fixture::full();
     let mut new = old.clone();
     new.series
         .retain(|series| series.contestant != "gotatun" && series.metric != "startup");
@@ -115,7 +115,7 @@ fn what_only_one_has_is_named() {
 }
 
 #[test]
-fn what_makes_reports_less_comparable_is_warned_of() {
+fn differences_between_runs_are_warned_of() {
     type Change = fn(&mut Report);
     let changes: [(&str, Change); 10] = [
         ("processor", |report| {
@@ -137,7 +137,7 @@ fn what_makes_reports_less_comparable_is_warned_of() {
         }),
         ("stopped", |report| report.complete = false),
     ];
-    let old = fixture::whole();
+    let old = fixture::full();
     for (word, change) in changes {
         let mut new = old.clone();
         change(&mut new);
@@ -152,7 +152,7 @@ fn what_makes_reports_less_comparable_is_warned_of() {
 }
 
 #[test]
-fn changes_that_rest_on_few_samples_are_told() {
+fn changes_from_few_samples_are_marked() {
     let (low, high) = (99.0, 120.0);
     for (count, few) in [(3, 1), (4, 1), (5, 0), (10, 0)] {
         let around = |middle: f64| -> Vec<f64> {

@@ -5,7 +5,7 @@ use taupe_bench::results::{
     Settings, Table, Unit,
 };
 
-/// Contestants of [`whole`]: id, title, speed relative to no tunnel.
+/// Contestants of [`full`]: id, title, speed relative to no tunnel.
 const CONTESTANTS: [(&str, &str, f64); 10] = [
     ("direct", "no tunnel", 1.0),
     ("taupe", "Taupe", 0.31),
@@ -28,7 +28,7 @@ const CONTESTANTS: [(&str, &str, f64); 10] = [
 ];
 
 /// A report with all features and all kinds of failures.
-pub(crate) fn whole() -> Report {
+pub(crate) fn full() -> Report {
     let mut report = empty();
     report.complete = true;
     report.contestants = CONTESTANTS
@@ -101,7 +101,7 @@ pub(crate) fn empty() -> Report {
 
 /// A report with names and figures meant to break a page.
 pub(crate) fn nasty() -> Report {
-    let mut report = whole();
+    let mut report = full();
     let script = "<script>document.title='owned'</script><img src=x onerror=alert(1)>\"'&amp;|`*";
     report.machine.processor = format!("{script}\u{1b}[31m");
     for (at, entry) in report.contestants.iter_mut().enumerate() {

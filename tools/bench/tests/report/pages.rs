@@ -6,7 +6,7 @@ use taupe_bench::results::{Better, Metric, Report, Unit};
 
 fn all() -> [(&'static str, Report); 3] {
     [
-        ("whole", fixture::whole()),
+        ("full", fixture::full()),
         ("empty", fixture::empty()),
         ("nasty", fixture::nasty()),
     ]
@@ -25,7 +25,7 @@ fn a_terminal_has_a_hundred_columns() {
 
 #[test]
 fn the_terminal_shows_medians_spread_best_and_ratios() {
-    let mut report = fixture::whole();
+    let mut report = fixture::full();
     report.metrics.retain(|metric| metric.key == "tcp/1/up");
     for (id, samples) in [
         ("direct", [20e9, 22e9, 24e9]),
@@ -48,8 +48,8 @@ fn the_terminal_shows_medians_spread_best_and_ratios() {
 }
 
 #[test]
-fn every_page_tells_what_is_missing() {
-    let report = fixture::whole();
+fn every_page_lists_missing_figures() {
+    let report = fixture::full();
     for (name, page) in [
         ("text", report::text(&report)),
         ("html", report::html(&report)),
@@ -73,8 +73,8 @@ fn every_page_tells_what_is_missing() {
 }
 
 #[test]
-fn a_stopped_run_says_so_everywhere() {
-    let mut report = fixture::whole();
+fn every_page_marks_an_interrupted_run() {
+    let mut report = fixture::full();
     for complete in [true, false] {
         report.complete = complete;
         for page in [
@@ -133,7 +133,7 @@ fn the_page_is_one_file() {
 /// A contestant has the same colour in every plot and in the tables.
 #[test]
 fn plots_cover_what_was_measured() {
-    let html = report::html(&fixture::whole());
+    let html = report::html(&fixture::full());
     for title in [
         "TCP, client to server",
         "TCP, server to client",
@@ -152,7 +152,7 @@ fn plots_cover_what_was_measured() {
 
 /// Without its unit a figure could be misread by a factor of a thousand.
 #[test]
-fn no_unit_is_cut_off_a_terminal() {
+fn units_fit_into_the_terminal() {
     let mut report = fixture::empty();
     let title = "context switches of all of the tunnel's programs on both sides";
     let (unit, better) = (Unit::PerGigabyte, Better::Lower);
@@ -169,7 +169,7 @@ fn no_unit_is_cut_off_a_terminal() {
 }
 
 #[test]
-fn every_page_has_the_few_figures_that_answer_most() {
+fn every_page_has_the_overview() {
     let mut report = fixture::empty();
     for (key, unit, value) in [
         ("tcp/1/up", Unit::BitsPerSecond, 4.82e9),

@@ -33,8 +33,8 @@ fn json(report: &Report) -> String {
 }
 
 #[test]
-fn what_was_written_is_read() {
-    for (name, report) in [("whole", fixture::whole()), ("nasty", fixture::nasty())] {
+fn reports_round_trip() {
+    for (name, report) in [("full", fixture::full()), ("nasty", fixture::nasty())] {
         let file = File::new(name, json(&report).as_bytes());
         // The reports are too long for `assert_eq!`.
         assert!(file.read().expect("a report") == report, "{name}");
@@ -42,7 +42,7 @@ fn what_was_written_is_read() {
 }
 
 #[test]
-fn an_error_says_which_file_where_and_what() {
+fn errors_name_file_position_and_cause() {
     let text = json(&fixture::empty()).replace("\"rounds\": 5", "\"rounds\": \"five\"");
     let line = text
         .lines()
@@ -58,7 +58,7 @@ fn an_error_says_which_file_where_and_what() {
 }
 
 #[test]
-fn a_newer_format_is_refused_with_what_to_do() {
+fn a_newer_format_is_refused_with_a_remedy() {
     // A newer format may differ in everything else.
     let file = File::new("newer", br#"{"format": 2, "series": "elsewhere"}"#);
     let error = file.read().expect_err("an error");
@@ -69,7 +69,7 @@ fn a_newer_format_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn a_missing_file_and_one_that_is_no_text_are_named() {
+fn missing_and_binary_files_are_named() {
     let missing = PathBuf::from("/nonexistent/report.json");
     let error = Report::read(&missing).expect_err("an error").to_string();
     assert!(error.contains("/nonexistent/report.json"), "{error}");
@@ -82,7 +82,7 @@ fn a_missing_file_and_one_that_is_no_text_are_named() {
 /// kinds of positions.
 #[test]
 fn a_truncated_report_is_an_error() {
-    let mut report = fixture::whole();
+    let mut report = fixture::full();
     report.series.truncate(3);
     report.distributions.truncate(1);
     report
@@ -166,7 +166,7 @@ proptest! {
     fn no_report_makes_a_page_panic(
         changes in proptest::collection::vec((any::<usize>(), any_json()), 1..6)
     ) {
-        let mut report = fixture::whole();
+        let mut report = fixture::full();
         report.series.retain(|series| series.contestant.len() < 8);
         report.distributions.truncate(2);
         report.distributions.iter_mut().for_each(|one| one.quantiles.truncate(8));

@@ -14,7 +14,7 @@ use taupe_lab::console;
 use taupe_lab::demo::{self, Evidence, World};
 use taupe_lab::error::{Error, Result};
 use taupe_lab::peers::Implementation;
-use taupe_lab::sandbox::{self, Outcome};
+use taupe_lab::sandbox::{self, AttachedOutcome};
 use taupe_lab::tutorial::{self, Machines};
 
 const INSIDE: &str = "--inside";
@@ -65,21 +65,21 @@ fn outside(inside: &str) -> Result<ExitCode> {
     let log = rustix::fs::memfd_create("log", MemfdFlags::CLOEXEC).map_err(Error::io("memory"))?;
     let mut log = File::from(log);
     let copy = log.try_clone().map_err(Error::io("dup"))?;
-    let (succeeded, first) = match sandbox::relay(inside, copy)? {
-        Outcome::Gone(status) => (status.success(), None),
-        Outcome::Stays { status, first } => (status == 0, Some(first)),
+    let (succeeded, first) = match sandbox::run_attached(inside, copy)? {
+        AttachedOutcome::Ended(status) => (status.success(), None),
+        AttachedOutcome::Detached { status, first } => (status == 0, Some(first)),
     };
     if !succeeded {
-        let mut said = String::new();
+        let mut output = String::new();
         log.rewind()
-            .and_then(|()| log.read_to_string(&mut said))
+            .and_then(|()| log.read_to_string(&mut output))
             .map_err(Error::io("log"))?;
         console::warn(format_args!(
-            "--- what was done, and what the programs said\n{said}"
+            "--- what was done, and what the programs said\n{output}"
         ));
     }
     if let Some(first) = first {
-        console::print(demo::ways_in(first)?);
+        console::print(demo::shell_instructions(first)?);
     }
     Ok(if succeeded {
         ExitCode::SUCCESS
@@ -94,14 +94,14 @@ fn inside() -> ExitCode {
     let mut evidence = Evidence::default();
     let shown = sandbox::begin_attached(Arc::default()).and_then(|()| {
         let world = World::new()?;
-        demo::show(&world, &mut evidence)?;
+        demo::run(&world, &mut evidence)?;
         if keep {
             world.taupe("up")?;
         }
         Ok(())
     });
     if let Err(error) = shown {
-        evidence.stopped(&error);
+        evidence.abort(&error);
     }
     let took = began.elapsed().as_secs_f64();
     let status = match evidence.failed() {
@@ -115,7 +115,7 @@ fn inside() -> ExitCode {
         }
     };
     if keep {
-        sandbox::stay(status);
+        sandbox::detach(status);
     }
     status.into()
 }

@@ -12,7 +12,7 @@ pub struct Evidence {
 
 impl Evidence {
     /// Prints text without an expectation.
-    pub(super) fn say(&self, text: impl Display) {
+    pub(super) fn print(&self, text: impl Display) {
         console::print(format_args!("{text}\n"));
     }
 
@@ -22,7 +22,7 @@ impl Evidence {
     }
 
     /// Prints an observation, and records it as failed unless `holds` is true.
-    pub(super) fn found(&mut self, what: &str, holds: bool, found: impl Display) {
+    pub(super) fn check(&mut self, what: &str, holds: bool, found: impl Display) {
         let mark = if holds { "ok" } else { "FAILED" };
         console::print(format_args!("{mark:6}  {what:16}  {found}\n"));
         if !holds {
@@ -31,7 +31,7 @@ impl Evidence {
     }
 
     /// Prints an observation that must equal a value.
-    pub(super) fn equal<T: PartialEq + Debug>(
+    pub(super) fn check_equal<T: PartialEq + Debug>(
         &mut self,
         what: &str,
         found: &T,
@@ -39,9 +39,9 @@ impl Evidence {
         text: impl Display,
     ) {
         if found == expected {
-            self.found(what, true, text);
+            self.check(what, true, text);
         } else {
-            self.found(
+            self.check(
                 what,
                 false,
                 format_args!("{found:?}, expected {expected:?}"),
@@ -50,8 +50,8 @@ impl Evidence {
     }
 
     /// Records an error that stopped the demo.
-    pub fn stopped(&mut self, error: &Error) {
-        self.found("stopped", false, error.one_line());
+    pub fn abort(&mut self, error: &Error) {
+        self.check("stopped", false, error.one_line());
     }
 
     /// Returns the failed expectations.

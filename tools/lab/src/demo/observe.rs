@@ -76,21 +76,21 @@ fn changes(before: &[String], after: &[String]) -> Vec<String> {
 }
 
 /// A capture at the router's end of the cable to the home, without the link's housekeeping packets.
-pub(super) struct Watch<'a> {
+pub(super) struct CableCapture<'a> {
     world: &'a World,
     capture: Capture,
 }
 
 /// Packets on the cable.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen {
+pub(super) struct PacketCounts {
     /// Number of unencrypted packets.
     pub(super) clear: usize,
     /// Number of WireGuard messages, and of ICMP errors for them.
     pub(super) tunnel: usize,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> CableCapture<'a> {
     pub(super) fn start(world: &'a World) -> Result<Self> {
         let capture = Capture::start(&world.router, "home", "tcp or udp or icmp")?;
         Ok(Self { world, capture })
@@ -98,7 +98,7 @@ impl<'a> Watch<'a> {
 
     /// Returns the packets until now. A final unencrypted datagram, which is not counted, marks the
     /// end of the capture.
-    pub(super) fn stop(self) -> Result<Seen> {
+    pub(super) fn stop(self) -> Result<PacketCounts> {
         const LAST: &[u8] = b"the last packet that counts";
         self.world.home.enter(|| {
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
@@ -119,7 +119,7 @@ impl<'a> Watch<'a> {
             // Output for a failed demo.
             eprintln!("in clear: {:02x?}", packet.ip);
         }
-        Ok(Seen {
+        Ok(PacketCounts {
             clear: clear.len(),
             tunnel: tunnel.len(),
         })

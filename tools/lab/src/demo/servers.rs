@@ -59,20 +59,20 @@ fn answer_request(mut stream: TcpStream) -> std::io::Result<()> {
 
 /// Number of questions to a name server.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Asked(Arc<AtomicUsize>);
+pub(super) struct QueryCount(Arc<AtomicUsize>);
 
-impl Asked {
+impl QueryCount {
     pub(super) fn count(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 /// Answers every question with these addresses, for any name, until the sandbox ends.
-pub(super) fn serve_names(host: &Host, at: IpAddr, addresses: [IpAddr; 2]) -> Result<Asked> {
+pub(super) fn serve_names(host: &Host, at: IpAddr, addresses: [IpAddr; 2]) -> Result<QueryCount> {
     let at = SocketAddr::new(at, 53);
     let socket = host.enter(|| UdpSocket::bind(at).map_err(Error::io(at.to_string())))?;
-    let asked = Asked::default();
-    let count = asked.clone();
+    let queries = QueryCount::default();
+    let count = queries.clone();
     thread::spawn(move || {
         let mut query = [0; 512];
         loop {
@@ -87,7 +87,7 @@ pub(super) fn serve_names(host: &Host, at: IpAddr, addresses: [IpAddr; 2]) -> Re
             }
         }
     });
-    Ok(asked)
+    Ok(queries)
 }
 
 /// Answers a query with one question, uncompressed (RFC 1035 §4, RFC 3596 §2).

@@ -6,7 +6,7 @@
 //! printer          └─ web
 //! ```
 
-use super::servers::{self, Asked};
+use super::servers::{self, QueryCount};
 use crate::error::{Error, Result};
 use crate::host::{Host, add_address, link};
 use crate::peers::{self, Implementation};
@@ -92,18 +92,18 @@ pub struct World {
     pub(super) ping: String,
     taupe: String,
     /// The name servers of the VPN and of the router.
-    names: [Asked; 2],
+    names: [QueryCount; 2],
 }
 
 /// Result of a request to the web server.
 #[derive(Debug)]
 pub(super) struct Reply {
     /// The client address as seen by the server; `None` if the request failed.
-    pub(super) who: Option<IpAddr>,
+    pub(super) client: Option<IpAddr>,
     /// Duration by the program's own clock.
     pub(super) took: Duration,
     /// The program's error message.
-    pub(super) complaint: String,
+    pub(super) error: String,
 }
 
 impl World {
@@ -115,7 +115,7 @@ impl World {
     /// [`Error::Missing`] without the program `taupe`.
     pub fn new() -> Result<Self> {
         let taupe = Implementation::Taupe.program()?.display().to_string();
-        own_etc()?;
+        mount_own_etc()?;
         // Each command on a machine has mounts of its own, so pinned objects must be on a mount of
         // the sandbox.
         let pins = "/run/taupe/bpf";
@@ -125,7 +125,7 @@ impl World {
         let [home, router, printer, vpn, web] =
             ["home", "router", "printer", "vpn", "web"].map(Host::new);
         let (home, router, printer, vpn, web) = (home?, router?, printer?, vpn?, web?);
-        wire(&home, &router, &printer, &vpn, &web)?;
+        connect(&home, &router, &printer, &vpn, &web)?;
         servers::serve_web(&printer, PRINTER)?;
         for address in WEB {
             servers::serve_web(&web, address)?;
@@ -159,22 +159,22 @@ impl World {
     }
 
     /// Lets a copy of curl ask a web server for the client address, with an option of curl's.
-    pub(super) fn ask(&self, program: &str, option: &str, server: &str) -> Result<Reply> {
+    pub(super) fn request(&self, program: &str, option: &str, server: &str) -> Result<Reply> {
         let url = format!("http://{server}/");
         #[rustfmt::skip]
         let attempt = self.home.attempt(&[
             program, "-q", "-sS", "--noproxy", "*", "-m", PATIENCE, option,
             "-w", "\n%{time_total}", &url,
         ])?;
-        let (said, took) = attempt.stdout.rsplit_once('\n').unwrap_or_default();
+        let (output, took) = attempt.stdout.rsplit_once('\n').unwrap_or_default();
         let took = took.parse().map_err(|_| Error::Malformed {
             what: "the time that curl took".to_owned(),
             why: format!("{}{}", attempt.stdout, attempt.stderr),
         })?;
         Ok(Reply {
-            who: said.trim().parse().ok(),
+            client: output.trim().parse().ok(),
             took: Duration::try_from_secs_f64(took).unwrap_or_default(),
-            complaint: attempt.stderr.trim().to_owned(),
+            error: attempt.stderr.trim().to_owned(),
         })
     }
 
@@ -255,7 +255,7 @@ impl World {
 
 /// Gives the sandbox an `/etc` of its own, with the router as the name server, and an entry for the
 /// VPN server's name.
-fn own_etc() -> Result<()> {
+fn mount_own_etc() -> Result<()> {
     let folder = scratch("etc").display().to_string();
     let mut copy = Command::new("cp");
     copy.args(["-a", "/etc", &folder]);
@@ -297,7 +297,7 @@ fn copy(program: &str, name: &str) -> Result<String> {
 }
 
 /// Connects the machines, and configures forwarding and NAT on the router and the VPN server.
-fn wire(home: &Host, router: &Host, printer: &Host, vpn: &Host, web: &Host) -> Result<()> {
+fn connect(home: &Host, router: &Host, printer: &Host, vpn: &Host, web: &Host) -> Result<()> {
     for host in [home, router, printer, vpn, web] {
         // Otherwise addresses appear a second later.
         host.sysctl("net/ipv6/conf/default/accept_dad", "0")?;

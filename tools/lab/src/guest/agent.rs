@@ -22,7 +22,7 @@ pub(super) struct Agent {
 
 impl Agent {
     /// Waits until the guest at the other end of `stream` is up. `place` is its name in messages.
-    pub(super) fn greet(place: &str, stream: UnixStream, limit: Duration) -> Result<Self> {
+    pub(super) fn connect(place: &str, stream: UnixStream, limit: Duration) -> Result<Self> {
         let mut agent = Self {
             place: place.to_owned(),
             stream: BufReader::new(stream),
@@ -38,7 +38,7 @@ impl Agent {
 
     /// Runs a script for at most `limit`, in whole seconds. Returns its exit status and output.
     /// After a missing answer all further calls fail.
-    pub(super) fn ask(&mut self, limit: Duration, script: &str) -> Result<(u8, Output)> {
+    pub(super) fn execute(&mut self, limit: Duration, script: &str) -> Result<(u8, Output)> {
         if self.out_of_step {
             let place = &self.place;
             return Err(Error::unmet(format!(
@@ -119,17 +119,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_never_taken_for_that_to_another_script() -> Result<()> {
+    fn an_answer_belongs_to_its_script() -> Result<()> {
         let (guest, stream) = UnixStream::pair().map_err(Error::io("a pair"))?;
         let answers = "ready\n0 2 0\nok0 many 0\n0 5 0\nstale";
         let wrote = (&guest).write_all(answers.as_bytes());
         wrote.map_err(Error::io("answers"))?;
         let limit = Duration::from_secs(1);
-        let mut agent = Agent::greet("guest", stream, limit)?;
-        let (status, output) = agent.ask(limit, "first")?;
+        let mut agent = Agent::connect("guest", stream, limit)?;
+        let (status, output) = agent.execute(limit, "first")?;
         assert_eq!((status, output.stdout.as_str()), (0, "ok"));
-        assert!(agent.ask(limit, "second").is_err());
-        let third = agent.ask(limit, "third");
+        assert!(agent.execute(limit, "second").is_err());
+        let third = agent.execute(limit, "third");
         assert!(matches!(third, Err(Error::Unmet(_))), "{third:?}");
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! The boot images of guests, and their cache.
 
+use crate::cache;
 use crate::error::{Error, Result};
 use crate::process;
 use std::collections::hash_map::DefaultHasher;
-use std::fs::{self, File};
+use std::fs;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -49,16 +50,13 @@ impl Kernel {
     ///
     /// As [`install`].
     pub fn install(self) -> Result<PathBuf> {
-        let cache = cache()?;
+        let cache = cache::root();
         let recipe = recipe();
         fs::create_dir_all(&cache).map_err(Error::io(cache.display().to_string()))?;
         if let Some(image) = find(self, &cache, &recipe)? {
             return Ok(image);
         }
-        let lock = cache.join("guest.lock");
-        let lock = File::create(&lock).map_err(Error::io(lock.display().to_string()))?;
-        lock.lock()
-            .map_err(Error::io("lock of the guest's image"))?;
+        let _lock = cache::lock(&cache, "guest")?;
         if let Some(image) = find(self, &cache, &recipe)? {
             return Ok(image);
         }
@@ -98,18 +96,6 @@ pub fn install() -> Result<PathBuf> {
 /// As [`install`].
 pub fn version() -> Result<String> {
     version_in(&install()?)
-}
-
-fn cache() -> Result<PathBuf> {
-    if let Some(cache) = std::env::var_os("TAUPE_CACHE") {
-        return Ok(cache.into());
-    }
-    let home = std::env::home_dir().ok_or_else(|| Error::Missing {
-        name: "the cache".to_owned(),
-        path: "~/.cache/taupe".into(),
-        remedy: "set HOME or TAUPE_CACHE".to_owned(),
-    })?;
-    Ok(home.join(".cache/taupe"))
 }
 
 /// Returns a hash of the files that determine an image.

@@ -74,15 +74,15 @@ fn copy(from: &Path, root: &Path, to: &str) -> Result<String> {
 fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     let mut ldd = Command::new("ldd");
     ldd.arg(program);
-    let told = attempt("this machine", ldd, None)?.stdout;
-    if let Some(missing) = told.lines().find(|line| line.contains("=> not found")) {
+    let reported = attempt("this machine", ldd, None)?.stdout;
+    if let Some(missing) = reported.lines().find(|line| line.contains("=> not found")) {
         return Err(Error::Missing {
             name: missing.trim().to_owned(),
             path: program.to_owned(),
             remedy: "install the library that the program is linked with".to_owned(),
         });
     }
-    let words = told.split_whitespace();
+    let words = reported.split_whitespace();
     Ok(words
         .filter(|word| word.starts_with('/'))
         .map(PathBuf::from)

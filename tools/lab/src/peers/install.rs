@@ -1,10 +1,10 @@
 //! Builds the programs of other projects, once, outside the source tree.
 
 use super::{Description, Source};
+use crate::cache;
 use crate::error::{Error, Result};
 use crate::process::run;
-use rustix::fs::{FlockOperation, flock};
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -38,13 +38,8 @@ fn place(of: &Description) -> PathBuf {
     cache().join(format!("{}-{}", of.name, of.version))
 }
 
-/// Returns `TAUPE_CACHE`, or the user's cache directory.
 fn cache() -> PathBuf {
-    let named = std::env::var_os("TAUPE_CACHE").map(PathBuf::from);
-    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/root".into()));
-    named
-        .unwrap_or_else(|| home().join(".cache/taupe"))
-        .join("peers")
+    cache::root().join("peers")
 }
 
 /// Returns the path of the program, which must be installed.
@@ -77,10 +72,7 @@ pub(super) fn install(of: &Description) -> Result<PathBuf> {
     }
     let (cache, place) = (cache(), place(of));
     let what = |path: &Path| path.display().to_string();
-    fs::create_dir_all(&cache).map_err(Error::io(what(&cache)))?;
-    let lock = cache.join(format!("{}.lock", of.name));
-    let lock = File::create(&lock).map_err(Error::io(what(&lock)))?;
-    flock(&lock, FlockOperation::LockExclusive).map_err(Error::io("lock on the cache"))?;
+    let _lock = cache::lock(&cache, of.name)?;
     if !path(of).is_file() {
         let draft = cache.join(format!("{}.draft", of.name));
         for old in [&draft, &place] {
@@ -105,14 +97,14 @@ fn build_go(of: &Description, module: &str, draft: &Path) -> Result<()> {
     let mut download = go(draft);
     let version = format!("{module}@{}", of.version);
     download.args(["mod", "download", "-json", &version]);
-    let told = run(HERE, download, None)?;
-    let directory = told
+    let reported = run(HERE, download, None)?;
+    let directory = reported
         .stdout
         .lines()
         .find_map(|line| line.trim().strip_prefix("\"Dir\": \"")?.split('"').next())
         .ok_or_else(|| Error::Malformed {
             what: "answer of `go mod download`".to_owned(),
-            why: told.stdout.clone(),
+            why: reported.stdout.clone(),
         })?;
     let mut build = go(draft);
     build
@@ -181,7 +173,7 @@ mod tests {
         let found = || executables.map(|one| beside(&target.join(one)));
         assert_eq!(found(), [None, None, None]);
         fs::create_dir_all(target.join("release")).unwrap();
-        File::create(&program).unwrap();
+        fs::File::create(&program).unwrap();
         let after = found();
         fs::remove_dir_all(&target).unwrap();
         assert_eq!(after, [(); 3].map(|()| Some(program.clone())));

@@ -31,14 +31,14 @@ pub(crate) struct Schedule {
 
 /// Panic payload of a dying process. Unwinding skips all clean-up except what the kernel does,
 /// which releases the lock.
-struct Death;
+struct InjectedCrash;
 
-pub(crate) struct Faulty<'a, 'b> {
+pub(crate) struct FaultInjector<'a, 'b> {
     pub(crate) inner: Linux<'a>,
     pub(crate) schedule: &'b mut Schedule,
 }
 
-impl Faulty<'_, '_> {
+impl FaultInjector<'_, '_> {
     fn call<T>(
         &mut self,
         call: impl FnOnce(&mut Linux<'_>) -> Result<T, StepError>,
@@ -50,10 +50,10 @@ impl Faulty<'_, '_> {
         match due {
             None => call(&mut self.inner),
             Some((_, Fault::Fail)) => Err(StepError::Device("injected".to_owned())),
-            Some((_, Fault::DieBefore)) => resume_unwind(Box::new(Death)),
+            Some((_, Fault::DieBefore)) => resume_unwind(Box::new(InjectedCrash)),
             Some((_, Fault::DieAfter)) => {
                 let _ = call(&mut self.inner);
-                resume_unwind(Box::new(Death))
+                resume_unwind(Box::new(InjectedCrash))
             }
         }
     }
@@ -63,12 +63,12 @@ impl Faulty<'_, '_> {
 pub(crate) fn mortal<T>(body: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(value) => Some(value),
-        Err(panic) if panic.is::<Death>() => None,
+        Err(panic) if panic.is::<InjectedCrash>() => None,
         Err(panic) => resume_unwind(panic),
     }
 }
 
-impl Machine for Faulty<'_, '_> {
+impl Machine for FaultInjector<'_, '_> {
     fn namespace(&mut self) -> Namespace {
         self.inner.namespace()
     }

@@ -11,7 +11,7 @@ use taupe_lab::sandbox::{Suite, SystemTest, step};
 use taupe_lab::{Error, Result, ensure};
 
 use faulty::Fault;
-use system::{Bench, KINDS, Tunnel, file, only};
+use system::{KINDS, TestHost, Tunnel, file, only};
 
 fn main() {
     let long = Duration::from_secs(240);
@@ -20,9 +20,9 @@ fn main() {
         SystemTest::new("an_up_that_is_killed_anywhere_can_be_taken_down", killed).limit(long),
         SystemTest::new("a_down_that_is_killed_anywhere_can_be_done_again", twice).limit(long),
         SystemTest::new("a_reload_makes_what_a_new_tunnel_would_be", reloaded).limit(long),
-        SystemTest::new("a_reload_asks_the_way_around_the_tunnel", around),
+        SystemTest::new("a_reload_looks_routes_up_outside_the_tunnel", around),
         SystemTest::new("a_reload_keeps_the_port_that_peers_know", port),
-        SystemTest::new("the_last_tunnel_puts_the_sysctl_back", sysctl),
+        SystemTest::new("the_last_tunnel_restores_the_sysctl", sysctl),
         SystemTest::new("very_many_routes", many).limit(long),
     ])
     .main()
@@ -40,7 +40,7 @@ fn at_every_call(mut test: impl FnMut(usize) -> Result<bool>) -> Result<usize> {
 }
 
 fn fails() -> Result<()> {
-    let bench = Bench::new()?;
+    let bench = TestHost::new()?;
     for (name, interface, peer) in KINDS {
         for personality in [Compatibility::Taupe, Compatibility::WgQuick] {
             step(&format!("{name}, {personality:?}"));
@@ -69,7 +69,7 @@ fn fails() -> Result<()> {
 }
 
 fn killed() -> Result<()> {
-    let bench = Bench::new()?;
+    let bench = TestHost::new()?;
     for (name, interface, peer) in KINDS {
         for fault in [Fault::DieBefore, Fault::DieAfter] {
             step(&format!("{name}, {fault:?}"));
@@ -91,7 +91,7 @@ fn killed() -> Result<()> {
 }
 
 fn twice() -> Result<()> {
-    let bench = Bench::new()?;
+    let bench = TestHost::new()?;
     for (name, interface, peer) in KINDS {
         for fault in [Fault::DieBefore, Fault::DieAfter] {
             step(&format!("{name}, {fault:?}"));
@@ -116,7 +116,7 @@ fn twice() -> Result<()> {
 }
 
 fn reloaded() -> Result<()> {
-    let bench = Bench::new()?;
+    let bench = TestHost::new()?;
     let before = bench.state()?;
     for (old_name, old_interface, old_peer) in KINDS {
         for (new_name, new_interface, new_peer) in KINDS {
@@ -148,7 +148,7 @@ fn reloaded() -> Result<()> {
 
 /// The route to the endpoint does not go through the tunnel itself.
 fn around() -> Result<()> {
-    let bench = Bench::new()?;
+    let bench = TestHost::new()?;
     bench.ip("-6 route change default via 2001:db8:9::1 mtu 1400")?;
     for mark in ["", "FwMark = 9"] {
         let interface = format!("Address = 10.9.0.2/24, fd09::2/64\n{mark}");
@@ -170,7 +170,7 @@ fn around() -> Result<()> {
 }
 
 fn port() -> Result<()> {
-    let _bench = Bench::new()?;
+    let _bench = TestHost::new()?;
     let any = file("Address = 10.9.0.2/24", "AllowedIPs = 10.0.0.0/8")?;
     let given = file("ListenPort = 4242", "AllowedIPs = 10.0.0.0/8")?;
     let mut tunnel = Tunnel::new("wgt", &any, Compatibility::Taupe);
@@ -190,7 +190,7 @@ fn port() -> Result<()> {
 
 /// Two tunnels set the same sysctl, and end in the order in which they began.
 fn sysctl() -> Result<()> {
-    let bench = Bench::new()?;
+    let bench = TestHost::new()?;
     let before = bench.state()?;
     let full = file("Address = 10.9.0.2/24", "AllowedIPs = 0.0.0.0/0")?;
     let mut first = Tunnel::new("wgt", &full, Compatibility::Taupe);
@@ -216,7 +216,7 @@ fn sysctl() -> Result<()> {
 }
 
 fn many() -> Result<()> {
-    let bench = Bench::new()?;
+    let bench = TestHost::new()?;
     let before = bench.state()?;
     let count = 20_000_u32;
     let networks: Vec<String> = (0..count)

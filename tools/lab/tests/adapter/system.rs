@@ -15,7 +15,7 @@ use taupe_engine::{Engine, Exit, Offloads, TunSource, UapiSource};
 use taupe_lab::sandbox::scratch;
 use taupe_lab::{Error, Result, ensure};
 
-use crate::faulty::{Fault, Faulty, Schedule, mortal};
+use crate::faulty::{Fault, FaultInjector, Schedule, mortal};
 
 /// A tunnel of each kind: name, `[Interface]` lines, `[Peer]` lines.
 pub(crate) const KINDS: [(&str, &str, &str); 6] = [
@@ -64,9 +64,9 @@ pub(crate) fn file(interface: &str, peer: &str) -> Result<File> {
 }
 
 /// A host with one uplink, in a sandbox.
-pub(crate) struct Bench(());
+pub(crate) struct TestHost(());
 
-impl Bench {
+impl TestHost {
     pub(crate) fn new() -> Result<Self> {
         // The tests write name servers into a copy of the file.
         run(
@@ -213,10 +213,10 @@ fn ip(words: &str) -> Result<String> {
 fn run(program: &str, first: &str, rest: &[&str]) -> Result<String> {
     let output = Command::new(program).arg(first).args(rest).output();
     let output = output.map_err(|error| Error::unmet(format!("{program}: {error}")))?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let result = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success(),
-        "{program} {first} {rest:?}: {said}"
+        "{program} {first} {rest:?}: {result}"
     );
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -243,9 +243,9 @@ impl Devices for InProcess {
     }
 }
 
-struct Silence;
+struct StderrReport;
 
-impl Report for Silence {
+impl Report for StderrReport {
     fn step(&mut self, _: &str) {}
 
     fn note(&mut self, sentence: &str) {
@@ -309,7 +309,7 @@ impl<'a> Tunnel<'a> {
         let request = self.request(self.file);
         let state = self.state.clone();
         let mut machine = self.machine();
-        mortal(|| up_on(&mut machine, &state, &request, &mut Silence))
+        mortal(|| up_on(&mut machine, &state, &request, &mut StderrReport))
     }
 
     /// Takes it down; `None` if its process died.
@@ -323,7 +323,7 @@ impl<'a> Tunnel<'a> {
         };
         let state = self.state.clone();
         let mut machine = self.machine();
-        mortal(|| down_on(&mut machine, &state, &request, &mut Silence))
+        mortal(|| down_on(&mut machine, &state, &request, &mut StderrReport))
     }
 
     /// Brings it up without a fault.
@@ -353,14 +353,20 @@ impl<'a> Tunnel<'a> {
         let request = self.request(file);
         let state = self.state.clone();
         let mut machine = self.machine();
-        let reloaded = reload_on(&mut machine, &state, &request, &mut || Ok(()), &mut Silence);
+        let reloaded = reload_on(
+            &mut machine,
+            &state,
+            &request,
+            &mut || Ok(()),
+            &mut StderrReport,
+        );
         ensure!(reloaded.is_ok(), "reload: {reloaded:?}");
         Ok(())
     }
 
-    pub(crate) fn machine(&mut self) -> Faulty<'_, '_> {
+    pub(crate) fn machine(&mut self) -> FaultInjector<'_, '_> {
         let inner = Linux::new(self.interface, &self.state, &mut self.devices);
-        Faulty {
+        FaultInjector {
             inner: inner.expect("netlink"),
             schedule: &mut self.schedule,
         }

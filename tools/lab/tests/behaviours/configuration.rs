@@ -180,7 +180,7 @@ pub(crate) fn allowed_ips_one_by_one() -> Result<()> {
 
 /// Returns the allowed IPs of a peer, sorted as text.
 fn allowed(peer: &str) -> Result<Vec<String>> {
-    let answer = uapi::ask("wg0", "get=1\n\n")?;
+    let answer = uapi::exchange("wg0", "get=1\n\n")?;
     let mut lines = answer
         .lines()
         .skip_while(|line| *line != format!("public_key={peer}"));

@@ -20,7 +20,7 @@ const SOON: Duration = Duration::from_secs(5);
 
 /// The outer packet carries the mark of the inner packet, and the mark arrives.
 pub(crate) fn out() -> Result<()> {
-    for_each_way(|pair, near, far| {
+    for_each_direction(|pair, near, far| {
         for mark in MARKS {
             let bits = bits(mark);
             let outside = Capture::start(&pair.near.host, "eth0", "src port 51820")?;
@@ -48,7 +48,7 @@ pub(crate) fn out() -> Result<()> {
 /// Congestion marks of the outer network arrive on the inner packet; a packet without ECN support
 /// is dropped instead.
 pub(crate) fn inward() -> Result<()> {
-    for_each_way(|pair, near, far| {
+    for_each_direction(|pair, near, far| {
         let host = &pair.far.host;
         host.run_with_input(
             &["nft", "-f", "-"],
@@ -115,7 +115,7 @@ fn bits(mark: Option<EcnCodepoint>) -> u8 {
 }
 
 /// Runs a test with IPv4 and IPv6 inside and outside.
-fn for_each_way(test: impl Fn(&Pair, &Datagrams, &Datagrams) -> Result<()>) -> Result<()> {
+fn for_each_direction(test: impl Fn(&Pair, &Datagrams, &Datagrams) -> Result<()>) -> Result<()> {
     let (near, far) = neighbours()?;
     let pair = Pair::between(&near, &far, FAR_OUTER, [&[], &[]])?;
     for outer in [FAR_OUTER, FAR_OUTER6] {

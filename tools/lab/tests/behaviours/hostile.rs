@@ -21,7 +21,7 @@ pub(crate) fn hostile_datagrams() -> Result<()> {
     let options: &[&str] = &["--no-offload", "flood-filter"];
     let mut pair = Pair::between(&near, &far, FAR_OUTER, [options; 2])?;
     let captured = conversation(&pair)?;
-    settle(&pair)?;
+    wait_until_idle(&pair)?;
 
     let before = [pair.near.dump()?, pair.far.dump()?];
     let ids = [pair.near.id()?, pair.far.id()?];
@@ -78,7 +78,7 @@ fn payload(packet: &Packet) -> Option<Vec<u8>> {
 
 /// Waits until no timer has anything left to send: the last message is the keepalive that
 /// acknowledges the last packet, 10 s after it (whitepaper section 6.5).
-fn settle(pair: &Pair) -> Result<()> {
+fn wait_until_idle(pair: &Pair) -> Result<()> {
     let peer = &pair.far.keys;
     let (_, sent) = pair.near.transfer(peer)?;
     wait_until("the last keepalive", Duration::from_secs(15), || {
@@ -243,19 +243,19 @@ pub(crate) fn good_among_garbage() -> Result<()> {
             .filter(|message| message.len() == 560)
             .collect()
     };
-    let held = capture.stop_once("messages to hold", |seen| of_500(seen).len() >= GOOD)?;
-    let held = of_500(&held);
+    let blocked = capture.stop_once("messages to hold", |seen| of_500(seen).len() >= GOOD)?;
+    let blocked = of_500(&blocked);
     ensure!(
-        held.len() == GOOD,
+        blocked.len() == GOOD,
         "{} and not {GOOD} were held",
-        held.len()
+        blocked.len()
     );
     near.run(&["nft", "delete", "table", "netdev", "hold"])?;
     let nothing = receiver.receive(Duration::from_millis(100))?;
     ensure!(nothing.is_empty(), "not held back: {nothing:?}");
 
     let mut batch = Vec::new();
-    for (seed, message) in held.iter().enumerate() {
+    for (seed, message) in blocked.iter().enumerate() {
         batch.extend(message);
         let mut garbage = message.clone();
         match seed % 3 {

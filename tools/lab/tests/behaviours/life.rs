@@ -32,12 +32,12 @@ pub(crate) fn ends_with_its_namespace() -> Result<()> {
 
 /// Resources of a program.
 #[derive(Debug, PartialEq, Eq)]
-struct Holdings {
+struct Resources {
     descriptors: usize,
     threads: Vec<String>,
 }
 
-impl Holdings {
+impl Resources {
     fn of(process: u32) -> Result<Self> {
         let entries = |what: &str| {
             let path = format!("/proc/{process}/{what}");
@@ -67,7 +67,7 @@ pub(crate) fn resident(process: u32) -> Result<u64> {
 
 /// After many changes of the port and the link, and many clients, the program uses no more
 /// resources than at first, and carries packets.
-pub(crate) fn back_to_baseline() -> Result<()> {
+pub(crate) fn resources_return_to_baseline() -> Result<()> {
     const PORTS: u16 = 200;
     const LINKS: usize = 200;
     const CLIENTS: usize = 500;
@@ -75,12 +75,12 @@ pub(crate) fn back_to_baseline() -> Result<()> {
     let process = pair.near.id()?;
     let near = pair.near.host.clone();
     ping(&near, FAR, 5)?;
-    let before = Holdings::of(process)?;
+    let before = Resources::of(process)?;
     let memory = resident(process)?;
     let back = |what: &str| {
-        let mut now = Holdings::of(process)?;
+        let mut now = Resources::of(process)?;
         let settled = wait_until("the baseline", Duration::from_secs(10), || {
-            now = Holdings::of(process)?;
+            now = Resources::of(process)?;
             Ok(now == before)
         });
         settled.map_err(|_| Error::unmet(format!("after {what}: {now:?}, before: {before:?}")))
@@ -103,7 +103,7 @@ pub(crate) fn back_to_baseline() -> Result<()> {
     first_answer(&near, FAR, Duration::from_secs(15))?;
 
     for _ in 0..CLIENTS {
-        let answer = uapi::ask("wgnear", "get=1\n\n")?;
+        let answer = uapi::exchange("wgnear", "get=1\n\n")?;
         ensure!(answer.ends_with("errno=0\n\n"), "{answer}");
     }
     back("clients")?;
@@ -133,7 +133,7 @@ pub(crate) fn passed_descriptors() -> Result<()> {
         if foreground {
             wait_until("configuration socket", Duration::from_secs(10), || {
                 ensure!(process.runs()?, "it ended: {}", process.output());
-                Ok(uapi::ask(interface, "get=1\n\n").is_ok())
+                Ok(uapi::exchange(interface, "get=1\n\n").is_ok())
             })?;
         } else {
             let status = process.wait(Duration::from_secs(10))?;

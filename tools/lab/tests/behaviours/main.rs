@@ -36,7 +36,11 @@ fn main() {
         SystemTest::new("handshake_flood_received", flood::handshake_flood_received)
             .limit(minutes(3)),
         SystemTest::new("garbage_flood", flood::garbage_flood).limit(minutes(2)),
-        SystemTest::new("back_to_baseline", life::back_to_baseline).limit(minutes(2)),
+        SystemTest::new(
+            "resources_return_to_baseline",
+            life::resources_return_to_baseline,
+        )
+        .limit(minutes(2)),
         SystemTest::new("lossy_link", transfer::lossy_link).limit(minutes(2)),
         SystemTest::new("every_mtu_over_ipv4", transfer::every_mtu_over_ipv4).limit(minutes(2)),
         SystemTest::new("every_mtu_over_ipv6", transfer::every_mtu_over_ipv6).limit(minutes(2)),

@@ -70,8 +70,8 @@ pub(crate) fn handshakes_with_data() -> Result<()> {
             ([data, initiation].concat(), segment)
         };
         client.socket.send(client.server, None, &batch, segment)?;
-        let heard = client.listen_for(Heard::BOTH)?;
-        ensure!(heard == Heard::BOTH, "{name}: {heard:?}");
+        let heard = client.listen_for(Answers::BOTH)?;
+        ensure!(heard == Answers::BOTH, "{name}: {heard:?}");
     }
     Ok(())
 }
@@ -89,12 +89,12 @@ fn sockets(host: &Host, table: &str) -> Result<usize> {
 
 /// Answers of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Heard {
+struct Answers {
     response: bool,
     echo: bool,
 }
 
-impl Heard {
+impl Answers {
     const BOTH: Self = Self {
         response: true,
         echo: true,
@@ -161,8 +161,8 @@ impl Client {
         let now = self.now();
         self.path.stage(now.boot, &self.peer, iter::once(staged));
         self.transmit()?;
-        let heard = self.listen_for(Heard::BOTH)?;
-        ensure!(heard == Heard::BOTH, "no session: {heard:?}");
+        let heard = self.listen_for(Answers::BOTH)?;
+        ensure!(heard == Answers::BOTH, "no session: {heard:?}");
         Ok(())
     }
 
@@ -206,8 +206,8 @@ impl Client {
     }
 
     /// Processes messages until the expected answers have arrived, or nothing more arrives.
-    fn listen_for(&mut self, expected: Heard) -> Result<Heard> {
-        let mut heard = Heard::default();
+    fn listen_for(&mut self, expected: Answers) -> Result<Answers> {
+        let mut heard = Answers::default();
         while heard != expected {
             let arrived = self.socket.receive(Duration::from_secs(3))?;
             if arrived.is_empty() {

@@ -1,7 +1,7 @@
 //! Without an offload all traffic arrives the same.
 
 use crate::pair::{FAR_OUTER, Pair, neighbours};
-use crate::transfer::both_ways;
+use crate::transfer::in_both_directions;
 use taupe_lab::Result;
 
 /// The values of `--no-offload`, and `nothing` to keep all of them.
@@ -18,5 +18,5 @@ pub(crate) fn without(offload: &str) -> Result<()> {
         "all" => [&option, &option],
         _ => [&option, &[]],
     };
-    both_ways(&Pair::between(&near, &far, FAR_OUTER, options)?)
+    in_both_directions(&Pair::between(&near, &far, FAR_OUTER, options)?)
 }

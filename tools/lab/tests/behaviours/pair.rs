@@ -82,8 +82,8 @@ impl End {
         let process = self.tunnel.process();
         let process = process.ok_or_else(|| Error::unmet("not a program of this machine"))?;
         if !process.runs()? {
-            let said = process.output();
-            return Err(Error::unmet(format!("{interface} has ended: {said}")));
+            let result = process.output();
+            return Err(Error::unmet(format!("{interface} has ended: {result}")));
         }
         Ok(process.id())
     }

@@ -371,7 +371,7 @@ pub(crate) fn unreachable_at_once() -> Result<()> {
         // be answered (within a fiftieth of a second), and retries after 5 s.
         first_answer(&near, far, Duration::from_secs(15))?;
         let senders: Vec<_> = (0..SENDERS)
-            .map(|_| told_of_errors(&near, own, far))
+            .map(|_| socket_with_errors(&near, own, far))
             .collect::<Result<_>>()?;
         pair.near
             .tunnel
@@ -384,9 +384,12 @@ pub(crate) fn unreachable_at_once() -> Result<()> {
         }
         signal(&mut pair.near, Signal::CONT)?;
         for (i, sender) in senders.iter().enumerate() {
-            let told = sender.recv(&mut [0; 100]).map_err(|error| error.kind());
+            let reported = sender.recv(&mut [0; 100]).map_err(|error| error.kind());
             let expected = Err(ErrorKind::HostUnreachable);
-            ensure!(told == expected, "sender {i} of {far} is told {told:?}");
+            ensure!(
+                reported == expected,
+                "sender {i} of {far} is told {reported:?}"
+            );
         }
         pair.set_far(&["endpoint", "192.0.2.2:51821"])?;
     }
@@ -401,7 +404,7 @@ fn signal(end: &mut End, signal: Signal) -> Result<()> {
 
 /// Returns a UDP socket that reports all ICMP errors for its packets; others report only errors
 /// that end a connection.
-fn told_of_errors(host: &Host, from: IpAddr, to: IpAddr) -> Result<UdpSocket> {
+fn socket_with_errors(host: &Host, from: IpAddr, to: IpAddr) -> Result<UdpSocket> {
     let what = "a UDP socket that is told of errors";
     host.enter(|| {
         let socket = UdpSocket::bind((from, 0)).map_err(Error::io(what))?;
@@ -423,9 +426,9 @@ fn ensure_refused(from: &Host, to: IpAddr, answer: &str) -> Result<()> {
     let Err(Error::Command { output, .. }) = process::run(from.name(), command, None) else {
         return Err(Error::unmet("a ping to nobody was answered"));
     };
-    let told = output
+    let reported = output
         .lines()
         .any(|line| line.starts_with(&format!("From {to}")) && line.ends_with(answer));
-    ensure!(told, "ping to nobody says {output}");
+    ensure!(reported, "ping to nobody says {output}");
     Ok(())
 }

@@ -227,7 +227,7 @@ pub(crate) fn lossy_link() -> Result<()> {
 }
 
 /// Sends super-packets both ways, as all tests of this file do by default.
-pub(crate) fn both_ways(pair: &Pair) -> Result<()> {
+pub(crate) fn in_both_directions(pair: &Pair) -> Result<()> {
     let (near, far) = (&pair.near.host, &pair.far.host);
     for (here, there) in [(NEAR, FAR), (NEAR6, FAR6)] {
         let echo = SocketAddr::new(there, ECHO);

@@ -17,15 +17,18 @@ fn main() {
         SystemTest::new("resolved_looks_up_names", resolved::looks_up_names),
         SystemTest::new("resolved_is_started", resolved::is_started),
         SystemTest::new("resolved_of_another_network", resolved::of_another_network),
-        SystemTest::new("resolved_that_hangs", resolved::that_hangs),
-        SystemTest::new("resolved_told_too_early", resolved::told_too_early),
+        SystemTest::new("resolved_hangs", resolved::that_hangs),
+        SystemTest::new(
+            "resolved_before_it_knows_the_interface",
+            resolved::before_it_knows_the_interface,
+        ),
         SystemTest::new("resolved_managed_interface", resolved::managed_interface),
         SystemTest::new("resolved_or_interface_gone", resolved::or_interface_gone),
         SystemTest::new("resolvconf_of_openresolv", resolvconf::of_openresolv),
         SystemTest::new("resolvconf_of_debian", resolvconf::of_debian),
-        SystemTest::new("file_that_is_mounted", file::that_is_mounted),
+        SystemTest::new("mounted_file", file::that_is_mounted),
         SystemTest::new("file_of_two_namespaces", file::of_two_namespaces),
-        SystemTest::new("file_that_cannot_change", file::that_cannot_change),
+        SystemTest::new("unchangeable_file", file::that_cannot_change),
     ])
     .prepare(|| SYSTEMD.unpack())
     .prepare(|| OPENRESOLV.unpack())

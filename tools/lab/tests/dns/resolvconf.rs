@@ -89,19 +89,19 @@ fn as_wg_quick(program: &std::path::Path, record: &str) -> Result<()> {
     let seen = resolv_conf()?;
     ensure!(seen == expected, "{seen:?} instead of {expected:?}");
 
-    let held = dns::current(&paths, INTERFACE).map_err(unmet)?;
-    let held = held.ok_or_else(|| Error::unmet("nothing is known of the interface"))?;
-    let words: Vec<String> = held.servers.iter().map(ToString::to_string).collect();
-    ensure!(words == [SERVER, "fd77::2"], "{held:?}");
-    ensure!(held.search == search, "{held:?}");
+    let blocked = dns::current(&paths, INTERFACE).map_err(unmet)?;
+    let blocked = blocked.ok_or_else(|| Error::unmet("nothing is known of the interface"))?;
+    let words: Vec<String> = blocked.servers.iter().map(ToString::to_string).collect();
+    ensure!(words == [SERVER, "fd77::2"], "{blocked:?}");
+    ensure!(blocked.search == search, "{blocked:?}");
 
     for _ in 0..2 {
         tunnel.undo(&dns, &paths)?;
         let after = resolv_conf()?;
         ensure!(after == before, "{after:?} instead of {before:?}");
     }
-    let held = dns::current(&paths, INTERFACE).map_err(unmet)?;
-    ensure!(held.is_none(), "{held:?}");
+    let blocked = dns::current(&paths, INTERFACE).map_err(unmet)?;
+    ensure!(blocked.is_none(), "{blocked:?}");
 
     let text = || fs::read_to_string(RESOLV_CONF).map_err(Error::io(RESOLV_CONF));
     let before = text()?;

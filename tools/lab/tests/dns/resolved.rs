@@ -75,19 +75,19 @@ pub(crate) fn as_resolvectl_does() -> Result<()> {
         let seen = settings(near)?;
         ensure!(seen == expected, "{seen}instead of\n{expected}");
 
-        let held = near.enter(|| dns::current(&system.paths, INTERFACE).map_err(unmet))?;
-        let held = held.ok_or_else(|| Error::unmet("nothing is known of the interface"))?;
-        let words: Vec<String> = held.servers.iter().map(ToString::to_string).collect();
-        ensure!(words == servers, "{held:?}");
-        ensure!(held.search == search, "{held:?}");
+        let blocked = near.enter(|| dns::current(&system.paths, INTERFACE).map_err(unmet))?;
+        let blocked = blocked.ok_or_else(|| Error::unmet("nothing is known of the interface"))?;
+        let words: Vec<String> = blocked.servers.iter().map(ToString::to_string).collect();
+        ensure!(words == servers, "{blocked:?}");
+        ensure!(blocked.search == search, "{blocked:?}");
 
         for _ in 0..2 {
             system.tunnel.undo(&dns, &system.paths)?;
             let after = settings(near)?;
             ensure!(after == before, "{after}instead of\n{before}");
         }
-        let held = near.enter(|| dns::current(&system.paths, INTERFACE).map_err(unmet))?;
-        ensure!(held.is_none(), "{held:?}");
+        let blocked = near.enter(|| dns::current(&system.paths, INTERFACE).map_err(unmet))?;
+        ensure!(blocked.is_none(), "{blocked:?}");
     }
     ensure!(
         resolv_conf()? == file,
@@ -126,7 +126,7 @@ pub(crate) fn is_verified() -> Result<()> {
 pub(crate) fn looks_up_names() -> Result<()> {
     let system = System::new()?;
     let near = &system.tunnel.near;
-    let asked = serve_names(&system.tunnel.far, [198, 51, 100, 80])?;
+    let queries = serve_names(&system.tunnel.far, [198, 51, 100, 80])?;
     let look_up = || near.attempt(&["getent", "ahostsv4", "www.example.com"]);
     let failed = look_up()?;
     ensure!(failed.status != Some(0), "{failed:?}");
@@ -137,7 +137,7 @@ pub(crate) fn looks_up_names() -> Result<()> {
     wait_until("an address", Duration::from_secs(10), || {
         Ok(look_up()?.stdout.starts_with("198.51.100.80 "))
     })?;
-    let names: Vec<String> = asked.try_iter().collect();
+    let names: Vec<String> = queries.try_iter().collect();
     ensure!(names.contains(&"www.example.com.".to_owned()), "{names:?}");
 
     system.tunnel.undo(&dns, &system.paths)?;
@@ -243,7 +243,7 @@ pub(crate) fn that_hangs() -> Result<()> {
 /// The service learns of a new interface from the kernel, possibly after it gets the interface's
 /// servers. Here the interface is another machine's, and one with the same index appears in the
 /// service's namespace during the request.
-pub(crate) fn told_too_early() -> Result<()> {
+pub(crate) fn before_it_knows_the_interface() -> Result<()> {
     let system = System::new()?;
     let Tunnel { near, far } = &system.tunnel;
     let dns = system.choose(&[SERVER], &[])?;
@@ -263,10 +263,11 @@ pub(crate) fn told_too_early() -> Result<()> {
     ensure!(error.contains("does not know the interface wg0"), "{error}");
 
     std::thread::scope(|scope| {
-        let told = scope.spawn(tell);
+        let reported = scope.spawn(tell);
         std::thread::sleep(Duration::from_millis(300));
         add(near, "late")?;
-        told.join()
+        reported
+            .join()
             .unwrap_or_else(|_| Err(Error::unmet("it panicked")))
     })?;
     let shown = resolvectl(near, &["dns", "late"])?;

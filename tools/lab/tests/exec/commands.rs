@@ -23,9 +23,9 @@ pub(crate) fn status() -> Result<()> {
     ] {
         let attempt = world.user(&[&[PROGRAM, "exec", &home(), "--"], command].concat())?;
         ensure!(attempt.status == Some(expected), "{command:?}: {attempt:?}");
-        let is_told = attempt.stderr.contains(command[0]);
+        let is_reported = attempt.stderr.contains(command[0]);
         ensure!(
-            is_told == (expected == 126 || expected == 127),
+            is_reported == (expected == 126 || expected == 127),
             "{attempt:?}"
         );
     }
@@ -84,7 +84,7 @@ pub(crate) fn signals() -> Result<()> {
     command.signal(Signal::TERM)?;
     let status = command.wait(PATIENCE)?;
     ensure!(status.code() == Some(128 + 15), "{status}");
-    world.told("true").map(drop)
+    world.output_of("true").map(drop)
 }
 
 /// A user who waits for a silent peer gets one message with the reason, and one when the peer
@@ -105,9 +105,9 @@ pub(crate) fn silent_peer() -> Result<()> {
     wait_until("an answer", PATIENCE, || {
         Ok(command.output().contains("reached\n"))
     })?;
-    let said = command.output();
-    ensure!(said.contains(heard), "{said}");
-    ensure!(said.matches(silent).count() == 1, "{said}");
+    let result = command.output();
+    ensure!(result.contains(heard), "{result}");
+    ensure!(result.matches(silent).count() == 1, "{result}");
     Ok(())
 }
 

@@ -24,14 +24,14 @@ pub(crate) fn only_the_tunnel() -> Result<()> {
     let wire = Capture::start(&world.near, "eth0", "udp and port 51821")?;
 
     step("there is loopback and the tunnel, and a way by the tunnel only");
-    let links = world.told("ip -o link | cut -d: -f2 | tr -d '\\n'")?;
+    let links = world.output_of("ip -o link | cut -d: -f2 | tr -d '\\n'")?;
     // Other links are the kernel's own fallback tunnels (sit0).
     ensure!(
         links.contains(" lo") && links.contains(" home"),
         "{links:?}"
     );
     ensure!(!links.contains("eth0"), "{links:?}");
-    let routes = world.told("ip route show default; ip -6 route show default")?;
+    let routes = world.output_of("ip route show default; ip -6 route show default")?;
     let all_inside = routes.lines().all(|route| route.contains("dev home"));
     ensure!(routes.lines().count() == 2 && all_inside, "{routes}");
 
@@ -40,10 +40,13 @@ pub(crate) fn only_the_tunnel() -> Result<()> {
         "set -e; ping -n -c 1 -W 20 {BEYOND}; ping -n -c 1 -W 20 fd77::2; getent ahostsv4 {NAME}; \
          ping -n -c 1 -W 20 beyond; ping -n -c 1 -W 5 127.0.0.1"
     );
-    let told = world.told(&script)?;
-    ensure!(told.contains(&format!("{BEYOND}    STREAM")), "{told}");
+    let reported = world.output_of(&script)?;
     ensure!(
-        world.asked.count() >= 2,
+        reported.contains(&format!("{BEYOND}    STREAM")),
+        "{reported}"
+    );
+    ensure!(
+        world.queries.count() >= 2,
         "the tunnel's name server was not asked"
     );
 
@@ -101,7 +104,7 @@ pub(crate) fn no_right() -> Result<()> {
     const CAT: &str = "/run/exec/programs/cat";
     let world = World::new()?;
     step("no capability, no way to get one, the same user");
-    let status = world.told("cat /proc/self/status")?;
+    let status = world.output_of("cat /proc/self/status")?;
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         line.map(|value| value.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -135,7 +138,7 @@ pub(crate) fn no_right() -> Result<()> {
     drop(first);
 
     step("no descriptor of ours, no look into our process, no way out of the namespaces");
-    let fds = world.told(open)?;
+    let fds = world.output_of(open)?;
     ensure!(fds == outside.stdout, "{fds} {outside:?}");
     for script in [
         "ls /proc/$PPID/fd",
@@ -168,8 +171,8 @@ pub(crate) fn no_right() -> Result<()> {
         outside.stdout == "CapEff:\t0000000000002000\n",
         "{outside:?}"
     );
-    let told = world.told(&script)?;
-    ensure!(told == "CapEff:\t0000000000000000\n", "{told}");
+    let reported = world.output_of(&script)?;
+    ensure!(reported == "CapEff:\t0000000000000000\n", "{reported}");
     Ok(())
 }
 
@@ -206,11 +209,11 @@ pub(crate) fn transfer() -> Result<()> {
     let expected = world
         .near
         .run(&["sha256sum", &path.display().to_string()])?;
-    let told = world.told(&format!("sha256sum < /dev/tcp/{SERVER}/7777"))?;
+    let reported = world.output_of(&format!("sha256sum < /dev/tcp/{SERVER}/7777"))?;
     let first = |text: &str| text.split(' ').next().map(str::to_owned);
     ensure!(
-        first(&told) == first(&expected.stdout),
-        "{told} {}",
+        first(&reported) == first(&expected.stdout),
+        "{reported} {}",
         expected.stdout
     );
     let sent = server
@@ -257,6 +260,6 @@ pub(crate) fn killed_holder() -> Result<()> {
 
     step("another tunnel can begin");
     world
-        .told(&format!("ping -n -c 1 -W 20 {BEYOND}"))
+        .output_of(&format!("ping -n -c 1 -W 20 {BEYOND}"))
         .map(drop)
 }

@@ -99,7 +99,7 @@ pub(crate) fn prefer() -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn not_kept() -> Result<()> {
+pub(crate) fn without_state_folder() -> Result<()> {
     let world = World::new()?;
     world.hybrid("prefer")?;
     step("a folder that the user may not write");
@@ -108,8 +108,8 @@ pub(crate) fn not_kept() -> Result<()> {
     let state = format!("XDG_STATE_HOME={HOME}/state");
     let attempt = world.ping(&[&state], ANSWER)?;
     ensure_answered(&attempt)?;
-    let told = "cannot save that a peer has completed a post-quantum handshake";
-    ensure!(attempt.stderr.contains(told), "{attempt:?}");
+    let reported = "cannot save that a peer has completed a post-quantum handshake";
+    ensure!(attempt.stderr.contains(reported), "{attempt:?}");
 
     step("no home");
     for variables in [&["-u", "HOME"][..], &["HOME=/"]] {

@@ -13,7 +13,7 @@ mod shared;
 use rustix::fs::{Dev, FileType, Mode, chown, makedev, mknodat};
 use rustix::mount::{MountFlags, mount, mount_bind};
 use rustix::process::{Gid, Uid};
-use server::Asked;
+use server::QueryCount;
 use std::fs::{self, Permissions};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
@@ -27,9 +27,9 @@ use taupe_lab::{Error, Result, ensure};
 
 fn main() {
     Suite::new(vec![
-        SystemTest::new("only_the_tunnel_is_there", confined::only_the_tunnel),
-        SystemTest::new("no_right_is_left", confined::no_right),
-        SystemTest::new("services_outside_hear_nothing", services::hear_nothing),
+        SystemTest::new("only_the_tunnel_is_visible", confined::only_the_tunnel),
+        SystemTest::new("no_privilege_is_left", confined::no_right),
+        SystemTest::new("host_services_are_unreachable", services::hear_nothing),
         SystemTest::new("session_bus_by_option", services::session_bus),
         SystemTest::new("a_hundred_megabytes", confined::transfer),
         SystemTest::new("killed_holder_leaks_nothing", confined::killed_holder),
@@ -37,13 +37,16 @@ fn main() {
         SystemTest::new("signals_reach_the_command", commands::signals),
         SystemTest::new("silent_peer", commands::silent_peer),
         SystemTest::new("interrupt_from_the_terminal", commands::terminal),
-        SystemTest::new("environment_and_folder_are_kept", commands::surroundings),
-        SystemTest::new("a_folder_that_a_mount_covers", commands::covered_folder),
-        SystemTest::new("root_may_use_it_too", commands::root),
+        SystemTest::new(
+            "environment_and_folder_are_preserved",
+            commands::surroundings,
+        ),
+        SystemTest::new("folder_covered_by_a_mount", commands::covered_folder),
+        SystemTest::new("root_runs_a_command", commands::root),
         SystemTest::new("several_commands_share_a_tunnel", shared::several),
-        SystemTest::new("signal_ends_what_others_use", shared::ended),
+        SystemTest::new("signal_ends_a_shared_tunnel", shared::ended),
         SystemTest::new("other_users_cannot_join", shared::other_users),
-        SystemTest::new("no_folder_of_the_session", shared::without_session),
+        SystemTest::new("without_a_session_folder", shared::without_session),
         SystemTest::new("no_resolv_conf", resolvers::absent),
         SystemTest::new("link_to_no_resolv_conf", resolvers::dangling),
         SystemTest::new("resolv_conf_of_a_hidden_service", resolvers::hidden),
@@ -52,11 +55,11 @@ fn main() {
         SystemTest::new("file_without_dns", resolvers::no_dns),
         SystemTest::new("hybrid_peer", hybrid::require),
         SystemTest::new("preferred_peer_is_remembered", hybrid::prefer),
-        SystemTest::new("where_nothing_can_be_kept", hybrid::not_kept),
+        SystemTest::new("without_a_state_folder", hybrid::without_state_folder),
         SystemTest::new("no_user_namespaces", refusals::namespaces),
         SystemTest::new("no_tun", refusals::tun),
-        SystemTest::new("port_that_cannot_be_had", refusals::port),
-        SystemTest::new("file_that_cannot_be_used", refusals::file),
+        SystemTest::new("unavailable_port", refusals::port),
+        SystemTest::new("unusable_file", refusals::file),
     ])
     .prepare(|| Implementation::Taupe.install().map(drop))
     .main()
@@ -85,24 +88,24 @@ struct World {
     far: Host,
     server: Server,
     /// Questions to the tunnel's name server.
-    asked: Asked,
+    queries: QueryCount,
 }
 
 impl World {
     fn new() -> Result<Self> {
-        furnish()?;
+        prepare_machine()?;
         let (near, far) = neighbours()?;
         near.ip(&["route", "add", "default", "via", "192.0.2.2"])?;
         near.ip(&["-6", "route", "add", "default", "via", "2001:db8::2"])?;
         let beyond = BEYOND.to_string();
         far.ip(&["address", "add", &beyond, "dev", "lo"])?;
         let server = Server::start(&near, &far)?;
-        let asked = server::start(&far, NAME, BEYOND)?;
+        let queries = server::start(&far, NAME, BEYOND)?;
         let world = Self {
             near,
             far,
             server,
-            asked,
+            queries,
         };
         world.file("home", "DNS = 10.77.0.2, example.org", "0.0.0.0/0, ::/0")?;
         Ok(world)
@@ -131,7 +134,7 @@ impl World {
     }
 
     /// As [`exec`](Self::exec); it must succeed, and returns standard output.
-    fn told(&self, script: &str) -> Result<String> {
+    fn output_of(&self, script: &str) -> Result<String> {
         let attempt = self.exec(script)?;
         ensure!(attempt.status == Some(0), "{script}: {attempt:?}");
         Ok(attempt.stdout)
@@ -170,7 +173,7 @@ fn as_user<'a>(words: &[&'a str]) -> Vec<&'a str> {
 
 /// Provides parts of an ordinary machine that the test machine may lack: a TUN device that
 /// everybody may open, a writable `/etc`, a program that everybody can execute.
-fn furnish() -> Result<()> {
+fn prepare_machine() -> Result<()> {
     mount("lab", "/dev/net", "tmpfs", MountFlags::NOSUID, None).map_err(Error::io("/dev/net"))?;
     let number: Dev = makedev(10, 200);
     let mode = Mode::from_raw_mode(0o666);

@@ -19,11 +19,13 @@ fn remove() -> Result<()> {
 impl World {
     /// Checks that only the tunnel's server resolves names.
     fn ensure_resolves(&self) -> Result<()> {
-        let told = self.told(&format!("cat {FILE}; getent ahostsv4 {NAME}"))?;
-        let servers = told.lines().filter(|line| line.starts_with("nameserver"));
+        let reported = self.output_of(&format!("cat {FILE}; getent ahostsv4 {NAME}"))?;
+        let servers = reported
+            .lines()
+            .filter(|line| line.starts_with("nameserver"));
         let servers: Vec<_> = servers.collect();
-        ensure!(servers == ["nameserver 10.77.0.2"], "{told}");
-        ensure!(told.contains(&BEYOND.to_string()), "{told}");
+        ensure!(servers == ["nameserver 10.77.0.2"], "{reported}");
+        ensure!(reported.contains(&BEYOND.to_string()), "{reported}");
         Ok(())
     }
 }
@@ -37,10 +39,10 @@ pub(crate) fn absent() -> Result<()> {
         "it has been made outside"
     );
     // The other files of /etc are visible.
-    let told = world.told("cat /etc/nsswitch.conf; test -e /etc/passwd && echo there")?;
+    let reported = world.output_of("cat /etc/nsswitch.conf; test -e /etc/passwd && echo there")?;
     ensure!(
-        told.contains("hosts: files dns\n") && told.ends_with("there\n"),
-        "{told}"
+        reported.contains("hosts: files dns\n") && reported.ends_with("there\n"),
+        "{reported}"
     );
     Ok(())
 }
@@ -79,12 +81,15 @@ pub(crate) fn replaced() -> Result<()> {
     let mut first = world.start("echo begun; sleep 600")?;
     wait_until("begun", PATIENCE, || Ok(first.output().contains("begun")))?;
     let is_own = || {
-        let told = world.join(&format!("cat {FILE} {SWITCH}; getent ahostsv4 {NAME}"))?;
+        let reported = world.join(&format!("cat {FILE} {SWITCH}; getent ahostsv4 {NAME}"))?;
         let own = ["nameserver 10.77.0.2\n", "hosts: files dns\n"];
-        let has_own = own.iter().all(|line| told.stdout.contains(line));
-        let is_new = told.stdout.contains("# new");
-        ensure!(has_own && !is_new, "{told:?}");
-        ensure!(told.stdout.contains(&BEYOND.to_string()), "{told:?}");
+        let has_own = own.iter().all(|line| reported.stdout.contains(line));
+        let is_new = reported.stdout.contains("# new");
+        ensure!(has_own && !is_new, "{reported:?}");
+        ensure!(
+            reported.stdout.contains(&BEYOND.to_string()),
+            "{reported:?}"
+        );
         Ok(())
     };
     is_own()?;
@@ -119,13 +124,13 @@ pub(crate) fn linked() -> Result<()> {
     let new = "/run/NetworkManager/new";
     fs::write(new, "nameserver 192.0.2.2\n# new\n").map_err(Error::io(new))?;
     fs::rename(new, file).map_err(Error::io(file))?;
-    let told = world.join(&format!("cat {FILE}"))?;
-    let servers: Vec<_> = told
+    let reported = world.join(&format!("cat {FILE}"))?;
+    let servers: Vec<_> = reported
         .stdout
         .lines()
         .filter(|line| line.starts_with("nameserver"))
         .collect();
-    ensure!(servers == ["nameserver 10.77.0.2"], "{told:?}");
+    ensure!(servers == ["nameserver 10.77.0.2"], "{reported:?}");
     ensure!(first.runs()?, "{}", first.output());
     Ok(())
 }

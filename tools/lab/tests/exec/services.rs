@@ -33,9 +33,9 @@ const ABSTRACT: &str = "taupe-lab/X0";
 
 /// Number of connections of the user to a service.
 #[derive(Clone, Default)]
-struct Heard(Arc<AtomicUsize>);
+struct ConnectionCount(Arc<AtomicUsize>);
 
-impl Heard {
+impl ConnectionCount {
     fn count(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }
@@ -54,7 +54,7 @@ impl Heard {
 }
 
 /// Listens at a path, for everybody.
-fn at(path: &str, heard: &Heard) -> Result<()> {
+fn at(path: &str, heard: &ConnectionCount) -> Result<()> {
     if let Some(folder) = Path::new(path).parent() {
         fs::create_dir_all(folder).map_err(Error::io(path))?;
     }
@@ -65,8 +65,8 @@ fn at(path: &str, heard: &Heard) -> Result<()> {
 }
 
 /// Starts all services that a command outside can reach.
-fn begin(near: &Host) -> Result<Heard> {
-    let heard = Heard::default();
+fn begin(near: &Host) -> Result<ConnectionCount> {
+    let heard = ConnectionCount::default();
     for path in PATHS {
         at(path, &heard)?;
     }
@@ -124,10 +124,10 @@ pub(crate) fn hear_nothing() -> Result<()> {
         "getent ahostsv4 {NAME} && getent ahosts {NAME} && \
          python3 -c 'import socket; print(socket.getaddrinfo(\"{NAME}\", 80))'"
     );
-    let told = world.told(&script)?;
-    ensure!(told.matches("198.51.100.1").count() >= 3, "{told}");
+    let reported = world.output_of(&script)?;
+    ensure!(reported.matches("198.51.100.1").count() >= 3, "{reported}");
     ensure!(
-        world.asked.count() > 0,
+        world.queries.count() > 0,
         "the tunnel's name server was not asked"
     );
     ensure!(heard.count() == before, "{} came", heard.count() - before);
@@ -196,7 +196,7 @@ pub(crate) fn hear_nothing() -> Result<()> {
 
 pub(crate) fn session_bus() -> Result<()> {
     let world = World::new()?;
-    let heard = Heard::default();
+    let heard = ConnectionCount::default();
     let paths = [
         format!("{SESSION}/bus"),
         format!("{SESSION}/systemd/private"),

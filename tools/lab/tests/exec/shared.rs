@@ -76,7 +76,7 @@ pub(crate) fn several() -> Result<()> {
     );
     let attempt = world.join("true")?;
     ensure!(attempt.status == Some(125), "{attempt:?}");
-    world.told("true").map(drop)
+    world.output_of("true").map(drop)
 }
 
 pub(crate) fn ended() -> Result<()> {
@@ -115,14 +115,17 @@ holder = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 holder.settimeout(60)
 holder.connect('/run/exec/session/taupe/home.sock')
 print(len(holder.recv(100)))";
-    let told = |command: &[&str]| -> Result<String> {
+    let reported = |command: &[&str]| -> Result<String> {
         let attempt = world.near.attempt(command)?;
         ensure!(attempt.status == Some(0), "{attempt:?}");
         Ok(attempt.stdout)
     };
     let python = ["python3", "-c", connect];
-    ensure!(told(&as_user(&python))? == "1\n", "the user is not let in");
-    ensure!(told(&python)? == "0\n", "root is let in");
+    ensure!(
+        reported(&as_user(&python))? == "1\n",
+        "the user is not let in"
+    );
+    ensure!(reported(&python)? == "0\n", "root is let in");
     ensure!(first.runs()?, "{}", first.output());
     let attempt = world.user(&[PROGRAM, "exec", &home(), "--", "true"])?;
     ensure!(attempt.stderr.contains("is running already"), "{attempt:?}");

@@ -25,12 +25,15 @@ fn main() {
         SystemTest::new("hybrid_light_over_1280", || {
             over_1280("hybrid-light", &[944, 860])
         }),
-        SystemTest::new("a_link_that_loses", a_link_that_loses),
+        SystemTest::new("lossy_link", lossy_link),
         SystemTest::new("ordinary_peers_beside_hybrid_ones", ordinary_peers),
         SystemTest::new("the_same_x25519_keys_are_not_enough", the_same_keys),
-        SystemTest::new("one_character_of_a_key", one_character),
+        SystemTest::new("one_wrong_character_of_a_key", one_character),
         SystemTest::new("prefer_is_remembered", prefer_is_remembered),
-        SystemTest::new("a_published_handshake", published::carries_a_tunnel),
+        SystemTest::new(
+            "tunnel_with_a_published_handshake",
+            published::carries_a_tunnel,
+        ),
         SystemTest::new(
             "published_handshakes_are_refused",
             published::is_refused_where_it_cannot_be,
@@ -83,7 +86,7 @@ fn over_1280(suite: &str, parts: &[usize]) -> Result<()> {
 }
 
 /// A quarter of the datagrams is lost in each direction; parts are sent again.
-fn a_link_that_loses() -> Result<()> {
+fn lossy_link() -> Result<()> {
     const LOSS: &str = "table inet loss {
         chain in {
             type filter hook input priority 0;
@@ -110,8 +113,8 @@ fn ordinary_peers() -> Result<()> {
     )?;
     let go = Implementation::WireguardGo;
     let third = End::start(&third, go, "wgthird", &["10.77.0.3/24"], 51822)?;
-    third.know(&pair.near, "10.77.0.1/32", Some("198.51.100.1:51820"))?;
-    pair.near.know(&third, "10.77.0.3/32", None)?;
+    third.add_peer(&pair.near, "10.77.0.1/32", Some("198.51.100.1:51820"))?;
+    pair.near.add_peer(&third, "10.77.0.3/32", None)?;
     ping(&third.host, NEAR, 5)?;
     ping(&near, FAR, 5)?;
     let shown = pair.near.taupe(&["show", "wgnear"])?;
@@ -134,9 +137,9 @@ fn the_same_keys() -> Result<()> {
     let keys = remote.keys.clone();
     drop(remote);
     let go = Implementation::WireguardGo;
-    let thief = End::start_with_keys(&far, go, "wgthief", &["10.77.0.2/24"], 51821, keys)?;
+    let impostor = End::start_with_keys(&far, go, "wgthief", &["10.77.0.2/24"], 51821, keys)?;
     let capture = Capture::start(&near, "eth0", "udp")?;
-    thief.know(&local, "10.77.0.1/32", Some("[2001:db8::1]:51820"))?;
+    impostor.add_peer(&local, "10.77.0.1/32", Some("[2001:db8::1]:51820"))?;
     ensure!(
         ping(&far, NEAR, 3).is_err(),
         "an ordinary handshake was answered"

@@ -85,11 +85,11 @@ pub(crate) fn is_refused_where_it_cannot_be() -> Result<()> {
             peer_pq.public(suite)?
         );
         let file = scratch_file("wgnear.conf", &text)?;
-        let said = host.attempt(&[&program, "check", &file])?;
-        let text = format!("{}{}", said.stdout, said.stderr);
+        let output = host.attempt(&[&program, "check", &file])?;
+        let text = format!("{}{}", output.stdout, output.stderr);
         let expected = ":9:15: error: PostQuantum is not require, prefer or off";
         ensure!(
-            said.status != Some(0) && text.contains(expected),
+            output.status != Some(0) && text.contains(expected),
             "{expected}: {text}"
         );
     }

@@ -109,7 +109,7 @@ impl End {
     }
 
     /// Adds another device as a peer.
-    pub(crate) fn know(&self, other: &Self, allowed: &str, at: Option<&str>) -> Result<()> {
+    pub(crate) fn add_peer(&self, other: &Self, allowed: &str, at: Option<&str>) -> Result<()> {
         let mut arguments = vec!["peer", &other.keys.public, "allowed-ips", allowed];
         if let Some(at) = at {
             arguments.extend(["endpoint", at]);
@@ -154,8 +154,8 @@ impl Pair {
             far: End::start(far, taupe, "wgfar", &["10.77.0.2/24"], 51821)?,
         };
         let at = Some("[2001:db8::2]:51821");
-        pair.near.know(&pair.far, "10.77.0.2/32", at)?;
-        pair.far.know(&pair.near, "10.77.0.1/32", None)?;
+        pair.near.add_peer(&pair.far, "10.77.0.2/32", at)?;
+        pair.far.add_peer(&pair.near, "10.77.0.1/32", None)?;
         for (one, peer, suite) in [
             (&pair.near, &pair.far, suite),
             (&pair.far, &pair.near, other),

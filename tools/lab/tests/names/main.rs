@@ -115,7 +115,7 @@ impl Pair {
     fn move_far(&self, from: &str, to: &str) -> Result<()> {
         self.far
             .ip(&["address", "delete", &format!("{from}/24"), "dev", "eth0"])?;
-        self.tunnels[1].forget_and_add(&self.near_as_peer())?;
+        self.tunnels[1].replace_peer(&self.near_as_peer())?;
         add_address(&self.far, "eth0", &format!("{to}/24"))
     }
 
@@ -124,11 +124,11 @@ impl Pair {
         let shown = self.tunnels[0].field("endpoints", &self.keys[1].public)?;
         let expected = format!("{address}:{PORT}");
         ensure!(shown == expected, "endpoint {shown}, expected {expected}");
-        let told = uapi::ask("wgnear", "get=1\n\n")?;
-        let mut lines = told.lines();
+        let reported = uapi::exchange("wgnear", "get=1\n\n")?;
+        let mut lines = reported.lines();
         let found = lines.find_map(|line| line.strip_prefix("endpoint_name="));
         let expected = name.map(|name| format!("{name}:{PORT}"));
-        ensure!(found == expected.as_deref(), "{told}");
+        ensure!(found == expected.as_deref(), "{reported}");
         Ok(())
     }
 
@@ -162,7 +162,7 @@ fn full_tunnel() -> Result<()> {
     let pair = Pair::new("0.0.0.0/0")?;
     // In a subnet of its own, so that it stays when the other address is removed.
     add_address(&pair.far, "eth0", "192.0.2.53/32")?;
-    let asked = server::start(&pair.far, NAME, Ipv4Addr::new(192, 0, 2, 3))?;
+    let queries = server::start(&pair.far, NAME, Ipv4Addr::new(192, 0, 2, 3))?;
     pair.tunnels[0].set(&["fwmark", "51820"])?;
     pair.name_far("192.0.2.2")?;
     let near = &pair.near;
@@ -170,13 +170,13 @@ fn full_tunnel() -> Result<()> {
     near.ip(&["rule", "add", "not", "fwmark", "51820", "table", "51820"])?;
     servers.write("nameserver 10.77.0.2\noptions timeout:1 attempts:1\n")?;
     ping(near, FAR, 10)?;
-    ensure!(asked.count() == 0, "nobody had a reason to ask");
+    ensure!(queries.count() == 0, "nobody had a reason to ask");
 
     step("it moves");
     pair.move_far("192.0.2.2", "192.0.2.3")?;
     let took = first_answer(near, FAR, FOUND)?;
     figure("traffic after a move in a full tunnel", took);
-    ensure!(asked.count() > 0, "found without the name server");
+    ensure!(queries.count() > 0, "found without the name server");
     pair.ensure_endpoint("192.0.2.3", Some(NAME))
 }
 

@@ -9,19 +9,19 @@ use taupe_lab::{Error, Result};
 
 /// Number of questions for the name.
 #[derive(Clone, Default)]
-pub(crate) struct Asked(Arc<AtomicUsize>);
+pub(crate) struct QueryCount(Arc<AtomicUsize>);
 
-impl Asked {
+impl QueryCount {
     pub(crate) fn count(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 /// Answers until the sandbox ends (RFC 1035 §4).
-pub(crate) fn start(host: &Host, name: &str, address: Ipv4Addr) -> Result<Asked> {
+pub(crate) fn start(host: &Host, name: &str, address: Ipv4Addr) -> Result<QueryCount> {
     let socket = host.enter(|| UdpSocket::bind(NAME_SERVER).map_err(Error::io("name server")))?;
-    let asked = Asked::default();
-    let (count, name) = (asked.clone(), name.to_owned());
+    let queries = QueryCount::default();
+    let (count, name) = (queries.clone(), name.to_owned());
     std::thread::spawn(move || {
         let mut buffer = [0; 512];
         while let Ok((length, from)) = socket.recv_from(&mut buffer) {
@@ -31,7 +31,7 @@ pub(crate) fn start(host: &Host, name: &str, address: Ipv4Addr) -> Result<Asked>
             }
         }
     });
-    Ok(asked)
+    Ok(queries)
 }
 
 /// Returns the answer to a question for the name: its address for type A, an empty answer for other
@@ -39,18 +39,18 @@ pub(crate) fn start(host: &Host, name: &str, address: Ipv4Addr) -> Result<Asked>
 fn answer(query: &[u8], name: &str, address: Ipv4Addr) -> Option<Vec<u8>> {
     const HEADER: usize = 12;
     const ADDRESS: [u8; 4] = [0, 1, 0, 1];
-    let mut asked = Vec::new();
+    let mut encoded = Vec::new();
     for label in name.split('.') {
-        asked.push(u8::try_from(label.len()).ok()?);
-        asked.extend(label.bytes());
+        encoded.push(u8::try_from(label.len()).ok()?);
+        encoded.extend(label.bytes());
     }
-    asked.push(0);
-    let kind = query.get(HEADER..)?.strip_prefix(&*asked)?.get(..4)?;
+    encoded.push(0);
+    let kind = query.get(HEADER..)?.strip_prefix(&*encoded)?.get(..4)?;
     let has_one = u8::from(kind == ADDRESS);
     // The identifier; a response with recursion desired and available.
     let mut answer = query.get(..2)?.to_vec();
     answer.extend([0x81, 0x80, 0, 1, 0, has_one, 0, 0, 0, 0]);
-    answer.extend(asked.iter().chain(kind));
+    answer.extend(encoded.iter().chain(kind));
     if has_one == 1 {
         let name_above = [0xc0, HEADER as u8];
         answer.extend(name_above.iter().chain(&ADDRESS));

@@ -22,7 +22,7 @@ const UDP: u8 = 17;
 
 /// Number of packets from the tunnel.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Seen {
+pub(crate) struct PacketCounts {
     pub(crate) tcp: u64,
     pub(crate) udp: u64,
     /// Packets whose ECN field marks congestion.
@@ -36,7 +36,7 @@ pub(crate) struct Inspector {
 
 #[derive(Default)]
 struct Findings {
-    seen: Seen,
+    seen: PacketCounts,
     /// The fault of the first faulty packet.
     fault: Option<String>,
 }
@@ -59,7 +59,7 @@ impl Inspector {
     /// Returns the packets since the last call.
     ///
     /// An error if a packet was faulty.
-    pub(crate) fn take(&self) -> Result<Seen> {
+    pub(crate) fn take(&self) -> Result<PacketCounts> {
         let mut findings = lock(&self.findings);
         match findings.fault.take() {
             Some(fault) => Err(Error::unmet(format!("out of the tunnel came {fault}"))),

@@ -14,7 +14,7 @@ mod scene;
 mod transfer;
 
 use crate::datagrams::super_packets;
-use crate::relay::Road;
+use crate::relay::Impairments;
 use crate::scene::{FAR, Family, NEAR, Scene, packets};
 use std::time::Duration;
 use taupe_lab::peers::Implementation;
@@ -22,34 +22,34 @@ use taupe_lab::sandbox::{Suite, SystemTest, step};
 use taupe_lab::{Result, ensure};
 
 /// The links.
-const ROADS: [Road; 7] = [
-    Road::CLEAN,
-    Road {
+const ROADS: [Impairments; 7] = [
+    Impairments::CLEAN,
+    Impairments {
         name: "losing",
         lose: 10,
-        ..Road::CLEAN
+        ..Impairments::CLEAN
     },
-    Road {
+    Impairments {
         name: "reordering",
         hold: 20,
-        ..Road::CLEAN
+        ..Impairments::CLEAN
     },
-    Road {
+    Impairments {
         name: "duplicating",
         double: 50,
-        ..Road::CLEAN
+        ..Impairments::CLEAN
     },
-    Road {
+    Impairments {
         name: "corrupting",
         corrupt: 10,
-        ..Road::CLEAN
+        ..Impairments::CLEAN
     },
-    Road {
+    Impairments {
         name: "congested",
         mark: 50,
-        ..Road::CLEAN
+        ..Impairments::CLEAN
     },
-    Road {
+    Impairments {
         name: "all at once, and slow",
         lose: 5,
         double: 10,
@@ -179,7 +179,7 @@ fn without(name: &'static str, paths: Paths, outer: Family) -> Result<()> {
 }
 
 /// Sends all kinds of traffic over one link.
-fn over(scene: &Scene, inner: Family, road: &Road) -> Result<()> {
+fn over(scene: &Scene, inner: Family, road: &Impairments) -> Result<()> {
     scene.relay.change(*road);
     transfer::stream(scene, inner)?;
     let seen = scene.inspector.take()?;
@@ -189,7 +189,7 @@ fn over(scene: &Scene, inner: Family, road: &Road) -> Result<()> {
     );
     transfer::datagrams(scene, inner, road)?;
     scene.inspector.take()?;
-    scene.relay.change(Road::CLEAN);
+    scene.relay.change(Impairments::CLEAN);
     Ok(())
 }
 
@@ -199,7 +199,9 @@ fn over(scene: &Scene, inner: Family, road: &Road) -> Result<()> {
 /// merged only if they arrive together.
 fn ensure_in_use(scene: &Scene, inner: Family, paths: Paths) -> Result<()> {
     let tcp = counted(scene, || transfer::stream(scene, inner))?;
-    let udp = counted(scene, || transfer::datagrams(scene, inner, &Road::CLEAN))?;
+    let udp = counted(scene, || {
+        transfer::datagrams(scene, inner, &Impairments::CLEAN)
+    })?;
     // The kernels' own packets may be counted in one place only.
     let fewer = |pieces: u64, packets: u64| pieces + 8 < packets;
     for (protocol, super_packets, counts) in [("TCP", paths.tso, tcp), ("UDP", paths.uso, udp)] {

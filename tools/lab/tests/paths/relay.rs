@@ -32,7 +32,7 @@ const CONGESTION: u8 = 3;
 /// Impairments of data messages, in thousandths. Handshakes are spared: a lost one is retried after
 /// 5 s, which other tests cover.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Road {
+pub(crate) struct Impairments {
     pub(crate) name: &'static str,
     pub(crate) lose: u32,
     /// Delivered twice, at once.
@@ -47,7 +47,7 @@ pub(crate) struct Road {
     pub(crate) delay: Duration,
 }
 
-impl Road {
+impl Impairments {
     pub(crate) const CLEAN: Self = Self {
         name: "clean",
         lose: 0,
@@ -72,9 +72,9 @@ impl Road {
         let mut happens = |share: u32| chance.u32(..1000) < share;
         let mut arrived = Vec::new();
         // Delayed messages, with the number of messages that still pass each.
-        let mut held: VecDeque<(u32, Message)> = VecDeque::new();
+        let mut blocked: VecDeque<(u32, Message)> = VecDeque::new();
         for mut message in batch {
-            for (left, _) in &mut held {
+            for (left, _) in &mut blocked {
                 *left = left.saturating_sub(1);
             }
             let is_data = message.bytes.first() == Some(&4);
@@ -92,22 +92,22 @@ impl Road {
                 arrived.push(message.clone());
             }
             if is_data && happens(self.hold) {
-                held.push_back((2, message));
+                blocked.push_back((2, message));
             } else {
                 arrived.push(message);
             }
-            while let Some((0, _)) = held.front() {
-                arrived.extend(held.pop_front().map(|(_, message)| message));
+            while let Some((0, _)) = blocked.front() {
+                arrived.extend(blocked.pop_front().map(|(_, message)| message));
             }
         }
-        arrived.extend(held.into_iter().map(|(_, message)| message));
+        arrived.extend(blocked.into_iter().map(|(_, message)| message));
         arrived
     }
 }
 
 /// Messages that passed in one direction.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Passed {
+pub(crate) struct Forwarded {
     /// Largest number of long messages that were sent, and arrived, at once.
     pub(crate) largest_batch: usize,
     /// Data messages that were forwarded.
@@ -122,10 +122,10 @@ pub(crate) struct Relay {
 }
 
 struct State {
-    road: Road,
+    road: Impairments,
     near: Option<SocketAddr>,
     /// From near to far.
-    there: Passed,
+    there: Forwarded,
 }
 
 impl Relay {
@@ -144,9 +144,9 @@ impl Relay {
         let far_side = Arc::new(host.enter(bind)?);
         let entry = SocketAddr::new(entry, near_side.local_port());
         let state = Arc::new(Mutex::new(State {
-            road: Road::CLEAN,
+            road: Impairments::CLEAN,
             near: None,
-            there: Passed::default(),
+            there: Forwarded::default(),
         }));
         for (from, to, far) in [
             (near_side.clone(), far_side.clone(), Some(far)),
@@ -162,12 +162,12 @@ impl Relay {
     }
 
     /// Changes the link for later messages.
-    pub(crate) fn change(&self, road: Road) {
+    pub(crate) fn change(&self, road: Impairments) {
         lock(&self.state).road = road;
     }
 
     /// Returns the messages from near to far since the last call.
-    pub(crate) fn take_passed(&self) -> Passed {
+    pub(crate) fn take_passed(&self) -> Forwarded {
         std::mem::take(&mut lock(&self.state).there)
     }
 }

@@ -1,7 +1,7 @@
 //! Traffic from near to the machine beyond, and checks of its arrival.
 
 use crate::datagrams::{Datagrams, pattern};
-use crate::relay::Road;
+use crate::relay::Impairments;
 use crate::scene::{Family, Scene};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ pub(crate) fn stream(scene: &Scene, inner: Family) -> Result<()> {
 
 /// Sends super-packets of numbered datagrams. Each arrives at most once and unchanged; on a link
 /// without losses or reordering, all arrive in order.
-pub(crate) fn datagrams(scene: &Scene, inner: Family, road: &Road) -> Result<()> {
+pub(crate) fn datagrams(scene: &Scene, inner: Family, road: &Impairments) -> Result<()> {
     const ROUNDS: u32 = 8;
     const EACH: u32 = 12;
     const SIZE: usize = 1100;

@@ -123,8 +123,8 @@ pub(crate) fn replies() -> Result<()> {
             url,
         ];
         let attempt = world.near.attempt(&command)?;
-        let said = format!("{}{}", attempt.stdout, attempt.stderr);
-        ensure!(said.contains(code), "{url}: {said}");
+        let output = format!("{}{}", attempt.stdout, attempt.stderr);
+        ensure!(output.contains(code), "{url}: {output}");
     }
     end(proxy)
 }
@@ -235,8 +235,11 @@ pub(crate) fn silent_peer() -> Result<()> {
                 let failed = world
                     .near
                     .run(&[&command[..], &["http://198.51.100.1/"]].concat());
-                let said = failed?.stdout;
-                ensure!(said.contains("the tunnel's peer does not answer"), "{said}");
+                let result = failed?.stdout;
+                ensure!(
+                    result.contains("the tunnel's peer does not answer"),
+                    "{result}"
+                );
                 Ok(())
             }),
         ];
@@ -253,10 +256,10 @@ pub(crate) fn silent_peer() -> Result<()> {
         );
         Ok(())
     })?;
-    let said = proxy.output();
+    let result = proxy.output();
     let silent = format!("the tunnel's peer at 192.0.2.2:{PORT} has not answered for 10 s");
-    ensure!(said.matches(&silent).count() == 1, "{said}");
-    ensure!(!said.contains("no handshake"), "twice: {said}");
+    ensure!(result.matches(&silent).count() == 1, "{result}");
+    ensure!(!result.contains("no handshake"), "twice: {result}");
     end(proxy)
 }
 
@@ -287,16 +290,16 @@ pub(crate) fn passwords() -> Result<()> {
         ] {
             // A URL must escape a colon in a password.
             let user = user.replacen(":cret", "%3Acret", 1);
-            let said = world.curl(&["--proxy", &format!("{kind}://{user}{at}"), url]);
-            ensure!(said.is_ok() == is_admitted, "{kind} {user:?}: {said:?}");
+            let output = world.curl(&["--proxy", &format!("{kind}://{user}{at}"), url]);
+            ensure!(output.is_ok() == is_admitted, "{kind} {user:?}: {output:?}");
         }
     }
     let far = format!("socks5h://bob:other@{open}");
     let command = ["curl", "-sS", "--max-time", "30", "--proxy", &far, url];
-    let said = world.far.run(&command)?.stdout;
+    let output = world.far.run(&command)?.stdout;
     ensure!(
-        said.starts_with("10.77.0.1\n"),
-        "from another machine: {said}"
+        output.starts_with("10.77.0.1\n"),
+        "from another machine: {output}"
     );
     let answer =
         world
@@ -353,10 +356,10 @@ pub(crate) fn starts() -> Result<()> {
         "AllowedIPs = 0.0.0.0/0",
     )?;
     let proxy = world.proxy(&taken, &[])?;
-    let said = proxy.output();
+    let result = proxy.output();
     ensure!(
-        said.contains("Table, PostUp: no meaning for a proxy"),
-        "{said}"
+        result.contains("Table, PostUp: no meaning for a proxy"),
+        "{result}"
     );
     refused(
         &[&taken, "--socks5", "127.0.0.1:1090"],

@@ -19,7 +19,7 @@ fn main() {
         SystemTest::new("thousand_connections_at_once", traffic::thousand).limit(long),
         SystemTest::new("lossy_link_both_ways", traffic::lossy).limit(long),
         SystemTest::new("curl_by_socks_and_http", traffic::curl),
-        SystemTest::new("nothing_but_wireguard_leaves", traffic::names),
+        SystemTest::new("only_wireguard_leaves", traffic::names),
         SystemTest::new("udp_associate", traffic::udp),
         SystemTest::new("long_udp_answers", limits::long_answers),
         SystemTest::new("memory_after_a_burst", limits::burst).limit(long),
@@ -33,7 +33,7 @@ fn main() {
         SystemTest::new("silent_peer", bad::silent_peer).limit(long),
         SystemTest::new("hybrid_peer", hybrid::hybrid).limit(long),
         SystemTest::new("passwords", bad::passwords),
-        SystemTest::new("what_does_not_start", bad::starts),
+        SystemTest::new("errors_before_the_start", bad::starts),
     ])
     .prepare(|| Implementation::Taupe.install().map(drop))
     .main()

@@ -25,7 +25,7 @@ pub(crate) fn curl() -> Result<()> {
     for address in BEYOND {
         serve_web(&world.far, SocketAddr::new(address, WEB))?;
     }
-    let asked = serve_names(&world.far)?;
+    let queries = serve_names(&world.far)?;
     let proxy = world.proxy(&world.full()?, &[])?;
     let (socks, http) = (format!("socks5h://{SOCKS}"), format!("http://{HTTP}"));
     let urls = [
@@ -42,32 +42,32 @@ pub(crate) fn curl() -> Result<()> {
     ] {
         for (url, client) in urls {
             step(&format!("{url} by {proxy:?}"));
-            let said = world.curl(&[proxy, &[url]].concat())?;
+            let output = world.curl(&[proxy, &[url]].concat())?;
             let expected = format!("{client}\nGET /who?is=it HTTP/1.1\r\n");
-            ensure!(said.starts_with(&expected), "{said}");
+            ensure!(output.starts_with(&expected), "{output}");
         }
     }
     step("content");
     let content = "x".repeat(100_000);
     let post = ["--data-binary", &*content, "-H", "Expect:", urls[0].0];
     for proxy in [&socks, &http] {
-        let said = world.curl(&[&["--proxy", &**proxy], &post[..]].concat())?;
-        ensure!(said.ends_with(&content), "{} bytes", said.len());
+        let output = world.curl(&[&["--proxy", &**proxy], &post[..]].concat())?;
+        ensure!(output.ends_with(&content), "{} bytes", output.len());
         ensure!(
-            !said.contains("Proxy-"),
-            "the server learns of the proxy: {said}"
+            !output.contains("Proxy-"),
+            "the server learns of the proxy: {output}"
         );
     }
-    let asked = asked.lock().map_err(|_| Error::unmet("names"))?.clone();
+    let queries = queries.lock().map_err(|_| Error::unmet("names"))?.clone();
     let of = |name: &str, transport| {
-        let times = asked
+        let times = queries
             .iter()
             .filter(|one| **one == (name.to_owned(), transport));
         times.count()
     };
     // One question for each family: the answers are cached.
-    ensure!(of("a.both.example", Transport::Udp) == 2, "{asked:?}");
-    ensure!(of("long.v4.example", Transport::Tcp) == 2, "{asked:?}");
+    ensure!(of("a.both.example", Transport::Udp) == 2, "{queries:?}");
+    ensure!(of("long.v4.example", Transport::Tcp) == 2, "{queries:?}");
     end(proxy)
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn curl() -> Result<()> {
 pub(crate) fn names() -> Result<()> {
     let world = World::new()?;
     serve_web(&world.far, SocketAddr::new(BEYOND[0], WEB))?;
-    let asked = serve_names(&world.far)?;
+    let queries = serve_names(&world.far)?;
     // A default route, with the system's name server behind it, so that a leak would be possible.
     world
         .near
@@ -90,8 +90,8 @@ pub(crate) fn names() -> Result<()> {
     let proxy = world.proxy(&world.full()?, &[])?;
     let (socks, http) = (format!("socks5h://{SOCKS}"), format!("http://{HTTP}"));
     for proxy in [&socks, &http] {
-        let said = world.curl(&["--proxy", proxy, "http://b.v4.example/"])?;
-        ensure!(said.starts_with("10.77.0.1\n"), "{said}");
+        let result = world.curl(&["--proxy", proxy, "http://b.v4.example/"])?;
+        ensure!(result.starts_with("10.77.0.1\n"), "{result}");
         // A name that does not exist, and a forbidden destination.
         for url in [
             "http://nobody.example/",
@@ -113,15 +113,15 @@ pub(crate) fn names() -> Result<()> {
     );
     let failed = world.curl(&["--proxy", &socks, "http://c.v4.example/"]);
     ensure!(failed.is_err(), "a name without a name server: {failed:?}");
-    let said = world.curl(&["--proxy", &socks, "http://198.51.100.1/"])?;
-    ensure!(said.starts_with("10.77.0.1\n"), "{said}");
+    let result = world.curl(&["--proxy", &socks, "http://198.51.100.1/"])?;
+    ensure!(result.starts_with("10.77.0.1\n"), "{result}");
     end(proxy)?;
     for (capture, place) in [(wire, "the uplink"), (local, "loopback")] {
         let packets = capture.stop()?;
         ensure!(packets.is_empty(), "{place}: {packets:?}");
     }
-    let asked = asked.lock().map_err(|_| Error::unmet("names"))?;
-    let mut names: Vec<_> = asked.iter().map(|(name, _)| &**name).collect();
+    let queries = queries.lock().map_err(|_| Error::unmet("names"))?;
+    let mut names: Vec<_> = queries.iter().map(|(name, _)| &**name).collect();
     names.dedup();
     ensure!(names == ["b.v4.example", "nobody.example"], "{names:?}");
     Ok(())
@@ -407,8 +407,8 @@ raise SystemExit("the association outlives its connection")
         });
     }
     let proxy = world.proxy(&world.full()?, &[])?;
-    let said = world.near.run(&["/usr/bin/python3", "-c", SCRIPT])?;
-    ensure!(said.text() == "done", "{}", said.stdout);
+    let output = world.near.run(&["/usr/bin/python3", "-c", SCRIPT])?;
+    ensure!(output.text() == "done", "{}", output.stdout);
     let words = words.lock().map_err(|_| Error::unmet("words"))?;
     let is_forbidden = |word: &&Vec<u8>| {
         [&b"fragment"[..], b"stranger", b"nobody"].contains(&word.as_slice()) || word.len() == 1500
@@ -556,8 +556,8 @@ pub(crate) fn forwarded() -> Result<()> {
     ];
     let proxy = world.proxy(&world.full()?, &more)?;
     for url in ["http://127.0.0.1:8080/", "http://[::1]:8081/"] {
-        let said = world.curl(&[url])?;
-        ensure!(said.starts_with("10.77.0.1\n"), "{url}: {said}");
+        let result = world.curl(&[url])?;
+        ensure!(result.starts_with("10.77.0.1\n"), "{url}: {result}");
     }
     let mut refused = world.connect(SocketAddr::new([127, 0, 0, 1].into(), 8082))?;
     let end_of_it = refused.read(&mut [0]);
@@ -567,7 +567,7 @@ pub(crate) fn forwarded() -> Result<()> {
             .is_err_and(|error| error.kind() == ErrorKind::ConnectionReset),
         "nobody is there: {end_of_it:?}"
     );
-    let said = proxy.output();
+    let result = proxy.output();
     let expected = [
         "SOCKS 5 at 127.0.0.1:1080: curl --proxy socks5h://127.0.0.1:1080 ",
         "HTTP proxy at 127.0.0.1:8118: curl --proxy http://127.0.0.1:8118 ",
@@ -575,7 +575,7 @@ pub(crate) fn forwarded() -> Result<()> {
         &format!("names are asked of {NAME_SERVER}, through the tunnel"),
     ];
     for line in expected {
-        ensure!(said.contains(line), "{line:?} is not in {said}");
+        ensure!(result.contains(line), "{line:?} is not in {result}");
     }
     end(proxy)
 }

@@ -207,10 +207,10 @@ pub(crate) fn serve_web(host: &Host, address: SocketAddr) -> Result<()> {
                     .find_map(|line| line.strip_prefix("Content-Length: "));
                 let mut body = vec![0; length.and_then(|text| text.parse().ok()).unwrap_or(0)];
                 stream.read_exact(&mut body)?;
-                let said = format!("{client}\n{head}{}", String::from_utf8_lossy(&body));
-                let length = said.len();
+                let output = format!("{client}\n{head}{}", String::from_utf8_lossy(&body));
+                let length = output.len();
                 let answer = format!(
-                    "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{said}"
+                    "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{output}"
                 );
                 stream.write_all(answer.as_bytes())
             });
@@ -224,22 +224,22 @@ pub(crate) fn listen(host: &Host, address: SocketAddr) -> Result<TcpListener> {
 }
 
 /// Names that a name server has been asked for, with the transport of each question.
-pub(crate) type Asked = Arc<Mutex<Vec<(String, Transport)>>>;
+pub(crate) type QueryCount = Arc<Mutex<Vec<(String, Transport)>>>;
 
 /// Runs a name server (RFC 1035): `*.both.example` has both addresses of [`BEYOND`], `*.v4.example`
 /// the first one. Answers for names that begin with `long.` fit TCP only; other names do not exist.
-pub(crate) fn serve_names(host: &Host) -> Result<Asked> {
+pub(crate) fn serve_names(host: &Host) -> Result<QueryCount> {
     let at = SocketAddr::new(NAME_SERVER.into(), 53);
     let listener = listen(host, at)?;
     let socket = host.enter(|| UdpSocket::bind(at).map_err(Error::io("name server")))?;
-    let asked = Asked::default();
-    let note = |asked: &Asked, name: String, transport| {
-        let mut asked = asked
+    let queries = QueryCount::default();
+    let note = |queries: &QueryCount, name: String, transport| {
+        let mut queries = queries
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        asked.push((name, transport));
+        queries.push((name, transport));
     };
-    let over_tcp = Arc::clone(&asked);
+    let over_tcp = Arc::clone(&queries);
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let mut length = [0; 2];
@@ -260,7 +260,7 @@ pub(crate) fn serve_names(host: &Host) -> Result<Asked> {
             let _ = serve();
         }
     });
-    let over_udp = Arc::clone(&asked);
+    let over_udp = Arc::clone(&queries);
     thread::spawn(move || {
         let mut buffer = [0; 512];
         while let Ok((length, from)) = socket.recv_from(&mut buffer) {
@@ -270,7 +270,7 @@ pub(crate) fn serve_names(host: &Host) -> Result<Asked> {
             }
         }
     });
-    Ok(asked)
+    Ok(queries)
 }
 
 fn answer(query: &[u8], cuts: bool) -> Option<(String, Vec<u8>)> {

@@ -17,68 +17,68 @@ const FULL: &str = "AllowedIPs = 0.0.0.0/0, ::/0, 10.88.0.0/16";
 const SOON: Duration = Duration::from_secs(30);
 
 /// A change by another program, and the code of the finding it causes.
-struct Meddling {
+struct ForeignChange {
     finding: &'static str,
     /// A shell command.
     command: &'static str,
 }
 
-const MEDDLINGS: [Meddling; 14] = [
-    Meddling {
+const FOREIGN_CHANGES: [ForeignChange; 14] = [
+    ForeignChange {
         finding: "dns-changed",
         command: "echo nameserver 192.0.2.2 > /etc/resolv.conf",
     },
-    Meddling {
+    ForeignChange {
         finding: "dns-changed",
         command: "sed s/10.77.0.53/192.0.2.2/ /etc/resolv.conf > /etc/new && \
                   mv /etc/new /etc/resolv.conf",
     },
-    Meddling {
+    ForeignChange {
         finding: "routes-changed",
         command: "ip route del default dev wgnear table 51820",
     },
-    Meddling {
+    ForeignChange {
         finding: "routes-changed",
         command: "ip -6 route del unreachable default table 51820",
     },
-    Meddling {
+    ForeignChange {
         finding: "rules-changed",
         command: "ip rule del not fwmark 51820 table 51820",
     },
-    Meddling {
+    ForeignChange {
         finding: "firewall-changed",
         command: "nft flush table ip wg-quick-wgnear",
     },
-    Meddling {
+    ForeignChange {
         finding: "firewall-changed",
         command: "nft delete table ip6 wg-quick-wgnear",
     },
-    Meddling {
+    ForeignChange {
         finding: "firewall-changed",
         command: "nft insert rule ip wg-quick-wgnear preraw accept",
     },
-    Meddling {
+    ForeignChange {
         finding: "firewall-changed",
         command: "nft flush chain ip6 wg-quick-wgnear postmangle && \
                   nft add rule ip6 wg-quick-wgnear postmangle ct mark set 7",
     },
-    Meddling {
+    ForeignChange {
         finding: "firewall-changed",
         command: "nft add table ip wg-quick-wgnear '{ flags dormant; }'",
     },
-    Meddling {
+    ForeignChange {
         finding: "addresses-changed",
         command: "ip address flush dev wgnear scope global",
     },
-    Meddling {
+    ForeignChange {
         finding: "mtu-changed",
         command: "ip link set wgnear mtu 1000",
     },
-    Meddling {
+    ForeignChange {
         finding: "link-changed",
         command: "ip link set wgnear down",
     },
-    Meddling {
+    ForeignChange {
         finding: "sysctl-changed",
         command: "echo 0 > /proc/sys/net/ipv4/conf/all/src_valid_mark",
     },
@@ -92,20 +92,20 @@ pub(crate) fn all() -> Result<()> {
     let before = State::of(&world.near)?;
     world.up(&file)?;
     ensure!(world.tunnelled(BEYOND[0])?, "the tunnel does not work");
-    let whole = State::of(&world.near)?;
+    let full = State::of(&world.near)?;
     expect(&world, 0, None)?;
-    for Meddling { finding, command } in MEDDLINGS {
+    for ForeignChange { finding, command } in FOREIGN_CHANGES {
         step(command);
         world.near.run(&["sh", "-c", command])?;
         let changed = State::of(&world.near)?;
         ensure!(
-            !whole.difference(&changed).is_empty(),
+            !full.difference(&changed).is_empty(),
             "{command} changes nothing"
         );
         expect(&world, 2, Some(finding))?;
         let reload = world.taupe(&["reload", &file])?;
         ensure!(reload.status == Some(0), "{command}: {reload:?}");
-        let left = whole.difference(&State::of(&world.near)?);
+        let left = full.difference(&State::of(&world.near)?);
         ensure!(left.is_empty(), "after {command} and a reload:\n{left}");
         expect(&world, 0, None)?;
         ensure!(world.tunnelled(BEYOND[0])?, "the tunnel does not work");

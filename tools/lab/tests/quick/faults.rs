@@ -15,14 +15,14 @@ use taupe_lab::{Error, Result, ensure};
 
 /// Moment of the process's death.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Death {
+enum KillMoment {
     /// Before the step.
     Before,
     /// After the step.
     After,
 }
 
-const DEATHS: [Death; 2] = [Death::Before, Death::After];
+const DEATHS: [KillMoment; 2] = [KillMoment::Before, KillMoment::After];
 
 /// Returns files that together use every kind of step.
 fn files(world: &World) -> Result<Vec<(&'static str, String)>> {
@@ -102,7 +102,7 @@ fn over_a_killed_device(world: &World, path: &str, before: &SystemState) -> Resu
         world.up(path)?;
         kill_device(world)?;
         killed(world, path, 0, death)?;
-        if death == Death::After {
+        if death == KillMoment::After {
             is_answered("up")?;
         }
         world.down(path)?;
@@ -130,13 +130,16 @@ pub(crate) fn own_resolv_conf() -> Result<()> {
 
 /// Returns the number of steps: brings the file's tunnel up and leaves it.
 fn count(world: &World, path: &str) -> Result<usize> {
-    let ended = by_another_process(world, &format!("{} {:?} {path}", usize::MAX, Death::Before))?;
+    let ended = by_another_process(
+        world,
+        &format!("{} {:?} {path}", usize::MAX, KillMoment::Before),
+    )?;
     let count = ended.stdout.trim().parse();
     count.map_err(|_| Error::unmet(format!("without a fault: {ended:?}")))
 }
 
 /// Does the same in a process that is killed at a step.
-fn killed(world: &World, path: &str, at: usize, death: Death) -> Result<()> {
+fn killed(world: &World, path: &str, at: usize, death: KillMoment) -> Result<()> {
     let ended = by_another_process(world, &format!("{at} {death:?} {path}"))?;
     // `ip netns exec` executes the process, so the signal ends it.
     ensure!(ended.status.is_none(), "it was not killed: {ended:?}");
@@ -165,10 +168,10 @@ pub(crate) fn be_killed() -> Option<std::convert::Infallible> {
     let path = words.next()?;
     let text = std::fs::read(path).ok()?;
     let file = parse(&text, Dialect::WgQuick).file?;
-    let mut devices = Here;
+    let mut devices = CurrentNamespace;
     let state = State::default();
     let machine = Linux::new(INTERFACE, &state, &mut devices).ok()?;
-    let mut machine = Mortal {
+    let mut machine = KilledAtStep {
         machine,
         at,
         death,
@@ -183,7 +186,7 @@ pub(crate) fn be_killed() -> Option<std::convert::Infallible> {
         personality: Compatibility::Taupe,
         options: Options::default(),
     };
-    match up_on(&mut machine, &state, &request, &mut Silent) {
+    match up_on(&mut machine, &state, &request, &mut NoReport) {
         Ok(()) => println!("{}", machine.count),
         Err(error) => println!("{error}"),
     }
@@ -196,17 +199,17 @@ fn unchanged(world: &World, before: &SystemState, what: &str) -> Result<()> {
     Ok(())
 }
 
-struct Silent;
+struct NoReport;
 
-impl Report for Silent {
+impl Report for NoReport {
     fn step(&mut self, _: &str) {}
     fn note(&mut self, _: &str) {}
 }
 
 /// Starts devices in the current namespace.
-struct Here;
+struct CurrentNamespace;
 
-impl Devices for Here {
+impl Devices for CurrentNamespace {
     fn start(&mut self, interface: &str) -> std::result::Result<(), String> {
         let program = called("taupe").map_err(|error| error.to_string())?;
         let mut command = std::process::Command::new(program);
@@ -217,16 +220,16 @@ impl Devices for Here {
 }
 
 /// A system on which the process dies at one step.
-struct Mortal<'a> {
+struct KilledAtStep<'a> {
     machine: Linux<'a>,
     at: usize,
-    death: Death,
+    death: KillMoment,
     /// Number of steps so far.
     count: usize,
 }
 
-impl Mortal<'_> {
-    fn die_at(&self, step: usize, moment: Death) {
+impl KilledAtStep<'_> {
+    fn die_at(&self, step: usize, moment: KillMoment) {
         if step == self.at && moment == self.death {
             let own = rustix::process::getpid();
             let _ = rustix::process::kill_process(own, rustix::process::Signal::KILL);
@@ -234,7 +237,7 @@ impl Mortal<'_> {
     }
 }
 
-impl Machine for Mortal<'_> {
+impl Machine for KilledAtStep<'_> {
     fn namespace(&mut self) -> Namespace {
         self.machine.namespace()
     }
@@ -283,9 +286,9 @@ impl Machine for Mortal<'_> {
     fn apply(&mut self, change: &Change) -> std::result::Result<(), StepError> {
         let step = self.count;
         self.count += 1;
-        self.die_at(step, Death::Before);
+        self.die_at(step, KillMoment::Before);
         let taken = self.machine.apply(change);
-        self.die_at(step, Death::After);
+        self.die_at(step, KillMoment::After);
         taken
     }
 

@@ -2,7 +2,7 @@
 
 use crate::closed::{kill_device, strike_device};
 use crate::state::State;
-use crate::{BEYOND, INTERFACE, World, called, device_process, read};
+use crate::{BEYOND, INTERFACE, World, device_process, read};
 use rustix::process::Signal;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
@@ -106,7 +106,7 @@ pub(crate) fn neighbours_at_once() -> Result<()> {
 
 /// A restarted container finds the journal of the previous one, whose network namespace is gone. A
 /// namespace without processes still exists.
-pub(crate) fn namespace_that_is_gone() -> Result<()> {
+pub(crate) fn journal_of_a_deleted_namespace() -> Result<()> {
     let world = World::new()?;
     let file = world.file("", FULL)?;
     let elsewhere = taupe_lab::host::Host::new("elsewhere")?;
@@ -468,139 +468,6 @@ pub(crate) fn reload() -> Result<()> {
     std::fs::write(&file, text).map_err(Error::io("file"))?;
     world.down(&file)?;
     unchanged(&world, &before, "down")
-}
-
-pub(crate) fn hooks() -> Result<()> {
-    let world = World::new()?;
-    let log = scratch("hooks").display().to_string();
-    let lines: Vec<String> = ["PreUp", "PostUp", "PreDown", "PostDown"]
-        .into_iter()
-        .flat_map(|hook| {
-            [1, 2].map(|number| {
-                format!(
-                    "{hook} = there=$(ip -o link show %i 2>/dev/null | wc -l) || true; \
-                     echo \"{hook} {number} %i $there\" >> {log}"
-                )
-            })
-        })
-        .collect();
-    let file = world.file(&lines.join("\n"), "AllowedIPs = 10.88.0.0/16")?;
-    for [up, down] in [
-        [
-            vec!["wg-quick".to_owned(), "up".into()],
-            vec!["wg-quick".to_owned(), "down".into()],
-        ],
-        {
-            let program = Implementation::Taupe.program()?.display().to_string();
-            [
-                vec![program.clone(), "up".into()],
-                vec![program, "down".into()],
-            ]
-        },
-    ] {
-        for invocation in [up, down] {
-            let mut words: Vec<&str> = invocation.iter().map(String::as_str).collect();
-            words.push(&file);
-            let mut command = world.near.command(&words);
-            command.env(
-                "WG_QUICK_USERSPACE_IMPLEMENTATION",
-                Implementation::Taupe.daemon()?,
-            );
-            process::run(world.near.name(), command, None)?;
-        }
-    }
-    let text = read(&log)?;
-    let lines: Vec<_> = text.lines().collect();
-    let (debian, ours) = lines.split_at(lines.len() / 2);
-    ensure!(debian == ours, "Debian's wg-quick and Taupe:\n{text}");
-    ensure!(debian.len() == 8, "not every hook ran:\n{text}");
-    Ok(())
-}
-
-/// Hooks run in a shell that ends at the first failure, also within a pipe: the same commands fail
-/// as with `wg-quick`.
-pub(crate) fn hook_language() -> Result<()> {
-    let world = World::new()?;
-    let before = State::of(&world.near)?;
-    let mut fates = Vec::new();
-    for hook in [
-        "true",
-        "false",
-        "false; true",
-        "true; false",
-        "false | true",
-        "false || true",
-        "! false",
-        "a=$(false); true",
-        "if false; then true; fi",
-        "[[ %i == wg* ]]",
-        "[[ %i == +([a-z]) ]]",
-        "exit 0; false",
-        "echo \"a b\" | grep -q 'a b'",
-        "(exit 3)",
-        "no-such-program-anywhere",
-        "test $((1+1)) = 2",
-    ] {
-        let file = world.file(&format!("PostUp = {hook}"), "AllowedIPs = 10.88.0.0/16")?;
-        let mut statuses = Vec::new();
-        for program in ["wg-quick".to_owned(), called("wg-quick")?, called("taupe")?] {
-            let run = |verb| {
-                let mut command = world.near.command(&[&program, verb, &file]);
-                command.env(
-                    "WG_QUICK_USERSPACE_IMPLEMENTATION",
-                    Implementation::Taupe.daemon()?,
-                );
-                process::attempt(world.near.name(), command, None)
-            };
-            let up = run("up")?;
-            statuses.push(up.status == Some(0));
-            if up.status == Some(0) {
-                run("down")?;
-            }
-            unchanged(&world, &before, hook)?;
-        }
-        ensure!(
-            statuses[1] == statuses[0] && statuses[2] == statuses[0],
-            "{hook}: Debian's wg-quick, ours, taupe: {statuses:?}"
-        );
-        fates.push(statuses[0]);
-    }
-    // Debian's version still treats the text after a `#` as a comment; newer versions and Taupe
-    // pass it to the shell.
-    world.up(&world.file(
-        "PostUp = echo '#' | grep -q '#'",
-        "AllowedIPs = 10.88.0.0/16",
-    )?)?;
-    ensure!(fates.contains(&true) && fates.contains(&false), "{fates:?}");
-    Ok(())
-}
-
-/// A failing hook undoes everything, at any step.
-pub(crate) fn failing_hooks() -> Result<()> {
-    let world = World::new()?;
-    let before = State::of(&world.near)?;
-    for (hook, others) in [
-        ("PreUp = exit 3", ""),
-        ("PostUp = exit 3", ""),
-        (
-            "PostUp = nft add table ip hooked",
-            "PostUp = exit 3\nPostDown = nft delete table ip hooked",
-        ),
-        ("PostUp = kill -9 $$", ""),
-        ("PostUp = no-such-program-anywhere", ""),
-    ] {
-        step(hook);
-        let file = world.file(&format!("{hook}\n{others}"), FULL)?;
-        let up = world.taupe(&["up", "--adapter", &file])?;
-        ensure!(up.status == Some(1), "{up:?}");
-        ensure!(
-            up.stderr
-                .contains(hook.split('=').next().unwrap_or_default().trim()),
-            "{up:?}"
-        );
-        unchanged(&world, &before, hook)?;
-    }
-    Ok(())
 }
 
 /// Nothing is changed if the endpoint's name cannot be resolved.

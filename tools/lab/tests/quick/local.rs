@@ -126,8 +126,8 @@ pub(crate) fn name_server() -> Result<()> {
         ],
     ] {
         let mut lines = up.stderr.lines();
-        let is_said = lines.any(|line| words.iter().all(|word| line.contains(word)));
-        ensure!(is_said, "nothing is said of {words:?}: {}", up.stderr);
+        let is_reported = lines.any(|line| words.iter().all(|word| line.contains(word)));
+        ensure!(is_reported, "nothing is said of {words:?}: {}", up.stderr);
     }
     let clear = Capture::start(&world.far, "eth0", "udp port 53")?;
     let inside = Capture::start(&world.far, "wgfar", "udp port 53")?;
@@ -141,8 +141,8 @@ pub(crate) fn name_server() -> Result<()> {
     ensure!(lookup.contains("dev eth0"), "the device's own: {lookup}");
     ensure!(world.answers(NEIGHBOUR[0])?, "the neighbour is lost");
     let is_refused = |what: &str| {
-        let asked = world.near.attempt(&["bash", "-c", &asks])?;
-        ensure!(asked.status != Some(0), "{what}: {asked:?}");
+        let queries = world.near.attempt(&["bash", "-c", &asks])?;
+        ensure!(queries.status != Some(0), "{what}: {queries:?}");
         ensure!(
             world.answers(NEIGHBOUR[0])?,
             "{what}: the neighbour is lost"

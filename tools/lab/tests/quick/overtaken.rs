@@ -24,15 +24,15 @@ pub(crate) fn by_a_router() -> Result<()> {
                 .ip(&[&words, &route[..], &["metric", "256"]].concat())
         };
         let is_named = || -> Result<()> {
-            let said = world.taupe(&["status", "--json", INTERFACE])?;
-            ensure!(said.status == Some(2), "{said:?}");
+            let output = world.taupe(&["status", "--json", INTERFACE])?;
+            ensure!(output.status == Some(2), "{output:?}");
             for words in [
                 "\"bypass-route\"",
                 "`2001:db8:5::/48 via 2001:db8::2 dev eth0`",
             ] {
-                ensure!(said.stdout.contains(words), "no {words}: {said:?}");
+                ensure!(output.stdout.contains(words), "no {words}: {output:?}");
             }
-            ensure!(!said.stdout.contains("restores it"), "{said:?}");
+            ensure!(!output.stdout.contains("restores it"), "{output:?}");
             Ok(())
         };
         change("add")?;
@@ -43,8 +43,8 @@ pub(crate) fn by_a_router() -> Result<()> {
         is_named()?;
         // After the other route is gone the tunnel is complete.
         change("delete")?;
-        let said = world.taupe(&["status", INTERFACE])?;
-        ensure!(said.status == Some(0), "{said:?}");
+        let output = world.taupe(&["status", INTERFACE])?;
+        ensure!(output.status == Some(0), "{output:?}");
         if table == "main" {
             let works = || world.tunnelled(BEYOND[1]);
             wait_until("the tunnel", Duration::from_secs(10), works)?;

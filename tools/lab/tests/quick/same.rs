@@ -102,13 +102,13 @@ pub(crate) fn all() -> Result<()> {
         let file = world.file(case.interface, case.peer)?;
         let before = State::of(&world.near)?;
         let mut after_up = Vec::new();
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for [up, down] in [tools.debian(), tools.wg_quick(), tools.taupe()] {
             tools.forget()?;
             unset_valid_mark(&world)?;
             tools.succeed(&world, &up, &file)?;
             after_up.push(State::of_the_network(&world.near)?);
-            told.push(tools.told_of_names()?);
+            reported.push(tools.resolvconf_input()?);
             tools.succeed(&world, &down, &file)?;
             if down[0].ends_with("wg-quick") {
                 // Both programs leave this sysctl set.
@@ -140,8 +140,8 @@ pub(crate) fn all() -> Result<()> {
             case.name
         );
         ensure!(
-            told[1] == told[0] && told[2] == told[0],
-            "{}: resolvconf was told {told:#?}",
+            reported[1] == reported[0] && reported[2] == reported[0],
+            "{}: resolvconf was told {reported:#?}",
             case.name
         );
     }
@@ -243,7 +243,7 @@ impl Tools {
 
     /// Returns resolvconf's log so far. `wg-quick down` removes the servers twice; once is
     /// sufficient.
-    fn told_of_names(&self) -> Result<Vec<String>> {
+    fn resolvconf_input(&self) -> Result<Vec<String>> {
         let text = crate::read(scratch("resolvconf.log"))?;
         Ok(text.lines().map(str::to_owned).collect())
     }

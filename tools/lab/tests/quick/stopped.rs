@@ -27,28 +27,28 @@ pub(crate) fn process() -> Result<()> {
         kill_process(process, signal).map_err(Error::io("kill"))
     };
     stop(Signal::STOP)?;
-    let said = quickly(&world, &["status", "--json"])?;
-    ensure!(said.stdout.contains("\"process-silent\""), "{said:?}");
-    ensure!(said.status == Some(2), "{said:?}");
+    let output = quickly(&world, &["status", "--json"])?;
+    ensure!(output.stdout.contains("\"process-silent\""), "{output:?}");
+    ensure!(output.status == Some(2), "{output:?}");
     for command in [
         &["show", INTERFACE][..],
         &["showconf", INTERFACE],
         &["set", INTERFACE, "fwmark", "7"],
     ] {
-        let said = quickly(&world, command)?;
-        ensure!(said.status == Some(1), "{said:?}");
-        ensure!(said.stderr.contains("does not answer"), "{said:?}");
+        let output = quickly(&world, command)?;
+        ensure!(output.status == Some(1), "{output:?}");
+        ensure!(output.stderr.contains("does not answer"), "{output:?}");
     }
-    let said = quickly(&world, &["down", &file])?;
-    ensure!(said.status == Some(0), "{said:?}");
+    let output = quickly(&world, &["down", &file])?;
+    ensure!(output.status == Some(0), "{output:?}");
     let left = before.difference(&State::of(&world.near)?);
     ensure!(left.is_empty(), "down left behind:\n{left}");
     step("its queue of connections is full");
     world.up(&file)?;
     stop(Signal::STOP)?;
     fill_queue()?;
-    let said = world.taupe(&["down", &file])?;
-    ensure!(said.status == Some(0), "{said:?}");
+    let output = world.taupe(&["down", &file])?;
+    ensure!(output.status == Some(0), "{output:?}");
     let left = before.difference(&State::of(&world.near)?);
     ensure!(left.is_empty(), "down left behind:\n{left}");
     step("one that goes on is as it was");
@@ -56,8 +56,8 @@ pub(crate) fn process() -> Result<()> {
     stop(Signal::STOP)?;
     quickly(&world, &["status"])?;
     stop(Signal::CONT)?;
-    let said = world.taupe(&["show", INTERFACE])?;
-    ensure!(said.status == Some(0), "{said:?}");
+    let output = world.taupe(&["show", INTERFACE])?;
+    ensure!(output.status == Some(0), "{output:?}");
     world.down(&file)?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Life and end of a device.
 
-use crate::{Couple, FAR_ADDRESS, ensure_within, missing, neighbours};
+use crate::{FAR_ADDRESS, Pair, ensure_within, missing, neighbours};
 use rustix::process::Signal;
 use std::fs;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use taupe_lab::{Error, Result, ensure};
 
 pub(crate) fn killed_and_started_again() -> Result<()> {
     let (near, far) = neighbours()?;
-    let mut couple = Couple::new(&near, &far)?;
+    let mut couple = Pair::new(&near, &far)?;
     ping(&near, FAR_ADDRESS, 5)?;
     program(&mut couple.near)?.signal(Signal::KILL)?;
     program(&mut couple.near)?.wait(Duration::from_secs(5))?;
@@ -69,7 +69,7 @@ pub(crate) fn works_without_ipv6() -> Result<()> {
         far.port("eth0", &["192.0.2.2/24"]),
         1500,
     )?;
-    let couple = Couple::new(&near, &far)?;
+    let couple = Pair::new(&near, &far)?;
     ping(&near, FAR_ADDRESS, 5)?;
     let echo = (FAR_ADDRESS, 7).into();
     couple.far.place().serve_echo(echo)?;
@@ -89,7 +89,7 @@ pub(crate) fn idle_tunnel_sleeps() -> Result<()> {
         far.port("eth0", &["192.0.2.2/24"]),
         1500,
     )?;
-    let mut couple = Couple::new(&near, &far)?;
+    let mut couple = Pair::new(&near, &far)?;
     ping(&near, FAR_ADDRESS, 5)?;
     // Keepalive-Timeout (whitepaper section 6.5) is 10 s, and traffic must have ended on both
     // sides.

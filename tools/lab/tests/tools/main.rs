@@ -19,13 +19,16 @@ fn main() {
         SystemTest::new("many_allowed_ips", wg::many_allowed_ips),
         SystemTest::new("thousand_peers", wg::thousand_peers),
         SystemTest::new("show_in_every_form", wg::show_in_every_form),
-        SystemTest::new("set_and_its_kin", wg::set_and_its_kin),
+        SystemTest::new("set_addconf_and_syncconf", wg::set_addconf_and_syncconf),
         SystemTest::new("setconf_with_a_bad_line", wg::setconf_with_a_bad_line),
         SystemTest::new("uapi_with_a_bad_line", uapi::bad_line_changes_nothing),
         SystemTest::new("hundred_uapi_clients", uapi::hundred_clients),
         SystemTest::new("silent_uapi_clients", uapi::silent_clients),
         SystemTest::new("wg_quick_default_route", quick::default_route),
-        SystemTest::new("write_up_of_2018", session::write_up_of_2018),
+        SystemTest::new(
+            "commands_of_an_article_of_2018",
+            session::commands_of_an_article_of_2018,
+        ),
         SystemTest::new("killed_and_started_again", life::killed_and_started_again),
         SystemTest::new("ends_with_its_interface", life::ends_with_its_interface),
         SystemTest::new("ends_with_its_socket", life::ends_with_its_socket),
@@ -36,7 +39,7 @@ fn main() {
 }
 
 /// Two connected Taupes, with IPv4 inside and outside.
-struct Couple {
+struct Pair {
     near: Tunnel,
     far: Tunnel,
     keys: [Keys; 2],
@@ -46,7 +49,7 @@ const NEAR: &str = "10.77.0.1/24";
 const FAR: &str = "10.77.0.2/24";
 const FAR_ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 77, 0, 2));
 
-impl Couple {
+impl Pair {
     fn new(near: &Host, far: &Host) -> Result<Self> {
         let couple = Self {
             near: Implementation::Taupe.start(near, "wgnear")?,

@@ -18,7 +18,7 @@ struct End<'a> {
     _tunnel: Tunnel,
 }
 
-pub(crate) fn write_up_of_2018() -> Result<()> {
+pub(crate) fn commands_of_an_article_of_2018() -> Result<()> {
     let (near, far) = neighbours()?;
     near.run(&[
         "sh",

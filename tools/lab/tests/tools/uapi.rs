@@ -84,7 +84,7 @@ pub(crate) fn silent_clients() -> Result<()> {
     const LIMIT: Duration = Duration::from_secs(9);
     let host = Host::new("a")?;
     let _tunnel = Implementation::Taupe.start(&host, "wg0")?;
-    let mut alone = connect("wg0")?;
+    let mut single = connect("wg0")?;
     let silent = (0..40)
         .map(|_| connect("wg0"))
         .collect::<Result<Vec<_>>>()?;
@@ -99,8 +99,10 @@ pub(crate) fn silent_clients() -> Result<()> {
     drop(silent);
     // The first client was disconnected, like all that were silent while others waited.
     let limit = Some(Duration::from_secs(5));
-    alone.set_read_timeout(limit).map_err(Error::io("socket"))?;
-    let end = alone.read(&mut [0]);
+    single
+        .set_read_timeout(limit)
+        .map_err(Error::io("socket"))?;
+    let end = single.read(&mut [0]);
     ensure!(matches!(end, Ok(0)), "{end:?}");
     // With no other client waiting, a client may pause for longer.
     let mut slow = connect("wg0")?;

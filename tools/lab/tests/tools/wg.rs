@@ -117,7 +117,7 @@ pub(crate) fn show_in_every_form() -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn set_and_its_kin() -> Result<()> {
+pub(crate) fn set_addconf_and_syncconf() -> Result<()> {
     let host = Host::new("a")?;
     let tunnel = Implementation::Taupe.start(&host, "wg0")?;
     let keys = Keys::new(&host)?;

@@ -13,7 +13,7 @@ use taupe_lab::{Error, Result, ensure};
 use crate::world::{Application, TUNNEL, UPLINK, World, expect, succeeded};
 
 /// An application is selected and deselected, with its existing sockets.
-pub(crate) fn chosen_while_up() -> Result<()> {
+pub(crate) fn select_while_up() -> Result<()> {
     let world = World::new()?;
     let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
     let file = world.file("#@ws:AllowedApps = mole # as on the other machine")?;
@@ -86,7 +86,7 @@ pub(crate) fn chosen_while_up() -> Result<()> {
 }
 
 /// The file is edited, and `reload` applies it.
-pub(crate) fn reloaded() -> Result<()> {
+pub(crate) fn reload_applies_edited_rules() -> Result<()> {
     let world = World::new()?;
     let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
     let file = world.file("AllowedApps = mole")?;
@@ -103,14 +103,14 @@ pub(crate) fn reloaded() -> Result<()> {
     expect(&world, &bird, 1, Some(TUNNEL[1]))?;
     step("what cannot be changed");
     let peer = "Endpoint = 192.168.1.2:51821\nAllowedIPs = 0.0.0.0/0, ::/0";
-    let file = world.whole_file(
+    let file = world.file_with_sections(
         "Address = 10.77.0.9/32, fd77::1/128",
         &format!("{peer}\nAllowedApps = mole"),
     )?;
     let reload = world.taupe(&["reload", &file])?;
     ensure!(reload.status == Some(1), "reload: {}", reload.stderr);
     ensure!(reload.stderr.contains("10.77.0.9"), "{}", reload.stderr);
-    let file = world.whole_file("Address = 10.77.0.1/32, fd77::1/128", peer)?;
+    let file = world.file_with_sections("Address = 10.77.0.1/32, fd77::1/128", peer)?;
     let reload = world.taupe(&["reload", &file])?;
     ensure!(reload.status == Some(1), "reload: {}", reload.stderr);
     expect(&world, &mole, 0, Some(UPLINK[0]))?;
@@ -120,7 +120,7 @@ pub(crate) fn reloaded() -> Result<()> {
 
 /// `app` does not change a rule that differs between the tunnel and an edited file, and applies a
 /// rule that the file already has.
-pub(crate) fn edited_by_hand() -> Result<()> {
+pub(crate) fn app_command_beside_an_edited_file() -> Result<()> {
     let world = World::new()?;
     let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
     let file = world.file("AllowedApps = mole")?;
@@ -163,11 +163,11 @@ pub(crate) fn edited_by_hand() -> Result<()> {
 }
 
 /// A file with a rejected part is rejected as a whole.
-pub(crate) fn reloaded_whole_or_not() -> Result<()> {
+pub(crate) fn reload_is_atomic() -> Result<()> {
     let world = World::new()?;
     let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
-    let whole = |settings: &str, allowed_ips: &str, applications: &str| {
-        world.whole_file(
+    let full = |settings: &str, allowed_ips: &str, applications: &str| {
+        world.file_with_sections(
             &format!("Address = 10.77.0.1/32, fd77::1/128\n{settings}"),
             &format!(
                 "Endpoint = 192.168.1.2:51821\nAllowedIPs = {allowed_ips}\n\
@@ -175,7 +175,7 @@ pub(crate) fn reloaded_whole_or_not() -> Result<()> {
             ),
         )
     };
-    let file = whole("", "0.0.0.0/0, ::/0", "mole")?;
+    let file = full("", "0.0.0.0/0, ::/0", "mole")?;
     world.up(&file)?;
     let device = || world.near.run(&["wg", "showconf", "home"]);
     let before = device()?.stdout;
@@ -191,7 +191,7 @@ pub(crate) fn reloaded_whole_or_not() -> Result<()> {
     };
     step("applications");
     let long = format!("cgroup:{}", "x".repeat(250));
-    let file = whole("", "0.0.0.0/0", &format!("bird, {long}"))?;
+    let file = full("", "0.0.0.0/0", &format!("bird, {long}"))?;
     is_as_before(
         &world.taupe(&["reload", &file])?,
         "too long to be recognised",
@@ -199,10 +199,10 @@ pub(crate) fn reloaded_whole_or_not() -> Result<()> {
     step("the device");
     let bind = || UdpSocket::bind("0.0.0.0:51999").map_err(Error::io("port 51999"));
     let _taken = world.near.enter(bind)?;
-    let file = whole("ListenPort = 51999", "0.0.0.0/0, ::/0", "bird")?;
+    let file = full("ListenPort = 51999", "0.0.0.0/0, ::/0", "bird")?;
     is_as_before(&world.taupe(&["reload", &file])?, "already in use")?;
     step("and what can be done is");
-    let file = whole("", "0.0.0.0/0, ::/0", "bird")?;
+    let file = full("", "0.0.0.0/0, ::/0", "bird")?;
     succeeded("reload", &world.taupe(&["reload", &file])?)?;
     expect(&world, &mole, 0, Some(UPLINK[0]))?;
     expect(&world, &bird, 0, Some(TUNNEL[0]))?;
@@ -210,7 +210,7 @@ pub(crate) fn reloaded_whole_or_not() -> Result<()> {
 }
 
 /// An application cannot be selected by two tunnels at once.
-pub(crate) fn in_two_files() -> Result<()> {
+pub(crate) fn one_application_in_two_tunnels() -> Result<()> {
     let world = World::new()?;
     let file = world.file("AllowedApps = bird, mole")?;
     world.up(&file)?;

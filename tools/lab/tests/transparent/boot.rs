@@ -76,7 +76,11 @@ pub(crate) fn from_the_first_unit_on() -> Result<()> {
     machine.wait_for("multi-user.target", "active")?;
     for unit in ["taupe-lock@home", "taupe@home"] {
         let state = machine.state(unit)?;
-        ensure!(state == "active", "{unit} is {state}: {}", machine.told()?);
+        ensure!(
+            state == "active",
+            "{unit} is {state}: {}",
+            machine.diagnostics()?
+        );
     }
     wait_until("the tunnel", Duration::from_secs(20), || {
         Ok(!answers(&chosen.1)?.is_empty())
@@ -279,7 +283,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Returns the state of the units and the output on the console.
-    fn told(&self) -> Result<String> {
+    fn diagnostics(&self) -> Result<String> {
         let units = self.attempt(&["list-units", "--all", "--no-pager"])?;
         let console = fs::read(&self.console).map_err(Error::io("console"))?;
         Ok(units.stdout + &units.stderr + &String::from_utf8_lossy(&console))
@@ -304,11 +308,11 @@ impl<'a> Machine<'a> {
     }
 
     fn systemctl(&self, arguments: &[&str]) -> Result<()> {
-        let said = self.attempt(arguments)?;
+        let output = self.attempt(arguments)?;
         ensure!(
-            said.status == Some(0),
-            "{arguments:?}: {said:?}: {}",
-            self.told()?
+            output.status == Some(0),
+            "{arguments:?}: {output:?}: {}",
+            self.diagnostics()?
         );
         Ok(())
     }
@@ -323,7 +327,7 @@ impl<'a> Machine<'a> {
             Ok(self.state(unit)? == state)
         });
         match done {
-            Err(error) => Err(Error::unmet(format!("{error}: {}", self.told()?))),
+            Err(error) => Err(Error::unmet(format!("{error}: {}", self.diagnostics()?))),
             done => done,
         }
     }

@@ -24,7 +24,7 @@ pub(crate) fn one_in_and_one_out() -> Result<()> {
     // Avoids waiting for name servers that do not exist.
     let servers = scratch_file("resolv.conf", "nameserver 198.51.100.1\n")?;
     mount_bind(&*servers, "/etc/resolv.conf").map_err(Error::io("/etc/resolv.conf"))?;
-    let asked = serve(&world.far)?;
+    let queries = serve(&world.far)?;
     let [chromium, firefox] = [Browser::Chromium, Browser::Firefox];
     for (chosen, other) in [(chromium, firefox), (firefox, chromium)] {
         step(&format!("{} is chosen", chosen.name()));
@@ -33,7 +33,7 @@ pub(crate) fn one_in_and_one_out() -> Result<()> {
         for family in [0, 1] {
             // A browser's other traffic also belongs to the tunnel.
             let capture = Capture::start(&world.far, "eth0", CLEAR)?;
-            let found = chosen.opens(&world, family, &asked)?;
+            let found = chosen.opens(&world, family, &queries)?;
             ensure!(found == [TUNNEL[family]], "{} is {found:?}", chosen.name());
             let packets = capture.stop()?;
             ensure!(
@@ -43,7 +43,7 @@ pub(crate) fn one_in_and_one_out() -> Result<()> {
                 chosen.name()
             );
             let capture = Capture::start(&world.far, "eth0", CLEAR)?;
-            let found = other.opens(&world, family, &asked)?;
+            let found = other.opens(&world, family, &queries)?;
             ensure!(found == [UPLINK[family]], "{} is {found:?}", other.name());
             let seen = capture.stop_once("the other browser", |packets| packets.len() >= 4);
             seen.map(drop)?;
@@ -51,7 +51,7 @@ pub(crate) fn one_in_and_one_out() -> Result<()> {
         step(&format!("{} is cut off", chosen.name()));
         world.kill_device()?;
         let capture = Capture::start(&world.far, "eth0", CLEAR)?;
-        let found = chosen.tries(&world, 0, &asked, "15")?;
+        let found = chosen.tries(&world, 0, &queries, "15")?;
         ensure!(found.is_empty(), "{} is {found:?}", chosen.name());
         let packets = capture.stop()?;
         ensure!(
@@ -92,8 +92,8 @@ impl Browser {
     }
 
     /// Opens a page with a picture; returns the client addresses seen by the server.
-    fn opens(self, world: &World, family: usize, asked: &Asked) -> Result<Vec<String>> {
-        self.tries(world, family, asked, PATIENCE)
+    fn opens(self, world: &World, family: usize, queries: &QueryCount) -> Result<Vec<String>> {
+        self.tries(world, family, queries, PATIENCE)
     }
 
     /// The same with another time limit in seconds.
@@ -101,10 +101,13 @@ impl Browser {
         self,
         world: &World,
         family: usize,
-        asked: &Asked,
+        queries: &QueryCount,
         patience: &str,
     ) -> Result<Vec<String>> {
-        asked.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        queries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
         let profile = scratch(&format!("{}-profile", self.name()));
         let _ = fs::remove_dir_all(&profile);
         fs::create_dir_all(&profile).map_err(Error::io("profile"))?;
@@ -137,9 +140,9 @@ impl Browser {
         };
         // It may exit with an error if it gets no page.
         attempt("near", at_home(world, &words), None)?;
-        let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queries = queries.lock().unwrap_or_else(PoisonError::into_inner);
         let mut found = Vec::new();
-        for Question { agent, who, path } in asked.drain(..) {
+        for Question { agent, who, path } in queries.drain(..) {
             ensure!(agent.contains(self.agent()), "{agent} has asked for {path}");
             found.push(who.to_string());
         }
@@ -178,26 +181,26 @@ struct Question {
     path: String,
 }
 
-type Asked = Arc<Mutex<Vec<Question>>>;
+type QueryCount = Arc<Mutex<Vec<Question>>>;
 
 /// Runs a web server in both families that records its clients and their requests.
-fn serve(far: &Host) -> Result<Asked> {
-    let asked = Asked::default();
+fn serve(far: &Host) -> Result<QueryCount> {
+    let queries = QueryCount::default();
     for address in BEYOND {
         let at = SocketAddr::new(address, PORT);
         let listener = far.enter(|| TcpListener::bind(at).map_err(Error::io(at.to_string())))?;
-        let asked = Arc::clone(&asked);
+        let queries = Arc::clone(&queries);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let asked = Arc::clone(&asked);
-                thread::spawn(move || answer(&stream, &asked));
+                let queries = Arc::clone(&queries);
+                thread::spawn(move || answer(&stream, &queries));
             }
         });
     }
-    Ok(asked)
+    Ok(queries)
 }
 
-fn answer(mut stream: &TcpStream, asked: &Asked) -> std::io::Result<()> {
+fn answer(mut stream: &TcpStream, queries: &QueryCount) -> std::io::Result<()> {
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     let who = stream.peer_addr()?.ip();
     let (mut path, mut agent) = (None, String::new());
@@ -226,7 +229,7 @@ fn answer(mut stream: &TcpStream, asked: &Asked) -> std::io::Result<()> {
         _ => ("text/plain", ""),
     };
     let question = Question { who, agent, path };
-    asked
+    queries
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .push(question);
@@ -252,8 +255,8 @@ pub(crate) fn by_quic() -> Result<()> {
             "--ignore-certificate-errors-spki-list={fingerprint}"
         ));
         words.extend(["--dump-dom".to_owned(), page.clone()]);
-        let said = attempt("near", at_home(&world, &words), None)?;
-        Ok(said.stdout + &said.stderr)
+        let output = attempt("near", at_home(&world, &words), None)?;
+        Ok(output.stdout + &output.stderr)
     };
     let file = world.file("AllowedApps = chromium")?;
     world.up(&file)?;

@@ -11,14 +11,14 @@ use crate::world::{Application, BEYOND, ENDPOINT_PORT, TUNNEL, World, expect};
 
 /// UDP to and from the WireGuard server is lost, as before the login of a captive portal; then
 /// there is no route at all.
-pub(crate) fn what_a_network_swallows() -> Result<()> {
+pub(crate) fn network_that_drops_udp() -> Result<()> {
     let world = World::new()?;
     let never = world.with_another("work", 9)?;
     let mole = Application::new("mole")?;
     let endpoint = format!("{}:{ENDPOINT_PORT}", BEYOND[0]);
     let [known, unknown] = [(&world, "mole"), (&never, "bird")].map(|(world, application)| {
         let [v4, _] = world.tunnel();
-        world.whole_file(
+        world.file_with_sections(
             &format!("Address = {v4}/32"),
             &format!(
                 "Endpoint = {endpoint}\nAllowedIPs = 0.0.0.0/0\nAllowedApps = {application}\n\
@@ -40,16 +40,20 @@ pub(crate) fn what_a_network_swallows() -> Result<()> {
     // An application that waits for an answer keeps the handshakes going.
     let ask = format!("exec 3<>/dev/tcp/{}/8080", BEYOND[0]);
     let _waits = world.near.spawn(&[&mole.0, "-c", &ask])?;
-    says(&world, "home", "udp-swallowed")?;
-    says(&world, "work", "no-handshake")?;
-    let said = world.taupe(&["status"])?;
-    ensure!(said.status == Some(2), "{said:?}");
+    expect_finding(&world, "home", "udp-swallowed")?;
+    expect_finding(&world, "work", "no-handshake")?;
+    let output = world.taupe(&["status"])?;
+    ensure!(output.status == Some(2), "{output:?}");
     for part in [
         &format!("this network seems to swallow UDP to {endpoint} (a captive portal"),
         &format!("a network that swallows UDP to {endpoint} (a captive portal"),
         "though 192.168.1.2 on eth0, the next machine on the way, is there",
     ] {
-        ensure!(said.stdout.contains(part), "not {part}: {}", said.stdout);
+        ensure!(
+            output.stdout.contains(part),
+            "not {part}: {}",
+            output.stdout
+        );
     }
     let doctor = world.taupe(&["doctor"])?;
     for part in ["home: this network seems to", "work: no handshake yet"] {
@@ -58,11 +62,11 @@ pub(crate) fn what_a_network_swallows() -> Result<()> {
     step("nobody there to send it on");
     world.far.ip(&["link", "set", "eth0", "arp", "off"])?;
     world.near.ip(&["neighbour", "flush", "dev", "eth0"])?;
-    says(&world, "work", "next-hop-silent")?;
+    expect_finding(&world, "work", "next-hop-silent")?;
     step("no route");
     world.far.ip(&["link", "set", "eth0", "arp", "on"])?;
     world.near.ip(&["route", "delete", "default"])?;
-    says(&world, "work", "no-route")?;
+    expect_finding(&world, "work", "no-route")?;
     step("logged in");
     let via = ["route", "add", "default", "via", "192.168.1.2"];
     world.near.ip(&via)?;
@@ -77,11 +81,12 @@ pub(crate) fn what_a_network_swallows() -> Result<()> {
 }
 
 /// Waits until a tunnel is degraded for this reason.
-fn says(world: &World, interface: &str, code: &str) -> Result<()> {
+fn expect_finding(world: &World, interface: &str, code: &str) -> Result<()> {
     wait_until(code, Duration::from_secs(90), || {
-        let said = world.taupe(&["status", "--json"])?;
-        let status: Value = serde_json::from_str(&said.stdout)
-            .map_err(|error| Error::unmet(format!("{error}: {}{}", said.stdout, said.stderr)))?;
+        let output = world.taupe(&["status", "--json"])?;
+        let status: Value = serde_json::from_str(&output.stdout).map_err(|error| {
+            Error::unmet(format!("{error}: {}{}", output.stdout, output.stderr))
+        })?;
         let mut tunnels = status["tunnels"].as_array().into_iter().flatten();
         let Some(tunnel) = tunnels.find(|tunnel| tunnel["interface"] == interface) else {
             return Err(Error::unmet(format!("no {interface}: {status}")));

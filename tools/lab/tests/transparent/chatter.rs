@@ -28,7 +28,7 @@ pub(crate) const WORD: &str = "--chatter";
 
 /// Identification of a chatterer's packets.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Voice {
+pub(crate) struct Chatterer {
     name: &'static str,
     /// Beginning of each record.
     pub(crate) mark: &'static [u8; 16],
@@ -37,14 +37,14 @@ pub(crate) struct Voice {
 }
 
 /// The voice of a selected application.
-pub(crate) const CHOSEN: Voice = Voice {
+pub(crate) const CHOSEN: Chatterer = Chatterer {
     name: "chosen",
     mark: b"the-mole-digs-on",
     port: 7100,
 };
 
 /// The voice of another application.
-pub(crate) const OTHER: Voice = Voice {
+pub(crate) const OTHER: Chatterer = Chatterer {
     name: "other",
     mark: b"the-bird-sings-\n",
     port: 7200,
@@ -67,7 +67,7 @@ const LONG: Duration = Duration::from_secs(60);
 /// Length of a record: the mark, and microseconds since 1970 in 16 digits.
 const RECORD: usize = 32;
 
-impl Voice {
+impl Chatterer {
     fn record(&self) -> Vec<u8> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let mut record = self.mark.to_vec();
@@ -89,7 +89,7 @@ impl Voice {
 /// have.
 const PORTS: u16 = 36_000;
 
-fn flood(voice: &Voice) {
+fn flood(voice: &Chatterer) {
     for remote in BEYOND {
         let any = match remote {
             IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
@@ -106,12 +106,12 @@ fn flood(voice: &Voice) {
 }
 
 /// Floods once with this executable, and waits for its end.
-pub(crate) fn flood_by(host: &Host, executable: &str, voice: &Voice) -> Result<()> {
+pub(crate) fn flood_by(host: &Host, executable: &str, voice: &Chatterer) -> Result<()> {
     host.run(&[executable, WORD, voice.name, "flood"]).map(drop)
 }
 
 /// Starts an application with this executable.
-pub(crate) fn start(host: &Host, executable: &str, voice: &Voice) -> Result<Process> {
+pub(crate) fn start(host: &Host, executable: &str, voice: &Chatterer) -> Result<Process> {
     host.spawn(&[executable, WORD, voice.name])
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn launch(
     host: &Host,
     launcher: &str,
     executable: &str,
-    voice: &Voice,
+    voice: &Chatterer,
 ) -> Result<Process> {
     host.spawn(&[launcher, WORD, voice.name, "launch", executable])
 }
@@ -180,7 +180,7 @@ pub(crate) fn main(words: &[&str]) -> ! {
     always(move || listens(voice));
     always(move || answers(voice));
     always(move || strays(voice));
-    always(move || asks(voice));
+    always(move || query(voice));
     always(|| {
         Command::new("/proc/self/exe")
             .args([WORD, voice.name, "once"])
@@ -198,8 +198,8 @@ pub(crate) fn main(words: &[&str]) -> ! {
         always(move || converses(voice, remote, None, SHORT));
         always(move || converses(voice, remote, None, LONG));
         always(move || converses(voice, remote, Some("eth0"), SHORT));
-        always(move || tells(voice, remote, false));
-        always(move || tells(voice, remote, true));
+        always(move || send_datagrams(voice, remote, false));
+        always(move || send_datagrams(voice, remote, true));
         always(move || pings(voice, remote.ip()));
     }
     loop {
@@ -219,7 +219,7 @@ fn always(mut act: impl FnMut() -> io::Result<()> + Send + 'static) {
 
 /// Starts the other executable beside this one, with a connected socket as its standard input: UDP,
 /// or raw ICMP.
-fn gives(voice: &Voice, remote: IpAddr, kind: SocketType) -> io::Result<()> {
+fn gives(voice: &Chatterer, remote: IpAddr, kind: SocketType) -> io::Result<()> {
     let own = std::env::current_exe()?;
     let socket = match kind {
         SocketType::RAW => socket(family(remote), kind, Some(icmp(remote).0))?,
@@ -234,7 +234,7 @@ fn gives(voice: &Voice, remote: IpAddr, kind: SocketType) -> io::Result<()> {
 }
 
 /// Sends on the socket that this process inherited.
-fn given(voice: &Voice) -> io::Result<()> {
+fn given(voice: &Chatterer) -> io::Result<()> {
     let socket = io::stdin();
     for _ in 0..20 {
         // The first bytes form the header of an echo request for ICMP.
@@ -246,12 +246,12 @@ fn given(voice: &Voice) -> io::Result<()> {
 }
 
 /// Runs as a new process that sends a few packets and ends.
-fn short_lived(voice: &Voice) -> io::Result<()> {
+fn short_lived(voice: &Chatterer) -> io::Result<()> {
     for remote in BEYOND.map(|address| SocketAddr::new(address, voice.port)) {
-        let told = any(remote).and_then(|socket| socket.send_to(&voice.record(), remote));
+        let reported = any(remote).and_then(|socket| socket.send_to(&voice.record(), remote));
         let mut stream = connect(remote, None)?;
         stream.write_all(&voice.record())?;
-        told?;
+        reported?;
     }
     // Shorter lives would cost too much processor time.
     thread::sleep(20 * PAUSE);
@@ -260,7 +260,7 @@ fn short_lived(voice: &Voice) -> io::Result<()> {
 
 /// Opens one connection with questions and answers.
 fn converses(
-    voice: &Voice,
+    voice: &Chatterer,
     remote: SocketAddr,
     device: Option<&str>,
     patience: Duration,
@@ -289,7 +289,7 @@ fn connect(remote: SocketAddr, device: Option<&str>) -> io::Result<TcpStream> {
 }
 
 /// Sends datagrams from one socket.
-fn tells(voice: &Voice, remote: SocketAddr, connected: bool) -> io::Result<()> {
+fn send_datagrams(voice: &Chatterer, remote: SocketAddr, connected: bool) -> io::Result<()> {
     let socket = any(remote)?;
     socket.set_nonblocking(true)?;
     if connected {
@@ -309,7 +309,7 @@ fn tells(voice: &Voice, remote: SocketAddr, connected: bool) -> io::Result<()> {
 
 /// Sends datagrams to destinations that must not be reached unencrypted: neighbours, a name server
 /// in the local network, the WireGuard server itself, broadcast and multicast.
-fn strays(voice: &Voice) -> io::Result<()> {
+fn strays(voice: &Chatterer) -> io::Result<()> {
     let v4 = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     v4.set_broadcast(true)?;
     let v6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?;
@@ -335,22 +335,22 @@ fn strays(voice: &Voice) -> io::Result<()> {
 }
 
 /// Sends a question to the machine's current resolver, by UDP and by TCP.
-fn asks(voice: &Voice) -> io::Result<()> {
+fn query(voice: &Chatterer) -> io::Result<()> {
     let servers = fs::read_to_string("/etc/resolv.conf")?;
     let addresses = servers
         .lines()
         .filter_map(|line| line.strip_prefix("nameserver "));
     for address in addresses.filter_map(|address| address.parse::<IpAddr>().ok()) {
         let server = SocketAddr::new(address, 53);
-        let told = any(server)?.send_to(&voice.record(), server);
+        let reported = any(server)?.send_to(&voice.record(), server);
         TcpStream::connect_timeout(&server, SHORT)?.write_all(&voice.record())?;
-        told?;
+        reported?;
     }
     Ok(())
 }
 
 /// Sends some pings from one socket.
-fn pings(voice: &Voice, to: IpAddr) -> io::Result<()> {
+fn pings(voice: &Chatterer, to: IpAddr) -> io::Result<()> {
     let (protocol, kind) = icmp(to);
     let socket: OwnedFd = socket(family(to), SocketType::DGRAM, Some(protocol))?;
     for _ in 0..20 {
@@ -377,7 +377,7 @@ fn icmp(to: IpAddr) -> (Protocol, u8) {
 }
 
 /// Runs a server that sends every client a record, and closes first or last.
-fn listens(voice: &'static Voice) -> io::Result<()> {
+fn listens(voice: &'static Chatterer) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, voice.port))?;
     for (number, stream) in listener.incoming().enumerate() {
         let mut stream = stream?;
@@ -394,7 +394,7 @@ fn listens(voice: &'static Voice) -> io::Result<()> {
 }
 
 /// Runs a server of datagrams.
-fn answers(voice: &Voice) -> io::Result<()> {
+fn answers(voice: &Chatterer) -> io::Result<()> {
     let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, voice.port))?;
     loop {
         let (_, from) = socket.recv_from(&mut [0; 64])?;
@@ -418,7 +418,7 @@ const fn family(address: IpAddr) -> AddressFamily {
 
 /// Numbers of received packets of a voice, by source.
 #[derive(Debug, Default)]
-pub(crate) struct Heard {
+pub(crate) struct ReceivedCounts {
     /// From the tunnel's addresses, IPv4 and IPv6: questions on connections, and datagrams.
     pub(crate) by_tunnel: [AtomicU64; 2],
     /// From other addresses.
@@ -427,7 +427,7 @@ pub(crate) struct Heard {
     pub(crate) served: [AtomicU64; 2],
 }
 
-impl Heard {
+impl ReceivedCounts {
     fn note(&self, from: IpAddr, tunnel: [IpAddr; 2]) {
         let from = from.to_canonical();
         let counts = match tunnel.contains(&from) {
@@ -440,8 +440,12 @@ impl Heard {
 }
 
 /// Answers a voice from `far`, until the sandbox ends.
-pub(crate) fn hear(far: &Host, voice: &'static Voice, tunnel: [IpAddr; 2]) -> Result<Arc<Heard>> {
-    let heard = Arc::new(Heard::default());
+pub(crate) fn receive(
+    far: &Host,
+    voice: &'static Chatterer,
+    tunnel: [IpAddr; 2],
+) -> Result<Arc<ReceivedCounts>> {
+    let heard = Arc::new(ReceivedCounts::default());
     let at = |address: IpAddr| SocketAddr::new(address, voice.port);
     let listener = far.enter(|| {
         let everywhere = at(Ipv6Addr::UNSPECIFIED.into());
@@ -517,9 +521,9 @@ pub(crate) fn forward_questions(near: &Host) -> Result<()> {
 /// counts the answers.
 pub(crate) fn visit(
     far: &Host,
-    voice: &'static Voice,
+    voice: &'static Chatterer,
     addresses: Vec<IpAddr>,
-    heard: &Arc<Heard>,
+    heard: &Arc<ReceivedCounts>,
 ) -> Result<()> {
     let heard = Arc::clone(heard);
     far.enter(move || {

@@ -69,17 +69,17 @@ pub(crate) fn everybody() -> Result<()> {
         let socket = UdpSocket::bind("0.0.0.0:68").map_err(Error::io("port 68"))?;
         let bound = SockRef::from(&socket).bind_device(Some(b"eth0"));
         bound.map_err(Error::io("eth0"))?;
-        let asked = socket
+        let sent = socket
             .set_broadcast(true)
             .and_then(|()| socket.send_to(b"a lease?", (IpAddr::V4(Ipv4Addr::BROADCAST), 67)));
-        asked.map(drop).map_err(Error::io("a question for a lease"))
+        sent.map(drop).map_err(Error::io("a question for a lease"))
     })?;
     leases.stop_once("a question for a lease", |packets| !packets.is_empty())?;
     let packets = clear.stop()?;
     let first = packets.first().map(|packet| &packet.ip);
     ensure!(first.is_none(), "{} packets, {first:02x?}", packets.len());
     step("what is said of it");
-    says(
+    expect_message(
         &world,
         &["status"],
         &["home: degraded", "any application sends is held back"],
@@ -89,7 +89,7 @@ pub(crate) fn everybody() -> Result<()> {
         "what any application sends is held back",
         "or nowhere while its process is gone",
     ];
-    says(&world, &explain, &words)?;
+    expect_message(&world, &explain, &words)?;
     step("up again, closed, and down");
     world.up(&file)?;
     as_when_up()?;
@@ -126,9 +126,9 @@ pub(crate) fn nobody() -> Result<()> {
         "home: down",
         "goes past it (KillSwitch = off) until `taupe up ",
     ];
-    says(&world, &["status"], &past)?;
+    expect_message(&world, &["status"], &past)?;
     let explain = ["explain", "--conf", &file, &mole.0, "198.51.100.1:8080"];
-    says(&world, &explain, &["past it while its process is gone"])?;
+    expect_message(&world, &explain, &["past it while its process is gone"])?;
     step("an up that fails");
     let text = std::fs::read_to_string(&file).map_err(Error::io(&*file))?;
     let failing = text.replace("[Peer]", "PostUp = false\n[Peer]");
@@ -143,7 +143,7 @@ pub(crate) fn nobody() -> Result<()> {
     is(UPLINK)?;
     std::fs::write(&file, &text).map_err(Error::io(&*file))?;
     step("up again, closed, and down");
-    says(&world, &["up", &file], &[])?;
+    expect_message(&world, &["up", &file], &[])?;
     is(TUNNEL)?;
     let other = text.replace(TUNNEL[0], "10.77.0.9");
     std::fs::write(&file, other).map_err(Error::io(&*file))?;
@@ -154,25 +154,25 @@ pub(crate) fn nobody() -> Result<()> {
         reload.stderr
     );
     std::fs::write(&file, &text).map_err(Error::io(&*file))?;
-    says(&world, &["down", "--keep-closed", &file], &["goes past it"])?;
+    expect_message(&world, &["down", "--keep-closed", &file], &["goes past it"])?;
     is(UPLINK)?;
-    says(&world, &["status"], &past)?;
-    says(&world, &["down", &file], &[])?;
+    expect_message(&world, &["status"], &past)?;
+    expect_message(&world, &["down", &file], &[])?;
     is(UPLINK)
 }
 
 /// Checks that a command succeeds and prints all of these words. Unless they include a blocked
 /// state, the output must not claim that anything is blocked.
-fn says(world: &World, command: &[&str], words: &[&str]) -> Result<()> {
-    let said = world.taupe(command)?;
+fn expect_message(world: &World, command: &[&str], words: &[&str]) -> Result<()> {
+    let output = world.taupe(command)?;
     let is = |state| words.iter().any(|word| word.ends_with(state));
     let status = match command {
         ["status"] if is("degraded") => 2,
         ["status"] if is("down") => 1,
         _ => 0,
     };
-    ensure!(said.status == Some(status), "{command:?}: {said:?}");
-    let text = format!("{}{}", said.stdout, said.stderr);
+    ensure!(output.status == Some(status), "{command:?}: {output:?}");
+    let text = format!("{}{}", output.stdout, output.stderr);
     for word in words {
         ensure!(text.contains(word), "{command:?}, not {word}: {text}");
     }

@@ -14,7 +14,7 @@ use taupe_lab::{Error, Result, ensure};
 /// Name server questions go through the tunnel in spite of `BypassLanTraffic`.
 pub(crate) fn name_servers_in_a_local_network() -> Result<()> {
     let world = World::new()?;
-    let file = world.whole_file(
+    let file = world.file_with_sections(
         &format!("Address = 10.77.0.1/32\nDNS = {}", SERVER[0]),
         "Endpoint = 192.168.1.2:51821\nAllowedIPs = 0.0.0.0/0\nAllowedApps = mole\n\
          BypassLanTraffic = true",
@@ -28,7 +28,7 @@ pub(crate) fn name_servers_in_a_local_network() -> Result<()> {
 }
 
 /// One message, without the advice to use adapter mode, which has no IPv6 either.
-pub(crate) fn without_ipv6() -> Result<()> {
+pub(crate) fn kernel_without_ipv6() -> Result<()> {
     let world = World::new()?;
     for which in ["all", "default"] {
         let setting = format!("net/ipv6/conf/{which}/disable_ipv6");
@@ -54,7 +54,7 @@ pub(crate) fn without_ipv6() -> Result<()> {
 }
 
 /// A process without descriptors gets no advice to use another kernel.
-pub(crate) fn without_descriptors() -> Result<()> {
+pub(crate) fn out_of_descriptors() -> Result<()> {
     let world = World::new()?;
     let program = Implementation::Taupe.program()?.display().to_string();
     let file = world.file("AllowedApps = mole")?;
@@ -72,14 +72,14 @@ pub(crate) fn without_descriptors() -> Result<()> {
 }
 
 /// `up` (once), `status` and its JSON report the guarantees that Taupe cannot give on this kernel.
-pub(crate) fn gaps_are_told() -> Result<()> {
+pub(crate) fn missing_guarantees_are_reported() -> Result<()> {
     let world = World::new()?;
     let file = world.file("AllowedApps = mole")?;
     let up = world.taupe(&["up", &file])?;
     succeeded("up", &up)?;
     let json = |arguments: &[&str]| -> Result<serde_json::Value> {
-        let said = world.taupe(arguments)?.stdout;
-        serde_json::from_str(&said).map_err(|error| Error::unmet(format!("{error}: {said}")))
+        let output = world.taupe(arguments)?.stdout;
+        serde_json::from_str(&output).map_err(|error| Error::unmet(format!("{error}: {output}")))
     };
     let status = json(&["status", "--json"])?;
     let gaps = status["tunnels"][0]["gaps"].as_array();
@@ -97,16 +97,16 @@ pub(crate) fn gaps_are_told() -> Result<()> {
     let mut checks = checks.into_iter().flatten();
     let programs = checks.find(|check| check["name"] == "transparent-mode");
     let is_refused = programs.is_some_and(|check| check["result"] == "warn");
-    let is_told = gaps
+    let is_reported = gaps
         .iter()
         .any(|gap| gap["code"] == "handover" || gap["code"] == "families");
-    ensure!(!is_refused || is_told, "{doctor}\n{status}");
+    ensure!(!is_refused || is_reported, "{doctor}\n{status}");
     world.down(&file)
 }
 
 /// Without a link to the endpoint `up` succeeds, since one may appear, and warns. `status` is
 /// degraded at once, before any packet was sent, and up when there is a link.
-pub(crate) fn without_a_link() -> Result<()> {
+pub(crate) fn no_link_to_the_endpoint() -> Result<()> {
     let world = World::new()?;
     let eth0 = |host: &taupe_lab::host::Host, state| host.ip(&["link", "set", "eth0", state]);
     let is_up = || {
@@ -123,12 +123,12 @@ pub(crate) fn without_a_link() -> Result<()> {
         eth0(&world.near, "down")?;
         let up = world.taupe(&[options, &[&file]].concat())?;
         succeeded("up", &up)?;
-        let told = "no route leads to its peer at 192.168.1.2:51821 (eth0 is down";
-        let lines = up.stderr.lines().filter(|line| line.contains(told));
-        ensure!(lines.count() == 1, "not once {told:?}: {}", up.stderr);
+        let reported = "no route leads to its peer at 192.168.1.2:51821 (eth0 is down";
+        let lines = up.stderr.lines().filter(|line| line.contains(reported));
+        ensure!(lines.count() == 1, "not once {reported:?}: {}", up.stderr);
         let status = world.taupe(&["status"])?;
         ensure!(status.status == Some(2), "{}", status.stdout);
-        ensure!(status.stdout.contains(told), "{}", status.stdout);
+        ensure!(status.stdout.contains(reported), "{}", status.stdout);
         step("the link comes");
         eth0(&world.near, "up")?;
         is_up()?;
@@ -136,8 +136,8 @@ pub(crate) fn without_a_link() -> Result<()> {
         eth0(&world.far, "down")?;
         wait_until("no carrier", Duration::from_secs(30), || {
             let status = world.taupe(&["status"])?;
-            let told = "leaves by eth0, which is down or has no carrier";
-            Ok(status.status == Some(2) && status.stdout.contains(told))
+            let reported = "leaves by eth0, which is down or has no carrier";
+            Ok(status.status == Some(2) && status.stdout.contains(reported))
         })?;
         eth0(&world.far, "up")?;
         is_up()?;
@@ -146,7 +146,7 @@ pub(crate) fn without_a_link() -> Result<()> {
     step("through another tunnel, whose endpoint no route leads to");
     let inner = world.with_another("inner", 7)?;
     let [address, _] = inner.tunnel();
-    let inner = inner.whole_file(
+    let inner = inner.file_with_sections(
         &format!("Address = {address}/32"),
         &format!(
             "Endpoint = {}:51821\nAllowedIPs = 203.0.113.0/24",
@@ -157,20 +157,20 @@ pub(crate) fn without_a_link() -> Result<()> {
     eth0(&world.near, "down")?;
     let up = world.taupe(&["up", "--adapter", &inner, "--via", &outer])?;
     succeeded("up", &up)?;
-    let told = "home, which it goes through: no route leads to its peer at 192.168.1.2:51821";
-    ensure!(up.stderr.matches(told).count() == 1, "{}", up.stderr);
+    let reported = "home, which it goes through: no route leads to its peer at 192.168.1.2:51821";
+    ensure!(up.stderr.matches(reported).count() == 1, "{}", up.stderr);
     let status = world.taupe(&["status", "inner"])?;
     ensure!(status.status == Some(2), "{}", status.stdout);
-    ensure!(status.stdout.contains(told), "{}", status.stdout);
+    ensure!(status.stdout.contains(reported), "{}", status.stdout);
     world.down(&inner)
 }
 
 /// Two tunnels with one private key share one session at a common peer: the second `up` warns, and
 /// `status` reports it for both while it lasts. With different peers it is no fault.
-pub(crate) fn one_key_twice() -> Result<()> {
+pub(crate) fn one_private_key_in_two_tunnels() -> Result<()> {
     let world = World::new()?;
     let home = world.file("AllowedApps = mole")?;
-    let told = |other: &str| format!("{other} has the same PrivateKey and shares its peer");
+    let reported = |other: &str| format!("{other} has the same PrivateKey and shares its peer");
     let another = |peer: &str| {
         let text = std::fs::read_to_string(&home).map_err(Error::io("home.conf"))?;
         let text = text
@@ -201,14 +201,18 @@ pub(crate) fn one_key_twice() -> Result<()> {
         .filter(|line| line.contains("same PrivateKey"));
     let lines: Vec<_> = lines.collect();
     ensure!(
-        matches!(lines.as_slice(), [line] if line.contains(&told("home"))),
+        matches!(lines.as_slice(), [line] if line.contains(&reported("home"))),
         "{}",
         up.stderr
     );
     for (tunnel, other) in [("home", "work"), ("work", "home")] {
         let status = world.taupe(&["status", tunnel])?;
         ensure!(status.status == Some(2), "{}", status.stdout);
-        ensure!(status.stdout.contains(&told(other)), "{}", status.stdout);
+        ensure!(
+            status.stdout.contains(&reported(other)),
+            "{}",
+            status.stdout
+        );
     }
     world.down(&work)?;
     let status = world.taupe(&["status"])?;
@@ -239,21 +243,21 @@ const JOINS: &str = r#"
 
 /// The link sees the groups that a selected application joins and its neighbour discovery, but none
 /// of its datagrams.
-pub(crate) fn what_the_link_sees() -> Result<()> {
+pub(crate) fn multicast_groups_on_the_link() -> Result<()> {
     let world = World::new()?;
     let Application(mole) = Application::copy_of(Path::new("/usr/bin/perl"), "mole")?;
     let file =
         world.file("AllowedApps = mole\nDisallowedIPs = 192.168.1.77/32, 2001:db8:1::77/128")?;
     world.up(&file)?;
-    let [asked, inside, others] = [
+    let [queries, inside, others] = [
         "arp host 192.168.1.77",
         "arp host 192.168.1.78",
         "igmp or ip6 or udp port 7000",
     ]
     .map(|filter| Capture::start(&world.far, "eth0", filter));
-    let (asked, inside, others) = (asked?, inside?, others?);
+    let (queries, inside, others) = (queries?, inside?, others?);
     let _mole = world.near.spawn(&[&*mole, "-e", JOINS])?;
-    asked.stop_once("ARP", |packets| !packets.is_empty())?;
+    queries.stop_once("ARP", |packets| !packets.is_empty())?;
     let inside = inside.stop()?;
     let has = |packet: &Packet, address: &str| {
         let address: Vec<u8> = match address.parse() {
@@ -291,7 +295,7 @@ const CONNECTS: &str = r#"
 
 /// In adapter mode a selected application that removes its socket's mark reaches nothing in the
 /// tunnel's networks, and sends nothing unencrypted.
-pub(crate) fn a_mark_that_is_taken_off() -> Result<()> {
+pub(crate) fn application_removes_its_mark() -> Result<()> {
     let world = World::new()?;
     let perl = Path::new("/usr/bin/perl");
     let Application(mole) = Application::copy_of(perl, "mole")?;
@@ -299,25 +303,28 @@ pub(crate) fn a_mark_that_is_taken_off() -> Result<()> {
     let file = world.file("AllowedApps = mole")?;
     succeeded("up", &world.taupe(&["up", "--adapter", &file])?)?;
     let ask = |program: &str, takes_off: &str| {
-        let asked = world.near.attempt(&[program, "-e", CONNECTS, takes_off])?;
-        Ok::<_, Error>((asked.stdout.trim().to_owned(), asked.stderr))
+        let queries = world.near.attempt(&[program, "-e", CONNECTS, takes_off])?;
+        Ok::<_, Error>((queries.stdout.trim().to_owned(), queries.stderr))
     };
     let clear = Capture::start(&world.far, "eth0", "host 198.51.100.1")?;
     for (takes_off, who) in [("0", TUNNEL[0]), ("1", "")] {
-        let (said, error) = ask(&mole, takes_off)?;
-        ensure!(said == who && !error.contains("mark"), "{said:?} {error}");
+        let (output, error) = ask(&mole, takes_off)?;
+        ensure!(
+            output == who && !error.contains("mark"),
+            "{output:?} {error}"
+        );
     }
     let packets = clear.stop()?;
     ensure!(packets.is_empty(), "{} packets in clear", packets.len());
     // For another application the mark makes no difference.
-    let (said, error) = ask(&bird, "1")?;
-    ensure!(said == UPLINK[0], "{said:?} {error}");
+    let (output, error) = ask(&bird, "1")?;
+    ensure!(output == UPLINK[0], "{output:?} {error}");
     world.down(&file)
 }
 
 /// Without a route for a family on the uplink, selected applications cannot use it in transparent
 /// mode, as `up` reports, but can in adapter mode.
-pub(crate) fn a_family_without_a_route() -> Result<()> {
+pub(crate) fn uplink_route_for_one_family_only() -> Result<()> {
     let world = World::new()?;
     let mole = Application::new("mole")?;
     world.near.ip(&["-6", "route", "delete", "default"])?;
@@ -329,8 +336,8 @@ pub(crate) fn a_family_without_a_route() -> Result<()> {
         step(&format!("{options:?}"));
         let up = world.taupe(&[options, &[&file]].concat())?;
         succeeded("up", &up)?;
-        let is_told = up.stderr.contains("there is no route to IPv6 from here");
-        ensure!(is_told == ipv6.is_none(), "{}", up.stderr);
+        let is_reported = up.stderr.contains("there is no route to IPv6 from here");
+        ensure!(is_reported == ipv6.is_none(), "{}", up.stderr);
         expect(&world, &mole, 0, Some(TUNNEL[0]))?;
         expect(&world, &mole, 1, ipv6)?;
         world.down(&file)?;
@@ -339,7 +346,7 @@ pub(crate) fn a_family_without_a_route() -> Result<()> {
 }
 
 /// Captures on this machine's uplink show the tunnel's answers to applications; the wire does not.
-pub(crate) fn what_captures_here_see() -> Result<()> {
+pub(crate) fn local_captures_show_inner_packets() -> Result<()> {
     let world = World::new()?;
     let mole = Application::new("mole")?;
     let file = world.file("AllowedApps = mole")?;

@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// Neither the flood nor its aftermath blocks another application or leaves unencrypted, and
 /// `status` reports it while it lasts.
-pub(crate) fn others_have_room() -> Result<()> {
+pub(crate) fn flow_limit_is_per_application() -> Result<()> {
     let world = World::new()?;
     let (mole, other) = (chatter::install("mole")?, Application::new("vole")?);
     let file = world.file("AllowedApps = mole, vole")?;
@@ -29,8 +29,8 @@ pub(crate) fn others_have_room() -> Result<()> {
     let clear = Capture::start(&world.far, "eth0", &filter)?;
     step("a flood");
     chatter::flood_by(&world.near, &mole, &CHOSEN)?;
-    let told = findings(&world)?;
-    ensure!(told == ["flows-refused"], "{told:?}");
+    let reported = findings(&world)?;
+    ensure!(reported == ["flows-refused"], "{reported:?}");
     step("another application");
     for family in [0, 1] {
         expect(&world, &other, family, Some(TUNNEL[family]))?;
@@ -44,11 +44,11 @@ pub(crate) fn others_have_room() -> Result<()> {
 
 /// Returns the codes of the findings.
 fn findings(world: &World) -> Result<Vec<String>> {
-    let said = world.taupe(&["status", "--json"])?;
-    let status: Value = serde_json::from_str(&said.stdout)
-        .map_err(|error| Error::unmet(format!("{error}: {said:?}")))?;
+    let output = world.taupe(&["status", "--json"])?;
+    let status: Value = serde_json::from_str(&output.stdout)
+        .map_err(|error| Error::unmet(format!("{error}: {output:?}")))?;
     let findings = status["tunnels"][0]["findings"].as_array();
-    let findings = findings.ok_or_else(|| Error::unmet(said.stdout.clone()))?;
+    let findings = findings.ok_or_else(|| Error::unmet(output.stdout.clone()))?;
     let codes = findings
         .iter()
         .filter_map(|finding| finding["code"].as_str());

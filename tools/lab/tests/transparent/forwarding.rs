@@ -14,7 +14,7 @@ use crate::world::{
 };
 
 /// Guests of this machine, as in a container's network, use the tunnel's address, or are blocked.
-pub(crate) fn what_guests_send() -> Result<()> {
+pub(crate) fn forwarded_traffic() -> Result<()> {
     let world = World::new()?;
     let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
     let guest = guest(&world)?;
@@ -54,7 +54,7 @@ pub(crate) fn what_guests_send() -> Result<()> {
 }
 
 /// Guests' name server questions: their permitted and forbidden destinations.
-pub(crate) fn what_guests_ask() -> Result<()> {
+pub(crate) fn forwarded_dns() -> Result<()> {
     let scene = Hotspot::new()?;
     let world = &scene.world;
     step("past the tunnel");
@@ -90,7 +90,7 @@ pub(crate) fn what_guests_ask() -> Result<()> {
 
 /// Guests ask this machine, as on a hotspot: its resolver, if it is selected, asks through the
 /// tunnel, and answers them.
-pub(crate) fn a_hotspot_with_a_resolver() -> Result<()> {
+pub(crate) fn hotspot_with_a_resolver() -> Result<()> {
     let scene = Hotspot::new()?;
     let world = &scene.world;
     let upstream = format!("--server={ROUTER}");
@@ -106,8 +106,8 @@ pub(crate) fn a_hotspot_with_a_resolver() -> Result<()> {
     let clear = scene.wire()?;
     scene.learns("10.9.0.1", Some(INSIDE))?;
     step("chosen, and its guests not past the tunnel");
-    let alone = scene.file("dnsmasq", "Forwarded = tunnel")?;
-    succeeded("reload", &world.taupe(&["reload", &alone])?)?;
+    let single = scene.file("dnsmasq", "Forwarded = tunnel")?;
+    succeeded("reload", &world.taupe(&["reload", &single])?)?;
     scene.learns("10.9.0.1", None)?;
     step("the local network past the tunnel");
     let local = scene.file("dnsmasq", "Forwarded = tunnel\nBypassLanTraffic = true")?;
@@ -161,7 +161,7 @@ impl Hotspot {
     fn file(&self, applications: &str, more: &str) -> Result<String> {
         let [v4, v6] = self.world.tunnel();
         let endpoint = SocketAddr::new(self.world.neighbour(), ENDPOINT_PORT);
-        self.world.whole_file(
+        self.world.file_with_sections(
             &format!("Address = {v4}/32, {v6}/128\nDNS = {}", SERVER[0]),
             &format!(
                 "Endpoint = {endpoint}\nAllowedIPs = 0.0.0.0/0, ::/0\nAllowedApps = \

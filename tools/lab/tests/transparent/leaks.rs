@@ -23,8 +23,8 @@ use taupe_lab::process::{Process, wait_until};
 use taupe_lab::sandbox::{figure, scratch_file, step};
 use taupe_lab::{Error, Result};
 
-use self::evidence::{Freedom, in_the_clear};
-use crate::chatter::{self, CHOSEN, Heard, OTHER, Voice};
+use self::evidence::{UnselectedPeriods, in_the_clear};
+use crate::chatter::{self, CHOSEN, Chatterer, OTHER, ReceivedCounts};
 use crate::world::{BEYOND, ENDPOINT_PORT, NEIGHBOUR, SERVER, TUNNEL, World, succeeded};
 
 mod evidence;
@@ -162,7 +162,7 @@ struct Scene {
     /// The executable that the selected application starts, which no rule names.
     started: String,
     talking: [Process; 2],
-    heard: [Arc<Heard>; 2],
+    heard: [Arc<ReceivedCounts>; 2],
     capture: Capture,
     /// True while the device runs.
     up: bool,
@@ -172,7 +172,7 @@ struct Scene {
     route: usize,
     /// The host part of the first uplink, one of `HOSTS`.
     host: u8,
-    free: Freedom,
+    free: UnselectedPeriods,
     happened: Vec<(Duration, Transition)>,
 }
 
@@ -199,8 +199,8 @@ impl Scene {
         let (chosen, other) = (chatter::install(chatter::MOLE)?, chatter::install("bird")?);
         let started = chatter::install("vole")?;
         let tunnel = TUNNEL.map(address);
-        let hear = |voice: &'static Voice| chatter::hear(&world.far, voice, tunnel);
-        let heard = [hear(&CHOSEN)?, hear(&OTHER)?];
+        let receive = |voice: &'static Chatterer| chatter::receive(&world.far, voice, tunnel);
+        let heard = [receive(&CHOSEN)?, receive(&OTHER)?];
         let networks = HOSTS.iter().flat_map(|host| {
             [
                 address(&format!("192.168.1.{host}")),
@@ -211,7 +211,7 @@ impl Scene {
         // tunnel.
         chatter::visit(&world.far, &CHOSEN, networks.collect(), &Arc::default())?;
         chatter::visit(&world.far, &CHOSEN, tunnel.to_vec(), &heard[0])?;
-        let capture = Capture::start_cut(&world.far, "any", &in_the_clear(&world.far)?, CUT)?;
+        let capture = Capture::start_truncated(&world.far, "any", &in_the_clear(&world.far)?, CUT)?;
         let file = choose(&world, "mole")?;
         world.up(&file)?;
         let talking = [
@@ -234,7 +234,7 @@ impl Scene {
             second: false,
             route: 0,
             host: 1,
-            free: Freedom::default(),
+            free: UnselectedPeriods::default(),
             happened: Vec::new(),
         })
     }
@@ -324,7 +324,7 @@ impl Scene {
                 self.follow(&["reload", &self.file])?;
                 self.free.end(now()?);
             }
-            Transition::Rekey => self.device.forget_and_add(&PeerSettings {
+            Transition::Rekey => self.device.replace_peer(&PeerSettings {
                 public_key: self.world.server_key(),
                 preshared_key: None,
                 endpoint: Some((BEYOND[0], ENDPOINT_PORT).into()),
@@ -510,8 +510,8 @@ impl Scene {
             &["ss", "-tunOp"],
             &["ip", "-s", "link", "show", "dev", device],
         ] {
-            let said = self.world.near.attempt(command)?;
-            eprintln!("{}{}", said.stdout, said.stderr);
+            let output = self.world.near.attempt(command)?;
+            eprintln!("{}{}", output.stdout, output.stderr);
         }
         let status = self.world.taupe(&["status", device])?;
         eprintln!("{}{}", status.stdout, status.stderr);
@@ -522,7 +522,7 @@ impl Scene {
 /// Writes a file that selects these applications.
 fn choose(world: &World, applications: &str) -> Result<String> {
     let [v4, v6] = TUNNEL;
-    world.whole_file(
+    world.file_with_sections(
         &format!("Address = {v4}/32, {v6}/128\nDNS = {}", SERVER[0]),
         &format!(
             "Endpoint = {}:{ENDPOINT_PORT}\nAllowedIPs = 0.0.0.0/0, ::/0\n\

@@ -14,11 +14,11 @@ use crate::world::{
 };
 
 /// A file as Windows users have it, with other keys: it works without changes.
-pub(crate) fn the_file_of_2021() -> Result<()> {
+pub(crate) fn windows_client_file_of_2021() -> Result<()> {
     let world = World::new()?;
     let hosts = scratch_file("hosts", "192.168.1.2 vpn.example.net\n")?;
     mount_bind(&*hosts, "/etc/hosts").map_err(Error::io("/etc/hosts"))?;
-    let file = world.whole_file(
+    let file = world.file_with_sections(
         "Address = 10.77.0.1/32, fd77::1/128\nDNS = 8.8.8.8, 1.1.1.1\nMTU = 1420",
         "AllowedIPs = 0.0.0.0/0, ::/0\nEndpoint = vpn.example.net:51821\n\
          AllowedApps = chrome\nDisallowedIPs = 192.168.1.0/24",
@@ -66,7 +66,7 @@ pub(crate) fn the_file_of_2021() -> Result<()> {
 }
 
 /// No packet of a selected application is on the uplink; all packets of another one are.
-pub(crate) fn chosen_and_not_chosen() -> Result<()> {
+pub(crate) fn selected_and_unselected() -> Result<()> {
     let world = World::new()?;
     let chosen = Application::new("mole")?;
     let other = Application::new("bird")?;
@@ -147,7 +147,7 @@ pub(crate) fn killed_and_up_at_once() -> Result<()> {
 }
 
 /// With `--foreground` a signal takes the tunnel down, with its applications' rules.
-pub(crate) fn in_the_foreground() -> Result<()> {
+pub(crate) fn foreground() -> Result<()> {
     let world = World::new()?;
     let chosen = Application::new("mole")?;
     let file = world.file("#@ws:AllowedApps = mole")?;
@@ -161,7 +161,7 @@ pub(crate) fn in_the_foreground() -> Result<()> {
     expect(&world, &chosen, 0, Some(UPLINK[0]))?;
     for (what, line) in [("deleted", ""), ("not undone", "\nPostDown = false")] {
         step(what);
-        let file = world.whole_file(
+        let file = world.file_with_sections(
             &format!("Address = 10.77.0.1/32{line}"),
             "Endpoint = 192.168.1.2:51821\nAllowedIPs = 0.0.0.0/0\nAllowedApps = mole",
         )?;
@@ -184,10 +184,10 @@ pub(crate) fn in_the_foreground() -> Result<()> {
 
 /// The interface lacks the file's settings: nothing is saved from it, and adapter mode is not
 /// applied to it.
-pub(crate) fn the_file_stays() -> Result<()> {
+pub(crate) fn file_is_not_saved_from_the_interface() -> Result<()> {
     let world = World::new()?;
     let chosen = Application::new("mole")?;
-    let file = world.whole_file(
+    let file = world.file_with_sections(
         "Address = 10.77.0.1/32 # mine\nSaveConfig = true",
         "Endpoint = 192.168.1.2:51821\nAllowedIPs = 0.0.0.0/0\n#@ws:AllowedApps = mole",
     )?;
@@ -205,7 +205,8 @@ pub(crate) fn the_file_stays() -> Result<()> {
     ensure!(read()? == before, "{}", read()?);
     let up = world.taupe(&["up", "--adapter", &file])?;
     ensure!(up.status == Some(1), "up --adapter: {}", up.stderr);
-    let other = world.whole_file("Address = 10.77.0.1/32", "Endpoint = 192.168.1.2:51821")?;
+    let other =
+        world.file_with_sections("Address = 10.77.0.1/32", "Endpoint = 192.168.1.2:51821")?;
     let up = world.taupe(&["up", &other])?;
     ensure!(up.status == Some(1), "up: {}", up.stderr);
     ensure!(up.stderr.contains("taupe down home"), "{}", up.stderr);
@@ -224,7 +225,7 @@ pub(crate) fn the_file_stays() -> Result<()> {
 }
 
 /// The tunnel is named after a link to a file whose own name is no valid name.
-pub(crate) fn a_linked_file() -> Result<()> {
+pub(crate) fn symbolic_link_names_the_tunnel() -> Result<()> {
     let world = World::new()?;
     let chosen = Application::new("mole")?;
     let file = world.file("AllowedApps = mole")?;
@@ -258,7 +259,7 @@ pub(crate) fn refused() -> Result<()> {
         expect(&world, &chosen, 0, Some(UPLINK[0]))?;
     }
     step("a step after the capture fails");
-    let file = world.whole_file(
+    let file = world.file_with_sections(
         "Address = 10.77.0.1/32\nPostUp = false",
         "Endpoint = 192.168.1.2:51821\nAllowedIPs = 0.0.0.0/0\nAllowedApps = mole",
     )?;

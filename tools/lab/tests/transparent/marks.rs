@@ -21,14 +21,14 @@ fn up(world: &World, file: &str) -> Result<String> {
 }
 
 /// Only selected applications of both families use the tunnel, and `down` restores the system.
-pub(crate) fn chosen_by_mark() -> Result<()> {
+pub(crate) fn selected_by_mark() -> Result<()> {
     let world = World::new()?;
     let (chosen, other) = (Application::new("mole")?, Application::new("bird")?);
     let file = world.file("AllowedApps = mol*\nDisallowedIPs = 192.168.1.0/24")?;
     let before = world.configuration()?;
-    let said = up(&world, &file)?;
+    let output = up(&world, &file)?;
     for word in ["adapter mode, because --adapter", "what is open now"] {
-        ensure!(said.contains(word), "no {word:?}: {said}");
+        ensure!(output.contains(word), "no {word:?}: {output}");
     }
     let clear = Capture::start(&world.far, "eth0", "tcp port 8080 and not host 192.168.1.2")?;
     for family in [0, 1] {
@@ -65,7 +65,7 @@ pub(crate) fn chosen_by_mark() -> Result<()> {
 }
 
 /// A killed device leaves its applications cut off, whatever happens to rules.
-pub(crate) fn marked_and_killed() -> Result<()> {
+pub(crate) fn killed_by_mark() -> Result<()> {
     let world = World::new()?;
     let (chosen, other) = (Application::new("mole")?, Application::new("bird")?);
     let file = world.file("AllowedApps = mole")?;
@@ -108,20 +108,20 @@ pub(crate) fn all_but_one_by_mark() -> Result<()> {
     let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
     let hosts = scratch_file("hosts", "192.168.1.2 vpn.example.net\n")?;
     mount_bind(&*hosts, "/etc/hosts").map_err(Error::io("/etc/hosts"))?;
-    let file = world.whole_file(
+    let file = world.file_with_sections(
         "Address = 10.77.0.1/32, fd77::1/128\nDNS = 8.8.8.8\nDisallowedApps = bird",
         "AllowedIPs = 0.0.0.0/0, ::/0\nEndpoint = vpn.example.net:51821",
     )?;
     let before = world.configuration()?;
-    let said = up(&world, &file)?;
-    ensure!(said.contains("DNS of the file is not used"), "{said}");
+    let output = up(&world, &file)?;
+    ensure!(output.contains("DNS of the file is not used"), "{output}");
     for family in [0, 1] {
         expect(&world, &mole, family, Some(TUNNEL[family]))?;
         expect(&world, &bird, family, Some(UPLINK[family]))?;
     }
     step("reloaded");
     let lines = "AllowedIPs = 198.51.100.0/24\nEndpoint = vpn.example.net:51821";
-    let file = world.whole_file(
+    let file = world.file_with_sections(
         "Address = 10.77.0.1/32, fd77::1/128\nDisallowedApps = bird",
         lines,
     )?;
@@ -209,7 +209,7 @@ fn is_cut_off(world: &World, chosen: &Application) -> Result<()> {
 }
 
 /// Settings that marks cannot implement are rejected, and nothing changes.
-pub(crate) fn not_by_mark() -> Result<()> {
+pub(crate) fn unsupported_by_mark() -> Result<()> {
     let world = World::new()?;
     let before = world.configuration()?;
     let file = world.file("AllowedApps = mole\nKillSwitch = all")?;

@@ -19,7 +19,7 @@ use crate::world::{Application, BEYOND, TUNNEL, UPLINK, World, expect};
 const NAME: &str = "vpn.example.net";
 
 /// Every application but one is selected, including the program that brings the tunnel up again.
-pub(crate) fn up_again_by_name() -> Result<()> {
+pub(crate) fn up_again_resolves_the_endpoint() -> Result<()> {
     let scene = Scene::new()?;
     let world = &scene.world;
     step("up");
@@ -46,7 +46,7 @@ pub(crate) fn up_again_by_name() -> Result<()> {
 /// The resolver is on this machine, where the C library cannot reach it: the program that brings
 /// the tunnel up again is selected, and the tunnel's servers are behind it. The tunnel's own
 /// process resolves the name.
-pub(crate) fn up_again_by_a_resolver_here() -> Result<()> {
+pub(crate) fn up_again_with_a_local_resolver() -> Result<()> {
     let scene = Scene::with("127.0.0.53", "DNS = 10.77.0.254\n")?;
     let world = &scene.world;
     world.up(&scene.file)?;
@@ -61,7 +61,7 @@ pub(crate) fn up_again_by_a_resolver_here() -> Result<()> {
 }
 
 /// A name without an address keeps traffic blocked, is reported, and is looked up again.
-pub(crate) fn a_name_without_an_address() -> Result<()> {
+pub(crate) fn endpoint_name_without_an_address() -> Result<()> {
     let scene = Scene::new()?;
     let world = &scene.world;
     for killed in [false, true] {
@@ -73,8 +73,8 @@ pub(crate) fn a_name_without_an_address() -> Result<()> {
         scene.server.does(Answers::Not);
         let up = world.taupe(&["up", &scene.file])?;
         ensure!(up.status == Some(0), "up: {}", up.stderr);
-        let said = up.stderr.contains(NAME) && up.stderr.contains("no address now");
-        ensure!(said, "up: {}", up.stderr);
+        let output = up.stderr.contains(NAME) && up.stderr.contains("no address now");
+        ensure!(output, "up: {}", up.stderr);
         expect(world, &scene.chosen, 0, None)?;
         expect(world, &scene.other, 0, Some(UPLINK[0]))?;
         let status = world.taupe(&["status", "home"])?;
@@ -96,7 +96,7 @@ pub(crate) fn a_name_without_an_address() -> Result<()> {
 }
 
 /// After failed attempts the next one is far off, but a change of the network triggers it at once.
-pub(crate) fn a_new_network_hastens_look_ups() -> Result<()> {
+pub(crate) fn network_change_triggers_a_look_up() -> Result<()> {
     let scene = Scene::new()?;
     let world = &scene.world;
     scene.server.does(Answers::Not);
@@ -104,11 +104,11 @@ pub(crate) fn a_new_network_hastens_look_ups() -> Result<()> {
     // The pauses double, and a look-up continues for 3 s after its last question. The wait
     // therefore ends in a pause of 32 s or more, at least 13 s before the next question.
     let quiet = Duration::from_secs(21);
-    let (mut asked, mut since) = (0, Instant::now());
+    let (mut queries, mut since) = (0, Instant::now());
     wait_until("a long pause", Duration::from_secs(180), || {
-        let now = scene.server.asked();
-        if now != asked {
-            (asked, since) = (now, Instant::now());
+        let now = scene.server.query_count();
+        if now != queries {
+            (queries, since) = (now, Instant::now());
         }
         Ok(since.elapsed() >= quiet)
     })?;
@@ -125,12 +125,12 @@ pub(crate) fn a_new_network_hastens_look_ups() -> Result<()> {
 }
 
 /// Continuous changes trigger look-ups with pauses in between.
-pub(crate) fn a_network_without_rest() -> Result<()> {
+pub(crate) fn constant_network_changes() -> Result<()> {
     let scene = Scene::new()?;
     let world = &scene.world;
     scene.server.does(Answers::Denial);
     world.up(&scene.file)?;
-    let (before, begin) = (scene.server.asked(), Instant::now());
+    let (before, begin) = (scene.server.query_count(), Instant::now());
     let seconds = || begin.elapsed().as_secs();
     while seconds() < 20 {
         for verb in ["add", "del"] {
@@ -139,11 +139,11 @@ pub(crate) fn a_network_without_rest() -> Result<()> {
         }
         thread::sleep(Duration::from_millis(100));
     }
-    let asked = scene.server.asked() - before;
+    let queries = scene.server.query_count() - before;
     // The C library asks for both families, and so does Taupe after it. One look-up may fall on
     // each end, and two before the first change is noticed.
     let most = 4 * (seconds() / 5 + 4);
-    ensure!(asked <= most, "{asked} questions in {} s", seconds());
+    ensure!(queries <= most, "{queries} questions in {} s", seconds());
     step("the name has an address");
     scene.server.does(Answers::Address);
     wait_until("the tunnel", Duration::from_secs(90), || {
@@ -153,7 +153,7 @@ pub(crate) fn a_network_without_rest() -> Result<()> {
 }
 
 /// The missing address does not delay the end of a reload either.
-pub(crate) fn reload_without_an_address() -> Result<()> {
+pub(crate) fn reload_with_an_unresolvable_endpoint() -> Result<()> {
     let scene = Scene::new()?;
     let world = &scene.world;
     scene.server.does(Answers::Not);
@@ -213,7 +213,7 @@ impl Scene {
             _ => &world.far,
         };
         let server = NameServer::start(host, resolver)?;
-        let file = world.whole_file(
+        let file = world.file_with_sections(
             &format!("Address = 10.77.0.1/32, fd77::1/128\n{line}"),
             &format!(
                 "Endpoint = {NAME}:51821\nAllowedIPs = 0.0.0.0/0, ::/0\nDisallowedApps = bird"
@@ -279,7 +279,7 @@ impl NameServer {
     }
 
     /// Returns the number of questions so far.
-    fn asked(&self) -> u64 {
+    fn query_count(&self) -> u64 {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 }

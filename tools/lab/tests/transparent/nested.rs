@@ -111,7 +111,7 @@ impl Nested {
     fn outer(&self, lines: &str) -> Result<String> {
         let endpoint = SocketAddr::new(self.world.neighbour(), ENDPOINT_PORT);
         let [v4, v6] = TUNNEL;
-        self.world.whole_file(
+        self.world.file_with_sections(
             &format!("Address = {v4}/32, {v6}/128\n{lines}"),
             &format!("Endpoint = {endpoint}\nAllowedIPs = 0.0.0.0/0, ::/0"),
         )
@@ -259,10 +259,10 @@ pub(crate) fn in_adapter_mode() -> Result<()> {
     let any = Application::new("mole")?;
     let (inner, outer) = (nested.inner("MTU = 1400")?, nested.outer("")?);
     let before = world.configuration()?;
-    let said = nested.up(&[&inner, "--via", &outer])?;
+    let output = nested.up(&[&inner, "--via", &outer])?;
     ensure!(
-        said.contains("MTU 1340, since it goes through home (1420): MTU = 1400 of"),
-        "{said}"
+        output.contains("MTU 1340, since it goes through home (1420): MTU = 1400 of"),
+        "{output}"
     );
     let links = world.near.run(&["ip", "-o", "link"])?.stdout;
     let come: Vec<_> = links
@@ -340,12 +340,12 @@ pub(crate) fn in_transparent_mode() -> Result<()> {
     let outer = nested.outer("PostUp = touch /run/nobody-runs-this\nDNS = 10.0.0.1")?;
     let inner = nested.inner("AllowedApps = mole")?;
     let before = world.configuration()?;
-    let said = nested.up(&[&inner, "--via", &outer])?;
+    let result = nested.up(&[&inner, "--via", &outer])?;
     ensure!(
-        said.contains("MTU 1340, since it goes through home (1420)"),
-        "{said}"
+        result.contains("MTU 1340, since it goes through home (1420)"),
+        "{result}"
     );
-    ensure!(said.contains("PostUp: that means nothing"), "{said}");
+    ensure!(result.contains("PostUp: that means nothing"), "{result}");
     ensure!(
         !std::path::Path::new("/run/nobody-runs-this").exists(),
         "PostUp was run"
@@ -432,8 +432,8 @@ pub(crate) fn who_is_silent() -> Result<()> {
         world
             .near
             .attempt(&["timeout", "1", &chosen.0, "-c", &ask])?;
-        let said = world.taupe(&["status", INNER])?;
-        found = said.stdout;
+        let result = world.taupe(&["status", INNER])?;
+        found = result.stdout;
         let of_outer = "home, which it goes through:";
         let wrong = found.lines().filter(|line| line.contains("[!]"));
         let wrong: Vec<_> = wrong.collect();
@@ -441,7 +441,7 @@ pub(crate) fn who_is_silent() -> Result<()> {
         let blames = |line: &&str| line.contains(blamed) && line.contains("next machine");
         ensure!(!wrong.iter().any(blames), "{found}");
         let is_named = |line: &&str| line.contains(&silent) && line.contains(of_outer);
-        Ok(said.status == Some(2)
+        Ok(result.status == Some(2)
             && begin.elapsed() > Duration::from_secs(40)
             && matches!(&*wrong, [line] if is_named(line)))
     });
@@ -473,12 +473,12 @@ fn one_way(nested: &Nested, chosen: &Application) -> Result<()> {
         world
             .near
             .attempt(&["timeout", "1", &chosen.0, "-c", &ask])?;
-        let said = world.taupe(&["status", INNER])?;
-        found = said.stdout;
+        let output = world.taupe(&["status", INNER])?;
+        found = output.stdout;
         let wrong = found.lines().filter(|line| line.contains("[!]"));
         let of_outer = "home, which it goes through, is heard; whether what home sends arrives";
-        let is_said = found.lines().any(|line| line.contains(of_outer));
-        Ok(said.status == Some(2) && wrong.count() == 1 && is_said)
+        let is_reported = found.lines().any(|line| line.contains(of_outer));
+        Ok(output.status == Some(2) && wrong.count() == 1 && is_reported)
     });
     ensure!(done.is_ok(), "{}: {found}", done.unwrap_err());
     world.far.run(&["nft", "delete", "table", "inet", "deaf"])?;
@@ -520,7 +520,7 @@ pub(crate) fn refused() -> Result<()> {
             "1 error",
         ),
     ] {
-        let file = world.whole_file(interface, peer)?;
+        let file = world.file_with_sections(interface, peer)?;
         let refused = world.taupe(&["up", &inner, "--via", &file])?;
         ensure!(
             refused.status == Some(1) && refused.stderr.contains(words),

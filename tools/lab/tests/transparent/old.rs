@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use taupe_lab::capture::Capture;
-use taupe_lab::guest::{self, Equipment, Guest, Kernel};
+use taupe_lab::guest::{self, Guest, GuestOptions, Kernel};
 use taupe_lab::host::{Host, add_address};
 use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings};
 use taupe_lab::sandbox::{scratch, step};
@@ -41,11 +41,11 @@ pub(crate) fn debian_11() -> Result<()> {
     let program = Implementation::Taupe.program()?;
     let (from, to) = (program.display().to_string(), taupe.display().to_string());
     far.run(&["strip", "-o", &to, &from])?;
-    let equipment = Equipment {
+    let equipment = GuestOptions {
         memory: 512,
         kernel: Kernel::Debian11,
         programs: vec![taupe.clone(), "/bin/bash".into()],
-        ..Equipment::default()
+        ..GuestOptions::default()
     };
     let own = [format!("{}/24", UPLINK[0]), format!("{}/64", UPLINK[1])];
     let own = own.each_ref().map(String::as_str);

@@ -17,12 +17,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A program that repeatedly asks a server beyond for its client address, by new sockets, and logs
 /// the answers.
-struct Asking {
+struct RepeatedQuery {
     process: Process,
     answers: PathBuf,
 }
 
-impl Asking {
+impl RepeatedQuery {
     fn start(world: &World, application: &Application) -> Result<Self> {
         let answers = scratch("answers");
         let answer = answers.display();
@@ -63,7 +63,7 @@ fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
 }
 
 /// An upgrade renames a running executable, or its folder.
-pub(crate) fn renamed_while_it_runs() -> Result<()> {
+pub(crate) fn executable_renamed_while_it_runs() -> Result<()> {
     let world = World::new()?;
     let mole = Application::new("mole")?;
     let folder = scratch("applications").display().to_string();
@@ -72,7 +72,7 @@ pub(crate) fn renamed_while_it_runs() -> Result<()> {
         step(rule);
         let file = world.file(&format!("AllowedApps = {rule}"))?;
         world.up(&file)?;
-        let asking = Asking::start(&world, &mole)?;
+        let asking = RepeatedQuery::start(&world, &mole)?;
         asking.expect(TUNNEL[0])?;
         let clear = Capture::start(&world.far, "eth0", &format!("tcp port {PORT}"))?;
         match rule.ends_with('/') {
@@ -107,8 +107,8 @@ fn started(world: &World, mole: &Application, by: &str, bird: &Application) -> R
         BEYOND[0]
     );
     let script = format!("{by} {} -c '{ask}'; true", bird.0);
-    let said = world.near.run(&["timeout", "20", &mole.0, "-c", &script])?;
-    Ok(said.text().to_owned())
+    let output = world.near.run(&["timeout", "20", &mole.0, "-c", &script])?;
+    Ok(output.text().to_owned())
 }
 
 /// Methods of starting another program; the last one runs from a mount point like an AppImage's.
@@ -122,7 +122,7 @@ const WAYS: [&str; 5] = [
 
 /// A launcher, a shell, or a program with several executables: programs that it starts get its
 /// rule.
-pub(crate) fn started_by_another() -> Result<()> {
+pub(crate) fn child_processes() -> Result<()> {
     let world = World::new()?;
     let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
     let mounted = Application::copy_of(Path::new("/bin/bash"), "../.mount_x/AppRun");
@@ -135,16 +135,16 @@ pub(crate) fn started_by_another() -> Result<()> {
     for way in WAYS {
         for program in [&bird, &mounted] {
             step(&format!("{way} {}", program.0));
-            let said = started(&world, &mole, way, program)?;
-            ensure!(said == TUNNEL[0], "{said}");
+            let output = started(&world, &mole, way, program)?;
+            ensure!(output == TUNNEL[0], "{output}");
         }
     }
     expect(&world, &bird, 0, Some(UPLINK[0]))?;
     step("a program that has a rule");
     let file = world.file("AllowedApps = mole\nDisallowedApps = bird")?;
     succeeded("reload", &world.taupe(&["reload", &file])?)?;
-    let said = started(&world, &mole, "", &bird)?;
-    ensure!(said == UPLINK[0], "{said}");
+    let output = started(&world, &mole, "", &bird)?;
+    ensure!(output == UPLINK[0], "{output}");
     step("held back when the tunnel's process is killed");
     let file = world.file("AllowedApps = mole")?;
     succeeded("reload", &world.taupe(&["reload", &file])?)?;
@@ -152,23 +152,23 @@ pub(crate) fn started_by_another() -> Result<()> {
     rustix::process::kill_process(device, rustix::process::Signal::KILL)
         .map_err(Error::io("kill"))?;
     let clear = Capture::start(&world.far, "eth0", &format!("tcp port {PORT}"))?;
-    let said = started(&world, &mole, "", &bird)?;
-    ensure!(said.is_empty(), "{said}");
+    let output = started(&world, &mole, "", &bird)?;
+    ensure!(output.is_empty(), "{output}");
     let packets = clear.stop()?;
     ensure!(packets.is_empty(), "{} packets in clear", packets.len());
     world.up(&file)?;
     step("each for itself");
     let file = world.file("AllowedApps = mole\nChildren = own")?;
     succeeded("reload", &world.taupe(&["reload", &file])?)?;
-    let said = started(&world, &mole, "", &bird)?;
-    ensure!(said == UPLINK[0], "{said}");
+    let output = started(&world, &mole, "", &bird)?;
+    ensure!(output == UPLINK[0], "{output}");
     expect(&world, &mole, 0, Some(TUNNEL[0]))?;
     world.down(&file)?;
     step("everything but one, and what it starts");
     let file = world.file("DisallowedApps = mole")?;
     world.up(&file)?;
-    let said = started(&world, &mole, "", &bird)?;
-    ensure!(said == UPLINK[0], "{said}");
+    let output = started(&world, &mole, "", &bird)?;
+    ensure!(output == UPLINK[0], "{output}");
     expect(&world, &bird, 0, Some(TUNNEL[0]))?;
     world.down(&file)
 }
@@ -242,12 +242,12 @@ pub(crate) fn by_mark() -> Result<()> {
     let file = world.file("AllowedApps = mole")?;
     succeeded("up", &world.taupe(&["up", "--adapter", &file])?)?;
     for way in WAYS {
-        let said = started(&world, &mole, way, &bird)?;
-        ensure!(said == TUNNEL[0], "{way}: {said}");
+        let output = started(&world, &mole, way, &bird)?;
+        ensure!(output == TUNNEL[0], "{way}: {output}");
     }
     expect(&world, &bird, 0, Some(UPLINK[0]))?;
     step("renamed");
-    let asking = Asking::start(&world, &mole)?;
+    let asking = RepeatedQuery::start(&world, &mole)?;
     asking.expect(TUNNEL[0])?;
     rename(&mole.0, format!("{}.old", mole.0))?;
     asking.expect(TUNNEL[0])?;

@@ -14,7 +14,7 @@ const PROMISED: Duration = Duration::from_secs(3 * 2);
 
 /// Another lease, another cable, and back: selected applications continue through the tunnel with a
 /// new connection, and nothing of them leaves outside it.
-pub(crate) fn another_address() -> Result<()> {
+pub(crate) fn roaming_between_networks() -> Result<()> {
     let world = World::new()?;
     let (chosen, other) = (Application::new("mole")?, Application::new("bird")?);
     let file = world.file("AllowedApps = mole")?;

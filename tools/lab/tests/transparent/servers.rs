@@ -161,8 +161,8 @@ fn get(world: &World, server: SocketAddr, server_closes: bool) -> Result<Vec<u8>
             let length = stream.read(&mut part).map_err(what())?;
             answer.extend(&part[..length]);
             head = head.or_else(|| answer.windows(4).position(|end| end == b"\r\n\r\n"));
-            let is_whole = head.is_some_and(|head| answer.len() >= head + 4 + SIZE);
-            if length == 0 || (is_whole && !server_closes) {
+            let is_complete = head.is_some_and(|head| answer.len() >= head + 4 + SIZE);
+            if length == 0 || (is_complete && !server_closes) {
                 let head = head.ok_or_else(|| Error::unmet("no answer"))?;
                 return Ok(answer.split_off(head + 4));
             }

@@ -13,7 +13,7 @@ use taupe_lab::{Error, Result, ensure};
 use crate::world::{Application, BEYOND, TUNNEL, UPLINK, World, expect, private_key};
 
 /// `down --keep-closed`, which stops the service, blocks traffic until `up` or `down`.
-pub(crate) fn stopped_and_closed() -> Result<()> {
+pub(crate) fn service_stop_keeps_blocking() -> Result<()> {
     let world = World::new()?;
     let (chosen, other) = (Application::new("mole")?, Application::new("bird")?);
     let file = world.file("AllowedApps = mole")?;
@@ -52,7 +52,7 @@ pub(crate) fn stopped_and_closed() -> Result<()> {
 }
 
 /// The service's own process, ended by a signal or by its stop command.
-pub(crate) fn the_process_of_a_service() -> Result<()> {
+pub(crate) fn service_main_process() -> Result<()> {
     let world = World::new()?;
     let chosen = Application::new("mole")?;
     let file = world.file("AllowedApps = mole")?;

@@ -13,7 +13,7 @@ use crate::world::{Application, BEYOND, NEIGHBOUR, TUNNEL, UPLINK, World, expect
 
 /// One tunnel selects the application that the other one leaves out; a third knows of neither. Each
 /// applies only to its own network namespace.
-pub(crate) fn opposite_rules() -> Result<()> {
+pub(crate) fn opposite_rules_in_two_namespaces() -> Result<()> {
     let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
     let first = World::new()?;
     let second = first.beside(2, "second", "work")?;
@@ -81,7 +81,7 @@ pub(crate) fn opposite_rules() -> Result<()> {
 
 /// Two tunnels of one machine at once, each with an application of its own. Events of one affect
 /// neither the other nor other applications.
-pub(crate) fn two_at_once() -> Result<()> {
+pub(crate) fn two_tunnels_at_once() -> Result<()> {
     let [mole, bird, other] = ["mole", "bird", "other"].map(Application::new);
     let (mole, bird, other) = (mole?, bird?, other?);
     let home = World::new()?;
@@ -104,11 +104,11 @@ pub(crate) fn two_at_once() -> Result<()> {
     work.up(&of_work)?;
     step("both up");
     are(Some(&tunnel[0]), Some(&tunnel[1]))?;
-    both_told(&home, 0, ["up", "up"])?;
+    expect_states(&home, 0, ["up", "up"])?;
     step("the first killed");
     home.kill_device()?;
     are(None, Some(&tunnel[1]))?;
-    both_told(&home, 2, ["degraded", "up"])?;
+    expect_states(&home, 2, ["degraded", "up"])?;
     step("the first up again, the second killed");
     home.up(&of_home)?;
     work.kill_device()?;
@@ -122,19 +122,21 @@ pub(crate) fn two_at_once() -> Result<()> {
     home.is_as_before(&before, "something is left")
 }
 
-/// Checks that `status`, as text and as JSON, lists both tunnels of [`two_at_once`] with these
+/// Checks that `status`, as text and as JSON, lists both tunnels of [`two_tunnels_at_once`] with these
 /// states and their applications.
-fn both_told(home: &World, code: i32, states: [&str; 2]) -> Result<()> {
+fn expect_states(home: &World, code: i32, states: [&str; 2]) -> Result<()> {
     let (text, json) = (home.taupe(&["status"])?, home.taupe(&["status", "--json"])?);
-    let told: Value = serde_json::from_str(&json.stdout)
+    let reported: Value = serde_json::from_str(&json.stdout)
         .map_err(|error| Error::unmet(format!("{error}: {json:?}")))?;
     ensure!(
         text.status == Some(code) && json.status == Some(code),
         "{text:?} {json:?}"
     );
-    let tunnels = told["tunnels"].as_array().map_or(&[][..], Vec::as_slice);
+    let tunnels = reported["tunnels"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
     let [first, second] = tunnels else {
-        return Err(Error::unmet(format!("not two: {told}")));
+        return Err(Error::unmet(format!("not two: {reported}")));
     };
     for (tunnel, (name, application), state) in [
         (first, ("home", "mole"), states[0]),
@@ -144,7 +146,7 @@ fn both_told(home: &World, code: i32, states: [&str; 2]) -> Result<()> {
             tunnel["interface"] == name
                 && tunnel["state"] == state
                 && tunnel["rules"][0]["application"] == application,
-            "{name}: {told}"
+            "{name}: {reported}"
         );
         let head = format!("{name}: {state}, for chosen applications");
         ensure!(
@@ -158,7 +160,7 @@ fn both_told(home: &World, code: i32, states: [&str; 2]) -> Result<()> {
 
 /// A local network that is also in the tunnel is reached through the tunnel unless the file says
 /// otherwise.
-pub(crate) fn the_local_network_in_the_tunnel() -> Result<()> {
+pub(crate) fn local_network_also_in_the_tunnel() -> Result<()> {
     let world = World::new()?;
     let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
     let asks = |application: &Application, whom: IpAddr, who: &str| {
@@ -182,7 +184,7 @@ pub(crate) fn the_local_network_in_the_tunnel() -> Result<()> {
         ),
     ] {
         step(&format!("{allowed} {line}"));
-        let file = world.whole_file(
+        let file = world.file_with_sections(
             "Address = 10.77.0.1/32, fd77::1/128",
             &format!(
                 "Endpoint = 192.168.1.2:51821\nAllowedIPs = {allowed}\nAllowedApps = mole\n{line}"

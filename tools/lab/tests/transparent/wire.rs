@@ -31,7 +31,7 @@ impl Flow {
 
 /// The parts of a packet that the tests check.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ParsedPacket {
     pub(crate) flow: Flow,
     /// A TCP reset.
     pub(crate) is_reset: bool,
@@ -46,7 +46,7 @@ const ICMPV6: u8 = 58;
 const RESET: u8 = 4;
 
 /// Parses an IP packet.
-pub(crate) fn read(ip: &[u8]) -> Option<Seen> {
+pub(crate) fn read(ip: &[u8]) -> Option<ParsedPacket> {
     let (flow, payload) = flow(ip)?;
     let kind = payload.first().copied();
     let is_error = match flow.protocol {
@@ -55,7 +55,7 @@ pub(crate) fn read(ip: &[u8]) -> Option<Seen> {
         _ => false,
     };
     let quoted = payload.get(8..).filter(|_| is_error);
-    Some(Seen {
+    Some(ParsedPacket {
         flow,
         is_reset: flow.protocol == TCP && payload.get(13).is_some_and(|flags| flags & RESET != 0),
         about: quoted.and_then(flow_of_quoted),

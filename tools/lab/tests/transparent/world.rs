@@ -244,14 +244,14 @@ impl World {
     pub(crate) fn file(&self, peer: &str) -> Result<String> {
         let [v4, v6] = self.tunnel();
         let endpoint = SocketAddr::new(self.neighbour(), ENDPOINT_PORT);
-        self.whole_file(
+        self.file_with_sections(
             &format!("Address = {v4}/32, {v6}/128"),
             &format!("Endpoint = {endpoint}\nAllowedIPs = 0.0.0.0/0, ::/0\n{peer}"),
         )
     }
 
     /// Writes a file for `near` with these lines beside the keys.
-    pub(crate) fn whole_file(&self, interface: &str, peer: &str) -> Result<String> {
+    pub(crate) fn file_with_sections(&self, interface: &str, peer: &str) -> Result<String> {
         scratch_file(
             &format!("{}.conf", self.interface),
             &format!(

@@ -27,13 +27,13 @@ pub(crate) fn with_keys(text: &str) -> String {
 
 /// Output and exit status of a program.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct Outcome {
     pub(crate) status: Option<i32>,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
 }
 
-impl Said {
+impl Outcome {
     pub(crate) fn out(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
@@ -43,7 +43,7 @@ impl Said {
     }
 }
 
-impl std::fmt::Display for Said {
+impl std::fmt::Display for Outcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (out, err) = (self.out(), self.err());
         write!(f, "status {:?}\n{out:?}\n{err:?}", self.status)
@@ -108,12 +108,12 @@ impl Call {
     }
 
     /// Runs the call; both programs are called `wg`.
-    pub(crate) fn run(&self, program: Program) -> Result<Said> {
+    pub(crate) fn run(&self, program: Program) -> Result<Outcome> {
         self.run_into(program, Stdio::piped())
     }
 
     /// As [`run`](Self::run), with another standard output.
-    pub(crate) fn run_into(&self, program: Program, stdout: Stdio) -> Result<Said> {
+    pub(crate) fn run_into(&self, program: Program, stdout: Stdio) -> Result<Outcome> {
         let path = match program {
             Program::Debian => "/usr/bin/wg".into(),
             Program::Taupe => Implementation::Taupe.program()?,
@@ -132,7 +132,7 @@ impl Call {
             let _ = stdin.write_all(&self.input);
         }
         let output = child.wait_with_output().map_err(Error::io("wg"))?;
-        Ok(Said {
+        Ok(Outcome {
             status: output.status.code(),
             stdout: output.stdout,
             stderr: output.stderr,
@@ -142,7 +142,7 @@ impl Call {
     /// Runs both programs: Debian's first and last, until it prints the same twice, so that no
     /// clock has advanced in between. Debian's clock is that of the last tick (`time(3)`), which
     /// reaches a second later than Taupe's, so calls around the start of a second are repeated.
-    pub(crate) fn run_both(&self) -> Result<(Said, Said)> {
+    pub(crate) fn run_both(&self) -> Result<(Outcome, Outcome)> {
         for _ in 0..50 {
             let second = away_from_a_turn();
             let before = self.run(Program::Debian)?;
@@ -198,12 +198,12 @@ impl Comparison {
     /// Checks that both programs print the same, unless the table has an entry.
     pub(crate) fn call(&mut self, call: &Call) -> Result<()> {
         let (debian, taupe) = call.run_both()?;
-        self.said(&call.name(), &debian, &taupe);
+        self.compare(&call.name(), &debian, &taupe);
         Ok(())
     }
 
     /// Checks that two outputs are equal, unless the table has an entry.
-    pub(crate) fn said(&mut self, case: &str, debian: &Said, taupe: &Said) {
+    pub(crate) fn compare(&mut self, case: &str, debian: &Outcome, taupe: &Outcome) {
         let (debian_text, taupe_text) = (debian.to_string(), taupe.to_string());
         self.texts(case, debian == taupe, &debian_text, &taupe_text);
     }

@@ -161,7 +161,7 @@ fn compare(section: &'static str, files: &[&str]) -> Result<()> {
     comparison.finish()
 }
 
-pub(crate) fn same_words() -> Result<()> {
+pub(crate) fn same_errors() -> Result<()> {
     compare("files wrong", WRONG)
 }
 
@@ -186,8 +186,11 @@ pub(crate) fn round_trip() -> Result<()> {
         taupe_lab::uapi::set("wg0", "replace_peers=true\nlisten_port=1\n")?;
         let file = scratch_file("wg0.conf", &text)?;
         let call = crate::compare::Call::new(&["setconf", "wg0", &file]);
-        let said = call.run(program)?;
-        taupe_lab::ensure!(said.status == Some(0) && said.err().is_empty(), "{said}");
+        let output = call.run(program)?;
+        taupe_lab::ensure!(
+            output.status == Some(0) && output.err().is_empty(),
+            "{output}"
+        );
         let shown = crate::compare::Call::new(&["showconf", "wg0"]).run(program)?;
         taupe_lab::ensure!(shown.out() == text, "{shown}");
     }

@@ -1,6 +1,6 @@
 //! The kernel's devices, in a virtual machine.
 
-use crate::compare::{Comparison, Said, with_keys};
+use crate::compare::{Comparison, Outcome, with_keys};
 use crate::show::FIELDS;
 use base64ct::{Base64, Encoding as _};
 use std::collections::BTreeSet;
@@ -39,17 +39,17 @@ impl Machine {
         let fetch = "mkdir -p /tmp/taupe && nc 192.0.2.1 7000 < /dev/null | tar -x -C /tmp/taupe";
         guest.run_within(Duration::from_secs(120), fetch)?;
         let machine = Self { guest };
-        let said = machine.wg(true, &["version"])?;
-        ensure!(said.out().contains("Taupe"), "{said}");
+        let output = machine.wg(true, &["version"])?;
+        ensure!(output.out().contains("Taupe"), "{output}");
         Ok(machine)
     }
 
     /// Runs `wg WORDS`, with keys for `{K1}` and the like.
-    fn wg(&self, taupe: bool, words: &[&str]) -> Result<Said> {
+    fn wg(&self, taupe: bool, words: &[&str]) -> Result<Outcome> {
         self.wg_with(taupe, "", words)
     }
 
-    fn wg_with(&self, taupe: bool, environment: &str, words: &[&str]) -> Result<Said> {
+    fn wg_with(&self, taupe: bool, environment: &str, words: &[&str]) -> Result<Outcome> {
         let words: Vec<_> = words
             .iter()
             .map(|word| format!("'{}'", with_keys(word).replace('\'', r"'\''")))
@@ -67,7 +67,7 @@ impl Machine {
             Some(end) => text.split_at(end + 1),
             None => ("", text),
         };
-        Ok(Said {
+        Ok(Outcome {
             status: status.parse().ok(),
             stdout: stdout.as_bytes().to_vec(),
             stderr: output.stderr.into_bytes(),
@@ -76,7 +76,7 @@ impl Machine {
 
     fn compare(&self, comparison: &mut Comparison, words: &[&str]) -> Result<()> {
         let (debian, taupe) = (self.wg(false, words)?, self.wg(true, words)?);
-        comparison.said(&words.join(" "), &debian, &taupe);
+        comparison.compare(&words.join(" "), &debian, &taupe);
         Ok(())
     }
 
@@ -88,10 +88,10 @@ impl Machine {
                 .iter()
                 .map(|word| if *word == "IF" { interface } else { word })
                 .collect();
-            let said = self.wg(taupe, &words)?;
+            let output = self.wg(taupe, &words)?;
             let dump = self.wg(false, &["show", interface, "dump"])?;
             let file = self.wg(false, &["showconf", interface])?;
-            Ok(format!("{said}\n{}{}", dump.out(), file.out()))
+            Ok(format!("{output}\n{}{}", dump.out(), file.out()))
         };
         let (debian, taupe) = (one("wgdebian", false)?, one("wgtaupe", true)?);
         comparison.effects(&words.join(" "), &debian, &taupe);
@@ -240,13 +240,19 @@ pub(crate) fn devices() -> Result<()> {
         machine.wg(true, &words)
     };
     for change in ["10.1.0.0/16", "+10.2.0.0/16"] {
-        let said = set(change)?;
-        ensure!(said.status == Some(0) && said.err().is_empty(), "{said}");
+        let output = set(change)?;
+        ensure!(
+            output.status == Some(0) && output.err().is_empty(),
+            "{output}"
+        );
     }
     // Before 6.16 the kernel cannot remove an allowed IP: this is reported.
-    let said = set("-10.1.0.0/16")?;
+    let output = set("-10.1.0.0/16")?;
     let refusal = "Unable to modify interface: Invalid argument\n";
-    ensure!(said.status == Some(1) && said.err() == refusal, "{said}");
+    ensure!(
+        output.status == Some(1) && output.err() == refusal,
+        "{output}"
+    );
     let networks = machine.wg(false, &["show", "wgtaupe", "allowed-ips"])?;
     let line = with_keys("{P1}\t10.1.0.0/16 10.2.0.0/16\n");
     ensure!(networks.out().contains(&line), "{networks}");

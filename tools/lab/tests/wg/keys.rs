@@ -42,9 +42,12 @@ pub(crate) fn keys() -> Result<()> {
     let mut seen = BTreeSet::new();
     for verb in ["genkey", "genpsk"] {
         for _ in 0..20 {
-            let said = Call::new(&[verb]).run(Program::Taupe)?;
-            ensure!(said.status == Some(0) && said.err().is_empty(), "{said}");
-            let text = said.out();
+            let output = Call::new(&[verb]).run(Program::Taupe)?;
+            ensure!(
+                output.status == Some(0) && output.err().is_empty(),
+                "{output}"
+            );
+            let text = output.out();
             ensure!(
                 text.len() == 45 && text.ends_with('\n'),
                 "{verb}: {} bytes",
@@ -71,40 +74,40 @@ pub(crate) fn shared_files() -> Result<()> {
     for mode in [0o600, 0o640, 0o644, 0o604, 0o601, 0o602, 0o660, 0o666] {
         for verb in ["genkey", "genpsk", "pubkey"] {
             let call = Call::new(&[verb]).input(with_keys("{K1}").as_bytes());
-            let mut said = Vec::new();
+            let mut output = Vec::new();
             for program in [Program::Debian, Program::Taupe] {
                 let file = File::create(&path).map_err(Error::io("key"))?;
                 fs::set_permissions(&path, fs::Permissions::from_mode(mode))
                     .map_err(Error::io("key"))?;
-                said.push(call.run_into(program, file.into())?);
+                output.push(call.run_into(program, file.into())?);
                 let length = fs::metadata(&path).map_err(Error::io("key"))?.len();
                 ensure!(length == 45, "{verb} writes {length} bytes");
             }
-            let equal = said.windows(2).all(|two| two.first() == two.last());
+            let equal = output.windows(2).all(|two| two.first() == two.last());
             ensure!(
                 equal,
                 "{mode:o}: {}",
-                said.iter().map(ToString::to_string).collect::<String>()
+                output.iter().map(ToString::to_string).collect::<String>()
             );
             let shared = mode & 0o007 != 0 && verb != "pubkey";
-            let warned = said
+            let warned = output
                 .iter()
-                .all(|said| said.err().contains("world accessible"));
+                .all(|output| output.err().contains("world accessible"));
             ensure!(warned == shared, "{verb} to a file of mode {mode:o}");
         }
     }
     // A terminal, a pipe or a device causes no warning.
     let null = || File::create("/dev/null").map_err(Error::io("/dev/null"));
     for program in [Program::Debian, Program::Taupe] {
-        let said = Call::new(&["genkey"]).run_into(program, null()?.into())?;
-        ensure!(said.err().is_empty(), "{said}");
+        let output = Call::new(&["genkey"]).run_into(program, null()?.into())?;
+        ensure!(output.err().is_empty(), "{output}");
     }
     // Debian's does not report a key that it could not write.
     let full = || File::create("/dev/full").map_err(Error::io("/dev/full"));
-    let said = Call::new(&["genkey"]).run_into(Program::Taupe, full()?.into())?;
+    let output = Call::new(&["genkey"]).run_into(Program::Taupe, full()?.into())?;
     ensure!(
-        said.status == Some(1) && said.err().contains("No space left"),
-        "{said}"
+        output.status == Some(1) && output.err().contains("No space left"),
+        "{output}"
     );
     Ok(())
 }

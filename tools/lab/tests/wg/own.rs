@@ -1,6 +1,6 @@
 //! Taupe's additional output and its own messages.
 
-use crate::compare::{Call, KEYS, Program, Said, with_keys};
+use crate::compare::{Call, KEYS, Outcome, Program, with_keys};
 use std::process::Command;
 use taupe_lab::host::Host;
 use taupe_lab::peers::Implementation;
@@ -8,13 +8,13 @@ use taupe_lab::sandbox::scratch_file;
 use taupe_lab::{Error, Result, ensure, uapi};
 
 /// Runs `taupe WORDS`.
-fn taupe(words: &[&str]) -> Result<Said> {
+fn taupe(words: &[&str]) -> Result<Outcome> {
     let output = Command::new(Implementation::Taupe.program()?)
         .args(words.iter().map(|word| with_keys(word)))
         .env("WG_ENDPOINT_RESOLUTION_RETRIES", "0")
         .output()
         .map_err(Error::io("taupe"))?;
-    Ok(Said {
+    Ok(Outcome {
         status: output.status.code(),
         stdout: output.stdout,
         stderr: output.stderr,
@@ -26,23 +26,23 @@ fn taupe(words: &[&str]) -> Result<Said> {
 pub(crate) fn key_for_a_file() -> Result<()> {
     let host = Host::new("a")?;
     let _tunnel = Implementation::Taupe.start(&host, "wg0")?;
-    let before = uapi::ask("wg0", "get=1\n\n")?;
+    let before = uapi::exchange("wg0", "get=1\n\n")?;
     for words in [
         &["set", "wg0", "private-key", "{K1}"][..],
         &["set", "wg0", "peer", "{P1}", "preshared-key", "{P2}"],
     ] {
-        for said in [taupe(words)?, Call::new(words).run(Program::Taupe)?] {
-            ensure!(said.status == Some(1), "{said}");
-            let text = said.err();
+        for result in [taupe(words)?, Call::new(words).run(Program::Taupe)?] {
+            ensure!(result.status == Some(1), "{result}");
+            let text = result.err();
             for part in ["command line", "ps", "umask 077", "FILE", "<("] {
-                ensure!(text.contains(part), "no {part}: {said}");
+                ensure!(text.contains(part), "no {part}: {result}");
             }
             let repeated = KEYS.iter().any(|(_, key)| text.contains(key));
-            ensure!(!repeated && said.out().is_empty(), "{said}");
+            ensure!(!repeated && result.out().is_empty(), "{result}");
         }
     }
     ensure!(
-        uapi::ask("wg0", "get=1\n\n")? == before,
+        uapi::exchange("wg0", "get=1\n\n")? == before,
         "the device has changed"
     );
     Ok(())
@@ -63,11 +63,14 @@ pub(crate) fn more() -> Result<()> {
     for program in ["taupe", "wg"] {
         uapi::set("wg0", "replace_peers=true\n")?;
         let words = ["setconf", "wg0", file.as_str()];
-        let said = match program {
+        let result = match program {
             "taupe" => taupe(&words)?,
             _ => Call::new(&words).run(Program::Taupe)?,
         };
-        ensure!(said.status == Some(0) && said.err().is_empty(), "{said}");
+        ensure!(
+            result.status == Some(0) && result.err().is_empty(),
+            "{result}"
+        );
         let more = taupe(&["show", "wg0"])?.out();
         let plain = Call::new(&["show", "wg0"]).run(Program::Debian)?.out();
         let lines: Vec<_> = more.lines().filter(|line| !plain.contains(line)).collect();
@@ -88,16 +91,16 @@ pub(crate) fn more() -> Result<()> {
     }
     // Setting an address removes the name.
     let words = ["set", "wg0", "peer", "{P1}", "endpoint", "127.0.0.1:5"];
-    let said = taupe(&words)?;
-    ensure!(said.status == Some(0), "{said}");
+    let result = taupe(&words)?;
+    ensure!(result.status == Some(0), "{result}");
     let more = taupe(&["show", "wg0"])?.out();
     ensure!(!more.contains("endpoint name"), "{more}");
     // A device that does not support names gets none.
     let fake = crate::fake::Fake::start("wf")?;
     fake.answer("errno=0\n\n");
     let words = ["set", "wf", "peer", "{P1}", "endpoint", "localhost:5"];
-    let said = taupe(&words)?;
-    ensure!(said.status == Some(0), "{said}");
+    let result = taupe(&words)?;
+    ensure!(result.status == Some(0), "{result}");
     let requests = fake.requests().concat();
     ensure!(requests.contains("endpoint=127.0.0.1:5\n"), "{requests}");
     ensure!(!requests.contains("localhost"), "{requests}");
@@ -114,11 +117,14 @@ pub(crate) fn messages() -> Result<()> {
             "[Interface]\nListenPort = x\nAddress = 192.0.2.1/24\n[Peer]\nPublicKey = {P1}\nAllowedIPs = 192.0.2.1/33\n",
         ),
     )?;
-    let said = taupe(&["setconf", "wg0", &file])?;
-    ensure!(said.status == Some(1), "{said}");
+    let output = taupe(&["setconf", "wg0", &file])?;
+    ensure!(output.status == Some(1), "{output}");
     for place in [":2:", ":3:", ":6:"] {
         let named = format!("{file}{place}");
-        ensure!(said.err().contains(&named), "{place} is not named: {said}");
+        ensure!(
+            output.err().contains(&named),
+            "{place} is not named: {output}"
+        );
     }
     for (words, parts) in [
         (
@@ -140,10 +146,13 @@ pub(crate) fn messages() -> Result<()> {
         (&["setconf", "wg0", "/tmp"], &["/tmp", "directory"]),
         (&["show", "nosuch"], &["nosuch", "no such device"]),
     ] {
-        let said = taupe(words)?;
-        ensure!(said.status == Some(1), "{words:?}: {said}");
+        let output = taupe(words)?;
+        ensure!(output.status == Some(1), "{words:?}: {output}");
         for part in parts {
-            ensure!(said.err().contains(part), "{words:?}, no {part}: {said}");
+            ensure!(
+                output.err().contains(part),
+                "{words:?}, no {part}: {output}"
+            );
         }
     }
     Ok(())
@@ -177,10 +186,11 @@ pub(crate) fn secrets() -> Result<()> {
             &["set", "wg0", "peer", "{P1}", "preshared-key", &file],
         ];
         for words in calls {
-            for said in [taupe(words)?, Call::new(words).run(Program::Taupe)?] {
-                ensure!(said.status == Some(1), "{words:?}: {said}");
-                let told = said.err().contains(&secret[..30]) || said.out().contains(&secret[..30]);
-                ensure!(!told, "{words:?}: {said}");
+            for output in [taupe(words)?, Call::new(words).run(Program::Taupe)?] {
+                ensure!(output.status == Some(1), "{words:?}: {output}");
+                let reported =
+                    output.err().contains(&secret[..30]) || output.out().contains(&secret[..30]);
+                ensure!(!reported, "{words:?}: {output}");
             }
         }
     }

@@ -1,6 +1,6 @@
 //! `set`.
 
-use crate::compare::{Call, Comparison, Program, Said, with_keys};
+use crate::compare::{Call, Comparison, Outcome, Program, with_keys};
 use crate::fake::Fake;
 use std::time::{Duration, Instant};
 use taupe_lab::host::Host;
@@ -57,19 +57,19 @@ impl Pair {
             let variables = environment.iter();
             variables.fold(call, |call, (name, value)| call.env(name, value))
         };
-        let one = |interface: &str, program| -> Result<(Said, String)> {
-            let answer = uapi::ask(interface, &before(words))?;
+        let one = |interface: &str, program| -> Result<(Outcome, String)> {
+            let answer = uapi::exchange(interface, &before(words))?;
             ensure!(answer.starts_with("errno=0\n"), "{answer}");
-            let said = make(interface).run(program)?;
+            let output = make(interface).run(program)?;
             let dump = Call::new(&["show", interface, "dump"]).run(Program::Debian)?;
             let file = Call::new(&["showconf", interface]).run(Program::Debian)?;
-            Ok((said, format!("{}{}", dump.out(), file.out())))
+            Ok((output, format!("{}{}", dump.out(), file.out())))
         };
         let (debian, taupe) = (
             one("wgdebian", Program::Debian)?,
             one("wgtaupe", Program::Taupe)?,
         );
-        let text = |(said, state): &(Said, String)| format!("{said}\n{state}");
+        let text = |(output, state): &(Outcome, String)| format!("{output}\n{state}");
         let call = make("IF").name();
         comparison.effects(name.unwrap_or(&call), &text(&debian), &text(&taupe));
         Ok(())
@@ -83,8 +83,8 @@ fn before(words: &[&str]) -> String {
         return BEFORE.to_owned();
     }
     let lines = BEFORE.split_inclusive('\n');
-    let kept = lines.filter(|line| !line.starts_with("pre") && !line.starts_with("pers"));
-    kept.collect()
+    let remaining = lines.filter(|line| !line.starts_with("pre") && !line.starts_with("pers"));
+    remaining.collect()
 }
 
 /// Invalid arguments of `set` after the interface. Names that could be resolved are not included.
@@ -302,7 +302,7 @@ const KEY_FILES: &[&str] = &[
 ];
 
 /// Nothing is changed, and the error is the same.
-pub(crate) fn same_words() -> Result<()> {
+pub(crate) fn same_errors() -> Result<()> {
     let mut comparison = Comparison::new("set wrong");
     let pair = Pair::new()?;
     let impatient = [("WG_ENDPOINT_RESOLUTION_RETRIES", "0")];
@@ -396,12 +396,12 @@ pub(crate) fn refused() -> Result<()> {
             let asked_by_debian = fake.requests();
             let taupe = call.run(Program::Taupe)?;
             let case = format!("{}: {answer:?}", call.name());
-            comparison.said(&case, &debian, &taupe);
-            let asked = fake.requests();
+            comparison.compare(&case, &debian, &taupe);
+            let queries = fake.requests();
             comparison.effects(
                 &format!("{case}: request"),
                 &asked_by_debian.concat(),
-                &asked.concat(),
+                &queries.concat(),
             );
         }
     }
@@ -419,7 +419,7 @@ pub(crate) fn retries() -> Result<()> {
         let start = Instant::now();
         let taupe = call.run(Program::Taupe)?;
         let took = start.elapsed();
-        comparison.said(&call.name(), &debian, &taupe);
+        comparison.compare(&call.name(), &debian, &taupe);
         let waits = debian.err().matches("Trying again").count();
         let least = Duration::from_millis([0, 1000, 2200].get(waits).copied().unwrap_or(2200));
         ensure!(

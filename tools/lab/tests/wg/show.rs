@@ -71,7 +71,7 @@ fn endpoints_of_all(comparison: &mut Comparison) -> Result<()> {
             .extend(lines.collect::<String>().into_bytes());
     }
     let call = Call::new(&["show", "all", "endpoints"]);
-    comparison.said(&call.name(), &expected, &call.run(Program::Taupe)?);
+    comparison.compare(&call.name(), &expected, &call.run(Program::Taupe)?);
     Ok(())
 }
 
@@ -248,7 +248,7 @@ pub(crate) fn answers() -> Result<()> {
         ] {
             let (debian, taupe) = Call::new(words).run_both()?;
             let name = text.replace(&key(0x11), "KEY");
-            comparison.said(&format!("{}: {name:?}", words.join(" ")), &debian, &taupe);
+            comparison.compare(&format!("{}: {name:?}", words.join(" ")), &debian, &taupe);
         }
     }
 
@@ -349,8 +349,8 @@ pub(crate) fn several() -> Result<()> {
             let path = socket("stale");
             drop(std::os::unix::net::UnixListener::bind(&path).map_err(Error::io("socket"))?);
             ensure!(path.exists(), "no stale socket");
-            let said = Call::new(words).run(program)?;
-            ensure!(!said.out().contains("stale"), "{said}");
+            let output = Call::new(words).run(program)?;
+            ensure!(!output.out().contains("stale"), "{output}");
             ensure!(
                 !path.exists(),
                 "the stale socket is still there after {words:?}"

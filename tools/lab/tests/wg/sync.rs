@@ -60,8 +60,11 @@ pub(crate) fn keeps_sessions() -> Result<()> {
     );
     for rest in [added.as_str(), ""] {
         let call = Call::new(&["syncconf", "wgnear", &file(rest)?]);
-        let said = call.run(Program::Taupe)?;
-        ensure!(said.status == Some(0) && said.err().is_empty(), "{said}");
+        let output = call.run(Program::Taupe)?;
+        ensure!(
+            output.status == Some(0) && output.err().is_empty(),
+            "{output}"
+        );
         let peers = here.show(Some("peers"))?.stdout;
         ensure!(
             peers.contains(&keys[2].public) != rest.is_empty(),
@@ -73,8 +76,8 @@ pub(crate) fn keeps_sessions() -> Result<()> {
         first_answer(&near, address, Duration::from_secs(5))?;
     }
     // `setconf` does not keep the session.
-    let said = Call::new(&["setconf", "wgnear", &file("")?]).run(Program::Taupe)?;
-    ensure!(said.status == Some(0), "{said}");
+    let output = Call::new(&["setconf", "wgnear", &file("")?]).run(Program::Taupe)?;
+    ensure!(output.status == Some(0), "{output}");
     ensure!(handshake()? == "0", "setconf keeps the session");
     Ok(())
 }
@@ -94,8 +97,11 @@ pub(crate) fn takes_away() -> Result<()> {
         .replacen("PersistentKeepalive = 25\n", "", 1)
         .replacen("Endpoint = 192.0.2.2:5\n", "", 1);
     let file = scratch_file("wg0.conf", &with_keys(&after))?;
-    let said = Call::new(&["syncconf", "wg0", &file]).run(Program::Taupe)?;
-    ensure!(said.status == Some(0) && said.err().is_empty(), "{said}");
+    let output = Call::new(&["syncconf", "wg0", &file]).run(Program::Taupe)?;
+    ensure!(
+        output.status == Some(0) && output.err().is_empty(),
+        "{output}"
+    );
     let dump = tunnel.show(Some("dump"))?.stdout;
     let peers: Vec<_> = dump.lines().skip(1).collect();
     let expected = [

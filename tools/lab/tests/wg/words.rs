@@ -1,6 +1,6 @@
 //! Unknown sub-commands, and the names of sub-commands.
 
-use crate::compare::{Call, Comparison, Said};
+use crate::compare::{Call, Comparison, Outcome};
 use taupe_lab::Result;
 
 pub(crate) fn words() -> Result<()> {
@@ -35,7 +35,7 @@ pub(crate) fn words() -> Result<()> {
     ] {
         let call = Call::new(words);
         let (debian, taupe) = call.run_both()?;
-        comparison.said(&call.name(), &undescribed(debian), &undescribed(taupe));
+        comparison.compare(&call.name(), &undescribed(debian), &undescribed(taupe));
     }
     for command in commands {
         let after_commands = [
@@ -63,12 +63,12 @@ pub(crate) fn words() -> Result<()> {
             }
             let call = Call::new(&[&[command], after].concat());
             let (debian, taupe) = call.run_both()?;
-            comparison.said(&call.name(), &undescribed(debian), &undescribed(taupe));
+            comparison.compare(&call.name(), &undescribed(debian), &undescribed(taupe));
         }
         if !command.starts_with("gen") {
             let call = Call::new(&[command]);
             let (debian, taupe) = call.run_both()?;
-            comparison.said(&call.name(), &undescribed(debian), &undescribed(taupe));
+            comparison.compare(&call.name(), &undescribed(debian), &undescribed(taupe));
         }
     }
     // There are no devices to show.
@@ -87,8 +87,8 @@ pub(crate) fn words() -> Result<()> {
 
 /// Removes descriptions, which are Taupe's own, and the signs that `allowed-ips` supports since
 /// 2025.
-fn undescribed(mut said: Said) -> Said {
-    for stream in [&mut said.stdout, &mut said.stderr] {
+fn undescribed(mut output: Outcome) -> Outcome {
+    for stream in [&mut output.stdout, &mut output.stderr] {
         let text = String::from_utf8_lossy(stream).replace("[+|-]", "");
         let mut lines: Vec<_> = text
             .lines()
@@ -102,5 +102,5 @@ fn undescribed(mut said: Said) -> Said {
         }
         *stream = lines.join("\n").into_bytes();
     }
-    said
+    output
 }

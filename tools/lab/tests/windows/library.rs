@@ -54,8 +54,8 @@ pub(crate) fn exports() -> Result<()> {
     ensure!(declared.len() > 30, "only {declared:?} are declared");
 
     let mut tool = Command::new("x86_64-w64-mingw32-objdump");
-    let said = succeed(tool.arg("-p").arg(built().join("taupe.dll")))?;
-    let table = said
+    let output = succeed(tool.arg("-p").arg(built().join("taupe.dll")))?;
+    let table = output
         .lines()
         .skip_while(|line| !line.contains("Ordinal/Name Pointer"));
     let table = table.skip(1).take_while(|line| !line.is_empty());

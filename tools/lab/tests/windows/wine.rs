@@ -57,8 +57,12 @@ pub(crate) fn launcher() -> Result<[String; 3]> {
 pub(crate) fn succeed(command: &mut Command) -> Result<String> {
     let name = command.get_program().display().to_string();
     let output = command.output().map_err(Error::io(name.clone()))?;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(output.status.success(), "{name}: {}: {said}", output.status);
+    let result = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(
+        output.status.success(),
+        "{name}: {}: {result}",
+        output.status
+    );
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 

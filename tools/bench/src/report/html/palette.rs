@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_and_dashes_tell_the_first_thirty_apart() {
+    fn the_first_thirty_lines_are_distinguishable() {
         let looks: Vec<_> = (0..30).map(|place| (class(place), dash(place))).collect();
         for (at, look) in looks.iter().enumerate() {
             assert!(!looks[..at].contains(look), "{at}: {look:?}");

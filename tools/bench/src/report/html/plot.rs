@@ -7,7 +7,7 @@
 
 use super::palette;
 use crate::report::figure::{Scale, quantity};
-use crate::report::view::Contestant;
+use crate::report::view::ContestantView;
 use crate::results::Unit;
 use maud::{Markup, html};
 
@@ -18,7 +18,7 @@ const WIDTH: f64 = 380.0;
 const FONT: f64 = 11.0;
 
 /// A bar chart with one or more bars for each contestant.
-pub(super) struct Bars<'a> {
+pub(super) struct BarChart<'a> {
     pub(super) title: String,
     /// Scale of the axis and of the numbers beside the bars.
     pub(super) scale: Scale,
@@ -27,7 +27,7 @@ pub(super) struct Bars<'a> {
 
 /// The bars of one contestant.
 pub(super) struct BarRow<'a> {
-    pub(super) contestant: Contestant<'a>,
+    pub(super) contestant: ContestantView<'a>,
     pub(super) bars: Vec<Bar>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Bar {
     /// Deviation of the whole bar; `None` if it is unknown.
     pub(super) spread: Option<f64>,
     /// The bar's values as text.
-    pub(super) told: String,
+    pub(super) value_text: String,
 }
 
 impl Bar {
@@ -49,7 +49,7 @@ impl Bar {
     }
 }
 
-impl Bars<'_> {
+impl BarChart<'_> {
     /// Draws the plot; `None` if there is nothing to draw.
     pub(super) fn draw(&self) -> Option<Markup> {
         const BAR: f64 = 9.0;
@@ -88,7 +88,7 @@ impl Bars<'_> {
                     @for (at, bar) in row.bars.iter().enumerate() {
                         @let upper = from + NAME + STEP * at as f64;
                         g class=(palette::class(row.contestant.place)) {
-                            title { (row.contestant.title) ": " (bar.told) }
+                            title { (row.contestant.title) ": " (bar.value_text) }
                             @for (part, (left, right)) in pieces(bar).into_iter().enumerate() {
                                 rect x=(px(x(left))) y=(px(upper)) height=(BAR)
                                     width=(px((x(right) - x(left)).max(0.6)))
@@ -134,16 +134,16 @@ fn value(bar: &Bar, scale: Scale) -> String {
 }
 
 /// A line chart over two axes.
-pub(super) struct Lines<'a> {
+pub(super) struct LineChart<'a> {
     pub(super) title: String,
     pub(super) x: Axis,
     pub(super) y: Axis,
-    pub(super) lines: Vec<Line<'a>>,
+    pub(super) lines: Vec<ChartLine<'a>>,
 }
 
 /// The line of one contestant.
-pub(super) struct Line<'a> {
-    pub(super) contestant: Contestant<'a>,
+pub(super) struct ChartLine<'a> {
+    pub(super) contestant: ContestantView<'a>,
     /// Points from left to right.
     pub(super) points: Vec<(f64, f64)>,
 }
@@ -221,7 +221,7 @@ impl Axis {
     }
 }
 
-impl Lines<'_> {
+impl LineChart<'_> {
     /// Draws the plot; `None` if there is nothing to draw.
     pub(super) fn draw(&self) -> Option<Markup> {
         const HEIGHT: f64 = 250.0;
@@ -439,15 +439,15 @@ fn fit(text: &str, room: f64) -> String {
     if width(text) <= room {
         return text.to_owned();
     }
-    let mut kept = String::new();
+    let mut remaining = String::new();
     for letter in text.chars() {
-        kept.push(letter);
-        if width(&kept) + FONT * 1.1 > room {
-            kept.pop();
+        remaining.push(letter);
+        if width(&remaining) + FONT * 1.1 > room {
+            remaining.pop();
             break;
         }
     }
-    kept + "…"
+    remaining + "…"
 }
 
 /// Formats a coordinate with one decimal, as exact as a screen.

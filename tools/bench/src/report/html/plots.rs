@@ -1,8 +1,8 @@
 //! Chooses the plots of a report from the metrics it has.
 
-use super::plot::{Axis, Bar, BarRow, Bars, Line, Lines};
+use super::plot::{Axis, Bar, BarChart, BarRow, ChartLine, LineChart};
 use crate::report::figure::{Scale, deviation, quantity};
-use crate::report::view::{Contestant, Section, Subject, View};
+use crate::report::view::{ContestantView, MetricSection, Subject, View};
 use crate::results::{Metric, Unit};
 use maud::Markup;
 
@@ -10,16 +10,16 @@ use maud::Markup;
 pub(super) struct Plot<'a> {
     pub(super) title: String,
     /// Explanation of how to read it.
-    pub(super) told: String,
+    pub(super) caption: String,
     pub(super) drawing: Markup,
     /// Contestants whose colours need a legend.
-    pub(super) legend: Vec<Contestant<'a>>,
+    pub(super) legend: Vec<ContestantView<'a>>,
     /// Contestants that the plot lacks.
     pub(super) absent: Vec<&'a str>,
 }
 
 /// Returns the plots of a section.
-pub(super) fn of<'a>(view: &View<'a>, section: &Section<'a>) -> Vec<Plot<'a>> {
+pub(super) fn of<'a>(view: &View<'a>, section: &MetricSection<'a>) -> Vec<Plot<'a>> {
     let metrics = &section.metrics;
     match section.subject {
         Subject::Throughput => ["up", "down", "both"]
@@ -36,8 +36,8 @@ pub(super) fn of<'a>(view: &View<'a>, section: &Section<'a>) -> Vec<Plot<'a>> {
             .collect(),
         Subject::Packets => {
             let metrics = counted(metrics, "udp", "rate");
-            let told = "A bar for each size of packet, in bytes.";
-            bars(view, "UDP packets per second", told, &metrics)
+            let caption = "A bar for each size of packet, in bytes.";
+            bars(view, "UDP packets per second", caption, &metrics)
                 .into_iter()
                 .collect()
         }
@@ -92,7 +92,7 @@ fn counted<'a>(metrics: &[&'a Metric], first: &str, last: &str) -> Vec<(String, 
 fn bars<'a>(
     view: &View<'a>,
     title: &str,
-    told: &str,
+    caption: &str,
     metrics: &[(String, &'a Metric)],
 ) -> Option<Plot<'a>> {
     let unit = metrics.first()?.1.unit;
@@ -107,7 +107,7 @@ fn bars<'a>(
             .filter_map(|(tag, metric)| bar(view, contestant.id, tag, metric))
             .collect(),
     });
-    let bars = Bars {
+    let bars = BarChart {
         title: title.to_owned(),
         scale,
         rows: rows.collect(),
@@ -115,7 +115,7 @@ fn bars<'a>(
     let whiskers = "Median; the line is ± MAD.";
     Some(Plot {
         title: scale.head(title),
-        told: [told, whiskers].join(" ").trim().to_owned(),
+        caption: [caption, whiskers].join(" ").trim().to_owned(),
         drawing: bars.draw()?,
         legend: Vec::new(),
         absent: view.absent(&measured),
@@ -125,18 +125,18 @@ fn bars<'a>(
 fn bar(view: &View<'_>, contestant: &str, tag: &str, metric: &Metric) -> Option<Bar> {
     let summary = view.report.summary(contestant, &metric.key)?;
     let spread = (summary.count > 1).then_some(summary.mad);
-    let told = quantity(summary.median, metric.unit);
+    let value = quantity(summary.median, metric.unit);
     Some(Bar {
         tag: tag.to_owned(),
         parts: vec![summary.median],
         spread,
-        told: match spread {
+        value_text: match spread {
             Some(spread) => format!(
-                "{}: {told} ± {}",
+                "{}: {value} ± {}",
                 metric.title,
                 deviation(spread, metric.unit)
             ),
-            None => format!("{}: {told}, measured once", metric.title),
+            None => format!("{}: {value}, measured once", metric.title),
         },
     })
 }
@@ -186,29 +186,33 @@ fn stacked<'a>(view: &View<'a>, title: &str, parts: &[&'a Metric; 2]) -> Option<
             let [Some(user), Some(system)] = both else {
                 return None;
             };
-            let told = |value| quantity(value, unit);
+            let shown = |value| quantity(value, unit);
             Some(BarRow {
                 contestant: *contestant,
                 bars: vec![Bar {
                     tag: String::new(),
                     parts: vec![user.median, system.median],
                     spread: None,
-                    told: format!("user {}, system {}", told(user.median), told(system.median)),
+                    value_text: format!(
+                        "user {}, system {}",
+                        shown(user.median),
+                        shown(system.median)
+                    ),
                 }],
             })
         })
         .collect();
     let totals = rows.iter().flat_map(|row| &row.bars);
     let scale = Scale::of_all(unit, totals.map(|bar| bar.parts.iter().sum()));
-    let measured: Vec<Contestant<'a>> = rows.iter().map(|row| row.contestant).collect();
-    let bars = Bars {
+    let measured: Vec<ContestantView<'a>> = rows.iter().map(|row| row.contestant).collect();
+    let bars = BarChart {
         title: title.to_owned(),
         scale,
         rows,
     };
     Some(Plot {
         title: scale.head(title),
-        told: "User (full colour) + system (pale), medians.".to_owned(),
+        caption: "User (full colour) + system (pale), medians.".to_owned(),
         drawing: bars.draw()?,
         legend: Vec::new(),
         absent: view.absent(&measured),
@@ -228,17 +232,17 @@ fn latencies<'a>(view: &View<'a>) -> Vec<Plot<'a>> {
             };
             let lines = distributions.iter().filter_map(|distribution| {
                 let contestant = view.contestant(&distribution.contestant)?;
-                Some(Line {
+                Some(ChartLine {
                     contestant: *contestant,
                     points: distribution.quantiles.clone(),
                 })
             });
-            let told = "Within which time that share of round trips was answered; to the right, \
+            let caption = "Within which time that share of round trips was answered; to the right, \
                     each step has one more nine.";
-            lined(
+            line_plot(
                 view,
                 title,
-                told,
+                caption,
                 Axis::Nines,
                 Axis::Log(Unit::Seconds),
                 lines.collect(),
@@ -257,7 +261,7 @@ fn over_peers<'a>(view: &View<'a>, metrics: &[&'a Metric]) -> Vec<Plot<'a>> {
     let plots = subjects.into_iter().filter_map(|subject| {
         let metrics = counted(metrics, "peers", subject);
         let first = metrics.first()?.1;
-        let lines = view.contestants.iter().map(|contestant| Line {
+        let lines = view.contestants.iter().map(|contestant| ChartLine {
             contestant: *contestant,
             points: metrics
                 .iter()
@@ -267,7 +271,7 @@ fn over_peers<'a>(view: &View<'a>, metrics: &[&'a Metric]) -> Vec<Plot<'a>> {
                 })
                 .collect(),
         });
-        let lines: Vec<Line<'_>> = lines.filter(|line| !line.points.is_empty()).collect();
+        let lines: Vec<ChartLine<'_>> = lines.filter(|line| !line.points.is_empty()).collect();
         let values = || {
             lines
                 .iter()
@@ -302,7 +306,7 @@ fn over_peers<'a>(view: &View<'a>, metrics: &[&'a Metric]) -> Vec<Plot<'a>> {
         });
         let title = title.filter(|title| title.starts_with(char::is_alphabetic));
         let title = title.unwrap_or(subject).to_owned();
-        lined(
+        line_plot(
             view,
             &title,
             "Over the number of peers.",
@@ -314,16 +318,16 @@ fn over_peers<'a>(view: &View<'a>, metrics: &[&'a Metric]) -> Vec<Plot<'a>> {
     plots.collect()
 }
 
-fn lined<'a>(
+fn line_plot<'a>(
     view: &View<'a>,
     title: &str,
-    told: &str,
+    caption: &str,
     x: Axis,
     y: Axis,
-    lines: Vec<Line<'a>>,
+    lines: Vec<ChartLine<'a>>,
 ) -> Option<Plot<'a>> {
-    let legend: Vec<Contestant<'a>> = lines.iter().map(|line| line.contestant).collect();
-    let lines = Lines {
+    let legend: Vec<ContestantView<'a>> = lines.iter().map(|line| line.contestant).collect();
+    let lines = LineChart {
         title: title.to_owned(),
         x,
         y,
@@ -331,7 +335,7 @@ fn lined<'a>(
     };
     Some(Plot {
         title: title.to_owned(),
-        told: told.to_owned(),
+        caption: caption.to_owned(),
         drawing: lines.draw()?,
         absent: view.absent(&legend),
         legend,

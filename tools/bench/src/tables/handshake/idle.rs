@@ -1,6 +1,7 @@
 //! Memory of idle peers.
 
-use super::{CRYPTO, End, update_device};
+use super::CRYPTO;
+use super::devices::{PeerDevice, update_device};
 use crate::measure::memory;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -23,7 +24,7 @@ pub(super) fn memory_beyond(suite: Suite) -> Result<f64> {
 /// Returns the physical memory in bytes of an idle peer of a device, as the mean over [`IDLE`]
 /// peers.
 fn memory_of_idle(suite: Option<Suite>) -> Result<f64> {
-    let mut device = End::new([192, 0, 2, 1], [10, 0, 0, 1])?.device;
+    let mut device = PeerDevice::new([192, 0, 2, 1], [10, 0, 0, 1])?.device;
     let now = Now {
         boot: time::Instant(1),
         wall: Duration::from_secs(1_700_000_000),

@@ -1,6 +1,7 @@
 //! The published handshakes from [`taupe_repro`]: for comparison only, and insecure.
 
-use super::{CRYPTO, Exchange, Handshake, processor_time};
+use super::CRYPTO;
+use super::exchange::{Exchange, Handshake, processor_time};
 use std::time::{Duration, Instant};
 use taupe_lab::ensure;
 use taupe_lab::error::{Error, Result};
@@ -12,7 +13,7 @@ struct Ends {
     client: End,
     server: End,
     /// Number of handshakes so far.
-    shaken: u32,
+    performed: u32,
 }
 
 /// Creates two ends of the variant with this published name.
@@ -24,7 +25,7 @@ pub(super) fn begin(name: &str) -> Result<Box<dyn Handshake>> {
     Ok(Box::new(Ends {
         client,
         server,
-        shaken: 0,
+        performed: 0,
     }))
 }
 
@@ -33,15 +34,16 @@ fn fill(bytes: &mut [u8]) {
 }
 
 impl Handshake for Ends {
-    fn shake(&mut self) -> Result<Exchange> {
-        self.shaken += 1;
-        let mut label = [0; 12];
-        label[8..].copy_from_slice(&self.shaken.to_be_bytes());
+    fn perform(&mut self) -> Result<Exchange> {
+        self.performed += 1;
+        let mut timestamp = [0; 12];
+        timestamp[8..].copy_from_slice(&self.performed.to_be_bytes());
         let refused = |error: taupe_repro::Error| Error::unmet(format!("a message: {error}"));
 
-        let (begun, initiating) = timed(|| Initiator::start(&self.client, 1, label, &mut fill));
-        let (initiator, initiation) = begun;
-        let ((answered, responding), answering) = processor_time(|| {
+        let (started, initiating) =
+            timed(|| Initiator::start(&self.client, 1, timestamp, &mut fill));
+        let (initiator, initiation) = started;
+        let ((answered, responding), server_cpu) = processor_time(|| {
             timed(|| {
                 let responder = Responder::accept(&self.server, &initiation)?;
                 Ok(responder.respond(2, &mut fill))
@@ -57,7 +59,7 @@ impl Handshake for Ends {
             messages: vec![initiation.len(), response.len()],
             client: initiating + finishing,
             server: responding,
-            answering,
+            server_cpu,
         })
     }
 }
@@ -82,7 +84,7 @@ mod tests {
             }
             let mut ends = begin(variant.name)?;
             for _ in 0..3 {
-                assert_eq!(ends.shake()?.messages, variant.published.messages);
+                assert_eq!(ends.perform()?.messages, variant.published.messages);
             }
             measured += 1;
         }

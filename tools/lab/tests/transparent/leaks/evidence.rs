@@ -8,7 +8,7 @@ use taupe_lab::sandbox::figure;
 use taupe_lab::{Error, Result, ensure};
 
 use super::{Scene, Transition, UPLINKS, WEIGHTS, addresses};
-use crate::chatter::{CHOSEN, OTHER, Voice};
+use crate::chatter::{CHOSEN, Chatterer, OTHER};
 use crate::wire::{self, Flow};
 use crate::world::{BEYOND, ENDPOINT_PORT, SERVER};
 
@@ -21,9 +21,9 @@ const LATE: Duration = Duration::from_secs(5);
 
 /// The times in which no rule selected the application: beginnings and ends.
 #[derive(Debug, Default)]
-pub(super) struct Freedom(Vec<(Duration, Duration)>);
+pub(super) struct UnselectedPeriods(Vec<(Duration, Duration)>);
 
-impl Freedom {
+impl UnselectedPeriods {
     pub(super) fn begin(&mut self, now: Duration) {
         self.0.push((now, Duration::MAX));
     }
@@ -41,7 +41,7 @@ impl Freedom {
     }
 
     /// Checks whether all records of a packet were made while the application was free.
-    fn was_said(&self, packet: &Packet) -> bool {
+    fn was_sent_by_application(&self, packet: &Packet) -> bool {
         let times = CHOSEN.times(&packet.ip);
         let is_free = |time: &Duration| {
             let mut free = self.0.iter();
@@ -61,7 +61,7 @@ impl Freedom {
             return false;
         };
         match contains(&packet.ip, CHOSEN.mark) {
-            true => self.was_said(packet),
+            true => self.was_sent_by_application(packet),
             false => packet.time < last + LATE,
         }
     }
@@ -78,8 +78,8 @@ impl Scene {
             ..
         } = self;
         drop(talking);
-        let (packets, lost) = capture.stop_counted()?;
-        let holds = |packet: &&Packet, voice: &Voice| contains(&packet.ip, voice.mark);
+        let (packets, lost) = capture.stop_with_drops()?;
+        let holds = |packet: &&Packet, voice: &Chatterer| contains(&packet.ip, voice.mark);
         let others = packets
             .iter()
             .filter(|packet| holds(packet, &OTHER))
@@ -90,8 +90,8 @@ impl Scene {
             figure(&format!("{kind:?}"), count);
         }
         let of_chosen = packets.iter().filter(|packet| is_of_chosen(packet));
-        let (freely, clear): (Vec<&Packet>, Vec<&Packet>) =
-            of_chosen.partition(|packet| free.includes(packet.time) && free.was_said(packet));
+        let (freely, clear): (Vec<&Packet>, Vec<&Packet>) = of_chosen
+            .partition(|packet| free.includes(packet.time) && free.was_sent_by_application(packet));
         figure("packets of the chosen one while it was free", freely.len());
         figure("and at other times, to be explained", clear.len());
         let flows = freely
@@ -162,7 +162,7 @@ pub(super) fn in_the_clear(far: &Host) -> Result<String> {
 
 /// Checks whether a packet is the selected application's, and not an answer of `far`.
 fn is_of_chosen(packet: &Packet) -> bool {
-    let Some(wire::Seen { flow, .. }) = wire::read(&packet.ip) else {
+    let Some(wire::ParsedPacket { flow, .. }) = wire::read(&packet.ip) else {
         return false;
     };
     let source = flow.source.to_string();

@@ -44,8 +44,8 @@ pub(crate) fn through_the_outer_tunnel() -> Result<()> {
         let packets = clear.stop()?;
         ensure!(packets.is_empty(), "{} questions in clear", packets.len());
         ensure!(outside.names().is_empty(), "{:?}", outside.names());
-        let asked = inside.names();
-        ensure!(asked.iter().any(|name| name == NAME), "{asked:?}");
+        let queries = inside.names();
+        ensure!(queries.iter().any(|name| name == NAME), "{queries:?}");
     }
     Ok(())
 }
@@ -70,15 +70,15 @@ pub(crate) fn by_the_servers_of_the_system() -> Result<()> {
     let inner = nested.inner_at("", &format!("{NAME}:51822"))?;
     let clear = Capture::start(&world.far, "eth0", "port 53")?;
     step("a local server");
-    let said = nested.up(&[&inner, "--via", &outer])?;
+    let output = nested.up(&[&inner, "--via", &outer])?;
     ensure!(of_local.names().is_empty(), "{:?}", of_local.names());
     let left_out = format!("{local} of this system is not asked there");
     ensure!(
-        said.contains("has no DNS, and no name server") && said.contains(&left_out),
-        "{said}"
+        output.contains("has no DNS, and no name server") && output.contains(&left_out),
+        "{output}"
     );
     let mode = "adapter mode, because the file chooses no applications";
-    ensure!(said.contains(mode), "{said}");
+    ensure!(output.contains(mode), "{output}");
     step("/etc/hosts");
     write(&hosts, format!("{DEEP} other {NAME} # the inner server\n"))?;
     wait_until("an address", Duration::from_secs(60), || {
@@ -89,8 +89,8 @@ pub(crate) fn by_the_servers_of_the_system() -> Result<()> {
     })?;
     nested.expect_within(&any)?;
     world.down(INNER)?;
-    let said = nested.up(&[&inner, "--via", &outer])?;
-    ensure!(!said.contains("no address"), "{said}");
+    let output = nested.up(&[&inner, "--via", &outer])?;
+    ensure!(!output.contains("no address"), "{output}");
     nested.expect_within(&any)?;
     world.down(INNER)?;
     ensure!(of_public.names().is_empty(), "{:?}", of_public.names());
@@ -100,13 +100,13 @@ pub(crate) fn by_the_servers_of_the_system() -> Result<()> {
         &servers,
         format!("nameserver {local}\nnameserver {public}\n"),
     )?;
-    let said = nested.up(&[&inner, "--via", &outer])?;
-    let asked = format!("looked up through that tunnel at {public} ({left_out}");
-    ensure!(said.contains(&asked), "{said}");
+    let output = nested.up(&[&inner, "--via", &outer])?;
+    let queries = format!("looked up through that tunnel at {public} ({left_out}");
+    ensure!(output.contains(&queries), "{output}");
     nested.expect_within(&any)?;
     world.down(INNER)?;
-    let asked = of_public.names();
-    ensure!(asked.iter().any(|name| name == NAME), "{asked:?}");
+    let queries = of_public.names();
+    ensure!(queries.iter().any(|name| name == NAME), "{queries:?}");
     ensure!(of_local.names().is_empty(), "{:?}", of_local.names());
     let packets = clear.stop()?;
     ensure!(packets.is_empty(), "{} questions in clear", packets.len());

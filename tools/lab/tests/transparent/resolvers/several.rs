@@ -7,7 +7,7 @@ use taupe_lab::host::add_address;
 use taupe_lab::sandbox::step;
 use taupe_lab::{Error, Result, ensure};
 
-use super::{Asker, INSIDE, Names, OUTSIDE, PUBLIC, ROUTER, STUB, Scene, serve};
+use super::{Client, INSIDE, Names, OUTSIDE, PUBLIC, ROUTER, STUB, Scene, serve};
 use crate::world::{ENDPOINT_PORT, SERVER};
 
 /// The name servers of the second tunnel, and their answer.
@@ -22,7 +22,7 @@ pub(crate) fn of_two_tunnels() -> Result<()> {
     let scene = Scene::new(&format!("nameserver {STUB}\n"))?;
     let home = &scene.world;
     let work = home.with_another("work", 9)?;
-    let vole = Asker::new("vole")?;
+    let vole = Client::new("vole")?;
     let of_work = Names::default();
     for address in SERVERS {
         add_address(&home.far, "lo", address)?;
@@ -30,7 +30,7 @@ pub(crate) fn of_two_tunnels() -> Result<()> {
     }
     let of_home = scene.file(&SERVER.join(", "), "")?;
     let [v4, v6] = work.tunnel();
-    let of_other = work.whole_file(
+    let of_other = work.file_with_sections(
         &format!(
             "Address = {v4}/32, {v6}/128\nDNS = {}\n",
             SERVERS.join(", ")
@@ -45,9 +45,9 @@ pub(crate) fn of_two_tunnels() -> Result<()> {
     work.up(&of_other)?;
     let inside = Capture::start(&home.far, "wgfar", "port 53")?;
     step("by the C library");
-    for (asker, word, address) in [(&scene.mole, WORDS[0], INSIDE), (&vole, WORDS[1], ANSWER)] {
+    for (client, word, address) in [(&scene.mole, WORDS[0], INSIDE), (&vole, WORDS[1], ANSWER)] {
         let name = format!("{word}.mole.example");
-        let found = asker.resolves(home, &name)?;
+        let found = client.resolves(home, &name)?;
         ensure!(found == [address], "{name}: {found:?}");
     }
     ensure!(
@@ -55,7 +55,7 @@ pub(crate) fn of_two_tunnels() -> Result<()> {
         "the other"
     );
     step("by itself, whoever is asked, the other tunnel's servers too");
-    for (asker, word, address) in [(&scene.mole, WORDS[0], INSIDE), (&vole, WORDS[1], ANSWER)] {
+    for (client, word, address) in [(&scene.mole, WORDS[0], INSIDE), (&vole, WORDS[1], ANSWER)] {
         for how in ["udp", "tcp", "edns"] {
             let [mine, other] = [SERVER, SERVERS];
             let all = [
@@ -63,16 +63,16 @@ pub(crate) fn of_two_tunnels() -> Result<()> {
             ];
             for server in all {
                 let name = format!("{word}-{how}.mole.example");
-                let said = asker.asks(home, how, server, &name)?;
+                let output = client.query(home, how, server, &name)?;
                 let wanted = format!("{server} {address} 1");
-                ensure!(said == wanted, "{word} {how} {server}: {said}");
+                ensure!(output == wanted, "{word} {how} {server}: {output}");
             }
         }
     }
     step("the first killed");
     home.kill_device()?;
-    let held = scene.mole.resolves(home, "home-down.mole.example")?;
-    ensure!(held.is_empty(), "{held:?}");
+    let blocked = scene.mole.resolves(home, "home-down.mole.example")?;
+    ensure!(blocked.is_empty(), "{blocked:?}");
     let found = vole.resolves(home, "work-alone.mole.example")?;
     ensure!(found == [ANSWER], "{found:?}");
     step("who has asked whom");
@@ -84,7 +84,7 @@ pub(crate) fn of_two_tunnels() -> Result<()> {
         let has = |word: &str| names.iter().any(|name| name.contains(word));
         ensure!(has(own) && !has(other), "of {own}: {names:?}");
     }
-    scene.nobody_else()?;
+    scene.check_no_leak()?;
     let packets = inside.stop()?;
     for (client, word, servers) in [
         (home.tunnel(), WORDS[0], SERVER),
@@ -92,15 +92,15 @@ pub(crate) fn of_two_tunnels() -> Result<()> {
     ] {
         let [client, servers] = [parsed(client)?, parsed(servers)?];
         let with = packets.iter().filter(|packet| has(packet, word));
-        let mut asked = 0;
+        let mut queries = 0;
         for packet in with {
             let ends = ends(packet)?;
             let is_own = |one: &IpAddr| client.contains(one) || servers.contains(one);
             ensure!(ends.iter().all(is_own), "{word} between {ends:?}");
-            asked += 1;
+            queries += 1;
         }
         // Each question by UDP and TCP, and its answer.
-        ensure!(asked >= 40, "{asked} packets of {word}");
+        ensure!(queries >= 40, "{queries} packets of {word}");
     }
     work.down(&of_other)?;
     home.down(&of_home)

@@ -1,6 +1,6 @@
 //! The threads that move packets between the two machines.
 
-use super::line::Line;
+use super::direction::LinkDirection;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use std::io;
@@ -16,41 +16,41 @@ use taupe_packet::merge::TunWrite;
 /// Number of packets that are read before due packets are delivered.
 const BATCH: usize = 64;
 
-/// One direction: source, destination, and the line between them.
-pub(super) type Way = (Arc<Tun>, Arc<Tun>, Arc<Mutex<Line>>);
+/// Source and destination of a thread, and the direction of the link between them.
+pub(super) type Connection = (Arc<Tun>, Arc<Tun>, Arc<Mutex<LinkDirection>>);
 
 /// Moves packets until it is dropped, with a thread for each direction.
 #[derive(Debug)]
-pub(super) struct Carrier {
+pub(super) struct Forwarder {
     stop: Arc<OwnedFd>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Carrier {
+impl Forwarder {
     /// Starts the threads.
-    pub(super) fn start(ways: [Way; 2]) -> Result<Self> {
+    pub(super) fn start(connections: [Connection; 2]) -> Result<Self> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(Error::io("eventfd"))?;
-        let mut carrier = Self {
+        let mut forwarder = Self {
             stop: Arc::new(stop),
             threads: Vec::new(),
         };
-        for (from, to, line) in ways {
+        for (from, to, direction) in connections {
             // The thread reads until no packet is left, so reads must not block.
             rustix::io::ioctl_fionbio(&from, true).map_err(Error::io("FIONBIO on a TUN"))?;
-            let stop = Arc::clone(&carrier.stop);
+            let stop = Arc::clone(&forwarder.stop);
             let thread = thread::Builder::new().name("link".to_owned());
             let thread = thread.spawn(move || {
-                if let Err(error) = carry(&from, &to, &line, &stop) {
+                if let Err(error) = forward(&from, &to, &direction, &stop) {
                     eprintln!("the emulated link broke: {error}");
                 }
             });
-            carrier.threads.push(thread.map_err(Error::io("thread"))?);
+            forwarder.threads.push(thread.map_err(Error::io("thread"))?);
         }
-        Ok(carrier)
+        Ok(forwarder)
     }
 }
 
-impl Drop for Carrier {
+impl Drop for Forwarder {
     fn drop(&mut self) {
         // No thread reads the eventfd, so it stays readable for all of them. The write cannot fail:
         // the counter is not full.
@@ -63,20 +63,25 @@ impl Drop for Carrier {
 }
 
 /// Moves packets in one direction until `stop` is readable or a machine is gone.
-fn carry(from: &Tun, to: &Tun, line: &Mutex<Line>, stop: &OwnedFd) -> io::Result<()> {
+fn forward(
+    from: &Tun,
+    to: &Tun,
+    direction: &Mutex<LinkDirection>,
+    stop: &OwnedFd,
+) -> io::Result<()> {
     // With the default slack the kernel wakes a thread up to 50 µs late. An error is harmless.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let mut buffer = vec![0; READ_BUFFER_LEN];
     loop {
-        if deliver(to, line)? == Link::Gone {
+        if deliver(to, direction)? == TunState::Deleted {
             return Ok(());
         }
-        let next = lock(line).next_due();
+        let next = lock(direction).next_due();
         match wait(from, stop, next)? {
             Event::Stop => return Ok(()),
             Event::Due => {}
             Event::Packet => {
-                if accept(from, line, &mut buffer)? == Link::Gone {
+                if accept(from, direction, &mut buffer)? == TunState::Deleted {
                     return Ok(());
                 }
             }
@@ -85,39 +90,39 @@ fn carry(from: &Tun, to: &Tun, line: &Mutex<Line>, stop: &OwnedFd) -> io::Result
 }
 
 #[derive(PartialEq, Eq)]
-enum Link {
-    There,
-    Gone,
+enum TunState {
+    Present,
+    Deleted,
 }
 
 /// Writes all due packets.
-fn deliver(to: &Tun, line: &Mutex<Line>) -> io::Result<Link> {
-    let take = || lock(line).take(Instant::now());
+fn deliver(to: &Tun, direction: &Mutex<LinkDirection>) -> io::Result<TunState> {
+    let take = || lock(direction).take(Instant::now());
     while let Some(packet) = take() {
         match to.write(&TunWrite::single(&packet)) {
             // Like a cable, the link accepts packets for an interface that is down.
             Ok(()) | Err(WriteError::Down) => {}
-            Err(WriteError::Deleted) => return Ok(Link::Gone),
+            Err(WriteError::Deleted) => return Ok(TunState::Deleted),
             Err(error) => return Err(io::Error::other(error)),
         }
     }
-    Ok(Link::There)
+    Ok(TunState::Present)
 }
 
 /// Reads up to [`BATCH`] waiting packets.
-fn accept(from: &Tun, line: &Mutex<Line>, buffer: &mut [u8]) -> io::Result<Link> {
+fn accept(from: &Tun, direction: &Mutex<LinkDirection>, buffer: &mut [u8]) -> io::Result<TunState> {
     for _ in 0..BATCH {
         match from.read(buffer) {
             Ok(Read::Packet { range, .. }) => {
                 let packet = buffer.get(range).unwrap_or_default().to_vec();
-                lock(line).offer(Instant::now(), packet);
+                lock(direction).offer(Instant::now(), packet);
             }
-            Ok(Read::Stopped | Read::Deleted) => return Ok(Link::Gone),
+            Ok(Read::Stopped | Read::Deleted) => return Ok(TunState::Deleted),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
             Err(error) => return Err(error),
         }
     }
-    Ok(Link::There)
+    Ok(TunState::Present)
 }
 
 enum Event {
@@ -148,6 +153,6 @@ fn wait(from: &Tun, stop: &OwnedFd, next: Option<Instant>) -> io::Result<Event> 
     })
 }
 
-fn lock(line: &Mutex<Line>) -> MutexGuard<'_, Line> {
-    line.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(direction: &Mutex<LinkDirection>) -> MutexGuard<'_, LinkDirection> {
+    direction.lock().unwrap_or_else(PoisonError::into_inner)
 }

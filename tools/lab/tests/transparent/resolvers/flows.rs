@@ -1,4 +1,4 @@
-//! Reports about connections to resolvers on this machine.
+//! `flows`: connections to resolvers on this machine.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::world::{Application, SERVER, succeeded};
 
 /// `flows` shows the server that an application has asked, not the address to which the question
 /// was sent.
-pub(crate) fn as_asked() -> Result<()> {
+pub(crate) fn with_the_server_asked() -> Result<()> {
     let scene = Scene::new(&format!("nameserver {STUB}\n"))?;
     let world = &scene.world;
     let holder = Application::new("mole-holds")?;
@@ -26,10 +26,10 @@ pub(crate) fn as_asked() -> Result<()> {
     wait_until("the questions", Duration::from_secs(30), || {
         Ok(process.output().contains("ready"))
     })?;
-    let said = world.taupe(&["flows", "--json"])?;
-    succeeded("flows", &said)?;
-    let all: Value = serde_json::from_str(&said.stdout)
-        .map_err(|error| Error::unmet(format!("{error}: {said:?}")))?;
+    let result = world.taupe(&["flows", "--json"])?;
+    succeeded("flows", &result)?;
+    let all: Value = serde_json::from_str(&result.stdout)
+        .map_err(|error| Error::unmet(format!("{error}: {result:?}")))?;
     let flows = all["flows"].as_array().map_or(&[][..], Vec::as_slice);
     let mut own: Vec<(&str, &str)> = flows
         .iter()

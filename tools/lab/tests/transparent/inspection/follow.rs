@@ -9,7 +9,7 @@ use taupe_lab::process::{Process, wait_until};
 use taupe_lab::sandbox::step;
 use taupe_lab::{Result, ensure};
 
-use crate::seeing::{serve, talk};
+use super::flows::{serve, talk};
 use crate::world::{Application, INTERFACE, World};
 
 /// A failed query is reported once, and further queries follow. It ends on a signal, or when its
@@ -39,8 +39,8 @@ pub(crate) fn to_the_end() -> Result<()> {
     world.up(&file)?;
     let second = talk(&world, &mole)?;
     wait_for(&follow, "begun", &second)?;
-    let said = follow.output();
-    ensure!(said.matches(complaint).count() == 1, "not once: {said}");
+    let result = follow.output();
+    ensure!(result.matches(complaint).count() == 1, "not once: {result}");
     step("down again");
     world.down(&file)?;
     wait_until("another complaint", Duration::from_secs(10), || {
@@ -64,8 +64,8 @@ pub(crate) fn to_the_end() -> Result<()> {
 
 fn wait_for(follow: &Process, event: &str, process: &Process) -> Result<()> {
     wait_until(event, Duration::from_secs(30), || {
-        let said = follow.output();
-        let mut events = said
+        let result = follow.output();
+        let mut events = result
             .lines()
             .filter_map(|line| serde_json::from_str::<Value>(line).ok());
         Ok(events.any(|one| one["event"] == event && one["pid"] == process.id()))

@@ -8,9 +8,9 @@ use taupe_packet::ip::Packet;
 /// Denominator of the shares in [`Conditions`].
 pub const MILLION: u32 = 1_000_000;
 
-/// Largest number of packets on a line, whatever its queue: 24 MB with 1,500 bytes each. Packets
-/// beyond it are dropped.
-pub const ROOM: usize = 16_384;
+/// Largest number of packets under way in a direction, whatever its queue: 24 MB with 1,500 bytes
+/// each. Packets beyond it are dropped.
+pub const MAX_PACKETS: usize = 16_384;
 
 /// Default length of the queue: the bytes that the bottleneck sends in this time,
 const QUEUE_TIME: Duration = Duration::from_millis(100);
@@ -50,7 +50,7 @@ impl Conditions {
     }
 
     /// Returns the largest number of bytes at the bottleneck.
-    fn room(&self) -> usize {
+    fn queue_bytes(&self) -> usize {
         let Some(rate) = self.rate else {
             return usize::MAX;
         };
@@ -68,7 +68,7 @@ impl Conditions {
 /// At any time, `offered + duplicated = delivered + lost + dropped + under_way`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Packets sent into the line.
+    /// Packets sent into this direction.
     pub offered: u64,
     /// Bytes of these packets.
     pub offered_bytes: u64,
@@ -92,9 +92,9 @@ pub struct Counters {
 
 /// One direction of a link.
 #[derive(Debug)]
-pub struct Line {
+pub struct LinkDirection {
     conditions: Conditions,
-    chance: fastrand::Rng,
+    random: fastrand::Rng,
     /// Packets at the bottleneck: the time at which each has been sent, and its length. Includes
     /// packets that will be lost behind it.
     waiting: VecDeque<(Instant, usize)>,
@@ -108,7 +108,7 @@ pub struct Line {
 }
 
 /// Random decisions for a packet.
-struct Fate {
+struct Outcome {
     lost: bool,
     overtakes: bool,
     duplicated: bool,
@@ -118,12 +118,12 @@ struct Fate {
     delay: Duration,
 }
 
-impl Line {
-    /// Creates an empty line.
-    pub fn new(conditions: Conditions, chance: fastrand::Rng) -> Self {
+impl LinkDirection {
+    /// Creates a direction without packets.
+    pub fn new(conditions: Conditions, random: fastrand::Rng) -> Self {
         Self {
             conditions,
-            chance,
+            random,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             under_way: BTreeMap::new(),
@@ -145,25 +145,25 @@ impl Line {
         let bits = bits_behind_header(&packet);
         // Drawn for every packet, so that the outcome of one packet does not change the random
         // numbers of the next.
-        let fate = self.draw(bits.len());
+        let outcome = self.draw(bits.len());
         let Some(sent) = self.transmit(now, packet.len()) else {
             self.counters.dropped += 1;
             return;
         };
-        if fate.lost {
+        if outcome.lost {
             self.counters.lost += 1;
             return;
         }
-        let bit = bits.start + fate.bit;
-        if fate.corrupted
+        let bit = bits.start + outcome.bit;
+        if outcome.corrupted
             && !bits.is_empty()
             && let Some(byte) = packet.get_mut(bit / 8)
         {
             *byte ^= 1 << (bit % 8);
             self.counters.corrupted += 1;
         }
-        let due = self.schedule(sent, &fate);
-        if fate.duplicated {
+        let due = self.schedule(sent, &outcome);
+        if outcome.duplicated {
             self.counters.duplicated += 1;
             self.put(due, packet.clone());
         }
@@ -196,21 +196,21 @@ impl Line {
         }
     }
 
-    fn draw(&mut self, bits: usize) -> Fate {
+    fn draw(&mut self, bits: usize) -> Outcome {
         let Conditions { delay, jitter, .. } = self.conditions;
-        let mut happens = |share| self.chance.u32(..MILLION) < share;
+        let mut happens = |share| self.random.u32(..MILLION) < share;
         let lost = happens(self.conditions.loss);
         let overtakes = happens(self.conditions.reorder);
         let duplicated = happens(self.conditions.duplicate);
         let corrupted = happens(self.conditions.corrupt);
         let range = u64::try_from(2 * jitter.as_nanos()).unwrap_or(u64::MAX);
-        let more = Duration::from_nanos(self.chance.u64(..=range));
-        Fate {
+        let more = Duration::from_nanos(self.random.u64(..=range));
+        Outcome {
             lost,
             overtakes,
             duplicated,
             corrupted,
-            bit: self.chance.usize(..bits.max(1)),
+            bit: self.random.usize(..bits.max(1)),
             delay: delay.saturating_sub(jitter) + more,
         }
     }
@@ -225,12 +225,12 @@ impl Line {
             self.waiting_bytes -= length;
         }
         // A packet longer than the queue passes if the queue is empty.
-        let full = self.waiting_bytes.saturating_add(length) > self.conditions.room();
+        let full = self.waiting_bytes.saturating_add(length) > self.conditions.queue_bytes();
         if full && !self.waiting.is_empty() {
             return None;
         }
         // Space for the packet and its copy.
-        if self.waiting.len() >= ROOM || self.under_way.len() + 2 > ROOM {
+        if self.waiting.len() >= MAX_PACKETS || self.under_way.len() + 2 > MAX_PACKETS {
             return None;
         }
         let begin = self.waiting.back().map_or(now, |(sent, _)| *sent);
@@ -243,12 +243,12 @@ impl Line {
     }
 
     /// Returns the due time of a packet that leaves the bottleneck at `sent`.
-    fn schedule(&mut self, sent: Instant, fate: &Fate) -> Instant {
+    fn schedule(&mut self, sent: Instant, outcome: &Outcome) -> Instant {
         let latest = self.latest.unwrap_or(sent);
-        let due = if fate.overtakes {
+        let due = if outcome.overtakes {
             sent
         } else {
-            latest.max(sent + fate.delay)
+            latest.max(sent + outcome.delay)
         };
         if due < latest {
             self.counters.reordered += 1;

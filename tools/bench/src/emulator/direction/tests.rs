@@ -14,8 +14,8 @@ const NOTHING: Conditions = Conditions {
     corrupt: 0,
 };
 
-fn line(conditions: &Conditions, seed: u64) -> Line {
-    Line::new(conditions.clone(), fastrand::Rng::with_seed(seed))
+fn direction(conditions: &Conditions, seed: u64) -> LinkDirection {
+    LinkDirection::new(conditions.clone(), fastrand::Rng::with_seed(seed))
 }
 
 /// Makes an IPv4 packet that contains a number.
@@ -46,40 +46,40 @@ type Sent = (Duration, usize);
 type Arrived = Vec<(Instant, Vec<u8>)>;
 
 /// Sends packets numbered from 0, and takes each when it is due.
-fn run(line: &mut Line, begin: Instant, sent: &[Sent]) -> (Vec<Instant>, Arrived) {
+fn run(direction: &mut LinkDirection, begin: Instant, sent: &[Sent]) -> (Vec<Instant>, Arrived) {
     let (mut now, mut times, mut arrived) = (begin, Vec::new(), Vec::new());
-    let mut take_until = |line: &mut Line, end: Option<Instant>| {
-        while let Some(due) = line.next_due()
+    let mut take_until = |direction: &mut LinkDirection, end: Option<Instant>| {
+        while let Some(due) = direction.next_due()
             && end.is_none_or(|end| due <= end)
         {
-            assert!(line.take(due - Duration::from_nanos(1)).is_none());
-            arrived.push((due, line.take(due).unwrap()));
+            assert!(direction.take(due - Duration::from_nanos(1)).is_none());
+            arrived.push((due, direction.take(due).unwrap()));
         }
     };
     for (number, &(pause, length)) in (0..).zip(sent) {
         now += pause;
-        take_until(line, Some(now));
+        take_until(direction, Some(now));
         times.push(now);
-        line.offer(now, packet(number, length));
-        let found = line.counters();
+        direction.offer(now, packet(number, length));
+        let found = direction.counters();
         assert_eq!(
             found.offered + found.duplicated,
             found.delivered + found.lost + found.dropped + found.under_way,
         );
     }
-    take_until(line, None);
+    take_until(direction, None);
     (times, arrived)
 }
 
 #[test]
-fn a_perfect_line_delivers_at_once() {
-    let mut line = line(&NOTHING, 1);
+fn a_perfect_link_delivers_at_once() {
+    let mut direction = direction(&NOTHING, 1);
     let now = Instant::now();
-    line.offer(now, packet(7, 100));
-    assert_eq!(line.next_due(), Some(now));
-    assert_eq!(line.take(now), Some(packet(7, 100)));
-    assert_eq!(line.take(now), None);
-    assert_eq!(line.next_due(), None);
+    direction.offer(now, packet(7, 100));
+    assert_eq!(direction.next_due(), Some(now));
+    assert_eq!(direction.take(now), Some(packet(7, 100)));
+    assert_eq!(direction.take(now), None);
+    assert_eq!(direction.next_due(), None);
 }
 
 #[test]
@@ -90,48 +90,48 @@ fn the_bottleneck_sends_one_after_the_other() {
         delay: milliseconds(5),
         ..NOTHING
     };
-    let mut line = line(&conditions, 1);
+    let mut direction = direction(&conditions, 1);
     let now = Instant::now();
     for number in 0..3 {
-        line.offer(now, packet(number, 100));
+        direction.offer(now, packet(number, 100));
     }
     for (number, due) in (0..).zip([105, 205, 305]) {
-        assert_eq!(line.next_due(), Some(now + milliseconds(due)));
-        let found = line.take(now + milliseconds(due)).unwrap();
+        assert_eq!(direction.next_due(), Some(now + milliseconds(due)));
+        let found = direction.take(now + milliseconds(due)).unwrap();
         assert_eq!(found, packet(number, 100));
     }
     // An idle time gives no credit for later packets.
     let now = now + milliseconds(10_000);
-    line.offer(now, packet(3, 100));
-    assert_eq!(line.next_due(), Some(now + milliseconds(105)));
+    direction.offer(now, packet(3, 100));
+    assert_eq!(direction.next_due(), Some(now + milliseconds(105)));
 }
 
 #[test]
-fn what_the_queue_has_no_room_for_is_dropped() {
+fn packets_beyond_the_queue_are_dropped() {
     let conditions = Conditions {
         rate: rate(8000),
         queue: Some(250),
         ..NOTHING
     };
-    let mut line = line(&conditions, 1);
+    let mut direction = direction(&conditions, 1);
     let now = Instant::now();
     for number in 0..4 {
-        line.offer(now, packet(number, 100));
+        direction.offer(now, packet(number, 100));
     }
-    assert_eq!(line.counters().dropped, 2);
+    assert_eq!(direction.counters().dropped, 2);
     // One packet has been sent by then, exact to the nanosecond.
-    line.offer(
+    direction.offer(
         now + milliseconds(100) - Duration::from_nanos(1),
         packet(4, 100),
     );
-    assert_eq!(line.counters().dropped, 3);
-    line.offer(now + milliseconds(100), packet(5, 100));
-    assert_eq!(line.counters().dropped, 3);
+    assert_eq!(direction.counters().dropped, 3);
+    direction.offer(now + milliseconds(100), packet(5, 100));
+    assert_eq!(direction.counters().dropped, 3);
     // A packet longer than the queue passes only if the queue is empty.
-    line.offer(now + milliseconds(299), packet(6, 300));
-    assert_eq!(line.counters().dropped, 4);
-    line.offer(now + milliseconds(300), packet(7, 300));
-    assert_eq!(line.counters().dropped, 4);
+    direction.offer(now + milliseconds(299), packet(6, 300));
+    assert_eq!(direction.counters().dropped, 4);
+    direction.offer(now + milliseconds(300), packet(7, 300));
+    assert_eq!(direction.counters().dropped, 4);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn a_queue_is_100_ms_or_64_kib() {
             rate: rate(bits),
             ..NOTHING
         };
-        conditions.room()
+        conditions.queue_bytes()
     };
     assert_eq!(room(1_000_000_000), 12_500_000);
     assert_eq!(room(5_000_000), 65_536);
@@ -150,17 +150,17 @@ fn a_queue_is_100_ms_or_64_kib() {
 }
 
 #[test]
-fn lost_packets_have_taken_their_time() {
+fn lost_packets_occupy_the_bottleneck() {
     let conditions = Conditions {
         rate: rate(8000),
         loss: MILLION / 2,
         ..NOTHING
     };
-    let mut line = line(&conditions, 1);
+    let mut direction = direction(&conditions, 1);
     let now = Instant::now();
     let sent = vec![(Duration::ZERO, 100); 100];
-    let (_, arrived) = run(&mut line, now, &sent);
-    assert!(line.counters().lost > 0 && !arrived.is_empty());
+    let (_, arrived) = run(&mut direction, now, &sent);
+    assert!(direction.counters().lost > 0 && !arrived.is_empty());
     for (due, packet) in arrived {
         let place = u64::from(number(&packet)) + 1;
         assert_eq!(due, now + milliseconds(100) * place as u32);
@@ -168,7 +168,7 @@ fn lost_packets_have_taken_their_time() {
 }
 
 #[test]
-fn what_overtakes_arrives_first_and_is_counted() {
+fn overtaking_packets_arrive_first_and_are_counted() {
     let slow = Conditions {
         delay: milliseconds(50),
         ..NOTHING
@@ -177,34 +177,34 @@ fn what_overtakes_arrives_first_and_is_counted() {
         reorder: MILLION,
         ..slow.clone()
     };
-    let mut line = line(&slow, 1);
+    let mut direction = direction(&slow, 1);
     let now = Instant::now();
-    line.offer(now, packet(0, 100));
-    line.change(fast);
-    line.offer(now + milliseconds(10), packet(1, 100));
+    direction.offer(now, packet(0, 100));
+    direction.change(fast);
+    direction.offer(now + milliseconds(10), packet(1, 100));
     // It arrives behind the delayed packet, although no packet is left to overtake after 50 ms.
-    line.change(slow);
-    line.offer(now + milliseconds(11), packet(2, 100));
+    direction.change(slow);
+    direction.offer(now + milliseconds(11), packet(2, 100));
     let mut order = Vec::new();
     for due in [10, 50, 61] {
-        assert_eq!(line.next_due(), Some(now + milliseconds(due)));
-        order.extend(line.take(now + milliseconds(due)).map(|p| number(&p)));
+        assert_eq!(direction.next_due(), Some(now + milliseconds(due)));
+        order.extend(direction.take(now + milliseconds(due)).map(|p| number(&p)));
     }
     assert_eq!(order, [1, 0, 2]);
-    assert_eq!(line.counters().reordered, 1);
+    assert_eq!(direction.counters().reordered, 1);
 }
 
 #[test]
-fn nothing_overtakes_where_nothing_is_ahead() {
+fn a_first_packet_overtakes_nothing() {
     let conditions = Conditions {
         reorder: MILLION,
         delay: milliseconds(50),
         ..NOTHING
     };
-    let mut line = line(&conditions, 1);
+    let mut direction = direction(&conditions, 1);
     let sent = vec![(milliseconds(1), 100); 10];
-    let (_, arrived) = run(&mut line, Instant::now(), &sent);
-    assert_eq!((arrived.len(), line.counters().reordered), (10, 0));
+    let (_, arrived) = run(&mut direction, Instant::now(), &sent);
+    assert_eq!((arrived.len(), direction.counters().reordered), (10, 0));
 }
 
 #[test]
@@ -213,12 +213,12 @@ fn one_bit_behind_the_header_is_flipped() {
         corrupt: MILLION,
         ..NOTHING
     };
-    let mut line = line(&conditions, 1);
+    let mut direction = direction(&conditions, 1);
     let now = Instant::now();
     let mut bits = std::collections::BTreeSet::new();
     for _ in 0..2000 {
-        line.offer(now, packet(0, 30));
-        let found = line.take(now).unwrap();
+        direction.offer(now, packet(0, 30));
+        let found = direction.take(now).unwrap();
         assert_eq!(found[..HEADER], packet(0, 30)[..HEADER]);
         let changed: Vec<_> = (0..30 * 8)
             .filter(|bit| (found[bit / 8] ^ packet(0, 30)[bit / 8]) >> (bit % 8) & 1 == 1)
@@ -228,28 +228,28 @@ fn one_bit_behind_the_header_is_flipped() {
     }
     // Every bit is flipped sooner or later.
     assert_eq!(bits.len(), 80);
-    assert_eq!(line.counters().corrupted, 2000);
+    assert_eq!(direction.counters().corrupted, 2000);
 }
 
 #[test]
-fn what_has_nothing_behind_its_header_stays_as_it_is() {
+fn packets_without_payload_are_not_corrupted() {
     let conditions = Conditions {
         corrupt: MILLION,
         ..NOTHING
     };
-    let mut line = line(&conditions, 1);
+    let mut direction = direction(&conditions, 1);
     let now = Instant::now();
     let mut header = vec![0; HEADER];
     (header[0], header[3]) = (0x45, 20);
     for other in [header, vec![], vec![0xff; 50], vec![0x45], vec![0x60; 39]] {
-        line.offer(now, other.clone());
-        assert_eq!(line.take(now), Some(other));
+        direction.offer(now, other.clone());
+        assert_eq!(direction.take(now), Some(other));
     }
-    assert_eq!(line.counters().corrupted, 0);
+    assert_eq!(direction.counters().corrupted, 0);
 }
 
 #[test]
-fn shares_are_as_asked_for() {
+fn shares_are_those_of_the_profile() {
     let conditions = Conditions {
         delay: milliseconds(1000),
         loss: 20_000,
@@ -258,10 +258,10 @@ fn shares_are_as_asked_for() {
         corrupt: 5_000,
         ..NOTHING
     };
-    let mut line = line(&conditions, 20_180_101);
+    let mut direction = direction(&conditions, 20_180_101);
     let sent = vec![(milliseconds(1), 100); 100_000];
-    run(&mut line, Instant::now(), &sent);
-    let found = line.counters();
+    run(&mut direction, Instant::now(), &sent);
+    let found = direction.counters();
     let near = |count: u64, of: u64, share: f64| {
         let expected = of as f64 * share;
         let deviation = (expected * (1.0 - share)).sqrt();
@@ -286,8 +286,8 @@ fn delays_are_drawn_evenly() {
     };
     // The packets are so far apart that none waits for an earlier one.
     let sent = vec![(milliseconds(100), 100); 10_000];
-    let mut line = line(&conditions, 1);
-    let (times, arrived) = run(&mut line, Instant::now(), &sent);
+    let mut direction = direction(&conditions, 1);
+    let (times, arrived) = run(&mut direction, Instant::now(), &sent);
     let mut tenths = [0; 10];
     for (sent, (due, _)) in times.iter().zip(&arrived) {
         let behind = (*due - *sent) - milliseconds(30);
@@ -298,7 +298,7 @@ fn delays_are_drawn_evenly() {
 }
 
 #[test]
-fn a_flood_is_not_kept() {
+fn a_flood_is_limited() {
     let endless = Conditions {
         delay: Duration::from_secs(60),
         duplicate: MILLION,
@@ -312,29 +312,29 @@ fn a_flood_is_not_kept() {
     };
     let now = Instant::now();
     for conditions in [endless, slow] {
-        let mut line = line(&conditions, 1);
+        let mut direction = direction(&conditions, 1);
         for number in 0..50_000 {
-            line.offer(now, packet(number, 24));
+            direction.offer(now, packet(number, 24));
         }
-        assert!(line.under_way.len() <= ROOM && line.waiting.len() <= ROOM);
-        assert!(line.counters().dropped > 0);
+        assert!(direction.under_way.len() <= MAX_PACKETS && direction.waiting.len() <= MAX_PACKETS);
+        assert!(direction.counters().dropped > 0);
     }
 }
 
 #[test]
-fn what_was_sent_before_a_change_stays_ahead() {
+fn packets_sent_before_a_change_stay_ahead() {
     let slow = Conditions {
         rate: rate(8000),
         delay: milliseconds(500),
         ..NOTHING
     };
-    let mut line = line(&slow, 1);
+    let mut direction = direction(&slow, 1);
     let now = Instant::now();
-    line.offer(now, packet(0, 100));
-    line.change(NOTHING);
-    line.offer(now, packet(1, 100));
-    assert_eq!(line.next_due(), Some(now + milliseconds(600)));
-    let both = [(); 2].map(|()| line.take(now + milliseconds(600)).unwrap());
+    direction.offer(now, packet(0, 100));
+    direction.change(NOTHING);
+    direction.offer(now, packet(1, 100));
+    assert_eq!(direction.next_due(), Some(now + milliseconds(600)));
+    let both = [(); 2].map(|()| direction.take(now + milliseconds(600)).unwrap());
     assert_eq!(both.map(|packet| number(&packet)), [0, 1]);
 }
 
@@ -365,10 +365,10 @@ fn traffic() -> impl Strategy<Value = Vec<Sent>> {
 
 proptest! {
     #[test]
-    fn nothing_appears_or_vanishes(conditions in conditions(), sent in traffic(), seed: u64) {
-        let mut line = line(&conditions, seed);
-        let (_, arrived) = run(&mut line, Instant::now(), &sent);
-        let found = line.counters();
+    fn every_packet_is_accounted_for(conditions in conditions(), sent in traffic(), seed: u64) {
+        let mut direction = direction(&conditions, seed);
+        let (_, arrived) = run(&mut direction, Instant::now(), &sent);
+        let found = direction.counters();
         prop_assert_eq!(found.offered, sent.len() as u64);
         prop_assert_eq!(found.offered_bytes, sent.iter().map(|(_, length)| *length as u64).sum::<u64>());
         prop_assert_eq!(found.delivered, arrived.len() as u64);
@@ -378,32 +378,32 @@ proptest! {
     }
 
     #[test]
-    fn order_is_kept(conditions in conditions(), sent in traffic(), seed: u64) {
+    fn packets_stay_in_order(conditions in conditions(), sent in traffic(), seed: u64) {
         let conditions = Conditions { reorder: 0, corrupt: 0, ..conditions };
-        let mut line = line(&conditions, seed);
-        let (_, arrived) = run(&mut line, Instant::now(), &sent);
+        let mut direction = direction(&conditions, seed);
+        let (_, arrived) = run(&mut direction, Instant::now(), &sent);
         prop_assert!(arrived.is_sorted_by_key(|(_, packet)| number(packet)));
-        prop_assert_eq!(line.counters().reordered, 0);
+        prop_assert_eq!(direction.counters().reordered, 0);
     }
 
     #[test]
     fn overtaking_is_counted(conditions in conditions(), sent in traffic(), seed: u64) {
         let conditions = Conditions { corrupt: 0, duplicate: 0, ..conditions };
-        let mut line = line(&conditions, seed);
-        let (_, arrived) = run(&mut line, Instant::now(), &sent);
+        let mut direction = direction(&conditions, seed);
+        let (_, arrived) = run(&mut direction, Instant::now(), &sent);
         let numbers: Vec<_> = arrived.iter().map(|(_, packet)| number(packet)).collect();
         let overtakers = (0..numbers.len()).filter(|&at| numbers[at..].iter().any(|n| *n < numbers[at]));
-        prop_assert_eq!(line.counters().reordered, overtakers.count() as u64);
+        prop_assert_eq!(direction.counters().reordered, overtakers.count() as u64);
     }
 
     #[test]
-    fn the_rate_is_kept_over_any_time(
+    fn the_rate_holds_over_any_interval(
         conditions in conditions(), sent in traffic(), bits in 1_000..100_000_000u64, seed: u64,
     ) {
         let conditions = Conditions {
             rate: rate(bits), jitter: Duration::ZERO, reorder: 0, duplicate: 0, ..conditions
         };
-        let (_, arrived) = run(&mut line(&conditions, seed), Instant::now(), &sent);
+        let (_, arrived) = run(&mut direction(&conditions, seed), Instant::now(), &sent);
         for first in 0..arrived.len() {
             let mut carried = 0;
             for (due, packet) in &arrived[first + 1..] {
@@ -421,7 +421,7 @@ proptest! {
         let conditions = Conditions {
             queue: Some(queue), reorder: 0, duplicate: 0, corrupt: 0, ..conditions
         };
-        let (times, arrived) = run(&mut line(&conditions, seed), Instant::now(), &sent);
+        let (times, arrived) = run(&mut direction(&conditions, seed), Instant::now(), &sent);
         let least = conditions.delay - conditions.jitter;
         // Each packet in the queue adds up to a nanosecond, because times are rounded up.
         let rounding = Duration::from_nanos(sent.len() as u64);
@@ -434,18 +434,18 @@ proptest! {
     }
 
     #[test]
-    fn the_same_seed_and_packets_have_the_same_fates(
+    fn equal_seeds_and_packets_have_equal_outcomes(
         conditions in conditions(), sent in traffic(), pauses in traffic(), seed: u64,
     ) {
         let begin = Instant::now();
-        let twice = [(); 2].map(|()| run(&mut line(&conditions, seed), begin, &sent));
+        let twice = [(); 2].map(|()| run(&mut direction(&conditions, seed), begin, &sent));
         prop_assert_eq!(&twice[0], &twice[1]);
         // Results do not depend on timing if no packet can be dropped.
         let conditions = Conditions { rate: None, ..conditions };
         let fates = |pauses: &[Sent]| {
             let pauses = pauses.iter().map(|(pause, _)| *pause).chain(std::iter::repeat(Duration::ZERO));
             let sent: Vec<_> = sent.iter().zip(pauses).map(|((_, length), pause)| (pause, *length)).collect();
-            let (_, arrived) = run(&mut line(&conditions, seed), begin, &sent);
+            let (_, arrived) = run(&mut direction(&conditions, seed), begin, &sent);
             let mut packets: Vec<_> = arrived.into_iter().map(|(_, packet)| packet).collect();
             packets.sort();
             packets
