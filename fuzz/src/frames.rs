@@ -1,9 +1,11 @@
 //! The pipeline for frames at the network card, end to end. The fuzzer controls applications, the
 //! network, a peer and the system's table of sockets.
 
+mod build;
+
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,7 +17,7 @@ use taupe_protocol::crypto::default_provider;
 use taupe_protocol::key::{PrivateKey, PublicKey};
 use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, PrivateKeyUpdate};
-use taupe_protocol::{Device, Endpoint, Output as Wanted, ReceivedBatch};
+use taupe_protocol::{Device, Endpoint, Output as DeviceOutput, ReceivedBatch};
 use taupe_transparent_windows::{
     Adapter, Frame, Holder, Medium, Output, Owners, Pipeline, Process, Protocol, Rules, Settings,
     Socket, Towards, Verdict,
@@ -23,30 +25,29 @@ use taupe_transparent_windows::{
 use taupe_uapi::prefix;
 
 use crate::input::Input;
+use build::{CARD, GATEWAY, OTHERS, OTHERS6, OWN, OWN6, end, ethernet, frames_of, udp};
 
 /// Content of all packets of the selected application, repeated so that every fragment has it.
 const SECRET: &[u8; 8] = b"\xfe secret";
-const MOST_STEPS: usize = 96;
+const MAX_STEPS: usize = 96;
 /// Upper bound of outputs in one step: more than everything that waits, and a full queue of a peer.
-const MOST_OUTPUTS: usize = 2048;
+const MAX_OUTPUTS: usize = 2048;
 
 /// Time for which fragments follow the first fragment of their packet.
-const FRAGMENTS_FOR: Duration = Duration::from_secs(1);
+const FRAGMENT_LIFETIME: Duration = Duration::from_secs(1);
 
-const CARD: [u8; 6] = [2, 0, 0, 0, 1, 10];
-const GATEWAY: [u8; 6] = [2, 0, 0, 0, 1, 1];
 const PORT: u16 = 51_820;
 const MOLE: u32 = 10;
 const BIRD: u32 = 20;
 
 #[derive(Default)]
-struct Listed {
+struct SocketTable {
     sockets: Vec<(Protocol, Socket)>,
     fails: bool,
 }
 
 #[derive(Clone, Default)]
-struct System(Arc<Mutex<Listed>>);
+struct System(Arc<Mutex<SocketTable>>);
 
 impl System {
     fn socket(&self, protocol: Protocol, pid: u32, local: &str, remote: Option<SocketAddr>) {
@@ -94,7 +95,7 @@ struct World {
     adapters: Vec<Adapter>,
     now: Now,
     /// Datagrams that the peer has sent.
-    to_come: VecDeque<Vec<u8>>,
+    arriving: VecDeque<Vec<u8>>,
 }
 
 /// Reads `data` as a list of events on a machine: rules, packets of applications, arriving frames,
@@ -105,7 +106,7 @@ struct World {
 pub fn frames(data: &[u8]) {
     let mut input = Input(data);
     let mut world = World::new(&mut input);
-    for _ in 0..MOST_STEPS {
+    for _ in 0..MAX_STEPS {
         if input.is_empty() {
             break;
         }
@@ -142,8 +143,8 @@ impl World {
         let (mut own, key) = device(1, now);
         let (mut peer, peer_key) = device(2, now);
         let peer_at = at("203.0.113.5:443");
-        introduce(&mut own, now, peer_key, Some(peer_at));
-        introduce(&mut peer, now, key, None);
+        add_peer(&mut own, now, peer_key, Some(peer_at));
+        add_peer(&mut peer, now, key, None);
         peer.set_up(now);
         let settings = Settings {
             v4: Some([10, 66, 0, 2].into()),
@@ -176,7 +177,7 @@ impl World {
             system,
             adapters: adapters(choices & 0x80 != 0),
             now,
-            to_come: VecDeque::new(),
+            arriving: VecDeque::new(),
         };
         for (own, others) in [(OWN, OTHERS), (OWN6, OTHERS6)] {
             let local = end(own, 50_000).to_string();
@@ -195,17 +196,17 @@ impl World {
     fn step(&mut self, input: &mut Input<'_>) {
         match input.byte() % 10 {
             0..=3 => {
-                let frames = said(input, 50_000, SECRET);
+                let frames = frames_of(input, 50_000, SECRET);
                 let is_cut = frames.len() > 1;
                 // No stack reuses an identification within this time.
-                self.pass_if(is_cut, FRAGMENTS_FOR);
+                self.pass_if(is_cut, FRAGMENT_LIFETIME);
                 for frame in frames {
                     self.send(adapter(input), &frame);
                 }
-                self.pass_if(is_cut, FRAGMENTS_FOR);
+                self.pass_if(is_cut, FRAGMENT_LIFETIME);
             }
             4 => {
-                for mut frame in said(input, 50_001, b"anything") {
+                for mut frame in frames_of(input, 50_001, b"anything") {
                     input.mutate(&mut frame);
                     self.send(adapter(input), &frame);
                 }
@@ -214,7 +215,7 @@ impl World {
                 let (adapter, len) = (adapter(input), usize::from(input.byte()));
                 let bytes = input.take(len);
                 // Bytes of the fuzzer belong to no application, so they must not have the secret.
-                if !tells(bytes) {
+                if !contains_secret(bytes) {
                     self.send(adapter, bytes);
                     self.receive(adapter, bytes);
                 }
@@ -293,7 +294,10 @@ impl World {
             bytes,
         };
         let verdict = self.pipeline.handle_frame(self.now, frame);
-        assert!(verdict == Verdict::Taken || !tells(bytes), "{bytes:02x?}");
+        assert!(
+            verdict == Verdict::Taken || !contains_secret(bytes),
+            "{bytes:02x?}"
+        );
         self.run();
     }
 
@@ -317,13 +321,13 @@ impl World {
                 outputs.push(output);
             }
             count += outputs.len();
-            assert!(count < MOST_OUTPUTS, "it never ends");
+            assert!(count < MAX_OUTPUTS, "it never ends");
             for output in outputs {
                 match output {
                     Output::Inject(injection) => {
                         let bytes = injection.bytes();
                         let leaves = injection.towards == Towards::Card;
-                        assert!(!leaves || !tells(bytes), "{bytes:02x?}");
+                        assert!(!leaves || !contains_secret(bytes), "{bytes:02x?}");
                         self.carry(bytes.get(14..).unwrap_or_default());
                     }
                     Output::Datagram { to, message, .. } => {
@@ -342,7 +346,7 @@ impl World {
                     _ => {}
                 }
             }
-            let Some(message) = self.to_come.pop_front() else {
+            let Some(message) = self.arriving.pop_front() else {
                 return;
             };
             let packet = udp(self.peer_at, end(OWN, PORT), &message);
@@ -365,193 +369,23 @@ impl World {
         };
         let mut message = message.to_vec();
         let (length, endpoint) = (message.len(), Endpoint::from(end(OWN, PORT)));
-        let mut sorted = ReceivedBatch::default();
+        let mut received = ReceivedBatch::default();
         let path = Arc::clone(self.peer.data_path());
-        path.receive(self.now.boot, endpoint, &mut message, length, &mut sorted);
-        for place in &sorted.handshakes {
+        path.receive(self.now.boot, endpoint, &mut message, length, &mut received);
+        for place in &received.handshakes {
             let message = &message[place.clone()];
             let _ = self.peer.handle_message(self.now, endpoint, message, 0);
         }
         self.peer.handle_pending_work(self.now);
         while let Some(output) = self.peer.poll_output() {
-            if let Wanted::Transmit { datagram, .. } = output {
-                self.to_come.push_back(datagram.to_vec());
+            if let DeviceOutput::Transmit { datagram, .. } = output {
+                self.arriving.push_back(datagram.to_vec());
             }
         }
     }
 }
 
-const OWN: &str = "192.168.1.10";
-const OWN6: &str = "2001:db8:1::10";
-/// Another host, a name server, groups, a neighbour.
-const OTHERS: [&str; 6] = [
-    "198.51.100.7",
-    "8.8.8.8",
-    "224.0.0.251",
-    "192.168.1.255",
-    "255.255.255.255",
-    "192.168.1.1",
-];
-const OTHERS6: [&str; 6] = [
-    "2001:db8:7::7",
-    "2001:4860:4860::8888",
-    "ff02::fb",
-    "ff05::2",
-    "2001:db8:1::1",
-    "fd00::1",
-];
-
-/// Returns the frames of one packet of an application, in one of the forms in which a stack or a
-/// driver may send it.
-fn said(input: &mut Input<'_>, port: u16, words: &[u8; 8]) -> Vec<Vec<u8>> {
-    let (how, shape, place) = (input.byte(), input.byte(), usize::from(input.byte()));
-    let (own, others) = match how & 1 {
-        0 => (OWN, OTHERS),
-        _ => (OWN6, OTHERS6),
-    };
-    let to_port = match how & 2 {
-        0 => 443,
-        _ => 53,
-    };
-    let (from, to) = (end(own, port), end(others[place % others.len()], to_port));
-    let payload = words.repeat(1 + usize::from(input.byte()));
-    let segment = match how & 4 {
-        0 => datagram(from, to, &payload),
-        _ => tcp_segment(from, to, input.byte(), &payload),
-    };
-    let protocol = if how & 4 == 0 { 17 } else { 6 };
-    let packets = match how & 8 {
-        0 => vec![ip(from.ip(), to.ip(), protocol, &segment, None)],
-        // Fragmented at any offset, in either order.
-        _ => {
-            let at = (8 * (1 + usize::from(input.byte()))).min(segment.len()) & !7;
-            let (first, rest) = segment.split_at(at);
-            let number = input.byte();
-            let mut pieces = vec![
-                ip(from.ip(), to.ip(), protocol, first, Some((0, true, number))),
-                ip(
-                    from.ip(),
-                    to.ip(),
-                    protocol,
-                    rest,
-                    Some((at as u16, false, number)),
-                ),
-            ];
-            if how & 0x10 != 0 {
-                pieces.reverse();
-            }
-            pieces
-        }
-    };
-    let station = match how & 0x20 {
-        0 => GATEWAY,
-        _ => [0xff; 6],
-    };
-    let mut frames: Vec<_> = packets
-        .iter()
-        .map(|packet| ethernet(station, CARD, packet, shape & 3))
-        .collect();
-    for frame in &mut frames {
-        match shape >> 4 {
-            1 => frame.truncate(frame.len() - usize::from(shape & 0xf)),
-            2 => frame.extend_from_slice(&[0; 32]),
-            _ => {}
-        }
-    }
-    frames
-}
-
-/// Returns a packet, or a fragment. `fragment` is its offset, a flag for more fragments, and its
-/// identification.
-fn ip(
-    from: IpAddr,
-    to: IpAddr,
-    protocol: u8,
-    payload: &[u8],
-    fragment: Option<(u16, bool, u8)>,
-) -> Vec<u8> {
-    let mut packet;
-    match (from, to) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let (offset, more, number) = fragment.unwrap_or_default();
-            let word = offset / 8 | u16::from(more) << 13;
-            packet = vec![0x45, 0];
-            packet.extend(((20 + payload.len()) as u16).to_be_bytes());
-            packet.extend([0, number]);
-            packet.extend(word.to_be_bytes());
-            // The card computes the checksum.
-            packet.extend([64, protocol, 0, 0]);
-            packet.extend(from.octets());
-            packet.extend(to.octets());
-        }
-        (IpAddr::V6(from), IpAddr::V6(to)) => {
-            // Empty destination options, before all other headers.
-            let options = [
-                if fragment.is_some() { 44 } else { protocol },
-                0,
-                1,
-                4,
-                0,
-                0,
-                0,
-                0,
-            ];
-            let length = 8 + 8 * usize::from(fragment.is_some()) + payload.len();
-            packet = vec![0x60, 0, 0, 0];
-            packet.extend((length as u16).to_be_bytes());
-            packet.extend([60, 64]);
-            packet.extend(from.octets());
-            packet.extend(to.octets());
-            packet.extend(options);
-            if let Some((offset, more, number)) = fragment {
-                packet.extend([protocol, 0]);
-                packet.extend((offset | u16::from(more)).to_be_bytes());
-                packet.extend([0, 0, 0, number]);
-            }
-        }
-        _ => unreachable!("both are of one family"),
-    }
-    packet.extend(payload);
-    packet
-}
-
-fn datagram(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
-    let mut segment = from.port().to_be_bytes().to_vec();
-    segment.extend(to.port().to_be_bytes());
-    segment.extend(((8 + payload.len()) as u16).to_be_bytes());
-    segment.extend([0, 0]);
-    segment.extend(payload);
-    segment
-}
-
-fn tcp_segment(from: SocketAddr, to: SocketAddr, flags: u8, payload: &[u8]) -> Vec<u8> {
-    let mut segment = from.port().to_be_bytes().to_vec();
-    segment.extend(to.port().to_be_bytes());
-    segment.extend([0, 0, 0, 9, 0, 0, 0, 7, 0x50, flags, 2, 0, 0, 0, 0, 0]);
-    segment.extend(payload);
-    segment
-}
-
-/// Returns a UDP datagram in IPv4.
-fn udp(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
-    ip(from.ip(), to.ip(), 17, &datagram(from, to, payload), None)
-}
-
-/// Returns a frame with `tags` VLAN tags.
-fn ethernet(to: [u8; 6], from: [u8; 6], packet: &[u8], tags: u8) -> Vec<u8> {
-    let mut frame = [to, from].concat();
-    for tag in 0..tags {
-        frame.extend([0x81, 0, 0, tag]);
-    }
-    frame.extend(match packet.first().map(|byte| byte >> 4) {
-        Some(6) => [0x86, 0xdd],
-        _ => [8, 0],
-    });
-    frame.extend(packet);
-    frame
-}
-
-fn tells(bytes: &[u8]) -> bool {
+fn contains_secret(bytes: &[u8]) -> bool {
     bytes.windows(SECRET.len()).any(|part| part == SECRET)
 }
 
@@ -610,7 +444,7 @@ fn device(mut seed: u8, now: Now) -> (Device, PublicKey) {
     (device, key)
 }
 
-fn introduce(to: &mut Device, now: Now, key: PublicKey, endpoint: Option<SocketAddr>) {
+fn add_peer(to: &mut Device, now: Now, key: PublicKey, endpoint: Option<SocketAddr>) {
     let mut peer = PeerUpdate::new(key);
     peer.endpoint = endpoint;
     let networks = ["0.0.0.0/0", "::/0"].map(|text| prefix::parse(text).expect("a network"));
@@ -624,10 +458,6 @@ fn introduce(to: &mut Device, now: Now, key: PublicKey, endpoint: Option<SocketA
 
 fn at(text: &str) -> SocketAddr {
     text.parse().expect("an address and a port")
-}
-
-fn end(address: &str, port: u16) -> SocketAddr {
-    SocketAddr::new(address.parse().expect("an address"), port)
 }
 
 /// Returns seeds: for each set of rules, every form of packet twice, with a session established in

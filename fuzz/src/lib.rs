@@ -21,9 +21,9 @@ pub use parts::parts;
 pub use seeds::seeds;
 pub use taupe::c::c_surface;
 pub use taupe_config::fuzzing::file;
-pub use taupe_uapi::fuzzing::uapi;
-pub use taupe_packet::fuzzing::split_merge;
 pub use taupe_nat::fuzzing::translate;
+pub use taupe_packet::fuzzing::split_merge;
+pub use taupe_uapi::fuzzing::uapi;
 pub use transport::transport;
 
 /// A target with its name.

@@ -3,7 +3,9 @@
 use taupe_protocol::DropReason;
 use taupe_protocol::crypto::default_provider;
 use taupe_protocol::hybrid::Part;
-use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD, Kind, Malformed, classify, data_header};
+use taupe_protocol::message::{
+    DATA_HEADER_LEN, DATA_OVERHEAD, Kind, Malformed, classify, data_header,
+};
 use taupe_protocol::testing::write_data_header;
 
 use crate::common::snapshot::{counts, raised};

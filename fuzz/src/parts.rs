@@ -1,9 +1,9 @@
 //! Genuine and changed parts of hybrid handshakes, for both devices of a pair.
 
-use taupe_protocol::testing::PeerSnapshot;
 use taupe_protocol::crypto::default_provider;
 use taupe_protocol::hybrid::{Half, Part, Side, Suite};
 use taupe_protocol::message::Kind;
+use taupe_protocol::testing::PeerSnapshot;
 use taupe_protocol::time::Tai64N;
 use taupe_protocol::update::PeerUpdate;
 
@@ -22,7 +22,7 @@ const MACS: usize = 32;
 /// may recompute mac1 or put the device under load.
 ///
 /// A part that no peer has made changes no state of a device, and gets no answer but a cookie. A
-/// part of a thief with the peer's X25519 key may be answered, but changes no established state.
+/// part of an impersonator with the peer's X25519 key may be answered, but changes no established state.
 /// Afterwards the two devices can still shake hands.
 pub fn parts(data: &[u8]) {
     let crypto = default_provider();
@@ -31,7 +31,7 @@ pub fn parts(data: &[u8]) {
     let mut net = Net::hybrid_pair(crypto, suite);
     net.cut();
     net.ping(0, 1);
-    let mut thief = Thief::new(&net, 0, 1, suite);
+    let mut impersonator = Thief::new(&net, 0, 1, suite);
     for step in 0..MAX_STEPS {
         if input.is_empty() {
             break;
@@ -40,7 +40,7 @@ pub fn parts(data: &[u8]) {
         if control & 0x08 != 0 {
             net.advance(millis(50) * u32::from(input.byte()));
         }
-        let Some(mut made) = make(&net, suite, &mut thief, step, control, &mut input) else {
+        let Some(mut made) = make(&net, suite, &mut impersonator, step, control, &mut input) else {
             continue;
         };
         let original = made.bytes.clone();
@@ -62,16 +62,19 @@ pub fn parts(data: &[u8]) {
         } else {
             net.nodes[1 - made.to].address
         };
-        match made.by {
-            By::Peer if unchanged => net.inject(made.to, source, &made.bytes),
-            By::Thief if unchanged && suite.has_static_keys() => {
-                moves_nothing(&mut net, &made, source);
+        match made.author {
+            Author::Peer if unchanged => net.inject(made.to, source, &made.bytes),
+            Author::Impersonator if unchanged && suite.has_static_keys() => {
+                changes_no_endpoint_or_session(&mut net, &made, source);
             }
-            By::Thief if unchanged => {}
-            _ => changes_nothing(&mut net, &made, source),
+            Author::Impersonator if unchanged => {}
+            _ => changes_no_state(&mut net, &made, source),
         }
-        let kept = net.nodes.iter().map(|node| node.device.provisional_handshakes());
-        assert!(kept.max() <= Some(4));
+        let remaining = net
+            .nodes
+            .iter()
+            .map(|node| node.device.provisional_handshakes());
+        assert!(remaining.max() <= Some(4));
     }
     net.mend();
     for at in [0, 1] {
@@ -90,54 +93,54 @@ pub fn parts(data: &[u8]) {
 }
 
 /// Author of a part.
-enum By {
+enum Author {
     Peer,
-    Thief,
+    Impersonator,
     Nobody,
 }
 
-struct Made {
+struct HostilePart {
     bytes: Vec<u8>,
     /// The device that receives it.
     to: usize,
-    by: By,
+    author: Author,
 }
 
-/// Returns the part of a step: one that was sent, one of the thief, or arbitrary bytes with the
+/// Returns the part of a step: one that was sent, one of the impersonator, or arbitrary bytes with the
 /// header and the indices of a part.
 fn make(
     net: &Net,
     suite: Suite,
-    thief: &mut Thief,
+    impersonator: &mut Impersonator,
     step: usize,
     control: u8,
     input: &mut Input<'_>,
-) -> Option<Made> {
+) -> Option<HostilePart> {
     let sent: Vec<&Datagram> = net.log.iter().filter(|sent| is_part(sent)).collect();
     let at = usize::from(input.byte());
     let sent = *sent.get(at % sent.len().max(1))?;
     let to = usize::from(sent.from == Some(0));
     let mut bytes = sent.bytes.clone();
     match control & 7 {
-        0..4 => Some(Made {
+        0..4 => Some(HostilePart {
             bytes,
             to,
-            by: By::Peer,
+            author: Author::Peer,
         }),
         // The part returns to its sender.
-        4 => Some(Made {
+        4 => Some(HostilePart {
             bytes,
             to: 1 - to,
-            by: By::Nobody,
+            author: Author::Nobody,
         }),
         5 => {
             let label = Tai64N::from_wall(WALL + secs(1000 + step as u64));
-            let mut begun = thief.begin(u32::from_le_bytes([1, 2, 3, step as u8]), label);
+            let mut begun = impersonator.begin(u32::from_le_bytes([1, 2, 3, step as u8]), label);
             let bytes = begun.parts.swap_remove(at % begun.parts.len());
-            Some(Made {
+            Some(HostilePart {
                 bytes,
                 to: 1,
-                by: By::Thief,
+                author: Author::Impersonator,
             })
         }
         _ => {
@@ -154,10 +157,10 @@ fn make(
                 *byte ^= other | 1;
             }
             bytes[20] ^= 1;
-            Some(Made {
+            Some(HostilePart {
                 bytes,
                 to,
-                by: By::Nobody,
+                author: Author::Nobody,
             })
         }
     }
@@ -168,7 +171,7 @@ fn is_part(sent: &Datagram) -> bool {
 }
 
 /// Injects a datagram whose author has no key, and checks that the device's state stays the same.
-fn changes_nothing(net: &mut Net, made: &Made, source: std::net::SocketAddr) {
+fn changes_no_state(net: &mut Net, made: &HostilePart, source: std::net::SocketAddr) {
     let before = Snapshot::of(&mut net.nodes[made.to]);
     let mark = net.mark();
     net.inject(made.to, source, &made.bytes);
@@ -184,7 +187,7 @@ fn changes_nothing(net: &mut Net, made: &Made, source: std::net::SocketAddr) {
 
 /// Injects a part whose author has the peer's X25519 key but not its ML-KEM key, and checks that
 /// only provisional state changes.
-fn moves_nothing(net: &mut Net, made: &Made, source: std::net::SocketAddr) {
+fn changes_no_endpoint_or_session(net: &mut Net, made: &HostilePart, source: std::net::SocketAddr) {
     let peer = net.nodes[1 - made.to].public;
     let state = |net: &mut Net| {
         let snapshot = net.nodes[made.to].device.snapshot(&peer);
@@ -208,46 +211,39 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     for (number, suite) in (0..).zip(Suite::ALL) {
         let each = if suite.has_static_keys() { 2 } else { 1 };
         let seed = |steps: &[&[u8]]| [&[number][..], &steps.concat()].concat();
-        let whole: Vec<[u8; 3]> = (0..2 * each).map(|at| [0, at, AS_IT_IS]).collect();
-        let whole: Vec<&[u8]> = whole.iter().map(|step| &step[..]).collect();
-        seeds.push(seed(&whole));
-        let twice: Vec<&[u8]> = whole.iter().flat_map(|step| [*step, *step]).collect();
+        let full: Vec<[u8; 3]> = (0..2 * each).map(|at| [0, at, AS_IT_IS]).collect();
+        let full: Vec<&[u8]> = full.iter().map(|step| &step[..]).collect();
+        seeds.push(seed(&full));
+        let twice: Vec<&[u8]> = full.iter().flat_map(|step| [*step, *step]).collect();
         seeds.push(seed(&twice));
-        let backwards: Vec<&[u8]> = whole.iter().rev().chain(&whole).copied().collect();
+        let backwards: Vec<&[u8]> = full.iter().rev().chain(&full).copied().collect();
         seeds.push(seed(&backwards));
         // Repeated after 0.25 s, and answered again; under load, and with the cookie.
         let again = [LATER, 5, 2 * each, AS_IT_IS];
-        seeds.push(seed(&[whole[0], &again, &again]));
+        seeds.push(seed(&[full[0], &again, &again]));
         let under_load = [LOAD, 0, AS_IT_IS];
-        seeds.push(seed(&[&under_load, &again, whole[0]]));
+        seeds.push(seed(&[&under_load, &again, full[0]]));
         for at in 0..2 * each {
             // A changed bit in each field, with mac1 recomputed, and then the genuine part.
             for place in [0_u16, 2, 5, 9, 20, 60, 200, 800] {
                 let [low, high] = place.to_le_bytes();
                 let flipped = [STAMP, at, 1, low, high, 1];
-                let steps: Vec<&[u8]> = whole[..usize::from(at)]
+                let steps: Vec<&[u8]> = full[..usize::from(at)]
                     .iter()
                     .copied()
                     .chain([&flipped[..]])
-                    .chain(whole[usize::from(at)..].iter().copied())
+                    .chain(full[usize::from(at)..].iter().copied())
                     .collect();
                 seeds.push(seed(&steps));
             }
             // To the wrong device; made up; from a stranger's address.
             seeds.push(seed(&[&[4 | STAMP, at, AS_IT_IS]]));
-            seeds.push(seed(&[&[6 | STAMP, at], &[7; 200], &[AS_IT_IS], whole[0]]));
-            seeds.push(seed(&[&[STRANGER, at, AS_IT_IS], whole[0]]));
+            seeds.push(seed(&[&[6 | STAMP, at], &[7; 200], &[AS_IT_IS], full[0]]));
+            seeds.push(seed(&[&[STRANGER, at, AS_IT_IS], full[0]]));
         }
         for half in 0..each {
-            seeds.push(seed(&[
-                &[5, half, AS_IT_IS],
-                whole[0],
-                &[5, half, AS_IT_IS],
-            ]));
-            seeds.push(seed(&[
-                &[5 | STRANGER | STAMP, half, 1, 99, 0, 1],
-                whole[0],
-            ]));
+            seeds.push(seed(&[&[5, half, AS_IT_IS], full[0], &[5, half, AS_IT_IS]]));
+            seeds.push(seed(&[&[5 | STRANGER | STAMP, half, 1, 99, 0, 1], full[0]]));
         }
     }
     seeds
