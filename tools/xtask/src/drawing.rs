@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_rendered_is_read_again() {
+    fn a_drawing_round_trips() {
         let workspace = Workspace {
             root: PathBuf::new(),
             crates: vec![
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_that_is_not_known_is_refused() {
+    fn unknown_notes_are_refused() {
         assert!(parse("a → b (perhaps)").is_err());
         assert!(parse("a → b (optional").is_err());
     }

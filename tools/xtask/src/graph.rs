@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_graph_whose_arrows_go_down_has_none() {
+    fn acyclic_graphs_have_no_circle() {
         assert!(circles(&graph(&[("a", "b"), ("a", "c"), ("b", "c")])).is_empty());
     }
 

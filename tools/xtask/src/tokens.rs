@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn literals_and_comments_are_no_words() {
+    fn literals_and_comments_are_skipped() {
         assert_eq!(
             words(r##"a "b // c" d 'e' '\'' r#"f " g"# /* h /* i */ j */ k b"l" // m"##),
             ["a", "d", "k", "b"]
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_tests_have_is_left_out() {
+    fn code_for_tests_is_left_out() {
         let text = "a; #[cfg(test)] mod tests; b; #[cfg(all(test, unix))] mod inner { fn c() {} } \
             #[cfg(test)] #[derive(Debug)] fn d(e: [u8; 2]) {} f; #[cfg(not(test))] g;";
         let tokens = tokenize(text);

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn super_leads_up_from_the_depth_it_stands_in() {
+    fn super_resolves_from_its_own_depth() {
         let lib = ("src/lib.rs", "mod a; mod b;");
         let b = ("src/b.rs", "use super::a::A;");
         assert_eq!(

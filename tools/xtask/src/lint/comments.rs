@@ -42,7 +42,7 @@ mod tests {
     use crate::tokens::tokenize;
 
     #[test]
-    fn only_beginnings_count() {
+    fn only_the_first_word_of_a_comment_counts() {
         let text = "/// What it is.\n/// Who reads on.\nfn a() {} // Of this\n// That is another.\n\
             //! Whatever.\n/* How\n so */ /**\n * Whether */\n// The first.\n// What follows.\nlet b = \"// What\";\n";
         let lines: Vec<usize> = unclear(&tokenize(text))

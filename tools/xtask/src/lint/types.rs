@@ -55,7 +55,7 @@ mod tests {
     use crate::tokens::tokenize;
 
     #[test]
-    fn the_second_of_a_name_is_found() {
+    fn repeated_type_names_are_found() {
         let a = tokenize("pub struct A; pub(crate) enum B {} struct C; pub fn d() {}");
         let b = tokenize("pub(in crate::x) type A = u8; pub trait E {} struct B; struct C;");
         let found = duplicates(&[(Path::new("a.rs"), &a), (Path::new("b.rs"), &b)]);
