@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use taupe_protocol::time::Instant;
-use taupe_protocol::{DataPath, Device, DropReason, Timer, ReceivedBatch};
+use taupe_protocol::{DataPath, Device, DropReason, ReceivedBatch, Timer};
 
 use crate::sessions::Sessions;
 use crate::timer_model::TimerModel;
