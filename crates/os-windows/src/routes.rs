@@ -434,7 +434,7 @@ fn check(error: u32) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{DefaultRoute, Family, address_of, best, is_missing, mtu_of, raw};
+    use super::{DefaultRoute, Family, address_of, is_missing, lowest_metric, mtu_of, raw};
     use std::io;
 
     /// Returns a LUID in the system's format.
