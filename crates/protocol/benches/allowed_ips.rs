@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::net::IpAddr;
 
 use divan::Bencher;
-use ipnet::IpNet;
+use taupe_protocol::ipnet::IpNet;
 use taupe_protocol::testing::AllowedIps;
 
 /// Number of different addresses looked up in turn: too many for the processor's caches to hold

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant as Clock, SystemTime};
 
 use base64ct::{Base64, Encoding};
-use ipnet::IpNet;
 use taupe_protocol::crypto::default_provider;
+use taupe_protocol::ipnet::IpNet;
 use taupe_protocol::key::{PrivateKey, PublicKey};
 use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD};
 use taupe_protocol::time::{Instant, Now};

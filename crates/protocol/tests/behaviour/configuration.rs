@@ -1,8 +1,8 @@
 //! Configuration of a running device: peers are added, changed and removed; keys of low order;
 //! the device's own key.
 
-use ipnet::IpNet;
 use taupe_protocol::crypto::default_provider;
+use taupe_protocol::ipnet::IpNet;
 use taupe_protocol::key::{PrivateKey, PublicKey};
 use taupe_protocol::limits::MAX_PEERS;
 use taupe_protocol::message::Kind;

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use ipnet::IpNet;
 use taupe_protocol::hybrid::Suite;
+use taupe_protocol::ipnet::IpNet;
 use taupe_protocol::message::Kind;
 use taupe_protocol::time::Tai64N;
 use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate};

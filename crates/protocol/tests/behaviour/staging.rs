@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ipnet::IpNet;
+use taupe_protocol::ipnet::IpNet;
 use taupe_protocol::message::Kind;
 use taupe_protocol::update::{AllowedIpChange, PeerUpdate};
 use taupe_protocol::{DropReason, padded_len};

@@ -20,8 +20,8 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ipnet::IpNet;
 use taupe_protocol::crypto::{Provider, TAG_LEN};
+use taupe_protocol::ipnet::IpNet;
 use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD, Kind, classify, data_header};
 use taupe_protocol::time::{Instant, Now, Tai64N};

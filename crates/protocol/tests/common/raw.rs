@@ -5,8 +5,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use ipnet::IpNet;
 use taupe_protocol::crypto::{Packet, Provider, Secret, TAG_LEN};
+use taupe_protocol::ipnet::IpNet;
 use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD, Kind, data_header};
 use taupe_protocol::testing::noise::{

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ipnet::IpNet;
+use taupe_protocol::ipnet::IpNet;
 use taupe_protocol::key::PublicKey;
 use taupe_protocol::time::Instant;
 use taupe_protocol::{DropReason, Endpoint, Role, Timer};

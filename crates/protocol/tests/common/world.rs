@@ -1,8 +1,8 @@
 //! A device with state in all places that a packet might change.
 
-use ipnet::IpNet;
 use taupe_protocol::DropReason;
 use taupe_protocol::crypto::Provider;
+use taupe_protocol::ipnet::IpNet;
 use taupe_protocol::message::Kind;
 use taupe_protocol::update::{AllowedIpChange, PeerUpdate};
 
