@@ -159,10 +159,15 @@ pub fn reload_on(
         report,
         &mut done,
     );
-    outcome.map_err(|cause| ReloadError::Failed {
-        cause,
-        leftovers: restore_previous(machine, &mut journal, interface, done, mark, report),
-    })?;
+    if let Err(cause) = outcome {
+        return Err(ReloadError::Failed {
+            cause,
+            leftovers: restore_previous(machine, &mut journal, interface, done, mark, report),
+        });
+    }
+    for undone in done.iter().filter_map(Done::undone) {
+        journal.undone(undone)?;
+    }
     if let Some(device) = machine.device() {
         journal.record_device(device)?;
     }
@@ -198,10 +203,24 @@ fn note_ignored_changes(header: &Header, request: &Request<'_>, report: &mut dyn
     }
 }
 
-/// A change that was applied or undone during a reload.
+/// A change that was applied or undone during a reload, with its number in the journal.
+///
+/// The journal lists an undone change until the reload has succeeded. If a later step fails, the
+/// change is made again under its old number. A new record could fail, for example because the disk
+/// is full, and `down` would then leave the change in place. If the process is killed before the
+/// end, `down` undoes such a change a second time, which has no effect.
 enum Done {
     Applied(usize, Change),
-    Undone(Change),
+    Undone(usize, Change),
+}
+
+impl Done {
+    fn undone(&self) -> Option<usize> {
+        match self {
+            Self::Applied(..) => None,
+            Self::Undone(number, _) => Some(*number),
+        }
+    }
 }
 
 fn apply_difference(
@@ -244,8 +263,7 @@ fn apply_difference(
     for (number, change) in difference.gone.into_iter().rev() {
         undo_step(machine, &change, interface, report)
             .map_err(|Leftover { command, error }| ApplyError::Step { command, error })?;
-        done.push(Done::Undone(change));
-        journal.undone(number)?;
+        done.push(Done::Undone(number, change));
     }
     apply_each(difference.new, machine, journal, report, done)?;
     // Keys and peers come last, so that they never have to be restored.
@@ -279,12 +297,7 @@ fn restore_previous(
                 };
                 back.map(|()| drop(journal.undone(number)))
             }
-            Done::Undone(change) => {
-                // A failure to write is ignored, because restoring the change matters more. If the
-                // journal has marked the step as undone already, `down` does not undo it then.
-                let _ = journal.record(&change);
-                apply_again(machine, &change, interface, report)
-            }
+            Done::Undone(_, change) => apply_again(machine, &change, interface, report),
         };
         leftovers.extend(back.err());
     }

@@ -294,6 +294,29 @@ fn a_reload_that_fails_anywhere_puts_back_what_was_there() {
 }
 
 #[test]
+fn a_reload_that_fails_with_a_full_disk_can_be_taken_down() {
+    some_changes(|old, new| {
+        at_every_call(|number| {
+            let mut model = Model::new();
+            up(&mut model, old, Compatibility::Taupe);
+            let before = model.world.clone();
+            model.move_journal_to_memory();
+            model.strike(number, Fault::FailWithFullDisk);
+            let outcome = model.reload(new, &mut Listener::default());
+            model.calm();
+            if !model.struck {
+                return false;
+            }
+            let error = outcome.expect("alive").expect_err("a call failed");
+            assert!(error.to_string().contains("as it was"), "{error}");
+            assert_eq!(model.world, before);
+            down(&mut model, Compatibility::Taupe);
+            true
+        });
+    });
+}
+
+#[test]
 fn a_reload_whose_caller_refuses_changes_nothing() {
     every_change(|old, new| {
         let mut model = Model::new();

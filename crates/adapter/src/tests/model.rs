@@ -2,11 +2,15 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::io;
+use std::fs::{self, File as DiskFile};
+use std::io::{self, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::symlink;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use taupe_config::file::File;
 use taupe_os_linux::netlink::{NetlinkError, Route};
 
@@ -44,6 +48,9 @@ pub(super) struct World {
 pub(super) enum Fault {
     /// The call fails without an effect.
     Fail,
+    /// Like [`Fault::Fail`], and from then on the journal cannot be written. For a model after
+    /// [`Model::move_journal_to_memory`].
+    FailWithFullDisk,
     /// The process dies before the effect.
     DieBefore,
     /// The process dies after the effect.
@@ -93,11 +100,13 @@ pub(super) struct Model {
     /// The path of the file.
     pub(super) config: PathBuf,
     directory: PathBuf,
+    /// The journal, if it is a file in memory.
+    in_memory: Option<DiskFile>,
 }
 
 impl Drop for Model {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
+        let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
@@ -129,6 +138,7 @@ impl Model {
             bypasses: Vec::new(),
             config: PathBuf::from("/etc/wireguard/wg0.conf"),
             directory: std::env::temp_dir().join(name),
+            in_memory: None,
         }
     }
 
@@ -147,8 +157,29 @@ impl Model {
         State::at(&self.directory)
     }
 
+    fn journal(&self) -> PathBuf {
+        self.directory.join("wg0.journal")
+    }
+
     pub(super) fn has_journal(&self) -> bool {
-        self.directory.join("wg0.journal").exists()
+        self.journal().exists()
+    }
+
+    /// Replaces the journal by a file in memory, which the kernel can keep from growing.
+    pub(super) fn move_journal_to_memory(&mut self) {
+        let path = self.journal();
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let mut file = DiskFile::from(memfd_create("journal", flags).expect("a file in memory"));
+        let text = fs::read(&path).expect("a journal");
+        file.write_all(&text).expect("written");
+        fs::remove_file(&path).expect("removed");
+        symlink(format!("/proc/self/fd/{}", file.as_raw_fd()), path).expect("a link");
+        self.in_memory = Some(file);
+    }
+
+    fn fill_disk(&self) {
+        let file = self.in_memory.as_ref().expect("a journal in memory");
+        fcntl_add_seals(file, SealFlags::GROW).expect("sealed");
     }
 
     /// Kills the device's process and thereby removes its interface.
@@ -262,6 +293,10 @@ impl Model {
         match due {
             None => effect(self),
             Some((_, Fault::Fail)) => Err(failure("injected")),
+            Some((_, Fault::FailWithFullDisk)) => {
+                self.fill_disk();
+                Err(failure("injected"))
+            }
             Some((_, Fault::DieBefore)) => die(),
             Some((_, Fault::DieAfter)) => {
                 let _ = effect(self);
