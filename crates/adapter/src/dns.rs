@@ -81,7 +81,7 @@ pub enum Note {
 /// Error of setting or restoring name servers.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum DnsError {
     /// A file cannot be read.
     #[error("cannot read {}: {source}: make it a readable file, or remove it", path.display())]
     Read {
@@ -171,13 +171,13 @@ pub enum Error {
 ///
 /// # Errors
 ///
-/// [`Error::Read`].
+/// [`DnsError::Read`].
 pub fn choose(
     paths: &Paths,
     interface: &str,
     servers: &[IpAddr],
     search: &[String],
-) -> Result<Option<Dns>, Error> {
+) -> Result<Option<Dns>, DnsError> {
     if servers.is_empty() {
         return Ok(None);
     }
@@ -206,9 +206,9 @@ pub fn choose(
 ///
 /// # Errors
 ///
-/// [`Error::Read`], [`Error::Change`], [`Error::OriginalGone`],
-/// [`Error::Locked`].
-pub fn recover(paths: &Paths) -> Result<Option<Note>, Error> {
+/// [`DnsError::Read`], [`DnsError::Change`], [`DnsError::OriginalGone`],
+/// [`DnsError::Locked`].
+pub fn recover(paths: &Paths) -> Result<Option<Note>, DnsError> {
     file::recover(paths)
 }
 
@@ -217,8 +217,8 @@ pub fn recover(paths: &Paths) -> Result<Option<Note>, Error> {
 ///
 /// # Errors
 ///
-/// [`Error::Read`], [`Error::Resolved`].
-pub fn current(paths: &Paths, interface: &str) -> Result<Option<Settings>, Error> {
+/// [`DnsError::Read`], [`DnsError::Resolved`].
+pub fn current(paths: &Paths, interface: &str) -> Result<Option<Settings>, DnsError> {
     if let Some(settings) = file::current(paths, interface)? {
         return Ok(Some(settings));
     }
@@ -233,7 +233,7 @@ pub fn current(paths: &Paths, interface: &str) -> Result<Option<Settings>, Error
     let program = resolvconf::find(paths).ok().flatten();
     let settings = resolvconf::current(paths, program.as_deref(), interface);
     match (settings, failed) {
-        (None, Some(source)) => Err(Error::Resolved {
+        (None, Some(source)) => Err(DnsError::Resolved {
             interface: interface.to_owned(),
             source,
         }),
@@ -247,8 +247,8 @@ impl Dns {
     ///
     /// # Errors
     ///
-    /// See [`Error`].
-    pub fn apply(&self, paths: &Paths) -> Result<(), Error> {
+    /// See [`DnsError`].
+    pub fn apply(&self, paths: &Paths) -> Result<(), DnsError> {
         let (interface, settings) = (&*self.interface, &self.settings);
         let done = match &self.method {
             Method::Resolved => resolved::set(paths, interface, settings).map_err(self.resolved()),
@@ -259,7 +259,7 @@ impl Dns {
             if self.passed_over.is_empty() {
                 return error;
             }
-            Error::Next {
+            DnsError::Next {
                 reasons: self.passed_over.clone(),
                 source: Box::new(error),
             }
@@ -270,8 +270,8 @@ impl Dns {
     ///
     /// # Errors
     ///
-    /// See [`Error`].
-    pub fn restore(&self, paths: &Paths) -> Result<(), Error> {
+    /// See [`DnsError`].
+    pub fn restore(&self, paths: &Paths) -> Result<(), DnsError> {
         match &self.method {
             Method::Resolvconf { program, record } => {
                 resolvconf::restore(program, record, &self.settings)
@@ -296,8 +296,8 @@ impl Dns {
     ///
     /// # Errors
     ///
-    /// See [`Error`]. The function can be called again.
-    pub fn undo(&self, paths: &Paths) -> Result<Option<Note>, Error> {
+    /// See [`DnsError`]. The function can be called again.
+    pub fn undo(&self, paths: &Paths) -> Result<Option<Note>, DnsError> {
         match &self.method {
             Method::Resolved => {
                 let reverted = resolved::revert(paths, &self.interface);
@@ -343,8 +343,8 @@ impl Dns {
         }
     }
 
-    fn resolved(&self) -> impl FnOnce(ResolvedError) -> Error + '_ {
-        |source| Error::Resolved {
+    fn resolved(&self) -> impl FnOnce(ResolvedError) -> DnsError + '_ {
+        |source| DnsError::Resolved {
             interface: self.interface.clone(),
             source,
         }
@@ -412,7 +412,11 @@ impl Settings {
 }
 
 /// Returns the first available method.
-fn method(paths: &Paths, interface: &str, passed_over: &mut Vec<String>) -> Result<Method, Error> {
+fn method(
+    paths: &Paths,
+    interface: &str,
+    passed_over: &mut Vec<String>,
+) -> Result<Method, DnsError> {
     match file::owner(paths)? {
         Owner::Taupe => return Ok(Method::File),
         Owner::SystemdResolved => match resolved::available(paths) {

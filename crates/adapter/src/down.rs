@@ -5,7 +5,7 @@ use std::path::Path;
 use taupe_config::file::{Compatibility, File};
 use thiserror::Error;
 
-use crate::journal::{self, Header, Journal, PATIENCE, State};
+use crate::journal::{Header, Journal, JournalError, PATIENCE, State};
 use crate::linux::Linux;
 use crate::machine::{LookError, Machine, SaveError, StepError};
 use crate::namespace::Namespace;
@@ -73,7 +73,7 @@ pub enum DownError {
     },
     /// The journal cannot be used.
     #[error(transparent)]
-    Journal(#[from] journal::Error),
+    Journal(#[from] JournalError),
     /// The system cannot be examined. Nothing has been undone.
     #[error("{0}; {1} is up still")]
     Look(#[source] LookError, String),
@@ -176,7 +176,7 @@ pub fn down_on(
         |journal: &mut Journal| found.is_some() && !is_ours(journal, found) && !runs_elsewhere;
     if let Some(stale) = journal.take_if(is_stale) {
         report.note(&format!(
-            "the {interface} that `taupe up` has made is gone; undoing what it has left"
+            "the {interface} that was brought up before is gone; undoing what it has left"
         ));
         let leftovers = roll_back(machine, stale, found, false, report);
         if !leftovers.is_empty() {
@@ -309,7 +309,7 @@ fn save_first(
     if header.is_some_and(|header| header.is_edited()) {
         report.note(&format!(
             "{} has been edited since {interface} was made from it: it stays as it is, and what \
-             the device has learned is not saved (`taupe save` would have been the other way)",
+             the device has learned is not saved",
             config.display()
         ));
         return Ok(());

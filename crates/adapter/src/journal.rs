@@ -19,7 +19,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use error::Error;
+pub use error::JournalError;
 pub use header::Header;
 pub use lock::Lock;
 pub(crate) use lock::Turn;
@@ -89,31 +89,31 @@ impl Journal {
     }
 
     /// Records a step that is about to be executed.
-    pub(crate) fn record(&mut self, change: &Change) -> Result<(), Error> {
+    pub(crate) fn record(&mut self, change: &Change) -> Result<(), JournalError> {
         let number = self.contents.steps.len();
         self.write(Record::Do(number, change.clone()))
     }
 
-    pub(crate) fn undone(&mut self, number: usize) -> Result<(), Error> {
+    pub(crate) fn undone(&mut self, number: usize) -> Result<(), JournalError> {
         self.write(Record::Undone(number))
     }
 
-    pub(crate) fn record_interface(&mut self, index: u32) -> Result<(), Error> {
+    pub(crate) fn record_interface(&mut self, index: u32) -> Result<(), JournalError> {
         self.write(Record::Interface(index))
     }
 
-    pub(crate) fn record_socket(&mut self, socket: Socket) -> Result<(), Error> {
+    pub(crate) fn record_socket(&mut self, socket: Socket) -> Result<(), JournalError> {
         self.write(Record::Socket(socket))
     }
 
     /// Records that a command of the file has altered the result of a step, which is then as the
     /// user wants it.
-    pub(crate) fn altered(&mut self, number: usize) -> Result<(), Error> {
+    pub(crate) fn altered(&mut self, number: usize) -> Result<(), JournalError> {
         self.write(Record::Altered(number))
     }
 
     /// Records the known foreign routes that bypass the tunnel.
-    pub(crate) fn record_bypasses(&mut self, bypasses: Vec<Bypass>) -> Result<(), Error> {
+    pub(crate) fn record_bypasses(&mut self, bypasses: Vec<Bypass>) -> Result<(), JournalError> {
         self.write(Record::Bypasses(bypasses))
     }
 
@@ -123,7 +123,7 @@ impl Journal {
     }
 
     /// Records the device's state.
-    pub(crate) fn record_device(&mut self, state: LastState) -> Result<(), Error> {
+    pub(crate) fn record_device(&mut self, state: LastState) -> Result<(), JournalError> {
         self.write(Record::Device(state))
     }
 
@@ -132,15 +132,15 @@ impl Journal {
         self.contents.device.as_ref()
     }
 
-    pub(crate) fn completed(&mut self) -> Result<(), Error> {
+    pub(crate) fn completed(&mut self) -> Result<(), JournalError> {
         self.write(Record::Complete)
     }
 
     /// Records that Taupe has saved `file`, if the tunnel was made from it.
     ///
     /// # Errors
-    /// [`Error::Io`].
-    pub fn saved(&mut self, file: &Path) -> Result<(), Error> {
+    /// [`JournalError::Io`].
+    pub fn saved(&mut self, file: &Path) -> Result<(), JournalError> {
         if self.header().config != file {
             return Ok(());
         }
@@ -148,7 +148,7 @@ impl Journal {
     }
 
     /// Writes the journal again, without the undone steps, for a changed file.
-    pub(crate) fn rewrite(&mut self, request: &Request<'_>) -> Result<(), Error> {
+    pub(crate) fn rewrite(&mut self, request: &Request<'_>) -> Result<(), JournalError> {
         let header = Header {
             since: self.header().since,
             outer_seen: self.header().outer_seen,
@@ -194,11 +194,11 @@ impl Journal {
     }
 
     /// Removes the journal, after everything was undone.
-    pub(crate) fn remove(self) -> Result<(), Error> {
+    pub(crate) fn remove(self) -> Result<(), JournalError> {
         fs::remove_file(&self.path).map_err(failed("remove", &self.path))
     }
 
-    fn write(&mut self, record: Record) -> Result<(), Error> {
+    fn write(&mut self, record: Record) -> Result<(), JournalError> {
         let written = line(&record).and_then(|line| {
             let before = self.file.metadata()?.len();
             // The next record must not continue an incomplete line.
@@ -212,7 +212,7 @@ impl Journal {
         Ok(())
     }
 
-    fn open(path: &Path) -> Result<Option<Self>, Error> {
+    fn open(path: &Path) -> Result<Option<Self>, JournalError> {
         let text = match fs::read(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -237,8 +237,8 @@ impl Journal {
     }
 }
 
-fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
-    move |source| Error::Io {
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JournalError {
+    move |source| JournalError::Io {
         what,
         path: path.to_owned(),
         source,

@@ -21,7 +21,7 @@ use taupe_os_linux::watch::RouteWatch;
 
 use crate::change::{Change, InterfaceKey, LAST_METRIC, mark_in_effect, special_metric};
 use crate::comparison::Comparison;
-use crate::dns::{self, Dns, Paths};
+use crate::dns::{self, Dns, DnsError, Paths};
 use crate::hook;
 use crate::identity::{self, Socket};
 use crate::journal::{State, Turn};
@@ -478,7 +478,7 @@ impl Linux<'_> {
         Ok(link.map_or_else(|| dns.clone(), |link| dns.renamed(&link.name)))
     }
 
-    fn dns(&self, file: &File) -> Result<Option<Dns>, dns::Error> {
+    fn dns(&self, file: &File) -> Result<Option<Dns>, DnsError> {
         let (servers, search) = (&file.interface.dns, &file.interface.dns_search);
         dns::choose(&self.paths, self.interface, servers, search)
     }

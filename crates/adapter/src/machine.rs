@@ -9,9 +9,9 @@ use thiserror::Error;
 
 use crate::change::{Change, Phase};
 use crate::comparison::Comparison;
-use crate::dns;
+use crate::dns::DnsError;
 use crate::identity::Socket;
-use crate::journal;
+use crate::journal::JournalError;
 use crate::last_state::LastState;
 use crate::namespace::Namespace;
 use crate::plan::Snapshot;
@@ -169,10 +169,10 @@ pub enum LookError {
     },
     /// The name servers cannot be set.
     #[error(transparent)]
-    Dns(#[from] dns::Error),
+    Dns(#[from] DnsError),
     /// Other tunnels are being brought up, or their lock cannot be used.
     #[error(transparent)]
-    Journal(#[from] journal::Error),
+    Journal(#[from] JournalError),
     /// A file cannot be read.
     #[error("cannot read {what}: {source}")]
     Io {
@@ -210,7 +210,7 @@ pub enum StepError {
     Client(#[from] taupe_client::Error),
     /// The name servers cannot be set or restored.
     #[error(transparent)]
-    Dns(#[from] dns::Error),
+    Dns(#[from] DnsError),
     /// A command of the file failed.
     #[error("the {phase} command failed ({outcome}); mend it in the file, or remove it there")]
     Hook {

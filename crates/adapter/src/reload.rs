@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::bypass::Bypass;
 use crate::change::{self, Change};
 use crate::comparison::{Deviation, Drift};
-use crate::journal::{self, Header, Journal, PATIENCE, State};
+use crate::journal::{Header, Journal, JournalError, PATIENCE, State};
 use crate::linux::Linux;
 use crate::machine::{LookError, Machine, StepError};
 use crate::ownership::{is_ours, runs_elsewhere};
@@ -47,7 +47,7 @@ pub enum ReloadError {
     Elsewhere(String),
     /// The journal cannot be used.
     #[error(transparent)]
-    Journal(#[from] journal::Error),
+    Journal(#[from] JournalError),
     /// The system cannot be examined.
     #[error(transparent)]
     System(#[from] StepError),

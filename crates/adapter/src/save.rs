@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::journal::{self, PATIENCE, State};
+use crate::journal::{JournalError, PATIENCE, State};
 use crate::linux::Linux;
 use crate::machine::{Machine, SaveError};
 use crate::report::Report;
@@ -18,7 +18,7 @@ pub enum NotSaved {
     NotWireGuard(String),
     /// Another process is changing the tunnel.
     #[error(transparent)]
-    Journal(#[from] journal::Error),
+    Journal(#[from] JournalError),
     /// The tunnel could not be read, or the file not written.
     #[error(transparent)]
     Save(#[from] SaveError),

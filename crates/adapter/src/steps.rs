@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::change::{Change, Hook};
-use crate::journal::{self, Journal};
+use crate::journal::{Journal, JournalError};
 use crate::machine::{LookError, Machine, StepError};
 use crate::plan::PlanError;
 use crate::report::{Report, announce};
@@ -19,7 +19,7 @@ pub enum ApplyError {
     Plan(#[from] PlanError),
     /// A step could not be written to the journal.
     #[error(transparent)]
-    Journal(#[from] journal::Error),
+    Journal(#[from] JournalError),
     /// A step failed.
     #[error("`{command}`: {error}")]
     Step {

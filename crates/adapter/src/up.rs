@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::change::{Change, Phase};
 use crate::comparison::{Deviation, Drift};
-use crate::journal::{self, Header, Journal, Lock, State};
+use crate::journal::{Header, Journal, JournalError, Lock, State};
 use crate::linux::Linux;
 use crate::machine::{Machine, StepError};
 use crate::namespace::Namespace;
@@ -73,7 +73,7 @@ pub enum UpError {
     },
     /// The journal cannot be used.
     #[error(transparent)]
-    Journal(#[from] journal::Error),
+    Journal(#[from] JournalError),
     /// The system cannot be examined.
     #[error("{0}")]
     Look(#[source] StepError),

@@ -14,7 +14,7 @@ mod report;
 use crate::bypass::Bypass;
 use crate::change::Change;
 use crate::comparison::{Comparison, Deviation, Drift};
-use crate::journal::{self, Journal, State};
+use crate::journal::{Journal, JournalError, State};
 use crate::linux::Linux;
 use crate::machine::{Machine, StepError};
 use crate::report::Report;
@@ -106,7 +106,7 @@ pub(crate) fn note_alterations(
     journal: &mut Journal,
     before: &[Drift],
     report: &mut dyn Report,
-) -> Result<(), journal::Error> {
+) -> Result<(), JournalError> {
     // If the system cannot be examined now, later comparisons assume that no command has changed
     // it.
     let Ok(mut found) = differences(machine, journal.applied(), journal.interface()) else {
@@ -123,7 +123,7 @@ pub(crate) fn note_alterations(
     {
         report.note(&format!(
             "{}; this changed while PostUp commands ran, so Taupe attributes it to them, and \
-             `taupe reload` does not restore it",
+             a reload does not restore it",
             finding.text
         ));
     }

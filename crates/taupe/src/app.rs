@@ -13,7 +13,7 @@ use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use taupe_adapter::journal::{self, Journal, Lock};
+use taupe_adapter::journal::{Journal, JournalError, Lock};
 use taupe_adapter::{Access, Compatibility, Namespace, SaveError, State, replace as replace_file};
 use taupe_config::application::{AppWarning, Application};
 use taupe_config::file::{DiagnosticKind, File, Key};
@@ -67,7 +67,7 @@ enum Failure {
     #[error("{0}; nothing was changed")]
     Clash(#[from] app_conflicts::Clash),
     #[error(transparent)]
-    Journal(#[from] journal::Error),
+    Journal(#[from] JournalError),
     #[error(transparent)]
     Fault(#[from] Fault),
     #[error(transparent)]

@@ -16,7 +16,7 @@ mod disk;
 mod tests;
 mod text;
 
-use super::{Error, Note, Paths, Settings};
+use super::{DnsError, Note, Paths, Settings};
 use disk::{Before, Call, Disk, exists, inode, read};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -41,7 +41,7 @@ pub(super) enum Owner {
 
 /// Determines the manager from the file. If the file is left over from before a restart of the
 /// system, uses the saved original.
-pub(super) fn owner(paths: &Paths) -> Result<Owner, Error> {
+pub(super) fn owner(paths: &Paths) -> Result<Owner, DnsError> {
     let path = paths.resolv_conf();
     let text = text_of(&path)?;
     let Some(state) = text::parse(&text) else {
@@ -57,13 +57,13 @@ pub(super) fn owner(paths: &Paths) -> Result<Owner, Error> {
 }
 
 /// Sets the servers of an interface.
-pub(super) fn apply(paths: &Paths, interface: &str, settings: &Settings) -> Result<(), Error> {
+pub(super) fn apply(paths: &Paths, interface: &str, settings: &Settings) -> Result<(), DnsError> {
     let _lock = lock(paths)?;
     Place::new(paths, &mut |_, _| Ok(())).apply(interface, settings)
 }
 
 /// Removes the servers of an interface.
-pub(super) fn undo(paths: &Paths, interface: &str) -> Result<Option<Note>, Error> {
+pub(super) fn undo(paths: &Paths, interface: &str) -> Result<Option<Note>, DnsError> {
     let _lock = lock(paths)?;
     Place::new(paths, &mut |_, _| Ok(())).undo(interface)
 }
@@ -120,7 +120,7 @@ fn writing(settings: &Settings) -> String {
 }
 
 /// Repairs the file after a killed process or a restart of the system.
-pub(super) fn recover(paths: &Paths) -> Result<Option<Note>, Error> {
+pub(super) fn recover(paths: &Paths) -> Result<Option<Note>, DnsError> {
     let mut before = |_: Call, _: &Path| Ok(());
     let mut place = Place::new(paths, &mut before);
     // The usual case: nothing to repair, so no lock is taken.
@@ -134,7 +134,7 @@ pub(super) fn recover(paths: &Paths) -> Result<Option<Note>, Error> {
 }
 
 /// Returns the settings of an interface in the file.
-pub(super) fn current(paths: &Paths, interface: &str) -> Result<Option<Settings>, Error> {
+pub(super) fn current(paths: &Paths, interface: &str) -> Result<Option<Settings>, DnsError> {
     let state = text::parse(&text_of(&paths.resolv_conf())?);
     let mut tunnels = state.unwrap_or_default().tunnels.into_iter();
     Ok(tunnels
@@ -148,7 +148,7 @@ pub(super) fn verify(
     paths: &Paths,
     interface: &str,
     settings: &Settings,
-) -> Result<Option<Vec<IpAddr>>, Error> {
+) -> Result<Option<Vec<IpAddr>>, DnsError> {
     let text = text_of(&paths.resolv_conf())?;
     let found = text::servers(&text);
     let state = text::parse(&text).filter(|state| state.boot == boot(paths));
@@ -163,7 +163,7 @@ pub(super) fn verify(
 }
 
 /// Returns the servers in the file, no matter which program wrote it.
-pub(super) fn servers(paths: &Paths) -> Result<Vec<IpAddr>, Error> {
+pub(super) fn servers(paths: &Paths) -> Result<Vec<IpAddr>, DnsError> {
     Ok(text::servers(&text_of(&paths.resolv_conf())?))
 }
 
@@ -225,7 +225,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    fn apply(&mut self, interface: &str, settings: &Settings) -> Result<(), Error> {
+    fn apply(&mut self, interface: &str, settings: &Settings) -> Result<(), DnsError> {
         self.recover()?;
         let done = self.put(interface, settings);
         if done.is_err() {
@@ -235,7 +235,7 @@ impl<'a> Place<'a> {
         done
     }
 
-    fn put(&mut self, interface: &str, settings: &Settings) -> Result<(), Error> {
+    fn put(&mut self, interface: &str, settings: &Settings) -> Result<(), DnsError> {
         let found = self.look()?;
         if let Found::Ours(mut state) = found {
             state.put(interface, settings);
@@ -253,7 +253,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    fn undo(&mut self, interface: &str) -> Result<Option<Note>, Error> {
+    fn undo(&mut self, interface: &str) -> Result<Option<Note>, DnsError> {
         let note = self.recover()?;
         match self.look()? {
             Found::Ours(mut state) => {
@@ -279,7 +279,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    fn recover(&mut self) -> Result<Option<Note>, Error> {
+    fn recover(&mut self) -> Result<Option<Note>, DnsError> {
         self.remove(&self.draft.clone())?;
         match self.look()? {
             Found::Ours(state) if state.boot != self.boot => {
@@ -316,7 +316,7 @@ impl<'a> Place<'a> {
         Ok(None)
     }
 
-    fn look(&self) -> Result<Found, Error> {
+    fn look(&self) -> Result<Found, DnsError> {
         if !exists(&self.file).map_err(reading(&self.file))? {
             return Ok(Found::Nothing);
         }
@@ -324,7 +324,7 @@ impl<'a> Place<'a> {
     }
 
     /// Replaces another file with Taupe's.
-    fn take_over(&mut self, mut state: FileState) -> Result<(), Error> {
+    fn take_over(&mut self, mut state: FileState) -> Result<(), DnsError> {
         state.original = Some(ORIGINAL.to_owned());
         let text = text::print(&state, &text_of(&self.file)?);
         match self.disk.link(&self.file, &self.draft) {
@@ -343,7 +343,7 @@ impl<'a> Place<'a> {
     }
 
     /// Like [`Self::take_over`], for a file that is a mount point: copies it, then overwrites it.
-    fn take_over_mounted(&mut self, mut state: FileState) -> Result<(), Error> {
+    fn take_over_mounted(&mut self, mut state: FileState) -> Result<(), DnsError> {
         let copy = self.copy()?;
         let name = copy.file_name().unwrap_or_default();
         state.original = Some(name.to_string_lossy().into_owned());
@@ -356,7 +356,7 @@ impl<'a> Place<'a> {
     }
 
     /// Replaces Taupe's file with another version.
-    fn rewrite(&mut self, state: &FileState) -> Result<(), Error> {
+    fn rewrite(&mut self, state: &FileState) -> Result<(), DnsError> {
         let original = match &state.original {
             Some(name) => text_of(&self.file.with_file_name(name))?,
             None => String::new(),
@@ -365,13 +365,13 @@ impl<'a> Place<'a> {
     }
 
     /// Restores the original.
-    fn restore(&mut self, original: Option<&str>) -> Result<(), Error> {
+    fn restore(&mut self, original: Option<&str>) -> Result<(), DnsError> {
         let Some(name) = original else {
             return self.remove(&self.file.clone());
         };
         let original = self.file.with_file_name(name);
         match self.disk.rename(&original, &self.file) {
-            Err(error) if is(&error, &[Errno::NOENT]) => Err(Error::OriginalGone {
+            Err(error) if is(&error, &[Errno::NOENT]) => Err(DnsError::OriginalGone {
                 path: self.file.clone(),
                 original,
             }),
@@ -385,7 +385,7 @@ impl<'a> Place<'a> {
     }
 
     /// Writes the text to the file, replacing the present one if there is one.
-    fn replace(&mut self, text: &str) -> Result<(), Error> {
+    fn replace(&mut self, text: &str) -> Result<(), DnsError> {
         let created = self.disk.create(&self.draft, text.as_bytes());
         created.map_err(changing(&self.file))?;
         match self.disk.rename(&self.draft, &self.file) {
@@ -397,21 +397,21 @@ impl<'a> Place<'a> {
         }
     }
 
-    fn overwrite(&mut self, content: &[u8]) -> Result<(), Error> {
+    fn overwrite(&mut self, content: &[u8]) -> Result<(), DnsError> {
         let done = self.disk.overwrite(&self.file, content);
         done.map_err(changing(&self.file))
     }
 
-    fn rename(&mut self, from: &Path, to: &Path) -> Result<(), Error> {
+    fn rename(&mut self, from: &Path, to: &Path) -> Result<(), DnsError> {
         self.disk.rename(from, to).map_err(changing(&self.file))
     }
 
-    fn remove(&mut self, path: &Path) -> Result<(), Error> {
+    fn remove(&mut self, path: &Path) -> Result<(), DnsError> {
         self.disk.remove(path).map_err(changing(path))
     }
 
     /// Returns the name of the copy of a mounted file.
-    fn copy(&self) -> Result<PathBuf, Error> {
+    fn copy(&self) -> Result<PathBuf, DnsError> {
         let inode = inode(&self.file).map_err(reading(&self.file))?;
         let (_, number) = inode.unwrap_or_default();
         Ok(self.file.with_file_name(format!("{ORIGINAL}.{number}")))
@@ -419,7 +419,7 @@ impl<'a> Place<'a> {
 }
 
 /// Returns the text of a file; empty if it does not exist.
-fn text_of(path: &Path) -> Result<String, Error> {
+fn text_of(path: &Path) -> Result<String, DnsError> {
     let content = read(path).map_err(reading(path))?.unwrap_or_default();
     Ok(String::from_utf8_lossy(&content).into_owned())
 }
@@ -443,7 +443,7 @@ impl Drop for Lock {
 }
 
 /// Locks the file, because several tunnels share it.
-fn lock(paths: &Paths) -> Result<Lock, Error> {
+fn lock(paths: &Paths) -> Result<Lock, DnsError> {
     use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
     const LIMIT: Duration = Duration::from_secs(5);
     let path = paths.lock();
@@ -465,7 +465,7 @@ fn lock(paths: &Paths) -> Result<Lock, Error> {
             Err(Errno::WOULDBLOCK) if start.elapsed() < LIMIT => {
                 std::thread::sleep(Duration::from_millis(20));
             }
-            Err(Errno::WOULDBLOCK) => return Err(Error::Locked { path }),
+            Err(Errno::WOULDBLOCK) => return Err(DnsError::Locked { path }),
             Err(error) => return Err(changing(&path)(error.into())),
         }
     }
@@ -481,14 +481,14 @@ fn is(error: &io::Error, codes: &[Errno]) -> bool {
     Errno::from_io_error(error).is_some_and(|code| codes.contains(&code))
 }
 
-fn reading(path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
+fn reading(path: &Path) -> impl FnOnce(io::Error) -> DnsError + use<> {
     let path = path.to_owned();
-    |source| Error::Read { path, source }
+    |source| DnsError::Read { path, source }
 }
 
-fn changing(path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
+fn changing(path: &Path) -> impl FnOnce(io::Error) -> DnsError + use<> {
     let path = path.to_owned();
-    move |source| Error::Change {
+    move |source| DnsError::Change {
         remedy: remedy(&path, &source),
         path,
         source,

@@ -1,6 +1,6 @@
 //! The program `resolvconf`, from openresolv or Debian.
 
-use super::{Error, Paths, Settings};
+use super::{DnsError, Paths, Settings};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fmt::Write as _;
@@ -62,7 +62,7 @@ pub(super) fn deleting(record: &str) -> [&str; 3] {
 }
 
 /// Passes the servers to the program.
-pub(super) fn add(program: &Path, record: &str, settings: &Settings) -> Result<(), Error> {
+pub(super) fn add(program: &Path, record: &str, settings: &Settings) -> Result<(), DnsError> {
     let mut text = String::new();
     for server in &settings.servers {
         let _ = writeln!(text, "nameserver {server}");
@@ -75,13 +75,13 @@ pub(super) fn add(program: &Path, record: &str, settings: &Settings) -> Result<(
 
 /// Passes the servers to the program again after another program has rewritten the file. Because it
 /// does not write the file for servers that it knows already, `-u` requests this.
-pub(super) fn restore(program: &Path, record: &str, settings: &Settings) -> Result<(), Error> {
+pub(super) fn restore(program: &Path, record: &str, settings: &Settings) -> Result<(), DnsError> {
     add(program, record, settings)?;
     run(program, &["-u"], "")
 }
 
 /// Makes the program remove the servers.
-pub(super) fn delete(program: &Path, record: &str) -> Result<(), Error> {
+pub(super) fn delete(program: &Path, record: &str) -> Result<(), DnsError> {
     run(program, &deleting(record), "")
 }
 
@@ -134,17 +134,17 @@ enum Output {
     Collected,
 }
 
-fn run(program: &Path, arguments: &[&str], input: &str) -> Result<(), Error> {
+fn run(program: &Path, arguments: &[&str], input: &str) -> Result<(), DnsError> {
     let line = || format!("{} {}", program.display(), arguments.join(" "));
     let mut command = Command::new(program);
     command.args(arguments);
     match finish(command, input, Output::Passed, LIMIT) {
         Ok((status, _)) if status.success() => Ok(()),
-        Ok((status, _)) => Err(Error::Resolvconf {
+        Ok((status, _)) => Err(DnsError::Resolvconf {
             command: line(),
             status,
         }),
-        Err(source) => Err(Error::Start {
+        Err(source) => Err(DnsError::Start {
             command: line(),
             source,
         }),

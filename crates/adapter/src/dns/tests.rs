@@ -240,7 +240,7 @@ fn file_that_cannot_be_read() {
     fs::create_dir(world.paths.resolv_conf()).unwrap();
     let servers = ["192.0.2.1".parse().unwrap()];
     let error = choose(&world.paths, "wg0", &servers, &[]).unwrap_err();
-    assert!(matches!(error, Error::Read { .. }), "{error}");
+    assert!(matches!(error, DnsError::Read { .. }), "{error}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Comparison of the name servers that were set with those in use.
 
 use super::file::{self, Owner};
-use super::{Dns, Error, Method, Paths, resolved};
+use super::{Dns, DnsError, Method, Paths, resolved};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -61,8 +61,8 @@ impl Dns {
     ///
     /// # Errors
     ///
-    /// [`Error::Read`].
-    pub fn verify(&self, paths: &Paths) -> Result<Option<NameServerDeviation>, Error> {
+    /// [`DnsError::Read`].
+    pub fn verify(&self, paths: &Paths) -> Result<Option<NameServerDeviation>, DnsError> {
         let wanted = &self.settings.servers;
         let deviation = |place, found| {
             Ok(Some(NameServerDeviation {

@@ -11,7 +11,7 @@ use super::lock::TURN;
 /// Error of opening or writing a journal.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum JournalError {
     /// A file cannot be accessed.
     #[error("cannot {what} {}: {source}; what a tunnel changes is written down there", .path.display())]
     Io {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 
 use super::record::{Contents, line};
-use super::{Error, Header, Journal, State, failed};
+use super::{Header, Journal, JournalError, State, failed};
 
 /// Interval between two attempts to lock.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -22,8 +22,8 @@ impl State {
     /// Locks `interface`, so that no other process may change it until the lock is dropped.
     ///
     /// # Errors
-    /// [`Error::Busy`] if another process holds the lock for longer than `patience`.
-    pub fn lock(&self, interface: &str, patience: Duration) -> Result<Lock, Error> {
+    /// [`JournalError::Busy`] if another process holds the lock for longer than `patience`.
+    pub fn lock(&self, interface: &str, patience: Duration) -> Result<Lock, JournalError> {
         let end = Instant::now() + patience;
         let made = DirBuilder::new()
             .recursive(true)
@@ -44,7 +44,7 @@ impl State {
                 }
                 Err(rustix::io::Errno::WOULDBLOCK) => {
                     let holder = fs::read_to_string(&path).unwrap_or_default();
-                    return Err(Error::Busy {
+                    return Err(JournalError::Busy {
                         interface: interface.to_owned(),
                         process: holder.trim().parse().ok(),
                     });
@@ -73,8 +73,8 @@ impl State {
     /// the others.
     ///
     /// # Errors
-    /// [`Error::Crowded`] if that takes longer than a minute, or if `is_over` returns true.
-    pub(crate) fn turn(&self, is_over: &dyn Fn() -> bool) -> Result<Turn, Error> {
+    /// [`JournalError::Crowded`] if that takes longer than a minute, or if `is_over` returns true.
+    pub(crate) fn turn(&self, is_over: &dyn Fn() -> bool) -> Result<Turn, JournalError> {
         let end = Instant::now() + TURN;
         // The folder itself is locked, because a file in it would be left behind.
         let path = &self.directory;
@@ -85,7 +85,9 @@ impl State {
                 Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < end && !is_over() => {
                     std::thread::sleep(PAUSE);
                 }
-                Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::Crowded(path.clone())),
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    return Err(JournalError::Crowded(path.clone()));
+                }
                 Err(error) => return Err(failed("lock", path)(error.into())),
             }
         }
@@ -140,16 +142,16 @@ impl Lock {
     /// Returns the interface's journal, or `None` if no step was executed.
     ///
     /// # Errors
-    /// See [enum@Error].
-    pub fn journal(&self) -> Result<Option<Journal>, Error> {
+    /// See [`JournalError`].
+    pub fn journal(&self) -> Result<Option<Journal>, JournalError> {
         Journal::open(&self.journal)
     }
 
     /// Creates a journal.
     ///
     /// # Errors
-    /// [`Error::Io`].
-    pub fn begin(&self, header: Header) -> Result<Journal, Error> {
+    /// [`JournalError::Io`].
+    pub fn begin(&self, header: Header) -> Result<Journal, JournalError> {
         let mut options = OpenOptions::new();
         let file = options.append(true).create_new(true).mode(0o600);
         let file = file.open(&self.journal);

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::Error;
+use super::JournalError;
 use super::header::{AnyHeader, Header, Seen, VERSION};
 use crate::bypass::Bypass;
 use crate::change::Change;
@@ -68,8 +68,8 @@ impl Contents {
     }
 
     /// Parses a journal. Returns `None` if the writer ended before the first step.
-    pub(super) fn read(path: &Path, whole: &[u8]) -> Result<Option<Self>, Error> {
-        let malformed = |index: usize, reason: &dyn std::fmt::Display| Error::Malformed {
+    pub(super) fn read(path: &Path, whole: &[u8]) -> Result<Option<Self>, JournalError> {
+        let malformed = |index: usize, reason: &dyn std::fmt::Display| JournalError::Malformed {
             path: path.to_owned(),
             line: index + 1,
             reason: reason.to_string(),
@@ -81,7 +81,7 @@ impl Contents {
         }
         let found: AnyHeader = serde_json::from_slice(header).map_err(|e| malformed(0, &e))?;
         if found.version != VERSION {
-            return Err(Error::Version {
+            return Err(JournalError::Version {
                 path: path.to_owned(),
                 found: found.version,
             });

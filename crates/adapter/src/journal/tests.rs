@@ -3,7 +3,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Error, Header, State};
+use super::{Header, JournalError, State};
 use crate::change::Change;
 use crate::fixtures::file;
 use crate::namespace::Namespace;
@@ -150,7 +150,7 @@ fn what_is_no_record_is_told_by_its_line() {
         fs::write(scratch.journal(), &whole).expect("written");
         append(&scratch.journal(), wrong);
         match lock.journal() {
-            Err(Error::Malformed { line, .. }) => assert_eq!(line, 7, "{wrong}"),
+            Err(JournalError::Malformed { line, .. }) => assert_eq!(line, 7, "{wrong}"),
             other => panic!("{wrong}: {other:?}"),
         }
         let now = fs::read_to_string(scratch.journal()).expect("journal");
@@ -169,7 +169,7 @@ fn another_versions_journal_is_left_alone() {
     )
     .expect("written");
     match lock.journal() {
-        Err(error @ Error::Version { found: 2, .. }) => {
+        Err(error @ JournalError::Version { found: 2, .. }) => {
             assert!(error.to_string().contains("another version"), "{error}");
         }
         other => panic!("{other:?}"),
@@ -185,7 +185,7 @@ fn one_process_at_a_time() {
     let second = state.lock("wg0", Duration::from_millis(30));
     let own = std::process::id();
     match second {
-        Err(Error::Busy { interface, process }) => {
+        Err(JournalError::Busy { interface, process }) => {
             assert_eq!((interface.as_str(), process), ("wg0", Some(own)));
         }
         other => panic!("{other:?}"),
@@ -316,7 +316,7 @@ fn one_at_a_time_has_its_turn_and_nothing_is_left_of_it() {
     let lock = lock(&state);
     let turn = state.turn(&|| false).expect("free");
     let second = state.turn(&|| true).expect_err("taken");
-    assert!(matches!(second, Error::Crowded(_)), "{second}");
+    assert!(matches!(second, JournalError::Crowded(_)), "{second}");
     drop(turn);
     drop(state.turn(&|| true).expect("free again"));
     drop(lock);

@@ -135,7 +135,7 @@ enum Trouble {
 }
 
 /// Executes a step. Returns its result and the number of calls.
-fn run(world: &World, kind: Kind, step: Step, trouble: Trouble) -> (Result<(), Error>, usize) {
+fn run(world: &World, kind: Kind, step: Step, trouble: Trouble) -> (Result<(), DnsError>, usize) {
     let file = world.paths.resolv_conf();
     let mut calls = 0;
     let mut before = |call: Call, path: &Path| {

@@ -80,7 +80,7 @@ fn cannot_be_started() {
     let dns = world.choose();
     fs::write(&program, "#!/no/such/shell\n").unwrap();
     let error = dns.apply(&world.paths).unwrap_err();
-    assert!(matches!(error, Error::Start { .. }), "{error}");
+    assert!(matches!(error, DnsError::Start { .. }), "{error}");
 }
 
 #[test]
