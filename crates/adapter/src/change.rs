@@ -137,26 +137,6 @@ pub(crate) const fn special_metric(kind: RouteKind) -> u32 {
 }
 
 impl Change {
-    /// Returns true if deleting the interface undoes the change.
-    #[must_use]
-    pub fn ends_with_device(&self) -> bool {
-        match self {
-            Self::Configure
-            | Self::Address(_)
-            | Self::Up { .. }
-            | Self::Mark(_)
-            | Self::Route { .. } => true,
-            Self::Hook(_)
-            | Self::Device
-            | Self::Dns(_)
-            | Self::Unreachable { .. }
-            | Self::Special { .. }
-            | Self::Rule(_)
-            | Self::Firewall { .. }
-            | Self::ValidMark { .. } => false,
-        }
-    }
-
     /// Formats the equivalent command for `interface`, as `wg-quick` prints it after `[#]`.
     pub fn command(&self, interface: &str) -> impl fmt::Display {
         fmt::from_fn(move |f| self.write_command(interface, f))

@@ -20,6 +20,7 @@
 //! | `request.rs`, `report.rs` | requests; progress and notes for the user |
 //! | `dns.rs` | name servers |
 //! | `change.rs` | one step, and its equivalent command |
+//! | `setting.rs`, `step_table.rs` | settings that steps make; order, undoing, reload and comparison of each kind of step |
 //! | `bypass.rs` | foreign routes that bypass a full tunnel |
 //! | `mtu.rs` | the MTU of the interface |
 //! | `plan.rs` | the steps, computed without changing anything |
@@ -53,6 +54,8 @@ mod report;
 mod request;
 mod save;
 mod saved_file;
+mod setting;
+mod step_table;
 mod steps;
 mod stopped;
 mod tables;
@@ -86,8 +89,9 @@ pub use report::Report;
 pub use request::{Devices, Options, Outer, Request};
 pub use save::{NotSaved, save};
 pub use saved_file::{Access, replace};
+pub use setting::Setting;
 pub use steps::{ApplyError, Leftover};
 pub use transparent::{NotTransparentSettings, Translation, TransparentSettings};
 pub use up::{UpError, up, up_on};
-pub use verify::{Finding, Kind, verify};
+pub use verify::{Finding, verify};
 pub use watch::Watch;

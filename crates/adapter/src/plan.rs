@@ -1,7 +1,7 @@
 //! The steps to bring a tunnel up, computed without changing anything.
 //!
-//! [`plan`] is a pure function of the file, the present system and the options. It decides about
-//! routes in this order:
+//! [`plan`] is a pure function of the file, the present system and the options. Steps are in the
+//! order of the table of steps. Routes are decided in this order:
 //!
 //! 1. *wanted*: the allowed IPs of all peers, longest first;
 //! 2. *implied*: networks that the tunnel's own addresses route into it already are omitted, as in
@@ -156,6 +156,7 @@ pub fn plan(
     }
     let post_up = hooks(Phase::PostUp, &file.interface.hooks.post_up, interface);
     plan.changes.extend(post_up.map(Change::Hook));
+    plan.changes.sort_by_key(|change| change.step().stage);
     Ok(plan)
 }
 

@@ -17,6 +17,7 @@ use crate::ownership::{is_ours, runs_elsewhere};
 use crate::plan::{self, PlanError};
 use crate::report::{Report, announce};
 use crate::request::{NoDevices, Request};
+use crate::step_table::Reload;
 use crate::steps::{ApplyError, Leftover, already_exists, apply_step, list, undo_step};
 use crate::verify;
 
@@ -330,7 +331,7 @@ struct Difference {
 
 impl Difference {
     fn between(there: Vec<(usize, Change)>, wanted: Vec<Change>) -> Self {
-        let comparable = |change: &Change| !matches!(change, Change::Hook(_) | Change::Configure);
+        let comparable = |change: &Change| change.step().reload != Reload::Ignored;
         let there: Vec<_> = there.into_iter().filter(|(_, c)| comparable(c)).collect();
         let wanted: Vec<_> = wanted.into_iter().filter(comparable).collect();
         let mark = wanted.iter().find_map(|change| match change {
@@ -390,20 +391,13 @@ impl Difference {
             .filter(|e| old.contains(e))
             .collect();
         // While an interface has no IPv4 address, the kernel accepts no IPv4 routes for it.
-        let guards = |change: &Change| match change {
-            Change::Mark(_)
-            | Change::Unreachable { .. }
-            | Change::Special { .. }
-            | Change::Rule(_) => true,
-            Change::Route { .. } => stays(change),
-            _ => false,
-        };
+        let guards = |change: &Change| change.step().reload == Reload::Guard && stays(change);
         let gone = there
             .into_iter()
             .filter(|(_, c)| !kept.contains(&essence(c)));
         let new = wanted.into_iter().filter(|c| !kept.contains(&essence(c)));
         let (new_addresses, new): (_, Vec<_>) =
-            new.partition(|c| !again && matches!(c, Change::Address(_)));
+            new.partition(|c| !again && c.step().reload == Reload::First);
         let (new_guards, new) = new.into_iter().partition(guards);
         Self {
             deviating: Vec::new(),

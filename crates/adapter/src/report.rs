@@ -1,6 +1,7 @@
 //! Progress and notes for the user.
 
 use crate::change::Change;
+use crate::setting::Setting;
 
 /// Receives progress and notes for the user.
 pub trait Report {
@@ -25,10 +26,8 @@ pub trait Report {
 
 /// Reports a step that makes or undoes `change`.
 pub(crate) fn announce(report: &mut dyn Report, change: &Change, command: &str) {
-    match change {
-        Change::Route { .. } | Change::Unreachable { .. } | Change::Special { .. } => {
-            report.route(command);
-        }
+    match change.step().setting {
+        Some(Setting::Routes) => report.route(command),
         _ => report.step(command),
     }
 }

@@ -11,6 +11,7 @@ use crate::machine::Machine;
 use crate::ownership::{is_ours, runs_elsewhere};
 use crate::plan;
 use crate::report::Report;
+use crate::step_table::Undo;
 use crate::steps::{Leftover, run_hook, undo_step};
 
 /// Undoes all changes of a journal and removes it. Returns the changes that could not be undone.
@@ -58,7 +59,7 @@ pub(crate) fn clean_up(
     let interface = journal.header().interface.clone();
     let outliving = journal
         .changes()
-        .filter(|(_, change)| matches!(change, Change::Dns(_)));
+        .filter(|(_, change)| change.step().undo == Undo::Always);
     let changes: Vec<_> = outliving
         .map(|(number, change)| (number, change.clone()))
         .collect();

@@ -16,6 +16,8 @@ use crate::ownership::{is_ours, runs_elsewhere};
 use crate::plan;
 use crate::report::Report;
 use crate::request::{Devices, Request};
+use crate::setting::Setting;
+use crate::step_table::Stage;
 use crate::steps::{ApplyError, Leftover, apply_step, list};
 use crate::teardown::{clean_up, recover, roll_back};
 use crate::verify;
@@ -246,11 +248,9 @@ fn apply_all(
     for note in &plan.notes {
         report.note(note);
     }
-    let is_hook = |change: &Change| matches!(change, Change::Hook(_));
-    let first_hook = plan.changes.iter().position(is_hook);
-    let (steps, hooks) = plan
-        .changes
-        .split_at(first_hook.unwrap_or(plan.changes.len()));
+    let is_before_hooks = |change: &Change| change.step().stage < Stage::PostUp;
+    let first_hook = plan.changes.partition_point(is_before_hooks);
+    let (steps, hooks) = plan.changes.split_at(first_hook);
     for change in steps {
         apply_step(machine, journal, interface, change, report)?;
         if let (Change::Device, Ok(Some(index))) = (change, machine.interface()) {
@@ -293,12 +293,8 @@ fn apply_all(
 fn confirm(drifts: &[Drift], interface: &str) -> Result<(), ApplyError> {
     let is_lost = |drift: &&Drift| {
         let leads = matches!(
-            drift.change,
-            Change::Address(_)
-                | Change::Route { .. }
-                | Change::Unreachable { .. }
-                | Change::Special { .. }
-                | Change::Rule(_)
+            drift.change.step().setting,
+            Some(Setting::Addresses | Setting::Routes | Setting::Rules)
         );
         leads && drift.deviation == Deviation::Removed
     };

@@ -20,9 +20,9 @@ use crate::machine::{Machine, StepError};
 use crate::report::Report;
 use crate::request::NoDevices;
 
+pub use report::Finding;
 use report::bypass_finding;
 pub(crate) use report::findings;
-pub use report::{Finding, Kind};
 
 /// The result of a comparison.
 #[derive(Default, Debug)]

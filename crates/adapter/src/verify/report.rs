@@ -8,66 +8,22 @@ use taupe_os_linux::netlink::Route;
 use crate::bypass::{Bypass, Listed};
 use crate::change::{Change, VALID_MARK};
 use crate::comparison::{Deviation, Drift};
+use crate::setting::Setting;
 
 /// A difference between the changes of `up` and the present system.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
     /// The settings concerned.
-    pub kind: Kind,
+    pub setting: Setting,
     /// The change, as a sentence.
     pub text: String,
 }
 
-/// Settings that a tunnel relies on.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[expect(missing_docs, reason = "the names say it")]
-pub enum Kind {
-    Link,
-    Mtu,
-    Addresses,
-    NameServers,
-    Routes,
-    Rules,
-    Firewall,
-    Mark,
-    Sysctl,
-    Bypass,
-}
-
-impl Kind {
-    /// The kinds of the tunnel's own settings.
-    const ALL: [Self; 9] = [
-        Self::Link,
-        Self::Mtu,
-        Self::Addresses,
-        Self::NameServers,
-        Self::Routes,
-        Self::Rules,
-        Self::Firewall,
-        Self::Mark,
-        Self::Sysctl,
-    ];
-
-    fn of(drift: &Drift) -> Option<Self> {
-        Some(match &drift.change {
-            Change::Hook(_) | Change::Device => return None,
-            Change::Up { .. } => match drift.deviation {
-                Deviation::Down => Self::Link,
-                _ => Self::Mtu,
-            },
-            Change::Address(_) => Self::Addresses,
-            Change::Dns(_) => Self::NameServers,
-            Change::Route { .. } if matches!(drift.deviation, Deviation::Overtaken(_)) => {
-                Self::Bypass
-            }
-            Change::Route { .. } | Change::Unreachable { .. } | Change::Special { .. } => {
-                Self::Routes
-            }
-            Change::Rule(_) => Self::Rules,
-            Change::Firewall { .. } => Self::Firewall,
-            Change::Configure | Change::Mark(_) => Self::Mark,
-            Change::ValidMark { .. } => Self::Sysctl,
-        })
+fn setting_of(drift: &Drift) -> Option<Setting> {
+    match drift.deviation {
+        Deviation::Down => Some(Setting::Link),
+        Deviation::Overtaken(_) => Some(Setting::Bypass),
+        _ => drift.change.step().setting,
     }
 }
 
@@ -80,15 +36,15 @@ pub(crate) fn findings(interface: &str, drifts: &[Drift]) -> Vec<Finding> {
     // An interface that is down has lost these because of that.
     let is_consequence =
         |change: &Change| is_down && matches!(change, Change::Address(_) | Change::Route { .. });
-    let finding = |kind: Kind| {
+    let finding = |setting: Setting| {
         let of_kind = drifts
             .iter()
-            .filter(|drift| Kind::of(drift) == Some(kind) && !is_consequence(&drift.change));
+            .filter(|drift| setting_of(drift) == Some(setting) && !is_consequence(&drift.change));
         let items: Vec<&Drift> = of_kind.collect();
-        let text = sentence(interface, kind, &items)?;
-        Some(Finding { kind, text })
+        let text = sentence(interface, setting, &items)?;
+        Some(Finding { setting, text })
     };
-    Kind::ALL.into_iter().filter_map(finding).collect()
+    Setting::OWN.into_iter().filter_map(finding).collect()
 }
 
 /// Returns the finding about foreign routes that bypass the tunnel, if there are any.
@@ -99,35 +55,35 @@ pub(crate) fn bypass_finding(interface: &str, bypasses: &[Bypass]) -> Option<Fin
          traffic to these destinations bypasses the tunnel"
     );
     (!bypasses.is_empty()).then_some(Finding {
-        kind: Kind::Bypass,
+        setting: Setting::Bypass,
         text,
     })
 }
 
-fn sentence(interface: &str, kind: Kind, drifts: &[&Drift]) -> Option<String> {
+fn sentence(interface: &str, setting: Setting, drifts: &[&Drift]) -> Option<String> {
     let first = drifts.first()?;
     let listed = List { interface, drifts };
-    Some(match (kind, &first.change, &first.deviation) {
-        (Kind::Link, ..) => format!("{interface} has been set down: nothing gets through it"),
-        (Kind::Mtu, Change::Up { mtu }, Deviation::Mtu(found)) => {
+    Some(match (setting, &first.change, &first.deviation) {
+        (Setting::Link, ..) => format!("{interface} has been set down: nothing gets through it"),
+        (Setting::Mtu, Change::Up { mtu }, Deviation::Mtu(found)) => {
             format!("the MTU of {interface} is {found} instead of {mtu}")
         }
-        (Kind::Addresses, ..) => format!("{interface} has lost {listed}"),
-        (Kind::NameServers, _, Deviation::NameServers(deviation)) => deviation.to_string(),
-        (Kind::Routes | Kind::Rules, ..) => {
+        (Setting::Addresses, ..) => format!("{interface} has lost {listed}"),
+        (Setting::NameServers, _, Deviation::NameServers(deviation)) => deviation.to_string(),
+        (Setting::Routes | Setting::Rules, ..) => {
             format!("another program has removed {listed}: packets may leave outside the tunnel")
         }
-        (Kind::Firewall, _, Deviation::Altered) => {
+        (Setting::Firewall, _, Deviation::Altered) => {
             format!("another program has changed {listed}")
         }
-        (Kind::Firewall, ..) => {
+        (Setting::Firewall, ..) => {
             format!("another program has removed or emptied {listed}")
         }
-        (Kind::Mark, _, Deviation::Mark(mark)) => format!(
+        (Setting::Mark, _, Deviation::Mark(mark)) => format!(
             "the fwmark of {interface} is now {mark:#x}: its own datagrams may be routed into the \
              tunnel"
         ),
-        (Kind::Sysctl, _, Deviation::Setting(value)) => format!(
+        (Setting::Sysctl, _, Deviation::Setting(value)) => format!(
             "{VALID_MARK} is {value} instead of 1: strict reverse-path filters may drop the peers' \
              datagrams"
         ),
@@ -239,7 +195,7 @@ mod tests {
             interface: "eth0".to_owned(),
         };
         let finding = bypass_finding("wg0", &[bypass]).expect("a finding");
-        assert_eq!(finding.kind, Kind::Bypass);
+        assert_eq!(finding.setting, Setting::Bypass);
         assert_eq!(
             finding.text,
             "since wg0 came up, another program, a DHCP server or a router has added the route \

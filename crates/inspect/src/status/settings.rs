@@ -2,7 +2,7 @@
 
 use super::judge::Finding;
 use crate::tunnel::word_of;
-use taupe_adapter::{Kind, Place, State, verify};
+use taupe_adapter::{Place, Setting, State, verify};
 
 /// Compares the settings that `up` made with the system's.
 pub(super) fn findings(interface: &str) -> Vec<Finding> {
@@ -16,15 +16,15 @@ pub(super) fn findings(interface: &str) -> Vec<Finding> {
     let word = word_of(interface);
     let findings = findings
         .iter()
-        .map(|finding| Finding::new(code(finding.kind), advised(finding, &word)));
+        .map(|finding| Finding::new(code(finding.setting), advised(finding, &word)));
     findings.collect()
 }
 
 /// Adds advice to a finding. `word` is the argument by which `taupe reload` finds the tunnel.
 pub fn advised(finding: &taupe_adapter::Finding, word: &str) -> String {
     let text = &finding.text;
-    match finding.kind {
-        Kind::Bypass => format!(
+    match finding.setting {
+        Setting::Bypass => format!(
             "{text}; leave this network, or remove what was added (`ip route delete`); where it is \
              wanted, DisallowedIPs in the file and `taupe reload {word}` say so"
         ),
@@ -45,18 +45,18 @@ pub(super) fn place(interface: &str) -> Option<String> {
     }
 }
 
-/// Returns the code of a kind in JSON.
-const fn code(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Link => "link-changed",
-        Kind::Mtu => "mtu-changed",
-        Kind::Addresses => "addresses-changed",
-        Kind::NameServers => "dns-changed",
-        Kind::Routes => "routes-changed",
-        Kind::Rules => "rules-changed",
-        Kind::Firewall => "firewall-changed",
-        Kind::Mark => "mark-changed",
-        Kind::Sysctl => "sysctl-changed",
-        Kind::Bypass => "bypass-route",
+/// Returns the code of a setting in JSON.
+const fn code(setting: Setting) -> &'static str {
+    match setting {
+        Setting::Link => "link-changed",
+        Setting::Mtu => "mtu-changed",
+        Setting::Addresses => "addresses-changed",
+        Setting::NameServers => "dns-changed",
+        Setting::Routes => "routes-changed",
+        Setting::Rules => "rules-changed",
+        Setting::Firewall => "firewall-changed",
+        Setting::Mark => "mark-changed",
+        Setting::Sysctl => "sysctl-changed",
+        Setting::Bypass => "bypass-route",
     }
 }
