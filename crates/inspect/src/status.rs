@@ -4,6 +4,7 @@
 //! journals, pins, devices, links ─ look (here) ─► judge ─► print, or JSON
 //! ```
 
+mod code;
 mod devices;
 mod judge;
 mod peers;
@@ -34,6 +35,7 @@ use taupe_transparent::state::{Lock, Reason};
 use taupe_transparent::uplinks::{LinkHeader, survey};
 use taupe_uapi::show;
 
+pub use code::FindingCode;
 use devices::Devices;
 pub use devices::warnings;
 pub use judge::{Finding, State};
@@ -242,8 +244,10 @@ impl Tunnel {
     ) -> Result<Self, Failure> {
         let (programs, unseen) = match attached(interface, header) {
             // A tunnel that cannot be read does not hide the others.
-            Err(fault @ Fault::Schema { .. }) => (None, Some(("unknown-layout", fault))),
-            Err(fault @ Fault::Unreachable { .. }) => (None, Some(("out-of-reach", fault))),
+            Err(fault @ Fault::Schema { .. }) => (None, Some((FindingCode::UnknownLayout, fault))),
+            Err(fault @ Fault::Unreachable { .. }) => {
+                (None, Some((FindingCode::OutOfReach, fault)))
+            }
             programs => (programs?, None),
         };
         let device = devices.get(interface);
@@ -458,9 +462,9 @@ impl Tunnel {
         }
         for text in endpoint_names::without_address(&self.interface, file) {
             self.findings
-                .push(Finding::new("endpoint-unresolved", text));
+                .push(Finding::new(FindingCode::EndpointUnresolved, text));
         }
-        let past_tunnel = |text| Finding::new("names-past-tunnel", text);
+        let past_tunnel = |text| Finding::new(FindingCode::NamesPastTunnel, text);
         if self.mode != Some(Mode::Transparent) {
             self.findings.extend(names::way_past().map(past_tunnel));
             return;

@@ -2,7 +2,7 @@
 
 use super::Check;
 use crate::is_root;
-use crate::status;
+use crate::status::{self, FindingCode};
 use crate::tunnel::word_of;
 
 const NAME: &str = "tunnel";
@@ -32,44 +32,55 @@ pub(super) fn checks() -> Vec<Check> {
 }
 
 /// Returns advice about a finding, by its code.
-fn fix(code: &str, interface: &str) -> String {
+fn fix(code: FindingCode, interface: &str) -> String {
     let word = word_of(interface);
     match code {
-        "down" | "process-ended" | "changing" => {
+        FindingCode::Down | FindingCode::ProcessEnded | FindingCode::Changing => {
             format!("`taupe up {word}`, or `taupe down {interface}`")
         }
-        "process-silent" => format!("`taupe down {interface}`, then `taupe up {word}`"),
-        "uplink-unguarded" => {
+        FindingCode::ProcessSilent => format!("`taupe down {interface}`, then `taupe up {word}`"),
+        FindingCode::UplinkUnguarded => {
             "remove the filter that comes first (`bpftool net`), or use another link".into()
         }
-        "no-route" | "no-carrier" | "next-hop-silent" => "connect this machine to a network".into(),
-        "key-shared" => {
+        FindingCode::NoRoute | FindingCode::NoCarrier | FindingCode::NextHopSilent => {
+            "connect this machine to a network".into()
+        }
+        FindingCode::KeyShared => {
             format!(
                 "run `taupe down {interface}`, or give one of the two tunnels a PrivateKey of \
                  its own"
             )
         }
-        "udp-swallowed" => "log in to this network in a browser, or use another network".into(),
-        "endpoint-unresolved" => {
+        FindingCode::UdpSwallowed => {
+            "log in to this network in a browser, or use another network".into()
+        }
+        FindingCode::EndpointUnresolved => {
             format!("correct Endpoint in its file, and `taupe reload {word}`")
         }
-        "name-servers-silent" => {
+        FindingCode::NameServersSilent => {
             format!("name servers that answer as DNS of its file, and `taupe reload {word}`")
         }
-        "names-past-tunnel" => format!(
+        FindingCode::NamesPastTunnel => format!(
             "name servers that the tunnel reaches as DNS of its file, and `taupe reload {word}`, or \
              what is said there"
         ),
-        "link-changed" | "mtu-changed" | "addresses-changed" | "dns-changed" | "routes-changed"
-        | "rules-changed" | "firewall-changed" | "mark-changed" | "sysctl-changed" => format!(
+        FindingCode::LinkChanged
+        | FindingCode::MtuChanged
+        | FindingCode::AddressesChanged
+        | FindingCode::DnsChanged
+        | FindingCode::RoutesChanged
+        | FindingCode::RulesChanged
+        | FindingCode::FirewallChanged
+        | FindingCode::MarkChanged
+        | FindingCode::SysctlChanged => format!(
             "run `taupe reload {word}`, and configure the other program so that it does not \
              change this again"
         ),
-        "bypass-route" => format!(
+        FindingCode::BypassRoute => format!(
             "leave this network or remove the route, or have it in DisallowedIPs of its file, and \
              `taupe reload {word}`"
         ),
-        "no-handshake" | "handshake-old" | "peer-silent" => {
+        FindingCode::NoHandshake | FindingCode::HandshakeOld | FindingCode::PeerSilent => {
             "see that the server runs and is reached by UDP, and compare keys and Endpoint".into()
         }
         _ => format!("`taupe status {interface}` says more"),

@@ -1,6 +1,7 @@
 //! Findings and the state of a tunnel, derived from observations. This module does not access the
 //! system.
 
+use super::code::FindingCode;
 use crate::span;
 use serde::Serialize;
 use std::net::{IpAddr, SocketAddr};
@@ -31,13 +32,12 @@ impl State {
 /// A condition that keeps a tunnel from being fully up.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Finding {
-    /// Stable identifier.
-    pub code: &'static str,
+    pub code: FindingCode,
     pub text: String,
 }
 
 impl Finding {
-    pub(super) fn new(code: &'static str, text: impl Into<String>) -> Self {
+    pub(super) fn new(code: FindingCode, text: impl Into<String>) -> Self {
         let text = text.into();
         Self { code, text }
     }
@@ -86,22 +86,24 @@ pub(super) fn process(process: &Process<'_>) -> Option<Finding> {
     match (is_running, is_killed) {
         (true, _) if *answers => None,
         (true, _) => Some(Finding::new(
-            "process-silent",
+            FindingCode::ProcessSilent,
             format!("its process does not answer; `taupe down {interface}` and `taupe up {word}`"),
         )),
-        (false, true) if *lock == Some(Lock::Nobody) => Some(Finding::new("down", meanwhile)),
+        (false, true) if *lock == Some(Lock::Nobody) => {
+            Some(Finding::new(FindingCode::Down, meanwhile))
+        }
         (false, true) => Some(Finding::new(
-            "process-ended",
+            FindingCode::ProcessEnded,
             format!("its process has ended; {meanwhile}"),
         )),
         (false, false) if *is_changing => Some(Finding::new(
-            "changing",
+            FindingCode::Changing,
             format!(
                 "it is being brought up or taken down; if nobody does, `taupe down {interface}` \
                  undoes what was begun"
             ),
         )),
-        (false, false) if lock.is_some() => Some(Finding::new("down", meanwhile)),
+        (false, false) if lock.is_some() => Some(Finding::new(FindingCode::Down, meanwhile)),
         (false, false) => None,
     }
 }
@@ -110,7 +112,7 @@ pub(super) fn process(process: &Process<'_>) -> Option<Finding> {
 pub(super) fn state(is_running: bool, findings: &[Finding]) -> State {
     let is_held_by_nobody = findings
         .iter()
-        .any(|finding| finding.code == "process-ended");
+        .any(|finding| finding.code == FindingCode::ProcessEnded);
     match (is_running, findings) {
         (false, _) if !is_held_by_nobody => State::Down,
         (true, []) => State::Up,
@@ -128,7 +130,7 @@ pub(super) fn unguarded(name: &str, is_known: bool) -> Finding {
         false => "its kind of link is not known to Taupe".into(),
     };
     Finding::new(
-        "uplink-unguarded",
+        FindingCode::UplinkUnguarded,
         format!("chosen applications cannot use {name}: {why}"),
     )
 }
@@ -136,7 +138,7 @@ pub(super) fn unguarded(name: &str, is_known: bool) -> Finding {
 /// Returns the finding that an application opens flows faster than old ones may be dropped.
 pub(super) fn flows_refused() -> Finding {
     Finding::new(
-        "flows-refused",
+        FindingCode::FlowsRefused,
         "an application has so many flows open that more of them are refused; other applications \
          have room; lower its number of connections, or restart it (`taupe flows` lists them)",
     )
@@ -150,7 +152,7 @@ pub(super) fn name_servers(silence: &SilentServers) -> Finding {
         _ => "have",
     };
     Finding::new(
-        "name-servers-silent",
+        FindingCode::NameServersSilent,
         format!(
             "{} in DNS {verb} not answered for {}, though the tunnel's peer does: chosen \
              applications find no names; is DNS right, and may this tunnel ask there?",
@@ -202,7 +204,7 @@ pub(super) struct Hop {
 /// same peer.
 pub(super) fn shared_key(other: &str, shown: &str) -> Finding {
     Finding::new(
-        "key-shared",
+        FindingCode::KeyShared,
         format!(
             "{other} has the same PrivateKey and shares {shown}: the peer keeps one session for \
              both tunnels, so each handshake of one cuts off the other; take one tunnel down, or \
@@ -222,7 +224,7 @@ pub(super) enum Heard {
 /// Returns the finding that a peer expects an ML-KEM key of this side, which is missing.
 pub(super) fn no_own_key(shown: &str) -> Finding {
     Finding::new(
-        "no-pq-private-key",
+        FindingCode::NoPqPrivateKey,
         format!(
             "no hybrid handshake with {shown} is possible, and no other is begun: there is no \
              PqPrivateKey; make one with `taupe genkey --pq` for the file, or for `taupe set \
@@ -257,7 +259,7 @@ pub(super) fn peer(shown: &str, endpoint: Option<SocketAddr>, peer: &Peer) -> Op
         )),
         (Some(_), _) => None,
         (None, None) if peer.has_sent => finding(
-            "no-handshake",
+            FindingCode::NoHandshake,
             format!("no handshake yet: {shown}{at} has answered none; {USUALLY}"),
         ),
         (None, None) if endpoint.is_none() => Some(Heard::Note(format!(
@@ -297,7 +299,7 @@ pub(super) fn unreachable(
     let address = endpoint.ip();
     match way {
         Way::NoRoute { down } => Some(Finding::new(
-            "no-route",
+            FindingCode::NoRoute,
             format!(
                 "no route leads to {shown} at {endpoint}{}{unanswered}: nothing reaches it now; \
                  connect this machine to a network (`ip route get {address}`)",
@@ -305,7 +307,7 @@ pub(super) fn unreachable(
             ),
         )),
         Way::NoCarrier { link } => Some(Finding::new(
-            "no-carrier",
+            FindingCode::NoCarrier,
             format!(
                 "the route to {shown} at {endpoint} leaves by {link}, which is down or has no \
                  carrier{unanswered}: nothing reaches it now; connect {link} to its network (`ip link \
@@ -336,7 +338,7 @@ fn on_the_way(shown: &str, endpoint: SocketAddr, time: Duration, peer: &Peer) ->
     let unanswered = format!("handshakes unanswered for {}", span(time));
     let (code, text) = match (&peer.way, peer.age) {
         (Way::Silent(Hop { address, link }), _) => (
-            "next-hop-silent",
+            FindingCode::NextHopSilent,
             format!(
                 "{address}, the next machine on the way to {shown} at {endpoint}, is not to be \
                  found on {link}: {unanswered}; the network is the trouble, not the tunnel \
@@ -347,8 +349,8 @@ fn on_the_way(shown: &str, endpoint: SocketAddr, time: Duration, peer: &Peer) ->
         (Way::Answers(_), _) if time < SUSPICIOUS => return None,
         (Way::Answers(Hop { address, link }), age) if *address == endpoint.ip() => (
             match age {
-                Some(_) => "peer-silent",
-                None => "no-handshake",
+                Some(_) => FindingCode::PeerSilent,
+                None => FindingCode::NoHandshake,
             },
             format!(
                 "{}{endpoint} is a machine on {link} that is there, and does not answer: \
@@ -361,7 +363,7 @@ fn on_the_way(shown: &str, endpoint: SocketAddr, time: Duration, peer: &Peer) ->
             ),
         ),
         (Way::Answers(Hop { address, link }), Some(age)) => (
-            "udp-swallowed",
+            FindingCode::UdpSwallowed,
             format!(
                 "this network seems to swallow UDP to {endpoint} (a captive portal's login page, \
                  or a firewall), unless its server is down: {unanswered}, though {address} on {link}, the next machine on \
@@ -370,7 +372,7 @@ fn on_the_way(shown: &str, endpoint: SocketAddr, time: Duration, peer: &Peer) ->
             ),
         ),
         (Way::Answers(Hop { address, link }), None) => (
-            "no-handshake",
+            FindingCode::NoHandshake,
             format!(
                 "no handshake yet: {unanswered}, though {address} on {link}, the next machine \
                  on the way, is there; a wrong PublicKey, PrivateKey, PresharedKey or Endpoint \
@@ -390,11 +392,11 @@ const LOG_IN: &str = "open a web page with an application that does not use the 
 fn silent(who: &str, count: u32, age: Option<Duration>) -> Finding {
     match age {
         None => Finding::new(
-            "no-handshake",
+            FindingCode::NoHandshake,
             format!("no handshake yet: {who} has not answered {count} of them; {USUALLY}"),
         ),
         Some(age) if age >= SESSION => Finding::new(
-            "handshake-old",
+            FindingCode::HandshakeOld,
             format!(
                 "{who} has not answered {count} handshakes; the latest is {} old, and nothing \
                  gets through; a network that swallows UDP, a firewall or an endpoint that has \
@@ -403,7 +405,7 @@ fn silent(who: &str, count: u32, age: Option<Duration>) -> Finding {
             ),
         ),
         Some(age) => Finding::new(
-            "peer-silent",
+            FindingCode::PeerSilent,
             format!(
                 "{who} does not answer; the latest handshake is {} old",
                 span(age)

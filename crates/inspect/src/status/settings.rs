@@ -1,5 +1,6 @@
 //! Network settings that another program has changed since `taupe up`.
 
+use super::code::FindingCode;
 use super::judge::Finding;
 use crate::tunnel::word_of;
 use taupe_adapter::{Place, Setting, State, verify};
@@ -10,7 +11,7 @@ pub(super) fn findings(interface: &str) -> Vec<Finding> {
         Ok(findings) => findings.unwrap_or_default(),
         Err(error) => {
             let text = format!("its network settings cannot be compared: {error}");
-            return vec![Finding::new("settings-unknown", text)];
+            return vec![Finding::new(FindingCode::SettingsUnknown, text)];
         }
     };
     let word = word_of(interface);
@@ -46,17 +47,17 @@ pub(super) fn place(interface: &str) -> Option<String> {
 }
 
 /// Returns the code of a setting in JSON.
-const fn code(setting: Setting) -> &'static str {
+const fn code(setting: Setting) -> FindingCode {
     match setting {
-        Setting::Link => "link-changed",
-        Setting::Mtu => "mtu-changed",
-        Setting::Addresses => "addresses-changed",
-        Setting::NameServers => "dns-changed",
-        Setting::Routes => "routes-changed",
-        Setting::Rules => "rules-changed",
-        Setting::Firewall => "firewall-changed",
-        Setting::Mark => "mark-changed",
-        Setting::Sysctl => "sysctl-changed",
-        Setting::Bypass => "bypass-route",
+        Setting::Link => FindingCode::LinkChanged,
+        Setting::Mtu => FindingCode::MtuChanged,
+        Setting::Addresses => FindingCode::AddressesChanged,
+        Setting::NameServers => FindingCode::DnsChanged,
+        Setting::Routes => FindingCode::RoutesChanged,
+        Setting::Rules => FindingCode::RulesChanged,
+        Setting::Firewall => FindingCode::FirewallChanged,
+        Setting::Mark => FindingCode::MarkChanged,
+        Setting::Sysctl => FindingCode::SysctlChanged,
+        Setting::Bypass => FindingCode::BypassRoute,
     }
 }

@@ -41,7 +41,7 @@ fn a_private_key_and_a_peer_in_common_are_one_finding() {
     let [Finding { code, text }] = found.as_slice() else {
         panic!("{found:?}");
     };
-    assert_eq!(*code, "key-shared");
+    assert_eq!(code.name(), "key-shared");
     assert!(text.starts_with("work has the same PrivateKey"), "{text}");
     assert_eq!(text.lines().count(), 1);
 }

@@ -12,7 +12,7 @@ const ENDED: Process<'_> = Process {
 
 fn judged(process: &Process<'_>) -> (State, Option<&'static str>) {
     let findings: Vec<_> = super::process(process).into_iter().collect();
-    let code = findings.first().map(|finding| finding.code);
+    let code = findings.first().map(|finding| finding.code.name());
     (state(process.is_running, &findings), code)
 }
 
@@ -107,7 +107,7 @@ fn told(
         way,
     };
     match peer("its peer", "192.0.2.1:51820".parse().ok(), &seen)? {
-        Heard::Finding(Finding { code, text }) => Some((code, text)),
+        Heard::Finding(Finding { code, text }) => Some((code.name(), text)),
         Heard::Note(text) => Some(("note", text)),
         Heard::NotCalled => None,
     }
