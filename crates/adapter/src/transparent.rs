@@ -22,7 +22,7 @@ pub struct TransparentSettings {
 }
 
 /// The addresses for address translation.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Translation {
     /// The tunnel's own addresses.
     pub addresses: Vec<IpAddr>,

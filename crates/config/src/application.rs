@@ -11,6 +11,7 @@ mod windows;
 use core::fmt;
 use core::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use rules::{AppRules, AppVerdict, Children, Decision, Rule};
@@ -28,7 +29,7 @@ pub const MAX_DEPTH: usize = 32;
 
 /// One entry of `AllowedApps` or `DisallowedApps`. `Display` prints it as in a file; parsing the
 /// result returns the same entry.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Application {
     /// `firefox`, `fire*` or `name:two words`: executables of this name in any folder. ASCII case
     /// is ignored, and the pattern is in lower case. The name with `.exe` appended matches too; the
@@ -58,14 +59,14 @@ pub enum Application {
 }
 
 /// A name, or the beginning of one.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Pattern {
     text: String,
     is_prefix: bool,
 }
 
 /// A user.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum User {
     /// A user ID.
     Id(u32),

@@ -20,6 +20,7 @@ use core::net::IpAddr;
 
 use crate::file::Peer;
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 use taupe_packet::ip::Family;
 use taupe_uapi::networks::{self, Addresses, family};
 use taupe_uapi::prefix;
@@ -48,7 +49,7 @@ const MULTICAST_AND_BROADCAST: [&str; 3] = ["224.0.0.0/4", "255.255.255.255", "f
 const EVERYTHING: [&str; 2] = ["0.0.0.0/0", "::/0"];
 
 /// Treatment of a packet.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Class {
     /// Through the tunnel. Dropped if the tunnel is down.
     Tunnel,

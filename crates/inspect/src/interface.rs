@@ -1,5 +1,6 @@
 //! Names of network interfaces.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
@@ -14,7 +15,8 @@ pub const LONGEST: usize = 32;
 /// A name that Linux accepts for an interface (`dev_valid_name` in net/core/dev.c). A `%` is
 /// refused: the kernel would replace `%d` with a free number, and the caller would not learn the
 /// result.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct InterfaceName(String);
 
 /// Reason why a name is invalid.
@@ -68,6 +70,20 @@ impl InterfaceName {
             "interfaces" => Ok(name),
             _ => name.not_reserved(),
         }
+    }
+}
+
+impl From<InterfaceName> for String {
+    fn from(name: InterfaceName) -> Self {
+        name.0
+    }
+}
+
+impl TryFrom<String> for InterfaceName {
+    type Error = NameError;
+
+    fn try_from(text: String) -> Result<Self, NameError> {
+        text.parse()
     }
 }
 

@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 use taupe_config::application::AppRules;
 use taupe_config::destinations::Class;
 use taupe_config::file::Forwarded;
@@ -33,7 +34,7 @@ use crate::uplinks::UplinkWatch;
 use keeper::Keeper;
 
 /// Settings of a capture.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Choice {
     /// Rules that select applications.
     pub rules: AppRules,

@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use aya::Pod;
+use serde::{Deserialize, Serialize};
 
 /// Number of the layout of the maps.
 pub(crate) const SCHEMA: u32 = 39;
@@ -42,7 +43,7 @@ pub(crate) const DIRECT: u32 = 0;
 pub(crate) const TUNNEL: u32 = 1;
 
 /// Kill switch: the traffic that is blocked while the tunnel is down (`enum lock`).
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[repr(u32)]
 pub enum Lock {
     /// Blocks the traffic of selected applications.
@@ -76,7 +77,7 @@ impl Lock {
 }
 
 /// Handling of DNS queries of selected applications (`enum names`).
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Names {
     /// The tunnel has name servers with IPv4 addresses.
     pub v4: bool,

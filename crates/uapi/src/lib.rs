@@ -50,7 +50,7 @@ pub mod text;
 
 pub use answer::{AnswerError, Device, GetAnswer, SetAnswer, push_peer, since_epoch};
 pub use error::{Errno, RequestProblem, Status, UapiError};
-pub use print::{answer_get, write_get, write_set};
+pub use print::{answer_get, set_text, write_get, write_set};
 pub use reader::RequestReader;
 pub use request::{MAX_LINE, MAX_REQUEST, Operation, Request, ScopeLookup, SetRequest};
 

@@ -62,6 +62,12 @@ pub fn write_get(
     write!(out, "{}", Status::SUCCESS)
 }
 
+/// Returns a complete `set` request, as [`secret_text`]; see [`write_set`].
+#[must_use]
+pub fn set_text(request: &SetRequest) -> Zeroizing<String> {
+    secret_text(|mut out| write_set(&mut out, request))
+}
+
 /// Writes a complete `set` request. Parsing it returns `request` again, except for the private
 /// key's `timestamp_floor`, which the UAPI does not transmit.
 ///

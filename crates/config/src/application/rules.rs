@@ -1,9 +1,11 @@
 //! Entries of a file that select applications for the tunnel, and the decisions they make.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Application, Process, User};
 
 /// An entry of a file that names an application.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Rule {
     /// The application.
     pub application: Application,
@@ -34,7 +36,7 @@ impl Rule {
 }
 
 /// The applications that use the tunnel.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct AppRules {
     /// `AllowedApps`, in the order of the file.
     pub allowed: Vec<Rule>,
@@ -45,7 +47,7 @@ pub struct AppRules {
 }
 
 /// The rule of a program that no entry names.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, Serialize, Deserialize)]
 pub enum Children {
     /// The rule of the program that started it.
     #[default]

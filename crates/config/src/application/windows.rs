@@ -4,10 +4,12 @@
 use core::fmt;
 use std::borrow::Cow;
 
+use serde::{Deserialize, Serialize};
+
 use super::{ApplicationError, MAX_NAME, MAX_PATH};
 
 /// An executable or a folder.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct WindowsPath {
     /// Separated by `\`. Ends with `\` if it is a folder.
     path: String,

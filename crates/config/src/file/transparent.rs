@@ -3,6 +3,8 @@
 
 use core::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::diagnostic::DiagnosticKind;
 use super::draft::set_once;
 use super::keys::Key;
@@ -50,7 +52,7 @@ pub enum KillSwitch {
 }
 
 /// Path of forwarded packets, which come from other machines.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, Serialize, Deserialize)]
 pub enum Forwarded {
     /// Through the tunnel.
     Tunnel,
