@@ -3,7 +3,7 @@
 mod lists;
 
 use crate::arguments::{AppAction, AppOrder, AppPlace};
-use crate::capture::{Plan, Unsupported};
+use crate::capture::{Selection, UnsupportedSetting};
 
 use crate::console::{NotPrinted, print, say};
 use crate::{app_conflicts, root};
@@ -63,9 +63,12 @@ enum Failure {
     )]
     Edited { interface: String, file: String },
     #[error("{file}: {problem}; nothing was changed")]
-    Unsupported { file: String, problem: Unsupported },
+    Unsupported {
+        file: String,
+        problem: UnsupportedSetting,
+    },
     #[error("{0}; nothing was changed")]
-    Clash(#[from] app_conflicts::Clash),
+    Conflict(#[from] app_conflicts::AppConflict),
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(transparent)]
@@ -158,10 +161,12 @@ fn choose(order: &AppOrder, place: AppPlace, applications: &[Application]) -> Re
     if chose && wanted.transparent.first.is_none() {
         return Err(refused(Refused::NoneChosen));
     }
-    let plan = Plan::take(&mut wanted, mark_of(interface)?).map_err(|problem| {
+    let selection = Selection::take(&mut wanted, &conf.path, mark_of(interface)?);
+    let selection = selection.map_err(|problem| {
         let file = shown();
         Failure::Unsupported { file, problem }
     })?;
+    let plan = selection.plan;
     if is_up {
         app_conflicts::check(interface, &conf.shown, &plan.choice.rules)?;
     }
@@ -302,11 +307,14 @@ fn put_back(
     let (interface, fault) = (conf.interface.to_string(), Box::new(fault));
     let mut left = Vec::new();
     // The change may already apply to existing sockets.
-    let plan = mark_of(&interface)
+    let selection = mark_of(&interface)
         .map_err(|fault| fault.to_string())
-        .and_then(|mark| Plan::take(file, mark).map_err(|problem| problem.to_string()));
-    let back = plan.and_then(|plan| {
-        let back = replace(&interface, &plan.choice);
+        .and_then(|mark| {
+            let selection = Selection::take(file, &conf.path, mark);
+            selection.map_err(|problem| problem.to_string())
+        });
+    let back = selection.and_then(|selection| {
+        let back = replace(&interface, &selection.plan.choice);
         back.map_err(|fault| fault.to_string())
     });
     if let Err(reason) = back {

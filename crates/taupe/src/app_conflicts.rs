@@ -9,7 +9,7 @@ use taupe_transparent::capture::is_in_effect;
 
 /// Reason why applications cannot be selected for a tunnel.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Clash {
+pub(crate) enum AppConflict {
     /// A running tunnel has selected one of them already.
     #[error(
         "{here}: what this chooses uses {tunnel} already ({there}), and an application can use one \
@@ -43,20 +43,20 @@ fn place(file: &Path, rule: Option<&Rule>) -> String {
 }
 
 /// Checks that no tunnel other than `interface` has selected an application of these rules.
-pub(crate) fn check(interface: &str, shown: &Path, rules: &AppRules) -> Result<(), Clash> {
+pub(crate) fn check(interface: &str, shown: &Path, rules: &AppRules) -> Result<(), AppConflict> {
     let others = State::default().here().into_iter();
     others
         .filter(|header| header.interface != interface)
         .filter(|header| is_in_effect(&header.interface).unwrap_or(true))
         .try_for_each(|header| {
-            let other = rules_of(&header.config).map_err(|why| Clash::Unknown {
+            let other = rules_of(&header.config).map_err(|why| AppConflict::Unknown {
                 tunnel: header.interface.clone(),
                 file: header.config.clone(),
                 why,
             })?;
             match common(rules, &other) {
                 None => Ok(()),
-                Some((here, there)) => Err(Clash::Common {
+                Some((here, there)) => Err(AppConflict::Common {
                     here: place(shown, here),
                     there: place(&header.config, there),
                     tunnel: header.interface,

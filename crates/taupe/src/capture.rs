@@ -3,16 +3,14 @@
 
 use crate::app_conflicts;
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use taupe_adapter::{Translation, TransparentSettings};
 use taupe_config::destinations;
 use taupe_config::file::{File, Forwarded, KillSwitch, Peer, SystemBus, Table};
-use taupe_inspect::check;
-use taupe_inspect::conf::Conf;
-use taupe_inspect::interface::InterfaceName;
 use taupe_inspect::rules::resolve;
 use taupe_inspect::traffic::Teller;
 use taupe_nat::flows;
@@ -26,7 +24,7 @@ use taupe_transparent::state::{Lock, Names};
 
 /// Part of a file that is not supported for selected applications.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unsupported {
+pub(crate) enum UnsupportedSetting {
     #[error(
         "there is no Address under [Interface]: for chosen applications the tunnel needs one, as \
          other machines see it; write the one that the tunnel's provider gave you"
@@ -51,15 +49,9 @@ pub(crate) enum Unsupported {
 
 /// Reason why applications cannot be captured.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum CaptureError {
     #[error(transparent)]
-    Unreadable(#[from] check::Unreadable),
-    #[error("{0} has changed, and has errors now (`taupe check` says which)")]
-    Wrong(String),
-    #[error(transparent)]
-    Unsupported(#[from] Unsupported),
-    #[error(transparent)]
-    Clash(#[from] app_conflicts::Clash),
+    Conflict(#[from] app_conflicts::AppConflict),
     #[error(transparent)]
     System(#[from] NetlinkError),
     #[error("the interface {0} is gone")]
@@ -73,42 +65,45 @@ pub(crate) enum Failure {
     Fault(#[from] Fault),
 }
 
-/// Resources that a running device holds for selected applications until dropped.
-pub(crate) enum Held {
-    Captured {
-        _capture: Capture,
-        _teller: Option<Teller>,
-    },
-    Marked {
-        _marking: Box<Marking>,
-    },
-}
-
-/// Method by which selected applications' packets enter the tunnel.
-#[derive(Debug)]
-enum Means {
-    Translation(Translator),
-    Mark(u32),
-}
-
 /// Settings of a file for selected applications.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    pub(crate) choice: Choice,
-    means: Means,
+pub(crate) struct Selection {
+    /// The part for the device's process.
+    pub(crate) plan: CapturePlan,
     /// Name servers of the file. They are not used with a mark.
     pub(crate) servers: Vec<IpAddr>,
     /// Networks of the peers, to which the tunnel carries packets.
     pub(crate) routed: Vec<IpNet>,
-    /// Settings that cannot change while the tunnel is up.
-    pub(crate) fixed: TransparentSettings,
+    /// True if the file selects no applications, so that transparent mode applies to all of them.
+    pub(crate) takes_all: bool,
 }
 
-impl Plan {
-    /// Moves the settings that are handled differently for selected applications out of the file.
-    /// The remaining file describes an interface without addresses, routes and name servers, or
-    /// with a mark an interface without name servers.
-    pub(crate) fn take(file: &mut File, mark: Option<u32>) -> Result<Self, Unsupported> {
+/// Plan of a capture in the device's process.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct CapturePlan {
+    pub(crate) choice: Choice,
+    means: Means,
+    /// The file, for messages.
+    file: PathBuf,
+}
+
+/// Method by which selected applications' packets enter the tunnel.
+#[derive(Serialize, Deserialize)]
+enum Means {
+    /// Translation of addresses between the interface and the tunnel.
+    Translation(Translation),
+    /// Routes for packets with this mark.
+    Mark(u32),
+}
+
+impl Selection {
+    /// Moves the settings that are handled differently for selected applications out of the file at
+    /// `path`. The remaining file describes an interface without addresses, routes and name
+    /// servers, or with a mark an interface without name servers.
+    pub(crate) fn take(
+        file: &mut File,
+        path: &Path,
+        mark: Option<u32>,
+    ) -> Result<Self, UnsupportedSetting> {
         let transparent = &file.transparent;
         let lock = match transparent.kill_switch.unwrap_or_default() {
             KillSwitch::App => Lock::Chosen,
@@ -116,15 +111,15 @@ impl Plan {
             KillSwitch::Off => Lock::Nobody,
         };
         if mark.is_some() && lock == Lock::Everybody {
-            return Err(Unsupported::LocksAll);
+            return Err(UnsupportedSetting::LocksAll);
         }
         let forwarded = transparent.forwarded.unwrap_or_default();
         if mark.is_some() && forwarded == Forwarded::Tunnel {
-            return Err(Unsupported::Forwarded);
+            return Err(UnsupportedSetting::Forwarded);
         }
         let mut rules = transparent.apps.clone();
         if let Err(rule) = resolve(&mut rules) {
-            return Err(Unsupported::NoUser {
+            return Err(UnsupportedSetting::NoUser {
                 line: rule.line,
                 name: rule.application.to_string(),
             });
@@ -132,83 +127,67 @@ impl Plan {
         let bypass_lan = transparent.bypass_lan.unwrap_or(false);
         let destinations = destinations::table_for_peers(&file.peers, bypass_lan);
         let system_bus = transparent.system_bus.unwrap_or_default();
-        let addresses = || file.interface.addresses.iter().map(|own| own.address);
-        let settings = Settings {
-            v4: addresses().find_map(|address| match address {
-                IpAddr::V4(address) => Some(address),
-                IpAddr::V6(_) => None,
-            }),
-            v6: addresses().find_map(|address| match address {
-                IpAddr::V6(address) => Some(address),
-                IpAddr::V4(_) => None,
-            }),
-            mtu: FIRST_MTU,
-            dns: std::mem::take(&mut file.interface.dns),
-            capacity: flows::CAPACITY,
+        let servers = std::mem::take(&mut file.interface.dns);
+        let first = |is_of_family: fn(&IpAddr) -> bool| {
+            let mut addresses = file.interface.addresses.iter().map(|own| own.address);
+            addresses.find(is_of_family)
         };
-        if (settings.v4, settings.v6) == (None, None) {
-            return Err(Unsupported::NoAddress);
+        let addresses = [first(IpAddr::is_ipv4), first(IpAddr::is_ipv6)];
+        let translation = Translation {
+            addresses: addresses.into_iter().flatten().collect(),
+            servers: servers.clone(),
+        };
+        if translation.addresses.is_empty() {
+            return Err(UnsupportedSetting::NoAddress);
         }
         let names = Names {
-            v4: settings.dns.iter().any(IpAddr::is_ipv4),
-            v6: settings.dns.iter().any(IpAddr::is_ipv6),
+            v4: servers.iter().any(IpAddr::is_ipv4),
+            v6: servers.iter().any(IpAddr::is_ipv6),
             bus: system_bus == SystemBus::Allow,
         };
-        let for_all = file.transparent.first.is_none();
-        let (means, translation) = match mark {
+        let takes_all = file.transparent.first.is_none();
+        let means = match mark {
             // With a mark, a reload can change addresses as in plain adapter mode.
-            Some(mark) => (Means::Mark(mark), None),
+            Some(mark) => Means::Mark(mark),
             None => {
                 file.interface.addresses.clear();
                 file.interface.table = Table::Off;
-                let means = Means::Translation(Translator::new(&settings));
-                (means, Some(translation(&settings)))
+                Means::Translation(translation)
             }
         };
         file.interface.dns_search.clear();
         file.interface.save_config = false;
         Ok(Self {
-            choice: Choice {
-                rules,
-                destinations,
-                lock,
-                forwarded,
-                names,
+            plan: CapturePlan {
+                choice: Choice {
+                    rules,
+                    destinations,
+                    lock,
+                    forwarded,
+                    names,
+                },
+                means,
+                file: path.to_owned(),
             },
-            means,
-            servers: settings.dns,
+            servers,
             routed: file.peers.iter().flat_map(Peer::routed).collect(),
-            fixed: TransparentSettings {
-                for_all,
-                translation,
-            },
+            takes_all,
         })
     }
 
-    /// Checks whether the file selects no applications, so that transparent mode applies to all of
-    /// them.
-    pub(crate) fn takes_all(&self) -> bool {
-        self.fixed.for_all
+    /// Returns the settings that cannot change while the tunnel is up.
+    pub(crate) fn fixed(&self) -> TransparentSettings {
+        TransparentSettings {
+            for_all: self.takes_all,
+            translation: match &self.plan.means {
+                Means::Translation(translation) => Some(translation.clone()),
+                Means::Mark(_) => None,
+            },
+        }
     }
+}
 
-    /// Applies [`Self::take`] to the file of a tunnel, which has been checked before. The tunnel
-    /// may be named after a link to the file.
-    pub(crate) fn read(
-        path: &Path,
-        interface: &InterfaceName,
-        mark: Option<u32>,
-    ) -> Result<Self, Failure> {
-        let conf = Conf {
-            interface: interface.clone(),
-            path: path.to_owned(),
-            shown: path.to_owned(),
-        };
-        let checked = check::check_with_available_keys(&conf)?;
-        let wrong = || Failure::Wrong(conf.shown.display().to_string());
-        let mut file = checked.file.ok_or_else(wrong)?;
-        Ok(Self::take(&mut file, mark)?)
-    }
-
+impl CapturePlan {
     /// Returns the mark of selected applications' sockets, if the plan uses one.
     pub(crate) fn mark(&self) -> Option<u32> {
         match self.means {
@@ -217,26 +196,70 @@ impl Plan {
         }
     }
 
-    /// Returns the translation between the interface and the tunnel, if the plan uses one.
+    /// Prepares the capture for a device in this process.
+    pub(crate) fn prepare(self) -> PreparedCapture {
+        let entry = match self.means {
+            Means::Translation(translation) => {
+                Entry::Translator(Translator::new(&settings(translation)))
+            }
+            Means::Mark(mark) => Entry::Mark(mark),
+        };
+        PreparedCapture {
+            choice: self.choice,
+            entry,
+            file: self.file,
+        }
+    }
+}
+
+/// A capture that can begin as soon as the interface exists.
+pub(crate) struct PreparedCapture {
+    choice: Choice,
+    entry: Entry,
+    file: PathBuf,
+}
+
+enum Entry {
+    Translator(Translator),
+    Mark(u32),
+}
+
+/// A capture in effect until dropped.
+pub(crate) enum RunningCapture {
+    Translated {
+        _capture: Capture,
+        _teller: Option<Teller>,
+    },
+    Marked {
+        _marking: Box<Marking>,
+    },
+}
+
+impl PreparedCapture {
+    /// Returns the translation between the interface and the tunnel, if there is one.
     pub(crate) fn tap(&self) -> Option<Arc<dyn Tap>> {
-        match &self.means {
-            Means::Translation(translator) => Some(Arc::new(translator.clone())),
-            Means::Mark(_) => None,
+        match &self.entry {
+            Entry::Translator(translator) => Some(Arc::new(translator.clone())),
+            Entry::Mark(_) => None,
         }
     }
 
-    /// Starts to capture packets for a device in this process, whose file is `file`. When this
-    /// returns, selected applications use the tunnel or are blocked. With a mark, they use it as
-    /// soon as the routes exist.
-    pub(crate) fn begin(self, interface: &str, file: &Path) -> Result<Held, Failure> {
+    /// Starts to capture packets for a device in this process. When this returns, selected
+    /// applications use the tunnel or are blocked. With a mark, they use it as soon as the routes
+    /// exist.
+    pub(crate) fn begin(self, interface: &str) -> Result<RunningCapture, CaptureError> {
+        let Self {
+            choice,
+            entry,
+            file,
+        } = self;
         // The starting process holds the lock by which tunnels are set up one after another. Of two
         // tunnels that start at once, the second therefore finds the first.
-        app_conflicts::check(interface, file, &self.choice.rules)?;
+        app_conflicts::check(interface, &file, &choice.rules)?;
         let link = Netlink::open()?.link(interface)?;
-        let link = link.ok_or_else(|| Failure::NoInterface(interface.to_owned()))?;
-        let Self { choice, means, .. } = self;
-        let held = match means {
-            Means::Translation(translator) => {
+        let link = link.ok_or_else(|| CaptureError::NoInterface(interface.to_owned()))?;
+        Ok(match entry {
+            Entry::Translator(translator) => {
                 without_ipv6(interface)?;
                 let told = translator.clone();
                 let _capture = Capture::begin(interface, link.index, &choice, translator)?;
@@ -245,38 +268,45 @@ impl Plan {
                 let _teller = teller
                     .inspect_err(|error| tracing::warn!(%error, "bytes of UDP are not told"))
                     .ok();
-                Held::Captured { _capture, _teller }
+                RunningCapture::Translated { _capture, _teller }
             }
-            Means::Mark(mark) => {
+            Entry::Mark(mark) => {
                 let marking = Marking::begin(interface, link.index, mark, &choice)?;
-                Held::Marked {
+                RunningCapture::Marked {
                     _marking: Box::new(marking),
                 }
             }
-        };
-        Ok(held)
-    }
-}
-
-/// Returns the addresses that the translation uses.
-fn translation(settings: &Settings) -> Translation {
-    let v4 = settings.v4.map(IpAddr::V4);
-    Translation {
-        addresses: v4.into_iter().chain(settings.v6.map(IpAddr::V6)).collect(),
-        servers: settings.dns.clone(),
+        })
     }
 }
 
 /// MTU until the interface reports its own.
 const FIRST_MTU: u16 = 1420;
 
+fn settings(translation: Translation) -> Settings {
+    let addresses = translation.addresses.iter();
+    Settings {
+        v4: addresses.clone().find_map(|address| match address {
+            IpAddr::V4(address) => Some(*address),
+            IpAddr::V6(_) => None,
+        }),
+        v6: addresses.clone().find_map(|address| match address {
+            IpAddr::V6(address) => Some(*address),
+            IpAddr::V4(_) => None,
+        }),
+        mtu: FIRST_MTU,
+        dns: translation.servers,
+        capacity: flows::CAPACITY,
+    }
+}
+
 /// Keeps the kernel from giving the interface an IPv6 address and sending packets by it.
-fn without_ipv6(interface: &str) -> Result<(), Failure> {
+fn without_ipv6(interface: &str) -> Result<(), CaptureError> {
     let setting = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
     match std::fs::write(setting, "1") {
         // The kernel has no IPv6.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        written => written.map_err(|source| Failure::Ipv6 {
+        written => written.map_err(|source| CaptureError::Ipv6 {
             interface: interface.to_owned(),
             source,
         }),

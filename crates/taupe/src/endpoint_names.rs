@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use taupe_client::{EndpointName, PeerUpdate, PublicKey, SetRequest};
-use taupe_config::file::{Endpoint, File, Peer};
+use taupe_config::file::File;
 use taupe_engine::{Resolver, SystemResolver};
 use taupe_inspect::endpoint_names::{Named, has_endpoint, named};
 use taupe_os_linux::watch::RouteWatch;
@@ -40,15 +40,6 @@ const REST: Duration = REKEY_TIMEOUT;
 /// Delay of a look-up after a change of routes or addresses, because a new network makes several
 /// changes.
 const SETTLES: Duration = Duration::from_millis(500);
-
-/// Returns the first address of a peer whose endpoint is a name, if it has one now.
-pub(crate) fn first_address(peer: &Peer) -> Option<SocketAddr> {
-    let Some(Endpoint::Name { host, port }) = &peer.endpoint else {
-        return None;
-    };
-    let name = EndpointName::new(host, *port)?;
-    resolve(&SystemResolver::default(), &name).ok()
-}
 
 /// Selection of names that the device's process looks up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

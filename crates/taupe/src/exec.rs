@@ -36,7 +36,7 @@ use taupe_sandbox::{
 
 /// Reason why the command was not started.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum ExecError {
     #[error(transparent)]
     Conf(#[from] conf::Error),
     #[error(transparent)]
@@ -68,8 +68,8 @@ enum Failure {
     },
 }
 
-fn system(what: &'static str) -> impl FnOnce(io::Error) -> Failure {
-    move |source| Failure::System { what, source }
+fn system(what: &'static str) -> impl FnOnce(io::Error) -> ExecError {
+    move |source| ExecError::System { what, source }
 }
 
 /// Runs the command. Returns the command's exit status.
@@ -80,7 +80,7 @@ pub(crate) fn main<D: Device>(order: &ExecOrder) -> ExitCode {
         }
         SandboxOrder::Join { name } => {
             let name = name.to_string_lossy();
-            let namespaces = Namespaces::request(&name).map_err(Failure::Join);
+            let namespaces = Namespaces::request(&name).map_err(ExecError::Join);
             namespaces.map(|namespaces| taupe_sandbox::join(&namespaces, &order.command))
         }
     };
@@ -96,7 +96,7 @@ fn begin<D: Device>(
     hide_session: bool,
     command: &[OsString],
     settings: &DeviceSettings,
-) -> Result<u8, Failure> {
+) -> Result<u8, ExecError> {
     let conf = Conf::find(word, Compatibility::Taupe)?;
     let mut file = read(&conf)?;
     for sentence in plan::without_effect(&mut file, is_root()) {
@@ -154,23 +154,23 @@ fn begin<D: Device>(
 }
 
 /// Reads the file and prints its errors and warnings.
-fn read(conf: &Conf) -> Result<File, Failure> {
+fn read(conf: &Conf) -> Result<File, ExecError> {
     let Checked { file, remarks, .. } = check_alone(conf, Compatibility::Taupe)?;
     for remark in &remarks {
         say(remark);
     }
-    file.ok_or_else(|| Failure::Wrong {
+    file.ok_or_else(|| ExecError::Wrong {
         file: conf.shown.display().to_string(),
         errors: check::count(&remarks),
     })
 }
 
 /// Returns the failure for a device that refuses the file. `port` is the file's port.
-fn refused(error: taupe_client::Error, port: Option<u16>) -> Failure {
+fn refused(error: taupe_client::Error, port: Option<u16>) -> ExecError {
     let in_use = rustix::io::Errno::ADDRINUSE.raw_os_error();
     match port {
-        Some(port @ 1..) if error.errno() == in_use => Failure::Port(port),
-        _ => Failure::Configure(error),
+        Some(port @ 1..) if error.errno() == in_use => ExecError::Port(port),
+        _ => ExecError::Configure(error),
     }
 }
 

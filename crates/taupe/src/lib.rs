@@ -34,6 +34,8 @@ mod background;
 #[cfg(target_os = "linux")]
 mod capture;
 #[cfg(target_os = "linux")]
+mod daemon;
+#[cfg(target_os = "linux")]
 mod device;
 #[cfg(target_os = "linux")]
 mod doctor;
@@ -51,6 +53,8 @@ mod flows;
 mod linux;
 #[cfg(target_os = "linux")]
 mod mode;
+#[cfg(target_os = "linux")]
+mod plan;
 #[cfg(target_os = "linux")]
 mod report;
 #[cfg(target_os = "linux")]

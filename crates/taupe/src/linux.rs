@@ -1,8 +1,10 @@
 //! The command on Linux.
 
 use crate::arguments::{self, DeviceOrder, Order};
-use crate::background::{self, Starter};
-use crate::device::{self, Device, Failure};
+use crate::background::{self, BackgroundFiles, Starter};
+use crate::daemon::{self, DaemonError};
+use crate::device::Device;
+use crate::plan::DevicePlan;
 use crate::{FAILED, MISUSED, allowed_ips, complain, no_order};
 use crate::{app, check, doctor, exec, explain, flows, proxy, report, status, tunnel, wg};
 use std::ffi::OsString;
@@ -12,6 +14,11 @@ use std::process::ExitCode;
 /// Executes the order in the process's arguments and environment, with devices of the given kind.
 #[must_use]
 pub fn main<D: Device>() -> ExitCode {
+    match Starter::of_this_process() {
+        Ok(None) => {}
+        Ok(Some(starter)) => return ended(daemon::run_for::<D>(starter)),
+        Err(error) => return ended(Err(error.into())),
+    }
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let order = match arguments::parse(&arguments, &|name| std::env::var_os(name)) {
         Ok(order) => order,
@@ -49,15 +56,22 @@ fn misused(arguments: &[OsString]) -> u8 {
 }
 
 fn run_device<D: Device>(order: &DeviceOrder, arguments: &[OsString]) -> ExitCode {
-    let outcome = match Starter::of_this_process() {
-        Ok(Some(starter)) => device::run_for::<D>(order, starter),
-        Ok(None) if order.foreground => device::run::<D>(order),
-        Ok(None) => background::start(order, arguments).map_err(Failure::from),
-        Err(error) => Err(error.into()),
+    let plan = DevicePlan::of_order(order);
+    if order.foreground {
+        return ended(daemon::run::<D>(plan, &order.logging));
+    }
+    let files = BackgroundFiles {
+        log: &order.logging.background,
+        pid: order.pid_file.as_deref(),
     };
+    ended(background::start(&plan, &files, arguments).map_err(DaemonError::from))
+}
+
+/// Prints why a device has ended, and returns the exit status.
+fn ended(outcome: Result<(), DaemonError>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Reported) => FAILED.into(),
+        Err(DaemonError::Reported) => FAILED.into(),
         Err(error) => complain(&error, FAILED),
     }
 }

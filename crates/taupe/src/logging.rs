@@ -55,18 +55,10 @@ impl Logging {
     pub(crate) fn begin(&self) {
         begin(self.level);
     }
-
-    /// Starts to log as a background process does. Its standard error already is the destination.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn begin_in_background(&self) {
-        match self.background {
-            Destination::Nowhere => {}
-            Destination::StandardError | Destination::File(_) => begin(self.level),
-        }
-    }
 }
 
-fn begin(level: LevelFilter) {
+/// Starts to log to standard error.
+pub(crate) fn begin(level: LevelFilter) {
     if level == LevelFilter::OFF {
         return;
     }

@@ -8,14 +8,14 @@ use taupe_adapter::Compatibility;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
     /// With addresses, routes and name servers.
-    Adapter(Adapter),
+    Adapter(AdapterReason),
     /// For selected applications, by the interface that they use anyway.
-    Transparent(Transparent),
+    Transparent(TransparentReason),
 }
 
 /// Reason for adapter mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Adapter {
+pub(crate) enum AdapterReason {
     Asked,
     CalledAsWgQuick,
     PeerWithoutEndpoint,
@@ -27,7 +27,7 @@ pub(crate) enum Adapter {
 
 /// Reason for transparent mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Transparent {
+pub(crate) enum TransparentReason {
     Asked,
     Applications,
 }
@@ -41,17 +41,19 @@ pub(crate) fn choose(
     endpoints: &[bool],
 ) -> Mode {
     let adapter = match (asked, personality) {
-        (Some(ModeOption::Transparent), _) => return Mode::Transparent(Transparent::Asked),
-        (Some(ModeOption::Adapter), _) => Adapter::Asked,
-        (None, Compatibility::WgQuick) => Adapter::CalledAsWgQuick,
+        (Some(ModeOption::Transparent), _) => return Mode::Transparent(TransparentReason::Asked),
+        (Some(ModeOption::Adapter), _) => AdapterReason::Asked,
+        (None, Compatibility::WgQuick) => AdapterReason::CalledAsWgQuick,
         (None, Compatibility::Taupe) if chooses => {
-            return Mode::Transparent(Transparent::Applications);
+            return Mode::Transparent(TransparentReason::Applications);
         }
-        (None, Compatibility::Taupe) if endpoints.contains(&false) => Adapter::PeerWithoutEndpoint,
+        (None, Compatibility::Taupe) if endpoints.contains(&false) => {
+            AdapterReason::PeerWithoutEndpoint
+        }
         (None, Compatibility::Taupe) if endpoints.len() > 1 => {
-            Adapter::SeveralPeers(endpoints.len())
+            AdapterReason::SeveralPeers(endpoints.len())
         }
-        (None, Compatibility::Taupe) => Adapter::NoApplications,
+        (None, Compatibility::Taupe) => AdapterReason::NoApplications,
     };
     Mode::Adapter(adapter)
 }
@@ -65,7 +67,7 @@ impl fmt::Display for Mode {
     }
 }
 
-impl fmt::Display for Adapter {
+impl fmt::Display for AdapterReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Asked => f.write_str("--adapter says so"),
@@ -81,7 +83,7 @@ impl fmt::Display for Adapter {
     }
 }
 
-impl fmt::Display for Transparent {
+impl fmt::Display for TransparentReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Asked => "--transparent says so",
@@ -92,7 +94,7 @@ impl fmt::Display for Transparent {
 
 #[cfg(test)]
 mod tests {
-    use super::{Adapter, Mode, Transparent, choose};
+    use super::{AdapterReason, Mode, TransparentReason, choose};
     use crate::arguments::ModeOption::{Adapter as AskAdapter, Transparent as AskTransparent};
     use taupe_adapter::Compatibility::{Taupe, WgQuick};
 
@@ -106,86 +108,92 @@ mod tests {
                 Taupe,
                 false,
                 &[true][..],
-                adapter(Adapter::Asked),
+                adapter(AdapterReason::Asked),
             ),
             (
                 Some(AskAdapter),
                 Taupe,
                 true,
                 &[false, true],
-                adapter(Adapter::Asked),
+                adapter(AdapterReason::Asked),
             ),
             (
                 Some(AskAdapter),
                 WgQuick,
                 false,
                 &[true],
-                adapter(Adapter::Asked),
+                adapter(AdapterReason::Asked),
             ),
             (
                 Some(AskTransparent),
                 Taupe,
                 false,
                 &[true],
-                transparent(Transparent::Asked),
+                transparent(TransparentReason::Asked),
             ),
             (
                 Some(AskTransparent),
                 Taupe,
                 true,
                 &[],
-                transparent(Transparent::Asked),
+                transparent(TransparentReason::Asked),
             ),
             (
                 None,
                 WgQuick,
                 true,
                 &[true],
-                adapter(Adapter::CalledAsWgQuick),
+                adapter(AdapterReason::CalledAsWgQuick),
             ),
             (
                 None,
                 WgQuick,
                 false,
                 &[false, true],
-                adapter(Adapter::CalledAsWgQuick),
+                adapter(AdapterReason::CalledAsWgQuick),
             ),
             (
                 None,
                 Taupe,
                 true,
                 &[true, false],
-                transparent(Transparent::Applications),
+                transparent(TransparentReason::Applications),
             ),
             (
                 None,
                 Taupe,
                 false,
                 &[false],
-                adapter(Adapter::PeerWithoutEndpoint),
+                adapter(AdapterReason::PeerWithoutEndpoint),
             ),
             (
                 None,
                 Taupe,
                 false,
                 &[true, false],
-                adapter(Adapter::PeerWithoutEndpoint),
+                adapter(AdapterReason::PeerWithoutEndpoint),
             ),
             (
                 None,
                 Taupe,
                 false,
                 &[true, true],
-                adapter(Adapter::SeveralPeers(2)),
+                adapter(AdapterReason::SeveralPeers(2)),
             ),
             (
                 None,
                 Taupe,
                 false,
                 &[true],
-                adapter(Adapter::NoApplications),
+                adapter(AdapterReason::NoApplications),
             ),
-            (None, Taupe, false, &[], adapter(Adapter::NoApplications)),
+            (
+                None,
+                Taupe,
+                false,
+                &[],
+                adapter(AdapterReason::NoApplications),
+            ),
         ] {
             let chosen = choose(asked, personality, chooses, endpoints);
             assert_eq!(
@@ -199,15 +207,15 @@ mod tests {
     fn the_line_says_which_and_why() {
         for (mode, line) in [
             (
-                Mode::Adapter(Adapter::Asked),
+                Mode::Adapter(AdapterReason::Asked),
                 "adapter mode, because --adapter says so",
             ),
             (
-                Mode::Adapter(Adapter::SeveralPeers(3)),
+                Mode::Adapter(AdapterReason::SeveralPeers(3)),
                 "adapter mode, because the file has 3 peers",
             ),
             (
-                Mode::Transparent(Transparent::Applications),
+                Mode::Transparent(TransparentReason::Applications),
                 "transparent mode, because the file chooses applications",
             ),
         ] {

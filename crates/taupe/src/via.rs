@@ -7,30 +7,31 @@
 mod device;
 mod names;
 
-use crate::arguments::Beneath;
 use crate::console::say;
 use crate::endpoint_names::{self, Leave};
 use crate::endpoints;
 use ipnet::IpNet;
 use names::Servers;
+use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
 use taupe_adapter::journal::Header;
 use taupe_adapter::{Compatibility, Outer, State, mtu_inside};
+use taupe_client::SetRequest;
 use taupe_config::file::{Endpoint, File, MIN_IPV6_MTU, Peer, Table};
 use taupe_inspect::check::{self, Checked, Unreadable, check_alone};
 use taupe_inspect::conf::{self, Conf};
 use taupe_inspect::endpoint_names::Named;
 use taupe_inspect::interface::InterfaceName;
 
-pub(crate) use device::{Beginning, Failure as NotStarted, Joined, Started, start};
+pub(crate) use device::{JoinedOuter, OuterDevice, OuterError, OuterStart, start};
 
 /// Minimum MTU of a link for IPv4 in bytes (RFC 791, section 3.2).
 const IPV4_MTU: u32 = 68;
 
 /// Reason why a tunnel cannot go through another one.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum ViaError {
     #[error(transparent)]
     Conf(#[from] conf::Error),
     #[error(transparent)]
@@ -85,8 +86,8 @@ pub(crate) enum Failure {
     },
 }
 
-/// An outer tunnel, with the names to look up for it.
-pub(crate) struct Through {
+/// An outer tunnel, as the process that brings the inner one up knows it.
+pub(crate) struct OuterTunnel {
     pub(crate) outer: Outer,
     /// The interface of the inner tunnel.
     pub(crate) inner: InterfaceName,
@@ -95,14 +96,36 @@ pub(crate) struct Through {
     servers: Servers,
 }
 
-impl Through {
+/// Plan of an outer device, for the inner device's process.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct OuterPlan {
+    pub(crate) interface: InterfaceName,
+    /// Addresses of the interface.
+    pub(crate) addresses: Vec<IpNet>,
+    /// Networks of its peers.
+    pub(crate) routes: Vec<IpNet>,
+    /// MTU of the interface in bytes.
+    pub(crate) mtu: u32,
+    /// Name servers for the inner tunnel's endpoint names, which are asked through this device.
+    pub(crate) servers: Vec<IpAddr>,
+    /// Keys and peers. Because of the keys, this is not serialised with the rest.
+    #[serde(skip)]
+    pub(crate) configuration: SetRequest,
+}
+
+impl OuterTunnel {
     /// Reads the file of an outer tunnel. Looks up its endpoints, unless this process's traffic is
-    /// blocked (`is_closed`).
-    pub(crate) fn find(word: &OsStr, inner: &Conf, is_closed: bool) -> Result<Self, Failure> {
+    /// blocked (`is_closed`): then the device's process looks them up. Also returns the plan of the
+    /// device.
+    pub(crate) fn find(
+        word: &OsStr,
+        inner: &Conf,
+        is_closed: bool,
+    ) -> Result<(Self, OuterPlan), ViaError> {
         let conf = Conf::find(word, Compatibility::Taupe)?;
         let name = conf.interface.as_str();
         if conf.interface == inner.interface {
-            return Err(Failure::Itself(name.to_owned()));
+            return Err(ViaError::Itself(name.to_owned()));
         }
         let Checked { file, remarks, .. } = check_alone(&conf, Compatibility::Taupe)?;
         for remark in &remarks {
@@ -110,14 +133,14 @@ impl Through {
         }
         let shown = conf.shown.display();
         let Some(file) = file else {
-            return Err(Failure::Wrong {
+            return Err(ViaError::Wrong {
                 file: shown.to_string(),
                 errors: check::count(&remarks),
             });
         };
         is_free(name)?;
         if taupe_os_linux::interface::index(name).is_some() || taupe_client::read(name).is_ok() {
-            return Err(Failure::Taken {
+            return Err(ViaError::Taken {
                 outer: name.to_owned(),
                 inner: inner.interface.to_string(),
             });
@@ -130,36 +153,40 @@ impl Through {
         let addresses = file.interface.addresses.iter().map(|own| own.address);
         let addresses: Vec<_> = addresses.collect();
         if addresses.is_empty() {
-            return Err(Failure::NoAddress(shown.to_string()));
+            return Err(ViaError::NoAddress(shown.to_string()));
         }
         let endpoints = match is_closed {
             false => endpoints::endpoints(&file)?,
             true => file.peers.iter().map(address).collect(),
         };
-        Ok(Self {
+        let named = taupe_inspect::endpoint_names::named(&file);
+        let servers = Servers::of(&file);
+        let networks = endpoints::networks(&file);
+        let mtu = endpoints::mtu(&file, &endpoints);
+        let plan = OuterPlan {
+            interface: conf.interface.clone(),
+            addresses: endpoints::addresses(&file),
+            routes: networks.clone(),
+            mtu,
+            servers: servers.asked.clone(),
+            configuration: configuration(&file, &endpoints, &named),
+        };
+        let tunnel = Self {
             outer: Outer {
                 name: name.to_owned(),
                 config: conf.path.clone(),
                 addresses,
-                networks: endpoints::networks(&file),
-                mtu: endpoints::mtu(&file, &endpoints),
+                networks,
+                mtu,
                 mark: file.interface.fwmark,
                 endpoints: endpoints.into_iter().flatten().collect(),
             },
-            named: taupe_inspect::endpoint_names::named(&file),
-            servers: Servers::of(&file),
+            named,
+            servers,
             inner: inner.interface.clone(),
             interface: conf.interface,
-        })
-    }
-
-    /// Returns the settings for the device's process.
-    pub(crate) fn beneath(&self) -> Beneath {
-        Beneath {
-            interface: self.interface.clone(),
-            file: self.outer.config.clone(),
-            mtu: self.outer.mtu,
-        }
+        };
+        Ok((tunnel, plan))
     }
 
     /// Returns a warning if the names in `left`, of the inner tunnel, may not be found.
@@ -177,8 +204,21 @@ impl Through {
     }
 }
 
+/// Returns the request that configures the outer device: with these addresses of endpoints, and
+/// with the names of those that the device's process looks up.
+fn configuration(file: &File, endpoints: &[Option<SocketAddr>], named: &[Named]) -> SetRequest {
+    let mut request = taupe_client::setconf_request(file, endpoints);
+    for peer in &mut request.device.peers {
+        let named = named.iter().find(|named| named.peer == peer.public_key);
+        if let Some(named) = named {
+            peer.endpoint_name = Some(Some(named.name.clone()));
+        }
+    }
+    request
+}
+
 /// Fails if another tunnel goes through the one of this name.
-pub(crate) fn is_free(name: &str) -> Result<(), Failure> {
+pub(crate) fn is_free(name: &str) -> Result<(), ViaError> {
     let is_beneath = |header: &Header| {
         let outer = header.outer.as_ref();
         outer.is_some_and(|outer| outer.name == name)
@@ -186,7 +226,7 @@ pub(crate) fn is_free(name: &str) -> Result<(), Failure> {
     };
     match State::default().here().into_iter().find(is_beneath) {
         None => Ok(()),
-        Some(header) => Err(Failure::Beneath {
+        Some(header) => Err(ViaError::Beneath {
             outer: name.to_owned(),
             by: header.interface,
         }),
@@ -216,13 +256,17 @@ pub(crate) fn present(inner: &str) -> Option<Outer> {
 }
 
 /// Changes a file so that its tunnel goes through the outer one. Endpoint names are removed from it
-/// ([`Admitted::left`]): the device's process looks them up through the outer tunnel.
-pub(crate) fn admit(outer: &Outer, conf: &Conf, file: &mut File) -> Result<Admitted, Failure> {
+/// ([`Routed::names`]): the device's process looks them up through the outer tunnel.
+pub(crate) fn route_through(
+    outer: &Outer,
+    conf: &Conf,
+    file: &mut File,
+) -> Result<Routed, ViaError> {
     for peer in &file.peers {
         if let Some(endpoint) = address(peer)
             && let Err(reason) = reaches(outer, endpoint.ip())
         {
-            return Err(Failure::Beyond {
+            return Err(ViaError::Beyond {
                 inner: conf.shown.display().to_string(),
                 line: peer.line,
                 endpoint,
@@ -231,9 +275,9 @@ pub(crate) fn admit(outer: &Outer, conf: &Conf, file: &mut File) -> Result<Admit
             });
         }
     }
-    let mut sentences = vec![narrow(outer, conf, file)?];
+    let mut notices = vec![narrow(outer, conf, file)?];
     match (file.interface.fwmark, outer.mark) {
-        (Some(own), Some(theirs)) if own != theirs => sentences.push(format!(
+        (Some(own), Some(theirs)) if own != theirs => notices.push(format!(
             "FwMark = {theirs:#x} of {} is not used: what {} sends has {own:#x}, for that is sent in \
              the place of {}'s",
             outer.config.display(),
@@ -242,18 +286,18 @@ pub(crate) fn admit(outer: &Outer, conf: &Conf, file: &mut File) -> Result<Admit
         )),
         (own, theirs) => file.interface.fwmark = own.or(theirs),
     }
-    Ok(Admitted {
-        sentences,
-        left: endpoint_names::leave(file, Leave::All),
+    Ok(Routed {
+        notices,
+        names: endpoint_names::leave(file, Leave::All),
     })
 }
 
-/// A file that goes through an outer tunnel.
-pub(crate) struct Admitted {
+/// Changes by [`route_through`].
+pub(crate) struct Routed {
     /// Messages for the user.
-    pub(crate) sentences: Vec<String>,
-    /// Endpoint names.
-    pub(crate) left: Vec<Named>,
+    pub(crate) notices: Vec<String>,
+    /// Endpoint names of the file, which the device's process looks up.
+    pub(crate) names: Vec<Named>,
 }
 
 /// Checks whether the outer tunnel carries packets to an address. The error is the reason why not.
@@ -285,7 +329,7 @@ fn reaches(outer: &Outer, to: IpAddr) -> Result<(), String> {
 
 /// Limits the file's MTU to the size that fits through the outer tunnel. Returns a message about
 /// it.
-fn narrow(outer: &Outer, conf: &Conf, file: &mut File) -> Result<String, Failure> {
+fn narrow(outer: &Outer, conf: &Conf, file: &mut File) -> Result<String, ViaError> {
     let left = mtu_inside(Some(outer.mtu));
     let mtu = file.interface.mtu.map_or(left, |own| own.min(left));
     let (family, needed, without) = match file.carries_ipv6() {
@@ -298,7 +342,7 @@ fn narrow(outer: &Outer, conf: &Conf, file: &mut File) -> Result<String, Failure
     };
     // A file whose own MTU is too small has been refused before.
     if left < needed {
-        return Err(Failure::Narrow {
+        return Err(ViaError::Narrow {
             outer: outer.name.clone(),
             inner: conf.interface.to_string(),
             mtu: outer.mtu,

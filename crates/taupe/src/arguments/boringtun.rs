@@ -94,9 +94,6 @@ impl Boringtun {
                 level: verbosity.level(),
                 background: background.map_or(Destination::Nowhere, Destination::File),
             },
-            capture: None,
-            mark: None,
-            beneath: None,
             pid_file: file(self.pid_file, "WG_PID_FILE"),
         })
     }

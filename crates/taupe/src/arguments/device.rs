@@ -21,42 +21,8 @@ pub(crate) struct DeviceOrder {
     /// A configuration socket that the caller listens on, by its number.
     pub(crate) uapi: Option<RawFd>,
     pub(crate) logging: Logging,
-    /// The file whose applications are captured.
-    pub(crate) capture: Option<PathBuf>,
-    /// The mark of their sockets; without it they are captured in transparent mode.
-    pub(crate) mark: Option<u32>,
-    /// A tunnel that it goes through.
-    pub(crate) beneath: Option<Beneath>,
     /// Where the number of the background process is written.
     pub(crate) pid_file: Option<PathBuf>,
-}
-
-/// A tunnel that a device goes through.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Beneath {
-    pub(crate) interface: InterfaceName,
-    /// The file that describes it.
-    pub(crate) file: PathBuf,
-    /// Its MTU in bytes.
-    pub(crate) mtu: u32,
-}
-
-impl DeviceOrder {
-    /// A device in the background that makes its own TUN and socket.
-    pub(crate) fn new(interface: InterfaceName, settings: &DeviceSettings) -> Self {
-        Self {
-            interface,
-            foreground: false,
-            offloads: settings.offloads,
-            tun: None,
-            uapi: None,
-            logging: settings.logging.clone(),
-            capture: None,
-            mark: None,
-            beneath: None,
-            pid_file: None,
-        }
-    }
 }
 
 /// Settings of a device from the environment.
@@ -132,39 +98,19 @@ pub(super) struct Device {
     #[arg(long, value_name = "WHAT", value_delimiter = ',', ignore_case = true)]
     #[arg(hide_possible_values = true)]
     no_offload: Vec<Offload>,
-    /// Capture the applications that a file selects; for `taupe up`
-    #[arg(long, value_name = "CONF", hide = true)]
-    capture: Option<PathBuf>,
-    /// Mark their sockets with this instead of capturing packets
-    #[arg(long, hide = true, requires = "capture")]
-    mark: Option<u32>,
-    /// Use the tunnel of a file as uplink; for `taupe up`
-    #[arg(long, value_name = "CONF", hide = true, requires_all = ["via_name", "via_mtu"])]
-    via: Option<PathBuf>,
-    /// Its name
-    #[arg(long, hide = true, requires = "via", value_parser = InterfaceName::for_new)]
-    via_name: Option<InterfaceName>,
-    /// Its MTU
-    #[arg(long, hide = true, requires = "via")]
-    via_mtu: Option<u32>,
 }
 
 impl Device {
     pub(super) fn order(self, environment: Environment<'_>) -> Result<DeviceOrder, Error> {
         let settings = DeviceSettings::read_with(self.no_offload, environment)?;
-        let beneath = self.via.zip(self.via_name).zip(self.via_mtu);
         Ok(DeviceOrder {
+            interface: self.interface,
             foreground: self.foreground || foreground(environment),
+            offloads: settings.offloads,
             tun: descriptor(TUN, environment)?,
             uapi: descriptor(UAPI, environment)?,
-            capture: self.capture,
-            mark: self.mark,
-            beneath: beneath.map(|((file, interface), mtu)| Beneath {
-                interface,
-                file,
-                mtu,
-            }),
-            ..DeviceOrder::new(self.interface, &settings)
+            logging: settings.logging,
+            pid_file: None,
         })
     }
 }

@@ -1,6 +1,6 @@
 //! The command line on Linux.
 
-pub(crate) use super::device::{Beneath, DeviceOrder, DeviceSettings, TUN, UAPI};
+pub(crate) use super::device::{DeviceOrder, DeviceSettings, TUN, UAPI};
 
 use super::boringtun::Boringtun;
 use super::device::DeviceProgram;

@@ -76,9 +76,6 @@ fn plain(interface: &str) -> DeviceOrder {
             level: LevelFilter::WARN,
             background: Destination::Nowhere,
         },
-        capture: None,
-        mark: None,
-        beneath: None,
         pid_file: None,
     }
 }

@@ -14,7 +14,7 @@ use taupe_transparent::fault::Fault;
 
 /// Reason why a tunnel command failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum TunnelError {
     #[error(transparent)]
     NotRoot(#[from] root::Error),
     #[error(transparent)]
@@ -27,7 +27,7 @@ pub(super) enum Failure {
     #[error("{file}: {problem}; nothing was changed")]
     Unsupported {
         file: String,
-        problem: capture::Unsupported,
+        problem: capture::UnsupportedSetting,
     },
     #[error(
         "{file}:{line}: {key} is for a tunnel that `taupe up` brings up with it: in this one all \
@@ -57,7 +57,7 @@ pub(super) enum Failure {
     #[error(transparent)]
     System(#[from] NetlinkError),
     #[error("{0}; nothing was changed")]
-    Clash(#[from] app_conflicts::Clash),
+    Conflict(#[from] app_conflicts::AppConflict),
     #[error(
         "{0} was brought up for chosen applications, and its file chooses none any more; `taupe \
          down` it, and `taupe up`"
@@ -96,7 +96,7 @@ pub(super) enum Failure {
     #[error(transparent)]
     Capture(#[from] Fault),
     #[error(transparent)]
-    Via(#[from] via::Failure),
+    Via(#[from] via::ViaError),
     #[error("cannot catch signals: {0}; nothing was changed")]
     Signals(#[source] io::Error),
     #[error("{}", advice::up(.0))]
@@ -114,11 +114,11 @@ pub(super) enum Failure {
 }
 
 /// Prints the errors and warnings of a file.
-pub(super) fn wrong(conf: &Conf, remarks: &[Remark]) -> Failure {
+pub(super) fn wrong(conf: &Conf, remarks: &[Remark]) -> TunnelError {
     for remark in remarks {
         say(remark);
     }
-    Failure::Wrong {
+    TunnelError::Wrong {
         file: conf.shown.display().to_string(),
         errors: check::count(remarks),
     }

@@ -1,11 +1,14 @@
 //! A tunnel whose device runs in this process (`taupe up --foreground`).
 
-use super::error::Failure;
+use super::error::TunnelError;
+use super::plan::TunnelPlan;
 use super::transparent::{is_transparent, let_go};
-use super::{DevicePlan, advice, readable, reload};
+use super::{advice, readable, reload};
 use crate::arguments::Up;
 use crate::console::{Asked, Console, say};
-use crate::device::{self, Device};
+use crate::daemon;
+use crate::device::Device;
+use crate::plan::DevicePlan;
 use sd_notify::NotifyState;
 use std::marker::PhantomData;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -27,21 +30,23 @@ enum Event {
 /// Brings a tunnel up, waits until it ends, and takes it down.
 pub(super) fn run<D: Device>(
     conf: &Conf,
-    request: &Request<'_>,
+    tunnel: &TunnelPlan<'_>,
+    device: DevicePlan,
     how: &Up,
-    device: DevicePlan<'_>,
     verbose: bool,
-) -> Result<(), Failure> {
+) -> Result<(), TunnelError> {
     how.device.logging.begin();
+    let request = &tunnel.request();
     let (sender, events) = channel();
     let signals = sender.clone();
     let console = Console::catching(verbose, move |asked| {
         // The receiver is gone if this process is about to end.
         let _ = signals.send(Event::Asked(asked));
     });
-    let mut console = console.map_err(Failure::Signals)?;
+    let mut console = console.map_err(TunnelError::Signals)?;
     let mut devices = InProcess::<D> {
-        plan: device,
+        tunnel,
+        device: Some(device),
         events: sender,
         stopper: None,
         kind: PhantomData,
@@ -60,7 +65,7 @@ pub(super) fn run<D: Device>(
         // The device removes its socket before it ends.
         running.await_end();
     }
-    device.settle(request, &up);
+    tunnel.settle(&up);
     match up {
         Ok(()) => running.stay(),
         Err(error) => {
@@ -79,7 +84,9 @@ fn leaves_nothing(error: &UpError) -> bool {
 }
 
 struct InProcess<'a, D> {
-    plan: DevicePlan<'a>,
+    tunnel: &'a TunnelPlan<'a>,
+    /// Plan of the device. `None` after the device has started.
+    device: Option<DevicePlan>,
     events: Sender<Event>,
     stopper: Option<Stopper>,
     kind: PhantomData<D>,
@@ -89,10 +96,11 @@ type Stopper = Box<dyn FnOnce() + Send>;
 
 impl<D: Device> Devices for InProcess<'_, D> {
     fn start(&mut self, interface: &str) -> Result<(), String> {
-        let order = self.plan.order(interface)?;
-        let device = device::start_here::<D>(&order).map_err(|failure| failure.to_string())?;
-        self.plan.begun();
-        self.stopper = Some(Box::new(device.device.stopper()));
+        let plan = self.device.take();
+        let plan = plan.ok_or_else(|| format!("{interface} has been started already"))?;
+        let device = daemon::start_here::<D>(plan).map_err(|error| error.to_string())?;
+        self.tunnel.begun();
+        self.stopper = Some(Box::new(device.stopper()));
         let events = self.events.clone();
         let run = move || {
             let _ = events.send(Event::Ended(device.run()));
@@ -116,7 +124,7 @@ struct Running<'a> {
 }
 
 impl Running<'_> {
-    fn stay(&mut self) -> Result<(), Failure> {
+    fn stay(&mut self) -> Result<(), TunnelError> {
         let interface = self.request.interface;
         notify(&[
             NotifyState::Ready,
@@ -144,7 +152,7 @@ impl Running<'_> {
     }
 
     /// Ends the tunnel after a signal.
-    fn end(&mut self) -> Result<(), Failure> {
+    fn end(&mut self) -> Result<(), TunnelError> {
         let outcome = match self.take_down(true) {
             Ok(()) => Ok(()),
             // Another process has taken it down at the same time, and has decided about the kill
@@ -172,7 +180,7 @@ impl Running<'_> {
     }
 
     /// Cleans up after the device has ended by itself.
-    fn ended(&mut self, exit: Exit) -> Result<(), Failure> {
+    fn ended(&mut self, exit: Exit) -> Result<(), TunnelError> {
         let interface = self.request.interface;
         let is_undone = match self.take_down(false) {
             Err(DownError::NotUp { .. }) => {
@@ -197,7 +205,7 @@ impl Running<'_> {
             true => "; what `up` had done has been undone",
             false => "",
         };
-        Err(Failure::Ended(format!(
+        Err(TunnelError::Ended(format!(
             "{interface} has ended: {why}{undone}"
         )))
     }
@@ -237,7 +245,7 @@ impl Running<'_> {
 }
 
 /// Combines the results of two steps. If both failed, the second error is printed.
-fn both(first: Result<(), DownError>, second: Result<bool, Fault>) -> Result<(), Failure> {
+fn both(first: Result<(), DownError>, second: Result<bool, Fault>) -> Result<(), TunnelError> {
     match (first, second) {
         (Err(error), second) => {
             if let Err(fault) = second {

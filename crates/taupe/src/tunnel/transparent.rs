@@ -1,21 +1,18 @@
 //! Steps of up, down and reload for a tunnel with selected applications.
 
-use super::error::{Failure, wrong};
+use super::error::{TunnelError, wrong};
 use crate::app_conflicts;
 use crate::arguments::Up;
-use crate::capture::Plan;
+use crate::capture::Selection;
 use crate::console::say;
-use crate::endpoint_names::{self, Leave};
-use crate::mode::{Adapter, Mode, Transparent};
-use std::path::Path;
+use crate::mode::{AdapterReason, Mode, TransparentReason};
 use taupe_adapter::{State, Translation, TransparentSettings, UpError};
-use taupe_config::application::Rule;
+use taupe_config::application::{AppRules, Rule};
 use taupe_config::file::File;
 use taupe_inspect::check::{Checked, check_with_available_keys};
 use taupe_inspect::conf::Conf;
-use taupe_inspect::endpoint_names::Named;
 use taupe_inspect::processes::Subject;
-use taupe_inspect::tunnel::{meanwhile, until, word_of};
+use taupe_inspect::tunnel::{meanwhile, until};
 use taupe_inspect::{families, names};
 use taupe_os_linux::netlink::Netlink;
 use taupe_transparent::capture::{self, is_in_effect, release, reset};
@@ -28,11 +25,11 @@ use taupe_transparent::state::Lock;
 /// Returns the mode that this kernel supports. If transparent mode lacks a kernel feature,
 /// applications are selected in adapter mode, unless the user asked for transparent mode.
 pub(super) fn on_this_kernel(mode: Mode) -> Mode {
-    if mode != Mode::Transparent(Transparent::Applications) {
+    if mode != Mode::Transparent(TransparentReason::Applications) {
         return mode;
     }
     match Programs::probe().map_err(|fault| fault.lack()) {
-        Err(Some(what)) => Mode::Adapter(Adapter::Lacks(what)),
+        Err(Some(what)) => Mode::Adapter(AdapterReason::Lacks(what)),
         // Other errors occur again when the programs are loaded.
         _ => mode,
     }
@@ -40,7 +37,7 @@ pub(super) fn on_this_kernel(mode: Mode) -> Mode {
 
 /// Returns a bit for marks that neither routing rules nor the tunnel's own packets use. If a killed
 /// process has left marked sockets, their mark is used again.
-pub(super) fn free_mark(conf: &Conf, file: &File) -> Result<u32, Failure> {
+pub(super) fn free_mark(conf: &Conf, file: &File) -> Result<u32, TunnelError> {
     let own = file.interface.fwmark.unwrap_or_default();
     let before = mark_of(conf.interface.as_str())?;
     if let Some(mark) = before.filter(|mark| own & mark == 0) {
@@ -53,37 +50,49 @@ pub(super) fn free_mark(conf: &Conf, file: &File) -> Result<u32, Failure> {
         mask => taken | mask,
     });
     let mut bits = (24..31).map(|bit| 1 << bit);
-    bits.find(|bit| taken & bit == 0).ok_or(Failure::NoMark)
+    bits.find(|bit| taken & bit == 0).ok_or(TunnelError::NoMark)
 }
 
-/// Returns the plan for a file. Fails if another tunnel has selected one of its applications.
-pub(super) fn plan(conf: &Conf, file: &mut File, mark: Option<u32>) -> Result<Plan, Failure> {
-    let plan = Plan::take(file, mark).map_err(|problem| Failure::Unsupported {
+/// Returns the selection of a file. Fails if another tunnel has selected one of its applications.
+pub(super) fn selection(
+    conf: &Conf,
+    file: &mut File,
+    mark: Option<u32>,
+) -> Result<Selection, TunnelError> {
+    let taken = Selection::take(file, &conf.path, mark);
+    let selection = taken.map_err(|problem| TunnelError::Unsupported {
         file: conf.shown.display().to_string(),
         problem,
     })?;
     let interface = conf.interface.as_str();
-    app_conflicts::check(interface, &conf.shown, &plan.choice.rules)?;
-    Ok(plan)
+    app_conflicts::check(interface, &conf.shown, &selection.plan.choice.rules)?;
+    Ok(selection)
 }
 
-/// Like [`plan`], for a tunnel that is up. `None` if it is not up, which the reload itself reports.
-pub(super) fn plan_again(conf: &Conf, file: &mut File) -> Result<Option<Plan>, Failure> {
+/// Like [`selection`], for a tunnel that is up. `None` if it is not up, which the reload itself
+/// reports.
+pub(super) fn selection_again(
+    conf: &Conf,
+    file: &mut File,
+) -> Result<Option<Selection>, TunnelError> {
     let interface = conf.interface.as_str();
-    let plan = plan(conf, file, mark_of(interface)?)?;
+    let selection = selection(conf, file, mark_of(interface)?)?;
     let Some(header) = State::default().of_running(interface) else {
         return Ok(None);
     };
-    if plan.takes_all() && !header.transparent.for_all {
-        return Err(Failure::NoApplications(interface.to_owned()));
+    if selection.takes_all && !header.transparent.for_all {
+        return Err(TunnelError::NoApplications(interface.to_owned()));
     }
-    let (before, now) = (header.transparent.translation, &plan.fixed.translation);
-    if before == *now {
-        return Ok(Some(plan));
+    let (before, now) = (
+        header.transparent.translation,
+        selection.fixed().translation,
+    );
+    if before == now {
+        return Ok(Some(selection));
     }
     let keys =
         |it: &Option<Translation>| it.as_ref().map_or_else(String::new, Translation::to_string);
-    let (before, now) = (keys(&before), keys(now));
+    let (before, now) = (keys(&before), keys(&now));
     let remedy = match capture::lock(interface)? {
         Some(Lock::Nobody) => {
             "`taupe down` it, and `taupe up`: what the chosen applications send goes past it in \
@@ -94,7 +103,7 @@ pub(super) fn plan_again(conf: &Conf, file: &mut File) -> Result<Option<Plan>, F
              held back in between"
         }
     };
-    Err(Failure::Fixed {
+    Err(TunnelError::Fixed {
         interface: interface.to_owned(),
         before,
         now,
@@ -110,34 +119,33 @@ pub(super) fn is_transparent(interface: &str) -> bool {
         || running().is_some_and(|header| !header.transparent.is_empty())
 }
 
-/// Prints consequences of a plan that the user may not expect.
-pub(super) fn tell_of(plan: &Plan) {
-    if plan.mark().is_some() {
-        let dns = match plan.servers.as_slice() {
+/// Returns consequences of a selection that the user may not expect.
+pub(super) fn consequences(selection: &Selection) -> Vec<String> {
+    if selection.plan.mark().is_some() {
+        let dns = match selection.servers.as_slice() {
             [] => "",
             _ => ", and DNS of the file is not used",
         };
-        say(&format_args!(
+        return vec![format!(
             "[!] in adapter mode a socket belongs to the program that makes it: what is open now goes \
              on as it was, and so does what chosen programs are handed; they are reached by the \
              tunnel only; their questions for names go to this system's name servers{dns}"
-        ));
-        return;
+        )];
     }
-    let destinations = &plan.choice.destinations;
+    let destinations = &selection.plan.choice.destinations;
     // Another message covers IPv6 that is switched off.
     let of_families = families::without_route(destinations);
     let of_families = of_families.into_iter().filter(|lack| !lack.is_switched_off);
     let of_families = of_families.map(|lack| lack.to_string());
-    let of_names = names::doubts(&plan.servers, &plan.routed);
-    for sentence in of_families.chain(of_names) {
-        say(&format_args!("[!] {sentence}"));
-    }
+    let of_names = names::doubts(&selection.servers, &selection.routed);
+    let sentences = of_families.chain(of_names);
+    sentences
+        .map(|sentence| format!("[!] {sentence}"))
+        .collect()
 }
 
-/// Describes the applications that use the tunnel, with the number of their running processes.
-fn who(plan: &Plan) -> String {
-    let rules = &plan.choice.rules;
+/// Lists the applications that use the tunnel, with the number of their running processes.
+fn listed(rules: &AppRules) -> String {
     let running = Subject::all();
     let counted = |rule: &Rule| {
         let runs = running
@@ -152,50 +160,34 @@ fn who(plan: &Plan) -> String {
     match (rules.allowed.as_slice(), rules.disallowed.as_slice()) {
         ([], []) => "all applications".into(),
         ([], others) => format!("all applications but {}", list(others)),
-        (chosen, _) => list(chosen),
+        (selected, _) => list(selected),
     }
 }
 
-/// A tunnel that is being brought up for selected applications.
-pub(super) struct Captured<'a> {
+/// The selected applications of a tunnel that is being brought up.
+pub(super) struct SelectedApplications<'a> {
     interface: &'a str,
-    /// File that selects the applications.
-    pub(super) file: &'a Path,
-    /// Mark of the applications' sockets in adapter mode.
-    pub(super) mark: Option<u32>,
     /// Settings that a reload compares.
     pub(super) fixed: TransparentSettings,
-    /// Endpoint names that the device's process looks up.
-    left: Vec<Named>,
     /// True if no kill switch was active before.
-    is_new: bool,
+    pub(super) is_new: bool,
+    is_marked: bool,
     reset_existing: bool,
-    /// Description of the applications, for a message.
-    who: String,
+    /// List of the applications, for a message.
+    listed: String,
 }
 
-impl<'a> Captured<'a> {
-    /// Makes the last preparations, including DNS queries.
-    pub(super) fn prepare(
-        conf: &'a Conf,
-        plan: Plan,
-        file: &mut File,
-        up: &Up,
-    ) -> Result<Self, Failure> {
+impl<'a> SelectedApplications<'a> {
+    pub(super) fn new(conf: &'a Conf, selection: &Selection, up: &Up) -> Result<Self, Fault> {
         let interface = conf.interface.as_str();
-        // A kill switch that a killed process left active stays so.
-        let is_new = !is_in_effect(interface)?;
-        tell_of(&plan);
-        let who = who(&plan);
         Ok(Self {
-            who,
             interface,
-            file: &conf.path,
-            mark: plan.mark(),
-            fixed: plan.fixed,
-            left: endpoint_names::leave(file, if is_new { Leave::Missing } else { Leave::All }),
-            is_new,
+            fixed: selection.fixed(),
+            // A kill switch that a killed process left active stays so.
+            is_new: !is_in_effect(interface)?,
+            is_marked: selection.plan.mark().is_some(),
             reset_existing: up.reset_existing,
+            listed: listed(&selection.plan.choice.rules),
         })
     }
 
@@ -211,14 +203,13 @@ impl<'a> Captured<'a> {
     pub(super) fn settle(&self, brought_up: &Result<(), UpError>) {
         match brought_up {
             Ok(()) => {
-                hand_over(self.interface, &self.left);
-                if self.mark.is_none() {
+                if !self.is_marked {
                     tell_of_gaps(self.interface);
                 }
                 say(&format_args!(
                     "{0} is up; through the tunnel: {1}; `taupe status {0}` says whether its peer \
                      answers",
-                    self.interface, self.who
+                    self.interface, self.listed
                 ));
             }
             // Any other error may concern another command's tunnel.
@@ -254,22 +245,8 @@ pub(super) fn tell_of_gaps(interface: &str) {
     }
 }
 
-/// Passes endpoint names to the device's process, and prints which ones have no address yet.
-pub(super) fn hand_over(interface: &str, left: &[Named]) {
-    if let Err(error) = endpoint_names::hand_over(interface, left) {
-        say(&format_args!(
-            "[!] {interface} cannot be told which endpoints to look up: {error}; `taupe reload {}` \
-             tries it again",
-            word_of(interface)
-        ));
-    }
-    for sentence in endpoint_names::await_addresses(interface, left) {
-        say(&format_args!("[!] {sentence}"));
-    }
-}
-
 /// Blocks packets of the file's selected applications until its tunnel is up.
-pub(super) fn lock(conf: &Conf) -> Result<(), Failure> {
+pub(super) fn lock(conf: &Conf) -> Result<(), TunnelError> {
     // While the machine starts, a key file may become available after the lock.
     let Checked { file, remarks, .. } = check_with_available_keys(conf)?;
     let Some(mut file) = file else {
@@ -277,30 +254,30 @@ pub(super) fn lock(conf: &Conf) -> Result<(), Failure> {
     };
     let shown = conf.shown.display();
     if file.transparent.first.is_none() {
-        return Err(Failure::NothingChosen(shown.to_string()));
+        return Err(TunnelError::NothingChosen(shown.to_string()));
     }
     let interface = conf.interface.as_str();
     if !is_in_effect(interface)? && State::default().of_running(interface).is_some() {
-        return Err(Failure::ForAll(interface.to_owned()));
+        return Err(TunnelError::ForAll(interface.to_owned()));
     }
-    let mark = match on_this_kernel(Mode::Transparent(Transparent::Applications)) {
+    let mark = match on_this_kernel(Mode::Transparent(TransparentReason::Applications)) {
         Mode::Transparent(_) => None,
         Mode::Adapter(_) => Some(free_mark(conf, &file)?),
     };
-    let plan = plan(conf, &mut file, mark)?;
-    if plan.choice.lock == Lock::Nobody {
-        return Err(Failure::NoLock(shown.to_string()));
+    let choice = selection(conf, &mut file, mark)?.plan.choice;
+    if choice.lock == Lock::Nobody {
+        return Err(TunnelError::NoLock(shown.to_string()));
     }
     for remark in &remarks {
         say(remark);
     }
     let closed = match mark {
-        None => capture::close(interface, &plan.choice),
-        Some(mark) => marks::close(interface, mark, &plan.choice),
+        None => capture::close(interface, &choice),
+        Some(mark) => marks::close(interface, mark, &choice),
     };
     let word = conf.word();
     if closed? {
-        let meanwhile = until(plan.choice.lock, interface, &word);
+        let meanwhile = until(choice.lock, interface, &word);
         say(&format_args!("{interface} is locked: {meanwhile}"));
         if mark.is_none() {
             tell_of_gaps(interface);

@@ -1,30 +1,24 @@
 //! The outer device, which runs in the inner device's process.
 
-use crate::arguments::{Beneath, DeviceOrder};
+use super::OuterPlan;
+use super::names::Inside;
 use crate::device::Device;
 use crate::endpoint_names;
-use crate::endpoints;
-use crate::via::names::Inside;
 use std::io;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use taupe_adapter::Compatibility;
 use taupe_client::SetRequest;
-use taupe_config::file::File;
-use taupe_engine::{Exit, Options, StartError, SystemResolver, TunSource, UapiSource, Underlay};
-use taupe_inspect::check;
-use taupe_inspect::conf::Conf;
+use taupe_engine::{
+    Exit, Offloads, Options, StartError, SystemResolver, TunSource, UapiSource, Underlay,
+};
 use taupe_os_linux::namespace::NetworkNamespace;
 use taupe_sandbox::{NetworkError, OpenedTun, TunNetwork, set_up_network};
 
 /// Reason why the outer device does not run.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
-    #[error(transparent)]
-    Unreadable(#[from] check::Unreadable),
-    #[error("{0} has changed, and has errors now (`taupe check` says which)")]
-    Wrong(String),
+pub(crate) enum OuterError {
     #[error("there can be no network namespace for {interface}: {source}; it takes root")]
     Namespace {
         interface: String,
@@ -47,47 +41,47 @@ pub(crate) enum Failure {
     },
 }
 
-/// A running outer device. It ends when [`Started::end`] is called.
-pub(crate) struct Started<D> {
+/// A running outer device. It ends when [`OuterDevice::end`] is called.
+pub(crate) struct OuterDevice<D> {
     device: D,
     interface: String,
 }
 
 /// A running outer device, with the parts that the inner one uses.
-pub(crate) struct Beginning<D> {
-    pub(crate) outer: Started<D>,
+pub(crate) struct OuterStart<D> {
+    pub(crate) outer: OuterDevice<D>,
     pub(crate) underlay: Underlay,
     /// Looks up names of the inner device's endpoints.
     pub(crate) names: Inside,
 }
 
-/// Starts and configures the outer device. Looks up its endpoint names, unless this process's
-/// traffic is blocked (`is_closed`); [`endpoint_names::serve`] finds the remaining addresses.
+/// Starts and configures the outer device. [`endpoint_names::serve`] finds addresses of endpoints
+/// that the plan lacks.
 pub(crate) fn start<D: Device>(
-    beneath: &Beneath,
-    order: &DeviceOrder,
-    is_closed: bool,
-) -> Result<Beginning<D>, Failure> {
-    let interface = beneath.interface.to_string();
-    let file = read(beneath)?;
-    let failed = |source| Failure::Namespace {
+    mut plan: OuterPlan,
+    offloads: Offloads,
+) -> Result<OuterStart<D>, OuterError> {
+    let interface = plan.interface.to_string();
+    let failed = |source| OuterError::Namespace {
         interface: interface.clone(),
         source,
     };
     let network = NetworkNamespace::new().map_err(failed)?;
-    let (addresses, routes) = (endpoints::addresses(&file), endpoints::networks(&file));
-    let plan = TunNetwork {
+    let tun_network = TunNetwork {
         interface: &interface,
-        addresses: &addresses,
-        routes: &routes,
-        mtu: beneath.mtu,
+        addresses: &plan.addresses,
+        routes: &plan.routes,
+        mtu: plan.mtu,
     };
     let mut remarks = Vec::new();
-    let opened = network.within(|| set_up_network(&plan, &mut remarks));
-    let OpenedTun { tun, watch } = opened.map_err(failed)?.map_err(|source| Failure::Network {
-        interface: interface.clone(),
-        source,
-    })?;
+    let opened = network.within(|| set_up_network(&tun_network, &mut remarks));
+    let OpenedTun { tun, watch } =
+        opened
+            .map_err(failed)?
+            .map_err(|source| OuterError::Network {
+                interface: interface.clone(),
+                source,
+            })?;
     for remark in remarks {
         tracing::warn!("{interface}: {remark}");
     }
@@ -98,56 +92,35 @@ pub(crate) fn start<D: Device>(
         underlay: Underlay::Here,
         tap: None,
         uapi: UapiSource::Bind,
-        offloads: order.offloads,
+        offloads,
         state_dir: None,
         notices: None,
     };
     let device = D::start(options, Arc::new(SystemResolver::default()));
-    let device = device.map_err(|source| Failure::Start {
+    let device = device.map_err(|source| OuterError::Start {
         interface: interface.clone(),
         source,
     })?;
-    let started = Started { device, interface };
-    match started.configure(&file, is_closed) {
+    let outer = OuterDevice { device, interface };
+    let configuration = mem::take(&mut plan.configuration);
+    match taupe_client::apply(&outer.interface, configuration) {
         Ok(()) => {
-            let underlay = started.underlay(network);
-            Ok(Beginning {
-                outer: started,
+            let underlay = outer.underlay(network);
+            Ok(OuterStart {
+                outer,
                 underlay,
-                names: Inside::new(&file, inside),
+                names: Inside::new(&plan, inside),
             })
         }
         Err(source) => {
-            let interface = started.interface.clone();
-            started.end();
-            Err(Failure::Configure { interface, source })
+            let interface = outer.interface.clone();
+            outer.end();
+            Err(OuterError::Configure { interface, source })
         }
     }
 }
 
-fn read(beneath: &Beneath) -> Result<File, Failure> {
-    let conf = Conf {
-        interface: beneath.interface.clone(),
-        path: beneath.file.clone(),
-        shown: beneath.file.clone(),
-    };
-    let checked = check::check_alone(&conf, Compatibility::Taupe)?;
-    let wrong = || Failure::Wrong(conf.shown.display().to_string());
-    checked.file.ok_or_else(wrong)
-}
-
-impl<D: Device> Started<D> {
-    fn configure(&self, file: &File, is_closed: bool) -> Result<(), taupe_client::Error> {
-        let found = file.peers.iter().map(|peer| match is_closed {
-            false => super::address(peer).or_else(|| endpoint_names::first_address(peer)),
-            true => super::address(peer),
-        });
-        let found: Vec<_> = found.collect();
-        taupe_client::apply(&self.interface, taupe_client::setconf_request(file, &found))?;
-        // The request contains no names without addresses.
-        endpoint_names::hand_over(&self.interface, &taupe_inspect::endpoint_names::named(file))
-    }
-
+impl<D: Device> OuterDevice<D> {
     /// Returns the part of the outer tunnel that the inner device uses.
     fn underlay(&self, network: NetworkNamespace) -> Underlay {
         let interface = self.interface.clone();
@@ -175,7 +148,7 @@ impl<D: Device> Started<D> {
     }
 
     /// Lets both devices end together: when one ends, the other is stopped.
-    pub(crate) fn join(self, end_inner: impl FnOnce() + Send + 'static) -> io::Result<Joined> {
+    pub(crate) fn join(self, end_inner: impl FnOnce() + Send + 'static) -> io::Result<JoinedOuter> {
         let Self { device, interface } = self;
         let (end_outer, give_up) = (Box::new(device.stopper()), device.stopper());
         let is_first = Arc::new(AtomicBool::new(true));
@@ -195,7 +168,7 @@ impl<D: Device> Started<D> {
                 return Err(error);
             }
         };
-        Ok(Joined {
+        Ok(JoinedOuter {
             end_outer,
             is_first,
             thread,
@@ -204,13 +177,13 @@ impl<D: Device> Started<D> {
 }
 
 /// An outer device that ends together with the inner one.
-pub(crate) struct Joined {
+pub(crate) struct JoinedOuter {
     end_outer: Box<dyn FnOnce() + Send>,
     is_first: Arc<AtomicBool>,
     thread: JoinHandle<Option<String>>,
 }
 
-impl Joined {
+impl JoinedOuter {
     /// Must be called when the inner device has ended. Stops the outer device. If the outer one had
     /// ended first, returns that as the reason.
     pub(crate) fn end(self, exit: Exit) -> Exit {

@@ -16,6 +16,7 @@ use taupe_config::file::File;
 use taupe_engine::{Resolver, ask_servers, system_servers};
 use taupe_os_linux::namespace::NetworkNamespace;
 
+use super::OuterPlan;
 use crate::endpoints;
 use ipnet::IpNet;
 
@@ -30,11 +31,14 @@ pub(crate) struct Inside {
 }
 
 impl Inside {
-    pub(super) fn new(file: &File, network: NetworkNamespace) -> Self {
+    pub(super) fn new(plan: &OuterPlan, network: NetworkNamespace) -> Self {
         Self {
             network,
-            reach: Reach::of(file),
-            servers: Servers::of(file).asked,
+            reach: Reach {
+                addresses: plan.addresses.clone(),
+                routes: plan.routes.clone(),
+            },
+            servers: plan.servers.clone(),
         }
     }
 
@@ -94,7 +98,7 @@ impl Reach {
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Servers {
     /// Name servers to which the tunnel leads, in the order in which they are queried.
-    asked: Vec<IpAddr>,
+    pub(super) asked: Vec<IpAddr>,
     origin: Origin,
 }
 

@@ -1,4 +1,4 @@
-use super::{admit, without_effect};
+use super::{route_through, without_effect};
 use std::net::SocketAddr;
 use taupe_adapter::Outer;
 use taupe_config::file::{Dialect, File, parse};
@@ -35,8 +35,8 @@ fn admitted(outer: &Outer, lines: &str, endpoint: &str) -> Result<(Vec<String>, 
         shown: "inner.conf".into(),
     };
     let mut file = file(lines, endpoint);
-    admit(outer, &conf, &mut file)
-        .map(|admitted| (admitted.sentences, file))
+    route_through(outer, &conf, &mut file)
+        .map(|routed| (routed.notices, file))
         .map_err(|failure| failure.to_string())
 }
 

@@ -1,8 +1,7 @@
 use super::{ALL, any_order, nothing, plain_up, refusal, tunnel};
-use crate::arguments::{
-    Action, DeviceOrder, DeviceSettings, ModeOption, Order, TunnelOrder, Up, parse,
-};
+use crate::arguments::{Action, DeviceSettings, ModeOption, Order, TunnelOrder, Up, parse};
 use crate::logging::{Destination, Logging};
+use crate::plan::DevicePlan;
 use std::ffi::OsString;
 use taupe_engine::Offloads;
 use tracing_subscriber::filter::LevelFilter;
@@ -120,11 +119,8 @@ fn the_device_of_a_tunnel_hears_of_offloads_and_logging_only() {
         any_order("taupe up wg0", &variables),
         tunnel(Action::Up(up), "wg0")
     );
-    let order = DeviceOrder::new("wg0".parse().expect("name"), &device);
-    assert_eq!(
-        (order.tun, order.uapi, order.foreground),
-        (None, None, false)
-    );
+    let plan = DevicePlan::new("wg0".parse().expect("name"), &device);
+    assert_eq!((plan.tun, plan.uapi), (None, None));
     let (text, status) = refusal("taupe up wg0", &[("TAUPE_OFFLOAD", "lro")]);
     assert_eq!(status, 2, "{text}");
 }

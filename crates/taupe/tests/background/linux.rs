@@ -1,21 +1,17 @@
-//! Tests of devices in the background. A fake device behaves as its name says, so that every
-//! failure can be produced without privileges. This executable is also the program: called with
-//! arguments that are not the test runner's, it is `taupe` with the fake device.
+//! Tests of devices in the background.
 
-#![cfg(target_os = "linux")]
+mod bench;
+mod fake;
 
+use bench::{Bench, Killed, check, finished, stderr, wait_for, wait_until};
+use fake::Fake;
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Output, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
-use taupe_engine::{Exit, Options, Resolver, StartError, TunSource};
 
 type Outcome = Result<(), Failed>;
 type Test = (&'static str, fn() -> Outcome);
@@ -49,251 +45,13 @@ const TESTS: &[Test] = &[
     ("a_variable_alone_makes_no_background_process", variable),
 ];
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     if std::env::var_os(DIRECTORY).is_some() {
         return taupe_command::main::<Fake>();
     }
     let trials = TESTS.iter().map(|&(name, test)| Trial::test(name, test));
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }
-
-// --- the device ---
-
-struct Fake {
-    name: String,
-    stop: Sender<()>,
-    stopped: Receiver<()>,
-    _tun: TunSource,
-}
-
-fn directory() -> PathBuf {
-    std::env::var_os(DIRECTORY).expect("set").into()
-}
-
-fn note(name: &str, text: &str) {
-    let draft = directory().join(format!(".{name}"));
-    fs::write(&draft, text).expect("written");
-    fs::rename(draft, directory().join(name)).expect("renamed");
-}
-
-/// Describes the properties of this process that its caller may have influenced.
-fn situation() -> String {
-    let link = |path: &str| {
-        let target = fs::read_link(path);
-        target.map_or_else(
-            |error| error.to_string(),
-            |target| target.display().to_string(),
-        )
-    };
-    let stat = fs::read_to_string("/proc/self/stat").expect("stat");
-    let session = stat
-        .rsplit(')')
-        .next()
-        .and_then(|rest| rest.split(' ').nth(4));
-    let status = fs::read_to_string("/proc/self/status").expect("status");
-    let umask = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Umask:\t"));
-    let mut text = format!(
-        "pid {}\nsession {}\numask {}\ncwd {}\n",
-        std::process::id(),
-        session.expect("field"),
-        umask.expect("line"),
-        link("/proc/self/cwd"),
-    );
-    for entry in fs::read_dir("/proc/self/fd")
-        .expect("descriptors")
-        .flatten()
-    {
-        let path = entry.path();
-        let target = link(&path.display().to_string());
-        text += &format!("fd {} {target}\n", entry.file_name().display());
-    }
-    text
-}
-
-impl taupe_command::Device for Fake {
-    fn start(options: Options, _: Arc<dyn Resolver>) -> Result<Self, StartError> {
-        note("situation", &situation());
-        let fails = |text: String| {
-            Err(StartError::System {
-                what: "the fake device",
-                source: io::Error::other(text),
-            })
-        };
-        match options.interface.as_str() {
-            "fails" => return fails("fails as told".into()),
-            "fails-long" => return fails("x".repeat(1 << 20)),
-            "dies" => {
-                let _ = kill_process(rustix::process::getpid(), Signal::KILL);
-            }
-            "slow" => wait_for(&directory().join("go")),
-            _ => {}
-        }
-        let (stop, stopped) = channel();
-        Ok(Self {
-            name: options.interface,
-            stop,
-            stopped,
-            _tun: options.tun,
-        })
-    }
-
-    fn stopper(&self) -> impl FnOnce() + Send + 'static {
-        let stop = self.stop.clone();
-        move || {
-            let _ = stop.send(());
-        }
-    }
-
-    fn run(self) -> Exit {
-        note("running", "");
-        if self.name == "breaks" {
-            return Exit::Failed("it broke as told".into());
-        }
-        let outcome = self.stopped.recv_timeout(LIMIT);
-        note(
-            "ended",
-            if outcome.is_ok() {
-                "stopped"
-            } else {
-                "forgotten"
-            },
-        );
-        Exit::Stopped
-    }
-}
-
-fn wait_for(path: &Path) {
-    wait_until(&path.display().to_string(), || path.exists());
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < LIMIT, "timed out waiting for {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-// --- the bench ---
-
-/// A folder for one device. Dropping it ends the device.
-struct Bench(PathBuf);
-
-impl Bench {
-    fn new() -> Self {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("taupe-background-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).expect("directory");
-        Self(path)
-    }
-
-    fn program() -> PathBuf {
-        std::env::current_exe().expect("this executable")
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(Self::program());
-        command.args(arguments);
-        self.prepare(&mut command);
-        command
-    }
-
-    fn prepare(&self, command: &mut Command) {
-        for name in [
-            "LOG_LEVEL",
-            "WG_TUN_FD",
-            "WG_UAPI_FD",
-            "WG_PROCESS_FOREGROUND",
-        ] {
-            command.env_remove(name);
-        }
-        command.env(DIRECTORY, &self.0);
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        finished(self.command(arguments))
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    fn text(&self, name: &str) -> String {
-        wait_for(&self.file(name));
-        fs::read_to_string(self.file(name)).expect("readable")
-    }
-
-    fn situation(&self, key: &str) -> Option<String> {
-        let text = self.text("situation");
-        let value = text.lines().find_map(|line| line.strip_prefix(key));
-        value.map(|value| value.trim().to_owned())
-    }
-
-    fn pid(&self) -> Pid {
-        let pid = self.situation("pid ").and_then(|text| text.parse().ok());
-        Pid::from_raw(pid.expect("a number")).expect("a process")
-    }
-
-    fn runs(&self) -> bool {
-        let executable = fs::read_link(format!("/proc/{}/exe", self.pid().as_raw_nonzero()));
-        executable.is_ok_and(|path| path == Self::program())
-    }
-}
-
-impl Drop for Bench {
-    fn drop(&mut self) {
-        if self.file("situation").exists() && self.runs() {
-            let _ = kill_process(self.pid(), Signal::KILL);
-        }
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Returns the end of a command and its output. Waits, within the limit, for all processes that
-/// share its streams.
-fn finished(mut command: Command) -> Output {
-    command.stdin(Stdio::null());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().expect("started");
-    let pid = Pid::from_child(&child);
-    let (sender, receiver) = channel();
-    std::thread::spawn(move || sender.send(child.wait_with_output()));
-    match receiver.recv_timeout(LIMIT) {
-        Ok(output) => output.expect("output"),
-        Err(_) => {
-            let _ = kill_process(pid, Signal::KILL);
-            panic!("still not ended, or a stream still open, after {LIMIT:?}");
-        }
-    }
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn check(holds: bool, what: impl std::fmt::Display) -> Outcome {
-    if holds {
-        Ok(())
-    } else {
-        Err(what.to_string().into())
-    }
-}
-
-/// Killed when dropped.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-// --- the tests ---
 
 fn ready() -> Outcome {
     let bench = Bench::new();
@@ -594,7 +352,7 @@ fn variable() -> Outcome {
     let bench = Bench::new();
     let mut command = bench.command(&["device", "works"]);
     let (reader, writer) = io::pipe()?;
-    command.env("TAUPE_REPORT", "stdin").stdin(reader);
+    command.env("TAUPE_STARTER", "9:1234").stdin(reader);
     let output = command.output()?;
     drop((command, writer));
     check(output.status.success(), stderr(&output))?;

@@ -1,0 +1,294 @@
+//! Running a device in this process.
+
+use crate::arguments::{TUN, UAPI};
+use crate::background::{BackgroundError, Starter, StarterGone};
+use crate::capture::{CaptureError, CapturePlan, PreparedCapture, RunningCapture};
+use crate::device::Device;
+use crate::endpoint_names;
+use crate::logging::{self, Logging};
+use crate::plan::{DevicePlan, PlanError};
+use crate::via::{self, JoinedOuter, OuterDevice, OuterError, OuterPlan, OuterStart};
+use rustix::fs::Mode;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use std::io;
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::Arc;
+use taupe_adapter::Watch;
+use taupe_engine::{
+    Exit, Options, Resolver, StartError, SystemResolver, TunSource, UapiSource, Underlay,
+};
+use taupe_inspect::status::advised;
+use taupe_os_linux::descriptor::inherited;
+use taupe_os_linux::run_directory::RunDirectoryError;
+use taupe_os_linux::signals::Termination;
+use taupe_os_linux::tun::OpenError;
+
+/// Reason why a device could not be started or run to its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DaemonError {
+    #[error("{0}{advice}", advice = advice(.0))]
+    Start(#[from] StartError),
+    #[error("{variable}: descriptor {number} cannot be used: {source}")]
+    Descriptor {
+        variable: &'static str,
+        number: RawFd,
+        source: io::Error,
+    },
+    #[error("cannot catch signals: {0}")]
+    Signals(#[source] io::Error),
+    #[error("{interface} ended: {reason}")]
+    Ended { interface: String, reason: String },
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    #[error(transparent)]
+    Background(#[from] BackgroundError),
+    #[error(transparent)]
+    Outer(#[from] OuterError),
+    #[error("there can be no further thread: {0}")]
+    Thread(#[source] io::Error),
+    #[error("the starting process has received the reason")]
+    Reported,
+}
+
+/// Returns advice for an error of starting, or nothing.
+fn advice(error: &StartError) -> String {
+    match error {
+        StartError::Tun(OpenError::Device(_)) => {
+            "; it takes root, and the kernel's tun module (`modprobe tun`)".to_owned()
+        }
+        StartError::Tun(OpenError::Permission(_)) => "; run it as root".to_owned(),
+        StartError::Tun(OpenError::Busy(interface)) => {
+            format!("; choose another name, or remove it (`ip link delete {interface}`)")
+        }
+        StartError::Folder(RunDirectoryError::Unsafe { path, .. }) => {
+            let path = path.display();
+            format!(" (`chown root {path}`, `chmod o-w {path}`)")
+        }
+        _ => String::new(),
+    }
+}
+
+/// Runs a device in the foreground.
+pub(crate) fn run<D: Device>(plan: DevicePlan, logging: &Logging) -> Result<(), DaemonError> {
+    logging.begin();
+    start::<D>(plan)?.finish()
+}
+
+/// Runs a device in the background, for a process that sends the plan and waits for the report. If
+/// that process is gone, nobody knows of the device, so it stops.
+pub(crate) fn run_for<D: Device>(mut starter: Starter) -> Result<(), DaemonError> {
+    let started = starter.plan().map_err(DaemonError::from).and_then(|plan| {
+        logging::begin(plan.log_level);
+        start::<D>(plan)
+    });
+    let device = match started {
+        Ok(device) => device,
+        Err(error) => {
+            starter.failed(&error);
+            return Err(DaemonError::Reported);
+        }
+    };
+    if let Err(StarterGone) = starter.ready() {
+        tracing::warn!(
+            "the process that started the device has ended before it was ready; stopping"
+        );
+        device.stop();
+    }
+    device.finish()
+}
+
+fn start<D: Device>(plan: DevicePlan) -> Result<Running<D>, DaemonError> {
+    // A signal that arrives during the start stops the device after the start, so that its socket
+    // is removed.
+    let termination = Termination::catch().map_err(DaemonError::Signals)?;
+    let device = start_here::<D>(plan)?;
+    let stop = device.device.stopper();
+    termination
+        .then(move |signal| {
+            tracing::info!("{signal}: stopping");
+            stop();
+        })
+        .map_err(DaemonError::Signals)?;
+    Ok(device)
+}
+
+/// A running device.
+pub(crate) struct Running<D> {
+    interface: String,
+    device: D,
+    _capture: Option<RunningCapture>,
+    /// Watch that logs changed network settings, for a device that `up` has started.
+    _settings: Option<Watch>,
+    /// The outer device, if this one goes through another.
+    outer: Option<JoinedOuter>,
+}
+
+impl<D: Device> Running<D> {
+    fn stop(&self) {
+        self.device.stopper()();
+    }
+
+    /// Returns a function that stops the device from any thread.
+    pub(crate) fn stopper(&self) -> impl FnOnce() + Send + 'static {
+        self.device.stopper()
+    }
+
+    /// Waits until the device has ended. Captured applications are blocked then.
+    pub(crate) fn run(self) -> Exit {
+        let exit = self.device.run();
+        match self.outer {
+            Some(outer) => outer.end(exit),
+            None => exit,
+        }
+    }
+
+    /// Waits until the device has ended, and logs or returns the reason.
+    fn finish(self) -> Result<(), DaemonError> {
+        let interface = self.interface.clone();
+        match self.run() {
+            Exit::InterfaceDeleted => tracing::info!("{interface} was deleted"),
+            Exit::SocketRemoved => tracing::info!("the socket of {interface} was removed"),
+            Exit::Stopped => tracing::info!("{interface} has stopped"),
+            Exit::Failed(reason) => return Err(DaemonError::Ended { interface, reason }),
+        }
+        Ok(())
+    }
+}
+
+/// Starts a device in this process without catching signals.
+pub(crate) fn start_here<D: Device>(plan: DevicePlan) -> Result<Running<D>, DaemonError> {
+    let mut options = options(&plan)?;
+    let DevicePlan {
+        interface,
+        capture,
+        outer,
+        ..
+    } = plan;
+    let interface = interface.to_string();
+    let capture = capture.map(CapturePlan::prepare);
+    options.tap = capture.as_ref().and_then(PreparedCapture::tap);
+    // A core file would contain keys. If the system refuses, core files stay enabled.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    // Files of the device must only be accessible to its owner. Hooks and other child processes
+    // create files with the caller's umask.
+    let umask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
+    let devices = start_both::<D>(options, outer);
+    rustix::process::umask(umask);
+    let Both {
+        device,
+        outer,
+        resolver,
+    } = devices?;
+    let has_names_left = capture.is_some() || outer.is_some();
+    let capture = match capture.map(|capture| capture.begin(&interface)).transpose() {
+        Ok(capture) => capture,
+        Err(error) => {
+            device.stopper()();
+            device.run();
+            if let Some(outer) = outer {
+                outer.end();
+            }
+            return Err(error.into());
+        }
+    };
+    if let Some(outer) = &outer {
+        outer.serve_endpoints();
+    }
+    if has_names_left {
+        endpoint_names::serve(&interface, resolver);
+    }
+    let outer = outer.map(|outer| outer.join(device.stopper())).transpose();
+    let outer = outer
+        .map_err(DaemonError::Thread)
+        .inspect_err(|_| device.stopper()())?;
+    // The tunnel works without it.
+    let settings = watch_settings(&interface)
+        .inspect_err(|error| tracing::warn!(%error, "network settings are not watched"))
+        .unwrap_or_default();
+    tracing::info!("{interface} is ready");
+    Ok(Running {
+        interface,
+        device,
+        _capture: capture,
+        _settings: settings,
+        outer,
+    })
+}
+
+/// Logs network settings of the tunnel that other programs change.
+fn watch_settings(interface: &str) -> io::Result<Option<Watch>> {
+    let name = interface.to_owned();
+    Watch::begin(interface, move |findings| {
+        for finding in findings {
+            tracing::warn!("{}", advised(finding, &name));
+        }
+        if findings.is_empty() {
+            tracing::info!("the network settings of {name} are as `taupe up` made them");
+        }
+    })
+}
+
+/// A device, with the outer device if it goes through another.
+struct Both<D> {
+    device: D,
+    outer: Option<OuterDevice<D>>,
+    /// Looks up the names of the device's endpoints.
+    resolver: Arc<dyn Resolver>,
+}
+
+/// Starts a device. If it goes through an outer device, starts that one first.
+fn start_both<D: Device>(
+    mut options: Options,
+    outer: Option<OuterPlan>,
+) -> Result<Both<D>, DaemonError> {
+    let outer = outer.map(|plan| via::start::<D>(plan, options.offloads));
+    let (outer, resolver): (_, Arc<dyn Resolver>) = match outer.transpose()? {
+        None => (None, Arc::new(SystemResolver::default())),
+        Some(OuterStart {
+            outer,
+            underlay,
+            names,
+        }) => {
+            options.underlay = underlay;
+            (Some(outer), Arc::new(names))
+        }
+    };
+    match D::start(options, Arc::clone(&resolver)) {
+        Ok(device) => Ok(Both {
+            device,
+            outer,
+            resolver,
+        }),
+        Err(error) => {
+            if let Some(outer) = outer {
+                outer.end();
+            }
+            Err(error.into())
+        }
+    }
+}
+
+fn options(plan: &DevicePlan) -> Result<Options, DaemonError> {
+    let passed = |variable, number: Option<RawFd>| -> Result<Option<OwnedFd>, DaemonError> {
+        let take = |number| {
+            inherited(number).map_err(|source| DaemonError::Descriptor {
+                variable,
+                number,
+                source,
+            })
+        };
+        number.map(take).transpose()
+    };
+    Ok(Options {
+        interface: plan.interface.to_string(),
+        tun: passed(TUN, plan.tun)?.map_or(TunSource::Create, TunSource::Fd),
+        underlay: Underlay::Here,
+        tap: None,
+        uapi: passed(UAPI, plan.uapi)?.map_or(UapiSource::Bind, UapiSource::Fd),
+        offloads: plan.offloads,
+        state_dir: None,
+        notices: None,
+    })
+}
