@@ -12,8 +12,8 @@ use taupe_transparent::capture::is_in_effect;
 pub(crate) enum AppConflict {
     /// A running tunnel has selected one of them already.
     #[error(
-        "{here}: what this chooses uses {tunnel} already ({there}), and an application can use one \
-         tunnel only; delete it in one of the two files, or take {tunnel} down"
+        "{here}: an application that this selects uses {tunnel} already ({there}), and an application \
+         can use only one tunnel; delete it in one of the two files, or take {tunnel} down"
     )]
     Common {
         here: String,
@@ -22,8 +22,8 @@ pub(crate) enum AppConflict {
     },
     /// The running tunnel's applications are unknown.
     #[error(
-        "an application can use one tunnel only, and which of them use {tunnel} cannot be told: its \
-         file {} {why}; put that right, or take {tunnel} down", .file.display()
+        "an application can use only one tunnel, and the applications of {tunnel} are unknown: its \
+         file {} {why}; correct the file, or take {tunnel} down", .file.display()
     )]
     Unknown {
         tunnel: String,

@@ -26,19 +26,19 @@ use taupe_transparent::state::{Lock, Names};
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UnsupportedSetting {
     #[error(
-        "there is no Address under [Interface]: for chosen applications the tunnel needs one, as \
+        "there is no Address under [Interface]: for selected applications the tunnel needs one, as \
          other machines see it; write the one that the tunnel's provider gave you"
     )]
     NoAddress,
     #[error(
-        "KillSwitch = all is for transparent mode, which is not to be had here: in adapter mode \
-         only what chosen applications send can be held back; write KillSwitch = app, or use \
-         Linux 5.19 or newer"
+        "KillSwitch = all needs transparent mode, which is not available here: adapter mode can \
+         block only traffic of selected applications; write KillSwitch = app, or use Linux 5.19 \
+         or newer"
     )]
     LocksAll,
     #[error(
-        "Forwarded = tunnel is for transparent mode, which is not to be had here; delete the \
-         line, or use Linux 5.19 or newer"
+        "Forwarded = tunnel needs transparent mode, which is not available here; delete the line, or \
+         use Linux 5.19 or newer"
     )]
     Forwarded,
     #[error(
@@ -261,12 +261,12 @@ impl PreparedCapture {
         Ok(match entry {
             Entry::Translator(translator) => {
                 without_ipv6(interface)?;
-                let told = translator.clone();
+                let counted = translator.clone();
                 let _capture = Capture::begin(interface, link.index, &choice, translator)?;
                 // The tunnel works without it.
-                let teller = Teller::begin(interface, told);
+                let teller = Teller::begin(interface, counted);
                 let _teller = teller
-                    .inspect_err(|error| tracing::warn!(%error, "bytes of UDP are not told"))
+                    .inspect_err(|error| tracing::warn!(%error, "UDP traffic is not counted"))
                     .ok();
                 RunningCapture::Translated { _capture, _teller }
             }

@@ -46,7 +46,7 @@ pub(crate) enum DaemonError {
     Background(#[from] BackgroundError),
     #[error(transparent)]
     Outer(#[from] OuterError),
-    #[error("there can be no further thread: {0}")]
+    #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
     #[error("the starting process has received the reason")]
     Reported,

@@ -55,11 +55,11 @@ enum ExecError {
     #[error(transparent)]
     Start(#[from] StartError),
     #[error(
-        "UDP port {0} cannot be had: it is in use, or it is one that takes root; delete the line \
-         ListenPort, for any port will do unless peers are to begin"
+        "UDP port {0} is not available: it is in use, or it takes root; delete the line ListenPort, \
+         unless peers begin handshakes"
     )]
     Port(u16),
-    #[error("the device does not take what the file says: {0}")]
+    #[error("the device refuses the settings of the file: {0}")]
     Configure(#[source] taupe_client::Error),
     #[error("cannot {what}: {source}")]
     System {

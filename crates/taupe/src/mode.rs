@@ -74,10 +74,10 @@ impl fmt::Display for AdapterReason {
             Self::CalledAsWgQuick => f.write_str("it is called as wg-quick"),
             Self::PeerWithoutEndpoint => f.write_str("the file has a peer without Endpoint"),
             Self::SeveralPeers(count) => write!(f, "the file has {count} peers"),
-            Self::NoApplications => f.write_str("the file chooses no applications"),
+            Self::NoApplications => f.write_str("the file selects no applications"),
             Self::Lacks(what) => write!(
                 f,
-                "this kernel cannot do what transparent mode needs: {what}"
+                "this kernel lacks a feature that transparent mode needs: {what}"
             ),
         }
     }
@@ -87,7 +87,7 @@ impl fmt::Display for TransparentReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Asked => "--transparent says so",
-            Self::Applications => "the file chooses applications",
+            Self::Applications => "the file selects applications",
         })
     }
 }
@@ -216,7 +216,7 @@ mod tests {
             ),
             (
                 Mode::Transparent(TransparentReason::Applications),
-                "transparent mode, because the file chooses applications",
+                "transparent mode, because the file selects applications",
             ),
         ] {
             assert_eq!(mode.to_string(), line);

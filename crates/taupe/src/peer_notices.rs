@@ -8,9 +8,9 @@ use taupe_proxy::Notice;
 pub(crate) fn text(notice: &Notice) -> String {
     match notice {
         Notice::PeerUnreachable { endpoint, time, .. } => format!(
-            "the tunnel's peer at {endpoint} has not answered for {}, so nothing goes through; it \
-             is asked on: check Endpoint, PublicKey, PrivateKey and PresharedKey, that this peer \
-             knows this machine's public key, and that the network lets UDP through (a \
+            "the tunnel's peer at {endpoint} has not answered for {}, so no traffic passes; further \
+             handshakes follow: check Endpoint, PublicKey, PrivateKey and PresharedKey, that this \
+             peer knows this machine's public key, and that the network lets UDP through (a \
              firewall, a captive portal's login page)",
             span(*time)
         ),

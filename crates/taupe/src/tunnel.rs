@@ -175,8 +175,8 @@ impl Devices for Background<'_> {
 fn hand_over(interface: &str, names: &[Named]) {
     if let Err(error) = endpoint_names::hand_over(interface, names) {
         say(&format_args!(
-            "[!] {interface} cannot be told which endpoints to look up: {error}; `taupe reload {}` \
-             tries it again",
+            "[!] the device of {interface} does not accept endpoint names to look up: {error}; `taupe reload {}` \
+             tries again",
             word_of(interface)
         ));
     }

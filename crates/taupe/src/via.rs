@@ -42,16 +42,16 @@ pub(crate) enum ViaError {
     #[error("{0} cannot go through itself; name another file after --via; nothing was changed")]
     Itself(String),
     #[error(
-        "{outer} is up already; `taupe down {outer}` it, so that it can be up for {inner} alone, or do \
-         without --via, so that routes lead what {inner} sends; nothing was changed"
+        "{outer} is up already; run `taupe down {outer}`, so that it can be up only for {inner}, or omit \
+         --via, so that routes lead the datagrams of {inner}; nothing was changed"
     )]
     Taken { outer: String, inner: String },
     #[error(
-        "{outer} is up already, for {by} to go through; `taupe down {by}` ends it; nothing was changed"
+        "{outer} is up already, because {by} goes through it; `taupe down {by}` ends both; nothing was changed"
     )]
     Beneath { outer: String, by: String },
     #[error(
-        "{0}: there is no Address under [Interface], which what goes through it is sent from; write \
+        "{0}: there is no Address under [Interface], and datagrams through the tunnel need one; write \
          the one that the tunnel's provider gave you; nothing was changed"
     )]
     NoAddress(String),
@@ -147,7 +147,7 @@ impl OuterTunnel {
         }
         if let Some(keys) = without_effect(&file) {
             say(&format_args!(
-                "[!] {shown}: {keys}: that means nothing for a tunnel which another one goes through"
+                "[!] {shown}: {keys}: no effect on a tunnel that another one goes through"
             ));
         }
         let addresses = file.interface.addresses.iter().map(|own| own.address);
@@ -278,8 +278,8 @@ pub(crate) fn route_through(
     let mut notices = vec![narrow(outer, conf, file)?];
     match (file.interface.fwmark, outer.mark) {
         (Some(own), Some(theirs)) if own != theirs => notices.push(format!(
-            "FwMark = {theirs:#x} of {} is not used: what {} sends has {own:#x}, for that is sent in \
-             the place of {}'s",
+            "FwMark = {theirs:#x} of {} is not used: datagrams of {} have {own:#x}, because they are \
+             sent in place of those of {}",
             outer.config.display(),
             outer.name,
             conf.interface
@@ -392,7 +392,7 @@ fn without_effect(file: &File) -> Option<String> {
         keys.extend(is_there.then(|| name.to_owned()));
     }
     if let Some((key, line)) = file.transparent.first {
-        keys.push(format!("{key} in line {line} and what belongs to it"));
+        keys.push(format!("{key} in line {line} and related keys"));
     }
     (!keys.is_empty()).then(|| keys.join(", "))
 }

@@ -114,7 +114,7 @@ fn in_the_foreground_a_deleted_interface_is_an_accident() {
             let (status, text) = foreground.end();
             assert_eq!(status, Some(1), "{text}");
             assert!(
-                text.contains("somebody has deleted the interface"),
+                text.contains("another program has deleted the interface"),
                 "{text}"
             );
             assert!(Path::new("/run/went-down").exists());

@@ -251,7 +251,10 @@ fn a_file_that_chooses_applications_never_tunnels_everything() {
         succeeds(&["up", FILE]);
         write("AllowedApps = no-such-application");
         let text = fails(&["reload", FILE]);
-        assert!(text.contains("AllowedApps is for a tunnel that"), "{text}");
+        assert!(
+            text.contains("AllowedApps selects applications, and this tunnel"),
+            "{text}"
+        );
         succeeds(&["down", FILE]);
         let text = fails(&["reload", FILE]);
         assert!(

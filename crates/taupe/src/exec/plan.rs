@@ -23,17 +23,17 @@ pub(super) fn without_effect(file: &mut File, is_root: bool) -> Vec<String> {
     }
     if let Some((key, line)) = file.transparent.first {
         sentences.push(format!(
-            "{key} in line {line}, and what belongs to it, means nothing to `exec`: all that the \
-             command sends goes through the tunnel"
+            "{key} in line {line} and related keys have no effect on `exec`: all traffic of the command \
+             goes through the tunnel"
         ));
     }
     if file.interface.table != Table::Auto {
         sentences.push(
-            "Table means nothing to `exec`: the command has a routing table of its own".to_owned(),
+            "Table has no effect on `exec`: the command has a routing table of its own".to_owned(),
         );
     }
     if !is_root && file.interface.fwmark.take().is_some_and(|mark| mark != 0) {
-        sentences.push("FwMark takes root, and is left out".to_owned());
+        sentences.push("FwMark is not used, because it takes root".to_owned());
     }
     sentences
 }

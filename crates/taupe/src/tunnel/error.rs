@@ -30,18 +30,18 @@ pub(super) enum TunnelError {
         problem: capture::UnsupportedSetting,
     },
     #[error(
-        "{file}:{line}: {key} is for a tunnel that `taupe up` brings up with it: in this one all \
-         that AllowedIPs name goes through the tunnel; delete the line if that is what you want, or \
-         take it down first; nothing was changed"
+        "{file}:{line}: {key} selects applications, and this tunnel carries the traffic of all \
+         applications; delete the line, or take the tunnel down and use `taupe up`; nothing was \
+         changed"
     )]
     Applications { file: String, line: usize, key: Key },
     #[error(
-        "{0} chooses no applications, so there is nothing to hold back; write AllowedApps or \
+        "{0} selects no applications, so there is no traffic to block; write AllowedApps or \
          DisallowedApps under [Interface]; nothing was changed"
     )]
     NothingChosen(String),
     #[error(
-        "{0} says KillSwitch = off: what its applications send is not to be held back; write \
+        "{0} has KillSwitch = off, so traffic of its applications is not blocked; write \
          KillSwitch = app, or do without `taupe lock`; nothing was changed"
     )]
     NoLock(String),
@@ -50,8 +50,8 @@ pub(super) enum TunnelError {
     )]
     ForAll(String),
     #[error(
-        "all bits of marks from 0x1000000 to 0x40000000 are used by rules of routing (`ip rule`) or \
-         FwMark: chosen applications need one; nothing was changed"
+        "all bits of marks from 0x1000000 to 0x40000000 are used by routing rules (`ip rule`) or \
+         FwMark: selected applications need one; nothing was changed"
     )]
     NoMark,
     #[error(transparent)]
@@ -59,8 +59,8 @@ pub(super) enum TunnelError {
     #[error("{0}; nothing was changed")]
     Conflict(#[from] app_conflicts::AppConflict),
     #[error(
-        "{0} was brought up for chosen applications, and its file chooses none any more; `taupe \
-         down` it, and `taupe up`"
+        "{0} was brought up for selected applications, and its file selects none now; `taupe down` \
+         it, and `taupe up`"
     )]
     NoApplications(String),
     #[error(
@@ -74,8 +74,8 @@ pub(super) enum TunnelError {
         remedy: &'static str,
     },
     #[error(
-        "{}; but of the applications chosen for {interface} some may still be those of its file: \
-         {fault}; `taupe down` it, and `taupe up`",
+        "{}; but {interface} may still carry applications that only its changed file selects: {fault}; \
+         `taupe down` it, and `taupe up`",
         advice::reload(.error)
     )]
     NotTakenBack {
@@ -85,12 +85,12 @@ pub(super) enum TunnelError {
     },
     #[error(
         "{interface} is up in transparent mode: its interface has neither Address nor DNS, and {file} \
-         would lose them; nothing was written; `taupe reload` is the way from the file to the tunnel"
+         would lose them; nothing was written; `taupe reload` applies the file to the tunnel"
     )]
     WouldLose { interface: String, file: String },
     #[error(
-        "{0} is in transparent mode still, and `taupe down {0}` has to end that before it can be up \
-         in adapter mode; nothing was changed"
+        "{0} is still in transparent mode; run `taupe down {0}` before bringing it up in adapter mode; \
+         nothing was changed"
     )]
     Captured(String),
     #[error(transparent)]

@@ -108,7 +108,7 @@ impl<D: Device> Devices for InProcess<'_, D> {
         let thread = thread::Builder::new().name("device".into()).spawn(run);
         thread
             .map(drop)
-            .map_err(|error| format!("there can be no further thread: {error}"))
+            .map_err(|error| format!("cannot start a thread: {error}"))
     }
 }
 
@@ -196,8 +196,10 @@ impl Running<'_> {
         // Only a requested end releases the applications.
         let is_held = let_go(interface, true)?;
         let why = match exit {
-            Exit::InterfaceDeleted => "somebody has deleted the interface".to_owned(),
-            Exit::SocketRemoved => "somebody has removed its configuration socket".to_owned(),
+            Exit::InterfaceDeleted => "another program has deleted the interface".to_owned(),
+            Exit::SocketRemoved => {
+                "another program has removed its configuration socket".to_owned()
+            }
             Exit::Stopped => "its device was stopped".to_owned(),
             Exit::Failed(reason) => format!("its device could not go on: {reason}"),
         };
@@ -260,6 +262,6 @@ fn both(first: Result<(), DownError>, second: Result<bool, Fault>) -> Result<(),
 /// Notifies the service manager, if there is one.
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!("the service manager cannot be told: {error}");
+        tracing::warn!("cannot notify the service manager: {error}");
     }
 }

@@ -95,12 +95,12 @@ pub(super) fn selection_again(
     let (before, now) = (keys(&before), keys(&now));
     let remedy = match capture::lock(interface)? {
         Some(Lock::Nobody) => {
-            "`taupe down` it, and `taupe up`: what the chosen applications send goes past it in \
-             between"
+            "`taupe down` it, and `taupe up`: in between, traffic of the selected applications \
+             bypasses the tunnel"
         }
         _ => {
-            "`taupe down --keep-closed` it, and `taupe up`: what the chosen applications send is \
-             held back in between"
+            "`taupe down --keep-closed` it, and `taupe up`: in between, traffic of the selected \
+             applications is blocked"
         }
     };
     Err(TunnelError::Fixed {
@@ -127,9 +127,10 @@ pub(super) fn consequences(selection: &Selection) -> Vec<String> {
             _ => ", and DNS of the file is not used",
         };
         return vec![format!(
-            "[!] in adapter mode a socket belongs to the program that makes it: what is open now goes \
-             on as it was, and so does what chosen programs are handed; they are reached by the \
-             tunnel only; their questions for names go to this system's name servers{dns}"
+            "[!] in adapter mode a socket belongs to the program that creates it: open sockets, and \
+             sockets that selected programs inherit, stay as they are; selected programs are \
+             reachable only through the tunnel; their DNS queries go to this system's name \
+             servers{dns}"
         )];
     }
     let destinations = &selection.plan.choice.destinations;
@@ -218,8 +219,8 @@ impl<'a> SelectedApplications<'a> {
                 // only printed.
                 if let Err(fault) = release(self.interface) {
                     say(&format_args!(
-                        "[!] what the applications chosen for {0} send is held back, since that \
-                         cannot be ended: {fault}; `taupe down {0}` tries it again",
+                        "[!] traffic of the applications selected for {0} stays blocked, because \
+                         the block cannot be removed: {fault}; `taupe down {0}` tries again",
                         self.interface
                     ));
                 }
@@ -284,8 +285,8 @@ pub(super) fn lock(conf: &Conf) -> Result<(), TunnelError> {
         }
     } else {
         say(&format_args!(
-            "{interface} is up, and what its applications send will be held back when it isn't \
-             (`taupe reload {word}` has it follow its file)"
+            "{interface} is up; when it is down, traffic of its applications will be blocked \
+             (`taupe reload {word}` applies its file)"
         ));
     }
     Ok(())
@@ -296,11 +297,11 @@ fn close_existing(interface: &str) {
     match reset(interface) {
         Ok(reset) if reset.left == 0 => {}
         Ok(reset) => say(&format_args!(
-            "[!] {} connections that chosen applications had open cannot be closed here, and go on",
+            "[!] {} connections that selected applications had open cannot be closed here, and continue",
             reset.left
         )),
         Err(fault) => say(&format_args!(
-            "[!] connections that chosen applications had open go on: {fault}"
+            "[!] connections that selected applications had open continue: {fault}"
         )),
     }
 }
@@ -325,28 +326,28 @@ pub(super) fn let_go(interface: &str, keep_closed: bool) -> Result<bool, Fault> 
     }
     let released = release(interface).inspect_err(|_| {
         say(&format_args!(
-            "[!] what the applications chosen for {interface} send is held back; \
-             `taupe down {interface}` tries again to end that"
+            "[!] traffic of the applications selected for {interface} stays blocked; \
+             `taupe down {interface}` tries again to unblock it"
         ));
     });
     let Some(released) = released? else {
         return Ok(false);
     };
     say(&format_args!(
-        "the applications that were chosen for {interface} go past it from now on"
+        "the applications selected for {interface} bypass it from now on"
     ));
     if let Some(fault) = released.on_their_way {
         say(&format_args!(
-            "[!] a few packets of theirs may have left past the tunnel just now: {fault}"
+            "[!] a few of their packets may have bypassed the tunnel just now: {fault}"
         ));
     }
     match released.ended {
         Ok(Reset { left: 0, .. }) => {}
         Ok(Reset { left, .. }) => say(&format_args!(
-            "[!] {left} connections that were in the tunnel cannot be closed here, and go on past it"
+            "[!] {left} connections that were in the tunnel cannot be closed here, and continue outside it"
         )),
         Err(fault) => say(&format_args!(
-            "[!] connections that were in the tunnel go on past it: {fault}"
+            "[!] connections that were in the tunnel continue outside it: {fault}"
         )),
     }
     Ok(true)

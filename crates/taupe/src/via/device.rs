@@ -19,7 +19,7 @@ use taupe_sandbox::{NetworkError, OpenedTun, TunNetwork, set_up_network};
 /// Reason why the outer device does not run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OuterError {
-    #[error("there can be no network namespace for {interface}: {source}; it takes root")]
+    #[error("cannot create a network namespace for {interface}: {source}; it takes root")]
     Namespace {
         interface: String,
         source: io::Error,
@@ -34,7 +34,7 @@ pub(crate) enum OuterError {
         interface: String,
         source: StartError,
     },
-    #[error("{interface} takes nothing of its file: {source}")]
+    #[error("{interface} refuses the settings of its file: {source}")]
     Configure {
         interface: String,
         source: taupe_client::Error,

@@ -148,13 +148,13 @@ impl Servers {
         let left_out = match local.as_slice() {
             [] => String::new(),
             local => format!(
-                " ({} of this system is not asked there, since the address is local)",
+                " ({} of this system is not used there, because the address is local)",
                 list(local)
             ),
         };
         match self.asked.as_slice() {
             [] => Some(format!(
-                "{config} has no DNS, and no name server of this system can be asked through that \
+                "{config} has no DNS, and no name server of this system can be reached through that \
                  tunnel{left_out}: only {HOSTS} can give the addresses of {inner}'s endpoints; \
                  write DNS = and the address of a name server in the tunnel into {config}"
             )),

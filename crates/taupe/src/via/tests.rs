@@ -128,8 +128,6 @@ fn what_means_nothing_is_told_of() {
     ));
     assert_eq!(
         said.as_deref(),
-        Some(
-            "PostUp, a search domain under DNS, Table, AllowedApps in line 6 and what belongs to it"
-        )
+        Some("PostUp, a search domain under DNS, Table, AllowedApps in line 6 and related keys")
     );
 }

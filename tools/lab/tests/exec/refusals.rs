@@ -82,7 +82,7 @@ pub(crate) fn file() -> Result<()> {
         attempt.status == Some(0) && attempt.stdout == "run\n",
         "{attempt:?}"
     );
-    for word in ["PostUp", "AllowedApps in line 5", "FwMark takes root"] {
+    for word in ["PostUp", "AllowedApps in line 5", "FwMark is not used"] {
         ensure!(attempt.stderr.contains(word), "{word}: {attempt:?}");
     }
     ensure!(

@@ -239,7 +239,7 @@ pub(crate) fn one_application_in_two_tunnels() -> Result<()> {
     let office = scratch_file("office.conf", &text.replace("bird, mole", "cat"))?;
     let up = world.taupe(&["up", &office])?;
     ensure!(up.status == Some(1), "up: {}", up.stderr);
-    ensure!(up.stderr.contains("cannot be told"), "{}", up.stderr);
+    ensure!(up.stderr.contains("are unknown"), "{}", up.stderr);
     world.is_as_before(&before, "something was done")?;
     world.down(&file)?;
     world.up(&office)?;

@@ -149,7 +149,7 @@ pub(crate) fn nobody() -> Result<()> {
     std::fs::write(&file, other).map_err(Error::io(&*file))?;
     let reload = world.taupe(&["reload", &file])?;
     ensure!(
-        reload.stderr.contains("goes past it in between"),
+        reload.stderr.contains("bypasses the tunnel"),
         "{}",
         reload.stderr
     );

@@ -27,7 +27,7 @@ pub(crate) fn selected_by_mark() -> Result<()> {
     let file = world.file("AllowedApps = mol*\nDisallowedIPs = 192.168.1.0/24")?;
     let before = world.configuration()?;
     let output = up(&world, &file)?;
-    for word in ["adapter mode, because --adapter", "what is open now"] {
+    for word in ["adapter mode, because --adapter", "open sockets"] {
         ensure!(output.contains(word), "no {word:?}: {output}");
     }
     let clear = Capture::start(&world.far, "eth0", "tcp port 8080 and not host 192.168.1.2")?;

@@ -294,7 +294,7 @@ pub(crate) fn in_adapter_mode() -> Result<()> {
         again.stderr
     );
     let taken = world.taupe(&["up", &outer])?;
-    let words = "home is up already, for inner to go through; `taupe down inner` ends it";
+    let words = "home is up already, because inner goes through it; `taupe down inner` ends both";
     ensure!(
         taken.status == Some(1) && taken.stderr.contains(words),
         "{}",
@@ -345,7 +345,7 @@ pub(crate) fn in_transparent_mode() -> Result<()> {
         result.contains("MTU 1340, since it goes through home (1420)"),
         "{result}"
     );
-    ensure!(result.contains("PostUp: that means nothing"), "{result}");
+    ensure!(result.contains("PostUp: no effect"), "{result}");
     ensure!(
         !std::path::Path::new("/run/nobody-runs-this").exists(),
         "PostUp was run"

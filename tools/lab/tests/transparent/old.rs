@@ -115,7 +115,7 @@ END
     expect("bird", 0, Some(UPLINK[0]))?;
     step("up");
     let up = guest.run_within(LIMIT / 4, &format!("{taupe} up /tmp/home.conf"))?;
-    let why = "adapter mode, because this kernel cannot do what transparent mode needs: bpf_";
+    let why = "adapter mode, because this kernel lacks a feature that transparent mode needs: bpf_";
     ensure!(up.stderr.contains(why), "{}", up.stderr);
     for family in [0, 1] {
         expect("mole", family, Some(TUNNEL[family]))?;

@@ -218,7 +218,7 @@ pub(crate) fn not_locked() -> Result<()> {
     let before = world.configuration()?;
     let chosen = Application::new("mole")?;
     for (lines, reason) in [
-        ("", "chooses no applications"),
+        ("", "selects no applications"),
         ("AllowedApps = mole\nKillSwitch = off", "KillSwitch = off"),
         (
             "AllowedApps = uid:nobody-at-all",

@@ -36,7 +36,7 @@ fn local_servers_of_the_system_are_not_asked_elsewhere() {
         let shown = local.trim_start_matches("::ffff:");
         assert!(
             said.starts_with("outer.conf has no DNS, and no name server")
-                && said.contains(&format!("({shown} of this system is not asked there"))
+                && said.contains(&format!("({shown} of this system is not used there"))
                 && said.contains("only /etc/hosts")
                 && said.ends_with("into outer.conf"),
             "{said}"
@@ -59,7 +59,7 @@ fn others_of_the_system_are_asked() {
     assert_eq!(servers.asked, addresses(&["9.9.9.9", "100.128.0.1"]));
     let said = servers.doubt("outer.conf", "inner").expect("a sentence");
     assert!(
-        said.contains("at 9.9.9.9, 100.128.0.1 (192.168.1.1 of this system is not asked"),
+        said.contains("at 9.9.9.9, 100.128.0.1 (192.168.1.1 of this system is not used"),
         "{said}"
     );
     let servers = chosen(&[], &ALL, &system[1..]);

@@ -72,12 +72,12 @@ pub(crate) fn by_the_servers_of_the_system() -> Result<()> {
     step("a local server");
     let output = nested.up(&[&inner, "--via", &outer])?;
     ensure!(of_local.names().is_empty(), "{:?}", of_local.names());
-    let left_out = format!("{local} of this system is not asked there");
+    let left_out = format!("{local} of this system is not used there");
     ensure!(
         output.contains("has no DNS, and no name server") && output.contains(&left_out),
         "{output}"
     );
-    let mode = "adapter mode, because the file chooses no applications";
+    let mode = "adapter mode, because the file selects no applications";
     ensure!(output.contains(mode), "{output}");
     step("/etc/hosts");
     write(&hosts, format!("{DEEP} other {NAME} # the inner server\n"))?;
