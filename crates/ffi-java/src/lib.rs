@@ -34,17 +34,17 @@ use zeroize::Zeroizing;
 
 /// Upper bound of what a call reads or writes: more than the longest IP packet with WireGuard's
 /// overhead.
-const MAX_ROOM: usize = 1 << 17;
+const MAX_SIZE: usize = 1 << 17;
 /// Characters of a key in hexadecimal, its longest form.
 const LONGEST_KEY: usize = 64;
 
 /// The tunnels by number. No number is used twice.
 static TUNNELS: RwLock<BTreeMap<jlong, Arc<wireguard_tunnel>>> = RwLock::new(BTreeMap::new());
-static NEXT: AtomicI64 = AtomicI64::new(1);
+static NEXT_NUMBER: AtomicI64 = AtomicI64::new(1);
 
 thread_local! {
     /// Buffers for bytes from Java and to Java.
-    static ROOM: Cell<(Vec<u8>, Vec<u8>)> = Cell::default();
+    static BUFFERS: Cell<(Vec<u8>, Vec<u8>)> = Cell::default();
 }
 
 /// `byte[] x25519_secret_key()`
@@ -65,7 +65,7 @@ pub extern "system" fn x25519_public_key<'c>(
     _class: JClass<'c>,
     secret_key: JByteArray<'c>,
 ) -> JByteArray<'c> {
-    of_key(env, &secret_key, |env, key| {
+    with_key(env, &secret_key, |env, key| {
         env.byte_array_from_slice(&default_provider().dh.public(key))
     })
 }
@@ -77,7 +77,7 @@ pub extern "system" fn x25519_key_to_hex<'c>(
     _class: JClass<'c>,
     key: JByteArray<'c>,
 ) -> JString<'c> {
-    of_key(env, &key, |env, key| string(env, &key::to_hex(key)))
+    with_key(env, &key, |env, key| string(env, &key::to_hex(key)))
 }
 
 /// `String x25519_key_to_base64(byte[] key)`
@@ -87,7 +87,7 @@ pub extern "system" fn x25519_key_to_base64<'c>(
     _class: JClass<'c>,
     key: JByteArray<'c>,
 ) -> JString<'c> {
-    of_key(env, &key, |env, key| string(env, &key::to_base64(key)))
+    with_key(env, &key, |env, key| string(env, &key::to_base64(key)))
 }
 
 /// `long new_tunnel(String secretKey, String publicKey, String presharedKey, short keepAlive,
@@ -124,7 +124,7 @@ pub extern "system" fn new_tunnel<'c>(
             index: index.cast_unsigned(),
             sink: None,
         });
-        Ok(tunnel.map_or(0, keep))
+        Ok(tunnel.map_or(0, register))
     })
 }
 
@@ -133,9 +133,9 @@ pub extern "system" fn new_tunnel<'c>(
 pub extern "system" fn tunnel_free<'c>(env: EnvUnowned<'c>, _class: JClass<'c>, tunnel: jlong) {
     method(env, |_| {
         let mut tunnels = TUNNELS.write().unwrap_or_else(PoisonError::into_inner);
-        let gone = tunnels.remove(&tunnel);
+        let removed = tunnels.remove(&tunnel);
         drop(tunnels);
-        drop(gone);
+        drop(removed);
         Ok(())
     });
 }
@@ -250,7 +250,7 @@ fn method<'c, T: Default>(
 }
 
 /// Runs the body of a method with a key; returns null if the array is not one.
-fn of_key<'c, T: Default>(
+fn with_key<'c, T: Default>(
     env: EnvUnowned<'c>,
     key: &JByteArray<'c>,
     make: impl FnOnce(&mut Env<'c>, &Key) -> JavaResult<T>,
@@ -261,8 +261,9 @@ fn of_key<'c, T: Default>(
     })
 }
 
-fn keep(tunnel: Tunnel) -> jlong {
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+/// Stores a tunnel, and returns its number.
+fn register(tunnel: Tunnel) -> jlong {
+    let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
     let mut tunnels = TUNNELS.write().unwrap_or_else(PoisonError::into_inner);
     tunnels.insert(number, Arc::new(wireguard_tunnel::new(tunnel)));
     number
@@ -276,11 +277,11 @@ fn find(number: jlong) -> Option<Arc<wireguard_tunnel>> {
 /// Reads a key from an array. Returns `None` for null, and for any other length than 32 bytes.
 fn key_of(env: &Env<'_>, array: &JByteArray<'_>) -> Option<Key> {
     let mut key = Key::default();
-    let whole = !array.is_null() && array.len(env).ok()? == key.len();
-    if whole {
+    let is_key = !array.is_null() && array.len(env).ok()? == key.len();
+    if is_key {
         read(env, array, key.as_mut_slice()).ok()?;
     }
-    whole.then_some(key)
+    is_key.then_some(key)
 }
 
 /// Parses a key from a string. The string is read into memory that is erased. GetStringUTFChars
@@ -296,10 +297,10 @@ fn parse(env: &Env<'_>, text: &JString<'_>) -> Option<Key> {
     // string is not null.
     let length = unsafe { ((**raw).v1_1.GetStringLength)(raw, string) };
     let count = usize::try_from(length).ok()?;
-    let there = units.get_mut(..count)?.as_mut_ptr();
+    let destination = units.get_mut(..count)?.as_mut_ptr();
     // SAFETY: as above. The call asks for all `length` units of the string, and `units` has room for
     // them.
-    unsafe { ((**raw).v1_2.GetStringRegion)(raw, string, 0, length, there) };
+    unsafe { ((**raw).v1_2.GetStringRegion)(raw, string, 0, length, destination) };
     for (byte, unit) in bytes.iter_mut().zip(&units[..count]) {
         *byte = u8::try_from(*unit).ok()?;
     }
@@ -396,19 +397,19 @@ impl Buffers<'_> {
         call: impl FnOnce(&Tunnel, &[u8], &mut [u8]) -> Result,
     ) -> Result {
         let (dst, room) = &self.dst;
-        let room = usize::try_from(*room).unwrap_or_default().min(MAX_ROOM);
+        let room = usize::try_from(*room).unwrap_or_default().min(MAX_SIZE);
         let dst = Direct::new(env, dst, room).ok_or(Error::DestinationBufferTooSmall)?;
-        let (mut from, mut to) = ROOM.take();
+        let (mut from, mut to) = BUFFERS.take();
         from.clear();
         if let Some((src, size)) = &self.src {
             let size = usize::try_from(*size).map_err(|_| Error::InvalidArgument)?;
-            if size > MAX_ROOM {
+            if size > MAX_SIZE {
                 return Err(Error::InvalidPacket);
             }
             if size > 0 {
-                let there = if src.is_null() { Ok(0) } else { src.len(env) };
-                let there = there.map_err(|_| Error::InvalidArgument)?;
-                if there < size {
+                let length = if src.is_null() { Ok(0) } else { src.len(env) };
+                let length = length.map_err(|_| Error::InvalidArgument)?;
+                if length < size {
                     return Err(Error::InvalidArgument);
                 }
                 from.resize(size, 0);
@@ -423,7 +424,7 @@ impl Buffers<'_> {
             // SAFETY: the method that received the buffer has not returned.
             unsafe { dst.write(&to[..size]) };
         }
-        ROOM.set((from, to));
+        BUFFERS.set((from, to));
         called
     }
 }

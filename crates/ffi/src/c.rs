@@ -1,6 +1,6 @@
 //! The C interface: it turns pointers into slices, calls [`Tunnel`] and returns results.
 //!
-//! This module has boringtun's functions, in the form of its versions 0.6 and 0.7; `more` has
+//! This module has boringtun's functions, in the form of its versions 0.6 and 0.7; `additions` has
 //! Taupe's additions. `scripts/header` generates `include/taupe.h` from both, with these comments.
 //! No panic unwinds into C: it is caught and returned as an error.
 #![allow(unsafe_code)]
@@ -16,7 +16,9 @@ compile_error!(
 mod boundary;
 #[cfg(feature = "testing")]
 mod fuzzing;
-mod more;
+
+// The last module: the header's order follows.
+mod additions;
 
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -31,9 +33,9 @@ use crate::tunnel::{Config, Tunnel};
 use crate::{Error, Numbering, Outcome, key};
 use boundary::{buffer, buffers, guard, text, tunnel_of};
 
+pub use additions::*;
 #[cfg(feature = "testing")]
 pub use fuzzing::{c_surface, taupe_fuzz};
-pub use more::*;
 
 /// The operation that the caller has to carry out with `dst`.
 #[repr(C)]
@@ -233,7 +235,7 @@ pub extern "C" fn set_logging_function(
     log_func: Option<unsafe extern "C" fn(*const c_char)>,
 ) -> bool {
     guard(false, || {
-        log_func.is_some_and(|log_func| set_process_sink(more::stamped(log_func)))
+        log_func.is_some_and(|log_func| set_process_sink(additions::stamped(log_func)))
     })
 }
 

@@ -54,7 +54,7 @@ impl Sink {
         self.level.store(level as u8, Ordering::Relaxed);
     }
 
-    pub(crate) fn say(&self, level: Level, line: impl FnOnce() -> String) {
+    pub(crate) fn log(&self, level: Level, line: impl FnOnce() -> String) {
         if level as u8 <= self.level.load(Ordering::Relaxed)
             && let Some(_turn) = Turn::take()
         {
@@ -115,7 +115,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn one_line_at_a_time_whatever_sinks_they_go_to() {
+    fn sinks_get_one_line_at_a_time() {
         let inside = Arc::new(AtomicUsize::new(0));
         let sinks = [(); 2].map(|()| {
             let inside = Arc::clone(&inside);
@@ -130,7 +130,7 @@ mod tests {
                 let sink = &sinks[i % 2];
                 scope.spawn(move || {
                     for _ in 0..50 {
-                        sink.say(Level::Info, || "a line".to_owned());
+                        sink.log(Level::Info, || "a line".to_owned());
                     }
                 });
             }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_sink_itself_causes_is_not_written() {
+    fn lines_caused_by_a_sink_are_discarded() {
         let written = Arc::new(AtomicUsize::new(0));
         let inner = {
             let written = Arc::clone(&written);
@@ -149,29 +149,29 @@ mod tests {
         let outer = {
             let inner = Arc::clone(&inner);
             Sink::new(Level::Trace, move |_, _| {
-                inner.say(Level::Error, || "within another".to_owned());
+                inner.log(Level::Error, || "within another".to_owned());
             })
         };
-        outer.say(Level::Error, || "a line".to_owned());
+        outer.log(Level::Error, || "a line".to_owned());
         assert_eq!(written.load(Ordering::SeqCst), 0);
         // The right is released even if a sink panics.
         let broken = Sink::new(Level::Trace, |_, _| panic!("caught"));
         let said = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            broken.say(Level::Error, || "a line".to_owned());
+            broken.log(Level::Error, || "a line".to_owned());
         }));
         assert!(said.is_err());
-        inner.say(Level::Error, || "after it".to_owned());
+        inner.log(Level::Error, || "after it".to_owned());
         assert_eq!(written.load(Ordering::SeqCst), 1);
     }
 
     #[test]
-    fn lines_beyond_the_level_are_not_even_made() {
+    fn lines_above_the_level_are_not_formatted() {
         let sink = Sink::new(Level::Info, |level, line| {
             assert_eq!((level, line), (Level::Info, "told"));
         });
-        sink.say(Level::Debug, || unreachable!());
-        sink.say(Level::Info, || "told".to_owned());
+        sink.log(Level::Debug, || unreachable!());
+        sink.log(Level::Info, || "told".to_owned());
         sink.set_level(Level::Error);
-        sink.say(Level::Info, || unreachable!());
+        sink.log(Level::Info, || unreachable!());
     }
 }

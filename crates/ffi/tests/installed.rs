@@ -232,7 +232,7 @@ fn a_library_exports_what_is_declared_and_survives_panics() {
 }
 
 #[test]
-fn folders_may_be_chosen_and_ld_so_is_told() {
+fn installation_folders_can_be_chosen() {
     let place = Place::new("folders");
     let root = place.0.join("root");
     let (usr, libraries) = (Path::new("/usr"), Path::new("/usr/lib/some-linux-gnu"));
@@ -293,7 +293,7 @@ fn folders_may_be_chosen_and_ld_so_is_told() {
 }
 
 #[test]
-fn a_path_is_itself_or_refused() {
+fn installation_paths_are_quoted_or_refused() {
     let place = Place::new("characters");
     let prefix = place.0.join("a&b|c%d");
     // A prefix may end with a slash.

@@ -36,25 +36,25 @@ fn a_program_of_2021_runs() {
 }
 
 #[test]
-fn what_taupe_adds_does_what_it_says() {
+fn the_additions_work_from_c() {
     Program::new("additions.c").build().run(&[]);
 }
 
 #[test]
-fn threads_may_share_tunnels() {
+fn threads_can_share_a_tunnel() {
     let said = Program::new("threads.c").build().run(&[]);
     println!("{said}");
 }
 
 #[test]
-fn the_example_in_cpp_records_what_passes() {
+fn the_example_in_cpp_records_packets() {
     let said = Program::new("examples/tap.cpp").build().run(&[]);
     assert!(said.contains("recorded: 10 out, 10 in"), "{said}");
 }
 
 /// The example talks to a tunnel of this test, which sends packets back.
 #[test]
-fn the_example_in_c_is_a_client() {
+fn the_example_in_c_works_as_a_client() {
     use std::io::{BufRead as _, BufReader, Read as _};
     use std::net::UdpSocket;
     use std::process::Stdio;

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_an_answer_like_others() {
+    fn a_panic_becomes_an_error_result() {
         assert_eq!(guard(7, || panic!("caught")), 7);
     }
 

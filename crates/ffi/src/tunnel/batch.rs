@@ -1,14 +1,20 @@
 //! Batches: one call takes the peer's lock once for many packets, and the AEAD works on several
 //! packets at a time.
 
+use core::cell::RefCell;
 use core::net::SocketAddr;
 
 use taupe_protocol::message::{Kind, classify, data_header};
-use taupe_protocol::{Endpoint, HandshakeId, Outbound, newest_first};
+use taupe_protocol::{Endpoint, HandshakeId, Outbound, ReceivedBatch, newest_first};
 
-use super::{NOWHERE, OFFSET, OVERHEAD, Outcome, Result, SORTED, Tunnel, packet_outcome};
+use super::read::packet_outcome;
+use super::{OFFSET, OVERHEAD, Outcome, Result, Tunnel, UNKNOWN_ENDPOINT};
 use crate::clock;
 use crate::error::Error;
+
+thread_local! {
+    static RECEIVED_BATCH: RefCell<ReceivedBatch> = RefCell::default();
+}
 
 /// Layout of packets or messages in one buffer: number `i` is `sizes[i]` bytes at `i * stride`.
 #[derive(Clone, Copy)]
@@ -62,7 +68,7 @@ impl Tunnel {
         if needed.is_none_or(|needed| needed > dst.len()) || dst_stride < longest + OVERHEAD {
             return Err(Error::DestinationBufferTooSmall);
         }
-        self.bound(*longest)?;
+        self.check_length(*longest)?;
         let mut bytes = 0;
         for (size, length) in sizes.iter().zip(dst_sizes.iter_mut()) {
             let fits = self.message_len(*size, dst_stride);
@@ -74,8 +80,9 @@ impl Tunnel {
         let Outbound::Send(reservation) = reserved else {
             let all = sizes.iter().enumerate();
             let all = all.map(|(i, size)| &src[i * packets.stride..][..*size]);
-            let outcome = self.with(|control, now| control.wait(&self.path, now, all, dst))?;
-            self.lengthen(*longest);
+            let outcome =
+                self.with(|control, now| control.queue_packets(&self.path, now, all, dst))?;
+            self.note_length(*longest);
             let Outcome::Network(length) = outcome else {
                 return Ok(0);
             };
@@ -91,9 +98,9 @@ impl Tunnel {
         }
         let places = dst.chunks_mut(dst_stride).zip(dst_sizes.iter());
         reservation.seal_each(places.map(|(place, length)| &mut place[..*length]));
-        self.lengthen(*longest);
+        self.note_length(*longest);
         self.sent.count(count as u64, carried);
-        self.attend();
+        self.run_pending_work();
         Ok(count)
     }
 
@@ -122,7 +129,7 @@ impl Tunnel {
         // `chunks` does not allow a length of 0.
         let stride = stride.max(1);
         let now = clock::boot();
-        let origin = Endpoint::from(from.unwrap_or(NOWHERE));
+        let origin = Endpoint::from(from.unwrap_or(UNKNOWN_ENDPOINT));
         let results = &mut results[..sizes.len()];
         results.fill(Ok(Outcome::Done));
 
@@ -134,17 +141,17 @@ impl Tunnel {
         }));
         let (mut packets, mut bytes) = (0, 0);
         let (mut handshakes, mut refused) = (Vec::new(), Vec::new());
-        SORTED.with_borrow_mut(|sorted| {
+        RECEIVED_BATCH.with_borrow_mut(|batch| {
             let places = buffer.chunks_mut(stride).zip(sizes).enumerate();
             let places = places.map(|(i, (place, size))| (i * stride, &mut place[..*size]));
-            self.path.receive_each(now, origin, places, sorted);
-            refused.extend_from_slice(&sorted.refused);
-            for packet in &sorted.inner {
+            self.path.receive_each(now, origin, places, batch);
+            refused.extend_from_slice(&batch.refused);
+            for packet in &batch.inner {
                 results[packet.start / stride] = Ok(packet_outcome(&buffer[packet.clone()]));
                 packets += 1;
                 bytes += packet.len() as u64;
             }
-            handshakes.extend(sorted.handshakes.iter().cloned());
+            handshakes.extend(batch.handshakes.iter().cloned());
         });
         for (place, cause) in &refused {
             results[place / stride] = Err((*cause).into());
@@ -153,13 +160,13 @@ impl Tunnel {
         for (result, header) in results.iter().zip(headers) {
             if let (Ok(_), Some(header)) = (result, header) {
                 received.loss.count(header);
-                received.hear(from);
+                received.note_source(from);
             }
         }
         received.count(packets, bytes);
         drop(received);
         for (_, cause) in refused {
-            self.tell(cause);
+            self.log_drop(cause);
         }
         newest_first(&mut handshakes, |message| {
             HandshakeId::of(origin.remote, &buffer[message.clone()])
@@ -171,14 +178,14 @@ impl Tunnel {
                 let taken = self.with(|control, now| control.handshake(now, from, kind, message));
                 *result = match taken {
                     Ok(()) => {
-                        self.hear_of_handshake(from);
+                        self.note_handshake_source(from);
                         Ok(Outcome::Done)
                     }
                     Err(cause) => Err(cause.into()),
                 };
             }
         }
-        self.attend();
+        self.run_pending_work();
         Ok(packets as usize)
     }
 }

@@ -1,5 +1,11 @@
 //! The part of a tunnel that is under its lock: handshakes, timers, and queues of datagrams and
 //! packets to send.
+//!
+//! This module drives the device itself, without `taupe_runtime::driver`. The driver takes
+//! handshake messages from a queue, the newest first; here a call handles its one message and
+//! returns the answer or the error. The driver saves timestamps and looks endpoint names up; this
+//! library leaves both to its caller. It also reads the clock and logs by itself, with
+//! dependencies that a C program would have to link.
 
 use core::fmt;
 use core::iter;
@@ -17,7 +23,7 @@ use taupe_protocol::{
 };
 
 use super::load::Load;
-use super::{MAX_WAITING, NOWHERE, OVERHEAD, Outcome, Result, earlier};
+use super::{MAX_WAITING, OVERHEAD, Outcome, Result, UNKNOWN_ENDPOINT, earlier};
 use crate::clock;
 use crate::error::Error;
 use crate::log::Level;
@@ -39,7 +45,7 @@ pub(super) struct Control {
     /// The index of the current session.
     session: Option<u32>,
     /// Packets sent from the queue, and their bytes.
-    pub(super) late: (u64, u64),
+    pub(super) sent_from_queue: (u64, u64),
     pub(super) rtt: Option<Duration>,
     pub(super) sessions: u64,
     pub(super) expired: bool,
@@ -106,7 +112,7 @@ impl Control {
             keepalive: (keepalive > 0).then(|| (clock::after(now, keepalive), keepalive)),
             initiation_sent: None,
             session: None,
-            late: (0, 0),
+            sent_from_queue: (0, 0),
             rtt: None,
             sessions: 0,
             expired: false,
@@ -117,19 +123,19 @@ impl Control {
     }
 
     /// Does the work that the packet path has requested.
-    pub(super) fn attend(&mut self, now: Now) {
+    pub(super) fn run_pending_work(&mut self, now: Now) {
         self.device.handle_pending_work(now);
-        self.settle(now);
+        self.handle_outputs(now);
     }
 
     pub(super) fn update(&mut self, now: Now, update: DeviceUpdate) {
         // This cannot fail: it changes the one peer of the device.
         let _ = self.device.update(now, update);
-        self.settle(now);
+        self.handle_outputs(now);
     }
 
     /// Queues packets until there is a session, and starts a handshake unless one is in progress.
-    pub(super) fn wait<'a>(
+    pub(super) fn queue_packets<'a>(
         &mut self,
         path: &DataPath,
         now: Now,
@@ -151,7 +157,7 @@ impl Control {
         if !self.peer.is_awaited() {
             path.stage(now.boot, &self.peer, iter::empty());
         }
-        self.attend(now);
+        self.run_pending_work(now);
         match self.emit(path, now, dst) {
             // The packets have been queued.
             Err(Error::DestinationBufferTooSmall) => Ok(Outcome::Done),
@@ -166,7 +172,7 @@ impl Control {
             ecn: 0,
         };
         path.stage(now.boot, &self.peer, iter::once(keepalive));
-        self.attend(now);
+        self.run_pending_work(now);
     }
 
     pub(super) fn forget_keepalive(&mut self) {
@@ -178,7 +184,7 @@ impl Control {
         let mut before = core::mem::take(&mut self.datagrams);
         let key = *self.peer.public_key();
         self.device.initiate(now, &key);
-        self.settle(now);
+        self.handle_outputs(now);
         // Drop earlier initiations that have not been sent.
         before.retain(|datagram| {
             !matches!(
@@ -205,7 +211,7 @@ impl Control {
         let awaited = self.peer.is_awaited();
         let session = self.session.is_some();
         self.device.handle_deadline(now);
-        self.attend(now);
+        self.run_pending_work(now);
         if self.peer.is_awaited() {
             return;
         }
@@ -233,7 +239,9 @@ impl Control {
         let begins = kind != Kind::CookieReply;
         let taken = match from {
             None if begins && self.load.refuses_unknown(now.boot) => Some(DropReason::RateLimited),
-            None => self.device.handle_message(now, NOWHERE.into(), message, 0),
+            None => self
+                .device
+                .handle_message(now, UNKNOWN_ENDPOINT.into(), message, 0),
             Some(from) => {
                 let backlog = if self.load.is_high(now.boot) {
                     UNDER_LOAD_BACKLOG
@@ -248,7 +256,7 @@ impl Control {
         if begins && !matches!(taken, Some(DropReason::Mac1 | DropReason::RateLimited)) {
             self.load.count(now.boot);
         }
-        self.settle(now);
+        self.handle_outputs(now);
         match taken {
             // These need no error: a cookie has been sent, or the part was already known.
             None | Some(DropReason::CookieDemanded | DropReason::PartRepeated) => Ok(()),
@@ -289,15 +297,15 @@ impl Control {
         start.copy_from_slice(packet);
         rest.fill(0);
         reservation.seal(message, length);
-        self.late.0 += 1;
-        self.late.1 += packet.len() as u64;
+        self.sent_from_queue.0 += 1;
+        self.sent_from_queue.1 += packet.len() as u64;
         self.waiting.pop_front();
         Ok(Outcome::Network(length))
     }
 
     /// Writes the next datagram like [`Self::emit`], but leaves a queued packet that does not fit to
     /// a later call.
-    pub(super) fn emit_what_fits(&mut self, path: &DataPath, now: Now, dst: &mut [u8]) -> Result {
+    pub(super) fn emit_if_it_fits(&mut self, path: &DataPath, now: Now, dst: &mut [u8]) -> Result {
         let fits = |packet: &Vec<u8>| packet.len() + OVERHEAD <= dst.len();
         if self.datagrams.is_empty() && !self.waiting.front().is_none_or(fits) {
             return Ok(Outcome::Done);
@@ -352,7 +360,7 @@ impl Control {
     }
 
     /// Handles the device's output, and detects new sessions.
-    fn settle(&mut self, now: Now) {
+    fn handle_outputs(&mut self, now: Now) {
         while let Some(output) = self.device.poll_output() {
             match output {
                 Output::Transmit { datagram, .. } => self.push(now.boot, datagram),

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::clock::skip;
+use crate::{PrivateKey, PublicKey};
 
 fn pair(keepalive: u16) -> [Tunnel; 2] {
     let crypto = default_provider();
@@ -118,7 +119,7 @@ fn the_first_keepalive_is_due_after_its_time() {
 }
 
 #[test]
-fn a_session_is_renewed_by_who_began_it() {
+fn the_initiator_renews_a_session() {
     let tunnels = pair(0);
     shake_hands(&tunnels);
     let [a, b] = &tunnels;
@@ -136,7 +137,7 @@ fn a_session_is_renewed_by_who_began_it() {
 }
 
 #[test]
-fn a_tick_needs_room_for_a_handshake_alone() {
+fn a_tick_needs_room_for_a_handshake_only() {
     let [a, b] = pair(0);
     let mut dst = [0; 2048];
     assert_eq!(b.write(&packet(1400), &mut dst), Ok(Outcome::Network(148)));
@@ -150,7 +151,7 @@ fn a_tick_needs_room_for_a_handshake_alone() {
 }
 
 #[test]
-fn no_more_packets_wait_than_may_and_the_newest_go() {
+fn queued_packets_are_bounded_and_the_newest_dropped() {
     let [a, b] = pair(0);
     let (mut initiation, mut dst) = ([0; 148], [0; 2048]);
     for i in 0..MAX_WAITING + 44 {
@@ -181,7 +182,7 @@ fn no_more_packets_wait_than_may_and_the_newest_go() {
 }
 
 #[test]
-fn padding_goes_no_further_than_packets_do() {
+fn padding_does_not_exceed_the_longest_packet() {
     let tunnels = pair(0);
     shake_hands(&tunnels);
     let [a, _] = &tunnels;
@@ -199,7 +200,7 @@ fn padding_goes_no_further_than_packets_do() {
 }
 
 #[test]
-fn a_packet_that_is_refused_lengthens_no_other() {
+fn a_refused_packet_does_not_raise_the_padding_limit() {
     let tunnels = pair(0);
     shake_hands(&tunnels);
     let [a, _] = &tunnels;
@@ -224,7 +225,7 @@ fn a_packet_that_is_refused_lengthens_no_other() {
 }
 
 #[test]
-fn a_keepalive_that_does_not_fit_is_not_kept() {
+fn a_keepalive_that_does_not_fit_is_not_queued() {
     let tunnels = pair(0);
     let [a, _] = &tunnels;
     let refused = Err(Error::DestinationBufferTooSmall);
@@ -237,7 +238,7 @@ fn a_keepalive_that_does_not_fit_is_not_kept() {
 }
 
 #[test]
-fn a_read_without_an_address_forgets_none() {
+fn a_read_without_a_source_keeps_the_peer_address() {
     let tunnels = pair(0);
     let [a, b] = &tunnels;
     let place = |port| Some(SocketAddr::from(([192, 0, 2, 1], port)));

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_its_time_however_a_clock_is_set() {
+    fn log_lines_have_a_time_for_any_clock() {
         let stamped = |wall| stamp(wall, "text");
         let now = Duration::new(1_700_000_000, 1_000);
         assert_eq!(stamped(now), "2023-11-14T22:13:20.000001Z text\n");
