@@ -164,9 +164,32 @@ pub fn all() -> Vec<Box<dyn Contestant>> {
     ]
 }
 
-/// Returns the contestant with this [`id`](Contestant::id), if there is one.
+/// Returns Taupe without one of its mechanisms each, to measure what the mechanism brings. These
+/// contestants take part in a run only if they are requested.
+pub fn variants() -> Vec<Box<dyn Contestant>> {
+    vec![
+        Box::new(wireguard::without(
+            "taupe-no-busy-poll",
+            "busy-poll",
+            "Taupe without busy polling",
+        )),
+        Box::new(wireguard::without(
+            "taupe-no-batch-class",
+            "batch-class",
+            "Taupe without SCHED_BATCH",
+        )),
+        Box::new(wireguard::without(
+            "taupe-no-flood-filter",
+            "flood-filter",
+            "Taupe without flood filter",
+        )),
+    ]
+}
+
+/// Returns the contestant or variant with this [`id`](Contestant::id), if there is one.
 pub fn find(id: &str) -> Option<Box<dyn Contestant>> {
-    all().into_iter().find(|contestant| contestant.id() == id)
+    let mut known = all().into_iter().chain(variants());
+    known.find(|contestant| contestant.id() == id)
 }
 
 mod direct;
@@ -181,7 +204,8 @@ mod tests {
 
     #[test]
     fn every_contestant_has_a_unique_id() {
-        let ids: Vec<String> = all().iter().map(|one| one.id().to_owned()).collect();
+        let known = all().into_iter().chain(variants());
+        let ids: Vec<String> = known.map(|one| one.id().to_owned()).collect();
         let distinct: BTreeSet<&String> = ids.iter().collect();
         assert_eq!(distinct.len(), ids.len(), "{ids:?}");
         assert_eq!(ids.first().map(String::as_str), Some("direct"));

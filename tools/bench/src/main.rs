@@ -146,8 +146,7 @@ fn outside(arguments: &Run) -> Result<ExitCode> {
     if !rustix::process::geteuid().is_root() {
         return Err(Error::unmet("it takes root to make network namespaces"));
     }
-    let known = contestant::all();
-    let unknown = |id: &&String| !known.iter().any(|contestant| contestant.id() == **id);
+    let unknown = |id: &&String| contestant::find(id).is_none();
     if let Some(id) = arguments.contestants.iter().find(unknown) {
         return Err(Error::unmet(format!(
             "there is no contestant {id}; `taupe-lab contestants` lists them"
@@ -349,7 +348,7 @@ fn say_targets(json: &Path) -> Result<ExitCode> {
 }
 
 fn list() {
-    for contestant in contestant::all() {
+    for contestant in contestant::all().into_iter().chain(contestant::variants()) {
         let can = match contestant.version() {
             Ok(Some(version)) => version,
             Ok(None) => String::new(),

@@ -61,7 +61,7 @@ struct RunningContestant {
 /// could not be installed, with the reason.
 pub fn prepare(options: &Options) -> Vec<(String, String)> {
     let mut refused = Vec::new();
-    for contestant in contestant::all() {
+    for contestant in contestant::all().into_iter().chain(contestant::variants()) {
         if !options.takes(contestant.id()) {
             continue;
         }
@@ -134,7 +134,7 @@ impl Bench {
     fn new(options: Options) -> Self {
         let mut entries = Vec::new();
         let mut contestants: Vec<Rc<dyn Contestant>> = Vec::new();
-        for contestant in contestant::all() {
+        for contestant in contestant::all().into_iter().chain(contestant::variants()) {
             let id = contestant.id();
             if !options.takes(id) {
                 continue;

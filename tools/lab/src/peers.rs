@@ -222,13 +222,14 @@ impl Implementation {
         self.launch(host, interface, options, true)
     }
 
-    /// As [`start`](Self::start), but with the program's default logging: for measurements.
+    /// As [`start_with`](Self::start_with), but with the program's default logging: for
+    /// measurements.
     ///
     /// # Errors
     ///
     /// As [`start`](Self::start).
-    pub fn start_quietly(self, host: &Host, interface: &str) -> Result<Tunnel> {
-        self.launch(host, interface, &[], false)
+    pub fn start_quietly(self, host: &Host, interface: &str, options: &[&str]) -> Result<Tunnel> {
+        self.launch(host, interface, options, false)
     }
 
     fn launch(

@@ -132,6 +132,12 @@ pub(super) enum Offload {
     Avx512,
     /// A filter in the kernel against floods of handshakes
     FloodFilter,
+    /// Busy polling between short packets (for comparisons; not an offload)
+    #[value(hide = true)]
+    BusyPoll,
+    /// The scheduling class of threads with bulk traffic (for comparisons; not an offload)
+    #[value(hide = true)]
+    BatchClass,
     /// All offloads
     All,
 }
@@ -141,6 +147,7 @@ fn offload_table() -> String {
     let mut table = String::from("Offloads:");
     for offload in Offload::value_variants() {
         let value = offload.to_possible_value();
+        let value = value.filter(|value| !value.is_hide_set());
         let help = value.as_ref().and_then(|value| value.get_help());
         if let (Some(value), Some(help)) = (&value, help) {
             table += &format!("\n  {:12}  {help}", value.get_name());
@@ -183,6 +190,8 @@ pub(super) fn offloads(
             Offload::Gro => offloads.udp_gro = false,
             Offload::Avx512 => offloads.avx512 = false,
             Offload::FloodFilter => offloads.flood_filter = false,
+            Offload::BusyPoll => offloads.busy_poll = false,
+            Offload::BatchClass => offloads.batch_class = false,
             Offload::Checksum => (offloads.tun_tso, offloads.tun_uso) = (false, false),
             Offload::All => {
                 offloads = Offloads {
@@ -192,6 +201,7 @@ pub(super) fn offloads(
                     udp_gro: false,
                     avx512: false,
                     flood_filter: false,
+                    ..offloads
                 }
             }
         }

@@ -22,6 +22,8 @@ const ALL: Offloads = Offloads {
     udp_gro: true,
     avx512: true,
     flood_filter: true,
+    busy_poll: true,
+    batch_class: true,
 };
 
 fn nothing(_: &str) -> Option<OsString> {

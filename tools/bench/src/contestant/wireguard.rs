@@ -28,6 +28,8 @@ const PEER_ADDRESS_COUNT: u32 = 1 << 23;
 pub(super) struct WireGuard {
     source: Source,
     title: &'static str,
+    /// The id and what `--no-offload` turns off, for a variant of Taupe.
+    variant: Option<(&'static str, &'static str)>,
 }
 
 /// The program or kernel module that makes the interface.
@@ -42,6 +44,20 @@ pub(super) const fn program(implementation: Implementation, title: &'static str)
     WireGuard {
         source: Source::Program(implementation),
         title,
+        variant: None,
+    }
+}
+
+/// Taupe without one of its mechanisms, which `--no-offload` turns off.
+pub(super) const fn without(
+    id: &'static str,
+    offload: &'static str,
+    title: &'static str,
+) -> WireGuard {
+    WireGuard {
+        source: Source::Program(Implementation::Taupe),
+        title,
+        variant: Some((id, offload)),
     }
 }
 
@@ -49,13 +65,15 @@ pub(super) const fn program(implementation: Implementation, title: &'static str)
 pub(super) const KERNEL: WireGuard = WireGuard {
     source: Source::Kernel,
     title: "WireGuard in the kernel",
+    variant: None,
 };
 
 impl Contestant for WireGuard {
     fn id(&self) -> &str {
-        match self.source {
-            Source::Program(implementation) => implementation.name(),
-            Source::Kernel => "kernel",
+        match (self.variant, &self.source) {
+            (Some((id, _)), _) => id,
+            (None, Source::Program(implementation)) => implementation.name(),
+            (None, Source::Kernel) => "kernel",
         }
     }
 
@@ -170,7 +188,9 @@ impl WireGuard {
     fn create_interface(&self, host: &Host, interface: &str) -> Result<Option<Process>> {
         match self.source {
             Source::Program(implementation) => {
-                let tunnel = implementation.start_quietly(host, interface)?;
+                let offload = self.variant.map(|(_, offload)| ["--no-offload", offload]);
+                let options = offload.as_ref().map_or(&[][..], |options| options);
+                let tunnel = implementation.start_quietly(host, interface, options)?;
                 Ok(tunnel.into_process())
             }
             Source::Kernel => {

@@ -1,5 +1,6 @@
 //! Options of a run.
 
+use crate::contestant;
 use crate::pair::Link;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -108,10 +109,12 @@ impl Options {
 
     /// Returns true if a contestant takes part.
     pub fn takes(&self, contestant: &str) -> bool {
-        match self.contestants.is_empty() {
-            true => self.full() || !NOT_IN_SHORT_RUNS.contains(&contestant),
-            false => self.contestants.iter().any(|taken| taken == contestant),
+        if !self.contestants.is_empty() {
+            return self.contestants.iter().any(|taken| taken == contestant);
         }
+        let variants = contestant::variants();
+        let is_variant = variants.iter().any(|variant| variant.id() == contestant);
+        !is_variant && (self.full() || !NOT_IN_SHORT_RUNS.contains(&contestant))
     }
 
     /// Returns true if a section is run.

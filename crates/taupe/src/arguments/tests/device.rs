@@ -49,6 +49,7 @@ fn each_offload_switches_off_what_it_says() {
         udp_gro: false,
         avx512: false,
         flood_filter: false,
+        ..ALL
     };
     let table = [
         (
@@ -98,6 +99,20 @@ fn each_offload_switches_off_what_it_says() {
             "flood-filter",
             Offloads {
                 flood_filter: false,
+                ..ALL
+            },
+        ),
+        (
+            "busy-poll",
+            Offloads {
+                busy_poll: false,
+                ..ALL
+            },
+        ),
+        (
+            "batch-class",
+            Offloads {
+                batch_class: false,
                 ..ALL
             },
         ),
