@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_of_names() {
+    fn lengths_of_names_are_limited() {
         let label = "a".repeat(63);
         assert!(Name::new(&label).is_some());
         assert!(Name::new(&format!("{label}a")).is_none());
@@ -197,14 +197,14 @@ mod tests {
     }
 
     #[test]
-    fn nobody_asks_for_this_machine() {
+    fn local_and_onion_names_are_not_looked_up() {
         let local = |name| Name::new(name).unwrap().is_local();
         assert!(local("localhost") && local("A.Localhost.") && local("x.onion"));
         assert!(!local("localhost.example") && !local("onion.example"));
     }
 
     #[test]
-    fn what_is_not_behind_a_tunnel() {
+    fn unroutable_addresses_are_refused() {
         for text in [
             "0.0.0.0",
             "0.1.2.3",

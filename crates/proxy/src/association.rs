@@ -5,7 +5,7 @@
 //! else from the port that sends first. Only hosts to which the client has sent may answer.
 
 use crate::address::{Host, Target};
-use crate::failure::Failure;
+use crate::failure::ConnectFailure;
 use crate::limits::BATCH;
 use crate::net::{ClientId, Net, Waiter};
 use crate::socks;
@@ -126,7 +126,7 @@ impl Association {
     pub(crate) fn handle_resolved(
         &mut self,
         number: u64,
-        result: Result<Vec<IpAddr>, Failure>,
+        result: Result<Vec<IpAddr>, ConnectFailure>,
         net: &mut Net,
     ) {
         let Some((port, payload)) = self.waiting.remove(&number) else {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_to_be_sent_does_not_wait_for_a_name() {
+    fn an_oversized_datagram_starts_no_look_up() {
         let poll = Poll::new().unwrap();
         let mut net = net(poll.registry());
         let mut association = open("127.0.0.1", poll.registry());
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv4_client_of_a_listener_of_both_families_is_told_an_ipv4_address() {
+    fn an_ipv4_client_of_a_dual_stack_listener_gets_an_ipv4_address() {
         let poll = Poll::new().unwrap();
         let association = open("::ffff:127.0.0.1", poll.registry());
         let address = association.address().unwrap();

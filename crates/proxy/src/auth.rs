@@ -127,14 +127,14 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_file_without_an_end_is_too_long() {
+    fn an_endless_credentials_file_is_refused() {
         use super::AuthError;
         let endless = Credentials::read(std::path::Path::new("/dev/zero"));
         assert!(matches!(endless, Err(AuthError::TooLong(_))));
     }
 
     #[test]
-    fn who_is_admitted() {
+    fn only_listed_credentials_are_admitted() {
         let file = b"# users\n\nalice:secret\r\nbob:with:colon\n";
         let credentials = Credentials::parse(file).ok().unwrap();
         assert!(credentials.admit(b"alice", b"secret"));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_have_a_line() {
+    fn errors_in_a_credentials_file_have_a_line_number() {
         let wrong = |text: &[u8]| Credentials::parse(text).err().unwrap();
         assert_eq!(wrong(b"a:b\nc").0, 2);
         assert_eq!(wrong(b":b").0, 1);

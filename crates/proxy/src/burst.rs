@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_given_back_once_after_a_burst() {
+    fn memory_is_returned_once_after_a_burst() {
         let mut burst = Burst::default();
         let start = Instant(5_000_000_000);
         for clients in (0..=1500).chain((751..1500).rev()) {
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_burst_and_few_clients_keep_their_memory() {
+    fn a_second_burst_or_few_clients_delay_the_return_of_memory() {
         let mut burst = Burst::default();
         let start = Instant(5_000_000_000);
         for clients in [1, 0, LEAST - 1, 0] {

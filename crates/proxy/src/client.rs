@@ -4,7 +4,7 @@ use crate::address::{Host, Target};
 use crate::association::Association;
 use crate::auth::Credentials;
 use crate::client_socket::{ClientSocket, MAX_DISCARDED, discard};
-use crate::failure::Failure;
+use crate::failure::ConnectFailure;
 use crate::http::{self, HttpError, HttpRequest};
 use crate::limits::{
     ADDRESS_TIMEOUT, CLOSE_TIMEOUT, CONNECT_TIMEOUT, REFUSED_TIMEOUT, REQUEST_TIMEOUT,
@@ -30,14 +30,14 @@ use tracing::debug;
 #[derive(Clone, Debug)]
 pub(crate) enum Service {
     /// SOCKS 5, at this step.
-    Socks(Step),
+    Socks(SocksStep),
     Http,
     /// None: all bytes go to this host.
     Forward(Target),
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Step {
+pub(crate) enum SocksStep {
     Greeting,
     Login,
     Request,
@@ -187,7 +187,7 @@ impl Client {
     /// Handles the result of the look-up of the host.
     pub(crate) fn handle_resolved(
         &mut self,
-        result: Result<Vec<IpAddr>, Failure>,
+        result: Result<Vec<IpAddr>, ConnectFailure>,
         context: &mut ClientContext<'_>,
     ) {
         let Phase::Resolving { port, until } = self.phase else {
@@ -198,7 +198,12 @@ impl Client {
                 let remaining = addresses
                     .into_iter()
                     .map(|address| SocketAddr::new(address, port));
-                self.connect(remaining.collect(), until, Failure::NoAddress, context);
+                self.connect(
+                    remaining.collect(),
+                    until,
+                    ConnectFailure::NoAddress,
+                    context,
+                );
             }
             Err(failure) => {
                 let failure = context.net.refine_failure(failure);
@@ -253,7 +258,7 @@ impl Client {
                     }
                 }
                 Phase::Resolving { .. } if is_late => {
-                    let failure = context.net.refine_failure(Failure::NameServers);
+                    let failure = context.net.refine_failure(ConnectFailure::NameServers);
                     self.fail(failure, context);
                 }
                 Phase::Resolving { .. } => return Ok(ServeResult::Continue),
@@ -264,7 +269,7 @@ impl Client {
                     context.net.pump(stream, owner);
                     let failure = match (problem, stream.state()) {
                         (Some(problem), _) => Some((*problem).into()),
-                        (None, State::Closed) => Some(Failure::Refused),
+                        (None, State::Closed) => Some(ConnectFailure::Refused),
                         (None, _) if !stream.is_connecting() => None,
                         (None, _) if is_late => {
                             Some(context.net.tunnel.failure_for(now, stream.remote.ip()))
@@ -388,11 +393,11 @@ impl Client {
 
     fn handle_socks_message(
         &mut self,
-        step: Step,
+        step: SocksStep,
         context: &mut ClientContext<'_>,
     ) -> Result<bool, SocksError> {
         match step {
-            Step::Greeting => {
+            SocksStep::Greeting => {
                 let accepted = match context.credentials {
                     None => Method::None,
                     Some(_) => Method::Password,
@@ -403,11 +408,11 @@ impl Client {
                 self.input.drain(..length);
                 self.output.extend(socks::method_reply(Some(method)));
                 self.service = Service::Socks(match method {
-                    Method::None => Step::Request,
-                    Method::Password => Step::Login,
+                    Method::None => SocksStep::Request,
+                    Method::Password => SocksStep::Login,
                 });
             }
-            Step::Login => {
+            SocksStep::Login => {
                 let Some(((name, password), length)) = socks::parse_login(&self.input)? else {
                     return Ok(false);
                 };
@@ -420,9 +425,9 @@ impl Client {
                     return Err(SocksError::AuthFailed);
                 }
                 self.output.extend(socks::auth_reply(true));
-                self.service = Service::Socks(Step::Request);
+                self.service = Service::Socks(SocksStep::Request);
             }
-            Step::Request => {
+            SocksStep::Request => {
                 let Some((request, length)) = socks::parse_request(&self.input)? else {
                     return Ok(false);
                 };
@@ -472,7 +477,7 @@ impl Client {
         match target.host {
             Host::Address(address) => {
                 let remaining = [SocketAddr::new(address, target.port)].into();
-                self.connect(remaining, until, Failure::Network, context);
+                self.connect(remaining, until, ConnectFailure::Network, context);
             }
             Host::Name(name) => {
                 self.phase = Phase::Resolving {
@@ -490,7 +495,7 @@ impl Client {
         &mut self,
         mut remaining: VecDeque<SocketAddr>,
         until: Instant,
-        mut failure: Failure,
+        mut failure: ConnectFailure,
         context: &mut ClientContext<'_>,
     ) {
         let now = context.net.now;
@@ -510,7 +515,7 @@ impl Client {
                     return;
                 }
                 // A missing route says less than the failure of an earlier address.
-                Err(Failure::Network) if failure != Failure::NoAddress => {}
+                Err(ConnectFailure::Network) if failure != ConnectFailure::NoAddress => {}
                 Err(error) => failure = error,
             }
         }
@@ -532,9 +537,9 @@ impl Client {
     }
 
     /// Reports that there will be no connection.
-    fn fail(&mut self, failure: Failure, context: &mut ClientContext<'_>) {
+    fn fail(&mut self, failure: ConnectFailure, context: &mut ClientContext<'_>) {
         debug!(reason = failure.reason(), "a client's connection failed");
-        if failure == Failure::Tunnel {
+        if failure == ConnectFailure::Tunnel {
             context.net.warn_no_handshake();
         }
         match self.service {

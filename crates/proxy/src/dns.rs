@@ -5,7 +5,7 @@
 //! cached for their TTL.
 
 use crate::address::{Name, is_routable};
-use crate::failure::Failure;
+use crate::failure::ConnectFailure;
 use core::time::Duration;
 use simple_dns::rdata::RData;
 use simple_dns::{CLASS, Packet, PacketFlag, Question, RCODE, TYPE};
@@ -63,7 +63,7 @@ pub(crate) enum Output<W> {
     /// Deliver a result to a waiter.
     Resolved {
         waiter: W,
-        result: Result<Vec<IpAddr>, Failure>,
+        result: Result<Vec<IpAddr>, ConnectFailure>,
     },
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Resolver<W> {
 
 struct Cached {
     until: Instant,
-    result: Result<Vec<IpAddr>, Failure>,
+    result: Result<Vec<IpAddr>, ConnectFailure>,
 }
 
 struct Lookup<W> {
@@ -135,16 +135,16 @@ impl<W> Resolver<W> {
     pub(crate) fn resolve(&mut self, now: Instant, name: &Name, waiter: W) {
         let known = self.cache.get(name).filter(|known| known.until > now);
         let result = if name.is_local() {
-            Err(Failure::NoSuchName)
+            Err(ConnectFailure::NoSuchName)
         } else if let Some(known) = known {
             known.result.clone()
         } else if self.servers.is_empty() {
-            Err(Failure::NoNameServers)
+            Err(ConnectFailure::NoNameServers)
         } else if let Some(lookup) = self.lookups.get_mut(name) {
             lookup.waiters.push(waiter);
             return;
         } else if self.lookups.len() >= MAX_LOOKUPS {
-            Err(Failure::Busy)
+            Err(ConnectFailure::Busy)
         } else {
             let lookup = Lookup {
                 waiters: vec![waiter],
@@ -335,11 +335,11 @@ impl<W> Resolver<W> {
         let (result, ttl) = if !lookup.found.is_empty() {
             (Ok(interleave(&lookup.found)), lookup.ttl)
         } else if lookup.no_such_name {
-            (Err(Failure::NoSuchName), NEGATIVE_TTL)
+            (Err(ConnectFailure::NoSuchName), NEGATIVE_TTL)
         } else if lookup.failed {
-            (Err(Failure::NameServers), NEGATIVE_TTL)
+            (Err(ConnectFailure::NameServers), NEGATIVE_TTL)
         } else {
-            (Err(Failure::NoAddress), NEGATIVE_TTL)
+            (Err(ConnectFailure::NoAddress), NEGATIVE_TTL)
         };
         if is_complete {
             self.cache_result(now, name, ttl, &result);
@@ -355,7 +355,7 @@ impl<W> Resolver<W> {
         now: Instant,
         name: &Name,
         ttl: Duration,
-        result: &Result<Vec<IpAddr>, Failure>,
+        result: &Result<Vec<IpAddr>, ConnectFailure>,
     ) {
         if self.cache.len() >= MAX_CACHED {
             self.cache.retain(|_, known| known.until > now);

@@ -4,7 +4,7 @@ use crate::packet::IcmpError;
 
 /// Reason why a connection failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Failure {
+pub(crate) enum ConnectFailure {
     /// No peer's AllowedIPs contain the destination, or the tunnel has no address of its family; or
     /// a router reported the network as unreachable.
     Network,
@@ -30,7 +30,7 @@ pub(crate) enum Failure {
     Busy,
 }
 
-impl Failure {
+impl ConnectFailure {
     /// Returns the reason as a clause for messages.
     pub(crate) fn reason(self) -> &'static str {
         match self {
@@ -49,7 +49,7 @@ impl Failure {
     }
 }
 
-impl From<IcmpError> for Failure {
+impl From<IcmpError> for ConnectFailure {
     fn from(problem: IcmpError) -> Self {
         match problem {
             IcmpError::Network => Self::Network,

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_wait_for_empty_sockets_but_not_for_ever() {
+    fn handshakes_wait_for_empty_sockets_up_to_a_limit() {
         let mut handshakes = Handshakes::default();
         let mut taken = TakenHandshakes::default();
         handshakes.note(from(), Some(&[1; 148]));
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_is_handled_in_shares() {
+    fn a_handshake_flood_is_handled_in_portions() {
         let mut handshakes = Handshakes::default();
         for _ in 0..=AT_ONCE {
             handshakes.note(from(), Some(&[1; 148]));

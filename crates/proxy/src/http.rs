@@ -7,7 +7,7 @@
 
 use crate::address::Target;
 use crate::auth::Credentials;
-use crate::failure::Failure;
+use crate::failure::ConnectFailure;
 use base64ct::{Base64, Encoding as _};
 use httparse::{Error, Header, Status};
 use zeroize::Zeroizing;
@@ -48,7 +48,7 @@ pub(crate) enum HttpError {
     /// 505.
     UnsupportedVersion,
     /// 502, 503 or 504.
-    ConnectFailed(Failure),
+    ConnectFailed(ConnectFailure),
 }
 
 /// Response to `CONNECT` once the connection is established.
@@ -135,17 +135,19 @@ pub(crate) fn error_response(error: HttpError) -> Vec<u8> {
     .into_bytes()
 }
 
-fn status(failure: Failure) -> &'static str {
+fn status(failure: ConnectFailure) -> &'static str {
     match failure {
-        Failure::Network
-        | Failure::NoSuchName
-        | Failure::NoAddress
-        | Failure::NoNameServers
-        | Failure::Host
-        | Failure::Refused
-        | Failure::HopLimit => "502 Bad Gateway",
-        Failure::Busy => "503 Service Unavailable",
-        Failure::NameServers | Failure::Silence | Failure::Tunnel => "504 Gateway Timeout",
+        ConnectFailure::Network
+        | ConnectFailure::NoSuchName
+        | ConnectFailure::NoAddress
+        | ConnectFailure::NoNameServers
+        | ConnectFailure::Host
+        | ConnectFailure::Refused
+        | ConnectFailure::HopLimit => "502 Bad Gateway",
+        ConnectFailure::Busy => "503 Service Unavailable",
+        ConnectFailure::NameServers | ConnectFailure::Silence | ConnectFailure::Tunnel => {
+            "504 Gateway Timeout"
+        }
     }
 }
 

@@ -60,7 +60,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use taupe_protocol::UpdateError;
 use taupe_protocol::update::DeviceUpdate;
-use taupe_runtime::pinned_pq::Unreadable;
+use taupe_runtime::pinned_pq::PinnedPeersError;
 use taupe_runtime::services::PrepareError;
 
 pub use auth::{AuthError, Credentials};
@@ -184,14 +184,14 @@ pub enum StartError {
     Update(#[from] UpdateError),
     /// The record of pinned post-quantum peers could not be read.
     #[error(transparent)]
-    PinnedPeers(#[from] Unreadable),
+    PinnedPeers(#[from] PinnedPeersError),
 }
 
 impl From<PrepareError> for StartError {
     fn from(error: PrepareError) -> Self {
         match error {
             PrepareError::Update(error) => Self::Update(error),
-            PrepareError::Unreadable(error) => Self::PinnedPeers(error),
+            PrepareError::PinnedPeers(error) => Self::PinnedPeers(error),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Listening sockets for clients.
 
-use crate::client::{Service, Step};
+use crate::client::{Service, SocksStep};
 use crate::limits::{ACCEPT_RETRY, BATCH};
 use crate::warning::Warning;
 use crate::{Options, StartError};
@@ -34,7 +34,7 @@ impl Listeners {
         token: impl Fn(usize) -> Token,
     ) -> Result<Self, StartError> {
         let socks = options.socks5.iter();
-        let socks = socks.map(|at| (*at, Service::Socks(Step::Greeting)));
+        let socks = socks.map(|at| (*at, Service::Socks(SocksStep::Greeting)));
         let http = options.http.iter().map(|at| (*at, Service::Http));
         let forwards = options.forwards.iter();
         let forwards = forwards.map(|one| (one.listen, Service::Forward(one.target.clone())));

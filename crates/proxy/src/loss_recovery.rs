@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_third_word_tells_of_a_hole_and_the_next_hole_at_once() {
+    fn the_third_duplicate_reports_a_hole_and_a_partial_acknowledgement_the_next() {
         let mut recovery = LossRecovery::default();
         assert_eq!(reported(&mut recovery, &segment(100, None)), None);
         for time in 1..=5 {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn enough_that_has_arrived_behind_it_tells_of_a_hole_at_once() {
+    fn enough_data_behind_a_hole_reports_it_at_once() {
         for (end, expected) in [(2200, None), (2201, Some((100, 7004)))] {
             let mut recovery = LossRecovery::default();
             assert_eq!(
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_behind_or_not_intact_tells_of_nothing() {
+    fn invalid_selective_acknowledgements_report_no_hole() {
         let mut recovery = LossRecovery::default();
         for _ in 0..5 {
             assert_eq!(reported(&mut recovery, &segment(100, Some((50, 90)))), None);

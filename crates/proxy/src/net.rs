@@ -2,10 +2,10 @@
 
 use crate::address::{Name, is_routable};
 use crate::dns::Resolver;
-use crate::failure::Failure;
+use crate::failure::ConnectFailure;
 use crate::limits::REASSEMBLY_BYTES;
 use crate::outgoing::Outgoing;
-use crate::packet::{Ends, push_udp};
+use crate::packet::{FourTuple, push_udp};
 use crate::stream::{BufferBudget, Stream};
 use crate::tunnel::Tunnel;
 use crate::warning::Warning;
@@ -72,7 +72,7 @@ pub(crate) struct Net {
     pub(crate) reassembly: Reassembly,
     pub(crate) resolver: Resolver<Waiter>,
     pub(crate) servers: Vec<IpAddr>,
-    pub(crate) flows: HashMap<Ends, Owner>,
+    pub(crate) flows: HashMap<FourTuple, Owner>,
     /// Clients with associations, by local port.
     pub(crate) associations: HashMap<u16, usize>,
     /// Owners of connections that had more to send than there was room for.
@@ -115,10 +115,10 @@ impl Net {
     }
 
     /// Returns the source address of packets to `remote`. Fails if the tunnel does not route there.
-    pub(crate) fn source_for(&self, remote: IpAddr) -> Result<IpAddr, Failure> {
+    pub(crate) fn source_for(&self, remote: IpAddr) -> Result<IpAddr, ConnectFailure> {
         let local = self.addresses.matching(remote);
         let is_routed = is_routable(remote) && self.tunnel.has_route(remote);
-        local.filter(|_| is_routed).ok_or(Failure::Network)
+        local.filter(|_| is_routed).ok_or(ConnectFailure::Network)
     }
 
     /// Returns the source address of packets to `remote`, without a check of the routes.
@@ -132,11 +132,13 @@ impl Net {
 
     /// Refines a failed look-up: if no handshake with the servers' peers succeeds, the tunnel has
     /// failed.
-    pub(crate) fn refine_failure(&self, failure: Failure) -> Failure {
+    pub(crate) fn refine_failure(&self, failure: ConnectFailure) -> ConnectFailure {
         let is_silent =
-            |server: &IpAddr| self.tunnel.failure_for(self.now, *server) == Failure::Tunnel;
+            |server: &IpAddr| self.tunnel.failure_for(self.now, *server) == ConnectFailure::Tunnel;
         match failure {
-            Failure::NameServers if self.servers.iter().all(is_silent) => Failure::Tunnel,
+            ConnectFailure::NameServers if self.servers.iter().all(is_silent) => {
+                ConnectFailure::Tunnel
+            }
             failure => failure,
         }
     }
@@ -155,23 +157,27 @@ impl Net {
     }
 
     /// Begins a connection.
-    pub(crate) fn connect(&mut self, remote: SocketAddr, owner: Owner) -> Result<Stream, Failure> {
+    pub(crate) fn connect(
+        &mut self,
+        remote: SocketAddr,
+        owner: Owner,
+    ) -> Result<Stream, ConnectFailure> {
         let local = self.source_for(remote.ip())?;
-        let ends = |port| Ends {
+        let four_tuple = |port| FourTuple {
             local: SocketAddr::new(local, port),
             remote,
         };
         let mut ports = std::iter::repeat_with(random_port).take(PORT_TRIES);
-        let free = ports.find(|port| !self.flows.contains_key(&ends(*port)));
-        let ends = ends(free.ok_or(Failure::Busy)?);
+        let free = ports.find(|port| !self.flows.contains_key(&four_tuple(*port)));
+        let four_tuple = four_tuple(free.ok_or(ConnectFailure::Busy)?);
         let seed = u64::from(SystemRandom.number()) << 32 | u64::from(SystemRandom.number());
         let windows = self.buffers.allot();
-        let stream = Stream::connect(self.now, ends.local, remote, self.mtu, windows, seed);
+        let stream = Stream::connect(self.now, four_tuple.local, remote, self.mtu, windows, seed);
         let Some(stream) = stream else {
             self.buffers.release(windows);
-            return Err(Failure::Refused);
+            return Err(ConnectFailure::Refused);
         };
-        self.flows.insert(ends, owner);
+        self.flows.insert(four_tuple, owner);
         Ok(stream)
     }
 
@@ -189,7 +195,7 @@ impl Net {
 
     /// Frees a closed connection's port and memory.
     pub(crate) fn release(&mut self, stream: Stream) {
-        self.flows.remove(&Ends {
+        self.flows.remove(&FourTuple {
             local: stream.local,
             remote: stream.remote,
         });
@@ -217,7 +223,7 @@ impl Net {
         let Ok(local) = self.source_for(remote.ip()) else {
             return;
         };
-        let ends = Ends {
+        let four_tuple = FourTuple {
             local: SocketAddr::new(local, local_port),
             remote,
         };
@@ -225,7 +231,7 @@ impl Net {
             self.tunnel.send(&mut self.outgoing);
         }
         if self.outgoing.has_room() {
-            push_udp(&mut self.outgoing, self.mtu, ends, payload);
+            push_udp(&mut self.outgoing, self.mtu, four_tuple, payload);
         }
     }
 }

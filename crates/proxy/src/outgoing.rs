@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_what_waits() {
+    fn the_outgoing_queue_is_bounded() {
         let mut outgoing = Outgoing::new(1420);
         for _ in 0..2 * DROP_LIMIT {
             outgoing.push(100, |packet| assert_eq!(packet.len(), 100));

@@ -14,7 +14,7 @@ const UDP_HEADER: usize = 8;
 
 /// Addresses and ports of a packet, from this side's view.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Ends {
+pub(crate) struct FourTuple {
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
 }
@@ -22,10 +22,10 @@ pub(crate) struct Ends {
 /// A parsed packet from the tunnel.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Incoming<'a> {
-    Tcp(Ends),
-    Udp(Ends, &'a [u8]),
+    Tcp(FourTuple),
+    Udp(FourTuple, &'a [u8]),
     /// An ICMP error about a segment that this side sent.
-    IcmpError(Ends, IcmpError),
+    IcmpError(FourTuple, IcmpError),
 }
 
 /// ICMP error from a router or host.
@@ -43,20 +43,20 @@ pub(crate) enum IcmpError {
 /// and IPv6 packets with extension headers.
 pub(crate) fn parse(packet: &[u8]) -> Option<Incoming<'_>> {
     let (source, destination, protocol, payload) = header(packet)?;
-    let ends = |ports: (u16, u16)| Ends {
+    let four_tuple = |ports: (u16, u16)| FourTuple {
         remote: SocketAddr::new(source, ports.0),
         local: SocketAddr::new(destination, ports.1),
     };
     match protocol {
         // The connection's stack checks the rest.
-        IpProtocol::Tcp => Some(Incoming::Tcp(ends(ports(payload)?))),
+        IpProtocol::Tcp => Some(Incoming::Tcp(four_tuple(ports(payload)?))),
         IpProtocol::Udp => {
             let udp = UdpPacket::new_checked(payload).ok()?;
             let is_intact = udp.verify_checksum(&source.into(), &destination.into());
             // The checksum is optional over IPv4 only (RFC 8200 §8.1).
             let is_there = udp.checksum() != 0 || source.is_ipv4();
-            let ends = ends((udp.src_port(), udp.dst_port()));
-            (is_intact && is_there).then(|| Incoming::Udp(ends, udp.payload()))
+            let four_tuple = four_tuple((udp.src_port(), udp.dst_port()));
+            (is_intact && is_there).then(|| Incoming::Udp(four_tuple, udp.payload()))
         }
         IpProtocol::Icmp => {
             let icmp = Icmpv4Packet::new_checked(payload).ok()?;
@@ -114,7 +114,7 @@ pub(crate) fn parse(packet: &[u8]) -> Option<Incoming<'_>> {
 pub(crate) fn push_udp(
     outgoing: &mut Outgoing,
     mtu: usize,
-    Ends { local, remote }: Ends,
+    FourTuple { local, remote }: FourTuple,
     payload: &[u8],
 ) -> bool {
     let (source, destination) = (IpAddress::from(local.ip()), IpAddress::from(remote.ip()));
@@ -210,12 +210,12 @@ fn about(quoted: &[u8], us: IpAddr, problem: IcmpError) -> Option<Incoming<'stat
         _ => return None,
     };
     let (local, remote) = ports(payload)?;
-    let ends = Ends {
+    let four_tuple = FourTuple {
         local: SocketAddr::new(source, local),
         remote: SocketAddr::new(destination, remote),
     };
     let is_ours = IpProtocol::from(protocol) == IpProtocol::Tcp && source == us;
-    is_ours.then_some(Incoming::IcmpError(ends, problem))
+    is_ours.then_some(Incoming::IcmpError(four_tuple, problem))
 }
 
 #[cfg(test)]

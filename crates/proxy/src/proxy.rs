@@ -286,7 +286,7 @@ impl Proxy {
         self.net.tunnel.send(&mut self.net.outgoing);
         self.net.tunnel.run_pending();
         if self.burst.is_due(self.net.now, self.clients.len()) {
-            taupe_runtime::memory::release();
+            taupe_runtime::system::release();
         }
     }
 
@@ -319,7 +319,7 @@ impl Proxy {
         };
         let packet = &*packet;
         match parse(packet) {
-            Some(Incoming::Tcp(ends)) => match self.net.flows.get(&ends).copied() {
+            Some(Incoming::Tcp(four_tuple)) => match self.net.flows.get(&four_tuple).copied() {
                 Some(Owner::Client(number)) => {
                     if let Some(client) = self.clients.get_mut(number) {
                         client.handle_packet(packet, &mut self.net);
@@ -334,25 +334,26 @@ impl Proxy {
                 }
                 None => {}
             },
-            Some(Incoming::Udp(ends, payload)) => {
-                if Some(ends.local.ip()) != self.net.local_address_for(ends.remote.ip()) {
+            Some(Incoming::Udp(four_tuple, payload)) => {
+                if Some(four_tuple.local.ip()) != self.net.local_address_for(four_tuple.remote.ip())
+                {
                     return;
                 }
-                let port = ends.local.port();
+                let port = four_tuple.local.port();
                 if dns::LOCAL_PORTS.contains(&port) {
                     let now = self.net.now;
                     self.net
                         .resolver
-                        .handle_udp_response(now, port, ends.remote, payload);
+                        .handle_udp_response(now, port, four_tuple.remote, payload);
                 } else if let Some(number) = self.net.associations.get(&port)
                     && let Some(client) = self.clients.get_mut(*number)
                     && let Some(association) = client.association()
                 {
-                    association.deliver(ends.remote, payload);
+                    association.deliver(four_tuple.remote, payload);
                 }
             }
-            Some(Incoming::IcmpError(ends, problem)) => {
-                if let Some(Owner::Client(number)) = self.net.flows.get(&ends).copied()
+            Some(Incoming::IcmpError(four_tuple, problem)) => {
+                if let Some(Owner::Client(number)) = self.net.flows.get(&four_tuple).copied()
                     && let Some(client) = self.clients.get_mut(number)
                 {
                     client.handle_icmp_error(problem, &self.net);
@@ -497,7 +498,7 @@ impl Proxy {
     fn deliver_result(
         &mut self,
         waiter: Waiter,
-        result: Result<Vec<std::net::IpAddr>, crate::failure::Failure>,
+        result: Result<Vec<std::net::IpAddr>, crate::failure::ConnectFailure>,
     ) {
         let (Waiter::Client(id) | Waiter::Datagram(id, _)) = waiter;
         // The slot may belong to another client by now.

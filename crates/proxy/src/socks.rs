@@ -4,7 +4,7 @@
 //! `Ok(None)` if the message is incomplete. No message is longer than [`MAX_MESSAGE_LEN`].
 
 use crate::address::{Host, Target};
-use crate::failure::Failure;
+use crate::failure::ConnectFailure;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The longest message before data flows, in bytes: a name and a password of 255 bytes each, with
@@ -47,19 +47,19 @@ pub(crate) enum Reply {
     AddressTypeNotSupported = 8,
 }
 
-impl From<Failure> for Reply {
-    fn from(failure: Failure) -> Self {
+impl From<ConnectFailure> for Reply {
+    fn from(failure: ConnectFailure) -> Self {
         match failure {
-            Failure::Network | Failure::Tunnel => Self::NetworkUnreachable,
-            Failure::NoSuchName
-            | Failure::NoAddress
-            | Failure::NameServers
-            | Failure::NoNameServers
-            | Failure::Host
-            | Failure::Silence => Self::HostUnreachable,
-            Failure::Refused => Self::ConnectionRefused,
-            Failure::HopLimit => Self::TtlExpired,
-            Failure::Busy => Self::GeneralFailure,
+            ConnectFailure::Network | ConnectFailure::Tunnel => Self::NetworkUnreachable,
+            ConnectFailure::NoSuchName
+            | ConnectFailure::NoAddress
+            | ConnectFailure::NameServers
+            | ConnectFailure::NoNameServers
+            | ConnectFailure::Host
+            | ConnectFailure::Silence => Self::HostUnreachable,
+            ConnectFailure::Refused => Self::ConnectionRefused,
+            ConnectFailure::HopLimit => Self::TtlExpired,
+            ConnectFailure::Busy => Self::GeneralFailure,
         }
     }
 }

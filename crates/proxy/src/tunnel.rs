@@ -1,6 +1,6 @@
 //! The tunnel: WireGuard's state machine and its UDP sockets.
 
-use crate::failure::Failure;
+use crate::failure::ConnectFailure;
 use crate::handshakes::Handshakes;
 use crate::outgoing::{Outgoing, Slot};
 use crate::{NoticeHandler, StartError};
@@ -126,10 +126,10 @@ impl Tunnel {
     }
 
     /// Returns the reason why `address` does not answer: the host, or the tunnel's peer.
-    pub(crate) fn failure_for(&self, now: Instant, address: IpAddr) -> Failure {
+    pub(crate) fn failure_for(&self, now: Instant, address: IpAddr) -> ConnectFailure {
         match self.path.routes().lookup(address) {
-            Some(peer) if peer.has_session(now) => Failure::Silence,
-            _ => Failure::Tunnel,
+            Some(peer) if peer.has_session(now) => ConnectFailure::Silence,
+            _ => ConnectFailure::Tunnel,
         }
     }
 

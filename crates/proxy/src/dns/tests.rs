@@ -74,7 +74,7 @@ fn asked(resolver: &mut Resolver<u32>) -> Asked {
     }
 }
 
-fn found(resolver: &mut Resolver<u32>) -> (u32, Result<Vec<String>, Failure>) {
+fn found(resolver: &mut Resolver<u32>) -> (u32, Result<Vec<String>, ConnectFailure>) {
     match resolver.poll_output() {
         Some(Output::Resolved { waiter, result }) => {
             let text = |addresses: Vec<IpAddr>| addresses.iter().map(ToString::to_string).collect();
@@ -99,7 +99,7 @@ fn v6(text: &str) -> RData<'static> {
 }
 
 #[test]
-fn both_families_for_all_who_wait_and_the_cache() {
+fn one_look_up_serves_all_waiters_and_the_cache() {
     let mut resolver = resolver(true, true);
     resolver.resolve(at(0), &name("Example.org"), 1);
     resolver.resolve(at(0), &name("example.org."), 2);
@@ -129,7 +129,7 @@ fn both_families_for_all_who_wait_and_the_cache() {
 }
 
 #[test]
-fn one_family_does_not_wait_long_for_the_other() {
+fn the_answer_of_one_family_suffices_after_a_delay() {
     let mut resolver = resolver(true, true);
     resolver.resolve(at(0), &name("a.example"), 1);
     let (_, four) = (asked(&mut resolver), asked(&mut resolver));
@@ -143,7 +143,7 @@ fn one_family_does_not_wait_long_for_the_other() {
 }
 
 #[test]
-fn what_is_no_answer_changes_nothing() {
+fn packets_that_are_no_answer_are_ignored() {
     let mut resolver = resolver(true, false);
     resolver.resolve(at(0), &name("a.example"), 1);
     let query = asked(&mut resolver);
@@ -175,7 +175,7 @@ fn what_is_no_answer_changes_nothing() {
 }
 
 #[test]
-fn servers_are_asked_in_turn_and_silence_is_an_error() {
+fn name_servers_are_tried_in_turn_until_a_timeout() {
     let mut resolver = resolver(true, false);
     resolver.resolve(at(0), &name("a.example"), 1);
     let mut ports = Vec::new();
@@ -190,7 +190,7 @@ fn servers_are_asked_in_turn_and_silence_is_an_error() {
     ports.sort_unstable();
     ports.dedup();
     assert_eq!(ports.len(), TRIES, "each from a port of its own");
-    assert_eq!(found(&mut resolver), (1, Err(Failure::NameServers)));
+    assert_eq!(found(&mut resolver), (1, Err(ConnectFailure::NameServers)));
     // Server failures are not cached.
     resolver.resolve(at(8), &name("a.example"), 2);
     let query = asked(&mut resolver);
@@ -200,16 +200,16 @@ fn servers_are_asked_in_turn_and_silence_is_an_error() {
 }
 
 #[test]
-fn names_that_are_not_there() {
+fn missing_names_are_remembered() {
     let mut resolver = resolver(true, true);
     resolver.resolve(at(0), &name("a.example"), 1);
     for query in [asked(&mut resolver), asked(&mut resolver)] {
         let nobody = query.with(|packet| *packet.rcode_mut() = RCODE::NameError);
         resolver.handle_udp_response(at(0), query.local_port, query.server, &nobody);
     }
-    assert_eq!(found(&mut resolver), (1, Err(Failure::NoSuchName)));
+    assert_eq!(found(&mut resolver), (1, Err(ConnectFailure::NoSuchName)));
     resolver.resolve(at(9), &name("a.example"), 2);
-    assert_eq!(found(&mut resolver), (2, Err(Failure::NoSuchName)));
+    assert_eq!(found(&mut resolver), (2, Err(ConnectFailure::NoSuchName)));
     resolver.resolve(at(10), &name("a.example"), 3);
     for query in [asked(&mut resolver), asked(&mut resolver)] {
         // Addresses of this machine are ignored.
@@ -220,16 +220,16 @@ fn names_that_are_not_there() {
         let answer = query.answer(&records);
         resolver.handle_udp_response(at(10), query.local_port, query.server, &answer);
     }
-    assert_eq!(found(&mut resolver), (3, Err(Failure::NoAddress)));
+    assert_eq!(found(&mut resolver), (3, Err(ConnectFailure::NoAddress)));
     resolver.resolve(at(10), &name("localhost"), 4);
-    assert_eq!(found(&mut resolver), (4, Err(Failure::NoSuchName)));
+    assert_eq!(found(&mut resolver), (4, Err(ConnectFailure::NoSuchName)));
     let mut nobody = Resolver::new(Vec::new(), true, true, random);
     nobody.resolve(at(0), &name("a.example"), 5);
-    assert_eq!(found(&mut nobody), (5, Err(Failure::NoNameServers)));
+    assert_eq!(found(&mut nobody), (5, Err(ConnectFailure::NoNameServers)));
 }
 
 #[test]
-fn other_names_are_followed_and_strangers_ignored() {
+fn aliases_are_followed_and_unrelated_records_ignored() {
     let mut resolver = resolver(true, false);
     resolver.resolve(at(0), &name("a.example"), 1);
     let query = asked(&mut resolver);
@@ -250,11 +250,11 @@ fn other_names_are_followed_and_strangers_ignored() {
         ("b.example", 60, alias("a.example")),
     ]);
     resolver.handle_udp_response(at(5), query.local_port, query.server, &answer);
-    assert_eq!(found(&mut resolver), (2, Err(Failure::NoAddress)));
+    assert_eq!(found(&mut resolver), (2, Err(ConnectFailure::NoAddress)));
 }
 
 #[test]
-fn an_answer_that_was_cut_is_asked_for_over_tcp() {
+fn a_truncated_answer_is_retried_over_tcp() {
     let mut resolver = resolver(true, false);
     resolver.resolve(at(0), &name("a.example"), 1);
     let query = asked(&mut resolver);
@@ -306,17 +306,17 @@ fn memory_is_bounded() {
     assert!(matches!(
         last,
         Some(Output::Resolved {
-            result: Err(Failure::Busy),
+            result: Err(ConnectFailure::Busy),
             ..
         })
     ));
 }
 
 #[test]
-fn names_that_stand_for_others_are_followed_as_far_as_name_servers_do() {
+fn alias_chains_are_followed_up_to_a_limit() {
     for (aliases, result) in [
         (MAX_ALIASES, Ok(vec!["192.0.2.1".into()])),
-        (MAX_ALIASES + 1, Err(Failure::NoAddress)),
+        (MAX_ALIASES + 1, Err(ConnectFailure::NoAddress)),
     ] {
         let mut resolver = resolver(true, false);
         resolver.resolve(at(0), &name("0.example"), 1);

@@ -23,7 +23,7 @@ fn connect() {
 }
 
 #[test]
-fn forwarded_as_its_server_gets_it() {
+fn a_proxied_request_is_rewritten_for_its_server() {
     let text = "POST HTTP://Example.org:8080/a?b HTTP/1.1\r\nHost: other\r\nAccept: */*\r\n\
                 Proxy-Connection: keep-alive\r\nConnection: close, X-Mine\r\nx-mine: 1\r\n\
                 Proxy-Authorization: Basic eDp5\r\nContent-Length: 3\r\n\r\nabc";
@@ -52,7 +52,7 @@ fn forwarded_as_its_server_gets_it() {
 }
 
 #[test]
-fn every_refusal() {
+fn every_http_refusal_has_its_response() {
     let many = format!(
         "GET http://a/ HTTP/1.1\r\nHost: a\r\n{}\r\n",
         "A: b\r\n".repeat(128)
@@ -131,7 +131,7 @@ fn every_refusal() {
 
 #[test]
 fn every_failure_has_its_status() {
-    use Failure::*;
+    use ConnectFailure::*;
     for (failure, code) in [
         (Network, "502"),
         (NoSuchName, "502"),
@@ -151,7 +151,7 @@ fn every_failure_has_its_status() {
 }
 
 #[test]
-fn who_is_let_in() {
+fn http_clients_need_valid_credentials() {
     let file = std::env::temp_dir().join(format!("taupe-proxy-auth-{}", std::process::id()));
     std::fs::write(&file, "alice:se:cret\n").unwrap();
     let credentials = Credentials::read(&file).unwrap();
@@ -188,7 +188,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_near_a_request_panics(
+    fn damaged_http_requests_do_not_panic(
         (start, middle, end) in (
             prop::sample::select(vec!["GET http://", "CONNECT ", "POST http://a/"]),
             "[ -~\r\n]{0,80}",

@@ -13,20 +13,20 @@ const LONGEST: usize = 65_535;
 const NOW: Instant = Instant(5_000_000_000);
 
 /// Returns an unfragmented UDP packet with this payload, over IPv4 and over IPv6.
-fn datagrams(payload: &[u8]) -> [(Ends, Vec<u8>); 2] {
+fn datagrams(payload: &[u8]) -> [(FourTuple, Vec<u8>); 2] {
     [
         ("192.0.2.1:53", "10.0.0.1:40000"),
         ("[2001:db8::1]:53", "[fd00::1]:40000"),
     ]
     .map(|(from, to)| {
-        let sent = Ends {
+        let sent = FourTuple {
             local: from.parse().unwrap(),
             remote: to.parse().unwrap(),
         };
         let mut outgoing = Outgoing::new(LONGEST);
         assert!(push_udp(&mut outgoing, LONGEST, sent, payload));
         let packet = outgoing.packet(outgoing.slots()[0]).to_vec();
-        let seen = Ends {
+        let seen = FourTuple {
             local: sent.remote,
             remote: sent.local,
         };
@@ -68,12 +68,12 @@ fn fragment(head: &[u8], identification: u16, offset: usize, more: bool, piece: 
 
 proptest! {
     #[test]
-    fn fragments_in_any_order_are_the_packet(
+    fn fragments_are_reassembled_in_any_order(
         payload in proptest::collection::vec(any::<u8>(), 1400..20_000),
         eighths in 8..170usize,
         seed in any::<u64>(),
     ) {
-        for (ends, packet) in datagrams(&payload) {
+        for (four_tuple, packet) in datagrams(&payload) {
             let mut pieces = cut(&packet, 7, eighths * 8);
             let again = pieces[pieces.len() / 2].clone();
             pieces.push(again);
@@ -91,12 +91,12 @@ proptest! {
                 found.extend(reassembly.reassemble(NOW, piece));
             }
             prop_assert_eq!(found.len(), 1);
-            prop_assert_eq!(parse(&found[0]), Some(Incoming::Udp(ends, &payload)));
+            prop_assert_eq!(parse(&found[0]), Some(Incoming::Udp(four_tuple, &payload)));
         }
     }
 
     #[test]
-    fn any_fragments_are_taken_and_bounded(
+    fn arbitrary_fragments_do_not_panic_and_are_bounded(
         pieces in proptest::collection::vec(
             (0..4u16, 0..9000usize, any::<bool>(), 0..1400usize, any::<bool>()),
             1..400,
@@ -118,7 +118,7 @@ proptest! {
 }
 
 #[test]
-fn fragments_that_overlap_or_disagree_are_no_packet() {
+fn overlapping_or_inconsistent_fragments_are_dropped() {
     let payload = vec![7; 3000];
     for (_, packet) in datagrams(&payload) {
         let pieces = cut(&packet, 7, 1000);
@@ -150,7 +150,7 @@ fn fragments_that_overlap_or_disagree_are_no_packet() {
 }
 
 #[test]
-fn incomplete_packets_are_dropped_when_they_are_old_or_too_many() {
+fn old_or_excess_incomplete_packets_are_dropped() {
     for (_, packet) in datagrams(&[7; 3000]) {
         let mut reassembly = Reassembly::new(REASSEMBLY_BYTES);
         let pieces = cut(&packet, 7, 1600);
@@ -179,7 +179,7 @@ fn incomplete_packets_are_dropped_when_they_are_old_or_too_many() {
 }
 
 #[test]
-fn what_is_no_fragment_is_left_as_it_is() {
+fn unfragmented_packets_pass_unchanged() {
     let mut reassembly = Reassembly::new(REASSEMBLY_BYTES);
     for (_, packet) in datagrams(b"hello") {
         let whole = reassembly.reassemble(NOW, &packet);

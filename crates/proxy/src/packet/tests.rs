@@ -1,31 +1,31 @@
 use super::*;
 use proptest::prelude::*;
 
-fn ends(local: &str, remote: &str) -> Ends {
-    Ends {
+fn four_tuple(local: &str, remote: &str) -> FourTuple {
+    FourTuple {
         local: local.parse().unwrap(),
         remote: remote.parse().unwrap(),
     }
 }
 
-fn built(mtu: usize, ends: Ends, payload: &[u8]) -> Option<Vec<u8>> {
+fn built(mtu: usize, four_tuple: FourTuple, payload: &[u8]) -> Option<Vec<u8>> {
     let mut outgoing = Outgoing::new(mtu);
-    let fits = push_udp(&mut outgoing, mtu, ends, payload);
+    let fits = push_udp(&mut outgoing, mtu, four_tuple, payload);
     let slot = outgoing.slots().first().copied();
     assert_eq!(fits, slot.is_some());
     slot.map(|slot| outgoing.packet(slot).to_vec())
 }
 
 #[test]
-fn a_datagram_reads_as_it_was_written() {
+fn a_written_datagram_parses_back() {
     for (us, them, header) in [
         ("10.0.0.1:1000", "192.0.2.1:53", 28),
         ("[fd00::1]:1000", "[2001:db8::1]:53", 48),
     ] {
-        let way = ends(us, them);
+        let way = four_tuple(us, them);
         let packet = built(1280, way, b"hello").unwrap();
         assert_eq!(packet.len(), header + 5);
-        let back = Incoming::Udp(ends(them, us), b"hello");
+        let back = Incoming::Udp(four_tuple(them, us), b"hello");
         assert_eq!(parse(&packet), Some(back));
         for at in [header - 8, header + 4] {
             let mut damaged = packet.clone();
@@ -36,12 +36,12 @@ fn a_datagram_reads_as_it_was_written() {
         assert!(built(1280, way, &vec![0; 1280 - header]).is_some());
         assert!(built(1280, way, &vec![0; 1281 - header]).is_none());
     }
-    assert!(built(1280, ends("10.0.0.1:1", "[2001:db8::1]:1"), b"").is_none());
+    assert!(built(1280, four_tuple("10.0.0.1:1", "[2001:db8::1]:1"), b"").is_none());
 }
 
 #[test]
-fn fragments_are_nobody_s() {
-    let packet = built(1280, ends("10.0.0.1:1000", "192.0.2.1:53"), b"hello").unwrap();
+fn fragments_belong_to_no_flow() {
+    let packet = built(1280, four_tuple("10.0.0.1:1000", "192.0.2.1:53"), b"hello").unwrap();
     for (flags, expected) in [(0x40, true), (0x20, false), (0x00, true), (0x01, false)] {
         let mut packet = packet.clone();
         packet[6] = flags;
@@ -51,7 +51,7 @@ fn fragments_are_nobody_s() {
 
 /// Returns a router's ICMP error about a segment from `us` to `them`.
 fn error(us: &str, them: &str, kind: u8, code: u8, rest: u32, protocol: u8) -> Vec<u8> {
-    let way = ends(us, them);
+    let way = four_tuple(us, them);
     let mut quoted = built(1280, way, b"").unwrap();
     let (router, header, number): (IpAddr, usize, u8) = match way.local {
         SocketAddr::V4(_) => {
@@ -87,7 +87,7 @@ fn error(us: &str, them: &str, kind: u8, code: u8, rest: u32, protocol: u8) -> V
 }
 
 #[test]
-fn what_routers_say() {
+fn icmp_errors_are_classified() {
     let v4 = ("10.0.0.1:1000", "192.0.2.1:80");
     let v6 = ("[fd00::1]:1000", "[2001:db8::1]:80");
     for ((us, them), kind, code, rest, expected) in [
@@ -104,7 +104,7 @@ fn what_routers_say() {
         (v6, 3, 0, 0, IcmpError::HopLimit),
     ] {
         let packet = error(us, them, kind, code, rest, 6);
-        let expected = Some(Incoming::IcmpError(ends(us, them), expected));
+        let expected = Some(Incoming::IcmpError(four_tuple(us, them), expected));
         assert_eq!(parse(&packet), expected, "{kind} {code}");
         let mut damaged = packet;
         *damaged.last_mut().unwrap() ^= 1;
@@ -128,7 +128,7 @@ proptest! {
     }
 
     #[test]
-    fn no_damaged_error_panics(at in 0..100_usize, mask: u8, length in 0..100_usize, v6: bool) {
+    fn damaged_icmp_errors_do_not_panic(at in 0..100_usize, mask: u8, length in 0..100_usize, v6: bool) {
         let mut packet = match v6 {
             false => error("10.0.0.1:1000", "192.0.2.1:80", 3, 1, 0, 6),
             true => error("[fd00::1]:1000", "[2001:db8::1]:80", 1, 3, 0, 6),

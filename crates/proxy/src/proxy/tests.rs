@@ -22,7 +22,7 @@ fn timer(ours: SocketAddr, theirs: SocketAddr) -> Option<String> {
 }
 
 #[test]
-fn clients_that_say_nothing_are_asked_whether_they_are_there() {
+fn silent_clients_are_probed_with_keepalives() {
     let proxy = Proxy::start(Options {
         device: DeviceUpdate::default(),
         listen_port: 0,

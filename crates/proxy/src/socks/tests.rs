@@ -77,7 +77,7 @@ fn requests() {
 }
 
 #[test]
-fn every_refusal_of_a_request() {
+fn every_invalid_socks_request_has_its_error() {
     for (bytes, expected) in [
         (&b"\x04\x01\x00"[..], Reply::GeneralFailure),
         (
@@ -120,7 +120,7 @@ fn every_refusal_of_a_request() {
 
 #[test]
 fn every_failure_has_its_reply() {
-    use Failure::*;
+    use ConnectFailure::*;
     for (failure, code) in [
         (Busy, 1),
         (Network, 3),

@@ -2,7 +2,7 @@ mod liveness;
 
 use super::{BufferBudget, Stream, Windows};
 use crate::outgoing::Outgoing;
-use crate::packet::{Ends, Incoming, parse};
+use crate::packet::{FourTuple, Incoming, parse};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use smoltcp::wire::{IpProtocol, Ipv4Packet, TcpPacket, TcpSeqNumber};
@@ -88,7 +88,7 @@ proptest! {
     /// If the other side sends arbitrary segments, this side sends only segments of the connection
     /// that fit the tunnel, and buffers no more bytes than its window.
     #[test]
-    fn any_segments_are_taken(segments in vec(segments(), 1..40), is_open in any::<bool>()) {
+    fn arbitrary_segments_do_not_panic(segments in vec(segments(), 1..40), is_open in any::<bool>()) {
         let windows = Windows { receive: 1 << 14, send: 1 << 14 };
         let mut now = Instant(5_000_000_000);
         let stream = Stream::connect(now, US.into(), THEM.into(), MTU, windows, 7);
@@ -116,9 +116,9 @@ proptest! {
             stream.send(now, &mut outgoing);
             for slot in outgoing.slots() {
                 let sent = outgoing.packet(*slot);
-                let ends = Ends { local: THEM.into(), remote: US.into() };
+                let four_tuple = FourTuple { local: THEM.into(), remote: US.into() };
                 prop_assert!(sent.len() <= MTU);
-                prop_assert_eq!(parse(sent), Some(Incoming::Tcp(ends)));
+                prop_assert_eq!(parse(sent), Some(Incoming::Tcp(four_tuple)));
             }
             outgoing.remove(outgoing.slots().len());
             prop_assert!(stream.socket().recv_queue() <= windows.receive);
@@ -128,7 +128,7 @@ proptest! {
 }
 
 #[test]
-fn all_memory_comes_back_and_nobody_is_left_without() {
+fn every_connection_gets_buffers_and_returns_them() {
     let mut budget = BufferBudget::new();
     let all: Vec<_> = (0..4096).map(|_| budget.allot()).collect();
     let sum: usize = all.iter().map(|one| one.receive + one.send).sum();
@@ -144,7 +144,7 @@ fn all_memory_comes_back_and_nobody_is_left_without() {
 }
 
 #[test]
-fn a_connection_begins_with_a_segment_and_begins_again_in_time() {
+fn a_syn_is_sent_and_retransmitted() {
     let windows = Windows {
         receive: 1 << 16,
         send: 1 << 16,
@@ -162,11 +162,14 @@ fn a_connection_begins_with_a_segment_and_begins_again_in_time() {
             panic!("{} packets", outgoing.slots().len());
         };
         // Swapped, because `parse` takes the receiver's view.
-        let ends = Ends {
+        let four_tuple = FourTuple {
             local: remote,
             remote: local,
         };
-        assert_eq!(parse(outgoing.packet(slot)), Some(Incoming::Tcp(ends)));
+        assert_eq!(
+            parse(outgoing.packet(slot)),
+            Some(Incoming::Tcp(four_tuple))
+        );
         outgoing.remove(1);
         let again = stream.deadline(now).unwrap();
         let wait = again.since(now).as_millis();
@@ -180,7 +183,7 @@ fn a_connection_begins_with_a_segment_and_begins_again_in_time() {
 }
 
 #[test]
-fn a_connection_without_room_waits_for_room_and_for_no_time() {
+fn a_connection_without_room_has_no_deadline() {
     let windows = Windows {
         receive: 1 << 16,
         send: 1 << 16,

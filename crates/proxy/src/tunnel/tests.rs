@@ -46,7 +46,7 @@ fn update(own: PrivateKey, peer: PublicKey, endpoint: Option<SocketAddr>) -> Dev
 }
 
 #[test]
-fn of_initiations_that_waited_together_the_newest_is_answered() {
+fn only_the_newest_of_queued_initiations_is_answered() {
     let folder = Folder::new();
     let (near, far) = (private_key(), private_key());
     let (near_key, far_key) = (public_key(&near), public_key(&far));

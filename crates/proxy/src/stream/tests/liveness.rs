@@ -331,7 +331,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn what_is_not_acknowledged_has_a_deadline_and_arrives(
+    fn unacknowledged_data_is_retransmitted_until_it_arrives(
         events in events(),
         links in links(),
         window in any::<u16>(),
