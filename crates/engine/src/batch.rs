@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_full_when_its_sends_are() {
+    fn a_batch_is_full_when_its_sends_are() {
         let peer = Arc::new(1);
         for (length, one, sends) in [(0, 64, 4), (64, 64, 4), (1420, 45, 2), (9000, 7, 2)] {
             let mut batch = Batch::new();

@@ -12,7 +12,6 @@
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno as SystemError;
@@ -26,30 +25,31 @@ use tracing::{debug, info};
 use crate::flood::{self, Flood};
 use crate::flood_filter::FloodFilter;
 use crate::inbound::InboundPath;
-use crate::outbound::OutboundPath;
-use crate::schedule::{self, PacketPath, SharedThread};
-use crate::shared::{Command, Shared, Surroundings, Waker};
+use crate::lane::Lane;
+use crate::lifecycle::{Exit, StartError, spawn};
+use crate::options::{Offloads, Options, TunSource, UapiSource, Underlay};
+use crate::schedule::PacketPath;
+use crate::shared::{Command, Shared, UnderlayState, Waker};
 use crate::sockets::Sockets;
 use crate::timer::{Timer, timespec};
 use crate::uapi::Listener;
-use crate::{
-    Exit, Offloads, Options, StartError, TunSource, UapiSource, Underlay, outbound, spawn,
-};
 use taupe_runtime::clock;
 use taupe_runtime::driver::{Driver, handshake_kind};
-use taupe_runtime::own_key::OwnKey;
+use taupe_runtime::own_pq_key::OwnPqKey;
 use taupe_runtime::resolver::Resolver;
 use taupe_runtime::services::{Event, Services};
 
-mod awakening;
 mod handshakes;
+mod lanes;
 mod listening;
 mod network;
 mod requests;
+mod resume_watch;
 
-use awakening::Awakening;
+use lanes::RunningLane;
 use network::open_tun;
 use requests::WatchedSocket;
+use resume_watch::ResumeWatch;
 
 /// Commands that one round handles, at most.
 const COMMANDS_PER_ROUND: usize = 64;
@@ -61,7 +61,7 @@ enum Token {
     Timer,
     Link,
     Routes,
-    Awakening,
+    ResumeWatch,
     /// The inotify watch on the configuration socket's file.
     ConfigurationSocket,
     Handshakes,
@@ -71,28 +71,29 @@ pub(crate) struct Control {
     driver: Driver,
     shared: Arc<Shared>,
     commands: mpsc::Receiver<Command>,
-    own_key: OwnKey,
+    own_pq_key: OwnPqKey,
     link: LinkWatch,
     underlay: Underlay,
     routes: RouteWatch,
     timer: Timer,
-    awakening: Awakening,
+    resume_watch: ResumeWatch,
     socket: Option<WatchedSocket>,
     listener: Arc<UnixListener>,
     offloads: Offloads,
-    /// The thread that carries packets in both directions while traffic is light.
-    shared_thread: Arc<SharedThread>,
-    /// The threads that receive from the data sockets.
-    receivers: Vec<JoinHandle<()>>,
+    /// The lanes of the device: one.
+    lanes: Vec<RunningLane>,
+    /// The lane that sends this loop's own datagrams.
+    own_lane: Arc<Lane>,
+    sockets: Sockets,
     /// The inbound paths of the handshake sockets.
     handshakes: Vec<InboundPath>,
     /// Datagrams that the handshake sockets delivered in this round, of any kind.
     received: usize,
     /// The time at which to try again to bind the port.
-    bind_again: Option<Instant>,
+    rebind_at: Option<Instant>,
     /// The time at which sockets were last replaced after a failure.
-    mended: Option<Instant>,
-    drops: Drops,
+    last_rebind: Option<Instant>,
+    drops: LoggedDrops,
     flood: Flood,
     flood_filter: FloodFilter,
     /// The port that was requested or last bound; 0 while any port will do.
@@ -117,7 +118,7 @@ impl Control {
             state_dir,
             notices,
         } = options;
-        let beside = match (&underlay, &tun) {
+        let own_interface = match (&underlay, &tun) {
             (Underlay::Here, TunSource::Create | TunSource::Fd(_)) => Some(interface.clone()),
             _ => None,
         };
@@ -140,36 +141,35 @@ impl Control {
         let routes = underlay.within(RouteWatch::open).flatten();
         let routes = routes.map_err(io("cannot watch routes"))?;
         let (shared, commands) = Shared::new(
-            tun,
             tap,
             Arc::clone(driver.data_path()),
             waker,
             resolver,
-            Surroundings::new(matches!(underlay, Underlay::Behind { .. }), beside),
+            UnderlayState::new(matches!(underlay, Underlay::Behind { .. }), own_interface),
         );
         let shared = Arc::new(shared);
-        let (shared_thread, arrivals) =
-            SharedThread::new().map_err(system("cannot make an eventfd"))?;
+        let lane = RunningLane::new(Arc::clone(&shared), tun, offloads)?;
         let Listener { socket, file } = listener;
         let mut control = Self {
             driver,
             commands,
-            own_key: OwnKey::default(),
+            own_pq_key: OwnPqKey::default(),
             link,
             underlay,
             routes,
             timer: Timer::new().map_err(system("cannot make a timer"))?,
-            awakening: Awakening::new().map_err(system("cannot make a timer"))?,
+            resume_watch: ResumeWatch::new().map_err(system("cannot make a timer"))?,
             socket: file.map(WatchedSocket::new).transpose()?,
             listener: Arc::new(socket),
             offloads,
-            shared_thread,
-            receivers: Vec::new(),
+            own_lane: Arc::clone(lane.lane()),
+            lanes: vec![lane],
+            sockets: Sockets::default(),
             handshakes: Vec::new(),
             received: 0,
-            bind_again: None,
-            mended: None,
-            drops: Drops::default(),
+            rebind_at: None,
+            last_rebind: None,
+            drops: LoggedDrops::default(),
             flood: Flood::default(),
             flood_filter: FloodFilter::new(offloads.flood_filter),
             port: 0,
@@ -179,17 +179,9 @@ impl Control {
         };
         // The interface may be up already, and the MTU must be known before the first packet.
         control.check_link();
-        let (shared_thread, out) = (
-            Arc::clone(&control.shared_thread),
-            OutboundPath::new(Arc::clone(&shared)),
-        );
-        spawn("out", move || {
-            schedule::run_dedicated(&shared_thread, Box::new(out))
-        })?;
-        let shared_thread = Arc::clone(&control.shared_thread);
-        spawn("both", move || {
-            schedule::run_shared(&shared_thread, &arrivals)
-        })?;
+        for lane in &control.lanes {
+            lane.start_outbound()?;
+        }
         let serve = Arc::clone(&shared);
         let listener = Arc::clone(&control.listener);
         spawn("uapi", move || crate::uapi::run(&serve, &listener))?;
@@ -217,14 +209,14 @@ impl Control {
     fn wait(&mut self) -> Result<(), SystemError> {
         let deadlines = [
             self.driver.next_deadline(),
-            self.bind_again,
-            self.flood.shed_until(),
+            self.rebind_at,
+            self.flood.filter_until(),
         ];
         self.timer.set(deadlines.into_iter().flatten().min())?;
         let handshakes = &self.shared.handshakes;
-        let timeout = if self.flood.goes_on() && handshakes.is_empty() {
+        let timeout = if self.flood.is_ongoing() && handshakes.is_empty() {
             Some(timespec(flood::PAUSE.as_nanos() as u64))
-        } else if handshakes.rest() {
+        } else if handshakes.prepare_sleep() {
             None
         } else {
             Some(Timespec::default())
@@ -234,13 +226,13 @@ impl Control {
             (Token::Timer, self.timer.fd.as_fd()),
             (Token::Link, self.link.fd()),
             (Token::Routes, self.routes.fd()),
-            (Token::Awakening, self.awakening.fd()),
+            (Token::ResumeWatch, self.resume_watch.fd()),
         ];
         if let Some(socket) = &self.socket {
             watched.push((Token::ConfigurationSocket, socket.watch.as_fd()));
         }
         // During a flood, do not wake up for each message.
-        if !self.flood.goes_on() {
+        if !self.flood.is_ongoing() {
             let sources = self.handshakes.iter().map(PacketPath::source);
             watched.extend(sources.map(|source| (Token::Handshakes, source)));
         }
@@ -256,7 +248,7 @@ impl Control {
         for token in &ready {
             self.handle_ready(*token);
         }
-        if self.flood.goes_on() || ready.contains(&Token::Handshakes) {
+        if self.flood.is_ongoing() || ready.contains(&Token::Handshakes) {
             self.receive_handshakes();
         }
         Ok(())
@@ -269,15 +261,15 @@ impl Control {
             Token::Link => self.check_link(),
             Token::Routes => match self.routes.drain() {
                 Ok(true) => {
-                    self.shared.surroundings.change();
+                    self.shared.underlay.change();
                     self.check_local_addresses();
                     self.driver.handle_network_change();
                 }
                 Ok(false) => {}
                 Err(error) => debug!(%error, "watching routes"),
             },
-            Token::Awakening => {
-                if self.awakening.has_slept() {
+            Token::ResumeWatch => {
+                if self.resume_watch.has_slept() {
                     info!("the machine has slept: shaking hands anew");
                     self.driver.handle_awakening();
                 }
@@ -311,20 +303,20 @@ impl Control {
                     self.transmit();
                     let _ = answer.try_send(text);
                 }
-                Command::SocketFailed(socket) => self.mend_sockets(&socket),
+                Command::SocketFailed(socket) => self.rebind_failed(&socket),
                 Command::TunDeleted => return Some(Exit::InterfaceDeleted),
                 Command::SocketRemoved => return Some(Exit::SocketRemoved),
                 Command::Stop => return Some(Exit::Stopped),
                 Command::Failed(what) => return Some(Exit::Failed(what)),
             }
         }
-        if self.bind_again.is_some_and(|at| at <= clock::boot()) {
+        if self.rebind_at.is_some_and(|at| at <= clock::boot()) {
             self.listen();
         }
         self.driver.run_due();
         self.transmit();
-        for (cause, more) in self.drops.news(&self.shared) {
-            debug!(more, "dropped: {cause}");
+        for (reason, more) in self.drops.since_last_call(&self.shared) {
+            debug!(more, "dropped: {reason}");
         }
         None
     }
@@ -343,15 +335,15 @@ impl Control {
                         self.flood_filter.expect_answer(&datagram);
                     }
                     let length = datagram.len();
-                    let local_dropped =
-                        outbound::transmit(&self.shared, &endpoint, tos.into(), &datagram, length);
+                    let lane = &self.own_lane;
+                    let local_dropped = lane.transmit(&endpoint, tos.into(), &datagram, length);
                     if local_dropped {
                         self.driver.device_mut().forget_local_address(&endpoint);
                     }
                 }
                 Event::Notice(notice) => {
-                    if let Some(tell) = &self.notices {
-                        tell(notice);
+                    if let Some(report) = &self.notices {
+                        report(notice);
                     }
                 }
             }
@@ -363,35 +355,32 @@ impl Control {
 impl Drop for Control {
     fn drop(&mut self) {
         self.replace_sockets(Sockets::default());
-        self.shared_thread.end();
         // This ends the thread `uapi`. A socket that was passed in belongs to the caller and
         // continues to listen.
         if self.socket.is_some() {
             let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         }
-        if let Err(error) = self.shared.tun.shutdown() {
-            debug!(%error, "ending the TUN");
-        }
+        self.lanes.clear();
     }
 }
 
 /// Drop counters as last logged.
 #[derive(Default)]
-struct Drops([u64; DropReason::ALL.len()]);
+struct LoggedDrops([u64; DropReason::ALL.len()]);
 
-impl Drops {
+impl LoggedDrops {
     /// Returns the drops since the last call, by reason. Empty unless the log level is debug.
-    fn news(&mut self, shared: &Shared) -> Vec<(DropReason, u64)> {
+    fn since_last_call(&mut self, shared: &Shared) -> Vec<(DropReason, u64)> {
         if !tracing::enabled!(tracing::Level::DEBUG) {
             return Vec::new();
         }
-        let told = DropReason::ALL.into_iter().zip(&mut self.0);
-        told.filter_map(|(cause, told)| {
-            let count = shared.path.counters().count(cause);
-            let more = count - std::mem::replace(told, count);
-            (more > 0).then_some((cause, more))
-        })
-        .collect()
+        let logged = DropReason::ALL.into_iter().zip(&mut self.0);
+        let new = logged.filter_map(|(reason, logged)| {
+            let count = shared.path.counters().count(reason);
+            let more = count - std::mem::replace(logged, count);
+            (more > 0).then_some((reason, more))
+        });
+        new.collect()
     }
 }
 

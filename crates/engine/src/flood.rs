@@ -17,13 +17,13 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(8);
 
 /// Datagrams in one [`PAUSE`] that are a flood. 16,000 a second are more than one processor can
 /// answer with a handshake, so the pause delays nobody who could be answered sooner.
-const FLOOD: usize = 128;
+const FLOOD_PER_PAUSE: usize = 128;
 
 /// Datagrams in a second from which on the kernel drops most of them. Fewer take a fortieth of a
 /// processor to receive and refuse. A million peers that all rekey every two minutes send fewer.
 /// At such a rate cookies are required anyway, so a new sender needs a second attempt with or
 /// without the filter.
-const MANY: usize = 16_384;
+const FILTER_PER_SECOND: usize = 16_384;
 
 /// The filter stays for this long after the rate was last exceeded, so that a flood in pulses is
 /// one flood. It admits new senders while they are few.
@@ -31,12 +31,12 @@ const LINGER: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 pub(crate) struct Flood {
-    goes_on: bool,
+    is_ongoing: bool,
     /// Datagrams in the present [`PAUSE`].
     recent: Count,
     /// Datagrams in the present second.
     second: Count,
-    shed_until: Option<Instant>,
+    filter_until: Option<Instant>,
 }
 
 /// Number of datagrams since a moment.
@@ -48,30 +48,30 @@ struct Count {
 
 impl Flood {
     /// Records `count` datagrams that were received, or dropped by the filter, since the last call.
-    pub(crate) fn came(&mut self, now: Instant, count: usize) {
+    pub(crate) fn record(&mut self, now: Instant, count: usize) {
         let over = self.recent.add(now, count, PAUSE);
-        self.goes_on = self.recent.count >= FLOOD || self.goes_on && !over;
+        self.is_ongoing = self.recent.count >= FLOOD_PER_PAUSE || self.is_ongoing && !over;
         if over {
             self.recent.restart(now);
         }
         let over = self.second.add(now, count, Duration::from_secs(1));
-        if self.second.count >= MANY {
-            self.shed_until = Some(now + LINGER);
-        } else if self.shed_until.is_some_and(|until| until <= now) {
-            self.shed_until = None;
+        if self.second.count >= FILTER_PER_SECOND {
+            self.filter_until = Some(now + LINGER);
+        } else if self.filter_until.is_some_and(|until| until <= now) {
+            self.filter_until = None;
         }
         if over {
             self.second.restart(now);
         }
     }
 
-    pub(crate) fn goes_on(&self) -> bool {
-        self.goes_on
+    pub(crate) fn is_ongoing(&self) -> bool {
+        self.is_ongoing
     }
 
     /// Returns the time until which the filter is needed, if it is.
-    pub(crate) fn shed_until(&self) -> Option<Instant> {
-        self.shed_until
+    pub(crate) fn filter_until(&self) -> Option<Instant> {
+        self.filter_until
     }
 }
 
@@ -103,15 +103,15 @@ mod tests {
 
     /// Records `count` datagrams at a millisecond.
     fn came(flood: &mut Flood, millisecond: u64, count: usize) {
-        flood.came(Instant(millisecond * 1_000_000), count);
+        flood.record(Instant(millisecond * 1_000_000), count);
     }
 
     #[test]
-    fn a_flood_is_what_comes_fast_and_for_as_long() {
+    fn a_flood_begins_and_ends_with_the_rate() {
         let mut flood = Flood::default();
         let mut at = |millisecond, count| {
             came(&mut flood, millisecond, count);
-            flood.goes_on()
+            flood.is_ongoing()
         };
         at(999, 0);
         assert!(!at(1_000, 50));
@@ -130,24 +130,24 @@ mod tests {
     }
 
     #[test]
-    fn many_are_shed_and_for_a_while_after() {
+    fn the_filter_lingers_after_a_high_rate() {
         let mut flood = Flood::default();
         let mut at = |millisecond, count| {
             came(&mut flood, millisecond, count);
-            flood.shed_until().map(|until| until.0 / 1_000_000)
+            flood.filter_until().map(|until| until.0 / 1_000_000)
         };
         at(1_000, 0);
-        assert_eq!(at(1_500, MANY - 1), None);
+        assert_eq!(at(1_500, FILTER_PER_SECOND - 1), None);
         assert_eq!(at(2_001, 0), None, "another second");
-        assert_eq!(at(2_500, MANY - 1), None);
+        assert_eq!(at(2_500, FILTER_PER_SECOND - 1), None);
         assert_eq!(at(2_600, 1), Some(12_600));
         // Pulses, with silence between them.
-        assert_eq!(at(7_000, MANY - 1), Some(12_600));
-        assert_eq!(at(7_100, MANY), Some(17_100));
+        assert_eq!(at(7_000, FILTER_PER_SECOND - 1), Some(12_600));
+        assert_eq!(at(7_100, FILTER_PER_SECOND), Some(17_100));
         assert_eq!(at(17_099, 4), Some(17_100));
         assert_eq!(at(17_100, 4), None);
         // The number of datagrams does not prolong it.
-        assert_eq!(at(18_500, 1_000 * MANY), Some(28_500));
+        assert_eq!(at(18_500, 1_000 * FILTER_PER_SECOND), Some(28_500));
         assert_eq!(at(28_500, 4), None);
     }
 }

@@ -25,7 +25,7 @@ static OBJECT: &[u8] = include_bytes_aligned!("bpf/flood_filter.o");
 
 /// The filter of a device's handshake sockets.
 pub(crate) struct FloodFilter {
-    loaded: Loaded,
+    state: ProgramState,
     /// Set while the filter is attached to the sockets.
     is_on: bool,
     /// The drop counter when it was last read.
@@ -36,11 +36,11 @@ pub(crate) struct FloodFilter {
 
 /// State of the program. It is loaded when the first flood begins (messages wait in the sockets
 /// meanwhile) and stays loaded, because it remembers senders.
-enum Loaded {
-    NotYet,
+enum ProgramState {
+    Unloaded,
     /// The options forbid it.
-    Never,
-    Yes(Box<Program>),
+    Forbidden,
+    Loaded(Box<Program>),
 }
 
 struct Program {
@@ -50,7 +50,7 @@ struct Program {
 }
 
 #[derive(Debug, Error)]
-enum Refused {
+enum FilterError {
     #[error(transparent)]
     Object(#[from] EbpfError),
     #[error(transparent)]
@@ -58,16 +58,16 @@ enum Refused {
     #[error(transparent)]
     Map(#[from] MapError),
     #[error("the object lacks {0}")]
-    Lacks(&'static str),
+    Missing(&'static str),
 }
 
 impl FloodFilter {
     pub(crate) fn new(is_wanted: bool) -> Self {
         Self {
-            loaded: if is_wanted {
-                Loaded::NotYet
+            state: if is_wanted {
+                ProgramState::Unloaded
             } else {
-                Loaded::Never
+                ProgramState::Forbidden
             },
             is_on: false,
             dropped: 0,
@@ -80,41 +80,41 @@ impl FloodFilter {
         self.is_on = false;
     }
 
-    /// Attaches the filter to the sockets when a flood begins, and detaches it when the flood ends.
-    /// Loads the program if necessary.
-    pub(crate) fn follow<'a>(
+    /// Attaches the filter to the sockets (when a flood begins), or detaches it (when it ends). Does
+    /// nothing if the state stays. Loads the program if necessary.
+    pub(crate) fn set_active<'a>(
         &mut self,
-        flood: bool,
+        is_active: bool,
         sockets: impl ExactSizeIterator<Item = BorrowedFd<'a>>,
     ) {
-        if flood == self.is_on || sockets.len() == 0 {
+        if is_active == self.is_on || sockets.len() == 0 {
             return;
         }
-        if flood && let Loaded::NotYet = self.loaded {
-            self.loaded = match without_memlock_limit(Program::load) {
-                Ok(program) => Loaded::Yes(Box::new(program)),
+        if is_active && let ProgramState::Unloaded = self.state {
+            self.state = match without_memlock_limit(Program::load) {
+                Ok(program) => ProgramState::Loaded(Box::new(program)),
                 Err(error) => {
                     info!(
                         %error,
                         "a flood of handshakes cannot be shed in the kernel, which takes \
                          CAP_BPF: all of it is received"
                     );
-                    Loaded::NotYet
+                    ProgramState::Unloaded
                 }
             };
         }
         // Set this even if attaching fails, or each round would try again.
-        self.is_on = flood;
-        let Loaded::Yes(program) = &self.loaded else {
+        self.is_on = is_active;
+        let ProgramState::Loaded(program) = &self.state else {
             return;
         };
         self.dropped = program.dropped().unwrap_or(self.dropped);
         let mut refused = None;
         for socket in sockets {
-            refused = program.filter(socket, flood).err().or(refused);
+            refused = program.filter(socket, is_active).err().or(refused);
         }
         let shed = self.dropped.saturating_sub(self.dropped_before);
-        match (flood, refused) {
+        match (is_active, refused) {
             (true, None) => {
                 self.dropped_before = self.dropped;
                 info!("a flood of handshakes: shed in the kernel");
@@ -134,7 +134,7 @@ impl FloodFilter {
 
     /// Makes the filter keep answers to `message`, if it is of a kind that is answered.
     pub(crate) fn expect_answer(&mut self, message: &[u8]) {
-        let Loaded::Yes(program) = &mut self.loaded else {
+        let ProgramState::Loaded(program) = &mut self.state else {
             return;
         };
         if let Some(index) = sent_index(message)
@@ -145,8 +145,8 @@ impl FloodFilter {
     }
 
     /// Returns the number of datagrams that the filter has dropped since the last call.
-    pub(crate) fn news(&mut self) -> u64 {
-        let Loaded::Yes(program) = &self.loaded else {
+    pub(crate) fn newly_dropped(&mut self) -> u64 {
+        let ProgramState::Loaded(program) = &self.state else {
             return 0;
         };
         if !self.is_on {
@@ -160,7 +160,7 @@ impl FloodFilter {
 }
 
 impl Program {
-    fn load() -> Result<Self, Refused> {
+    fn load() -> Result<Self, FilterError> {
         // Nobody on the network must be able to predict which bits stand for a sender.
         let mut secret = [0; 16];
         taupe_runtime::random::fill(&mut secret);
@@ -171,21 +171,25 @@ impl Program {
             .load(OBJECT)?;
         let filter: &mut SocketFilter = object
             .program_mut("flood_filter")
-            .ok_or(Refused::Lacks("the program"))?
+            .ok_or(FilterError::Missing("the program"))?
             .try_into()?;
         filter.load()?;
         let known = object
             .map_mut("shapes")
-            .ok_or(Refused::Lacks("the shapes"))?;
+            .ok_or(FilterError::Missing("the shapes"))?;
         let mut known = HashMap::<_, [u32; 2], u32>::try_from(known)?;
         for shape in shapes() {
             let key = [u32::from_ne_bytes(shape.header), shape.length as u32];
             known.insert(key, shape.receiver_at.unwrap_or(0) as u32, 0)?;
         }
         let awaited = object.take_map("awaited");
-        let awaited = awaited.ok_or(Refused::Lacks("the answers"))?.try_into()?;
+        let awaited = awaited
+            .ok_or(FilterError::Missing("the answers"))?
+            .try_into()?;
         let dropped = object.take_map("dropped");
-        let dropped = dropped.ok_or(Refused::Lacks("the counter"))?.try_into()?;
+        let dropped = dropped
+            .ok_or(FilterError::Missing("the counter"))?
+            .try_into()?;
         let program = Self {
             object,
             awaited,
@@ -196,7 +200,7 @@ impl Program {
         Ok(program)
     }
 
-    fn filter(&self, socket: BorrowedFd<'_>, on: bool) -> Result<(), Refused> {
+    fn filter(&self, socket: BorrowedFd<'_>, on: bool) -> Result<(), FilterError> {
         if !on {
             return match SocketFilter::detach(socket) {
                 // The socket has no filter: attaching failed, which has been logged.
@@ -208,7 +212,7 @@ impl Program {
             };
         }
         let filter = self.object.program("flood_filter");
-        let filter = filter.ok_or(Refused::Lacks("the program"))?;
+        let filter = filter.ok_or(FilterError::Missing("the program"))?;
         Ok(<&SocketFilter>::try_from(filter)?.attach(socket)?)
     }
 
@@ -266,7 +270,7 @@ mod tests {
                 assert_eq!(sender, expected);
                 kept += 1;
             }
-            (kept, self.filter.news())
+            (kept, self.filter.newly_dropped())
         }
     }
 
@@ -280,8 +284,8 @@ mod tests {
     /// every CI job has.
     fn filter(socket: BorrowedFd<'_>) -> Option<FloodFilter> {
         let mut filter = FloodFilter::new(true);
-        filter.follow(true, [socket].into_iter());
-        if let Loaded::Yes(_) = filter.loaded {
+        filter.set_active(true, [socket].into_iter());
+        if let ProgramState::Loaded(_) = filter.state {
             return Some(filter);
         }
         let rights = capabilities(None).expect("capabilities").effective;
@@ -309,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_again_after_five_seconds_is_kept() {
+    fn a_sender_that_retries_after_five_seconds_passes_the_filter() {
         let addresses: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         let initiation = message([1, 0, 0, 0], 148);
         let scenes = addresses.map(|address| {
@@ -356,8 +360,8 @@ mod tests {
                 assert!(Instant::now() < limit, "all of a newcomer's are kept");
             }
             let sockets = [scene.socket.as_fd()];
-            scene.filter.follow(false, sockets.into_iter());
-            let Loaded::Yes(program) = &scene.filter.loaded else {
+            scene.filter.set_active(false, sockets.into_iter());
+            let ProgramState::Loaded(program) = &scene.filter.state else {
                 panic!("it stays loaded");
             };
             let again = program.filter(scene.socket.as_fd(), false);
@@ -367,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_waited_for_is_kept() {
+    fn awaited_answers_pass_the_filter() {
         let Some(mut scene) = Scene::new(Ipv4Addr::LOCALHOST) else {
             return;
         };
@@ -403,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn only_messages_are_kept() {
+    fn only_handshake_messages_pass_the_filter() {
         let Some(mut scene) = Scene::new(Ipv4Addr::LOCALHOST) else {
             return;
         };
@@ -444,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_messages_are_judged_by_the_length_of_each() {
+    fn merged_messages_are_filtered_by_segment_length() {
         let socket = || Socket::bind(Family::V4, 0, Options::default()).expect("a socket");
         let (sender, receiver) = (socket(), socket());
         assert!(sender.gso() && receiver.gro(), "this kernel merges");
@@ -465,7 +469,7 @@ mod tests {
                 }
                 _ => Vec::new(),
             };
-            (kept, filter.news())
+            (kept, filter.newly_dropped())
         };
         assert_eq!(send(74, 2), (vec![], 2), "together as long as one");
         assert_eq!(send(148, 4), (vec![(4 * 148, 148)], 0));

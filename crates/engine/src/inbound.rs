@@ -26,6 +26,7 @@ use taupe_protocol::time::Instant;
 use taupe_protocol::{DropReason, ReceivedBatch};
 use tracing::{debug, warn};
 
+use crate::lane::Lane;
 use crate::schedule::PacketPath;
 use crate::schedule::load::Turn;
 use crate::shared::{BUSY, Command, Shared};
@@ -49,7 +50,7 @@ fn batches_for(bytes: usize, count: usize) -> usize {
 
 /// Carries packets from one socket to the TUN.
 pub(crate) struct InboundPath {
-    shared: Arc<Shared>,
+    lane: Arc<Lane>,
     socket: Arc<Socket>,
     buffer: Vec<u8>,
     /// Bytes of the buffer that the next receive may fill.
@@ -69,10 +70,11 @@ struct Incoming {
 }
 
 impl InboundPath {
-    pub(crate) fn new(shared: Arc<Shared>, socket: Arc<Socket>) -> Self {
-        let tap = shared.tap.as_ref().map(|tap| tap.incoming());
+    /// Returns the path of a socket, whose packets go to the TUN queue of a lane.
+    pub(crate) fn new(lane: Arc<Lane>, socket: Arc<Socket>) -> Self {
+        let tap = lane.shared.tap.as_ref().map(|tap| tap.incoming());
         Self {
-            shared,
+            lane,
             socket,
             buffer: vec![0; RECEIVE_BUFFER_LEN],
             room: RECEIVE_LEN,
@@ -102,7 +104,7 @@ impl InboundPath {
     /// of datagrams.
     pub(crate) fn carry(&mut self, waits: bool) -> ControlFlow<(), (Turn, usize)> {
         let Self {
-            shared,
+            lane,
             socket,
             buffer,
             room,
@@ -120,12 +122,12 @@ impl InboundPath {
         match received {
             Ok(Some(Receive::Datagrams(batches))) => {
                 for received in &batches {
-                    incoming.open(shared, came, received, buffer);
+                    incoming.open(&lane.shared, came, received, buffer);
                     bytes += received.len;
                     // An empty datagram counts too.
                     count += received.len.div_ceil(received.segment.max(1)).max(1);
                 }
-                incoming.deliver(shared, came, buffer);
+                incoming.deliver(lane, came, buffer);
                 *room = if came.since(*ended) < BUSY || bytes > BULK {
                     RECEIVE_LEN * batches_for(bytes, batches.len())
                 } else {
@@ -136,7 +138,8 @@ impl InboundPath {
             Ok(Some(Receive::Stopped)) => return ControlFlow::Break(()),
             Err(error) => {
                 warn!(%error, "receiving from the network failed");
-                shared.send(Command::SocketFailed(Arc::downgrade(socket)));
+                lane.shared
+                    .send(Command::SocketFailed(Arc::downgrade(socket)));
                 return ControlFlow::Break(());
             }
         }
@@ -180,20 +183,20 @@ impl Incoming {
     }
 
     /// Steps 4 to 6: hands the packets to the tap, merges them and writes them to the TUN.
-    fn deliver(&mut self, shared: &Shared, now: Instant, buffer: &mut [u8]) {
+    fn deliver(&mut self, lane: &Lane, now: Instant, buffer: &mut [u8]) {
         let Self {
             inner, tap, merger, ..
         } = self;
         // Breaks if the TUN has been deleted. Several threads may report that; the control loop
         // acts on the first report.
-        let write = |write: &TunWrite<'_>| match shared.tun.write(write) {
+        let write = |write: &TunWrite<'_>| match lane.tun.write(write) {
             Ok(()) => ControlFlow::Continue(()),
             Err(WriteError::Down) => {
                 debug!("the interface is down: packet dropped");
                 ControlFlow::Continue(())
             }
             Err(WriteError::Deleted) => {
-                shared.send(Command::TunDeleted);
+                lane.shared.send(Command::TunDeleted);
                 ControlFlow::Break(())
             }
             Err(error) => {
@@ -207,7 +210,7 @@ impl Incoming {
                 let _ = write(&TunWrite::single(packet));
             });
         }
-        let writes = merger.merge(buffer, inner, shared.tun.coalesce());
+        let writes = merger.merge(buffer, inner, lane.tun.coalesce());
         inner.clear();
         for merged in writes {
             if write(&merged).is_break() {
@@ -222,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_smaller_batches_are_the_more_are_received_at_once() {
+    fn smaller_batches_are_received_more_at_a_time() {
         assert_eq!(batches_for(8 * 65_000, 8), 8, "full ones");
         assert_eq!(batches_for(65_000 + 148, 2), 16, "every other");
         assert_eq!(batches_for(8 * 148, 8), MAX_RECEIVES, "single datagrams");

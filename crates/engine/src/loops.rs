@@ -18,10 +18,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 
 use taupe_os_linux::netlink::{Link, Medium, Netlink, NetlinkError};
+use taupe_packet::ip::Packet;
 use taupe_protocol::Peer;
 use taupe_runtime::nested::NestedPacket;
 use tracing::{debug, warn};
 
+use crate::lane::Lane;
 use crate::shared::Shared;
 
 /// The hop limit at which the count of tunnels begins. The system's default may differ.
@@ -35,7 +37,7 @@ const MAX_DEPTH: u8 = 3;
 const MAX_ENDPOINTS: usize = 1024;
 
 #[derive(Default)]
-pub(crate) struct Loops {
+pub(crate) struct LoopDetector {
     network: Option<Network>,
     has_warned: bool,
 }
@@ -51,15 +53,15 @@ pub(crate) enum Verdict {
     HopLimit(u8),
 }
 
-impl Loops {
-    pub(crate) fn check(&mut self, shared: &Shared, packet: &[u8], peer: &Peer) -> Verdict {
+impl LoopDetector {
+    pub(crate) fn check(&mut self, lane: &Lane, packet: &Packet<'_>, peer: &Peer) -> Verdict {
         let Some(inner) = NestedPacket::parse(packet) else {
             return Verdict::SystemHopLimit;
         };
         let Some(endpoint) = peer.endpoint() else {
             return Verdict::SystemHopLimit;
         };
-        let own_port = shared.sockets.load().port();
+        let own_port = lane.sockets.load().port();
         if inner.is_sealed_for(own_port, peer, endpoint.remote) {
             self.warn(
                 endpoint.remote,
@@ -67,6 +69,7 @@ impl Loops {
             );
             return Verdict::Loop;
         }
+        let shared = &lane.shared;
         let Some(network) = self.network(shared) else {
             return Verdict::SystemHopLimit;
         };
@@ -87,12 +90,12 @@ impl Loops {
 
     /// Returns this machine's network, which it reads again after a change. `None` if that fails.
     fn network(&mut self, shared: &Shared) -> Option<&mut Network> {
-        if shared.surroundings.is_elsewhere {
+        if shared.underlay.is_other_namespace {
             return None;
         }
-        let changes = shared.surroundings.changes();
+        let changes = shared.underlay.changes();
         if self.network.as_ref().is_none_or(|it| it.changes != changes) {
-            let network = Network::look(changes);
+            let network = Network::read(changes);
             let network = network.inspect_err(|error| debug!(%error, "loops go unrecognised"));
             self.network = network.ok();
         }
@@ -133,7 +136,7 @@ struct Network {
 }
 
 impl Network {
-    fn look(changes: u64) -> Result<Self, NetlinkError> {
+    fn read(changes: u64) -> Result<Self, NetlinkError> {
         let mut system = Netlink::open()?;
         let addresses = system.addresses()?;
         let links = system.links()?;
@@ -152,7 +155,7 @@ impl Network {
         if let Some(known) = self.endpoints.get(&endpoint) {
             return *known;
         }
-        let mark = shared.surroundings.mark.load(Ordering::Relaxed);
+        let mark = shared.underlay.mark.load(Ordering::Relaxed);
         let route = self.system.route_to(endpoint, mark);
         let leads = route.is_ok_and(|route| self.tunnels.contains(&route.interface));
         if self.endpoints.len() >= MAX_ENDPOINTS {
@@ -178,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_tunnel_counts_and_the_fourth_within_others_is_one_too_many() {
+    fn a_datagram_passes_three_tunnels_and_not_a_fourth() {
         for (hops, expected) in [(64, 63), (63, 62), (62, 61)] {
             assert_eq!(nested(hops), Verdict::HopLimit(expected));
         }
@@ -190,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn mobile_broadband_is_no_tunnel() {
+    fn mobile_broadband_and_tap_interfaces_are_not_tunnels() {
         let link = |kind: Option<&str>, medium| Link {
             index: 1,
             name: "any".to_owned(),

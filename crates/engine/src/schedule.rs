@@ -32,23 +32,25 @@
 //! path on. Packets that arrive meanwhile wait in the kernel. When a source ends, its path is
 //! dropped and its dedicated thread ends.
 //!
-//! The paths that share one [`SharedThread`] form a lane. A device has one lane today: one TUN
-//! queue and a data socket for each address family.
+//! All of this happens within a lane ([`crate::lane`]): its paths share one [`SharedThread`].
 
 use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use taupe_packet::ip::Family;
 use taupe_protocol::time::Instant;
 use taupe_runtime::clock;
+use taupe_runtime::system::thread_cpu_time;
 use tracing::trace;
 
+use crate::options::Offloads;
 use crate::shared::Waker;
-use bulk::{BEGINS, Bulk, ENDS};
+use bulk::{BULK_BEGINS, BULK_ENDS, Bulk};
 use busy_poll::BusyPoll;
 use load::{Load, Meter, Turn};
 
@@ -58,16 +60,16 @@ pub(crate) mod load;
 
 /// All threads must have had little to do for this long before paths migrate to the shared
 /// thread. Longer than the pauses within a stream.
-const LULL: Duration = Duration::from_millis(50);
+const LIGHT_TIME: Duration = Duration::from_millis(50);
 
 /// The shared thread is overloaded if it is busy for this percentage of the time. Two programs of
 /// one machine that exchange single packets stay below it, even if everything runs on one
 /// processor, because the programs and the other device take their share.
-const TOO_BUSY: u64 = 75;
+const OVERLOADED: u64 = 75;
 
 /// A path may migrate to the shared thread if its own thread is busy for less than this percentage
 /// of the time.
-const IDLE: u64 = 33;
+const LIGHT_BUSY: u64 = 33;
 
 /// Carries packets from one source.
 pub(crate) trait PacketPath: Send {
@@ -79,8 +81,24 @@ pub(crate) trait PacketPath: Send {
     fn turn(&mut self, waits: bool) -> ControlFlow<(), Turn>;
 }
 
-/// Handle to the shared thread, for the dedicated threads.
+/// A path of a lane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PathId {
+    Outbound,
+    Inbound(Family),
+}
+
+/// A descriptor that the shared thread waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Token {
+    /// The waker: a path has arrived, or the thread has to end.
+    Waker,
+    Source(PathId),
+}
+
+/// Handle to the shared thread of a lane, for its dedicated threads.
 pub(crate) struct SharedThread {
+    offloads: Offloads,
     arrivals: mpsc::Sender<Migrating>,
     /// Wakes the shared thread when a path arrives.
     waker: Waker,
@@ -91,6 +109,7 @@ pub(crate) struct SharedThread {
 
 /// A path that migrates to the shared thread and back.
 pub(crate) struct Migrating {
+    id: PathId,
     path: Box<dyn PacketPath>,
     /// The channel back to the dedicated thread. That thread waits for the path and ends if the
     /// channel is dropped.
@@ -103,15 +122,16 @@ impl SharedThread {
     /// # Errors
     ///
     /// The system's error if no descriptor is left.
-    pub(crate) fn new() -> Result<(Arc<Self>, mpsc::Receiver<Migrating>), Errno> {
+    pub(crate) fn new(offloads: Offloads) -> Result<(Self, mpsc::Receiver<Migrating>), Errno> {
         let (arrivals, receiver) = mpsc::channel();
         let shared_thread = Self {
+            offloads,
             arrivals,
             waker: Waker::new()?,
             busy_at: AtomicU64::new(0),
             ended: AtomicBool::new(false),
         };
-        Ok((Arc::new(shared_thread), receiver))
+        Ok((shared_thread, receiver))
     }
 
     /// Ends the shared thread and drops the paths that it holds.
@@ -125,26 +145,31 @@ impl SharedThread {
     }
 
     fn is_busy(&self, now: Instant) -> bool {
-        now.since(Instant(self.busy_at.load(Ordering::Relaxed))) < LULL
+        now.since(Instant(self.busy_at.load(Ordering::Relaxed))) < LIGHT_TIME
     }
 }
 
 /// Runs the dedicated thread of a path. The thread carries packets while any thread is busy.
 /// Otherwise it passes the path to the shared thread and waits until the path comes back. Returns
-/// when the source has ended.
-pub(crate) fn run_dedicated(shared_thread: &SharedThread, path: Box<dyn PacketPath>) {
+/// when the source has ended. `id` is unique among the paths of the lane at any time.
+pub(crate) fn run_dedicated(shared_thread: &SharedThread, id: PathId, path: Box<dyn PacketPath>) {
     let (own_thread, returns) = mpsc::channel();
-    let mut migrating = Migrating { path, own_thread };
-    let (mut meter, mut bulk) = (Meter::default(), Bulk::default());
+    let mut migrating = Migrating {
+        id,
+        path,
+        own_thread,
+    };
+    let mut meter = Meter::default();
+    let mut bulk = Bulk::new(shared_thread.offloads.batch_class);
     loop {
         let ControlFlow::Continue(turn) = migrating.path.turn(true) else {
             return;
         };
-        let Some(load) = meter.note(&turn, clock::thread) else {
+        let Some(load) = meter.note(&turn, thread_cpu_time) else {
             continue;
         };
-        bulk.follow(load);
-        if !has_little(load) {
+        bulk.adapt(load);
+        if !is_light(load) {
             shared_thread.note_busy(turn.ended);
         }
         if shared_thread.is_busy(turn.ended) {
@@ -165,27 +190,27 @@ pub(crate) fn run_dedicated(shared_thread: &SharedThread, path: Box<dyn PacketPa
 /// them back when it is overloaded or when a dedicated thread is busy.
 pub(crate) fn run_shared(shared_thread: &SharedThread, arrivals: &mpsc::Receiver<Migrating>) {
     let mut paths: Vec<Migrating> = Vec::new();
+    let mut ready = Vec::new();
     let mut meter = Meter::default();
-    let mut busy_poll = BusyPoll::new();
+    let mut busy_poll = BusyPoll::new(shared_thread.offloads.busy_poll);
     while !shared_thread.ended.load(Ordering::Relaxed) {
         let mut window = None;
-        match wait(shared_thread, &paths, &mut busy_poll) {
-            Ok(Ready { arrived, sources }) => {
-                let mut sources = sources.into_iter().enumerate();
+        match wait(shared_thread, &paths, &mut busy_poll, &mut ready) {
+            Ok(()) => {
                 paths.retain_mut(|it| {
-                    let Some((source, true)) = sources.next() else {
+                    if !ready.contains(&Token::Source(it.id)) {
                         return true;
-                    };
+                    }
                     let ControlFlow::Continue(turn) = it.path.turn(false) else {
                         return false;
                     };
-                    busy_poll.note(source, &turn);
-                    if let Some(load) = meter.note(&turn, clock::thread) {
+                    busy_poll.note(it.id, &turn);
+                    if let Some(load) = meter.note(&turn, thread_cpu_time) {
                         window = Some((load, turn.ended));
                     }
                     true
                 });
-                if arrived {
+                if ready.contains(&Token::Waker) {
                     shared_thread.waker.reset();
                     paths.extend(arrivals.try_iter());
                 }
@@ -202,7 +227,7 @@ pub(crate) fn run_shared(shared_thread: &SharedThread, arrivals: &mpsc::Receiver
         let Some((load, now)) = window else {
             continue;
         };
-        if has_much(load) {
+        if is_heavy(load) {
             shared_thread.note_busy(now);
         }
         if shared_thread.is_busy(now) {
@@ -214,39 +239,35 @@ pub(crate) fn run_shared(shared_thread: &SharedThread, arrivals: &mpsc::Receiver
     }
 }
 
-fn has_much(load: Load) -> bool {
-    load.bytes >= BEGINS || load.busy >= TOO_BUSY
+fn is_heavy(load: Load) -> bool {
+    load.bytes >= BULK_BEGINS || load.busy >= OVERLOADED
 }
 
-fn has_little(load: Load) -> bool {
-    load.bytes < ENDS && load.busy < IDLE
+fn is_light(load: Load) -> bool {
+    load.bytes < BULK_ENDS && load.busy < LIGHT_BUSY
 }
 
-/// The events that have woken the shared thread.
-struct Ready {
-    arrived: bool,
-    /// True for each path whose source is readable, in the order of the paths.
-    sources: Vec<bool>,
-}
-
-/// Waits until a source is readable or a path arrives.
+/// Waits until a source is readable or a path arrives. Puts the tokens of the readable descriptors
+/// into `ready`.
 fn wait(
     shared_thread: &SharedThread,
     paths: &[Migrating],
     busy_poll: &mut BusyPoll,
-) -> Result<Ready, Errno> {
+    ready: &mut Vec<Token>,
+) -> Result<(), Errno> {
     let watch = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+    let sources = paths.iter().map(|it| Token::Source(it.id));
+    let tokens = sources.chain([Token::Waker]);
     let mut fds = Vec::with_capacity(paths.len() + 1);
     fds.extend(paths.iter().map(|it| watch(it.path.source())));
     fds.push(watch(shared_thread.waker.fd()));
-    if !busy_poll.is_answered(&mut fds)? {
+    if !busy_poll.poll_briefly(&mut fds)? {
         poll(&mut fds, None)?;
     }
-    let mut sources: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-    Ok(Ready {
-        arrived: sources.pop() == Some(true),
-        sources,
-    })
+    ready.clear();
+    let readable = tokens.zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
+    ready.extend(readable.map(|(token, _)| token));
+    Ok(())
 }
 
 #[cfg(test)]

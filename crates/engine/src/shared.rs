@@ -7,9 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use rustix::event::{EventfdFlags, eventfd};
-use taupe_os_linux::tun::Tun;
 use taupe_os_linux::udp::Socket;
 use taupe_protocol::limits::{MAX_QUEUED_HANDSHAKES, UNDER_LOAD_BACKLOG};
 use taupe_protocol::{DataPath, Endpoint, HandshakeQueue, TakenHandshakes};
@@ -17,7 +15,6 @@ use taupe_runtime::clock;
 use taupe_uapi::Request;
 use zeroize::Zeroizing;
 
-use crate::sockets::Sockets;
 use crate::source::{self, Source, Sources};
 use taupe_packet::tap::Tap;
 use taupe_runtime::resolver::Resolver;
@@ -26,16 +23,14 @@ use taupe_runtime::resolver::Resolver;
 /// packets at a time.
 pub(crate) const BUSY: Duration = Duration::from_micros(20);
 
-/// State shared by all threads of a device.
+/// State shared by all threads and lanes of a device.
 pub(crate) struct Shared {
-    pub(crate) tun: Tun,
     pub(crate) tap: Option<Arc<dyn Tap>>,
     pub(crate) path: Arc<DataPath>,
-    pub(crate) sockets: ArcSwap<Sockets>,
     /// The TUN's MTU in bytes.
     pub(crate) mtu: AtomicUsize,
     pub(crate) handshakes: Handshakes,
-    pub(crate) surroundings: Surroundings,
+    pub(crate) underlay: UnderlayState,
     pub(crate) waker: Arc<Waker>,
     pub(crate) resolver: Arc<dyn Resolver>,
     commands: mpsc::Sender<Command>,
@@ -43,9 +38,9 @@ pub(crate) struct Shared {
 
 /// The network that carries the device's datagrams.
 #[derive(Default)]
-pub(crate) struct Surroundings {
+pub(crate) struct UnderlayState {
     /// True if this network is not the network namespace of the process.
-    pub(crate) is_elsewhere: bool,
+    pub(crate) is_other_namespace: bool,
     /// The name of the tunnel's interface, if it is in this network.
     interface: Option<String>,
     pub(crate) mark: AtomicU32,
@@ -54,10 +49,10 @@ pub(crate) struct Surroundings {
     sources: Sources,
 }
 
-impl Surroundings {
-    pub(crate) fn new(is_elsewhere: bool, interface: Option<String>) -> Self {
+impl UnderlayState {
+    pub(crate) fn new(is_other_namespace: bool, interface: Option<String>) -> Self {
         Self {
-            is_elsewhere,
+            is_other_namespace,
             interface,
             ..Self::default()
         }
@@ -106,22 +101,19 @@ pub(crate) enum Command {
 
 impl Shared {
     pub(crate) fn new(
-        tun: Tun,
         tap: Option<Arc<dyn Tap>>,
         path: Arc<DataPath>,
         waker: Arc<Waker>,
         resolver: Arc<dyn Resolver>,
-        surroundings: Surroundings,
+        underlay: UnderlayState,
     ) -> (Self, mpsc::Receiver<Command>) {
         let (commands, receiver) = mpsc::channel();
         let shared = Self {
-            tun,
             tap,
             path,
-            sockets: ArcSwap::default(),
             mtu: AtomicUsize::new(0),
             handshakes: Handshakes::default(),
-            surroundings,
+            underlay,
             waker,
             resolver,
             commands,
@@ -185,7 +177,7 @@ pub(crate) struct Pushed {
 
 impl Handshakes {
     /// Capacity of the empty queue while the control loop sleeps: about 100 KiB.
-    const KEPT: usize = UNDER_LOAD_BACKLOG;
+    const IDLE_CAPACITY: usize = UNDER_LOAD_BACKLOG;
 
     /// Adds messages from one sender.
     pub(crate) fn push<'a>(
@@ -218,12 +210,12 @@ impl Handshakes {
     }
 
     /// Returns true if the queue is empty. The next message then wakes the control loop.
-    pub(crate) fn rest(&self) -> bool {
+    pub(crate) fn prepare_sleep(&self) -> bool {
         let mut queued = self.lock();
         let empty = queued.messages.is_empty();
         if empty {
             queued.expected = false;
-            queued.messages.shrink_to(Self::KEPT);
+            queued.messages.shrink_to(Self::IDLE_CAPACITY);
         }
         empty
     }
@@ -247,16 +239,16 @@ mod tests {
     }
 
     #[test]
-    fn the_control_loop_is_woken_once_until_it_rests() {
+    fn the_control_loop_is_woken_once_until_it_sleeps() {
         let queue = Handshakes::default();
         let message: &[u8] = &[1; 148];
         assert!(push(&queue, &[message]).wake);
         assert!(!push(&queue, &[message]).wake);
-        assert!(!queue.rest(), "something is there");
+        assert!(!queue.prepare_sleep(), "something is there");
         queue.take(2, &mut TakenHandshakes::default());
         assert!(!push(&queue, &[message]).wake, "it comes by itself");
         queue.take(1, &mut TakenHandshakes::default());
-        assert!(queue.rest());
+        assert!(queue.prepare_sleep());
         assert!(push(&queue, &[message]).wake);
     }
 }

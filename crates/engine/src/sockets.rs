@@ -1,5 +1,6 @@
-//! The UDP sockets of a device, on one port, bound and replaced together: one per address
-//! family for data, from which everything is sent too, and one beside it for handshakes.
+//! The UDP sockets of a device, on one port, bound and replaced together. Each lane has one per
+//! address family for data, from which everything is sent too. Beside it is one for handshakes,
+//! which the control loop reads.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,19 +13,26 @@ use taupe_protocol::message::Kind;
 use taupe_protocol::{Endpoint, LocalAddress};
 use tracing::debug;
 
-use crate::shared::Surroundings;
+use crate::shared::UnderlayState;
 use crate::source::Source;
 
 /// The sockets of a device; none while it is down.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct Sockets {
-    pub(crate) v4: Option<Arc<Socket>>,
-    pub(crate) v6: Option<Arc<Socket>>,
+    /// The data sockets, by lane.
+    pub(crate) lanes: Vec<LaneSockets>,
     /// The sockets for every datagram that does not begin like a data message. A flood of
     /// handshakes therefore neither fills the queues of the data sockets nor wakes the packet
     /// threads. Empty if the system has no such sockets; handshake messages then arrive on the
     /// data sockets. A few always do, because the kernel may merge them with data.
     pub(crate) handshakes: Vec<Arc<Socket>>,
+}
+
+/// The data sockets of one lane; none while the device is down.
+#[derive(Clone, Default)]
+pub(crate) struct LaneSockets {
+    pub(crate) v4: Option<Arc<Socket>>,
+    pub(crate) v6: Option<Arc<Socket>>,
 }
 
 /// Receive buffer of a handshake socket, in bytes: some 5,000 classic messages or 2,000 parts of
@@ -36,8 +44,8 @@ const HANDSHAKE_BUFFER: usize = 2 << 20;
 const PORT_TRIES: usize = 100;
 
 impl Sockets {
-    /// Binds `port` in both address families, or a free port if it is 0. A system that has only
-    /// one family gets the sockets of that family.
+    /// Binds `port` in both address families for the one lane of a device, or a free port if it is
+    /// 0. A system that has only one family gets the sockets of that family.
     pub(crate) fn bind(port: u16, options: Options) -> Result<Self, BindError> {
         let options = Options {
             // The message type is little-endian, so its first byte distinguishes data messages.
@@ -56,12 +64,14 @@ impl Sockets {
                     return Err(BindError::FamilyUnsupported(Family::V4));
                 }
                 Ok(v6) => {
-                    let data = [v4, v6].map(|socket| socket.map(Arc::new));
-                    let handshakes = data.iter().flatten().filter_map(|data| beside(data));
+                    let lane = LaneSockets {
+                        v4: v4.map(Arc::new),
+                        v6: v6.map(Arc::new),
+                    };
+                    let handshakes = lane.all().filter_map(|data| beside(data));
                     return Ok(Self {
                         handshakes: handshakes.collect(),
-                        v4: data[0].clone(),
-                        v6: data[1].clone(),
+                        lanes: vec![lane],
                     });
                 }
             }
@@ -74,14 +84,31 @@ impl Sockets {
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Socket>> {
-        self.v4.iter().chain(&self.v6).chain(&self.handshakes)
+        let data = self.lanes.iter().flat_map(LaneSockets::all);
+        data.chain(&self.handshakes)
+    }
+
+    /// Sets the mark of all datagrams that are sent from now on.
+    pub(crate) fn set_mark(&self, mark: u32) -> io::Result<()> {
+        self.all().try_for_each(|socket| socket.set_mark(mark))
+    }
+}
+
+impl LaneSockets {
+    /// Returns the port, 0 while there are no sockets.
+    pub(crate) fn port(&self) -> u16 {
+        self.all().next().map_or(0, |socket| socket.local_port())
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<Socket>> {
+        self.v4.iter().chain(&self.v6)
     }
 
     /// Sends a batch: the kernel cuts `buffer` every `segment` bytes. Every datagram of data and
     /// handshakes leaves here.
     pub(crate) fn send(
         &self,
-        surroundings: &Surroundings,
+        underlay: &UnderlayState,
         endpoint: &Endpoint,
         header: Header,
         buffer: &[u8],
@@ -108,7 +135,7 @@ impl Sockets {
             };
             return socket.send(remote, Some(&local), header, buffer, segment);
         }
-        match surroundings.source(remote) {
+        match underlay.source(remote) {
             Source::Kernel => socket.send(remote, None, header, buffer, segment),
             Source::Address(address) => {
                 let local = PacketInfo {
@@ -117,17 +144,12 @@ impl Sockets {
                 };
                 let sent = socket.send(remote, Some(&local), header, buffer, segment);
                 if sent.local_dropped {
-                    surroundings.forget_source(remote);
+                    underlay.forget_source(remote);
                 }
                 sent
             }
             Source::Unavailable => Sent::failed(Errno::ADDRNOTAVAIL.into()),
         }
-    }
-
-    /// Sets the mark of all datagrams that are sent from now on.
-    pub(crate) fn set_mark(&self, mark: u32) -> io::Result<()> {
-        self.all().try_for_each(|socket| socket.set_mark(mark))
     }
 
     /// Ends the threads that receive from these sockets.

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use taupe_os_linux::netlink::{Address, Netlink};
 use taupe_protocol::time::Instant;
-use taupe_runtime::names::{socket_from, socket_to};
+use taupe_runtime::udp;
 use tracing::debug;
 
 /// Lifetime of a cached result. The kernel does not report changes of routing rules, which may
@@ -38,10 +38,10 @@ pub(crate) enum Source {
 
 /// Cache of look-ups.
 #[derive(Default)]
-pub(crate) struct Sources(Mutex<Known>);
+pub(crate) struct Sources(Mutex<Cache>);
 
 #[derive(Default)]
-struct Known {
+struct Cache {
     /// The number of network changes before these look-ups.
     changes: u64,
     /// Each result with the time of its look-up.
@@ -60,9 +60,9 @@ impl Sources {
     ) -> Source {
         let mut known = self.lock();
         if known.changes < changes {
-            *known = Known {
+            *known = Cache {
                 changes,
-                ..Known::default()
+                ..Cache::default()
             };
         }
         if let Some((source, at)) = known.sources.get(&remote)
@@ -89,14 +89,14 @@ impl Sources {
         self.lock().sources.remove(&remote);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, Cache> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Asks the kernel for the source of datagrams to `remote`.
 pub(crate) fn look_up(interface: &str, remote: SocketAddr, mark: u32) -> Source {
-    let chosen = socket_to(remote, mark).and_then(|socket| socket.local_addr());
+    let chosen = udp::connect(remote, mark).and_then(|socket| socket.local_addr());
     // Without a route, the send itself fails with the right error.
     let Ok(chosen) = chosen else {
         return Source::Kernel;
@@ -117,7 +117,7 @@ pub(crate) fn look_up(interface: &str, remote: SocketAddr, mark: u32) -> Source 
         .filter(|ip| ip.is_ipv4() == remote.is_ipv4() && is_routable(*ip))
         .collect();
     candidates.sort_by_key(|ip| std::cmp::Reverse(common_bits(*ip, remote.ip())));
-    let usable = |ip: &IpAddr| socket_from(*ip, remote, mark).is_ok();
+    let usable = |ip: &IpAddr| udp::connect_from(*ip, remote, mark).is_ok();
     let usable = candidates.into_iter().find(usable);
     usable.map_or(Source::Unavailable, Source::Address)
 }
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn sends_to_one_endpoint_do_one_look_up_until_the_network_changes() {
+    fn a_source_is_looked_up_once_until_the_network_changes() {
         let mut sources = Counted::default();
         for _ in 0..100 {
             sources.find(1, START, remote(1), NEAR);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_has_a_lifetime_and_is_forgotten_on_demand() {
+    fn a_cached_source_expires_and_can_be_forgotten() {
         let mut sources = Counted::default();
         sources.find(0, START, remote(1), NEAR);
         let end = START + LIFETIME;
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_from_before_a_change_is_not_kept() {
+    fn a_source_from_before_a_network_change_is_not_cached() {
         let mut sources = Counted::default();
         let during = sources.0.find(1, START, remote(1), || {
             sources.0.find(2, START, remote(2), || NEAR);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_bounded() {
+    fn cached_sources_are_bounded() {
         let mut sources = Counted::default();
         for number in 0..=u16::MAX {
             sources.find(0, START, remote(number), NEAR);

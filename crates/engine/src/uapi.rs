@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno as SystemError;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use taupe_os_linux::run_directory;
-use taupe_runtime::clients::{Clients, Place, TICK};
-use taupe_runtime::configuration::converse;
+use taupe_runtime::clients::{ClientSlot, Clients, TICK};
+use taupe_runtime::configuration::serve_client;
 use taupe_uapi::Request;
 use tracing::debug;
 
-use crate::StartError;
+use crate::lifecycle::{StartError, spawn};
 use crate::shared::{Command, Shared};
 
 /// The listening socket, and the file by which it is reached if it has one.
@@ -156,28 +156,28 @@ pub(crate) fn run(shared: &Arc<Shared>, listener: &UnixListener) {
             }
         };
         // While all places are taken, further clients wait in the kernel's queue.
-        let place = clients.admit();
+        let slot = clients.admit();
         let shared = Arc::clone(shared);
         let client = move || {
-            if let Err(error) = serve(&shared, stream, &place) {
+            if let Err(error) = serve(&shared, stream, &slot) {
                 debug!(%error, "configuration client ended");
             }
             // Requests and answers take much more memory than the state they leave, and peers may
             // have been removed.
             taupe_os_linux::memory::release();
         };
-        if let Err(error) = crate::spawn("uapi client", client) {
+        if let Err(error) = spawn("uapi client", client) {
             debug!(%error, "no thread for a configuration client");
         }
     }
 }
 
-fn serve(shared: &Shared, mut stream: UnixStream, place: &Place) -> io::Result<()> {
+fn serve(shared: &Shared, mut stream: UnixStream, slot: &ClientSlot) -> io::Result<()> {
     stream.set_read_timeout(Some(TICK))?;
     stream.set_write_timeout(Some(TICK))?;
-    converse(
+    serve_client(
         &mut stream,
-        place,
+        slot,
         taupe_os_linux::interface::index,
         |request| {
             if names_an_endpoint(&request) {
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_that_nobody_takes_ends_with_the_listener() {
+    fn an_unaccepted_connection_ends_with_its_listener() {
         let folder = std::env::temp_dir().join(format!("taupe-uapi-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let path = folder.join("dying.sock");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_is_somebodys() {
+    fn a_listener_with_a_full_queue_is_running() {
         let path = std::env::temp_dir().join(format!("taupe-full-{}.sock", std::process::id()));
         let none = SocketFlags::empty();
         let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, none, None).unwrap();

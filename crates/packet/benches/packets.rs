@@ -1,5 +1,5 @@
-//! Cost per packet between the system calls: checksums, splitting a super-packet of 64 KiB, and
-//! merging its segments again.
+//! Cost per packet between the system calls: reading its header, checksums, splitting a
+//! super-packet of 64 KiB, and merging its segments again.
 
 use divan::{
     Bencher, black_box,
@@ -8,6 +8,7 @@ use divan::{
 use std::ops::Range;
 use taupe_packet::{
     checksum::Sum,
+    ip::Packet,
     merge::{Coalesce, Merger},
     split::Split,
     virtio::{self, VirtioHeader},
@@ -35,6 +36,17 @@ fn checksum(bencher: Bencher<'_, '_>, len: usize) {
     bencher
         .counter(BytesCount::new(len))
         .bench_local(|| Sum::ZERO.bytes(black_box(&bytes)).folded());
+}
+
+/// Reads all fields that the outbound path needs of a packet's header.
+#[divan::bench]
+fn header(bencher: Bencher<'_, '_>) {
+    let (_, packet) = super_packet();
+    bencher.bench_local(|| {
+        let packet = Packet::parse(black_box(&packet)).expect("a packet");
+        let transport = packet.transport().map(|transport| transport.protocol);
+        black_box((packet.destination(), packet.tos(), transport))
+    });
 }
 
 /// Writes each segment to its place in the send buffer, behind the message header.

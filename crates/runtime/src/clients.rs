@@ -1,7 +1,7 @@
 //! Limits for clients that configure a device: their number, and their idle time.
 //!
 //! Further clients wait in the system's queue of connections. While some wait, a client that is
-//! idle for `CROWDED_SILENCE` is disconnected.
+//! idle for `MAX_IDLE_CROWDED` is disconnected.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 /// Clients served at the same time.
 pub const MAX_CLIENTS: usize = 32;
 
-/// The timeout to set for reads and writes of a client's connection. [`Place`] repeats a call that
+/// The timeout to set for reads and writes of a client's connection. [`ClientSlot`] repeats a call that
 /// has timed out, and checks the limits in between.
 pub const TICK: Duration = Duration::from_millis(250);
 
 /// The longest idle time of a client.
-pub const SILENCE: Duration = Duration::from_secs(60);
+pub const MAX_IDLE: Duration = Duration::from_secs(60);
 
 /// The longest idle time of a client while others wait. Those give up after 2 s.
-const CROWDED_SILENCE: Duration = Duration::from_secs(1);
+const MAX_IDLE_CROWDED: Duration = Duration::from_secs(1);
 
 /// The clients of a device.
 #[derive(Default)]
@@ -35,13 +35,13 @@ struct State {
     waited: Option<Instant>,
 }
 
-/// The place of a client that is being served. Dropping it admits the next client.
-pub struct Place(Arc<Clients>);
+/// The slot of a client that is being served. Dropping it admits the next client.
+pub struct ClientSlot(Arc<Clients>);
 
 impl Clients {
     /// Waits until another client can be served.
     #[must_use]
-    pub fn admit(self: &Arc<Self>) -> Place {
+    pub fn admit(self: &Arc<Self>) -> ClientSlot {
         let mut state = self.state();
         if state.served >= MAX_CLIENTS {
             state.is_waiting = true;
@@ -53,7 +53,7 @@ impl Clients {
             state.waited = Some(Instant::now());
         }
         state.served += 1;
-        Place(Arc::clone(self))
+        ClientSlot(Arc::clone(self))
     }
 
     /// Checks whether clients wait. Others are likely to wait behind a client that has just been
@@ -69,14 +69,14 @@ impl Clients {
     }
 }
 
-impl Place {
+impl ClientSlot {
     /// Repeats `attempt` until it succeeds. `attempt` is a read or a write of a connection with the
     /// timeout [`TICK`].
     ///
     /// # Errors
     ///
     /// The connection's error, or [`io::ErrorKind::TimedOut`] if the client is idle for too long.
-    pub(crate) fn persist<T>(&self, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    pub(crate) fn retry<T>(&self, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         let began = Instant::now();
         loop {
             let error = match attempt() {
@@ -89,9 +89,9 @@ impl Place {
                 _ => return Err(error),
             }
             let limit = if self.0.is_crowded() {
-                CROWDED_SILENCE
+                MAX_IDLE_CROWDED
             } else {
-                SILENCE
+                MAX_IDLE
             };
             if began.elapsed() >= limit {
                 return Err(io::ErrorKind::TimedOut.into());
@@ -100,7 +100,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ClientSlot {
     fn drop(&mut self) {
         self.0.state().served -= 1;
         self.0.left.notify_one();
@@ -113,9 +113,9 @@ mod tests {
     use std::thread;
 
     /// Returns the time for which a silent client is served.
-    fn be_silent(place: &Place) -> Duration {
+    fn be_silent(slot: &ClientSlot) -> Duration {
         let began = Instant::now();
-        let silent = place.persist::<()>(|| {
+        let silent = slot.retry::<()>(|| {
             thread::sleep(TICK);
             Err(io::ErrorKind::WouldBlock.into())
         });
@@ -124,34 +124,34 @@ mod tests {
     }
 
     #[test]
-    fn a_client_waits_until_a_silent_one_has_to_leave() {
+    fn a_new_client_waits_until_a_silent_one_is_closed() {
         let clients = Arc::new(Clients::default());
         let served: Vec<_> = (0..MAX_CLIENTS).map(|_| clients.admit()).collect();
         assert!(!clients.is_crowded());
         let silent: Vec<_> = served
             .into_iter()
-            .map(|place| thread::spawn(move || be_silent(&place)))
+            .map(|slot| thread::spawn(move || be_silent(&slot)))
             .collect();
         drop(clients.admit());
         for one in silent {
             let time = one.join().unwrap();
-            assert!(time >= CROWDED_SILENCE, "{time:?}");
+            assert!(time >= MAX_IDLE_CROWDED, "{time:?}");
         }
         let places: Vec<_> = (0..MAX_CLIENTS).map(|_| clients.admit()).collect();
         drop(places);
     }
 
     #[test]
-    fn other_errors_and_answers_are_passed_on() {
-        let place = Arc::new(Clients::default()).admit();
+    fn other_errors_and_answers_are_returned() {
+        let slot = Arc::new(Clients::default()).admit();
         let mut attempts = [
             Err(io::ErrorKind::Interrupted.into()),
             Err(io::ErrorKind::WouldBlock.into()),
             Ok(7),
         ]
         .into_iter();
-        assert_eq!(place.persist(|| attempts.next().unwrap()).unwrap(), 7);
-        let broken = place.persist::<()>(|| Err(io::ErrorKind::BrokenPipe.into()));
+        assert_eq!(slot.retry(|| attempts.next().unwrap()).unwrap(), 7);
+        let broken = slot.retry::<()>(|| Err(io::ErrorKind::BrokenPipe.into()));
         assert_eq!(broken.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 }

@@ -1,17 +1,6 @@
 //! The two clocks of the protocol.
 
-#[cfg(target_os = "linux")]
-mod linux;
-#[cfg(target_os = "linux")]
-use linux as imp;
-#[cfg(target_os = "linux")]
-pub use linux::{kernel_monotonic, slept, thread};
-
-#[cfg(not(target_os = "linux"))]
-mod other;
-#[cfg(not(target_os = "linux"))]
-use other as imp;
-
+use crate::system;
 use taupe_protocol::time::{Instant, Now};
 
 /// Reads both clocks, one after the other.
@@ -23,14 +12,14 @@ use taupe_protocol::time::{Instant, Now};
 /// keys. The wall clock may jump forwards and backwards. A time before 1970 reads as zero.
 #[must_use]
 pub fn now() -> Now {
-    let wall = imp::wall();
+    let wall = system::wall();
     Now { boot: boot(), wall }
 }
 
 /// Reads only the boot clock, for the packet path.
 #[must_use]
 pub fn boot() -> Instant {
-    Instant(u64::try_from(imp::boot().as_nanos()).unwrap_or(u64::MAX))
+    system::boot()
 }
 
 /// Returns a recent value of the boot clock, which is cheaper to get than the present one.
@@ -41,7 +30,7 @@ pub fn boot() -> Instant {
 /// read again. On other systems this is the same as [`boot`].
 #[must_use]
 pub fn recent_boot() -> Instant {
-    imp::recent_boot()
+    system::recent_boot()
 }
 
 #[cfg(test)]
@@ -74,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wall_clock_is_the_system_s() {
+    fn the_wall_clock_equals_the_system_clock() {
         let unix = || SystemTime::UNIX_EPOCH.elapsed().expect("after 1970");
         let before = unix();
         let wall = now().wall;

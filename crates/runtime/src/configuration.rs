@@ -7,7 +7,7 @@ use taupe_uapi::{Errno, Operation, Request, RequestReader, ScopeLookup, Status, 
 use tracing::warn;
 use zeroize::Zeroizing;
 
-use crate::clients::Place;
+use crate::clients::ClientSlot;
 use crate::services::PrepareError;
 
 /// Bytes of one read from a client.
@@ -66,16 +66,16 @@ fn refusal(error: &UapiError) -> String {
 /// # Errors
 ///
 /// The connection's error, or [`io::ErrorKind::TimedOut`] if the client is idle for too long.
-pub fn converse<S: Read + Write>(
+pub fn serve_client<S: Read + Write>(
     stream: &mut S,
-    place: &Place,
+    slot: &ClientSlot,
     scopes: ScopeLookup,
     mut answer: impl FnMut(Request) -> Option<Zeroizing<String>>,
 ) -> io::Result<()> {
     let mut reader = RequestReader::new().with_scopes(scopes);
     let mut buffer = Zeroizing::new(vec![0; CHUNK]);
     loop {
-        let length = place.persist(|| stream.read(&mut buffer))?;
+        let length = slot.retry(|| stream.read(&mut buffer))?;
         if length == 0 {
             return Ok(());
         }
@@ -86,11 +86,11 @@ pub fn converse<S: Read + Write>(
                     let Some(answer) = answer(request) else {
                         return Ok(());
                     };
-                    write_all(stream, place, answer.as_bytes())?;
+                    write_all(stream, slot, answer.as_bytes())?;
                 }
                 Err(error) => {
                     warn!(%error, "configuration refused");
-                    write_all(stream, place, refusal(&error).as_bytes())?;
+                    write_all(stream, slot, refusal(&error).as_bytes())?;
                 }
             }
         }
@@ -98,9 +98,9 @@ pub fn converse<S: Read + Write>(
 }
 
 /// Writes all of `bytes`. A client that does not read counts as idle.
-fn write_all<S: Write>(stream: &mut S, place: &Place, mut bytes: &[u8]) -> io::Result<()> {
+fn write_all<S: Write>(stream: &mut S, slot: &ClientSlot, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
-        let written = place.persist(|| stream.write(bytes))?;
+        let written = slot.retry(|| stream.write(bytes))?;
         if written == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
@@ -115,6 +115,6 @@ pub fn refuse(error: impl Into<PrepareError>) -> Refusal {
     warn!(%error, "configuration refused");
     match error {
         PrepareError::Update(_) => Errno::Invalid.into(),
-        PrepareError::Unreadable(error) => Refusal::with_reason(Errno::Io, &error),
+        PrepareError::PinnedPeers(error) => Refusal::with_reason(Errno::Io, &error),
     }
 }

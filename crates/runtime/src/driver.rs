@@ -163,13 +163,13 @@ impl Driver {
     /// Call this after the machine has slept.
     pub fn handle_awakening(&mut self) {
         self.device.handle_awakening(now());
-        self.services.hurry();
+        self.services.retry_now();
     }
 
     /// Call this after addresses, routes or links have changed.
     pub fn handle_network_change(&mut self) {
         self.device.handle_network_change(now());
-        self.services.hurry();
+        self.services.retry_now();
     }
 
     /// Ends the device and erases its keys. Afterwards take all events once more.

@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use crate::system::{file_for_owner_only, folder_for_owner_only, sync_folder};
+
 const DEFAULT_DIR: &str = "/var/lib/taupe";
 
 /// Returns the requested folder, or the default.
@@ -17,54 +19,44 @@ pub(crate) fn replace(
     path: &Path,
     write: impl FnOnce(&mut fs::File) -> io::Result<()>,
 ) -> io::Result<()> {
-    owners_folder().create(dir)?;
+    create_folder(dir)?;
     let new = path.with_extension("new");
-    let mut file = owners_file().open(&new)?;
+    let mut file = create_file(&new)?;
     write(&mut file)?;
     file.sync_data()?;
     fs::rename(new, path)?;
-    sync(dir)
+    sync_folder(dir)
 }
 
 /// Creates an empty file in `dir` unless it exists.
 pub(crate) fn create(dir: &Path, path: &Path) -> io::Result<()> {
-    owners_folder().create(dir)?;
-    owners_file().open(path)?;
+    create_folder(dir)?;
+    create_file(path)?;
     // The folder may be new too: sync its parent.
-    sync(dir)?;
-    dir.parent().map_or(Ok(()), sync)
+    sync_folder(dir)?;
+    dir.parent().map_or(Ok(()), sync_folder)
 }
 
 /// Removes a file in `dir` if it exists.
 pub(crate) fn remove(dir: &Path, path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed.and_then(|()| sync(dir)),
+        removed => removed.and_then(|()| sync_folder(dir)),
     }
 }
 
-/// Syncs a folder, so that a new name survives a power failure. Only Unix can open folders.
-fn sync(dir: &Path) -> io::Result<()> {
-    if cfg!(unix) {
-        fs::File::open(dir)?.sync_all()?;
-    }
-    Ok(())
-}
-
-fn owners_folder() -> fs::DirBuilder {
+fn create_folder(dir: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder
+    folder_for_owner_only(&mut builder);
+    builder.create(dir)
 }
 
-fn owners_file() -> fs::OpenOptions {
+fn create_file(path: &Path) -> io::Result<fs::File> {
     let mut options = fs::OpenOptions::new();
     options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options
+    file_for_owner_only(&mut options);
+    options.open(path)
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {

@@ -1,9 +1,9 @@
 #![forbid(unsafe_code)]
 //! The driver of a protocol device, for every program that runs one.
 //!
-//! Without features the crate has only the clocks ([`clock`]) and the randomness ([`random`]). The
-//! feature `driver` adds `driver::Driver`, saved state and look-ups of endpoint names. The feature
-//! `configuration` adds clients that configure the device.
+//! Without features the crate has only the clocks ([`clock`], [`system`]) and the randomness
+//! ([`random`]). The feature `driver` adds `driver::Driver`, saved state and look-ups of endpoint
+//! names. The feature `configuration` adds clients that configure the device.
 
 #[cfg(feature = "configuration")]
 pub mod clients;
@@ -15,13 +15,11 @@ pub mod driver;
 #[cfg(feature = "driver")]
 mod files;
 #[cfg(feature = "driver")]
-pub mod memory;
-#[cfg(feature = "driver")]
 pub mod names;
 #[cfg(feature = "driver")]
 pub mod nested;
 #[cfg(feature = "configuration")]
-pub mod own_key;
+pub mod own_pq_key;
 #[cfg(feature = "driver")]
 pub mod pinned_pq;
 pub mod random;
@@ -29,7 +27,10 @@ pub mod random;
 pub mod resolver;
 #[cfg(feature = "driver")]
 pub mod services;
+pub mod system;
 #[cfg(feature = "driver")]
 pub mod timestamps;
+#[cfg(feature = "driver")]
+pub mod udp;
 #[cfg(feature = "driver")]
 pub mod unresolved;

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use taupe_protocol::key::PublicKey;
@@ -127,34 +127,6 @@ fn usable(resolver: &dyn Resolver, addresses: &[SocketAddr], mark: u32) -> Vec<S
         .filter(|address| !anyone(address))
         .filter(|address| resolver.can_send_to(*address, mark))
         .collect()
-}
-
-/// Returns a UDP socket with a mark that is connected to `remote`. Sends nothing.
-///
-/// # Errors
-/// The system's error, for example if there is no route.
-pub fn socket_to(remote: SocketAddr, mark: u32) -> io::Result<UdpSocket> {
-    let any: IpAddr = match remote {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    socket_from(any, remote, mark)
-}
-
-/// Returns a socket like [`socket_to`] that is bound to the local address `source`.
-///
-/// # Errors
-/// The system's error.
-pub fn socket_from(source: IpAddr, remote: SocketAddr, mark: u32) -> io::Result<UdpSocket> {
-    let socket = UdpSocket::bind((source, 0))?;
-    #[cfg(target_os = "linux")]
-    if mark != 0 {
-        socket2::SockRef::from(&socket).set_mark(mark)?;
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = mark;
-    socket.connect(remote)?;
-    Ok(socket)
 }
 
 #[cfg(test)]

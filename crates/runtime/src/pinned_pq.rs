@@ -32,7 +32,7 @@ pub struct PinnedPeers {
      it, write PostQuantum = require for these peers, or delete it to forget the list",
     .path.display()
 )]
-pub struct Unreadable {
+pub struct PinnedPeersError {
     path: PathBuf,
     source: io::Error,
 }
@@ -55,14 +55,14 @@ impl PinnedPeers {
     ///
     /// # Errors
     ///
-    /// [`Unreadable`], if that affects a peer with [`PostQuantum::Prefer`]. The update must not be
+    /// [`PinnedPeersError`], if that affects a peer with [`PostQuantum::Prefer`]. The update must not be
     /// applied then.
-    pub fn recall(
+    pub fn mark_pinned(
         &self,
         current: Option<PublicKey>,
         prefers: impl FnOnce() -> bool,
         update: &mut DeviceUpdate,
-    ) -> Result<(), Unreadable> {
+    ) -> Result<(), PinnedPeersError> {
         let asks = |peer: &PeerUpdate| peer.post_quantum == Some(Some(PostQuantum::Prefer));
         let asked = update.peers.iter().any(asks);
         if update.private_key.is_none() && !asked {
@@ -100,8 +100,8 @@ impl PinnedPeers {
     ///
     /// # Errors
     ///
-    /// [`Unreadable`], also if a file's name is no key, because it may have been a pinned peer.
-    pub fn load(&self, key: &PublicKey) -> Result<BTreeSet<PublicKey>, Unreadable> {
+    /// [`PinnedPeersError`], also if a file's name is no key, because it may have been a pinned peer.
+    pub fn load(&self, key: &PublicKey) -> Result<BTreeSet<PublicKey>, PinnedPeersError> {
         let path = self.folder(key);
         let names = || -> io::Result<BTreeSet<PublicKey>> {
             let entries = match fs::read_dir(&path) {
@@ -112,7 +112,7 @@ impl PinnedPeers {
             };
             entries.map(|entry| peer_of(&entry?)).collect()
         };
-        names().map_err(|source| Unreadable { path, source })
+        names().map_err(|source| PinnedPeersError { path, source })
     }
 
     /// Pins or unpins a peer of a key durably. If this fails, logs a warning once; the device
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_there_after_a_restart_until_they_are_forgotten() {
+    fn pinned_peers_survive_a_restart_until_they_are_removed() {
         let scratch = Scratch::new("kept");
         let [key, other, one, two] = [1, 2, 3, 4].map(|byte| PublicKey([byte; 32]));
         let mut pinned_pq = scratch.pinned_pq();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_says_what_is_known() {
+    fn an_update_includes_pinned_peers() {
         let scratch = Scratch::new("told");
         let [one, two] = [3, 4].map(|byte| PublicKey([byte; 32]));
         let (private, own) = private();
@@ -251,7 +251,7 @@ mod tests {
             ..DeviceUpdate::default()
         };
         pinned_pq
-            .recall(None, || false, &mut update)
+            .mark_pinned(None, || false, &mut update)
             .expect("known");
         let [said] = &update.peers[..] else {
             panic!("one peer is known");
@@ -259,7 +259,7 @@ mod tests {
         assert!(said.public_key == one && said.update_only && said.pq_pinned);
         let mut update = preferring(&[one, two]);
         pinned_pq
-            .recall(Some(own), || false, &mut update)
+            .mark_pinned(Some(own), || false, &mut update)
             .expect("known");
         let pinned: Vec<bool> = update.peers.iter().map(|peer| peer.pq_pinned).collect();
         assert_eq!(pinned, [true, false]);
@@ -267,7 +267,7 @@ mod tests {
 
     /// Each thread has its own record, as separate processes do.
     #[test]
-    fn those_who_write_at_once_lose_nothing() {
+    fn concurrent_writers_lose_no_record() {
         const EACH: u8 = 40;
         let scratch = Scratch::new("at-once");
         let key = PublicKey([1; 32]);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused_where_it_matters() {
+    fn an_unreadable_record_is_refused_if_a_peer_prefers_hybrid() {
         let scratch = Scratch::new("damaged");
         let one = PublicKey([3; 32]);
         let (_, own) = private();
@@ -319,7 +319,7 @@ mod tests {
                 update
             };
             let refused = |mut update: DeviceUpdate, current, prefers: bool| {
-                let recalled = pinned_pq.recall(current, || prefers, &mut update);
+                let recalled = pinned_pq.mark_pinned(current, || prefers, &mut update);
                 recalled.err().map(|error| error.to_string())
             };
             let text = refused(preferring(&[one]), Some(own), false).expect("refused");
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_warned_of() {
+    fn a_failed_write_is_logged() {
         let scratch = Scratch::new("unwritable");
         fs::write(&scratch.0, "").expect("a file in the folder's place");
         let mut pinned_pq = scratch.pinned_pq();

@@ -16,7 +16,7 @@ use simple_dns::{CLASS, Name, Packet, PacketFlag, Question, RCODE, TYPE};
 use taupe_protocol::update::EndpointName;
 use tracing::debug;
 
-use crate::names::socket_to;
+use crate::udp;
 
 /// Finds the addresses of endpoint names.
 pub trait Resolver: Send + Sync {
@@ -33,7 +33,7 @@ pub trait Resolver: Send + Sync {
 
     /// Checks whether the device could send a datagram to an address now.
     fn can_send_to(&self, address: SocketAddr, mark: u32) -> bool {
-        socket_to(address, mark).is_ok()
+        udp::connect(address, mark).is_ok()
     }
 }
 
@@ -147,7 +147,7 @@ fn query(server: SocketAddr, mark: u32, host: &str, kind: TYPE) -> io::Result<Ve
     let name = Name::new(host.trim_end_matches('.')).map_err(io::Error::other)?;
     let question = Question::new(name, kind.into(), CLASS::IN.into(), false);
     packet.questions.push(question);
-    let socket = socket_to(server, mark)?;
+    let socket = udp::connect(server, mark)?;
     socket.send(&packet.build_bytes_vec().map_err(io::Error::other)?)?;
     let end = Instant::now() + PATIENCE;
     let mut answer = [0; MAX_ANSWER];

@@ -14,7 +14,7 @@ use tracing::{debug, info, warn};
 
 use crate::clock::now;
 use crate::names::{Answer, Lookups, Question};
-use crate::pinned_pq::{PinnedPeers, Unreadable};
+use crate::pinned_pq::{PinnedPeers, PinnedPeersError};
 use crate::resolver::Resolver;
 use crate::timestamps::Timestamps;
 use crate::unresolved::UnresolvedEndpoints;
@@ -60,7 +60,7 @@ pub enum PrepareError {
     Update(#[from] UpdateError),
     /// The record of pinned post-quantum peers cannot be read.
     #[error(transparent)]
-    Unreadable(#[from] Unreadable),
+    PinnedPeers(#[from] PinnedPeersError),
 }
 
 impl Services {
@@ -116,7 +116,7 @@ impl Services {
             peers.any(|peer| peer.post_quantum == Some(PostQuantum::Prefer))
         };
         self.pinned_pq
-            .recall(device.public_key(), prefers, &mut update)?;
+            .mark_pinned(device.public_key(), prefers, &mut update)?;
         if let Some(private) = &mut update.private_key {
             let dh = default_provider().dh;
             let public = private
@@ -189,12 +189,12 @@ impl Services {
 
     /// Makes all look-ups of endpoints without an address due now. Call this after the network has
     /// changed.
-    pub fn hurry(&mut self) {
-        self.unresolved.hurry();
+    pub fn retry_now(&mut self) {
+        self.unresolved.retry_now();
     }
 
     /// Returns the hosts whose addresses are being looked up.
-    pub fn hosts_sought(&self) -> impl Iterator<Item = &str> {
+    pub fn hosts_being_resolved(&self) -> impl Iterator<Item = &str> {
         self.lookups.questions().map(|it| it.name.host())
     }
 

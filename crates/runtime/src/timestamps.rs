@@ -92,7 +92,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_label_is_there_after_a_restart_and_a_broken_file_is_none() {
+    fn a_timestamp_survives_a_restart_and_a_damaged_file_counts_as_none() {
         let dir = std::env::temp_dir().join(format!("taupe-labels-{}", std::process::id()));
         let key = PublicKey([7; 32]);
         let label = Tai64N::from_wall(Duration::from_secs(1_700_000_000));

@@ -73,7 +73,7 @@ impl UnresolvedEndpoints {
     }
 
     /// Makes all look-ups due now, after the network has changed.
-    pub(crate) fn hurry(&mut self) {
+    pub(crate) fn retry_now(&mut self) {
         for unresolved in &mut self.0 {
             unresolved.ask_at = unresolved.ask_at.map(|_| Instant::default());
             unresolved.wait = FIRST_WAIT;
@@ -91,7 +91,7 @@ mod tests {
     use taupe_protocol::update::EndpointName;
 
     #[test]
-    fn a_name_is_asked_for_until_it_has_an_address() {
+    fn a_name_is_looked_up_until_it_has_an_address() {
         let one = Question {
             public_key: PublicKey([1; 32]),
             name: EndpointName::new("one.example", 51820).expect("a name"),
@@ -115,9 +115,9 @@ mod tests {
             wait = (wait * 2).min(LONGEST_WAIT);
         }
         assert_eq!(wait, LONGEST_WAIT);
-        names.hurry();
+        names.retry_now();
         assert!(names.due(now).is_some());
-        names.hurry();
+        names.retry_now();
         assert!(names.due(now).is_none(), "it is asked for");
 
         assert!(names.contains(&question));

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // A device's threads allocate little, but its configuration may be large.
-    taupe_runtime::memory::share_heap();
+    taupe_runtime::system::share_heap();
     #[cfg(target_os = "linux")]
     return taupe_command::main::<taupe_engine::Engine>();
     #[cfg(windows)]

@@ -19,8 +19,8 @@ impl Control {
         let mut brought = true;
         while brought && self.shared.handshakes.expects_more() && clock::boot() < until {
             let before = self.received;
-            self.handshakes.retain_mut(|way| {
-                let ControlFlow::Continue((_, datagrams)) = way.carry(false) else {
+            self.handshakes.retain_mut(|path| {
+                let ControlFlow::Continue((_, datagrams)) = path.carry(false) else {
                     return false;
                 };
                 self.received += datagrams;
@@ -38,11 +38,11 @@ impl Control {
             .handle_handshakes(|count, taken| handshakes.take(count, taken));
         // Datagrams that are no handshake messages count too.
         let received = std::mem::take(&mut self.received);
-        let dropped = usize::try_from(self.flood_filter.news()).unwrap_or(usize::MAX);
+        let dropped = usize::try_from(self.flood_filter.newly_dropped()).unwrap_or(usize::MAX);
         let came = handled.max(received).saturating_add(dropped);
-        self.flood.came(now.boot, came);
-        self.flood_filter.follow(
-            self.flood.shed_until().is_some(),
+        self.flood.record(now.boot, came);
+        self.flood_filter.set_active(
+            self.flood.filter_until().is_some(),
             self.handshakes.iter().map(PacketPath::source),
         );
     }

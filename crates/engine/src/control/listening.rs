@@ -10,55 +10,52 @@ use tracing::warn;
 
 use super::Control;
 use crate::inbound::InboundPath;
-use crate::shared::Command;
+use crate::options::Underlay;
 use crate::sockets::Sockets;
-use crate::{Underlay, schedule, spawn};
 use taupe_runtime::clock::now;
 
 /// The pause between attempts to bind a port that is in use.
-const BIND_AGAIN: Duration = Duration::from_secs(1);
+const REBIND_PAUSE: Duration = Duration::from_secs(1);
 
 impl Control {
     /// Binds the sockets of a device that is up. If the port is in use, tries again every
-    /// [`BIND_AGAIN`] until it is free or another port is set.
+    /// [`REBIND_PAUSE`] until it is free or another port is set.
     pub(super) fn listen(&mut self) {
-        self.bind_again = match self.bind(self.port) {
+        self.rebind_at = match self.bind(self.port) {
             Ok(()) => None,
             Err(error) => {
                 warn!(%error, port = self.port, "cannot listen yet; set another port, or free it");
-                Some(now().boot + BIND_AGAIN)
+                Some(now().boot + REBIND_PAUSE)
             }
         };
     }
 
-    /// Binds the sockets again after one has failed: at once, or after [`BIND_AGAIN`] if the
+    /// Binds the sockets again after one has failed: at once, or after [`REBIND_PAUSE`] if the
     /// previous failure is less than that ago.
-    pub(super) fn mend_sockets(&mut self, failed: &Weak<Socket>) {
-        let present = self.shared.sockets.load_full();
+    pub(super) fn rebind_failed(&mut self, failed: &Weak<Socket>) {
         let failed = |socket: &Arc<Socket>| Weak::ptr_eq(&Arc::downgrade(socket), failed);
         // Ignore a socket that has been replaced meanwhile.
-        if !present.all().any(failed) {
+        if !self.sockets.all().any(failed) {
             return;
         }
-        drop(present);
         self.replace_sockets(Sockets::default());
         let now = now().boot;
-        let before = self.mended.replace(now);
-        if before.is_some_and(|before| now.since(before) < BIND_AGAIN) {
-            self.bind_again = Some(now + BIND_AGAIN);
+        let before = self.last_rebind.replace(now);
+        if before.is_some_and(|before| now.since(before) < REBIND_PAUSE) {
+            self.rebind_at = Some(now + REBIND_PAUSE);
         } else {
             self.listen();
         }
     }
 
     fn bind(&mut self, port: u16) -> Result<(), udp::BindError> {
-        if port != 0 && self.shared.sockets.load().port() == port {
+        if port != 0 && self.sockets.port() == port {
             return Ok(());
         }
         let sockets = self.bind_sockets(port)?;
         self.port = sockets.port();
         self.replace_sockets(sockets);
-        self.bind_again = None;
+        self.rebind_at = None;
         Ok(())
     }
 
@@ -74,38 +71,15 @@ impl Control {
     /// Replaces the sockets. The old ones are closed when this returns, so that their port can be
     /// bound again at once.
     pub(super) fn replace_sockets(&mut self, sockets: Sockets) {
-        let names = ["in4", "in6"];
-        let started: Vec<_> = [&sockets.v4, &sockets.v6]
-            .into_iter()
-            .zip(names)
-            .filter_map(|(socket, name)| Some((Arc::clone(socket.as_ref()?), name)))
-            .collect();
         let handshakes = sockets.handshakes.iter().map(Arc::clone);
         let handshakes =
-            handshakes.map(|socket| InboundPath::new(Arc::clone(&self.shared), socket));
+            handshakes.map(|socket| InboundPath::new(Arc::clone(&self.own_lane), socket));
         self.handshakes = handshakes.collect();
         self.flood_filter.forget_sockets();
-        let before = self.shared.sockets.swap(Arc::new(sockets));
-        before.shutdown();
-        for receiver in self.receivers.drain(..) {
-            let _ = receiver.join();
-        }
-        // A send may still hold the old sockets, for as long as one system call takes.
-        let patience = now().boot + Duration::from_secs(1);
-        while Arc::strong_count(&before) > 1 && now().boot < patience {
-            std::thread::yield_now();
-        }
-        drop(before);
-        for (socket, name) in started {
-            let shared = Arc::clone(&self.shared);
-            let shared_thread = Arc::clone(&self.shared_thread);
-            let path = InboundPath::new(shared, socket);
-            match spawn(name, move || {
-                schedule::run_dedicated(&shared_thread, Box::new(path))
-            }) {
-                Ok(receiver) => self.receivers.push(receiver),
-                Err(error) => self.shared.send(Command::Failed(error.to_string())),
-            }
+        self.sockets = sockets;
+        let mut sockets = self.sockets.lanes.iter().cloned();
+        for lane in &mut self.lanes {
+            lane.replace_sockets(sockets.next().unwrap_or_default());
         }
     }
 
@@ -125,7 +99,7 @@ impl Control {
         // The device binds the port when the interface comes up. Check it now, so that a port in
         // use is an error of this request and not a tunnel that does not work later.
         if port != 0 {
-            self.bind_sockets(port)?.shutdown();
+            self.bind_sockets(port)?;
         }
         self.port = port;
         Ok(())
@@ -136,7 +110,7 @@ impl Control {
             // Setting the same mark again would need CAP_NET_ADMIN.
             return Ok(());
         }
-        if let Err(error) = self.shared.sockets.load().set_mark(mark) {
+        if let Err(error) = self.sockets.set_mark(mark) {
             warn!(%error, mark, "configuration refused: the mark cannot be set");
             return Err(Errno::AddressInUse);
         }
@@ -151,9 +125,9 @@ impl Control {
         }
         self.mark = mark;
         self.driver.services().set_mark(mark);
-        let surroundings = &self.shared.surroundings;
-        surroundings.mark.store(mark, Ordering::Relaxed);
-        surroundings.change();
+        let underlay = &self.shared.underlay;
+        underlay.mark.store(mark, Ordering::Relaxed);
+        underlay.change();
         Ok(())
     }
 }

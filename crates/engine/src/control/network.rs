@@ -8,9 +8,10 @@ use taupe_os_linux::watch::{LinkState, LinkWatch};
 use tracing::{debug, info, warn};
 
 use super::{Control, io};
+use crate::lifecycle::StartError;
+use crate::options::{Offloads, TunSource};
 use crate::shared::Command;
 use crate::sockets::Sockets;
-use crate::{Offloads, StartError, TunSource};
 use taupe_runtime::clock::now;
 
 /// The MTU of a new interface, in bytes: 1500 for Ethernet less 80 for WireGuard over IPv6, as in
@@ -28,14 +29,14 @@ impl Control {
             .retain_local_addresses(|endpoint, local| {
                 let remote = endpoint.remote.ip();
                 let link_local = matches!(remote, IpAddr::V6(a) if a.is_unicast_link_local());
-                let way = routes.interface_to(remote, local.address, mark);
-                link_local || way.is_ok_and(|interface| interface == local.interface)
+                let route = routes.interface_to(remote, local.address, mark);
+                link_local || route.is_ok_and(|interface| interface == local.interface)
             });
     }
 
     /// Applies changes of the interface: up, down, MTU, deletion.
     pub(super) fn check_link(&mut self) {
-        let LinkState { up, mtu } = match self.link.drain(&self.shared.tun) {
+        let LinkState { up, mtu } = match self.link.drain(&self.own_lane.tun) {
             Ok(Some(state)) => state,
             Ok(None) => return self.shared.send(Command::TunDeleted),
             Err(error) => {
@@ -60,7 +61,7 @@ impl Control {
                 info!("interface down");
                 self.driver.device_mut().set_down();
                 self.replace_sockets(Sockets::default());
-                self.bind_again = None;
+                self.rebind_at = None;
             }
             _ => {}
         }

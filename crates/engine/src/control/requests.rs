@@ -9,7 +9,7 @@ use tracing::warn;
 use zeroize::Zeroizing;
 
 use super::{Control, system};
-use crate::StartError;
+use crate::lifecycle::StartError;
 use crate::uapi::SocketFile;
 
 impl Control {
@@ -52,7 +52,7 @@ impl Control {
             let _ = self.set_mark(previous_mark);
             return Err(Errno::AddressInUse.into());
         }
-        self.own_key
+        self.own_pq_key
             .apply(self.driver.device_mut(), update)
             .map_err(configuration::refuse)
     }

@@ -11,23 +11,34 @@ use taupe_os_linux::schedule::{Policy, change_policy};
 use crate::schedule::load::Load;
 
 /// Bulk traffic begins at this number of bytes in 10 ms: 1.6 Gbit/s.
-pub(crate) const BEGINS: u64 = 2_000_000;
+pub(crate) const BULK_BEGINS: u64 = 2_000_000;
 
 /// Bulk traffic ends below this number of bytes in 10 ms: 0.8 Gbit/s.
-pub(crate) const ENDS: u64 = 1_000_000;
+pub(crate) const BULK_ENDS: u64 = 1_000_000;
 
 /// The scheduling class of one thread.
-#[derive(Default)]
 pub(crate) struct Bulk {
+    /// False if the thread stays in its class.
+    is_wanted: bool,
     is_bulk: bool,
     /// Set if the class was changed when bulk traffic began.
     changed: bool,
 }
 
 impl Bulk {
+    /// Returns the state of a thread in the normal class. If `is_wanted` is false, the thread stays
+    /// in it.
+    pub(crate) fn new(is_wanted: bool) -> Self {
+        Self {
+            is_wanted,
+            is_bulk: false,
+            changed: false,
+        }
+    }
+
     /// Sets the class of the calling thread to the one that fits the load. If the system refuses,
     /// only speed suffers. If an administrator has set another class, the thread stays in it.
-    pub(crate) fn follow(&mut self, load: Load) {
+    pub(crate) fn adapt(&mut self, load: Load) {
         match self.class(load) {
             Some(Policy::Batch) => {
                 self.changed = change_policy(Policy::Normal, Policy::Batch).unwrap_or(false);
@@ -41,8 +52,8 @@ impl Bulk {
 
     /// Returns the class that fits the load, if it differs from the last one.
     fn class(&mut self, load: Load) -> Option<Policy> {
-        let is_bulk = load.bytes >= if self.is_bulk { ENDS } else { BEGINS };
-        if is_bulk == self.is_bulk {
+        let is_bulk = load.bytes >= if self.is_bulk { BULK_ENDS } else { BULK_BEGINS };
+        if is_bulk == self.is_bulk || !self.is_wanted {
             return None;
         }
         self.is_bulk = is_bulk;
@@ -61,10 +72,13 @@ mod tests {
     use taupe_protocol::time::Instant;
 
     /// The class of a thread, by its measured load.
-    #[derive(Default)]
     struct Measured(Meter, Bulk);
 
     impl Measured {
+        fn new() -> Self {
+            Self(Meter::default(), Bulk::new(true))
+        }
+
         fn carried(&mut self, now: Instant, bytes: usize) -> Option<Policy> {
             let Self(meter, bulk) = self;
             let (came, ended) = (now, now);
@@ -80,8 +94,8 @@ mod tests {
     }
 
     #[test]
-    fn bulk_is_what_carries_much_and_for_as_long() {
-        let mut thread = Measured::default();
+    fn the_class_follows_the_bytes_with_hysteresis() {
+        let mut thread = Measured::new();
         assert_eq!(at(&mut thread, 1000, 100), []);
         assert_eq!(at(&mut thread, 1030, 190_000), [], "below 1.6 Gbit/s");
         assert_eq!(at(&mut thread, 1060, 210_000), [Policy::Batch]);
@@ -91,8 +105,14 @@ mod tests {
     }
 
     #[test]
-    fn one_large_batch_after_a_pause_is_no_bulk() {
-        let mut thread = Measured::default();
+    fn a_thread_that_must_not_change_its_class_stays_in_it() {
+        let mut thread = Measured(Meter::default(), Bulk::new(false));
+        assert_eq!(at(&mut thread, 1000, 500_000), []);
+    }
+
+    #[test]
+    fn one_large_batch_after_a_pause_is_not_bulk_traffic() {
+        let mut thread = Measured::new();
         for second in 1..10 {
             let now = Instant(second * 1_000_000_000);
             assert_eq!(thread.carried(now, 8 * 65_536 * 4), None);
@@ -100,8 +120,8 @@ mod tests {
     }
 
     #[test]
-    fn the_first_packet_after_bulk_ends_it() {
-        let mut thread = Measured::default();
+    fn the_first_packet_after_a_pause_ends_bulk_traffic() {
+        let mut thread = Measured::new();
         assert_eq!(at(&mut thread, 1000, 500_000), [Policy::Batch]);
         let later = Instant(2_000_000_000);
         assert_eq!(thread.carried(later, 100), Some(Policy::Normal));

@@ -11,27 +11,28 @@ use rustix::event::{PollFd, Timespec, poll};
 use rustix::io::Errno;
 use taupe_protocol::time::Instant;
 
+use crate::schedule::PathId;
 use crate::schedule::load::Turn;
 use taupe_runtime::clock;
 
 /// The longest time for which a thread polls before it sleeps. It polls at all only if answers
 /// come sooner than this on average.
-const HOLD: Duration = Duration::from_micros(100);
+const MAX_POLL: Duration = Duration::from_micros(100);
 
 /// The thread polls after this number of answers in a row.
-const ROW: u32 = 4;
+const MIN_ANSWERS: u32 = 4;
 
 /// The largest packet of a request or an answer, in bytes. Streams have larger ones.
-const SHORT: usize = 2048;
+const MAX_SHORT: usize = 2048;
 
 /// Upper bound of a measured wait. A longer wait was a pause without a request.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Turns in one trial. The mean wait of a trial decides on the next phase.
-const TRIAL: u32 = 512;
+const TRIAL_TURNS: u32 = 512;
 
 /// Trials for which a decision stays, before sleep is measured again.
-const STAY: u32 = 16;
+const STAY_TRIALS: u32 = 16;
 
 /// Action between a request and its answer. Phases follow each other as in [`Phase::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,15 +44,17 @@ enum Phase {
     Poll { asleep: Duration, left: u32 },
     /// Sleep for `left` trials, because polling was slower or answers take too long.
     Sleep { left: u32 },
+    /// Always sleep: polling is turned off.
+    Off,
 }
 
 impl Phase {
     /// Returns the next phase, after a trial whose mean wait was `turn`.
     fn next(self, turn: Duration) -> Self {
         match self {
-            Self::TrySleep if turn < HOLD => Self::Poll {
+            Self::TrySleep if turn < MAX_POLL => Self::Poll {
                 asleep: turn,
-                left: STAY,
+                left: STAY_TRIALS,
             },
             Self::Poll { left: 1, .. } | Self::Sleep { left: 1 } => Self::TrySleep,
             // In doubt, poll: other threads may poll too, which distorts the comparison.
@@ -60,7 +63,8 @@ impl Phase {
                 left: left - 1,
             },
             Self::Sleep { left } => Self::Sleep { left: left - 1 },
-            Self::TrySleep | Self::Poll { .. } => Self::Sleep { left: STAY },
+            Self::Off => Self::Off,
+            Self::TrySleep | Self::Poll { .. } => Self::Sleep { left: STAY_TRIALS },
         }
     }
 }
@@ -68,10 +72,10 @@ impl Phase {
 /// Decides whether to poll. It watches for short packets that alternate between two sources, as
 /// requests and answers of two programs do.
 pub(crate) struct BusyPoll {
-    /// Answers in a row, at most [`ROW`].
+    /// Answers in a row, at most [`MIN_ANSWERS`].
     row: u32,
-    /// The source of the last turn.
-    source: usize,
+    /// The path of the last turn.
+    path: Option<PathId>,
     /// The end of the last turn.
     ended: Instant,
     phase: Phase,
@@ -81,43 +85,48 @@ pub(crate) struct BusyPoll {
 }
 
 impl BusyPoll {
-    pub(crate) fn new() -> Self {
+    /// Returns the state before the first turn. If `is_wanted` is false, it never polls.
+    pub(crate) fn new(is_wanted: bool) -> Self {
         Self {
             row: 0,
-            source: 0,
+            path: None,
             ended: Instant::default(),
-            phase: Phase::TrySleep,
+            phase: match is_wanted {
+                true => Phase::TrySleep,
+                false => Phase::Off,
+            },
             turns: 0,
             waited: Duration::ZERO,
         }
     }
 
-    /// Records a turn of source number `source`.
-    pub(crate) fn note(&mut self, source: usize, turn: &Turn) {
-        let answers = source != self.source && turn.bytes <= SHORT;
+    /// Records a turn of a path.
+    pub(crate) fn note(&mut self, path: PathId, turn: &Turn) {
+        let last = self.path.replace(path);
+        let answers = last.is_some_and(|last| last != path) && turn.bytes <= MAX_SHORT;
         let waited = turn.came.since(self.ended).min(PAUSE);
-        (self.source, self.ended) = (source, turn.ended);
+        self.ended = turn.ended;
         if !answers {
             self.row = 0;
             return;
         }
-        self.row = ROW.min(self.row + 1);
+        self.row = MIN_ANSWERS.min(self.row + 1);
         self.turns += 1;
         self.waited += waited;
-        if self.turns == TRIAL {
+        if self.turns == TRIAL_TURNS {
             self.phase = self.phase.next(self.waited / self.turns);
             (self.turns, self.waited) = (0, Duration::ZERO);
         }
     }
 
-    /// Polls for the next packet for at most [`HOLD`], if that is faster than sleeping. Yields the
+    /// Polls for the next packet for at most [`MAX_POLL`], if that is faster than sleeping. Yields the
     /// processor to other threads meanwhile. Returns true if a packet has arrived.
-    pub(crate) fn is_answered(&mut self, fds: &mut [PollFd<'_>]) -> Result<bool, Errno> {
-        if !matches!(self.phase, Phase::Poll { .. }) || self.row < ROW {
+    pub(crate) fn poll_briefly(&mut self, fds: &mut [PollFd<'_>]) -> Result<bool, Errno> {
+        if !matches!(self.phase, Phase::Poll { .. }) || self.row < MIN_ANSWERS {
             return Ok(false);
         }
         let began = clock::boot();
-        while clock::boot().since(began) < HOLD {
+        while clock::boot().since(began) < MAX_POLL {
             if poll(fds, Some(&Timespec::default()))? > 0 {
                 return Ok(true);
             }
@@ -133,46 +142,58 @@ mod tests {
     use super::*;
     use rustix::event::PollFlags;
     use std::os::unix::net::UnixDatagram;
+    use taupe_packet::ip::Family;
 
     /// Simulation of two programs that exchange packets.
-    struct Talk {
+    struct Exchange {
         state: BusyPoll,
         now: Instant,
-        source: usize,
+        path: PathId,
     }
 
-    impl Talk {
+    fn other(path: PathId) -> PathId {
+        match path {
+            PathId::Outbound => PathId::Inbound(Family::V4),
+            PathId::Inbound(_) => PathId::Outbound,
+        }
+    }
+
+    impl Exchange {
         /// Starts with a packet that answers nothing.
         fn new() -> Self {
-            let mut talk = Self {
-                state: BusyPoll::new(),
-                now: Instant(1_000_000_000),
-                source: 0,
-            };
-            talk.packet(0, SHORT, AWAKE);
-            talk
+            Self::with(true)
         }
 
-        fn packet(&mut self, source: usize, bytes: usize, after: Duration) {
+        fn with(is_wanted: bool) -> Self {
+            let mut exchange = Self {
+                state: BusyPoll::new(is_wanted),
+                now: Instant(1_000_000_000),
+                path: PathId::Outbound,
+            };
+            exchange.packet(PathId::Outbound, MAX_SHORT, AWAKE);
+            exchange
+        }
+
+        fn packet(&mut self, path: PathId, bytes: usize, after: Duration) {
             let came = self.now + after;
             self.now = came + Duration::from_micros(5);
             let ended = self.now;
-            self.state.note(source, &Turn { came, ended, bytes });
-            self.source = source;
+            self.state.note(path, &Turn { came, ended, bytes });
+            self.path = path;
         }
 
         fn turns(&mut self, turns: u32, after: Duration) {
             for _ in 0..turns {
-                self.packet(1 - self.source, SHORT, after);
+                self.packet(other(self.path), MAX_SHORT, after);
             }
         }
 
         /// Returns true if the state polls, and so finds an answer that has already arrived.
-        fn looks(&mut self) -> bool {
+        fn polls(&mut self) -> bool {
             let (ours, theirs) = UnixDatagram::pair().expect("sockets");
             theirs.send(&[1]).expect("sending");
             let mut fds = [PollFd::new(&ours, PollFlags::IN)];
-            self.state.is_answered(&mut fds).expect("polling")
+            self.state.poll_briefly(&mut fds).expect("polling")
         }
     }
 
@@ -180,69 +201,78 @@ mod tests {
     const AWAKE: Duration = Duration::from_micros(20);
 
     #[test]
-    fn the_quicker_way_stays() {
-        let mut talk = Talk::new();
-        talk.turns(TRIAL - 1, ASLEEP);
-        assert!(!talk.looks());
-        talk.turns(1, ASLEEP);
-        assert!(talk.looks(), "a trial");
-        talk.turns(STAY * TRIAL - 1, AWAKE);
-        assert!(talk.looks(), "it is quicker");
-        talk.turns(1, AWAKE);
-        assert!(!talk.looks(), "a trial of the other way");
-        talk.turns(TRIAL, ASLEEP);
-        talk.turns(TRIAL, ASLEEP);
-        assert!(talk.looks(), "as quick");
-        talk.turns(TRIAL, 2 * ASLEEP);
-        assert!(!talk.looks(), "it is slower");
-        talk.turns(STAY * TRIAL, ASLEEP);
-        assert!(!talk.looks());
-        talk.turns(TRIAL, ASLEEP);
-        assert!(talk.looks(), "tried again");
+    fn the_faster_of_polling_and_sleeping_stays() {
+        let mut exchange = Exchange::new();
+        exchange.turns(TRIAL_TURNS - 1, ASLEEP);
+        assert!(!exchange.polls());
+        exchange.turns(1, ASLEEP);
+        assert!(exchange.polls(), "a trial");
+        exchange.turns(STAY_TRIALS * TRIAL_TURNS - 1, AWAKE);
+        assert!(exchange.polls(), "it is faster");
+        exchange.turns(1, AWAKE);
+        assert!(!exchange.polls(), "a trial of sleeping");
+        exchange.turns(TRIAL_TURNS, ASLEEP);
+        exchange.turns(TRIAL_TURNS, ASLEEP);
+        assert!(exchange.polls(), "as quick");
+        exchange.turns(TRIAL_TURNS, 2 * ASLEEP);
+        assert!(!exchange.polls(), "it is slower");
+        exchange.turns(STAY_TRIALS * TRIAL_TURNS, ASLEEP);
+        assert!(!exchange.polls());
+        exchange.turns(TRIAL_TURNS, ASLEEP);
+        assert!(exchange.polls(), "tried again");
     }
 
     #[test]
-    fn answers_that_take_long_are_not_looked_for() {
-        let mut talk = Talk::new();
-        talk.turns(TRIAL, HOLD);
-        assert!(!talk.looks());
-        talk.turns(STAY * TRIAL, ASLEEP);
-        assert!(!talk.looks());
-        talk.turns(TRIAL, HOLD - Duration::from_nanos(1));
-        assert!(talk.looks(), "tried again");
+    fn slow_answers_are_not_polled_for() {
+        let mut exchange = Exchange::new();
+        exchange.turns(TRIAL_TURNS, MAX_POLL);
+        assert!(!exchange.polls());
+        exchange.turns(STAY_TRIALS * TRIAL_TURNS, ASLEEP);
+        assert!(!exchange.polls());
+        exchange.turns(TRIAL_TURNS, MAX_POLL - Duration::from_nanos(1));
+        assert!(exchange.polls(), "tried again");
         // Rare requests, however soon they are answered.
-        let mut talk = Talk::new();
-        for _ in 0..TRIAL / 2 {
-            talk.turns(1, Duration::from_secs(1));
-            talk.turns(1, AWAKE);
+        let mut exchange = Exchange::new();
+        for _ in 0..TRIAL_TURNS / 2 {
+            exchange.turns(1, Duration::from_secs(1));
+            exchange.turns(1, AWAKE);
         }
-        assert!(!talk.looks());
+        assert!(!exchange.polls());
     }
 
     #[test]
-    fn one_way_traffic_and_long_packets_are_no_conversation() {
+    fn one_way_traffic_and_long_packets_are_not_polled_for() {
         for spoil in [
-            |talk: &mut Talk| talk.packet(talk.source, 1, AWAKE),
-            |talk: &mut Talk| talk.packet(1 - talk.source, SHORT + 1, AWAKE),
+            |exchange: &mut Exchange| exchange.packet(exchange.path, 1, AWAKE),
+            |exchange: &mut Exchange| exchange.packet(other(exchange.path), MAX_SHORT + 1, AWAKE),
         ] {
-            let mut talk = Talk::new();
-            talk.turns(TRIAL, ASLEEP);
-            spoil(&mut talk);
-            assert!(!talk.looks());
-            talk.turns(ROW - 1, AWAKE);
-            assert!(!talk.looks());
-            talk.turns(1, AWAKE);
-            assert!(talk.looks());
+            let mut exchange = Exchange::new();
+            exchange.turns(TRIAL_TURNS, ASLEEP);
+            spoil(&mut exchange);
+            assert!(!exchange.polls());
+            exchange.turns(MIN_ANSWERS - 1, AWAKE);
+            assert!(!exchange.polls());
+            exchange.turns(1, AWAKE);
+            assert!(exchange.polls());
         }
     }
 
     #[test]
-    fn silence_ends_the_looking() {
-        let mut talk = Talk::new();
-        talk.turns(TRIAL, ASLEEP);
+    fn polling_can_be_turned_off() {
+        let mut exchange = Exchange::with(false);
+        for _ in 0..3 * STAY_TRIALS {
+            exchange.turns(TRIAL_TURNS, ASLEEP);
+            assert!(!exchange.polls());
+        }
+    }
+
+    #[test]
+    fn silence_ends_the_polling() {
+        let mut exchange = Exchange::new();
+        exchange.turns(TRIAL_TURNS, ASLEEP);
         let (silent, _other) = UnixDatagram::pair().expect("sockets");
         let mut fds = [PollFd::new(&silent, PollFlags::IN)];
-        assert!(!talk.state.is_answered(&mut fds).expect("polling"));
-        assert!(!talk.looks());
+        assert!(!exchange.state.poll_briefly(&mut fds).expect("polling"));
+        assert!(!exchange.polls());
     }
 }

@@ -9,7 +9,7 @@ const WINDOW: Duration = Duration::from_millis(10);
 
 /// If turns take at least this percentage of the time, a system call is worth its cost: it returns
 /// the CPU time, which excludes waits for the processor.
-const ASKS: u64 = 25;
+const CPU_TIME_FROM: u64 = 25;
 
 /// One turn of a packet path: one read from its source, and the processing of its packets.
 #[derive(Clone, Copy)]
@@ -58,7 +58,7 @@ impl Meter {
         let windows = (took.as_nanos() / WINDOW.as_nanos()).max(1);
         // Time in turns: an upper bound of the CPU time.
         let mut busy = percent(took.saturating_sub(self.waited), took);
-        if busy >= ASKS {
+        if busy >= CPU_TIME_FROM {
             let (at, before) = std::mem::replace(&mut self.asked, (self.ended, ran()));
             let more = self.asked.1.saturating_sub(before);
             busy = busy.min(percent(more, self.ended.since(at)));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_what_has_been_carried_in_ten_milliseconds() {
+    fn load_is_measured_over_ten_milliseconds() {
         let mut meter = Meter::default();
         assert!(meter.note(&turn(1_000_000, 1_000_000, 7), always).is_some());
         for i in 1..10 {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_kept_from_running_is_not_busy() {
+    fn time_without_the_processor_is_not_busy_time() {
         let mut meter = Meter::default();
         meter.note(&turn(1_000_000, 1_000_000, 0), always);
         let mut window = |at: u64, ran: u64| {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_counts_as_many_windows() {
+    fn load_after_a_pause_is_the_mean_of_its_windows() {
         let mut meter = Meter::default();
         meter.note(&turn(1_000_000, 1_000_000, 0), always);
         meter.note(&turn(1_000_000, 1_004_000, 400), always);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_behind_each_other_are_not_waited_for() {
+    fn turns_in_sequence_have_no_wait_between_them() {
         let mut meter = Meter::default();
         meter.note(&turn(1_000_000, 1_000_000, 0), always);
         // The second source was ready while the first was carried.

@@ -2,6 +2,7 @@ use super::*;
 use rustix::net::{RecvFlags, recv};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -101,13 +102,15 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
 }
 
 fn start() -> (Arc<SharedThread>, JoinHandle<()>) {
-    let (common, guests) = SharedThread::new().expect("an eventfd");
-    let own = Arc::clone(&common);
-    let both = spawn("both", move || run_shared(&own, &guests));
-    (common, both)
+    let (shared_thread, arrivals) = SharedThread::new(Offloads::default()).expect("an eventfd");
+    let shared_thread = Arc::new(shared_thread);
+    let own = Arc::clone(&shared_thread);
+    let both = spawn("both", move || run_shared(&own, &arrivals));
+    (shared_thread, both)
 }
 
-fn carrier(common: &Arc<SharedThread>, name: &str) -> End {
+/// Starts the dedicated thread of a path.
+fn dedicated(shared_thread: &Arc<SharedThread>, id: PathId, name: &str) -> End {
     let (near, source) = UnixDatagram::pair().expect("a pair");
     near.set_write_timeout(Some(SOON)).expect("a limit");
     let (report, carried) = mpsc::channel();
@@ -115,8 +118,10 @@ fn carrier(common: &Arc<SharedThread>, name: &str) -> End {
         source,
         carried: report,
     };
-    let common = Arc::clone(common);
-    let thread = spawn(name, move || run_dedicated(&common, Box::new(fake)));
+    let shared_thread = Arc::clone(shared_thread);
+    let thread = spawn(name, move || {
+        run_dedicated(&shared_thread, id, Box::new(fake))
+    });
     End {
         source: near,
         carried,
@@ -124,37 +129,45 @@ fn carrier(common: &Arc<SharedThread>, name: &str) -> End {
     }
 }
 
+fn outbound(shared_thread: &Arc<SharedThread>) -> End {
+    dedicated(shared_thread, PathId::Outbound, "out")
+}
+
+fn inbound(shared_thread: &Arc<SharedThread>) -> End {
+    dedicated(shared_thread, PathId::Inbound(Family::V4), "in")
+}
+
 #[test]
-fn one_thread_carries_both_ways_while_there_is_little() {
-    let (common, _both) = start();
-    let (out, inward) = (carrier(&common, "out"), carrier(&common, "in"));
+fn one_thread_carries_both_directions_while_traffic_is_light() {
+    let (shared_thread, _both) = start();
+    let (out, inbound) = (outbound(&shared_thread), inbound(&shared_thread));
     assert_eq!(out.carries(1000, 100), "out", "it waits for the first");
-    assert_eq!(inward.carries(1001, 100), "in");
+    assert_eq!(inbound.carries(1001, 100), "in");
     for at in [1010, 2000, 2010, 2020] {
         assert_eq!(out.carries(at, 100), "both");
-        assert_eq!(inward.carries(at + 1, 100), "both");
+        assert_eq!(inbound.carries(at + 1, 100), "both");
     }
     // This packet ends the window, and its bytes exceed the bound for 10 ms.
-    assert_eq!(inward.carries(2035, BEGINS * 2), "both");
+    assert_eq!(inbound.carries(2035, BULK_BEGINS * 2), "both");
     for at in (2036..2090).step_by(2) {
-        assert_eq!(out.carries(at, ENDS / 5), "out");
-        assert_eq!(inward.carries(at + 1, 100), "in", "though it has little");
+        assert_eq!(out.carries(at, BULK_ENDS / 5), "out");
+        assert_eq!(inbound.carries(at + 1, 100), "in", "though it has little");
     }
-    assert_eq!(inward.carries(2139, 100), "in");
-    assert_eq!(inward.carries(2160, 100), "both");
+    assert_eq!(inbound.carries(2139, 100), "in");
+    assert_eq!(inbound.carries(2160, 100), "both");
     assert_eq!(out.carries(2160, 100), "out", "it waits there");
     assert_eq!(out.carries(2180, 100), "both");
 }
 
 #[test]
-fn order_is_kept_when_threads_take_turns() {
+fn packets_stay_in_order_when_their_path_migrates() {
     const COUNT: u64 = 20_000;
-    let (common, _both) = start();
-    let out = carrier(&common, "out");
+    let (shared_thread, _both) = start();
+    let out = outbound(&shared_thread);
     let packets = (0..COUNT).map(|number| Packet {
         number,
         at: 1000 + 10 * number,
-        bytes: if number / 7 % 2 == 0 { BEGINS } else { 0 },
+        bytes: if number / 7 % 2 == 0 { BULK_BEGINS } else { 0 },
     });
     let (mut changes, mut last) = (0, String::new());
     thread::scope(|scope| {
@@ -172,29 +185,29 @@ fn order_is_kept_when_threads_take_turns() {
 
 #[test]
 fn a_thread_ends_with_its_source() {
-    let (common, _both) = start();
-    let (out, inward) = (carrier(&common, "out"), carrier(&common, "in"));
-    inward.close();
-    inward.has_ended();
-    let inward = carrier(&common, "in");
+    let (shared_thread, _both) = start();
+    let (out, inbound) = (outbound(&shared_thread), inbound(&shared_thread));
+    inbound.close();
+    inbound.has_ended();
+    let inbound = self::inbound(&shared_thread);
     assert_eq!(out.carries(1000, 100), "out");
-    assert_eq!(inward.carries(1000, 100), "in");
-    assert_eq!(inward.carries(1001, 100), "both");
-    inward.close();
-    inward.has_ended();
+    assert_eq!(inbound.carries(1000, 100), "in");
+    assert_eq!(inbound.carries(1001, 100), "both");
+    inbound.close();
+    inbound.has_ended();
     assert_eq!(out.carries(1002, 100), "both");
 }
 
 #[test]
-fn the_end_ends_what_the_common_thread_carries() {
-    let (common, both) = start();
-    let (out, inward) = (carrier(&common, "out"), carrier(&common, "in"));
+fn the_shared_thread_drops_its_paths_when_it_ends() {
+    let (shared_thread, both) = start();
+    let (out, inbound) = (outbound(&shared_thread), inbound(&shared_thread));
     assert_eq!(out.carries(1000, 100), "out");
     assert_eq!(out.carries(1001, 100), "both");
-    common.end();
+    shared_thread.end();
     both.join().expect("no panic");
     out.has_ended();
     // The dedicated thread waits for its source, and then finds the shared thread gone.
-    assert_eq!(inward.carries(1002, 100), "in");
-    inward.has_ended();
+    assert_eq!(inbound.carries(1002, 100), "in");
+    inbound.has_ended();
 }

@@ -96,7 +96,7 @@ fn two_drivers_shake_hands_and_the_newest_of_many_is_answered() {
 }
 
 #[test]
-fn a_flood_is_handled_in_shares() {
+fn a_handshake_flood_is_handled_in_portions() {
     let folder = Folder::new("flood");
     let mut driver = driver(&folder, 3, 4, None);
     let mut asked = Vec::new();
@@ -118,7 +118,7 @@ fn a_flood_is_handled_in_shares() {
 }
 
 #[test]
-fn a_queue_that_holds_its_messages_back_is_left_alone() {
+fn a_queue_that_returns_no_messages_is_not_polled_again() {
     let folder = Folder::new("held");
     let mut driver = driver(&folder, 3, 4, None);
     let handled = driver.handle_handshakes(|_, _| 7);

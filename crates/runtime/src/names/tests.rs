@@ -59,7 +59,7 @@ fn question(host: &str) -> Question {
 }
 
 #[test]
-fn one_at_a_time_in_order() {
+fn look_ups_run_one_at_a_time_in_order() {
     let mut script = script();
     for host in ["a", "b", "c"] {
         script.lookups.ask(question(host), 5).expect("room");
@@ -80,7 +80,7 @@ fn one_at_a_time_in_order() {
 }
 
 #[test]
-fn a_failure_is_told_and_the_next_goes_on() {
+fn a_failed_look_up_is_reported_and_the_next_starts() {
     let mut script = script();
     script.lookups.ask(question("a"), 0).expect("room");
     script.lookups.ask(question("b"), 0).expect("room");
@@ -96,7 +96,7 @@ fn a_failure_is_told_and_the_next_goes_on() {
 }
 
 #[test]
-fn no_more_wait_than_there_is_room_for() {
+fn waiting_look_ups_are_bounded() {
     let mut script = script();
     for _ in 0..=MAX_WAITING {
         script.lookups.ask(question("a"), 0).expect("room");
@@ -110,7 +110,7 @@ fn no_more_wait_than_there_is_room_for() {
 }
 
 #[test]
-fn a_thread_ends_with_its_look_up_whoever_is_gone() {
+fn a_look_up_thread_ends_after_its_device() {
     let Script {
         mut lookups,
         asked,

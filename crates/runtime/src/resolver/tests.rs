@@ -73,7 +73,7 @@ fn both_families_with_the_port() {
 
 /// The resolver ignores datagrams that do not belong to its query, and takes the real answer.
 #[test]
-fn answers_to_other_questions() {
+fn answers_to_other_queries_are_ignored() {
     let (server, thread) = server(vec![
         |query| {
             let mut other_id = query.clone();
@@ -103,7 +103,7 @@ fn answers_to_other_questions() {
 }
 
 #[test]
-fn a_refusal_is_no_address() {
+fn a_refused_query_has_no_address() {
     let refuse = |query: Packet<'_>| {
         let mut reply = query.into_reply();
         *reply.rcode_mut() = RCODE::NameError;
@@ -115,7 +115,7 @@ fn a_refusal_is_no_address() {
 }
 
 #[test]
-fn silence_is_an_error_after_a_while() {
+fn a_silent_name_server_is_an_error_after_the_timeout() {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     let address = socket.local_addr().expect("an address");
     let begun = Instant::now();
@@ -124,7 +124,7 @@ fn silence_is_an_error_after_a_while() {
 }
 
 #[test]
-fn name_servers_of_a_file() {
+fn name_servers_are_read_from_resolv_conf() {
     let text = "# nameserver 192.0.2.9\n; x\nsearch example.org\nnameserver 192.0.2.1\n\
                 nameserver\t2001:db8::1 \nnameserver 127.0.0.53\nnameserver ::1\n\
                 nameserver fe80::1%eth0\nnameserver\noptions edns0\n";

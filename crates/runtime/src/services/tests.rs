@@ -101,7 +101,7 @@ fn an_update_includes_what_was_saved_for_its_keys() {
 }
 
 #[test]
-fn what_the_user_has_to_do_is_returned() {
+fn transmits_and_notices_are_returned_to_the_caller() {
     let folder = Folder::new("events");
     let (mut device, mut services) = (device(), services(&folder, &[]));
     let to = SocketAddr::from(([192, 0, 2, 1], 7));
@@ -133,9 +133,9 @@ fn an_endpoint_without_an_address_gets_its_first_one() {
     update.apply(&mut device).expect("applied");
     assert!(!services.has_endpoints());
     services.handle_answers(&mut device);
-    assert!(services.hosts_sought().eq(["one.example"]));
+    assert!(services.hosts_being_resolved().eq(["one.example"]));
     wait(&mut services, &mut device, Services::has_endpoints);
-    assert_eq!(services.hosts_sought().next(), None);
+    assert_eq!(services.hosts_being_resolved().next(), None);
     let status = device.status();
     assert_eq!(status.peers[0].endpoint, Some(address));
     // The update contains no other peer.
@@ -157,7 +157,7 @@ impl io::Write for Log {
 }
 
 #[test]
-fn the_warning_about_an_endpoint_without_an_address_says_what_happens_meanwhile() {
+fn an_unresolved_endpoint_is_warned_of_with_its_consequence() {
     let folder = Folder::new("meanwhile");
     let mut device = device();
     let question = Question {
@@ -196,8 +196,8 @@ fn a_failed_look_up_leaves_the_endpoint_and_is_repeated_later() {
         name: name(),
     };
     assert!(services.handle_output(&mut device, resolve).is_none());
-    assert!(services.hosts_sought().eq(["one.example"]));
-    let is_idle = |services: &Services| services.hosts_sought().next().is_none();
+    assert!(services.hosts_being_resolved().eq(["one.example"]));
+    let is_idle = |services: &Services| services.hosts_being_resolved().next().is_none();
     wait(&mut services, &mut device, is_idle);
     assert_eq!(device.status().peers[0].endpoint, None);
 }

@@ -74,7 +74,7 @@ pub(super) struct Carrier<T> {
     services: Services,
     requests: Requests,
     /// Hosts whose addresses are being looked up, as the pipeline knows them.
-    hosts_sought: Vec<Box<str>>,
+    hosts_being_resolved: Vec<Box<str>>,
     asked: Receiver<Asked>,
     /// Drop counters at the last log line, and the time of that line.
     told: (FrameDrops, Instant),
@@ -118,7 +118,7 @@ impl<T: PacketTap> Carrier<T> {
             sockets,
             services,
             requests,
-            hosts_sought: Vec::new(),
+            hosts_being_resolved: Vec::new(),
             asked,
             told: Default::default(),
             look_at: Instant::default(),
@@ -166,7 +166,7 @@ impl<T: PacketTap> Carrier<T> {
                     Asked::Awoke => {
                         info!("the machine has slept: shaking hands anew");
                         self.pipeline.device().handle_awakening(now());
-                        self.services.hurry();
+                        self.services.retry_now();
                     }
                     Asked::Attention => {}
                     Asked::End => return,
@@ -276,7 +276,7 @@ impl<T: PacketTap> Carrier<T> {
                 "adapter"
             );
         }
-        self.services.hurry();
+        self.services.retry_now();
         self.pipeline.set_adapters(now(), adapters.taken);
         let decrement = self.pipeline.mtu_decrement();
         if self.mtu_decrement.replace(decrement) != Some(decrement)
@@ -354,11 +354,15 @@ impl<T: PacketTap> Carrier<T> {
 
     /// Lets DNS queries for the names pass that are being looked up.
     fn let_questions_through(&mut self) {
-        let known = self.hosts_sought.iter().map(|host| &**host);
-        if !self.services.hosts_sought().eq(known) {
-            self.hosts_sought = self.services.hosts_sought().map(Box::from).collect();
+        let known = self.hosts_being_resolved.iter().map(|host| &**host);
+        if !self.services.hosts_being_resolved().eq(known) {
+            self.hosts_being_resolved = self
+                .services
+                .hosts_being_resolved()
+                .map(Box::from)
+                .collect();
             self.pipeline
-                .set_hosts_being_resolved(self.hosts_sought.clone());
+                .set_hosts_being_resolved(self.hosts_being_resolved.clone());
         }
     }
 }

@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use taupe_packet::ip::Packet;
 use taupe_protocol::crypto::{TAG_LEN, default_provider};
 use taupe_protocol::message::DATA_HEADER_LEN;
 use taupe_protocol::time::Instant;
 use taupe_protocol::{
     DataPath, DropReason, Endpoint, HandshakeQueue, Notice, Outbound, Peer, ReceivedBatch, Staged,
-    Wake, inner, padded_len,
+    Wake, padded_len,
 };
 use taupe_runtime::clock::now;
 use taupe_runtime::driver::{Driver, handshake_kind};
@@ -139,21 +140,21 @@ impl<T: Tap> Shared<T> {
 
     /// Seals and sends a packet. The buffer has room for the header before the packet.
     fn send(&self, buffer: &mut [u8], length: usize) {
-        let packet = &buffer[DATA_HEADER_LEN..][..length];
-        let Some(view) = inner::parse(packet) else {
+        let Ok(packet) = Packet::parse(&buffer[DATA_HEADER_LEN..][..length]) else {
             return;
         };
-        let Some(peer) = self.path.routes().lookup(view.destination).cloned() else {
+        let Some(peer) = self.path.routes().lookup(packet.destination()).cloned() else {
             return;
         };
-        if is_loop(packet, self.ways.port, &peer) {
+        if is_loop(&packet, self.ways.port, &peer) {
             self.path.counters().add(DropReason::RoutingLoop, 1);
             return;
         }
-        let padded = padded_len(view.length, self.mtu);
+        let length = packet.bytes().len();
+        let padded = padded_len(length, self.mtu);
         let sealed = DATA_HEADER_LEN + padded + TAG_LEN;
         // The padding may contain remains of earlier packets.
-        buffer[DATA_HEADER_LEN + view.length..sealed].fill(0);
+        buffer[DATA_HEADER_LEN + length..sealed].fill(0);
         let now = now().boot;
         match self.path.reserve(now, &peer, 1, sealed as u64) {
             Outbound::Send(reservation) => {
@@ -363,7 +364,7 @@ fn wake(port: u16) {
 
 /// Checks whether a packet is transport data that this device has sealed for the very peer that
 /// it is routed to.
-fn is_loop(packet: &[u8], own_port: u16, peer: &Peer) -> bool {
+fn is_loop(packet: &Packet<'_>, own_port: u16, peer: &Peer) -> bool {
     NestedPacket::parse(packet).is_some_and(|nested| {
         let endpoint = peer.endpoint();
         endpoint.is_some_and(|own| nested.is_sealed_for(own_port, peer, own.remote))

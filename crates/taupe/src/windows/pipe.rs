@@ -8,8 +8,8 @@ use std::sync::mpsc::{Sender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use taupe_os_windows::pipe::{Listener, Stopper, Stream};
-use taupe_runtime::clients::{Clients, Place, SILENCE, TICK};
-use taupe_runtime::configuration::converse;
+use taupe_runtime::clients::{ClientSlot, Clients, MAX_IDLE, TICK};
+use taupe_runtime::configuration::serve_client;
 use tracing::debug;
 
 /// Delay before the next attempt after an error of the system.
@@ -61,10 +61,10 @@ fn accept(mut listener: Listener, asked: &Sender<Asked>) {
             }
         };
         // Meanwhile, other clients wait for an instance of the pipe.
-        let place = clients.admit();
+        let slot = clients.admit();
         let asked = asked.clone();
         let client = move || {
-            if let Err(error) = serve(stream, &place, &asked) {
+            if let Err(error) = serve(stream, &slot, &asked) {
                 debug!(%error, "configuration client ended");
             }
         };
@@ -87,7 +87,7 @@ impl Read for Client {
 
 impl Write for Client {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.set_timeout(SILENCE);
+        self.0.set_timeout(MAX_IDLE);
         self.0.write(bytes)
     }
 
@@ -96,10 +96,10 @@ impl Write for Client {
     }
 }
 
-fn serve(stream: Stream, place: &Place, asked: &Sender<Asked>) -> io::Result<()> {
-    converse(
+fn serve(stream: Stream, slot: &ClientSlot, asked: &Sender<Asked>) -> io::Result<()> {
+    serve_client(
         &mut Client(stream),
-        place,
+        slot,
         taupe_client::zone::index,
         |request| {
             let (sender, answer) = sync_channel(1);

@@ -7,7 +7,7 @@ use taupe_protocol::update::EndpointName;
 use taupe_protocol::{Device, Wake};
 use taupe_runtime::configuration::{Refusal, refuse};
 use taupe_runtime::names::Question;
-use taupe_runtime::own_key::OwnKey;
+use taupe_runtime::own_pq_key::OwnPqKey;
 use taupe_runtime::resolver::SystemResolver;
 use taupe_runtime::services::Services;
 use taupe_runtime::unresolved::UnresolvedEndpoints;
@@ -76,7 +76,7 @@ fn unresolved(file: &File) -> UnresolvedEndpoints {
 
 /// Carries out requests of clients.
 pub(super) struct Requests {
-    own_key: OwnKey,
+    own_pq_key: OwnPqKey,
     /// Port of the UDP sockets, which cannot change.
     port: u16,
 }
@@ -85,7 +85,7 @@ impl Requests {
     /// Requests to a device whose sockets have this port.
     pub(super) fn new(port: u16) -> Self {
         Self {
-            own_key: OwnKey::default(),
+            own_pq_key: OwnPqKey::default(),
             port,
         }
     }
@@ -129,7 +129,7 @@ impl Requests {
             return Err(Refusal::with_reason(Errno::Invalid, &reason));
         }
         let update = services.prepare(device, update).map_err(refuse)?;
-        self.own_key.apply(device, update).map_err(refuse)
+        self.own_pq_key.apply(device, update).map_err(refuse)
     }
 }
 

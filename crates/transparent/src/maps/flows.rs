@@ -203,7 +203,7 @@ impl Flow {
 
 /// Returns the time of the clock by which the eBPF programs date flows, in nanoseconds.
 fn monotonic() -> u64 {
-    u64::try_from(taupe_runtime::clock::kernel_monotonic().as_nanos()).unwrap_or(u64::MAX)
+    u64::try_from(taupe_runtime::system::kernel_monotonic().as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

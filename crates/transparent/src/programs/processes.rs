@@ -49,7 +49,7 @@ impl Programs {
     pub(super) fn keep_processes(&self) -> Learning<'_> {
         // 0 means "not learning". The kernel compares the value with its own seconds, cut to 32
         // bits.
-        let second = (taupe_runtime::clock::kernel_monotonic().as_secs() as u32).max(1);
+        let second = (taupe_runtime::system::kernel_monotonic().as_secs() as u32).max(1);
         let learning = Learning(&self.maps.state.learning);
         learning.0.store(second, Ordering::Release);
         learning

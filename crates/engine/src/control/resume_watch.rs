@@ -19,27 +19,27 @@ use rustix::time::{
 /// after the other.
 const SHORTEST: Duration = Duration::from_millis(500);
 
-pub(crate) struct Awakening {
+pub(crate) struct ResumeWatch {
     clock: OwnedFd,
     /// Total sleep of the machine at the last check.
     slept: Duration,
     read: fn() -> Duration,
 }
 
-impl Awakening {
+impl ResumeWatch {
     pub(crate) fn new() -> Result<Self, Errno> {
-        Self::by(taupe_runtime::clock::slept)
+        Self::by(taupe_runtime::system::slept)
     }
 
     fn by(read: fn() -> Duration) -> Result<Self, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let awakening = Self {
+        let resume_watch = Self {
             clock: timerfd_create(TimerfdClockId::Realtime, flags)?,
             slept: read(),
             read,
         };
-        awakening.watch()?;
-        Ok(awakening)
+        resume_watch.watch()?;
+        Ok(resume_watch)
     }
 
     /// Returns a descriptor that becomes readable when [`Self::has_slept`] should be called.
@@ -80,11 +80,11 @@ mod tests {
     static SLEPT: AtomicU64 = AtomicU64::new(0);
 
     #[test]
-    fn only_what_was_slept_since_counts() {
+    fn only_sleep_since_the_last_check_counts() {
         SLEPT.store(7_000, Ordering::Relaxed);
         let read = || Duration::from_millis(SLEPT.load(Ordering::Relaxed));
-        let mut awakening = Awakening::by(read).expect("a timer");
-        assert!(!awakening.has_slept());
+        let mut resume_watch = ResumeWatch::by(read).expect("a timer");
+        assert!(!resume_watch.has_slept());
         for (total, has_slept) in [
             (7_499, false),
             (7_999, true),
@@ -94,13 +94,13 @@ mod tests {
             (20_000, true),
         ] {
             SLEPT.store(total, Ordering::Relaxed);
-            assert_eq!(awakening.has_slept(), has_slept, "{total} ms");
+            assert_eq!(resume_watch.has_slept(), has_slept, "{total} ms");
         }
     }
 
     #[test]
     fn this_machine_has_not_slept_just_now() {
-        let mut awakening = Awakening::new().expect("a timer");
-        assert!(!awakening.has_slept());
+        let mut resume_watch = ResumeWatch::new().expect("a timer");
+        assert!(!resume_watch.has_slept());
     }
 }

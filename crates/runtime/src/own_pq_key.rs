@@ -11,11 +11,11 @@ use crate::services::PreparedUpdate;
 /// Record of whether the device has its ML-KEM key. Clients may set the keys of peers first, so an
 /// update without the device's key is not refused. Instead the log names the peers.
 #[derive(Default)]
-pub struct OwnKey {
-    is_there: bool,
+pub struct OwnPqKey {
+    is_set: bool,
 }
 
-impl OwnKey {
+impl OwnPqKey {
     /// Applies an update, and logs the peers with which no handshake is possible afterwards.
     ///
     /// # Errors
@@ -37,10 +37,10 @@ impl OwnKey {
     /// Checks whether an update may result in peers that need the key while it is missing.
     fn is_affected(&mut self, update: &DeviceUpdate) -> bool {
         let set = update.pq_private_key.as_ref().map(Option::is_some);
-        self.is_there = set.unwrap_or(self.is_there);
+        self.is_set = set.unwrap_or(self.is_set);
         let wants_it =
             |peer: &PeerUpdate| peer.pq_public_key.is_some() || peer.post_quantum.is_some();
-        !self.is_there && (set.is_some() || update.peers.iter().any(wants_it))
+        !self.is_set && (set.is_some() || update.peers.iter().any(wants_it))
     }
 }
 

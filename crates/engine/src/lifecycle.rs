@@ -1,0 +1,70 @@
+//! Start and end of a device: errors of starting, reasons for ending, threads.
+
+use std::io;
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+
+use taupe_os_linux::run_directory;
+use taupe_os_linux::tun;
+use thiserror::Error;
+
+/// Error from starting a device. Everything that had been created is removed again.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The TUN cannot be opened.
+    #[error(transparent)]
+    Tun(#[from] tun::OpenError),
+    /// Another process answers on the configuration socket.
+    #[error(
+        "{} is in use: a program already runs the interface; delete the interface \
+         (`ip link del`) to end it", .0.display()
+    )]
+    Running(PathBuf),
+    /// The folder of the configuration socket cannot be created.
+    #[error(transparent)]
+    Folder(#[from] run_directory::RunDirectoryError),
+    /// The configuration socket cannot be bound.
+    #[error("cannot listen on {}: {source}; it takes root", .path.display())]
+    Uapi {
+        /// Its path.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A system call failed.
+    #[error("{what}: {source}")]
+    System {
+        /// The step that failed.
+        what: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+/// Reason for which a device ended.
+#[derive(Debug)]
+pub enum Exit {
+    /// Its interface was deleted.
+    InterfaceDeleted,
+    /// Its configuration socket was removed.
+    SocketRemoved,
+    /// [`Stopper::stop`](crate::Stopper::stop) was called.
+    Stopped,
+    /// It could not continue.
+    Failed(String),
+}
+
+/// Starts a thread of the device.
+pub(crate) fn spawn<T: Send + 'static>(
+    name: &'static str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, StartError> {
+    std::thread::Builder::new()
+        .name(name.into())
+        .spawn(work)
+        .map_err(|source| StartError::System {
+            what: "cannot start a thread",
+            source,
+        })
+}
