@@ -22,14 +22,16 @@ typedef _Bool bool;
 #define NULL ((void *)0)
 
 #define SEC(name) __attribute__((section(name), used))
-#define inline_always static inline __attribute__((always_inline))
+#define __always_inline inline __attribute__((__always_inline__))
 /* A function with a stack frame of its own. */
-#define apart static __attribute__((noinline))
-/* A function that the verifier checks once by itself, and not again for each caller. It
+#define __noinline __attribute__((__noinline__))
+/* A global function: the verifier checks it once by itself, and not again for each caller. It
  * takes pointers only as numbers. */
-#define alone __attribute__((noinline))
+#define global_func __attribute__((__noinline__))
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
+#define READ_ONCE(word) (*(volatile typeof(word) *)&(word))
+#define WRITE_ONCE(word, value) (READ_ONCE(word) = (value))
 #define ntohs(x) __builtin_bswap16(x)
 #define htons(x) __builtin_bswap16(x)
 #define htonl(x) __builtin_bswap32(x)
@@ -126,22 +128,22 @@ _Static_assert(__builtin_offsetof(struct bpf_sock_addr, sk) == 64, "uapi");
 
 /* ---- Maps (uapi), as the loader reads them from BTF ---- */
 
-#define MAP_UINT(name, value) int(*name)[value]
-#define MAP_TYPE(name, type) typeof(type) *name
+#define __uint(name, value) int(*name)[value]
+#define __type(name, type) typeof(type) *name
 
 enum {
-	MAP_HASH = 1,
-	MAP_ARRAY = 2,
-	MAP_PERCPU_ARRAY = 6,
-	MAP_LRU_HASH = 9,
-	MAP_LPM_TRIE = 11,
-	MAP_SK_STORAGE = 24,
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_LPM_TRIE = 11,
+	BPF_MAP_TYPE_SK_STORAGE = 24,
 
-	UPDATE_NEW = 1, /* BPF_NOEXIST */
+	BPF_NOEXIST = 1,
 
-	MAP_NO_PREALLOC = 1 << 0,
-	MAP_CLONE = 1 << 9,
-	MAP_MMAPABLE = 1 << 10,
+	BPF_F_NO_PREALLOC = 1 << 0,
+	BPF_F_CLONE = 1 << 9,
+	BPF_F_MMAPABLE = 1 << 10,
 };
 
 /* ---- Helpers (uapi) ---- */
@@ -182,17 +184,17 @@ static long (*bpf_set_retval)(s32 value) = (void *)187;
 static void *(*bpf_skc_to_mptcp_sock)(void *sk) = (void *)196;
 
 enum {
-	HDR_START_NET = 1,
-	SK_STORAGE_CREATE = 1,
-	REDIRECT_INGRESS = 1,
+	BPF_HDR_START_NET = 1,
+	BPF_SK_STORAGE_GET_F_CREATE = 1,
+	BPF_F_INGRESS = 1,
 };
 /* The namespace of the packet's device, as a 64-bit number. */
-#define CURRENT_NETNS ((u64)-1)
+#define BPF_F_CURRENT_NETNS ((u64)-1)
 
 /* Return values of a filter, the same for tcx and clsact. */
 enum {
-	NEXT = -1,
-	SHOT = 2,
+	TC_ACT_UNSPEC = -1,
+	TC_ACT_SHOT = 2,
 };
 
 /* Return values of a netfilter program. */
@@ -453,10 +455,16 @@ struct bpf_iter__tcp {
 	u64 uid;
 };
 
-#define member_exists(member) __builtin_preserve_field_info(member, 2)
+/* CO-RE, as in libbpf's bpf_core_read.h. */
+
+#define core_field_exists(member) __builtin_preserve_field_info(member, 2)
+
+/* container_of, with the offset of the running kernel. */
+#define core_container_of(pointer, type, member)                                            \
+	((void *)(pointer) - __builtin_preserve_field_info(((type *)0)->member, 0))
 
 /* Reads a bit of a kernel structure, wherever it has this bit; 0 where the address is bad. */
-#define kernel_bit(structure, member)                                                       \
+#define core_read_bit(structure, member)                                                    \
 	({                                                                                  \
 		u64 bits_ = 0;                                                              \
 		u32 size_ = __builtin_preserve_field_info((structure)->member, 1);          \
@@ -469,7 +477,7 @@ struct bpf_iter__tcp {
 	})
 
 /* Reads a member of a kernel structure; 0 where the address is bad. */
-#define kernel(member)                                                                      \
+#define core_read(member)                                                                   \
 	({                                                                                  \
 		typeof(member) value_;                                                      \
 		if (bpf_probe_read_kernel(&value_, sizeof(value_), &(member)))              \

@@ -6,30 +6,30 @@
 #pragma once
 #include "kernel.h"
 
-struct sip {
+struct siphash {
 	u64 v0, v1, v2, v3;
 };
 
-inline_always u64 rotate(u64 word, int by)
+static __always_inline u64 rol64(u64 word, int by)
 {
 	return word << by | word >> (64 - by);
 }
 
-inline_always void sip_round(struct sip *s)
+static __always_inline void sipround(struct siphash *s)
 {
 	s->v0 += s->v1;
-	s->v1 = rotate(s->v1, 13) ^ s->v0;
-	s->v0 = rotate(s->v0, 32);
+	s->v1 = rol64(s->v1, 13) ^ s->v0;
+	s->v0 = rol64(s->v0, 32);
 	s->v2 += s->v3;
-	s->v3 = rotate(s->v3, 16) ^ s->v2;
+	s->v3 = rol64(s->v3, 16) ^ s->v2;
 	s->v0 += s->v3;
-	s->v3 = rotate(s->v3, 21) ^ s->v0;
+	s->v3 = rol64(s->v3, 21) ^ s->v0;
 	s->v2 += s->v1;
-	s->v1 = rotate(s->v1, 17) ^ s->v2;
-	s->v2 = rotate(s->v2, 32);
+	s->v1 = rol64(s->v1, 17) ^ s->v2;
+	s->v2 = rol64(s->v2, 32);
 }
 
-inline_always void sip_begin(struct sip *s, const u64 key[2])
+static __always_inline void siphash_init(struct siphash *s, const u64 key[2])
 {
 	s->v0 = key[0] ^ 0x736f6d6570736575ULL;
 	s->v1 = key[1] ^ 0x646f72616e646f6dULL;
@@ -37,19 +37,19 @@ inline_always void sip_begin(struct sip *s, const u64 key[2])
 	s->v3 = key[1] ^ 0x7465646279746573ULL;
 }
 
-inline_always void sip_word(struct sip *s, u64 word)
+static __always_inline void siphash_word(struct siphash *s, u64 word)
 {
 	s->v3 ^= word;
-	sip_round(s);
+	sipround(s);
 	s->v0 ^= word;
 }
 
-inline_always u64 sip_end(struct sip *s, u64 last)
+static __always_inline u64 siphash_final(struct siphash *s, u64 last)
 {
-	sip_word(s, last);
+	siphash_word(s, last);
 	s->v2 ^= 0xff;
-	sip_round(s);
-	sip_round(s);
-	sip_round(s);
+	sipround(s);
+	sipround(s);
+	sipround(s);
 	return s->v0 ^ s->v1 ^ s->v2 ^ s->v3;
 }

@@ -7,9 +7,9 @@
 //!
 //! [`Capture::begin`] does everything that must be in place before the first packet. Then a thread
 //! guards links as they appear and disappear, and removes flows that have ended
-//! (`capture/keeper.rs`).
+//! (`capture/watchdog.rs`).
 
-mod keeper;
+mod watchdog;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -24,18 +24,18 @@ use taupe_config::file::Forwarded;
 use taupe_nat::translate::Translator;
 use tracing::{debug, info, warn};
 
-use crate::fault::Fault;
+use crate::error::TransparentError;
 use crate::maps::Maps;
-use crate::pins::Pins;
-use crate::programs::{Gap, Programs, Way};
-use crate::reset::{self, Reset, Which};
-use crate::state::{Lock, Names};
+use crate::pins::{self, Pins};
+use crate::programs::{CaptureMode, MissingFeature, Programs};
+use crate::reset::{self, Reset, SocketKinds};
+use crate::state::{DnsHandling, Lock};
 use crate::uplinks::UplinkWatch;
-use keeper::Keeper;
+use watchdog::Watchdog;
 
 /// Settings of a capture.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Choice {
+pub struct CaptureSettings {
     /// Rules that select applications.
     pub rules: AppRules,
     /// Classes of destinations.
@@ -45,7 +45,7 @@ pub struct Choice {
     /// The destination of forwarded packets.
     pub forwarded: Forwarded,
     /// Handling of DNS queries.
-    pub names: Names,
+    pub dns: DnsHandling,
 }
 
 /// A capture in effect. Dropping it leaves the eBPF programs in place and the kill switch on:
@@ -63,47 +63,52 @@ impl Capture {
     ///
     /// # Errors
     ///
-    /// See [`Fault`]. On failure nothing new is left behind.
+    /// See [`TransparentError`]. On failure nothing new is left behind.
     pub fn begin(
         interface: &str,
         tun: u32,
-        choice: &Choice,
+        settings: &CaptureSettings,
         translator: Translator,
-    ) -> Result<Self, Fault> {
-        or_nothing(interface, || {
-            let programs = Programs::load(interface, Way::Filters)?;
-            Self::begin_with(programs, tun, choice, translator)
+    ) -> Result<Self, TransparentError> {
+        or_clean_up(interface, || {
+            let programs = Programs::load(interface, CaptureMode::TrafficControl)?;
+            Self::begin_with_programs(programs, tun, settings, translator)
         })
     }
 
-    /// On every exit the keeper's `drop` sets the tunnel down.
-    fn begin_with(
+    /// On every exit the watchdog's `drop` sets the tunnel down.
+    fn begin_with_programs(
         programs: Programs,
         tun: u32,
-        choice: &Choice,
+        settings: &CaptureSettings,
         translator: Translator,
-    ) -> Result<Self, Fault> {
-        let mut keeper = Keeper::new(programs, tun, translator)?;
-        let stop = keeper.stop.try_clone().map_err(Fault::call("dup"))?;
-        take_hold(&mut keeper.programs, choice)?;
-        let survey = keeper.watch.survey().map_err(io::Error::other);
-        keeper.survey = survey.map_err(Fault::call("listing links"))?;
-        keeper.follow(Programs::guard)?;
-        keeper.switch_ipv6_off()?;
-        keeper.programs.set_up(tun)?;
-        keeper.note_hooks();
-        match keeper.programs.remove_orphans() {
+    ) -> Result<Self, TransparentError> {
+        let mut watchdog = Watchdog::new(programs, tun, translator)?;
+        let stop = watchdog
+            .stop
+            .try_clone()
+            .map_err(TransparentError::call("dup"))?;
+        attach(&mut watchdog.programs, settings)?;
+        let survey = watchdog.watch.survey().map_err(io::Error::other);
+        watchdog.survey = survey.map_err(TransparentError::call("listing links"))?;
+        watchdog.guard_links(Programs::guard)?;
+        watchdog.switch_ipv6_off()?;
+        watchdog.programs.set_up(tun)?;
+        watchdog.record_hooks();
+        match watchdog.programs.remove_orphans() {
             Ok(0) => {}
             Ok(count) => info!(
                 count,
-                "removed what tunnels of network namespaces that are gone had left"
+                "removed eBPF programs of tunnels whose network namespaces are gone"
             ),
-            Err(fault) => warn!(%fault, "removing what tunnels of other namespaces have left"),
+            Err(error) => {
+                warn!(%error, "removing eBPF programs of tunnels whose network namespaces are gone")
+            }
         }
         let thread = std::thread::Builder::new()
             .name("uplinks".into())
-            .spawn(move || keeper.run())
-            .map_err(Fault::call("starting a thread"))?;
+            .spawn(move || watchdog.run())
+            .map_err(TransparentError::call("starting a thread"))?;
         Ok(Self {
             stop,
             thread: Some(thread),
@@ -112,17 +117,17 @@ impl Capture {
 }
 
 /// Attaches the programs and writes rules and settings, before any link is guarded.
-fn take_hold(programs: &mut Programs, choice: &Choice) -> Result<(), Fault> {
+fn attach(programs: &mut Programs, settings: &CaptureSettings) -> Result<(), TransparentError> {
     programs.attach()?;
-    programs.look_for_queues()?;
-    programs.replace(&choice.rules, &choice.destinations)?;
+    programs.detect_nfqueue()?;
+    programs.replace(&settings.rules, &settings.destinations)?;
     // After the calls that may refuse the settings.
-    programs.set_lock(choice.lock)?;
-    programs.set_forwarded(choice.forwarded)?;
-    programs.set_names(choice.names)?;
-    // `up`, `lock` and `status` show the gaps.
-    for gap in programs.gaps() {
-        debug!("{gap}");
+    programs.set_lock(settings.lock)?;
+    programs.set_forwarded(settings.forwarded)?;
+    programs.set_dns(settings.dns)?;
+    // The command shows missing features, so they are only for debugging here.
+    for feature in programs.missing_features() {
+        debug!("{feature}");
     }
     Ok(())
 }
@@ -137,20 +142,20 @@ fn take_hold(programs: &mut Programs, choice: &Choice) -> Result<(), Fault> {
 ///
 /// # Errors
 ///
-/// See [`Fault`]. On failure nothing new is left behind.
-pub fn close(interface: &str, choice: &Choice) -> Result<bool, Fault> {
+/// See [`TransparentError`]. On failure nothing new is left behind.
+pub fn close(interface: &str, settings: &CaptureSettings) -> Result<bool, TransparentError> {
     if is_served(interface)? {
         return Ok(false);
     }
-    or_nothing(interface, || {
-        let mut programs = Programs::load(interface, Way::Filters)?;
-        take_hold(&mut programs, choice)?;
-        let watch = UplinkWatch::open(NO_TUN);
+    or_clean_up(interface, || {
+        let mut programs = Programs::load(interface, CaptureMode::TrafficControl)?;
+        attach(&mut programs, settings)?;
+        let watch = UplinkWatch::open(NO_INTERFACE);
         let survey = watch.and_then(|mut watch| watch.survey().map_err(io::Error::other));
-        let survey = survey.map_err(Fault::call("listing links"))?;
+        let survey = survey.map_err(TransparentError::call("listing links"))?;
         for uplink in &survey.guarded {
-            if let Err(fault) = programs.guard(uplink) {
-                warn!(link = uplink.name, %fault, "chosen applications cannot use this link");
+            if let Err(error) = programs.guard(uplink) {
+                warn!(link = uplink.name, %error, "selected applications cannot use this link");
             }
         }
         programs.set_addresses(&survey.addresses, &survey.on_loopback)
@@ -159,13 +164,13 @@ pub fn close(interface: &str, choice: &Choice) -> Result<bool, Fault> {
 }
 
 /// Returns true if a process serves the tunnel, or is about to.
-pub(crate) fn is_served(interface: &str) -> Result<bool, Fault> {
+pub(crate) fn is_served(interface: &str) -> Result<bool, TransparentError> {
     let programs = Programs::open(interface)?;
     Ok(programs.is_some_and(|programs| programs.daemon().is_some()))
 }
 
 /// The index of no link.
-const NO_TUN: u32 = 0;
+const NO_INTERFACE: u32 = 0;
 
 impl Drop for Capture {
     fn drop(&mut self) {
@@ -186,40 +191,40 @@ impl Drop for Capture {
 /// reports how that went; a failure there does not stop the removal.
 ///
 /// # Errors
-/// [`Fault::Call`] names the pin that cannot be removed.
-pub fn release(interface: &str) -> Result<Option<Released>, Fault> {
-    let pins = pins(interface)?;
+/// [`TransparentError::Call`] names the pin that cannot be removed.
+pub fn release(interface: &str) -> Result<Option<Released>, TransparentError> {
+    let pins = Pins::here(interface)?;
     if !pins.exist() {
         return Ok(None);
     }
     let ended = end_conversations(interface);
-    let on_their_way = Programs::remove_pinned(&pins)?;
-    Ok(Some(Released {
-        ended,
-        on_their_way,
-    }))
+    let drain_error = Programs::remove_pinned(&pins)?;
+    Ok(Some(Released { ended, drain_error }))
 }
 
 /// Result of [`release`]: the conversations that were in the tunnel.
 #[derive(Debug)]
 pub struct Released {
     /// The connections that were ended, or the reason why they continue.
-    pub ended: Result<Reset, Fault>,
+    pub ended: Result<Reset, TransparentError>,
     /// The reason why packets on their way to a filter may have left outside the tunnel.
-    pub on_their_way: Option<Fault>,
+    pub drain_error: Option<TransparentError>,
 }
 
-fn end_conversations(interface: &str) -> Result<Reset, Fault> {
+fn end_conversations(interface: &str) -> Result<Reset, TransparentError> {
     let Some(mut programs) = Programs::open(interface)? else {
         return Ok(Reset::default());
     };
     // Block everything first, even with the kill switch off, so that no conversation begins or
     // continues outside the tunnel.
-    if programs.lock() == Lock::Nobody {
-        programs.set_lock(Lock::Chosen)?;
+    if programs.lock() == Lock::Off {
+        programs.set_lock(Lock::Selected)?;
     }
     programs.set_down();
-    reset::end(|| programs.chosen_sockets(), Which::Conversations)
+    reset::end(
+        || programs.selected_sockets(),
+        SocketKinds::ConnectionsAndUdp,
+    )
 }
 
 /// Ends the TCP connections of the applications selected for the tunnel `interface` of the calling
@@ -227,10 +232,11 @@ fn end_conversations(interface: &str) -> Result<Reset, Fault> {
 /// ends know them by another address.
 ///
 /// # Errors
-/// [`Fault::Call`], [`Fault::Program`]. A connection that cannot be ended is no error.
-pub fn reset(interface: &str) -> Result<Reset, Fault> {
+/// [`TransparentError::Call`], [`TransparentError::Program`]. A connection that cannot be ended is
+/// no error.
+pub fn reset(interface: &str) -> Result<Reset, TransparentError> {
     match Programs::open(interface)? {
-        Some(programs) => reset::end(|| programs.chosen_sockets(), Which::Connections),
+        Some(programs) => reset::end(|| programs.selected_sockets(), SocketKinds::Connections),
         None => Ok(Reset::default()),
     }
 }
@@ -243,30 +249,33 @@ pub fn reset(interface: &str) -> Result<Reset, Fault> {
 /// no longer selected have been ended, see [`Programs::replace`].
 ///
 /// # Errors
-/// As [`Programs::replace`]: nothing has changed. [`Fault::Schema`] if another version of Taupe
-/// serves the tunnel.
-pub fn replace(interface: &str, choice: &Choice) -> Result<Option<Replaced>, Fault> {
+/// As [`Programs::replace`]: nothing has changed. [`TransparentError::Schema`] if another version
+/// of Taupe serves the tunnel.
+pub fn replace(
+    interface: &str,
+    settings: &CaptureSettings,
+) -> Result<Option<Replaced>, TransparentError> {
     let Some(mut programs) = Programs::open(interface)? else {
         return Ok(None);
     };
-    let before = (programs.lock(), programs.forwarded(), programs.names());
-    let (lock, forwarded, names) = before;
-    programs.replace(&choice.rules, &choice.destinations)?;
+    let before = (programs.lock(), programs.forwarded(), programs.dns());
+    let (lock, forwarded, dns) = before;
+    programs.replace(&settings.rules, &settings.destinations)?;
     // After the call that may refuse the rules.
     let rest = programs
-        .set_lock(choice.lock)
-        .and_then(|()| programs.set_forwarded(choice.forwarded).map(drop))
-        .and_then(|()| programs.set_names(choice.names).map(drop));
+        .set_lock(settings.lock)
+        .and_then(|()| programs.set_forwarded(settings.forwarded).map(drop))
+        .and_then(|()| programs.set_dns(settings.dns).map(drop));
     let replaced = Replaced {
         programs,
         lock,
         forwarded,
-        names,
+        dns,
     };
-    if let Err(fault) = rest {
-        // The first error matters, not one of the way back.
-        let _ = replaced.take_back();
-        return Err(fault);
+    if let Err(error) = rest {
+        // The first error matters, not one of the clean-up.
+        let _ = replaced.restore();
+        return Err(error);
     }
     Ok(Some(replaced))
 }
@@ -277,23 +286,19 @@ pub struct Replaced {
     programs: Programs,
     lock: Lock,
     forwarded: Forwarded,
-    names: Names,
+    dns: DnsHandling,
 }
 
 impl Replaced {
     /// Restores them, unless they have been replaced again since.
     ///
     /// # Errors
-    /// As [`Programs::take_back`].
-    pub fn take_back(mut self) -> Result<(), Fault> {
+    /// As [`Programs::restore`].
+    pub fn restore(mut self) -> Result<(), TransparentError> {
         let locked = self.programs.set_lock(self.lock);
         let forwarded = self.programs.set_forwarded(self.forwarded).map(drop);
-        let names = self.programs.set_names(self.names).map(drop);
-        self.programs
-            .take_back()
-            .and(locked)
-            .and(forwarded)
-            .and(names)
+        let dns = self.programs.set_dns(self.dns).map(drop);
+        self.programs.restore().and(locked).and(forwarded).and(dns)
     }
 }
 
@@ -301,10 +306,10 @@ impl Replaced {
 /// which applications are selected, sorted.
 ///
 /// # Errors
-/// [`Fault::Call`]: the network namespace has no readable cookie.
-pub fn in_effect() -> Result<Vec<String>, Fault> {
-    let number = number()?;
-    let here = Pins::all().filter(|pins| pins.cookie() == Some(number));
+/// [`TransparentError::Call`]: the network namespace has no readable cookie.
+pub fn in_effect() -> Result<Vec<String>, TransparentError> {
+    let cookie = pins::network_cookie()?;
+    let here = Pins::all().filter(|pins| pins.cookie() == Some(cookie));
     let mut names: Vec<String> = here.filter_map(|pins| pins.interface()).collect();
     names.sort();
     Ok(names)
@@ -314,66 +319,56 @@ pub fn in_effect() -> Result<Vec<String>, Fault> {
 /// `None` if no applications are selected for it.
 ///
 /// # Errors
-/// [`Fault::Call`], [`Fault::Map`], [`Fault::Schema`].
-pub fn lock(interface: &str) -> Result<Option<Lock>, Fault> {
-    let state = Maps::pinned_state(&pins(interface)?)?;
+/// [`TransparentError::Call`], [`TransparentError::Map`], [`TransparentError::Schema`].
+pub fn lock(interface: &str) -> Result<Option<Lock>, TransparentError> {
+    let state = Maps::pinned_state(&Pins::here(interface)?)?;
     Ok(state.map(|state| Lock::of(state.lock.load(Ordering::Relaxed))))
 }
 
-/// Returns the gap in the handling of DNS queries for the tunnel `interface` of the calling
-/// thread's network namespace, if there is one.
+/// Returns the feature that the handling of DNS queries lacks, for the tunnel `interface` of the
+/// calling thread's network namespace, if there is one.
 ///
 /// # Errors
-/// [`Fault::Call`], [`Fault::Map`], [`Fault::Schema`].
-pub fn gap_of_names(interface: &str) -> Result<Option<Gap>, Fault> {
-    let pins = pins(interface)?;
+/// [`TransparentError::Call`], [`TransparentError::Map`], [`TransparentError::Schema`].
+pub fn missing_dns_feature(interface: &str) -> Result<Option<MissingFeature>, TransparentError> {
+    let pins = Pins::here(interface)?;
     let state = Maps::pinned_state(&pins)?;
-    let names = state.map(|state| Names::of(state.names.load(Ordering::Relaxed)));
-    let has_servers = names.is_some_and(Names::any);
-    Ok((has_servers && !Programs::refuses_services(&pins)).then_some(Gap::Services))
+    let dns = state.map(|state| DnsHandling::of(state.dns.load(Ordering::Relaxed)));
+    let has_servers = dns.is_some_and(DnsHandling::has_servers);
+    Ok((has_servers && !Programs::refuses_services(&pins)).then_some(MissingFeature::NameServices))
 }
 
-/// Returns the gaps of the tunnel `interface` in the calling thread's network namespace, on this
-/// kernel and from where the tunnel's process was started. The list is empty if no applications are
-/// selected for it.
+/// Returns the missing features of the tunnel `interface` in the calling thread's network
+/// namespace, on this kernel and from where the tunnel's process was started. The list is empty if
+/// no applications are selected for it.
 ///
 /// # Errors
 /// As [`Programs::open`].
-pub fn gaps(interface: &str) -> Result<Vec<Gap>, Fault> {
+pub fn missing_features(interface: &str) -> Result<Vec<MissingFeature>, TransparentError> {
     let programs = Programs::open(interface)?;
-    Ok(programs.map_or_else(Vec::new, |programs| programs.gaps()))
+    Ok(programs.map_or_else(Vec::new, |programs| programs.missing_features()))
 }
 
 /// Returns true if applications are selected for the tunnel `interface` of the calling thread's
 /// network namespace.
 ///
 /// # Errors
-/// [`Fault::Call`]: the network namespace has no readable cookie.
-pub fn is_in_effect(interface: &str) -> Result<bool, Fault> {
-    Ok(pins(interface)?.exist())
-}
-
-pub(crate) fn pins(interface: &str) -> Result<Pins, Fault> {
-    Ok(Pins::of(interface, number()?))
-}
-
-/// Returns the cookie of the network namespace, by which pins are named.
-fn number() -> Result<u64, Fault> {
-    let number = taupe_os_linux::namespace::network_id();
-    number.map_err(Fault::call("asking for the network namespace"))
+/// [`TransparentError::Call`]: the network namespace has no readable cookie.
+pub fn is_in_effect(interface: &str) -> Result<bool, TransparentError> {
+    Ok(Pins::here(interface)?.exist())
 }
 
 /// Runs `begin`. If it fails and the tunnel had no pins before, removes the pins that it has
 /// created.
-pub(crate) fn or_nothing<T>(
+pub(crate) fn or_clean_up<T>(
     interface: &str,
-    begin: impl FnOnce() -> Result<T, Fault>,
-) -> Result<T, Fault> {
+    begin: impl FnOnce() -> Result<T, TransparentError>,
+) -> Result<T, TransparentError> {
     let was_there = is_in_effect(interface)?;
     let begun = begin();
     if begun.is_err()
         && !was_there
-        && let Ok(pins) = pins(interface)
+        && let Ok(pins) = Pins::here(interface)
     {
         // The first error matters, not one of the clean-up.
         let _ = Programs::remove_pinned(&pins);

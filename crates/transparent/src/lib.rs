@@ -5,12 +5,13 @@
 
 pub mod capture;
 mod cgroup;
-pub mod fault;
-mod filters;
+mod clsact;
+pub mod error;
 mod maps;
 pub mod marks;
 pub mod pins;
 pub mod programs;
+mod records;
 pub mod reset;
 mod rules;
 pub mod state;

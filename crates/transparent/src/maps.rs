@@ -13,13 +13,13 @@ use ipnet::IpNet;
 use taupe_config::destinations::Class;
 use taupe_os_linux::netlink::Address;
 
-use crate::fault::Fault;
-use crate::filters::Place;
+use crate::clsact::ClsactFilter;
+use crate::error::TransparentError;
 use crate::pins::Pins;
 use crate::rules::Compiled;
 use crate::state::{
-    DestinationKey, ExactKey, Kind, NameKey, NetworkKey, Reason, SCHEMA, SERVICE_SIZE, ServiceKey,
-    Shared, UplinkValue,
+    DestinationKey, ExactKey, Kind, MappedState, NameKey, NetworkKey, Reason, SCHEMA, SERVICE_SIZE,
+    ServiceKey, UplinkValue,
 };
 
 mod flows;
@@ -28,7 +28,7 @@ mod layout;
 
 pub(crate) use self::flows::Flows;
 
-/// Names of the maps, and of their pins.
+/// Names of the maps; see [`Pins::map`] for their pins.
 pub(crate) const NAMES: [&str; 15] = [
     "state",
     "sockets",
@@ -40,7 +40,7 @@ pub(crate) const NAMES: [&str; 15] = [
     "flow_owners",
     "uplinks",
     "locals",
-    "stand_ins",
+    "resolver_aliases",
     "services",
     "networks",
     "listeners",
@@ -55,10 +55,10 @@ const DESTINATIONS: usize = 65536;
 
 /// Shortest prefix, in bits, of a network that counts as one this machine is in. A shorter prefix
 /// comes from a route to everywhere, not from a local network.
-const WIDEST: u8 = 8;
+const MIN_NETWORK_BITS: u8 = 8;
 
 /// Maximum number of resolver aliases. Each takes two entries, one per direction.
-const MOST_STAND_INS: u32 = 4096;
+const MAX_ALIASES: u32 = 4096;
 
 /// Unix sockets in `/run` of the services that resolve names, with their `enum service`.
 /// nss-resolve asks systemd-resolved by Varlink, the C library asks nscd, nss-mdns asks avahi.
@@ -89,14 +89,14 @@ const SERVICE_RESOLVER: u32 = 1;
 const SERVICE_BUS: u32 = 2;
 
 pub(crate) struct Maps {
-    pub(crate) state: Shared,
+    pub(crate) state: MappedState,
     names: LpmTrie<MapData, NameKey, u64>,
     exact: HashMap<MapData, ExactKey, u64>,
     destinations: LpmTrie<MapData, DestinationKey, u32>,
     pub(crate) flows: Flows,
     uplinks: HashMap<MapData, u32, UplinkValue>,
     locals: HashMap<MapData, [u8; 16], u32>,
-    stand_ins: HashMap<MapData, [u8; 16], [u8; 16]>,
+    resolver_aliases: HashMap<MapData, [u8; 16], [u8; 16]>,
     services: HashMap<MapData, ServiceKey, u32>,
     networks: LpmTrie<MapData, NetworkKey, u32>,
     listeners: HashMap<MapData, [u8; 24], u32>,
@@ -104,19 +104,20 @@ pub(crate) struct Maps {
 }
 
 impl Maps {
-    pub(crate) fn take(object: &mut Ebpf) -> Result<Self, Fault> {
+    pub(crate) fn take(object: &mut Ebpf) -> Result<Self, TransparentError> {
         let Some(Map::Array(state)) = object.map("state") else {
-            return Err(Fault::Missing("state"));
+            return Err(TransparentError::Missing("state"));
         };
         Ok(Self {
-            state: Shared::map(state.fd().as_fd()).map_err(Fault::call("mapping the state"))?,
+            state: MappedState::map(state.fd().as_fd())
+                .map_err(TransparentError::call("mapping the state"))?,
             names: take(object, "names")?,
             exact: take(object, "exact")?,
             destinations: take(object, "destinations")?,
             flows: Flows::take(object)?,
             uplinks: take(object, "uplinks")?,
             locals: take(object, "locals")?,
-            stand_ins: take(object, "stand_ins")?,
+            resolver_aliases: take(object, "resolver_aliases")?,
             services: take(object, "services")?,
             networks: take(object, "networks")?,
             listeners: take(object, "listeners")?,
@@ -125,21 +126,24 @@ impl Maps {
     }
 
     /// Opens the pinned state, if there is one. Fails if its layout differs from this version's.
-    pub(crate) fn pinned_state(pins: &Pins) -> Result<Option<Shared>, Fault> {
+    pub(crate) fn pinned_state(pins: &Pins) -> Result<Option<MappedState>, TransparentError> {
         let path = pins.map("state");
         if !path.exists() {
             return Ok(None);
         }
         // In every layout the first word is the schema number.
-        let map = MapData::from_pin(&path).map_err(Fault::map("opening the pinned state"))?;
-        let state = Shared::map(map.fd().as_fd())
-            .map_err(Fault::call(format!("mapping {}", path.display())))?;
+        let map =
+            MapData::from_pin(&path).map_err(TransparentError::map("opening the pinned state"))?;
+        let state = MappedState::map(map.fd().as_fd()).map_err(TransparentError::call(format!(
+            "mapping {}",
+            path.display()
+        )))?;
         let found = state.schema.load(Ordering::Relaxed);
         // 0: the process that created the map ended before it had filled it in.
         if found == SCHEMA || found == 0 {
             return Ok(Some(state));
         }
-        Err(Fault::Schema {
+        Err(TransparentError::Schema {
             interface: pins.interface().unwrap_or_default(),
             path: pins.directory().to_owned(),
             found,
@@ -148,9 +152,9 @@ impl Maps {
     }
 
     /// Returns the mark of selected sockets, if the state is pinned.
-    pub(crate) fn mark(pins: &Pins) -> Result<Option<u32>, Fault> {
+    pub(crate) fn mark(pins: &Pins) -> Result<Option<u32>, TransparentError> {
         let state = Self::pinned_state(pins)?;
-        Ok(state.map(|state| state.stamp.load(Ordering::Relaxed)))
+        Ok(state.map(|state| state.mark.load(Ordering::Relaxed)))
     }
 
     /// Writes a set of rules without touching the set that is in use.
@@ -159,9 +163,9 @@ impl Maps {
         rules: &Compiled,
         destinations: &[(IpNet, Class)],
         generation: u32,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), TransparentError> {
         let within = |what, found, limit| match found > limit {
-            true => Err(Fault::TooMany { what, found, limit }),
+            true => Err(TransparentError::TooMany { what, found, limit }),
             false => Ok(()),
         };
         within("names of applications", rules.names.len(), RULES / 2)?;
@@ -173,12 +177,12 @@ impl Maps {
         for ((bits, key), value) in &rules.names {
             self.names
                 .insert(&Key::new(*bits, *key), value, 0)
-                .map_err(Fault::map("entering the name of an application"))?;
+                .map_err(TransparentError::map("entering the name of an application"))?;
         }
         for (key, value) in &rules.exact {
             self.exact
                 .insert(key, value, 0)
-                .map_err(Fault::map("entering a path or user"))?;
+                .map_err(TransparentError::map("entering a path or user"))?;
         }
         for (prefix, class) in destinations {
             let (bits, address) = mapped(*prefix);
@@ -188,13 +192,13 @@ impl Maps {
             };
             self.destinations
                 .insert(&Key::new(32 + bits, key), class_number(*class), 0)
-                .map_err(Fault::map("entering a network"))?;
+                .map_err(TransparentError::map("entering a network"))?;
         }
         let state = self.state.rules(generation);
         for (to, value) in [
             (&state.kinds, rules.kinds),
-            (&state.everyone, rules.everyone),
-            (&state.otherwise, rules.otherwise),
+            (&state.all_tasks, rules.all_tasks),
+            (&state.default_verdict, rules.default_verdict),
             (&state.path_depths, rules.path_depths),
             (&state.cgroup_depths, rules.cgroup_depths),
             (&state.children, rules.children),
@@ -205,59 +209,64 @@ impl Maps {
     }
 
     /// Removes the entries of the generations with the same parity as this one.
-    pub(crate) fn clear_rules(&mut self, generation: u32) -> Result<(), Fault> {
+    pub(crate) fn clear_rules(&mut self, generation: u32) -> Result<(), TransparentError> {
         let same = |space: u32| space & 1 == generation & 1;
-        let failed = || Fault::map("removing an old rule");
+        let failed = || TransparentError::map("removing an old rule");
         for key in collect(self.names.keys())? {
             let data = key.data();
             if same(data.space) {
-                gone(self.names.remove(&key)).map_err(failed())?;
+                ignore_missing(self.names.remove(&key)).map_err(failed())?;
             }
         }
         for key in collect(self.exact.keys())? {
             if same(key.space) {
-                gone(self.exact.remove(&key)).map_err(failed())?;
+                ignore_missing(self.exact.remove(&key)).map_err(failed())?;
             }
         }
         for key in collect(self.destinations.keys())? {
             let data = key.data();
             if same(data.space) {
-                gone(self.destinations.remove(&key)).map_err(failed())?;
+                ignore_missing(self.destinations.remove(&key)).map_err(failed())?;
             }
         }
         Ok(())
     }
 
-    pub(crate) fn set_uplink(&mut self, index: u32, uplink: UplinkValue) -> Result<(), Fault> {
+    pub(crate) fn set_uplink(
+        &mut self,
+        index: u32,
+        uplink: UplinkValue,
+    ) -> Result<(), TransparentError> {
         self.uplinks
             .insert(index, uplink, 0)
-            .map_err(Fault::map("entering an uplink"))
+            .map_err(TransparentError::map("entering an uplink"))
     }
 
-    pub(crate) fn uplink(&self, index: u32) -> Result<Option<UplinkValue>, Fault> {
+    pub(crate) fn uplink(&self, index: u32) -> Result<Option<UplinkValue>, TransparentError> {
         match self.uplinks.get(&index, 0) {
             Ok(uplink) => Ok(Some(uplink)),
             Err(MapError::KeyNotFound) => Ok(None),
-            Err(error) => Err(Fault::map("looking up an uplink")(error)),
+            Err(error) => Err(TransparentError::map("looking up an uplink")(error)),
         }
     }
 
-    pub(crate) fn remove_uplink(&mut self, index: u32) -> Result<(), Fault> {
-        gone(self.uplinks.remove(&index)).map_err(Fault::map("removing an uplink"))
+    pub(crate) fn remove_uplink(&mut self, index: u32) -> Result<(), TransparentError> {
+        ignore_missing(self.uplinks.remove(&index))
+            .map_err(TransparentError::map("removing an uplink"))
     }
 
     /// Removes the unpinned filters from an interface, which may no longer exist.
     pub(crate) fn detach_filters(&self, index: u32) {
         if let Some(interface) = taupe_os_linux::interface::name(index) {
-            detach_filters(&interface, self.state.stamp.load(Ordering::Relaxed));
+            detach_filters(&interface, self.state.mark.load(Ordering::Relaxed));
         }
     }
 
-    pub(crate) fn uplinks(&self) -> Result<Vec<u32>, Fault> {
+    pub(crate) fn uplinks(&self) -> Result<Vec<u32>, TransparentError> {
         collect(self.uplinks.keys())
     }
 
-    pub(crate) fn set_locals(&mut self, addresses: &[Address]) -> Result<(), Fault> {
+    pub(crate) fn set_locals(&mut self, addresses: &[Address]) -> Result<(), TransparentError> {
         let wanted: BTreeMap<_, _> = addresses
             .iter()
             .map(|address| (octets(address.network.addr()), address.interface))
@@ -265,11 +274,12 @@ impl Maps {
         for (address, index) in &wanted {
             self.locals
                 .insert(address, index, 0)
-                .map_err(Fault::map("entering an address"))?;
+                .map_err(TransparentError::map("entering an address"))?;
         }
         for address in collect(self.locals.keys())? {
             if !wanted.contains_key(&address) {
-                gone(self.locals.remove(&address)).map_err(Fault::map("removing an address"))?;
+                ignore_missing(self.locals.remove(&address))
+                    .map_err(TransparentError::map("removing an address"))?;
             }
         }
         Ok(())
@@ -277,65 +287,72 @@ impl Maps {
 
     /// Replaces the addresses of this machine that have a resolver alias (see `bpf/names.h`). An
     /// address that already has an alias keeps it.
-    pub(crate) fn set_stand_ins(&mut self, own: impl Iterator<Item = IpAddr>) -> Result<(), Fault> {
+    pub(crate) fn set_resolver_aliases(
+        &mut self,
+        own: impl Iterator<Item = IpAddr>,
+    ) -> Result<(), TransparentError> {
         let wanted: BTreeSet<[u8; 16]> = own.map(octets).collect();
         let mut taken = BTreeSet::new();
-        for address in collect(self.stand_ins.keys())? {
-            let other = match self.stand_ins.get(&address, 0) {
+        for address in collect(self.resolver_aliases.keys())? {
+            let other = match self.resolver_aliases.get(&address, 0) {
                 Err(MapError::KeyNotFound) => continue,
-                other => other.map_err(Fault::map("looking up an address"))?,
+                other => other.map_err(TransparentError::map("looking up an address"))?,
             };
-            match (stand_in_number(address), wanted.contains(&other)) {
+            match (alias_number(address), wanted.contains(&other)) {
                 (Some(number), true) => drop(taken.insert(number)),
                 // The machine has lost this address, or the reverse entry is missing.
-                (Some(_), false) => self.remove_stand_in(address)?,
-                (None, _) if !wanted.contains(&address) => self.remove_stand_in(address)?,
+                (Some(_), false) => self.remove_alias(address)?,
+                (None, _) if !wanted.contains(&address) => self.remove_alias(address)?,
                 (None, _) => {}
             }
         }
-        let mut free = (0..MOST_STAND_INS).filter(|number| !taken.contains(number));
+        let mut free = (0..MAX_ALIASES).filter(|number| !taken.contains(number));
         for own in wanted {
-            let known = match self.stand_ins.get(&own, 0) {
+            let known = match self.resolver_aliases.get(&own, 0) {
                 Err(MapError::KeyNotFound) => None,
-                known => Some(known.map_err(Fault::map("looking up an address"))?),
+                known => Some(known.map_err(TransparentError::map("looking up an address"))?),
             };
-            let back = known.and_then(|known| self.stand_ins.get(&known, 0).ok());
+            let back = known.and_then(|known| self.resolver_aliases.get(&known, 0).ok());
             if back == Some(own) {
                 continue;
             }
             // If the aliases run out, DNS queries to the remaining addresses are refused.
             let Some(number) = free.next() else { break };
-            let other = stand_in(number, own);
+            let other = resolver_alias(number, own);
             for (from, to) in [(other, own), (own, other)] {
-                self.stand_ins
+                self.resolver_aliases
                     .insert(from, to, 0)
-                    .map_err(Fault::map("entering an address"))?;
+                    .map_err(TransparentError::map("entering an address"))?;
             }
         }
         Ok(())
     }
 
     /// Returns the machine's own address for a resolver alias, or `None` for any other address.
-    pub(crate) fn asked(&self, address: IpAddr) -> Result<Option<IpAddr>, Fault> {
+    pub(crate) fn resolver_of_alias(
+        &self,
+        address: IpAddr,
+    ) -> Result<Option<IpAddr>, TransparentError> {
         let other = octets(address);
-        if let Some(of_loopback) = asked_on_loopback(address) {
+        if let Some(of_loopback) = loopback_of_alias(address) {
             return Ok(Some(of_loopback));
         }
-        if stand_in_number(other).is_none() {
+        if alias_number(other).is_none() {
             return Ok(None);
         }
-        match self.stand_ins.get(&other, 0) {
+        match self.resolver_aliases.get(&other, 0) {
             Ok(own) => Ok(Some(IpAddr::from(own).to_canonical())),
             Err(MapError::KeyNotFound) => Ok(None),
-            Err(error) => Err(Fault::map("looking up an address")(error)),
+            Err(error) => Err(TransparentError::map("looking up an address")(error)),
         }
     }
 
-    fn remove_stand_in(&mut self, address: [u8; 16]) -> Result<(), Fault> {
-        gone(self.stand_ins.remove(&address)).map_err(Fault::map("removing an address"))
+    fn remove_alias(&mut self, address: [u8; 16]) -> Result<(), TransparentError> {
+        ignore_missing(self.resolver_aliases.remove(&address))
+            .map_err(TransparentError::map("removing an address"))
     }
 
-    pub(crate) fn set_services(&mut self) -> Result<(), Fault> {
+    pub(crate) fn set_services(&mut self) -> Result<(), TransparentError> {
         for (socket, service) in SERVICES {
             for run in RUN {
                 let mut key = ServiceKey {
@@ -347,14 +364,14 @@ impl Maps {
                 }
                 self.services
                     .insert(key, service, 0)
-                    .map_err(Fault::map("entering a service"))?;
+                    .map_err(TransparentError::map("entering a service"))?;
             }
         }
         Ok(())
     }
 
     /// Replaces the networks that this machine is in by those of these addresses.
-    pub(crate) fn set_networks(&mut self, addresses: &[Address]) -> Result<(), Fault> {
+    pub(crate) fn set_networks(&mut self, addresses: &[Address]) -> Result<(), TransparentError> {
         let network = |address: &Address| {
             let network = address.network.trunc();
             let bits = match network.addr() {
@@ -367,35 +384,36 @@ impl Maps {
             ((bits, key), address.interface)
         };
         let own = addresses.iter();
-        let own = own.filter(|address| address.network.prefix_len() >= WIDEST);
+        let own = own.filter(|address| address.network.prefix_len() >= MIN_NETWORK_BITS);
         let wanted: BTreeMap<_, _> = own.map(network).collect();
         for ((bits, key), index) in &wanted {
             self.networks
                 .insert(&Key::new(*bits, *key), index, 0)
-                .map_err(Fault::map("entering a network of this machine"))?;
+                .map_err(TransparentError::map("entering a network of this machine"))?;
         }
         for key in collect(self.networks.keys())? {
             if !wanted.contains_key(&(key.prefix_len(), key.data())) {
-                gone(self.networks.remove(&key))
-                    .map_err(Fault::map("removing a network of this machine"))?;
+                ignore_missing(self.networks.remove(&key))
+                    .map_err(TransparentError::map("removing a network of this machine"))?;
             }
         }
         Ok(())
     }
 
     /// Removes the entries that say where selected sockets listen.
-    pub(crate) fn clear_listeners(&mut self) -> Result<(), Fault> {
+    pub(crate) fn clear_listeners(&mut self) -> Result<(), TransparentError> {
         for key in collect(self.listeners.keys())? {
-            gone(self.listeners.remove(&key)).map_err(Fault::map("removing a listener"))?;
+            ignore_missing(self.listeners.remove(&key))
+                .map_err(TransparentError::map("removing a listener"))?;
         }
         Ok(())
     }
 
-    pub(crate) fn count(&self, reason: Reason) -> Result<u64, Fault> {
+    pub(crate) fn count(&self, reason: Reason) -> Result<u64, TransparentError> {
         let values = self
             .counters
             .get(&(reason as u32), 0)
-            .map_err(Fault::map("reading a counter"))?;
+            .map_err(TransparentError::map("reading a counter"))?;
         Ok(values.iter().sum())
     }
 }
@@ -403,9 +421,11 @@ impl Maps {
 fn take<T: TryFrom<Map, Error = MapError>>(
     object: &mut Ebpf,
     name: &'static str,
-) -> Result<T, Fault> {
-    let map = object.take_map(name).ok_or(Fault::Missing(name))?;
-    T::try_from(map).map_err(Fault::map(name))
+) -> Result<T, TransparentError> {
+    let map = object
+        .take_map(name)
+        .ok_or(TransparentError::Missing(name))?;
+    T::try_from(map).map_err(TransparentError::map(name))
 }
 
 impl std::fmt::Debug for Maps {
@@ -417,45 +437,46 @@ impl std::fmt::Debug for Maps {
 }
 
 /// Removes the unpinned filters from one interface.
-pub(crate) fn detach_filters(interface: &str, stamp: u32) {
+pub(crate) fn detach_filters(interface: &str, mark: u32) {
     for direction in [TcAttachType::Egress, TcAttachType::Ingress] {
-        let place = Place {
+        let filter = ClsactFilter {
             interface,
             direction,
-            stamp,
+            mark,
         };
-        place.detach();
+        filter.detach();
     }
 }
 
 /// Opens the pinned state without checking its layout.
-pub(crate) fn any_pinned_state(pins: &Pins) -> Option<Shared> {
+pub(crate) fn pinned_state_of_any_schema(pins: &Pins) -> Option<MappedState> {
     let map = MapData::from_pin(pins.map("state")).ok()?;
-    Shared::map(map.fd().as_fd()).ok()
+    MappedState::map(map.fd().as_fd()).ok()
 }
 
 /// Removes all pinned entries of uplinks and returns their interface indices. Returns an empty list
 /// if the map cannot be opened.
-pub(crate) fn take_pinned_uplinks(pins: &Pins) -> Result<Vec<u32>, Fault> {
+pub(crate) fn remove_pinned_uplinks(pins: &Pins) -> Result<Vec<u32>, TransparentError> {
     let Ok(map) = MapData::from_pin(pins.map("uplinks")).map(Map::from_map_data) else {
         return Ok(Vec::new());
     };
     let map = map.and_then(HashMap::<_, u32, UplinkValue>::try_from);
-    let mut uplinks = map.map_err(Fault::map("opening the pinned uplinks"))?;
+    let mut uplinks = map.map_err(TransparentError::map("opening the pinned uplinks"))?;
     let indices: Vec<u32> = collect(uplinks.keys())?;
     for index in &indices {
-        gone(uplinks.remove(index)).map_err(Fault::map("removing an uplink"))?;
+        ignore_missing(uplinks.remove(index))
+            .map_err(TransparentError::map("removing an uplink"))?;
     }
     Ok(indices)
 }
 
-fn collect<K>(keys: impl Iterator<Item = Result<K, MapError>>) -> Result<Vec<K>, Fault> {
+fn collect<K>(keys: impl Iterator<Item = Result<K, MapError>>) -> Result<Vec<K>, TransparentError> {
     keys.collect::<Result<_, _>>()
-        .map_err(Fault::map("listing a map"))
+        .map_err(TransparentError::map("listing a map"))
 }
 
 /// Treats the removal of a missing entry as a success.
-fn gone(result: Result<(), MapError>) -> Result<(), MapError> {
+fn ignore_missing(result: Result<(), MapError>) -> Result<(), MapError> {
     match result {
         Err(MapError::KeyNotFound) => Ok(()),
         Err(MapError::SyscallError(error))
@@ -478,43 +499,43 @@ fn octets(address: IpAddr) -> [u8; 16] {
 
 /// Returns the resolver alias with this number, in the family of `own`: from 241.0.0.0/16 (reserved
 /// IPv4) or 100::1:0:0/96 (IPv6 discard prefix). Loopback addresses have fixed aliases, see
-/// [`asked_on_loopback`].
-fn stand_in(number: u32, own: [u8; 16]) -> [u8; 16] {
+/// [`loopback_of_alias`].
+fn resolver_alias(number: u32, own: [u8; 16]) -> [u8; 16] {
     let is_v4 = Ipv6Addr::from(own).to_ipv4_mapped().is_some();
     let other = match is_v4 {
-        true => Ipv4Addr::from_bits(STAND_IN_V4 | number).to_ipv6_mapped(),
-        false => Ipv6Addr::from_bits(STAND_IN_V6 | u128::from(number)),
+        true => Ipv4Addr::from_bits(FIRST_ALIAS_V4 | number).to_ipv6_mapped(),
+        false => Ipv6Addr::from_bits(FIRST_ALIAS_V6 | u128::from(number)),
     };
     other.octets()
 }
 
 /// Returns the number of a resolver alias, or `None` for any other address.
-fn stand_in_number(address: [u8; 16]) -> Option<u32> {
+fn alias_number(address: [u8; 16]) -> Option<u32> {
     let address = Ipv6Addr::from(address);
     let number = match address.to_ipv4_mapped() {
-        Some(v4) => (v4.to_bits() ^ STAND_IN_V4).into(),
-        None => address.to_bits() ^ STAND_IN_V6,
+        Some(v4) => (v4.to_bits() ^ FIRST_ALIAS_V4).into(),
+        None => address.to_bits() ^ FIRST_ALIAS_V6,
     };
     let number = u32::try_from(number).ok();
-    number.filter(|number| *number < MOST_STAND_INS)
+    number.filter(|number| *number < MAX_ALIASES)
 }
 
 /// Returns the loopback address for its fixed alias: 240.x.y.z for 127.x.y.z, 100::1 for ::1. The
 /// eBPF programs compute these without a map entry.
-fn asked_on_loopback(address: IpAddr) -> Option<IpAddr> {
+fn loopback_of_alias(address: IpAddr) -> Option<IpAddr> {
     match address {
         IpAddr::V4(v4) => match v4.octets() {
             [240, b, c, d] => Some(Ipv4Addr::new(127, b, c, d).into()),
             _ => None,
         },
-        IpAddr::V6(STAND_IN_OF_LOOPBACK_V6) => Some(Ipv6Addr::LOCALHOST.into()),
+        IpAddr::V6(ALIAS_OF_LOOPBACK_V6) => Some(Ipv6Addr::LOCALHOST.into()),
         IpAddr::V6(_) => None,
     }
 }
 
-const STAND_IN_OF_LOOPBACK_V6: Ipv6Addr = Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1);
-const STAND_IN_V4: u32 = 241 << 24;
-const STAND_IN_V6: u128 = 0x0100 << 112 | 1 << 32;
+const ALIAS_OF_LOOPBACK_V6: Ipv6Addr = Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1);
+const FIRST_ALIAS_V4: u32 = 241 << 24;
+const FIRST_ALIAS_V6: u128 = 0x0100 << 112 | 1 << 32;
 
 /// Returns a network of either family as an IPv6 network.
 fn mapped(prefix: IpNet) -> (u32, [u8; 16]) {

@@ -10,10 +10,11 @@
 //! A second program blocks marked packets that would leave elsewhere. Both programs are pinned and
 //! outlive the process.
 
-use crate::capture::{Choice, is_served, or_nothing, pins};
-use crate::fault::Fault;
+use crate::capture::{CaptureSettings, is_served, or_clean_up};
+use crate::error::TransparentError;
 use crate::maps::Maps;
-use crate::programs::{Programs, Way};
+use crate::pins::Pins;
+use crate::programs::{CaptureMode, Programs};
 
 /// The marking in effect. Dropping it leaves the eBPF programs in place and the kill switch on.
 #[derive(Debug)]
@@ -28,10 +29,15 @@ impl Marking {
     ///
     /// # Errors
     ///
-    /// See [`Fault`]. On failure nothing new is left behind.
-    pub fn begin(interface: &str, tun: u32, mark: u32, choice: &Choice) -> Result<Self, Fault> {
-        or_nothing(interface, || {
-            let mut programs = take_hold(interface, mark, choice)?;
+    /// See [`TransparentError`]. On failure nothing new is left behind.
+    pub fn begin(
+        interface: &str,
+        tun: u32,
+        mark: u32,
+        settings: &CaptureSettings,
+    ) -> Result<Self, TransparentError> {
+        or_clean_up(interface, || {
+            let mut programs = attach(interface, mark, settings)?;
             programs.set_up(tun)?;
             Ok(Self { programs })
         })
@@ -43,22 +49,30 @@ impl Marking {
 ///
 /// # Errors
 ///
-/// See [`Fault`]. On failure nothing new is left behind.
-pub fn close(interface: &str, mark: u32, choice: &Choice) -> Result<bool, Fault> {
+/// See [`TransparentError`]. On failure nothing new is left behind.
+pub fn close(
+    interface: &str,
+    mark: u32,
+    settings: &CaptureSettings,
+) -> Result<bool, TransparentError> {
     if is_served(interface)? {
         return Ok(false);
     }
-    or_nothing(interface, || take_hold(interface, mark, choice))?;
+    or_clean_up(interface, || attach(interface, mark, settings))?;
     Ok(true)
 }
 
-fn take_hold(interface: &str, mark: u32, choice: &Choice) -> Result<Programs, Fault> {
-    let mut programs = Programs::load(interface, Way::Marks)?;
+fn attach(
+    interface: &str,
+    mark: u32,
+    settings: &CaptureSettings,
+) -> Result<Programs, TransparentError> {
+    let mut programs = Programs::load(interface, CaptureMode::Fwmark)?;
     programs.set_mark(mark);
-    programs.set_lock(choice.lock)?;
+    programs.set_lock(settings.lock)?;
     // Attach before writing rules: then no process that starts a program meanwhile is missed.
     programs.attach()?;
-    programs.replace(&choice.rules, &choice.destinations)?;
+    programs.replace(&settings.rules, &settings.destinations)?;
     Ok(programs)
 }
 
@@ -73,11 +87,11 @@ impl Drop for Marking {
 ///
 /// # Errors
 ///
-/// [`Fault::Call`], [`Fault::Map`].
-pub fn mark_of(interface: &str) -> Result<Option<u32>, Fault> {
-    let pins = pins(interface)?;
-    match Way::of(&pins) {
-        Some(Way::Marks) => Maps::mark(&pins),
+/// [`TransparentError::Call`], [`TransparentError::Map`].
+pub fn mark_of(interface: &str) -> Result<Option<u32>, TransparentError> {
+    let pins = Pins::here(interface)?;
+    match CaptureMode::of(&pins) {
+        Some(CaptureMode::Fwmark) => Maps::mark(&pins),
         _ => Ok(None),
     }
 }

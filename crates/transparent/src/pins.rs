@@ -18,18 +18,19 @@ use std::path::{Path, PathBuf};
 use rustix::mount::{MountFlags, mount};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-use crate::fault::Fault;
+use crate::error::TransparentError;
+use crate::records::{self, NamespaceRecord};
 use crate::syscall;
 
 /// The root directory of PID 1, the same for every caller.
-const FIRST: &str = "/proc/1/root";
+const INIT_ROOT: &str = "/proc/1/root";
 
 /// The usual mount point of a BPF file system.
-const SYSTEM: &str = "/proc/1/root/sys/fs/bpf";
+const SYSTEM_BPFFS: &str = "/proc/1/root/sys/fs/bpf";
 
 /// Mount point that Taupe uses if the system has none, and its parent directory.
-const OWN: &str = "/proc/1/root/run/taupe/bpf";
-const OWN_PARENT: &str = "/proc/1/root/run/taupe";
+const OWN_BPFFS: &str = "/proc/1/root/run/taupe/bpf";
+const OWN_BPFFS_PARENT: &str = "/proc/1/root/run/taupe";
 
 /// Only root may open the directory, since whoever can open it can lock it.
 const PRIVATE: u32 = 0o700;
@@ -52,16 +53,24 @@ impl Pins {
         let within = |root| Self {
             directory: Path::new(root).join("taupe").join(&name),
         };
-        // The system may have mounted its own after Taupe had created pins in [`OWN`].
-        let mut roots = [OWN, SYSTEM].into_iter().filter(|root| has_pins(root));
+        // The system may have mounted its own after Taupe had created pins in [`OWN_BPFFS`].
+        let mut roots = [OWN_BPFFS, SYSTEM_BPFFS]
+            .into_iter()
+            .filter(|root| is_bpffs(root));
         let made = roots.clone().map(within).find(Self::exist);
-        made.unwrap_or_else(|| within(roots.next_back().unwrap_or(OWN)))
+        made.unwrap_or_else(|| within(roots.next_back().unwrap_or(OWN_BPFFS)))
+    }
+
+    /// Returns the pins of the tunnel of this name in the calling thread's network namespace.
+    pub(crate) fn here(interface: &str) -> Result<Self, TransparentError> {
+        Ok(Self::of(interface, network_cookie()?))
     }
 
     /// Returns the pins of all tunnels, in every network namespace. Skips a directory that cannot
     /// be listed.
     pub fn all() -> impl Iterator<Item = Self> {
-        let entries = [OWN, SYSTEM].map(|root| fs::read_dir(Path::new(root).join("taupe")));
+        let entries =
+            [OWN_BPFFS, SYSTEM_BPFFS].map(|root| fs::read_dir(Path::new(root).join("taupe")));
         let entries = entries.into_iter().flatten().flatten().flatten();
         entries.map(|entry| Self {
             directory: entry.path(),
@@ -94,8 +103,14 @@ impl Pins {
         self.directory.exists()
     }
 
+    /// Returns the path of a map's pin: the map's name, with one exception. Tunnels that earlier
+    /// versions with the same [`SCHEMA`](crate::state::SCHEMA) have brought up have this pin.
     pub(crate) fn map(&self, name: &str) -> PathBuf {
-        self.directory.join(name)
+        let pin = match name {
+            "resolver_aliases" => "stand_ins",
+            name => name,
+        };
+        self.directory.join(pin)
     }
 
     pub(crate) fn links(&self) -> PathBuf {
@@ -108,11 +123,11 @@ impl Pins {
 
     /// Creates the directory if necessary and locks it exclusively until the returned file is
     /// dropped.
-    pub(crate) fn take(&self) -> Result<File, Fault> {
+    pub(crate) fn create_and_lock(&self) -> Result<File, TransparentError> {
         loop {
             self.create()?;
             // Another process may have removed the directory between the two calls.
-            if let Some(directory) = self.when_there(File::lock)? {
+            if let Some(directory) = self.lock_existing(File::lock)? {
                 return Ok(directory);
             }
         }
@@ -120,19 +135,22 @@ impl Pins {
 
     /// Takes a shared lock, so that no other process can create or remove pins until the returned
     /// file is dropped. Returns `None` if there is no directory.
-    pub(crate) fn keep(&self) -> Result<Option<File>, Fault> {
-        self.when_there(File::lock_shared)
+    pub(crate) fn lock_shared(&self) -> Result<Option<File>, TransparentError> {
+        self.lock_existing(File::lock_shared)
     }
 
     /// Locks the directory. Returns `None` if it does not exist or was removed before it was
     /// locked.
-    fn when_there(&self, lock: fn(&File) -> io::Result<()>) -> Result<Option<File>, Fault> {
-        let locked = |path: &Path| -> Result<Option<File>, Fault> {
-            let failed = || Fault::call(format!("locking {}", path.display()));
+    fn lock_existing(
+        &self,
+        lock: fn(&File) -> io::Result<()>,
+    ) -> Result<Option<File>, TransparentError> {
+        let locked = |path: &Path| -> Result<Option<File>, TransparentError> {
+            let failed = || TransparentError::call(format!("locking {}", path.display()));
             let directory = match File::open(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    reach_first()?;
+                    check_init_root()?;
                     return Err(failed()(error));
                 }
                 directory => directory.map_err(failed())?,
@@ -144,22 +162,24 @@ impl Pins {
         };
         // A process that waits for the exclusive lock holds `links/` meanwhile, so no new reader
         // gets in before it. Otherwise readers that overlap could make it wait for ever.
-        let Some(_gate) = locked(&self.links())? else {
+        let Some(_queue_lock) = locked(&self.links())? else {
             return Ok(None);
         };
         locked(&self.directory)
     }
 
     /// Creates the directory, and mounts a BPF file system if there is none.
-    fn create(&self) -> Result<(), Fault> {
-        if !self.exist() && ![OWN, SYSTEM].into_iter().any(has_pins) {
-            reach_first()?;
-            mount_own().map_err(Fault::call(format!("mounting a BPF file system on {OWN}")))?;
+    fn create(&self) -> Result<(), TransparentError> {
+        if !self.exist() && ![OWN_BPFFS, SYSTEM_BPFFS].into_iter().any(is_bpffs) {
+            check_init_root()?;
+            mount_own().map_err(TransparentError::call(format!(
+                "mounting a BPF file system on {OWN_BPFFS}"
+            )))?;
         }
-        let failed = |path: &Path| Fault::call(path.display().to_string());
+        let failed = |path: &Path| TransparentError::call(path.display().to_string());
         // If anybody may write to the file system, another user may have created the directory.
         if let Some(all) = self.directory.parent() {
-            keep_private(all).map_err(failed(all))?;
+            create_private(all).map_err(failed(all))?;
         }
         DirBuilder::new()
             .recursive(true)
@@ -169,18 +189,18 @@ impl Pins {
     }
 
     /// Locks out other processes that would change the rules, until the returned file is dropped.
-    pub(crate) fn lock(&self) -> Result<File, Fault> {
-        let directory = self.when_there(File::lock)?;
+    pub(crate) fn lock_exclusive(&self) -> Result<File, TransparentError> {
+        let directory = self.lock_existing(File::lock)?;
         directory.ok_or_else(|| {
-            let gone = io::Error::from(io::ErrorKind::NotFound);
-            Fault::call(format!("locking {}", self.directory.display()))(gone)
+            let ignore_missing = io::Error::from(io::ErrorKind::NotFound);
+            TransparentError::call(format!("locking {}", self.directory.display()))(ignore_missing)
         })
     }
 
     /// Removes all pins but not the directories.
-    pub(crate) fn clear(&self) -> Result<(), Fault> {
+    pub(crate) fn clear(&self) -> Result<(), TransparentError> {
         for directory in [self.links(), self.directory.clone()] {
-            let failed = || Fault::call(directory.display().to_string());
+            let failed = || TransparentError::call(directory.display().to_string());
             for entry in fs::read_dir(&directory).map_err(failed())? {
                 let entry = entry.map_err(failed())?.path();
                 if !entry.is_dir() {
@@ -193,14 +213,16 @@ impl Pins {
 
     /// Removes all pins and the directory. The links end, and with them the kill switch. Succeeds
     /// if nothing is there. On kernels without tcx filters are not pinned and stay.
-    pub(crate) fn remove(&self) -> Result<(), Fault> {
+    pub(crate) fn remove(&self) -> Result<(), TransparentError> {
         for directory in [self.links(), self.directory.clone()] {
             // A daemon that is about to end may still pin a filter meanwhile.
             let mut tries = 0;
             while let Err(error) = empty(&directory)? {
                 tries += 1;
                 if tries == 5 || error.kind() != io::ErrorKind::DirectoryNotEmpty {
-                    return Err(Fault::call(directory.display().to_string())(error));
+                    return Err(TransparentError::call(directory.display().to_string())(
+                        error,
+                    ));
                 }
             }
         }
@@ -208,9 +230,15 @@ impl Pins {
     }
 }
 
+/// Returns the cookie of the calling thread's network namespace.
+pub(crate) fn network_cookie() -> Result<u64, TransparentError> {
+    let cookie = taupe_os_linux::namespace::network_id();
+    cookie.map_err(TransparentError::call("asking for the network namespace"))
+}
+
 /// Removes the files in a directory, then the directory. Succeeds if it does not exist.
-fn empty(directory: &Path) -> Result<io::Result<()>, Fault> {
-    let failed = || Fault::call(directory.display().to_string());
+fn empty(directory: &Path) -> Result<io::Result<()>, TransparentError> {
+    let failed = || TransparentError::call(directory.display().to_string());
     match fs::read_dir(directory) {
         Ok(entries) => {
             for entry in entries {
@@ -226,37 +254,32 @@ fn empty(directory: &Path) -> Result<io::Result<()>, Fault> {
 /// Parses the cookies of all network namespaces from the output of `taupe_namespaces`. Returns
 /// `None` if the end of the list is missing.
 pub(crate) fn namespaces(listed: &[u8]) -> Option<BTreeSet<u64>> {
-    let (words, _) = listed.as_chunks::<8>();
-    let (entries, _) = words.as_chunks::<2>();
-    let [cookies @ .., [is_end, _]] = entries else {
-        return None;
-    };
-    let cookies = cookies
-        .iter()
-        .map(|[_, cookie]| u64::from_ne_bytes(*cookie));
-    (u64::from_ne_bytes(*is_end) == 1).then(|| cookies.collect())
+    let records: Vec<NamespaceRecord> = records::parse(listed).collect();
+    let (end, namespaces) = records.split_last()?;
+    let cookies = namespaces.iter().map(|namespace| namespace.cookie);
+    (end.is_end == 1).then(|| cookies.collect())
 }
 
 /// Checks that a BPF file system for the pins exists or can be mounted.
-pub(crate) fn have_place() -> Result<(), Fault> {
-    match [OWN, SYSTEM].into_iter().any(has_pins) {
+pub(crate) fn check_mount_point() -> Result<(), TransparentError> {
+    match [OWN_BPFFS, SYSTEM_BPFFS].into_iter().any(is_bpffs) {
         true => Ok(()),
-        false => reach_first(),
+        false => check_init_root(),
     }
 }
 
 /// Checks that the root directory of PID 1 is accessible. Pins anywhere else could end with this
 /// process, and the kill switch with them.
-fn reach_first() -> Result<(), Fault> {
-    let reached = fs::metadata(FIRST).map(drop);
-    reached.map_err(|source| Fault::Unreachable {
-        path: FIRST,
+fn check_init_root() -> Result<(), TransparentError> {
+    let reached = fs::metadata(INIT_ROOT).map(drop);
+    reached.map_err(|source| TransparentError::InitRootInaccessible {
+        path: INIT_ROOT,
         source,
     })
 }
 
 /// Creates a directory that only root can access, or restricts an existing one that root owns.
-fn keep_private(path: &Path) -> io::Result<()> {
+fn create_private(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(PRIVATE).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         other => return other,
@@ -282,11 +305,11 @@ fn mount_own() -> io::Result<()> {
         unsafe { unshare_unsafe(UnshareFlags::FS) }?;
         let first = fs::File::open("/proc/1/ns/mnt")?;
         move_into_link_name_space(first.as_fd(), Some(LinkNameSpaceType::Mount))?;
-        for folder in [OWN_PARENT, OWN] {
-            keep_private(Path::new(folder))?;
+        for folder in [OWN_BPFFS_PARENT, OWN_BPFFS] {
+            create_private(Path::new(folder))?;
         }
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        mount("bpf", OWN, "bpf", flags, Some(c"mode=0700"))?;
+        mount("bpf", OWN_BPFFS, "bpf", flags, Some(c"mode=0700"))?;
         Ok(())
     };
     // A thread of its own, since it stays in the mount namespace that it has joined.
@@ -297,13 +320,13 @@ fn mount_own() -> io::Result<()> {
 }
 
 /// Returns true if a BPF file system is mounted at the path.
-fn has_pins(path: &str) -> bool {
+fn is_bpffs(path: &str) -> bool {
     rustix::fs::statfs(path).is_ok_and(|found| found.f_type as u32 == MAGIC)
 }
 
 /// Pins a link in place of another one, which ends only after that.
-pub(crate) fn replace(link: BorrowedFd<'_>, path: &Path) -> Result<(), Fault> {
-    let failed = |path: &Path| Fault::call(format!("pinning {}", path.display()));
+pub(crate) fn replace(link: BorrowedFd<'_>, path: &Path) -> Result<(), TransparentError> {
+    let failed = |path: &Path| TransparentError::call(format!("pinning {}", path.display()));
     let mut new = path.as_os_str().to_owned();
     new.push("-new");
     let new = PathBuf::from(new);
@@ -313,14 +336,14 @@ pub(crate) fn replace(link: BorrowedFd<'_>, path: &Path) -> Result<(), Fault> {
 }
 
 /// Removes a pin if it exists. A link is detached at once.
-pub(crate) fn remove(path: &Path) -> Result<(), Fault> {
+pub(crate) fn remove(path: &Path) -> Result<(), TransparentError> {
     if let Ok(object) = syscall::open(path) {
         // Detaching fails for a map, and for a link type that ends with its last reference.
         let _ = syscall::detach(object.as_fd());
     }
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(Fault::call(path.display().to_string())(error))
+            Err(TransparentError::call(path.display().to_string())(error))
         }
         _ => Ok(()),
     }

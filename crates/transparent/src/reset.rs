@@ -8,15 +8,16 @@ use std::io;
 use taupe_os_linux::netlink::{SockDiag, SocketId};
 use taupe_packet::ip::Family;
 
-use crate::fault::Fault;
+use crate::error::TransparentError;
+use crate::records::{self, ANY_COOKIE, SocketRecord};
 
 /// The kinds of sockets to end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Which {
+pub(crate) enum SocketKinds {
     /// TCP connections.
     Connections,
     /// TCP connections and UDP sockets, which may carry connections (QUIC).
-    Conversations,
+    ConnectionsAndUdp,
 }
 
 /// Result of ending sockets.
@@ -30,8 +31,7 @@ pub struct Reset {
 }
 
 pub(crate) fn read(listed: &[u8]) -> Vec<Socket> {
-    let (sockets, _) = listed.as_chunks();
-    sockets.iter().filter_map(Socket::read).collect()
+    records::parse(listed).filter_map(Socket::new).collect()
 }
 
 /// Ends sockets of `list` that are in the calling thread's network namespace. Listening sockets
@@ -42,23 +42,23 @@ pub(crate) fn read(listed: &[u8]) -> Vec<Socket> {
 ///
 /// # Errors
 ///
-/// [`Fault::Call`]: the netlink socket cannot be opened. Errors of `list`.
+/// [`TransparentError::Call`]: the netlink socket cannot be opened. Errors of `list`.
 pub(crate) fn end(
-    list: impl Fn() -> Result<Vec<Socket>, Fault>,
-    which: Which,
-) -> Result<Reset, Fault> {
+    list: impl Fn() -> Result<Vec<Socket>, TransparentError>,
+    which: SocketKinds,
+) -> Result<Reset, TransparentError> {
     let mut reset = Reset::default();
     let mut seen = Vec::new();
     // Bounded, since new sockets may appear all the time.
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_ROUNDS {
         let mut sockets = list()?;
         let is_new = |socket: &Socket| !seen.iter().any(|other: &Socket| socket.is(other));
-        sockets.retain(|socket| socket.is_in(which) && is_new(socket));
+        sockets.retain(|socket| socket.is_of_kind(which) && is_new(socket));
         if sockets.is_empty() {
             break;
         }
         let connections = SockDiag::open().map_err(io::Error::other);
-        let mut connections = connections.map_err(Fault::call("ending connections"))?;
+        let mut connections = connections.map_err(TransparentError::call("ending connections"))?;
         for socket in &sockets {
             match connections.destroy(&socket.connection) {
                 Ok(()) => reset.ended += 1,
@@ -73,17 +73,11 @@ pub(crate) fn end(
 }
 
 /// Maximum number of listings.
-const ROUNDS: usize = 10;
+const MAX_ROUNDS: usize = 10;
 
 /// Socket states (`include/net/tcp_states.h`).
 const TCP_CLOSE: u16 = 7;
 const TCP_LISTEN: u16 = 10;
-
-/// Cookie of MPTCP subflows in the list if the kernel has not assigned one yet.
-const ANY_COOKIE: u64 = u64::MAX;
-
-/// Size of `struct chosen_socket` in bytes.
-const SIZE: usize = 56;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Socket {
@@ -94,28 +88,25 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    fn read(bytes: &[u8; SIZE]) -> Option<Self> {
-        let word = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
-        let half = |at: usize| Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
-        let address = |at: usize| bytes.get(at..)?.first_chunk().copied();
-        let family = match i32::from(half(48)?) {
+    /// Returns `None` for a socket of another family, or with a protocol number that has more than
+    /// eight bits (MPTCP). Such a socket has no addresses of these families.
+    fn new(record: SocketRecord) -> Option<Self> {
+        let family = match i32::from(record.family) {
             libc::AF_INET => Family::V4,
             libc::AF_INET6 => Family::V6,
             _ => return None,
         };
         Some(Self {
             connection: SocketId {
-                // A protocol number that needs more than eight bits (MPTCP) has no addresses of
-                // these families.
-                protocol: u8::try_from(half(50)?).ok()?,
+                protocol: u8::try_from(record.protocol).ok()?,
                 family,
-                addresses: [address(8)?, address(24)?],
-                ports: [half(44)?, u16::from_be(half(46)?)],
-                interface: word(40)?,
-                cookie: u64::from_ne_bytes(*bytes.first_chunk()?),
+                addresses: [record.local, record.remote],
+                ports: [record.local_port, u16::from_be_bytes(record.remote_port)],
+                interface: record.interface,
+                cookie: record.cookie,
             },
-            state: half(52)?,
-            is_leaving: half(54)? != 0,
+            state: record.state,
+            is_leaving: record.is_leaving != 0,
         })
     }
 
@@ -127,12 +118,12 @@ impl Socket {
         }
     }
 
-    fn is_in(&self, which: Which) -> bool {
+    fn is_of_kind(&self, which: SocketKinds) -> bool {
         match i32::from(self.connection.protocol) {
             libc::IPPROTO_TCP => ![TCP_CLOSE, TCP_LISTEN].contains(&self.state),
             libc::IPPROTO_UDP | libc::IPPROTO_UDPLITE => {
                 let [local, _] = self.connection.ports;
-                which == Which::Conversations && local != 0
+                which == SocketKinds::ConnectionsAndUdp && local != 0
             }
             _ => false,
         }
@@ -147,44 +138,50 @@ impl Socket {
 mod tests {
     use super::*;
 
+    const RECORD: SocketRecord = SocketRecord {
+        cookie: 7,
+        local: [0; 16],
+        remote: [0; 16],
+        interface: 3,
+        local_port: 1234,
+        remote_port: 80_u16.to_be_bytes(),
+        family: libc::AF_INET as u16,
+        protocol: libc::IPPROTO_TCP as u16,
+        state: 1,
+        is_leaving: 0,
+    };
+
     #[test]
     fn sockets_are_read_as_they_are_listed() {
-        let mut bytes = [0; SIZE];
-        bytes[..8].copy_from_slice(&7_u64.to_ne_bytes());
-        bytes[8..12].copy_from_slice(&[192, 0, 2, 1]);
-        bytes[24..28].copy_from_slice(&[198, 51, 100, 1]);
-        bytes[40..44].copy_from_slice(&3_u32.to_ne_bytes());
-        bytes[44..46].copy_from_slice(&1234_u16.to_ne_bytes());
-        bytes[46..48].copy_from_slice(&80_u16.to_be_bytes());
-        bytes[48..50].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
-        bytes[50..52].copy_from_slice(&6_u16.to_ne_bytes());
-        bytes[52..54].copy_from_slice(&1_u16.to_ne_bytes());
-        let socket = Socket::read(&bytes).expect("a socket");
+        let mut record = RECORD;
+        record.remote[..4].copy_from_slice(&[198, 51, 100, 1]);
+        let socket = Socket::new(record).expect("a socket");
         let connection = socket.connection;
         assert!(socket.is_tcp());
         assert_eq!((connection.ports, connection.cookie), ([1234, 80], 7));
         assert_eq!((connection.interface, socket.state), (3, 1));
         assert_eq!(connection.addresses[1][..4], [198, 51, 100, 1]);
         assert!(!socket.is_leaving);
-        bytes[54] = 1;
-        assert!(Socket::read(&bytes).expect("a socket").is_leaving);
-        bytes[48] = libc::AF_UNIX as u8;
-        assert_eq!(Socket::read(&bytes), None);
+        record.is_leaving = 1;
+        assert!(Socket::new(record).expect("a socket").is_leaving);
+        record.family = libc::AF_UNIX as u16;
+        assert_eq!(Socket::new(record), None);
         // The number of MPTCP needs more than one byte.
-        bytes[48] = libc::AF_INET as u8;
-        bytes[50..52].copy_from_slice(&262_u16.to_ne_bytes());
-        assert_eq!(Socket::read(&bytes), None);
+        record.family = libc::AF_INET as u16;
+        record.protocol = 262;
+        assert_eq!(Socket::new(record), None);
     }
 
     #[test]
-    fn sockets_are_known_by_their_numbers_or_else_by_their_ends() {
-        let with = |cookie: u64, port: u16, state: u32| {
-            let mut bytes = [0; SIZE];
-            bytes[..8].copy_from_slice(&cookie.to_ne_bytes());
-            bytes[44..46].copy_from_slice(&port.to_ne_bytes());
-            bytes[48..50].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
-            bytes[52..56].copy_from_slice(&state.to_ne_bytes());
-            Socket::read(&bytes).expect("a socket")
+    fn sockets_are_identified_by_cookie_or_else_by_addresses() {
+        let with = |cookie, port: u16, state| {
+            let record = SocketRecord {
+                cookie,
+                remote_port: port.to_be_bytes(),
+                state,
+                ..RECORD
+            };
+            Socket::new(record).expect("a socket")
         };
         assert!(with(7, 0, 7).is(&with(7, 80, 1)));
         assert!(!with(7, 80, 1).is(&with(8, 80, 1)));

@@ -14,10 +14,10 @@ use std::hash::Hasher as _;
 use siphasher::sip::SipHasher13;
 use taupe_config::application::{AppRules, Application, Children, User};
 
-use crate::fault::Fault;
+use crate::error::TransparentError;
 use crate::state::{
-    ALLOW, DIRECT, DISALLOW, ExactKey, Kind, NAME_SIZE, NameKey, PATH_DEPTH, RULE_NUMBER, TUNNEL,
-    space,
+    ALLOW, DIRECT, DISALLOW, ExactKey, Kind, NAME_SIZE, NameKey, PATH_DEPTH, RULE_NUMBER_SHIFT,
+    TUNNEL, space,
 };
 
 /// Length of the longest name that can be recognised. The eBPF programs cut names to one byte more,
@@ -30,8 +30,8 @@ pub(crate) struct Compiled {
     pub(crate) names: BTreeMap<(u32, NameKey), u64>,
     pub(crate) exact: BTreeMap<ExactKey, u64>,
     pub(crate) kinds: u32,
-    pub(crate) everyone: u32,
-    pub(crate) otherwise: u32,
+    pub(crate) all_tasks: u32,
+    pub(crate) default_verdict: u32,
     pub(crate) path_depths: u32,
     pub(crate) cgroup_depths: u32,
     /// `enum children`.
@@ -42,7 +42,7 @@ pub(crate) struct Compiled {
 struct Name {
     kind: Kind,
     text: Vec<u8>,
-    open: bool,
+    is_prefix: bool,
     rule: u64,
 }
 
@@ -50,7 +50,7 @@ impl Name {
     fn covers(&self, other: &Self) -> bool {
         self.kind == other.kind
             && other.text.starts_with(&self.text)
-            && (self.open || !other.open && self.text == other.text)
+            && (self.is_prefix || !other.is_prefix && self.text == other.text)
     }
 }
 
@@ -59,17 +59,14 @@ pub(crate) fn compile(
     rules: &AppRules,
     generation: u32,
     key: (u64, u64),
-) -> Result<Compiled, Fault> {
+) -> Result<Compiled, TransparentError> {
     let mut compiler = Compiler {
         compiled: Compiled {
-            otherwise: match rules.allowed.is_empty() {
+            default_verdict: match rules.allowed.is_empty() {
                 true => TUNNEL,
                 false => DIRECT,
             },
-            children: match rules.children {
-                Children::Own => 0,
-                Children::Inherit => 1,
-            },
+            children: children_number(rules.children),
             ..Compiled::default()
         },
         generation,
@@ -78,8 +75,8 @@ pub(crate) fn compile(
     };
     for (rules, bits) in [(&rules.allowed, ALLOW), (&rules.disallowed, DISALLOW)] {
         for rule in rules {
-            let number = number(&rule.application, bits, key);
-            let value = u64::from(number) << RULE_NUMBER | u64::from(bits);
+            let number = rule_number(&rule.application, bits, key);
+            let value = u64::from(number) << RULE_NUMBER_SHIFT | u64::from(bits);
             compiler.exact(Kind::Rule, number.into(), value);
             for application in std::iter::once(&rule.application).chain(&rule.target) {
                 compiler.add(application, value)?;
@@ -89,8 +86,16 @@ pub(crate) fn compile(
     Ok(compiler.finish())
 }
 
+/// Returns the value in `enum children`.
+pub(crate) const fn children_number(children: Children) -> u32 {
+    match children {
+        Children::Own => 0,
+        Children::Inherit => 1,
+    }
+}
+
 /// Returns the number of a rule in the list given by `bits`.
-pub(crate) fn number(application: &Application, bits: u32, key: (u64, u64)) -> u32 {
+pub(crate) fn rule_number(application: &Application, bits: u32, key: (u64, u64)) -> u32 {
     let mut hasher = SipHasher13::new_with_keys(key.0, key.1);
     hasher.write_u32(bits);
     hasher.write(application.to_string().as_bytes());
@@ -98,14 +103,14 @@ pub(crate) fn number(application: &Application, bits: u32, key: (u64, u64)) -> u
 }
 
 /// Combines two rules for one task, as `both_rules` in `bpf/identity.h`.
-fn both(one: u64, other: u64) -> u64 {
+fn combine(one: u64, other: u64) -> u64 {
     const BITS: u64 = (ALLOW | DISALLOW) as u64;
     let allows = |rule: u64| rule & u64::from(ALLOW) != 0;
     let number = match one & BITS == 0 || (allows(other) && !allows(one)) {
         true => other,
         false => one,
     };
-    number >> RULE_NUMBER << RULE_NUMBER | (one | other) & BITS
+    number >> RULE_NUMBER_SHIFT << RULE_NUMBER_SHIFT | (one | other) & BITS
 }
 
 struct Compiler {
@@ -117,7 +122,7 @@ struct Compiler {
 
 impl Compiler {
     /// Enters an application. `rule` is the value of the map entries.
-    fn add(&mut self, application: &Application, rule: u64) -> Result<(), Fault> {
+    fn add(&mut self, application: &Application, rule: u64) -> Result<(), TransparentError> {
         match application {
             Application::Name(pattern) => {
                 self.name(Kind::Name, pattern.text(), pattern.is_prefix(), rule)?;
@@ -133,26 +138,34 @@ impl Compiler {
             // A Windows path matches no process on Linux.
             Application::Windows(_) => {}
             Application::Executable(path) => self.path(Kind::Path, path, rule),
-            Application::Directory(path) => self.path(Kind::Folder, path, rule),
+            Application::Directory(path) => self.path(Kind::Directory, path, rule),
             Application::Cgroup(path) => self.path(Kind::CgroupPath, path, rule),
             Application::User(User::Id(id)) => {
                 self.compiled.kinds |= Kind::User as u32;
                 self.exact(Kind::User, u64::from(*id), rule);
             }
-            Application::User(User::Name(name)) => return Err(Fault::User(name.clone())),
+            Application::User(User::Name(name)) => {
+                return Err(TransparentError::UnknownUser(name.clone()));
+            }
         }
         Ok(())
     }
 
-    fn name(&mut self, kind: Kind, text: &str, open: bool, rule: u64) -> Result<(), Fault> {
+    fn name(
+        &mut self,
+        kind: Kind,
+        text: &str,
+        is_prefix: bool,
+        rule: u64,
+    ) -> Result<(), TransparentError> {
         if text.len() > NAME_MAX {
-            return Err(Fault::LongName(text.to_owned()));
+            return Err(TransparentError::NameTooLong(text.to_owned()));
         }
         self.compiled.kinds |= kind as u32;
         self.names.push(Name {
             kind,
             text: text.as_bytes().to_vec(),
-            open,
+            is_prefix,
             rule,
         });
         Ok(())
@@ -165,14 +178,14 @@ impl Compiler {
             id,
         };
         let entry = self.compiled.exact.entry(key).or_default();
-        *entry = both(*entry, rule);
+        *entry = combine(*entry, rule);
     }
 
     fn path(&mut self, kind: Kind, path: &str, rule: u64) {
         let mut parts = 0;
         let mut hash = 0;
         for part in path.split('/').filter(|part| !part.is_empty()) {
-            hash = below(hash, part.as_bytes(), self.key);
+            hash = component_hash(hash, part.as_bytes(), self.key);
             parts += 1;
         }
         let compiled = &mut self.compiled;
@@ -182,7 +195,7 @@ impl Compiler {
         };
         match parts {
             // The root directory: everything is below it. The lower half of a rule is its bits.
-            0 => compiled.everyone |= rule as u32,
+            0 => compiled.all_tasks |= rule as u32,
             1..=PATH_DEPTH => {
                 *depths |= 1 << (parts - 1);
                 compiled.kinds |= kinds as u32;
@@ -203,7 +216,7 @@ impl Compiler {
         } = self;
         for name in &names {
             let covering = names.iter().filter(|other| other.covers(name));
-            let rule = covering.fold(0, |rule, other| both(rule, other.rule));
+            let rule = covering.fold(0, |rule, other| combine(rule, other.rule));
             let mut key = NameKey {
                 space: space(name.kind, generation),
                 name: [0; NAME_SIZE],
@@ -211,7 +224,7 @@ impl Compiler {
             for (to, from) in key.name.iter_mut().zip(&name.text) {
                 *to = *from;
             }
-            let length = name.text.len() + usize::from(!name.open);
+            let length = name.text.len() + usize::from(!name.is_prefix);
             compiled.names.insert((32 + 8 * length as u32, key), rule);
         }
         compiled
@@ -219,7 +232,7 @@ impl Compiler {
 }
 
 /// Returns the hash of the entry `part` in the directory with the hash `above`.
-fn below(above: u64, part: &[u8], key: (u64, u64)) -> u64 {
+fn component_hash(above: u64, part: &[u8], key: (u64, u64)) -> u64 {
     let mut hasher = SipHasher13::new_with_keys(key.0, key.1);
     hasher.write(&above.to_le_bytes());
     hasher.write(
@@ -292,7 +305,7 @@ mod tests {
     #[test]
     fn the_root_is_everyone() {
         let compiled = compile(&rules("/", "cgroup:/"), 0, (1, 2)).expect("compiled");
-        assert_eq!(compiled.everyone, ALLOW | DISALLOW);
+        assert_eq!(compiled.all_tasks, ALLOW | DISALLOW);
         assert_eq!(compiled.kinds, 0);
     }
 
@@ -308,7 +321,7 @@ mod tests {
             own.map(|(_, rule)| *rule as u32).collect::<Vec<_>>()
         };
         assert_eq!(entries(Kind::Path), [ALLOW]);
-        assert_eq!(entries(Kind::Folder), [ALLOW]);
+        assert_eq!(entries(Kind::Directory), [ALLOW]);
         assert_eq!(entries(Kind::CgroupPath), [DISALLOW]);
         assert_eq!(entries(Kind::Rule).len(), 3);
         assert_eq!(compiled.exact.len(), 6);
@@ -336,7 +349,7 @@ mod tests {
     fn an_allowed_rule_gives_its_number() {
         for (allowed, disallowed) in [("curl", "c*"), ("c*", "curl")] {
             let compiled = compile(&rules(allowed, disallowed), 0, (1, 2)).expect("compiled");
-            let own = super::number(&allowed.parse().expect(allowed), ALLOW, (1, 2));
+            let own = super::rule_number(&allowed.parse().expect(allowed), ALLOW, (1, 2));
             let exact = compiled
                 .names
                 .iter()

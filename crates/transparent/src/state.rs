@@ -22,8 +22,10 @@ pub(crate) const PATH_DEPTH: usize = 32;
 /// Bits of a rule (`RULE_*`).
 pub(crate) const ALLOW: u32 = 1 << 0;
 pub(crate) const DISALLOW: u32 = 1 << 1;
+/// Set in a record if the process has inherited its rule.
+pub(crate) const INHERITED: u32 = 1 << 7;
 /// Position of a rule's number in the values of `names` and `exact`, in bits.
-pub(crate) const RULE_NUMBER: u32 = 32;
+pub(crate) const RULE_NUMBER_SHIFT: u32 = 32;
 
 /// A kind of rule (`KIND_*`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -34,13 +36,14 @@ pub(crate) enum Kind {
     CgroupName = 1 << 2,
     CgroupPath = 1 << 3,
     User = 1 << 4,
-    Folder = 1 << 5,
+    Directory = 1 << 5,
     Rule = 1 << 6,
 }
 
 /// Verdicts (`enum verdict`).
 pub(crate) const DIRECT: u32 = 0;
 pub(crate) const TUNNEL: u32 = 1;
+pub(crate) const EXEMPT: u32 = 2;
 
 /// Kill switch: the traffic that is blocked while the tunnel is down (`enum lock`).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
@@ -48,20 +51,22 @@ pub(crate) const TUNNEL: u32 = 1;
 pub enum Lock {
     /// Blocks the traffic of selected applications.
     #[default]
-    Chosen = 0,
+    Selected = 0,
     /// Blocks all traffic, as if every application were selected.
-    Everybody = 1,
+    All = 1,
     /// Blocks nothing: the traffic of selected applications bypasses the tunnel.
-    Nobody = 2,
+    Off = 2,
 }
 
-/// A phrase that continues "the tunnel is down:".
+/// A clause that continues "the tunnel is down:".
 impl fmt::Display for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Chosen => "what the chosen applications send is held back",
-            Self::Everybody => "what any application sends is held back",
-            Self::Nobody => "what the chosen applications send goes past it (KillSwitch = off)",
+            Self::Selected => "traffic of the selected applications is blocked",
+            Self::All => "traffic of all applications is blocked",
+            Self::Off => {
+                "traffic of the selected applications bypasses the tunnel (KillSwitch = off)"
+            }
         })
     }
 }
@@ -69,16 +74,16 @@ impl fmt::Display for Lock {
 impl Lock {
     pub(crate) fn of(number: u32) -> Self {
         match number {
-            1 => Self::Everybody,
-            2 => Self::Nobody,
-            _ => Self::Chosen,
+            1 => Self::All,
+            2 => Self::Off,
+            _ => Self::Selected,
         }
     }
 }
 
 /// Handling of DNS queries of selected applications (`enum names`).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct Names {
+pub struct DnsHandling {
     /// The tunnel has name servers with IPv4 addresses.
     pub v4: bool,
     /// The tunnel has name servers with IPv6 addresses.
@@ -88,10 +93,10 @@ pub struct Names {
     pub bus: bool,
 }
 
-impl Names {
+impl DnsHandling {
     /// Returns true if the tunnel has name servers. Without them DNS queries are not redirected.
     #[must_use]
-    pub fn any(self) -> bool {
+    pub fn has_servers(self) -> bool {
         self.v4 || self.v6
     }
 
@@ -111,8 +116,8 @@ impl Names {
 #[repr(C)]
 pub(crate) struct RuleSet {
     pub(crate) kinds: AtomicU32,
-    pub(crate) everyone: AtomicU32,
-    pub(crate) otherwise: AtomicU32,
+    pub(crate) all_tasks: AtomicU32,
+    pub(crate) default_verdict: AtomicU32,
     pub(crate) path_depths: AtomicU32,
     pub(crate) cgroup_depths: AtomicU32,
     pub(crate) children: AtomicU32,
@@ -125,27 +130,27 @@ pub(crate) struct State {
     pub(crate) netns: AtomicU64,
     pub(crate) daemon: AtomicU32,
     pub(crate) tun: AtomicU32,
-    pub(crate) stamp: AtomicU32,
+    pub(crate) mark: AtomicU32,
     pub(crate) generation: AtomicU32,
     pub(crate) lock: AtomicU32,
-    pub(crate) secured: AtomicU32,
+    pub(crate) lsm_active: AtomicU32,
     pub(crate) key: [AtomicU64; 2],
     pub(crate) rules: [RuleSet; 2],
     /// Number of entries in `flows`.
-    pub(crate) flows: AtomicI32,
+    pub(crate) flow_count: AtomicI32,
     /// The second in which a flow was last refused.
-    pub(crate) refused: AtomicU32,
+    pub(crate) flow_refused_at: AtomicU32,
     pub(crate) forwarded: AtomicU32,
-    /// The bits of [`Names`].
-    pub(crate) names: AtomicU32,
+    /// The bits of [`DnsHandling`].
+    pub(crate) dns: AtomicU32,
     /// Number of processes in the tunnel's network namespace whose files could not be listed.
-    pub(crate) unseen: AtomicU32,
+    pub(crate) unlisted_processes: AtomicU32,
     /// Not 0 while rules are being replaced and some processes still have the previous ones.
-    pub(crate) learning: AtomicU32,
+    pub(crate) learning_since: AtomicU32,
     /// 1 if the hook that records senders is attached.
-    pub(crate) traced: AtomicU32,
+    pub(crate) senders_traced: AtomicU32,
     /// 1 if another program decides on packets by NFQUEUE.
-    pub(crate) queued: AtomicU32,
+    pub(crate) nfqueue_active: AtomicU32,
 }
 
 impl State {
@@ -164,7 +169,7 @@ impl State {
 }
 
 /// The state, mapped into memory.
-pub(crate) struct Shared {
+pub(crate) struct MappedState {
     page: NonNull<State>,
 }
 
@@ -172,7 +177,7 @@ pub(crate) struct Shared {
 const PAGE: usize = 4096;
 const _: () = assert!(size_of::<State>() <= PAGE);
 
-impl Shared {
+impl MappedState {
     /// Maps the only element of an array map.
     pub(crate) fn map(map: BorrowedFd<'_>) -> io::Result<Self> {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
@@ -192,7 +197,7 @@ impl Shared {
     }
 }
 
-impl std::ops::Deref for Shared {
+impl std::ops::Deref for MappedState {
     type Target = State;
 
     fn deref(&self) -> &State {
@@ -204,7 +209,7 @@ impl std::ops::Deref for Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for MappedState {
     fn drop(&mut self) {
         // SAFETY: address and length are those of the mapping. No reference to the page is left,
         // since each borrows `self`.
@@ -213,11 +218,11 @@ impl Drop for Shared {
 }
 
 // SAFETY: the memory holds atomic fields and does not move; any thread may use and unmap it.
-unsafe impl Send for Shared {}
+unsafe impl Send for MappedState {}
 // SAFETY: as above; shared references give access to atomics only.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for MappedState {}
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for MappedState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared")
             .field("up", &self.up)
@@ -274,7 +279,7 @@ pub(crate) struct FlowKey {
 #[repr(C)]
 pub(crate) struct Flow {
     /// Time of the last packet in nanoseconds, with a resolution of one second.
-    pub(crate) seen: u64,
+    pub(crate) last_seen: u64,
     pub(crate) ifindex: u32,
     pub(crate) is_answered: u32,
     pub(crate) owner: FlowOwner,
@@ -284,7 +289,7 @@ pub(crate) struct Flow {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(C)]
 pub(crate) struct FlowOwner {
-    /// A selected socket, [`OF_STRANGER`], or a client whose packets are forwarded.
+    /// A selected socket, [`OPENED_BY_REMOTE`], or a client whose packets are forwarded.
     pub(crate) opener: u32,
     /// The interface by which a client's packets arrive.
     pub(crate) interface: u32,
@@ -301,7 +306,7 @@ pub(crate) struct Application {
 }
 
 /// The opener of a flow (`enum opener`): a remote host in the tunnel.
-pub(crate) const OF_STRANGER: u32 = 1;
+pub(crate) const OPENED_BY_REMOTE: u32 = 1;
 
 /// A key of `networks`, without the prefix length.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -326,8 +331,8 @@ pub(crate) const SERVICE_SIZE: usize = 56;
 pub(crate) struct UplinkValue {
     pub(crate) mac: [u8; 6],
     pub(crate) has_ethernet: u8,
-    pub(crate) leads_out: u8,
-    pub(crate) link: u32,
+    pub(crate) has_default_route: u8,
+    pub(crate) link_id: u32,
 }
 
 macro_rules! plain {
@@ -355,7 +360,7 @@ pub(crate) const fn space(kind: Kind, generation: u32) -> u32 {
 }
 
 macro_rules! reasons {
-    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+    ($($(#[$doc:meta])* $name:ident $code:literal $text:literal,)*) => {
         /// Drop reasons and other counters of the eBPF programs.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u32)]
@@ -366,6 +371,14 @@ macro_rules! reasons {
         impl Reason {
             /// All reasons, in the order of their counters.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// Returns the counter's name in JSON, which never changes.
+            #[must_use]
+            pub const fn code(self) -> &'static str {
+                match self {
+                    $(Self::$name => $code,)*
+                }
+            }
 
             /// Returns a phrase that follows the count.
             #[must_use]
@@ -380,64 +393,90 @@ macro_rules! reasons {
 
 reasons! {
     /// No memory for the verdict on a socket.
-    SocketWithoutStorage = "sockets that the system had no memory to mark: refused, or, where one was \
-                            handed over and the kernel runs without BPF LSM, past the tunnel",
+    SocketWithoutStorage "socket-without-storage"
+        "sockets for whose verdict the system had no memory: refused, or, if another process handed \
+         them over and BPF LSM does not run, bypassing the tunnel",
     /// A selected application asked for MPTCP, SMC or SCTP.
-    Protocol = "MPTCP, SMC and SCTP sockets refused, for programs to use TCP instead",
+    Protocol "protocol"
+        "MPTCP, SMC and SCTP sockets refused, for programs to use TCP instead",
     /// A connection to an address family that the tunnel does not carry.
-    ConnectRefused = "connections refused because the tunnel does not carry their address family",
+    ConnectRefused "connect-refused"
+        "connections refused because the tunnel does not carry their address family",
     /// A connection attempt while the tunnel was down.
-    ConnectDown = "connections refused while the tunnel was down",
+    ConnectDown "connect-down"
+        "connections refused while the tunnel was down",
     /// A datagram to an address family that the tunnel does not carry.
-    SendRefused = "datagrams refused because the tunnel does not carry their address family",
+    SendRefused "send-refused"
+        "datagrams refused because the tunnel does not carry their address family",
     /// A datagram while the tunnel was down.
-    SendDown = "datagrams refused while the tunnel was down",
+    SendDown "send-down"
+        "datagrams refused while the tunnel was down",
     /// A packet sent into the tunnel.
-    OutTunnel = "packets sent into the tunnel",
+    OutTunnel "out-tunnel"
+        "packets sent into the tunnel",
     /// A packet dropped because no process reads the TUN.
-    OutDown = "packets dropped while the tunnel was down",
+    OutDown "out-down"
+        "packets dropped while the tunnel was down",
     /// A multicast or broadcast packet, or one of a family that the tunnel does not carry.
-    OutClass = "packets dropped because the tunnel does not carry their destination",
+    OutClass "out-class"
+        "packets dropped because the tunnel does not carry their destination",
     /// The owner of the flow already has its full share of the table.
-    OutFlowsFull = "packets dropped because their application has as many flows as it may",
+    OutFlowsFull "out-flows-full"
+        "packets dropped because their application has as many flows as it may",
     /// A packet dropped by the second layer.
-    OutUnguarded = "packets dropped on their way to an interface that was not guarded yet",
+    OutUnguarded "out-unguarded"
+        "packets dropped on their way to an interface that was not guarded yet",
     /// A packet delivered from the tunnel.
-    InDelivered = "packets delivered from the tunnel",
+    InDelivered "in-delivered"
+        "packets delivered from the tunnel",
     /// A packet from the tunnel that was sent back to be refused.
-    InBounced = "packets from the tunnel for what is not a chosen application, refused",
+    InBounced "in-bounced"
+        "packets from the tunnel for sockets that are not selected, refused",
     /// A packet from the tunnel to an address that this machine does not have.
-    InUnknown = "packets from the tunnel for an address that this machine does not have, dropped",
+    InUnknown "in-unknown"
+        "packets from the tunnel for an address that this machine does not have, dropped",
     /// A packet from outside the tunnel for a flow in the tunnel.
-    ClearFlow = "packets dropped that came past the tunnel for a flow in it",
+    ClearFlow "clear-flow"
+        "packets dropped that bypassed the tunnel, for a flow in it",
     /// A packet from outside the tunnel for a selected application's socket.
-    ClearSocket = "packets dropped that came past the tunnel for a chosen application",
+    ClearSocket "clear-socket"
+        "packets dropped that bypassed the tunnel, for a selected application",
     /// A path too deep to be compared as a whole.
-    PathTooDeep = "sockets refused because their executable or cgroup is more than 32 folders \
-                   deep, which no rule about paths can tell",
+    PathTooDeep "path-too-deep"
+        "sockets refused because their executable or cgroup is more than 32 directories deep, too \
+         deep for rules about paths",
     /// A socket bound to the TUN, or a packet sent to the TUN directly.
-    TunMisused = "sockets and packets refused that were to use the tunnel's interface directly",
+    TunMisused "tun-misused"
+        "sockets and packets refused that would have used the tunnel's interface directly",
     /// A kind of socket that cannot be given a verdict.
-    Family = "sockets refused that send below IP (AF_PACKET, AF_PPPOX, AF_XDP) or by the kernel's \
-              own (SMC, RDS, RXRPC, TIPC)",
+    Family "family"
+        "sockets refused that send below IP (AF_PACKET, AF_PPPOX, AF_XDP) or by sockets of the \
+         kernel (SMC, RDS, RXRPC, TIPC)",
     /// A packet whose flow cannot be determined.
-    Unreadable = "packets dropped whose protocol or headers cannot be read",
+    Unreadable "unreadable"
+        "packets dropped whose protocol or headers cannot be read",
     /// A packet from the tunnel for the socket of an unselected application.
-    InUnchosen = "packets from the tunnel that an unchosen application would have received, dropped",
+    InUnselected "in-unchosen"
+        "packets from the tunnel that an unselected application would have received, dropped",
     /// A packet from outside the tunnel for a client whose packets go into the tunnel.
-    ClearClient = "packets dropped that came past the tunnel for a machine behind this one",
+    ClearClient "clear-client"
+        "packets dropped that bypassed the tunnel, for a machine behind this one",
     /// A DNS query to an address family that no name server of the tunnel has.
-    NameFamily = "questions for names refused because no server in DNS has an address of their family",
+    DnsFamily "name-family"
+        "DNS queries refused because no server in DNS has an address of their family",
     /// A DNS query to a local resolver that was not redirected: by a socket from before the tunnel,
     /// by a netfilter rule that redirected it, or to another port of a resolver outside the tunnel.
-    NameHere = "packets refused that would have asked a resolver on this machine, by sockets from before, \
-                or one past the tunnel, led there by a rule of netfilter",
+    DnsLocal "name-here"
+        "DNS queries refused that would have reached a resolver on this machine, by sockets from \
+         before the tunnel, or a resolver outside the tunnel, by a rule of netfilter",
     /// A connection to a service that resolves names.
-    NameService = "connections of chosen applications to services that look up names past the tunnel \
-                   (systemd-resolved, nscd, avahi, the system bus) held back, on purpose: they ask \
-                   the tunnel's DNS instead",
-    /// A socket from before the tunnel whose process was not found, under [`Lock::Everybody`].
-    OwnerUnknown = "packets dropped because of KillSwitch = all: the application that owns their \
-                    socket is not known, since at `up` the open socket was in a message in \
-                    transit, or in a process that has ended or is outside this PID namespace",
+    DnsService "name-service"
+        "connections of selected applications to services that resolve names outside the tunnel \
+         (systemd-resolved, nscd, avahi, the system bus) blocked, on purpose: the applications ask \
+         the tunnel's DNS instead",
+    /// A socket from before the tunnel whose process was not found, under [`Lock::All`].
+    OwnerUnknown "owner-unknown"
+        "packets dropped because of KillSwitch = all: the application that owns their socket is \
+         not known, since the open socket was in a message in transit when the tunnel came up, or \
+         in a process that has ended or is outside this PID namespace",
 }

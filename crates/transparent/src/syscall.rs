@@ -16,20 +16,20 @@ use taupe_os_linux::memory::without_memlock_limit;
 
 /// Attach point of a program.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Target<'a> {
+pub(crate) enum AttachTarget<'a> {
     /// A cgroup and its descendants, with an [`attach_type`].
     Cgroup(BorrowedFd<'a>, u32),
     /// An interface by its index, with an [`attach_type`], before all programs already there.
     Interface(u32, u32),
     /// The packets of a family (`NFPROTO_*`) that the calling thread's network namespace forwards,
     /// after all other netfilter hooks.
-    Forward(u32),
+    Netfilter(u32),
     /// The tracepoint for which the program was loaded.
     Tracepoint,
     /// The iterator for which the program was loaded.
     Iterator,
     /// The iterator for which the program was loaded, over the storage in a map.
-    Stored(BorrowedFd<'a>),
+    SocketStorage(BorrowedFd<'a>),
 }
 
 /// `enum bpf_attach_type`.
@@ -73,7 +73,7 @@ const LINK_DETACH: c_int = 34;
 const BEFORE: u32 = 1 << 3;
 
 /// Number of priorities at a netfilter hook that are tried.
-const PLACES: i32 = 64;
+const PRIORITIES: i32 = 64;
 
 /// A program that aya cannot load.
 #[derive(Debug)]
@@ -169,7 +169,7 @@ pub(crate) fn load(code: &Code<'_>) -> io::Result<OwnedFd> {
 }
 
 /// Attaches a program. The link lasts as long as its descriptor or a pin.
-pub(crate) fn attach(program: BorrowedFd<'_>, target: Target<'_>) -> io::Result<OwnedFd> {
+pub(crate) fn attach(program: BorrowedFd<'_>, target: AttachTarget<'_>) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct LinkCreate {
         program: c_int,
@@ -206,15 +206,15 @@ pub(crate) fn attach(program: BorrowedFd<'_>, target: Target<'_>) -> io::Result<
         flags,
     };
     match target {
-        Target::Cgroup(cgroup, kind) => {
+        AttachTarget::Cgroup(cgroup, kind) => {
             bpf_fd(LINK_CREATE, &link(cgroup.as_raw_fd() as u32, kind, 0))
         }
-        Target::Interface(index, kind) => bpf_fd(LINK_CREATE, &link(index, kind, BEFORE)),
-        Target::Forward(family) => {
+        AttachTarget::Interface(index, kind) => bpf_fd(LINK_CREATE, &link(index, kind, BEFORE)),
+        AttachTarget::Netfilter(family) => {
             /// `NF_INET_FORWARD`.
             const FORWARD: u32 = 2;
             // Priorities are unique, and the kernel refuses the very last one.
-            let mut places = (i32::MAX - PLACES..i32::MAX).rev().map(|priority| {
+            let mut links = (i32::MAX - PRIORITIES..i32::MAX).rev().map(|priority| {
                 let attributes = AtHook {
                     link: link(0, attach_type::NETFILTER, 0),
                     family,
@@ -229,11 +229,11 @@ pub(crate) fn attach(program: BorrowedFd<'_>, target: Target<'_>) -> io::Result<
                     .as_ref()
                     .is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
             };
-            let free = places.find(|tried| !is_taken(tried));
+            let free = links.find(|tried| !is_taken(tried));
             free.unwrap_or_else(|| Err(io::Error::from_raw_os_error(libc::EBUSY)))
         }
-        Target::Iterator => bpf_fd(LINK_CREATE, &link(0, attach_type::ITERATOR, 0)),
-        Target::Stored(map) => {
+        AttachTarget::Iterator => bpf_fd(LINK_CREATE, &link(0, attach_type::ITERATOR, 0)),
+        AttachTarget::SocketStorage(map) => {
             // `union bpf_iter_link_info`.
             let over = map.as_raw_fd();
             let attributes = OverMap {
@@ -244,7 +244,7 @@ pub(crate) fn attach(program: BorrowedFd<'_>, target: Target<'_>) -> io::Result<
             };
             bpf_fd(LINK_CREATE, &attributes)
         }
-        Target::Tracepoint => bpf_fd(
+        AttachTarget::Tracepoint => bpf_fd(
             RAW_TRACEPOINT_OPEN,
             &Open {
                 name: 0,
@@ -334,7 +334,7 @@ pub(crate) fn has_cgroup(link: BorrowedFd<'_>) -> io::Result<bool> {
 }
 
 /// Returns the name of a program: up to 15 bytes, padded with zeros.
-fn name(program: BorrowedFd<'_>) -> io::Result<[u8; 16]> {
+fn program_name(program: BorrowedFd<'_>) -> io::Result<[u8; 16]> {
     /// The first fields of `struct bpf_prog_info`.
     #[repr(C)]
     #[derive(Default)]
@@ -361,21 +361,21 @@ fn info<T>(object: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
         info: std::ptr::from_mut(info).expose_provenance() as u64,
     };
     // The address is that of `size` bytes that nobody else uses.
-    bpf_answering(OBJ_GET_INFO_BY_FD, &mut attributes)
+    bpf_writing(OBJ_GET_INFO_BY_FD, &mut attributes)
 }
 
 /// A program attached to an interface.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Attached {
+pub(crate) struct TcxProgram {
     program: u32,
     /// ID of its link; 0 if it has none.
     pub(crate) link: u32,
 }
 
-impl Attached {
-    /// Returns true if its name begins with `beginning`. A program that has ended has no name.
-    pub(crate) fn is_called(self, beginning: &str) -> io::Result<bool> {
-        Ok(self.name()?.starts_with(beginning))
+impl TcxProgram {
+    /// Returns true if its name begins with `setup_lock`. A program that has ended has no name.
+    pub(crate) fn has_name_prefix(self, setup_lock: &str) -> io::Result<bool> {
+        Ok(self.name()?.starts_with(setup_lock))
     }
 
     /// Returns its name, up to 15 bytes. The name is empty if the program has ended.
@@ -394,7 +394,7 @@ impl Attached {
         match bpf_fd(PROG_GET_FD_BY_ID, &attributes) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(String::new()),
             program => {
-                let name = name(program?.as_fd())?;
+                let name = program_name(program?.as_fd())?;
                 let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
                 Ok(String::from_utf8_lossy(name).into_owned())
             }
@@ -408,7 +408,7 @@ impl Attached {
 ///
 /// `EINVAL` before Linux 6.6; `ENODEV` if the calling thread's network namespace has no such
 /// interface.
-pub(crate) fn attached(interface: u32, kind: u32) -> io::Result<Vec<Attached>> {
+pub(crate) fn tcx_programs(interface: u32, kind: u32) -> io::Result<Vec<TcxProgram>> {
     #[repr(C)]
     struct Query {
         interface: u32,
@@ -440,11 +440,11 @@ pub(crate) fn attached(interface: u32, kind: u32) -> io::Result<Vec<Attached>> {
         revision: 0,
     };
     // Both addresses are those of `count` numbers that nobody else uses.
-    bpf_answering(PROG_QUERY, &mut attributes)?;
+    bpf_writing(PROG_QUERY, &mut attributes)?;
     let pairs = programs.into_iter().zip(links);
     Ok(pairs
         .take(attributes.count as usize)
-        .map(|(program, link)| Attached { program, link })
+        .map(|(program, link)| TcxProgram { program, link })
         .collect())
 }
 
@@ -534,7 +534,7 @@ fn bpf_fd<T>(command: c_int, attributes: &T) -> io::Result<OwnedFd> {
 }
 
 /// Runs a command that also writes to the attributes and to the memory that they point to.
-fn bpf_answering<T>(command: c_int, attributes: &mut T) -> io::Result<()> {
+fn bpf_writing<T>(command: c_int, attributes: &mut T) -> io::Result<()> {
     // SAFETY: `attributes` is one of the structures above, each a prefix of `union bpf_attr` for
     // its command. The kernel reads and writes no more than its size, and any bytes are valid
     // there. A pointer in it leads to memory that the caller has borrowed mutably until this

@@ -25,7 +25,7 @@ pub struct Uplink {
     pub header: LinkHeader,
     /// True if a default route uses the link. Forwarded packets leave by such links; by other links
     /// they reach only the link's own networks.
-    pub leads_out: bool,
+    pub has_default_route: bool,
 }
 
 /// The header that a packet needs to be received on a link.
@@ -72,7 +72,7 @@ pub struct Survey {
 /// routed to them, and the bridge or bond has its own guard.
 #[must_use]
 pub fn survey(links: &[Link], addresses: &[Address], routes: &[Route], own: u32) -> Survey {
-    let leads_out = |link: &Link| {
+    let has_default_route = |link: &Link| {
         routes.iter().any(|route| {
             route.interface == Some(link.index)
                 && route.kind == RouteKind::Unicast
@@ -81,8 +81,8 @@ pub fn survey(links: &[Link], addresses: &[Address], routes: &[Route], own: u32)
     };
     let mut guarded: Vec<Uplink> = links
         .iter()
-        .filter(|link| link.index != own && is_routed_to(link, links))
-        .filter_map(|link| uplink(link, leads_out(link)))
+        .filter(|link| link.index != own && can_carry_routes(link, links))
+        .filter_map(|link| uplink(link, has_default_route(link)))
         .collect();
     guarded.sort_by_key(|link| link.index);
     let is_guarded = |index: u32| {
@@ -142,17 +142,17 @@ pub fn survey(links: &[Link], addresses: &[Address], routes: &[Route], own: u32)
 }
 
 /// Kinds of links that combine others. Nothing is routed to the links below them.
-const BUNDLES: [&str; 4] = ["bridge", "bond", "team", "openvswitch"];
+const AGGREGATES: [&str; 4] = ["bridge", "bond", "team", "openvswitch"];
 
-fn is_routed_to(link: &Link, links: &[Link]) -> bool {
+fn can_carry_routes(link: &Link, links: &[Link]) -> bool {
     let controller = link
         .controller
         .and_then(|index| links.iter().find(|other| other.index == index));
     let kind = controller.and_then(|controller| controller.kind.as_deref());
-    !kind.is_some_and(|kind| BUNDLES.contains(&kind))
+    !kind.is_some_and(|kind| AGGREGATES.contains(&kind))
 }
 
-fn uplink(link: &Link, leads_out: bool) -> Option<Uplink> {
+fn uplink(link: &Link, has_default_route: bool) -> Option<Uplink> {
     let header = match link.medium {
         Medium::Loopback => return None,
         Medium::Ethernet(address) => LinkHeader::Ethernet(address),
@@ -163,7 +163,7 @@ fn uplink(link: &Link, leads_out: bool) -> Option<Uplink> {
         index: link.index,
         name: link.name.clone(),
         header,
-        leads_out,
+        has_default_route,
     })
 }
 

@@ -60,10 +60,10 @@ struct block {
 #define BLOCKS (1 << 19)
 
 struct {
-	MAP_UINT(type, MAP_ARRAY);
-	MAP_UINT(max_entries, BLOCKS);
-	MAP_TYPE(key, u32);
-	MAP_TYPE(value, struct block);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BLOCKS);
+	__type(key, u32);
+	__type(value, struct block);
 } blocks SEC(".maps");
 
 /* Shape of a message: its first four bytes and its length. */
@@ -75,10 +75,10 @@ struct shape {
 /* The shapes of all handshake messages, from taupe_protocol. The value is the offset of the
  * receiver index if the message is an answer, otherwise 0. */
 struct {
-	MAP_UINT(type, MAP_HASH);
-	MAP_UINT(max_entries, 64);
-	MAP_TYPE(key, struct shape);
-	MAP_TYPE(value, u32);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 64);
+	__type(key, struct shape);
+	__type(value, u32);
 } shapes SEC(".maps");
 
 /* Answers kept per message: a hybrid answer has several parts, and each may come twice. */
@@ -87,10 +87,10 @@ struct {
 /* The sender indices (random numbers) of the last messages that this device has sent and that
  * may be answered, each with the number of answers kept so far. */
 struct {
-	MAP_UINT(type, MAP_LRU_HASH);
-	MAP_UINT(max_entries, 16384);
-	MAP_TYPE(key, u32);
-	MAP_TYPE(value, u32);
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, u32);
+	__type(value, u32);
 } awaited SEC(".maps");
 
 /* Datagrams kept per turn: of new senders, and of senders that repeat messages. */
@@ -102,55 +102,55 @@ struct early {
 };
 
 struct {
-	MAP_UINT(type, MAP_ARRAY);
-	MAP_UINT(max_entries, 2);
-	MAP_TYPE(key, u32);
-	MAP_TYPE(value, struct early);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, u32);
+	__type(value, struct early);
 } early SEC(".maps");
 
 /* Number of dropped datagrams. */
 struct {
-	MAP_UINT(type, MAP_PERCPU_ARRAY);
-	MAP_UINT(max_entries, 1);
-	MAP_TYPE(key, u32);
-	MAP_TYPE(value, u64);
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
 } dropped SEC(".maps");
 
 /* Key of the hash, so that nobody on the network can choose the bits of a sender. */
 const volatile u64 secret[2] = {};
 
 /* Returns a hash of the sender's address and port. */
-inline_always u64 tag_of(struct __sk_buff *skb)
+static __always_inline u64 tag_of(struct __sk_buff *skb)
 {
 	const u64 key[2] = { secret[0], secret[1] };
 	u64 address[2] = {};
 	u16 port = 0;
-	struct sip sip;
+	struct siphash sip;
 
 	if (skb->protocol == htons(ETH_P_IPV6))
-		bpf_skb_load_bytes_relative(skb, IPV6_SOURCE, address, 16, HDR_START_NET);
+		bpf_skb_load_bytes_relative(skb, IPV6_SOURCE, address, 16, BPF_HDR_START_NET);
 	else
-		bpf_skb_load_bytes_relative(skb, IPV4_SOURCE, address, 4, HDR_START_NET);
+		bpf_skb_load_bytes_relative(skb, IPV4_SOURCE, address, 4, BPF_HDR_START_NET);
 	bpf_skb_load_bytes(skb, 0, &port, sizeof(port));
-	sip_begin(&sip, key);
-	sip_word(&sip, address[0]);
-	sip_word(&sip, address[1]);
-	return sip_end(&sip, port);
+	siphash_init(&sip, key);
+	siphash_word(&sip, address[0]);
+	siphash_word(&sip, address[1]);
+	return siphash_final(&sip, port);
 }
 
 /* Returns one bit of a word, chosen by eight bits of a tag. */
-inline_always u64 bit_of(u64 tag, int shift)
+static __always_inline u64 bit_of(u64 tag, int shift)
 {
 	return 1ULL << ((tag >> shift & 0xff) * BITS >> 8);
 }
 
 /* Returns the four bits of a word that stand for a tag. */
-inline_always u64 bits_of(u64 tag)
+static __always_inline u64 bits_of(u64 tag)
 {
 	return bit_of(tag, 18) | bit_of(tag, 26) | bit_of(tag, 34) | bit_of(tag, 42);
 }
 
-inline_always bool has(const struct block *block, u8 generation, u64 bits)
+static __always_inline bool has(const struct block *block, u8 generation, u64 bits)
 {
 	u64 word = block->words[generation % GENERATIONS];
 
@@ -167,7 +167,7 @@ enum sender {
 };
 
 /* Remembers the sender, and returns its class. */
-inline_always enum sender meet(struct __sk_buff *skb, u64 now)
+static __always_inline enum sender meet(struct __sk_buff *skb, u64 now)
 {
 	u8 generation = now >> GENERATION_BITS;
 	u64 tag = tag_of(skb), bits = bits_of(tag), *word;
@@ -197,7 +197,7 @@ inline_always enum sender meet(struct __sk_buff *skb, u64 now)
 }
 
 /* Returns the number of datagrams that the kernel has merged into this one. */
-inline_always u64 datagrams(const struct __sk_buff *skb)
+static __always_inline u64 datagrams(const struct __sk_buff *skb)
 {
 	return skb->gso_segs > 1 ? skb->gso_segs : 1;
 }
@@ -205,7 +205,7 @@ inline_always u64 datagrams(const struct __sk_buff *skb)
 /* Returns true if this datagram, with all that are merged into it, is among the first EARLY of
  * its class in this turn. Once the turn is full, this only reads the counter, which all
  * processors share. */
-inline_always bool is_early(const struct __sk_buff *skb, u32 sender, u64 now)
+static __always_inline bool is_early(const struct __sk_buff *skb, u32 sender, u64 now)
 {
 	struct early *all = bpf_map_lookup_elem(&early, &sender);
 	u64 turn = now >> TURN_BITS;
@@ -222,7 +222,7 @@ inline_always bool is_early(const struct __sk_buff *skb, u32 sender, u64 now)
 	return true;
 }
 
-inline_always bool is_kept(struct __sk_buff *skb)
+static __always_inline bool is_kept(struct __sk_buff *skb)
 {
 	struct shape shape = {};
 	u32 *place, *answers, index, sender;

@@ -13,7 +13,7 @@ int taupe_adopt(void *context)
 	struct state *state = get_state();
 
 	if (state)
-		now_of(state->daemon) = bpf_get_current_pid_tgid() >> 32;
+		WRITE_ONCE(state->daemon, bpf_get_current_pid_tgid() >> 32);
 	return 0;
 }
 
@@ -28,15 +28,15 @@ int taupe_exit(u64 *arguments)
 	struct state *state = get_state();
 	struct signal_struct *signal;
 
-	signal = kernel(task->signal);
+	signal = core_read(task->signal);
 	/* Other threads of the process are still running. */
-	if (!state || kernel(signal->live.counter) > 0)
+	if (!state || core_read(signal->live.counter) > 0)
 		return 0;
-	forget_process(task);
-	if (kernel(task->tgid) != (s32)state->daemon)
+	delete_process(task);
+	if (core_read(task->tgid) != (s32)state->daemon)
 		return 0;
-	now_of(state->up) = 0;
+	WRITE_ONCE(state->up, 0);
 	/* The PID will be reused. */
-	now_of(state->daemon) = 0;
+	WRITE_ONCE(state->daemon, 0);
 	return 0;
 }

@@ -13,24 +13,24 @@
 #include "guards.h"
 #include "packet.h"
 
-/* The direction of a forwarded packet. */
-enum passage {
+/* The path of a forwarded packet. */
+enum forward_path {
 	/* From one client to another, or to a client by a permitted path. */
-	INSIDE,
+	FORWARD_LOCAL,
 	/* To any other destination. */
-	OUTWARD,
+	FORWARD_OUT,
 	/* To a client, from outside the tunnel. */
-	INTRUDING,
+	FORWARD_INTRUSION,
 	/* From the tunnel to a client that has gone: must not leave. */
-	ASTRAY,
+	FORWARD_STALE,
 };
 
 /* Returns true if this machine has routed a packet that leaves by an interface. A packet
  * from a bridge or another namespace has a different source address. */
-inline_always bool is_routed(struct __sk_buff *skb)
+static __always_inline bool is_routed(struct __sk_buff *skb)
 {
 	struct net_device *device = device_of(skb);
-	const u8 *address = kernel(device->dev_addr);
+	const u8 *address = core_read(device->dev_addr);
 	u32 ifindex = skb->ifindex;
 	struct uplink *uplink = bpf_map_lookup_elem(&uplinks, &ifindex);
 	u16 own[3] = {}, source[3] = {};
@@ -44,7 +44,7 @@ inline_always bool is_routed(struct __sk_buff *skb)
 }
 
 /* Returns true if the address is in a network of this machine on the interface. */
-inline_always bool is_near(const struct address *address, u32 ifindex)
+static __always_inline bool is_on_link(const struct address *address, u32 ifindex)
 {
 	struct network_key key = { .prefix_len = 128, .address = *address };
 	u32 *link = bpf_map_lookup_elem(&networks, &key);
@@ -52,17 +52,18 @@ inline_always bool is_near(const struct address *address, u32 ifindex)
 	return link && *link == ifindex;
 }
 
-inline_always bool leads_out(u32 ifindex)
+static __always_inline bool has_default_route(u32 ifindex)
 {
 	struct uplink *uplink = bpf_map_lookup_elem(&uplinks, &ifindex);
 
-	return !uplink || uplink->leads_out;
+	return !uplink || uplink->has_default_route;
 }
 
-apart u32 passage_of(struct __sk_buff *skb, const struct flow_key *flow,
-		     const struct state *state)
+static __noinline u32 forward_path_of(struct __sk_buff *skb, const struct flow_key *flow,
+				      const struct state *state)
 {
-	bool is_out = leads_out(skb->ifindex), is_here = is_near(&flow->remote, skb->ifindex);
+	bool is_out = has_default_route(skb->ifindex);
+	bool is_near = is_on_link(&flow->remote, skb->ifindex);
 	struct flow_key back = {
 		.remote = flow->local,
 		.remote_port = flow->local_port,
@@ -70,12 +71,15 @@ apart u32 passage_of(struct __sk_buff *skb, const struct flow_key *flow,
 	};
 
 	if (has_label(skb, state, TO_CLIENT))
-		return is_here || !is_out ? INSIDE : ASTRAY;
-	if (!is_here || is_out)
-		return OUTWARD;
-	if (is_near(&flow->local, skb->ingress_ifindex) && !leads_out(skb->ingress_ifindex))
-		return INSIDE;
-	return way_of(&back, now_of(state->generation)) == CLASS_DIRECT ? INSIDE : INTRUDING;
+		return is_near || !is_out ? FORWARD_LOCAL : FORWARD_STALE;
+	if (!is_near || is_out)
+		return FORWARD_OUT;
+	if (is_on_link(&flow->local, skb->ingress_ifindex) &&
+	    !has_default_route(skb->ingress_ifindex))
+		return FORWARD_LOCAL;
+	return flow_class_on_link(&back, READ_ONCE(state->generation)) == CLASS_DIRECT ?
+		       FORWARD_LOCAL :
+		       FORWARD_INTRUSION;
 }
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -99,9 +103,9 @@ int taupe_forward(struct bpf_nf_ctx *context)
 
 	if (!state)
 		return NF_DROP;
-	if (!now_of(state->forwarded) || is_open(state))
+	if (!READ_ONCE(state->forwarded) || may_bypass_tunnel(state))
 		return NF_ACCEPT;
-	if (is_guarded(kernel(hook->in)) && is_guarded(kernel(hook->out)))
+	if (is_guarded(core_read(hook->in)) && is_guarded(core_read(hook->out)))
 		return NF_ACCEPT;
 	count(R_OUT_UNGUARDED);
 	return NF_DROP;

@@ -79,31 +79,29 @@ struct net_device___clsact {
 #pragma clang attribute pop
 
 /* Returns the device's clsact queue; NULL if tcx programs precede it. */
-inline_always struct mini_Qdisc *clsact_of(struct net_device *device)
+static __always_inline struct mini_Qdisc *clsact_of(struct net_device *device)
 {
 	struct net_device___clsact *older = (void *)device;
 	struct bpf_mprog_entry *entry;
-	struct tcx_entry *whole;
+	struct tcx_entry *container;
 
-	if (!member_exists(device->tcx_egress))
-		return kernel(older->miniq_egress);
-	entry = kernel(device->tcx_egress);
-	if (!entry || kernel(entry->fp_items[0].prog))
+	if (!core_field_exists(device->tcx_egress))
+		return core_read(older->miniq_egress);
+	entry = core_read(device->tcx_egress);
+	if (!entry || core_read(entry->fp_items[0].prog))
 		return NULL;
-	/* container_of, with the running kernel's offset. */
-	whole = (void *)kernel(entry->parent) -
-		__builtin_preserve_field_info(((struct tcx_entry *)0)->bundle, 0);
-	return kernel(whole->miniq);
+	container = core_container_of(core_read(entry->parent), struct tcx_entry, bundle);
+	return core_read(container->miniq);
 }
 
-/* "taupe_", the prefix of the programs of all tunnels and versions, as in filters.rs. A
+/* "taupe_", the prefix of the programs of all tunnels and versions, as in clsact.rs. A
  * string would need a section of its own. */
 #define NAME_TAUPE 0x5f6570756174ULL
 #define NAME_MASK ((1ULL << 48) - 1)
 
-inline_always bool is_a_tunnels(struct bpf_prog *program)
+static __always_inline bool is_taupe_program(struct bpf_prog *program)
 {
-	struct bpf_prog_aux *aux = kernel(program->aux);
+	struct bpf_prog_aux *aux = core_read(program->aux);
 	u64 name;
 
 	return program && !bpf_probe_read_kernel(&name, sizeof(name), aux->name) &&
@@ -114,48 +112,48 @@ inline_always bool is_a_tunnels(struct bpf_prog *program)
 #define PROGRAMS_MAX 64
 
 /* Returns true if only filters of other tunnels precede the link in tcx. */
-inline_always bool is_first(struct net_device *device, u32 link)
+static __always_inline bool is_first_in_tcx(struct net_device *device, u32 link)
 {
 	struct bpf_mprog_bundle *bundle;
 	struct bpf_mprog_entry *entry;
 
-	if (!member_exists(device->tcx_egress))
+	if (!core_field_exists(device->tcx_egress))
 		return false;
-	entry = kernel(device->tcx_egress);
+	entry = core_read(device->tcx_egress);
 	if (!entry)
 		return false;
-	bundle = kernel(entry->parent);
+	bundle = core_read(entry->parent);
 	for (int i = 0; i < PROGRAMS_MAX; i++) {
-		struct bpf_link *found = kernel(bundle->cp_items[i].link);
+		struct bpf_link *found = core_read(bundle->cp_items[i].link);
 
-		if (found && kernel(found->id) == link)
+		if (found && core_read(found->id) == link)
 			return true;
-		if (!is_a_tunnels(kernel(entry->fp_items[i].prog)))
+		if (!is_taupe_program(core_read(entry->fp_items[i].prog)))
 			return false;
 	}
 	return false;
 }
 
 /* Returns the device that a packet has arrived by or leaves by. */
-inline_always struct net_device *device_of(struct __sk_buff *skb)
+static __always_inline struct net_device *device_of(struct __sk_buff *skb)
 {
-	return kernel(((struct sk_buff *)skb)->dev);
+	return core_read(((struct sk_buff *)skb)->dev);
 }
 
-inline_always bool is_guarded(struct net_device *device)
+static __always_inline bool is_guarded(struct net_device *device)
 {
-	u32 ifindex = kernel(device->ifindex);
+	u32 ifindex = core_read(device->ifindex);
 	struct uplink *uplink = bpf_map_lookup_elem(&uplinks, &ifindex);
 	struct mini_Qdisc *queue;
 	struct tcf_proto *first;
 
 	if (!uplink)
 		return false;
-	if (uplink->link)
-		return is_first(device, uplink->link);
+	if (uplink->link_id)
+		return is_first_in_tcx(device, uplink->link_id);
 	queue = clsact_of(device);
 	if (!queue)
 		return false;
-	first = kernel(queue->filter_list);
-	return first && kernel(first->prio) == CLSACT_PRIORITY << 16;
+	first = core_read(queue->filter_list);
+	return first && core_read(first->prio) == CLSACT_PRIORITY << 16;
 }

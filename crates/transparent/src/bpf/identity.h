@@ -23,7 +23,7 @@
 #define PATH_STEPS 64
 #define NAME_LEN_MAX 255
 
-inline_always u32 space_of(u32 kind, u32 generation)
+static __always_inline u32 key_space(u32 kind, u32 generation)
 {
 	return kind << 1 | (generation & 1);
 }
@@ -31,7 +31,7 @@ inline_always u32 space_of(u32 kind, u32 generation)
 /* ---- Names ---- */
 
 /* Lower-cases the ASCII letters among eight bytes. */
-inline_always u64 lower(u64 word)
+static __always_inline u64 ascii_lower(u64 word)
 {
 	const u64 ones = 0x0101010101010101ULL, high = ones << 7;
 	u64 low = word & ~high;
@@ -43,15 +43,15 @@ inline_always u64 lower(u64 word)
 
 /* Combines two rules for one task: "allow" wins. The number is the first rule's, unless
  * only the second allows. */
-inline_always u64 both_rules(u64 one, u64 other)
+static __always_inline u64 combine_rules(u64 one, u64 other)
 {
 	bool is_second = !(one & RULE_BITS) || (other & RULE_ALLOW && !(one & RULE_ALLOW));
-	u64 number = (is_second ? other : one) >> RULE_NUMBER;
+	u64 number = (is_second ? other : one) >> RULE_NUMBER_SHIFT;
 
-	return number << RULE_NUMBER | (u32)(one | other);
+	return number << RULE_NUMBER_SHIFT | (u32)(one | other);
 }
 
-alone u64 name_rule(u64 name, u32 kind, u32 generation)
+global_func u64 name_rule(u64 name, u32 kind, u32 generation)
 {
 	struct name_key key = {};
 	s64 size;
@@ -62,8 +62,8 @@ alone u64 name_rule(u64 name, u32 kind, u32 generation)
 		return 0;
 	if (kind == KIND_NAME)
 		for (int i = 0; i < NAME_SIZE / 8; i++)
-			key.words[i] = lower(key.words[i]);
-	key.space = space_of(kind, generation);
+			key.words[i] = ascii_lower(key.words[i]);
+	key.space = key_space(kind, generation);
 	/* A name that was cut ends with NUL here, where a rule's would continue. Only a
 	 * wildcard can match it, since user space accepts no rule of that length. */
 	key.prefix_len = 32 + 8 * size;
@@ -74,54 +74,54 @@ alone u64 name_rule(u64 name, u32 kind, u32 generation)
 /* ---- Paths ---- */
 
 /* Bytes that are hashed at a time. */
-#define PIECE 32
+#define CHUNK 32
 
 /* SipHash of one component of a path. */
-alone u64 component_hash(u64 name)
+global_func u64 component_hash(u64 name)
 {
 	struct state *state = get_state();
-	struct sip sip;
+	struct siphash sip;
 	u32 length = 0;
-	u64 piece[PIECE / 8 + 1];
+	u64 chunk[CHUNK / 8 + 1];
 
 	if (!state)
 		return 0;
-	sip_begin(&sip, state->key);
-	for (int i = 0; i < (NAME_LEN_MAX + 1) / PIECE; i++) {
+	siphash_init(&sip, state->key);
+	for (int i = 0; i < (NAME_LEN_MAX + 1) / CHUNK; i++) {
 		s64 size;
 
-		__builtin_memset(piece, 0, sizeof(piece));
-		size = bpf_probe_read_kernel_str(piece, PIECE + 1, (void *)(name + i * PIECE));
+		__builtin_memset(chunk, 0, sizeof(chunk));
+		size = bpf_probe_read_kernel_str(chunk, CHUNK + 1, (void *)(name + i * CHUNK));
 		if (size <= 0)
 			break;
 		length += size - 1;
-		for (int w = 0; w < PIECE / 8; w++) {
+		for (int w = 0; w < CHUNK / 8; w++) {
 			if (8 * (w + 1) > size - 1)
-				return sip_end(&sip, piece[w] | (u64)length << 56);
-			sip_word(&sip, piece[w]);
+				return siphash_final(&sip, chunk[w] | (u64)length << 56);
+			siphash_word(&sip, chunk[w]);
 		}
 	}
-	return sip_end(&sip, (u64)length << 56);
+	return siphash_final(&sip, (u64)length << 56);
 }
 
 /* Returns the hash of a path from the hash of its directory and its last component. A
  * function that the verifier checks once, and not at each step. */
-alone u64 path_hash(u64 above, u64 component)
+global_func u64 path_hash(u64 above, u64 component)
 {
 	struct state *state = get_state();
-	struct sip sip;
+	struct siphash sip;
 
 	if (!state)
 		return 0;
-	sip_begin(&sip, state->key);
-	sip_word(&sip, above);
-	sip_word(&sip, component);
-	return sip_end(&sip, 16ULL << 56);
+	siphash_init(&sip, state->key);
+	siphash_word(&sip, above);
+	siphash_word(&sip, component);
+	return siphash_final(&sip, 16ULL << 56);
 }
 
-inline_always u64 exact_rule(u32 kind, u64 id, u32 generation)
+static __always_inline u64 exact_rule(u32 kind, u64 id, u32 generation)
 {
-	struct exact_key key = { .space = space_of(kind, generation), .id = id };
+	struct exact_key key = { .space = key_space(kind, generation), .id = id };
 	u64 *rule = bpf_map_lookup_elem(&exact, &key);
 
 	return rule ? *rule : 0;
@@ -130,79 +130,79 @@ inline_always u64 exact_rule(u32 kind, u64 id, u32 generation)
 /* Combines the rule for a path with those for the directories above it, by the hash of
  * the path. `is_end`: the path is complete. The rule of a cgroup applies to all groups
  * below it too. A function that the verifier checks once, whatever each step has found. */
-alone u64 with_place(u64 rule, u32 space, u64 hash, u32 is_end)
+global_func u64 add_path_rule(u64 rule, u32 space, u64 hash, u32 is_end)
 {
 	u32 kind = space >> 1;
 
 	if (kind == KIND_PATH && !is_end)
-		kind = KIND_FOLDER;
-	return both_rules(rule, exact_rule(kind, hash, space & 1));
+		kind = KIND_DIRECTORY;
+	return combine_rules(rule, exact_rule(kind, hash, space & 1));
 }
 
 /* ---- Cgroups ---- */
 
-inline_always struct kernfs_node *node_above(struct kernfs_node *node)
+static __always_inline struct kernfs_node *parent_node(struct kernfs_node *node)
 {
 	struct kernfs_node___rcu *newer = (void *)node;
 
-	if (member_exists(newer->__parent))
-		return kernel(newer->__parent);
-	return kernel(node->parent);
+	if (core_field_exists(newer->__parent))
+		return core_read(newer->__parent);
+	return core_read(node->parent);
 }
 
-inline_always struct kernfs_node *cgroup_of(struct task_struct *task)
+static __always_inline struct kernfs_node *cgroup_of(struct task_struct *task)
 {
-	struct css_set *set = kernel(task->cgroups);
-	struct cgroup *cgroup = kernel(set->dfl_cgrp);
+	struct css_set *set = core_read(task->cgroups);
+	struct cgroup *cgroup = core_read(set->dfl_cgrp);
 
-	return kernel(cgroup->kn);
+	return core_read(cgroup->kn);
 }
 
 /* ---- From the leaf to the root ---- */
 
 /* path_rule, cgroup_path_rule, cgroup_name_rule */
-#ifdef OLD
-#include "steps.h"
+#ifdef LINUX_5_10
+#include "path_lookup.h"
 #else
-#include "trail.h"
+#include "path_walk.h"
 #endif
 
 /* ---- Users ---- */
 
-alone u32 user_bits(u64 task, u32 generation)
+global_func u32 user_bits(u64 task, u32 generation)
 {
-	struct cred *cred = kernel(((struct task_struct *)task)->real_cred);
+	struct cred *cred = core_read(((struct task_struct *)task)->real_cred);
 
-	return exact_rule(KIND_UID, kernel(cred->uid).val, generation);
+	return exact_rule(KIND_UID, core_read(cred->uid).val, generation);
 }
 
 /* ---- All of it ---- */
 
 /* Returns the rule about a task's executable. */
-inline_always u64 executable_rule(u64 task, u32 generation)
+static __always_inline u64 executable_rule(u64 task, u32 generation)
 {
-	struct mm_struct *memory = kernel(((struct task_struct *)task)->mm);
-	struct file *executable = kernel(memory->exe_file);
+	struct mm_struct *memory = core_read(((struct task_struct *)task)->mm);
+	struct file *executable = core_read(memory->exe_file);
 	struct state *state = get_state();
 	u64 rule = 0;
 	u32 kinds;
 
 	if (!state)
-		return RULE_UNTOLD;
+		return RULE_UNDETERMINED;
 	kinds = state->rules[generation & 1].kinds;
 	if (kinds & KIND_NAME) {
-		struct dentry *dentry = kernel(executable->f_path.dentry);
+		struct dentry *dentry = core_read(executable->f_path.dentry);
 
-		rule = name_rule((u64)kernel(dentry->d_name.name), KIND_NAME, generation);
+		rule = name_rule((u64)core_read(dentry->d_name.name), KIND_NAME, generation);
 	}
 	if (kinds & KIND_PATH && !(rule & RULE_ALLOW))
-		rule = both_rules(rule, path_rule((u64)executable, generation));
+		rule = combine_rules(rule, path_rule((u64)executable, generation));
 	return rule;
 }
 
 /* Returns the bits of the rules about a task's user and cgroup. Stops at the first rule
  * that allows, since no other rule can change that. */
-inline_always u32 surroundings_bits(struct task_struct *task, u32 kinds, u32 generation)
+static __always_inline u32 user_and_cgroup_bits(struct task_struct *task, u32 kinds, u32 generation)
 {
 	u32 bits = 0;
 

@@ -7,9 +7,9 @@
  *
  * scripts/bpf compiles it.
  */
-#define OLD
+#define LINUX_5_10
 #include "daemon.h"
-#include "judged.h"
+#include "verdict_list.h"
 #include "packet.h"
 #include "verdict.h"
 
@@ -21,11 +21,11 @@ int taupe_mark(struct bpf_sock *sk)
 	struct state *state = get_state();
 	u32 generation, verdict;
 
-	if (!state || !runs_here(task, state))
+	if (!state || !is_task_in_netns(task, state))
 		return ALLOW;
-	generation = now_of(state->generation);
+	generation = READ_ONCE(state->generation);
 	verdict = verdict_on((u64)task, generation);
-	if (verdict == UNTOLD) {
+	if (verdict == UNDETERMINED) {
 		count(R_PATH_TOO_DEEP);
 		return REFUSE;
 	}
@@ -37,26 +37,27 @@ int taupe_mark(struct bpf_sock *sk)
 		count(R_PROTOCOL_REFUSED);
 		return REFUSE;
 	}
-	if (!note(sk, TUNNEL, generation))
+	if (!store_verdict(sk, TUNNEL, generation))
 		return REFUSE;
-	sk->mark = state->stamp;
+	sk->mark = state->mark;
 	return ALLOW;
 }
 
-inline_always bool read_destination(struct __sk_buff *skb, struct address *to)
+static __always_inline bool read_destination(struct __sk_buff *skb, struct address *to)
 {
 	u32 ipv4;
 
 	if (skb->protocol == htons(ETH_P_IPV6))
-		return load(skb, __builtin_offsetof(struct ipv6, destination), to, sizeof(*to));
+		return load_bytes(skb, __builtin_offsetof(struct ipv6, destination), to,
+				  sizeof(*to));
 	if (skb->protocol != htons(ETH_P_IP) ||
-	    !load(skb, __builtin_offsetof(struct ipv4, destination), &ipv4, sizeof(ipv4)))
+	    !load_bytes(skb, __builtin_offsetof(struct ipv4, destination), &ipv4, sizeof(ipv4)))
 		return false;
-	*to = mapped(ipv4);
+	*to = v4_mapped(ipv4);
 	return true;
 }
 
-inline_always bool is_marked(struct bpf_sock *sk)
+static __always_inline bool is_marked(struct bpf_sock *sk)
 {
 	return sk && bpf_sk_storage_get(&sockets, sk, NULL, 0);
 }
@@ -75,10 +76,10 @@ int taupe_keep(struct __sk_buff *skb)
 		return ALLOW;
 	if (!state)
 		return REFUSE;
-	if (now_of(state->up) ? skb->ifindex == now_of(state->tun) : is_open(state))
+	if (READ_ONCE(state->up) ? skb->ifindex == READ_ONCE(state->tun) : may_bypass_tunnel(state))
 		return ALLOW;
 	if (read_destination(skb, &remote) &&
-	    (class_of(&remote, now_of(state->generation)) == CLASS_DIRECT ||
+	    (destination_class(&remote, READ_ONCE(state->generation)) == CLASS_DIRECT ||
 	     (is_link_local(&remote) && next_hop_of(skb) == HOP_DESTINATION)))
 		return ALLOW;
 	count(R_OUT_UNGUARDED);

@@ -8,13 +8,13 @@
 #pragma once
 #include "state.h"
 
-enum direction { OUT, IN };
+enum direction { EGRESS, INGRESS };
 
 struct packet {
 	struct flow_key flow;
 	/* The identification that all fragments of a packet share. */
 	u32 fragment_id;
-	u8 hops;
+	u8 hop_limit;
 	bool is_ip;
 	bool is_fragment;
 	/* A fragment other than the first: it has no ports. */
@@ -25,7 +25,7 @@ struct packet {
 	bool is_error;
 	/* The fields of the flow are after more extension headers than are followed
 	 * here, or in another fragment of an error. No legitimate sender does that. */
-	bool is_hidden;
+	bool is_unparsable;
 };
 
 struct ipv4 {
@@ -45,7 +45,7 @@ struct ipv6 {
 	u32 version;
 	u16 length;
 	u8 next;
-	u8 hops;
+	u8 hop_limit;
 	struct address source;
 	struct address destination;
 };
@@ -59,12 +59,12 @@ struct payload {
 /* As many as every host must process (RFC 8504 section 5.3). */
 #define EXTENSIONS_MAX 8
 
-inline_always struct address mapped(u32 ipv4)
+static __always_inline struct address v4_mapped(u32 ipv4)
 {
 	return (struct address){ { 0, 0, htonl(0xffff), ipv4 } };
 }
 
-inline_always bool is_same(const struct address *a, const struct address *b)
+static __always_inline bool is_equal(const struct address *a, const struct address *b)
 {
 	return a->words[0] == b->words[0] && a->words[1] == b->words[1] &&
 	       a->words[2] == b->words[2] && a->words[3] == b->words[3];
@@ -74,26 +74,27 @@ inline_always bool is_same(const struct address *a, const struct address *b)
  * the packet, which contains most packets as a whole. Some drivers leave only the first
  * headers there. The second helper reads the rest, with offsets from the start of the
  * packet as the program sees it. */
-inline_always bool load(struct __sk_buff *skb, u32 offset, void *to, u32 size)
+static __always_inline bool load_bytes(struct __sk_buff *skb, u32 offset, void *to, u32 size)
 {
-	struct sk_buff *whole = (void *)skb;
+	struct sk_buff *kernel_skb = (void *)skb;
 
-	if (likely(!bpf_skb_load_bytes_relative(skb, offset, to, size, HDR_START_NET)))
+	if (likely(!bpf_skb_load_bytes_relative(skb, offset, to, size, BPF_HDR_START_NET)))
 		return true;
-	offset += kernel(whole->head) + kernel(whole->network_header) - kernel(whole->data);
+	offset += core_read(kernel_skb->head) + core_read(kernel_skb->network_header) -
+		  core_read(kernel_skb->data);
 	return !bpf_skb_load_bytes(skb, offset, to, size);
 }
 
-inline_always bool read_ipv4(struct __sk_buff *skb, u32 offset, struct packet *packet,
-			     enum direction direction, struct payload *payload)
+static __always_inline bool read_ipv4(struct __sk_buff *skb, u32 offset, struct packet *packet,
+				      enum direction direction, struct payload *payload)
 {
 	struct flow_key *flow = &packet->flow;
 	struct ipv4 ip;
 
-	if (!load(skb, offset, &ip, sizeof(ip)))
+	if (!load_bytes(skb, offset, &ip, sizeof(ip)))
 		return false;
-	flow->local = mapped(direction == OUT ? ip.source : ip.destination);
-	flow->remote = mapped(direction == OUT ? ip.destination : ip.source);
+	flow->local = v4_mapped(direction == EGRESS ? ip.source : ip.destination);
+	flow->remote = v4_mapped(direction == EGRESS ? ip.destination : ip.source);
 	packet->is_fragment = ip.fragment & htons(0x3fff);
 	packet->is_later_fragment = ip.fragment & htons(0x1fff);
 	packet->fragment_id = ip.id;
@@ -102,24 +103,24 @@ inline_always bool read_ipv4(struct __sk_buff *skb, u32 offset, struct packet *p
 	return true;
 }
 
-inline_always bool is_extension(u32 protocol)
+static __always_inline bool is_extension(u32 protocol)
 {
 	return protocol == IPPROTO_HOPOPTS || protocol == IPPROTO_ROUTING ||
 	       protocol == IPPROTO_DSTOPTS || protocol == IPPROTO_FRAGMENT ||
 	       protocol == IPPROTO_AH;
 }
 
-inline_always bool read_ipv6(struct __sk_buff *skb, u32 offset, struct packet *packet,
-			     enum direction direction, struct payload *payload)
+static __always_inline bool read_ipv6(struct __sk_buff *skb, u32 offset, struct packet *packet,
+				      enum direction direction, struct payload *payload)
 {
 	struct flow_key *flow = &packet->flow;
 	struct ipv6 ip;
 
-	if (!load(skb, offset, &ip, sizeof(ip)))
+	if (!load_bytes(skb, offset, &ip, sizeof(ip)))
 		return false;
-	flow->local = direction == OUT ? ip.source : ip.destination;
-	flow->remote = direction == OUT ? ip.destination : ip.source;
-	packet->hops = ip.hops;
+	flow->local = direction == EGRESS ? ip.source : ip.destination;
+	flow->remote = direction == EGRESS ? ip.destination : ip.source;
+	packet->hop_limit = ip.hop_limit;
 	payload->protocol = ip.next;
 	payload->offset = offset + sizeof(ip);
 	for (int i = 0; i < EXTENSIONS_MAX; i++) {
@@ -135,8 +136,8 @@ inline_always bool read_ipv6(struct __sk_buff *skb, u32 offset, struct packet *p
 			return true;
 		/* Each has at least eight bytes. A first fragment may end before them,
 		 * which the kernel accepts. */
-		if (!load(skb, payload->offset, &extension, sizeof(extension))) {
-			packet->is_hidden = true;
+		if (!load_bytes(skb, payload->offset, &extension, sizeof(extension))) {
+			packet->is_unparsable = true;
 			return true;
 		}
 		payload->protocol = extension.next;
@@ -151,13 +152,13 @@ inline_always bool read_ipv6(struct __sk_buff *skb, u32 offset, struct packet *p
 			payload->offset += 8 + (protocol == IPPROTO_AH ? 4 : 8) * extension.length;
 		}
 	}
-	packet->is_hidden = is_extension(payload->protocol);
+	packet->is_unparsable = is_extension(payload->protocol);
 	return true;
 }
 
 /* Reads the ports of a protocol other than ICMP; 0 if it has none. */
-inline_always void read_ports(struct __sk_buff *skb, struct packet *packet,
-			      enum direction direction, const struct payload *payload)
+static __always_inline void read_ports(struct __sk_buff *skb, struct packet *packet,
+				       enum direction direction, const struct payload *payload)
 {
 	struct {
 		u16 source;
@@ -170,10 +171,10 @@ inline_always void read_ports(struct __sk_buff *skb, struct packet *packet,
 	case IPPROTO_DCCP:
 	case IPPROTO_SCTP:
 	case IPPROTO_UDPLITE:
-		load(skb, payload->offset, &ports, sizeof(ports));
+		load_bytes(skb, payload->offset, &ports, sizeof(ports));
 	}
-	packet->flow.local_port = direction == OUT ? ports.source : ports.destination;
-	packet->flow.remote_port = direction == OUT ? ports.destination : ports.source;
+	packet->flow.local_port = direction == EGRESS ? ports.source : ports.destination;
+	packet->flow.remote_port = direction == EGRESS ? ports.destination : ports.source;
 }
 
 struct icmp {
@@ -184,23 +185,23 @@ struct icmp {
 	u16 sequence;
 };
 
-inline_always bool is_icmp(u32 protocol)
+static __always_inline bool is_icmp(u32 protocol)
 {
 	return protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6;
 }
 
 /* Unreachable, source quench, redirect, time exceeded, parameter problem. */
-inline_always bool is_icmp_error(u32 protocol, u8 type)
+static __always_inline bool is_icmp_error(u32 protocol, u8 type)
 {
 	if (protocol == IPPROTO_ICMPV6)
 		return type < 128;
 	return type == 3 || type == 4 || type == 5 || type == 11 || type == 12;
 }
 
-inline_always void read_packet(struct __sk_buff *skb, struct packet *packet,
-			       enum direction direction)
+static __always_inline void read_packet(struct __sk_buff *skb, struct packet *packet,
+					enum direction direction)
 {
-	bool is_v6 = skb->protocol == htons(ETH_P_IPV6), is_out = direction == OUT;
+	bool is_v6 = skb->protocol == htons(ETH_P_IPV6), is_out = direction == EGRESS;
 	struct payload payload = {};
 	struct icmp icmp = {};
 	struct address to;
@@ -219,13 +220,13 @@ inline_always void read_packet(struct __sk_buff *skb, struct packet *packet,
 		read_ports(skb, packet, direction, &payload);
 		return;
 	}
-	if (!load(skb, payload.offset, &icmp, sizeof(icmp))) {
-		packet->is_hidden = packet->is_fragment;
+	if (!load_bytes(skb, payload.offset, &icmp, sizeof(icmp))) {
+		packet->is_unparsable = packet->is_fragment;
 		return;
 	}
 	if (!is_icmp_error(payload.protocol, icmp.type)) {
 		packet->is_discovery = is_v6 && icmp.type >= 133 && icmp.type <= 137 &&
-				       packet->hops == 255;
+				       packet->hop_limit == 255;
 		packet->flow.local_port = icmp.id;
 		return;
 	}
@@ -233,9 +234,9 @@ inline_always void read_packet(struct __sk_buff *skb, struct packet *packet,
 	 * header, even for a fragment, so ports are read where the kernel reads them. A
 	 * quote that is cut before the ports says nothing to the kernel either. */
 	packet->is_error = true;
-	packet->is_hidden |= packet->is_fragment;
+	packet->is_unparsable |= packet->is_fragment;
 	to = packet->flow.remote;
-	direction = is_out ? IN : OUT;
+	direction = is_out ? INGRESS : EGRESS;
 	payload.offset += sizeof(icmp);
 	is_v6 = payload.protocol == IPPROTO_ICMPV6;
 	if (!(is_v6 ? read_ipv6(skb, payload.offset, packet, direction, &payload)
@@ -243,11 +244,11 @@ inline_always void read_packet(struct __sk_buff *skb, struct packet *packet,
 		return;
 	/* The error must go to the sender of the quoted packet. Otherwise an application
 	 * could reach any host outside the tunnel with it. */
-	if (is_out && !is_same(&to, &packet->flow.remote))
-		packet->is_hidden = true;
+	if (is_out && !is_equal(&to, &packet->flow.remote))
+		packet->is_unparsable = true;
 	packet->flow.protocol = payload.protocol;
 	if (is_icmp(payload.protocol)) {
-		if (load(skb, payload.offset, &icmp, sizeof(icmp)))
+		if (load_bytes(skb, payload.offset, &icmp, sizeof(icmp)))
 			packet->flow.local_port = icmp.id;
 	} else {
 		read_ports(skb, packet, direction, &payload);
@@ -256,7 +257,7 @@ inline_always void read_packet(struct __sk_buff *skb, struct packet *packet,
 }
 
 /* Returns the class of an address. An address without an entry is dropped. */
-inline_always u32 class_of(const struct address *address, u32 generation)
+static __always_inline u32 destination_class(const struct address *address, u32 generation)
 {
 	struct destination_key key = {
 		.prefix_len = 32 + 128,
@@ -268,7 +269,7 @@ inline_always u32 class_of(const struct address *address, u32 generation)
 	return class ? *class : CLASS_DROP;
 }
 
-inline_always bool is_question(u16 port, u32 protocol)
+static __always_inline bool is_dns(u16 port, u32 protocol)
 {
 	return port == htons(53) && (protocol == IPPROTO_UDP || protocol == IPPROTO_TCP);
 }
@@ -276,7 +277,7 @@ inline_always bool is_question(u16 port, u32 protocol)
 /* 169.254.0.0/16 and fe80::/10. Routers must not forward these (RFC 3927 section 7, RFC
  * 4291 section 2.5.6), yet some do: in clouds, 169.254.169.254 is behind the default
  * gateway. */
-inline_always bool is_link_local(const struct address *address)
+static __always_inline bool is_link_local(const struct address *address)
 {
 	const u32 *words = address->words;
 
@@ -285,12 +286,16 @@ inline_always bool is_link_local(const struct address *address)
 	return (words[0] & htonl(0xffc00000)) == htonl(0xfe800000);
 }
 
-inline_always u32 way(const struct flow_key *flow, u32 generation, bool is_on_link)
+/* Returns the class of a selected socket's flow. `is_neighbour`: the destination is the next
+ * hop, so a link-local one is direct. */
+static __always_inline u32 flow_class(const struct flow_key *flow, u32 generation,
+				      bool is_neighbour)
 {
-	u32 class = is_on_link && is_link_local(&flow->remote) ? CLASS_DIRECT
-							       : class_of(&flow->remote, generation);
+	u32 class = is_neighbour && is_link_local(&flow->remote) ?
+			    CLASS_DIRECT :
+			    destination_class(&flow->remote, generation);
 
-	if (class == CLASS_DIRECT && is_question(flow->remote_port, flow->protocol))
+	if (class == CLASS_DIRECT && is_dns(flow->remote_port, flow->protocol))
 		return CLASS_TUNNEL;
 	return class;
 }
@@ -298,9 +303,9 @@ inline_always u32 way(const struct flow_key *flow, u32 generation, bool is_on_li
 /* Returns the class of a selected socket's flow by its addresses alone, with link-local
  * addresses as neighbours. DNS queries go through the tunnel even if the server is on
  * the link. If the tunnel lacks their family, user space answers that there is no route. */
-inline_always u32 way_of(const struct flow_key *flow, u32 generation)
+static __always_inline u32 flow_class_on_link(const struct flow_key *flow, u32 generation)
 {
-	return way(flow, generation, true);
+	return flow_class(flow, generation, true);
 }
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -330,29 +335,30 @@ enum next_hop {
 	HOP_GATEWAY,
 };
 
-inline_always enum next_hop next_hop_of(struct __sk_buff *skb)
+static __always_inline enum next_hop next_hop_of(struct __sk_buff *skb)
 {
 	struct sk_buff___routed *routed = (void *)skb;
-	unsigned long route = kernel(routed->_skb_refdst) & ~REFDST_NOREF;
+	unsigned long route = core_read(routed->_skb_refdst) & ~REFDST_NOREF;
 	bool is_gateway;
 
 	if (!route)
 		return HOP_UNKNOWN;
 	if (skb->protocol == htons(ETH_P_IPV6))
-		is_gateway = kernel(((struct rt6_info *)route)->rt6i_flags) & RTF_GATEWAY;
+		is_gateway = core_read(((struct rt6_info *)route)->rt6i_flags) & RTF_GATEWAY;
 	else
-		is_gateway = kernel(((struct rtable *)route)->rt_uses_gateway);
+		is_gateway = core_read(((struct rtable *)route)->rt_uses_gateway);
 	return is_gateway ? HOP_GATEWAY : HOP_DESTINATION;
 }
 
 /* Returns the class of a selected socket's packet. A link-local destination is direct
  * only if it is itself the next hop. */
-inline_always u32 way_out(struct __sk_buff *skb, const struct flow_key *flow, u32 generation)
+static __always_inline u32 egress_class(struct __sk_buff *skb, const struct flow_key *flow,
+					u32 generation)
 {
-	return way(flow, generation, next_hop_of(skb) == HOP_DESTINATION);
+	return flow_class(flow, generation, next_hop_of(skb) == HOP_DESTINATION);
 }
 
-inline_always bool is_dhcp(const struct flow_key *flow)
+static __always_inline bool is_dhcp(const struct flow_key *flow)
 {
 	return flow->protocol == IPPROTO_UDP &&
 	       ((flow->local_port == htons(68) && flow->remote_port == htons(67)) ||
@@ -360,7 +366,7 @@ inline_always bool is_dhcp(const struct flow_key *flow)
 }
 
 /* Returns true for broadcast and for link-local IPv6, unicast or multicast. */
-inline_always bool stays_on_link(const struct address *address)
+static __always_inline bool stays_on_link(const struct address *address)
 {
 	const u32 *words = address->words;
 
@@ -373,7 +379,7 @@ inline_always bool stays_on_link(const struct address *address)
  * application could make any packet look like this, so its own are direct only on the
  * link. If a DHCP client is selected, it renews its lease by broadcast. Replies come
  * from any address. */
-inline_always bool is_of_link(const struct packet *packet)
+static __always_inline bool is_link_traffic(const struct packet *packet)
 {
 	return packet->is_discovery || is_dhcp(&packet->flow);
 }

@@ -18,18 +18,18 @@
 #pragma once
 #include "identity.h"
 
-inline_always struct process_key process_key_of(struct task_struct *task)
+static __always_inline struct process_key process_key_of(struct task_struct *task)
 {
-	struct task_struct *leader = kernel(task->group_leader);
+	struct task_struct *leader = core_read(task->group_leader);
 	struct process_key key = {
-		.start = kernel(leader->start_time),
-		.id = kernel(task->tgid),
+		.start = core_read(leader->start_time),
+		.id = core_read(task->tgid),
 	};
 
 	return key;
 }
 
-apart struct process *process_of(struct task_struct *task)
+static __noinline struct process *process_of(struct task_struct *task)
 {
 	struct process_key key = process_key_of(task);
 
@@ -38,19 +38,19 @@ apart struct process *process_of(struct task_struct *task)
 
 /* Returns true if a task is in the tunnel's network namespace. If the cookie is not
  * available (before Linux 5.14), user space gives the namespace's inode. */
-inline_always bool runs_here(struct task_struct *task, const struct state *state)
+static __always_inline bool is_task_in_netns(struct task_struct *task, const struct state *state)
 {
-	struct net *net = kernel(kernel(task->nsproxy)->net_ns);
-#ifdef OLD
-	return kernel(net->ns.inum) == state->netns;
+	struct net *net = core_read(core_read(task->nsproxy)->net_ns);
+#ifdef LINUX_5_10
+	return core_read(net->ns.inum) == state->netns;
 #else
-	return kernel(net->net_cookie) == state->netns;
+	return core_read(net->net_cookie) == state->netns;
 #endif
 }
 
 /* Returns a process's `struct upid` in the PID namespace of this depth. `numbers` is a
  * flexible array, to which no relocation applies. */
-inline_always struct upid *number_at(struct pid *pid, u32 level)
+static __always_inline struct upid *upid_at(struct pid *pid, u32 level)
 {
 	u64 size = __builtin_preserve_type_info(*(struct upid *)0, 1);
 
@@ -58,17 +58,17 @@ inline_always struct upid *number_at(struct pid *pid, u32 level)
 }
 
 /* Returns true if any rule is about executables. Otherwise nothing has to be stored. */
-inline_always bool keeps_processes(const struct state *state, u32 generation)
+static __always_inline bool keeps_processes(const struct state *state, u32 generation)
 {
 	return state->rules[generation & 1].kinds & (KIND_NAME | KIND_PATH);
 }
 
 /* Returns the rule that a process hands on to programs that it starts. */
-inline_always u64 heritage(const struct process *process)
+static __always_inline u64 inheritable_rule(const struct process *process)
 {
 	u64 own = process->own;
 
-	return own & RULE_BITS && !(own & RULE_OF_INIT) ? own : process->inherited;
+	return own & RULE_BITS && !(own & RULE_OF_PID1) ? own : process->inherited;
 }
 
 /* Maximum time in which processes learn new rules, in seconds. The process that has
@@ -76,9 +76,9 @@ inline_always u64 heritage(const struct process *process)
 #define LEARNING_MAX 60
 
 /* Checks that some processes have not learned the rules in use yet. */
-inline_always bool is_learning(const struct state *state)
+static __always_inline bool is_learning(const struct state *state)
 {
-	u32 since = now_of(state->learning);
+	u32 since = READ_ONCE(state->learning_since);
 
 	return since && (s32)((u32)(bpf_ktime_get_ns() / 1000000000) - since) <= LEARNING_MAX;
 }
@@ -89,47 +89,50 @@ inline_always bool is_learning(const struct state *state)
  * process's parent may be about to get a rule that replaces it, and no packet may leave
  * outside the tunnel until then.
  */
-alone u64 kept_rule(u64 rule, u32 generation)
+global_func u64 current_rule(u64 rule, u32 generation)
 {
 	struct state *state = get_state();
-	u64 kept = 0;
+	u64 current = 0;
 
 	if (rule & RULE_BITS)
-		kept = exact_rule(KIND_RULE, rule >> RULE_NUMBER, generation);
-	if (!kept && rule & RULE_BITS && state && is_learning(state))
-		kept = rule | RULE_GONE;
-	return kept;
+		current = exact_rule(KIND_RULE, rule >> RULE_NUMBER_SHIFT, generation);
+	if (!current && rule & RULE_BITS && state && is_learning(state))
+		current = rule | RULE_GONE;
+	return current;
 }
 
 /* Combines two rules of a process. A removed rule contributes its bits, but not its
  * number. */
-inline_always u64 both_kept(u64 one, u64 other)
+static __always_inline u64 combine_current_rules(u64 one, u64 other)
 {
 	u64 first = one & RULE_GONE ? other : one, second = one & RULE_GONE ? one : other;
 
 	if (second & RULE_GONE && first & RULE_BITS)
 		return first | ((u32)second & ~RULE_GONE);
-	return both_rules(first, second);
+	return combine_rules(first, second);
 }
 
 /* Returns the rule that a running process inherits from its parent as it is now. */
-inline_always u64 from_parent(struct task_struct *task, u64 start, u32 generation)
+static __always_inline u64 parent_rule(struct task_struct *task, u64 start, u32 generation)
 {
-	struct process *parent = process_of(kernel(task->real_parent));
+	struct process *parent = process_of(core_read(task->real_parent));
 
 	if (!parent)
 		return 0;
 	/* A program that the parent executed later has not started this process. */
-	return kept_rule(parent->executed > start ? parent->inherited : heritage(parent), generation);
+	return current_rule(parent->executed > start ? parent->inherited :
+						       inheritable_rule(parent),
+			    generation);
 }
 
 /* Position of the inherited rule's bits in the result of entry_bits; the own rule's bits
  * are below. */
-#define INHERITED 8
+#define INHERITED_SHIFT 8
 
-inline_always u32 entry_bits(const struct process *process)
+static __always_inline u32 entry_bits(const struct process *process)
 {
-	return ((u32)process->own & 0xff) | ((u32)process->inherited & RULE_BITS) << INHERITED;
+	return ((u32)process->own & 0xff) |
+	       ((u32)process->inherited & RULE_BITS) << INHERITED_SHIFT;
 }
 
 /*
@@ -137,7 +140,7 @@ inline_always u32 entry_bits(const struct process *process)
  * returns their bits. Unless it has just `executed` a program, the process keeps the
  * rule that it has.
  */
-alone u32 enter_process(u64 of, u64 rule, u32 generation, u32 executed)
+global_func u32 store_process(u64 of, u64 rule, u32 generation, u32 executed)
 {
 	struct task_struct *task = (struct task_struct *)of;
 	struct process_key key = process_key_of(task);
@@ -147,36 +150,38 @@ alone u32 enter_process(u64 of, u64 rule, u32 generation, u32 executed)
 	bool inherits;
 
 	if (!state)
-		return RULE_UNTOLD;
+		return RULE_UNDETERMINED;
 	inherits = state->rules[generation & 1].children == CHILDREN_INHERIT;
 	if (key.id == 1)
-		new.own |= RULE_OF_INIT;
+		new.own |= RULE_OF_PID1;
 	if (executed) {
 		new.executed = bpf_ktime_get_ns();
 		if (old && inherits)
-			new.inherited = kept_rule(heritage(old), generation);
+			new.inherited = current_rule(inheritable_rule(old), generation);
 	} else {
 		if (old) {
 			new.executed = old->executed;
-			new.own = both_kept(new.own, kept_rule(old->own, generation));
+			new.own = combine_current_rules(new.own,
+							current_rule(old->own, generation));
 			if (old->generation == generation)
-				new.own |= old->own & RULE_UNTOLD;
+				new.own |= old->own & RULE_UNDETERMINED;
 			if (inherits)
-				new.inherited = kept_rule(old->inherited, generation);
+				new.inherited = current_rule(old->inherited, generation);
 		}
 		if (inherits)
-			new.inherited = both_kept(from_parent(task, key.start, generation),
-						  new.inherited);
+			new.inherited = combine_current_rules(
+				parent_rule(task, key.start, generation), new.inherited);
 	}
 	bpf_map_update_elem(&processes, &key, &new, 0);
 	/* The process may have ended before the entry was made. */
-	if (kernel(kernel(task->signal)->live.counter) <= 0)
+	if (core_read(core_read(task->signal)->live.counter) <= 0)
 		bpf_map_delete_elem(&processes, &key);
 	return entry_bits(&new);
 }
 
 /* Returns the entry of a process if it was made by the rules in use. */
-apart struct process *entry_of(struct task_struct *task, const struct state *state, u32 generation)
+static __noinline struct process *current_entry(struct task_struct *task,
+						const struct state *state, u32 generation)
 {
 	struct process *process = process_of(task);
 
@@ -188,10 +193,10 @@ apart struct process *entry_of(struct task_struct *task, const struct state *sta
 }
 
 /*
- * Enters the parent of a process if it has no entry. User space cannot list processes
+ * Stores the rules of a process's parent if that has no entry. User space cannot list processes
  * outside its PID namespace, so `taupe_learn` has not seen these.
  */
-alone u32 enter_parent(u64 of, u32 generation)
+global_func u32 store_parent(u64 of, u32 generation)
 {
 	struct task_struct *task = (struct task_struct *)of;
 	struct state *state = get_state();
@@ -199,26 +204,26 @@ alone u32 enter_parent(u64 of, u32 generation)
 
 	if (!state || !keeps_processes(state, generation) ||
 	    state->rules[generation & 1].children != CHILDREN_INHERIT ||
-	    entry_of(task, state, generation))
+	    current_entry(task, state, generation))
 		return 0;
-	parent = kernel(task->real_parent);
-	if (kernel(parent->flags) & PF_KTHREAD || entry_of(parent, state, generation) ||
-	    !runs_here(parent, state))
+	parent = core_read(task->real_parent);
+	if (core_read(parent->flags) & PF_KTHREAD || current_entry(parent, state, generation) ||
+	    !is_task_in_netns(parent, state))
 		return 0;
-	return enter_process((u64)parent, executable_rule((u64)parent, generation), generation,
+	return store_process((u64)parent, executable_rule((u64)parent, generation), generation,
 			     false);
 }
 
 /* ---- Where processes begin and end ---- */
 
-apart void forget_process(struct task_struct *task)
+static __noinline void delete_process(struct task_struct *task)
 {
 	struct process_key key = process_key_of(task);
 
 	bpf_map_delete_elem(&processes, &key);
 }
 
-apart void copy_process(struct task_struct *from, struct task_struct *to)
+static __noinline void copy_process(struct task_struct *from, struct task_struct *to)
 {
 	struct process_key key = process_key_of(to);
 	struct process *process = process_of(from);
@@ -234,22 +239,22 @@ SEC("tp_btf/sched_process_fork")
 int taupe_fork(u64 *arguments)
 {
 	/* As numbers: the verifier does not let checked pointers be used like this. */
-	struct task_struct *parent = (void *)kernel(arguments[0]);
-	struct task_struct *child = (void *)kernel(arguments[1]);
+	struct task_struct *parent = (void *)core_read(arguments[0]);
+	struct task_struct *child = (void *)core_read(arguments[1]);
 	struct state *state = get_state();
 	u32 generation;
 
-	if (!state || kernel(parent->tgid) == kernel(child->tgid) ||
-	    kernel(parent->flags) & PF_KTHREAD)
+	if (!state || core_read(parent->tgid) == core_read(child->tgid) ||
+	    core_read(parent->flags) & PF_KTHREAD)
 		return 0;
-	generation = now_of(state->generation);
+	generation = READ_ONCE(state->generation);
 	if (!keeps_processes(state, generation))
 		return 0;
 	if (!process_of(parent)) {
-		if (!runs_here(parent, state))
+		if (!is_task_in_netns(parent, state))
 			return 0;
-		enter_parent((u64)parent, generation);
-		enter_process((u64)parent, executable_rule((u64)parent, generation), generation,
+		store_parent((u64)parent, generation);
+		store_process((u64)parent, executable_rule((u64)parent, generation), generation,
 			      false);
 	}
 	copy_process(parent, child);
@@ -259,21 +264,21 @@ int taupe_fork(u64 *arguments)
 SEC("tp_btf/sched_process_exec")
 int taupe_exec(u64 *arguments)
 {
-	struct task_struct *task = (void *)kernel(arguments[0]);
+	struct task_struct *task = (void *)core_read(arguments[0]);
 	struct state *state = get_state();
 	u32 generation;
 
 	if (!state)
 		return 0;
-	generation = now_of(state->generation);
+	generation = READ_ONCE(state->generation);
 	if (!keeps_processes(state, generation)) {
 		/* Later rules must not apply to the program that ends here. */
-		forget_process(task);
+		delete_process(task);
 		return 0;
 	}
-	if (!process_of(task) && !runs_here(task, state))
+	if (!process_of(task) && !is_task_in_netns(task, state))
 		return 0;
-	enter_process((u64)task, executable_rule((u64)task, generation), generation, true);
+	store_process((u64)task, executable_rule((u64)task, generation), generation, true);
 	return 0;
 }
 
@@ -284,9 +289,9 @@ struct bpf_iter__task {
 	struct task_struct *task;
 };
 
-inline_always bool is_executing(struct task_struct *task)
+static __always_inline bool is_executing(struct task_struct *task)
 {
-	return member_exists(task->in_execve) && kernel_bit(task, in_execve);
+	return core_field_exists(task->in_execve) && core_read_bit(task, in_execve);
 }
 
 /*
@@ -296,7 +301,7 @@ inline_always bool is_executing(struct task_struct *task)
 SEC("iter/task")
 int taupe_learn(struct bpf_iter__task *context)
 {
-	struct task_struct *task = kernel(context->task);
+	struct task_struct *task = core_read(context->task);
 	struct state *state = get_state();
 	struct process *process;
 	u64 own = 0, inherited = 0, rule = 0;
@@ -306,21 +311,22 @@ int taupe_learn(struct bpf_iter__task *context)
 
 	if (!state || !task)
 		return 0;
-	generation = now_of(state->generation);
+	generation = READ_ONCE(state->generation);
 	/* A process that is ending has no executable. A thread has its leader's entry,
 	 * unless the leader has ended. */
-	if (!kernel(task->mm) ||
-	    (kernel(task->group_leader) != task && kernel(kernel(task->group_leader)->mm)) ||
-	    !runs_here(task, state))
+	if (!core_read(task->mm) ||
+	    (core_read(task->group_leader) != task &&
+	     core_read(core_read(task->group_leader)->mm)) ||
+	    !is_task_in_netns(task, state))
 		return 0;
 	if (!keeps_processes(state, generation)) {
-		forget_process(task);
+		delete_process(task);
 		return 0;
 	}
 	/* taupe_exec will enter it in a moment. */
 	if (is_executing(task))
 		return 0;
-	program = kernel(task->self_exec_id);
+	program = core_read(task->self_exec_id);
 	process = process_of(task);
 	if (process && process->generation == generation) {
 		own = process->own;
@@ -328,11 +334,11 @@ int taupe_learn(struct bpf_iter__task *context)
 	} else {
 		rule = executable_rule((u64)task, generation);
 	}
-	enter_process((u64)task, rule, generation, false);
+	store_process((u64)task, rule, generation, false);
 	/* The process has executed another program meanwhile, and the entry of
 	 * taupe_exec has been overwritten. */
-	if (kernel(task->self_exec_id) != program)
-		enter_process((u64)task, executable_rule((u64)task, generation), generation, true);
+	if (core_read(task->self_exec_id) != program)
+		store_process((u64)task, executable_rule((u64)task, generation), generation, true);
 	process = process_of(task);
 	if (process && (process->own != own || process->inherited != inherited))
 		bpf_seq_write(context->meta->seq, &one, sizeof(one));

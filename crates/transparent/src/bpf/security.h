@@ -2,7 +2,7 @@
 /*
  * Programs at the kernel's security hooks, for sockets that the cgroup hooks do not see.
  * A kernel may not support them. Then the rest still works, and the daemon reports the
- * gap.
+ * missing feature.
  */
 #pragma once
 #include "senders.h"
@@ -10,19 +10,19 @@
 
 /* Classifies a socket that the running task uses, and that another task may have
  * created. */
-inline_always int handed(struct sock *sk, bool often)
+static __always_inline int classify_on_use(struct sock *sk, bool is_frequent)
 {
 	struct state *state = get_state();
 
-	if (!state || !sk || !is_here(sk, state))
+	if (!state || !sk || !is_in_netns(sk, state))
 		return 0;
 	/* This hook cannot refuse anything. */
-	switch (used(sk, state, often)) {
-	case UNTOLD:
-		if (note(sk, TUNNEL, now_of(state->generation)))
+	switch (verdict_on_use(sk, state, is_frequent)) {
+	case UNDETERMINED:
+		if (store_verdict(sk, TUNNEL, READ_ONCE(state->generation)))
 			break;
 		/* fallthrough */
-	case UNMARKED:
+	case UNCLASSIFIED:
 		count(R_SOCKET_WITHOUT_STORAGE);
 	}
 	return 0;
@@ -34,7 +34,7 @@ int taupe_received(u64 *arguments)
 {
 	struct socket *socket = bpf_sock_from_file((struct file *)arguments[0]);
 
-	return socket ? handed(socket->sk, false) : 0;
+	return socket ? classify_on_use(socket->sk, false) : 0;
 }
 
 /* A listener inherited from the process that started this one. */
@@ -43,14 +43,14 @@ int taupe_accepting(u64 *arguments)
 {
 	struct socket *listener = (struct socket *)arguments[0];
 
-	return handed(listener->sk, false);
+	return classify_on_use(listener->sk, false);
 }
 
 /* The accepted connection, which may be older than the listener's verdict. */
 SEC("fentry/security_sock_graft")
 int taupe_accepted(u64 *arguments)
 {
-	return handed((struct sock *)arguments[0], false);
+	return classify_on_use((struct sock *)arguments[0], false);
 }
 
 /*
@@ -64,7 +64,7 @@ int taupe_sending(u64 *arguments)
 	struct socket *socket = (struct socket *)arguments[0];
 	struct sock *sk = socket->sk;
 
-	return sk && is_open_by_process(sk) ? handed(sk, true) : 0;
+	return sk && is_open_by_process(sk) ? classify_on_use(sk, true) : 0;
 }
 
 /* Packets of these are sent by sockets of the kernel, which carry no verdict. */
@@ -87,20 +87,20 @@ int taupe_family(u64 *arguments)
 	u32 generation, bits;
 	bool is_carried;
 
-	if (!state || !runs_here(task, state))
+	if (!state || !is_task_in_netns(task, state))
 		return 0;
-	if (!now_of(state->secured))
-		now_of(state->secured) = 1;
+	if (!READ_ONCE(state->lsm_active))
+		WRITE_ONCE(state->lsm_active, 1);
 	/* The kernel's own sockets. */
 	if (arguments[3] || family > 63)
 		return 0;
 	is_carried = CARRIED_FAMILIES >> family & 1;
 	if (!is_carried && !(LINK_FAMILIES >> family & 1))
 		return 0;
-	generation = now_of(state->generation);
+	generation = READ_ONCE(state->generation);
 	bits = task_bits((u64)task, generation);
 	if (is_carried ? (bits & RULE_EXEMPT || verdict_of(bits, state, generation) == DIRECT)
-		       : !(bits & (RULE_ALLOW | RULE_UNTOLD)))
+		       : !(bits & (RULE_ALLOW | RULE_UNDETERMINED)))
 		return 0;
 	count(R_FAMILY_REFUSED);
 	return -EAFNOSUPPORT;

@@ -5,7 +5,7 @@
  * A selected application may send by a socket that it was started with or that it
  * received. Address hooks do not run if such a socket is already connected, raw, or of
  * ICMP. If the kernel's functions can be traced, security.h sees each sender; before
- * Linux 6.5 it misses splice and sendfile. In all other cases datagrams are judged at
+ * Linux 6.5 it misses splice and sendfile. In all other cases datagrams get a verdict at
  * egress: they leave within the system call that sends them, so the running task is
  * their sender. There are two exceptions, in which no sender is assumed:
  *
@@ -33,41 +33,42 @@ struct proto_ops {
 #pragma clang attribute pop
 
 /* Returns the kernel's structure of a packet's socket, as an address for loads. */
-inline_always struct sock *sock_of(struct __sk_buff *skb)
+static __always_inline struct sock *kernel_sock(struct __sk_buff *skb)
 {
-	return kernel(((struct sk_buff *)skb)->sk);
+	return core_read(((struct sk_buff *)skb)->sk);
 }
 
 /* Checks that the kernel has created a socket for itself. The kernel sends by these
  * while any task runs. Some have a file, for example those of NFS since Linux 5.18.
  * Subflows of MPTCP are created by the kernel too, but for a process, to whose
  * connection they are grafted. */
-inline_always bool is_made_by_kernel(struct sock *sk)
+static __always_inline bool is_kernel_sock(struct sock *sk)
 {
-	struct socket *socket = kernel(sk->sk_socket);
+	struct socket *socket = core_read(sk->sk_socket);
 
-	return kernel_bit(sk, sk_kern_sock) && (!socket || kernel(socket->sk) == sk);
+	return core_read_bit(sk, sk_kern_sock) && (!socket || core_read(socket->sk) == sk);
 }
 
-/* Checks that senders are determined at egress. */
-inline_always bool guesses(const struct state *state)
+/* Returns true if the sender of a packet is inferred at egress. */
+static __always_inline bool infers_sender(const struct state *state)
 {
-	bool has_sendpage = member_exists(((struct proto_ops *)0)->sendpage);
+	bool has_sendpage = core_field_exists(((struct proto_ops *)0)->sendpage);
 
-	return !now_of(state->queued) && (has_sendpage || !now_of(state->traced));
+	return !READ_ONCE(state->nfqueue_active) &&
+	       (has_sendpage || !READ_ONCE(state->senders_traced));
 }
 
 /* Checks that a process has the socket open. */
-inline_always bool is_open_by_process(struct sock *sk)
+static __always_inline bool is_open_by_process(struct sock *sk)
 {
-	struct socket___file *socket = (void *)kernel(sk->sk_socket);
+	struct socket___file *socket = (void *)core_read(sk->sk_socket);
 
-	return socket && kernel(socket->file) && !is_made_by_kernel(sk);
+	return socket && core_read(socket->file) && !is_kernel_sock(sk);
 }
 
 /* Checks that the running task sends a packet of this socket. By sockets that carry a
  * tunnel (L2TP, OpenVPN, ESP in UDP) the kernel sends while any task runs. */
-inline_always bool is_sent_by_caller(struct bpf_sock *full, struct sock *sk)
+static __always_inline bool is_sent_by_current(struct bpf_sock *full, struct sock *sk)
 {
 	bool is_udp = full->protocol == IPPROTO_UDP || full->protocol == IPPROTO_UDPLITE;
 
@@ -76,7 +77,7 @@ inline_always bool is_sent_by_caller(struct bpf_sock *full, struct sock *sk)
 		return false;
 	if (!is_open_by_process(sk))
 		return false;
-	return !is_udp || full->type == SOCK_RAW || !kernel(((struct udp_sock *)sk)->encap_type);
+	return !is_udp || full->type == SOCK_RAW || !core_read(((struct udp_sock *)sk)->encap_type);
 }
 
 /* The sender of a packet whose socket is not selected. */
@@ -84,67 +85,68 @@ enum sender {
 	/* Irrelevant for the verdict. */
 	SENDER_ANY,
 	/* The running task. */
-	SENDER_CALLER,
-	/* Unknown. Under LOCK_EVERYBODY every socket that a process has created or used
+	SENDER_CURRENT,
+	/* Unknown. Under LOCK_ALL every socket that a process has created or used
 	 * has storage. This one is older, and no process was found to have it. */
 	SENDER_UNKNOWN,
 };
 
-apart enum sender sender_of(struct __sk_buff *skb, struct bpf_sock *full, u32 verdict)
+static __noinline enum sender sender_of(struct __sk_buff *skb, struct bpf_sock *full, u32 verdict)
 {
 	struct state *state = get_state();
 	struct sock *sk;
-	bool is_for_all, is_guessed;
+	bool is_for_all, is_inferred;
 
 	if (!state)
 		return SENDER_ANY;
-	is_for_all = now_of(state->lock) == LOCK_EVERYBODY;
-	is_guessed = full->protocol != IPPROTO_TCP && guesses(state);
-	if (!is_guessed && !is_for_all)
+	is_for_all = READ_ONCE(state->lock) == LOCK_ALL;
+	is_inferred = full->protocol != IPPROTO_TCP && infers_sender(state);
+	if (!is_inferred && !is_for_all)
 		return SENDER_ANY;
-	sk = sock_of(skb);
-	if (!is_here(sk, state))
+	sk = kernel_sock(skb);
+	if (!is_in_netns(sk, state))
 		return SENDER_ANY;
-	if (is_guessed && is_sent_by_caller(full, sk))
-		return SENDER_CALLER;
-	if (verdict == UNMARKED && is_for_all &&
-	    (kernel(sk->sk_socket) ? is_open_by_process(sk) : !is_made_by_kernel(sk)))
+	if (is_inferred && is_sent_by_current(full, sk))
+		return SENDER_CURRENT;
+	if (verdict == UNCLASSIFIED && is_for_all &&
+	    (core_read(sk->sk_socket) ? is_open_by_process(sk) : !is_kernel_sock(sk)))
 		return SENDER_UNKNOWN;
 	return SENDER_ANY;
 }
 
 /* Combined with DIRECT: the running task has sent by this socket before, as the same
  * program and under the same rules. */
-#define SETTLED (1 << 8)
+#define CACHED (1 << 8)
 
-apart u32 verdict_before(struct bpf_sock *sk)
+static __noinline u32 known_verdict(struct bpf_sock *sk)
 {
-	struct owner *owner = bpf_sk_storage_get(&sockets, sk, NULL, 0);
+	struct sock_verdict *stored = bpf_sk_storage_get(&sockets, sk, NULL, 0);
 	struct state *state = get_state();
 
-	if (!owner)
-		return verdict_of_connection(sk);
-	if (state && now_of(owner->verdict) == DIRECT && now_of(owner->who) && guesses(state) &&
-	    now_of(owner->who) == who_runs(now_of(state->generation)))
-		return DIRECT | SETTLED;
-	return owner->verdict;
+	if (!stored)
+		return mptcp_verdict(sk);
+	if (state && READ_ONCE(stored->verdict) == DIRECT &&
+	    READ_ONCE(stored->unselected_task) && infers_sender(state) &&
+	    READ_ONCE(stored->unselected_task) == current_task_id(READ_ONCE(state->generation)))
+		return DIRECT | CACHED;
+	return stored->verdict;
 }
 
 /*
- * Returns the verdict on the socket of a packet that leaves. UNTOLD: the packet must be
- * dropped, and has been counted. The socket may so far have the verdict of an unselected
+ * Returns the verdict on the socket of a packet that leaves. UNDETERMINED: the packet must
+ * be dropped, and has been counted. The socket may so far have the verdict of an unselected
  * creator, or none. The comparison of paths leaves 32 bytes of stack to the caller, so
  * larger steps are in functions of their own.
  */
-inline_always u32 verdict_leaving(struct __sk_buff *skb, struct bpf_sock *sk)
+static __always_inline u32 egress_verdict(struct __sk_buff *skb, struct bpf_sock *sk)
 {
-	u32 verdict = verdict_before(sk);
+	u32 verdict = known_verdict(sk);
 	struct bpf_sock *full;
 	struct state *state;
 
-	if (verdict & SETTLED)
+	if (verdict & CACHED)
 		return DIRECT;
-	if (verdict != UNMARKED && verdict != DIRECT)
+	if (verdict != UNCLASSIFIED && verdict != DIRECT)
 		return verdict;
 	full = bpf_sk_fullsock(sk);
 	if (!full)
@@ -154,19 +156,19 @@ inline_always u32 verdict_leaving(struct __sk_buff *skb, struct bpf_sock *sk)
 		return verdict;
 	case SENDER_UNKNOWN:
 		count(R_OWNER_UNKNOWN);
-		return UNTOLD;
-	case SENDER_CALLER:
+		return UNDETERMINED;
+	case SENDER_CURRENT:
 		break;
 	}
 	state = get_state();
 	if (!state)
 		return verdict;
-	verdict = used(full, state, true);
-	if (verdict == UNTOLD)
+	verdict = verdict_on_use(full, state, true);
+	if (verdict == UNDETERMINED)
 		count(R_PATH_TOO_DEEP);
-	if (verdict == UNMARKED) {
+	if (verdict == UNCLASSIFIED) {
 		count(R_SOCKET_WITHOUT_STORAGE);
-		verdict = UNTOLD;
+		verdict = UNDETERMINED;
 	}
 	return verdict;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * The maps. User space fills them, and they outlive it. state.rs and maps.rs declare the
- * same layouts. A change of a layout must change SCHEMA, so that a newer program does
- * not take over the maps of an older one.
+ * same layouts, and a test compares them with the BTF of the objects. A change of a layout
+ * must change SCHEMA, so that a newer program does not take over the maps of an older one.
  */
 #pragma once
 #include "kernel.h"
@@ -14,12 +14,12 @@
 enum verdict {
 	DIRECT = 0,
 	TUNNEL = 1,
-	/* The tunnel's own, which is never blocked. */
-	OWN = 2,
+	/* The tunnel's own process, which is never blocked. */
+	EXEMPT = 2,
 	/* Never in storage: the rules cannot be compared with the task. */
-	UNTOLD = 3,
-	/* Never in storage: the socket has none. */
-	UNMARKED = 4,
+	UNDETERMINED = 3,
+	/* Never in storage: the socket has no verdict. */
+	UNCLASSIFIED = 4,
 	/* As TUNNEL: no rule selects the socket any more, but its conversations in the
 	 * tunnel have not been ended yet. */
 	LEAVING = 5,
@@ -46,15 +46,15 @@ enum {
 	/* Only in `processes`, while new rules are being learned: these lack the rule. */
 	RULE_GONE = 1 << 3,
 	/* Never in maps: the task's path is too deep to be compared. */
-	RULE_UNTOLD = 1 << 4,
+	RULE_UNDETERMINED = 1 << 4,
 	/* Never in maps: the tunnel's own process. */
 	RULE_EXEMPT = 1 << 5,
 	/* Only in `processes`: PID 1, which does not hand on its own rule. */
-	RULE_OF_INIT = 1 << 6,
+	RULE_OF_PID1 = 1 << 6,
 	/* Never in maps: no rule names the task, and it has inherited one. */
 	RULE_INHERITED = 1 << 7,
 };
-#define RULE_NUMBER 32
+#define RULE_NUMBER_SHIFT 32
 
 /* Kinds of rules; in `rule_set`, the kinds that occur. */
 enum {
@@ -64,7 +64,7 @@ enum {
 	KIND_CGROUP_PATH = 1 << 3,
 	KIND_UID = 1 << 4,
 	/* Everything below a directory. */
-	KIND_FOLDER = 1 << 5,
+	KIND_DIRECTORY = 1 << 5,
 	/* A rule by its number. */
 	KIND_RULE = 1 << 6,
 };
@@ -83,66 +83,66 @@ enum children {
  */
 struct rule_set {
 	u32 kinds;
-	u32 everyone;	  /* bits for all tasks: rules about the root itself */
-	u32 otherwise;	  /* enum verdict of a task that no rule names */
-	u32 path_depths;  /* bit d: a rule for paths of d + 1 components */
+	u32 all_tasks;	     /* bits for all tasks: rules about the root itself */
+	u32 default_verdict; /* enum verdict of a task that no rule names */
+	u32 path_depths;     /* bit d: a rule for paths of d + 1 components */
 	u32 cgroup_depths;
-	u32 children;	  /* enum children */
+	u32 children;	     /* enum children */
 };
 
-/* Kill switch: the traffic that is blocked while the tunnel is down. With LOCK_EVERYBODY
+/* Kill switch: the traffic that is blocked while the tunnel is down. With LOCK_ALL
  * each socket of the namespace has storage, up or down. Otherwise nothing would
  * distinguish it from sockets of other namespaces at egress. */
 enum lock {
-	LOCK_CHOSEN = 0,
-	LOCK_EVERYBODY = 1,
-	LOCK_NOBODY = 2,
+	LOCK_SELECTED = 0,
+	LOCK_ALL = 1,
+	LOCK_OFF = 2,
 };
 
 /* Handling of DNS queries of selected applications, as bits. */
-enum names {
+enum dns_handling {
 	/* The tunnel has name servers of this family. */
-	NAMES_V4 = 1 << 0,
-	NAMES_V6 = 1 << 1,
-	NAMES = NAMES_V4 | NAMES_V6,
+	DNS_V4 = 1 << 0,
+	DNS_V6 = 1 << 1,
+	DNS_SERVERS = DNS_V4 | DNS_V6,
 	/* The system bus stays open, although it can be used for queries. */
-	NAMES_BUS = 1 << 2,
+	DNS_ALLOW_BUS = 1 << 2,
 };
 
 /* Mapped into user space, which stores single words atomically. */
 struct state {
 	u32 schema;
-	u32 up;	      /* a process reads the TUN */
-	u64 netns;    /* cookie of the only namespace in which all this acts */
-	u32 daemon;   /* PID of its process in the initial PID namespace; or 0 */
-	u32 tun;      /* ifindex */
-	u32 stamp;    /* of packets to and from the TUN; neither half is 0 */
-	u32 generation;
-	u32 lock;     /* enum lock */
-	u32 secured;  /* set when the hook of BPF LSM is called */
-	u64 key[2];   /* of the hash of paths */
+	u32 up;		/* a process reads the TUN */
+	u64 netns;	/* cookie of the only namespace in which all this acts */
+	u32 daemon;	/* PID of that process in the initial PID namespace, or 0 */
+	u32 tun;	/* ifindex */
+	u32 mark;	/* of packets to and from the TUN; neither half is 0 */
+	u32 generation; /* of the rules in use */
+	u32 lock;	/* enum lock */
+	u32 lsm_active; /* set when the hook of BPF LSM is called */
+	u64 key[2];	/* of the hash of paths */
 	struct rule_set rules[2];
 	/* Number of entries in `flows`. User space counts again whenever it removes
 	 * some. */
-	s32 flows;
+	s32 flow_count;
 	/* The second (bpf_ktime_get_ns) in which a flow was last refused. */
-	u32 refused;
-	u32 forwarded; /* forwarded packets go into the tunnel */
-	u32 names;     /* enum names */
-	u32 unseen; /* processes whose files could not be listed */
+	u32 flow_refused_at;
+	u32 forwarded;		/* forwarded packets go into the tunnel */
+	u32 dns;		/* enum dns_handling */
+	u32 unlisted_processes; /* processes whose files could not be listed */
 	/* The second (bpf_ktime_get_ns) in which rules were replaced, while some
 	 * processes still have the old ones; 0 otherwise. */
-	u32 learning;
-	u32 traced; /* taupe_sending is attached */
-	u32 queued; /* another program decides on packets by NFQUEUE */
+	u32 learning_since;
+	u32 senders_traced;	/* taupe_sending is attached */
+	u32 nfqueue_active;	/* another program decides on packets by NFQUEUE */
 };
 
 struct {
-	MAP_UINT(type, MAP_ARRAY);
-	MAP_UINT(max_entries, 1);
-	MAP_UINT(map_flags, MAP_MMAPABLE);
-	MAP_TYPE(key, u32);
-	MAP_TYPE(value, struct state);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, u32);
+	__type(value, struct state);
 } state SEC(".maps");
 
 /* An application: the rule about executables that selects it, or an executable if no
@@ -157,19 +157,19 @@ struct application {
 #define NO_DEVICE (~0u)
 
 /* The verdict is stored with the socket. CLONE: accepted sockets inherit it. */
-struct owner {
+struct sock_verdict {
 	u32 verdict;
-	u32 generation; /* in which it was selected */
-	u64 who;	/* the task that was last found not to be selected */
+	u32 generation;	     /* in which it was selected */
+	u64 unselected_task; /* the task that was last found not to be selected */
 	/* For a selected socket: the application that created or first used it. */
 	struct application application;
 };
 
 struct {
-	MAP_UINT(type, MAP_SK_STORAGE);
-	MAP_UINT(map_flags, MAP_NO_PREALLOC | MAP_CLONE);
-	MAP_TYPE(key, s32);
-	MAP_TYPE(value, struct owner);
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
+	__type(key, s32);
+	__type(value, struct sock_verdict);
 } sockets SEC(".maps");
 
 /* Names of executables (lower case) and of cgroups. An exact name ends with NUL, a
@@ -186,11 +186,11 @@ struct name_key {
 };
 
 struct {
-	MAP_UINT(type, MAP_LPM_TRIE);
-	MAP_UINT(max_entries, 8192);
-	MAP_UINT(map_flags, MAP_NO_PREALLOC);
-	MAP_TYPE(key, struct name_key);
-	MAP_TYPE(value, u64);
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, 8192);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct name_key);
+	__type(value, u64);
 } names SEC(".maps");
 
 /* Hashes of paths, user IDs and numbers of rules. */
@@ -201,11 +201,11 @@ struct exact_key {
 };
 
 struct {
-	MAP_UINT(type, MAP_HASH);
-	MAP_UINT(max_entries, 32768);
-	MAP_UINT(map_flags, MAP_NO_PREALLOC);
-	MAP_TYPE(key, struct exact_key);
-	MAP_TYPE(value, u64);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 32768);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct exact_key);
+	__type(value, u64);
 } exact SEC(".maps");
 
 /* A process of any namespace. PIDs are reused, with another start time. */
@@ -226,11 +226,11 @@ struct process {
 
 /* User space sets max_entries to the maximum number of processes. */
 struct {
-	MAP_UINT(type, MAP_HASH);
-	MAP_UINT(max_entries, 32768);
-	MAP_UINT(map_flags, MAP_NO_PREALLOC);
-	MAP_TYPE(key, struct process_key);
-	MAP_TYPE(value, struct process);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 32768);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct process_key);
+	__type(value, struct process);
 } processes SEC(".maps");
 
 /* An address of either family: IPv4 is ::ffff:0:0/96. */
@@ -245,11 +245,11 @@ struct destination_key {
 };
 
 struct {
-	MAP_UINT(type, MAP_LPM_TRIE);
-	MAP_UINT(max_entries, 65536);
-	MAP_UINT(map_flags, MAP_NO_PREALLOC);
-	MAP_TYPE(key, struct destination_key);
-	MAP_TYPE(value, u32);
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct destination_key);
+	__type(value, u32);
 } destinations SEC(".maps");
 
 /* Flows in the tunnel, with their addresses at the uplink; ports in network order. An
@@ -264,9 +264,9 @@ struct flow_key {
 
 /* The side that opened a flow. */
 enum opener {
-	OF_SOCKET = 0, /* a selected socket */
-	OF_STRANGER = 1, /* a remote host in the tunnel */
-	OF_CLIENT = 2, /* a client whose packets this machine forwards */
+	OPENED_BY_SOCKET = 0, /* a selected socket */
+	OPENED_BY_REMOTE = 1, /* a remote host in the tunnel */
+	OPENED_BY_CLIENT = 2, /* a client whose packets this machine forwards */
 };
 
 /*
@@ -275,7 +275,7 @@ enum opener {
  * user runs all selected applications. A share per cgroup would be too coarse where a
  * session has only one, and too fine where a user may create any number.
  *
- * Strangers have one share together. Clients have one share for each interface by which
+ * Remote hosts have one share together. Clients have one share for each interface by which
  * they arrive, since address translation may hide several behind one address.
  */
 struct flow_owner {
@@ -285,7 +285,7 @@ struct flow_owner {
 };
 
 struct flow {
-	u64 seen; /* bpf_ktime_get_ns, with a resolution of a second */
+	u64 last_seen; /* bpf_ktime_get_ns, with a resolution of a second */
 	u32 ifindex;
 	u32 is_answered; /* by a packet from the tunnel */
 	struct flow_owner owner;
@@ -299,59 +299,59 @@ struct flow {
 #define FLOWS_MAX 65536
 
 struct {
-	MAP_UINT(type, MAP_HASH);
-	MAP_UINT(max_entries, FLOWS_MAX);
-	MAP_UINT(map_flags, MAP_NO_PREALLOC);
-	MAP_TYPE(key, struct flow_key);
-	MAP_TYPE(value, struct flow);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, FLOWS_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct flow_key);
+	__type(value, struct flow);
 } flows SEC(".maps");
 
 /* Number of flows of each owner. */
 struct {
-	MAP_UINT(type, MAP_HASH);
-	MAP_UINT(max_entries, FLOWS_MAX);
-	MAP_UINT(map_flags, MAP_NO_PREALLOC);
-	MAP_TYPE(key, struct flow_owner);
-	MAP_TYPE(value, s32);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, FLOWS_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct flow_owner);
+	__type(value, s32);
 } flow_owners SEC(".maps");
 
 /* Guarded uplinks. Entered only after the filters are attached. */
 struct uplink {
 	u8 mac[6];
 	u8 has_ethernet;
-	u8 leads_out; /* a default route uses it */
+	u8 has_default_route;
 	/* ID of the link by which tcx has the filter; 0: the filter is in the device's
 	 * clsact queue. */
-	u32 link;
+	u32 link_id;
 };
 
 struct {
-	MAP_UINT(type, MAP_HASH);
-	MAP_UINT(max_entries, 1024);
-	MAP_TYPE(key, u32);
-	MAP_TYPE(value, struct uplink);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, u32);
+	__type(value, struct uplink);
 } uplinks SEC(".maps");
 
 /* This machine's addresses on guarded uplinks, with the interfaces. */
 struct {
-	MAP_UINT(type, MAP_HASH);
-	MAP_UINT(max_entries, 4096);
-	MAP_UINT(map_flags, MAP_NO_PREALLOC);
-	MAP_TYPE(key, struct address);
-	MAP_TYPE(value, u32);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct address);
+	__type(value, u32);
 } locals SEC(".maps");
 
 /*
  * Resolver aliases: addresses that stand for this machine's own in DNS queries, and the
- * reverse entries; see names.h. The aliases of loopback need no entries.
+ * reverse entries; see dns.h. The aliases of loopback need no entries.
  */
 struct {
-	MAP_UINT(type, MAP_HASH);
-	MAP_UINT(max_entries, 8192);
-	MAP_UINT(map_flags, MAP_NO_PREALLOC);
-	MAP_TYPE(key, struct address);
-	MAP_TYPE(value, struct address);
-} stand_ins SEC(".maps");
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct address);
+	__type(value, struct address);
+} resolver_aliases SEC(".maps");
 
 /* Local services that resolve names, by the paths of their sockets. */
 enum service {
@@ -366,11 +366,11 @@ struct service_key {
 };
 
 struct {
-	MAP_UINT(type, MAP_HASH);
-	MAP_UINT(max_entries, 64);
-	MAP_UINT(map_flags, MAP_NO_PREALLOC);
-	MAP_TYPE(key, struct service_key);
-	MAP_TYPE(value, u32);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 64);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct service_key);
+	__type(value, u32);
 } services SEC(".maps");
 
 /* Networks in which this machine has an address, with the interfaces. */
@@ -380,11 +380,11 @@ struct network_key {
 };
 
 struct {
-	MAP_UINT(type, MAP_LPM_TRIE);
-	MAP_UINT(max_entries, 4096);
-	MAP_UINT(map_flags, MAP_NO_PREALLOC);
-	MAP_TYPE(key, struct network_key);
-	MAP_TYPE(value, u32);
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, 4096);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct network_key);
+	__type(value, u32);
 } networks SEC(".maps");
 
 /* Addresses at which selected sockets listen, while sockets are classified. */
@@ -396,11 +396,11 @@ struct listener {
 };
 
 struct {
-	MAP_UINT(type, MAP_HASH);
-	MAP_UINT(max_entries, 4096);
-	MAP_UINT(map_flags, MAP_NO_PREALLOC);
-	MAP_TYPE(key, struct listener);
-	MAP_TYPE(value, u32);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct listener);
+	__type(value, u32);
 } listeners SEC(".maps");
 
 /* Counters of refused and dropped packets; state.rs describes each. */
@@ -425,23 +425,23 @@ enum reason {
 	R_TUN_MISUSED,
 	R_FAMILY_REFUSED,
 	R_UNREADABLE,
-	R_IN_UNCHOSEN,
+	R_IN_UNSELECTED,
 	R_CLEAR_CLIENT,
-	R_NAME_FAMILY,
-	R_NAME_HERE,
-	R_NAME_SERVICE,
+	R_DNS_FAMILY,
+	R_DNS_LOCAL,
+	R_DNS_SERVICE,
 	R_OWNER_UNKNOWN,
 	REASONS,
 };
 
 struct {
-	MAP_UINT(type, MAP_PERCPU_ARRAY);
-	MAP_UINT(max_entries, REASONS);
-	MAP_TYPE(key, u32);
-	MAP_TYPE(value, u64);
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, REASONS);
+	__type(key, u32);
+	__type(value, u64);
 } counters SEC(".maps");
 
-inline_always void count(u32 reason)
+static __always_inline void count(u32 reason)
 {
 	u64 *counter = bpf_map_lookup_elem(&counters, &reason);
 
@@ -450,56 +450,55 @@ inline_always void count(u32 reason)
 		__sync_fetch_and_add(counter, 1);
 }
 
-inline_always struct state *get_state(void)
+static __always_inline struct state *get_state(void)
 {
 	u32 zero = 0;
 
 	return bpf_map_lookup_elem(&state, &zero);
 }
 
-#define now_of(word) (*(volatile typeof(word) *)&(word))
-
 /* Returns true while the traffic of selected applications may bypass the tunnel. */
-inline_always bool is_open(const struct state *state)
+static __always_inline bool may_bypass_tunnel(const struct state *state)
 {
-	return now_of(state->lock) == LOCK_NOBODY && !now_of(state->up);
+	return READ_ONCE(state->lock) == LOCK_OFF && !READ_ONCE(state->up);
 }
 
 /* Returns true while all traffic is blocked. */
-inline_always bool is_shut(const struct state *state)
+static __always_inline bool blocks_all_traffic(const struct state *state)
 {
-	return now_of(state->lock) == LOCK_EVERYBODY && !now_of(state->up);
+	return READ_ONCE(state->lock) == LOCK_ALL && !READ_ONCE(state->up);
 }
 
 /*
- * Between the TUN and an uplink the packet's mark is the stamp: 32 bits that nobody can
- * guess. The mark survives the redirection from one device to the other, and the kernel
- * clears it when a packet comes from another namespace. After the uplink's filter the
- * stamp is in the priority, for the filter at the socket, and the mark is 0 again, for
- * rules of firewalls and routing. Labels have half of the stamp and are in tc_index,
- * since forwarding changes the priority.
+ * Between the TUN and an uplink a packet has the tunnel's mark: 32 random bits that
+ * nobody can guess. It survives the redirection from one device to the other, and the
+ * kernel clears it when a packet comes from another namespace. The uplink's filter moves
+ * the mark to the priority, for the filter at the socket. It sets skb->mark to 0 again, for
+ * rules of firewalls and routing. Labels are half of the mark, in tc_index, since
+ * forwarding changes the priority.
  */
-enum stamped {
-	FROM_TUNNEL = 0,
+enum packet_mark {
+	/* It belongs to a flow of this machine. */
+	MARK_FLOW = 0,
 	/* It belongs to no flow: its receiver is looked up on arrival. */
-	FROM_STRANGER = 1,
+	MARK_UNSOLICITED = 1,
 	/* It belongs to a flow that this machine forwards. */
-	FOR_CLIENT = 2,
+	MARK_CLIENT = 2,
 };
 
-inline_always bool is_stamped(const struct __sk_buff *skb, const struct state *state,
-			      enum stamped what)
+static __always_inline bool has_mark(const struct __sk_buff *skb, const struct state *state,
+				     enum packet_mark kind)
 {
-	return skb->mark == (state->stamp ^ what);
+	return skb->mark == (state->mark ^ kind);
 }
 
-inline_always void stamp(struct __sk_buff *skb, const struct state *state, enum stamped what)
+static __always_inline void set_mark(struct __sk_buff *skb, const struct state *state,
+				     enum packet_mark kind)
 {
-	skb->mark = state->stamp ^ what;
+	skb->mark = state->mark ^ kind;
 }
 
-
-/* The finding of one filter about a packet, for the next filter that sees it. */
+/* The verdict of one filter on a packet, for the next filter that sees it. */
 enum label {
 	/* It may leave: decided on a link above this one, a VLAN or PPP. */
 	MAY_LEAVE = 0,
@@ -507,13 +506,14 @@ enum label {
 	TO_CLIENT = 1,
 };
 
-inline_always bool has_label(const struct __sk_buff *skb, const struct state *state,
-			     enum label label)
+static __always_inline bool has_label(const struct __sk_buff *skb, const struct state *state,
+				      enum label label)
 {
-	return skb->tc_index == (u16)(state->stamp ^ label);
+	return skb->tc_index == (u16)(state->mark ^ label);
 }
 
-inline_always void put_label(struct __sk_buff *skb, const struct state *state, enum label label)
+static __always_inline void set_label(struct __sk_buff *skb, const struct state *state,
+				      enum label label)
 {
-	skb->tc_index = (u16)(state->stamp ^ label);
+	skb->tc_index = (u16)(state->mark ^ label);
 }

@@ -55,13 +55,13 @@ struct sock___storage {
 #pragma clang attribute pop
 
 /* A kernel without MPTCP lacks these types. */
-inline_always bool has_mptcp(void)
+static __always_inline bool has_mptcp(void)
 {
-	return member_exists(((struct mptcp_sock *)0)->conn_list);
+	return core_field_exists(((struct mptcp_sock *)0)->conn_list);
 }
 
 /* Returns the connection of a subflow, or NULL. For hooks that hold the socket's lock. */
-inline_always void *connection_of(struct bpf_sock_addr *context)
+static __always_inline void *mptcp_connection_of(struct bpf_sock_addr *context)
 {
 	if (!has_mptcp() || context->type != SOCK_STREAM)
 		return NULL;
@@ -72,7 +72,7 @@ inline_always void *connection_of(struct bpf_sock_addr *context)
 #define STORAGE_MAX 8
 
 /*
- * Returns the verdict on the MPTCP connection of a packet's socket; or UNMARKED.
+ * Returns the verdict on the MPTCP connection of a packet's socket; or UNCLASSIFIED.
  *
  * bpf_skc_to_mptcp_sock must not be called here. Until Linux 7.1 it mistakes the raw
  * sockets by which the kernel sends resets for TCP sockets, reads past their end and
@@ -80,7 +80,7 @@ inline_always void *connection_of(struct bpf_sock_addr *context)
  * that is NULL, or return a connection that has been freed. The loads below give 0 for a
  * bad address.
  */
-inline_always u32 verdict_of_connection(struct bpf_sock *sk)
+static __always_inline u32 mptcp_verdict(struct bpf_sock *sk)
 {
 	struct mptcp_subflow_context *subflow;
 	struct sock___storage *connection;
@@ -90,25 +90,24 @@ inline_always u32 verdict_of_connection(struct bpf_sock *sk)
 	struct tcp_sock *tcp;
 
 	if (!has_mptcp())
-		return UNMARKED;
+		return UNCLASSIFIED;
 	tcp = bpf_skc_to_tcp_sock(sk);
 	if (!tcp || ((struct sock *)tcp)->sk_type != SOCK_STREAM || !tcp->is_mptcp)
-		return UNMARKED;
+		return UNCLASSIFIED;
 	subflow = ((struct inet_connection_sock *)tcp)->icsk_ulp_data;
-	connection = (void *)kernel(subflow->conn);
-	storage = kernel(connection->sk_bpf_storage);
-	node = kernel(storage->list.first);
+	connection = (void *)core_read(subflow->conn);
+	storage = core_read(connection->sk_bpf_storage);
+	node = core_read(storage->list.first);
 	for (u32 i = 0; node && i < STORAGE_MAX; i++) {
 		struct bpf_local_storage_elem *element =
-			(void *)node -
-			__builtin_preserve_field_info(((struct bpf_local_storage_elem *)0)->snode, 0);
+			core_container_of(node, struct bpf_local_storage_elem, snode);
 
-		struct owner *owner = (void *)&element->sdata.data;
+		struct sock_verdict *stored = (void *)&element->sdata.data;
 
 		/* A map begins with the part common to all maps. */
-		if (kernel(element->sdata.smap) == kernel(map))
-			return kernel(owner->verdict);
-		node = kernel(node->next);
+		if (core_read(element->sdata.smap) == core_read(map))
+			return core_read(stored->verdict);
+		node = core_read(node->next);
 	}
-	return UNMARKED;
+	return UNCLASSIFIED;
 }

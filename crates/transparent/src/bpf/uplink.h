@@ -13,76 +13,78 @@
 #define SECOND 1000000000ULL
 
 /*
- * Flows of strangers in the tunnel that have sent packets to a selected socket and have
+ * Flows of remote hosts in the tunnel that have sent packets to a selected socket and have
  * no entry in `flows` yet. The kernel's replies without a socket (a SYN cookie, a reset)
  * are recognised by them within microseconds. It therefore does not matter that the
  * oldest entries are removed when there are many.
  */
 struct {
-	MAP_UINT(type, MAP_LRU_HASH);
-	MAP_UINT(max_entries, 16384);
-	MAP_TYPE(key, struct flow_key);
-	MAP_TYPE(value, u32);
-} strangers SEC(".maps");
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct flow_key);
+	__type(value, u32);
+} unsolicited_flows SEC(".maps");
 
 /*
- * Fragmented packets of selected sockets whose first fragment has gone into the tunnel
- * because of its port. The later fragments follow at once and in order.
+ * Fragmented DNS queries of selected sockets to direct destinations. The first fragment has
+ * gone into the tunnel because of its port. The later fragments follow at once and in order.
  */
-struct whole {
+struct fragment_key {
 	struct address remote;
 	struct address local;
 	u32 id;
 };
 
 struct {
-	MAP_UINT(type, MAP_LRU_HASH);
-	MAP_UINT(max_entries, 4096);
-	MAP_TYPE(key, struct whole);
-	MAP_TYPE(value, u32);
-} asked SEC(".maps");
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct fragment_key);
+	__type(value, u32);
+} dns_fragments SEC(".maps");
 
-/* The owner of a packet by its socket. FORWARDED packets have none. */
-enum said { UNKNOWN, OURS, OTHERS, FORWARDED };
+/* The owner of a packet's socket. A forwarded packet has no socket on this machine. */
+enum socket_owner { OWNER_UNKNOWN, OWNER_SELECTED, OWNER_OTHER, OWNER_FORWARDED };
 
 /* Returns true if the socket is the kernel's own, so no process has a descriptor of it. */
-inline_always bool is_kernels(struct __sk_buff *skb)
+static __always_inline bool is_sent_by_kernel(struct __sk_buff *skb)
 {
-	struct sock *sk = sock_of(skb);
+	struct sock *sk = kernel_sock(skb);
 
 	/* A socket closed by its process has no `struct socket` any more. */
-	return kernel(sk->sk_socket) && !is_open_by_process(sk);
+	return core_read(sk->sk_socket) && !is_open_by_process(sk);
 }
 
-inline_always enum said socket_says(struct __sk_buff *skb)
+static __always_inline enum socket_owner sending_owner(struct __sk_buff *skb)
 {
 	struct bpf_sock *sk = skb->sk, *full, *listener;
 
 	if (!sk)
-		return skb->ingress_ifindex ? FORWARDED : UNKNOWN;
+		return skb->ingress_ifindex ? OWNER_FORWARDED : OWNER_UNKNOWN;
 	full = bpf_sk_fullsock(sk);
 	if (full) {
-		if (chosen(full))
-			return OURS;
+		if (is_selected_socket(full))
+			return OWNER_SELECTED;
 		/* The kernel sends resets and errors by raw sockets of its own. A raw
 		 * socket of a process could use the ports of another's flow. */
-		return full->type == SOCK_RAW && is_kernels(skb) ? UNKNOWN : OTHERS;
+		return full->type == SOCK_RAW && is_sent_by_kernel(skb) ? OWNER_UNKNOWN :
+									  OWNER_OTHER;
 	}
 	/* A connection that is being accepted belongs to the listener. */
 	listener = bpf_get_listener_sock(sk);
 	if (listener)
-		return chosen(listener) ? OURS : OTHERS;
+		return is_selected_socket(listener) ? OWNER_SELECTED : OWNER_OTHER;
 	/* TIME_WAIT has no listener and no storage; its flow is known. */
-	return UNKNOWN;
+	return OWNER_UNKNOWN;
 }
 
 /* Returns the owner of the socket that receives a packet of this flow, or an error about
  * one. */
-inline_always enum said receiver_says(struct __sk_buff *skb, const struct flow_key *flow)
+static __always_inline enum socket_owner receiving_owner(struct __sk_buff *skb,
+							 const struct flow_key *flow)
 {
 	struct bpf_sock_tuple tuple = {};
 	struct bpf_sock *sk;
-	enum said said;
+	enum socket_owner owner;
 	u32 size;
 
 	if (skb->protocol == htons(ETH_P_IP)) {
@@ -99,30 +101,30 @@ inline_always enum said receiver_says(struct __sk_buff *skb, const struct flow_k
 		size = sizeof(tuple.ipv6);
 	}
 	if (flow->protocol == IPPROTO_TCP)
-		sk = bpf_sk_lookup_tcp(skb, &tuple, size, CURRENT_NETNS, 0);
+		sk = bpf_sk_lookup_tcp(skb, &tuple, size, BPF_F_CURRENT_NETNS, 0);
 	else if (flow->protocol == IPPROTO_UDP)
-		sk = bpf_sk_lookup_udp(skb, &tuple, size, CURRENT_NETNS, 0);
+		sk = bpf_sk_lookup_udp(skb, &tuple, size, BPF_F_CURRENT_NETNS, 0);
 	else
-		return UNKNOWN;
+		return OWNER_UNKNOWN;
 	/* TIME_WAIT is not found. */
 	if (!sk)
-		return UNKNOWN;
-	said = chosen(sk) ? OURS : OTHERS;
+		return OWNER_UNKNOWN;
+	owner = is_selected_socket(sk) ? OWNER_SELECTED : OWNER_OTHER;
 	bpf_sk_release(sk);
-	return said;
+	return owner;
 }
 
 /* Fills in the owner of the flow that a packet opens. */
-inline_always void read_flow_owner(struct __sk_buff *skb, enum opener opener,
-				   struct flow_owner *owner)
+static __always_inline void read_flow_owner(struct __sk_buff *skb, enum opener opener,
+					    struct flow_owner *owner)
 {
 	struct bpf_sock *sk = skb->sk, *socket;
-	struct owner *stored;
+	struct sock_verdict *stored;
 
 	owner->opener = opener;
-	if (opener == OF_CLIENT)
+	if (opener == OPENED_BY_CLIENT)
 		owner->interface = skb->ingress_ifindex;
-	if (opener != OF_SOCKET || !sk)
+	if (opener != OPENED_BY_SOCKET || !sk)
 		return;
 	socket = bpf_sk_fullsock(sk);
 	if (!socket)
@@ -134,7 +136,7 @@ inline_always void read_flow_owner(struct __sk_buff *skb, enum opener opener,
 		owner->application = stored->application;
 }
 
-apart u32 end_flow(struct state *state, const struct flow_key *key)
+static __noinline u32 end_flow(struct state *state, const struct flow_key *key)
 {
 	struct flow *flow = bpf_map_lookup_elem(&flows, key);
 	struct flow_owner owner;
@@ -145,7 +147,7 @@ apart u32 end_flow(struct state *state, const struct flow_key *key)
 	owner = flow->owner;
 	if (bpf_map_delete_elem(&flows, key))
 		return 0;
-	__sync_fetch_and_add(&state->flows, -1);
+	__sync_fetch_and_add(&state->flow_count, -1);
 	count = bpf_map_lookup_elem(&flow_owners, &owner);
 	if (count)
 		__sync_fetch_and_add(count, -1);
@@ -153,37 +155,39 @@ apart u32 end_flow(struct state *state, const struct flow_key *key)
 }
 
 /* Enters a flow, unless its owner has its full share. */
-apart u32 open_flow(struct state *state, const struct flow_key *key, const struct flow *flow)
+static __noinline u32 open_flow(struct state *state, const struct flow_key *key,
+				const struct flow *flow)
 {
 	s32 *count = bpf_map_lookup_elem(&flow_owners, &flow->owner), none = 0;
 	long failed;
 
 	if (!count) {
-		bpf_map_update_elem(&flow_owners, &flow->owner, &none, UPDATE_NEW);
+		bpf_map_update_elem(&flow_owners, &flow->owner, &none, BPF_NOEXIST);
 		count = bpf_map_lookup_elem(&flow_owners, &flow->owner);
 	}
-	if (!count || now_of(*count) >= FLOWS_MAX - now_of(state->flows))
+	if (!count || READ_ONCE(*count) >= FLOWS_MAX - READ_ONCE(state->flow_count))
 		return false;
-	failed = bpf_map_update_elem(&flows, key, flow, UPDATE_NEW);
+	failed = bpf_map_update_elem(&flows, key, flow, BPF_NOEXIST);
 	if (failed)
 		/* Another CPU has entered it first. */
 		return failed == -EEXIST;
 	__sync_fetch_and_add(count, 1);
-	__sync_fetch_and_add(&state->flows, 1);
+	__sync_fetch_and_add(&state->flow_count, 1);
 	return true;
 }
 
 /* Records a packet of a flow. Returns false if there is no room for a new flow. */
-inline_always bool note_flow(struct __sk_buff *skb, struct state *state,
-			     const struct flow_key *key, struct flow *old, enum opener opener)
+static __always_inline bool record_flow(struct __sk_buff *skb, struct state *state,
+					const struct flow_key *key, struct flow *old,
+					enum opener opener)
 {
-	struct flow flow = { .seen = bpf_ktime_get_ns(), .ifindex = skb->ifindex };
+	struct flow flow = { .last_seen = bpf_ktime_get_ns(), .ifindex = skb->ifindex };
 
-	if (old && (old->owner.opener == OF_STRANGER || old->owner.opener == opener)) {
+	if (old && (old->owner.opener == OPENED_BY_REMOTE || old->owner.opener == opener)) {
 		/* Not for every packet: CPUs would compete for the cache line. */
-		if (old->ifindex != flow.ifindex || flow.seen - old->seen >= SECOND) {
+		if (old->ifindex != flow.ifindex || flow.last_seen - old->last_seen >= SECOND) {
 			old->ifindex = flow.ifindex;
-			old->seen = flow.seen;
+			old->last_seen = flow.last_seen;
 		}
 		return true;
 	}
@@ -191,18 +195,18 @@ inline_always bool note_flow(struct __sk_buff *skb, struct state *state,
 		end_flow(state, key);
 	read_flow_owner(skb, opener, &flow.owner);
 	if (!open_flow(state, key, &flow)) {
-		now_of(state->refused) = flow.seen / SECOND;
+		WRITE_ONCE(state->flow_refused_at, flow.last_seen / SECOND);
 		return false;
 	}
-	if (opener == OF_STRANGER)
-		bpf_map_delete_elem(&strangers, key);
+	if (opener == OPENED_BY_REMOTE)
+		bpf_map_delete_elem(&unsolicited_flows, key);
 	return true;
 }
 
 /* Sends later fragments where the first has gone, since only the first has ports. */
-inline_always u32 way_of_fragment(const struct packet *packet, u32 way)
+static __always_inline u32 fragment_class(const struct packet *packet, u32 class)
 {
-	struct whole whole = {
+	struct fragment_key fragment = {
 		.remote = packet->flow.remote,
 		.local = packet->flow.local,
 		.id = packet->fragment_id,
@@ -210,37 +214,38 @@ inline_always u32 way_of_fragment(const struct packet *packet, u32 way)
 	u32 one = 1;
 
 	if (packet->is_later_fragment) {
-		if (way == CLASS_DIRECT && bpf_map_lookup_elem(&asked, &whole))
+		if (class == CLASS_DIRECT && bpf_map_lookup_elem(&dns_fragments, &fragment))
 			return CLASS_TUNNEL;
-	} else if (way == CLASS_DIRECT) {
+	} else if (class == CLASS_DIRECT) {
 		/* Left by an earlier packet with the same identification. */
-		bpf_map_delete_elem(&asked, &whole);
+		bpf_map_delete_elem(&dns_fragments, &fragment);
 	} else if (packet->flow.remote_port == htons(53) &&
-		   bpf_map_update_elem(&asked, &whole, &one, 0)) {
+		   bpf_map_update_elem(&dns_fragments, &fragment, &one, 0)) {
 		return CLASS_DROP;
 	}
-	return way;
+	return class;
 }
 
 /* Returns true if a packet outside the tunnel is a DNS query of a selected socket that
  * netfilter redirects to another port. Only the port to which the socket is connected
  * shows it. */
-inline_always bool is_led_elsewhere(struct __sk_buff *skb, const struct packet *packet)
+static __always_inline bool is_redirected_dns_query(struct __sk_buff *skb,
+						    const struct packet *packet)
 {
 	struct bpf_sock *sk = skb->sk;
 
 	if (sk)
 		sk = bpf_sk_fullsock(sk);
-	return sk && is_question(sk->dst_port, packet->flow.protocol);
+	return sk && is_dns(sk->dst_port, packet->flow.protocol);
 }
 
 /* Returns true if a packet of an unselected application is blocked under KillSwitch =
  * all: every IP packet except the tunnel's own. ARP passes. */
-inline_always bool is_shut_in(struct __sk_buff *skb, const struct state *state)
+static __always_inline bool is_blocked_by_lock(struct __sk_buff *skb, const struct state *state)
 {
 	struct bpf_sock *sk;
 
-	if (likely(!is_shut(state)))
+	if (likely(!blocks_all_traffic(state)))
 		return false;
 	if (skb->protocol != htons(ETH_P_IP) && skb->protocol != htons(ETH_P_IPV6))
 		return false;
@@ -250,106 +255,107 @@ inline_always bool is_shut_in(struct __sk_buff *skb, const struct state *state)
 	sk = bpf_sk_fullsock(sk);
 	if (!sk)
 		return true;
-	return verdict_at(sk) != OWN;
+	return verdict_at(sk) != EXEMPT;
 }
 
 SEC("classifier")
 int taupe_out(struct __sk_buff *skb)
 {
-	enum said said = socket_says(skb);
+	enum socket_owner owner = sending_owner(skb);
 	struct state *state = get_state();
 	struct packet packet;
 	struct flow *flow = NULL;
-	bool is_stranger = false, is_ours, is_held;
-	u32 way;
+	bool is_unsolicited = false, is_selected, is_blocked;
+	u32 class;
 
 	if (!state)
-		return SHOT;
-	is_ours = said == OURS ||
-		  (said == FORWARDED && now_of(state->forwarded) && is_routed(skb));
-	is_held = !is_ours && is_shut_in(skb, state);
-	if (likely(!is_ours && !is_held && said != UNKNOWN))
-		return NEXT;
+		return TC_ACT_SHOT;
+	is_selected = owner == OWNER_SELECTED ||
+		      (owner == OWNER_FORWARDED && READ_ONCE(state->forwarded) &&
+		       is_routed(skb));
+	is_blocked = !is_selected && is_blocked_by_lock(skb, state);
+	if (likely(!is_selected && !is_blocked && owner != OWNER_UNKNOWN))
+		return TC_ACT_UNSPEC;
 	if (has_label(skb, state, MAY_LEAVE))
-		return NEXT;
-	read_packet(skb, &packet, OUT);
+		return TC_ACT_UNSPEC;
+	read_packet(skb, &packet, EGRESS);
 	if (packet.is_ip && !packet.is_later_fragment) {
 		flow = bpf_map_lookup_elem(&flows, &packet.flow);
 		if (!flow)
-			is_stranger = bpf_map_lookup_elem(&strangers, &packet.flow);
+			is_unsolicited = bpf_map_lookup_elem(&unsolicited_flows, &packet.flow);
 	}
-	if (!is_ours && !is_held && !(flow || is_stranger))
-		return NEXT;
-	if (is_open(state) || (packet.is_discovery && !is_ours))
-		return NEXT;
-	if (!packet.is_ip || packet.is_hidden) {
+	if (!is_selected && !is_blocked && !(flow || is_unsolicited))
+		return TC_ACT_UNSPEC;
+	if (may_bypass_tunnel(state) || (packet.is_discovery && !is_selected))
+		return TC_ACT_UNSPEC;
+	if (!packet.is_ip || packet.is_unparsable) {
 		/* A packet socket speaks to the link itself, for example EAPOL or ARP. A
 		 * packet of another socket has been encapsulated, for example in MPLS,
 		 * and its destination is unknown. */
 		if (!packet.is_ip && skb->sk && skb->sk->family == AF_PACKET)
-			return NEXT;
+			return TC_ACT_UNSPEC;
 		count(R_UNREADABLE);
-		return SHOT;
+		return TC_ACT_SHOT;
 	}
-	if (said == FORWARDED) {
-		switch (passage_of(skb, &packet.flow, state)) {
-		case INSIDE:
-			put_label(skb, state, MAY_LEAVE);
-			return NEXT;
-		case INTRUDING:
+	if (owner == OWNER_FORWARDED) {
+		switch (forward_path_of(skb, &packet.flow, state)) {
+		case FORWARD_LOCAL:
+			set_label(skb, state, MAY_LEAVE);
+			return TC_ACT_UNSPEC;
+		case FORWARD_INTRUSION:
 			count(R_CLEAR_CLIENT);
-			return SHOT;
-		case ASTRAY:
+			return TC_ACT_SHOT;
+		case FORWARD_STALE:
 			count(R_IN_UNKNOWN);
-			return SHOT;
+			return TC_ACT_SHOT;
 		}
 	}
-	way = way_out(skb, &packet.flow, now_of(state->generation));
-	if (is_of_link(&packet) && (!is_ours || (stays_on_link(&packet.flow.remote) &&
-						 next_hop_of(skb) != HOP_GATEWAY)))
-		way = CLASS_DIRECT;
+	class = egress_class(skb, &packet.flow, READ_ONCE(state->generation));
+	if (is_link_traffic(&packet) && (!is_selected || (stays_on_link(&packet.flow.remote) &&
+							  next_hop_of(skb) != HOP_GATEWAY)))
+		class = CLASS_DIRECT;
 	if (packet.is_fragment)
-		way = way_of_fragment(&packet, way);
-	if (way == CLASS_DIRECT) {
-		if (said == OURS && is_led_elsewhere(skb, &packet)) {
-			count(R_NAME_HERE);
-			return SHOT;
+		class = fragment_class(&packet, class);
+	if (class == CLASS_DIRECT) {
+		if (owner == OWNER_SELECTED && is_redirected_dns_query(skb, &packet)) {
+			count(R_DNS_LOCAL);
+			return TC_ACT_SHOT;
 		}
 		/* The flow of a link-local destination that was behind a gateway before. */
 		if (flow)
 			end_flow(state, &packet.flow);
-		put_label(skb, state, MAY_LEAVE);
-		return NEXT;
+		set_label(skb, state, MAY_LEAVE);
+		return TC_ACT_UNSPEC;
 	}
-	if (way != CLASS_TUNNEL) {
+	if (class != CLASS_TUNNEL) {
 		count(R_OUT_CLASS);
-		return SHOT;
+		return TC_ACT_SHOT;
 	}
 	/* The tunnel may be up again by now, but not for packets that KillSwitch = all
 	 * has blocked. */
-	if (is_held || !now_of(state->up)) {
+	if (is_blocked || !READ_ONCE(state->up)) {
 		count(R_OUT_DOWN);
-		return SHOT;
+		return TC_ACT_SHOT;
 	}
 	if (!packet.is_later_fragment &&
-	    !note_flow(skb, state, &packet.flow, flow,
-		       is_stranger	   ? OF_STRANGER
-		       : said == FORWARDED ? OF_CLIENT
-					   : OF_SOCKET)) {
+	    !record_flow(skb, state, &packet.flow, flow,
+			 is_unsolicited ? OPENED_BY_REMOTE :
+			 owner == OWNER_FORWARDED ? OPENED_BY_CLIENT :
+							  OPENED_BY_SOCKET)) {
 		count(R_OUT_FLOWS_FULL);
-		return SHOT;
+		return TC_ACT_SHOT;
 	}
 	count(R_OUT_TUNNEL);
-	stamp(skb, state, FROM_TUNNEL);
-	return bpf_redirect(now_of(state->tun), 0);
+	set_mark(skb, state, MARK_FLOW);
+	return bpf_redirect(READ_ONCE(state->tun), 0);
 }
 
 /* Lets a packet from the tunnel pass to its socket or client. */
-inline_always int let_in(struct __sk_buff *skb, const struct state *state)
+static __always_inline int accept_packet(struct __sk_buff *skb, const struct state *state)
 {
 	skb->mark = 0;
-	skb->priority = state->stamp;
-	return NEXT;
+	skb->priority = state->mark;
+	return TC_ACT_UNSPEC;
 }
 
 /*
@@ -357,19 +363,19 @@ inline_always int let_in(struct __sk_buff *skb, const struct state *state)
  * only to a selected socket. Any other goes back to user space, which refuses it inside
  * the tunnel. The look-up is made here, where it also finds sockets bound to the uplink.
  */
-inline_always int let_stranger_in(struct __sk_buff *skb, const struct state *state,
-				  const struct packet *packet)
+static __always_inline int accept_unsolicited(struct __sk_buff *skb, const struct state *state,
+					      const struct packet *packet)
 {
 	u32 one = 1;
 
-	if (receiver_says(skb, &packet->flow) != OURS ||
-	    bpf_map_update_elem(&strangers, &packet->flow, &one, 0)) {
+	if (receiving_owner(skb, &packet->flow) != OWNER_SELECTED ||
+	    bpf_map_update_elem(&unsolicited_flows, &packet->flow, &one, 0)) {
 		count(R_IN_BOUNCED);
-		stamp(skb, state, FROM_TUNNEL);
-		return bpf_redirect(now_of(state->tun), 0);
+		set_mark(skb, state, MARK_FLOW);
+		return bpf_redirect(READ_ONCE(state->tun), 0);
 	}
 	count(R_IN_DELIVERED);
-	return let_in(skb, state);
+	return accept_packet(skb, state);
 }
 
 SEC("classifier")
@@ -378,56 +384,56 @@ int taupe_in(struct __sk_buff *skb)
 	struct state *state = get_state();
 	struct packet packet;
 	struct flow *flow;
-	enum said said;
+	enum socket_owner owner;
 
 	if (!state)
-		return SHOT;
-	if (is_stamped(skb, state, FROM_TUNNEL))
-		return let_in(skb, state);
-	if (is_stamped(skb, state, FOR_CLIENT)) {
-		put_label(skb, state, TO_CLIENT);
-		return let_in(skb, state);
+		return TC_ACT_SHOT;
+	if (has_mark(skb, state, MARK_FLOW))
+		return accept_packet(skb, state);
+	if (has_mark(skb, state, MARK_CLIENT)) {
+		set_label(skb, state, TO_CLIENT);
+		return accept_packet(skb, state);
 	}
 	/* A container may have guessed the label. */
 	if (has_label(skb, state, MAY_LEAVE) || has_label(skb, state, TO_CLIENT))
 		skb->tc_index = 0;
-	read_packet(skb, &packet, IN);
-	if (is_stamped(skb, state, FROM_STRANGER))
-		return let_stranger_in(skb, state, &packet);
+	read_packet(skb, &packet, INGRESS);
+	if (has_mark(skb, state, MARK_UNSOLICITED))
+		return accept_unsolicited(skb, state, &packet);
 	/* Later fragments are useless without the first. */
 	if (!packet.is_ip || packet.is_later_fragment)
-		return NEXT;
-	if (packet.is_hidden) {
+		return TC_ACT_UNSPEC;
+	if (packet.is_unparsable) {
 		count(R_UNREADABLE);
-		return SHOT;
+		return TC_ACT_SHOT;
 	}
 	/* Errors are also checked for sockets whose flow has been removed, since no
 	 * filter at a socket sees them. */
 	flow = bpf_map_lookup_elem(&flows, &packet.flow);
 	if (likely(!flow && !packet.is_error))
-		return NEXT;
-	if (is_of_link(&packet) || is_open(state))
-		return NEXT;
+		return TC_ACT_UNSPEC;
+	if (is_link_traffic(&packet) || may_bypass_tunnel(state))
+		return TC_ACT_UNSPEC;
 	/* A link-local destination in the tunnel is behind a gateway. */
 	if (!(flow && is_link_local(&packet.flow.remote)) &&
-	    way_of(&packet.flow, now_of(state->generation)) == CLASS_DIRECT)
-		return NEXT;
-	if (flow && flow->owner.opener == OF_CLIENT) {
-		if (!now_of(state->forwarded)) {
+	    flow_class_on_link(&packet.flow, READ_ONCE(state->generation)) == CLASS_DIRECT)
+		return TC_ACT_UNSPEC;
+	if (flow && flow->owner.opener == OPENED_BY_CLIENT) {
+		if (!READ_ONCE(state->forwarded)) {
 			end_flow(state, &packet.flow);
-			return NEXT;
+			return TC_ACT_UNSPEC;
 		}
 		count(R_CLEAR_FLOW);
-		return SHOT;
+		return TC_ACT_SHOT;
 	}
-	said = receiver_says(skb, &packet.flow);
-	if (!flow && said != OURS)
-		return NEXT;
-	if (said == OTHERS) {
+	owner = receiving_owner(skb, &packet.flow);
+	if (!flow && owner != OWNER_SELECTED)
+		return TC_ACT_UNSPEC;
+	if (owner == OWNER_OTHER) {
 		/* The selected socket has gone, and an unselected one has its ports now. */
 		end_flow(state, &packet.flow);
-		return NEXT;
+		return TC_ACT_UNSPEC;
 	}
 	count(R_CLEAR_FLOW);
-	return SHOT;
+	return TC_ACT_SHOT;
 }

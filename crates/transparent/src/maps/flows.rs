@@ -16,24 +16,24 @@ use aya::maps::{HashMap, MapData, MapError};
 use taupe_nat::flows::{End, Tuple};
 use taupe_packet::ip::Family;
 
-use super::{collect, gone, take};
-use crate::fault::Fault;
-use crate::state::{FLOWS_MAX, Flow, FlowKey, FlowOwner, OF_STRANGER, State};
+use super::{collect, ignore_missing, take};
+use crate::error::TransparentError;
+use crate::state::{FLOWS_MAX, Flow, FlowKey, FlowOwner, OPENED_BY_REMOTE, State};
 
 /// Maximum idle time of a flow that was opened from the tunnel. It exceeds TIME_WAIT, the last
-/// state that needs the flow. It is short because strangers can open many such flows.
-const SERVED_LIFE: Duration = Duration::from_secs(90);
+/// state that needs the flow. It is short because remote hosts can open many such flows.
+const INBOUND_IDLE_MAX: Duration = Duration::from_secs(90);
 
 /// Minimum idle time before a flow may be removed for another flow of the same owner. A reply or
 /// the next packet may still be on its way.
-const UNANSWERED_LIFE: Duration = Duration::from_secs(1);
-const ANSWERED_LIFE: Duration = Duration::from_secs(60);
+const UNANSWERED_IDLE_MIN: Duration = Duration::from_secs(1);
+const ANSWERED_IDLE_MIN: Duration = Duration::from_secs(60);
 
 /// Divisor of the number of an owner's flows that are removed at once.
-const SHARE: usize = 4;
+const EVICTION_DIVISOR: usize = 4;
 
 /// Seconds after a refusal during which flows count as refused.
-const REFUSED: u64 = 10;
+const REFUSAL_SECONDS: u64 = 10;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -42,26 +42,30 @@ pub(crate) struct Flows {
     pub(super) flows: HashMap<MapData, FlowKey, Flow>,
     pub(super) owners: HashMap<MapData, FlowOwner, i32>,
     /// Second of the last refusal for which room has been made.
-    relieved: u32,
+    handled_refusal: u32,
 }
 
 impl Flows {
-    pub(super) fn take(object: &mut Ebpf) -> Result<Self, Fault> {
+    pub(super) fn take(object: &mut Ebpf) -> Result<Self, TransparentError> {
         Ok(Self {
             flows: take(object, "flows")?,
             owners: take(object, "flow_owners")?,
-            relieved: 0,
+            handled_refusal: 0,
         })
     }
 
     /// Removes flows that had no packet for `idle`, and flows opened from the tunnel that had none
-    /// for [`SERVED_LIFE`]. Returns the number of flows left.
-    pub(crate) fn expire(&mut self, state: &State, idle: Duration) -> Result<usize, Fault> {
+    /// for [`INBOUND_IDLE_MAX`]. Returns the number of flows left.
+    pub(crate) fn expire(
+        &mut self,
+        state: &State,
+        idle: Duration,
+    ) -> Result<usize, TransparentError> {
         let now = monotonic();
         self.remove(state, |flows| {
             let is_old = |flow: &Flow| {
                 let life = match flow.owner.opener {
-                    OF_STRANGER => idle.min(SERVED_LIFE),
+                    OPENED_BY_REMOTE => idle.min(INBOUND_IDLE_MAX),
                     _ => idle,
                 };
                 flow.idle(now) > life
@@ -76,29 +80,29 @@ impl Flows {
     /// translator would deliver a reply for a flow that the kernel no longer knows, and the
     /// kernel's own response without a socket (a reset, for example) would leave outside the
     /// tunnel.
-    pub(crate) fn relieve(
+    pub(crate) fn make_room(
         &mut self,
         state: &State,
         forget: impl FnOnce(&[FlowKey]),
-    ) -> Result<(), Fault> {
-        let refused = state.refused.load(Ordering::Relaxed);
-        if refused == self.relieved {
+    ) -> Result<(), TransparentError> {
+        let refused = state.flow_refused_at.load(Ordering::Relaxed);
+        if refused == self.handled_refusal {
             return Ok(());
         }
-        self.relieved = refused;
+        self.handled_refusal = refused;
         let now = monotonic();
         self.remove(state, |flows| {
-            let victims = victims(flows, now);
-            forget(&victims);
-            victims
+            let evicted = evicted(flows, now);
+            forget(&evicted);
+            evicted
         })
         .map(drop)
     }
 
-    /// Returns true if a flow has been refused in the last [`REFUSED`] seconds.
-    pub(crate) fn are_refused(state: &State) -> bool {
-        let refused = u64::from(state.refused.load(Ordering::Relaxed));
-        refused != 0 && monotonic() / SECOND <= refused + REFUSED
+    /// Returns true if a flow has been refused in the last [`REFUSAL_SECONDS`] seconds.
+    pub(crate) fn are_flows_refused(state: &State) -> bool {
+        let refused = u64::from(state.flow_refused_at.load(Ordering::Relaxed));
+        refused != 0 && monotonic() / SECOND <= refused + REFUSAL_SECONDS
     }
 
     /// Removes the flows that `which` selects from the whole list, and counts the rest again, since
@@ -107,11 +111,12 @@ impl Flows {
         &mut self,
         state: &State,
         which: impl FnOnce(&[(FlowKey, Flow)]) -> Vec<FlowKey>,
-    ) -> Result<usize, Fault> {
+    ) -> Result<usize, TransparentError> {
         let flows = self.list()?;
         let removed = which(&flows);
         for key in &removed {
-            gone(self.flows.remove(key)).map_err(Fault::map("removing a flow"))?;
+            ignore_missing(self.flows.remove(key))
+                .map_err(TransparentError::map("removing a flow"))?;
         }
         let are_gone: HashSet<&FlowKey> = removed.iter().collect();
         let mut counts: Counts<FlowOwner, i32> = Counts::new();
@@ -122,22 +127,22 @@ impl Flows {
         for owner in collect(self.owners.keys())? {
             let counted = match counts.get(&owner) {
                 Some(count) => self.owners.insert(owner, count, 0),
-                None => gone(self.owners.remove(&owner)),
+                None => ignore_missing(self.owners.remove(&owner)),
             };
-            counted.map_err(Fault::map("counting flows"))?;
+            counted.map_err(TransparentError::map("counting flows"))?;
         }
-        state.flows.store(left, Ordering::Relaxed);
+        state.flow_count.store(left, Ordering::Relaxed);
         Ok(usize::try_from(left).unwrap_or(0))
     }
 
-    fn list(&self) -> Result<Vec<(FlowKey, Flow)>, Fault> {
+    fn list(&self) -> Result<Vec<(FlowKey, Flow)>, TransparentError> {
         let mut flows = Counts::new();
         // A listing restarts when the kernel removes an entry meanwhile.
         for entry in self.flows.iter().take(2 * FLOWS_MAX) {
             match entry {
                 Ok((key, flow)) => drop(flows.insert(key, flow)),
                 Err(MapError::KeyNotFound) => {}
-                Err(error) => return Err(Fault::map("listing flows")(error)),
+                Err(error) => return Err(TransparentError::map("listing flows")(error)),
             }
         }
         Ok(flows.into_iter().collect())
@@ -146,30 +151,30 @@ impl Flows {
 
 /// Selects the flows to remove: a share of each owner that has about as many flows as there are
 /// free entries. Unanswered flows come first, then those that have been idle longest.
-fn victims(flows: &[(FlowKey, Flow)], now: u64) -> Vec<FlowKey> {
+fn evicted(flows: &[(FlowKey, Flow)], now: u64) -> Vec<FlowKey> {
     let free = FLOWS_MAX.saturating_sub(flows.len());
     let mut owners: Counts<FlowOwner, Vec<(FlowKey, Flow)>> = Counts::new();
     for (key, flow) in flows {
         owners.entry(flow.owner).or_default().push((*key, *flow));
     }
-    let mut victims = Vec::new();
+    let mut evicted = Vec::new();
     for mut flows in owners.into_values() {
         // The kernel's counts and this list may differ slightly.
         if flows.len() < free - free / 8 {
             continue;
         }
-        let most = flows.len().div_ceil(SHARE);
+        let max_processes = flows.len().div_ceil(EVICTION_DIVISOR);
         flows.retain(|(_, flow)| {
             let life = match flow.is_answered {
-                0 => UNANSWERED_LIFE,
-                _ => ANSWERED_LIFE,
+                0 => UNANSWERED_IDLE_MIN,
+                _ => ANSWERED_IDLE_MIN,
             };
             flow.idle(now) >= life
         });
-        flows.sort_unstable_by_key(|(_, flow)| (flow.is_answered, flow.seen));
-        victims.extend(flows.into_iter().take(most).map(|(key, _)| key));
+        flows.sort_unstable_by_key(|(_, flow)| (flow.is_answered, flow.last_seen));
+        evicted.extend(flows.into_iter().take(max_processes).map(|(key, _)| key));
     }
-    victims
+    evicted
 }
 
 impl FlowKey {
@@ -197,7 +202,7 @@ impl FlowKey {
 
 impl Flow {
     fn idle(&self, now: u64) -> Duration {
-        Duration::from_nanos(now.saturating_sub(self.seen))
+        Duration::from_nanos(now.saturating_sub(self.last_seen))
     }
 }
 
@@ -238,7 +243,7 @@ mod tests {
                 },
             };
             let flow = Flow {
-                seen: NOW - idle * SECOND,
+                last_seen: NOW - idle * SECOND,
                 ifindex: 2,
                 is_answered,
                 owner,
@@ -256,9 +261,9 @@ mod tests {
     fn nobody_gives_way_to_another_owner() {
         let half = FLOWS_MAX as u32 / 2;
         let flows = [of(1, half, 0, 5), of(2, 100, 0, 50), of(3, 100, 1, 200)].concat();
-        let victims = victims(&flows, NOW);
-        assert_eq!(victims.len(), FLOWS_MAX / 8);
-        assert!(victims.iter().all(|key| inode(key) == 1));
+        let evicted = evicted(&flows, NOW);
+        assert_eq!(evicted.len(), FLOWS_MAX / 8);
+        assert!(evicted.iter().all(|key| inode(key) == 1));
     }
 
     #[test]
@@ -266,23 +271,29 @@ mod tests {
         let quarter = FLOWS_MAX as u32 / 4;
         let answered = [of(1, quarter, 1, 90), of(1, 100, 1, 59)].concat();
         let flows = [answered.clone(), of(1, 10, 0, 3), of(1, quarter, 0, 0)].concat();
-        let gone = victims(&flows, NOW);
-        assert_eq!(gone.len(), flows.len().div_ceil(SHARE));
-        assert_eq!(gone.iter().filter(|key| key.remote[12] == 0).count(), 10);
-        assert!(gone[..10].iter().all(|key| key.remote[12] == 0));
-        assert!(gone[10..].iter().all(|key| key.remote[13] == 90));
+        let ignore_missing = evicted(&flows, NOW);
+        assert_eq!(ignore_missing.len(), flows.len().div_ceil(EVICTION_DIVISOR));
+        assert_eq!(
+            ignore_missing
+                .iter()
+                .filter(|key| key.remote[12] == 0)
+                .count(),
+            10
+        );
+        assert!(ignore_missing[..10].iter().all(|key| key.remote[12] == 0));
+        assert!(ignore_missing[10..].iter().all(|key| key.remote[13] == 90));
     }
 
     #[test]
     fn whoever_has_fewer_than_are_free_keeps_all() {
         let third = FLOWS_MAX as u32 / 3;
-        assert_eq!(victims(&of(1, third, 0, 5), NOW), []);
+        assert_eq!(evicted(&of(1, third, 0, 5), NOW), []);
         let two = [of(1, third, 0, 5), of(2, third, 0, 5)].concat();
-        let gone = victims(&two, NOW);
+        let ignore_missing = evicted(&two, NOW);
         assert!(
             [1, 2]
                 .iter()
-                .all(|owner| gone.iter().any(|key| inode(key) == *owner))
+                .all(|owner| ignore_missing.iter().any(|key| inode(key) == *owner))
         );
     }
 }

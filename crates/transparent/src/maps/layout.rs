@@ -1,7 +1,7 @@
-//! Compares `bpf/state.h` with `state.rs` and `maps.rs`.
+//! Compares `bpf/state.h` and `bpf/records.h` with `state.rs`, `records.rs` and `maps.rs`.
 //!
 //! The layouts of structures and maps come from the BTF of the committed objects. Constants come
-//! from the header's text, since BTF omits enumerations that no variable uses.
+//! from the headers' text, since BTF omits enumerations that no variable uses.
 
 mod btf;
 mod header;
@@ -11,13 +11,18 @@ use std::mem::offset_of;
 use aya::include_bytes_aligned;
 use aya_obj::Object;
 use aya_obj::generated::bpf_map_type;
+use taupe_config::application::Children;
 
 use self::btf::{Btf, Field, Structure};
 use self::header::Constants;
 use super::*;
+use crate::clsact;
+use crate::records::{ANY_COOKIE, NamespaceRecord, ProcessRecord, SocketRecord};
+use crate::rules::children_number;
 use crate::state::{
-    ALLOW, Application, DIRECT, DISALLOW, FLOWS_MAX, Flow, FlowKey, FlowOwner, Lock, NAME_SIZE,
-    Names, OF_STRANGER, PATH_DEPTH, RULE_NUMBER, RuleSet, State, TUNNEL,
+    ALLOW, Application, DIRECT, DISALLOW, DnsHandling, EXEMPT, FLOWS_MAX, Flow, FlowKey, FlowOwner,
+    INHERITED, Lock, NAME_SIZE, OPENED_BY_REMOTE, PATH_DEPTH, RULE_NUMBER_SHIFT, RuleSet, State,
+    TUNNEL,
 };
 
 static OBJECTS: [(&str, &[u8]); 2] = [
@@ -29,7 +34,8 @@ static OBJECTS: [(&str, &[u8]); 2] = [
 const PREFIX_LENGTH: usize = 4;
 
 /// A Rust structure and its name in C.
-struct Shared {
+#[derive(Clone)]
+struct RustStructure {
     name: &'static str,
     /// Bytes before the first field that only the C structure has.
     before: usize,
@@ -47,7 +53,7 @@ macro_rules! shared {
         let _ = |value: $rust| {
             let $rust { $($field: _),* } = value;
         };
-        Shared {
+        RustStructure {
             name: $c,
             before: $before,
             structure: Structure {
@@ -62,14 +68,15 @@ macro_rules! shared {
     }};
 }
 
-fn shared_structures() -> Vec<Shared> {
+fn shared_structures() -> Vec<RustStructure> {
     vec![
         shared!(State as "state", 0, {
-            schema, up, netns, daemon, tun, stamp, generation, lock, secured, key, rules, flows,
-            refused, forwarded, names, unseen, learning, traced, queued,
+            schema, up, netns, daemon, tun, mark, generation, lock, lsm_active, key, rules,
+            flow_count, flow_refused_at, forwarded, dns, unlisted_processes, learning_since,
+            senders_traced, nfqueue_active,
         }),
         shared!(RuleSet as "rule_set", 0, {
-            kinds, everyone, otherwise, path_depths, cgroup_depths, children,
+            kinds, all_tasks, default_verdict, path_depths, cgroup_depths, children,
         }),
         // An anonymous union in C.
         shared!(NameKey as "name_key", PREFIX_LENGTH, { space, name as "" }),
@@ -78,17 +85,35 @@ fn shared_structures() -> Vec<Shared> {
         shared!(FlowKey as "flow_key", 0, {
             remote, local, local_port, remote_port, protocol,
         }),
-        shared!(Flow as "flow", 0, { seen, ifindex, is_answered, owner }),
+        shared!(Flow as "flow", 0, { last_seen, ifindex, is_answered, owner }),
         shared!(FlowOwner as "flow_owner", 0, { opener, interface, application }),
         shared!(Application as "application", 0, { inode, device, user }),
         shared!(NetworkKey as "network_key", PREFIX_LENGTH, { address }),
         shared!(ServiceKey as "service_key", 0, { path }),
-        shared!(UplinkValue as "uplink", 0, { mac, has_ethernet, leads_out, link }),
+        shared!(UplinkValue as "uplink", 0, { mac, has_ethernet, has_default_route, link_id }),
     ]
 }
 
-fn differences(rust: &Shared, c: &Structure) -> Vec<String> {
-    let Shared {
+/// Returns the records of the iterators that an object contains.
+fn records(object: &str) -> Vec<RustStructure> {
+    let process = shared!(ProcessRecord as "process_record", 0, {
+        id, bits, verdict, zero, own, inherited, handed_on,
+    });
+    match object {
+        "marks.o" => vec![process],
+        _ => vec![
+            process,
+            shared!(SocketRecord as "socket_record", 0, {
+                cookie, local, remote, interface, local_port, remote_port, family, protocol,
+                state, is_leaving,
+            }),
+            shared!(NamespaceRecord as "namespace_record", 0, { is_end, cookie }),
+        ],
+    }
+}
+
+fn differences(rust: &RustStructure, c: &Structure) -> Vec<String> {
+    let RustStructure {
         name,
         before,
         structure,
@@ -122,7 +147,8 @@ fn btf(object: &[u8]) -> Btf {
 fn structures_are_laid_out_as_in_c() {
     for (name, object) in OBJECTS {
         let btf = btf(object);
-        let differences: Vec<String> = (shared_structures().iter())
+        let structures = [shared_structures(), records(name)].concat();
+        let differences: Vec<String> = (structures.iter())
             .flat_map(|shared| differences(shared, &btf.structure(shared.name)))
             .collect();
         assert!(differences.is_empty(), "{name}: {}", differences.join("\n"));
@@ -131,8 +157,9 @@ fn structures_are_laid_out_as_in_c() {
 
 #[test]
 fn a_structure_with_a_field_moved_renamed_or_resized_differs() {
-    let btf = btf(OBJECTS[0].1);
-    for shared in shared_structures() {
+    let (name, object) = OBJECTS[0];
+    let btf = btf(object);
+    for shared in [shared_structures(), records(name)].concat() {
         let is_different = |change: &dyn Fn(&mut Structure)| {
             let mut structure = btf.structure(shared.name);
             change(&mut structure);
@@ -202,7 +229,8 @@ fn declared_maps() -> Vec<Declared> {
         Declared::hash("uplinks", |maps| &maps.uplinks),
         Declared::hash("locals", |maps| &maps.locals),
         // Each alias has an entry in both directions.
-        Declared::hash("stand_ins", |maps| &maps.stand_ins).of(2 * MOST_STAND_INS as usize),
+        Declared::hash("resolver_aliases", |maps| &maps.resolver_aliases)
+            .of(2 * MAX_ALIASES as usize),
         Declared::hash("services", |maps| &maps.services),
         Declared::trie("networks", |maps| &maps.networks),
         Declared::hash("listeners", |maps| &maps.listeners),
@@ -233,38 +261,49 @@ fn maps_are_declared_as_in_c() {
     }
 }
 
+fn constants() -> Constants {
+    Constants::parse(concat!(
+        include_str!("../bpf/dns.h"),
+        include_str!("../bpf/guards.h"),
+        include_str!("../bpf/identity.h"),
+        include_str!("../bpf/records.h"),
+        include_str!("../bpf/state.h"),
+    ))
+}
+
 #[test]
 fn constants_are_those_of_c() {
-    let c = Constants::parse(concat!(
-        include_str!("../bpf/identity.h"),
-        include_str!("../bpf/state.h")
-    ));
-    let names = |v4, v6, bus| Names { v4, v6, bus }.bits();
+    let c = constants();
+    let dns = |v4, v6, bus| DnsHandling { v4, v6, bus }.bits();
     for (name, rust) in [
         ("SCHEMA", SCHEMA),
         ("PATH_DEPTH", PATH_DEPTH as u32),
         ("NAME_SIZE", NAME_SIZE as u32),
         ("SERVICE_SIZE", SERVICE_SIZE as u32),
         ("FLOWS_MAX", FLOWS_MAX as u32),
-        ("RULE_NUMBER", RULE_NUMBER),
+        ("RULE_NUMBER_SHIFT", RULE_NUMBER_SHIFT),
         ("RULE_ALLOW", ALLOW),
         ("RULE_DISALLOW", DISALLOW),
+        ("RULE_INHERITED", INHERITED),
+        ("CHILDREN_OWN", children_number(Children::Own)),
+        ("CHILDREN_INHERIT", children_number(Children::Inherit)),
         ("KIND_NAME", Kind::Name as u32),
         ("KIND_PATH", Kind::Path as u32),
         ("KIND_CGROUP_NAME", Kind::CgroupName as u32),
         ("KIND_CGROUP_PATH", Kind::CgroupPath as u32),
         ("KIND_UID", Kind::User as u32),
-        ("KIND_FOLDER", Kind::Folder as u32),
+        ("KIND_DIRECTORY", Kind::Directory as u32),
         ("KIND_RULE", Kind::Rule as u32),
         ("DIRECT", DIRECT),
         ("TUNNEL", TUNNEL),
-        ("LOCK_CHOSEN", Lock::Chosen as u32),
-        ("LOCK_EVERYBODY", Lock::Everybody as u32),
-        ("LOCK_NOBODY", Lock::Nobody as u32),
-        ("NAMES_V4", names(true, false, false)),
-        ("NAMES_V6", names(false, true, false)),
-        ("NAMES_BUS", names(false, false, true)),
-        ("OF_STRANGER", OF_STRANGER),
+        ("EXEMPT", EXEMPT),
+        ("LOCK_SELECTED", Lock::Selected as u32),
+        ("LOCK_ALL", Lock::All as u32),
+        ("LOCK_OFF", Lock::Off as u32),
+        ("DNS_V4", dns(true, false, false)),
+        ("DNS_V6", dns(false, true, false)),
+        ("DNS_ALLOW_BUS", dns(false, false, true)),
+        ("OPENED_BY_REMOTE", OPENED_BY_REMOTE),
         ("SERVICE_RESOLVER", SERVICE_RESOLVER),
         ("SERVICE_BUS", SERVICE_BUS),
         ("CLASS_TUNNEL", class_number(Class::Tunnel)),
@@ -272,9 +311,29 @@ fn constants_are_those_of_c() {
         ("CLASS_REFUSE", class_number(Class::Refuse)),
         ("CLASS_DROP", class_number(Class::Drop)),
         ("REASONS", Reason::ALL.len() as u32),
+        ("CLSACT_PRIORITY", clsact::PRIORITY.into()),
     ] {
         assert_eq!(c.get(name), u64::from(rust), "{name}");
     }
+    assert_eq!(c.get("ANY_COOKIE"), ANY_COOKIE);
+    let prefix = clsact::NAME_PREFIX.bytes().rev();
+    let prefix = prefix.fold(0, |number, byte| number << 8 | u64::from(byte));
+    assert_eq!(c.get("NAME_TAUPE"), prefix);
+}
+
+#[test]
+fn resolver_aliases_are_those_of_c() {
+    let c = constants();
+    let [loopback_v4, alias_v4, alias_v6] =
+        ["LOOPBACK_4", "ALIAS_4", "ALIAS_6"].map(|name| c.get(name) as u32);
+    let alias = IpAddr::from(Ipv4Addr::from_bits(alias_v4 | 53));
+    let loopback = IpAddr::from(Ipv4Addr::from_bits(loopback_v4 | 53));
+    assert_eq!(loopback_of_alias(alias), Some(loopback));
+    let first_word = |address: u128| (address >> 96) as u32;
+    assert_eq!(first_word(ALIAS_OF_LOOPBACK_V6.to_bits()), alias_v6);
+    // `is_alias` in C recognises an alias by these bits.
+    assert_eq!(FIRST_ALIAS_V4 & 0xfe00_0000, alias_v4);
+    assert_eq!(first_word(FIRST_ALIAS_V6), alias_v6);
 }
 
 #[test]

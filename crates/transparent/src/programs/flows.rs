@@ -5,7 +5,7 @@ use std::time::Duration;
 use taupe_nat::flows::ExpiringFlows;
 
 use super::Programs;
-use crate::fault::Fault;
+use crate::error::TransparentError;
 use crate::maps::Flows;
 use crate::state::FlowKey;
 
@@ -15,8 +15,8 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// [`Fault::Map`].
-    pub fn expire_flows(&mut self, idle: Duration) -> Result<usize, Fault> {
+    /// [`TransparentError::Map`].
+    pub fn expire_flows(&mut self, idle: Duration) -> Result<usize, TransparentError> {
         self.maps.flows.expire(&self.maps.state, idle)
     }
 
@@ -26,16 +26,19 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// [`Fault::Map`].
-    pub fn relieve_flows(&mut self, forget: impl FnOnce(&ExpiringFlows)) -> Result<(), Fault> {
-        self.maps.flows.relieve(&self.maps.state, |victims| {
-            forget(&ExpiringFlows(victims.iter().map(FlowKey::tuple).collect()));
+    /// [`TransparentError::Map`].
+    pub fn make_room_for_flows(
+        &mut self,
+        forget: impl FnOnce(&ExpiringFlows),
+    ) -> Result<(), TransparentError> {
+        self.maps.flows.make_room(&self.maps.state, |evicted| {
+            forget(&ExpiringFlows(evicted.iter().map(FlowKey::tuple).collect()));
         })
     }
 
     /// Returns true if a flow has been refused in the last ten seconds.
     #[must_use]
     pub fn are_flows_refused(&self) -> bool {
-        Flows::are_refused(&self.maps.state)
+        Flows::are_flows_refused(&self.maps.state)
     }
 }

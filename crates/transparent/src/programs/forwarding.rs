@@ -9,10 +9,10 @@ use std::sync::atomic::Ordering;
 use taupe_config::file::Forwarded;
 use tracing::debug;
 
-use super::{Gap, Programs, raw_load};
-use crate::fault::Fault;
+use super::{MissingFeature, Programs, raw_load};
+use crate::error::TransparentError;
 use crate::pins;
-use crate::syscall::{self, Target, attach_type, program_type};
+use crate::syscall::{self, AttachTarget, attach_type, program_type};
 
 const PROGRAM: &str = "taupe_forward";
 
@@ -34,13 +34,16 @@ impl Programs {
         LINKS.iter().all(|(name, _)| self.pins.link(name).exists())
     }
 
-    /// Sets where forwarded packets go. Returns the gap that this leaves, if any. Call it in the
+    /// Sets where forwarded packets go. Returns the feature that this lacks, if any. Call it in the
     /// tunnel's network namespace.
     ///
     /// # Errors
     ///
-    /// [`Fault::Call`]: a link cannot be pinned or removed.
-    pub fn set_forwarded(&self, forwarded: Forwarded) -> Result<Option<Gap>, Fault> {
+    /// [`TransparentError::Call`]: a link cannot be pinned or removed.
+    pub fn set_forwarded(
+        &self,
+        forwarded: Forwarded,
+    ) -> Result<Option<MissingFeature>, TransparentError> {
         let word = &self.maps.state.forwarded;
         if forwarded == Forwarded::Direct {
             word.store(0, Ordering::Relaxed);
@@ -53,7 +56,7 @@ impl Programs {
         let (kind, place) = (program_type::NETFILTER, attach_type::NETFILTER);
         let links = raw_load::load(&self.pins, PROGRAM, kind, place).and_then(|program| {
             let link = |(name, family)| {
-                let link = syscall::attach(program.as_fd(), Target::Forward(family))?;
+                let link = syscall::attach(program.as_fd(), AttachTarget::Netfilter(family))?;
                 Ok((name, link))
             };
             LINKS.into_iter().map(link).collect::<io::Result<Vec<_>>>()
@@ -67,7 +70,7 @@ impl Programs {
             }
             Err(error) => {
                 debug!(%error, "attaching {PROGRAM}");
-                Ok(Some(Gap::Forwarding))
+                Ok(Some(MissingFeature::Forwarding))
             }
         }
     }

@@ -16,12 +16,12 @@ use aya::programs::{SchedClassifier, TcAttachType};
 use rustix::io::Errno;
 use taupe_os_linux::netlink::{Netlink, NetlinkError};
 
-use super::{Programs, Way};
-use crate::fault::Fault;
-use crate::filters::{OURS, Place};
+use super::{CaptureMode, Programs};
+use crate::clsact::{ClsactFilter, NAME_PREFIX};
+use crate::error::TransparentError;
 use crate::pins;
 use crate::state::UplinkValue;
-use crate::syscall::{self, Target, attach_type};
+use crate::syscall::{self, AttachTarget, attach_type};
 use crate::uplinks::{LinkHeader, Uplink};
 
 /// A filter: its program and its attach type.
@@ -39,7 +39,7 @@ const TUN: [Filter; 2] = [
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Guard {
     /// The uplink is guarded, or needs no guard.
-    Whole,
+    Intact,
     /// The uplink is not guarded yet, or its properties have changed.
     Missing,
     /// Another program has removed a filter, or put one before it.
@@ -53,9 +53,9 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// [`Fault::Call`], [`Fault::Map`], [`Fault::Behind`]: selected applications cannot use the
-    /// interface.
-    pub fn guard(&mut self, uplink: &Uplink) -> Result<(), Fault> {
+    /// [`TransparentError::Call`], [`TransparentError::Map`], [`TransparentError::FilterPreceded`]:
+    /// selected applications cannot use the interface.
+    pub fn guard(&mut self, uplink: &Uplink) -> Result<(), TransparentError> {
         let guarded = self.guard_with_filters(uplink);
         if guarded.is_err() {
             self.maps.remove_uplink(uplink.index)?;
@@ -63,15 +63,15 @@ impl Programs {
         guarded
     }
 
-    fn guard_with_filters(&mut self, uplink: &Uplink) -> Result<(), Fault> {
+    fn guard_with_filters(&mut self, uplink: &Uplink) -> Result<(), TransparentError> {
         if uplink.header == LinkHeader::Unknown {
             return match self.maps.uplink(uplink.index)? {
                 Some(_) => self.unguard(uplink.index),
                 None => Ok(()),
             };
         }
-        self.filter(IN, uplink.index)?;
-        let link = self.filter(OUT, uplink.index)?;
+        self.attach_filter(IN, uplink.index)?;
+        let link = self.attach_filter(OUT, uplink.index)?;
         self.maps.set_uplink(uplink.index, value(uplink, link))
     }
 
@@ -79,66 +79,77 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// [`Fault::Call`], [`Fault::Map`].
-    pub fn look_at(&self, uplink: &Uplink) -> Result<Guard, Fault> {
+    /// [`TransparentError::Call`], [`TransparentError::Map`].
+    pub fn check_guard(&self, uplink: &Uplink) -> Result<Guard, TransparentError> {
         let Some(entry) = self.maps.uplink(uplink.index)? else {
             return Ok(match uplink.header {
-                LinkHeader::Unknown => Guard::Whole,
+                LinkHeader::Unknown => Guard::Intact,
                 _ => Guard::Missing,
             });
         };
         let (out, into) = (
-            self.standing(OUT, uplink.index)?,
-            self.standing(IN, uplink.index)?,
+            self.first_link_id(OUT, uplink.index)?,
+            self.first_link_id(IN, uplink.index)?,
         );
         Ok(match (out, into) {
-            (Some(link), Some(_)) if entry == value(uplink, link) => Guard::Whole,
-            (Some(link), Some(_)) if entry.link == link => Guard::Missing,
+            (Some(link), Some(_)) if entry == value(uplink, link) => Guard::Intact,
+            (Some(link), Some(_)) if entry.link_id == link => Guard::Missing,
             _ => Guard::Broken,
         })
     }
 
     /// Attaches a filter to an interface, before all others. Returns the ID of its link, or 0 if it
     /// has none.
-    fn filter(&mut self, filter: Filter, index: u32) -> Result<u32, Fault> {
+    fn attach_filter(&mut self, filter: Filter, index: u32) -> Result<u32, TransparentError> {
         let (name, kind) = filter;
         if self.without_tcx {
-            self.filter_by_clsact(filter, index)?;
+            self.attach_by_clsact(filter, index)?;
         } else {
             let pin = self.pins.link(&format!("{index}-{name}"));
-            let target = Target::Interface(index, kind);
+            let target = AttachTarget::Interface(index, kind);
             if self.link(name, target, &pin).is_ok()
-                && let Some(link) = self.standing(filter, index)?
+                && let Some(link) = self.first_link_id(filter, index)?
             {
                 return Ok(link);
             }
             // The filter is behind another one, its link belongs to an earlier interface of this
             // number, or its pin has just been removed. The program is loaded again, since a
             // program can be attached to an interface only once.
-            self.load_again(name)?;
-            self.link_anew(name, target, &pin)?;
+            self.reload(name)?;
+            self.link_new(name, target, &pin)?;
         }
-        self.standing(filter, index)?.ok_or_else(|| Fault::Behind {
-            interface: taupe_os_linux::interface::name(index).unwrap_or_else(|| index.to_string()),
-        })
+        self.first_link_id(filter, index)?
+            .ok_or_else(|| TransparentError::FilterPreceded {
+                interface: taupe_os_linux::interface::name(index)
+                    .unwrap_or_else(|| index.to_string()),
+            })
     }
 
-    fn filter_by_clsact(&mut self, (name, kind): Filter, index: u32) -> Result<(), Fault> {
+    fn attach_by_clsact(
+        &mut self,
+        (name, kind): Filter,
+        index: u32,
+    ) -> Result<(), TransparentError> {
         let failed = || format!("attaching {name} by clsact");
         let interface = taupe_os_linux::interface::name(index)
-            .ok_or_else(|| Fault::call(failed())(Errno::NODEV))?;
-        let place = self.place(&interface, kind);
+            .ok_or_else(|| TransparentError::call(failed())(Errno::NODEV))?;
+        let filter = self.clsact_filter(&interface, kind);
         let program = self.classifier(name)?;
-        place
+        filter
             .attach(program)
-            .map_err(|error| Fault::call(failed())(std::io::Error::other(error)))
+            .map_err(|error| TransparentError::call(failed())(std::io::Error::other(error)))
     }
 
     /// Returns the ID of the link of this tunnel's filter (0 without tcx), if only filters of other
     /// Taupe tunnels precede it.
-    fn standing(&self, (name, kind): Filter, index: u32) -> Result<Option<u32>, Fault> {
-        let failed = || Fault::call(format!("looking at the filters of interface {index}"));
-        let attached = match syscall::attached(index, kind) {
+    fn first_link_id(
+        &self,
+        (name, kind): Filter,
+        index: u32,
+    ) -> Result<Option<u32>, TransparentError> {
+        let failed =
+            || TransparentError::call(format!("looking at the filters of interface {index}"));
+        let attached = match syscall::tcx_programs(index, kind) {
             // An interface that no longer exists has no filters.
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(None),
             Err(error) if self.without_tcx && error.raw_os_error() == Some(libc::EINVAL) => {
@@ -156,7 +167,7 @@ impl Programs {
                 if program.link == link {
                     return Ok(Some(link));
                 }
-                if !program.is_called(OURS).map_err(failed())? {
+                if !program.has_name_prefix(NAME_PREFIX).map_err(failed())? {
                     break;
                 }
             }
@@ -169,34 +180,41 @@ impl Programs {
         let Some(interface) = taupe_os_linux::interface::name(index) else {
             return Ok(None);
         };
-        let is_first = self.place(&interface, kind).is_first(index);
+        let is_first = self.clsact_filter(&interface, kind).is_first(index);
         let is_first = is_first.map_err(std::io::Error::other).map_err(failed())?;
         Ok(is_first.then_some(0))
     }
 
-    fn place<'a>(&self, interface: &'a str, kind: u32) -> Place<'a> {
-        Place {
+    fn clsact_filter<'a>(&self, interface: &'a str, kind: u32) -> ClsactFilter<'a> {
+        ClsactFilter {
             interface,
             direction: direction(kind),
-            stamp: self.maps.state.stamp.load(Ordering::Relaxed),
+            mark: self.maps.state.mark.load(Ordering::Relaxed),
         }
     }
 
-    fn classifier(&mut self, name: &'static str) -> Result<&mut SchedClassifier, Fault> {
-        let program = self.object.program_mut(name).ok_or(Fault::Missing(name))?;
-        program.try_into().map_err(|_| Fault::Missing(name))
+    fn classifier(&mut self, name: &'static str) -> Result<&mut SchedClassifier, TransparentError> {
+        let program = self
+            .object
+            .program_mut(name)
+            .ok_or(TransparentError::Missing(name))?;
+        program
+            .try_into()
+            .map_err(|_| TransparentError::Missing(name))
     }
 
     /// Loads another program from the same code. The previous one stays attached.
-    fn load_again(&mut self, name: &'static str) -> Result<(), Fault> {
+    fn reload(&mut self, name: &'static str) -> Result<(), TransparentError> {
         let program = self.classifier(name)?;
         let loaded = program.unload().and_then(|()| program.load());
-        loaded.map_err(|source| Fault::program(name, super::places::PACKETS, source))
+        loaded.map_err(|source| {
+            TransparentError::program(name, super::attach_points::PACKETS, source)
+        })
     }
 
     /// Attaches filters by clsact from here on, as before Linux 6.6. Without this call the kernel's
     /// version decides.
-    pub fn forgo_tcx(&mut self) {
+    pub fn disable_tcx(&mut self) {
         self.without_tcx = true;
     }
 
@@ -205,12 +223,12 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// [`Fault::Map`], [`Fault::Call`].
-    pub fn unguard(&mut self, index: u32) -> Result<(), Fault> {
+    /// [`TransparentError::Map`], [`TransparentError::Call`].
+    pub fn unguard(&mut self, index: u32) -> Result<(), TransparentError> {
         self.maps.remove_uplink(index)?;
         // Programs that are running may have looked up the interface already.
-        syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))?;
-        let dropped = drop_what_waits(&[index]);
+        syscall::wait_for_programs().map_err(TransparentError::call("waiting for programs"))?;
+        let dropped = drop_unresolved_packets(&[index]);
         if self.without_tcx {
             self.maps.detach_filters(index);
         }
@@ -225,8 +243,8 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// [`Fault::Map`].
-    pub fn guarded(&self) -> Result<Vec<u32>, Fault> {
+    /// [`TransparentError::Map`].
+    pub fn guarded(&self) -> Result<Vec<u32>, TransparentError> {
         self.maps.uplinks()
     }
 
@@ -236,15 +254,15 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// [`Fault::Call`], [`Fault::Behind`]: nothing has changed.
-    pub fn set_up(&mut self, tun: u32) -> Result<(), Fault> {
+    /// [`TransparentError::Call`], [`TransparentError::FilterPreceded`]: nothing has changed.
+    pub fn set_up(&mut self, tun: u32) -> Result<(), TransparentError> {
         let before = self.maps.state.tun.load(Ordering::Relaxed);
-        let filters: &[Filter] = match self.way {
-            Way::Filters => &TUN,
-            Way::Marks => &[],
+        let filters: &[Filter] = match self.mode {
+            CaptureMode::TrafficControl => &TUN,
+            CaptureMode::Fwmark => &[],
         };
         for &filter in filters {
-            self.filter(filter, tun)?;
+            self.attach_filter(filter, tun)?;
         }
         if before != tun {
             for (name, _) in TUN {
@@ -260,11 +278,11 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// [`Fault::Call`].
-    pub fn is_tun_filtered(&self) -> Result<bool, Fault> {
+    /// [`TransparentError::Call`].
+    pub fn is_tun_filtered(&self) -> Result<bool, TransparentError> {
         let tun = self.maps.state.tun.load(Ordering::Relaxed);
         for filter in TUN {
-            if self.standing(filter, tun)?.is_none() {
+            if self.first_link_id(filter, tun)?.is_none() {
                 return Ok(false);
             }
         }
@@ -275,9 +293,9 @@ impl Programs {
 /// Returns true if the kernel has no tcx (before Linux 6.6).
 pub(super) fn is_without_tcx() -> bool {
     const LOOPBACK: u32 = 1;
-    let asked = syscall::attached(LOOPBACK, attach_type::TCX_EGRESS);
+    let programs = syscall::tcx_programs(LOOPBACK, attach_type::TCX_EGRESS);
     // Kernels return EINVAL for an attach type that they do not know.
-    asked.is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL))
+    programs.is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL))
 }
 
 const fn direction(kind: u32) -> TcAttachType {
@@ -288,30 +306,30 @@ const fn direction(kind: u32) -> TcAttachType {
 }
 
 /// Time that neighbours have to answer.
-const ANSWER: Duration = Duration::from_millis(200);
+const NEIGHBOUR_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Ensures that no packet waits for a neighbour's address on these interfaces. Such a packet has
 /// passed the programs at the sockets, but the filters have still to see it. Most neighbours answer
 /// at once. The others are removed together with all packets that wait for them, whoever sent
 /// these. The kernel would do the same some seconds later.
-pub(super) fn drop_what_waits(interfaces: &[u32]) -> Result<(), Fault> {
+pub(super) fn drop_unresolved_packets(interfaces: &[u32]) -> Result<(), TransparentError> {
     if interfaces.is_empty() {
         return Ok(());
     }
     let drop = || -> Result<(), NetlinkError> {
         let mut system = Netlink::open()?;
-        let mut asked_for = || {
+        let mut unresolved = || {
             let mut all = system.incomplete_neighbours()?;
             all.retain(|(index, _)| interfaces.contains(index));
             Ok(all)
         };
-        let end = Instant::now() + ANSWER;
-        let mut waited_for = asked_for()?;
-        while !waited_for.is_empty() && Instant::now() < end {
-            thread::sleep(ANSWER / 20);
-            waited_for = asked_for()?;
+        let end = Instant::now() + NEIGHBOUR_TIMEOUT;
+        let mut pending = unresolved()?;
+        while !pending.is_empty() && Instant::now() < end {
+            thread::sleep(NEIGHBOUR_TIMEOUT / 20);
+            pending = unresolved()?;
         }
-        for (index, neighbour) in waited_for {
+        for (index, neighbour) in pending {
             match system.delete_neighbour(index, neighbour) {
                 Err(error) if !is_gone(&error) => return Err(error),
                 // The neighbour is gone, or it has answered meanwhile.
@@ -320,11 +338,13 @@ pub(super) fn drop_what_waits(interfaces: &[u32]) -> Result<(), Fault> {
         }
         Ok(())
     };
-    drop().map_err(io::Error::other).map_err(Fault::call(
-        "dropping the packets that wait for a neighbour",
-    ))?;
+    drop()
+        .map_err(io::Error::other)
+        .map_err(TransparentError::call(
+            "dropping the packets that wait for a neighbour",
+        ))?;
     // After an answer the kernel sends the waiting packets one by one. Wait for that too.
-    syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))
+    syscall::wait_for_programs().map_err(TransparentError::call("waiting for programs"))
 }
 
 fn is_gone(error: &NetlinkError) -> bool {
@@ -342,7 +362,7 @@ fn value(uplink: &Uplink, link: u32) -> UplinkValue {
     UplinkValue {
         mac: mac.unwrap_or_default(),
         has_ethernet: u8::from(mac.is_some()),
-        leads_out: u8::from(uplink.leads_out),
-        link,
+        has_default_route: u8::from(uplink.has_default_route),
+        link_id: link,
     }
 }

@@ -6,9 +6,10 @@
 use std::collections::BTreeSet;
 use std::os::fd::AsFd as _;
 
-use super::{Place, Programs};
+use super::attach_points::ProgramSpec;
+use super::{AttachPoint, Programs};
 use crate::cgroup;
-use crate::fault::Fault;
+use crate::error::TransparentError;
 use crate::syscall;
 
 impl Programs {
@@ -16,20 +17,22 @@ impl Programs {
     /// tracepoints and at kernel functions.
     #[must_use]
     pub fn attached_hooks(&self) -> BTreeSet<&'static str> {
-        let is_attached = |name, place| match place {
-            Place::Cgroup(link, _) => {
+        let is_attached = |program: &&ProgramSpec| match program.attach_point {
+            AttachPoint::Cgroup(link, _) => {
                 let link = syscall::open(&self.pins.link(link));
                 link.is_ok_and(|link| syscall::has_cgroup(link.as_fd()).unwrap_or(false))
             }
             // These links end only with their pins.
-            Place::Tracepoint(_) | Place::Entry(_) | Place::Security(_) => {
-                self.pins.link(name).exists()
+            AttachPoint::Tracepoint(_) | AttachPoint::Entry(_) | AttachPoint::Security(_) => {
+                self.pins.link(program.name).exists()
             }
-            Place::Iterator(_) | Place::Filter => false,
+            AttachPoint::Iterator(_) | AttachPoint::Filter => false,
         };
-        let programs = self.way.programs().iter();
-        let attached = programs.filter(|(name, place, _)| is_attached(name, *place));
-        attached.map(|(name, ..)| *name).collect()
+        let programs = self.mode.programs().iter();
+        programs
+            .filter(is_attached)
+            .map(|program| program.name)
+            .collect()
     }
 
     /// Attaches programs that have been detached, and classifies the processes and sockets that
@@ -37,15 +40,17 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// [`Fault::Call`]; [`Fault::Unmarked`]: some sockets bypass the tunnel.
-    pub fn attach_again(&mut self, names: &BTreeSet<&'static str>) -> Result<(), Fault> {
+    /// [`TransparentError::Call`]; [`TransparentError::UnmarkedSockets`]: some sockets bypass the
+    /// tunnel.
+    pub fn reattach(&mut self, names: &BTreeSet<&'static str>) -> Result<(), TransparentError> {
         // Another process may be about to remove everything.
-        let _lock = self.alone()?;
-        let cgroup = cgroup::root().map_err(Fault::call("opening the root of cgroup2"))?;
-        let programs = self.way.programs().iter();
-        for &(name, place, _) in programs.filter(|(name, ..)| names.contains(name)) {
-            self.attach_hook(name, place, cgroup.as_fd())?;
+        let _lock = self.lock_for_changes()?;
+        let cgroup =
+            cgroup::root().map_err(TransparentError::call("opening the root of cgroup2"))?;
+        let programs = self.mode.programs().iter();
+        for program in programs.filter(|program| names.contains(program.name)) {
+            self.attach_hook(program, cgroup.as_fd())?;
         }
-        self.renew()
+        self.reclassify_all()
     }
 }

@@ -6,9 +6,10 @@ use aya_obj::generated::bpf_insn;
 use taupe_os_linux::memory::without_memlock_limit;
 use taupe_os_linux::netlink::{Hook, Netlink, SocketId};
 
-use super::{Place, Programs, Way, guards};
-use crate::fault::Fault;
-use crate::filters::OURS;
+use super::attach_points::ProgramSpec;
+use super::{AttachPoint, CaptureMode, Programs, guards};
+use crate::clsact::NAME_PREFIX;
+use crate::error::TransparentError;
 use crate::pins;
 use crate::syscall::{self, Code, attach_type, program_type};
 
@@ -19,36 +20,44 @@ pub struct Trial {
     pub program: &'static str,
     /// The kernel features that the program needs.
     pub needs: &'static str,
-    /// True if Taupe works without the program, with a [`Gap`](super::Gap).
+    /// True if Taupe works without the program, with a [`MissingFeature`](super::MissingFeature).
     pub is_optional: bool,
     /// The kernel's reason to refuse the program.
-    pub refused: Option<Fault>,
+    pub refused: Option<TransparentError>,
 }
 
-/// Loads all programs of a way, one after the other, with maps of their own, and releases them.
+/// Loads all programs of a mode, one after the other, with maps of their own, and releases them.
 /// Attaches and pins nothing.
 ///
 /// # Errors
 ///
-/// [`Fault::Object`]: the maps cannot be created. [`Fault::Missing`].
-pub fn try_all(way: Way) -> Result<Vec<Trial>, Fault> {
+/// [`TransparentError::Object`]: the maps cannot be created. [`TransparentError::Missing`].
+pub fn try_all(mode: CaptureMode) -> Result<Vec<Trial>, TransparentError> {
     let load = || {
         let mut object = EbpfLoader::new()
-            .load(way.object())
-            .map_err(Fault::object)?;
-        let btf = aya::Btf::from_sys_fs().map_err(|error| Fault::object(error.into()))?;
-        let trial = |&(program, place, needs): &(&'static str, Place, &'static str)| {
-            let loaded = Programs::load_program(&mut object, program, place, &btf)?;
+            .load(mode.object())
+            .map_err(TransparentError::object)?;
+        let btf =
+            aya::Btf::from_sys_fs().map_err(|error| TransparentError::object(error.into()))?;
+        let trial = |&ProgramSpec {
+                         name,
+                         attach_point,
+                         needs,
+                     }: &ProgramSpec| {
+            let loaded = Programs::load_program(&mut object, name, attach_point, &btf)?;
             Ok(Trial {
-                program,
+                program: name,
                 needs,
-                is_optional: matches!(place, Place::Entry(_) | Place::Security(_)),
+                is_optional: matches!(
+                    attach_point,
+                    AttachPoint::Entry(_) | AttachPoint::Security(_)
+                ),
                 refused: loaded
                     .err()
-                    .map(|source| Fault::program(program, needs, source)),
+                    .map(|source| TransparentError::program(name, needs, source)),
             })
         };
-        way.programs().iter().map(trial).collect()
+        mode.programs().iter().map(trial).collect()
     };
     without_memlock_limit(load)
 }
@@ -96,9 +105,9 @@ fn takes(kind: u32, attach_type: u32) -> bool {
 ///
 /// # Errors
 ///
-/// [`Fault::Call`]: the file systems of PID 1 are not accessible.
-pub fn try_pinning() -> Result<(), Fault> {
-    pins::have_place()
+/// [`TransparentError::Call`]: the file systems of PID 1 are not accessible.
+pub fn try_pinning() -> Result<(), TransparentError> {
+    pins::check_mount_point()
 }
 
 /// Returns the names of other programs' BPF filters on an interface, in tcx or `clsact`. A filter
@@ -106,13 +115,13 @@ pub fn try_pinning() -> Result<(), Fault> {
 ///
 /// # Errors
 ///
-/// [`Fault::Call`].
-pub fn foreign_filters(index: u32) -> Result<Vec<String>, Fault> {
-    let failed = || Fault::call(format!("looking at the filters of interface {index}"));
+/// [`TransparentError::Call`].
+pub fn foreign_filters(index: u32) -> Result<Vec<String>, TransparentError> {
+    let failed = || TransparentError::call(format!("looking at the filters of interface {index}"));
     let mut names = Vec::new();
     for kind in [attach_type::TCX_INGRESS, attach_type::TCX_EGRESS] {
         // Before Linux 6.6 and on an interface that no longer exists there are none.
-        for program in syscall::attached(index, kind).unwrap_or_default() {
+        for program in syscall::tcx_programs(index, kind).unwrap_or_default() {
             names.push(program.name().map_err(failed())?);
         }
     }
@@ -123,7 +132,7 @@ pub fn foreign_filters(index: u32) -> Result<Vec<String>, Fault> {
         let filters = filters.into_iter().filter(|filter| filter.handle != 0);
         names.extend(filters.map(|filter| filter.name));
     }
-    names.retain(|name| !name.starts_with(OURS));
+    names.retain(|name| !name.starts_with(NAME_PREFIX));
     for name in &mut names {
         if name.is_empty() {
             *name = "?".into();
@@ -136,13 +145,13 @@ pub fn foreign_filters(index: u32) -> Result<Vec<String>, Fault> {
 
 impl Programs {
     /// Returns the sockets of selected applications, including those that no rule selects any more.
-    /// With [`Way::Marks`] sockets cannot be listed and the result is empty.
+    /// With [`CaptureMode::Fwmark`] sockets cannot be listed and the result is empty.
     ///
     /// # Errors
     ///
-    /// [`Fault::Call`].
-    pub fn chosen(&self) -> Result<Vec<SocketId>, Fault> {
-        let sockets = self.chosen_sockets()?.into_iter();
+    /// [`TransparentError::Call`].
+    pub fn selected_connections(&self) -> Result<Vec<SocketId>, TransparentError> {
+        let sockets = self.selected_sockets()?.into_iter();
         Ok(sockets.map(|socket| socket.connection).collect())
     }
 

@@ -9,14 +9,14 @@ use aya::Btf;
 use aya_obj::Object;
 use aya_obj::btf::BtfFeatures;
 
-use super::FILTERS_OBJECT;
+use super::mode::TRAFFIC_CONTROL_OBJECT;
 use crate::pins::Pins;
 use crate::syscall::{self, Code};
 
-/// Loads the program `name` of [`Way::Filters`](super::Way::Filters) with a program type
-/// ([`syscall::program_type`]) and attach type ([`syscall::attach_type`]).
+/// Loads the program `name` of [`CaptureMode::TrafficControl`](super::CaptureMode::TrafficControl)
+/// with a program type ([`syscall::program_type`]) and attach type ([`syscall::attach_type`]).
 pub(super) fn load(pins: &Pins, name: &str, kind: u32, attach_type: u32) -> io::Result<OwnedFd> {
-    let mut object = Object::parse(FILTERS_OBJECT).map_err(io::Error::other)?;
+    let mut object = Object::parse(TRAFFIC_CONTROL_OBJECT).map_err(io::Error::other)?;
     // A kernel that has one of these program types supports all BTF features.
     let all = BtfFeatures::new(true, true, true, true, true, true, true, true);
     let types = object.fixup_and_sanitize_btf(&all);

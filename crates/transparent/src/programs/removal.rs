@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use taupe_os_linux::netlink::Netlink;
 
 use super::{Programs, guards};
-use crate::fault::Fault;
+use crate::error::TransparentError;
 use crate::maps;
 use crate::pins::Pins;
 use crate::state::{Lock, SCHEMA};
@@ -18,8 +18,8 @@ impl Programs {
     /// # Errors
     ///
     /// As [`remove_pinned`](Self::remove_pinned).
-    pub fn remove(mut self) -> Result<(), Fault> {
-        self.beginning = None;
+    pub fn remove(mut self) -> Result<(), TransparentError> {
+        self.setup_lock = None;
         Self::remove_pinned(&self.pins).map(drop)
     }
 
@@ -32,48 +32,49 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// [`Fault::Call`] names the pin that cannot be removed. The remaining programs still work.
-    pub fn remove_pinned(pins: &Pins) -> Result<Option<Fault>, Fault> {
+    /// [`TransparentError::Call`] names the pin that cannot be removed. The remaining programs
+    /// still work.
+    pub fn remove_pinned(pins: &Pins) -> Result<Option<TransparentError>, TransparentError> {
         // Without the lock a reader could keep the directory from being removed.
-        let _alone = pins.lock();
+        let _lock = pins.lock_exclusive();
         // An error here concerns only a few packets, so it must not stop the removal.
-        let on_their_way = withdraw(pins).err();
-        // Also removes the filters of another version, if its layout has the stamp in the same
+        let drain_error = drain(pins).err();
+        // Also removes the filters of another version, if its layout has the mark in the same
         // place.
-        let state = maps::any_pinned_state(pins);
+        let state = maps::pinned_state_of_any_schema(pins);
         if let Some(state) = &state {
-            detach_filters(pins, state.stamp.load(Ordering::Relaxed));
+            detach_filters(pins, state.mark.load(Ordering::Relaxed));
         }
         pins.remove()?;
         // A filter that is left somewhere must not block anything.
         if let Some(state) = state
             && state.schema.load(Ordering::Relaxed) == SCHEMA
         {
-            state.lock.store(Lock::Nobody as u32, Ordering::Relaxed);
+            state.lock.store(Lock::Off as u32, Ordering::Relaxed);
         }
-        Ok(on_their_way)
+        Ok(drain_error)
     }
 }
 
 /// Blocks packets of selected applications at their sockets, and waits until none is between a
 /// socket and a filter.
-fn withdraw(pins: &Pins) -> Result<(), Fault> {
-    let uplinks = maps::take_pinned_uplinks(pins)?;
+fn drain(pins: &Pins) -> Result<(), TransparentError> {
+    let uplinks = maps::remove_pinned_uplinks(pins)?;
     if uplinks.is_empty() {
         return Ok(());
     }
-    syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))?;
-    guards::drop_what_waits(&uplinks)
+    syscall::wait_for_programs().map_err(TransparentError::call("waiting for programs"))?;
+    guards::drop_unresolved_packets(&uplinks)
 }
 
 /// Removes the unpinned filters from all interfaces, since an interface's map entry may have been
 /// removed before its filter.
-fn detach_filters(pins: &Pins, stamp: u32) {
+fn detach_filters(pins: &Pins, mark: u32) {
     let links = Netlink::open().and_then(|mut system| system.links());
     for link in links.unwrap_or_default() {
         let pin = pins.link(&format!("{}-taupe_out", link.index));
         if !pin.exists() {
-            maps::detach_filters(&link.name, stamp);
+            maps::detach_filters(&link.name, mark);
         }
     }
 }

@@ -6,16 +6,16 @@ use ipnet::IpNet;
 use taupe_config::application::AppRules;
 use taupe_config::destinations::Class;
 
-use super::{Programs, Way, guards};
-use crate::fault::Fault;
-use crate::reset::{self, Which};
+use super::{CaptureMode, Programs, guards};
+use crate::error::TransparentError;
+use crate::reset::{self, SocketKinds};
 use crate::rules;
-use crate::syscall::{self, Target};
+use crate::syscall::{self, AttachTarget};
 
 impl Programs {
-    /// Replaces all rules and destinations. With [`Way::Filters`] it then classifies the sockets
-    /// that exist. A socket that is created meanwhile gets the old or the new verdict, and has the
-    /// new one when this returns.
+    /// Replaces all rules and destinations. With [`CaptureMode::TrafficControl`] it then classifies
+    /// the sockets that exist. A socket that is created meanwhile gets the old or the new verdict,
+    /// and has the new one when this returns.
     ///
     /// If no rule selects an application any more, its connections in the calling thread's network
     /// namespace are closed and its UDP sockets get an error before the new verdict is in force. A
@@ -23,27 +23,29 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// [`Fault::TooMany`], [`Fault::LongName`], [`Fault::User`], [`Fault::Map`], [`Fault::Call`];
-    /// [`Fault::Unmarked`]: existing sockets would bypass the tunnel. The old rules stay in force.
+    /// [`TransparentError::TooMany`], [`TransparentError::NameTooLong`],
+    /// [`TransparentError::UnknownUser`], [`TransparentError::Map`], [`TransparentError::Call`];
+    /// [`TransparentError::UnmarkedSockets`]: existing sockets would bypass the tunnel. The old
+    /// rules stay in force.
     pub fn replace(
         &mut self,
         rules: &AppRules,
         destinations: &[(IpNet, Class)],
-    ) -> Result<(), Fault> {
+    ) -> Result<(), TransparentError> {
         // Another process may be about to do the same.
-        let _lock = self.alone()?;
+        let _lock = self.lock_for_changes()?;
         let old = self.maps.state.generation.load(Ordering::Relaxed);
         let new = old.wrapping_add(1);
         let rules = rules::compile(rules, new, self.maps.state.key())?;
         // Removes the set before the old one, or the rest of a failed attempt.
         self.maps.clear_rules(new)?;
         self.maps.write_rules(&rules, destinations, new)?;
-        if let Err(fault) = self.switch(new) {
-            // Report the first failure, not one of the way back.
-            let _ = self.switch(new.wrapping_add(1));
-            return Err(fault);
+        if let Err(error) = self.switch_to(new) {
+            // Report the first failure, not one of the clean-up.
+            let _ = self.switch_to(new.wrapping_add(1));
+            return Err(error);
         }
-        self.put = Some(new);
+        self.written_generation = Some(new);
         Ok(())
     }
 
@@ -52,28 +54,29 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// [`Fault::Call`], [`Fault::Unmarked`]: the old rules are in force, but not for all sockets.
-    pub fn take_back(&mut self) -> Result<(), Fault> {
-        let _lock = self.alone()?;
+    /// [`TransparentError::Call`], [`TransparentError::UnmarkedSockets`]: the old rules are in
+    /// force, but not for all sockets.
+    pub fn restore(&mut self) -> Result<(), TransparentError> {
+        let _lock = self.lock_for_changes()?;
         let now = self.maps.state.generation.load(Ordering::Relaxed);
-        match self.put.take() {
-            Some(put) if put == now => self.switch(put.wrapping_add(1)),
+        match self.written_generation.take() {
+            Some(written) if written == now => self.switch_to(written.wrapping_add(1)),
             _ => Ok(()),
         }
     }
 
     /// Makes the rules of a generation in the maps the rules in use. Rules that are restored get a
     /// new generation number, so that verdicts by the abandoned rules are recognised as outdated.
-    fn switch(&mut self, generation: u32) -> Result<(), Fault> {
+    fn switch_to(&mut self, generation: u32) -> Result<(), TransparentError> {
         let in_use = &self.maps.state.generation;
-        let learning = self.keep_processes();
+        let learning = self.begin_learning();
         in_use.store(generation, Ordering::Release);
         // No program may still decide by the other rules when the sockets are classified.
-        syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))?;
+        syscall::wait_for_programs().map_err(TransparentError::call("waiting for programs"))?;
         self.learn_processes(learning)?;
         self.reclassify()?;
         // Wait for programs that have begun with the other rules.
-        syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))
+        syscall::wait_for_programs().map_err(TransparentError::call("waiting for programs"))
     }
 
     /// Classifies all processes and sockets again by the rules in use, in case hooks have missed
@@ -81,57 +84,59 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// [`Fault::Call`]; [`Fault::Unmarked`]: some sockets bypass the tunnel.
-    pub(super) fn renew(&mut self) -> Result<(), Fault> {
+    /// [`TransparentError::Call`]; [`TransparentError::UnmarkedSockets`]: some sockets bypass the
+    /// tunnel.
+    pub(super) fn reclassify_all(&mut self) -> Result<(), TransparentError> {
         self.maps.state.generation.fetch_add(2, Ordering::AcqRel);
-        syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))?;
-        self.go_through_processes()?;
+        syscall::wait_for_programs().map_err(TransparentError::call("waiting for programs"))?;
+        self.run_learn_passes()?;
         self.reclassify()
     }
 
     /// Gives all sockets that processes have open the verdict of the rules in use, as
-    /// [`replace`](Self::replace) does. With [`Way::Marks`] sockets keep their verdict.
+    /// [`replace`](Self::replace) does. With [`CaptureMode::Fwmark`] sockets keep their verdict.
     ///
     /// # Errors
     ///
-    /// [`Fault::Call`]; [`Fault::Unmarked`]: some sockets bypass the tunnel.
-    pub fn reclassify(&mut self) -> Result<(), Fault> {
-        if self.way == Way::Marks {
+    /// [`TransparentError::Call`]; [`TransparentError::UnmarkedSockets`]: some sockets bypass the
+    /// tunnel.
+    pub fn reclassify(&mut self) -> Result<(), TransparentError> {
+        if self.mode == CaptureMode::Fwmark {
             return Ok(());
         }
         // First classify all selected sockets: a socket shared by several processes must not be
         // released because of one of them. The second pass also finds connections that a listener
         // has accepted during the first one. These have the old verdict, and may have a descriptor
         // number that the first pass had already visited.
-        self.look_through("taupe_classify")?;
-        self.look_through("taupe_leaving")?;
-        self.end_leaving()?;
-        let open = self.look_through("taupe_let_go")?;
-        let heirs = self.look_through("taupe_heirs")?;
+        self.classify_with("taupe_classify")?;
+        self.classify_with("taupe_leaving")?;
+        self.end_leaving_sockets()?;
+        let open = self.classify_with("taupe_release")?;
+        let pending = self.classify_with("taupe_pending")?;
         // End connections that a listener has accepted before its release.
-        self.end_leaving()?;
+        self.end_leaving_sockets()?;
         self.maps.clear_listeners()?;
-        match open + heirs {
+        match open + pending {
             0 => Ok(()),
-            unmarked => Err(Fault::Unmarked(unmarked)),
+            unmarked => Err(TransparentError::UnmarkedSockets(unmarked)),
         }
     }
 
-    fn end_leaving(&self) -> Result<(), Fault> {
+    fn end_leaving_sockets(&self) -> Result<(), TransparentError> {
         let leaving = || {
-            let mut chosen = self.chosen_sockets()?;
-            chosen.retain(|socket| socket.is_leaving);
-            Ok(chosen)
+            let mut sockets = self.selected_sockets()?;
+            sockets.retain(|socket| socket.is_leaving);
+            Ok(sockets)
         };
         if leaving()?.is_empty() {
             return Ok(());
         }
-        reset::end(leaving, Which::Conversations)?;
-        guards::drop_what_waits(&self.maps.uplinks()?)
+        reset::end(leaving, SocketKinds::ConnectionsAndUdp)?;
+        guards::drop_unresolved_packets(&self.maps.uplinks()?)
     }
 
     /// Classifies sockets with an iterator. Returns the number of sockets that cannot be marked.
-    pub(super) fn look_through(&self, name: &'static str) -> Result<usize, Fault> {
-        Ok(self.list(name, Target::Iterator)?.len())
+    pub(super) fn classify_with(&self, name: &'static str) -> Result<usize, TransparentError> {
+        Ok(self.read_iterator(name, AttachTarget::Iterator)?.len())
     }
 }

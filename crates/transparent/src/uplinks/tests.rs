@@ -124,8 +124,12 @@ fn a_link_leads_out_if_any_table_has_a_default_route_by_it() {
         unreachable,
     ];
     let survey = survey(&links, &[], &routes, 9);
-    let leads_out: Vec<bool> = survey.guarded.iter().map(|link| link.leads_out).collect();
-    assert_eq!(leads_out, [true, true, true, false, false, false]);
+    let has_default_route: Vec<bool> = survey
+        .guarded
+        .iter()
+        .map(|link| link.has_default_route)
+        .collect();
+    assert_eq!(has_default_route, [true, true, true, false, false, false]);
 }
 
 #[test]

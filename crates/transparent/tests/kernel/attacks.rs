@@ -1,10 +1,9 @@
 //! Attackers: one on the same link, who sees all packets and sends any, and one at the other end of
 //! the tunnel. Neither learns or changes anything.
 
+use crate::application::install;
 use crate::inward::{LIMIT, count};
-use crate::scene::{
-    HOME, QUIET, REMOTE, Scene, at, everything_but, install, nothing, rules, unmet,
-};
+use crate::scene::{HOME, QUIET, REMOTE, Scene, at, everything_but, nothing, rules, unmet};
 use etherparse::{IpHeaders, PacketBuilder, PacketBuilderStep};
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket};
 use std::io::Write as _;
@@ -20,15 +19,21 @@ use taupe_transparent::state::Reason;
 
 pub(crate) fn tests() -> Vec<SystemTest> {
     vec![
-        SystemTest::new("probes_at_the_real_address", probes),
-        SystemTest::new("a_live_connection_is_left_alone", a_live_connection),
-        SystemTest::new("spoofed_answers_for_names", spoofed_answers),
-        SystemTest::new("the_tunnels_address_from_the_link", the_tunnels_address),
-        SystemTest::new("unchosen_sockets_on_the_same_port", unchosen_sockets),
-        SystemTest::new("ports_that_are_used_again", ports_used_again),
-        SystemTest::new("strangers_fill_their_share", strangers_fill_their_share)
-            .limit(Duration::from_secs(180)),
-        SystemTest::new("routes_from_the_link", routes),
+        SystemTest::new("probes_from_outside_get_no_reply", probes),
+        SystemTest::new(
+            "spoofed_segments_do_not_disturb_a_connection",
+            a_live_connection,
+        ),
+        SystemTest::new("spoofed_dns_replies", spoofed_answers),
+        SystemTest::new("probes_for_the_tunnel_address", the_tunnels_address),
+        SystemTest::new("unselected_sockets_on_the_same_port", unselected_sockets),
+        SystemTest::new("reused_ports", ports_used_again),
+        SystemTest::new(
+            "remote_hosts_fill_only_their_share",
+            remote_hosts_fill_only_their_share,
+        )
+        .limit(Duration::from_secs(180)),
+        SystemTest::new("routes_from_dhcp_bypass_nothing", routes),
     ]
 }
 
@@ -377,7 +382,7 @@ fn send(scene: &Scene, count: u16, port: u16) -> Result<()> {
     inject(&scene.beyond, &(0..count).map(packet).collect::<Vec<_>>())
 }
 
-fn unchosen_sockets() -> Result<()> {
+fn unselected_sockets() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     let (chosen, other) = (install("chosen")?, install("other")?);
     step("a group of both");
@@ -420,7 +425,7 @@ fn unchosen_sockets() -> Result<()> {
     let late = datagram(&at(REMOTE[0], 80), &at(HOME[0], 7005), b"late");
     inject(&scene.beyond, &[late])?;
     wait_until("its end", LIMIT, || {
-        Ok(count(&mut scene, Reason::InUnchosen)? == 1)
+        Ok(count(&mut scene, Reason::InUnselected)? == 1)
     })?;
     let heir = heir.go()?;
     ensure!(heir == "0", "the unchosen heir: {heir}");
@@ -441,7 +446,7 @@ fn ports_used_again() -> Result<()> {
 }
 
 /// However many strangers query a selected server, the machine's own flows have room.
-fn strangers_fill_their_share() -> Result<()> {
+fn remote_hosts_fill_only_their_share() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     let chosen = install("chosen")?;
     let _server = scene.start(&chosen, &["serve-udp", "7000"])?;

@@ -1,119 +1,61 @@
 //! Fail closed: no packet leaves outside the tunnel when a part is missing.
 
-use crate::scene::{
-    Application, CAPTURE, QUIET, REMOTE, Scene, TUNNEL, at, attached, daemon_words, everything_but,
-    install, nothing, open, rules, start_daemon, unmet, without_tcx,
-};
+use crate::application::{Application, install};
+use crate::daemon::{CAPTURE, daemon_words, start_daemon};
+use crate::scene::{QUIET, REMOTE, Scene, TUNNEL, at, nothing, open, unmet, without_tcx};
 use aya::maps::{HashMap, Map, MapData};
-use std::collections::BTreeSet;
-use std::net::TcpListener;
 use std::process::Command;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use taupe_lab::capture::Capture;
-use taupe_lab::host::{Host, Transport, add_address, link};
+use taupe_lab::host::{add_address, link};
 use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Error, Result, ensure};
-use taupe_transparent::capture::{self, release};
+use taupe_transparent::capture::release;
 use taupe_transparent::pins::Pins;
-use taupe_transparent::programs::{Guard, Programs, Way};
-use taupe_transparent::reset::Reset;
+use taupe_transparent::programs::Guard;
 use taupe_transparent::state::Lock;
 
 /// All packets of a selected application to the remote addresses.
-const ANY: &str = "host 198.51.100.1 or host 2001:db8:9::1";
+pub(crate) const ANY: &str = "host 198.51.100.1 or host 2001:db8:9::1";
 
 pub(crate) fn tests() -> Vec<SystemTest> {
     vec![
-        SystemTest::new("down_is_told_at_once", down_is_told_at_once),
-        SystemTest::new("connections_outlive_a_pause", connections_outlive_a_pause),
-        SystemTest::new("the_daemon_is_killed", the_daemon_is_killed),
+        SystemTest::new("errors_at_once_while_down", errors_at_once_while_down),
+        SystemTest::new("connections_survive_a_pause", connections_survive_a_pause),
         SystemTest::new(
-            "uplinks_come_while_it_is_dead",
-            uplinks_come_while_it_is_dead,
+            "blocked_after_the_daemon_is_killed",
+            blocked_after_the_daemon_is_killed,
         ),
-        SystemTest::new("mounts_of_a_command_end", mounts_of_a_command_end),
-        SystemTest::new("a_filter_is_taken_away", a_filter_is_taken_away),
+        SystemTest::new("new_uplinks_without_a_daemon", new_uplinks_without_a_daemon),
         SystemTest::new(
-            "a_filter_is_taken_away_without_tcx",
-            without_tcx(a_filter_is_taken_away),
+            "pins_outlive_a_mount_namespace",
+            pins_outlive_a_mount_namespace,
         ),
-        SystemTest::new("a_number_is_used_again", a_number_is_used_again),
+        SystemTest::new("removed_filter", removed_filter),
+        SystemTest::new("removed_filter_without_tcx", without_tcx(removed_filter)),
+        SystemTest::new("reused_interface_index", reused_interface_index),
         SystemTest::new(
-            "a_number_is_used_again_without_tcx",
-            without_tcx(a_number_is_used_again),
+            "reused_interface_index_without_tcx",
+            without_tcx(reused_interface_index),
         ),
-        SystemTest::new("a_link_that_is_gone", a_link_that_is_gone),
-        SystemTest::new("no_thread_is_to_be_had", no_thread_is_to_be_had),
-        SystemTest::new("connections_end_with_it", connections_end_with_it),
-        SystemTest::new("what_leaves_ends_first", what_leaves_ends_first),
-        SystemTest::new("what_waits_for_a_neighbour", what_waits_for_a_neighbour),
+        SystemTest::new("deleted_link", deleted_link),
+        SystemTest::new("failure_to_start_a_thread", failure_to_start_a_thread),
         SystemTest::new(
-            "a_filter_without_an_entry",
-            without_tcx(a_filter_without_an_entry),
+            "filter_without_a_map_entry",
+            without_tcx(filter_without_a_map_entry),
         ),
+        SystemTest::new("deleted_tun", deleted_tun),
         SystemTest::new(
-            "what_waits_for_a_neighbour_without_tcx",
-            without_tcx(what_waits_for_a_neighbour),
-        ),
-        SystemTest::new("namespaces_that_are_gone", namespaces_that_are_gone),
-        SystemTest::new("the_tun_vanishes", the_tun_vanishes),
-        SystemTest::new("maps_of_the_other_way", maps_of_the_other_way),
-        SystemTest::new("programs_are_replaced", programs_are_replaced),
-        SystemTest::new("rules_are_replaced", rules_are_replaced),
-        SystemTest::new("removed_without_a_trace", removed_without_a_trace),
-        SystemTest::new(
-            "programs_are_replaced_without_tcx",
-            without_tcx(programs_are_replaced),
-        ),
-        SystemTest::new(
-            "removed_without_a_trace_without_tcx",
-            without_tcx(removed_without_a_trace),
-        ),
-        SystemTest::new(
-            "down_is_told_at_once_without_tcx",
-            without_tcx(down_is_told_at_once),
+            "errors_at_once_while_down_without_tcx",
+            without_tcx(errors_at_once_while_down),
         ),
     ]
 }
 
-/// A process that is killed before it has attached anything leaves maps. In these the network
-/// namespace has the number that the other way uses.
-fn maps_of_the_other_way() -> Result<()> {
-    let mut scene = Scene::new()?;
-    let (chosen, other) = (install("chosen")?, install("other")?);
-    let home = scene.home.clone();
-    let load = |way| home.enter(|| Programs::load(TUNNEL, way).map_err(unmet));
-    drop(load(Way::Marks)?);
-    scene.set_up(&rules(&["chosen"], &[]), &everything_but(&[]))?;
-    for remote in REMOTE {
-        scene.expect(&chosen, &["tcp", &at(remote, 80)], "beyond")?;
-        scene.expect(&other, &["tcp", &at(remote, 80)], "far")?;
-    }
-    step("the other way about");
-    scene.programs.take();
-    home.enter(|| release(TUNNEL).map_err(unmet))?;
-    drop(load(Way::Filters)?);
-    let seen = home.enter(|| Programs::open(TUNNEL).map_err(unmet))?;
-    ensure!(seen.is_none(), "nothing is attached: {seen:?}");
-    let mut marks = load(Way::Marks)?;
-    marks.set_mark(MARK);
-    home.enter(|| {
-        let rules = rules(&["chosen"], &[]);
-        let replaced = marks.replace(&rules, &everything_but(&[]));
-        replaced.and_then(|()| marks.attach()).map_err(unmet)
-    })?;
-    // No rule routes the mark, so the packets are blocked.
-    let said = scene.run(&chosen, &["udp", &at(REMOTE[0], 80)])?;
-    ensure!(said.starts_with("failed"), "by its mark: {said}");
-    scene.expect(&other, &["udp", &at(REMOTE[0], 80)], "far")
-}
-
-const MARK: u32 = 0x5300_0000;
-
 /// Checks the errors that a selected application gets while the tunnel is down.
-fn is_told(scene: &Scene, chosen: &str) -> Result<()> {
+fn fails_at_once(scene: &Scene, chosen: &str) -> Result<()> {
     for remote in REMOTE {
         scene.expect(chosen, &["tcp", &at(remote, 80)], "failed 101 at once")?;
         scene.expect(chosen, &["udp", &at(remote, 80)], "failed 1 at once")?;
@@ -127,12 +69,12 @@ fn is_told(scene: &Scene, chosen: &str) -> Result<()> {
     Ok(())
 }
 
-fn down_is_told_at_once() -> Result<()> {
+fn errors_at_once_while_down() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     let (chosen, other) = (install("chosen")?, install("other")?);
     let capture = scene.capture(ANY)?;
     scene.programs()?.set_down();
-    is_told(&scene, &chosen)?;
+    fails_at_once(&scene, &chosen)?;
     nothing(&scene, capture)?;
     scene.expect(&other, &["tcp", &at(REMOTE[0], 80)], "far")?;
     scene.expect(&other, &["udp", &at(REMOTE[1], 80)], "far")?;
@@ -140,7 +82,7 @@ fn down_is_told_at_once() -> Result<()> {
     scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")
 }
 
-fn connections_outlive_a_pause() -> Result<()> {
+fn connections_survive_a_pause() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     let chosen = install("chosen")?;
     let listener = scene
@@ -167,7 +109,7 @@ fn connections_outlive_a_pause() -> Result<()> {
     Ok(())
 }
 
-fn the_daemon_is_killed() -> Result<()> {
+fn blocked_after_the_daemon_is_killed() -> Result<()> {
     let scene = Scene::new()?;
     let (chosen, other) = (install("chosen")?, install("other")?);
     let mut daemon = start_daemon(&scene, "chosen")?;
@@ -176,18 +118,18 @@ fn the_daemon_is_killed() -> Result<()> {
     let capture = scene.capture(ANY)?;
     sleep(QUIET);
     daemon.kill()?;
-    is_told(&scene, &chosen)?;
+    fails_at_once(&scene, &chosen)?;
     step("another one takes over");
     let mut daemon = start_daemon(&scene, "chosen")?;
     scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")?;
     daemon.kill()?;
-    is_told(&scene, &chosen)?;
+    fails_at_once(&scene, &chosen)?;
     ensure!(busy.line()? == "done", "the flood has ended early");
     nothing(&scene, capture)?;
     scene.expect(&other, &["tcp", &at(REMOTE[0], 80)], "far")
 }
 
-fn uplinks_come_while_it_is_dead() -> Result<()> {
+fn new_uplinks_without_a_daemon() -> Result<()> {
     let scene = Scene::new()?;
     let (chosen, other) = (install("chosen")?, install("other")?);
     let mut daemon = start_daemon(&scene, "chosen")?;
@@ -215,7 +157,7 @@ fn uplinks_come_while_it_is_dead() -> Result<()> {
         Ok(())
     };
     by(["203.0.113.1", "2001:db8:2::1"], "up1")?;
-    is_told(&scene, &chosen)?;
+    fails_at_once(&scene, &chosen)?;
     scene.run(&chosen, &["flood", &at(REMOTE[0], 80), "1"])?;
     scene.run(&chosen, &["raw", REMOTE[1]])?;
     scene.run(&chosen, &["ping", REMOTE[0]])?;
@@ -239,7 +181,7 @@ fn uplinks_come_while_it_is_dead() -> Result<()> {
     )?;
     let capture = scene.capture(ANY)?;
     by(["192.0.2.1", "2001:db8:1::1"], "up0")?;
-    is_told(&scene, &chosen)?;
+    fails_at_once(&scene, &chosen)?;
     scene.run(&chosen, &["flood", &at(REMOTE[0], 80), "1"])?;
     nothing(&scene, capture)?;
     ensure!(busy.line()? == "done", "the flood has ended early");
@@ -251,7 +193,7 @@ fn uplinks_come_while_it_is_dead() -> Result<()> {
 }
 
 /// `ip netns exec` gives a command a mount namespace of its own, with another `/sys`.
-fn mounts_of_a_command_end() -> Result<()> {
+fn pins_outlive_a_mount_namespace() -> Result<()> {
     let scene = Scene::new()?;
     let (chosen, other) = (install("chosen")?, install("other")?);
     let capture = scene.capture(ANY)?;
@@ -261,7 +203,7 @@ fn mounts_of_a_command_end() -> Result<()> {
         let mut daemon = Application::start(scene.home.command(&words))?;
         scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")?;
         daemon.kill()?;
-        is_told(&scene, &chosen)?;
+        fails_at_once(&scene, &chosen)?;
     }
     nothing(&scene, capture)?;
     scene.expect(&other, &["tcp", &at(REMOTE[0], 80)], "far")?;
@@ -286,7 +228,7 @@ fn take_filter(scene: &Scene, index: u32) -> Result<()> {
     }
 }
 
-fn a_filter_is_taken_away() -> Result<()> {
+fn removed_filter() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     let (chosen, other) = (install("chosen")?, install("other")?);
     scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")?;
@@ -294,9 +236,9 @@ fn a_filter_is_taken_away() -> Result<()> {
     let home = scene.home.clone();
     let look = |scene: &mut Scene| {
         let programs = scene.programs()?;
-        home.enter(|| programs.look_at(&uplink).map_err(unmet))
+        home.enter(|| programs.check_guard(&uplink).map_err(unmet))
     };
-    ensure!(look(&mut scene)? == Guard::Whole, "not guarded");
+    ensure!(look(&mut scene)? == Guard::Intact, "not guarded");
     let capture = scene.capture(ANY)?;
     take_filter(&scene, uplink.index)?;
     // A link ends some time after its pin.
@@ -311,7 +253,7 @@ fn a_filter_is_taken_away() -> Result<()> {
     step("put back");
     let programs = scene.programs()?;
     home.enter(|| programs.guard(&uplink).map_err(unmet))?;
-    ensure!(look(&mut scene)? == Guard::Whole, "it is not back");
+    ensure!(look(&mut scene)? == Guard::Intact, "it is not back");
     scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")
 }
 
@@ -330,7 +272,7 @@ fn is_cut_off(scene: &Scene, chosen: &str) -> Result<()> {
     Ok(())
 }
 
-fn a_number_is_used_again() -> Result<()> {
+fn reused_interface_index() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     let (chosen, other) = (install("chosen")?, install("other")?);
     let index = scene.uplink("up0")?.index.to_string();
@@ -370,7 +312,7 @@ fn a_number_is_used_again() -> Result<()> {
     scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")
 }
 
-fn a_link_that_is_gone() -> Result<()> {
+fn deleted_link() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     let uplink = scene.uplink("up0")?;
     scene.home.ip(&["link", "delete", "up0"])?;
@@ -384,7 +326,7 @@ fn a_link_that_is_gone() -> Result<()> {
 }
 
 /// If the capture's thread cannot start, the tunnel is down, although the process lives on.
-fn no_thread_is_to_be_had() -> Result<()> {
+fn failure_to_start_a_thread() -> Result<()> {
     let scene = Scene::new()?;
     let chosen = install("chosen")?;
     let begin = || -> Result<Application> {
@@ -403,7 +345,7 @@ fn no_thread_is_to_be_had() -> Result<()> {
     daemon.kill()?;
     let capture = scene.capture(ANY)?;
     let _alive = begin()?;
-    is_told(&scene, &chosen)?;
+    fails_at_once(&scene, &chosen)?;
     nothing(&scene, capture)?;
     step("without one before");
     scene.home.enter(|| release(TUNNEL).map_err(unmet))?;
@@ -412,54 +354,13 @@ fn no_thread_is_to_be_had() -> Result<()> {
     scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "far")
 }
 
-/// Conversations in the tunnel do not continue outside it.
-fn connections_end_with_it() -> Result<()> {
-    let scene = Scene::with(&["chosen"], &[])?;
-    let (chosen, other) = (install("chosen")?, install("other")?);
-    let mut kept = Vec::new();
-    for (program, host) in [(&chosen, &scene.beyond), (&other, &scene.far)] {
-        for remote in REMOTE {
-            let bind = || TcpListener::bind((remote, 7000)).map_err(Error::io("listener"));
-            let listener = host.enter(bind)?;
-            let application = scene.start(program, &["stay", &at(remote, 7000)])?;
-            let accepted = listener.accept().map_err(Error::io("accept"))?;
-            kept.push((program, application, accepted));
-        }
-    }
-    let mut datagrams = scene.start(&chosen, &["hold", &at(REMOTE[0], 80)])?;
-    let _server = scene.start(&chosen, &["serve", "7001"])?;
-    let capture = scene.capture("(host 198.51.100.1 or host 2001:db8:9::1) and tcp port 7000")?;
-    let home = &scene.home;
-    let ended = home.enter(|| capture::reset(TUNNEL).map_err(unmet))?;
-    ensure!(ended == Reset { ended: 2, left: 0 }, "{ended:?}");
-    let mut kept = kept.into_iter();
-    for (_, mut application, _) in kept.by_ref().take(2) {
-        let said = application.go()?;
-        ensure!(said.starts_with("failed 103"), "a connection says {said:?}");
-    }
-    nothing(&scene, capture)?;
-    home.enter(|| release(TUNNEL).map_err(unmet))?;
-    for (_, mut application, _) in kept {
-        let said = application.go()?;
-        ensure!(said == "sent", "an unchosen one says {said:?}");
-    }
-    // The TCP connection is made only now; the UDP socket got an error.
-    let said = datagrams.go()?;
-    ensure!(said == "far failed:103", "{said}");
-    ensure!(
-        scene.home.listens(Transport::Tcp, 7001)?,
-        "a listener has gone"
-    );
-    Ok(())
-}
-
 /// A filter is removed with the rest even if its map entry has gone before: by an interrupted
 /// command, or because another filter preceded it.
-fn a_filter_without_an_entry() -> Result<()> {
+fn filter_without_a_map_entry() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     let (chosen, other) = (install("chosen")?, install("other")?);
     let index = scene.uplink("up0")?.index;
-    scene.programs()?.set_lock(Lock::Everybody).map_err(unmet)?;
+    scene.programs()?.set_lock(Lock::All).map_err(unmet)?;
     let pins = Pins::all().next().ok_or_else(|| unmet("no pins"))?;
     let pinned = MapData::from_pin(pins.directory().join("uplinks")).map_err(unmet)?;
     let uplinks = HashMap::<_, u32, [u8; 12]>::try_from(Map::from_map_data(pinned).map_err(unmet)?);
@@ -476,101 +377,7 @@ fn a_filter_without_an_entry() -> Result<()> {
     Ok(())
 }
 
-/// Packets that have passed the programs at sockets and wait for the router's hardware address do
-/// not leave outside the tunnel when the filters are removed or the application is no longer
-/// selected.
-fn what_waits_for_a_neighbour() -> Result<()> {
-    let mut scene = Scene::with(&["chosen"], &[])?;
-    let chosen = install("chosen")?;
-    let answers = |scene: &Scene, on| scene.far.ip(&["link", "set", "down0", "arp", on]).map(drop);
-    let wait = |scene: &Scene| -> Result<_> {
-        answers(scene, "off")?;
-        scene.home.ip(&["neighbour", "flush", "dev", "up0"])?;
-        let application = scene.start(&chosen, &["say", &at(REMOTE[0], 80)])?;
-        wait_until("packets wait", Duration::from_secs(5), || {
-            let list = ["-4", "neighbour", "show", "dev", "up0", "nud", "incomplete"];
-            Ok(!scene.home.ip(&list)?.text().is_empty())
-        })?;
-        Ok(application)
-    };
-    step("other rules");
-    let capture = scene.capture(ANY)?;
-    let application = wait(&scene)?;
-    scene.replace(&["other"])?;
-    answers(&scene, "on")?;
-    nothing(&scene, capture)?;
-    drop(application);
-    step("the end");
-    scene.replace(&["chosen"])?;
-    let capture = scene.capture(ANY)?;
-    let _application = wait(&scene)?;
-    scene.home.enter(|| release(TUNNEL).map_err(unmet))?;
-    answers(&scene, "on")?;
-    nothing(&scene, capture)
-}
-
-/// An application that is no longer selected does not continue its conversations outside the
-/// tunnel, however busy it is.
-fn what_leaves_ends_first() -> Result<()> {
-    const MOMENT: Duration = Duration::from_millis(50);
-    const SYN: u8 = 2;
-    let mut scene = Scene::with(&["chosen"], &[])?;
-    let chosen = install("chosen")?;
-    for host in [&scene.beyond, &scene.far] {
-        let bind = || TcpListener::bind((REMOTE[0], 7000)).map_err(Error::io("listener"));
-        let listener = host.enter(bind)?;
-        std::thread::spawn(move || {
-            for mut stream in listener.incoming().flatten() {
-                std::thread::spawn(move || std::io::copy(&mut stream, &mut std::io::sink()));
-            }
-        });
-    }
-    let mut busy = scene.start(&chosen, &["flood", &at(REMOTE[0], 7000), "3"])?;
-    let capture = scene.capture("src host 192.0.2.2 and tcp dst port 7000")?;
-    for _ in 0..10 {
-        sleep(MOMENT);
-        scene.replace(&["nobody"])?;
-        sleep(MOMENT);
-        scene.replace(&["chosen"])?;
-    }
-    ensure!(busy.line()? == "done", "the flood has ended early");
-    let mut begun = BTreeSet::new();
-    for packet in capture.stop()? {
-        let port = packet.ip.get(20..22).map(<[u8]>::to_vec);
-        if packet.ip.get(33).is_some_and(|flags| flags & SYN != 0) {
-            begun.insert(port.clone());
-        }
-        ensure!(
-            begun.contains(&port),
-            "it goes on in the clear: {:02x?}",
-            packet.ip
-        );
-    }
-    ensure!(!begun.is_empty(), "nothing was begun in the clear");
-    Ok(())
-}
-
-fn namespaces_that_are_gone() -> Result<()> {
-    let mut scene = Scene::with(&["chosen"], &[])?;
-    let chosen = install("chosen")?;
-    let away = Host::new("away")?;
-    away.enter(|| attached().map(drop).map_err(unmet))?;
-    let count = || Pins::all().count();
-    let left = scene.programs()?.remove_orphans().map_err(unmet)?;
-    ensure!(
-        (left, count()) == (0, 2),
-        "{left} removed, {} there",
-        count()
-    );
-    away.delete()?;
-    wait_until("the namespace is gone", Duration::from_secs(30), || {
-        scene.programs()?.remove_orphans().map_err(unmet)?;
-        Ok(count() == 1)
-    })?;
-    scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")
-}
-
-fn the_tun_vanishes() -> Result<()> {
+fn deleted_tun() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     let chosen = install("chosen")?;
     let capture = scene.capture(ANY)?;
@@ -589,65 +396,5 @@ fn the_tun_vanishes() -> Result<()> {
     let mut buffer = vec![0; 70_000];
     let packet = tun.read_queued(&mut buffer);
     ensure!(packet.is_some(), "nothing came to the new TUN");
-    Ok(())
-}
-
-fn programs_are_replaced() -> Result<()> {
-    let mut scene = Scene::with(&["chosen"], &[])?;
-    let chosen = install("chosen")?;
-    let mut busy = scene.start(&chosen, &["flood", &at(REMOTE[0], 80), "3"])?;
-    let capture = scene.capture(ANY)?;
-    let uplink = scene.uplink("up0")?;
-    // At least once: on an emulated processor one round takes seconds.
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(2) {
-        let programs = scene.home.enter(|| {
-            let mut programs = attached().map_err(unmet)?;
-            programs.guard(&uplink).map_err(unmet)?;
-            Ok(programs)
-        })?;
-        scene.programs = Some(programs);
-        sleep(Duration::from_millis(50));
-    }
-    scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")?;
-    ensure!(busy.line()? == "done", "the flood has ended early");
-    nothing(&scene, capture)
-}
-
-fn rules_are_replaced() -> Result<()> {
-    let mut scene = Scene::with(&["chosen"], &[])?;
-    let chosen = install("chosen")?;
-    let mut busy = scene.start(&chosen, &["flood", &at(REMOTE[0], 80), "5"])?;
-    let capture = scene.capture(ANY)?;
-    for round in 0..40 {
-        let name = format!("other{round}");
-        let allowed = rules(&["chosen", &name, &chosen], &[]);
-        scene
-            .programs()?
-            .replace(&allowed, &everything_but(&["10.0.0.0/8"]))
-            .map_err(unmet)?;
-        scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")?;
-    }
-    ensure!(busy.line()? == "done", "the flood has ended early");
-    nothing(&scene, capture)
-}
-
-fn removed_without_a_trace() -> Result<()> {
-    let mut scene = Scene::with(&["chosen"], &[])?;
-    let chosen = install("chosen")?;
-    scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")?;
-    let programs = scene.programs.take();
-    let programs = programs.ok_or_else(|| Error::unmet("nothing is loaded"))?;
-    scene.home.enter(|| programs.remove().map_err(unmet))?;
-    let filters = scene
-        .home
-        .run(&["tc", "filter", "show", "dev", "up0", "egress"])?;
-    ensure!(filters.text().is_empty(), "{}", filters.text());
-    scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "far")?;
-    ensure!(Pins::all().next().is_none(), "pins are left");
-    step("rules that cannot be taken");
-    let long = "x".repeat(255);
-    let refused = scene.set_up(&rules(&[&long], &[]), &everything_but(&[]));
-    ensure!(refused.is_err(), "a name that long was taken");
     Ok(())
 }

@@ -6,13 +6,12 @@
 //!   shelf ── in1              TUN ── beyond
 //! ```
 
+use crate::application::{Application, install};
 use crate::client::WORD;
+use crate::daemon::{self, CAPTURE, settings};
 use crate::inward::LIMIT;
 use crate::link_local;
-use crate::scene::{
-    self, Application, CAPTURE, QUIET, REMOTE, Scene, TUNNEL, at, choice, everything_but, install,
-    nothing, unmet, without_tcx,
-};
+use crate::scene::{QUIET, REMOTE, Scene, TUNNEL, at, everything_but, nothing, unmet, without_tcx};
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
@@ -22,7 +21,7 @@ use taupe_lab::capture::Capture;
 use taupe_lab::host::{Host, link};
 use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Error, Result, ensure};
-use taupe_transparent::capture::{self, Choice};
+use taupe_transparent::capture::{self, CaptureSettings};
 use taupe_transparent::programs::Programs;
 use taupe_transparent::state::Reason;
 
@@ -39,16 +38,16 @@ const PORT: u16 = 81;
 
 pub(crate) fn tests() -> Vec<SystemTest> {
     vec![
-        SystemTest::new("forwarded_as_it_is", || through(false)),
+        SystemTest::new("forwarded_without_masquerading", || through(false)),
         SystemTest::new("forwarded_and_masqueraded", || through(true)),
         SystemTest::new("forwarded_without_tcx", without_tcx(|| through(true))),
-        SystemTest::new("forwarded_past_the_tunnel", past),
-        SystemTest::new("forwarded_while_it_is_dead", dead),
+        SystemTest::new("forwarded_outside_the_tunnel", past),
+        SystemTest::new("forwarded_without_a_daemon", dead),
         SystemTest::new("forwarded_by_a_new_uplink", by_a_new_uplink),
-        SystemTest::new("guests_reached_in_the_clear", in_the_clear),
-        SystemTest::new("guests_who_are_gone", gone),
-        SystemTest::new("guests_and_direct_destinations", direct_destinations),
-        SystemTest::new("forwarded_otherwise_while_up", otherwise),
+        SystemTest::new("clients_reached_from_outside_the_tunnel", in_the_clear),
+        SystemTest::new("packets_for_vanished_clients", gone),
+        SystemTest::new("clients_and_direct_destinations", direct_destinations),
+        SystemTest::new("forwarding_changed_while_up", otherwise),
     ]
 }
 
@@ -116,9 +115,9 @@ impl Yard {
     }
 
     /// Starts a capture that follows home's links.
-    fn begin(&self, choice: &Choice) -> Result<capture::Capture> {
+    fn begin(&self, settings: &CaptureSettings) -> Result<capture::Capture> {
         let tun = self.scene.tun.index().map_err(Error::io("TUN"))?;
-        let begin = || scene::begin_with(TUNNEL, choice, tun).map_err(unmet);
+        let begin = || daemon::begin_with(TUNNEL, settings, tun).map_err(unmet);
         self.scene.home.enter(begin)
     }
 
@@ -186,10 +185,10 @@ fn network(address: &str) -> String {
     format!("{address}/{bits}")
 }
 
-fn forwarded() -> Choice {
-    Choice {
+fn forwarded() -> CaptureSettings {
+    CaptureSettings {
         forwarded: Forwarded::Tunnel,
-        ..choice("chosen")
+        ..settings("chosen")
     }
 }
 
@@ -218,7 +217,7 @@ fn through(masquerades: bool) -> Result<()> {
 
 fn past() -> Result<()> {
     let yard = Yard::new(false)?;
-    let _capture = yard.begin(&choice("chosen"))?;
+    let _capture = yard.begin(&settings("chosen"))?;
     yard.expect("far")?;
     yard.is_inside()
 }
@@ -338,11 +337,11 @@ fn gone() -> Result<()> {
 
 fn direct_destinations() -> Result<()> {
     let yard = Yard::new(false)?;
-    let choice = Choice {
+    let settings = CaptureSettings {
         destinations: everything_but(&["198.51.100.0/24"]),
         ..forwarded()
     };
-    let _capture = yard.begin(&choice)?;
+    let _capture = yard.begin(&settings)?;
     for (way, remote, port, who) in [
         ("tcp", REMOTE[0], 80, "far"),
         ("udp", REMOTE[0], 80, "far"),
@@ -402,8 +401,8 @@ fn otherwise() -> Result<()> {
     const FROM: &str = "5555";
     let yard = Yard::new(false)?;
     let _capture = yard.begin(&forwarded())?;
-    let replace = |choice: &Choice| {
-        let replaced = || capture::replace(TUNNEL, choice).map_err(unmet);
+    let replace = |settings: &CaptureSettings| {
+        let replaced = || capture::replace(TUNNEL, settings).map_err(unmet);
         yard.scene.home.enter(replaced).map(drop)
     };
     // The same flows each time.
@@ -415,7 +414,7 @@ fn otherwise() -> Result<()> {
         Ok(())
     };
     is("beyond")?;
-    replace(&choice("chosen"))?;
+    replace(&settings("chosen"))?;
     is("far")?;
     replace(&forwarded())?;
     is("beyond")

@@ -1,7 +1,8 @@
 //! Selection of applications.
 
+use crate::application::{Application, install};
 use crate::client;
-use crate::scene::{self, Application, REMOTE, Scene, at, everything_but, install, nothing, rules};
+use crate::scene::{self, REMOTE, Scene, at, everything_but, nothing, rules};
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
@@ -13,12 +14,18 @@ use taupe_lab::{Error, Result, ensure};
 
 pub(crate) fn tests() -> Vec<SystemTest> {
     vec![
-        SystemTest::new("names_paths_and_folders", names_paths_and_folders),
+        SystemTest::new("names_paths_and_directories", names_paths_and_directories),
         SystemTest::new("cgroups_and_users", cgroups_and_users),
-        SystemTest::new("allowed_wins_and_the_rest", allowed_wins_and_the_rest),
+        SystemTest::new("allowed_wins_over_disallowed", allowed_wins_over_disallowed),
         SystemTest::new("children_threads_and_copies", children_threads_and_copies),
-        SystemTest::new("as_the_model_decides", as_the_model_decides),
-        SystemTest::new("sockets_from_before", sockets_from_before),
+        SystemTest::new(
+            "same_verdicts_as_the_reference_matcher",
+            same_verdicts_as_the_reference_matcher,
+        ),
+        SystemTest::new(
+            "sockets_older_than_the_tunnel",
+            sockets_older_than_the_tunnel,
+        ),
         SystemTest::new("only_in_its_own_namespace", only_in_its_own_namespace),
     ]
 }
@@ -28,7 +35,7 @@ fn is(scene: &Scene, program: &str, who: &str) -> Result<()> {
     scene.expect(program, &["tcp", &at(REMOTE[0], 80)], who)
 }
 
-fn names_paths_and_folders() -> Result<()> {
+fn names_paths_and_directories() -> Result<()> {
     let mut scene = Scene::new()?;
     let chosen = install("a/Chosen")?;
     let wild = install("b/wildcard-browser")?;
@@ -159,7 +166,7 @@ impl Drop for Hierarchy {
 }
 
 /// With random rules and processes of all kinds the kernel decides as the Rust matcher does.
-fn as_the_model_decides() -> Result<()> {
+fn same_verdicts_as_the_reference_matcher() -> Result<()> {
     const ROUNDS: usize = 150;
     let mut scene = Scene::with(&["nobody"], &[])?;
     let root = Hierarchy::mount()?;
@@ -282,7 +289,7 @@ fn as_the_model_decides() -> Result<()> {
     Ok(())
 }
 
-fn allowed_wins_and_the_rest() -> Result<()> {
+fn allowed_wins_over_disallowed() -> Result<()> {
     let both = install("both")?;
     let never = install("never")?;
     let other = install("other")?;
@@ -343,7 +350,7 @@ fn children_threads_and_copies() -> Result<()> {
     is(&scene, &install(&format!("{other}/any"))?, "beyond")
 }
 
-fn sockets_from_before() -> Result<()> {
+fn sockets_older_than_the_tunnel() -> Result<()> {
     let mut scene = Scene::new()?;
     let (chosen, other) = (install("chosen")?, install("other")?);
     let to = at(REMOTE[0], 80);

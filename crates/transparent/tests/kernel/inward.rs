@@ -1,6 +1,7 @@
 //! Packets to selected applications: those that reach them, and those that must not.
 
-use crate::scene::{HOME, QUIET, REMOTE, Scene, at, install, nothing, unmet, without_tcx};
+use crate::application::install;
+use crate::scene::{HOME, QUIET, REMOTE, Scene, at, nothing, unmet, without_tcx};
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream, UdpSocket};
 use std::thread::sleep;
@@ -13,12 +14,15 @@ use taupe_transparent::state::Reason;
 
 pub(crate) fn tests() -> Vec<SystemTest> {
     vec![
-        SystemTest::new("a_chosen_server", a_chosen_server),
-        SystemTest::new("a_chosen_server_in_the_clear", a_chosen_server_in_the_clear),
-        SystemTest::new("unchosen_services_from_the_tunnel", unchosen_services),
+        SystemTest::new("selected_server", selected_server),
+        SystemTest::new(
+            "selected_server_from_outside_the_tunnel",
+            selected_server_from_outside_the_tunnel,
+        ),
+        SystemTest::new("unselected_services_from_the_tunnel", unselected_services),
         SystemTest::new("spoofed_packets", spoofed_packets),
         SystemTest::new("a_strict_firewall", a_strict_firewall),
-        SystemTest::new("a_chosen_server_without_tcx", without_tcx(a_chosen_server)),
+        SystemTest::new("selected_server_without_tcx", without_tcx(selected_server)),
     ]
 }
 
@@ -49,7 +53,7 @@ pub(crate) fn count(scene: &mut Scene, wanted: Reason) -> Result<u64> {
     Ok(found.map_or(0, |(_, count)| count))
 }
 
-fn a_chosen_server() -> Result<()> {
+fn selected_server() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     let chosen = install("chosen")?;
     let _server = scene.start(&chosen, &["serve", "7000"])?;
@@ -149,7 +153,7 @@ fn fin(from: &Host, port: u16) -> Result<()> {
     })
 }
 
-fn a_chosen_server_in_the_clear() -> Result<()> {
+fn selected_server_from_outside_the_tunnel() -> Result<()> {
     let scene = Scene::with(&["chosen"], &[])?;
     let chosen = install("chosen")?;
     let _server = scene.start(&chosen, &["serve", "7000"])?;
@@ -175,7 +179,7 @@ fn a_chosen_server_in_the_clear() -> Result<()> {
     nothing(&scene, capture)
 }
 
-fn unchosen_services() -> Result<()> {
+fn unselected_services() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     let other = install("other")?;
     let _server = scene.start(&other, &["serve", "7001"])?;

@@ -1,7 +1,8 @@
 //! Link-local destinations: direct if they are on the link, in the tunnel if they are behind a
 //! router.
 
-use crate::scene::{Scene, at, everything_but, install, nothing, rules, unmet};
+use crate::application::install;
+use crate::scene::{Scene, at, everything_but, nothing, rules, unmet};
 use std::net::{IpAddr, UdpSocket};
 use taupe_lab::host::{Host, add_address};
 use taupe_lab::sandbox::{SystemTest, step};

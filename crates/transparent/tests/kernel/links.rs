@@ -1,9 +1,9 @@
 //! Links that appear, disappear and change, under a capture that follows them.
 
+use crate::application::install;
+use crate::daemon::{self};
 use crate::processes::go_on;
-use crate::scene::{
-    self, REMOTE, Scene, TUNNEL, at, everything_but, install, nothing, open, pump, unmet,
-};
+use crate::scene::{REMOTE, Scene, TUNNEL, at, everything_but, nothing, open, pump, unmet};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use taupe_lab::peers::Keys;
 use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Error, Result, ensure};
-use taupe_transparent::capture::{self, Choice};
+use taupe_transparent::capture::{self, CaptureSettings};
 use taupe_transparent::pins::Pins;
 
 /// All packets of a selected application to the remote addresses.
@@ -31,12 +31,18 @@ pub(crate) fn tests() -> Vec<SystemTest> {
         SystemTest::new("a_bond_is_an_uplink", a_bond_is_an_uplink).fixture(),
         SystemTest::new("a_tun_is_an_uplink", a_tun_is_an_uplink),
         SystemTest::new("wireguard_is_an_uplink", wireguard_is_an_uplink).fixture(),
-        SystemTest::new("filters_are_brought_back", filters_are_brought_back),
-        SystemTest::new("hooks_are_brought_back", hooks_are_brought_back),
+        SystemTest::new("removed_filters_are_restored", removed_filters_are_restored),
+        SystemTest::new("detached_hooks_are_restored", detached_hooks_are_restored),
         SystemTest::new("ipv6_of_the_tun_stays_off", ipv6_of_the_tun_stays_off),
-        SystemTest::new("a_fault_that_passes", a_fault_that_passes),
-        SystemTest::new("another_is_first", another_is_first),
-        SystemTest::new("others_are_chosen", others_are_chosen),
+        SystemTest::new(
+            "failed_restoration_is_repeated",
+            failed_restoration_is_repeated,
+        ),
+        SystemTest::new("foreign_filter_first", foreign_filter_first),
+        SystemTest::new(
+            "rules_changed_by_another_process",
+            rules_changed_by_another_process,
+        ),
     ]
 }
 
@@ -45,7 +51,7 @@ fn begin(scene: &Scene) -> Result<capture::Capture> {
     let tun = scene.tun.index().map_err(Error::io("TUN"))?;
     scene
         .home
-        .enter(|| scene::begin(TUNNEL, "chosen", tun).map_err(unmet))
+        .enter(|| daemon::begin(TUNNEL, "chosen", tun).map_err(unmet))
 }
 
 /// Waits until `who` answers an application in both families.
@@ -332,7 +338,7 @@ pub(crate) fn served(at: &str) -> Result<bool> {
     Ok(answer == "served")
 }
 
-fn filters_are_brought_back() -> Result<()> {
+fn removed_filters_are_restored() -> Result<()> {
     let scene = Scene::new()?;
     let (chosen, other) = (install("chosen")?, install("other")?);
     let _capture = begin(&scene)?;
@@ -372,7 +378,7 @@ fn filters_are_brought_back() -> Result<()> {
 }
 
 /// Hooks end when somebody removes their pins. The keeper restores them.
-fn hooks_are_brought_back() -> Result<()> {
+fn detached_hooks_are_restored() -> Result<()> {
     let scene = Scene::new()?;
     let (chosen, other) = (install("chosen")?, install("other")?);
     let _capture = begin(&scene)?;
@@ -415,7 +421,7 @@ fn ipv6_of_the_tun_stays_off() -> Result<()> {
 }
 
 /// A restoration that fails is repeated until it succeeds.
-fn a_fault_that_passes() -> Result<()> {
+fn failed_restoration_is_repeated() -> Result<()> {
     let scene = Scene::new()?;
     let chosen = install("chosen")?;
     let _capture = begin(&scene)?;
@@ -440,7 +446,7 @@ fn a_fault_that_passes() -> Result<()> {
 }
 
 /// Another program's filter, which lets everything pass, precedes Taupe's.
-fn another_is_first() -> Result<()> {
+fn foreign_filter_first() -> Result<()> {
     let scene = Scene::new()?;
     let (chosen, other) = (install("chosen")?, install("other")?);
     let index = scene.uplink("up0")?.index;
@@ -528,17 +534,17 @@ mod first {
 }
 
 /// Another process changes the rules, and the keeper does not undo that.
-fn others_are_chosen() -> Result<()> {
+fn rules_changed_by_another_process() -> Result<()> {
     let scene = Scene::new()?;
     let (chosen, other) = (install("chosen")?, install("other")?);
     let _capture = begin(&scene)?;
     soon(&scene, &chosen, "beyond")?;
-    let choice = Choice {
+    let settings = CaptureSettings {
         destinations: everything_but(&["2001:db8:9::/64"]),
-        ..scene::choice("other")
+        ..daemon::settings("other")
     };
     let replace = |name: &str| {
-        let replace = || capture::replace(name, &choice).map_err(unmet);
+        let replace = || capture::replace(name, &settings).map_err(unmet);
         Ok::<_, Error>(scene.home.enter(replace)?.is_some())
     };
     ensure!(!replace("tp1")?, "a tunnel that there is not has others");

@@ -2,20 +2,23 @@
 //! other end of the TUN is another namespace, and captures on the links show packets that must not
 //! be there.
 
+mod application;
 mod attacks;
 mod client;
 mod closed;
+mod daemon;
+mod debian_12;
+mod dns;
 mod forwarding;
 mod identity;
 mod inward;
 mod link_local;
 mod links;
-mod names;
 mod namespaces;
 mod oddities;
-mod old;
 mod outward;
 mod processes;
+mod replacement;
 mod scene;
 mod senders;
 mod shares;
@@ -28,8 +31,8 @@ fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [_, client::WORD, ref rest @ ..] => client::main(rest),
-        [_, scene::DAEMON, ref rest @ ..] => scene::daemon(rest),
-        [_, scene::CAPTURE, ref rest @ ..] => scene::keep(rest),
+        [_, daemon::DAEMON, ref rest @ ..] => daemon::main(rest),
+        [_, daemon::CAPTURE, ref rest @ ..] => daemon::capture(rest),
         _ => {}
     }
     let tests = [
@@ -42,15 +45,16 @@ fn main() {
         attacks::tests(),
         oddities::tests(),
         closed::tests(),
+        replacement::tests(),
         links::tests(),
         together::tests(),
         forwarding::tests(),
-        names::tests(),
+        dns::tests(),
         namespaces::tests(),
         senders::tests(),
         link_local::tests(),
         shares::tests(),
-        old::tests(),
+        debian_12::tests(),
     ];
     Suite::new(tests.into_iter().flatten().collect())
         .prepare(|| taupe_lab::guest::install().map(drop))

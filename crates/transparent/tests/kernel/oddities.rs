@@ -1,11 +1,10 @@
 //! Unusual packets of selected applications: they resemble the link's own traffic, are fragmented,
 //! pass a link above another, or come from the kernel itself.
 
+use crate::application::install;
 use crate::attacks::{crumbs, datagram, errors};
 use crate::inward::{LIMIT, connect, count, order};
-use crate::scene::{
-    HOME, QUIET, REMOTE, Scene, at, everything_but, install, nothing, rules, unmet,
-};
+use crate::scene::{HOME, QUIET, REMOTE, Scene, at, everything_but, nothing, rules, unmet};
 use std::net::UdpSocket;
 use taupe_lab::capture::Capture;
 use taupe_lab::host::add_address;
@@ -17,17 +16,23 @@ use taupe_transparent::uplinks::LinkHeader;
 
 pub(crate) fn tests() -> Vec<SystemTest> {
     vec![
-        SystemTest::new("what_looks_like_the_link", what_looks_like_the_link),
-        SystemTest::new("long_questions", long_questions),
+        SystemTest::new(
+            "packets_that_imitate_link_traffic",
+            packets_that_imitate_link_traffic,
+        ),
+        SystemTest::new("fragmented_dns_queries", fragmented_dns_queries),
         SystemTest::new("fragments_from_the_tunnel", fragments_from_the_tunnel),
-        SystemTest::new("links_upon_links", links_upon_links),
-        SystemTest::new("answers_without_a_socket", answers_without_a_socket),
-        SystemTest::new("headers_in_pages", headers_in_pages),
+        SystemTest::new("stacked_links", stacked_links),
+        SystemTest::new("replies_without_a_socket", replies_without_a_socket),
+        SystemTest::new(
+            "headers_outside_the_linear_part",
+            headers_outside_the_linear_part,
+        ),
     ]
 }
 
 /// DHCP and neighbour discovery stay on the link.
-fn what_looks_like_the_link() -> Result<()> {
+fn packets_that_imitate_link_traffic() -> Result<()> {
     let scene = Scene::with(&["chosen"], &[])?;
     let chosen = install("chosen")?;
     // The last term is for the last datagram of `nothing`.
@@ -48,7 +53,7 @@ fn what_looks_like_the_link() -> Result<()> {
 }
 
 /// DNS queries larger than a packet, to a server outside the tunnel's networks.
-fn long_questions() -> Result<()> {
+fn fragmented_dns_queries() -> Result<()> {
     let mut scene = Scene::new()?;
     let chosen = install("chosen")?;
     let direct = everything_but(&["198.51.100.0/24", "2001:db8:9::/64"]);
@@ -101,7 +106,7 @@ fn fragments_from_the_tunnel() -> Result<()> {
 /// A link that encapsulates its packets in packets of another link, both guarded. A packet that the
 /// first link's filter has let pass also passes the second link's filter, although its outer
 /// destination belongs to the tunnel.
-fn links_upon_links() -> Result<()> {
+fn stacked_links() -> Result<()> {
     let mut scene = Scene::new()?;
     let chosen = install("chosen")?;
     let ends = [
@@ -158,7 +163,7 @@ fn links_upon_links() -> Result<()> {
 }
 
 /// Replies that the kernel itself sends to clients of a selected listener.
-fn answers_without_a_socket() -> Result<()> {
+fn replies_without_a_socket() -> Result<()> {
     let scene = Scene::with(&["chosen"], &[])?;
     let chosen = install("chosen")?;
     let _server = scene.start(&chosen, &["serve", "7000"])?;
@@ -182,7 +187,7 @@ fn answers_without_a_socket() -> Result<()> {
 
 /// Packets as drivers of some cards deliver them: everything after the IP header is in a separate
 /// page.
-fn headers_in_pages() -> Result<()> {
+fn headers_outside_the_linear_part() -> Result<()> {
     const CARD: &str = "card0";
     const PORT: u16 = 81;
     let mut scene = Scene::with(&["chosen"], &[])?;

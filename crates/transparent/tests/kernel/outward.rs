@@ -1,8 +1,7 @@
 //! Packets that selected applications send.
 
-use crate::scene::{
-    REMOTE, Scene, at, everything_but, install, nothing, rules, unmet, without_tcx,
-};
+use crate::application::install;
+use crate::scene::{REMOTE, Scene, at, everything_but, nothing, rules, unmet, without_tcx};
 use taupe_config::destinations;
 use taupe_lab::sandbox::{SystemTest, figure, step};
 use taupe_lab::{Result, ensure};
@@ -12,11 +11,11 @@ pub(crate) fn tests() -> Vec<SystemTest> {
     vec![
         SystemTest::new("every_transport_in_both_families", every_transport),
         SystemTest::new("special_sockets", special_sockets),
-        SystemTest::new("destinations_in_their_order", destinations_in_order),
-        SystemTest::new("a_family_that_the_tunnel_lacks", a_missing_family),
+        SystemTest::new("destination_classes", destination_classes),
+        SystemTest::new("missing_address_family", missing_address_family),
         SystemTest::new("fragments", fragments),
         SystemTest::new("bound_to_the_tun", bound_to_the_tun),
-        SystemTest::new("a_full_table_refuses", a_full_table_refuses),
+        SystemTest::new("full_flow_table", full_flow_table),
         SystemTest::new("every_transport_without_tcx", without_tcx(every_transport)),
     ]
 }
@@ -61,7 +60,7 @@ fn special_sockets() -> Result<()> {
     Ok(())
 }
 
-fn destinations_in_order() -> Result<()> {
+fn destination_classes() -> Result<()> {
     let mut scene = Scene::new()?;
     let chosen = install("chosen")?;
     scene.set_up(
@@ -100,7 +99,7 @@ fn destinations_in_order() -> Result<()> {
     Ok(())
 }
 
-fn a_missing_family() -> Result<()> {
+fn missing_address_family() -> Result<()> {
     let mut scene = Scene::new()?;
     let (chosen, other) = (install("chosen")?, install("other")?);
     let table = destinations::table(&crate::scene::networks(&["0.0.0.0/0"]), &[], false);
@@ -155,7 +154,7 @@ fn bound_to_the_tun() -> Result<()> {
     Ok(())
 }
 
-fn a_full_table_refuses() -> Result<()> {
+fn full_flow_table() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     let chosen = install("chosen")?;
     let capture = scene.capture("host 198.51.100.1")?;

@@ -1,7 +1,8 @@
 //! The rules of processes, while files are renamed, programs start others, and rules change.
 
+use crate::application::{Application, install};
 use crate::client;
-use crate::scene::{Application, REMOTE, Scene, at, everything_but, install, rules, unmet};
+use crate::scene::{REMOTE, Scene, at, everything_but, rules, unmet};
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use taupe_config::application::{AppRules, Children};
@@ -11,15 +12,24 @@ use taupe_lab::{Error, Result, ensure};
 pub(crate) fn tests() -> Vec<SystemTest> {
     vec![
         SystemTest::new(
-            "a_verdict_stays_with_its_process",
-            a_verdict_stays_with_its_process,
+            "renamed_executables_keep_their_verdict",
+            renamed_executables_keep_their_verdict,
         ),
-        SystemTest::new("started_by_another", started_by_another),
-        SystemTest::new("started_by_tools", started_by_tools),
-        SystemTest::new("started_before_the_rules", started_before_the_rules),
-        SystemTest::new("each_for_itself", each_for_itself),
-        SystemTest::new("rules_that_change", rules_that_change),
-        SystemTest::new("rules_without_executables", rules_without_executables),
+        SystemTest::new(
+            "children_inherit_across_fork_and_exec",
+            children_inherit_across_fork_and_exec,
+        ),
+        SystemTest::new("children_of_launchers", children_of_launchers),
+        SystemTest::new(
+            "processes_older_than_the_rules",
+            processes_older_than_the_rules,
+        ),
+        SystemTest::new("children_without_inheritance", children_without_inheritance),
+        SystemTest::new("children_while_rules_change", children_while_rules_change),
+        SystemTest::new(
+            "exec_without_rules_about_executables",
+            exec_without_rules_about_executables,
+        ),
     ]
 }
 
@@ -83,7 +93,7 @@ fn replace(scene: &mut Scene, rules: &AppRules) -> Result<()> {
     })
 }
 
-fn a_verdict_stays_with_its_process() -> Result<()> {
+fn renamed_executables_keep_their_verdict() -> Result<()> {
     let (mole, other) = (install("bin/mole")?, install("bin/bird")?);
     let (folder, exact) = (install("app/one/tool")?, install("c/exact")?);
     let (bin, app) = (place("bin/"), place("app/"));
@@ -136,7 +146,7 @@ fn a_verdict_stays_with_its_process() -> Result<()> {
 /// The ways in which a program can start another: it waits for it, ends before it, or becomes it.
 const WAYS: [&str; 3] = ["launch", "leave", "become"];
 
-fn started_by_another() -> Result<()> {
+fn children_inherit_across_fork_and_exec() -> Result<()> {
     let (mole, bird, dog) = (install("mole")?, install("bird")?, install("dog")?);
     let mut scene = Scene::with(&["mole"], &["dog"])?;
     let mut running = Vec::new();
@@ -177,7 +187,7 @@ fn started_by_another() -> Result<()> {
     Ok(())
 }
 
-fn started_by_tools() -> Result<()> {
+fn children_of_launchers() -> Result<()> {
     let bird = install("bird")?;
     let mut scene = Scene::with(&["mole"], &[])?;
     let to = at(REMOTE[0], 80);
@@ -199,7 +209,7 @@ fn started_by_tools() -> Result<()> {
     Ok(())
 }
 
-fn started_before_the_rules() -> Result<()> {
+fn processes_older_than_the_rules() -> Result<()> {
     let (mole, bird) = (install("mole")?, install("bird")?);
     let mut scene = Scene::new()?;
     let mut child = oracle(&scene, &mole, &["launch", &bird])?;
@@ -227,7 +237,7 @@ fn started_before_the_rules() -> Result<()> {
     Ok(())
 }
 
-fn each_for_itself() -> Result<()> {
+fn children_without_inheritance() -> Result<()> {
     let (mole, bird) = (install("mole")?, install("bird")?);
     let mut scene = Scene::with(&["nobody"], &[])?;
     let rules = AppRules {
@@ -254,8 +264,8 @@ fn each_for_itself() -> Result<()> {
         replace(&mut scene, &rules)?;
         let home = scene.home.clone();
         let programs = scene.programs()?;
-        let judged = home.enter(|| programs.judged().map_err(unmet))?;
-        let said = judged.judge_child(id, &rules);
+        let process_verdicts = home.enter(|| programs.process_verdicts().map_err(unmet))?;
+        let said = process_verdicts.child_verdict(id, &rules);
         ensure!(said.is_some() == hands_on, "{children:?}: {said:?}");
     }
     Ok(())
@@ -263,7 +273,7 @@ fn each_for_itself() -> Result<()> {
 
 /// A process executes another program while no rule is about executables. It does not get back the
 /// rule that it had before.
-fn rules_without_executables() -> Result<()> {
+fn exec_without_rules_about_executables() -> Result<()> {
     let (mole, bird) = (install("mole")?, install("bird")?);
     let mut scene = Scene::with(&["nobody"], &[])?;
     let own = |allowed: &[&str]| AppRules {
@@ -281,7 +291,7 @@ fn rules_without_executables() -> Result<()> {
 
 /// Rules are replaced by rules that name the same application differently. A program that the
 /// application has started never leaves the tunnel.
-fn rules_that_change() -> Result<()> {
+fn children_while_rules_change() -> Result<()> {
     const TIMES: usize = 24;
     let (mole, bird) = (install("mole")?, install("bird")?);
     let mut scene = Scene::with(&["mole"], &[])?;

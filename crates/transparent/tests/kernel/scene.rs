@@ -8,40 +8,26 @@
 //!
 //! `far` and `beyond` have the same addresses and services, and answer with their names.
 
+use crate::application::Application;
 use crate::client;
 use ipnet::IpNet;
-use std::fs;
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::AsFd as _;
-use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taupe_config::application::{AppRules, Rule};
 use taupe_config::destinations::{self, Class};
-use taupe_config::file::Forwarded;
 use taupe_lab::capture::Capture;
 use taupe_lab::host::{Host, add_address, link};
-use taupe_lab::sandbox::scratch;
 use taupe_lab::{Error, Result, ensure};
-use taupe_nat::flows;
-use taupe_nat::translate::{Settings, Translator};
 use taupe_os_linux::netlink::Address;
 use taupe_os_linux::tun::{Offloads, Tun};
-use taupe_transparent::capture::{self, Choice};
-use taupe_transparent::fault::Fault;
-use taupe_transparent::programs::{Programs, Way};
-use taupe_transparent::state::{Lock, Names};
+use taupe_transparent::error::TransparentError;
+use taupe_transparent::programs::{CaptureMode, Programs};
 use taupe_transparent::uplinks::{LinkHeader, Uplink};
 use taupe_uapi::prefix;
-
-/// The first argument of this program when it acts as a daemon.
-pub(crate) const DAEMON: &str = "--daemon";
-
-/// The first argument of this program when it runs a capture that follows home's links.
-pub(crate) const CAPTURE: &str = "--capture";
 
 /// Name of the TUN and of the tunnel.
 pub(crate) const TUNNEL: &str = "tp0";
@@ -152,7 +138,7 @@ impl Scene {
         let tun = self.tun.index().map_err(Error::io("TUN"))?;
         let programs = self
             .home
-            .enter(|| whole(uplink, tun, rules, destinations).map_err(unmet))?;
+            .enter(|| set_up_all(uplink, tun, rules, destinations).map_err(unmet))?;
         self.programs = Some(programs);
         Ok(())
     }
@@ -268,22 +254,22 @@ pub(crate) fn nothing(scene: &Scene, capture: Capture) -> Result<()> {
 }
 
 /// Loads and attaches the programs, or takes them over.
-pub(crate) fn attached() -> std::result::Result<Programs, Fault> {
-    let mut programs = Programs::load(TUNNEL, Way::Filters)?;
+pub(crate) fn attached() -> std::result::Result<Programs, TransparentError> {
+    let mut programs = Programs::load(TUNNEL, CaptureMode::TrafficControl)?;
     if WITHOUT_TCX.load(Ordering::Relaxed) {
-        programs.forgo_tcx();
+        programs.disable_tcx();
     }
     programs.attach()?;
     Ok(programs)
 }
 
 /// Runs all steps of a daemon in their order.
-fn whole(
+pub(crate) fn set_up_all(
     uplink: Uplink,
     tun: u32,
     rules: &AppRules,
     destinations: &[(IpNet, Class)],
-) -> std::result::Result<Programs, Fault> {
+) -> std::result::Result<Programs, TransparentError> {
     let mut programs = attached()?;
     programs.replace(rules, destinations)?;
     programs.guard(&uplink)?;
@@ -313,7 +299,7 @@ pub(crate) fn uplink(host: &Host, name: &str) -> Result<Uplink> {
         index: show("ifindex")?.parse().map_err(unmet)?,
         name: name.to_owned(),
         header: LinkHeader::Ethernet(mac),
-        leads_out: true,
+        has_default_route: true,
     })
 }
 
@@ -390,218 +376,6 @@ fn services(host: &Host, name: &'static str) -> Result<()> {
         });
     }
     Ok(())
-}
-
-/// Installs a stripped copy of this program at a path in the test's folder.
-pub(crate) fn install(path: &str) -> Result<String> {
-    let stripped = scratch("client");
-    if !stripped.exists() {
-        let own = std::env::current_exe().map_err(Error::io("own executable"))?;
-        let strip = Command::new("strip")
-            .arg("-o")
-            .args([&stripped, &own])
-            .status();
-        if !strip.is_ok_and(|status| status.success()) {
-            fs::copy(&own, &stripped).map_err(Error::io("copy"))?;
-        }
-    }
-    let path = match path.starts_with('/') {
-        true => Path::new(path).to_owned(),
-        false => scratch(path),
-    };
-    let directory = path.parent().ok_or_else(|| Error::unmet("no directory"))?;
-    fs::create_dir_all(directory).map_err(Error::io("directory"))?;
-    fs::copy(&stripped, &path).map_err(Error::io("copy"))?;
-    Ok(path.display().to_string())
-}
-
-pub(crate) struct Application {
-    child: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<std::process::ChildStdout>,
-}
-
-impl Application {
-    /// Starts an application and waits until it is ready.
-    pub(crate) fn start(mut command: Command) -> Result<Self> {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(Error::io("application"))?;
-        let input = child.stdin.take();
-        let output = child.stdout.take().map(BufReader::new);
-        let output = output.ok_or_else(|| Error::unmet("no output"))?;
-        let mut application = Self {
-            child,
-            input,
-            output,
-        };
-        let said = application.line()?;
-        ensure!(said == "ready", "the application says {said:?}");
-        Ok(application)
-    }
-
-    pub(crate) fn line(&mut self) -> Result<String> {
-        let mut line = String::new();
-        self.output
-            .read_line(&mut line)
-            .map_err(Error::io("application's output"))?;
-        Ok(line.trim().to_owned())
-    }
-
-    /// Sends it a line and returns its answer.
-    pub(crate) fn ask(&mut self) -> Result<String> {
-        let input = self.input.as_mut();
-        let input = input.ok_or_else(|| Error::unmet("its input is closed"))?;
-        input
-            .write_all(b"\n")
-            .map_err(Error::io("application's input"))?;
-        self.line()
-    }
-
-    /// Tells it to continue, and returns the next line of its output.
-    pub(crate) fn go(&mut self) -> Result<String> {
-        self.input = None;
-        self.line()
-    }
-
-    pub(crate) fn kill(&mut self) -> Result<()> {
-        self.child.kill().map_err(Error::io("kill"))?;
-        self.child.wait().map(drop).map_err(Error::io("wait"))
-    }
-}
-
-impl Drop for Application {
-    fn drop(&mut self) {
-        let _ = self.kill();
-    }
-}
-
-/// Starts another process as the daemon, until it is killed. The TUN stays in this process.
-pub(crate) fn start_daemon(scene: &Scene, allowed: &str) -> Result<Application> {
-    let words = daemon_words(scene, allowed)?;
-    let [own, words @ ..] = &words[..] else {
-        return Err(Error::unmet("no daemon"));
-    };
-    let mut command = Command::new(own);
-    command.args(words);
-    Application::start(command)
-}
-
-/// Returns the command of [`start_daemon`].
-pub(crate) fn daemon_words(scene: &Scene, allowed: &str) -> Result<Vec<String>> {
-    let uplink = scene.uplink("up0")?;
-    let LinkHeader::Ethernet(mac) = uplink.header else {
-        return Err(Error::unmet("no Ethernet"));
-    };
-    let tun = scene.tun.index().map_err(Error::io("TUN"))?;
-    let own = std::env::current_exe().map_err(Error::io("own executable"))?;
-    let own = own.display().to_string();
-    let mut words = vec![own, DAEMON.into(), "home".into(), allowed.into()];
-    words.extend([tun, uplink.index].map(|number| number.to_string()));
-    words.extend(mac.map(|byte| byte.to_string()));
-    Ok(words)
-}
-
-pub(crate) fn daemon(words: &[&str]) -> ! {
-    let result = (|| -> Result<()> {
-        let [home, allowed, numbers @ ..] = words else {
-            return Err(Error::unmet(format!("{words:?}")));
-        };
-        let numbers: Vec<u32> = numbers
-            .iter()
-            .filter_map(|word| word.parse().ok())
-            .collect();
-        let [tun, index, ref mac @ ..] = numbers[..] else {
-            return Err(Error::unmet(format!("{words:?}")));
-        };
-        let mut address = [0; 6];
-        for (to, from) in address.iter_mut().zip(mac) {
-            *to = u8::try_from(*from).map_err(unmet)?;
-        }
-        let uplink = Uplink {
-            index,
-            name: "up0".to_owned(),
-            header: LinkHeader::Ethernet(address),
-            leads_out: true,
-        };
-        enter(home)?;
-        let programs =
-            whole(uplink, tun, &rules(&[allowed], &[]), &everything_but(&[])).map_err(unmet)?;
-        println!("ready\n{:?}", programs.gaps());
-        let _ = io::stdin().read(&mut [0; 64]);
-        Ok(())
-    })();
-    if let Err(error) = result {
-        println!("{error}");
-        std::process::exit(1);
-    }
-    std::process::exit(0)
-}
-
-/// Moves this thread into a host's network namespace.
-fn enter(host: &str) -> Result<()> {
-    let path = format!("/run/netns/{host}");
-    let namespace = fs::File::open(&path).map_err(Error::io(&*path))?;
-    let kind = Some(rustix::thread::LinkNameSpaceType::Network);
-    rustix::thread::move_into_link_name_space(namespace.as_fd(), kind).map_err(Error::io(path))
-}
-
-/// Starts a capture that follows the links of the calling thread's namespace.
-pub(crate) fn begin(
-    tunnel: &str,
-    allowed: &str,
-    tun: u32,
-) -> std::result::Result<capture::Capture, Fault> {
-    begin_with(tunnel, &choice(allowed), tun)
-}
-
-/// Returns the settings for these applications and all destinations.
-pub(crate) fn choice(allowed: &str) -> Choice {
-    Choice {
-        rules: rules(&[allowed], &[]),
-        destinations: everything_but(&[]),
-        lock: Lock::Chosen,
-        forwarded: Forwarded::Direct,
-        names: Names::default(),
-    }
-}
-
-/// Starts a capture with any settings.
-pub(crate) fn begin_with(
-    tunnel: &str,
-    choice: &Choice,
-    tun: u32,
-) -> std::result::Result<capture::Capture, Fault> {
-    // The tunnel has no translator here.
-    let translator = Translator::new(&Settings {
-        v4: "192.0.2.2".parse().ok(),
-        v6: None,
-        mtu: 1420,
-        dns: Vec::new(),
-        capacity: flows::CAPACITY,
-    });
-    capture::Capture::begin(tunnel, tun, choice, translator)
-}
-
-/// Runs a capture in a process of its own, or prints why it cannot, and stays alive.
-pub(crate) fn keep(words: &[&str]) -> ! {
-    let [home, allowed, tun, more @ ..] = words else {
-        panic!("{words:?}");
-    };
-    enter(home).expect("a host");
-    let mut choice = choice(allowed);
-    if more.contains(&"forwarded") {
-        choice.forwarded = Forwarded::Tunnel;
-    }
-    let begun = begin_with(TUNNEL, &choice, tun.parse().expect("an index"));
-    println!("ready");
-    if let Err(fault) = &begun {
-        println!("{fault}");
-    }
-    let _ = io::stdin().read(&mut [0; 64]);
-    std::process::exit(0)
 }
 
 /// Time to wait for packets that must not come.

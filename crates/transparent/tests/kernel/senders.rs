@@ -1,8 +1,9 @@
 //! Sockets that a selected application inherits, receives from another process, or connects without
 //! an address hook.
 
+use crate::application::{Application, install};
 use crate::client::{WORD, answer, bound, echo, inherited};
-use crate::scene::{Application, REMOTE, Scene, at, install, nothing, unmet};
+use crate::scene::{REMOTE, Scene, at, nothing, unmet};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketType, ipproto, recvmsg, send, sendmsg, socket as make,
@@ -16,7 +17,7 @@ use std::process::Command;
 use std::time::Duration;
 use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Result, ensure};
-use taupe_transparent::programs::Gap;
+use taupe_transparent::programs::MissingFeature;
 use taupe_transparent::state::{Lock, Reason};
 
 pub(crate) fn tests() -> Vec<SystemTest> {
@@ -25,16 +26,9 @@ pub(crate) fn tests() -> Vec<SystemTest> {
             "datagrams_by_inherited_sockets",
             datagrams_by_inherited_sockets,
         ),
-        SystemTest::new(
-            "connections_that_are_inherited",
-            connections_that_are_inherited,
-        )
-        .fixture(),
-        SystemTest::new("datagrams_that_are_queued", datagrams_that_are_queued),
-        SystemTest::new(
-            "sockets_without_a_known_owner",
-            sockets_without_a_known_owner,
-        ),
+        SystemTest::new("inherited_connections", inherited_connections).fixture(),
+        SystemTest::new("datagrams_in_nfqueue", datagrams_in_nfqueue),
+        SystemTest::new("sockets_with_unknown_owner", sockets_with_unknown_owner),
     ]
 }
 
@@ -75,10 +69,14 @@ fn datagrams_by_inherited_sockets() -> Result<()> {
     Ok(())
 }
 
-fn connections_that_are_inherited() -> Result<()> {
+fn inherited_connections() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
-    if scene.programs()?.gaps().contains(&Gap::Handover) {
-        return Err(unmet(Gap::Handover));
+    if scene
+        .programs()?
+        .missing_features()
+        .contains(&MissingFeature::SocketHandover)
+    {
+        return Err(unmet(MissingFeature::SocketHandover));
     }
     let (chosen, other) = (install("chosen")?, install("other")?);
     let _listener = scene.far.enter(|| {
@@ -114,7 +112,7 @@ while True:
 ";
 
 /// Packets leave while the program runs that decides on them. They are not counted as its own.
-fn datagrams_that_are_queued() -> Result<()> {
+fn datagrams_in_nfqueue() -> Result<()> {
     let mut scene = Scene::with(&[], &["dog"])?;
     let dog = install("dog")?;
     let home = scene.home.clone();
@@ -139,11 +137,12 @@ fn datagrams_that_are_queued() -> Result<()> {
     }
     step("an unselected application's");
     let programs = scene.programs()?;
-    home.enter(|| programs.look_for_queues().map_err(unmet))?;
-    let gaps = programs.gaps();
+    home.enter(|| programs.detect_nfqueue().map_err(unmet))?;
+    let missing_features = programs.missing_features();
     ensure!(
-        gaps.contains(&Gap::Queues) == gaps.contains(&Gap::Handover),
-        "{gaps:?}"
+        missing_features.contains(&MissingFeature::Nfqueue)
+            == missing_features.contains(&MissingFeature::SocketHandover),
+        "{missing_features:?}"
     );
     for remote in REMOTE {
         for way in ["connected-udp", "udp"] {
@@ -154,10 +153,13 @@ fn datagrams_that_are_queued() -> Result<()> {
 }
 
 /// A descriptor in a message in transit belongs to no process that could be listed.
-fn sockets_without_a_known_owner() -> Result<()> {
+fn sockets_with_unknown_owner() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     let (chosen, other) = (install("chosen")?, install("other")?);
-    let is_traced = !scene.programs()?.gaps().contains(&Gap::Handover);
+    let is_traced = !scene
+        .programs()?
+        .missing_features()
+        .contains(&MissingFeature::SocketHandover);
     let _listener = scene.far.enter(|| {
         std::net::TcpListener::bind((REMOTE[0], 7004)).map_err(taupe_lab::Error::io("listener"))
     })?;
@@ -173,7 +175,7 @@ fn sockets_without_a_known_owner() -> Result<()> {
     )?;
     let home = scene.home.clone();
     let programs = scene.programs()?;
-    home.enter(|| programs.set_lock(Lock::Everybody).map_err(unmet))?;
+    home.enter(|| programs.set_lock(Lock::All).map_err(unmet))?;
     let capture = scene.capture("dst port 7004")?;
     let said = sender.go()?;
     ensure!(said == "sent", "{said}");

@@ -1,8 +1,9 @@
 //! The shares of applications in the table of flows, and the sockets that may use a flow.
 
+use crate::application::install;
 use crate::attacks::{datagram, inject};
 use crate::inward::{LIMIT, count};
-use crate::scene::{HOME, REMOTE, Scene, at, install, nothing, unmet};
+use crate::scene::{HOME, REMOTE, Scene, at, nothing, unmet};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use taupe_lab::capture::Capture;
@@ -13,9 +14,9 @@ use taupe_transparent::state::Reason;
 
 pub(crate) fn tests() -> Vec<SystemTest> {
     vec![
-        SystemTest::new("a_flood_of_flows", flood),
-        SystemTest::new("a_flow_of_another_socket", another_socket),
-        SystemTest::new("pins_are_for_root_alone", pins_for_root),
+        SystemTest::new("flow_flood_fills_only_its_share", flood),
+        SystemTest::new("flow_of_another_socket", another_socket),
+        SystemTest::new("pins_are_for_root_only", pins_for_root),
     ]
 }
 
@@ -58,7 +59,7 @@ fn flood() -> Result<()> {
         // The newest flow is a second old by then.
         wait_until("room for it", LIMIT, || {
             let programs = scene.programs()?;
-            programs.relieve_flows(|_| ()).map_err(unmet)?;
+            programs.make_room_for_flows(|_| ()).map_err(unmet)?;
             let said = scene.run(program, &["tcp", &at(REMOTE[0], 80)])?;
             Ok(said == "beyond")
         })?;

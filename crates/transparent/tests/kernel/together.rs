@@ -1,7 +1,9 @@
 //! Two tunnels in one network namespace, each with an application of its own.
 
+use crate::application::install;
+use crate::daemon::{self};
 use crate::links::served;
-use crate::scene::{self, HOME, REMOTE, SECOND, Scene, TUNNEL, at, install, nothing, unmet};
+use crate::scene::{HOME, REMOTE, SECOND, Scene, TUNNEL, at, nothing, unmet};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
@@ -26,7 +28,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
 /// Starts a capture that follows home's links for this application.
 fn begin(home: &Host, tunnel: &str, application: &str, tun: &Tun) -> Result<Capture> {
     let index = tun.index().map_err(Error::io("TUN"))?;
-    home.enter(|| scene::begin(tunnel, application, index).map_err(unmet))
+    home.enter(|| daemon::begin(tunnel, application, index).map_err(unmet))
 }
 
 /// Checks that `who` answers an application by TCP and UDP in both families.

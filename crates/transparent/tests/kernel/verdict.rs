@@ -1,10 +1,9 @@
 //! The verdict on a socket: which process counts as its owner, however it was created or passed on.
 
+use crate::application::{Application, install};
 use crate::client::mptcp;
-use crate::scene::{
-    self, Application, HOME, REMOTE, Scene, TUNNEL, at, everything_but, install, nothing, rules,
-    start_daemon, unmet,
-};
+use crate::daemon::start_daemon;
+use crate::scene::{self, HOME, REMOTE, Scene, TUNNEL, at, everything_but, nothing, rules, unmet};
 use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -15,30 +14,30 @@ use taupe_lab::host::add_address;
 use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Error, Result, ensure};
 use taupe_transparent::capture::reset;
-use taupe_transparent::programs::{Gap, Programs};
+use taupe_transparent::programs::{MissingFeature, Programs};
 use taupe_transparent::state::{Lock, Reason};
 
 /// Debian 12's kernel runs the tests that need features missing from some kernels.
 pub(crate) fn tests() -> Vec<SystemTest> {
     vec![
         SystemTest::new("rules_from_another_process", rules_from_another_process),
-        SystemTest::new("sockets_that_are_inherited", sockets_that_are_inherited),
-        SystemTest::new("connections_of_mptcp", connections_of_mptcp),
-        SystemTest::new("subflows_of_others", subflows_of_others),
+        SystemTest::new("inherited_sockets", inherited_sockets),
+        SystemTest::new("mptcp_connections", mptcp_connections),
         SystemTest::new(
-            "connections_that_are_handed_over",
-            connections_that_are_handed_over,
+            "mptcp_subflows_created_under_another_task",
+            mptcp_subflows_created_under_another_task,
+        ),
+        SystemTest::new(
+            "connections_passed_to_another_process",
+            connections_passed_to_another_process,
         )
         .fixture(),
-        SystemTest::new("nobody_is_held_back", nobody_is_held_back),
-        SystemTest::new("everybody_is_held_back", everybody_is_held_back),
-        SystemTest::new("families_without_a_verdict", families_without_a_verdict).fixture(),
+        SystemTest::new("kill_switch_off", kill_switch_off),
+        SystemTest::new("kill_switch_all", kill_switch_all),
+        SystemTest::new("refused_socket_families", refused_socket_families).fixture(),
         SystemTest::new("no_memory_for_a_verdict", no_memory_for_a_verdict),
-        SystemTest::new("paths_too_deep_to_tell", paths_too_deep_to_tell),
-        SystemTest::new(
-            "executables_that_are_upgraded",
-            executables_that_are_upgraded,
-        ),
+        SystemTest::new("paths_too_deep_to_compare", paths_too_deep_to_compare),
+        SystemTest::new("upgraded_executables", upgraded_executables),
     ]
 }
 
@@ -102,7 +101,7 @@ fn rules_from_another_process() -> Result<()> {
     Ok(())
 }
 
-fn sockets_that_are_inherited() -> Result<()> {
+fn inherited_sockets() -> Result<()> {
     let scene = Scene::with(&["chosen"], &[])?;
     let (chosen, other) = (install("chosen")?, install("other")?);
     let capture = scene.capture("host 198.51.100.1 or host 2001:db8:9::1")?;
@@ -128,7 +127,7 @@ fn sockets_that_are_inherited() -> Result<()> {
 
 /// Connections from before the tunnel, for which the kernel creates more subflows by itself, and
 /// sockets that are passed on.
-fn connections_of_mptcp() -> Result<()> {
+fn mptcp_connections() -> Result<()> {
     const PORT: u16 = 7003;
     let mut scene = Scene::new()?;
     let (chosen, other) = (install("chosen")?, install("other")?);
@@ -200,7 +199,7 @@ fn begin_mptcp(
 
 /// A subflow that the kernel creates belongs to the connection, whichever process runs. `ip` is
 /// selected here, since everything but `other` is.
-fn subflows_of_others() -> Result<()> {
+fn mptcp_subflows_created_under_another_task() -> Result<()> {
     const PORT: u16 = 7003;
     let mut scene = Scene::new()?;
     let other = install("other")?;
@@ -209,7 +208,7 @@ fn subflows_of_others() -> Result<()> {
     let (mut first, mut stream) = begin_mptcp(&scene, &other, &listener, &to)?;
     let (mut second, mut late) = begin_mptcp(&scene, &other, &listener, &to)?;
     scene.set_up(&rules(&[], &["other"]), &everything_but(&[]))?;
-    scene.programs()?.set_lock(Lock::Everybody).map_err(unmet)?;
+    scene.programs()?.set_lock(Lock::All).map_err(unmet)?;
     let capture = scene.capture(&format!("src host {SECOND} and dst port {PORT}"))?;
     #[rustfmt::skip]
     scene.home.ip(&["mptcp", "endpoint", "add", SECOND, "dev", "up0", "subflow"])?;
@@ -231,10 +230,14 @@ fn subflows_of_others() -> Result<()> {
     Ok(())
 }
 
-fn connections_that_are_handed_over() -> Result<()> {
+fn connections_passed_to_another_process() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
-    if scene.programs()?.gaps().contains(&Gap::Handover) {
-        return Err(unmet(Gap::Handover));
+    if scene
+        .programs()?
+        .missing_features()
+        .contains(&MissingFeature::SocketHandover)
+    {
+        return Err(unmet(MissingFeature::SocketHandover));
     }
     let (chosen, other) = (install("chosen")?, install("other")?);
     step("by a message");
@@ -266,10 +269,14 @@ fn connections_that_are_handed_over() -> Result<()> {
 /// `AF_PACKET`, `AF_TIPC`.
 const FAMILIES: [&str; 2] = ["17", "30"];
 
-fn families_without_a_verdict() -> Result<()> {
+fn refused_socket_families() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
-    if scene.programs()?.gaps().contains(&Gap::Families) {
-        return Err(unmet(Gap::Families));
+    if scene
+        .programs()?
+        .missing_features()
+        .contains(&MissingFeature::SocketFamilies)
+    {
+        return Err(unmet(MissingFeature::SocketFamilies));
     }
     let (chosen, other) = (install("chosen")?, install("other")?);
     let [packet, carried] = FAMILIES;
@@ -339,7 +346,7 @@ fn no_memory_for_a_verdict() -> Result<()> {
     Ok(())
 }
 
-fn paths_too_deep_to_tell() -> Result<()> {
+fn paths_too_deep_to_compare() -> Result<()> {
     let mut scene = Scene::new()?;
     let deep = install(&format!("{}deep", "d/".repeat(40)))?;
     let to = at(REMOTE[0], 80);
@@ -356,7 +363,7 @@ fn paths_too_deep_to_tell() -> Result<()> {
     is(&scene, &deep, "beyond")
 }
 
-fn executables_that_are_upgraded() -> Result<()> {
+fn upgraded_executables() -> Result<()> {
     let (named, by_path, folder) = (install("named")?, install("a/path")?, install("b/any")?);
     let allowed = ["named", &*by_path, folder.trim_end_matches("any")];
     let scene = Scene::with(&allowed, &[])?;
@@ -377,12 +384,12 @@ fn executables_that_are_upgraded() -> Result<()> {
     Ok(())
 }
 
-fn nobody_is_held_back() -> Result<()> {
+fn kill_switch_off() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     let chosen = install("chosen")?;
     let home = scene.home.clone();
     let programs = scene.programs()?;
-    home.enter(|| programs.set_lock(Lock::Nobody).map_err(unmet))?;
+    home.enter(|| programs.set_lock(Lock::Off).map_err(unmet))?;
     let ask = |scene: &Scene, who| {
         REMOTE.iter().try_for_each(|remote| {
             let to = at(remote, 80);
@@ -406,7 +413,7 @@ fn nobody_is_held_back() -> Result<()> {
     ask(&scene, "beyond")
 }
 
-fn everybody_is_held_back() -> Result<()> {
+fn kill_switch_all() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     let (chosen, other) = (install("chosen")?, install("other")?);
     let listener = scene
@@ -415,7 +422,7 @@ fn everybody_is_held_back() -> Result<()> {
     let mut before = scene.start(&other, &["stay", &at(REMOTE[0], 7000)])?;
     let home = scene.home.clone();
     let programs = scene.programs()?;
-    home.enter(|| programs.set_lock(Lock::Everybody).map_err(unmet))?;
+    home.enter(|| programs.set_lock(Lock::All).map_err(unmet))?;
     let mut after = scene.start(&other, &["stay", &at(REMOTE[0], 7000)])?;
     is(&scene, &chosen, "beyond")?;
     is(&scene, &other, "far")?;

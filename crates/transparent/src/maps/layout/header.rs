@@ -1,4 +1,4 @@
-//! Reads constants from the text of a C header: `#define NAME number` and enumerations.
+//! Reads constants from the text of C headers: `#define NAME number` and enumerations.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ impl Constants {
             let mut words = line.split_whitespace();
             if let (Some("#define"), Some(name), Some(number), None) =
                 (words.next(), words.next(), words.next(), words.next())
-                && let Ok(number) = number.parse()
+                && let Some(number) = number_of(number)
             {
                 constants.0.insert(name.into(), number);
             }
@@ -54,6 +54,29 @@ impl Constants {
         });
         parts.fold(0, |value, part| value | part)
     }
+}
+
+/// Reads a number as C writes it: decimal or hexadecimal, complemented or in `htonl()`.
+fn number_of(text: &str) -> Option<u64> {
+    if let Some(number) = in_parentheses(text, "htonl") {
+        return number_of(number);
+    }
+    if let Some(number) = in_parentheses(text, "") {
+        return number_of(number);
+    }
+    if let Some(number) = text.strip_prefix('~') {
+        return number_of(number).map(|number| !number);
+    }
+    let digits = text.trim_end_matches(['u', 'U', 'l', 'L']);
+    match digits.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => digits.parse().ok(),
+    }
+}
+
+fn in_parentheses<'a>(text: &'a str, before: &str) -> Option<&'a str> {
+    let text = text.strip_prefix(before)?;
+    text.strip_prefix('(')?.strip_suffix(')')
 }
 
 fn without_comments(text: &str) -> String {

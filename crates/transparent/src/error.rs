@@ -11,18 +11,12 @@ use rustix::io::Errno;
 
 /// An error while setting up or changing the eBPF programs.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
-    /// The tunnel's applications are blocked by the programs of the other way.
-    #[error(
-        "what the applications chosen for {0} send is held back in another mode than it is to be \
-         brought up in: `taupe down {0}` first"
-    )]
-    OtherWay(String),
+pub enum TransparentError {
+    /// The tunnel's applications are blocked by the programs of the other mode.
+    #[error("traffic of the applications selected for {0} is blocked by programs of another mode")]
+    OtherMode(String),
     /// The kernel refuses a program.
-    #[error(
-        "Linux {release} cannot load the program {program}, which needs {needs}: {reason}. \
-         Use a newer kernel, or `taupe up --adapter`, which takes less and does less"
-    )]
+    #[error("Linux {release} cannot load the program {program}, which needs {needs}: {reason}")]
     Program {
         /// The program's name, as `bpftool prog` shows it.
         program: &'static str,
@@ -37,8 +31,8 @@ pub enum Fault {
     },
     /// The maps cannot be created, or the object does not suit the kernel.
     #[error(
-        "Linux {release} does not take Taupe's eBPF object; it needs a kernel with type \
-         information (CONFIG_DEBUG_INFO_BTF), and root's rights"
+        "Linux {release} does not accept Taupe's eBPF object, which needs root and a kernel with \
+         type information (CONFIG_DEBUG_INFO_BTF)"
     )]
     Object {
         /// Release of the running kernel.
@@ -51,9 +45,8 @@ pub enum Fault {
     Missing(&'static str),
     /// Maps of another version of Taupe are pinned.
     #[error(
-        "{path} is another version's of Taupe (layout {found}, this one has {wanted}), which holds \
-         back what the applications chosen for {interface} send: `taupe down {interface}` removes \
-         it, and they go past the tunnel until it is brought up again"
+        "{path} belongs to another version of Taupe (layout {found}, this version has {wanted}), \
+         which blocks traffic of the applications selected for {interface}"
     )]
     Schema {
         /// The tunnel's interface.
@@ -74,7 +67,7 @@ pub enum Fault {
         source: Box<MapError>,
     },
     /// More entries than the maps can hold.
-    #[error("there are {found} {what}, of which {limit} can be told apart")]
+    #[error("there are {found} {what}; the maximum is {limit}")]
     TooMany {
         /// The kind of entries.
         what: &'static str,
@@ -84,34 +77,33 @@ pub enum Fault {
         limit: usize,
     },
     /// A name too long to be compared.
-    #[error("the name {0} is too long to be recognised: write a * behind its beginning")]
-    LongName(String),
+    #[error("the name {0} is too long to be compared: write a * after its beginning")]
+    NameTooLong(String),
     /// A rule for a user whose name has not been looked up.
-    #[error("the user {0} is not known on this system")]
-    User(String),
+    #[error("this system has no user {0}")]
+    UnknownUser(String),
     /// Another program's filter precedes Taupe's on an interface.
     #[error(
-        "another program's filter sees the packets of {interface} before Taupe's, and could \
-         send them elsewhere: remove it (`tc filter show dev {interface} egress` and `ingress`, \
-         or `bpftool net`), or give it a later place"
+        "a filter of another program sees packets of {interface} before Taupe's, and could redirect \
+         them: remove it, or attach it after Taupe's (`tc filter show dev {interface} egress` and \
+         `ingress`, or `bpftool net`, show it)"
     )]
-    Behind {
+    FilterPreceded {
         /// The interface's name.
         interface: String,
     },
     /// Existing sockets of selected applications that cannot be marked.
     #[error(
-        "{0} sockets of chosen applications that are open already cannot be marked, for want \
-         of memory: raise net.core.optmem_max, or end these applications and try again"
+        "{0} open sockets of selected applications have no memory for a verdict: raise \
+         net.core.optmem_max, or end these applications and try again"
     )]
-    Unmarked(usize),
+    UnmarkedSockets(usize),
     /// The file systems of PID 1, where everything is pinned, are not accessible.
     #[error(
-        "reaching the file systems of the first process by {path}, where the lock is kept: {source} \
-         (that takes root on the machine itself, or a PID namespace of one's own: `unshare --pid \
-         --fork --mount-proc`, or a container without the host's processes)"
+        "cannot reach the file systems of PID 1 by {path}, where eBPF programs are pinned: {source} \
+         (this takes root on the machine itself, or a PID namespace without the host's processes)"
     )]
-    Unreachable {
+    InitRootInaccessible {
         /// Root directory of PID 1.
         path: &'static str,
         /// The system's error.
@@ -127,10 +119,10 @@ pub enum Fault {
     },
 }
 
-impl Fault {
-    /// Returns the kernel features that are missing, if that is the cause.
+impl TransparentError {
+    /// Returns the kernel features that a refused program needs, if that is the cause.
     #[must_use]
-    pub fn lack(&self) -> Option<&'static str> {
+    pub fn required_features(&self) -> Option<&'static str> {
         match self {
             Self::Program { needs, .. } => Some(needs),
             _ => None,
@@ -159,7 +151,7 @@ impl Fault {
         needs: &'static str,
         source: ProgramError,
     ) -> Self {
-        if let Some(errno) = not_of_the_kernel(&source) {
+        if let Some(errno) = process_error(&source) {
             return Self::call(format!("loading the program {program}"))(errno);
         }
         let reason = match &source {
@@ -169,7 +161,7 @@ impl Fault {
                 verifier_log,
             } => {
                 let log = verifier_log.to_string();
-                let is_sum = |line: &str| SUMS.iter().any(|sum| line.starts_with(sum));
+                let is_sum = |line: &str| SUMMARY_LINES.iter().any(|sum| line.starts_with(sum));
                 let mut lines = log.lines().rev();
                 let line = lines.find(|line| !line.is_empty() && !is_sum(line));
                 line.map_or_else(|| io_error.to_string(), str::to_owned)
@@ -186,7 +178,7 @@ impl Fault {
     }
 
     pub(crate) fn object(source: EbpfError) -> Self {
-        if let Some(errno) = not_of_the_kernel(&source) {
+        if let Some(errno) = process_error(&source) {
             return Self::call("loading Taupe's eBPF object")(errno);
         }
         Self::Object {
@@ -198,7 +190,7 @@ impl Fault {
 
 /// Returns the error number if it concerns this process rather than the kernel's features: no more
 /// descriptors, memory or permissions.
-fn not_of_the_kernel(error: &(dyn Error + 'static)) -> Option<Errno> {
+fn process_error(error: &(dyn Error + 'static)) -> Option<Errno> {
     let mut next = Some(error);
     let errors = std::iter::from_fn(|| {
         let error = next?;
@@ -218,7 +210,7 @@ fn not_of_the_kernel(error: &(dyn Error + 'static)) -> Option<Errno> {
 }
 
 /// The beginnings of a log's last lines, whatever the reason.
-const SUMS: [&str; 3] = ["processed ", "stack depth ", "verification time "];
+const SUMMARY_LINES: [&str; 3] = ["processed ", "stack depth ", "verification time "];
 
 fn release() -> String {
     rustix::system::uname()
@@ -231,26 +223,26 @@ fn release() -> String {
 mod tests {
     use super::*;
 
-    fn refused(errno: Errno) -> Fault {
+    fn refused(errno: Errno) -> TransparentError {
         let source = ProgramError::LoadError {
             io_error: errno.into(),
             verifier_log: aya_obj::VerifierLog::new(String::new()),
         };
-        Fault::program("taupe_x", "a helper", source)
+        TransparentError::program("taupe_x", "a helper", source)
     }
 
     #[test]
-    fn a_process_without_descriptors_is_not_told_to_use_another_kernel() {
+    fn exhausted_descriptors_are_not_blamed_on_the_kernel() {
         for errno in [Errno::MFILE, Errno::NOMEM, Errno::PERM] {
-            let fault = refused(errno);
-            assert_eq!(fault.lack(), None, "{fault}");
-            let text = fault.to_string();
+            let error = refused(errno);
+            assert_eq!(error.required_features(), None, "{error}");
+            let text = error.to_string();
             assert!(text.contains(&io::Error::from(errno).to_string()), "{text}");
             assert!(!text.contains("kernel"), "{text}");
         }
         // Refused by the verifier, or an unknown program type.
         for errno in [Errno::ACCESS, Errno::INVAL] {
-            assert_eq!(refused(errno).lack(), Some("a helper"));
+            assert_eq!(refused(errno).required_features(), Some("a helper"));
         }
     }
 }

@@ -1,7 +1,8 @@
 //! DNS queries to local resolvers.
 
+use crate::application::install;
 use crate::client;
-use crate::scene::{REMOTE, Scene, at, everything_but, install, nothing, rules, unmet};
+use crate::scene::{REMOTE, Scene, at, everything_but, nothing, rules, unmet};
 use std::fs;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -12,21 +13,30 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use taupe_lab::host::{Host, add_address};
 use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Error, Result, ensure};
-use taupe_transparent::programs::Gap;
-use taupe_transparent::state::{Lock, Names, Reason};
+use taupe_transparent::programs::MissingFeature;
+use taupe_transparent::state::{DnsHandling, Lock, Reason};
 
 pub(crate) fn tests() -> Vec<SystemTest> {
     vec![
-        SystemTest::new("resolvers_of_this_machine", resolvers_of_this_machine),
-        SystemTest::new("resolvers_while_it_is_down", resolvers_while_it_is_down),
-        SystemTest::new("a_question_from_before", a_question_from_before),
-        SystemTest::new("a_question_led_back_here", a_question_led_back_here),
-        SystemTest::new("a_question_led_elsewhere", a_question_led_elsewhere),
-        SystemTest::new("services_that_resolve", services_that_resolve),
+        SystemTest::new("local_resolvers", local_resolvers),
+        SystemTest::new("local_resolvers_while_down", local_resolvers_while_down),
+        SystemTest::new(
+            "dns_sockets_older_than_the_rules",
+            dns_sockets_older_than_the_rules,
+        ),
+        SystemTest::new(
+            "dns_redirected_to_a_local_resolver",
+            dns_redirected_to_a_local_resolver,
+        ),
+        SystemTest::new(
+            "dns_redirected_to_another_port",
+            dns_redirected_to_another_port,
+        ),
+        SystemTest::new("name_services_are_refused", name_services_are_refused),
     ]
 }
 
-const BOTH: Names = Names {
+const BOTH: DnsHandling = DnsHandling {
     v4: true,
     v6: true,
     bus: false,
@@ -43,7 +53,7 @@ const RESOLVERS: [(&str, &str); 5] = [
 
 /// Every way to query a local resolver, and one socket that queries several. No local resolver is
 /// reached, and each reply comes from the resolver that was queried.
-fn resolvers_of_this_machine() -> Result<()> {
+fn local_resolvers() -> Result<()> {
     let (mut scene, here) = scene(&["chosen"])?;
     let (chosen, other) = (install("chosen")?, install("other")?);
     step("without name servers they are asked as they are");
@@ -92,7 +102,10 @@ fn resolvers_of_this_machine() -> Result<()> {
             instead.parse().map_err(unmet)?,
         );
         for (address, asked) in [(other, Some(own)), (own, None)] {
-            let found = scene.programs()?.asked(address).map_err(unmet)?;
+            let found = scene
+                .programs()?
+                .resolver_of_alias(address)
+                .map_err(unmet)?;
             ensure!(found == asked, "{address} is for {found:?}, not {asked:?}");
         }
     }
@@ -112,15 +125,15 @@ fn resolvers_of_this_machine() -> Result<()> {
         }
     }
     step("a family without a server");
-    let only = Names { v4: false, ..BOTH };
+    let only = DnsHandling { v4: false, ..BOTH };
     set_names(&mut scene, only)?;
-    let before = count(&mut scene, Reason::NameFamily)?;
+    let before = count(&mut scene, Reason::DnsFamily)?;
     for how in ["udp", "connected-udp", "tcp"] {
         let words = ["resolve", how, "127.0.0.53:53"];
         scene.expect(&chosen, &words, "failed 101 at once")?;
         scene.expect(&chosen, &["resolve", how, mapped], "failed 101 at once")?;
     }
-    let refused = count(&mut scene, Reason::NameFamily)? - before;
+    let refused = count(&mut scene, Reason::DnsFamily)? - before;
     ensure!(refused == 6, "{refused} refusals");
     let said = "[::1]:53 [::1]:53 100::1";
     scene.expect(&chosen, &["resolve", "udp", "[::1]:53"], said)
@@ -128,7 +141,7 @@ fn resolvers_of_this_machine() -> Result<()> {
 
 /// While the tunnel is down queries are blocked at once. With the kill switch off they reach the
 /// local resolvers.
-fn resolvers_while_it_is_down() -> Result<()> {
+fn local_resolvers_while_down() -> Result<()> {
     let (mut scene, here) = scene(&["chosen"])?;
     let chosen = install("chosen")?;
     set_names(&mut scene, BOTH)?;
@@ -144,14 +157,14 @@ fn resolvers_while_it_is_down() -> Result<()> {
     ensure!(asked == 0, "{asked} questions to this machine");
     let home = scene.home.clone();
     let programs = scene.programs()?;
-    home.enter(|| programs.set_lock(Lock::Nobody).map_err(unmet))?;
+    home.enter(|| programs.set_lock(Lock::Off).map_err(unmet))?;
     let asked = at("127.0.0.53", 53);
     let said = format!("{asked} {asked} 127.0.0.53");
     scene.expect(&chosen, &["resolve", "udp", &asked], &said)
 }
 
 /// A socket that is connected to a local resolver no longer reaches it once the socket is selected.
-fn a_question_from_before() -> Result<()> {
+fn dns_sockets_older_than_the_rules() -> Result<()> {
     let (mut scene, here) = scene(&["nobody"])?;
     let chosen = install("chosen")?;
     let asked = at("127.0.0.53", 53);
@@ -162,13 +175,13 @@ fn a_question_from_before() -> Result<()> {
     ensure!(said == "failed 1", "{said}");
     let asked = here.load(Ordering::Relaxed);
     ensure!(asked == 0, "{asked} questions to this machine");
-    let refused = count(&mut scene, Reason::NameHere)?;
+    let refused = count(&mut scene, Reason::DnsLocal)?;
     ensure!(refused == 1, "{refused} refusals");
     Ok(())
 }
 
 /// A netfilter rule redirects all queries to a local resolver, at another port.
-fn a_question_led_back_here() -> Result<()> {
+fn dns_redirected_to_a_local_resolver() -> Result<()> {
     let (mut scene, here) = scene(&["chosen"])?;
     let (chosen, other) = (install("chosen")?, install("other")?);
     resolve(&scene.home, "127.0.0.1", 54, &here)?;
@@ -203,7 +216,7 @@ fn a_question_led_back_here() -> Result<()> {
 
 /// A netfilter rule redirects queries to another port, on a machine outside the tunnel. Only the
 /// socket shows that they are queries.
-fn a_question_led_elsewhere() -> Result<()> {
+fn dns_redirected_to_another_port() -> Result<()> {
     let mut scene = Scene::new()?;
     let direct = everything_but(&["192.0.2.0/24", "2001:db8:1::/64"]);
     scene.set_up(&rules(&["chosen"], &[]), &direct)?;
@@ -222,7 +235,7 @@ fn a_question_led_elsewhere() -> Result<()> {
         scene.home.run(&["nft", line])?;
     }
     // With name servers in the tunnel's file, and without.
-    for names in [Names::default(), BOTH] {
+    for names in [DnsHandling::default(), BOTH] {
         set_names(&mut scene, names)?;
         let capture = scene.capture("port 54")?;
         for remote in REMOTE {
@@ -248,7 +261,7 @@ fn a_question_led_elsewhere() -> Result<()> {
 }
 
 /// Services that resolve names over a Unix socket.
-fn services_that_resolve() -> Result<()> {
+fn name_services_are_refused() -> Result<()> {
     const RESOLVER: &str = "/run/systemd/resolve/io.systemd.Resolve";
     const NSCD: &str = "/var/run/nscd/socket";
     const BUS: &str = "/run/dbus/system_bus_socket";
@@ -275,7 +288,10 @@ fn services_that_resolve() -> Result<()> {
     };
     all(&scene, &chosen, &[])?;
     if let Some(gap) = set_names(&mut scene, BOTH)? {
-        ensure!(gap == Gap::Services && is_before(6, 7)?, "{gap:?}");
+        ensure!(
+            gap == MissingFeature::NameServices && is_before(6, 7)?,
+            "{gap:?}"
+        );
         return all(&scene, &chosen, &[]);
     }
     step("refused to who is chosen");
@@ -288,7 +304,7 @@ fn services_that_resolve() -> Result<()> {
     step("down, and with the bus");
     scene.programs()?.set_down();
     all(&scene, &chosen, &[RESOLVER, NSCD, BUS])?;
-    let open = Names { bus: true, ..BOTH };
+    let open = DnsHandling { bus: true, ..BOTH };
     set_names(&mut scene, open)?;
     all(&scene, &chosen, &[RESOLVER, NSCD])?;
     step("where everything else is chosen, the bus is open");
@@ -304,7 +320,7 @@ fn services_that_resolve() -> Result<()> {
     all(&scene, &chosen, &[RESOLVER, NSCD])?;
     all(&scene, &other, &[])?;
     step("without name servers");
-    let gap = set_names(&mut scene, Names::default())?;
+    let gap = set_names(&mut scene, DnsHandling::default())?;
     ensure!(gap.is_none(), "{gap:?}");
     all(&scene, &chosen, &[])
 }
@@ -349,10 +365,10 @@ fn resolve(host: &Host, address: &'static str, port: u16, asked: &Arc<AtomicUsiz
     Ok(())
 }
 
-fn set_names(scene: &mut Scene, names: Names) -> Result<Option<Gap>> {
+fn set_names(scene: &mut Scene, names: DnsHandling) -> Result<Option<MissingFeature>> {
     let home = scene.home.clone();
     let programs = scene.programs()?;
-    home.enter(|| programs.set_names(names).map_err(unmet))
+    home.enter(|| programs.set_dns(names).map_err(unmet))
 }
 
 fn count(scene: &mut Scene, reason: Reason) -> Result<u64> {

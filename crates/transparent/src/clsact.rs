@@ -1,7 +1,7 @@
 //! Filters on kernels without tcx (before Linux 6.6): `clsact` and `cls_bpf`.
 //!
 //! Such a filter is not pinned: it stays until it is removed or its interface disappears. It is
-//! recognised by its priority, and by the tunnel's stamp in its handle. The kernel runs these
+//! recognised by its priority, and by the tunnel's mark in its handle. The kernel runs these
 //! filters after all tcx programs.
 
 use std::io;
@@ -11,22 +11,22 @@ use aya::programs::{ProgramError, SchedClassifier, TcAttachType};
 use taupe_os_linux::netlink::{Hook, Netlink, NetlinkError};
 
 /// The first priority (`CLSACT_PRIORITY`). A filter before Taupe's could redirect a packet.
-const PRIORITY: u16 = 1;
+pub(crate) const PRIORITY: u16 = 1;
 
 /// Prefix of the names of all Taupe programs, including those of other tunnels and versions
 /// (`NAME_TAUPE`). They pass on packets of other tunnels, so their order among themselves does not
 /// matter.
-pub(crate) const OURS: &str = "taupe_";
+pub(crate) const NAME_PREFIX: &str = "taupe_";
 
-/// The point at which a filter is attached.
+/// A filter of one tunnel in an interface's `clsact` queue.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct ClsactFilter<'a> {
     pub(crate) interface: &'a str,
     pub(crate) direction: TcAttachType,
-    pub(crate) stamp: u32,
+    pub(crate) mark: u32,
 }
 
-impl Place<'_> {
+impl ClsactFilter<'_> {
     /// Attaches a program, in place of an earlier one of this tunnel.
     pub(crate) fn attach(self, program: &mut SchedClassifier) -> Result<(), ProgramError> {
         match tc::qdisc_add_clsact(self.interface) {
@@ -59,7 +59,8 @@ impl Place<'_> {
         let filters = Netlink::open()?.filters(index, hook)?;
         let mut known = filters.iter().take_while(|filter| {
             // A priority has an entry of its own, with handle 0.
-            filter.priority == PRIORITY && (filter.handle == 0 || filter.name.starts_with(OURS))
+            filter.priority == PRIORITY
+                && (filter.handle == 0 || filter.name.starts_with(NAME_PREFIX))
         });
         Ok(known.any(|filter| filter.handle == u32::from(self.handle())))
     }
@@ -84,6 +85,6 @@ impl Place<'_> {
     }
 
     fn handle(self) -> TcHandle {
-        TcHandle::from(self.stamp)
+        TcHandle::from(self.mark)
     }
 }

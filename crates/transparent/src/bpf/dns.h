@@ -16,7 +16,7 @@
 #include "packet.h"
 #include "verdict.h"
 
-inline_always struct state *state_here(void *context)
+static __always_inline struct state *state_in_netns(void *context)
 {
 	struct state *state = get_state();
 
@@ -24,20 +24,21 @@ inline_always struct state *state_here(void *context)
 }
 
 /* Makes the system call fail with this error. */
-inline_always int refuse(u32 reason, s32 error)
+static __always_inline int refuse(u32 reason, s32 error)
 {
 	count(reason);
 	bpf_set_retval(-error);
 	return REFUSE;
 }
 
-inline_always struct address remote6(struct bpf_sock_addr *context)
+static __always_inline struct address read_remote6(struct bpf_sock_addr *context)
 {
 	return (struct address){ { context->user_ip6[0], context->user_ip6[1], context->user_ip6[2],
 				   context->user_ip6[3] } };
 }
 
-inline_always void set_remote6(struct bpf_sock_addr *context, const struct address *remote)
+static __always_inline void write_remote6(struct bpf_sock_addr *context,
+					  const struct address *remote)
 {
 	context->user_ip6[0] = remote->words[0];
 	context->user_ip6[1] = remote->words[1];
@@ -45,12 +46,12 @@ inline_always void set_remote6(struct bpf_sock_addr *context, const struct addre
 	context->user_ip6[3] = remote->words[3];
 }
 
-inline_always bool asks(const struct bpf_sock_addr *context)
+static __always_inline bool is_dns_query(const struct bpf_sock_addr *context)
 {
-	return is_question(context->user_port, context->protocol);
+	return is_dns(context->user_port, context->protocol);
 }
 
-inline_always bool is_ipv4(const struct address *address)
+static __always_inline bool is_ipv4(const struct address *address)
 {
 	return !address->words[0] && !address->words[1] && address->words[2] == htonl(0xffff);
 }
@@ -58,20 +59,21 @@ inline_always bool is_ipv4(const struct address *address)
 #define FIRST_BYTE htonl(0xff000000)
 /* 240.x.y.z for 127.x.y.z, 100::1 for ::1; maps.rs assigns the others. */
 #define LOOPBACK_4 htonl(0x7f000000)
-#define STAND_IN_4 htonl(0xf0000000)
-#define STAND_IN_6 htonl(0x01000000)
+#define ALIAS_4 htonl(0xf0000000)
+#define ALIAS_6 htonl(0x01000000)
 
 /* Returns true if an address is an alias. */
-inline_always bool stands_in(const struct address *address)
+static __always_inline bool is_alias(const struct address *address)
 {
 	if (is_ipv4(address))
-		return (address->words[3] & htonl(0xfe000000)) == STAND_IN_4;
-	return address->words[0] == STAND_IN_6 && !address->words[1];
+		return (address->words[3] & htonl(0xfe000000)) == ALIAS_4;
+	return address->words[0] == ALIAS_6 && !address->words[1];
 }
 
 /* Replaces an address by its alias, or an alias by its address. Leaves other addresses
  * as they are. */
-inline_always void exchange(struct address *address, u32 from_4, u32 to_4, u32 from_6, u32 to_6)
+static __always_inline void swap_alias(struct address *address, u32 from_4, u32 to_4, u32 from_6,
+				       u32 to_6)
 {
 	struct address *other;
 	u32 *words = address->words;
@@ -84,108 +86,113 @@ inline_always void exchange(struct address *address, u32 from_4, u32 to_4, u32 f
 		words[0] = to_6;
 		return;
 	}
-	other = bpf_map_lookup_elem(&stand_ins, address);
+	other = bpf_map_lookup_elem(&resolver_aliases, address);
 	if (other)
 		*address = *other;
 }
 
-enum resolver { AS_ASKED, NO_RESOLVER };
+enum resolver { RESOLVER_FOUND, NO_RESOLVER };
 
-/* Replaces the address of a local resolver that a selected socket queries. */
-apart u32 resolver_for(struct address *asked, const struct state *state)
+/* Replaces the address of a local resolver that a selected socket queries by its alias.
+ * Returns NO_RESOLVER if the tunnel has no name server of the address's family. */
+static __noinline u32 redirect_resolver(struct address *resolver, const struct state *state)
 {
-	u32 names = now_of(state->names);
-	bool is_v4 = is_ipv4(asked);
+	u32 dns = READ_ONCE(state->dns);
+	bool is_v4 = is_ipv4(resolver);
 
-	if (!(names & NAMES) || is_open(state))
-		return AS_ASKED;
-	if (!(names & (is_v4 ? NAMES_V4 : NAMES_V6)))
+	if (!(dns & DNS_SERVERS) || may_bypass_tunnel(state))
+		return RESOLVER_FOUND;
+	if (!(dns & (is_v4 ? DNS_V4 : DNS_V6)))
 		return NO_RESOLVER;
 	/* The unspecified address is this machine. */
-	if (!asked->words[0] && !asked->words[1] && !asked->words[3] && (is_v4 || !asked->words[2]))
-		asked->words[3] = is_v4 ? htonl(0x7f000001) : htonl(1);
-	if (!stands_in(asked))
-		exchange(asked, LOOPBACK_4, STAND_IN_4, 0, STAND_IN_6);
-	return AS_ASKED;
+	if (!resolver->words[0] && !resolver->words[1] && !resolver->words[3] &&
+	    (is_v4 || !resolver->words[2]))
+		resolver->words[3] = is_v4 ? htonl(0x7f000001) : htonl(1);
+	if (!is_alias(resolver))
+		swap_alias(resolver, LOOPBACK_4, ALIAS_4, 0, ALIAS_6);
+	return RESOLVER_FOUND;
 }
 
 /* Replaces an alias that has replied by the address that the socket has queried. Returns
  * false if the address is no alias. */
-apart u32 has_asked(struct bpf_sock_addr *context, struct address *remote)
+static __noinline u32 restore_resolver(struct bpf_sock_addr *context, struct address *remote)
 {
-	struct state *state = state_here(context);
-	struct owner *owner;
+	struct state *state = state_in_netns(context);
+	struct sock_verdict *stored;
 
-	if (!state || !context->sk || context->user_port != htons(53) || !stands_in(remote))
+	if (!state || !context->sk || context->user_port != htons(53) || !is_alias(remote))
 		return false;
-	owner = bpf_sk_storage_get(&sockets, context->sk, NULL, 0);
-	if (!owner || !is_inside(owner->verdict))
+	stored = bpf_sk_storage_get(&sockets, context->sk, NULL, 0);
+	if (!stored || !is_tunnelled(stored->verdict))
 		return false;
-	exchange(remote, STAND_IN_4, LOOPBACK_4, STAND_IN_6, 0);
+	swap_alias(remote, ALIAS_4, LOOPBACK_4, ALIAS_6, 0);
 	return true;
 }
 
-inline_always int answered4(struct bpf_sock_addr *context)
+static __always_inline int restore_address4(struct bpf_sock_addr *context)
 {
-	struct address remote = mapped(context->user_ip4);
+	struct address remote = v4_mapped(context->user_ip4);
 
-	if (has_asked(context, &remote))
+	if (restore_resolver(context, &remote))
 		context->user_ip4 = remote.words[3];
 	return ALLOW;
 }
 
-inline_always int answered6(struct bpf_sock_addr *context)
+static __always_inline int restore_address6(struct bpf_sock_addr *context)
 {
-	struct address remote = remote6(context);
+	struct address remote = read_remote6(context);
 
-	if (has_asked(context, &remote))
-		set_remote6(context, &remote);
+	if (restore_resolver(context, &remote))
+		write_remote6(context, &remote);
 	return ALLOW;
 }
 
 SEC("cgroup/recvmsg4")
 int taupe_recvmsg4(struct bpf_sock_addr *context)
 {
-	return answered4(context);
+	return restore_address4(context);
 }
 
 SEC("cgroup/recvmsg6")
 int taupe_recvmsg6(struct bpf_sock_addr *context)
 {
-	return answered6(context);
+	return restore_address6(context);
 }
 
 SEC("cgroup/getpeername4")
 int taupe_peername4(struct bpf_sock_addr *context)
 {
-	return answered4(context);
+	return restore_address4(context);
 }
 
 SEC("cgroup/getpeername6")
 int taupe_peername6(struct bpf_sock_addr *context)
 {
-	return answered6(context);
+	return restore_address6(context);
 }
 
 /*
  * Returns true if a packet on loopback is a DNS query of a selected socket. There are
- * three cases: the socket was connected to a resolver before it was selected; this
- * machine has the address only since a moment ago; or a netfilter rule redirects the
- * query to a local resolver at any port, so that only the port to which the socket is
- * connected shows it.
+ * three cases:
+ *
+ *    - The socket was connected to a resolver before it was selected.
+ *    - The address was assigned to this machine only a moment ago, so it has no alias yet.
+ *    - A netfilter rule redirects the query to a local resolver, at any port. Only the port
+ *      to which the socket is connected shows that it is a query.
  */
-apart bool is_asked_here(struct __sk_buff *skb, struct bpf_sock *sk)
+static __noinline bool is_local_dns_query(struct __sk_buff *skb, struct bpf_sock *sk)
 {
 	struct state *state = get_state();
 	struct packet packet;
 
-	if (!state || !(now_of(state->names) & NAMES) || is_open(state) || !chosen(sk))
+	if (!state || !(READ_ONCE(state->dns) & DNS_SERVERS) || may_bypass_tunnel(state) ||
+	    !is_selected_socket(sk))
 		return false;
-	read_packet(skb, &packet, OUT);
-	if (!is_question(packet.flow.remote_port, packet.flow.protocol) &&
-	    !is_question(sk->dst_port, packet.flow.protocol))
+	read_packet(skb, &packet, EGRESS);
+	if (!is_dns(packet.flow.remote_port, packet.flow.protocol) &&
+	    !is_dns(sk->dst_port, packet.flow.protocol))
 		return false;
-	count(R_NAME_HERE);
+	count(R_DNS_LOCAL);
 	return true;
 }
 
@@ -203,17 +210,17 @@ struct bpf_sock_addr_kern {
 
 /* Returns the service that an AF_UNIX socket connects to, or 0. A function of its own,
  * since the comparison of rules leaves no stack for the path. */
-apart u32 service_of(struct bpf_sock_addr *context)
+static __noinline u32 service_of(struct bpf_sock_addr *context)
 {
-	struct bpf_sock_addr_kern *whole = (void *)context;
+	struct bpf_sock_addr_kern *kernel_context = (void *)context;
 	struct service_key key = {};
 	u32 *service, length;
 
 	/* A path may fill the address without a terminating NUL. */
-	length = kernel(whole->uaddrlen) - PATH_OFFSET + 1;
+	length = core_read(kernel_context->uaddrlen) - PATH_OFFSET + 1;
 	if (length > sizeof(key.path))
 		length = sizeof(key.path);
-	bpf_probe_read_kernel_str(key.path, length, kernel(whole->uaddr) + PATH_OFFSET);
+	bpf_probe_read_kernel_str(key.path, length, core_read(kernel_context->uaddr) + PATH_OFFSET);
 	service = bpf_map_lookup_elem(&services, &key);
 	return service ? *service : 0;
 }
@@ -231,28 +238,29 @@ apart u32 service_of(struct bpf_sock_addr *context)
 SEC("classifier")
 int taupe_unix(struct bpf_sock_addr *context)
 {
-	struct state *state = state_here(context);
-	u32 service, names, bits, generation;
+	struct state *state = state_in_netns(context);
+	u32 service, dns, bits, generation;
 
 	if (!state)
 		return ALLOW;
-	names = now_of(state->names);
-	if (!(names & NAMES) || is_open(state))
+	dns = READ_ONCE(state->dns);
+	if (!(dns & DNS_SERVERS) || may_bypass_tunnel(state))
 		return ALLOW;
 	service = service_of(context);
 	if (!service)
 		return ALLOW;
-	generation = now_of(state->generation);
+	generation = READ_ONCE(state->generation);
 	bits = task_bits((u64)bpf_get_current_task(), generation);
 	if (service == SERVICE_BUS) {
-		if (names & NAMES_BUS || !(bits & (RULE_ALLOW | RULE_UNTOLD)) || bits & RULE_EXEMPT)
+		if (dns & DNS_ALLOW_BUS || !(bits & (RULE_ALLOW | RULE_UNDETERMINED)) ||
+		    bits & RULE_EXEMPT)
 			return ALLOW;
 	} else {
 		switch (verdict_of(bits, state, generation)) {
-		case OWN:
+		case EXEMPT:
 		case DIRECT:
 			return ALLOW;
 		}
 	}
-	return refuse(R_NAME_SERVICE, ECONNREFUSED);
+	return refuse(R_DNS_SERVICE, ECONNREFUSED);
 }

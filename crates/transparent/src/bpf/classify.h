@@ -4,7 +4,7 @@
 #include "verdict.h"
 
 /* Reports a socket that bypasses the tunnel to user space. */
-inline_always int miss(struct bpf_iter_meta *meta)
+static __always_inline int report_unmarked(struct bpf_iter_meta *meta)
 {
 	u8 one = 1;
 
@@ -12,13 +12,13 @@ inline_always int miss(struct bpf_iter_meta *meta)
 	return 0;
 }
 
-inline_always struct listener listener_of(struct sock *sk, const struct state *state)
+static __always_inline struct listener listener_of(struct sock *sk, const struct state *state)
 {
 	struct listener listener = {
-		.address = local_of(sk),
-		.family = kernel(sk->__sk_common.skc_family),
-		.port = kernel(sk->__sk_common.skc_num),
-		.generation = now_of(state->generation),
+		.address = local_address(sk),
+		.family = core_read(sk->__sk_common.skc_family),
+		.port = core_read(sk->__sk_common.skc_num),
+		.generation = READ_ONCE(state->generation),
 	};
 
 	return listener;
@@ -31,31 +31,31 @@ inline_always struct listener listener_of(struct sock *sk, const struct state *s
  * the third pass releases them. Until then they stay in the tunnel. A connection is
  * never released.
  */
-enum pass { CHOOSE, MARK, LET_GO };
+enum pass { PASS_SELECT, PASS_MARK_LEAVING, PASS_RELEASE };
 
-inline_always bool is_connection(struct sock *sk)
+static __always_inline bool is_connection(struct sock *sk)
 {
-	u8 tcp_state = kernel(sk->__sk_common.skc_state);
-	u16 protocol = kernel(sk->sk_protocol);
+	u8 tcp_state = core_read(sk->__sk_common.skc_state);
+	u16 protocol = core_read(sk->sk_protocol);
 
 	return (protocol == IPPROTO_TCP || protocol == IPPROTO_MPTCP) &&
 	       tcp_state != TCP_CLOSE && tcp_state != TCP_LISTEN;
 }
 
-/* The same as note_for, in a function of its own that leaves the stack to the comparison
- * of paths. */
-apart u32 note_apart(struct sock *sk, u32 verdict, u32 generation, u64 task)
+/* The same as store_verdict_for, in a function of its own that leaves the stack to the
+ * comparison of paths. */
+static __noinline u32 store_verdict_for_task(struct sock *sk, u32 verdict, u32 generation, u64 task)
 {
-	return note_for(sk, verdict, generation, task);
+	return store_verdict_for(sk, verdict, generation, task);
 }
 
-inline_always int classify(struct bpf_iter__task_file *context, enum pass pass)
+static __always_inline int classify(struct bpf_iter__task_file *context, enum pass pass)
 {
 	struct task_struct *task = context->task;
 	struct file *file = context->file;
 	struct state *state = get_state();
 	struct socket *socket;
-	struct owner *owner;
+	struct sock_verdict *stored;
 	struct sock *sk;
 	u32 generation, verdict;
 	u16 protocol;
@@ -66,43 +66,44 @@ inline_always int classify(struct bpf_iter__task_file *context, enum pass pass)
 	if (!socket)
 		return 0;
 	/* A process that is ending has no executable to compare. */
-	if (!kernel(task->mm))
+	if (!core_read(task->mm))
 		return 0;
 	sk = socket->sk;
-	if (!sk || !is_here(sk, state))
+	if (!sk || !is_in_netns(sk, state))
 		return 0;
-	generation = now_of(state->generation);
-	owner = bpf_sk_storage_get(&sockets, sk, NULL, 0);
-	if (owner && owner->generation == generation && owner->verdict != DIRECT &&
-	    owner->verdict != LEAVING)
+	generation = READ_ONCE(state->generation);
+	stored = bpf_sk_storage_get(&sockets, sk, NULL, 0);
+	if (stored && stored->generation == generation && stored->verdict != DIRECT &&
+	    stored->verdict != LEAVING)
 		return 0;
 	/* As a number: the verifier does not let a checked pointer be used like this. */
-	verdict = verdict_on((u64)kernel(context->task), generation);
+	verdict = verdict_on((u64)core_read(context->task), generation);
 	/* An existing socket cannot be refused, so it goes into the tunnel. */
-	if (verdict == UNTOLD)
+	if (verdict == UNDETERMINED)
 		verdict = TUNNEL;
-	if (verdict == DIRECT && owner) {
-		if (pass == CHOOSE || owner->generation == generation)
+	if (verdict == DIRECT && stored) {
+		if (pass == PASS_SELECT || stored->generation == generation)
 			return 0;
-		if (is_inside(owner->verdict) && (pass == MARK || is_connection(sk)))
-			now_of(owner->verdict) = LEAVING;
+		if (is_tunnelled(stored->verdict) &&
+		    (pass == PASS_MARK_LEAVING || is_connection(sk)))
+			WRITE_ONCE(stored->verdict, LEAVING);
 		else
-			now_of(owner->verdict) = DIRECT;
+			WRITE_ONCE(stored->verdict, DIRECT);
 		return 0;
 	}
-	if (!is_noted(verdict, state))
+	if (!is_verdict_stored(verdict, state))
 		return 0;
-	if (!note_apart(sk, verdict, generation, (u64)kernel(context->task)))
-		return miss(context->meta);
+	if (!store_verdict_for_task(sk, verdict, generation, (u64)core_read(context->task)))
+		return report_unmarked(context->meta);
 	bpf_get_socket_cookie(sk);
-	protocol = kernel(sk->sk_protocol);
+	protocol = core_read(sk->sk_protocol);
 	if (verdict == TUNNEL && (protocol == IPPROTO_TCP || protocol == IPPROTO_MPTCP) &&
-	    kernel(sk->__sk_common.skc_state) == TCP_LISTEN) {
+	    core_read(sk->__sk_common.skc_state) == TCP_LISTEN) {
 		struct listener listener = listener_of(sk, state);
 		u32 one = 1;
 
 		if (bpf_map_update_elem(&listeners, &listener, &one, 0))
-			return miss(context->meta);
+			return report_unmarked(context->meta);
 	}
 	return 0;
 }
@@ -110,19 +111,19 @@ inline_always int classify(struct bpf_iter__task_file *context, enum pass pass)
 SEC("iter/task_file")
 int taupe_classify(struct bpf_iter__task_file *context)
 {
-	return classify(context, CHOOSE);
+	return classify(context, PASS_SELECT);
 }
 
 SEC("iter/task_file")
 int taupe_leaving(struct bpf_iter__task_file *context)
 {
-	return classify(context, MARK);
+	return classify(context, PASS_MARK_LEAVING);
 }
 
 SEC("iter/task_file")
-int taupe_let_go(struct bpf_iter__task_file *context)
+int taupe_release(struct bpf_iter__task_file *context)
 {
-	return classify(context, LET_GO);
+	return classify(context, PASS_RELEASE);
 }
 
 /*
@@ -131,29 +132,29 @@ int taupe_let_go(struct bpf_iter__task_file *context)
  * iterators above.
  */
 SEC("iter/tcp")
-int taupe_heirs(struct bpf_iter__tcp *context)
+int taupe_pending(struct bpf_iter__tcp *context)
 {
 	struct sock_common *common = context->sk_common;
 	struct state *state = get_state();
 	struct sock *sk = (void *)common;
 	struct listener listener;
-	struct owner *owner;
+	struct sock_verdict *stored;
 	u32 generation, verdict = TUNNEL;
 	u8 tcp_state;
 
 	if (!state || !common)
 		return 0;
 	/* Sockets in other states have no `struct sock`, or belong to a process. */
-	tcp_state = kernel(common->skc_state);
+	tcp_state = core_read(common->skc_state);
 	if (tcp_state != TCP_ESTABLISHED && tcp_state != TCP_SYN_RECV &&
 	    tcp_state != TCP_CLOSE_WAIT)
 		return 0;
-	if (kernel(sk->sk_socket))
+	if (core_read(sk->sk_socket))
 		return 0;
-	generation = now_of(state->generation);
+	generation = READ_ONCE(state->generation);
 	/* It has already inherited a verdict. */
-	owner = bpf_sk_storage_get(&sockets, common, NULL, 0);
-	if (owner && (owner->verdict != DIRECT || owner->generation == generation))
+	stored = bpf_sk_storage_get(&sockets, common, NULL, 0);
+	if (stored && (stored->verdict != DIRECT || stored->generation == generation))
 		return 0;
 	listener = listener_of(sk, state);
 	if (!bpf_map_lookup_elem(&listeners, &listener)) {
@@ -162,10 +163,10 @@ int taupe_heirs(struct bpf_iter__tcp *context)
 		if (!bpf_map_lookup_elem(&listeners, &listener))
 			verdict = DIRECT;
 	}
-	if (!is_noted(verdict, state))
+	if (!is_verdict_stored(verdict, state))
 		return 0;
-	if (!note(common, verdict, generation))
-		return miss(context->meta);
+	if (!store_verdict(common, verdict, generation))
+		return report_unmarked(context->meta);
 	bpf_get_socket_cookie(common);
 	return 0;
 }

@@ -1,4 +1,4 @@
-//! The keeper of a capture: a thread that follows links as they appear and disappear, and restores
+//! The watchdog of a capture: a thread that guards links as they appear and disappear, and restores
 //! what other programs remove.
 //!
 //! tcx, cgroup hooks and sysctls send no notifications, so it also checks everything every 10 s.
@@ -13,75 +13,82 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use taupe_nat::translate::Translator;
 use tracing::{info, warn};
 
-use crate::fault::Fault;
+use crate::error::TransparentError;
 use crate::programs::{Guard, Programs};
 use crate::uplinks::{Survey, Uplink, UplinkWatch};
 
 /// Maximum idle time of a flow. It must cover packets that the kernel sends for a connection after
 /// its socket has gone.
-const FLOW_LIFE: Duration = Duration::from_secs(300);
+const FLOW_IDLE_MAX: Duration = Duration::from_secs(300);
 
 /// Interval between removals of old flows.
-const EXPIRY: Duration = Duration::from_secs(30);
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Interval between checks of filters, since tcx has no notifications. Until the next check a
 /// changed filter blocks selected applications.
-const LOOK: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Interval between checks for refused flows. Until the next check an application with too many
 /// flows can open no more.
-const RELIEF: Timespec = Timespec {
+const REFUSAL_CHECK_INTERVAL: Timespec = Timespec {
     tv_sec: 2,
     tv_nsec: 0,
 };
 
-pub(super) struct Keeper {
+pub(super) struct Watchdog {
     pub(super) programs: Programs,
     pub(super) watch: UplinkWatch,
     translator: Translator,
     pub(super) stop: OwnedFd,
     tun: u32,
     /// Set while the TUN's filters cannot be restored.
-    is_cut_off: bool,
+    is_tun_unfiltered: bool,
     pub(super) survey: Survey,
     /// Reasons why links are not guarded, by index, so that each is logged once.
     refused: BTreeMap<u32, String>,
     /// The hooks of sockets and processes that were attached at the beginning.
     hooks: BTreeSet<&'static str>,
-    /// Why hooks and IPv6 could not be restored, so that each reason is logged once.
-    complaints: [Option<String>; 2],
+    /// Why hooks could not be restored, so that each reason is logged once.
+    hooks_error: Option<String>,
+    /// Why IPv6 could not be switched off again.
+    ipv6_error: Option<String>,
 }
 
-impl Keeper {
-    pub(super) fn new(programs: Programs, tun: u32, translator: Translator) -> Result<Self, Fault> {
+impl Watchdog {
+    pub(super) fn new(
+        programs: Programs,
+        tun: u32,
+        translator: Translator,
+    ) -> Result<Self, TransparentError> {
         Ok(Self {
             programs,
-            watch: UplinkWatch::open(tun).map_err(Fault::call("watching links"))?,
+            watch: UplinkWatch::open(tun).map_err(TransparentError::call("watching links"))?,
             translator,
-            stop: eventfd(0, EventfdFlags::CLOEXEC).map_err(Fault::call("eventfd"))?,
+            stop: eventfd(0, EventfdFlags::CLOEXEC).map_err(TransparentError::call("eventfd"))?,
             tun,
-            is_cut_off: false,
+            is_tun_unfiltered: false,
             survey: Survey::default(),
             refused: BTreeMap::new(),
             hooks: BTreeSet::new(),
-            complaints: [None, None],
+            hooks_error: None,
+            ipv6_error: None,
         })
     }
 
     /// Records the hooks that are attached now as those to restore.
-    pub(super) fn note_hooks(&mut self) {
+    pub(super) fn record_hooks(&mut self) {
         self.hooks = self.programs.attached_hooks();
     }
 
     pub(super) fn run(mut self) {
-        let (mut expired, mut looked) = (Instant::now(), Instant::now());
+        let (mut expired, mut checked) = (Instant::now(), Instant::now());
         let mut is_stale = false;
         loop {
             let mut fds = [
                 PollFd::from_borrowed_fd(self.watch.fd(), PollFlags::IN),
                 PollFd::new(&self.stop, PollFlags::IN),
             ];
-            match poll(&mut fds, Some(&RELIEF)) {
+            match poll(&mut fds, Some(&REFUSAL_CHECK_INTERVAL)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return warn!(%error, "waiting for changes of links"),
             }
@@ -89,15 +96,15 @@ impl Keeper {
             if stopped {
                 return;
             }
-            self.relieve();
+            self.make_room();
             // The notification has been read and will not be repeated.
             is_stale |= changed;
-            if !is_stale && looked.elapsed() < LOOK {
+            if !is_stale && checked.elapsed() < CHECK_INTERVAL {
                 continue;
             }
-            looked = Instant::now();
-            if let Err(fault) = self.programs.look_for_queues() {
-                warn!(%fault, "looking for programs that decide on packets");
+            checked = Instant::now();
+            if let Err(error) = self.programs.detect_nfqueue() {
+                warn!(%error, "looking for programs that use NFQUEUE");
             }
             if is_stale {
                 match self.watch.survey() {
@@ -105,38 +112,38 @@ impl Keeper {
                     Err(error) => warn!(%error, "listing links"),
                 }
             }
-            if let Err(fault) = self.follow(mend) {
-                warn!(%fault, "following the links");
+            if let Err(error) = self.guard_links(restore_guard) {
+                warn!(%error, "guarding the links");
             }
-            self.mend_hooks();
-            self.mend_tun();
-            self.mend_ipv6();
-            if expired.elapsed() >= EXPIRY {
+            self.restore_hooks();
+            self.restore_tun_filters();
+            self.restore_ipv6_setting();
+            if expired.elapsed() >= EXPIRY_INTERVAL {
                 expired = Instant::now();
-                if let Err(fault) = self.programs.expire_flows(FLOW_LIFE) {
-                    warn!(%fault, "forgetting flows");
+                if let Err(error) = self.programs.expire_flows(FLOW_IDLE_MAX) {
+                    warn!(%error, "removing flows that have ended");
                 }
             }
         }
     }
 
     /// Makes room for an application that has been refused a flow.
-    fn relieve(&mut self) {
+    fn make_room(&mut self) {
         let translator = &self.translator;
-        let relieved = self
+        let handled_refusal = self
             .programs
-            .relieve_flows(|flows| translator.forget(flows));
-        if let Err(fault) = relieved {
-            warn!(%fault, "making room for flows");
+            .make_room_for_flows(|flows| translator.forget(flows));
+        if let Err(error) = handled_refusal {
+            warn!(%error, "making room for flows");
         }
     }
 
     /// Guards the current links with `guard`, and stops guarding links that have gone. Continues
     /// after a failure and returns the first error.
-    pub(super) fn follow(
+    pub(super) fn guard_links(
         &mut self,
-        guard: impl Fn(&mut Programs, &Uplink) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
+        guard: impl Fn(&mut Programs, &Uplink) -> Result<(), TransparentError>,
+    ) -> Result<(), TransparentError> {
         let is_there = |index| self.survey.guarded.iter().any(|link| link.index == index);
         let guarded = self.programs.guarded();
         let mut done = Ok(());
@@ -147,20 +154,20 @@ impl Keeper {
         }
         self.refused.retain(|index, _| is_there(*index));
         for uplink in &self.survey.guarded {
-            let fault = guard(&mut self.programs, uplink).err();
-            let why = fault.map(|fault| fault.to_string());
+            let error = guard(&mut self.programs, uplink).err();
+            let why = error.map(|error| error.to_string());
             if self.refused.get(&uplink.index) == why.as_ref() {
                 continue;
             }
             match why {
                 Some(why) => {
-                    warn!(link = uplink.name, %why, "chosen applications cannot use this link");
+                    warn!(link = uplink.name, %why, "selected applications cannot use this link");
                     self.refused.insert(uplink.index, why);
                 }
                 None => {
                     info!(
                         link = uplink.name,
-                        "chosen applications can use this link again"
+                        "selected applications can use this link again"
                     );
                     self.refused.remove(&uplink.index);
                 }
@@ -179,55 +186,56 @@ impl Keeper {
     }
 
     /// Restores the filters of the TUN. While it cannot, selected applications are blocked.
-    fn mend_tun(&mut self) {
-        let mended = match self.programs.is_tun_filtered() {
-            Ok(true) if !self.is_cut_off => return,
+    fn restore_tun_filters(&mut self) {
+        let restored = match self.programs.is_tun_filtered() {
+            Ok(true) if !self.is_tun_unfiltered => return,
             Ok(_) => self.programs.set_up(self.tun),
-            Err(fault) => Err(fault),
+            Err(error) => Err(error),
         };
-        self.is_cut_off = mended.is_err();
-        match mended {
-            Ok(()) => warn!("the filters of the tunnel's interface were removed, and are back"),
+        self.is_tun_unfiltered = restored.is_err();
+        match restored {
+            Ok(()) => warn!(
+                "another program removed the filters of the tunnel's interface; they are attached again"
+            ),
             // The interface has gone, as at each normal end of a tunnel. `drop` logs the kill
             // switch.
             Err(_) if taupe_os_linux::interface::name(self.tun).is_none() => {
                 self.programs.set_down()
             }
-            Err(fault) => {
+            Err(error) => {
                 self.programs.set_down();
-                warn!(%fault, "the tunnel is down: {}", self.programs.lock());
+                warn!(%error, "the tunnel is down: {}", self.programs.lock());
             }
         }
     }
 }
 
-impl Keeper {
+impl Watchdog {
     /// Restores hooks that have been detached.
-    fn mend_hooks(&mut self) {
+    fn restore_hooks(&mut self) {
         let missing = self.missing_hooks();
         if missing.is_empty() {
             return;
         }
-        let mended = self.programs.attach_again(&missing);
+        let restored = self.programs.reattach(&missing);
         let left = self.missing_hooks();
-        let why = match mended {
-            Err(fault) => Some(fault.to_string()),
+        let why = match restored {
+            Err(error) => Some(error.to_string()),
             Ok(()) if !left.is_empty() => Some(format!("{left:?} cannot be attached")),
             Ok(()) => {
                 warn!(
                     ?missing,
-                    "somebody has detached programs of Taupe, which are attached again; what \
-                     chosen applications sent meanwhile may have bypassed the tunnel"
+                    "another program detached eBPF programs of Taupe; they are attached again, but \
+                     traffic of the selected applications may have bypassed the tunnel meanwhile"
                 );
                 None
             }
         };
-        let [complaint, _] = &mut self.complaints;
-        complain(
-            complaint,
+        log_once(
+            &mut self.hooks_error,
             self.tun,
             why,
-            "programs that somebody has detached stay away",
+            "eBPF programs that another program detached cannot be attached again",
         );
     }
 
@@ -236,25 +244,24 @@ impl Keeper {
         self.hooks.difference(&attached).copied().collect()
     }
 
-    /// Switches IPv6 off again on the TUN if somebody has switched it on.
-    fn mend_ipv6(&mut self) {
-        let mended = self.switch_ipv6_off();
-        if matches!(mended, Ok(true)) {
-            warn!("somebody has switched IPv6 on on the tunnel's interface; it is off again");
+    /// Switches IPv6 off again on the TUN if another program has switched it on.
+    fn restore_ipv6_setting(&mut self) {
+        let restored = self.switch_ipv6_off();
+        if matches!(restored, Ok(true)) {
+            warn!("another program switched IPv6 on on the tunnel's interface; it is off again");
         }
-        let why = mended.err().map(|fault| fault.to_string());
-        let [_, complaint] = &mut self.complaints;
-        complain(
-            complaint,
+        let why = restored.err().map(|error| error.to_string());
+        log_once(
+            &mut self.ipv6_error,
             self.tun,
             why,
-            "IPv6 stays on on the tunnel's interface",
+            "IPv6 cannot be switched off on the tunnel's interface",
         );
     }
 
     /// Switches IPv6 off on the TUN, so that the kernel gives it no address and sends nothing there
     /// by itself. Returns true if IPv6 was on.
-    pub(super) fn switch_ipv6_off(&self) -> Result<bool, Fault> {
+    pub(super) fn switch_ipv6_off(&self) -> Result<bool, TransparentError> {
         let Some(interface) = taupe_os_linux::interface::name(self.tun) else {
             return Ok(false);
         };
@@ -265,12 +272,12 @@ impl Keeper {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             _ => fs::write(&setting, "1").map(|()| true),
         };
-        switched.map_err(Fault::call(format!("writing 1 to {setting}")))
+        switched.map_err(TransparentError::call(format!("writing 1 to {setting}")))
     }
 }
 
 /// Logs a reason unless it was logged before, or the TUN has gone, as at each normal end.
-fn complain(before: &mut Option<String>, tun: u32, why: Option<String>, what: &str) {
+fn log_once(before: &mut Option<String>, tun: u32, why: Option<String>, what: &str) {
     if let Some(why) = &why
         && *before != Some(why.clone())
         && taupe_os_linux::interface::name(tun).is_some()
@@ -280,7 +287,7 @@ fn complain(before: &mut Option<String>, tun: u32, why: Option<String>, what: &s
     *before = why;
 }
 
-impl Drop for Keeper {
+impl Drop for Watchdog {
     fn drop(&mut self) {
         self.programs.set_down();
         info!("the tunnel is down: {}", self.programs.lock());
@@ -288,13 +295,13 @@ impl Drop for Keeper {
 }
 
 /// Restores the guard of a link if necessary.
-fn mend(programs: &mut Programs, uplink: &Uplink) -> Result<(), Fault> {
-    match programs.look_at(uplink)? {
-        Guard::Whole => return Ok(()),
+fn restore_guard(programs: &mut Programs, uplink: &Uplink) -> Result<(), TransparentError> {
+    match programs.check_guard(uplink)? {
+        Guard::Intact => return Ok(()),
         Guard::Missing => {}
         Guard::Broken => warn!(
             link = uplink.name,
-            "somebody has removed Taupe's filters of this link, or put others before them"
+            "another program removed Taupe's filters of this link, or put others before them"
         ),
     }
     programs.guard(uplink)

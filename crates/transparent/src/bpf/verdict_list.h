@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Lists the verdicts on processes and their rules, for user space. */
+#pragma once
+#include "records.h"
+#include "verdict.h"
+
+/* Returns a process's PID in the PID namespace of the running task, or 0. */
+static __always_inline u32 pid_for_reader(struct task_struct *task)
+{
+	struct task_struct *reader = bpf_get_current_task();
+	struct pid *pid = core_read(task->thread_pid);
+	u32 level = core_read(core_read(reader->thread_pid)->level);
+
+	return level <= core_read(pid->level) ? core_read(upid_at(pid, level)->nr) : 0;
+}
+
+SEC("iter/task")
+int taupe_verdicts(struct bpf_iter__task *context)
+{
+	struct task_struct *task = core_read(context->task);
+	struct state *state = get_state();
+	struct process_record record = {};
+	struct process *process;
+	u32 generation;
+
+	if (!state || !task || core_read(task->group_leader) != task ||
+	    !is_task_in_netns(task, state))
+		return 0;
+	generation = READ_ONCE(state->generation);
+	record.id = pid_for_reader(task);
+	record.bits = task_bits((u64)task, generation);
+	record.verdict = verdict_of(record.bits, state, generation);
+	process = process_of(task);
+	if (process) {
+		record.own = process->own;
+		record.inherited = process->inherited;
+		if (state->rules[generation & 1].children == CHILDREN_INHERIT)
+			record.handed_on = inheritable_rule(process);
+	}
+	bpf_seq_write(context->meta->seq, &record, sizeof(record));
+	return 0;
+}

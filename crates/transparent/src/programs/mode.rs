@@ -1,0 +1,51 @@
+//! The two modes of capture and their eBPF objects.
+
+use aya::include_bytes_aligned;
+
+use super::attach_points::{self, AttachPoint, ProgramSpec};
+use crate::pins::Pins;
+
+/// Objects that `scripts/bpf` builds from `bpf/taupe.c` and `bpf/marks.c`.
+pub(super) static TRAFFIC_CONTROL_OBJECT: &[u8] = include_bytes_aligned!("../bpf/taupe.o");
+static FWMARK_OBJECT: &[u8] = include_bytes_aligned!("../bpf/marks.o");
+
+/// Method that brings the packets of selected applications into the tunnel. Each mode has its own
+/// programs and uses all maps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CaptureMode {
+    /// Transparent mode: filters of traffic control on the uplinks redirect them.
+    TrafficControl,
+    /// Adapter mode: sockets get a firewall mark, and routes for the mark lead into the tunnel.
+    /// Works from Linux 5.10 on.
+    Fwmark,
+}
+
+impl CaptureMode {
+    pub(super) const fn object(self) -> &'static [u8] {
+        match self {
+            Self::TrafficControl => TRAFFIC_CONTROL_OBJECT,
+            Self::Fwmark => FWMARK_OBJECT,
+        }
+    }
+
+    pub(super) fn programs(self) -> &'static [ProgramSpec] {
+        match self {
+            Self::TrafficControl => &attach_points::TRAFFIC_CONTROL,
+            Self::Fwmark => &attach_points::FWMARK,
+        }
+    }
+
+    /// Returns the mode whose programs are attached for a tunnel.
+    pub(crate) fn of(pins: &Pins) -> Option<Self> {
+        let is_attached = |mode: &Self| {
+            let mut programs = mode.programs().iter();
+            programs.any(|program| match program.attach_point {
+                AttachPoint::Cgroup(link, _) => pins.link(link).exists(),
+                _ => false,
+            })
+        };
+        [Self::TrafficControl, Self::Fwmark]
+            .into_iter()
+            .find(is_attached)
+    }
+}
