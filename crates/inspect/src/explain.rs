@@ -23,7 +23,7 @@ use taupe_adapter::{Compatibility, State};
 use taupe_config::application::AppWarning;
 use taupe_os_linux::netlink::NetlinkError;
 use taupe_transparent::capture::in_effect;
-use taupe_transparent::fault::Fault;
+use taupe_transparent::error::TransparentError;
 use taupe_transparent::programs::Programs;
 
 /// Reason why nothing was explained.
@@ -53,8 +53,8 @@ pub enum Failure {
          --conf CONF names a file"
     )]
     NotRoot,
-    #[error(transparent)]
-    Fault(#[from] Fault),
+    #[error("{}", crate::advice::error(.0))]
+    Fault(#[from] TransparentError),
 }
 
 /// Returns the files of all tunnels that select applications here, both of tunnels that are up and

@@ -23,7 +23,7 @@ use taupe_config::destinations::{Class, class_of, table_for_peers};
 use taupe_os_linux::netlink::{Netlink, NetlinkError, SockDiag, SocketId, SocketInfo};
 use taupe_packet::ip::Family;
 use taupe_transparent::capture::in_effect;
-use taupe_transparent::fault::Fault;
+use taupe_transparent::error::TransparentError;
 use taupe_transparent::marks::mark_of;
 use taupe_transparent::programs::Programs;
 use taupe_transparent::state::Lock;
@@ -39,8 +39,8 @@ pub enum Failure {
     Conf(#[from] conf::Error),
     #[error("{0} is not up (`taupe status` shows what is)")]
     NotThere(String),
-    #[error(transparent)]
-    Fault(#[from] Fault),
+    #[error("{}", crate::advice::error(.0))]
+    Fault(#[from] TransparentError),
     #[error(transparent)]
     System(#[from] NetlinkError),
 }
@@ -137,7 +137,7 @@ impl Tunnel {
         let index = taupe_os_linux::interface::index(interface);
         let inside = match (&programs, mark_of(interface)?, index) {
             (Some(_), Some(mark), _) => Inside::Mark(mark),
-            (Some(programs), None, _) => Inside::of(programs.chosen()?),
+            (Some(programs), None, _) => Inside::of(programs.selected_connections()?),
             (None, _, Some(index)) => {
                 let addresses = Netlink::open()?.addresses()?.into_iter();
                 let own = addresses.filter(|address| address.interface == index);
@@ -164,9 +164,11 @@ impl Tunnel {
 
     /// Returns the server to which a socket in the tunnel sends its queries. If that is a resolver
     /// on this machine, the socket is connected to the alias address that replaces the resolver.
-    fn asked(&self, remote: SocketAddr) -> Result<SocketAddr, Fault> {
+    fn asked(&self, remote: SocketAddr) -> Result<SocketAddr, TransparentError> {
         let asked = match &self.programs {
-            Some(programs) if remote.port() == DNS_PORT => programs.asked(remote.ip())?,
+            Some(programs) if remote.port() == DNS_PORT => {
+                programs.resolver_of_alias(remote.ip())?
+            }
             _ => None,
         };
         Ok(asked.map_or(remote, |own| SocketAddr::new(own, remote.port())))
@@ -209,7 +211,7 @@ impl Tunnel {
         match class {
             Class::Direct if !is_question => Verdict::Direct,
             Class::Tunnel | Class::Direct if self.is_up => Verdict::Tunnel,
-            Class::Tunnel | Class::Direct if self.lock == Lock::Nobody => Verdict::Direct,
+            Class::Tunnel | Class::Direct if self.lock == Lock::Off => Verdict::Direct,
             _ => Verdict::Refused,
         }
     }
@@ -217,7 +219,10 @@ impl Tunnel {
 
 /// Lists all flows, or those in one tunnel. Calls `unseen` for a tunnel that another version of
 /// Taupe set up, whose flows cannot be read.
-pub fn look(file: Option<&OsStr>, unseen: &mut dyn FnMut(&Fault)) -> Result<Flows, Failure> {
+pub fn look(
+    file: Option<&OsStr>,
+    unseen: &mut dyn FnMut(&TransparentError),
+) -> Result<Flows, Failure> {
     // Listing assigns each socket its cookie, so it comes before the tunnels are read.
     let mut connections = SockDiag::open()?;
     let mut sockets = Vec::new();
@@ -261,7 +266,7 @@ pub fn look(file: Option<&OsStr>, unseen: &mut dyn FnMut(&Fault)) -> Result<Flow
                 (Some(tunnel), Some(remote)) => Some(tunnel.asked(remote)?),
                 _ => remote,
             };
-            Ok::<_, Fault>(Flow {
+            Ok::<_, TransparentError>(Flow {
                 protocol: if is_tcp { "tcp" } else { "udp" },
                 local,
                 remote,
@@ -314,7 +319,10 @@ const fn libc_udp() -> u8 {
 }
 
 /// Returns all tunnels, or the one of `file`.
-fn tunnels(file: Option<&OsStr>, unseen: &mut dyn FnMut(&Fault)) -> Result<Vec<Tunnel>, Failure> {
+fn tunnels(
+    file: Option<&OsStr>,
+    unseen: &mut dyn FnMut(&TransparentError),
+) -> Result<Vec<Tunnel>, Failure> {
     let headers = State::default().here();
     let mut names: Vec<String> = headers
         .iter()
@@ -347,7 +355,7 @@ fn tunnels(file: Option<&OsStr>, unseen: &mut dyn FnMut(&Fault)) -> Result<Vec<T
         });
         match Tunnel::look(name, header, conf.as_ref()) {
             // Other tunnels are listed in spite of an unreadable one.
-            Err(Failure::Fault(fault @ Fault::Schema { .. })) if file.is_none() => {
+            Err(Failure::Fault(fault @ TransparentError::Schema { .. })) if file.is_none() => {
                 unseen(&fault);
             }
             tunnel => tunnels.extend(tunnel?),

@@ -2,13 +2,13 @@
 
 use crate::processes::Subject;
 use taupe_config::application::{AppRules, AppVerdict};
-use taupe_transparent::programs::{Judged, Programs};
+use taupe_transparent::programs::{ProcessVerdicts, Programs};
 
 /// Decides which processes use a tunnel: the kernel's decision if the tunnel is up, else the one
 /// that the kernel would make.
 #[derive(Debug, Default)]
 pub struct Judge {
-    kernel: Option<Judged>,
+    kernel: Option<ProcessVerdicts>,
 }
 
 impl Judge {
@@ -17,7 +17,7 @@ impl Judge {
     pub fn of(interface: &str) -> Self {
         let programs = Programs::open(interface).ok().flatten();
         Self {
-            kernel: programs.and_then(|programs| programs.judged().ok()),
+            kernel: programs.and_then(|programs| programs.process_verdicts().ok()),
         }
     }
 
@@ -25,11 +25,11 @@ impl Judge {
     pub fn judge<'a>(&self, rules: &'a AppRules, subject: &Subject) -> AppVerdict<'a> {
         let process = subject.process();
         let known = match (&self.kernel, subject.id) {
-            (Some(kernel), Some(id)) => kernel.judge(id, rules),
+            (Some(kernel), Some(id)) => kernel.verdict(id, rules),
             (Some(kernel), None) => {
                 let own = rules.decide_with_ancestors(&process, []);
                 let parent = std::os::unix::process::parent_id();
-                let inherited = || kernel.judge_child(parent, rules);
+                let inherited = || kernel.child_verdict(parent, rules);
                 own.rule.map(|_| own).or_else(inherited).or(Some(own))
             }
             (None, _) => None,

@@ -12,6 +12,8 @@ pub mod interface;
 
 // Modules for Linux only.
 #[cfg(target_os = "linux")]
+pub mod advice;
+#[cfg(target_os = "linux")]
 pub mod app_warnings;
 #[cfg(target_os = "linux")]
 pub mod destination;

@@ -28,10 +28,10 @@ use taupe_config::destinations::table_for_peers;
 use taupe_config::file::{File, Forwarded, Key, Peer as FilePeer};
 use taupe_os_linux::netlink::{Netlink, NetlinkError};
 use taupe_runtime::clock::boot;
-use taupe_transparent::capture::{gap_of_names, in_effect};
-use taupe_transparent::fault::Fault;
-use taupe_transparent::programs::{Gap, Programs, Way};
-use taupe_transparent::state::{Lock, Reason};
+use taupe_transparent::capture::{in_effect, missing_dns_feature};
+use taupe_transparent::error::TransparentError;
+use taupe_transparent::programs::{CaptureMode, MissingFeature, Programs};
+use taupe_transparent::state::Lock;
 use taupe_transparent::uplinks::{LinkHeader, survey};
 use taupe_uapi::show;
 
@@ -46,8 +46,8 @@ pub use settings::advised;
 pub enum Failure {
     #[error(transparent)]
     Conf(#[from] conf::Error),
-    #[error(transparent)]
-    Fault(#[from] Fault),
+    #[error("{}", crate::advice::error(.0))]
+    Fault(#[from] TransparentError),
     #[error(transparent)]
     System(#[from] NetlinkError),
 }
@@ -244,8 +244,10 @@ impl Tunnel {
     ) -> Result<Self, Failure> {
         let (programs, unseen) = match attached(interface, header) {
             // A tunnel that cannot be read does not hide the others.
-            Err(fault @ Fault::Schema { .. }) => (None, Some((FindingCode::UnknownLayout, fault))),
-            Err(fault @ Fault::Unreachable { .. }) => {
+            Err(fault @ TransparentError::Schema { .. }) => {
+                (None, Some((FindingCode::UnknownLayout, fault)))
+            }
+            Err(fault @ TransparentError::InitRootInaccessible { .. }) => {
                 (None, Some((FindingCode::OutOfReach, fault)))
             }
             programs => (programs?, None),
@@ -258,9 +260,9 @@ impl Tunnel {
             notes: Vec::new(),
             mode: programs
                 .as_ref()
-                .map(|programs| match programs.way() {
-                    Way::Filters => Mode::Transparent,
-                    Way::Marks => Mode::Marks,
+                .map(|programs| match programs.mode() {
+                    CaptureMode::TrafficControl => Mode::Transparent,
+                    CaptureMode::Fwmark => Mode::Marks,
                 })
                 .or(header.filter(|_| unseen.is_none()).map(|_| Mode::Adapter)),
             file: header.map(|header| header.config.clone()),
@@ -275,7 +277,7 @@ impl Tunnel {
             peers: Vec::new(),
             lock: programs.as_ref().map(Programs::lock),
         };
-        let unseen = unseen.map(|(code, fault)| Finding::new(code, fault.to_string()));
+        let unseen = unseen.map(|(code, fault)| Finding::new(code, crate::advice::error(&fault)));
         tunnel.findings.extend(unseen);
         // A tunnel that is being brought up may have neither programs nor peers yet.
         let is_whole = Journals::default().of_running(interface).is_some();
@@ -324,7 +326,7 @@ impl Tunnel {
     }
 
     fn see_programs(&mut self, programs: &Programs, is_running: bool) -> Result<(), Failure> {
-        if programs.way() == Way::Filters {
+        if programs.mode() == CaptureMode::TrafficControl {
             let mut system = Netlink::open()?;
             let own = taupe_os_linux::interface::index(&self.interface).unwrap_or_default();
             let survey = survey(
@@ -336,7 +338,7 @@ impl Tunnel {
             let guarded = programs.guarded()?;
             for link in survey.guarded {
                 let is_guarded = guarded.contains(&link.index);
-                if is_running && !is_guarded && link.leads_out {
+                if is_running && !is_guarded && link.has_default_route {
                     let is_known = link.header != LinkHeader::Unknown;
                     self.findings.push(judge::unguarded(&link.name, is_known));
                 }
@@ -345,11 +347,11 @@ impl Tunnel {
                     guarded: is_guarded,
                 });
             }
-            let gaps = programs.gaps().into_iter();
+            let gaps = programs.missing_features().into_iter();
             self.gaps = gaps
                 .map(|gap| GapLine {
                     code: gap_code(gap),
-                    text: gap.to_string(),
+                    text: crate::advice::missing_feature(gap),
                 })
                 .collect();
         }
@@ -362,7 +364,7 @@ impl Tunnel {
             .filter(|(_, count)| *count > 0);
         self.counters = counts
             .map(|(reason, count)| Counter {
-                name: counter_name(reason),
+                name: reason.code().to_owned(),
                 count,
                 text: reason.text(),
             })
@@ -469,8 +471,9 @@ impl Tunnel {
             self.findings.extend(names::way_past().map(past_tunnel));
             return;
         }
-        if let Ok(Some(gap)) = gap_of_names(&self.interface) {
-            self.findings.push(past_tunnel(gap.to_string()));
+        if let Ok(Some(gap)) = missing_dns_feature(&self.interface) {
+            self.findings
+                .push(past_tunnel(crate::advice::missing_feature(gap)));
         }
         // A file that could not be brought up gets no warnings.
         let mut rules = file.transparent.apps.clone();
@@ -500,34 +503,22 @@ fn file_of(header: &Header) -> Option<File> {
 /// Returns the file's word for a kill switch.
 const fn lock_word(lock: Lock) -> &'static str {
     match lock {
-        Lock::Chosen => "app",
-        Lock::Everybody => "all",
-        Lock::Nobody => "off",
+        Lock::Selected => "app",
+        Lock::All => "all",
+        Lock::Off => "off",
     }
 }
 
 /// Returns the word for a gap in JSON.
-const fn gap_code(gap: Gap) -> &'static str {
+const fn gap_code(gap: MissingFeature) -> &'static str {
     match gap {
-        Gap::Handover => "handover",
-        Gap::Families => "families",
-        Gap::Forwarding => "forwarding",
-        Gap::Services => "services",
-        Gap::Queues => "queues",
-        Gap::Outsiders => "outsiders",
+        MissingFeature::SocketHandover => "handover",
+        MissingFeature::SocketFamilies => "families",
+        MissingFeature::Forwarding => "forwarding",
+        MissingFeature::NameServices => "services",
+        MissingFeature::Nfqueue => "queues",
+        MissingFeature::PidNamespaces => "outsiders",
     }
-}
-
-/// Returns a counter's name such as `out-tunnel`.
-fn counter_name(reason: Reason) -> String {
-    let mut name = String::new();
-    for character in format!("{reason:?}").chars() {
-        if character.is_uppercase() && !name.is_empty() {
-            name.push('-');
-        }
-        name.push(character.to_ascii_lowercase());
-    }
-    name
 }
 
 /// Returns the time since the Unix epoch.

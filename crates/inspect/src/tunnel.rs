@@ -4,15 +4,22 @@ use crate::conf;
 use std::path::Path;
 use taupe_adapter::State;
 use taupe_adapter::journal::Header;
-use taupe_transparent::fault::Fault;
+use taupe_transparent::error::TransparentError;
 use taupe_transparent::programs::Programs;
 use taupe_transparent::state::Lock;
 
 /// Opens the eBPF programs of a tunnel. If the user may not open them, returns `None` for a tunnel
 /// that has none by its journal header because it selects no applications.
-pub fn attached(interface: &str, header: Option<&Header>) -> Result<Option<Programs>, Fault> {
+pub fn attached(
+    interface: &str,
+    header: Option<&Header>,
+) -> Result<Option<Programs>, TransparentError> {
     match Programs::open(interface) {
-        Err(Fault::Unreachable { .. }) if header.is_some_and(chooses_nothing) => Ok(None),
+        Err(TransparentError::InitRootInaccessible { .. })
+            if header.is_some_and(chooses_nothing) =>
+        {
+            Ok(None)
+        }
         programs => programs,
     }
 }
@@ -30,7 +37,7 @@ pub fn meanwhile(lock: Lock, interface: &str) -> String {
 /// Returns [`meanwhile`] for a tunnel that `taupe up` knows by `word`.
 pub fn until(lock: Lock, interface: &str, word: &str) -> String {
     match lock {
-        Lock::Nobody => format!("{lock} until `taupe up {word}`"),
+        Lock::Off => format!("{lock} until `taupe up {word}`"),
         _ => format!("{lock} until `taupe up {word}` or `taupe down {interface}`"),
     }
 }

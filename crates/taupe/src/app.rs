@@ -24,7 +24,7 @@ use taupe_inspect::judge::Judge;
 use taupe_inspect::processes::{Subject, sockets};
 use taupe_inspect::rules::resolved;
 use taupe_transparent::capture::{is_in_effect, replace};
-use taupe_transparent::fault::Fault;
+use taupe_transparent::error::TransparentError;
 use taupe_transparent::marks::mark_of;
 
 /// Time to wait for another command that works on the same tunnel.
@@ -71,21 +71,21 @@ enum Failure {
     Conflict(#[from] app_conflicts::AppConflict),
     #[error(transparent)]
     Journal(#[from] JournalError),
-    #[error(transparent)]
-    Fault(#[from] Fault),
+    #[error("{}", taupe_inspect::advice::error(.0))]
+    Fault(#[from] TransparentError),
     #[error(transparent)]
     NotWritten(#[from] SaveError),
     #[error("{interface} cannot follow: {fault}; {file} and the tunnel are as they were")]
     NotReplaced {
         interface: String,
         file: String,
-        fault: Box<Fault>,
+        fault: Box<TransparentError>,
     },
     #[error("{interface} does not follow {file}: {fault}; `taupe reload {file}` tries it again")]
     NotFollowed {
         interface: String,
         file: String,
-        fault: Box<Fault>,
+        fault: Box<TransparentError>,
     },
     #[error(
         "{interface} cannot follow: {fault}; and what there was before could not be put back in {left}; \
@@ -93,7 +93,7 @@ enum Failure {
     )]
     HalfDone {
         interface: String,
-        fault: Box<Fault>,
+        fault: Box<TransparentError>,
         left: String,
     },
     #[error(transparent)]
@@ -302,7 +302,7 @@ fn put_back(
     text: &[u8],
     file: &mut File,
     journal: &mut Option<Journal>,
-    fault: Fault,
+    fault: TransparentError,
 ) -> Failure {
     let (interface, fault) = (conf.interface.to_string(), Box::new(fault));
     let mut left = Vec::new();

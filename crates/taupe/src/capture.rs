@@ -17,10 +17,10 @@ use taupe_nat::flows;
 use taupe_nat::translate::{Settings, Translator};
 use taupe_os_linux::netlink::{Netlink, NetlinkError};
 use taupe_packet::tap::Tap;
-use taupe_transparent::capture::{Capture, Choice};
-use taupe_transparent::fault::Fault;
+use taupe_transparent::capture::{Capture, CaptureSettings};
+use taupe_transparent::error::TransparentError;
 use taupe_transparent::marks::Marking;
-use taupe_transparent::state::{Lock, Names};
+use taupe_transparent::state::{DnsHandling, Lock};
 
 /// Part of a file that is not supported for selected applications.
 #[derive(Debug, thiserror::Error)]
@@ -61,8 +61,8 @@ pub(crate) enum CaptureError {
         interface: String,
         source: io::Error,
     },
-    #[error(transparent)]
-    Fault(#[from] Fault),
+    #[error("{}", taupe_inspect::advice::error(.0))]
+    Fault(#[from] TransparentError),
 }
 
 /// Settings of a file for selected applications.
@@ -80,7 +80,7 @@ pub(crate) struct Selection {
 /// Plan of a capture in the device's process.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct CapturePlan {
-    pub(crate) choice: Choice,
+    pub(crate) choice: CaptureSettings,
     means: Means,
     /// The file, for messages.
     file: PathBuf,
@@ -106,11 +106,11 @@ impl Selection {
     ) -> Result<Self, UnsupportedSetting> {
         let transparent = &file.transparent;
         let lock = match transparent.kill_switch.unwrap_or_default() {
-            KillSwitch::App => Lock::Chosen,
-            KillSwitch::All => Lock::Everybody,
-            KillSwitch::Off => Lock::Nobody,
+            KillSwitch::App => Lock::Selected,
+            KillSwitch::All => Lock::All,
+            KillSwitch::Off => Lock::Off,
         };
-        if mark.is_some() && lock == Lock::Everybody {
+        if mark.is_some() && lock == Lock::All {
             return Err(UnsupportedSetting::LocksAll);
         }
         let forwarded = transparent.forwarded.unwrap_or_default();
@@ -140,7 +140,7 @@ impl Selection {
         if translation.addresses.is_empty() {
             return Err(UnsupportedSetting::NoAddress);
         }
-        let names = Names {
+        let dns = DnsHandling {
             v4: servers.iter().any(IpAddr::is_ipv4),
             v6: servers.iter().any(IpAddr::is_ipv6),
             bus: system_bus == SystemBus::Allow,
@@ -159,12 +159,12 @@ impl Selection {
         file.interface.save_config = false;
         Ok(Self {
             plan: CapturePlan {
-                choice: Choice {
+                choice: CaptureSettings {
                     rules,
                     destinations,
                     lock,
                     forwarded,
-                    names,
+                    dns,
                 },
                 means,
                 file: path.to_owned(),
@@ -214,7 +214,7 @@ impl CapturePlan {
 
 /// A capture that can begin as soon as the interface exists.
 pub(crate) struct PreparedCapture {
-    choice: Choice,
+    choice: CaptureSettings,
     entry: Entry,
     file: PathBuf,
 }

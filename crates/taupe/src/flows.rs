@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use taupe_adapter::Compatibility;
 use taupe_inspect::flows::{self, Flow, Flows, Verdict};
 use taupe_inspect::json;
-use taupe_transparent::fault::Fault;
+use taupe_transparent::error::TransparentError;
 
 /// Reason why nothing is listed.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,9 @@ pub(crate) fn main(order: &FlowsOrder, arguments: &[OsString]) -> ExitCode {
 
 /// Reads all flows, and prints which tunnels cannot be read.
 pub(crate) fn look(file: Option<&OsStr>) -> Result<Flows, flows::Failure> {
-    flows::look(file, &mut |fault: &Fault| say(&format_args!("[!] {fault}")))
+    flows::look(file, &mut |fault: &TransparentError| {
+        say(&format_args!("[!] {}", taupe_inspect::advice::error(fault)));
+    })
 }
 
 fn run(order: &FlowsOrder, arguments: &[OsString]) -> Result<(), Failure> {

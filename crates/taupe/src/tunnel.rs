@@ -298,7 +298,7 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), TunnelError> {
     let reloaded = adapter::reload(&request, &mut choose, console);
     console.end_routes();
     if let Err(error) = reloaded {
-        let taken_back = replaced.map_or(Ok(()), Replaced::take_back);
+        let taken_back = replaced.map_or(Ok(()), Replaced::restore);
         return Err(match taken_back {
             Ok(()) => error.into(),
             Err(fault) => TunnelError::NotTakenBack {

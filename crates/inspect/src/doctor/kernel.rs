@@ -3,7 +3,7 @@
 use super::Check;
 use std::fs;
 use taupe_transparent::programs::{
-    Programs, Trial, Way, try_all, try_forwarding, try_pinning, try_services,
+    CaptureMode, Programs, Trial, try_all, try_forwarding, try_pinning, try_services,
 };
 
 /// List of active security modules, if securityfs is mounted.
@@ -28,7 +28,7 @@ pub(super) fn checks() -> Vec<Check> {
             programs(
                 name,
                 "transparent mode",
-                try_all(Way::Filters).map_err(|fault| fault.to_string()),
+                try_all(CaptureMode::TrafficControl).map_err(|fault| fault.to_string()),
                 "use Linux 5.19 or newer; until then `taupe up` chooses applications in adapter \
                  mode",
             )
@@ -37,7 +37,7 @@ pub(super) fn checks() -> Vec<Check> {
             programs(
                 name,
                 "adapter mode for chosen applications",
-                try_all(Way::Marks).map_err(|fault| fault.to_string()),
+                try_all(CaptureMode::Fwmark).map_err(|fault| fault.to_string()),
                 "use Linux 5.10 or newer",
             )
         }),
@@ -117,7 +117,7 @@ fn programs(
         .collect();
     // Errors that do not come from a missing kernel feature name the reason, such as a security
     // policy.
-    refusals.retain(|fault| fault.lack().is_none());
+    refusals.retain(|fault| fault.required_features().is_none());
     let refused = |is_optional| {
         let refused = trials.iter().filter_map(move |trial| {
             (trial.is_optional == is_optional).then_some(())?;
@@ -249,8 +249,8 @@ mod tests {
             is_optional,
             refused,
         };
-        let fault = || taupe_transparent::fault::Fault::Missing("taupe_x");
-        let denied = || taupe_transparent::fault::Fault::Call {
+        let fault = || taupe_transparent::error::TransparentError::Missing("taupe_x");
+        let denied = || taupe_transparent::error::TransparentError::Call {
             what: "loading the program taupe_x".to_owned(),
             source: rustix::io::Errno::PERM.into(),
         };

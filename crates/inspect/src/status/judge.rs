@@ -79,7 +79,7 @@ pub(super) fn process(process: &Process<'_>) -> Option<Finding> {
     } = process;
     let until = format!("until `taupe up {word}` or `taupe down {interface}`");
     let meanwhile = match lock {
-        Some(Lock::Nobody) => format!("{} until `taupe up {word}`", Lock::Nobody),
+        Some(Lock::Off) => format!("{} until `taupe up {word}`", Lock::Off),
         Some(lock) => format!("{lock} {until}"),
         None => format!("what it had taken on may reach nothing {until}"),
     };
@@ -89,7 +89,7 @@ pub(super) fn process(process: &Process<'_>) -> Option<Finding> {
             FindingCode::ProcessSilent,
             format!("its process does not answer; `taupe down {interface}` and `taupe up {word}`"),
         )),
-        (false, true) if *lock == Some(Lock::Nobody) => {
+        (false, true) if *lock == Some(Lock::Off) => {
             Some(Finding::new(FindingCode::Down, meanwhile))
         }
         (false, true) => Some(Finding::new(

@@ -10,7 +10,7 @@ use taupe_config::file::Key;
 use taupe_inspect::check::{self, Remark, Unreadable};
 use taupe_inspect::conf::{self, Conf};
 use taupe_os_linux::netlink::NetlinkError;
-use taupe_transparent::fault::Fault;
+use taupe_transparent::error::TransparentError;
 
 /// Reason why a tunnel command failed.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +81,7 @@ pub(super) enum TunnelError {
     NotTakenBack {
         error: Box<adapter::ReloadError>,
         interface: String,
-        fault: Box<Fault>,
+        fault: Box<TransparentError>,
     },
     #[error(
         "{interface} is up in transparent mode: its interface has neither Address nor DNS, and {file} \
@@ -93,8 +93,8 @@ pub(super) enum TunnelError {
          nothing was changed"
     )]
     Captured(String),
-    #[error(transparent)]
-    Capture(#[from] Fault),
+    #[error("{}", taupe_inspect::advice::error(.0))]
+    Capture(#[from] TransparentError),
     #[error(transparent)]
     Via(#[from] via::ViaError),
     #[error("cannot catch signals: {0}; nothing was changed")]

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use taupe_adapter::{self as adapter, Devices, Down, DownError, Report as _, Request, UpError};
 use taupe_engine::Exit;
 use taupe_inspect::conf::Conf;
-use taupe_transparent::fault::Fault;
+use taupe_transparent::error::TransparentError;
 
 /// Time that a device has to end after its interface was deleted.
 const ENDING: Duration = Duration::from_secs(10);
@@ -247,7 +247,10 @@ impl Running<'_> {
 }
 
 /// Combines the results of two steps. If both failed, the second error is printed.
-fn both(first: Result<(), DownError>, second: Result<bool, Fault>) -> Result<(), TunnelError> {
+fn both(
+    first: Result<(), DownError>,
+    second: Result<bool, TransparentError>,
+) -> Result<(), TunnelError> {
     match (first, second) {
         (Err(error), second) => {
             if let Err(fault) = second {

@@ -16,7 +16,7 @@ use taupe_inspect::tunnel::{meanwhile, until};
 use taupe_inspect::{families, names};
 use taupe_os_linux::netlink::Netlink;
 use taupe_transparent::capture::{self, is_in_effect, release, reset};
-use taupe_transparent::fault::Fault;
+use taupe_transparent::error::TransparentError;
 use taupe_transparent::marks::{self, mark_of};
 use taupe_transparent::programs::Programs;
 use taupe_transparent::reset::Reset;
@@ -28,7 +28,7 @@ pub(super) fn on_this_kernel(mode: Mode) -> Mode {
     if mode != Mode::Transparent(TransparentReason::Applications) {
         return mode;
     }
-    match Programs::probe().map_err(|fault| fault.lack()) {
+    match Programs::probe().map_err(|fault| fault.required_features()) {
         Err(Some(what)) => Mode::Adapter(AdapterReason::Lacks(what)),
         // Other errors occur again when the programs are loaded.
         _ => mode,
@@ -94,7 +94,7 @@ pub(super) fn selection_again(
         |it: &Option<Translation>| it.as_ref().map_or_else(String::new, Translation::to_string);
     let (before, now) = (keys(&before), keys(&now));
     let remedy = match capture::lock(interface)? {
-        Some(Lock::Nobody) => {
+        Some(Lock::Off) => {
             "`taupe down` it, and `taupe up`: in between, traffic of the selected applications \
              bypasses the tunnel"
         }
@@ -179,7 +179,11 @@ pub(super) struct SelectedApplications<'a> {
 }
 
 impl<'a> SelectedApplications<'a> {
-    pub(super) fn new(conf: &'a Conf, selection: &Selection, up: &Up) -> Result<Self, Fault> {
+    pub(super) fn new(
+        conf: &'a Conf,
+        selection: &Selection,
+        up: &Up,
+    ) -> Result<Self, TransparentError> {
         let interface = conf.interface.as_str();
         Ok(Self {
             interface,
@@ -241,8 +245,9 @@ impl<'a> SelectedApplications<'a> {
 
 /// Prints the guarantees of transparent mode that do not hold for a tunnel.
 pub(super) fn tell_of_gaps(interface: &str) {
-    for gap in capture::gaps(interface).unwrap_or_default() {
-        say(&format_args!("[!] {gap}"));
+    for feature in capture::missing_features(interface).unwrap_or_default() {
+        let text = taupe_inspect::advice::missing_feature(feature);
+        say(&format_args!("[!] {text}"));
     }
 }
 
@@ -266,7 +271,7 @@ pub(super) fn lock(conf: &Conf) -> Result<(), TunnelError> {
         Mode::Adapter(_) => Some(free_mark(conf, &file)?),
     };
     let choice = selection(conf, &mut file, mark)?.plan.choice;
-    if choice.lock == Lock::Nobody {
+    if choice.lock == Lock::Off {
         return Err(TunnelError::NoLock(shown.to_string()));
     }
     for remark in &remarks {
@@ -309,13 +314,13 @@ fn close_existing(interface: &str) {
 /// Releases the selected applications, or keeps them blocked if `keep_closed` is set. This is the
 /// last step, so that no packet of theirs leaves unencrypted while the tunnel exists. Returns true
 /// if applications had been captured.
-pub(super) fn let_go(interface: &str, keep_closed: bool) -> Result<bool, Fault> {
+pub(super) fn let_go(interface: &str, keep_closed: bool) -> Result<bool, TransparentError> {
     if keep_closed {
         let captured = is_in_effect(interface)?;
         if captured {
             let lock = match capture::lock(interface) {
                 // A lock of another version blocks at least the selected applications.
-                Err(Fault::Schema { .. }) => None,
+                Err(TransparentError::Schema { .. }) => None,
                 lock => lock?,
             };
             let lock = lock.unwrap_or_default();
@@ -336,7 +341,7 @@ pub(super) fn let_go(interface: &str, keep_closed: bool) -> Result<bool, Fault> 
     say(&format_args!(
         "the applications selected for {interface} bypass it from now on"
     ));
-    if let Some(fault) = released.on_their_way {
+    if let Some(fault) = released.drain_error {
         say(&format_args!(
             "[!] a few of their packets may have bypassed the tunnel just now: {fault}"
         ));

@@ -82,11 +82,11 @@ pub(crate) fn everybody() -> Result<()> {
     expect_message(
         &world,
         &["status"],
-        &["home: degraded", "any application sends is held back"],
+        &["home: degraded", "traffic of all applications is blocked"],
     )?;
     let explain = ["explain", "--conf", &file, &bird.0, "198.51.100.1:8080"];
     let words = [
-        "what any application sends is held back",
+        "traffic of all applications is blocked",
         "or nowhere while its process is gone",
     ];
     expect_message(&world, &explain, &words)?;
@@ -124,7 +124,7 @@ pub(crate) fn nobody() -> Result<()> {
     is(UPLINK)?;
     let past = [
         "home: down",
-        "goes past it (KillSwitch = off) until `taupe up ",
+        "bypasses the tunnel (KillSwitch = off) until `taupe up ",
     ];
     expect_message(&world, &["status"], &past)?;
     let explain = ["explain", "--conf", &file, &mole.0, "198.51.100.1:8080"];
@@ -136,7 +136,7 @@ pub(crate) fn nobody() -> Result<()> {
     let up = world.taupe(&["up", &file])?;
     ensure!(up.status == Some(1), "up: {up:?}");
     ensure!(
-        up.stderr.contains("goes past it") && !up.stderr.contains("held back"),
+        up.stderr.contains("bypasses the tunnel") && !up.stderr.contains("is blocked"),
         "{}",
         up.stderr
     );
@@ -154,7 +154,11 @@ pub(crate) fn nobody() -> Result<()> {
         reload.stderr
     );
     std::fs::write(&file, &text).map_err(Error::io(&*file))?;
-    expect_message(&world, &["down", "--keep-closed", &file], &["goes past it"])?;
+    expect_message(
+        &world,
+        &["down", "--keep-closed", &file],
+        &["bypasses the tunnel"],
+    )?;
     is(UPLINK)?;
     expect_message(&world, &["status"], &past)?;
     expect_message(&world, &["down", &file], &[])?;
@@ -176,9 +180,9 @@ fn expect_message(world: &World, command: &[&str], words: &[&str]) -> Result<()>
     for word in words {
         ensure!(text.contains(word), "{command:?}, not {word}: {text}");
     }
-    let is_held_back = words.iter().any(|word| word.contains("held back"));
+    let is_blocked = words.iter().any(|word| word.contains("is blocked"));
     ensure!(
-        is_held_back || !text.contains("held back"),
+        is_blocked || !text.contains("is blocked"),
         "{command:?}: {text}"
     );
     Ok(())

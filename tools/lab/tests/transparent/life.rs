@@ -173,7 +173,7 @@ pub(crate) fn foreground() -> Result<()> {
         let status = process.wait(Duration::from_secs(30))?;
         let output = process.output();
         ensure!(status.code() == Some(1), "{what}: {status}: {output}");
-        ensure!(output.contains("held back"), "{what}: {output}");
+        ensure!(output.contains("is blocked"), "{what}: {output}");
         ensure!(!output.contains("has been undone"), "{what}: {output}");
         expect(&world, &chosen, 0, None)?;
         world.down(&file)?;

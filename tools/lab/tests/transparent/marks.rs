@@ -143,7 +143,7 @@ pub(crate) fn closed_by_mark() -> Result<()> {
     let clear = Capture::start(&world.far, "eth0", CLEAR)?;
     let down = world.taupe(&["down", "--keep-closed", &file])?;
     succeeded("down --keep-closed", &down)?;
-    ensure!(down.stderr.contains("held back"), "{}", down.stderr);
+    ensure!(down.stderr.contains("is blocked"), "{}", down.stderr);
     world.is_as_before(&before, "something is left")?;
     is_cut_off(&world, &chosen)?;
     step("up again");

@@ -23,7 +23,7 @@ pub(crate) fn service_stop_keeps_blocking() -> Result<()> {
     step("closed");
     let down = world.taupe(&["down", "--keep-closed", &file])?;
     ensure!(down.status == Some(0), "down: {}", down.stderr);
-    ensure!(down.stderr.contains("held back"), "down: {}", down.stderr);
+    ensure!(down.stderr.contains("is blocked"), "down: {}", down.stderr);
     world.is_as_before(&before, "something is left")?;
     for family in [0, 1] {
         expect(&world, &chosen, family, None)?;
@@ -92,7 +92,7 @@ pub(crate) fn locked_before_the_network() -> Result<()> {
     let lock = world.taupe(&["lock", &file])?;
     ensure!(lock.status == Some(0), "lock: {}", lock.stderr);
     ensure!(
-        lock.stderr.starts_with("home is locked: ") && lock.stderr.contains("held back"),
+        lock.stderr.starts_with("home is locked: ") && lock.stderr.contains("is blocked"),
         "lock: {}",
         lock.stderr
     );
@@ -101,7 +101,7 @@ pub(crate) fn locked_before_the_network() -> Result<()> {
     ensure!(lock.stderr.contains(&advice), "lock: {}", lock.stderr);
     let explained = world.taupe(&["explain", &chosen.0, "198.51.100.1:8080", "--conf", &file])?;
     ensure!(
-        explained.stdout.contains("home is down: ") && explained.stdout.contains("held back"),
+        explained.stdout.contains("home is down: ") && explained.stdout.contains("is blocked"),
         "explained: {explained:?}"
     );
     let clear = Capture::start(&world.far, "eth0", "tcp port 8080")?;

@@ -7,7 +7,7 @@ const ENDED: Process<'_> = Process {
     is_killed: true,
     is_changing: false,
     answers: false,
-    lock: Some(Lock::Chosen),
+    lock: Some(Lock::Selected),
 };
 
 fn judged(process: &Process<'_>) -> (State, Option<&'static str>) {
@@ -25,7 +25,7 @@ fn a_tunnel_without_a_process_is_degraded_while_it_holds_back_and_down_otherwise
     };
     assert_eq!(judged(&adapter), (State::Degraded, Some("process-ended")));
     let open = Process {
-        lock: Some(Lock::Nobody),
+        lock: Some(Lock::Off),
         ..ENDED
     };
     assert_eq!(judged(&open), (State::Down, Some("down")));

@@ -3,7 +3,7 @@
 use crate::wg::console;
 use taupe_adapter::State;
 use taupe_inspect::tunnel::{attached, word_of};
-use taupe_transparent::programs::Way;
+use taupe_transparent::programs::CaptureMode;
 
 /// Prints a line for each tunnel whose process was killed. The routes and rules that it left may cut
 /// off the machine, and no device can report them. Returns true if there are such tunnels.
@@ -26,10 +26,10 @@ pub(super) fn tell_of_the_killed(is_asked_for: impl Fn(&str) -> bool) -> bool {
 pub(super) fn of_its_making(interface: &str) -> Vec<(&'static str, String)> {
     let made = State::default().of_running(interface);
     let mode = match attached(interface, made.as_ref())
-        .map(|found| found.map(|programs| programs.way()))
+        .map(|found| found.map(|programs| programs.mode()))
     {
-        Ok(Some(Way::Filters)) => "transparent",
-        Ok(Some(Way::Marks)) => "adapter, for chosen applications",
+        Ok(Some(CaptureMode::TrafficControl)) => "transparent",
+        Ok(Some(CaptureMode::Fwmark)) => "adapter, for chosen applications",
         Ok(None) => "adapter",
         Err(_) => "unknown",
     };

@@ -82,7 +82,7 @@ pub(crate) fn states() -> Result<()> {
     ensure!(finding["code"] == "process-ended", "{killed}");
     let text = finding["text"].as_str().unwrap_or_default();
     ensure!(
-        text.contains("held back") && text.contains("taupe down home"),
+        text.contains("is blocked") && text.contains("taupe down home"),
         "{text}"
     );
     step("kept closed");
