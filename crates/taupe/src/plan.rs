@@ -157,6 +157,8 @@ struct OffloadFields {
     udp_gro: bool,
     avx512: bool,
     flood_filter: bool,
+    busy_poll: bool,
+    batch_class: bool,
 }
 
 /// Serialisation of a level of the log.
