@@ -278,7 +278,7 @@ fn what_has_fallen_back_is_said() {
         let key = ["set", "wg0", "peer", &b.public, "pq-public-key"];
         let error = refused(&[&key[..], &["/run/wg1.key.pq"]].concat(), "");
         assert!(
-            error.contains("private key, which nobody but its owner"),
+            error.contains("private ML-KEM key, which must stay secret"),
             "{error}"
         );
         let error = refused(&[&key[..], &["/run/nothing"]].concat(), "");
@@ -314,10 +314,10 @@ fn a_file_s_tunnel_has_what_the_file_says() {
         file("PqPublicKey = file:keys/other.pub.pq");
         let error = refused(&["up", conf], "");
         assert!(
-            error.contains("wg0.conf:10:15: error: PqPublicKey: the file"),
+            error.contains("wg0.conf:10:15: error: the key file of PqPublicKey"),
             "{error}"
         );
-        assert!(error.contains("begins at the folder"), "{error}");
+        assert!(error.contains("starts at the folder"), "{error}");
 
         file("PostQuantum = repro:k512+tk512");
         let error = refused(&["up", conf], "");

@@ -155,11 +155,11 @@ pub enum PqKeyError {
     Classic,
     /// A private key instead of a public key.
     #[error(
-        "the key has the length of a private ML-KEM key, which must stay secret; expected a public key"
+        "the key has the length of a private ML-KEM key, which must stay secret"
     )]
     PrivateForPublic,
     /// A public key instead of a private key.
-    #[error("the key has the length of a public ML-KEM key; expected a private key")]
+    #[error("the key has the length of a public ML-KEM key, not of a private one")]
     PublicForPrivate,
     /// A character that the encoding does not have, or not in this position.
     #[error("character {position} of the key is invalid")]

@@ -99,7 +99,7 @@ pub(crate) fn secrets() -> Result<()> {
         check.status == Some(0)
             && check
                 .stdout
-                .contains("every user of this system can read the file with the key"),
+                .contains("every user of this system can read the key file of PrivateKey"),
         "{check:?}"
     );
     std::fs::remove_file(folder.join("own")).map_err(Error::io("own"))?;
@@ -108,7 +108,7 @@ pub(crate) fn secrets() -> Result<()> {
         up.status == Some(1)
             && up
                 .stderr
-                .contains("PrivateKey: the file with the key cannot be read"),
+                .contains("the key file of PrivateKey cannot be read"),
         "{up:?}"
     );
     // `wg-quick` does not support this.

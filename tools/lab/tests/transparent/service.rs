@@ -180,7 +180,7 @@ pub(crate) fn locked_without_a_key() -> Result<()> {
         expect(&world, &chosen, 0, None)?;
         let up = world.taupe(&["up", &file])?;
         ensure!(
-            up.status == Some(1) && up.stderr.contains(": error: PrivateKey"),
+            up.status == Some(1) && up.stderr.contains(" of PrivateKey "),
             "{up:?}"
         );
         expect(&world, &chosen, 0, None)?;

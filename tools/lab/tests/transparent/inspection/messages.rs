@@ -29,7 +29,7 @@ pub(crate) fn words() -> Result<()> {
     let file = world.file("AllowedApps = mole, moles")?;
     let check = world.taupe(&["check", &file])?;
     succeeded("check", &check)?;
-    for word in ["is called moles", "fix: write mole, if"] {
+    for word in ["is called moles", "fix: write mole if"] {
         ensure!(check.stdout.contains(word), "{word}: {}", check.stdout);
     }
     ensure!(!check.stdout.contains("called mole:"), "{}", check.stdout);
