@@ -40,12 +40,21 @@ enum Failure {
     Place(#[from] PlaceError),
     #[error("cannot catch signals: {0}")]
     Signals(#[source] io::Error),
-    #[error(transparent)]
+    #[error("{}{}", .0, start_advice(.0))]
     Start(#[from] StartError),
     #[error("cannot tell where it listens: {0}")]
     Listening(#[source] io::Error),
     #[error(transparent)]
     Run(#[from] RunError),
+}
+
+/// Returns the options that help if the proxy cannot start, in brackets.
+fn start_advice(error: &StartError) -> &'static str {
+    match error {
+        StartError::Open(_) => " (--auth-file)",
+        StartError::Listen { .. } => " (--socks5, --http or --forward)",
+        _ => "",
+    }
 }
 
 /// Runs the proxy until a signal ends it.

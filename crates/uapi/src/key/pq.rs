@@ -154,9 +154,7 @@ pub enum PqKeyError {
     #[error("the key has the length of an X25519 or preshared key; ML-KEM keys are longer")]
     Classic,
     /// A private key instead of a public key.
-    #[error(
-        "the key has the length of a private ML-KEM key, which must stay secret"
-    )]
+    #[error("the key has the length of a private ML-KEM key, which must stay secret")]
     PrivateForPublic,
     /// A public key instead of a private key.
     #[error("the key has the length of a public ML-KEM key, not of a private one")]
