@@ -111,7 +111,7 @@ struct HostilePart {
 fn make(
     net: &Net,
     suite: Suite,
-    impersonator: &mut Impersonator,
+    impersonator: &mut Thief,
     step: usize,
     control: u8,
     input: &mut Input<'_>,
