@@ -15,10 +15,10 @@ use taupe_config::file::edit::entries;
 use taupe_config::file::{DiagnosticKind, Key, Parsed};
 
 /// Folders whose subfolders hold executables that are not in `PATH`.
-const FOLDERS: [&str; 4] = ["/usr/lib", "/usr/libexec", "/usr/share", "/opt"];
+const PROGRAM_FOLDERS: [&str; 4] = ["/usr/lib", "/usr/libexec", "/usr/share", "/opt"];
 
 /// Adds a warning for each application in the file that may not match the intended processes.
-pub fn warn(text: &[u8], parsed: &mut Parsed) {
+pub(crate) fn warn(text: &[u8], parsed: &mut Parsed) {
     // The list is only built if an entry needs it.
     let candidates = LazyCell::new(candidates);
     let file = parsed.file.as_ref();
@@ -26,13 +26,13 @@ pub fn warn(text: &[u8], parsed: &mut Parsed) {
     for key in [Key::AllowedApps, Key::DisallowedApps] {
         for entry in entries(text, key) {
             let application = entry.text.parse::<Application>().ok();
-            let doubt = |application| {
-                let missing = || unknown(whole_name(application)?, &candidates);
-                doubt(application)
-                    .or_else(|| of_starter(application, children))
-                    .or_else(missing)
+            let found = |application| {
+                let unknown = || warning_about_unknown(exact_name(application)?, &candidates);
+                warning_about(application)
+                    .or_else(|| warning_about_starter(application, children))
+                    .or_else(unknown)
             };
-            if let Some(doubt) = application.as_ref().and_then(doubt) {
+            if let Some(doubt) = application.as_ref().and_then(found) {
                 parsed.warn(entry.line, entry.column, DiagnosticKind::AppWarning(doubt));
             }
         }
@@ -41,7 +41,7 @@ pub fn warn(text: &[u8], parsed: &mut Parsed) {
 
 /// Similarity (Jaro–Winkler, 1 is equal) from which one name is suggested for another: `chrome` and
 /// `chromium` reach it, `curl` and `cut` do not.
-const ALIKE: f64 = 0.86;
+const SIMILAR_FROM: f64 = 0.86;
 
 /// Returns the names of running processes, then those of executables in `PATH`.
 fn candidates() -> Vec<String> {
@@ -61,9 +61,9 @@ fn candidates() -> Vec<String> {
 
 /// Returns a warning about a name that no executable or process has, with the most similar known
 /// name.
-fn unknown(name: &str, candidates: &[String]) -> Option<AppWarning> {
-    let is_it = |other: &String| other.eq_ignore_ascii_case(name);
-    if in_path(name).is_some() || is_in_own_folder(name) || candidates.iter().any(is_it) {
+fn warning_about_unknown(name: &str, candidates: &[String]) -> Option<AppWarning> {
+    let is_same = |other: &String| other.eq_ignore_ascii_case(name);
+    if in_path(name).is_some() || is_in_own_folder(name) || candidates.iter().any(is_same) {
         return None;
     }
     let likeness = |other: &String| strsim::jaro_winkler(name, &other.to_ascii_lowercase());
@@ -73,23 +73,23 @@ fn unknown(name: &str, candidates: &[String]) -> Option<AppWarning> {
         Some(best) if best.0 >= next.0 => Some(best),
         _ => Some(next),
     });
-    let nearest = best.filter(|(likeness, _)| *likeness >= ALIKE);
+    let nearest = best.filter(|(likeness, _)| *likeness >= SIMILAR_FROM);
     Some(AppWarning::UnknownName {
         name: name.to_owned(),
         nearest: nearest.map(|(_, other)| escaped(other.as_bytes())),
     })
 }
 
-fn doubt(application: &Application) -> Option<AppWarning> {
+fn warning_about(application: &Application) -> Option<AppWarning> {
     match application {
-        Application::Executable(path) => of_path(path, ""),
-        Application::Directory(path) => of_path(path.trim_end_matches('/'), "/"),
-        Application::Name(_) => of_name(application),
+        Application::Executable(path) => warning_about_path(path, ""),
+        Application::Directory(path) => warning_about_path(path.trim_end_matches('/'), "/"),
+        Application::Name(_) => warning_about_name(application),
         _ => None,
     }
 }
 
-fn of_path(path: &str, end: &str) -> Option<AppWarning> {
+fn warning_about_path(path: &str, end: &str) -> Option<AppWarning> {
     if path.is_empty() {
         // The root folder.
         return None;
@@ -119,8 +119,8 @@ fn of_path(path: &str, end: &str) -> Option<AppWarning> {
     })
 }
 
-fn of_name(application: &Application) -> Option<AppWarning> {
-    let name = whole_name(application)?;
+fn warning_about_name(application: &Application) -> Option<AppWarning> {
+    let name = exact_name(application)?;
     let path = in_path(name)?;
     let real = path.canonicalize().ok()?;
     let process = Process {
@@ -140,19 +140,19 @@ fn of_name(application: &Application) -> Option<AppWarning> {
 }
 
 /// Multi-call programs: a link's name decides what they do.
-const SHARED: [&str; 4] = ["busybox", "coreutils", "snap", "toybox"];
+const MULTI_CALL: [&str; 4] = ["busybox", "coreutils", "snap", "toybox"];
 
 /// Returns the target of a symbolic link that a rule names.
-pub fn target(application: &Application) -> Option<Application> {
+pub(crate) fn link_target(application: &Application) -> Option<Application> {
     let (path, end) = match application {
         Application::Executable(path) => (PathBuf::from(path), ""),
         Application::Directory(path) => (PathBuf::from(path), "/"),
-        Application::Name(_) => (in_path(whole_name(application)?)?, ""),
+        Application::Name(_) => (in_path(exact_name(application)?)?, ""),
         _ => return None,
     };
     let real = path.canonicalize().ok()?;
-    let is_it = end.is_empty() != real.is_dir();
-    if !is_it || real == path || !can_be_rule(&real) {
+    let has_kind = end.is_empty() != real.is_dir();
+    if !has_kind || real == path || !can_be_rule(&real) {
         return None;
     }
     let kind = if end.is_empty() { "exe" } else { "dir" };
@@ -165,7 +165,7 @@ pub fn target(application: &Application) -> Option<Application> {
 fn can_be_rule(real: &Path) -> bool {
     let name = real.file_name().unwrap_or_default();
     let path = real.to_str().map(|path| format!("exe:{path}"));
-    !SHARED.iter().any(|shared| name == *shared)
+    !MULTI_CALL.iter().any(|shared| name == *shared)
         && path.is_some_and(|path| path.parse::<Application>().is_ok())
 }
 
@@ -187,9 +187,9 @@ const STARTERS: [&str; 22] = [
 ];
 
 /// Checks whether a service or child processes do an application's work.
-fn of_starter(application: &Application, children: Children) -> Option<AppWarning> {
+fn warning_about_starter(application: &Application, children: Children) -> Option<AppWarning> {
     let name = match application {
-        Application::Name(_) => whole_name(application)?.to_owned(),
+        Application::Name(_) => exact_name(application)?.to_owned(),
         Application::Executable(path) => path.rsplit('/').next()?.to_owned(),
         _ => return None,
     };
@@ -218,7 +218,7 @@ fn is_app_image(path: &Path) -> bool {
 }
 
 /// Returns the name in a rule, unless the rule is a pattern for several names.
-fn whole_name(application: &Application) -> Option<&str> {
+fn exact_name(application: &Application) -> Option<&str> {
     match application {
         Application::Name(pattern) if !pattern.is_prefix() => Some(pattern.text()),
         _ => None,
@@ -232,7 +232,7 @@ fn is_in_own_folder(name: &str) -> bool {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         entries.map(|entry| entry.path())
     };
-    FOLDERS.into_iter().map(PathBuf::from).any(|top| {
+    PROGRAM_FOLDERS.into_iter().map(PathBuf::from).any(|top| {
         let is_deep = top.as_os_str() == OsStr::new("/opt");
         below(top).any(|folder| {
             is_executable(&folder.join(name))
@@ -265,11 +265,11 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_have_others_do_their_work() {
+    fn programs_whose_work_other_processes_do_are_warned_of() {
         let scratch = Scratch::new("starters");
         let image = scratch.0.join("Tool.AppImage");
         fs::write(&image, b"\x7fELF\x02\x01\x01\0AI\x02").expect("written");
-        let of = |text: &str, children| of_starter(&text.parse().expect(text), children);
+        let of = |text: &str, children| warning_about_starter(&text.parse().expect(text), children);
         let image = image.display().to_string();
         for text in ["git", "/bin/sh", &image] {
             assert_eq!(of(text, Children::Inherit), None);
@@ -286,9 +286,9 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_nothing_has_is_told_from_its_likes() {
+    fn an_unknown_name_gets_the_most_similar_one_as_suggestion() {
         let names = ["chromium", "firefox-esr", "cut", "Xorg"].map(str::to_owned);
-        let nearest = |name: &str| match unknown(name, &names) {
+        let nearest = |name: &str| match warning_about_unknown(name, &names) {
             Some(AppWarning::UnknownName { nearest, .. }) => Some(nearest),
             _ => None,
         };
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_another_or_nothing_is_doubted() {
+    fn links_scripts_folders_and_missing_files_are_warned_of() {
         let scratch = Scratch::new("paths");
         let at = |name: &str| scratch.0.join(name).display().to_string();
         fs::write(at("program"), b"\x7fELF").expect("written");
@@ -308,31 +308,37 @@ mod tests {
         fs::create_dir(at("folder")).expect("a folder");
         symlink("program", at("link")).expect("a link");
         symlink("folder", at("way")).expect("a link");
-        let doubt = |text: String| doubt(&text.parse().expect("an application"));
-        assert_eq!(doubt(at("program")), None);
-        assert_eq!(doubt(at("folder/")), None);
+        let warning_about = |text: String| warning_about(&text.parse().expect("an application"));
+        assert_eq!(warning_about(at("program")), None);
+        assert_eq!(warning_about(at("folder/")), None);
         let path = at("folder");
-        assert_eq!(doubt(path.clone()), Some(AppWarning::PathIsFolder { path }));
-        assert_eq!(doubt("/".into()), None);
+        assert_eq!(
+            warning_about(path.clone()),
+            Some(AppWarning::PathIsFolder { path })
+        );
+        assert_eq!(warning_about("/".into()), None);
         // The pipe has no writer, so reading from it would block.
         mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR, 0).expect("a pipe");
-        assert_eq!(doubt(at("pipe")), None);
+        assert_eq!(warning_about(at("pipe")), None);
         let path = at("missing");
-        assert_eq!(doubt(path.clone()), Some(AppWarning::NoSuchPath { path }));
+        assert_eq!(
+            warning_about(path.clone()),
+            Some(AppWarning::NoSuchPath { path })
+        );
         let (path, interpreter) = (at("script"), "/bin/sh".into());
         let script = AppWarning::PathIsScript { path, interpreter };
-        assert_eq!(doubt(at("script")), Some(script));
+        assert_eq!(warning_about(at("script")), Some(script));
         // A rule follows a link, unless links of other names have the same target.
-        assert_eq!(doubt(at("link")), None);
-        assert_eq!(doubt(at("way/")), None);
+        assert_eq!(warning_about(at("link")), None);
+        assert_eq!(warning_about(at("way/")), None);
         fs::write(at("busybox"), b"\x7fELF").expect("written");
         symlink("busybox", at("applet")).expect("a link");
         let (path, target) = (at("applet"), at("busybox"));
         assert_eq!(
-            doubt(at("applet")),
+            warning_about(at("applet")),
             Some(AppWarning::PathHasLink { path, target })
         );
-        let leads_to = |text: String| super::target(&text.parse().expect("an application"));
+        let leads_to = |text: String| super::link_target(&text.parse().expect("an application"));
         for (text, expected) in [
             (at("link"), Some(at("program"))),
             (at("way/"), Some(at("folder/"))),
@@ -345,7 +351,7 @@ mod tests {
         }
         // Users, control groups and patterns are not checked against files.
         for text in ["uid:4711", "cgroup:x", "no-such-program-anywhere", "fire*"] {
-            assert_eq!(doubt(text.into()), None);
+            assert_eq!(warning_about(text.into()), None);
         }
     }
 }

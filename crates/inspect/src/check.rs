@@ -1,6 +1,7 @@
 //! Errors and warnings about a configuration file, each with its position and a fix.
 
 use crate::conf::{self, Conf};
+use crate::system;
 use std::fmt::{self, Display};
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -15,7 +16,9 @@ use zeroize::Zeroizing;
 pub struct Checked {
     /// The parsed file. `None` if it has errors.
     pub file: Option<file::File>,
+    /// Content of the file.
     pub text: Zeroizing<Vec<u8>>,
+    /// Errors and warnings, by position.
     pub remarks: Vec<Remark>,
 }
 
@@ -24,6 +27,7 @@ pub struct Checked {
 pub struct Remark {
     file: PathBuf,
     personality: Compatibility,
+    /// The error or warning.
     pub diagnostic: Diagnostic,
 }
 
@@ -37,21 +41,29 @@ pub struct Unreadable {
 
 /// Reads a file and reports everything that is wrong with it for `personality`. Fixes name the
 /// commands of that personality.
+///
+/// # Errors
+/// Fails if the file cannot be read.
 pub fn check(conf: &Conf, personality: Compatibility) -> Result<Checked, Unreadable> {
     Ok(check_text(conf, personality, text_of(conf)?))
 }
 
 /// [`check()`] without warnings about the file's applications on this system, for commands that do
 /// not repeat them.
-#[cfg(target_os = "linux")]
-pub fn check_alone(conf: &Conf, personality: Compatibility) -> Result<Checked, Unreadable> {
+///
+/// # Errors
+/// Fails if the file cannot be read.
+pub fn check_without_apps(conf: &Conf, personality: Compatibility) -> Result<Checked, Unreadable> {
     let text = text_of(conf)?;
     let parsed = parse(&conf.path, &text, personality.dialect());
     Ok(checked(conf, personality, text, parsed))
 }
 
-/// [`check_alone()`] with Taupe's rules, for commands that need no key. Key files may be missing.
-#[cfg(target_os = "linux")]
+/// [`check_without_apps()`] with Taupe's rules, for commands that need no key. Key files may be
+/// missing.
+///
+/// # Errors
+/// Fails if the file cannot be read.
 pub fn check_with_available_keys(conf: &Conf) -> Result<Checked, Unreadable> {
     let text = text_of(conf)?;
     let parsed = parse_with_available_keys(&conf.path, &text);
@@ -61,7 +73,7 @@ pub fn check_with_available_keys(conf: &Conf) -> Result<Checked, Unreadable> {
 /// Parses a file with the keys from its key files. If that fails, parses it without them: for a
 /// command that needs no key, a key file may not exist yet or no longer. The private key is used if
 /// there is one, because it shows which `[Peer]` is this tunnel itself.
-#[cfg(target_os = "linux")]
+#[must_use]
 pub fn parse_with_available_keys(path: &Path, text: &[u8]) -> Parsed {
     let parsed = parse(path, text, Dialect::Taupe);
     match parsed.file {
@@ -71,17 +83,12 @@ pub fn parse_with_available_keys(path: &Path, text: &[u8]) -> Parsed {
 }
 
 /// [`check()`] for a text that is to become the content of the file.
+#[must_use]
 pub fn check_text(conf: &Conf, personality: Compatibility, text: Zeroizing<Vec<u8>>) -> Checked {
-    let parsed = parse(&conf.path, &text, personality.dialect());
-    // The look-up of applications is implemented for Linux only.
-    #[cfg(target_os = "linux")]
-    let parsed = {
-        let mut parsed = parsed;
-        if personality == Compatibility::Taupe {
-            crate::app_warnings::warn(&text, &mut parsed);
-        }
-        parsed
-    };
+    let mut parsed = parse(&conf.path, &text, personality.dialect());
+    if personality == Compatibility::Taupe {
+        system::warn_of_applications(&text, &mut parsed);
+    }
     checked(conf, personality, text, parsed)
 }
 
@@ -91,8 +98,8 @@ fn checked(
     text: Zeroizing<Vec<u8>>,
     mut parsed: Parsed,
 ) -> Checked {
-    let (mode, way) = conf.modes();
-    parsed.check_permissions(mode, way);
+    let (mode, access) = conf.modes();
+    parsed.check_permissions(mode, access);
     let remark = |diagnostic| Remark {
         file: conf.shown.clone(),
         personality,
@@ -114,12 +121,14 @@ fn text_of(conf: &Conf) -> Result<Zeroizing<Vec<u8>>, Unreadable> {
 
 /// Parses `text` as the content of the file at `path`. Relative paths of key files begin at
 /// its folder.
+#[must_use]
 pub fn parse(path: &Path, text: &[u8], dialect: Dialect) -> Parsed {
     let folder = folder(path);
     file::parse_with(text, dialect, &|path| key_file_of_conf(&folder.join(path)))
 }
 
-/// Returns the part of a file that `wg setconf` takes, with the keys from files in place.
+/// Returns the part of a file that `wg setconf` accepts, with the keys from files in place.
+#[must_use]
 pub fn strip(conf: &Conf, text: &[u8], dialect: Dialect) -> Zeroizing<Vec<u8>> {
     let folder = folder(&conf.path);
     file::strip(text, dialect, folder, &|path| {
@@ -136,11 +145,15 @@ fn key_file_of_conf(path: &Path) -> Result<KeyFile, KeyFileProblem> {
     let text = key_file(path)?;
     // A link's parent folders are not those of its target.
     let real = path.canonicalize();
-    let (mode, way) = real.map_or((0, 0), |path| conf::modes(&path));
-    let others = mode & way & 0o007;
+    let (mode, access) = real.map_or((0, 0), |path| conf::modes(&path));
+    let others = mode & access & 0o007;
     Ok(KeyFile { text, others })
 }
 
+/// Reads a file with a key into memory that is erased when dropped.
+///
+/// # Errors
+/// Fails if the file cannot be read or is too long for a key.
 pub fn key_file(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileProblem> {
     // If the buffer had to grow, it would leave copies of a private key behind.
     let mut text = Zeroizing::new(Vec::with_capacity(MAX_KEY_FILE + 1));
@@ -155,6 +168,9 @@ pub fn key_file(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileProblem> {
 
 /// Reads a file into memory that is erased when dropped. Reads at most [`MAX_FILE`] bytes and one
 /// more, by which the caller detects a longer file.
+///
+/// # Errors
+/// Returns the system's error.
 pub fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     let file = File::open(path)?;
     let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
@@ -165,13 +181,12 @@ pub fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     Ok(text)
 }
 
-fn advice(error: &io::Error) -> &'static str {
+fn advice(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::PermissionDenied if cfg!(windows) => {
-            "; it takes the file's owner, or an administrator"
+        io::ErrorKind::PermissionDenied => {
+            format!("; only the file's owner and {} can", system::ADMINISTRATOR)
         }
-        io::ErrorKind::PermissionDenied => "; it takes the file's owner, or root (sudo)",
-        _ => "",
+        _ => String::new(),
     }
 }
 
@@ -227,6 +242,7 @@ pub fn command_advice(kind: &DiagnosticKind, compatibility: Compatibility) -> Op
 }
 
 /// Counts errors and warnings in words: `1 error and 2 warnings`.
+#[must_use]
 pub fn count(remarks: &[Remark]) -> String {
     let of = |severity, word: &str| {
         let found = remarks

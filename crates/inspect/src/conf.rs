@@ -1,30 +1,25 @@
 //! The configuration file and the interface that a word of the command line means. The word is a
 //! path, or the name of a file in `/etc/wireguard`. A tunnel is named after its file.
 
-use crate::interface::{InterfaceName, LONGEST, NameError};
+use crate::interface::{InterfaceName, NameError};
+use crate::system::{self, LONGEST_NAME, mode};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf, is_separator};
 use taupe_config::file::Compatibility;
 
-/// Returns the folder of files that are given by name.
-#[cfg(not(windows))]
+/// Returns the folder of files that are given by name: `/etc/wireguard`, or `Taupe` in
+/// `%ProgramData%` on Windows.
+#[must_use]
 pub fn folder() -> PathBuf {
-    PathBuf::from("/etc/wireguard")
-}
-
-/// Returns the folder of files that are given by name: `Taupe` in `%ProgramData%`, `C:\ProgramData`
-/// by default.
-#[cfg(windows)]
-pub fn folder() -> PathBuf {
-    let data = std::env::var_os("ProgramData").unwrap_or_else(|| r"C:\ProgramData".into());
-    PathBuf::from(data).join("Taupe")
+    system::conf_folder()
 }
 
 /// An existing file, and the tunnel that it describes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Conf {
+    /// Name of the tunnel and its interface.
     pub interface: InterfaceName,
     /// Absolute, and without symbolic links.
     pub path: PathBuf,
@@ -34,7 +29,8 @@ pub struct Conf {
 
 /// Reason why a word does not name a configuration file.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum ConfError {
     // Texts of wg-quick.
     #[error("`{}' does not exist", .0.display())]
     QuickMissing(PathBuf),
@@ -43,9 +39,9 @@ pub enum Error {
     #[error("there is no file {}{hint}", .path.display())]
     Missing { path: PathBuf, hint: String },
     #[error(
-        "the tunnel is named after its file, and {name:?} cannot be the name of an interface: it \
-         takes 1 to {LONGEST} of a-z, A-Z, 0-9 and _=+.- before \".conf\"; rename the file, or \
-         make a link to it with another name"
+        "the tunnel is named after its file, and {name:?} cannot be the name of an interface; use \
+         1 to {LONGEST_NAME} of a-z, A-Z, 0-9 and _=+.- before \".conf\": rename the file, or make \
+         a link to it with such a name"
     )]
     Name { name: String },
     #[error("{0}; rename the file, or make a link to it with another name")]
@@ -55,19 +51,17 @@ pub enum Error {
          make a link to it with another name", .0.display(), folder().display()
     )]
     NeitherNameNorPath(PathBuf),
-    #[error("cannot find out where {} is: {source}{}", .path.display(), remedy(source))]
+    #[error("cannot resolve the path {}: {source}{}", .path.display(), advice(source))]
     Unreachable { path: PathBuf, source: io::Error },
 }
 
-fn remedy(source: &io::Error) -> &'static str {
+fn advice(source: &io::Error) -> String {
     match source.kind() {
-        io::ErrorKind::PermissionDenied if cfg!(windows) => {
-            "; run it as an administrator, or give the path of a file that you may read"
-        }
-        io::ErrorKind::PermissionDenied => {
-            "; run it with sudo, or give the path of a file that you may read"
-        }
-        _ => "",
+        io::ErrorKind::PermissionDenied => format!(
+            "; run it as {}, or give the path of a file that you may read",
+            system::ADMINISTRATOR
+        ),
+        _ => String::new(),
     }
 }
 
@@ -76,19 +70,22 @@ impl Conf {
     ///
     /// For Taupe, a word that ends in `.conf` is a path. For `wg-quick`, every word that could be
     /// the name of an interface is a name, even `wg0.conf`.
-    pub fn find(word: &OsStr, personality: Compatibility) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// See [`ConfError`].
+    pub fn find(word: &OsStr, personality: Compatibility) -> Result<Self, ConfError> {
         Self::find_in(&folder(), word, personality)
     }
 
-    fn find_in(folder: &Path, word: &OsStr, personality: Compatibility) -> Result<Self, Error> {
+    fn find_in(folder: &Path, word: &OsStr, personality: Compatibility) -> Result<Self, ConfError> {
         let path = match personality {
             Compatibility::WgQuick => quick_path(folder, word),
             Compatibility::Taupe => own_path(folder, word)?,
         };
         if !fs::exists(&path).unwrap_or(true) {
             return Err(match personality {
-                Compatibility::WgQuick => Error::QuickMissing(path),
-                Compatibility::Taupe => Error::Missing {
+                Compatibility::WgQuick => ConfError::QuickMissing(path),
+                Compatibility::Taupe => ConfError::Missing {
                     hint: hint(folder, word),
                     path,
                 },
@@ -96,12 +93,12 @@ impl Conf {
         }
         let interface = match (name_of(&path), personality) {
             (Some(Ok(name)), Compatibility::Taupe) => {
-                name.not_reserved().map_err(Error::Reserved)?
+                name.not_reserved().map_err(ConfError::Reserved)?
             }
             (Some(Ok(name)), Compatibility::WgQuick) => name,
-            (_, Compatibility::WgQuick) => return Err(Error::QuickName),
-            (Some(Err(name)), Compatibility::Taupe) => return Err(Error::Name { name }),
-            (None, Compatibility::Taupe) => return Err(Error::NeitherNameNorPath(path)),
+            (_, Compatibility::WgQuick) => return Err(ConfError::QuickName),
+            (Some(Err(name)), Compatibility::Taupe) => return Err(ConfError::Name { name }),
+            (None, Compatibility::Taupe) => return Err(ConfError::NeitherNameNorPath(path)),
         };
         match path.canonicalize() {
             Ok(real) => Ok(Self {
@@ -109,16 +106,16 @@ impl Conf {
                 path: real,
                 shown: path,
             }),
-            Err(source) => Err(Error::Unreachable { path, source }),
+            Err(source) => Err(ConfError::Unreachable { path, source }),
         }
     }
 
     /// Returns the word by which `taupe up` finds the file from any folder: the name of a file in
     /// `/etc/wireguard`, or the absolute path.
-    #[cfg(target_os = "linux")]
+    #[must_use]
     pub fn word(&self) -> String {
         let path = std::path::absolute(&self.shown).unwrap_or_else(|_| self.path.clone());
-        if path == named(&folder(), OsStr::new(self.interface.as_str())) {
+        if path == conf_file(&folder(), OsStr::new(self.interface.as_str())) {
             return self.interface.to_string();
         }
         path.display().to_string()
@@ -127,6 +124,7 @@ impl Conf {
     /// Returns the mode of the file, and the permission bits that its folders leave effective for
     /// other users: all if they can enter every folder, otherwise none. Both are 0 on systems
     /// without file modes.
+    #[must_use]
     pub fn modes(&self) -> (u32, u32) {
         modes(&self.path)
     }
@@ -134,7 +132,7 @@ impl Conf {
     /// Checks whether `wg-quick` would warn about the file's permissions. `wg-quick` only looks at
     /// the file and its folder, and regards a folder as closed if other users can enter but not
     /// list it.
-    #[cfg(target_os = "linux")]
+    #[must_use]
     pub fn quick_warns(&self) -> bool {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         mode(&self.path) & mode(folder) & 0o007 != 0
@@ -142,23 +140,13 @@ impl Conf {
 }
 
 /// [`Conf::modes`] of the file at an absolute path without symbolic links.
-pub fn modes(path: &Path) -> (u32, u32) {
+pub(crate) fn modes(path: &Path) -> (u32, u32) {
     let folders = path.ancestors().skip(1);
-    (mode(path), way(folders.map(mode)))
+    (mode(path), access_through(folders.map(mode)))
 }
 
-#[cfg(unix)]
-fn mode(path: &Path) -> u32 {
-    use std::os::unix::fs::MetadataExt as _;
-    fs::metadata(path).map_or(0, |metadata| metadata.mode())
-}
-
-#[cfg(not(unix))]
-fn mode(_: &Path) -> u32 {
-    0
-}
-
-fn way(mut folders: impl Iterator<Item = u32>) -> u32 {
+/// Returns the permission bits that folders with these modes leave effective for other users.
+fn access_through(mut folders: impl Iterator<Item = u32>) -> u32 {
     if folders.all(|mode| mode & 0o001 != 0) {
         // Execute permission on a configuration file has no effect.
         0o006
@@ -169,7 +157,7 @@ fn way(mut folders: impl Iterator<Item = u32>) -> u32 {
 
 /// Returns the name of the interface that a word means. The file need not exist: it may have been
 /// removed since the tunnel was brought up.
-#[cfg(any(target_os = "linux", windows))]
+#[must_use]
 pub fn interface(word: &OsStr) -> Option<InterfaceName> {
     if is_name(word) && !is_path(word) {
         return word.to_str()?.parse().ok();
@@ -179,26 +167,27 @@ pub fn interface(word: &OsStr) -> Option<InterfaceName> {
 
 fn quick_path(folder: &Path, word: &OsStr) -> PathBuf {
     if is_name(word) {
-        named(folder, word)
+        conf_file(folder, word)
     } else {
         PathBuf::from(word)
     }
 }
 
-fn own_path(folder: &Path, word: &OsStr) -> Result<PathBuf, Error> {
+fn own_path(folder: &Path, word: &OsStr) -> Result<PathBuf, ConfError> {
     if is_path(word) {
         Ok(PathBuf::from(word))
     } else if is_name(word) {
-        Ok(named(folder, word))
+        Ok(conf_file(folder, word))
     } else if word.to_string_lossy().contains(is_separator) {
-        Err(Error::NeitherNameNorPath(word.into()))
+        Err(ConfError::NeitherNameNorPath(word.into()))
     } else {
         let name = word.to_string_lossy().into_owned();
-        Err(Error::Name { name })
+        Err(ConfError::Name { name })
     }
 }
 
-fn named(folder: &Path, name: &OsStr) -> PathBuf {
+/// Returns the path of the file of a name in a folder.
+fn conf_file(folder: &Path, name: &OsStr) -> PathBuf {
     let mut file = name.to_owned();
     file.push(".conf");
     folder.join(file)
@@ -212,7 +201,7 @@ fn is_path(word: &OsStr) -> bool {
 fn is_name(word: &OsStr) -> bool {
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"_=+.-".contains(byte);
     let bytes = word.as_encoded_bytes();
-    (1..=LONGEST).contains(&bytes.len()) && bytes.iter().all(allowed)
+    (1..=LONGEST_NAME).contains(&bytes.len()) && bytes.iter().all(allowed)
 }
 
 /// Returns the tunnel's name for a `.conf` file, or the invalid name. `None` for other files.
@@ -230,17 +219,14 @@ fn hint(folder: &Path, word: &OsStr) -> String {
         let file = Path::new(word).file_name().unwrap_or_default();
         return match folder.join(file) {
             other if other.exists() => {
-                format!(
-                    "; {} is there, give its name alone to use it",
-                    other.display()
-                )
+                format!("; to use {}, give only its name", other.display())
             }
             _ => String::new(),
         };
     }
-    let here = named(Path::new("."), word);
+    let here = conf_file(Path::new("."), word);
     if here.exists() {
-        return format!("; to use the one in this folder, say {}", here.display());
+        return format!("; to use the file in this folder, write {}", here.display());
     }
     if Path::new(word).is_file() {
         return format!(
@@ -252,7 +238,7 @@ fn hint(folder: &Path, word: &OsStr) -> String {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return format!("; there is no {place}: make it, or give the path of the file");
+            return format!("; there is no {place}: create it, or give the path of the file");
         }
         Err(error) => return format!("; {place} cannot be read: {error}"),
     };

@@ -4,29 +4,32 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
+/// An address, with a port if the user gives one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Destination {
     pub address: IpAddr,
     pub port: Option<u16>,
 }
 
-/// Reason why a word is no destination.
+/// Reason why a word is not a destination.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum NoDestination {
+pub enum DestinationError {
     /// A name can have several addresses, and resolvers differ in the one that they return.
     #[error(
-        "it is a host's name, and tunnels decide by addresses: `getent ahosts {0}` prints those \
-         that it has; write one of them, such as 198.51.100.1 or 198.51.100.1:443"
+        "it is a host name, but tunnels decide by address; write one of the addresses that `getent \
+         ahosts {0}` prints, such as 198.51.100.1 or 198.51.100.1:443"
     )]
     Name(String),
+    /// Neither an address nor a name.
     #[error(
-        "it is no address: write such as 198.51.100.1, 198.51.100.1:443, 2001:db8::1 or \
+        "it is not an address; write one such as 198.51.100.1, 198.51.100.1:443, 2001:db8::1 or \
          [2001:db8::1]:443"
     )]
-    Nonsense,
+    NotAddress,
 }
 
-impl NoDestination {
+impl DestinationError {
     fn of(text: &str) -> Self {
         let host = text.split_once("://").map_or(text, |(_, rest)| rest);
         let host = host.split('/').next().unwrap_or_default();
@@ -43,13 +46,13 @@ impl NoDestination {
                 .all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
         match is_name {
             true => Self::Name(host.to_owned()),
-            false => Self::Nonsense,
+            false => Self::NotAddress,
         }
     }
 }
 
 impl FromStr for Destination {
-    type Err = NoDestination;
+    type Err = DestinationError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let alone = || {
@@ -69,7 +72,7 @@ impl FromStr for Destination {
             address: address.to_canonical(),
             port,
         });
-        canonical.map_err(|_| NoDestination::of(text))
+        canonical.map_err(|_| DestinationError::of(text))
     }
 }
 

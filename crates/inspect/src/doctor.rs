@@ -15,18 +15,22 @@ use taupe_adapter::Compatibility;
 
 /// Reason why no check was made.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum DoctorError {
     #[error(transparent)]
-    Conf(#[from] conf::Error),
+    Conf(#[from] conf::ConfError),
     #[error(transparent)]
     Unreadable(#[from] check::Unreadable),
 }
 
 /// Results of all checks. As in `taupe status --json`, members are only ever added.
 #[derive(Serialize)]
-pub struct Found {
+pub struct DoctorReport {
+    /// Version of the format.
     pub schema: u32,
+    /// Number of checks that fail.
     pub fails: usize,
+    /// Results, in the order of the checks.
     pub checks: Vec<Check>,
 }
 
@@ -34,6 +38,7 @@ pub struct Found {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
+    /// Nothing to do.
     Ok,
     /// Only root can make the check.
     Unknown,
@@ -43,11 +48,14 @@ pub enum Outcome {
     Fail,
 }
 
+/// A check with its result.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Check {
     /// Stable identifier.
     pub name: &'static str,
+    /// Result.
     pub result: Outcome,
+    /// Sentence about the result.
     pub text: String,
     /// Advice in one line.
     pub fix: Option<String>,
@@ -73,7 +81,7 @@ impl Check {
     }
 
     /// Makes a check that only root can make. Other users get [`Outcome::Unknown`].
-    fn by_root(name: &'static str, look: impl FnOnce() -> Self) -> Self {
+    fn with_root(name: &'static str, look: impl FnOnce() -> Self) -> Self {
         match is_root() {
             true => look(),
             false => Self::unknown(name),
@@ -83,7 +91,7 @@ impl Check {
     fn unknown(name: &'static str) -> Self {
         Self {
             result: Outcome::Unknown,
-            ..Self::ok(name, "it takes root to look: `sudo taupe doctor`")
+            ..Self::ok(name, "this check takes root; run `sudo taupe doctor`")
         }
     }
 
@@ -96,7 +104,10 @@ impl Check {
 }
 
 /// Checks the system, and a file if one is named.
-pub fn examine(file: Option<&OsStr>) -> Result<Found, Failure> {
+///
+/// # Errors
+/// Fails if root names a file that cannot be found or read.
+pub fn examine(file: Option<&OsStr>) -> Result<DoctorReport, DoctorError> {
     let mut checks = kernel::checks();
     checks.extend(system::checks());
     checks.extend(others::checks());
@@ -111,19 +122,19 @@ pub fn examine(file: Option<&OsStr>) -> Result<Found, Failure> {
         });
     }
     let fails = checks.iter().filter(|one| one.result == Outcome::Fail);
-    Ok(Found {
+    Ok(DoctorReport {
         schema: 1,
         fails: fails.count(),
         checks,
     })
 }
 
-fn of_file(word: &OsStr) -> Result<Check, Failure> {
+fn of_file(word: &OsStr) -> Result<Check, DoctorError> {
     const NAME: &str = "file";
     let conf = Conf::find(word, Compatibility::Taupe)?;
     let checked = check(&conf, Compatibility::Taupe)?;
     let shown = conf.shown.display();
-    let how = format!("`taupe check {shown}` says which, and what to do");
+    let how = format!("`taupe check {shown}` lists them, each with its fix");
     Ok(match (&checked.file, checked.remarks.as_slice()) {
         (Some(_), []) => Check::ok(NAME, format!("{shown} is fine")),
         (Some(_), remarks) => {

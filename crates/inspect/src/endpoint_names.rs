@@ -5,8 +5,10 @@ use taupe_config::file::{Endpoint, File};
 
 /// A peer whose endpoint is a host name.
 #[derive(Clone, Debug)]
-pub struct Named {
+pub struct NamedEndpoint {
+    /// Its public key.
     pub peer: PublicKey,
+    /// Its endpoint.
     pub name: EndpointName,
     /// Line of its `[Peer]`.
     pub line: usize,
@@ -15,12 +17,13 @@ pub struct Named {
 }
 
 /// Returns the peers of a file whose endpoints are host names.
-pub fn named(file: &File) -> Vec<Named> {
+#[must_use]
+pub fn named_endpoints(file: &File) -> Vec<NamedEndpoint> {
     let peers = file.peers.iter();
     peers
         .filter_map(|peer| match peer.endpoint.as_ref()? {
             Endpoint::Address(_) => None,
-            Endpoint::Name { host, port } => Some(Named {
+            Endpoint::Name { host, port } => Some(NamedEndpoint {
                 peer: peer.public_key,
                 name: EndpointName::new(host, *port)?,
                 line: peer.line,
@@ -31,17 +34,19 @@ pub fn named(file: &File) -> Vec<Named> {
 }
 
 /// Returns a sentence for each endpoint of a running device that has no address.
-pub fn without_address(interface: &str, file: &File) -> Vec<String> {
+pub(crate) fn without_address(interface: &str, file: &File) -> Vec<String> {
     let Ok(device) = taupe_client::read(interface) else {
         return Vec::new();
     };
-    let mut missing = named(file);
+    let mut missing = named_endpoints(file);
     missing.retain(|named| !has_endpoint(&device, named));
-    missing.iter().map(Named::complaint).collect()
+    missing.iter().map(NamedEndpoint::warning).collect()
 }
 
-impl Named {
-    pub fn complaint(&self) -> String {
+impl NamedEndpoint {
+    /// Returns a sentence for the user.
+    #[must_use]
+    pub fn warning(&self) -> String {
         let Self { name, line, .. } = self;
         // The reason is only known to the process that made the look-up.
         let reason = match &self.reason {
@@ -57,7 +62,8 @@ impl Named {
 
 /// Checks whether a running device has an address for this peer. True as well if the device does
 /// not have the peer.
-pub fn has_endpoint(device: &taupe_client::Device, named: &Named) -> bool {
+#[must_use]
+pub fn has_endpoint(device: &taupe_client::Device, named: &NamedEndpoint) -> bool {
     let mut peers = device.status.peers.iter();
     let peer = peers.find(|peer| peer.public_key == named.peer);
     peer.is_none_or(|peer| peer.endpoint.is_some())

@@ -7,9 +7,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// Length of the beginning of a file in which the kernel looks for an interpreter, in bytes.
-const FIRST_LINE: usize = 256;
+const MAX_FIRST_LINE: usize = 256;
 
 /// Finds the executable that a shell would run.
+#[must_use]
 pub fn in_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let mut found = std::env::split_paths(&path).map(|folder| folder.join(name));
@@ -17,7 +18,7 @@ pub fn in_path(name: &str) -> Option<PathBuf> {
 }
 
 /// Returns the interpreter of a script (`execve(2)`), escaped for display. `None` for other files.
-pub fn interpreter(path: &Path) -> Option<String> {
+pub(crate) fn interpreter(path: &Path) -> Option<String> {
     let first = first_bytes(path)?;
     let rest = first.strip_prefix(b"#!")?;
     let line = rest.split(|byte| *byte == b'\n').next()?;
@@ -26,26 +27,28 @@ pub fn interpreter(path: &Path) -> Option<String> {
 }
 
 /// Checks whether any user can execute a file.
-pub fn is_executable(path: &Path) -> bool {
+pub(crate) fn is_executable(path: &Path) -> bool {
     let data = fs::metadata(path);
     data.is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 
 /// Reads the beginning of a file.
-pub fn first_bytes(path: &Path) -> Option<Vec<u8>> {
+pub(crate) fn first_bytes(path: &Path) -> Option<Vec<u8>> {
     // Opening a pipe or a device, which anyone could put there, might block.
     if !fs::metadata(path).ok()?.is_file() {
         return None;
     }
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
-    let mut first = Vec::with_capacity(FIRST_LINE);
-    file.take(FIRST_LINE as u64).read_to_end(&mut first).ok()?;
+    let mut first = Vec::with_capacity(MAX_FIRST_LINE);
+    file.take(MAX_FIRST_LINE as u64)
+        .read_to_end(&mut first)
+        .ok()?;
     Some(first)
 }
 
 /// Escapes a name that any user can choose, because it might contain control sequences for the
 /// terminal.
-pub fn escaped(name: &[u8]) -> String {
+pub(crate) fn escaped(name: &[u8]) -> String {
     String::from_utf8_lossy(name).escape_debug().to_string()
 }

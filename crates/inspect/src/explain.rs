@@ -3,18 +3,18 @@
 
 mod application;
 mod destinations;
-mod known;
-mod questions;
+mod dns;
+mod explainer;
 mod steps;
 
 use crate::check;
 use crate::conf::{self, Conf};
 use crate::executables::interpreter;
 use crate::is_root;
-use crate::processes::{NoSubject, Subject};
-use crate::tunnel::meanwhile;
-pub use known::is_neighbour;
-pub use known::{Known, addresses};
+use crate::processes::{Subject, SubjectError};
+use crate::tunnel::effect_while_down;
+pub(crate) use explainer::is_on_link;
+pub use explainer::{Explainer, addresses};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -28,29 +28,30 @@ use taupe_transparent::programs::Programs;
 
 /// Reason why nothing was explained.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum ExplainError {
     #[error(transparent)]
-    Conf(#[from] conf::Error),
+    Conf(#[from] conf::ConfError),
     #[error(transparent)]
     Unreadable(#[from] check::Unreadable),
-    #[error("{0} has errors (`taupe check` says which)")]
+    #[error("{0} has errors; `taupe check` lists them")]
     Wrong(String),
     #[error(transparent)]
-    NoSubject(#[from] NoSubject),
-    #[error("cannot ask for the addresses of this host: {0}")]
+    Subject(#[from] SubjectError),
+    #[error("cannot read the addresses of this host: {0}")]
     System(#[from] NetlinkError),
     #[error(
-        "no tunnel that chooses applications is there, so all goes where this system's routes lead; \
-         --conf CONF explains what a file would do"
+        "no tunnel here selects applications, so the system's routes decide about all traffic; \
+         --conf CONF explains the effect of a file"
     )]
     NoTunnel,
     #[error(
-        "{0} is locked, and which file it is locked by is written nowhere; --conf CONF says which"
+        "{0} is locked, but it is not recorded from which file; name the file with --conf CONF"
     )]
     Locked(String),
     #[error(
-        "which tunnels choose applications only root can see: this takes root; run it with sudo; \
-         --conf CONF names a file"
+        "this takes root, because only root sees which tunnels select applications; run it with \
+         sudo, or name a file with --conf CONF"
     )]
     NotRoot,
     #[error("{}", crate::advice::error(.0))]
@@ -59,9 +60,12 @@ pub enum Failure {
 
 /// Returns the files of all tunnels that select applications here, both of tunnels that are up and
 /// of tunnels whose kill switch blocks traffic.
-pub fn of_tunnels() -> Result<Vec<Conf>, Failure> {
+///
+/// # Errors
+/// See [`ExplainError`].
+pub fn files_of_tunnels() -> Result<Vec<Conf>, ExplainError> {
     if !is_root() {
-        return Err(Failure::NotRoot);
+        return Err(ExplainError::NotRoot);
     }
     let names = in_effect()?;
     let headers = State::default().here();
@@ -81,23 +85,25 @@ pub fn of_tunnels() -> Result<Vec<Conf>, Failure> {
     let files: Vec<_> = names.iter().filter_map(file).collect();
     match (files.is_empty(), names.first()) {
         (false, _) => Ok(files),
-        (true, Some(name)) => Err(Failure::Locked(name.clone())),
-        (true, None) => Err(Failure::NoTunnel),
+        (true, Some(name)) => Err(ExplainError::Locked(name.clone())),
+        (true, None) => Err(ExplainError::NoTunnel),
     }
 }
 
 /// Returns the effect of a tunnel that is down, which overrides its file. `None` if the tunnel is
 /// up or the user may not look.
-pub fn closed(interface: &str) -> Option<String> {
+#[must_use]
+pub fn effect_of_down(interface: &str) -> Option<String> {
     let programs = Programs::open(interface).ok()??;
     (!programs.is_up()).then(|| {
-        let meanwhile = meanwhile(programs.lock(), interface);
-        format!("{interface} is down: {meanwhile}")
+        let effect = effect_while_down(programs.lock(), interface);
+        format!("{interface} is down: {effect}")
     })
 }
 
 /// Returns a warning about a script: the process that runs is its interpreter.
-pub fn doubt(subject: &Subject) -> Option<AppWarning> {
+#[must_use]
+pub fn script_warning(subject: &Subject) -> Option<AppWarning> {
     let path = Path::new(OsStr::from_bytes(&subject.path));
     let interpreter = subject.id.is_none().then(|| interpreter(path))??;
     Some(AppWarning::NameIsScript {

@@ -2,16 +2,16 @@
 //!
 //! ```text
 //! sock_diag (all sockets) ─┬─ /proc/PID/fd: whose
-//!                          ├─ the kernel's part of each tunnel: which are chosen
+//!                          ├─ the eBPF programs of each tunnel: which are selected
 //!                          └─ the tunnel's process: bytes of UDP (traffic)
 //! ```
 
 use crate::conf::{self, Conf};
 use crate::destination::Destination;
-use crate::explain::{self, Known};
+use crate::explain::{self, Explainer};
 use crate::processes::Subject;
-use crate::traffic::{self, Traffic};
-use crate::tunnel::attached;
+use crate::traffic::{self, UdpTraffic};
+use crate::tunnel::open_programs;
 use ipnet::IpNet;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
@@ -28,17 +28,22 @@ use taupe_transparent::marks::mark_of;
 use taupe_transparent::programs::Programs;
 use taupe_transparent::state::Lock;
 
-const MOST: usize = 65_536;
+const MAX_FLOWS: usize = 65_536;
 
 const DNS_PORT: u16 = 53;
 
-/// Reason why nothing is listed.
+/// Protocol numbers of IP.
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// Reason why no flows are listed.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum FlowsError {
     #[error(transparent)]
-    Conf(#[from] conf::Error),
-    #[error("{0} is not up (`taupe status` shows what is)")]
-    NotThere(String),
+    Conf(#[from] conf::ConfError),
+    #[error("{0} is not up; `taupe status` lists the tunnels that are")]
+    NotUp(String),
     #[error("{}", crate::advice::error(.0))]
     Fault(#[from] TransparentError),
     #[error(transparent)]
@@ -48,9 +53,11 @@ pub enum Failure {
 /// Content of `taupe flows --json`. As in `taupe status --json`, members are only ever added.
 #[derive(Serialize)]
 pub struct Flows {
+    /// Version of the format.
     pub schema: u32,
     /// True if there are more flows than are listed.
     pub truncated: bool,
+    /// Flows, by process.
     pub flows: Vec<Flow>,
 }
 
@@ -58,7 +65,9 @@ pub struct Flows {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
+    /// The tunnel carries the packets.
     Tunnel,
+    /// The packets bypass every tunnel.
     Direct,
     /// The packets are blocked or refused.
     Refused,
@@ -66,6 +75,7 @@ pub enum Verdict {
 
 /// A TCP connection, or the exchange of a UDP socket with one remote address.
 #[derive(Clone, Debug, Serialize)]
+#[expect(missing_docs, reason = "members of JSON whose names say it")]
 pub struct Flow {
     pub protocol: &'static str,
     pub local: SocketAddr,
@@ -86,6 +96,8 @@ pub struct Flow {
 pub type Id = (u64, Option<SocketAddr>);
 
 impl Flow {
+    /// Returns the key of the flow.
+    #[must_use]
     pub fn id(&self) -> Id {
         (self.cookie, self.remote)
     }
@@ -95,18 +107,18 @@ impl Flow {
 struct Tunnel {
     interface: String,
     /// Its file, if it is readable.
-    known: Option<Known>,
+    explainer: Option<Explainer>,
     table: Vec<(IpNet, Class)>,
     is_up: bool,
     lock: Lock,
-    inside: Inside,
-    traffic: Vec<Traffic>,
+    membership: Membership,
+    traffic: Vec<UdpTraffic>,
     /// Its eBPF programs, if it has any.
     programs: Option<Programs>,
 }
 
 /// Criterion by which sockets belong to a tunnel.
-enum Inside {
+enum Membership {
     /// The eBPF programs list the sockets: by cookie, or by addresses for those without one.
     Listed(HashSet<u64>, Vec<SocketId>),
     Mark(u32),
@@ -114,9 +126,9 @@ enum Inside {
     Addresses(Vec<IpAddr>),
 }
 
-impl Inside {
-    fn of(chosen: Vec<SocketId>) -> Self {
-        let (unnumbered, numbered): (Vec<_>, Vec<_>) = chosen
+impl Membership {
+    fn listed(selected: Vec<SocketId>) -> Self {
+        let (unnumbered, numbered): (Vec<_>, Vec<_>) = selected
             .into_iter()
             .partition(|connection| connection.cookie == NO_COOKIE);
         let cookies = numbered.iter().map(|connection| connection.cookie);
@@ -128,88 +140,88 @@ impl Inside {
 const NO_COOKIE: u64 = u64::MAX;
 
 impl Tunnel {
-    fn look(
+    fn read(
         interface: &str,
         header: Option<&Header>,
         conf: Option<&Conf>,
-    ) -> Result<Option<Self>, Failure> {
-        let programs = attached(interface, header)?;
+    ) -> Result<Option<Self>, FlowsError> {
+        let programs = open_programs(interface, header)?;
         let index = taupe_os_linux::interface::index(interface);
-        let inside = match (&programs, mark_of(interface)?, index) {
-            (Some(_), Some(mark), _) => Inside::Mark(mark),
-            (Some(programs), None, _) => Inside::of(programs.selected_connections()?),
+        let membership = match (&programs, mark_of(interface)?, index) {
+            (Some(_), Some(mark), _) => Membership::Mark(mark),
+            (Some(programs), None, _) => Membership::listed(programs.selected_connections()?),
             (None, _, Some(index)) => {
                 let addresses = Netlink::open()?.addresses()?.into_iter();
                 let own = addresses.filter(|address| address.interface == index);
-                Inside::Addresses(own.map(|own| own.network.addr()).collect())
+                Membership::Addresses(own.map(|own| own.network.addr()).collect())
             }
             (None, _, None) => return Ok(None),
         };
-        let known = conf.and_then(|conf| Known::read(conf).ok());
-        let table = known.as_ref().map_or(Vec::new(), |known| {
-            let bypass_lan = known.file.transparent.bypass_lan.unwrap_or(false);
-            table_for_peers(&known.file.peers, bypass_lan)
+        let explainer = conf.and_then(|conf| Explainer::read(conf).ok());
+        let table = explainer.as_ref().map_or(Vec::new(), |explainer| {
+            let file = &explainer.file;
+            table_for_peers(&file.peers, file.transparent.bypass_lan.unwrap_or(false))
         });
         Ok(Some(Self {
             interface: interface.to_owned(),
-            known,
+            explainer,
             table,
             is_up: programs.as_ref().is_none_or(Programs::is_up),
             lock: programs.as_ref().map(Programs::lock).unwrap_or_default(),
-            inside,
-            traffic: traffic::ask(interface).traffic,
+            membership,
+            traffic: traffic::query(interface).traffic,
             programs,
         }))
     }
 
     /// Returns the server to which a socket in the tunnel sends its queries. If that is a resolver
     /// on this machine, the socket is connected to the alias address that replaces the resolver.
-    fn asked(&self, remote: SocketAddr) -> Result<SocketAddr, TransparentError> {
-        let asked = match &self.programs {
+    fn queried_server(&self, remote: SocketAddr) -> Result<SocketAddr, TransparentError> {
+        let server = match &self.programs {
             Some(programs) if remote.port() == DNS_PORT => {
                 programs.resolver_of_alias(remote.ip())?
             }
             _ => None,
         };
-        Ok(asked.map_or(remote, |own| SocketAddr::new(own, remote.port())))
+        Ok(server.map_or(remote, |own| SocketAddr::new(own, remote.port())))
     }
 
-    fn has(&self, socket: &SocketInfo, local: IpAddr) -> bool {
+    fn carries(&self, socket: &SocketInfo, local: IpAddr) -> bool {
         let connection = &socket.id;
-        match &self.inside {
-            Inside::Listed(cookies, unnumbered) => {
+        match &self.membership {
+            Membership::Listed(cookies, unnumbered) => {
                 let is_it = |other: &SocketId| {
                     (other.protocol, other.ports) == (connection.protocol, connection.ports)
                         && other.addresses == connection.addresses
                 };
                 cookies.contains(&connection.cookie) || unnumbered.iter().any(is_it)
             }
-            Inside::Mark(mark) => socket.mark.is_some_and(|own| own & mark != 0),
-            Inside::Addresses(own) => own.contains(&local),
+            Membership::Mark(mark) => socket.mark.is_some_and(|own| own & mark != 0),
+            Membership::Addresses(own) => own.contains(&local),
         }
     }
 
     /// Checks whether a socket is bound to the tunnel's interface. Such sockets reach nothing in
     /// transparent mode.
-    fn refuses(&self, socket: &SocketInfo) -> bool {
-        matches!(self.inside, Inside::Listed(..))
+    fn is_bound(&self, socket: &SocketInfo) -> bool {
+        matches!(self.membership, Membership::Listed(..))
             && socket.id.interface != 0
             && taupe_os_linux::interface::index(&self.interface) == Some(socket.id.interface)
     }
 
     /// Returns the path of packets from a socket in the tunnel.
     fn verdict(&self, to: Option<SocketAddr>) -> Verdict {
-        let is_by_address = matches!(self.inside, Inside::Addresses(_));
+        let is_by_address = matches!(self.membership, Membership::Addresses(_));
         let class = match to {
-            Some(to) if !is_by_address && explain::is_neighbour(to.ip()) => Class::Direct,
+            Some(to) if !is_by_address && explain::is_on_link(to.ip()) => Class::Direct,
             Some(to) if !is_by_address => class_of(&self.table, to.ip()),
             _ => Class::Tunnel,
         };
         // Tunnels by mark do not treat DNS queries separately.
-        let is_question =
-            matches!(self.inside, Inside::Listed(..)) && to.is_some_and(|to| to.port() == DNS_PORT);
+        let is_dns_query = matches!(self.membership, Membership::Listed(..))
+            && to.is_some_and(|to| to.port() == DNS_PORT);
         match class {
-            Class::Direct if !is_question => Verdict::Direct,
+            Class::Direct if !is_dns_query => Verdict::Direct,
             Class::Tunnel | Class::Direct if self.is_up => Verdict::Tunnel,
             Class::Tunnel | Class::Direct if self.lock == Lock::Off => Verdict::Direct,
             _ => Verdict::Refused,
@@ -217,39 +229,42 @@ impl Tunnel {
     }
 }
 
-/// Lists all flows, or those in one tunnel. Calls `unseen` for a tunnel that another version of
-/// Taupe set up, whose flows cannot be read.
+/// Lists all flows, or those in one tunnel. Calls `on_unreadable` for a tunnel that another version
+/// of Taupe set up, whose flows cannot be read.
+///
+/// # Errors
+/// See [`FlowsError`].
 pub fn look(
     file: Option<&OsStr>,
-    unseen: &mut dyn FnMut(&TransparentError),
-) -> Result<Flows, Failure> {
+    on_unreadable: &mut dyn FnMut(&TransparentError),
+) -> Result<Flows, FlowsError> {
     // Listing assigns each socket its cookie, so it comes before the tunnels are read.
     let mut connections = SockDiag::open()?;
     let mut sockets = Vec::new();
-    for protocol in [libc_tcp(), libc_udp()] {
+    for protocol in [TCP, UDP] {
         for family in [Family::V4, Family::V6] {
             sockets.extend(connections.sockets(protocol, family)?);
         }
     }
-    let tunnels = tunnels(file, unseen)?;
+    let tunnels = tunnels(file, on_unreadable)?;
     let owners = owners(&sockets);
     let addresses = explain::addresses()?;
     let mut subjects: HashMap<u32, Option<Subject>> = HashMap::new();
     let mut flows = Vec::new();
     for socket in &sockets {
         let is_open = ![SocketInfo::LISTEN, TIME_WAIT].contains(&socket.state);
-        let [local, remote] = ends(&socket.id);
-        let is_tcp = socket.id.protocol == libc_tcp();
+        let [local, remote] = endpoints(&socket.id);
+        let is_tcp = socket.id.protocol == TCP;
         let remote = Some(remote).filter(|remote| remote.port() != 0);
-        let stays = remote.is_some_and(|to| {
+        let is_local = remote.is_some_and(|to| {
             to.ip().is_loopback() || addresses.contains(&to.ip()) && addresses.contains(&local.ip())
         });
-        if !is_open || stays || (is_tcp && remote.is_none()) || local.port() == 0 {
+        if !is_open || is_local || (is_tcp && remote.is_none()) || local.port() == 0 {
             continue;
         }
-        let tunnel = tunnels.iter().find(|one| one.has(socket, local.ip()));
+        let tunnel = tunnels.iter().find(|one| one.carries(socket, local.ip()));
         // An unconnected UDP socket is only listed if it is in a tunnel.
-        if (tunnel.is_none() && (remote.is_none() || file.is_some())) || flows.len() > MOST {
+        if (tunnel.is_none() && (remote.is_none() || file.is_some())) || flows.len() > MAX_FLOWS {
             continue;
         }
         let pid = owners.get(&socket.inode).copied();
@@ -258,12 +273,12 @@ pub fn look(
             subject.as_ref()
         });
         let flow = |remote: Option<SocketAddr>, transfer: Option<[u64; 2]>| {
-            let verdict = tunnel.map_or(Verdict::Direct, |tunnel| match tunnel.refuses(socket) {
+            let verdict = tunnel.map_or(Verdict::Direct, |tunnel| match tunnel.is_bound(socket) {
                 true => Verdict::Refused,
                 false => tunnel.verdict(remote),
             });
             let remote = match (tunnel, remote) {
-                (Some(tunnel), Some(remote)) => Some(tunnel.asked(remote)?),
+                (Some(tunnel), Some(remote)) => Some(tunnel.queried_server(remote)?),
                 _ => remote,
             };
             Ok::<_, TransparentError>(Flow {
@@ -285,20 +300,20 @@ pub fn look(
             flows.push(flow(remote, socket.transfer)?);
             continue;
         }
-        let seen = tunnel.map_or(Vec::new(), |tunnel| {
+        let counted = tunnel.map_or(Vec::new(), |tunnel| {
             traffic::of_socket(&tunnel.traffic, local, remote)
         });
-        if seen.is_empty() {
+        if counted.is_empty() {
             // A socket has no counts before it has sent data, nor for destinations outside the
             // tunnel.
             flows.push(flow(remote, None)?);
         }
-        for one in seen {
+        for one in counted {
             flows.push(flow(Some(one.remote), Some(one.bytes))?);
         }
     }
-    let truncated = flows.len() > MOST;
-    flows.truncate(MOST);
+    let truncated = flows.len() > MAX_FLOWS;
+    flows.truncate(MAX_FLOWS);
     flows.sort_by_key(|flow| (flow.pid, flow.id()));
     Ok(Flows {
         schema: 1,
@@ -310,19 +325,11 @@ pub fn look(
 /// State of a closed TCP connection that waits for late packets (`include/net/tcp_states.h`).
 const TIME_WAIT: u8 = 6;
 
-const fn libc_tcp() -> u8 {
-    6
-}
-
-const fn libc_udp() -> u8 {
-    17
-}
-
 /// Returns all tunnels, or the one of `file`.
 fn tunnels(
     file: Option<&OsStr>,
-    unseen: &mut dyn FnMut(&TransparentError),
-) -> Result<Vec<Tunnel>, Failure> {
+    on_unreadable: &mut dyn FnMut(&TransparentError),
+) -> Result<Vec<Tunnel>, FlowsError> {
     let headers = State::default().here();
     let mut names: Vec<String> = headers
         .iter()
@@ -339,7 +346,7 @@ fn tunnels(
                 .to_string(),
         };
         if !names.contains(&wanted) {
-            return Err(Failure::NotThere(wanted));
+            return Err(FlowsError::NotUp(wanted));
         }
         names = vec![wanted];
     }
@@ -353,10 +360,10 @@ fn tunnels(
                 shown: header.config.clone(),
             })
         });
-        match Tunnel::look(name, header, conf.as_ref()) {
+        match Tunnel::read(name, header, conf.as_ref()) {
             // Other tunnels are listed in spite of an unreadable one.
-            Err(Failure::Fault(fault @ TransparentError::Schema { .. })) if file.is_none() => {
-                unseen(&fault);
+            Err(FlowsError::Fault(fault @ TransparentError::Schema { .. })) if file.is_none() => {
+                on_unreadable(&fault);
             }
             tunnel => tunnels.extend(tunnel?),
         }
@@ -378,7 +385,7 @@ fn why(
         port: Some(to.port()),
     });
     if let Some(tunnel) = tunnel {
-        if matches!(tunnel.inside, Inside::Addresses(_)) {
+        if matches!(tunnel.membership, Membership::Addresses(_)) {
             return Some(format!("routes lead it into {}", tunnel.interface));
         }
         if verdict == Verdict::Refused && !tunnel.is_up {
@@ -388,15 +395,15 @@ fn why(
     let subject = subject?;
     // Every tunnel has its own reason not to carry this flow; the first one's is shown.
     let tunnel = tunnel.or(tunnels.first())?;
-    let known = tunnel.known.as_ref()?;
-    let is_inside = verdict == Verdict::Tunnel;
-    known
-        .why(subject, to, addresses, is_inside)
-        .or_else(|| is_inside.then(|| "an application that is chosen has used it".into()))
+    let explainer = tunnel.explainer.as_ref()?;
+    let is_in_tunnel = verdict == Verdict::Tunnel;
+    explainer
+        .why(subject, to, addresses, is_in_tunnel)
+        .or_else(|| is_in_tunnel.then(|| "a selected application has used it".into()))
 }
 
 /// Returns the local and the remote address of a socket. IPv4-mapped addresses become IPv4.
-fn ends(connection: &SocketId) -> [SocketAddr; 2] {
+fn endpoints(connection: &SocketId) -> [SocketAddr; 2] {
     let [local, remote] = connection.addresses.map(|octets| match connection.family {
         Family::V4 => {
             let [a, b, c, d, ..] = octets;
@@ -429,17 +436,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_has_no_number_is_known_by_its_ends() {
+    fn sockets_without_a_cookie_are_recognised_by_their_addresses() {
         let connection = |cookie, port| SocketId {
-            protocol: libc_tcp(),
+            protocol: TCP,
             family: Family::V4,
             addresses: [[1; 16], [2; 16]],
             ports: [port, 443],
             interface: 0,
             cookie,
         };
-        let Inside::Listed(numbers, unnumbered) =
-            Inside::of(vec![connection(7, 1024), connection(NO_COOKIE, 1025)])
+        let Membership::Listed(numbers, unnumbered) =
+            Membership::listed(vec![connection(7, 1024), connection(NO_COOKIE, 1025)])
         else {
             panic!("they are listed");
         };

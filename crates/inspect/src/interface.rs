@@ -1,16 +1,9 @@
 //! Names of network interfaces.
 
+use crate::system::LONGEST_NAME;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
-
-/// `IFNAMSIZ` without the final zero byte.
-#[cfg(not(windows))]
-pub const LONGEST: usize = 15;
-
-/// Limit of other WireGuard programs. On Windows no interface has to take the name.
-#[cfg(windows)]
-pub const LONGEST: usize = 32;
 
 /// A name that Linux accepts for an interface (`dev_valid_name` in net/core/dev.c). A `%` is
 /// refused: the kernel would replace `%d` with a free number, and the caller would not learn the
@@ -21,49 +14,57 @@ pub struct InterfaceName(String);
 
 /// Reason why a name is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum NameError {
     #[error("an interface's name has at least 1 byte")]
     Empty,
-    #[error("an interface's name has at most {LONGEST} bytes, this one has {0}")]
+    #[error("an interface's name has at most {LONGEST_NAME} bytes, this one has {0}")]
     Long(usize),
     #[error("an interface cannot be called `.` or `..`")]
     Directory,
     #[error(
-        "an interface's name cannot contain {0:?}: neither '/', ':' and '%' nor blanks and \
-         control characters are allowed"
+        "an interface's name cannot contain {0:?}; '/', ':', '%', blanks and control characters \
+         are not allowed"
     )]
     Character(char),
-    #[error("no tunnel can be called {name}: {stands}")]
+    #[error("no tunnel can be called {name}: {meaning}")]
     Reserved {
         name: String,
         /// Meaning that the name already has.
-        stands: &'static str,
+        meaning: &'static str,
     },
 }
 
 impl InterfaceName {
+    /// Returns the name as text.
+    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
     /// Refuses a name that commands or the kernel use for several interfaces, because a tunnel of
     /// that name could not be created or shown.
+    ///
+    /// # Errors
+    /// [`NameError::Reserved`].
     pub fn not_reserved(self) -> Result<Self, NameError> {
-        let stands = match self.as_str() {
-            "all" => "for `wg show` and in /proc/sys/net the name stands for all of them",
-            "default" => "in /proc/sys/net the name stands for all that are to come",
-            "interfaces" => "for `wg show` the name stands for a list of all of them",
+        let meaning = match self.as_str() {
+            "all" => "in `wg show` and in /proc/sys/net, this name means all interfaces",
+            "default" => "in /proc/sys/net, this name means all future interfaces",
+            "interfaces" => "in `wg show`, this name means the list of all interfaces",
             _ => return Ok(self),
         };
         Err(NameError::Reserved {
             name: self.0,
-            stands,
+            meaning,
         })
     }
 
     /// Reads the name of an interface that is to be created. Only `taupe up` refuses `interfaces`:
     /// the kernel and other programs accept such an interface.
-    #[cfg(target_os = "linux")]
+    ///
+    /// # Errors
+    /// See [`NameError`].
     pub fn for_new(text: &str) -> Result<Self, NameError> {
         let name = text.parse::<Self>()?;
         match name.as_str() {
@@ -95,7 +96,7 @@ impl FromStr for InterfaceName {
         match text {
             "" => Err(NameError::Empty),
             "." | ".." => Err(NameError::Directory),
-            _ if text.len() > LONGEST => Err(NameError::Long(text.len())),
+            _ if text.len() > LONGEST_NAME => Err(NameError::Long(text.len())),
             _ => match text.chars().find(|&c| refused(c)) {
                 Some(character) => Err(NameError::Character(character)),
                 None => Ok(Self(text.to_owned())),
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_stand_for_more_than_one() {
+    fn names_that_mean_several_interfaces_are_reserved() {
         for name in ["all", "default", "interfaces"] {
             // An existing interface of this name can be looked up.
             let known = name.parse::<InterfaceName>().expect(name);

@@ -3,50 +3,44 @@
 //! All results are data that serialise to JSON. The command renders them for a terminal.
 
 #![forbid(unsafe_code)]
-// Fields of JSON documents and variants of errors have self-explanatory names.
-#![allow(missing_docs)]
 
 pub mod check;
 pub mod conf;
 pub mod interface;
 
-// Modules for Linux only.
-#[cfg(target_os = "linux")]
-pub mod advice;
-#[cfg(target_os = "linux")]
-pub mod app_warnings;
-#[cfg(target_os = "linux")]
-pub mod destination;
-#[cfg(target_os = "linux")]
-pub mod doctor;
-#[cfg(target_os = "linux")]
-pub mod endpoint_names;
-#[cfg(target_os = "linux")]
-pub mod executables;
-#[cfg(target_os = "linux")]
-pub mod explain;
-#[cfg(target_os = "linux")]
-pub mod families;
-#[cfg(target_os = "linux")]
-pub mod flows;
-#[cfg(target_os = "linux")]
-pub mod json;
-#[cfg(target_os = "linux")]
-pub mod judge;
-#[cfg(target_os = "linux")]
-pub mod names;
-#[cfg(target_os = "linux")]
-pub mod processes;
-#[cfg(target_os = "linux")]
-pub mod report;
-#[cfg(target_os = "linux")]
-pub mod rules;
-#[cfg(target_os = "linux")]
-pub mod status;
-#[cfg(target_os = "linux")]
-pub mod traffic;
-#[cfg(target_os = "linux")]
-pub mod tunnel;
+cfg_if::cfg_if! {
+    if #[cfg(target_os = "linux")] {
+        pub mod advice;
+        pub mod app_matcher;
+        pub mod destination;
+        pub mod dns;
+        pub mod doctor;
+        pub mod endpoint_names;
+        pub mod executables;
+        pub mod explain;
+        pub mod families;
+        pub mod flows;
+        pub mod json;
+        pub mod processes;
+        pub mod report;
+        pub mod rules;
+        pub mod status;
+        pub mod traffic;
+        pub mod tunnel;
+
+        mod app_warnings;
+        #[path = "system/linux.rs"]
+        mod system;
+
+        pub use system::is_root;
+    } else if #[cfg(windows)] {
+        #[path = "system/windows.rs"]
+        mod system;
+    } else {
+        #[path = "system/elsewhere.rs"]
+        mod system;
+    }
+}
 
 use std::time::Duration;
 
@@ -59,11 +53,4 @@ pub fn span(time: Duration) -> String {
         seconds @ 7200..172_800 => format!("{} h", seconds / 3600),
         seconds => format!("{} days", seconds / 86_400),
     }
-}
-
-/// Checks whether this process is root.
-#[cfg(target_os = "linux")]
-#[must_use]
-pub fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
 }

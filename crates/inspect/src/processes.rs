@@ -12,10 +12,10 @@ use taupe_config::application::Process;
 const DELETED: &[u8] = b" (deleted)";
 
 /// Maximum number of ancestors that are examined.
-const DEEPEST: usize = 64;
+const MAX_ANCESTORS: usize = 64;
 
 /// Tables of sockets in `/proc/self/net`.
-const SOCKETS: [&str; 8] = [
+const SOCKET_TABLES: [&str; 8] = [
     "tcp", "tcp6", "udp", "udp6", "udplite", "udplite6", "raw", "raw6",
 ];
 
@@ -24,23 +24,24 @@ const SOCKETS: [&str; 8] = [
 pub struct Subject {
     /// Process id, if it runs.
     pub id: Option<u32>,
-    pub path: Vec<u8>,
+    pub(crate) path: Vec<u8>,
     cgroup: Vec<u8>,
+    /// Effective user.
     pub uid: u32,
     /// Parent process, by which it was started or later adopted.
     parent: Option<u32>,
     /// True if it runs in another network namespace, to which rules do not apply.
-    pub is_elsewhere: bool,
+    pub(crate) is_in_other_namespace: bool,
 }
 
 /// Reason why a word does not name a process or an executable.
 #[derive(Debug, thiserror::Error)]
-pub enum NoSubject {
-    #[error("there is no process {0}, or it is one of the kernel's")]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum SubjectError {
+    #[error("there is no process {0}, or it is a kernel thread")]
     Process(u32),
     #[error(
-        "there is no executable {0:?}; give its path, its name if it is in PATH, or the number of a \
-         process"
+        "there is no executable {0:?}; give its path, its name if it is in PATH, or a process ID"
     )]
     Executable(PathBuf),
 }
@@ -48,29 +49,33 @@ pub enum NoSubject {
 impl Subject {
     /// Finds the process or executable that a word of the command line means. A number is a process
     /// id, unless an executable has that name.
-    pub fn find(word: &OsStr) -> Result<Self, NoSubject> {
+    ///
+    /// # Errors
+    /// Fails if there is no such process or executable.
+    pub fn find(word: &OsStr) -> Result<Self, SubjectError> {
         let found = match word.to_str() {
             Some(name) if !name.contains('/') => in_path(name),
             _ => Some(PathBuf::from(word)),
         };
         let number = word.to_str().and_then(|word| word.parse().ok());
         if let (None, Some(id)) = (&found, number) {
-            return Self::of(id).ok_or(NoSubject::Process(id));
+            return Self::of(id).ok_or(SubjectError::Process(id));
         }
         let real = found.and_then(|path| path.canonicalize().ok());
         let real = real.filter(|path| path.is_file());
-        let path = real.ok_or_else(|| NoSubject::Executable(word.into()))?;
+        let path = real.ok_or_else(|| SubjectError::Executable(word.into()))?;
         Ok(Self {
             id: None,
             path: path.into_os_string().into_vec(),
             cgroup: cgroup("self"),
             uid: rustix::process::getuid().as_raw(),
             parent: Some(std::os::unix::process::parent_id()),
-            is_elsewhere: false,
+            is_in_other_namespace: false,
         })
     }
 
     /// Reads a running process. `None` if it has ended or has no executable.
+    #[must_use]
     pub fn of(id: u32) -> Option<Self> {
         let folder = Path::new("/proc").join(id.to_string());
         let path = fs::read_link(folder.join("exe")).ok()?;
@@ -88,37 +93,40 @@ impl Subject {
             uid: uids.split_whitespace().next()?.parse().ok()?,
             parent: parent.trim().parse().ok(),
             // Without the permission to look, the process counts as one of this namespace.
-            is_elsewhere: network(&id.to_string())
-                .is_some_and(|there| network("self").is_some_and(|here| there != here)),
+            is_in_other_namespace: network_namespace(&id.to_string())
+                .is_some_and(|there| network_namespace("self").is_some_and(|here| there != here)),
         })
     }
 
     /// Returns all processes of this network namespace, by ascending id.
+    #[must_use]
     pub fn all() -> Vec<Self> {
-        let here = network("self");
+        let here = network_namespace("self");
         let mut ids = ids();
-        ids.retain(|id| network(&id.to_string()) == here);
+        ids.retain(|id| network_namespace(&id.to_string()) == here);
         ids.into_iter().filter_map(Self::of).collect()
     }
 
     /// Returns the ancestors, the nearest first, up to one that has ended or runs in another
     /// network namespace. Rules are not inherited from process 1.
-    pub fn ancestors(&self) -> Vec<Self> {
+    pub(crate) fn ancestors(&self) -> Vec<Self> {
         let above = |child: &Self| {
             let parent = child.parent.filter(|parent| *parent > 1)?;
-            Self::of(parent).filter(|parent| !parent.is_elsewhere)
+            Self::of(parent).filter(|parent| !parent.is_in_other_namespace)
         };
         std::iter::successors(above(self), above)
-            .take(DEEPEST)
+            .take(MAX_ANCESTORS)
             .collect()
     }
 
     /// Treats the process as one of this network namespace.
-    pub fn of_here(mut self) -> Self {
-        self.is_elsewhere = false;
+    pub(crate) fn as_local(mut self) -> Self {
+        self.is_in_other_namespace = false;
         self
     }
 
+    /// Returns the properties by which rules decide.
+    #[must_use]
     pub fn process(&self) -> Process<'_> {
         let name = self.path.rsplit(|byte| *byte == b'/').next();
         Process {
@@ -129,15 +137,20 @@ impl Subject {
         }
     }
 
+    /// Returns the path of the executable, escaped for display.
+    #[must_use]
     pub fn shown_path(&self) -> String {
         escaped(&self.path)
     }
 
+    /// Returns the control group, escaped for display.
+    #[must_use]
     pub fn shown_cgroup(&self) -> String {
         escaped(&self.cgroup)
     }
 
     /// Counts the given sockets that the process has open.
+    #[must_use]
     pub fn count(&self, sockets: &HashSet<u64>) -> usize {
         let own = self.id.into_iter().flat_map(sockets_of);
         own.filter(|inode| sockets.contains(inode)).count()
@@ -145,7 +158,7 @@ impl Subject {
 }
 
 /// Returns the ids of all processes, ascending.
-pub fn ids() -> Vec<u32> {
+pub(crate) fn ids() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let mut ids: Vec<u32> = ids.collect();
@@ -154,7 +167,7 @@ pub fn ids() -> Vec<u32> {
 }
 
 /// Returns the inodes of the sockets that a process has open.
-pub fn sockets_of(id: u32) -> impl Iterator<Item = u64> {
+pub(crate) fn sockets_of(id: u32) -> impl Iterator<Item = u64> {
     let links = fs::read_dir(format!("/proc/{id}/fd"));
     let links = links.into_iter().flatten().flatten();
     links.filter_map(|entry| {
@@ -165,8 +178,9 @@ pub fn sockets_of(id: u32) -> impl Iterator<Item = u64> {
 }
 
 /// Returns the inodes of all sockets in this network namespace.
+#[must_use]
 pub fn sockets() -> HashSet<u64> {
-    let tables = SOCKETS.map(|table| fs::read_to_string(format!("/proc/self/net/{table}")));
+    let tables = SOCKET_TABLES.map(|table| fs::read_to_string(format!("/proc/self/net/{table}")));
     let texts = tables.iter().flatten();
     let lines = texts.flat_map(|table| table.lines().skip(1));
     lines
@@ -175,7 +189,7 @@ pub fn sockets() -> HashSet<u64> {
 }
 
 /// Identifies the network namespace of a process.
-fn network(id: &str) -> Option<PathBuf> {
+fn network_namespace(id: &str) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{id}/ns/net")).ok()
 }
 
@@ -194,7 +208,7 @@ mod tests {
     use std::os::unix::ffi::OsStrExt as _;
 
     #[test]
-    fn this_process_is_one() {
+    fn this_process_is_found() {
         let id = std::process::id();
         let this = Subject::of(id).expect("runs");
         let executable = std::env::current_exe().expect("has one");
@@ -214,13 +228,13 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_is_not_told_what_to_do() {
+    fn control_sequences_in_names_are_escaped() {
         let shown = escaped(b"/opt/\x1b]0;x\x07\xff name");
         assert_eq!(shown, "/opt/\\u{1b}]0;x\\u{7}\u{fffd} name");
     }
 
     #[test]
-    fn what_is_not_there_is_no_application() {
+    fn a_missing_executable_or_process_is_refused() {
         for word in ["no-such-program-anywhere", "/no/such", "/", "4294967295"] {
             Subject::find(word.as_ref()).expect_err(word);
         }

@@ -10,6 +10,9 @@ use taupe_os_linux::netlink::{Netlink, NetlinkError};
 const LOG_LINES: &str = "200";
 
 /// Lists links, addresses, routes and rules of the kernel.
+///
+/// # Errors
+/// Returns an error if the kernel refuses a list.
 pub fn network() -> Result<String, NetlinkError> {
     let mut system = Netlink::open()?;
     let mut text = String::new();
@@ -71,6 +74,9 @@ pub fn network() -> Result<String, NetlinkError> {
 
 /// Returns the end of a service's log, or the reason why there is none. A tunnel in the background
 /// without a service has no log.
+///
+/// # Errors
+/// Returns the reason as text for the report.
 pub fn log(unit: &str) -> Result<String, String> {
     let arguments = [
         "--unit",
@@ -81,10 +87,12 @@ pub fn log(unit: &str) -> Result<String, String> {
         "--output",
         "short-iso",
     ];
-    let said = Command::new("journalctl").args(arguments).output();
-    match said {
-        Ok(said) if said.status.success() => Ok(String::from_utf8_lossy(&said.stdout).into_owned()),
-        Ok(said) => Err(String::from_utf8_lossy(&said.stderr).into_owned()),
-        Err(_) => Err("there is no journal here\n".into()),
+    let output = Command::new("journalctl").args(arguments).output();
+    match output {
+        Ok(output) if output.status.success() => {
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        }
+        Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        Err(_) => Err("this system has no systemd journal\n".into()),
     }
 }

@@ -9,11 +9,12 @@ use taupe_os_linux::users::user_id;
 /// # Errors
 /// Returns a rule whose user does not exist.
 pub fn resolve(rules: &mut AppRules) -> Result<(), &Rule> {
-    rules.follow_links(app_warnings::target);
+    rules.follow_links(app_warnings::link_target);
     rules.resolve_users(user_id)
 }
 
 /// Resolves the users and links of a rule set. Rules about unknown users match nothing.
+#[must_use]
 pub fn resolved(mut rules: AppRules) -> AppRules {
     let _ = resolve(&mut rules);
     rules

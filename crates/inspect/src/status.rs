@@ -1,22 +1,22 @@
 //! State of all tunnels that `taupe up` has set up, and the counters of their eBPF programs.
 //!
 //! ```text
-//! journals, pins, devices, links ─ look (here) ─► judge ─► print, or JSON
+//! journals, pins, devices, links ─ status ─► findings ─► text or JSON
 //! ```
 
 mod code;
 mod devices;
-mod judge;
+mod endpoint_path;
+mod findings;
 mod peers;
 mod settings;
-mod way;
 
 use crate::check;
 use crate::conf::{self, Conf};
 use crate::rules::resolve;
 use crate::traffic;
-use crate::tunnel::{attached, word_of};
-use crate::{endpoint_names, families, names};
+use crate::tunnel::{file_argument, open_programs};
+use crate::{dns, endpoint_names, families};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -38,14 +38,15 @@ use taupe_uapi::show;
 pub use code::FindingCode;
 use devices::Devices;
 pub use devices::warnings;
-pub use judge::{Finding, State};
-pub use settings::advised;
+pub use findings::{Finding, State};
+pub use settings::with_advice;
 
 /// Reason why no state can be shown.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum StatusError {
     #[error(transparent)]
-    Conf(#[from] conf::Error),
+    Conf(#[from] conf::ConfError),
     #[error("{}", crate::advice::error(.0))]
     Fault(#[from] TransparentError),
     #[error(transparent)]
@@ -53,12 +54,15 @@ pub enum Failure {
 }
 
 /// Collects the state of one tunnel, or of all.
-pub fn look(file: Option<&std::ffi::OsStr>) -> Result<Status, Failure> {
+///
+/// # Errors
+/// See [`StatusError`].
+pub fn look(file: Option<&std::ffi::OsStr>) -> Result<Status, StatusError> {
     let headers = Journals::default().here();
     let names: BTreeSet<String> = match file {
         // The file may have been removed since.
         Some(word) => {
-            let name = named(word, &headers)?;
+            let name = interface_of(word, &headers)?;
             BTreeSet::from([name])
         }
         // A tunnel whose kill switch is active may have lost its journal.
@@ -81,8 +85,9 @@ pub fn look(file: Option<&std::ffi::OsStr>) -> Result<Status, Failure> {
     })
 }
 
-/// Returns the tunnel that a word means: an existing one, or that of an existing file.
-fn named(word: &std::ffi::OsStr, headers: &[Header]) -> Result<String, Failure> {
+/// Returns the interface that a word of the command line means: that of an existing tunnel, or of an
+/// existing file.
+fn interface_of(word: &std::ffi::OsStr, headers: &[Header]) -> Result<String, StatusError> {
     let name = conf::interface(word).map(|name| name.to_string());
     let is_there = |name: &String| {
         headers.iter().any(|header| header.interface == *name)
@@ -100,13 +105,17 @@ fn named(word: &std::ffi::OsStr, headers: &[Header]) -> Result<String, Failure> 
 /// is removed or changes its meaning.
 #[derive(Serialize)]
 pub struct Status {
+    /// Version of the format.
     pub schema: u32,
     /// Worst state of all tunnels. `None` if there are no tunnels.
     pub state: Option<State>,
+    /// State of each tunnel, by name.
     pub tunnels: Vec<Tunnel>,
 }
 
 impl Status {
+    /// Formats the status as a JSON document.
+    #[must_use]
     pub fn json(&self) -> String {
         crate::json::text(self)
     }
@@ -124,9 +133,12 @@ pub enum Mode {
     Adapter,
 }
 
+/// State of a tunnel.
 #[derive(Serialize)]
 pub struct Tunnel {
+    /// Name of the tunnel and its interface.
     pub interface: String,
+    /// State of the tunnel as a whole.
     pub state: State,
     /// Reasons why it is not fully up.
     pub findings: Vec<Finding>,
@@ -143,22 +155,26 @@ pub struct Tunnel {
     /// Traffic that is blocked if its process ends: `app`, `all` or `off`.
     pub kill_switch: Option<&'static str>,
     /// Rules about applications in its file, as it is now.
-    pub rules: Vec<Line>,
+    pub rules: Vec<RuleLine>,
     /// True if it also carries packets that this machine forwards.
     pub forwarded: bool,
+    /// Links by which selected applications' packets can leave.
     pub uplinks: Vec<Uplink>,
     /// Guarantees of transparent mode that do not hold on this system.
     pub gaps: Vec<GapLine>,
     /// Counters of its eBPF programs since it was set up, without zeros.
     pub counters: Vec<Counter>,
+    /// Peers of the device.
     pub peers: Vec<Peer>,
+    /// Kill switch, if the tunnel selects applications.
     #[serde(skip)]
-    pub lock: Option<Lock>,
+    pub(crate) lock: Option<Lock>,
 }
 
 /// A line of a file that selects an application.
 #[derive(Serialize)]
-pub struct Line {
+#[expect(missing_docs, reason = "members of JSON whose names say it")]
+pub struct RuleLine {
     pub line: usize,
     pub key: &'static str,
     pub application: String,
@@ -167,6 +183,7 @@ pub struct Line {
 /// A link by which selected applications' packets can leave.
 #[derive(Serialize)]
 pub struct Uplink {
+    /// Name of the link.
     pub name: String,
     /// True if a filter sends their packets on this link to the tunnel. Other links drop their
     /// packets.
@@ -179,13 +196,16 @@ pub struct Uplink {
 pub struct GapLine {
     /// Stable identifier.
     pub code: &'static str,
+    /// Sentence with the consequence.
     pub text: String,
 }
 
+/// A counter of a tunnel's eBPF programs.
 #[derive(Serialize)]
 pub struct Counter {
     /// Stable identifier.
     pub name: String,
+    /// Number of packets.
     pub count: u64,
     /// Its meaning, to be printed after the number.
     pub text: &'static str,
@@ -194,19 +214,25 @@ pub struct Counter {
 /// A peer, without secrets.
 #[derive(Serialize)]
 pub struct Peer {
+    /// Key in base64.
     pub public_key: String,
+    /// Address and port.
     pub endpoint: Option<String>,
+    /// Time of the latest handshake, in seconds since 1970.
     pub latest_handshake: Option<u64>,
+    /// Initiations since the last packet of the peer.
     pub unanswered_handshakes: u32,
+    /// Bytes of encrypted packets from the peer.
     pub received_bytes: u64,
+    /// Bytes of encrypted packets to the peer.
     pub sent_bytes: u64,
     /// `None` if post-quantum handshakes are not configured.
-    pub post_quantum: Option<Handshakes>,
+    pub post_quantum: Option<PostQuantumStatus>,
 }
 
 /// Post-quantum state of the handshakes with a peer.
 #[derive(Serialize)]
-pub struct Handshakes {
+pub struct PostQuantumStatus {
     /// Setting: `require`, `prefer` or `off`.
     pub wanted: &'static str,
     /// True if the setting is `prefer` and the peer has made a post-quantum handshake, which is
@@ -220,7 +246,7 @@ pub struct Handshakes {
     pub text: String,
 }
 
-impl Handshakes {
+impl PostQuantumStatus {
     fn of(device: &DeviceStatus, peer: &PeerStatus) -> Option<Self> {
         let wanted = show::handshake_mode(peer)?;
         let now = boot();
@@ -241,8 +267,8 @@ impl Tunnel {
         header: Option<&Header>,
         is_killed: bool,
         devices: &Devices,
-    ) -> Result<Self, Failure> {
-        let (programs, unseen) = match attached(interface, header) {
+    ) -> Result<Self, StatusError> {
+        let (programs, unreadable) = match open_programs(interface, header) {
             // A tunnel that cannot be read does not hide the others.
             Err(fault @ TransparentError::Schema { .. }) => {
                 (None, Some((FindingCode::UnknownLayout, fault)))
@@ -264,11 +290,15 @@ impl Tunnel {
                     CaptureMode::TrafficControl => Mode::Transparent,
                     CaptureMode::Fwmark => Mode::Marks,
                 })
-                .or(header.filter(|_| unseen.is_none()).map(|_| Mode::Adapter)),
+                .or(header
+                    .filter(|_| unreadable.is_none())
+                    .map(|_| Mode::Adapter)),
             file: header.map(|header| header.config.clone()),
             via: header.and_then(|header| Some(header.outer.as_ref()?.name.clone())),
-            since: header.map(|header| seconds(header.since())),
-            kill_switch: programs.as_ref().map(|programs| lock_word(programs.lock())),
+            since: header.map(|header| unix_seconds(header.since())),
+            kill_switch: programs
+                .as_ref()
+                .map(|programs| kill_switch_word(programs.lock())),
             rules: Vec::new(),
             forwarded: false,
             uplinks: Vec::new(),
@@ -277,55 +307,58 @@ impl Tunnel {
             peers: Vec::new(),
             lock: programs.as_ref().map(Programs::lock),
         };
-        let unseen = unseen.map(|(code, fault)| Finding::new(code, crate::advice::error(&fault)));
-        tunnel.findings.extend(unseen);
+        let unreadable =
+            unreadable.map(|(code, fault)| Finding::new(code, crate::advice::error(&fault)));
+        tunnel.findings.extend(unreadable);
         // A tunnel that is being brought up may have neither programs nor peers yet.
-        let is_whole = Journals::default().of_running(interface).is_some();
+        let is_complete = Journals::default().of_running(interface).is_some();
         let is_running = match &programs {
-            Some(programs) => programs.is_up() && (is_whole || header.is_none()),
-            None => is_whole,
+            Some(programs) => programs.is_up() && (is_complete || header.is_none()),
+            None => is_complete,
         };
         if let Some(programs) = &programs {
-            tunnel.see_programs(programs, is_running)?;
+            tunnel.add_programs(programs, is_running)?;
         }
-        tunnel.findings.extend(judge::process(&judge::Process {
-            interface,
-            word: &word_of(interface),
-            is_running,
-            is_killed,
-            is_changing: header.is_some() && !is_whole && !is_killed,
-            answers: device.is_some(),
-            lock: tunnel.lock,
-        }));
-        let mut file = header.and_then(file_of);
+        tunnel
+            .findings
+            .extend(findings::process_finding(&findings::ProcessObservation {
+                interface,
+                word: &file_argument(interface),
+                is_running,
+                is_killed,
+                is_changing: header.is_some() && !is_complete && !is_killed,
+                answers: device.is_some(),
+                lock: tunnel.lock,
+            }));
+        let mut file = header.and_then(current_file);
         if is_running {
             tunnel.findings.extend(settings::findings(interface));
-            tunnel.notes.extend(settings::place(interface));
+            tunnel.notes.extend(settings::relocation_note(interface));
         }
         if is_running && let Some(device) = device {
             let before = tunnel.findings.len();
-            tunnel.see_outer(devices);
+            tunnel.add_outer(devices);
             let is_cut_off = tunnel.findings.len() > before;
-            tunnel.see_device(device, file.as_ref(), is_cut_off);
+            tunnel.add_peers(device, file.as_ref(), is_cut_off);
             // If a peer does not answer, neither do the name servers behind it.
             let all_answer = tunnel.findings.len() == before;
             if all_answer && tunnel.mode == Some(Mode::Transparent) {
-                let silent = traffic::ask(interface).silent;
+                let silent = traffic::query(interface).silent;
                 tunnel
                     .findings
-                    .extend(silent.iter().map(judge::name_servers));
+                    .extend(silent.iter().map(findings::silent_name_servers));
             }
-            let shared = devices.with_the_same_key(interface, file.as_ref());
+            let shared = devices.sharing_key(interface, file.as_ref());
             tunnel.findings.extend(shared);
         }
         if let Some(header) = header {
-            tunnel.see_file(header, file.as_mut(), is_running);
+            tunnel.add_file(header, file.as_mut(), is_running);
         }
-        tunnel.state = judge::state(is_running, &tunnel.findings);
+        tunnel.state = findings::overall_state(is_running, &tunnel.findings);
         Ok(tunnel)
     }
 
-    fn see_programs(&mut self, programs: &Programs, is_running: bool) -> Result<(), Failure> {
+    fn add_programs(&mut self, programs: &Programs, is_running: bool) -> Result<(), StatusError> {
         if programs.mode() == CaptureMode::TrafficControl {
             let mut system = Netlink::open()?;
             let own = taupe_os_linux::interface::index(&self.interface).unwrap_or_default();
@@ -340,7 +373,8 @@ impl Tunnel {
                 let is_guarded = guarded.contains(&link.index);
                 if is_running && !is_guarded && link.has_default_route {
                     let is_known = link.header != LinkHeader::Unknown;
-                    self.findings.push(judge::unguarded(&link.name, is_known));
+                    self.findings
+                        .push(findings::unguarded(&link.name, is_known));
                 }
                 self.uplinks.push(Uplink {
                     name: link.name,
@@ -356,7 +390,7 @@ impl Tunnel {
                 .collect();
         }
         if is_running && programs.are_flows_refused() {
-            self.findings.push(judge::flows_refused());
+            self.findings.push(findings::flows_refused());
         }
         let counts = programs
             .counts()?
@@ -372,46 +406,47 @@ impl Tunnel {
         Ok(())
     }
 
-    /// Adds findings about the tunnel that carries this one. If its peers are silent, they are the
-    /// cause.
-    fn see_outer(&mut self, devices: &Devices) {
+    /// Adds findings about the tunnel that carries this one.
+    fn add_outer(&mut self, devices: &Devices) {
         let Some(outer) = &self.via else { return };
         let Some(device) = devices.get(outer) else {
             return;
         };
         for peer in &device.status.peers {
             // Peers of an outer tunnel always have an Endpoint in their file.
-            match peers::heard(device, peer, false, Some(device.fwmark)) {
-                Some(judge::Heard::Finding(Finding { code, text })) => {
+            match peers::assess(device, peer, false, Some(device.fwmark)) {
+                Some(findings::PeerAssessment::Finding(Finding { code, text })) => {
                     let text = peers::of_outer(outer, &text);
                     self.findings.push(Finding::new(code, text));
                 }
-                Some(judge::Heard::Note(note)) => self.notes.push(peers::of_outer(outer, &note)),
-                Some(judge::Heard::NotCalled) | None => {}
+                Some(findings::PeerAssessment::Note(note)) => {
+                    self.notes.push(peers::of_outer(outer, &note))
+                }
+                Some(findings::PeerAssessment::AwaitingInitiation) | None => {}
             }
         }
     }
 
     /// Adds findings about peers. If the tunnel `is_cut_off` by the tunnel that carries it, its own
     /// peers' silence is no finding.
-    fn see_device(&mut self, device: &taupe_client::Device, file: Option<&File>, is_cut_off: bool) {
+    fn add_peers(&mut self, device: &taupe_client::Device, file: Option<&File>, is_cut_off: bool) {
         // The path of a tunnel through another one lies in a network that this machine cannot
         // examine.
         let mark = self.via.is_none().then_some(device.fwmark);
-        let mut not_called = 0;
+        let mut awaiting = 0;
         for peer in &device.status.peers {
             let key = peers::encoded(peer);
-            let is_caller = peers::is_caller(peer, file);
-            match peers::heard(device, peer, is_caller, mark) {
-                Some(judge::Heard::Finding(_)) if is_cut_off => {}
-                Some(judge::Heard::Finding(finding)) => {
+            let is_initiator = peers::is_initiator(peer, file);
+            match peers::assess(device, peer, is_initiator, mark) {
+                Some(findings::PeerAssessment::Finding(_)) if is_cut_off => {}
+                Some(findings::PeerAssessment::Finding(finding)) => {
                     self.findings.push(finding);
-                    let doubt = self.via.as_deref().map(judge::one_way);
+                    let doubt = self.via.as_deref().map(findings::one_way_note);
                     self.notes
                         .extend(doubt.filter(|doubt| !self.notes.contains(doubt)));
                 }
-                Some(judge::Heard::Note(note)) => self.notes.push(note),
-                Some(judge::Heard::NotCalled) => not_called += 1,
+                Some(findings::PeerAssessment::Note(note)) => self.notes.push(note),
+                Some(findings::PeerAssessment::AwaitingInitiation) => awaiting += 1,
                 None => {}
             }
             self.peers.push(Peer {
@@ -421,26 +456,26 @@ impl Tunnel {
                 unanswered_handshakes: peer.unanswered.map_or(0, |silence| silence.initiations),
                 received_bytes: peer.rx_bytes,
                 sent_bytes: peer.tx_bytes,
-                post_quantum: Handshakes::of(&device.status, peer),
+                post_quantum: PostQuantumStatus::of(&device.status, peer),
             });
         }
         self.notes
-            .extend(judge::not_called(not_called, device.status.peers.len()));
+            .extend(findings::awaiting_note(awaiting, device.status.peers.len()));
     }
 
     /// Adds what the file contains now.
-    fn see_file(&mut self, header: &Header, file: Option<&mut File>, is_running: bool) {
+    fn add_file(&mut self, header: &Header, file: Option<&mut File>, is_running: bool) {
         let path = &header.config;
         let Some(file) = file else {
             let shown = path.display();
             self.notes.push(format!(
-                "{shown} cannot be read or has errors (`taupe check {shown}` says which)"
+                "{shown} cannot be read or has errors; `taupe check {shown}` lists them"
             ));
             return;
         };
         if header.is_edited() {
             self.notes.push(format!(
-                "{0} has been edited since; `taupe reload {0}` has the tunnel follow",
+                "{0} has been edited since; `taupe reload {0}` applies the change",
                 path.display()
             ));
         }
@@ -452,7 +487,7 @@ impl Tunnel {
             (Key::AllowedApps, &apps.allowed),
             (Key::DisallowedApps, &apps.disallowed),
         ] {
-            self.rules.extend(list.iter().map(|rule| Line {
+            self.rules.extend(list.iter().map(|rule| RuleLine {
                 line: rule.line,
                 key: key.name(),
                 application: rule.application.to_string(),
@@ -466,42 +501,43 @@ impl Tunnel {
             self.findings
                 .push(Finding::new(FindingCode::EndpointUnresolved, text));
         }
-        let past_tunnel = |text| Finding::new(FindingCode::NamesPastTunnel, text);
+        let bypassing = |text| Finding::new(FindingCode::NamesPastTunnel, text);
         if self.mode != Some(Mode::Transparent) {
-            self.findings.extend(names::way_past().map(past_tunnel));
+            self.findings
+                .extend(dns::local_resolver_warning().map(bypassing));
             return;
         }
         if let Ok(Some(gap)) = missing_dns_feature(&self.interface) {
             self.findings
-                .push(past_tunnel(crate::advice::missing_feature(gap)));
+                .push(bypassing(crate::advice::missing_feature(gap)));
         }
         // A file that could not be brought up gets no warnings.
         let mut rules = file.transparent.apps.clone();
         if resolve(&mut rules).is_ok() && !file.interface.addresses.is_empty() {
             let routed: Vec<_> = file.peers.iter().flat_map(FilePeer::routed).collect();
             let names = match file.interface.dns.as_slice() {
-                [] => names::way_past().into_iter().collect(),
-                servers => names::doubts(servers, &routed),
+                [] => dns::local_resolver_warning().into_iter().collect(),
+                servers => dns::warnings(servers, &routed),
             };
-            self.findings.extend(names.into_iter().map(past_tunnel));
+            self.findings.extend(names.into_iter().map(bypassing));
             let bypass_lan = file.transparent.bypass_lan.unwrap_or(false);
             let destinations = table_for_peers(&file.peers, bypass_lan);
             // Refused destinations are blocked, and applications try the other address family.
-            let lacks = families::without_route(&destinations);
-            self.notes.extend(lacks.iter().map(ToString::to_string));
+            let missing = families::families_without_route(&destinations);
+            self.notes.extend(missing.iter().map(ToString::to_string));
         }
     }
 }
 
 /// Reads the current content of a tunnel's file. `None` if it cannot be read or has errors.
-fn file_of(header: &Header) -> Option<File> {
+fn current_file(header: &Header) -> Option<File> {
     let path = &header.config;
     let text = check::read(path).ok()?;
     check::parse_with_available_keys(path, &text).file
 }
 
 /// Returns the file's word for a kill switch.
-const fn lock_word(lock: Lock) -> &'static str {
+const fn kill_switch_word(lock: Lock) -> &'static str {
     match lock {
         Lock::Selected => "app",
         Lock::All => "all",
@@ -522,11 +558,12 @@ const fn gap_code(gap: MissingFeature) -> &'static str {
 }
 
 /// Returns the time since the Unix epoch.
+#[must_use]
 pub fn now() -> Duration {
     UNIX_EPOCH.elapsed().unwrap_or_default()
 }
 
-fn seconds(time: SystemTime) -> u64 {
+fn unix_seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH)
         .unwrap_or_default()
         .as_secs()

@@ -14,26 +14,26 @@ use taupe_nat::translate::{SilentServers, Translator};
 use taupe_runtime::clock::boot;
 
 /// Timeout of either end.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Maximum length of an answer in bytes, enough for a full flow table.
-const LONGEST: u64 = 16 << 20;
+const MAX_ANSWER: u64 = 16 << 20;
 
 /// Traffic of a UDP socket with one remote address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Traffic {
-    pub(super) local: SocketAddr,
-    pub(super) remote: SocketAddr,
+pub(crate) struct UdpTraffic {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
     /// Payload bytes, sent and received.
-    pub(super) bytes: [u64; 2],
+    pub(crate) bytes: [u64; 2],
 }
 
 /// Answer of a tunnel's process.
 #[derive(Default, PartialEq, Eq, Debug)]
-pub struct Told {
-    pub(super) traffic: Vec<Traffic>,
+pub(crate) struct TrafficReport {
+    pub(crate) traffic: Vec<UdpTraffic>,
     /// Name servers that do not answer.
-    pub silent: Vec<SilentServers>,
+    pub(crate) silent: Vec<SilentServers>,
 }
 
 /// First word of a line about silent servers. The seconds of silence and the addresses follow.
@@ -41,15 +41,15 @@ const SILENT: &str = "silent";
 
 /// Serves the state of a translation until dropped.
 #[derive(Debug)]
-pub struct Teller(PathBuf);
+pub struct TrafficServer(PathBuf);
 
-impl Teller {
+impl TrafficServer {
     /// Starts serving in a thread, which ends with this process.
     ///
     /// # Errors
     /// Returns the system's error if the socket or the thread cannot be created.
     pub fn begin(interface: &str, translator: Translator) -> io::Result<Self> {
-        let path = place(interface);
+        let path = socket_path(interface);
         let mut folder = DirBuilder::new();
         folder.recursive(true).mode(0o700).create(DIRECTORY)?;
         match fs::remove_file(&path) {
@@ -61,11 +61,11 @@ impl Teller {
         fs::set_permissions(&path, Permissions::from_mode(0o600))?;
         let serve = move || {
             for stream in listener.incoming() {
-                let told = stream.and_then(|stream| tell(stream, &translator));
-                if let Err(error) = told {
-                    tracing::debug!(%error, "telling of flows");
+                let written = stream.and_then(|stream| write_report(stream, &translator));
+                if let Err(error) = written {
+                    tracing::debug!(%error, "cannot write the flows");
                     // File descriptors may be exhausted for a moment.
-                    thread::sleep(PATIENCE / 20);
+                    thread::sleep(TIMEOUT / 20);
                 }
             }
         };
@@ -74,18 +74,18 @@ impl Teller {
     }
 }
 
-impl Drop for Teller {
+impl Drop for TrafficServer {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
 }
 
-fn place(interface: &str) -> PathBuf {
+fn socket_path(interface: &str) -> PathBuf {
     Path::new(DIRECTORY).join(format!("{interface}.flows"))
 }
 
-fn tell(mut stream: UnixStream, translator: &Translator) -> io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn write_report(mut stream: UnixStream, translator: &Translator) -> io::Result<()> {
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let silent = translator.silent_servers(boot());
     let silent = silent.iter().map(|silence| {
         let servers = silence.servers.iter().map(|server| format!(" {server}"));
@@ -100,17 +100,17 @@ fn tell(mut stream: UnixStream, translator: &Translator) -> io::Result<()> {
 }
 
 /// Asks a tunnel's process. The answer is empty if no process answers.
-pub fn ask(interface: &str) -> Told {
+pub(crate) fn query(interface: &str) -> TrafficReport {
     let read = || -> io::Result<String> {
-        let stream = taupe_client::connect_to(&place(interface))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        let stream = taupe_client::connect_to(&socket_path(interface))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         let mut text = String::new();
-        stream.take(LONGEST).read_to_string(&mut text)?;
+        stream.take(MAX_ANSWER).read_to_string(&mut text)?;
         Ok(text)
     };
     let text = read().unwrap_or_default();
-    Told {
-        traffic: text.lines().filter_map(parse).collect(),
+    TrafficReport {
+        traffic: text.lines().filter_map(parse_traffic).collect(),
         silent: text.lines().filter_map(parse_silence).collect(),
     }
 }
@@ -129,9 +129,9 @@ fn parse_silence(line: &str) -> Option<SilentServers> {
     })
 }
 
-fn parse(line: &str) -> Option<Traffic> {
+fn parse_traffic(line: &str) -> Option<UdpTraffic> {
     let mut words = line.split(' ');
-    let traffic = Traffic {
+    let traffic = UdpTraffic {
         local: words.next()?.parse().ok()?,
         remote: words.next()?.parse().ok()?,
         bytes: [words.next()?.parse().ok()?, words.next()?.parse().ok()?],
@@ -141,9 +141,13 @@ fn parse(line: &str) -> Option<Traffic> {
 
 /// Returns the traffic of a socket with these addresses. A socket that is bound to no address has
 /// its port on all of them.
-pub fn of_socket(all: &[Traffic], local: SocketAddr, remote: Option<SocketAddr>) -> Vec<Traffic> {
+pub(crate) fn of_socket(
+    all: &[UdpTraffic],
+    local: SocketAddr,
+    remote: Option<SocketAddr>,
+) -> Vec<UdpTraffic> {
     let is_same = |own: IpAddr| local.ip().is_unspecified() || own == local.ip();
-    let belongs = |one: &&Traffic| {
+    let belongs = |one: &&UdpTraffic| {
         one.local.port() == local.port()
             && is_same(one.local.ip())
             && remote.is_none_or(|remote| remote == one.remote)
@@ -156,21 +160,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_is_read() {
-        let one = Traffic {
+    fn a_line_about_traffic_is_read_back() {
+        let one = UdpTraffic {
             local: "192.0.2.1:5000".parse().unwrap(),
             remote: "[2001:db8::1]:443".parse().unwrap(),
             bytes: [10, u64::MAX],
         };
         let line = "192.0.2.1:5000 [2001:db8::1]:443 10 18446744073709551615";
-        assert_eq!(parse(line), Some(one));
+        assert_eq!(parse_traffic(line), Some(one));
         for wrong in ["", "192.0.2.1:5000", &format!("{line} 1"), "a b 1 2"] {
-            assert_eq!(parse(wrong), None, "{wrong}");
+            assert_eq!(parse_traffic(wrong), None, "{wrong}");
         }
     }
 
     #[test]
-    fn silence_is_told_beside_it() {
+    fn a_line_about_silent_servers_is_read_back() {
         let line = "silent 12 10.77.0.53 fd77::53";
         let silence = SilentServers {
             time: Duration::from_secs(12),
@@ -179,7 +183,7 @@ mod tests {
                 .to_vec(),
         };
         assert_eq!(parse_silence(line), Some(silence));
-        assert_eq!(parse(line), None);
+        assert_eq!(parse_traffic(line), None);
         for wrong in [
             "silent",
             "silent 12",
@@ -193,8 +197,11 @@ mod tests {
 
     #[test]
     fn traffic_belongs_to_the_socket_with_its_port() {
-        let one = parse("192.0.2.1:5000 198.51.100.1:443 1 2").unwrap();
-        let all = [one, parse("192.0.2.1:5001 198.51.100.1:443 3 4").unwrap()];
+        let one = parse_traffic("192.0.2.1:5000 198.51.100.1:443 1 2").unwrap();
+        let all = [
+            one,
+            parse_traffic("192.0.2.1:5001 198.51.100.1:443 3 4").unwrap(),
+        ];
         let of = |local: &str, remote: Option<&str>| {
             let remote = remote.map(|text| text.parse().unwrap());
             of_socket(&all, local.parse().unwrap(), remote)

@@ -10,13 +10,17 @@ use taupe_transparent::state::Lock;
 
 /// Opens the eBPF programs of a tunnel. If the user may not open them, returns `None` for a tunnel
 /// that has none by its journal header because it selects no applications.
-pub fn attached(
+///
+/// # Errors
+/// Returns an error if the programs cannot be read, for example because another version of Taupe
+/// loaded them.
+pub fn open_programs(
     interface: &str,
     header: Option<&Header>,
 ) -> Result<Option<Programs>, TransparentError> {
     match Programs::open(interface) {
         Err(TransparentError::InitRootInaccessible { .. })
-            if header.is_some_and(chooses_nothing) =>
+            if header.is_some_and(selects_no_applications) =>
         {
             Ok(None)
         }
@@ -25,26 +29,29 @@ pub fn attached(
 }
 
 /// Checks whether the tunnel selects no applications, neither by translation nor by a mark.
-fn chooses_nothing(header: &Header) -> bool {
+fn selects_no_applications(header: &Header) -> bool {
     header.transparent.is_empty() && header.options.chosen.is_none()
 }
 
 /// Returns the effect on applications while the tunnel is down, and the command that ends it.
-pub fn meanwhile(lock: Lock, interface: &str) -> String {
-    until(lock, interface, &word_of(interface))
+#[must_use]
+pub fn effect_while_down(lock: Lock, interface: &str) -> String {
+    effect_until(lock, interface, &file_argument(interface))
 }
 
-/// Returns [`meanwhile`] for a tunnel that `taupe up` knows by `word`.
-pub fn until(lock: Lock, interface: &str, word: &str) -> String {
+/// Returns [`effect_while_down`] for a tunnel whose file `taupe up` finds by `argument`.
+#[must_use]
+pub fn effect_until(lock: Lock, interface: &str, argument: &str) -> String {
     match lock {
-        Lock::Off => format!("{lock} until `taupe up {word}`"),
-        _ => format!("{lock} until `taupe up {word}` or `taupe down {interface}`"),
+        Lock::Off => format!("{lock} until `taupe up {argument}`"),
+        _ => format!("{lock} until `taupe up {argument}` or `taupe down {interface}`"),
     }
 }
 
 /// Returns the argument by which `taupe up` finds the tunnel's file: the name of the tunnel if the
 /// file is in the usual folder, otherwise the path.
-pub fn word_of(interface: &str) -> String {
+#[must_use]
+pub fn file_argument(interface: &str) -> String {
     let mut here = State::default().here().into_iter();
     let header = here.find(|header| header.interface == interface);
     let config = header.map(|header| header.config.display().to_string());

@@ -17,10 +17,10 @@ use taupe_adapter::journal::{Journal, JournalError, Lock};
 use taupe_adapter::{Access, Compatibility, Namespace, SaveError, State, replace as replace_file};
 use taupe_config::application::{AppWarning, Application};
 use taupe_config::file::{DiagnosticKind, File, Key};
+use taupe_inspect::app_matcher::AppMatcher;
 use taupe_inspect::check::{self, Checked, Remark, check, check_text};
 use taupe_inspect::conf::{self, Conf};
 use taupe_inspect::executables::in_path;
-use taupe_inspect::judge::Judge;
 use taupe_inspect::processes::{Subject, sockets};
 use taupe_inspect::rules::resolved;
 use taupe_transparent::capture::{is_in_effect, replace};
@@ -32,11 +32,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Reason why nothing was changed or printed.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum AppError {
     #[error(transparent)]
-    NotRoot(#[from] root::Error),
+    NotRoot(#[from] root::RootError),
     #[error(transparent)]
-    Conf(#[from] conf::Error),
+    Conf(#[from] conf::ConfError),
     #[error(transparent)]
     Unreadable(#[from] check::Unreadable),
     /// The errors have been printed.
@@ -104,24 +104,24 @@ pub(crate) fn main(order: &AppOrder, arguments: &[OsString]) -> ExitCode {
     let outcome = match &order.action {
         AppAction::List => list(order),
         AppAction::Choose(place, applications) => root::require(Compatibility::Taupe, arguments)
-            .map_err(Failure::from)
+            .map_err(AppError::from)
             .and_then(|()| choose(order, *place, applications)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Output(error)) if error.is_unread() => crate::FAILED.into(),
+        Err(AppError::Output(error)) if error.is_unread() => crate::FAILED.into(),
         Err(failure) => crate::complain(&failure, crate::FAILED),
     }
 }
 
 /// Reads a file, and fails if it has errors.
-fn read(conf: &Conf) -> Result<(Checked, File), Failure> {
+fn read(conf: &Conf) -> Result<(Checked, File), AppError> {
     let mut checked = check(conf, Compatibility::Taupe)?;
     match checked.file.take() {
         Some(file) => Ok((checked, file)),
         None => {
             checked.remarks.iter().for_each(|remark| say(remark));
-            Err(Failure::Wrong {
+            Err(AppError::Wrong {
                 file: conf.shown.display().to_string(),
                 errors: check::count(&checked.remarks),
             })
@@ -129,15 +129,15 @@ fn read(conf: &Conf) -> Result<(Checked, File), Failure> {
     }
 }
 
-fn choose(order: &AppOrder, place: AppPlace, applications: &[Application]) -> Result<(), Failure> {
+fn choose(order: &AppOrder, place: AppPlace, applications: &[Application]) -> Result<(), AppError> {
     let conf = Conf::find(&order.file, Compatibility::Taupe)?;
     let interface = conf.interface.as_str();
     let shown = || conf.shown.display().to_string();
-    let refused = |why| Failure::Refused { file: shown(), why };
+    let refused = |why| AppError::Refused { file: shown(), why };
     if place != AppPlace::Nowhere
         && let Some(number) = applications.iter().find_map(number_of_process)
     {
-        return Err(Failure::Number(number));
+        return Err(AppError::Number(number));
     }
     // The lock keeps two commands from overwriting each other's edit.
     let lock = State::default().lock(interface, PATIENCE)?;
@@ -156,7 +156,7 @@ fn choose(order: &AppOrder, place: AppPlace, applications: &[Application]) -> Re
     let Some(mut wanted) = after.file.take() else {
         let errors = check::count(&after.remarks);
         let file = shown();
-        return Err(Failure::WouldBeWrong { file, errors });
+        return Err(AppError::WouldBeWrong { file, errors });
     };
     if chose && wanted.transparent.first.is_none() {
         return Err(refused(Refused::NoneChosen));
@@ -164,7 +164,7 @@ fn choose(order: &AppOrder, place: AppPlace, applications: &[Application]) -> Re
     let selection = Selection::take(&mut wanted, &conf.path, mark_of(interface)?);
     let selection = selection.map_err(|problem| {
         let file = shown();
-        Failure::Unsupported { file, problem }
+        AppError::Unsupported { file, problem }
     })?;
     let plan = selection.plan;
     if is_up {
@@ -187,7 +187,7 @@ fn choose(order: &AppOrder, place: AppPlace, applications: &[Application]) -> Re
     if is_up && let Err(fault) = replace(interface, &plan.choice) {
         return Err(match is_other {
             true => put_back(&conf, &before.text, &mut file, &mut journal, fault),
-            false => Failure::NotFollowed {
+            false => AppError::NotFollowed {
                 interface: interface.to_owned(),
                 file: shown(),
                 fault: Box::new(fault),
@@ -303,7 +303,7 @@ fn put_back(
     file: &mut File,
     journal: &mut Option<Journal>,
     fault: TransparentError,
-) -> Failure {
+) -> AppError {
     let (interface, fault) = (conf.interface.to_string(), Box::new(fault));
     let mut left = Vec::new();
     // The change may already apply to existing sockets.
@@ -325,12 +325,12 @@ fn put_back(
         left.push(format!("{file} ({error})"));
     }
     match left.is_empty() {
-        true => Failure::NotReplaced {
+        true => AppError::NotReplaced {
             interface,
             file,
             fault,
         },
-        false => Failure::HalfDone {
+        false => AppError::HalfDone {
             left: left.join(" and "),
             interface,
             fault,
@@ -340,7 +340,7 @@ fn put_back(
 
 /// Returns the journal of the running tunnel of this file. Fails if settings other than
 /// applications have changed in the file since they took effect.
-fn running(lock: &Lock, conf: &Conf) -> Result<Option<Journal>, Failure> {
+fn running(lock: &Lock, conf: &Conf) -> Result<Option<Journal>, AppError> {
     let here = Namespace::current();
     let journal = lock.journal()?;
     let Some(journal) = journal.filter(|journal| journal.header().namespace == here) else {
@@ -349,14 +349,14 @@ fn running(lock: &Lock, conf: &Conf) -> Result<Option<Journal>, Failure> {
     let (interface, file) = (conf.interface.to_string(), conf.shown.display().to_string());
     let header = journal.header();
     if header.config != conf.path {
-        return Err(Failure::OtherFile {
+        return Err(AppError::OtherFile {
             interface,
             file,
             running: header.config.clone(),
         });
     }
     if header.is_edited() {
-        return Err(Failure::Edited { interface, file });
+        return Err(AppError::Edited { interface, file });
     }
     Ok(Some(journal))
 }
@@ -374,11 +374,11 @@ fn tell(conf: &Conf, is_up: bool) {
 }
 
 /// Prints the rules and the processes that each applies to.
-fn list(order: &AppOrder) -> Result<(), Failure> {
+fn list(order: &AppOrder) -> Result<(), AppError> {
     let conf = Conf::find(&order.file, Compatibility::Taupe)?;
     let (_, mut file) = read(&conf)?;
     let rules = resolved(std::mem::take(&mut file.transparent.apps));
-    let judge = Judge::of(conf.interface.as_str());
+    let matcher = AppMatcher::of(conf.interface.as_str());
     let (running, sockets) = (Subject::all(), sockets());
     let mut text = String::new();
     let lists = [
@@ -397,7 +397,7 @@ fn list(order: &AppOrder) -> Result<(), Failure> {
             );
             // If several rules match, the first one decides.
             let own = running.iter().filter(|subject| {
-                let decided = judge.judge(&rules, subject).rule;
+                let decided = matcher.decide(&rules, subject).rule;
                 decided.is_some_and(|by| std::ptr::eq(by, rule))
             });
             for subject in own {

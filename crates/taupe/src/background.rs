@@ -9,7 +9,7 @@
 //! The background process keeps no file descriptors of its caller except those that it was told to
 //! use, so that no reader of the caller's output pipes waits for the background process.
 
-use crate::logging::Destination;
+use crate::device_log::Destination;
 use crate::plan::{DevicePlan, PlanError};
 use rustix::fs::fstat;
 use rustix::process::{Pid, Signal, kill_process};

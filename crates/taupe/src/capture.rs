@@ -12,7 +12,7 @@ use taupe_adapter::{Translation, TransparentSettings};
 use taupe_config::destinations;
 use taupe_config::file::{File, Forwarded, KillSwitch, Peer, SystemBus, Table};
 use taupe_inspect::rules::resolve;
-use taupe_inspect::traffic::Teller;
+use taupe_inspect::traffic::TrafficServer;
 use taupe_nat::flows;
 use taupe_nat::translate::{Settings, Translator};
 use taupe_os_linux::netlink::{Netlink, NetlinkError};
@@ -228,7 +228,7 @@ enum Entry {
 pub(crate) enum RunningCapture {
     Translated {
         _capture: Capture,
-        _teller: Option<Teller>,
+        _teller: Option<TrafficServer>,
     },
     Marked {
         _marking: Box<Marking>,
@@ -264,7 +264,7 @@ impl PreparedCapture {
                 let counted = translator.clone();
                 let _capture = Capture::begin(interface, link.index, &choice, translator)?;
                 // The tunnel works without it.
-                let teller = Teller::begin(interface, counted);
+                let teller = TrafficServer::begin(interface, counted);
                 let _teller = teller
                     .inspect_err(|error| tracing::warn!(%error, "UDP traffic is not counted"))
                     .ok();

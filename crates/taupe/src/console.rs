@@ -1,17 +1,11 @@
 //! Messages to the user, and interrupts by the user.
 
 mod interrupt;
-#[cfg(target_os = "linux")]
-mod progress;
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
 
-#[cfg(target_os = "linux")]
-pub(crate) use interrupt::Asked;
 pub(crate) use interrupt::Interrupt;
-#[cfg(target_os = "linux")]
-pub(crate) use progress::{Colour, Console, Paint};
 
 /// Prints a line to standard error in a single write, because hooks print there too. `eprintln`
 /// would panic if standard error is a closed pipe.

@@ -4,8 +4,9 @@ use crate::arguments::{TUN, UAPI};
 use crate::background::{BackgroundError, Starter, StarterGone};
 use crate::capture::{CaptureError, CapturePlan, PreparedCapture, RunningCapture};
 use crate::device::Device;
+use crate::device_log::Logging;
 use crate::endpoint_names;
-use crate::logging::{self, Logging};
+use crate::logging;
 use crate::plan::{DevicePlan, PlanError};
 use crate::via::{self, JoinedOuter, OuterDevice, OuterError, OuterPlan, OuterStart};
 use rustix::fs::Mode;
@@ -17,7 +18,7 @@ use taupe_adapter::Watch;
 use taupe_engine::{
     Exit, Options, Resolver, StartError, SystemResolver, TunSource, UapiSource, Underlay,
 };
-use taupe_inspect::status::advised;
+use taupe_inspect::status::with_advice;
 use taupe_os_linux::descriptor::inherited;
 use taupe_os_linux::run_directory::RunDirectoryError;
 use taupe_os_linux::signals::Termination;
@@ -222,7 +223,7 @@ fn watch_settings(interface: &str) -> io::Result<Option<Watch>> {
     let name = interface.to_owned();
     Watch::begin(interface, move |findings| {
         for finding in findings {
-            tracing::warn!("{}", advised(finding, &name));
+            tracing::warn!("{}", with_advice(finding, &name));
         }
         if findings.is_empty() {
             tracing::info!("the network settings of {name} are as `taupe up` made them");

@@ -1,17 +1,18 @@
 //! `taupe doctor`: prints the checks of this system as text or as JSON.
 
 use crate::arguments::DoctorOrder;
-use crate::console::{Colour, NotPrinted, Paint, print};
+use crate::console::{NotPrinted, print};
+use crate::paint::{Colour, Paint};
 use std::fmt::Write as _;
 use std::process::ExitCode;
-use taupe_inspect::doctor::{self, Found, Outcome, examine};
+use taupe_inspect::doctor::{self, DoctorReport, Outcome, examine};
 use taupe_inspect::json;
 
 /// Reason why no checks were made.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum DoctorCommandError {
     #[error(transparent)]
-    Doctor(#[from] doctor::Failure),
+    Doctor(#[from] doctor::DoctorError),
     #[error(transparent)]
     Output(#[from] NotPrinted),
 }
@@ -21,25 +22,25 @@ pub(crate) fn main(order: &DoctorOrder) -> ExitCode {
     match run(order) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(_) => crate::FAILED.into(),
-        Err(Failure::Output(error)) if error.is_unread() => crate::FAILED.into(),
+        Err(DoctorCommandError::Output(error)) if error.is_unread() => crate::FAILED.into(),
         Err(failure) => crate::complain(&failure, crate::FAILED),
     }
 }
 
-fn run(order: &DoctorOrder) -> Result<usize, Failure> {
-    let found = examine(order.file.as_deref())?;
+fn run(order: &DoctorOrder) -> Result<usize, DoctorCommandError> {
+    let report = examine(order.file.as_deref())?;
     let text = match order.json {
-        true => json::text(&found),
-        false => text(&found, Paint::of_stdout()),
+        true => json::text(&report),
+        false => text(&report, Paint::of_stdout()),
     };
     print(text.as_bytes())?;
-    Ok(found.fails)
+    Ok(report.fails)
 }
 
 /// Formats checks as text.
-pub(crate) fn text(found: &Found, paint: Paint) -> String {
+pub(crate) fn text(report: &DoctorReport, paint: Paint) -> String {
     let mut text = String::new();
-    for check in &found.checks {
+    for check in &report.checks {
         let (word, colour) = match check.result {
             Outcome::Ok => ("ok  ", Colour::Green),
             Outcome::Unknown => ("?   ", Colour::Yellow),

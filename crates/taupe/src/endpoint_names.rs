@@ -16,7 +16,7 @@ use rustix::time::Timespec;
 use taupe_client::{EndpointName, PeerUpdate, PublicKey, SetRequest};
 use taupe_config::file::File;
 use taupe_engine::{Resolver, SystemResolver};
-use taupe_inspect::endpoint_names::{Named, has_endpoint, named};
+use taupe_inspect::endpoint_names::{NamedEndpoint, has_endpoint, named_endpoints};
 use taupe_os_linux::watch::RouteWatch;
 use taupe_protocol::limits::REKEY_TIMEOUT;
 
@@ -51,9 +51,9 @@ pub(crate) enum Leave {
 }
 
 /// Removes endpoint names from the file that the device's process is to look up.
-pub(crate) fn leave(file: &mut File, which: Leave) -> Vec<Named> {
+pub(crate) fn leave(file: &mut File, which: Leave) -> Vec<NamedEndpoint> {
     let mut left = Vec::new();
-    for mut named in named(file) {
+    for mut named in named_endpoints(file) {
         if which == Leave::Missing {
             match resolve(&SystemResolver::default(), &named.name) {
                 Ok(_) => continue,
@@ -71,7 +71,7 @@ pub(crate) fn leave(file: &mut File, which: Leave) -> Vec<Named> {
 
 /// Waits until the device has found the addresses of names. Returns a sentence for each endpoint
 /// that still has none.
-pub(crate) fn await_addresses(interface: &str, left: &[Named]) -> Vec<String> {
+pub(crate) fn await_addresses(interface: &str, left: &[NamedEndpoint]) -> Vec<String> {
     let end = Instant::now() + PATIENCE;
     let mut missing = left.to_vec();
     while let Ok(device) = taupe_client::read(interface) {
@@ -82,7 +82,7 @@ pub(crate) fn await_addresses(interface: &str, left: &[Named]) -> Vec<String> {
         }
         thread::sleep(LOOK);
     }
-    missing.iter().map(Named::complaint).collect()
+    missing.iter().map(NamedEndpoint::warning).collect()
 }
 
 /// Tells a running device the endpoint names that it was configured without, so that [`serve`]
@@ -90,7 +90,10 @@ pub(crate) fn await_addresses(interface: &str, left: &[Named]) -> Vec<String> {
 ///
 /// # Errors
 /// Returns the reason why the device refuses them.
-pub(crate) fn hand_over(interface: &str, left: &[Named]) -> Result<(), taupe_client::Error> {
+pub(crate) fn hand_over(
+    interface: &str,
+    left: &[NamedEndpoint],
+) -> Result<(), taupe_client::Error> {
     if left.is_empty() {
         return Ok(());
     }

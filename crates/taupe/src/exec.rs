@@ -27,7 +27,7 @@ use std::sync::Arc;
 use taupe_adapter::Compatibility;
 use taupe_config::file::File;
 use taupe_engine::{Options, StartError, SystemResolver, TunSource, UapiSource, Underlay};
-use taupe_inspect::check::{self, Checked, Unreadable, check_alone};
+use taupe_inspect::check::{self, Checked, Unreadable, check_without_apps};
 use taupe_inspect::conf::{self, Conf};
 use taupe_inspect::is_root;
 use taupe_sandbox::{
@@ -38,7 +38,7 @@ use taupe_sandbox::{
 #[derive(Debug, thiserror::Error)]
 enum ExecError {
     #[error(transparent)]
-    Conf(#[from] conf::Error),
+    Conf(#[from] conf::ConfError),
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
     /// The errors have been printed.
@@ -105,7 +105,7 @@ fn begin<D: Device>(
     let name = conf.interface.as_str();
     let shared = Rendezvous::reserve(name)?;
     let state_dir = StateDir::find()?;
-    if let Some(doubt) = state_dir.doubt(&file) {
+    if let Some(doubt) = state_dir.warning(&file) {
         say(&format_args!("taupe: {}: {doubt}", conf.shown.display()));
     }
     let endpoints = endpoints::endpoints(&file)?;
@@ -135,7 +135,7 @@ fn begin<D: Device>(
         tap: None,
         uapi: UapiSource::Fd(listener),
         offloads: settings.offloads,
-        state_dir: state_dir.folder(),
+        state_dir: state_dir.path(),
         notices: Some(Box::new(|notice| {
             say(&format_args!("taupe: {}", peer_notices::text(&notice)))
         })),
@@ -155,7 +155,7 @@ fn begin<D: Device>(
 
 /// Reads the file and prints its errors and warnings.
 fn read(conf: &Conf) -> Result<File, ExecError> {
-    let Checked { file, remarks, .. } = check_alone(conf, Compatibility::Taupe)?;
+    let Checked { file, remarks, .. } = check_without_apps(conf, Compatibility::Taupe)?;
     for remark in &remarks {
         say(remark);
     }

@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use taupe_adapter::Compatibility;
 use taupe_inspect::conf::Conf;
 use taupe_inspect::destination::Destination;
-use taupe_inspect::explain::{Failure, Known, addresses, closed, doubt, of_tunnels};
+use taupe_inspect::explain::{
+    ExplainError, Explainer, addresses, effect_of_down, files_of_tunnels, script_warning,
+};
 use taupe_inspect::processes::Subject;
 
 /// Prints the explanation to standard output.
@@ -18,30 +20,30 @@ pub(crate) fn main(order: &ExplainOrder) -> ExitCode {
     }
 }
 
-fn run(order: &ExplainOrder) -> Result<String, Failure> {
+fn run(order: &ExplainOrder) -> Result<String, ExplainError> {
     let subject = order.application.as_deref().map(Subject::find);
     let subject = subject.transpose()?;
     let mut text = format!("{}\n", introduce(subject.as_ref(), order.destination));
-    if let Some(doubt) = subject.as_ref().and_then(doubt) {
+    if let Some(script_warning) = subject.as_ref().and_then(script_warning) {
         let _ = writeln!(
             text,
-            "[!] {doubt}; what follows is for a program at this path"
+            "[!] {script_warning}; what follows is for a program at this path"
         );
     }
     let files = match &order.file {
         Some(word) => vec![Conf::find(word, Compatibility::Taupe)?],
-        None => of_tunnels()?,
+        None => files_of_tunnels()?,
     };
     let (addresses, is_one_of_several) = (addresses()?, order.file.is_none());
     for conf in &files {
-        let known = Known::read(conf)?;
+        let explainer = Explainer::read(conf)?;
         if is_one_of_several {
             let _ = writeln!(text, "{} ({}):", conf.interface, conf.shown.display());
         }
-        if let Some(sentence) = closed(conf.interface.as_str()) {
+        if let Some(sentence) = effect_of_down(conf.interface.as_str()) {
             let _ = writeln!(text, "[!] {sentence}");
         }
-        let steps = known.steps(subject.as_ref(), order.destination, &addresses);
+        let steps = explainer.steps(subject.as_ref(), order.destination, &addresses);
         for (number, step) in (1..).zip(&steps) {
             let _ = writeln!(text, "{number}  {step}");
             if step.decides && number < steps.len() {

@@ -15,11 +15,11 @@ use taupe_transparent::error::TransparentError;
 
 /// Reason why nothing is listed.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum FlowsCommandError {
     #[error(transparent)]
-    NotRoot(#[from] root::Error),
+    NotRoot(#[from] root::RootError),
     #[error(transparent)]
-    Flows(#[from] flows::Failure),
+    Flows(#[from] flows::FlowsError),
     #[error(transparent)]
     Output(#[from] NotPrinted),
 }
@@ -28,19 +28,19 @@ enum Failure {
 pub(crate) fn main(order: &FlowsOrder, arguments: &[OsString]) -> ExitCode {
     match run(order, arguments) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Output(error)) if error.is_unread() => crate::FAILED.into(),
+        Err(FlowsCommandError::Output(error)) if error.is_unread() => crate::FAILED.into(),
         Err(failure) => crate::complain(&failure, crate::FAILED),
     }
 }
 
 /// Reads all flows, and prints which tunnels cannot be read.
-pub(crate) fn look(file: Option<&OsStr>) -> Result<Flows, flows::Failure> {
+pub(crate) fn look(file: Option<&OsStr>) -> Result<Flows, flows::FlowsError> {
     flows::look(file, &mut |fault: &TransparentError| {
-        say(&format_args!("[!] {}", taupe_inspect::advice::error(fault)));
+        say(&format_args!("[!] {}", taupe_inspect::advice::error(fault)))
     })
 }
 
-fn run(order: &FlowsOrder, arguments: &[OsString]) -> Result<(), Failure> {
+fn run(order: &FlowsOrder, arguments: &[OsString]) -> Result<(), FlowsCommandError> {
     root::require(Compatibility::Taupe, arguments)?;
     let all = look(order.file.as_deref())?;
     if order.follow {

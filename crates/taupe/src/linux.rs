@@ -1,15 +1,23 @@
 //! The command on Linux.
 
-use crate::arguments::{self, DeviceOrder, Order};
+use crate::arguments::{self, ArgumentError, DeviceOrder, Order};
 use crate::background::{self, BackgroundFiles, Starter};
 use crate::daemon::{self, DaemonError};
 use crate::device::Device;
 use crate::plan::DevicePlan;
-use crate::{FAILED, MISUSED, allowed_ips, complain, no_order};
-use crate::{app, check, doctor, exec, explain, flows, proxy, report, status, tunnel, wg};
+use crate::{FAILED, MISUSED, complain, exit_status};
+use crate::{allowed_ips, app, check, doctor, exec, explain, flows, proxy, report, status};
+use crate::{tunnel, wg};
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
+use taupe_engine::Engine;
+
+/// Executes the order in the process's arguments and environment.
+#[must_use]
+pub fn run() -> ExitCode {
+    main::<Engine>()
+}
 
 /// Executes the order in the process's arguments and environment, with devices of the given kind.
 #[must_use]
@@ -22,7 +30,10 @@ pub fn main<D: Device>() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let order = match arguments::parse(&arguments, &|name| std::env::var_os(name)) {
         Ok(order) => order,
-        Err(error) => return no_order(&error, misused(&arguments)),
+        Err(ArgumentError::CommandLine(error)) => {
+            return exit_status::usage(&error, misused(&arguments));
+        }
+        Err(error) => return complain(&error, misused(&arguments)),
     };
     match order {
         Order::Device(order) => run_device::<D>(&order, &arguments),
@@ -36,12 +47,12 @@ pub fn main<D: Device>() -> ExitCode {
         Order::Doctor(order) => doctor::main(&order),
         Order::Report(order) => report::main(&order, &arguments),
         Order::Proxy(order) => proxy::main(&order),
-        Order::AllowedIps { networks, except } => allowed_ips(&networks, &except),
+        Order::AllowedIps { networks, except } => allowed_ips::main(&networks, &except),
         Order::Wg {
             personality,
             arguments,
         } => wg::main(personality, &arguments),
-        Order::QuickUsage { asked } => quick_usage(asked),
+        Order::QuickUsage { is_requested } => quick_usage(is_requested),
     }
 }
 
@@ -77,9 +88,9 @@ fn ended(outcome: Result<(), DaemonError>) -> ExitCode {
 }
 
 /// Prints the usage of `wg-quick` to standard error, as that program does.
-fn quick_usage(asked: bool) -> ExitCode {
+fn quick_usage(is_requested: bool) -> ExitCode {
     let _ = std::io::stderr().write_all(QUICK_USAGE.as_bytes());
-    if asked {
+    if is_requested {
         ExitCode::SUCCESS
     } else {
         FAILED.into()
@@ -89,16 +100,16 @@ fn quick_usage(asked: bool) -> ExitCode {
 const QUICK_USAGE: &str = "\
 Usage: wg-quick up | down | save | strip  CONFIG_FILE | INTERFACE
 
-CONFIG_FILE is a path that ends in INTERFACE.conf; an INTERFACE alone stands for
-/etc/wireguard/INTERFACE.conf. The file is that of `wg setconf`, and its [Interface]
-section can have these keys besides:
+CONFIG_FILE is a path that ends in INTERFACE.conf; INTERFACE alone means
+/etc/wireguard/INTERFACE.conf. The format of the file is that of `wg setconf`, with
+these additional keys in the [Interface] section:
 
   Address                          addresses of the interface, with prefix length
   DNS                              servers and search domains while it is up
-  MTU                              instead of what fits the way to the endpoints
-  Table                            a routing table, auto (as without it) or off
+  MTU                              default: what fits the path to the endpoints
+  Table                            a routing table, auto (default) or off
   PreUp, PostUp, PreDown, PostDown commands for bash; %i is the interface
-  SaveConfig                       true: `down` writes the present state to the file
+  SaveConfig                       true: `down` writes the current state to the file
 
-This is Taupe, called as wg-quick. `taupe help` tells more.
+This is Taupe, called as wg-quick. See also `taupe help`.
 ";

@@ -10,7 +10,7 @@
 
 use crate::arguments::{DeviceOrder, DeviceSettings};
 use crate::capture::CapturePlan;
-use crate::logging::{Destination, Logging};
+use crate::device_log::{Destination, Logging};
 use crate::via::OuterPlan;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};

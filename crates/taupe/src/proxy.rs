@@ -1,10 +1,10 @@
 //! `taupe proxy`: runs the tunnel of a file in this process, for clients that connect to a proxy
 //! port.
 
-use crate::arguments::ProxyOrder;
+use crate::command_line::proxy::ProxyOrder;
 use crate::console::{Interrupt, say};
-use crate::peer_notices;
-use crate::state_dir::{PlaceError, StateDir};
+use crate::system::{self, StateFolderError};
+use crate::{logging, peer_notices};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -20,9 +20,9 @@ use taupe_proxy::{
 
 /// Reason why the proxy does not start or has ended.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum ProxyCommandError {
     #[error(transparent)]
-    Conf(#[from] conf::Error),
+    Conf(#[from] conf::ConfError),
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
     /// The errors have been printed.
@@ -37,12 +37,12 @@ enum Failure {
     #[error(transparent)]
     Auth(#[from] AuthError),
     #[error(transparent)]
-    Place(#[from] PlaceError),
+    StateFolder(#[from] StateFolderError),
     #[error("cannot catch signals: {0}")]
     Signals(#[source] io::Error),
     #[error("{}{}", .0, start_advice(.0))]
     Start(#[from] StartError),
-    #[error("cannot tell where it listens: {0}")]
+    #[error("cannot read the addresses at which the proxy listens: {0}")]
     Listening(#[source] io::Error),
     #[error(transparent)]
     Run(#[from] RunError),
@@ -59,22 +59,22 @@ fn start_advice(error: &StartError) -> &'static str {
 
 /// Runs the proxy until a signal ends it.
 pub(crate) fn main(order: &ProxyOrder) -> ExitCode {
-    order.logging.begin();
+    logging::begin(order.log_level);
     match run(order) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => crate::complain(&failure, crate::FAILED),
     }
 }
 
-fn run(order: &ProxyOrder) -> Result<(), Failure> {
-    system::begin();
+fn run(order: &ProxyOrder) -> Result<(), ProxyCommandError> {
+    system::disable_core_files();
     let conf = Conf::find(&order.file, Compatibility::Taupe)?;
     let Checked { file, remarks, .. } = check(&conf, Compatibility::Taupe)?;
     for remark in &remarks {
         say(remark);
     }
     let shown = conf.shown.display();
-    let file = file.ok_or_else(|| Failure::Wrong {
+    let file = file.ok_or_else(|| ProxyCommandError::Wrong {
         file: shown.to_string(),
         errors: check::count(&remarks),
     })?;
@@ -82,75 +82,47 @@ fn run(order: &ProxyOrder) -> Result<(), Failure> {
     let credentials = credentials.transpose()?;
 
     let stopper: Arc<OnceLock<Stopper>> = Arc::default();
-    let asked = Arc::clone(&stopper);
-    // SIGHUP ends the proxy too: it has no settings to reload, and the signal means that the
-    // terminal was closed.
-    let stop = move |_| {
-        if let Some(stopper) = asked.get() {
+    let started = Arc::clone(&stopper);
+    let stop = move || {
+        if let Some(stopper) = started.get() {
             stopper.stop();
         }
     };
-    let interrupt = Interrupt::catching(stop).map_err(Failure::Signals)?;
+    // SIGHUP ends the proxy too: it has no settings to reload, and the signal means that the
+    // terminal was closed.
+    let interrupt = Interrupt::catching(stop.clone(), stop).map_err(ProxyCommandError::Signals)?;
     let Some(endpoints) = endpoints(&file, &interrupt)? else {
         return Ok(());
     };
-    let state_dir = StateDir::find()?;
-    if let Some(doubt) = state_dir.doubt(&file) {
-        say(&format_args!("[!] {shown}: {doubt}"));
+    let (state_folder, warning) = system::state_folder(&file)?;
+    if let Some(warning) = warning {
+        say(&format_args!("[!] {shown}: {warning}"));
     }
-    let options = options(order, &file, &endpoints, credentials, state_dir.folder());
+    let options = options(order, &file, &endpoints, credentials, state_folder);
     let proxy = Proxy::start(options)?;
     let _ = stopper.set(proxy.stopper());
-    if interrupt.has_come() {
+    if interrupt.is_set() {
         return Ok(());
     }
-    introduce(order, &file, &proxy)?;
+    print_ports(order, &file, &proxy)?;
     let unused = unused(&file);
     if !unused.is_empty() {
         let unused = unused.join(", ");
         say(&format_args!(
-            "[!] {shown}: {unused}: no meaning for a proxy, not used"
+            "[!] {shown}: {unused}: not used, because it has no effect for a proxy"
         ));
     }
-    system::ready();
+    system::notify_ready();
     proxy.run()?;
-    system::stopping();
+    system::notify_stopping();
     Ok(())
-}
-
-/// Interaction with the system.
-#[cfg(target_os = "linux")]
-mod system {
-    use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-    use sd_notify::{NotifyState, notify};
-
-    pub(super) fn begin() {
-        // A core file would contain keys. If the system refuses, core files stay enabled.
-        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    }
-
-    pub(super) fn ready() {
-        let _ = notify(&[NotifyState::Ready]);
-    }
-
-    pub(super) fn stopping() {
-        let _ = notify(&[NotifyState::Stopping]);
-    }
-}
-
-/// Other systems are not notified.
-#[cfg(not(target_os = "linux"))]
-mod system {
-    pub(super) fn begin() {}
-    pub(super) fn ready() {}
-    pub(super) fn stopping() {}
 }
 
 /// Looks up the addresses of endpoints. `None` if a signal came in the meantime.
 fn endpoints(
     file: &File,
     interrupt: &Interrupt,
-) -> Result<Option<Vec<Option<SocketAddr>>>, Failure> {
+) -> Result<Option<Vec<Option<SocketAddr>>>, ProxyCommandError> {
     let mut endpoints = Vec::new();
     for peer in &file.peers {
         let (host, port) = match &peer.endpoint {
@@ -168,13 +140,13 @@ fn endpoints(
             if let Some(line) = line {
                 say(&line);
             }
-            !interrupt.has_come()
+            !interrupt.is_set()
         };
         match taupe_client::resolve(host, port, &mut waiting) {
             Ok(address) => endpoints.push(Some(address)),
             Err(ResolveError::Interrupted) => return Ok(None),
             Err(source) => {
-                return Err(Failure::Endpoint {
+                return Err(ProxyCommandError::Endpoint {
                     endpoint: Endpoint::Name {
                         host: host.clone(),
                         port,
@@ -224,8 +196,8 @@ fn options(
 }
 
 /// Prints the ports that are listened on and how to use them.
-fn introduce(order: &ProxyOrder, file: &File, proxy: &Proxy) -> Result<(), Failure> {
-    let listening = proxy.listening().map_err(Failure::Listening)?;
+fn print_ports(order: &ProxyOrder, file: &File, proxy: &Proxy) -> Result<(), ProxyCommandError> {
+    let listening = proxy.listening().map_err(ProxyCommandError::Listening)?;
     let (socks5, rest) = listening.split_at(order.socks5.len().min(listening.len()));
     let (http, forwards) = rest.split_at(order.http.len().min(rest.len()));
     let user = match order.auth_file {
@@ -237,28 +209,28 @@ fn introduce(order: &ProxyOrder, file: &File, proxy: &Proxy) -> Result<(), Failu
         .map(|at| (at, "SOCKS 5", "socks5h"))
         .chain(http.iter().map(|at| (at, "HTTP proxy", "http")))
     {
-        let from_here = reached_at(*at);
+        let local = local_address(*at);
         say(&format_args!(
-            "[#] {what} at {at}: curl {user}--proxy {scheme}://{from_here} https://example.org/"
+            "[#] {what} at {at}: curl {user}--proxy {scheme}://{local} https://example.org/"
         ));
     }
     for (at, forward) in forwards.iter().zip(&order.forwards) {
-        say(&format_args!("[#] {at} leads to {}", forward.target));
+        say(&format_args!("[#] {at} is forwarded to {}", forward.target));
     }
     let servers = proxy.name_servers();
     if servers.is_empty() {
         let reason = match file.interface.dns.is_empty() {
             true => "the file has no DNS",
-            false => "DNS is not in AllowedIPs, or of a family without Address",
+            false => "no server in DNS is in AllowedIPs and of a family with an Address",
         };
         say(&format_args!(
-            "[!] {reason}: names cannot be looked up, only addresses work"
+            "[!] {reason}: names cannot be looked up, so clients have to give addresses"
         ));
     } else {
         let servers: Vec<_> = servers.iter().map(ToString::to_string).collect();
         let servers = servers.join(", ");
         say(&format_args!(
-            "[#] names are asked of {servers}, through the tunnel"
+            "[#] names are looked up by {servers}, through the tunnel"
         ));
     }
     Ok(())
@@ -266,7 +238,7 @@ fn introduce(order: &ProxyOrder, file: &File, proxy: &Proxy) -> Result<(), Failu
 
 /// Returns the address by which this machine reaches a listening socket, which may listen on all
 /// addresses.
-fn reached_at(listening: SocketAddr) -> SocketAddr {
+fn local_address(listening: SocketAddr) -> SocketAddr {
     let own = match listening.ip() {
         IpAddr::V4(any) if any.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(any) if any.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -275,7 +247,7 @@ fn reached_at(listening: SocketAddr) -> SocketAddr {
     SocketAddr::new(own, listening.port())
 }
 
-/// Returns the settings of a file that have no meaning for a proxy.
+/// Returns the settings of a file that have no effect for a proxy.
 fn unused(file: &File) -> Vec<&'static str> {
     let interface = &file.interface;
     let hooks = &interface.hooks;
@@ -296,7 +268,7 @@ fn unused(file: &File) -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::reached_at;
+    use super::local_address;
 
     #[test]
     fn an_example_has_an_address_that_works() {
@@ -305,7 +277,8 @@ mod tests {
             ("[::]:1080", "[::1]:1080"),
             ("192.0.2.1:1080", "192.0.2.1:1080"),
         ] {
-            assert_eq!(reached_at(listening.parse().unwrap()).to_string(), reached);
+            let listening = listening.parse().unwrap();
+            assert_eq!(local_address(listening).to_string(), reached);
         }
     }
 }

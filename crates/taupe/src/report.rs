@@ -1,7 +1,8 @@
 //! `taupe report`: collects the facts that a bug report needs in one text without secrets.
 
 use crate::arguments::ReportOrder;
-use crate::console::{NotPrinted, Paint, print, say};
+use crate::console::{NotPrinted, print, say};
+use crate::paint::Paint;
 use crate::{doctor, flows, root};
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -18,15 +19,15 @@ use taupe_inspect::report::{log, network};
 
 /// Reason why there is no report.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum ReportError {
     #[error(transparent)]
-    NotRoot(#[from] root::Error),
+    NotRoot(#[from] root::RootError),
     #[error(transparent)]
-    Conf(#[from] conf::Error),
+    Conf(#[from] conf::ConfError),
     #[error(transparent)]
-    Status(#[from] taupe_inspect::status::Failure),
+    Status(#[from] taupe_inspect::status::StatusError),
     #[error(transparent)]
-    Doctor(#[from] taupe_inspect::doctor::Failure),
+    Doctor(#[from] taupe_inspect::doctor::DoctorError),
     #[error("cannot write {}: {source}{}", .path.display(), advice(.source))]
     NotWritten { path: PathBuf, source: io::Error },
     #[error(transparent)]
@@ -43,24 +44,24 @@ fn advice(source: &io::Error) -> &'static str {
 pub(crate) fn main(order: &ReportOrder, arguments: &[OsString]) -> ExitCode {
     match run(order, arguments) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Output(error)) if error.is_unread() => crate::FAILED.into(),
+        Err(ReportError::Output(error)) if error.is_unread() => crate::FAILED.into(),
         Err(failure) => crate::complain(&failure, crate::FAILED),
     }
 }
 
-fn run(order: &ReportOrder, arguments: &[OsString]) -> Result<(), Failure> {
+fn run(order: &ReportOrder, arguments: &[OsString]) -> Result<(), ReportError> {
     root::require(Compatibility::Taupe, arguments)?;
     // The file is created first, because collecting takes some time.
     let mut output = match &order.output {
         Some(path) => Some((path, create(path)?)),
         None => None,
     };
-    let text = whole(order)?;
+    let text = collect(order)?;
     match &mut output {
         None => print(text.as_bytes())?,
         Some((path, file)) => {
             file.write_all(text.as_bytes())
-                .map_err(|source| Failure::NotWritten {
+                .map_err(|source| ReportError::NotWritten {
                     path: path.to_path_buf(),
                     source,
                 })?;
@@ -74,17 +75,17 @@ fn run(order: &ReportOrder, arguments: &[OsString]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn create(path: &Path) -> Result<std::fs::File, Failure> {
+fn create(path: &Path) -> Result<std::fs::File, ReportError> {
     let mut options = OpenOptions::new();
     let opened = options.write(true).create_new(true).mode(0o600).open(path);
-    opened.map_err(|source| Failure::NotWritten {
+    opened.map_err(|source| ReportError::NotWritten {
         path: path.to_owned(),
         source,
     })
 }
 
 /// Returns the report. A part that fails does not keep the others from being included.
-fn whole(order: &ReportOrder) -> Result<String, Failure> {
+fn collect(order: &ReportOrder) -> Result<String, ReportError> {
     let word = order.file.as_deref();
     let status = match taupe_inspect::status::look(word) {
         Ok(status) => Some(status),
@@ -158,11 +159,11 @@ fn whole(order: &ReportOrder) -> Result<String, Failure> {
     }
     for name in &names {
         for unit in [format!("taupe@{name}"), format!("taupe-lock@{name}")] {
-            let said = match log(&unit) {
-                Ok(said) => redactor.log(name, &said),
+            let log_text = match log(&unit) {
+                Ok(log_text) => redactor.log(name, &log_text),
                 Err(why) => why,
             };
-            section(&mut text, &format!("log of {unit}"), &said);
+            section(&mut text, &format!("log of {unit}"), &log_text);
         }
     }
     Ok(redactor.redact(&text))

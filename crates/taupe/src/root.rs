@@ -11,42 +11,42 @@ use taupe_inspect::is_root;
 
 /// Reason why this process cannot go on.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub(crate) enum RootError {
     /// The command does not run sudo itself, because a password prompt in a script would wait
     /// forever.
     #[error("this takes root; run it with sudo")]
     NotRoot,
     #[error("this takes root, and sudo cannot be run: {0}; run it as root")]
     Sudo(#[source] io::Error),
-    #[error("this takes root, and sudo cannot be told how to run it again; run it as root")]
-    Nameless,
+    #[error("this takes root, and the path of this program is unknown to sudo; run it as root")]
+    UnknownPath,
 }
 
 /// Fails unless this process is root. Called as `wg-quick`, it runs itself again with sudo, as that
 /// program does. In that case it only returns if sudo cannot be run.
-pub(crate) fn require(personality: Compatibility, arguments: &[OsString]) -> Result<(), Error> {
+pub(crate) fn require(personality: Compatibility, arguments: &[OsString]) -> Result<(), RootError> {
     if is_root() {
         return Ok(());
     }
     match personality {
-        Compatibility::Taupe => Err(Error::NotRoot),
-        Compatibility::WgQuick => Err(again_with_sudo(arguments)),
+        Compatibility::Taupe => Err(RootError::NotRoot),
+        Compatibility::WgQuick => Err(run_with_sudo(arguments)),
     }
 }
 
-fn again_with_sudo(arguments: &[OsString]) -> Error {
+fn run_with_sudo(arguments: &[OsString]) -> RootError {
     let mut arguments = arguments.iter();
     let name = arguments
         .next()
         .map(OsString::as_os_str)
         .unwrap_or_default();
     let Some(program) = path_of(name, std::env::var_os("PATH").as_deref()) else {
-        return Error::Nameless;
+        return RootError::UnknownPath;
     };
     let prompt = "wg-quick must be run as root. Please enter the password for %u to continue: ";
     let mut sudo = Command::new("sudo");
     sudo.args(["-p", prompt, "--"]).arg(program).args(arguments);
-    Error::Sudo(sudo.exec())
+    RootError::Sudo(sudo.exec())
 }
 
 /// Returns the path by which this program was called. The path is searched for as in a shell,
@@ -70,7 +70,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn the_name_that_the_program_is_called_by_is_kept() {
+    fn the_name_by_which_the_program_is_called_is_preserved() {
         let name = format!("taupe-root-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         let (with, without) = (folder.join("with"), folder.join("without"));

@@ -40,7 +40,7 @@ impl StateDir {
     }
 
     /// Returns the folder as devices expect it.
-    pub(crate) fn folder(&self) -> Option<PathBuf> {
+    pub(crate) fn path(&self) -> Option<PathBuf> {
         match self {
             Self::System => None,
             Self::Home(path) | Self::Session(path) => Some(path.clone()),
@@ -49,17 +49,17 @@ impl StateDir {
 
     /// Returns a warning if the file has peers whose post-quantum state must be stored permanently,
     /// but the folder is temporary.
-    pub(crate) fn doubt(&self, file: &File) -> Option<String> {
+    pub(crate) fn warning(&self, file: &File) -> Option<String> {
         let prefer = Some(PostQuantum::Prefer);
         let Self::Session(path) = self else {
             return None;
         };
         let peer = file.peers.iter().find(|peer| peer.post_quantum == prefer)?;
         Some(format!(
-            "the peer in line {}: PostQuantum = prefer: that it has been post-quantum is not kept \
-             longer than {} is, since neither XDG_STATE_HOME nor HOME is a folder of this user's; \
-             afterwards it may be led back to ordinary handshakes, which PostQuantum = require \
-             excludes",
+            "the peer in line {}: PostQuantum = prefer: Taupe records its first post-quantum \
+             handshake in {}, which is lost when the system restarts, because neither \
+             XDG_STATE_HOME nor HOME is a folder of this user; afterwards an ordinary handshake is \
+             possible again; PostQuantum = require excludes that",
             peer.line,
             path.display()
         ))
@@ -91,7 +91,7 @@ mod tests {
     use taupe_config::file::{Dialect, parse};
 
     #[test]
-    fn a_home_is_the_users_own_or_none() {
+    fn a_home_is_used_only_if_it_belongs_to_the_user() {
         let own = std::env::temp_dir().join(format!("taupe-kept-{}", std::process::id()));
         std::fs::create_dir(&own).expect("a folder");
         let user = geteuid().as_raw();
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn who_prefers_is_told_what_is_not_kept() {
+    fn a_temporary_folder_is_warned_of_if_post_quantum_is_preferred() {
         let file = |peer: &str| {
             let text = format!(
                 "[Interface]\nPrivateKey = yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=\n\
@@ -129,21 +129,21 @@ mod tests {
             parse(text.as_bytes(), Dialect::Taupe).file.expect("a file")
         };
         let session = StateDir::Session("/run/user/9/taupe".into());
-        let told = session
-            .doubt(&file("PostQuantum = prefer"))
-            .expect("a doubt");
+        let text = session
+            .warning(&file("PostQuantum = prefer"))
+            .expect("a warning");
         assert!(
-            told.contains("line 3") && told.contains("/run/user/9/taupe"),
-            "{told}"
+            text.contains("line 3") && text.contains("/run/user/9/taupe"),
+            "{text}"
         );
         for peer in ["PostQuantum = require", ""] {
-            assert_eq!(session.doubt(&file(peer)), None);
+            assert_eq!(session.warning(&file(peer)), None);
         }
-        for kept in [
+        for permanent in [
             StateDir::System,
             StateDir::Home("/home/u/.local/state/taupe".into()),
         ] {
-            assert_eq!(kept.doubt(&file("PostQuantum = prefer")), None);
+            assert_eq!(permanent.warning(&file("PostQuantum = prefer")), None);
         }
     }
 }

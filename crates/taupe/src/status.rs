@@ -3,7 +3,8 @@
 mod print;
 
 use crate::arguments::StatusOrder;
-use crate::console::{self, NotPrinted, Paint};
+use crate::console::{self, NotPrinted};
+use crate::paint::Paint;
 use crate::root;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -15,11 +16,11 @@ pub(crate) const UNKNOWN: u8 = 3;
 
 /// Reason why no state can be shown.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum StatusCommandError {
     #[error(transparent)]
-    NotRoot(#[from] root::Error),
+    NotRoot(#[from] root::RootError),
     #[error(transparent)]
-    Status(#[from] status::Failure),
+    Status(#[from] status::StatusError),
     #[error(transparent)]
     Output(#[from] NotPrinted),
 }
@@ -28,12 +29,12 @@ enum Failure {
 pub(crate) fn main(order: &StatusOrder, arguments: &[OsString]) -> ExitCode {
     match run(order, arguments) {
         Ok(state) => state.exit_status().into(),
-        Err(Failure::Output(error)) if error.is_unread() => UNKNOWN.into(),
+        Err(StatusCommandError::Output(error)) if error.is_unread() => UNKNOWN.into(),
         Err(failure) => crate::complain(&failure, UNKNOWN),
     }
 }
 
-fn run(order: &StatusOrder, arguments: &[OsString]) -> Result<State, Failure> {
+fn run(order: &StatusOrder, arguments: &[OsString]) -> Result<State, StatusCommandError> {
     root::require(Compatibility::Taupe, arguments)?;
     let status = look(order.file.as_deref())?;
     let text = if order.json {

@@ -11,11 +11,12 @@ mod transparent;
 use crate::arguments::{Action, TunnelOrder, Up};
 use crate::background::{self, BackgroundFiles};
 use crate::capture::Selection;
-use crate::console::{Console, print, say};
+use crate::console::{print, say};
 use crate::device::Device;
+use crate::device_log::Destination;
 use crate::endpoint_names::{self, Leave};
-use crate::logging::Destination;
 use crate::plan::DevicePlan;
+use crate::progress::Console;
 use crate::{root, via};
 use ending::Ending;
 use error::{TunnelError, wrong};
@@ -27,10 +28,10 @@ use taupe_adapter::{
     self as adapter, Compatibility, Devices, Down, DownError, Options, Request, State,
 };
 use taupe_config::file;
-use taupe_inspect::check::{self, Checked, check, check_alone};
+use taupe_inspect::check::{self, Checked, check, check_without_apps};
 use taupe_inspect::conf::{self, Conf};
-use taupe_inspect::endpoint_names::Named;
-use taupe_inspect::tunnel::word_of;
+use taupe_inspect::endpoint_names::NamedEndpoint;
+use taupe_inspect::tunnel::file_argument;
 use taupe_transparent::capture::{Replaced, is_in_effect, replace};
 use transparent::{is_transparent, let_go};
 
@@ -172,12 +173,12 @@ impl Devices for Background<'_> {
 }
 
 /// Passes endpoint names to the device's process, and prints which ones have no address yet.
-fn hand_over(interface: &str, names: &[Named]) {
+fn hand_over(interface: &str, names: &[NamedEndpoint]) {
     if let Err(error) = endpoint_names::hand_over(interface, names) {
         say(&format_args!(
             "[!] the device of {interface} does not accept endpoint names to look up: {error}; `taupe reload {}` \
              tries again",
-            word_of(interface)
+            file_argument(interface)
         ));
     }
     for sentence in endpoint_names::await_addresses(interface, names) {
@@ -198,7 +199,7 @@ fn take_down(
             (conf.interface, None, file.map(Some))
         }
         // The journal of `up` is sufficient without a file.
-        Err(TunnelError::Conf(error @ conf::Error::Missing { .. })) => {
+        Err(TunnelError::Conf(error @ conf::ConfError::Missing { .. })) => {
             match conf::interface(word) {
                 Some(interface) => (interface, Some(error), Ok(None)),
                 None => return Err(error.into()),
@@ -240,7 +241,7 @@ fn take_down(
 /// Reads a file if it has no errors, or returns what is wrong. A tunnel can be taken down without
 /// its file.
 fn readable(conf: &Conf) -> Result<file::File, String> {
-    let checked = check_alone(conf, Compatibility::Taupe);
+    let checked = check_without_apps(conf, Compatibility::Taupe);
     let checked = checked.map_err(|unreadable| unreadable.to_string())?;
     checked.file.ok_or_else(|| {
         let file = conf.shown.display();

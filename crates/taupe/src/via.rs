@@ -19,9 +19,9 @@ use taupe_adapter::journal::Header;
 use taupe_adapter::{Compatibility, Outer, State, mtu_inside};
 use taupe_client::SetRequest;
 use taupe_config::file::{Endpoint, File, MIN_IPV6_MTU, Peer, Table};
-use taupe_inspect::check::{self, Checked, Unreadable, check_alone};
+use taupe_inspect::check::{self, Checked, Unreadable, check_without_apps};
 use taupe_inspect::conf::{self, Conf};
-use taupe_inspect::endpoint_names::Named;
+use taupe_inspect::endpoint_names::NamedEndpoint;
 use taupe_inspect::interface::InterfaceName;
 
 pub(crate) use device::{JoinedOuter, OuterDevice, OuterError, OuterStart, start};
@@ -33,7 +33,7 @@ const IPV4_MTU: u32 = 68;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ViaError {
     #[error(transparent)]
-    Conf(#[from] conf::Error),
+    Conf(#[from] conf::ConfError),
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
     /// The errors have been printed.
@@ -92,7 +92,7 @@ pub(crate) struct OuterTunnel {
     /// The interface of the inner tunnel.
     pub(crate) inner: InterfaceName,
     interface: InterfaceName,
-    named: Vec<Named>,
+    named: Vec<NamedEndpoint>,
     servers: Servers,
 }
 
@@ -127,7 +127,7 @@ impl OuterTunnel {
         if conf.interface == inner.interface {
             return Err(ViaError::Itself(name.to_owned()));
         }
-        let Checked { file, remarks, .. } = check_alone(&conf, Compatibility::Taupe)?;
+        let Checked { file, remarks, .. } = check_without_apps(&conf, Compatibility::Taupe)?;
         for remark in &remarks {
             say(remark);
         }
@@ -159,7 +159,7 @@ impl OuterTunnel {
             false => endpoints::endpoints(&file)?,
             true => file.peers.iter().map(address).collect(),
         };
-        let named = taupe_inspect::endpoint_names::named(&file);
+        let named = taupe_inspect::endpoint_names::named_endpoints(&file);
         let servers = Servers::of(&file);
         let networks = endpoints::networks(&file);
         let mtu = endpoints::mtu(&file, &endpoints);
@@ -190,7 +190,7 @@ impl OuterTunnel {
     }
 
     /// Returns a warning if the names in `left`, of the inner tunnel, may not be found.
-    pub(crate) fn doubt_about(&self, left: &[Named]) -> Option<String> {
+    pub(crate) fn doubt_about(&self, left: &[NamedEndpoint]) -> Option<String> {
         let config = self.outer.config.display().to_string();
         let doubt = self.servers.doubt(&config, self.inner.as_str());
         doubt.filter(|_| !left.is_empty())
@@ -206,7 +206,11 @@ impl OuterTunnel {
 
 /// Returns the request that configures the outer device: with these addresses of endpoints, and
 /// with the names of those that the device's process looks up.
-fn configuration(file: &File, endpoints: &[Option<SocketAddr>], named: &[Named]) -> SetRequest {
+fn configuration(
+    file: &File,
+    endpoints: &[Option<SocketAddr>],
+    named: &[NamedEndpoint],
+) -> SetRequest {
     let mut request = taupe_client::setconf_request(file, endpoints);
     for peer in &mut request.device.peers {
         let named = named.iter().find(|named| named.peer == peer.public_key);
@@ -297,7 +301,7 @@ pub(crate) struct Routed {
     /// Messages for the user.
     pub(crate) notices: Vec<String>,
     /// Endpoint names of the file, which the device's process looks up.
-    pub(crate) names: Vec<Named>,
+    pub(crate) names: Vec<NamedEndpoint>,
 }
 
 /// Checks whether the outer tunnel carries packets to an address. The error is the reason why not.

@@ -10,6 +10,7 @@ mod set;
 mod show;
 mod value;
 
+use crate::system;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::process::ExitCode;
@@ -83,12 +84,12 @@ impl Command {
 
     const fn about(self) -> &'static str {
         match self {
-            Self::Show => "Prints the state of interfaces, whole or by fields",
-            Self::Showconf => "Prints an interface's configuration as a file for `setconf'",
-            Self::Set => "Changes an interface and its peers, one by one",
-            Self::Setconf => "Replaces an interface's configuration by a file's",
-            Self::Addconf => "Adds a file's configuration to an interface",
-            Self::Syncconf => "As `setconf', without interrupting peers that stay",
+            Self::Show => "Prints the state of interfaces, or one field of it",
+            Self::Showconf => "Prints the configuration of an interface for `setconf'",
+            Self::Set => "Changes the configuration of an interface",
+            Self::Setconf => "Replaces the configuration of an interface with a file",
+            Self::Addconf => "Adds a file to the configuration of an interface",
+            Self::Syncconf => "Applies a file like `setconf', but keeps sessions",
             Self::Genkey => "Prints a new private key",
             Self::Genpsk => "Prints a new preshared key",
             Self::Pubkey => "Prints the public key of the private key on stdin",
@@ -229,20 +230,15 @@ impl Call<'_> {
                 Io(error) => error.kind() == io::ErrorKind::PermissionDenied,
                 _ => matches!(error.errno(), EPERM | EACCES),
             };
-            if is_denied && cfg!(windows) {
-                format!(
-                    "{interface}: {error}; only administrators can do this, try it in a console \
-                     that was opened as administrator"
-                )
-            } else if is_denied {
-                format!("{interface}: {error}; only root can do this, try it with sudo")
+            if is_denied {
+                format!("{interface}: {error}; {}", system::DENIED)
             } else if matches!(error, NoPostQuantum) {
                 format!(
                     "{interface}: {error}; bring the tunnel up with `taupe up`, or remove the \
                      post-quantum keys"
                 )
-            } else if unseen && !is_root() {
-                format!("{interface}: only root sees WireGuard devices, try it with sudo")
+            } else if unseen && !system::sees_all_devices() {
+                format!("{interface}: only root sees WireGuard devices; run it with sudo")
             } else if unseen && taupe_client::zone::index(interface).is_some() {
                 format!("{interface} exists but is not a WireGuard interface")
             } else {
@@ -257,20 +253,10 @@ const EPERM: i32 = 1;
 const EACCES: i32 = 13;
 const EOPNOTSUPP: i32 = 95;
 
-/// Only root sees the kernel's devices.
-#[cfg(target_os = "linux")]
-use taupe_inspect::is_root;
-
-/// There are no kernel devices to miss, and a device itself refuses users without rights.
-#[cfg(not(target_os = "linux"))]
-fn is_root() -> bool {
-    true
-}
-
 fn version() -> Outcome {
     let text = format!(
         "wireguard-tools v{VERSION} - https://git.zx2c4.com/wireguard-tools/\n\
-         by Taupe {}, which does what that version does\n",
+         by Taupe {}, compatible with that version\n",
         env!("CARGO_PKG_VERSION")
     );
     console::print(text.into_bytes())
@@ -284,7 +270,7 @@ fn usage(program: &OsStr) -> Vec<u8> {
         program.as_encoded_bytes(),
         b" <cmd> [<args>]\n\nAvailable subcommands:\n",
         commands.concat().as_bytes(),
-        b"Each of them says with `--help' how it is called.\n",
+        b"Each of them prints its syntax with `--help'.\n",
     ]
     .concat()
 }

@@ -512,7 +512,7 @@ fn lists_of_networks_are_one_line() {
         (Some(0), "\n")
     );
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("nothing is left"), "{text}");
+    assert!(text.contains("no network is left"), "{text}");
 }
 
 #[test]

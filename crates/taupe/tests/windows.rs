@@ -206,7 +206,7 @@ mod on_windows {
 
         let second = ended(quiet().args(["run", "--config"]).arg(&file.path));
         let second = complaint(&second, 4);
-        assert!(second.contains("runs already"), "{second}");
+        assert!(second.contains("is already running"), "{second}");
 
         drop(running);
         let gone = complaint(&taupe(&["show", name]), 1);
@@ -284,7 +284,7 @@ mod on_windows {
             let path = at(&chooses);
             let words = [words, &["--adapter", "--config", &path]].concat();
             let said = complaint(&taupe(&words), 1);
-            assert!(said.contains("AllowedApps (line 4)"), "{said}");
+            assert!(said.contains(":4: AllowedApps"), "{said}");
         }
         assert_eq!(state(&chooses), "not installed");
 
@@ -293,7 +293,7 @@ mod on_windows {
         let warned = taupe(&["run", "--adapter", "--config", &at(&plain)]);
         assert_eq!(warned.status.code(), Some(7), "{warned:?}");
         let said = text(&warned.stderr);
-        assert!(said.contains("another wintun.dll"), "{said}");
+        assert!(said.contains("replace wintun.dll"), "{said}");
 
         // The service's arguments contain the options.
         let beside = std::env::current_exe().expect("a path");
@@ -307,7 +307,7 @@ mod on_windows {
         fs::remove_file(&beside).expect("removed");
         assert!(installed.status.success(), "{installed:?}");
         let said = text(&installed.stderr);
-        assert!(said.contains("another wintun.dll"), "{said}");
+        assert!(said.contains("replace wintun.dll"), "{said}");
         let _uninstall = Uninstall(&plain);
         let said = complaint(&of_service("start", &plain), 1);
         assert!(said.contains("ended at once, with exit code 7"), "{said}");

@@ -58,7 +58,7 @@ fn a_good_file_has_no_remarks() {
 }
 
 #[test]
-fn every_error_has_its_place_a_reason_and_a_fix_and_no_secret() {
+fn every_error_has_a_position_a_reason_and_a_fix_and_no_secret() {
     let text = format!(
         "[Interface]\nPrivateKey = {}\nMTU = many\n[Peer]\n  Speed = fast\nPublicKey = {PEER}\n",
         &KEY[..40]
@@ -91,7 +91,7 @@ fn every_error_has_its_place_a_reason_and_a_fix_and_no_secret() {
 }
 
 #[test]
-fn keys_are_made_by_the_program_that_was_called() {
+fn fixes_name_the_program_that_was_called() {
     let scratch = Scratch::new(
         "maker",
         "[Interface]\n[Peer]\nPublicKey\nPresharedKey = x\n",
@@ -113,7 +113,7 @@ fn keys_are_made_by_the_program_that_was_called() {
 }
 
 #[test]
-fn a_key_that_everybody_can_read_is_pointed_at() {
+fn a_key_that_everybody_can_read_is_warned_of() {
     let scratch = Scratch::new("open", &good());
     let path = scratch.0.join("wg0.conf");
     fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("mode");
@@ -165,7 +165,7 @@ fn a_file_that_cannot_be_read_is_named_with_the_reason() {
 }
 
 #[test]
-fn a_file_that_chooses_applications_is_fine() {
+fn a_file_that_selects_applications_is_fine() {
     let text = format!(
         "[Interface]\nPrivateKey = {KEY}\nAddress = 10.7.0.2/32, fd00:7::2/128\n\
          DNS = 1.1.1.1, 1.0.0.1\nMTU = 1420\n\n[Peer]\nPublicKey = {PEER}\n\
@@ -199,7 +199,7 @@ fn a_file_that_chooses_applications_is_fine() {
 /// A list of peers that all hosts of a network share contains this host too. The private key
 /// identifies that entry, whose networks are the host's own.
 #[test]
-fn a_key_in_a_file_tells_which_peer_is_the_tunnel_itself() {
+fn a_key_file_shows_which_peer_is_the_tunnel_itself() {
     const OWN: &str = "HIgo9xNzJMWLKASShiTqIybxZ0U3wGLiUeJ1PKf8ykw=";
     let text = good().replace(KEY, "file:key")
         + &format!("\n[Peer]\nPublicKey = {OWN}\nAllowedIPs = 192.168.5.0/24\n");

@@ -1,4 +1,4 @@
-use super::{Compatibility, Conf, Error, interface, way};
+use super::{Compatibility, Conf, ConfError, access_through, interface};
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::os::unix::ffi::OsStrExt as _;
@@ -20,7 +20,7 @@ impl Folder {
         Self(path)
     }
 
-    fn find(&self, word: &str, personality: Compatibility) -> Result<Conf, Error> {
+    fn find(&self, word: &str, personality: Compatibility) -> Result<Conf, ConfError> {
         Conf::find_in(&self.0, OsStr::new(word), personality)
     }
 
@@ -41,7 +41,7 @@ impl Drop for Folder {
 use Compatibility::{Taupe, WgQuick};
 
 #[test]
-fn a_name_is_a_file_in_the_folder_and_a_path_is_itself() {
+fn a_name_means_a_file_in_the_folder_and_a_path_means_itself() {
     let folder = Folder::new("both", &["wg0.conf", "a=b+c_d.e-f0123.conf"]);
     for personality in [Taupe, WgQuick] {
         for (name, file) in [
@@ -59,7 +59,7 @@ fn a_name_is_a_file_in_the_folder_and_a_path_is_itself() {
 }
 
 #[test]
-fn a_tunnel_is_named_after_a_link_but_the_file_is_what_it_leads_to() {
+fn a_tunnel_is_named_after_a_link_and_uses_the_file_behind_it() {
     let folder = Folder::new("link", &["a-file-whose-name-is-long.conf"]);
     let file = folder.0.join("a-file-whose-name-is-long.conf");
     symlink(&file, folder.0.join("short.conf")).expect("link");
@@ -71,7 +71,7 @@ fn a_tunnel_is_named_after_a_link_but_the_file_is_what_it_leads_to() {
 }
 
 #[test]
-fn wg_quick_says_what_it_always_said() {
+fn wg_quick_has_the_messages_of_wg_quick() {
     let folder = Folder::new("quick", &["sixteen-bytes-ab.conf", "wg0.txt", "wg0"]);
     let at = |file: &str| folder.0.join(file).to_string_lossy().into_owned();
     for (word, words) in [
@@ -93,7 +93,7 @@ fn wg_quick_says_what_it_always_said() {
 }
 
 #[test]
-fn what_stands_for_all_interfaces_names_no_tunnel() {
+fn reserved_names_are_refused() {
     let folder = Folder::new("all", &["all.conf", "default.conf", "interfaces.conf"]);
     for name in ["all", "default", "interfaces"] {
         let said = folder.refusal(name, Taupe);
@@ -105,7 +105,7 @@ fn what_stands_for_all_interfaces_names_no_tunnel() {
 }
 
 #[test]
-fn a_file_here_without_conf_is_told_how_to_be_called() {
+fn a_file_without_conf_in_its_name_is_advised_to_be_renamed() {
     // Tests run in the crate's folder.
     let folder = Folder::new("here", &["a.conf"]);
     let said = folder.refusal("Cargo.toml", Taupe);
@@ -120,7 +120,7 @@ fn a_file_here_without_conf_is_told_how_to_be_called() {
 }
 
 #[test]
-fn taupe_says_what_there_is_and_what_to_do() {
+fn errors_list_the_existing_files_and_advise() {
     let folder = Folder::new(
         "own",
         &["b.conf", "a.conf", "notes.txt", "sixteen-bytes-ab.conf"],
@@ -131,7 +131,7 @@ fn taupe_says_what_there_is_and_what_to_do() {
         ("./wg1.conf", "there is no file ./wg1.conf"),
         (
             "./a.conf",
-            "there is no file ./a.conf; FOLDER/a.conf is there, give its name alone to use it",
+            "there is no file ./a.conf; to use FOLDER/a.conf, give only its name",
         ),
     ] {
         assert_eq!(folder.refusal(word, Taupe), words);
@@ -161,13 +161,13 @@ fn taupe_says_what_there_is_and_what_to_do() {
     let gone = Conf::find_in(Path::new("/nowhere/at/all"), OsStr::new("wg1"), Taupe);
     let text = gone.expect_err("gone").to_string();
     assert!(
-        text.contains("there is no /nowhere/at/all: make it"),
+        text.contains("there is no /nowhere/at/all: create it"),
         "{text}"
     );
 }
 
 #[test]
-fn interfaces_that_lost_their_file_have_a_name_still() {
+fn an_interface_has_a_name_without_its_file() {
     for (word, name) in [
         ("wg0", Some("wg0")),
         ("./wg0.conf", Some("wg0")),
@@ -185,7 +185,7 @@ fn interfaces_that_lost_their_file_have_a_name_still() {
 }
 
 #[test]
-fn wg_quick_warns_by_two_modes() {
+fn wg_quick_warns_by_the_modes_of_file_and_folder() {
     let folder = Folder::new("modes", &["wg0.conf"]);
     let file = folder.0.join("wg0.conf");
     for (file_mode, folder_mode, warns) in [
@@ -205,7 +205,7 @@ fn wg_quick_warns_by_two_modes() {
 }
 
 #[test]
-fn a_file_is_as_open_as_the_way_to_it() {
+fn a_file_is_as_accessible_as_its_folders() {
     for (folders, open) in [
         (&[0o755, 0o755][..], true),
         (&[0o711, 0o755], true),
@@ -213,7 +213,7 @@ fn a_file_is_as_open_as_the_way_to_it() {
         (&[0o755, 0o700], false),
         (&[0o750, 0o755], false),
     ] {
-        let through = way(folders.iter().copied());
+        let through = access_through(folders.iter().copied());
         assert_eq!(through & 0o644 != 0, open, "{folders:?}");
         assert_eq!(through & 0o602 != 0, open, "{folders:?}");
         assert_eq!(through & 0o711, 0, "{folders:?}");

@@ -18,8 +18,8 @@ pub(super) fn checks() -> Vec<Check> {
         Ok(true) => Check::ok("type-information", "the kernel has type information (BTF)"),
         _ => Check::fail(
             "type-information",
-            format!("there is no {BTF}: applications cannot be chosen"),
-            "use a kernel with CONFIG_DEBUG_INFO_BTF, as distributions have it",
+            format!("there is no {BTF}: applications cannot be selected"),
+            "use a kernel with CONFIG_DEBUG_INFO_BTF, like those of distributions",
         ),
     });
     checks.push(cgroup2());
@@ -29,14 +29,14 @@ pub(super) fn checks() -> Vec<Check> {
                 name,
                 "transparent mode",
                 try_all(CaptureMode::TrafficControl).map_err(|fault| fault.to_string()),
-                "use Linux 5.19 or newer; until then `taupe up` chooses applications in adapter \
+                "use Linux 5.19 or newer; until then `taupe up` selects applications in adapter \
                  mode",
             )
         }),
         ("marks", |name| {
             programs(
                 name,
-                "adapter mode for chosen applications",
+                "adapter mode for selected applications",
                 try_all(CaptureMode::Fwmark).map_err(|fault| fault.to_string()),
                 "use Linux 5.10 or newer",
             )
@@ -44,20 +44,20 @@ pub(super) fn checks() -> Vec<Check> {
         ("tcx", tcx),
         ("netfilter", netfilter),
     ];
-    checks.extend(trials.map(|(name, look)| Check::by_root(name, || look(name))));
+    checks.extend(trials.map(|(name, look)| Check::with_root(name, || look(name))));
     checks.push(lsm(has_bpf_lsm()));
     let trials: [(_, fn(_) -> _); 2] = [("unix-sockets", unix_sockets), ("lock", lock)];
-    checks.extend(trials.map(|(name, look)| Check::by_root(name, || look(name))));
+    checks.extend(trials.map(|(name, look)| Check::with_root(name, || look(name))));
     checks
 }
 
 fn tcx(name: &'static str) -> Check {
     match Programs::has_tcx() {
-        true => Check::ok(name, "filters stand in tcx"),
+        true => Check::ok(name, "the kernel has tcx"),
         false => Check::warn(
             name,
-            "there is no tcx: another program's filter of priority 1 keeps a link from being \
-             guarded",
+            "the kernel has no tcx: if another program has a filter of priority 1 on a link, \
+             selected applications cannot use the link",
             "use Linux 6.6 or newer, or remove such filters (`tc filter show`)",
         ),
     }
@@ -67,12 +67,12 @@ fn netfilter(name: &'static str) -> Check {
     match try_forwarding() {
         true => Check::ok(
             name,
-            "programs in netfilter can hold back what is forwarded",
+            "the kernel has eBPF programs in netfilter, which block forwarded packets",
         ),
         false => Check::warn(
             name,
-            "there are no programs in netfilter: with Forwarded = tunnel, a link that appears \
-             while Taupe does not run lets out what is forwarded",
+            "the kernel has no eBPF programs in netfilter: with Forwarded = tunnel, forwarded \
+             packets can leave by a link that appears while Taupe does not run",
             "use Linux 6.4 or newer with CONFIG_NETFILTER_BPF_LINK",
         ),
     }
@@ -93,7 +93,7 @@ fn cgroup2() -> Check {
         true => Check::ok(NAME, "the kernel has cgroup2"),
         false => Check::fail(
             NAME,
-            "the kernel has no cgroup2: applications cannot be chosen",
+            "the kernel has no cgroup2: applications cannot be selected",
             "use a kernel with CONFIG_CGROUPS and CONFIG_CGROUP_BPF",
         ),
     }
@@ -108,7 +108,7 @@ fn programs(
 ) -> Check {
     let trials = match trials {
         Ok(trials) => trials,
-        Err(why) => return Check::fail(name, format!("{what} is not to be had: {why}"), fix),
+        Err(why) => return Check::fail(name, format!("{what} is not available: {why}"), fix),
     };
     let mut refusals: Vec<_> = trials
         .iter()
@@ -126,20 +126,20 @@ fn programs(
         refused.collect::<Vec<_>>()
     };
     if let Some((_, fault)) = refused(false).first() {
-        return Check::fail(name, format!("{what} is not to be had: {fault}"), fix);
+        return Check::fail(name, format!("{what} is not available: {fault}"), fix);
     }
     match refused(true).as_slice() {
         [] => Check::ok(
             name,
-            format!("{what}: the kernel takes all {} programs", trials.len()),
+            format!("{what}: the kernel accepts all {} programs", trials.len()),
         ),
         some => {
             let names: Vec<_> = some.iter().map(|(program, _)| *program).collect();
             let (reason, fix) = match refusals.first() {
                 Some(fault) => (
                     format!(" ({fault})"),
-                    "find out what does not allow it here: a security module, lockdown or the \
-                     host of this machine",
+                    "find out what forbids it here: a security module, lockdown or the host of \
+                     this machine",
                 ),
                 None => (
                     String::new(),
@@ -177,7 +177,7 @@ fn lsm(has_bpf: Option<bool>) -> Check {
     const NAME: &str = "bpf-lsm";
     let Some(has_bpf) = has_bpf else {
         return Check {
-            text: format!("the kernel's security modules are in {LSM}, which cannot be read"),
+            text: format!("cannot read {LSM}, the list of security modules"),
             fix: Some("mount -t securityfs securityfs /sys/kernel/security".to_owned()),
             ..Check::unknown(NAME)
         };
@@ -186,9 +186,9 @@ fn lsm(has_bpf: Option<bool>) -> Check {
         true => Check::ok(NAME, "the kernel runs with BPF LSM"),
         false => Check::warn(
             NAME,
-            "the kernel runs without BPF LSM: chosen applications that send below IP (AF_PACKET) \
-             or by SMC, RDS, RXRPC or TIPC do so past the tunnel",
-            "add bpf to lsm= on the kernel's command line, if chosen applications do such a thing",
+            "the kernel runs without BPF LSM: packets that selected applications send below IP \
+             (AF_PACKET) or by SMC, RDS, RXRPC or TIPC bypass the tunnel",
+            "if selected applications use these, add bpf to lsm= on the kernel's command line",
         ),
     }
 }
@@ -197,13 +197,13 @@ fn unix_sockets(name: &'static str) -> Check {
     match try_services() {
         true => Check::ok(
             name,
-            "the kernel takes programs where services' sockets are connected to",
+            "the kernel can keep selected applications from the sockets of name services",
         ),
         false => Check::warn(
             name,
-            "chosen applications cannot be kept from the sockets of services that look up names \
+            "the kernel cannot keep selected applications from the sockets of name services \
              (nss-resolve, nscd)",
-            "use Linux 6.7 or newer, or take resolve out of hosts: in /etc/nsswitch.conf",
+            "use Linux 6.7 or newer, or remove resolve from hosts: in /etc/nsswitch.conf",
         ),
     }
 }
@@ -213,12 +213,13 @@ fn lock(name: &'static str) -> Check {
     match try_pinning() {
         Ok(()) => Check::ok(
             name,
-            "there is a place for what outlives a tunnel's process",
+            "programs and maps can be pinned, so the kill switch outlives a tunnel's process",
         ),
         Err(fault) => Check::fail(
             name,
             fault.to_string(),
-            "run Taupe there; chosen applications can have no lock here",
+            "run Taupe where the file systems of process 1 are accessible; no kill switch is possible \
+             here",
         ),
     }
 }
@@ -229,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn security_modules_are_told_apart() {
+    fn bpf_is_found_only_as_a_whole_word() {
         for (modules, result) in [
             ("lockdown,capability,bpf\n", Outcome::Ok),
             ("bpf", Outcome::Ok),
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_taken_is_told() {
+    fn a_program_that_the_kernel_refuses_is_reported() {
         let trial = |is_optional, refused| Trial {
             program: "taupe_x",
             needs: "y",

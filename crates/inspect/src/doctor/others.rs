@@ -33,17 +33,17 @@ pub(super) fn checks() -> Vec<Check> {
         Err(error) => {
             return vec![Check::fail(
                 "network",
-                format!("links and rules cannot be listed: {error}"),
-                "run it as root, in the network namespace that tunnels are in",
+                format!("cannot list links and rules: {error}"),
+                "run it as root, in the network namespace of the tunnels",
             )];
         }
     };
     let own = State::default().here();
     let is_own = |name: &str| own.iter().any(|header| header.interface == name);
     vec![
-        Check::by_root(TUNNELS, || tunnels(&links, &is_own)),
+        Check::with_root(TUNNELS, || tunnels(&links, &is_own)),
         marks(&rules),
-        Check::by_root(FILTERS, || filters(&links)),
+        Check::with_root(FILTERS, || filters(&links)),
         running(),
     ]
 }
@@ -67,10 +67,10 @@ fn tunnels(links: &[Link], is_own: &dyn Fn(&str) -> bool) -> Check {
         names => Check::warn(
             NAME,
             format!(
-                "other tunnels are up: {}; what Taupe sends to its endpoints may go through them",
+                "other tunnels are up: {}; Taupe's packets to its endpoints may go through them",
                 names.join(", ")
             ),
-            "if that is not meant, take them down, or give each other's endpoints a way past",
+            "if you do not want that, take them down, or exclude each other's endpoints",
         ),
     }
 }
@@ -89,16 +89,16 @@ fn marks(rules: &[Rule]) -> Check {
     match owners.as_slice() {
         [] => Check::ok(
             NAME,
-            "no rule of routing has a mark of a VPN that is known here",
+            "no routing rule has the mark of a VPN that Taupe knows",
         ),
         owners => Check::warn(
             NAME,
             format!(
-                "rules of routing have marks of {}: that program leads packets elsewhere, \
-                 perhaps Taupe's own",
+                "routing rules have marks of {}: this program redirects packets, perhaps Taupe's \
+                 own",
                 owners.join(", ")
             ),
-            "if Taupe's peers are not reached, end it, or have it leave their addresses out",
+            "if Taupe's peers cannot be reached, end that program, or exclude their addresses in it",
         ),
     }
 }
@@ -119,12 +119,12 @@ fn filters(links: &[Link]) -> Check {
         }
     }
     match found.as_slice() {
-        [] => Check::ok(NAME, "no other program has filters of packets on links"),
+        [] => Check::ok(NAME, "no other program has packet filters on links"),
         found => Check::warn(
             NAME,
             format!("other programs have filters on {}", found.join("; ")),
-            "`bpftool net` and `tc filter show dev LINK egress` show whose; one that is before \
-             Taupe's keeps chosen applications from using the link (`taupe status`)",
+            "`bpftool net` and `tc filter show dev LINK egress` show the program; a filter before \
+             Taupe's keeps selected applications from using the link (`taupe status`)",
         ),
     }
 }
@@ -137,17 +137,14 @@ fn running() -> Check {
         .collect();
     names.dedup();
     match names.as_slice() {
-        [] => Check::ok(
-            NAME,
-            "no transparent proxy that is known here leaves traces",
-        ),
+        [] => Check::ok(NAME, "no transparent proxy that Taupe knows is running"),
         names => Check::warn(
             NAME,
             format!(
-                "{} may be running, and turns packets or sockets as Taupe does",
+                "{} may be running, and redirects packets or sockets like Taupe",
                 names.join(", ")
             ),
-            "let only one of them choose applications",
+            "select applications in only one of them",
         ),
     }
 }
@@ -159,7 +156,7 @@ mod tests {
     use taupe_packet::ip::Family;
 
     #[test]
-    fn rules_of_others_are_known_by_their_marks() {
+    fn rules_of_other_programs_are_recognised_by_their_marks() {
         let marked = |mark| Rule::marked(Family::V4, 100, mark, u32::MAX, 100);
         assert_eq!(marks(&[marked(0x100_0000)]).result, Outcome::Ok);
         let found = marks(&[marked(1), marked(0x6d6f_6c65)]);
@@ -168,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn tunnels_of_others_are_told_from_taupes() {
+    fn only_tunnels_of_other_programs_are_warned_of() {
         let link = |name: &str, kind: &str| Link {
             index: 7,
             name: name.into(),

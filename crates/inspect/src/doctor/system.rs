@@ -1,8 +1,8 @@
 //! Settings of the system.
 
 use super::{Check, Outcome};
+use crate::dns;
 use crate::is_root;
-use crate::names;
 use std::fs;
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -17,8 +17,8 @@ pub(super) fn checks() -> Vec<Check> {
     let nsswitch = read("/etc/nsswitch.conf").unwrap_or_default();
     // Without a list of addresses, no resolver counts as local.
     let own = crate::explain::addresses().unwrap_or_default();
-    checks.push(resolver(&names::system_servers(), &own));
-    checks.push(Check::by_root(SERVICES, || {
+    checks.push(resolver(&dns::system_servers(), &own));
+    checks.push(Check::with_root(SERVICES, || {
         name_services(&nsswitch, &running_services(), try_services())
     }));
     checks.push(reverse_path());
@@ -48,8 +48,8 @@ fn tun() -> Check {
         // Root does not need access to the device file.
         Err(error) if error.kind() == ErrorKind::PermissionDenied && !is_root() => Check::warn(
             NAME,
-            format!("{TUN} cannot be opened by this user, as `taupe exec` without root needs it"),
-            format!("chmod 0666 {TUN}: it takes more than that to bring an interface up"),
+            format!("this user cannot open {TUN}, which `taupe exec` without root needs"),
+            format!("chmod 0666 {TUN}; this alone lets nobody create an interface"),
         ),
         Err(error) => Check::fail(
             NAME,
@@ -72,12 +72,12 @@ fn clock() -> Check {
     match written {
         Ok(written) if SystemTime::now() < written => Check::warn(
             NAME,
-            "the clock is before the day that Taupe was installed",
+            "the clock is earlier than the time at which Taupe was installed",
             "set the clock (`timedatectl set-ntp true`)",
         ),
         _ => Check::ok(
             NAME,
-            "the clock is later than the day that Taupe was installed",
+            "the clock is later than the time at which Taupe was installed",
         ),
     }
 }
@@ -87,7 +87,7 @@ fn buffers() -> Check {
     let most = number("/proc/sys/net/core/rmem_max").unwrap_or_default();
     Check::ok(
         "udp-buffers",
-        format!("net.core.rmem_max is {most}; as root Taupe takes more where it needs it"),
+        format!("net.core.rmem_max is {most}; as root, Taupe can exceed it"),
     )
 }
 
@@ -97,13 +97,13 @@ fn resolver(servers: &[IpAddr], own: &[IpAddr]) -> Check {
     let is_here = |server: &&IpAddr| server.is_loopback() || own.contains(server);
     let text = match servers.iter().find(is_here) {
         Some(server) => format!(
-            "names are looked up by this machine's resolver at {server}: chosen applications ask \
-             the tunnel's DNS = instead, and without one this resolver, past the tunnel"
+            "this machine's resolver at {server} looks up names; for selected applications, the \
+             tunnel's DNS = answers instead; without DNS =, their queries bypass the tunnel"
         ),
         None => format!(
-            "the name servers in {} are not this machine: chosen applications' questions go \
+            "the name servers in {} are not on this machine: queries of selected applications go \
              through the tunnel",
-            names::RESOLV_CONF
+            dns::RESOLV_CONF
         ),
     };
     Check::ok(NAME, text)
@@ -155,18 +155,19 @@ fn name_services(nsswitch: &str, running: &[&'static str], is_refused: bool) -> 
         some if is_refused => Check::ok(
             NAME,
             format!(
-                "the C library may ask {}, which is refused to chosen applications of a tunnel \
-                 with DNS =",
+                "the C library may ask {}; a tunnel with DNS = refuses that to its selected \
+                 applications",
                 some.join(" and ")
             ),
         ),
         some => Check::warn(
             NAME,
             format!(
-                "the C library may ask {}, past the tunnel, for chosen applications too",
+                "the C library may ask {}, whose queries bypass the tunnel, also for selected \
+                 applications",
                 some.join(" and ")
             ),
-            "have hosts: in /etc/nsswitch.conf be `files dns`, and stop nscd",
+            "write `hosts: files dns` into /etc/nsswitch.conf, and stop nscd",
         ),
     }
 }
@@ -182,7 +183,7 @@ fn reverse_path() -> Check {
     };
     Check::ok(
         "rp-filter",
-        format!("net.ipv4.conf.all.rp_filter is {all} ({how}), which Taupe works with"),
+        format!("net.ipv4.conf.all.rp_filter is {all} ({how}); Taupe works with this value"),
     )
 }
 
@@ -191,15 +192,11 @@ fn reverse_path() -> Check {
 fn terminals(legacy: Option<u64>) -> Check {
     const NAME: &str = "terminals";
     match legacy {
-        Some(0) => Check::ok(
-            NAME,
-            "programs cannot type into the terminal that they have",
-        ),
+        Some(0) => Check::ok(NAME, "programs cannot insert input into their terminal"),
         legacy => Check::warn(
             NAME,
-            "programs can type into the terminal that they have (TIOCSTI): a command of \
-             `taupe exec` that is not to be trusted can have the shell before it do things, past \
-             the tunnel",
+            "programs can insert input into their terminal (TIOCSTI): a hostile command of `taupe \
+             exec` can have its shell run commands outside the tunnel",
             match legacy {
                 Some(_) => "sysctl -w dev.tty.legacy_tiocsti=0",
                 None => "use Linux 6.2 or newer, or give such commands a terminal of their own",
@@ -213,7 +210,7 @@ fn mptcp(enabled: Option<&str>) -> Check {
     match enabled.map(str::trim) {
         Some("1") => Check::ok(
             NAME,
-            "MPTCP is enabled: chosen applications that ask for it are refused, and use TCP",
+            "MPTCP is enabled: it is refused to selected applications, which then use TCP",
         ),
         _ => Check::ok(NAME, "MPTCP is not enabled"),
     }
@@ -233,7 +230,7 @@ fn user_namespaces(found: &Namespaces) -> Check {
     let without = |what: &str, fix: &str| {
         Check::warn(
             NAME,
-            format!("users may not make user namespaces ({what}): that takes root here"),
+            format!("users may not create user namespaces ({what}): `taupe exec` takes root here"),
             fix,
         )
     };
@@ -258,7 +255,7 @@ fn user_namespaces(found: &Namespaces) -> Check {
         }
         _ => Check {
             result: Outcome::Ok,
-            ..Check::ok(NAME, "users may make user namespaces")
+            ..Check::ok(NAME, "users may create user namespaces")
         },
     }
 }
@@ -268,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_resolver_of_this_machine_is_told_of() {
+    fn a_resolver_of_this_machine_is_named() {
         let parse = |text: &str| text.parse().unwrap();
         for (servers, words) in [
             (vec![parse("192.0.2.53")], "through the tunnel"),
@@ -285,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn terminals_that_can_be_typed_into_are_told_of() {
+    fn terminals_that_accept_inserted_input_are_warned_of() {
         assert_eq!(terminals(Some(0)).result, Outcome::Ok);
         for legacy in [Some(1), None] {
             let found = terminals(legacy);
@@ -295,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn services_count_when_the_library_asks_them() {
+    fn services_that_the_c_library_asks_are_warned_of() {
         let resolve = "passwd: files\nhosts: files resolve [!UNAVAIL=return] dns\n";
         let plain = "hosts: files dns\n";
         for (nsswitch, running, result) in [
@@ -317,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn who_forbids_user_namespaces_is_named() {
+    fn the_setting_that_forbids_user_namespaces_is_named() {
         let free = Namespaces {
             most: Some(1000),
             clone: Some(1),

@@ -3,7 +3,7 @@
 use super::Check;
 use crate::is_root;
 use crate::status::{self, FindingCode};
-use crate::tunnel::word_of;
+use crate::tunnel::file_argument;
 
 const NAME: &str = "tunnel";
 
@@ -14,16 +14,20 @@ pub(super) fn checks() -> Vec<Check> {
     let tunnels = match status::look(None) {
         Ok(status) => status.tunnels,
         Err(failure) => {
-            let text = format!("tunnels cannot be looked at: {failure}");
-            return vec![Check::warn(NAME, text, "`taupe status` says more of each")];
+            let text = format!("cannot read the state of tunnels: {failure}");
+            return vec![Check::warn(
+                NAME,
+                text,
+                "see `taupe status` for each tunnel",
+            )];
         }
     };
     let each = tunnels.iter().flat_map(|tunnel| {
         let name = &tunnel.interface;
-        let nothing = Check::ok(NAME, format!("nothing is amiss with {name}"));
-        let nothing = tunnel.findings.is_empty().then_some(nothing);
+        let fine = Check::ok(NAME, format!("{name} works"));
+        let fine = tunnel.findings.is_empty().then_some(fine);
         let findings = tunnel.findings.iter();
-        nothing.into_iter().chain(findings.map(move |finding| {
+        fine.into_iter().chain(findings.map(move |finding| {
             let text = format!("{name}: {}", finding.text);
             Check::warn(NAME, text, fix(finding.code, name))
         }))
@@ -33,7 +37,7 @@ pub(super) fn checks() -> Vec<Check> {
 
 /// Returns advice about a finding, by its code.
 fn fix(code: FindingCode, interface: &str) -> String {
-    let word = word_of(interface);
+    let word = file_argument(interface);
     match code {
         FindingCode::Down | FindingCode::ProcessEnded | FindingCode::Changing => {
             format!("`taupe up {word}`, or `taupe down {interface}`")
@@ -58,11 +62,13 @@ fn fix(code: FindingCode, interface: &str) -> String {
             format!("correct Endpoint in its file, and `taupe reload {word}`")
         }
         FindingCode::NameServersSilent => {
-            format!("name servers that answer as DNS of its file, and `taupe reload {word}`")
+            format!(
+                "write name servers that answer as DNS into its file, and `taupe reload {word}`"
+            )
         }
         FindingCode::NamesPastTunnel => format!(
-            "name servers that the tunnel reaches as DNS of its file, and `taupe reload {word}`, or \
-             what is said there"
+            "follow the advice in the message, or write name servers that the tunnel reaches as DNS \
+             into its file, and `taupe reload {word}`"
         ),
         FindingCode::LinkChanged
         | FindingCode::MtuChanged
@@ -77,12 +83,13 @@ fn fix(code: FindingCode, interface: &str) -> String {
              change this again"
         ),
         FindingCode::BypassRoute => format!(
-            "leave this network or remove the route, or have it in DisallowedIPs of its file, and \
-             `taupe reload {word}`"
+            "leave this network or remove the route, or add its network to DisallowedIPs in the \
+             file, and `taupe reload {word}`"
         ),
         FindingCode::NoHandshake | FindingCode::HandshakeOld | FindingCode::PeerSilent => {
-            "see that the server runs and is reached by UDP, and compare keys and Endpoint".into()
+            "check that the server runs and can be reached by UDP, and compare keys and Endpoint"
+                .into()
         }
-        _ => format!("`taupe status {interface}` says more"),
+        _ => format!("see `taupe status {interface}`"),
     }
 }

@@ -1,6 +1,6 @@
-//! The step about the application: a line of the file sends it through the tunnel or past it.
+//! The step about the application: a line of the file selects it, or lets it bypass the tunnel.
 
-use super::steps::{Explanation, Verdict};
+use super::steps::{Explanation, StepOutcome};
 use crate::destination::Destination;
 use ipnet::IpNet;
 use taupe_config::application::{AppRules, AppVerdict, Decision, Process, Rule};
@@ -15,7 +15,7 @@ impl Explanation<'_> {
         judgement: &AppVerdict<'_>,
         to: Option<Destination>,
         table: &[(IpNet, Class)],
-    ) -> Verdict {
+    ) -> StepOutcome {
         let AppRules {
             allowed,
             disallowed,
@@ -32,27 +32,27 @@ impl Explanation<'_> {
             }
         };
         match (judgement.decision, judgement.rule) {
-            (Decision::Bypass, Some(rule)) => Verdict::Decides(format!(
-                "past the tunnel{} {}",
+            (Decision::Bypass, Some(rule)) => StepOutcome::Decides(format!(
+                "bypasses the tunnel{} {}",
                 self.meanwhile(to, table),
                 by(rule, Key::DisallowedApps)
             )),
-            (Decision::Bypass, None) => Verdict::Decides(format!(
-                "past the tunnel{}: none of the {} AllowedApps is this one",
+            (Decision::Bypass, None) => StepOutcome::Decides(format!(
+                "bypasses the tunnel{}: none of the {} AllowedApps matches",
                 self.meanwhile(to, table),
                 allowed.len()
             )),
             (Decision::Tunnel, Some(rule)) => {
-                Verdict::Passes(format!("uses the tunnel {}", by(rule, Key::AllowedApps)))
+                StepOutcome::Continues(format!("uses the tunnel {}", by(rule, Key::AllowedApps)))
             }
-            (Decision::Tunnel, None) if disallowed.is_empty() => {
-                Verdict::Passes("uses the tunnel: the file chooses none, so all do".into())
-            }
-            (Decision::Tunnel, None) if !allowed.is_empty() => {
-                Verdict::Passes("uses the tunnel, by an entry that is no longer in the file".into())
-            }
-            (Decision::Tunnel, None) => Verdict::Passes(format!(
-                "uses the tunnel: none of the {} DisallowedApps is this one",
+            (Decision::Tunnel, None) if disallowed.is_empty() => StepOutcome::Continues(
+                "uses the tunnel: the file selects no application, so all do".into(),
+            ),
+            (Decision::Tunnel, None) if !allowed.is_empty() => StepOutcome::Continues(
+                "uses the tunnel, by an entry that is no longer in the file".into(),
+            ),
+            (Decision::Tunnel, None) => StepOutcome::Continues(format!(
+                "uses the tunnel: none of the {} DisallowedApps matches",
                 disallowed.len()
             )),
         }

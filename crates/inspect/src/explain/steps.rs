@@ -1,8 +1,8 @@
 //! The decisions about a packet, in their order.
 
-use super::destinations::host;
+use super::destinations::local;
 use crate::destination::Destination;
-use crate::families::Lack;
+use crate::families::MissingRoute;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -13,16 +13,16 @@ use taupe_config::file::{File, Forwarded, Key};
 
 pub(super) const APPLICATION: &str = "application";
 
-/// A packet, or a group of packets.
-pub(super) struct Question<'a> {
+/// Packets that are explained.
+pub(super) struct Packets<'a> {
     pub(super) from: Sender<'a>,
     pub(super) to: Option<Destination>,
     pub(super) addresses: &'a [IpAddr],
     /// The destination is link-local, and is itself the next hop.
-    pub(super) is_neighbour: bool,
+    pub(super) is_on_link: bool,
 }
 
-impl Question<'_> {
+impl Packets<'_> {
     pub(super) fn is_this_host(&self, address: IpAddr) -> bool {
         address.is_loopback() || address.is_unspecified() || self.addresses.contains(&address)
     }
@@ -33,12 +33,12 @@ pub(super) enum Sender<'a> {
         process: Process<'a>,
         judgement: AppVerdict<'a>,
         /// The process carries the tunnel.
-        is_own: bool,
+        is_device_process: bool,
         /// The process is in another network namespace.
-        is_elsewhere: bool,
+        is_in_other_namespace: bool,
     },
     /// Another machine, through this one.
-    Elsewhere,
+    Forwarded,
 }
 
 /// One of the decisions, in their order.
@@ -57,9 +57,10 @@ impl fmt::Display for Step {
     }
 }
 
-pub(super) enum Verdict {
-    /// The step does not apply, and the next one is asked.
-    Passes(String),
+/// Result of a step, with the reason.
+pub(super) enum StepOutcome {
+    /// The step does not decide, and the next one follows.
+    Continues(String),
     Decides(String),
 }
 
@@ -69,60 +70,61 @@ pub(super) struct Explanation<'a> {
     pub(super) text: &'a [u8],
     pub(super) file: &'a File,
     /// The tunnel is up in adapter mode, by the mark of sockets.
-    pub(super) by_mark: bool,
-    /// [`crate::families::lack_of_route`], or a stand-in in tests.
-    pub(super) lack_of_route: fn(IpAddr) -> Option<Lack>,
+    pub(super) is_by_mark: bool,
+    /// [`crate::families::missing_route`], or a stand-in in tests.
+    pub(super) missing_route: fn(IpAddr) -> Option<MissingRoute>,
 }
 
 impl Explanation<'_> {
     /// Returns all steps. Steps after the deciding one say what they would decide.
-    pub(super) fn steps(&self, question: &Question<'_>) -> Vec<Step> {
+    pub(super) fn steps(&self, packets: &Packets<'_>) -> Vec<Step> {
         let table = table_for_peers(&self.file.peers, self.bypasses_lan());
-        let (is_own, decision, chosen) = match &question.from {
+        let (is_device_process, decision, application) = match &packets.from {
             Sender::Process {
                 process,
                 judgement,
-                is_own,
+                is_device_process,
                 ..
             } => {
-                let verdict = self.application(process, judgement, question.to, &table);
-                (*is_own, judgement.decision, (APPLICATION, verdict))
+                let verdict = self.application(process, judgement, packets.to, &table);
+                (
+                    *is_device_process,
+                    judgement.decision,
+                    (APPLICATION, verdict),
+                )
             }
-            Sender::Elsewhere => {
+            Sender::Forwarded => {
                 let (decision, verdict) = self.forwarded();
                 (false, decision, ("forwarded", verdict))
             }
         };
-        let is_elsewhere = matches!(
-            question.from,
+        let is_in_other_namespace = matches!(
+            packets.from,
             Sender::Process {
-                is_elsewhere: true,
+                is_in_other_namespace: true,
                 ..
             }
         );
-        let elsewhere = is_elsewhere.then(|| ("network", elsewhere()));
+        let other_namespace = is_in_other_namespace.then(|| ("network", other_namespace()));
         let steps = [
-            ("own packets", own(is_own)),
+            ("own packets", device_process(is_device_process)),
             (
                 "this host and its link",
-                host(question, self.is_asked_instead(question, decision)),
+                local(packets, self.is_redirected(packets, decision)),
             ),
-            (
-                "questions for names",
-                self.names(question, decision, &table),
-            ),
+            ("DNS queries", self.dns(packets, decision, &table)),
             (
                 "DisallowedIPs, local networks",
-                self.past(question.to, &table),
+                self.disallowed(packets.to, &table),
             ),
-            chosen,
-            ("AllowedIPs", self.allowed(question.to, &table)),
+            application,
+            ("AllowedIPs", self.allowed(packets.to, &table)),
         ];
         let mut open = true;
         let step = |(title, verdict)| {
             let (text, decides) = match verdict {
-                Verdict::Passes(text) => (text, false),
-                Verdict::Decides(text) => (text, std::mem::replace(&mut open, false)),
+                StepOutcome::Continues(text) => (text, false),
+                StepOutcome::Decides(text) => (text, std::mem::replace(&mut open, false)),
             };
             Step {
                 title,
@@ -130,32 +132,32 @@ impl Explanation<'_> {
                 decides,
             }
         };
-        elsewhere.into_iter().chain(steps).map(step).collect()
+        other_namespace.into_iter().chain(steps).map(step).collect()
     }
 
     pub(super) fn bypasses_lan(&self) -> bool {
         self.file.transparent.bypass_lan.unwrap_or(false)
     }
 
-    fn forwarded(&self) -> (Decision, Verdict) {
+    fn forwarded(&self) -> (Decision, StepOutcome) {
         let entries = entries(self.text, Key::Forwarded);
         let line = entries.first().map(|entry| self.at(Key::Forwarded, entry));
         match (self.file.transparent.forwarded.unwrap_or_default(), line) {
             (Forwarded::Tunnel, line) => {
                 let text = format!(
-                    "uses the tunnel ({}), but for what goes to networks of this machine's links \
+                    "uses the tunnel ({}), except packets to networks of this machine's links \
                      without a default route",
                     line.unwrap_or_default()
                 );
-                (Decision::Tunnel, Verdict::Passes(text))
+                (Decision::Tunnel, StepOutcome::Continues(text))
             }
             (Forwarded::Direct, Some(line)) => {
-                let text = format!("past the tunnel ({line})");
-                (Decision::Bypass, Verdict::Decides(text))
+                let text = format!("bypasses the tunnel ({line})");
+                (Decision::Bypass, StepOutcome::Decides(text))
             }
             (Forwarded::Direct, None) => {
-                let text = "past the tunnel: there is no Forwarded = tunnel".into();
-                (Decision::Bypass, Verdict::Decides(text))
+                let text = "bypasses the tunnel: there is no Forwarded = tunnel".into();
+                (Decision::Bypass, StepOutcome::Decides(text))
             }
         }
     }
@@ -166,19 +168,19 @@ impl Explanation<'_> {
     }
 }
 
-fn elsewhere() -> Verdict {
-    Verdict::Decides(
-        "wherever its own network leads: it is in another network namespace (a container, `taupe \
-         exec`, `ip netns exec`), and these rules are about this one; what comes from there by \
-         this machine is forwarded (`taupe explain --forwarded`)"
+fn other_namespace() -> StepOutcome {
+    StepOutcome::Decides(
+        "not affected: the process is in another network namespace (a container, `taupe exec`, \
+         `ip netns exec`), and these rules apply to this one; if this machine forwards its \
+         packets, see `taupe explain --forwarded`"
             .into(),
     )
 }
 
-fn own(is_own: bool) -> Verdict {
-    if is_own {
-        Verdict::Decides("past the tunnel: this is the process that carries it".into())
+fn device_process(is_device_process: bool) -> StepOutcome {
+    if is_device_process {
+        StepOutcome::Decides("bypasses the tunnel: this process carries it".into())
     } else {
-        Verdict::Passes("it is not the process that carries the tunnel".into())
+        StepOutcome::Continues("another process carries the tunnel".into())
     }
 }

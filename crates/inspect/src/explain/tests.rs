@@ -1,6 +1,6 @@
-use super::doubt;
-use super::steps::{Explanation, Question, Sender, Step};
-use crate::families::Lack;
+use super::script_warning;
+use super::steps::{Explanation, Packets, Sender, Step};
+use crate::families::MissingRoute;
 use crate::processes::Subject;
 use std::fs;
 use std::net::IpAddr;
@@ -26,8 +26,8 @@ fn decides(text: &str, path: &str, to: &str) -> Option<(usize, String)> {
     decides_in(text, path, to, false)
 }
 
-fn decides_in(text: &str, path: &str, to: &str, by_mark: bool) -> Option<(usize, String)> {
-    let steps = steps_with(text, path, to, by_mark, |_| None);
+fn decides_in(text: &str, path: &str, to: &str, is_by_mark: bool) -> Option<(usize, String)> {
+    let steps = steps_with(text, path, to, is_by_mark, |_| None);
     let deciding = steps.iter().filter(|step| step.decides).count();
     assert!(deciding <= 1, "{steps:?}");
     let at = steps.iter().position(|step| step.decides)?;
@@ -38,8 +38,8 @@ fn steps_with(
     text: &str,
     path: &str,
     to: &str,
-    by_mark: bool,
-    lack_of_route: fn(IpAddr) -> Option<Lack>,
+    is_by_mark: bool,
+    missing_route: fn(IpAddr) -> Option<MissingRoute>,
 ) -> Vec<Step> {
     let parsed = file::parse(text.as_bytes(), Dialect::Taupe);
     let file = parsed.file.expect("a file");
@@ -47,8 +47,8 @@ fn steps_with(
         shown: "h.conf".into(),
         text: text.as_bytes(),
         file: &file,
-        by_mark,
-        lack_of_route,
+        is_by_mark,
+        missing_route,
     };
     let process = Process {
         path: path.as_bytes(),
@@ -56,21 +56,21 @@ fn steps_with(
         cgroup: b"/",
         uid: 0,
     };
-    let question = Question {
+    let packets = Packets {
         from: match path {
-            "" => Sender::Elsewhere,
+            "" => Sender::Forwarded,
             _ => Sender::Process {
                 judgement: file.transparent.apps.decide_with_ancestors(&process, []),
                 process,
-                is_own: path == "/own",
-                is_elsewhere: path == "/elsewhere",
+                is_device_process: path == "/own",
+                is_in_other_namespace: path == "/elsewhere",
             },
         },
         to: (!to.is_empty()).then(|| to.parse().expect("a destination")),
         addresses: &["192.168.1.5".parse().expect("an address")],
-        is_neighbour: ["[fe80::1]:80", "169.254.1.1", "169.254.1.1:53"].contains(&to),
+        is_on_link: ["[fe80::1]:80", "169.254.1.1", "169.254.1.1:53"].contains(&to),
     };
-    let steps = explanation.steps(&question);
+    let steps = explanation.steps(&packets);
     assert_eq!(steps.len(), 6 + usize::from(path == "/elsewhere"));
     steps
 }
@@ -78,7 +78,7 @@ fn steps_with(
 /// A query to a name server goes through the tunnel by its port, even if `BypassLanTraffic`
 /// excludes the server's network.
 #[test]
-fn name_servers_of_a_local_network_are_in_the_tunnel() {
+fn queries_to_name_servers_of_a_local_network_use_the_tunnel() {
     let text = FILE.replace("DNS = 8.8.8.8, 1.1.1.1", "DNS = 10.8.0.1");
     let text = format!("{text}BypassLanTraffic = true\n");
     let steps = |to| steps_with(&text, "/usr/bin/curl", to, false, |_| None);
@@ -90,14 +90,14 @@ fn name_servers_of_a_local_network_are_in_the_tunnel() {
     // Without a port, the packet may be a DNS query.
     let any = steps("10.8.0.1");
     assert_eq!(any[2].text, "to port 53: through the tunnel");
-    assert!(any[3].decides && any[3].text.starts_with("past the tunnel"));
+    assert!(any[3].decides && any[3].text.starts_with("bypasses the tunnel"));
     let lost = text.replace("AllowedIPs = 0.0.0.0/0\n", "");
     let lost = steps_with(&lost, "/usr/bin/curl", "10.8.0.1:53", false, |_| None);
     assert!(lost[2].text.starts_with("nowhere"), "{lost:?}");
 }
 
 #[test]
-fn a_family_that_the_tunnel_refuses_is_not_in_it() {
+fn an_address_family_that_the_tunnel_lacks_is_refused() {
     let both = FILE.replace("AllowedIPs = 0.0.0.0/0", "AllowedIPs = 0.0.0.0/0, ::/0");
     let to = "[2001:db8:77::1]:443";
     let curl = "/usr/bin/curl";
@@ -109,7 +109,7 @@ fn a_family_that_the_tunnel_refuses_is_not_in_it() {
     let whole = both.replace("10.77.0.1/32", "10.77.0.1/32, fd77::1/128");
     let (_, text) = decides(&whole, curl, to).unwrap();
     assert!(text.starts_with("through the tunnel"), "{text}");
-    let lack = |_| Some(Lack::ipv6(false));
+    let lack = |_| Some(MissingRoute::ipv6(false));
     let steps = steps_with(&whole, curl, to, false, lack);
     let text = &steps[5].text;
     assert!(
@@ -122,16 +122,16 @@ fn a_family_that_the_tunnel_refuses_is_not_in_it() {
 }
 
 #[test]
-fn the_first_decision_that_applies_is_the_one() {
+fn the_first_step_that_applies_decides() {
     let curl = "/usr/bin/curl";
     for (path, to, step, part) in [
-        ("/own", "198.51.100.1", 1, "past"),
-        ("/elsewhere", "198.51.100.1", 1, "its own network"),
+        ("/own", "198.51.100.1", 1, "bypasses"),
+        ("/elsewhere", "198.51.100.1", 1, "another network namespace"),
         (
             curl,
             "127.0.0.53:53",
             3,
-            "h.conf:4: DNS = 8.8.8.8), or the next",
+            "h.conf:4: DNS = 8.8.8.8) or the next",
         ),
         (curl, "192.168.1.5:53", 3, "h.conf:4: DNS = 8.8.8.8"),
         (curl, "127.0.0.53:54", 2, "this host"),
@@ -151,7 +151,7 @@ fn the_first_decision_that_applies_is_the_one() {
             4,
             "h.conf:9: DisallowedIPs = 203.0.113.0/24",
         ),
-        ("/usr/bin/wget", "203.0.113.5", 4, "past"),
+        ("/usr/bin/wget", "203.0.113.5", 4, "bypasses"),
         ("/usr/bin/wget", "9.9.9.9:53", 5, "none of the 2"),
         (
             curl,
@@ -167,7 +167,7 @@ fn the_first_decision_that_applies_is_the_one() {
         ),
         (curl, "9.9.9.9", 6, "h.conf:7: AllowedIPs = 0.0.0.0/0"),
         ("/opt/games/a/b", "10.0.0.1:443", 6, "through"),
-        (curl, "2001:db8::1", 6, "nothing of IPv6"),
+        (curl, "2001:db8::1", 6, "none of IPv6"),
         // The tunnel carries no IPv6, neither to its name servers nor to other destinations.
         (curl, "[2001:db8::1]:53", 6, "refused"),
         (curl, "224.0.0.1", 6, "dropped"),
@@ -193,20 +193,24 @@ fn the_first_decision_that_applies_is_the_one() {
 }
 
 #[test]
-fn who_is_held_back_with_the_chosen_is_told() {
+fn the_kill_switch_for_all_blocks_other_applications_too() {
     let wget = "/usr/bin/wget";
     for (lock, to, said) in [
-        ("app", "198.51.100.1", "past the tunnel:"),
-        ("all", "198.51.100.1", "past the tunnel, or nowhere while"),
+        ("app", "198.51.100.1", "bypasses the tunnel:"),
+        ("all", "198.51.100.1", "bypasses the tunnel; blocked while"),
         (
             "all",
             "",
-            "past the tunnel, but while its process is gone only",
+            "bypasses the tunnel; while its process is gone, only",
         ),
         // An earlier step has already mentioned the kill switch.
-        ("all", "203.0.113.5", "past the tunnel ("),
-        ("all", "203.0.113.5:53", "past the tunnel, or nowhere while"),
-        ("off", "198.51.100.1", "past the tunnel:"),
+        ("all", "203.0.113.5", "bypasses the tunnel ("),
+        (
+            "all",
+            "203.0.113.5:53",
+            "bypasses the tunnel; blocked while",
+        ),
+        ("off", "198.51.100.1", "bypasses the tunnel:"),
     ] {
         let file = format!("{FILE}KillSwitch = {lock}\n");
         let (_, text) = decides(&file, wget, to).expect("a decision");
@@ -214,16 +218,19 @@ fn who_is_held_back_with_the_chosen_is_told() {
     }
     let file = format!("{FILE}KillSwitch = off\n");
     let (_, text) = decides(&file, "/usr/bin/curl", "198.51.100.1").expect("a decision");
-    assert!(text.contains("past it while its process is gone"), "{text}");
+    assert!(
+        text.contains("bypasses it while its process is gone"),
+        "{text}"
+    );
 }
 
 #[test]
-fn the_line_that_decides_is_named() {
+fn the_deciding_line_of_the_file_is_named() {
     let all = FILE.replace("#@ws:AllowedApps", "DisallowedApps");
     let (at, text) = decides(&all, "/usr/bin/curl", "9.9.9.9").expect("a decision");
     assert_eq!(
         (at, text.as_str()),
-        (5, "past the tunnel (h.conf:10: DisallowedApps = curl)")
+        (5, "bypasses the tunnel (h.conf:10: DisallowedApps = curl)")
     );
     let (at, _) = decides(&all, "/usr/bin/wget", "9.9.9.9").expect("a decision");
     assert_eq!(at, 6);
@@ -241,12 +248,12 @@ fn the_line_that_decides_is_named() {
 }
 
 #[test]
-fn a_script_is_said_to_be_one() {
+fn a_script_is_warned_of() {
     let path = std::env::temp_dir().join(format!("taupe-script-{}", std::process::id()));
     let said = |text: &str| {
         fs::write(&path, text).expect("written");
         let subject = Subject::find(path.as_os_str()).expect("a file");
-        doubt(&subject).map(|doubt| doubt.to_string())
+        script_warning(&subject).map(|warning| warning.to_string())
     };
     let (program, script) = (said("\x7fELF"), said("#!/bin/sh\n"));
     fs::remove_file(&path).expect("removed");
@@ -259,7 +266,7 @@ fn a_script_is_said_to_be_one() {
 }
 
 #[test]
-fn what_is_forwarded_has_a_line_of_its_own() {
+fn forwarded_packets_are_decided_by_their_own_key() {
     let (at, text) = decides(FILE, "", "9.9.9.9").expect("a decision");
     assert_eq!(at, 5);
     assert!(text.contains("no Forwarded"), "{text}");
@@ -271,8 +278,8 @@ fn what_is_forwarded_has_a_line_of_its_own() {
     for (to, step, part) in [
         ("9.9.9.9", 6, "h.conf:7: AllowedIPs = 0.0.0.0/0"),
         ("9.9.9.9:53", 3, "h.conf:4: DNS = 8.8.8.8"),
-        ("203.0.113.5:80", 4, "past"),
-        ("2001:db8::1", 6, "nothing of IPv6"),
+        ("203.0.113.5:80", 4, "bypasses"),
+        ("2001:db8::1", 6, "none of IPv6"),
     ] {
         let (at, text) = decides(&tunnel, "", to).expect("a decision");
         assert_eq!(at, step, "{to}: {text}");

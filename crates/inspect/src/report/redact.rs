@@ -35,23 +35,24 @@ const SHOWN: [&str; 20] = [
 ];
 
 /// Prefixes of lines that are comments for other programs and settings for Taupe.
-const MARKS: [&str; 2] = ["#@taupe:", "#@ws:"];
+const PREFIXES: [&str; 2] = ["#@taupe:", "#@ws:"];
 
 /// Returns a file's text with sections and the values of the keys above. Comments and all other
 /// values are hidden.
+#[must_use]
 pub fn file(text: &str) -> String {
     let lines = text.lines().map(|line| {
         let line = line.trim();
-        let (mark, rest) = marked(line);
+        let (prefix, rest) = split_prefix(line);
         match rest.split_once('=') {
             _ if line.is_empty() => String::new(),
             _ if rest.starts_with('#') => "# (a comment)".into(),
             Some((key, value)) => match shown(key) {
                 Some(known) => {
                     let value = value.split('#').next().unwrap_or_default().trim();
-                    format!("{mark}{known} = {value}")
+                    format!("{prefix}{known} = {value}")
                 }
-                None if is_word(key) => format!("{mark}{} = (hidden)", key.trim()),
+                None if is_word(key) => format!("{prefix}{} = (hidden)", key.trim()),
                 None => "(hidden)".into(),
             },
             None if ["[interface]", "[peer]"].contains(&&*rest.to_ascii_lowercase()) => rest.into(),
@@ -62,13 +63,13 @@ pub fn file(text: &str) -> String {
 }
 
 /// Splits a line into the prefix that makes it a comment for other programs, and the rest.
-fn marked(line: &str) -> (&'static str, &str) {
-    let mark = MARKS.iter().find(|mark| {
-        let start = line.get(..mark.len());
-        start.is_some_and(|start| start.eq_ignore_ascii_case(mark))
+fn split_prefix(line: &str) -> (&'static str, &str) {
+    let prefix = PREFIXES.iter().find(|prefix| {
+        let start = line.get(..prefix.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(prefix))
     });
-    let mark = mark.copied().unwrap_or_default();
-    (mark, &line[mark.len()..])
+    let prefix = prefix.copied().unwrap_or_default();
+    (prefix, &line[prefix.len()..])
 }
 
 /// Returns the canonical spelling of a key whose values are shown.
@@ -81,14 +82,14 @@ fn shown(key: &str) -> Option<&'static str> {
 /// run.
 fn hidden(text: &str) -> impl Iterator<Item = &str> {
     text.lines().flat_map(|line| {
-        let (_, rest) = marked(line.trim());
+        let (_, rest) = split_prefix(line.trim());
         let value = match rest.split_once('=') {
             Some((key, value)) if !rest.starts_with('#') && shown(key).is_none() => value.trim(),
             _ => "",
         };
         // The value may end with a comment, which the log lacks.
-        let without = value.split('#').next().unwrap_or_default().trim_end();
-        [value, without]
+        let without_comment = value.split('#').next().unwrap_or_default().trim_end();
+        [value, without_comment]
             .into_iter()
             .filter(|value| !value.is_empty())
     })
@@ -111,6 +112,8 @@ pub struct Redactor {
 }
 
 impl Redactor {
+    /// Creates a redactor that knows no secrets yet.
+    #[must_use]
     pub fn new(hides_endpoints: bool) -> Self {
         Self {
             secrets: Vec::new(),
@@ -190,6 +193,7 @@ impl Redactor {
     /// Redacts the log of a tunnel's service. Removes values that are hidden in the tunnel's file,
     /// and all lines but those of Taupe and the service manager: other lines are the output of
     /// hooks. Hooks of an earlier version of the file are hidden too.
+    #[must_use]
     pub fn log(&self, interface: &str, text: &str) -> String {
         let mut text = text.to_owned();
         for value in &self.hidden {
@@ -198,12 +202,13 @@ impl Redactor {
                 text = text.replace(&value.replace("%i", interface), HIDDEN);
             }
         }
-        let lines = text.lines().map(|line| of_log(interface, line));
+        let lines = text.lines().map(|line| redact_log_line(interface, line));
         lines.map(|line| line + "\n").collect()
     }
 
     /// Removes the secrets from a text, and everything that looks like a key. Equal keys get equal
     /// numbers.
+    #[must_use]
     pub fn redact(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for secret in &self.secrets {
@@ -222,7 +227,7 @@ impl Redactor {
 const HIDDEN: &str = "(hidden)";
 
 /// First words of the commands that Taupe logs (`adapter::change`, `adapter::dns`).
-const TOLD: [&str; 8] = [
+const LOGGED_COMMANDS: [&str; 8] = [
     "ip",
     "wg",
     "nft",
@@ -234,25 +239,25 @@ const TOLD: [&str; 8] = [
 ];
 
 /// First words of further commands that Taupe recommends.
-const ADVISED: [&str; 3] = ["taupe", "sudo taupe", "systemctl"];
+const ADVISED_COMMANDS: [&str; 3] = ["taupe", "sudo taupe", "systemctl"];
 
 /// Beginnings of the text in brackets after a logged command: the number of routes that are not
 /// shown, and nft's table.
-const BEHIND: [&str; 2] = ["and ", "table "];
+const NOTES_AFTER_COMMANDS: [&str; 2] = ["and ", "table "];
 
 /// Log levels, which follow the time in a log line.
 const LEVELS: [&str; 5] = ["ERROR", "WARN", "INFO", "DEBUG", "TRACE"];
 
-/// Returns a line of the journal with everything hidden that may be secret.
-fn of_log(interface: &str, line: &str) -> String {
+/// Returns a line of the journal in which everything is hidden that may be secret.
+fn redact_log_line(interface: &str, line: &str) -> String {
     // Such as `-- Boot 0 --`.
     if line.starts_with("-- ") {
         return line.to_owned();
     }
-    let (prefix, said) = match line.split_once("]: ") {
+    let (prefix, message) = match line.split_once("]: ") {
         // Time, host, and program with its process id.
-        Some((prefix, said)) if prefix.split(' ').count() == 3 && !prefix.starts_with('[') => {
-            (&line[..prefix.len() + "]: ".len()], said)
+        Some((prefix, message)) if prefix.split(' ').count() == 3 && !prefix.starts_with('[') => {
+            (&line[..prefix.len() + "]: ".len()], message)
         }
         _ => ("", line),
     };
@@ -261,31 +266,38 @@ fn of_log(interface: &str, line: &str) -> String {
         .nth(2)
         .is_some_and(|program| program.starts_with("systemd["));
     let is_log = || {
-        let mut words = said.split_whitespace();
+        let mut words = message.split_whitespace();
         let time = words.next().unwrap_or_default();
         let is_time = time.starts_with(|c: char| c.is_ascii_digit()) && time.ends_with('Z');
         is_time && words.next().is_some_and(|word| LEVELS.contains(&word))
     };
     let is_sentence = || {
-        let starts = ["[!] ", "taupe: ", "the applications that were chosen for "];
-        starts.iter().any(|start| said.starts_with(start))
-            || said.starts_with(&format!("{interface} is "))
+        let starts = [
+            "[!] ",
+            "taupe: ",
+            "the applications that were chosen for ",
+            "the applications that were selected for ",
+        ];
+        starts.iter().any(|start| message.starts_with(start))
+            || message.starts_with(&format!("{interface} is "))
     };
-    if is_of_manager || said == HIDDEN || is_log() || is_sentence() {
-        return prefix.to_owned() + &without_commands(said);
+    if is_of_manager || message == HIDDEN || is_log() || is_sentence() {
+        return prefix.to_owned() + &without_commands(message);
     }
-    match said.strip_prefix("[#] ") {
-        Some(command) if command == HIDDEN || is_one_of(&TOLD, command) => line.to_owned(),
+    match message.strip_prefix("[#] ") {
+        Some(command) if command == HIDDEN || is_plain_command(&LOGGED_COMMANDS, command) => {
+            line.to_owned()
+        }
         Some(_) => format!("{prefix}[#] {HIDDEN}"),
         None => prefix.to_owned() + HIDDEN,
     }
 }
 
 /// Hides the commands that a sentence quotes, unless they are Taupe's own.
-fn without_commands(said: &str) -> String {
-    let parts = said.split('`').enumerate();
+fn without_commands(message: &str) -> String {
+    let parts = message.split('`').enumerate();
     let parts = parts.map(
-        |(at, part)| match at % 2 == 1 && part != HIDDEN && !is_own(part) {
+        |(at, part)| match at % 2 == 1 && part != HIDDEN && !is_of_taupe(part) {
             true => HIDDEN,
             false => part,
         },
@@ -293,23 +305,27 @@ fn without_commands(said: &str) -> String {
     parts.collect::<Vec<_>>().join("`")
 }
 
-fn is_own(command: &str) -> bool {
-    is_one_of(&TOLD, command) || is_one_of(&ADVISED, command)
+fn is_of_taupe(command: &str) -> bool {
+    is_plain_command(&LOGGED_COMMANDS, command) || is_plain_command(&ADVISED_COMMANDS, command)
 }
 
 /// Checks whether a command begins with one of these words and contains no shell syntax.
-fn is_one_of(begins: &[&str], command: &str) -> bool {
-    let (command, behind) = match command.split_once(" (") {
-        Some((command, behind)) => (command, Some(behind)),
+fn is_plain_command(begins: &[&str], command: &str) -> bool {
+    let (command, note) = match command.split_once(" (") {
+        Some((command, note)) => (command, Some(note)),
         None => (command, None),
     };
-    let is_known = |behind: &str| BEHIND.iter().any(|start| behind.starts_with(start));
+    let is_known = |note: &str| {
+        NOTES_AFTER_COMMANDS
+            .iter()
+            .any(|start| note.starts_with(start))
+    };
     let is_plain = |c: char| c.is_ascii_alphanumeric() || " -_./:,=%+@*".contains(c);
     let first = |begin: &&str| {
         let rest = command.strip_prefix(*begin);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
     };
-    behind.is_none_or(is_known) && command.chars().all(is_plain) && begins.iter().any(first)
+    note.is_none_or(is_known) && command.chars().all(is_plain) && begins.iter().any(first)
 }
 
 fn host(endpoint: &str) -> Option<String> {
@@ -326,9 +342,9 @@ fn without_keys(text: &str) -> String {
         let (before, run) = rest.split_at(start);
         out += before;
         let end = run.find(|c| !is_of_key(c)).unwrap_or(run.len());
-        let (run, behind) = run.split_at(end);
-        rest = behind;
-        if !may_be_key(run, behind) {
+        let (run, after) = run.split_at(end);
+        rest = after;
+        if !may_be_key(run, after) {
             out += run;
             continue;
         }
@@ -346,8 +362,8 @@ fn without_keys(text: &str) -> String {
 /// Checks whether a run of characters may be a key: base64 of 32 bytes has 43 characters and an
 /// `=`, hexadecimal 64 digits. Shorter runs of at least 40 count as mistyped keys. A run with more
 /// than four slashes is a path.
-fn may_be_key(run: &str, behind: &str) -> bool {
-    let is_exact = run.len() == 43 && behind.starts_with('=');
+fn may_be_key(run: &str, after: &str) -> bool {
+    let is_exact = run.len() == 43 && after.starts_with('=');
     is_exact || run.len() >= 40 && run.matches('/').count() <= 4
 }
 
@@ -358,7 +374,7 @@ mod tests {
     const KEY: [u8; 32] = [0xa7; 32];
 
     #[test]
-    fn a_key_is_nowhere_in_any_encoding() {
+    fn no_key_remains_in_any_encoding() {
         let base64 = Encoding::Base64.encode(&KEY);
         let hex = Encoding::Hex.encode(&KEY);
         let (base64, hex) = (base64.as_str(), hex.as_str());
@@ -382,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn nor_is_a_seed() {
+    fn no_seed_remains() {
         let seed = PqPrivateKey::new(taupe_client::Secret::new([0xff; 64])).expect("not zero");
         let base64 = Encoding::Base64.encode_pq_private_key(&seed);
         let hex = Encoding::Hex.encode_pq_private_key(&seed);
@@ -402,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn other_text_stays() {
+    fn other_text_is_not_changed() {
         let text = "firefox-esr (4711) tcp 192.168.1.1:5000 -> [2001:db8::1]:443 /usr/lib/x/y/z\n\
                     /opt/somewhere/far/below/all/that/there/is/program = 7\n";
         assert_eq!(without_keys(text), text);
@@ -413,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_file_only_what_is_harmless_is_shown() {
+    fn only_harmless_values_of_a_file_are_shown() {
         let text = "# my password is x\n[Interface]\nPrivateKey = secret\naddress=10.0.0.1/32 # y\n\
                     PostUp = curl -u me:x example.org\n#PrivateKey = z\n[Peer]\n\
                     #@ws:AllowedApps = curl\nnothing\nPassw0rd! = q\n";
@@ -424,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_hides_is_not_in_its_log() {
+    fn values_hidden_in_a_file_are_hidden_in_its_log() {
         let file = "[Interface]\nMTU = 1420\nPostUp = curl -u me:pass %i # y\n\
                     #@ws:PreDown = logger pw=#1\nPostDown = curl -u me:pass %i && true\n";
         let log = "[#] ip link set mtu 1420 dev home\n[#] curl -u me:pass home\n\
@@ -438,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_log_only_what_taupe_has_said_is_shown() {
+    fn only_lines_of_taupe_and_the_service_manager_are_shown() {
         let shown = [
             "-- Boot 5c3 --",
             "2026-11-23T20:00:00+0000 host systemd[1]: Started WireGuard tunnel home, by Taupe.",
@@ -471,13 +487,13 @@ mod tests {
             assert_eq!(redactor.log("home", line), format!("{line}\n"));
         }
         for (line, expected) in hidden {
-            let said = redactor.log("home", &format!("{prefix}{line}"));
-            assert_eq!(said, format!("{prefix}{expected}\n"));
+            let message = redactor.log("home", &format!("{prefix}{line}"));
+            assert_eq!(message, format!("{prefix}{expected}\n"));
         }
     }
 
     #[test]
-    fn endpoints_are_taken_out_on_request() {
+    fn endpoints_are_removed_on_request() {
         let file = format!(
             "[Interface]\nPrivateKey = {0}\n[Peer]\nPublicKey = {0}\nEndpoint = 192.0.2.1:51820\n",
             Encoding::Base64.encode(&KEY).as_str()

@@ -4,6 +4,7 @@ use serde::{Serialize, Serializer};
 
 /// Stable identifier of a kind of finding, which `status --json` prints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum FindingCode {
     ProcessSilent,
     ProcessEnded,
@@ -39,6 +40,8 @@ pub enum FindingCode {
 }
 
 impl FindingCode {
+    /// Returns the identifier as `status --json` prints it.
+    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::ProcessSilent => "process-silent",

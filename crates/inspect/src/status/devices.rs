@@ -1,7 +1,7 @@
 //! Running devices of this machine, and the faults that only several of them show.
 
-use super::judge::{self, Finding};
-use super::{file_of, peers};
+use super::findings::{self, Finding};
+use super::{current_file, peers};
 use taupe_adapter::State as Journals;
 use taupe_client::{Device, DeviceStatus, PeerStatus};
 use taupe_config::file::File;
@@ -24,16 +24,16 @@ impl Devices {
     }
 
     /// Returns a finding for each other device that has a private key and a peer of this one.
-    pub(super) fn with_the_same_key(&self, interface: &str, file: Option<&File>) -> Vec<Finding> {
+    pub(super) fn sharing_key(&self, interface: &str, file: Option<&File>) -> Vec<Finding> {
         let Some(device) = self.get(interface) else {
             return Vec::new();
         };
         let others = self.0.iter().filter(|(name, _)| name != interface);
         let findings = others.filter_map(|(name, other)| {
             let mut shared = shared_peers(&device.status, &other.status);
-            // A peer that calls selects one of the two devices by its port.
-            let peer = shared.find(|peer| !peers::is_caller(peer, file))?;
-            Some(judge::shared_key(name, &peers::shown(peer, device)))
+            // A peer that starts handshakes itself selects one of the two devices by its port.
+            let peer = shared.find(|peer| !peers::is_initiator(peer, file))?;
+            Some(findings::shared_key(name, &peers::shown(peer, device)))
         });
         findings.collect()
     }
@@ -59,11 +59,12 @@ fn shared_peers<'a>(
 
 /// Returns the warnings that `up` prints about a tunnel that it has just brought up. They are not
 /// errors, because a network may appear or another tunnel end later.
+#[must_use]
 pub fn warnings(interface: &str) -> Vec<String> {
     let Some(header) = Journals::default().of_running(interface) else {
         return Vec::new();
     };
-    let (devices, file) = (Devices::read(), file_of(&header));
+    let (devices, file) = (Devices::read(), current_file(&header));
     let (file, outer) = (file.as_ref(), header.outer.map(|outer| outer.name));
     let mut sentences = Vec::new();
     // Datagrams of a tunnel through another one leave by that one.
@@ -77,7 +78,7 @@ pub fn warnings(interface: &str) -> Vec<String> {
             sentences.extend(findings.map(|finding| peers::of_outer(outer, &finding.text)));
         }
     }
-    let shared = devices.with_the_same_key(interface, file);
+    let shared = devices.sharing_key(interface, file);
     sentences.extend(shared.into_iter().map(|finding| finding.text));
     sentences
 }

@@ -1,8 +1,8 @@
 //! Network settings that another program has changed since `taupe up`.
 
 use super::code::FindingCode;
-use super::judge::Finding;
-use crate::tunnel::word_of;
+use super::findings::Finding;
+use crate::tunnel::file_argument;
 use taupe_adapter::{Place, Setting, State, verify};
 
 /// Compares the settings that `up` made with the system's.
@@ -14,33 +14,34 @@ pub(super) fn findings(interface: &str) -> Vec<Finding> {
             return vec![Finding::new(FindingCode::SettingsUnknown, text)];
         }
     };
-    let word = word_of(interface);
+    let word = file_argument(interface);
     let findings = findings
         .iter()
-        .map(|finding| Finding::new(code(finding.setting), advised(finding, &word)));
+        .map(|finding| Finding::new(code(finding.setting), with_advice(finding, &word)));
     findings.collect()
 }
 
 /// Adds advice to a finding. `word` is the argument by which `taupe reload` finds the tunnel.
-pub fn advised(finding: &taupe_adapter::Finding, word: &str) -> String {
+#[must_use]
+pub fn with_advice(finding: &taupe_adapter::Finding, word: &str) -> String {
     let text = &finding.text;
     match finding.setting {
         Setting::Bypass => format!(
-            "{text}; leave this network, or remove what was added (`ip route delete`); where it is \
-             wanted, DisallowedIPs in the file and `taupe reload {word}` say so"
+            "{text}; leave this network, or remove the route (`ip route delete`); to keep it, add \
+             its network to DisallowedIPs in the file and run `taupe reload {word}`"
         ),
         _ => format!("{text}; `taupe reload {word}` restores it"),
     }
 }
 
 /// Returns a note if the interface was renamed or moved to another namespace.
-pub(super) fn place(interface: &str) -> Option<String> {
+pub(super) fn relocation_note(interface: &str) -> Option<String> {
     match State::default().place(interface)? {
         Place::Here => None,
-        Place::Renamed(name) => Some(format!("its interface is called {name} now")),
+        Place::Renamed(name) => Some(format!("its interface has been renamed to {name}")),
         Place::Elsewhere => Some(
-            "its interface was moved to another network namespace: addresses and routes there are \
-             not compared"
+            "its interface was moved to another network namespace: Taupe does not compare \
+             addresses and routes there"
                 .to_owned(),
         ),
     }

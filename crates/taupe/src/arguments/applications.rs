@@ -1,7 +1,7 @@
 //! The command lines of `taupe app` and `taupe explain`.
 
-use super::common::FileArgument;
 use super::{AppAction, AppOrder, AppPlace, ExplainOrder};
+use crate::command_line::common::FileArgument;
 use clap::{Args, Subcommand, ValueHint};
 use std::ffi::OsString;
 use taupe_config::application::Application;

@@ -3,8 +3,8 @@
 
 use super::device::{Descriptor, DeviceOrder, EXIT_STATUS, TUN, UAPI};
 use super::device::{descriptor, foreground, offloads, variable};
-use super::{Environment, Error};
-use crate::logging::{Destination, Logging};
+use super::{ArgumentError, Environment};
+use crate::device_log::{Destination, Logging};
 use clap::{Parser, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -70,7 +70,7 @@ enum Verbosity {
 const LOG_LEVEL: &str = "WG_LOG_LEVEL";
 
 impl Boringtun {
-    pub(super) fn order(self, environment: Environment<'_>) -> Result<DeviceOrder, Error> {
+    pub(super) fn order(self, environment: Environment<'_>) -> Result<DeviceOrder, ArgumentError> {
         let file = |given: Option<PathBuf>, name| {
             let named = || environment(name).filter(|value: &OsString| !value.is_empty());
             given.or_else(|| named().map(PathBuf::from))
@@ -99,11 +99,11 @@ impl Boringtun {
     }
 }
 
-fn verbosity(environment: Environment<'_>) -> Result<Verbosity, Error> {
+fn verbosity(environment: Environment<'_>) -> Result<Verbosity, ArgumentError> {
     let Some(word) = variable(LOG_LEVEL, environment)? else {
         return Ok(Verbosity::Error);
     };
-    Verbosity::from_str(&word, false).map_err(|_| Error::Variable {
+    Verbosity::from_str(&word, false).map_err(|_| ArgumentError::Variable {
         variable: LOG_LEVEL,
         value: word,
         reason: "it is none of error, info, debug and trace".into(),

@@ -1,8 +1,8 @@
 //! Options of `taupe device`, and the environment variables with the same
 //! effects.
 
-use super::{Environment, Error};
-use crate::logging::Logging;
+use super::{ArgumentError, Environment};
+use crate::device_log::Logging;
 use clap::{Args, Parser, ValueEnum};
 use std::ffi::OsString;
 use std::os::fd::RawFd;
@@ -33,11 +33,14 @@ pub(crate) struct DeviceSettings {
 }
 
 impl DeviceSettings {
-    pub(super) fn read(environment: Environment<'_>) -> Result<Self, Error> {
+    pub(super) fn read(environment: Environment<'_>) -> Result<Self, ArgumentError> {
         Self::read_with(Vec::new(), environment)
     }
 
-    fn read_with(no_offload: Vec<Offload>, environment: Environment<'_>) -> Result<Self, Error> {
+    fn read_with(
+        no_offload: Vec<Offload>,
+        environment: Environment<'_>,
+    ) -> Result<Self, ArgumentError> {
         let log_level = environment("LOG_LEVEL");
         let log_level = log_level.as_deref().map(|word| word.to_string_lossy());
         Ok(Self {
@@ -73,17 +76,17 @@ Environment:
 
 /// `taupe device` as a program of its own.
 #[derive(Parser)]
-#[command(name = "taupe", version, about = super::ABOUT)]
+#[command(name = "taupe", version, about = crate::command_line::ABOUT)]
 pub(super) struct DeviceProgram {
     #[command(flatten)]
-    pub(super) device: Device,
+    pub(super) device: DeviceArguments,
 }
 
 #[derive(Args)]
 #[command(after_long_help = format!(
     "{}\n\n{ENVIRONMENT}\n\n{EXIT_STATUS}\n\n{EXAMPLES}", offload_table()
 ))]
-pub(super) struct Device {
+pub(super) struct DeviceArguments {
     /// Interface to create (1 to 15 bytes)
     #[arg(value_name = "IFACE", value_parser = InterfaceName::for_new)]
     interface: InterfaceName,
@@ -100,8 +103,8 @@ pub(super) struct Device {
     no_offload: Vec<Offload>,
 }
 
-impl Device {
-    pub(super) fn order(self, environment: Environment<'_>) -> Result<DeviceOrder, Error> {
+impl DeviceArguments {
+    pub(super) fn order(self, environment: Environment<'_>) -> Result<DeviceOrder, ArgumentError> {
         let settings = DeviceSettings::read_with(self.no_offload, environment)?;
         Ok(DeviceOrder {
             interface: self.interface,
@@ -163,14 +166,14 @@ pub(crate) const UAPI: &str = "WG_UAPI_FD";
 pub(super) fn offloads(
     mut without: Vec<Offload>,
     environment: Environment<'_>,
-) -> Result<Offloads, Error> {
+) -> Result<Offloads, ArgumentError> {
     if let Some(list) = variable(OFFLOAD, environment)? {
         let words = list
             .split(',')
             .map(str::trim)
             .filter(|word| !word.is_empty());
         for word in words {
-            let offload = Offload::from_str(word, true).map_err(|_| Error::Variable {
+            let offload = Offload::from_str(word, true).map_err(|_| ArgumentError::Variable {
                 variable: OFFLOAD,
                 value: list.clone(),
                 reason: format!(
@@ -216,14 +219,14 @@ pub(super) fn foreground(environment: Environment<'_>) -> bool {
 pub(super) fn descriptor(
     name: &'static str,
     environment: Environment<'_>,
-) -> Result<Option<RawFd>, Error> {
+) -> Result<Option<RawFd>, ArgumentError> {
     let Some(value) = variable(name, environment)? else {
         return Ok(None);
     };
     value
         .parse()
         .map(Descriptor::number)
-        .map_err(|error: NotDescriptor| Error::Variable {
+        .map_err(|error: NotDescriptor| ArgumentError::Variable {
             variable: name,
             value,
             reason: error.to_string(),
@@ -234,12 +237,12 @@ pub(super) fn descriptor(
 pub(super) fn variable(
     name: &'static str,
     environment: Environment<'_>,
-) -> Result<Option<String>, Error> {
+) -> Result<Option<String>, ArgumentError> {
     let value = environment(name).filter(|value| !value.is_empty());
     value
         .map(OsString::into_string)
         .transpose()
-        .map_err(|value| Error::Variable {
+        .map_err(|value| ArgumentError::Variable {
             variable: name,
             value: value.to_string_lossy().into_owned(),
             reason: "it is not UTF-8".into(),

@@ -1,6 +1,6 @@
 //! The command line of `taupe exec`.
 
-use super::{DeviceSettings, Environment, Error, ExecOrder, SandboxOrder};
+use super::{ArgumentError, DeviceSettings, Environment, ExecOrder, SandboxOrder};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 
@@ -64,7 +64,7 @@ pub(super) struct ExecArguments {
 }
 
 impl ExecArguments {
-    pub(super) fn order(self, environment: Environment<'_>) -> Result<ExecOrder, Error> {
+    pub(super) fn order(self, environment: Environment<'_>) -> Result<ExecOrder, ArgumentError> {
         Ok(ExecOrder {
             sandbox: match self.join {
                 Some(name) => SandboxOrder::Join { name },

@@ -1,19 +1,26 @@
 //! The grammar of `wg-quick`: an action and a file, and nothing else.
 
 use super::DeviceSettings;
-use super::{Action, Environment, Error, Order, TunnelOrder, Up};
+use super::{Action, ArgumentError, Environment, Order, TunnelOrder, Up};
 use std::ffi::OsString;
 use taupe_adapter::Compatibility;
 
-pub(super) fn order(arguments: &[OsString], environment: Environment<'_>) -> Result<Order, Error> {
+pub(super) fn order(
+    arguments: &[OsString],
+    environment: Environment<'_>,
+) -> Result<Order, ArgumentError> {
     let words: Vec<_> = arguments.iter().skip(1).collect();
     let (action, file) = match words.as_slice() {
         [word] => {
-            let asked = ["--help", "-h", "help"].iter().any(|help| word == help);
-            return Ok(Order::QuickUsage { asked });
+            let is_requested = ["--help", "-h", "help"].iter().any(|help| word == help);
+            return Ok(Order::QuickUsage { is_requested });
         }
         [action, file] => (action.to_str(), *file),
-        _ => return Ok(Order::QuickUsage { asked: false }),
+        _ => {
+            return Ok(Order::QuickUsage {
+                is_requested: false,
+            });
+        }
     };
     let action = match action {
         Some("up") => Action::Up(Up {
@@ -32,7 +39,11 @@ pub(super) fn order(arguments: &[OsString], environment: Environment<'_>) -> Res
         },
         Some("save") => Action::Save,
         Some("strip") => Action::Strip,
-        _ => return Ok(Order::QuickUsage { asked: false }),
+        _ => {
+            return Ok(Order::QuickUsage {
+                is_requested: false,
+            });
+        }
     };
     Ok(Order::Tunnel(TunnelOrder {
         personality: Compatibility::WgQuick,

@@ -1,24 +1,37 @@
 //! The command line of `taupe`: one table of commands.
 
-use super::common::{
-    ALLOWED_IPS_EXAMPLES, ALLOWED_IPS_STATUS, AllowedIps, CHECK_EXAMPLES, CHECK_STATUS,
-    EXIT_STATUS, FILES, FileArgument, RETRIES, RETRIES_AND_DEVICE, STRIP_EXAMPLES, STRIP_STATUS,
-    TAUPE_EXAMPLES, Wg, joined,
-};
-use super::device::Device;
-use super::proxy::{self, Proxy};
-use super::{Action, Environment, Error, Order, TunnelOrder};
+use super::device::DeviceArguments;
+use super::{Action, ArgumentError, Environment, Order, TunnelOrder};
 use super::{applications, diagnosis, exec, tunnels};
+use crate::command_line::common::{
+    ALLOWED_IPS_EXAMPLES, ALLOWED_IPS_STATUS, AllowedIps, CHECK_EXAMPLES, CHECK_STATUS,
+    EXIT_STATUS, FILES, FileArgument, RETRIES, STRIP_EXAMPLES, STRIP_STATUS, Wg, joined,
+};
+use crate::command_line::proxy::{self, ProxyArguments};
 use crate::wg;
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use taupe_config::file::Compatibility;
 use tunnels::Detail;
 
+const EXAMPLES: &str = "\
+Examples:
+  taupe check ./home.conf
+  sudo taupe up ./home.conf
+  sudo taupe status
+  sudo taupe down home";
+
+const RETRIES_AND_DEVICE: &str = "\
+Environment:
+  WG_ENDPOINT_RESOLUTION_RETRIES  How often Taupe looks up an endpoint's name
+                                  again if it has no address yet: a number
+                                  (default: 15), or infinity.
+  LOG_LEVEL, TAUPE_OFFLOAD        As for `taupe device`.";
+
 /// Userspace WireGuard.
 #[derive(Parser)]
-#[command(name = "taupe", version, about = super::ABOUT)]
-#[command(after_long_help = text(&[EXIT_STATUS, FILES, TAUPE_EXAMPLES]))]
+#[command(name = "taupe", version, about = crate::command_line::ABOUT)]
+#[command(after_long_help = text(&[EXIT_STATUS, FILES, EXAMPLES]))]
 pub(super) struct Taupe {
     #[command(subcommand)]
     command: Command,
@@ -103,14 +116,14 @@ enum Command {
     #[command(after_long_help = text(&[
         proxy::PROXY, RETRIES, proxy::PROXY_STATUS, FILES, proxy::PROXY_EXAMPLES,
     ]))]
-    Proxy(Proxy),
+    Proxy(ProxyArguments),
     /// Compute a list of networks without some others
     #[command(after_long_help = text(&[ALLOWED_IPS_STATUS, ALLOWED_IPS_EXAMPLES]))]
     AllowedIps(AllowedIps),
     #[command(flatten)]
     Wg(Wg),
     /// Run a WireGuard interface that `wg` configures
-    Device(Device),
+    Device(DeviceArguments),
 }
 
 /// Joins paragraphs and sections of a long help.
@@ -123,7 +136,7 @@ impl Taupe {
         self,
         arguments: &[OsString],
         environment: Environment<'_>,
-    ) -> Result<Order, Error> {
+    ) -> Result<Order, ArgumentError> {
         let tunnel = |action, argument: FileArgument, detail: Detail| {
             Order::Tunnel(TunnelOrder {
                 personality: Compatibility::Taupe,

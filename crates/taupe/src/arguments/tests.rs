@@ -6,9 +6,9 @@ mod tunnels;
 mod wg;
 
 use super::{
-    Action, DeviceOrder, DeviceSettings, Environment, Error, Order, TunnelOrder, Up, parse,
+    Action, ArgumentError, DeviceOrder, DeviceSettings, Environment, Order, TunnelOrder, Up, parse,
 };
-use crate::logging::{Destination, Logging};
+use crate::device_log::{Destination, Logging};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use taupe_config::file::Compatibility;
@@ -41,7 +41,7 @@ fn given(variables: &[(&str, &str)]) -> impl Fn(&str) -> Option<OsString> {
     }
 }
 
-fn read(line: &str, environment: Environment<'_>) -> Result<Order, Error> {
+fn read(line: &str, environment: Environment<'_>) -> Result<Order, ArgumentError> {
     let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
     parse(&words, environment)
 }
@@ -61,8 +61,8 @@ fn order(line: &str, variables: &[(&str, &str)]) -> DeviceOrder {
 fn refusal(line: &str, variables: &[(&str, &str)]) -> (String, i32) {
     let error = read(line, &given(variables)).expect_err(line);
     let status = match &error {
-        Error::CommandLine(error) => error.exit_code(),
-        Error::Variable { .. } => 2,
+        ArgumentError::CommandLine(error) => error.exit_code(),
+        ArgumentError::Variable { .. } => 2,
     };
     (error.to_string(), status)
 }

@@ -1,8 +1,8 @@
 //! The command lines of `taupe up`, `down`, `lock`, `reload` and `save`.
 
-use super::common::FileArgument;
-use super::{Action, DeviceSettings, Environment, Error, ModeOption, Up};
-use crate::logging::Logging;
+use super::{Action, ArgumentError, DeviceSettings, Environment, ModeOption, Up};
+use crate::command_line::common::FileArgument;
+use crate::device_log::Logging;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 
@@ -159,7 +159,7 @@ pub(super) struct UpArguments {
 }
 
 impl UpArguments {
-    pub(super) fn action(&self, environment: Environment<'_>) -> Result<Action, Error> {
+    pub(super) fn action(&self, environment: Environment<'_>) -> Result<Action, ArgumentError> {
         Ok(Action::Up(Up {
             mode: match (self.adapter, self.transparent) {
                 (true, _) => Some(ModeOption::Adapter),

@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::stdio::stdout;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use taupe_inspect::flows::{Failure, Flow, Flows, Id};
+use taupe_inspect::flows::{Flow, Flows, FlowsError, Id};
 use taupe_inspect::json;
 
 /// Interval between two readings of the flows.
@@ -20,21 +20,21 @@ const EVERY: Timespec = Timespec {
 /// error once and continues.
 pub(super) fn follow(order: &FlowsOrder, first: Flows) -> Result<(), NotPrinted> {
     let mut before = BTreeMap::new();
-    let mut looked = Ok(first);
+    let mut reading = Ok(first);
     let mut failed = None;
     loop {
-        match looked {
+        match reading {
             Ok(now) => {
                 let now = by_id(now);
-                tell(order, &before, &now)?;
+                print_changes(order, &before, &now)?;
                 before = now;
                 failed = None;
             }
             Err(failure) => {
                 // A tunnel that no longer exists has no flows.
-                if let Failure::NotThere(_) = failure {
+                if let FlowsError::NotUp(_) = failure {
                     let now = BTreeMap::new();
-                    tell(order, &before, &now)?;
+                    print_changes(order, &before, &now)?;
                     before = now;
                 }
                 let why = failure.to_string();
@@ -47,7 +47,7 @@ pub(super) fn follow(order: &FlowsOrder, first: Flows) -> Result<(), NotPrinted>
         if is_unread() {
             return Ok(());
         }
-        looked = look(order.file.as_deref());
+        reading = look(order.file.as_deref());
     }
 }
 
@@ -64,7 +64,7 @@ fn by_id(flows: Flows) -> BTreeMap<Id, Flow> {
     flows.map(|flow| (flow.id(), flow)).collect()
 }
 
-fn tell(
+fn print_changes(
     order: &FlowsOrder,
     before: &BTreeMap<Id, Flow>,
     now: &BTreeMap<Id, Flow>,
@@ -72,7 +72,7 @@ fn tell(
     let text: String = changes(before, now)
         .into_iter()
         .map(|(event, flow)| match order.json {
-            true => json::line(&Told { event, flow }),
+            true => json::line(&FlowEvent { event, flow }),
             false => format!("{} {}\n", event.mark(), line(flow)),
         })
         .collect();
@@ -116,7 +116,7 @@ impl Event {
 
 /// A line of `--follow --json`.
 #[derive(Serialize)]
-struct Told<'a> {
+struct FlowEvent<'a> {
     event: Event,
     #[serde(flatten)]
     flow: &'a Flow,
@@ -157,16 +157,16 @@ mod tests {
         let mut busy = flow(3, Verdict::Tunnel);
         busy.sent_bytes = Some(7);
         let now = by_id(&[flow(2, Verdict::Tunnel), busy, flow(4, Verdict::Refused)]);
-        let told = changes(&before, &now);
-        let told: Vec<_> = told
+        let changed = changes(&before, &now);
+        let changed: Vec<_> = changed
             .iter()
             .map(|(event, flow)| (*event, flow.cookie))
             .collect();
         assert_eq!(
-            told,
+            changed,
             [(Event::Ended, 1), (Event::Changed, 2), (Event::Begun, 4)]
         );
-        let line = json::line(&Told {
+        let line = json::line(&FlowEvent {
             event: Event::Begun,
             flow: &flow(1, Verdict::Direct),
         });

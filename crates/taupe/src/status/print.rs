@@ -1,6 +1,6 @@
 //! Text output of `taupe status`.
 
-use crate::console::{Colour, Paint};
+use crate::paint::{Colour, Paint};
 use std::fmt::Write as _;
 use std::time::Duration;
 use taupe_inspect::span;

@@ -16,9 +16,9 @@ use taupe_transparent::error::TransparentError;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TunnelError {
     #[error(transparent)]
-    NotRoot(#[from] root::Error),
+    NotRoot(#[from] root::RootError),
     #[error(transparent)]
-    Conf(#[from] conf::Error),
+    Conf(#[from] conf::ConfError),
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
     /// The errors have been printed.

@@ -5,10 +5,11 @@ use super::plan::TunnelPlan;
 use super::transparent::{is_transparent, let_go};
 use super::{advice, readable, reload};
 use crate::arguments::Up;
-use crate::console::{Asked, Console, say};
+use crate::console::say;
 use crate::daemon;
 use crate::device::Device;
 use crate::plan::DevicePlan;
+use crate::progress::{Console, Signal};
 use sd_notify::NotifyState;
 use std::marker::PhantomData;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -23,7 +24,7 @@ use taupe_transparent::error::TransparentError;
 const ENDING: Duration = Duration::from_secs(10);
 
 enum Event {
-    Asked(Asked),
+    Signal(Signal),
     Ended(Exit),
 }
 
@@ -39,9 +40,9 @@ pub(super) fn run<D: Device>(
     let request = &tunnel.request();
     let (sender, events) = channel();
     let signals = sender.clone();
-    let console = Console::catching(verbose, move |asked| {
+    let console = Console::catching(verbose, move |signal| {
         // The receiver is gone if this process is about to end.
-        let _ = signals.send(Event::Asked(asked));
+        let _ = signals.send(Event::Signal(signal));
     });
     let mut console = console.map_err(TunnelError::Signals)?;
     let mut devices = InProcess::<D> {
@@ -132,14 +133,14 @@ impl Running<'_> {
         ]);
         loop {
             match self.events.recv() {
-                Ok(Event::Asked(Asked::Reload)) => {
+                Ok(Event::Signal(Signal::Reload)) => {
                     if let Err(failure) = reload(self.conf, &mut self.console) {
                         say(&format_args!("taupe: {failure}; {interface} stays up"));
                     }
                 }
-                Ok(Event::Asked(Asked::End)) | Err(_) => {
+                Ok(Event::Signal(Signal::End)) | Err(_) => {
                     notify(&[NotifyState::Stopping]);
-                    self.console.heard();
+                    self.console.clear_interrupt();
                     return self.end();
                 }
                 Ok(Event::Ended(exit)) => {
@@ -239,7 +240,7 @@ impl Running<'_> {
         let began = Instant::now();
         while let Some(left) = ENDING.checked_sub(began.elapsed()) {
             match self.events.recv_timeout(left) {
-                Ok(Event::Asked(_)) => {}
+                Ok(Event::Signal(_)) => {}
                 Ok(Event::Ended(_)) | Err(_) => return,
             }
         }

@@ -18,7 +18,7 @@ use taupe_adapter::{Compatibility, Options, Request, UpError};
 use taupe_config::file::{DiagnosticKind, File};
 use taupe_inspect::check::{Checked, Remark, check};
 use taupe_inspect::conf::Conf;
-use taupe_inspect::endpoint_names::Named;
+use taupe_inspect::endpoint_names::NamedEndpoint;
 use taupe_transparent::capture::is_in_effect;
 
 /// Plan of a `taupe up`.
@@ -43,7 +43,7 @@ pub(super) struct TunnelPlan<'a> {
     /// The selected applications, if the tunnel selects any.
     selected: Option<SelectedApplications<'a>>,
     /// Endpoint names that the device's process looks up.
-    names: Vec<Named>,
+    names: Vec<NamedEndpoint>,
 }
 
 impl<'a> UpPlan<'a> {

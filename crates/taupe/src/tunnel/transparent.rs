@@ -12,8 +12,8 @@ use taupe_config::file::File;
 use taupe_inspect::check::{Checked, check_with_available_keys};
 use taupe_inspect::conf::Conf;
 use taupe_inspect::processes::Subject;
-use taupe_inspect::tunnel::{meanwhile, until};
-use taupe_inspect::{families, names};
+use taupe_inspect::tunnel::{effect_until, effect_while_down};
+use taupe_inspect::{dns, families};
 use taupe_os_linux::netlink::Netlink;
 use taupe_transparent::capture::{self, is_in_effect, release, reset};
 use taupe_transparent::error::TransparentError;
@@ -135,10 +135,10 @@ pub(super) fn consequences(selection: &Selection) -> Vec<String> {
     }
     let destinations = &selection.plan.choice.destinations;
     // Another message covers IPv6 that is switched off.
-    let of_families = families::without_route(destinations);
-    let of_families = of_families.into_iter().filter(|lack| !lack.is_switched_off);
+    let of_families = families::families_without_route(destinations);
+    let of_families = of_families.into_iter().filter(|lack| !lack.is_disabled);
     let of_families = of_families.map(|lack| lack.to_string());
-    let of_names = names::doubts(&selection.servers, &selection.routed);
+    let of_names = dns::warnings(&selection.servers, &selection.routed);
     let sentences = of_families.chain(of_names);
     sentences
         .map(|sentence| format!("[!] {sentence}"))
@@ -236,7 +236,7 @@ impl<'a> SelectedApplications<'a> {
                     .ok()
                     .flatten()
                     .unwrap_or_default();
-                let meanwhile = meanwhile(lock, self.interface);
+                let meanwhile = effect_while_down(lock, self.interface);
                 say(&format_args!("[!] {} is down: {meanwhile}", self.interface));
             }
         }
@@ -283,7 +283,7 @@ pub(super) fn lock(conf: &Conf) -> Result<(), TunnelError> {
     };
     let word = conf.word();
     if closed? {
-        let meanwhile = until(choice.lock, interface, &word);
+        let meanwhile = effect_until(choice.lock, interface, &word);
         say(&format_args!("{interface} is locked: {meanwhile}"));
         if mark.is_none() {
             tell_of_gaps(interface);
@@ -324,7 +324,7 @@ pub(super) fn let_go(interface: &str, keep_closed: bool) -> Result<bool, Transpa
                 lock => lock?,
             };
             let lock = lock.unwrap_or_default();
-            let meanwhile = meanwhile(lock, interface);
+            let meanwhile = effect_while_down(lock, interface);
             say(&format_args!("{interface} is down: {meanwhile}"));
         }
         return Ok(captured);

@@ -1,6 +1,6 @@
 //! `setconf`, `addconf` and `syncconf`.
 
-use super::value::Bad;
+use super::value::ValueError;
 use super::{Call, Command, Compatibility, Failed, Outcome, console, keys};
 use std::ffi::OsStr;
 use std::fs::File as Source;
@@ -225,16 +225,16 @@ fn unresolved(
     error: ResolveError,
 ) -> Failed {
     let is_parsing = !matches!(error, ResolveError::Retries(_));
-    let bad = Bad::Endpoint {
+    let invalid = ValueError::Endpoint {
         value: endpoint.to_string().into_bytes(),
         error,
     };
-    let mut wg = bad.wg();
+    let mut wg = invalid.wg();
     if is_parsing {
         wg.extend_from_slice(b"\nConfiguration parsing error");
     }
     call.failed(&wg, || {
         let (path, line) = (path.display(), peer.line);
-        format!("{path}:{line}: {}", bad.taupe())
+        format!("{path}:{line}: {}", invalid.taupe())
     })
 }

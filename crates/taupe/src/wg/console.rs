@@ -1,8 +1,8 @@
 //! Standard output and standard error.
 
 use super::{Failed, Outcome};
+use crate::system;
 use std::fmt;
-use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
 use taupe_uapi::show::Colours;
 use zeroize::Zeroizing;
@@ -12,14 +12,14 @@ const BLOCK: usize = 16 << 10;
 
 /// Standard output for secrets. It leaves no copy of the output in memory.
 pub(super) struct Output {
-    held: Zeroizing<Vec<u8>>,
+    buffer: Zeroizing<Vec<u8>>,
     failure: Option<io::Error>,
 }
 
 impl Output {
     pub(super) fn new() -> Self {
         Self {
-            held: Zeroizing::new(Vec::with_capacity(BLOCK)),
+            buffer: Zeroizing::new(Vec::with_capacity(BLOCK)),
             failure: None,
         }
     }
@@ -38,37 +38,24 @@ impl Output {
     }
 
     fn flush(&mut self) {
-        if self.failure.is_none() && !self.held.is_empty() {
-            // The standard library's standard output would leave copies in its own buffer.
-            let written = unbuffered(&io::stdout()).and_then(|mut out| out.write_all(&self.held));
+        if self.failure.is_none() && !self.buffer.is_empty() {
+            let written = system::stdout().and_then(|mut out| out.write_all(&self.buffer));
             self.failure = written.err();
         }
-        self.held.clear();
+        self.buffer.clear();
     }
 
     fn push(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            if self.held.len() == BLOCK {
+            if self.buffer.len() == BLOCK {
                 self.flush();
             }
-            let room = BLOCK - self.held.len();
+            let room = BLOCK - self.buffer.len();
             let (now, later) = bytes.split_at(room.min(bytes.len()));
-            self.held.extend_from_slice(now);
+            self.buffer.extend_from_slice(now);
             bytes = later;
         }
     }
-}
-
-/// Duplicates standard output or input as a file.
-#[cfg(unix)]
-pub(super) fn unbuffered(stream: &impl std::os::fd::AsFd) -> io::Result<File> {
-    Ok(stream.as_fd().try_clone_to_owned()?.into())
-}
-
-/// Duplicates standard output or input as a file.
-#[cfg(windows)]
-pub(super) fn unbuffered(stream: &impl std::os::windows::io::AsHandle) -> io::Result<File> {
-    Ok(stream.as_handle().try_clone_to_owned()?.into())
 }
 
 impl fmt::Write for Output {

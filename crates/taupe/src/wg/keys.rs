@@ -1,6 +1,7 @@
 //! `genkey`, `genpsk` and `pubkey`.
 
 use super::{Call, Compatibility, Failed, Outcome, console};
+use crate::system;
 use std::fmt::Write as _;
 use std::io::{self, Read};
 use taupe_client::{KEY_LEN, PqPrivateKey, PrivateKey, Secret, Suite};
@@ -58,7 +59,7 @@ fn random(call: &Call<'_>) -> Result<Zeroizing<[u8; KEY_LEN]>, Failed> {
 /// Fills a key with random bytes. The key is to be written to standard output.
 fn fill_random(key: &mut [u8]) {
     // A file that everyone can read must not contain a key.
-    if is_shared() {
+    if system::stdout().is_ok_and(|output| system::is_world_accessible(&output)) {
         console::complain(
             b"Warning: writing to world accessible file.\n\
               Consider setting the umask to 077 and trying again.\n",
@@ -67,28 +68,13 @@ fn fill_random(key: &mut [u8]) {
     taupe_runtime::random::fill(key);
 }
 
-/// Checks whether standard output is a file that everyone can access.
-#[cfg(unix)]
-fn is_shared() -> bool {
-    use std::os::unix::fs::PermissionsExt as _;
-    let output = console::unbuffered(&io::stdout()).and_then(|output| output.metadata());
-    output.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o007 != 0)
-}
-
-/// On Windows a new file inherits the rights of its folder, and usually is not accessible to
-/// everyone.
-#[cfg(not(unix))]
-fn is_shared() -> bool {
-    false
-}
-
 /// Prints the public key of a seed on standard input.
 fn pq_pubkey(call: &Call<'_>, suite: Suite) -> Outcome {
     let failed = |reason: String| {
         call.failed(b"", || {
             format!(
-                "{reason}; expected a private key of {PQ_TEXT} characters, such as `taupe genkey \
-                 --pq` prints, and nothing after it"
+                "{reason}; expected a private key of {PQ_TEXT} characters, as `taupe genkey --pq` \
+                 prints it, and nothing after it"
             )
         })
     };
@@ -99,12 +85,12 @@ fn pq_pubkey(call: &Call<'_>, suite: Suite) -> Outcome {
         }
         Ok(None) => {
             return Err(failed(
-                "standard input holds nothing, or less than a post-quantum key".into(),
+                "standard input is empty, or shorter than a post-quantum key".into(),
             ));
         }
         Err(error) => return Err(failed(format!("standard input cannot be read: {error}"))),
     };
-    let seed = str::from_utf8(&*text).map_err(|_| failed("this is no text".into()))?;
+    let seed = str::from_utf8(&*text).map_err(|_| failed("standard input is not text".into()))?;
     let seed = Encoding::Base64.pq_private_key(seed);
     let seed = seed.map_err(|error| failed(error.to_string()))?;
     let seed = seed.ok_or_else(|| failed("the key is all zeros".into()))?;
@@ -128,11 +114,12 @@ fn wanted_suite(call: &Call<'_>) -> Result<Option<Suite>, Failed> {
     match Suite::ALL.into_iter().find(|one| one.name() == suite) {
         Some(suite @ (Suite::Hybrid768 | Suite::Hybrid512)) => Ok(Some(suite)),
         Some(Suite::Light) => Err(call.failed(b"", || {
-            "hybrid-light has no keys: write PostQuantum = require to the peer, and no PqPublicKey"
+            "hybrid-light has no keys; write PostQuantum = require into the section of the peer, \
+             without PqPublicKey"
                 .into()
         })),
         None => Err(call.failed(b"", || {
-            format!("{suite:?} is no suite; expected hybrid-768 or hybrid-512")
+            format!("{suite:?} is not a suite; expected hybrid-768 or hybrid-512")
         })),
     }
 }
@@ -152,15 +139,15 @@ pub(super) fn pubkey(call: &Call<'_>) -> Outcome {
             return Err(failed(
                 "Trailing characters found after key",
                 "there is more than a key on standard input; expected a private key of 44 \
-                 characters, such as `taupe genkey` prints, and nothing after it (`taupe pubkey --pq` \
-                 is for keys of `taupe genkey --pq`)",
+                 characters, as `taupe genkey` prints it, and nothing after it (for a key of `taupe \
+                 genkey --pq`, use `taupe pubkey --pq`)",
             ));
         }
         Ok(None) => {
             return Err(failed(
                 "Key is not the correct length or format",
-                "standard input holds nothing, or less than a key; expected a private key of 44 \
-                 characters, such as `taupe genkey` prints",
+                "standard input is empty, or shorter than a key; expected a private key of 44 \
+                 characters, as `taupe genkey` prints it",
             ));
         }
         Err(error) => {
@@ -173,7 +160,7 @@ pub(super) fn pubkey(call: &Call<'_>) -> Outcome {
     let Some(key) = bytes(&key) else {
         return Err(failed(
             "Key is not the correct length or format",
-            "what stands on standard input is not a key; expected 43 base64 digits and one `=`",
+            "standard input is not a key; expected 43 base64 digits and one `=`",
         ));
     };
     write(&taupe_client::public_key(&key).0)
@@ -237,7 +224,7 @@ struct Stdin;
 
 impl Read for Stdin {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        console::unbuffered(&io::stdin())?.read(buffer)
+        system::stdin()?.read(buffer)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Call, Compatibility, Failed, Outcome, value};
 use std::ffi::{OsStr, OsString};
 use taupe_client::{PeerUpdate, PresharedKey, PrivateKey, SetRequest};
-use value::Bad;
+use value::ValueError;
 
 pub(super) fn set(call: &Call<'_>) -> Outcome {
     let (interface, words) = match call.rest {
@@ -24,36 +24,36 @@ fn request(call: &Call<'_>, words: &[OsString]) -> Result<SetRequest, Failed> {
     let is_taupe = call.personality == Compatibility::Taupe;
     let mut words = words.iter().map(OsString::as_os_str);
     while let Some(word) = words.next() {
-        let bad = |bad: Bad| {
-            call.failed(&bad.wg(), || {
-                format!("{}: {}", word.to_string_lossy(), bad.taupe())
+        let invalid = |invalid: ValueError| {
+            call.failed(&invalid.wg(), || {
+                format!("{}: {}", word.to_string_lossy(), invalid.taupe())
             })
         };
         let next = words.clone().next();
         let peer = request.device.peers.last_mut();
         match (word.to_str(), peer, next) {
             (Some("listen-port"), None, Some(text)) => {
-                request.listen_port = Some(value::port(text).map_err(bad)?);
+                request.listen_port = Some(value::port(text).map_err(invalid)?);
             }
             (Some("fwmark"), None, Some(text)) => {
-                request.fwmark = Some(value::fwmark(text).map_err(bad)?);
+                request.fwmark = Some(value::fwmark(text).map_err(invalid)?);
             }
             (Some("private-key"), None, Some(path)) => {
-                let key = value::key_file(path, "genkey").map_err(bad)?;
+                let key = value::key_file(path, "genkey").map_err(invalid)?;
                 let key = PrivateKey::new(*key);
                 request.device.private_key = Some(taupe_client::new_private_key(key));
             }
             (Some("pq-private-key"), None, Some(path)) if is_taupe => {
-                request.device.pq_private_key = Some(value::pq_private_key(path).map_err(bad)?);
+                request.device.pq_private_key = Some(value::pq_private_key(path).map_err(invalid)?);
             }
             (Some("pq-public-key"), Some(peer), Some(path)) if is_taupe => {
-                peer.pq_public_key = Some(value::pq_public_key(path).map_err(bad)?);
+                peer.pq_public_key = Some(value::pq_public_key(path).map_err(invalid)?);
             }
             (Some("post-quantum"), Some(peer), Some(text)) if is_taupe => {
-                peer.post_quantum = Some(value::post_quantum(text).map_err(bad)?);
+                peer.post_quantum = Some(value::post_quantum(text).map_err(invalid)?);
             }
             (Some("peer"), _, Some(key)) => {
-                let key = value::public_key(key).map_err(bad)?;
+                let key = value::public_key(key).map_err(invalid)?;
                 request.device.peers.push(PeerUpdate::new(key));
             }
             (Some("remove"), Some(peer), _) => {
@@ -61,21 +61,21 @@ fn request(call: &Call<'_>, words: &[OsString]) -> Result<SetRequest, Failed> {
                 continue;
             }
             (Some("endpoint"), Some(peer), Some(text)) => {
-                let (address, name) = value::endpoint(text).map_err(bad)?;
+                let (address, name) = value::endpoint(text).map_err(invalid)?;
                 peer.endpoint = Some(address);
                 peer.endpoint_name = name.map(Some);
             }
             (Some("allowed-ips"), Some(peer), Some(text)) => {
-                value::allowed_ips(peer, text).map_err(bad)?;
+                value::allowed_ips(peer, text).map_err(invalid)?;
             }
             (Some("persistent-keepalive"), Some(peer), Some(text)) => {
-                peer.persistent_keepalive = Some(value::keepalive(text).map_err(bad)?);
+                peer.persistent_keepalive = Some(value::keepalive(text).map_err(invalid)?);
             }
             (Some("preshared-key"), Some(peer), Some(path)) => {
-                let key = value::key_file(path, "genpsk").map_err(bad)?;
+                let key = value::key_file(path, "genpsk").map_err(invalid)?;
                 peer.preshared_key = Some(PresharedKey::new(*key));
             }
-            _ => return Err(invalid(call, word)),
+            _ => return Err(unexpected(call, word)),
         }
         words.next();
     }
@@ -88,13 +88,16 @@ fn request(call: &Call<'_>, words: &[OsString]) -> Result<SetRequest, Failed> {
     Ok(request)
 }
 
-fn invalid(call: &Call<'_>, word: &OsStr) -> Failed {
-    call.failed(&[b"Invalid argument: ", word.as_encoded_bytes()].concat(), || {
-        format!(
-            "set: {word:?} is not understood here; first come listen-port, fwmark, \
-                 private-key and pq-private-key, each with a value, then for each peer `peer KEY', and what belongs \
-                 to it: remove, or preshared-key, pq-public-key, post-quantum, endpoint, persistent-keepalive and allowed-ips, \
-                 each with a value"
-        )
-    })
+fn unexpected(call: &Call<'_>, word: &OsStr) -> Failed {
+    call.failed(
+        &[b"Invalid argument: ", word.as_encoded_bytes()].concat(),
+        || {
+            format!(
+                "set: {word:?} is not valid here; first write listen-port, fwmark, private-key and \
+             pq-private-key, each with a value, then for each peer `peer KEY' and its settings: \
+             remove, or preshared-key, pq-public-key, post-quantum, endpoint, \
+             persistent-keepalive and allowed-ips, each with a value"
+            )
+        },
+    )
 }

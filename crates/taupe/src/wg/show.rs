@@ -1,22 +1,7 @@
 //! `show` and `showconf`.
 
-#[cfg(target_os = "linux")]
-mod making;
-
-/// Other systems have no `up`, and nothing to report about it.
-#[cfg(not(target_os = "linux"))]
-mod making {
-    pub(super) fn tell_of_the_killed(_: impl Fn(&str) -> bool) -> bool {
-        false
-    }
-
-    pub(super) fn of_its_making(_: &str) -> Vec<(&'static str, String)> {
-        Vec::new()
-    }
-}
-
-use super::{Call, Compatibility, Failed, Outcome, console, is_root};
-use making::{of_its_making, tell_of_the_killed};
+use super::{Call, Compatibility, Failed, Outcome, console};
+use crate::system;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};
@@ -35,9 +20,7 @@ pub(super) fn show(call: &Call<'_>) -> Outcome {
         (None | Some("all"), field, _) => all(call, field),
         (Some("interfaces"), None, _) => interfaces(call),
         (Some(interface), field, _) => {
-            if call.personality == Compatibility::Taupe
-                && tell_of_the_killed(|name| name == interface)
-            {
+            if call.personality == Compatibility::Taupe && report_killed(|name| name == interface) {
                 return Err(Failed);
             }
             let device = read(call, interface)?;
@@ -58,6 +41,15 @@ pub(super) fn showconf(call: &Call<'_>) -> Outcome {
     output.finish()
 }
 
+/// Prints a line for each tunnel whose process was killed. Returns true if there are any.
+fn report_killed(is_asked_for: impl Fn(&str) -> bool) -> bool {
+    let messages = system::killed_tunnels(is_asked_for);
+    for message in &messages {
+        console::complain(format!("taupe: {message}\n").as_bytes());
+    }
+    !messages.is_empty()
+}
+
 fn read(call: &Call<'_>, interface: &str) -> Result<Device, Failed> {
     taupe_client::read(interface)
         .map_err(|error| call.refused("Unable to access interface", interface, &error))
@@ -71,16 +63,13 @@ fn names(call: &Call<'_>) -> Result<Vec<String>, Failed> {
             taupe_client::errno_text(errno)
         );
         call.failed(wg.as_bytes(), || {
-            let who = if cfg!(windows) {
-                "an elevated administrator"
-            } else {
-                "root"
-            };
-            format!("the interfaces cannot be listed: {error}; only {who} can see them all")
+            let who = system::ADMINISTRATOR;
+            format!("cannot list the interfaces: {error}; only {who} can see all of them")
         })
     })?;
-    if names.is_empty() && call.personality == Compatibility::Taupe && !is_root() {
-        console::complain(b"taupe: only root sees WireGuard devices, try it with sudo\n");
+    let is_taupe = call.personality == Compatibility::Taupe;
+    if names.is_empty() && is_taupe && !system::sees_all_devices() {
+        console::complain(b"taupe: only root sees WireGuard devices; run it with sudo\n");
     }
     Ok(names)
 }
@@ -96,7 +85,7 @@ fn interfaces(call: &Call<'_>) -> Outcome {
 /// Fails only if there are interfaces and none of them can be read.
 fn all(call: &Call<'_>, field: Option<&str>) -> Outcome {
     if call.personality == Compatibility::Taupe {
-        tell_of_the_killed(|_| true);
+        report_killed(|_| true);
     }
     let names = names(call)?;
     let mut outcome = if names.is_empty() {
@@ -147,7 +136,7 @@ fn one(call: &Call<'_>, device: &Device, field: Option<&str>, with_name: bool) -
 fn pretty(call: &Call<'_>, output: &mut console::Output, device: &Device) -> std::fmt::Result {
     let more = match call.personality {
         Compatibility::Taupe => {
-            let mut lines = of_its_making(&device.name);
+            let mut lines = system::tunnel_lines(&device.name);
             lines.extend(fingerprints(device));
             Some(lines)
         }

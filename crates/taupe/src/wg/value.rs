@@ -19,7 +19,7 @@ use taupe_uapi::prefix;
 use zeroize::Zeroizing;
 
 /// Error in a value. Contains no secret.
-pub(super) enum Bad {
+pub(super) enum ValueError {
     Port {
         value: Vec<u8>,
         reason: String,
@@ -54,7 +54,7 @@ pub(super) enum Bad {
     Network(Vec<u8>),
 }
 
-impl Bad {
+impl ValueError {
     /// Returns the message of `wg`.
     pub(super) fn wg(&self) -> Vec<u8> {
         let about = |words: &str, value: &[u8]| [words.as_bytes(), b": `", value, b"'"].concat();
@@ -127,33 +127,31 @@ impl Bad {
                 maker: Some(maker), ..
             } => key_for_file("taupe", maker),
             Self::Open { error, .. } => format!(
-                "the file with the key cannot be opened: {error}; write the key to a file that \
-                 only root can read, and name that file"
+                "cannot open the file with the key: {error}; write the key to a file that only \
+                 root can read, and give the path of this file"
             ),
             Self::KeyFileLength => {
-                "the file holds no whole key; expected 43 base64 digits and one `=', or nothing \
-                 at all to remove the key"
+                "the file does not contain a complete key; expected 43 base64 digits and one `=', \
+                 or an empty file to remove the key"
                     .into()
             }
             Self::KeyFileTrailing(_) => {
-                "the file holds more than a key; expected 43 base64 digits, one `=', and nothing \
-                 but blanks after it"
+                "the file contains more than a key; expected 43 base64 digits, one `=', and only \
+                 blanks after it"
                     .into()
             }
             Self::KeyFileContent => {
-                "the file holds something that is not a key; expected 43 base64 digits and one \
-                 `='"
-                .into()
+                "the file contains no valid key; expected 43 base64 digits and one `='".into()
             }
             Self::KeyFile(problem) => format!(
-                "the file with the key {problem}; name a file that holds the key, or nothing at \
-                 all to remove it"
+                "the file with the key {problem}; give a file that contains the key, or an empty \
+                 file to remove it"
             ),
             Self::PqKey { error, maker } => format!(
-                "{error}; expected what `taupe {maker}` prints, or nothing at all to remove the key"
+                "{error}; expected the output of `taupe {maker}`, or an empty file to remove the key"
             ),
             Self::PostQuantum(value) => format!(
-                "{:?} is not understood; expected require, prefer, off or default",
+                "{:?} is not a setting; expected require, prefer, off or default",
                 text(value)
             ),
             Self::NoEndpoint => "the endpoint is empty; expected HOST:PORT".into(),
@@ -165,7 +163,7 @@ impl Bad {
                 format!("{:?} has no port; expected HOST:PORT", text(value))
             }
             Self::Endpoint { value, error } => format!(
-                "{:?} leads nowhere: {error}; check the name and the name servers of this machine, \
+                "cannot resolve {:?}: {error}; check the name and the name servers of this machine, \
                  or give an address",
                 text(value)
             ),
@@ -183,28 +181,28 @@ impl Bad {
 
 fn key_for_file(program: &str, maker: &str) -> String {
     format!(
-        "this is a key, where the name of a file with the key is expected: on a command line \
-         every user of this machine sees it (in ps). Make another key and write it to a file that \
-         only root can read, such as by `(umask 077; {program} {maker} > FILE)', then give FILE; \
-         in bash <(COMMAND) does without a file"
+        "this is a key, but the path of a file with the key is expected: every user of this \
+         machine can see a key on the command line (in ps). Create another key in a file that only \
+         root can read, for example by `(umask 077; {program} {maker} > FILE)', and give FILE; in \
+         bash, <(COMMAND) needs no file"
     )
 }
 
 /// Parses the number or the name of a UDP port.
-pub(super) fn port(value: &OsStr) -> Result<u16, Bad> {
+pub(super) fn port(value: &OsStr) -> Result<u16, ValueError> {
     if value.is_empty() {
-        return Err(Bad::NoPort);
+        return Err(ValueError::NoPort);
     }
-    taupe_client::port(&value.to_string_lossy()).map_err(|reason| Bad::Port {
+    taupe_client::port(&value.to_string_lossy()).map_err(|reason| ValueError::Port {
         value: value.as_encoded_bytes().to_vec(),
         reason,
     })
 }
 
 /// Parses a packet mark.
-pub(super) fn fwmark(value: &OsStr) -> Result<u32, Bad> {
-    let bad = || Bad::Fwmark(value.as_encoded_bytes().to_vec());
-    let text = value.to_str().ok_or_else(bad)?;
+pub(super) fn fwmark(value: &OsStr) -> Result<u32, ValueError> {
+    let invalid = || ValueError::Fwmark(value.as_encoded_bytes().to_vec());
+    let text = value.to_str().ok_or_else(invalid)?;
     if text.eq_ignore_ascii_case("off") {
         return Ok(0);
     }
@@ -216,30 +214,33 @@ pub(super) fn fwmark(value: &OsStr) -> Result<u32, Bad> {
             .flatten(),
         None => number(text),
     };
-    mark.ok_or_else(bad)
+    mark.ok_or_else(invalid)
 }
 
 /// Parses a number of seconds.
-pub(super) fn keepalive(value: &OsStr) -> Result<u16, Bad> {
-    let bad = || Bad::Keepalive(value.as_encoded_bytes().to_vec());
-    let text = value.to_str().ok_or_else(bad)?;
+pub(super) fn keepalive(value: &OsStr) -> Result<u16, ValueError> {
+    let invalid = || ValueError::Keepalive(value.as_encoded_bytes().to_vec());
+    let text = value.to_str().ok_or_else(invalid)?;
     if text.eq_ignore_ascii_case("off") {
         return Ok(0);
     }
-    number(text).ok_or_else(bad)
+    number(text).ok_or_else(invalid)
 }
 
-pub(super) fn public_key(value: &OsStr) -> Result<PublicKey, Bad> {
+pub(super) fn public_key(value: &OsStr) -> Result<PublicKey, ValueError> {
     let key = value
         .to_str()
         .and_then(|text| Encoding::Base64.public_key(text).ok());
-    key.ok_or_else(|| Bad::PublicKey(value.as_encoded_bytes().to_vec()))
+    key.ok_or_else(|| ValueError::PublicKey(value.as_encoded_bytes().to_vec()))
 }
 
 /// Reads the key in a file. An empty file means an all-zero key, which removes the device's key.
 /// `maker` is the command that creates such a key.
-pub(super) fn key_file(path: &OsStr, maker: &'static str) -> Result<Zeroizing<[u8; KEY_LEN]>, Bad> {
-    let mut file = File::open(path).map_err(|error| Bad::Open {
+pub(super) fn key_file(
+    path: &OsStr,
+    maker: &'static str,
+) -> Result<Zeroizing<[u8; KEY_LEN]>, ValueError> {
+    let mut file = File::open(path).map_err(|error| ValueError::Open {
         maker: (error.kind() == io::ErrorKind::NotFound && public_key(path).is_ok())
             .then_some(maker),
         error,
@@ -249,51 +250,51 @@ pub(super) fn key_file(path: &OsStr, maker: &'static str) -> Result<Zeroizing<[u
         Ok(0) => return Ok(Zeroizing::new([0; KEY_LEN])),
         Ok(_) => {}
         // For example, the path is a directory.
-        Err(_) => return Err(Bad::KeyFileLength),
+        Err(_) => return Err(ValueError::KeyFileLength),
     }
     let whole = io::Read::chain(first.as_slice(), file);
     let text = match keys::read::<{ keys::TEXT }>(whole, keys::is_blank) {
         Ok(Some(Ok(text))) => text,
-        Ok(Some(Err(Trailing(byte)))) => return Err(Bad::KeyFileTrailing(byte)),
-        Ok(None) | Err(_) => return Err(Bad::KeyFileLength),
+        Ok(Some(Err(Trailing(byte)))) => return Err(ValueError::KeyFileTrailing(byte)),
+        Ok(None) | Err(_) => return Err(ValueError::KeyFileLength),
     };
-    keys::bytes(&text).ok_or(Bad::KeyFileContent)
+    keys::bytes(&text).ok_or(ValueError::KeyFileContent)
 }
 
 /// Reads the seed in a file. `None` if the file is empty, which removes the device's seed.
-pub(super) fn pq_private_key(path: &OsStr) -> Result<Option<PqPrivateKey>, Bad> {
+pub(super) fn pq_private_key(path: &OsStr) -> Result<Option<PqPrivateKey>, ValueError> {
     let maker = "genkey --pq";
     let is_key = |text: &str| Encoding::Base64.pq_private_key(text).is_ok();
     if path.to_str().is_some_and(is_key) {
-        return Err(Bad::Open {
+        return Err(ValueError::Open {
             error: io::ErrorKind::NotFound.into(),
             maker: Some(maker),
         });
     }
-    let text = check::key_file(Path::new(path)).map_err(Bad::KeyFile)?;
+    let text = check::key_file(Path::new(path)).map_err(ValueError::KeyFile)?;
     match pq_text(&text) {
         "" => Ok(None),
         text => Encoding::Base64
             .pq_private_key(text)
-            .map_err(|error| Bad::PqKey { error, maker }),
+            .map_err(|error| ValueError::PqKey { error, maker }),
     }
 }
 
 /// Reads the ML-KEM public key in a file, or on standard input for `-`. `None` if the input is
 /// empty, which removes the key.
-pub(super) fn pq_public_key(path: &OsStr) -> Result<Option<PqPublicKey>, Bad> {
+pub(super) fn pq_public_key(path: &OsStr) -> Result<Option<PqPublicKey>, ValueError> {
     let path = match path.to_str() {
         Some("-") => OsStr::new("/dev/stdin"),
         _ => path,
     };
-    let text = check::key_file(Path::new(path)).map_err(Bad::KeyFile)?;
+    let text = check::key_file(Path::new(path)).map_err(ValueError::KeyFile)?;
     let maker = "pubkey --pq";
     match pq_text(&text) {
         "" => Ok(None),
         text => Encoding::Base64
             .pq_public_key(text)
             .map(Some)
-            .map_err(|error| Bad::PqKey { error, maker }),
+            .map_err(|error| ValueError::PqKey { error, maker }),
     }
 }
 
@@ -303,32 +304,32 @@ fn pq_text(text: &[u8]) -> &str {
     text.trim_matches(|c: char| c.is_ascii() && keys::is_blank(c as u8))
 }
 
-pub(super) fn post_quantum(value: &OsStr) -> Result<Option<PostQuantum>, Bad> {
+pub(super) fn post_quantum(value: &OsStr) -> Result<Option<PostQuantum>, ValueError> {
     let mut all = PostQuantum::ALL.into_iter();
     match all.find(|one| value == one.name()) {
         None if value == "default" => Ok(None),
-        None => Err(Bad::PostQuantum(value.as_encoded_bytes().to_vec())),
+        None => Err(ValueError::PostQuantum(value.as_encoded_bytes().to_vec())),
         some => Ok(some),
     }
 }
 
 /// Resolves an endpoint. Also returns its name, if it is a name.
-pub(super) fn endpoint(value: &OsStr) -> Result<(SocketAddr, Option<EndpointName>), Bad> {
+pub(super) fn endpoint(value: &OsStr) -> Result<(SocketAddr, Option<EndpointName>), ValueError> {
     let shown = value.to_string_lossy();
-    let failed = |error| Bad::Endpoint {
+    let failed = |error| ValueError::Endpoint {
         value: value.as_encoded_bytes().to_vec(),
         error,
     };
-    let no_port = || Bad::NoEndpointPort(value.as_encoded_bytes().to_vec());
+    let no_port = || ValueError::NoEndpointPort(value.as_encoded_bytes().to_vec());
     taupe_client::check_retries().map_err(failed)?;
     if shown.is_empty() {
-        return Err(Bad::NoEndpoint);
+        return Err(ValueError::NoEndpoint);
     }
     let (host, service) = match shown.strip_prefix('[') {
         Some(rest) => {
             let (host, rest) = rest
                 .split_once(']')
-                .ok_or_else(|| Bad::NoBracket(value.as_encoded_bytes().to_vec()))?;
+                .ok_or_else(|| ValueError::NoBracket(value.as_encoded_bytes().to_vec()))?;
             (host, rest.strip_prefix(':').ok_or_else(no_port)?)
         }
         None => shown.rsplit_once(':').ok_or_else(no_port)?,
@@ -348,7 +349,7 @@ pub(super) fn endpoint(value: &OsStr) -> Result<(SocketAddr, Option<EndpointName
 
 /// Adds networks to the update of a peer. They replace the peer's networks, unless one has the
 /// prefix `+` or `-`.
-pub(super) fn allowed_ips(peer: &mut PeerUpdate, value: &OsStr) -> Result<(), Bad> {
+pub(super) fn allowed_ips(peer: &mut PeerUpdate, value: &OsStr) -> Result<(), ValueError> {
     peer.replace_allowed_ips = true;
     let bytes = value.as_encoded_bytes().iter().copied();
     let value: Vec<u8> = bytes.filter(|byte| !keys::is_blank(*byte)).collect();
@@ -375,21 +376,21 @@ pub(super) fn allowed_ips(peer: &mut PeerUpdate, value: &OsStr) -> Result<(), Ba
 }
 
 /// Parses a network. The second value is true if bits beyond its length were set.
-fn network(entry: &[u8]) -> Result<(IpNet, bool), Bad> {
+fn network(entry: &[u8]) -> Result<(IpNet, bool), ValueError> {
     let mut parts = entry.splitn(2, |byte| *byte == b'/');
     let address = parts.next().unwrap_or_default();
     let length = parts.next();
     let address: IpAddr = str::from_utf8(address)
         .ok()
         .and_then(|text| text.parse().ok())
-        .ok_or_else(|| Bad::Address(address.to_vec()))?;
+        .ok_or_else(|| ValueError::Address(address.to_vec()))?;
     let most = if address.is_ipv4() { 32 } else { 128 };
     let length = match length {
         None => Some(most),
         Some(text) => str::from_utf8(text).ok().and_then(number),
     };
     let network = length.and_then(|length| prefix::network(address, length));
-    let network = network.ok_or_else(|| Bad::Network(entry.to_vec()))?;
+    let network = network.ok_or_else(|| ValueError::Network(entry.to_vec()))?;
     Ok((network, network.addr() != address))
 }
 

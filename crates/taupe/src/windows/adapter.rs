@@ -1,11 +1,12 @@
 //! A tunnel on an adapter of its own (Wintun), with addresses, routes and name servers.
 
-use super::carrier::Asked;
-use super::forwarding::{Forwarder, Tap, Way, Ways};
+use super::arguments::WindowsMode;
+use super::forwarding::{FamilySocket, Forwarder, Tap, UdpSockets};
+use super::frame_tunnel::TunnelEvent;
 use super::pipe::Server;
-use super::requests::{CarriedBy, RefusedFile, Requests, services};
+use super::requests::{RefusedConfiguration, Requests, services};
 use super::sockets::Sockets;
-use super::tunnel::{Failure, Wanted, endpoints, listen, state_folder};
+use super::tunnel::{PreparedTunnel, WindowsTunnelError, listen, literal_endpoints, state_folder};
 use crate::peer_notices;
 use ipnet::IpNet;
 use std::io;
@@ -27,12 +28,12 @@ use tracing::{debug, info, warn};
 const MTU: u32 = 1420;
 
 /// Interval between look-ups of the adapter that leads to the endpoints.
-const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+const UPDATE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time that the system may take to enable an address family on a new adapter. The shorter time is
 /// for a family without an address, which the machine may have disabled.
-const PATIENCE: Duration = Duration::from_secs(10);
-const LITTLE_PATIENCE: Duration = Duration::from_secs(3);
+const FAMILY_TIMEOUT: Duration = Duration::from_secs(10);
+const ABSENT_FAMILY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Longest wait for a request before other events are checked. The shorter one applies until the
 /// adapter is set up.
@@ -57,18 +58,18 @@ impl Tap for wintun::Adapter {
 pub(super) struct AdapterTunnel {
     forwarder: Forwarder<wintun::Adapter>,
     requests: Requests,
-    network: Network,
-    asked: Receiver<Asked>,
+    settings: AdapterPlan,
+    events: Receiver<TunnelEvent>,
     server: Server,
 }
 
 /// Opens the resources of a tunnel. The adapter gets no addresses yet. If this fails, nothing
 /// remains.
 pub(super) fn open(
-    wanted: Wanted,
-    (ask, asked): (Sender<Asked>, Receiver<Asked>),
-) -> Result<AdapterTunnel, Failure> {
-    let Wanted { conf, file, .. } = wanted;
+    wanted: PreparedTunnel,
+    (sender, events): (Sender<TunnelEvent>, Receiver<TunnelEvent>),
+) -> Result<AdapterTunnel, WindowsTunnelError> {
+    let PreparedTunnel { conf, file, .. } = wanted;
     let name = conf.interface;
     let listener = listen(&name)?;
     warn_of_library();
@@ -76,115 +77,125 @@ pub(super) fn open(
     let luid = adapter.luid();
     let port = file.interface.listen_port.unwrap_or(0);
     let Sockets { v4, v6, port, .. } =
-        Sockets::bind(port).map_err(|source| Failure::Port { port, source })?;
-    let ways = Ways {
-        v4: Way::new(v4),
-        v6: v6.map(Way::new),
+        Sockets::bind(port).map_err(|source| WindowsTunnelError::Port { port, source })?;
+    let sockets = UdpSockets {
+        v4: FamilySocket::new(v4),
+        v6: v6.map(FamilySocket::new),
         port,
     };
     let addressing = addressing(&file);
-    let mut request = taupe_client::setconf_request(&file, &endpoints(&file));
+    let mut request = taupe_client::setconf_request(&file, &literal_endpoints(&file));
     request.fwmark = None;
     let state = state_folder()?;
-    let attend = ask.clone();
-    let attend: Wake = Arc::new(move || {
-        let _ = attend.send(Asked::Attention);
+    let notify = sender.clone();
+    let notify: Wake = Arc::new(move || {
+        let _ = notify.send(TunnelEvent::WorkDue);
     });
-    let services = services(&state, &file, CarriedBy::Adapter, Arc::clone(&attend));
-    let mut forwarder = Forwarder::new(adapter, ways, addressing.mtu as usize, services, attend);
+    let services = services(&state, &file, WindowsMode::Adapter, Arc::clone(&notify));
+    let mut forwarder = Forwarder::new(adapter, sockets, addressing.mtu as usize, services, notify);
     let mut requests = Requests::new(port);
     let (device, services) = forwarder.driver.parts();
     let applied = requests.apply(device, services, request);
-    applied.map_err(RefusedFile::from)?;
-    let server = Server::start(listener, ask).map_err(Failure::Thread)?;
+    applied.map_err(RefusedConfiguration::from)?;
+    let server = Server::start(listener, sender).map_err(WindowsTunnelError::Thread)?;
     info!("{name} is ready");
     Ok(AdapterTunnel {
         forwarder,
         requests,
-        network: Network {
+        settings: AdapterPlan {
             luid,
             addressing,
             servers: file.interface.dns,
             search: file.interface.dns_search,
         },
-        asked,
+        events,
         server,
     })
 }
 
 impl AdapterTunnel {
     /// Runs the tunnel until it is asked to end.
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(super) fn run(self) -> Result<(), WindowsTunnelError> {
         let Self {
             mut forwarder,
             mut requests,
-            network,
-            asked,
+            settings,
+            events,
             server,
         } = self;
         // The adapter's settings are removed before the adapter.
-        let mut set_up = None;
-        let ended = carry(&mut forwarder, &mut requests, &network, &mut set_up, &asked);
-        drop((server, set_up));
+        let mut applied = None;
+        let ended = run_loop(
+            &mut forwarder,
+            &mut requests,
+            &settings,
+            &mut applied,
+            &events,
+        );
+        drop((server, applied));
         forwarder.end();
         ended
     }
 }
 
-fn carry(
+fn run_loop(
     forwarder: &mut Forwarder<wintun::Adapter>,
     requests: &mut Requests,
-    network: &Network,
-    set_up: &mut Option<SetUp>,
-    asked: &Receiver<Asked>,
-) -> Result<(), Failure> {
-    forwarder.start().map_err(Failure::Thread)?;
+    settings: &AdapterPlan,
+    applied: &mut Option<AppliedSettings>,
+    events: &Receiver<TunnelEvent>,
+) -> Result<(), WindowsTunnelError> {
+    forwarder.start().map_err(WindowsTunnelError::Thread)?;
     let (mut uplinks, mut waiting_since) = (Uplinks::default(), None);
     loop {
         settle(forwarder)?;
         // Routes would lead the look-up of endpoints into the tunnel, so they come after it.
-        if set_up.is_none() && forwarder.driver.services().has_endpoints() {
+        if applied.is_none() && forwarder.driver.services().has_endpoints() {
             let since = *waiting_since.get_or_insert_with(Instant::now);
-            if let Some(addressing) = network.ready(since.elapsed())? {
+            if let Some(addressing) = settings.ready(since.elapsed())? {
                 // The sockets' path is set before the first route exists. Otherwise datagrams would
                 // enter the tunnel itself.
-                uplinks.look(&addressing, forwarder);
-                *set_up = Some(network.set_up(addressing)?);
+                uplinks.update(&addressing, forwarder);
+                *applied = Some(settings.apply(addressing)?);
             }
         }
-        if uplinks.is_due() && uplinks.look(SetUp::addressing(set_up.as_ref()), forwarder) {
+        if uplinks.is_due()
+            && uplinks.update(AppliedSettings::addressing(applied.as_ref()), forwarder)
+        {
             forwarder.driver.handle_network_change();
             settle(forwarder)?;
         }
-        let longest = if set_up.is_some() {
+        let longest = if applied.is_some() {
             LONGEST_WAIT
         } else {
             SHORT_WAIT
         };
         let due = forwarder.next_deadline().map(|at| at.since(now().boot));
-        match asked.recv_timeout(due.unwrap_or(longest).min(longest)) {
-            Ok(Asked::Configuration(request, answer)) => {
+        match events.recv_timeout(due.unwrap_or(longest).min(longest)) {
+            Ok(TunnelEvent::Configuration(request, answer)) => {
                 let (device, services) = forwarder.driver.parts();
                 let text = requests.handle(device, services, request);
-                uplinks.look_soon();
+                uplinks.make_due();
                 // The effects of the request take place before the client gets its answer.
                 settle(forwarder)?;
                 // The client may be gone.
                 let _ = answer.try_send(text);
             }
-            Ok(Asked::Awoke) => {
-                info!("the machine has slept: shaking hands anew");
+            Ok(TunnelEvent::Resumed) => {
+                info!("the machine has resumed from sleep: starting new handshakes");
                 forwarder.driver.handle_awakening();
             }
-            Ok(Asked::Attention) | Err(RecvTimeoutError::Timeout) => {}
-            Ok(Asked::End) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Ok(TunnelEvent::WorkDue) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(TunnelEvent::End) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
     }
 }
 
 /// Does due work and logs notices.
-fn settle(forwarder: &mut Forwarder<wintun::Adapter>) -> Result<(), Failure> {
-    forwarder.settle().map_err(Failure::AdapterGone)?;
+fn settle(forwarder: &mut Forwarder<wintun::Adapter>) -> Result<(), WindowsTunnelError> {
+    forwarder
+        .settle()
+        .map_err(WindowsTunnelError::AdapterGone)?;
     while let Some(notice) = forwarder.poll_notice() {
         warn!("{}", peer_notices::text(&notice));
     }
@@ -192,7 +203,7 @@ fn settle(forwarder: &mut Forwarder<wintun::Adapter>) -> Result<(), Failure> {
 }
 
 /// Settings that an adapter will have.
-struct Network {
+struct AdapterPlan {
     luid: u64,
     addressing: AdapterSettings,
     servers: Vec<IpAddr>,
@@ -200,81 +211,83 @@ struct Network {
 }
 
 /// Settings that an adapter has.
-struct SetUp {
+struct AppliedSettings {
     addressing: AdapterSettings,
     _name_servers: Option<NameServers>,
 }
 
-impl SetUp {
+impl AppliedSettings {
     /// Returns the adapter's addresses and routes, which are empty before it is set up.
-    fn addressing(set_up: Option<&Self>) -> &AdapterSettings {
+    fn addressing(applied: Option<&Self>) -> &AdapterSettings {
         static NOTHING: AdapterSettings = AdapterSettings {
             addresses: Vec::new(),
             routes: Vec::new(),
             mtu: MTU,
         };
-        set_up.map_or(&NOTHING, |set_up| &set_up.addressing)
+        applied.map_or(&NOTHING, |applied| &applied.addressing)
     }
 }
 
-impl Network {
+impl AdapterPlan {
     /// Returns the addresses and routes for the adapter once the system supports all of their
     /// address families, or has had enough time to. Returns `None` while waiting.
-    fn ready(&self, waited: Duration) -> Result<Option<AdapterSettings>, Failure> {
-        let mut lacking = Vec::new();
+    fn ready(&self, waited: Duration) -> Result<Option<AdapterSettings>, WindowsTunnelError> {
+        let mut missing = Vec::new();
         for family in Family::ALL {
             let is_there = routes::has_family(self.luid, family);
-            if !is_there.map_err(Failure::Addressing)? {
-                lacking.push(family);
+            if !is_there.map_err(WindowsTunnelError::Addressing)? {
+                missing.push(family);
             }
         }
-        let addressing = with(&self.addressing, &lacking, waited);
+        let addressing = without_missing(&self.addressing, &missing, waited);
         if let Ok(Some(left)) = &addressing {
             let wanted = self.addressing.routes.iter();
             for (address, length) in wanted.filter(|one| !left.routes.contains(one)) {
                 let family = Family::of(*address);
-                warn!("{address}/{length} is left out: the system has no {family} for the adapter");
+                warn!(
+                    "{address}/{length} gets no route: the system has no {family} for the adapter"
+                );
             }
         }
         addressing.map_err(|family| {
             let reason = format!(
-                "the system has no {family} for the adapter, in which the file has an Address; \
-                 turn {family} on, or leave the Address out"
+                "the file has an {family} Address, but the system has no {family} for the adapter; \
+                 enable {family}, or remove the Address"
             );
-            Failure::Addressing(io::Error::new(io::ErrorKind::Unsupported, reason))
+            WindowsTunnelError::Addressing(io::Error::new(io::ErrorKind::Unsupported, reason))
         })
     }
 
-    fn set_up(&self, addressing: AdapterSettings) -> Result<SetUp, Failure> {
-        routes::set_up(self.luid, &addressing).map_err(Failure::Addressing)?;
-        let name_servers = NameServers::set(self).map_err(Failure::NameServers)?;
+    fn apply(&self, addressing: AdapterSettings) -> Result<AppliedSettings, WindowsTunnelError> {
+        routes::set_up(self.luid, &addressing).map_err(WindowsTunnelError::Addressing)?;
+        let name_servers = NameServers::set(self).map_err(WindowsTunnelError::NameServers)?;
         info!("the adapter has its addresses and routes");
-        Ok(SetUp {
+        Ok(AppliedSettings {
             addressing,
             _name_servers: name_servers,
         })
     }
 }
 
-/// Decides about address families that the adapter lacks (`lacking`). Returns `None` while these
+/// Decides about address families that the adapter lacks (`missing`). Returns `None` while these
 /// may still appear. After the wait, leaves out their routes. The error is a family in which the
 /// file has an address, which cannot be left out.
-fn with(
+fn without_missing(
     wanted: &AdapterSettings,
-    lacking: &[Family],
+    missing: &[Family],
     waited: Duration,
 ) -> Result<Option<AdapterSettings>, Family> {
     let of = |family: Family| move |one: &routes::Network| Family::of(one.0) == family;
     let mut addressing = wanted.clone();
-    for family in lacking {
+    for family in missing {
         let has_address = wanted.addresses.iter().any(of(*family));
         if !has_address && !wanted.routes.iter().any(of(*family)) {
             continue;
         }
         let patience = if has_address {
-            PATIENCE
+            FAMILY_TIMEOUT
         } else {
-            LITTLE_PATIENCE
+            ABSENT_FAMILY_TIMEOUT
         };
         if waited < patience {
             return Ok(None);
@@ -309,7 +322,7 @@ fn addressing(file: &File) -> AdapterSettings {
 
 /// Checks whether the adapter's routes lead datagrams of a family into the tunnel itself, because
 /// they contain an endpoint or all addresses.
-fn leads(
+fn routes_into_tunnel(
     addressing: &AdapterSettings,
     family: Family,
     endpoints: impl Iterator<Item = SocketAddr> + Clone,
@@ -324,24 +337,24 @@ fn leads(
     })
 }
 
-/// Path of the datagrams of an address family.
+/// Route of the datagrams of an address family to peers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Leaving {
+enum UplinkRoute {
     /// The system's routes, none of which leads into the tunnel.
     #[default]
     Routed,
-    /// The adapter of this index, past the tunnel.
-    By(u32),
-    /// No path: there is no other adapter, so datagrams would enter the tunnel again.
-    Not,
+    /// The adapter of this index, which bypasses the tunnel.
+    Interface(u32),
+    /// None: there is no other adapter, so datagrams would enter the tunnel again.
+    Unreachable,
 }
 
-impl Leaving {
-    fn of(is_led: bool, default_interface: Option<u32>) -> Self {
-        match (is_led, default_interface) {
+impl UplinkRoute {
+    fn of(is_captured: bool, default_interface: Option<u32>) -> Self {
+        match (is_captured, default_interface) {
             (false, _) => Self::Routed,
-            (true, Some(index)) => Self::By(index),
-            (true, None) => Self::Not,
+            (true, Some(index)) => Self::Interface(index),
+            (true, None) => Self::Unreachable,
         }
     }
 }
@@ -351,39 +364,45 @@ impl Leaving {
 struct Uplinks {
     /// For each of [`Family::ALL`], the adapter with the default route and the current path of
     /// datagrams.
-    last: [(Option<u32>, Leaving); 2],
-    looked: Option<Instant>,
+    last: [(Option<u32>, UplinkRoute); 2],
+    updated: Option<Instant>,
 }
 
 impl Uplinks {
     fn is_due(&self) -> bool {
-        self.looked.is_none_or(|at| at.elapsed() >= BETWEEN_LOOKS)
+        self.updated
+            .is_none_or(|at| at.elapsed() >= UPDATE_INTERVAL)
     }
 
     /// Makes the next look-up due, because endpoints may have changed.
-    fn look_soon(&mut self) {
-        self.looked = None;
+    fn make_due(&mut self) {
+        self.updated = None;
     }
 
     /// Lets datagrams bypass the tunnel if routes would lead them into it. Returns true if anything
     /// has changed.
-    fn look(
+    fn update(
         &mut self,
         addressing: &AdapterSettings,
         forwarder: &Forwarder<wintun::Adapter>,
     ) -> bool {
-        self.looked = Some(Instant::now());
+        self.updated = Some(Instant::now());
         let peers = forwarder.driver.device().status().peers;
         let endpoints = peers.iter().filter_map(|peer| peer.endpoint);
         let mut has_changed = false;
         for (family, last) in Family::ALL.into_iter().zip(&mut self.last) {
             let found = routes::default_interface(family).unwrap_or_else(|error| {
-                debug!(%family, %error, "cannot tell which adapter leads everywhere");
+                debug!(%family, %error, "cannot find the adapter with the default route");
                 None
             });
-            let is_led = leads(addressing, family, endpoints.clone());
-            let leaving = leave(forwarder.ways(), family, last.1, Leaving::of(is_led, found));
-            has_changed |= std::mem::replace(last, (found, leaving)) != (found, leaving);
+            let is_captured = routes_into_tunnel(addressing, family, endpoints.clone());
+            let route = set_route(
+                forwarder.sockets(),
+                family,
+                last.1,
+                UplinkRoute::of(is_captured, found),
+            );
+            has_changed |= std::mem::replace(last, (found, route)) != (found, route);
         }
         has_changed
     }
@@ -391,28 +410,37 @@ impl Uplinks {
 
 /// Sets the path of a family's datagrams. Returns the path that applies now. On an error no
 /// datagrams leave, and the next look-up tries again.
-fn leave(ways: &Ways, family: Family, last: Leaving, wanted: Leaving) -> Leaving {
-    let way = match family {
-        Family::V4 => Some(&ways.v4),
-        Family::V6 => ways.v6.as_ref(),
+fn set_route(
+    sockets: &UdpSockets,
+    family: Family,
+    last: UplinkRoute,
+    wanted: UplinkRoute,
+) -> UplinkRoute {
+    let socket = match family {
+        Family::V4 => Some(&sockets.v4),
+        Family::V6 => sockets.v6.as_ref(),
     };
-    let Some(way) = way.filter(|_| wanted != last) else {
+    let Some(socket) = socket.filter(|_| wanted != last) else {
         return wanted;
     };
     let done = match wanted {
-        Leaving::Routed => routes::set_unicast_interface(&way.socket, family, 0),
-        Leaving::By(index) => routes::set_unicast_interface(&way.socket, family, index),
-        Leaving::Not => Err(io::ErrorKind::NetworkUnreachable.into()),
+        UplinkRoute::Routed => routes::set_unicast_interface(&socket.socket, family, 0),
+        UplinkRoute::Interface(index) => {
+            routes::set_unicast_interface(&socket.socket, family, index)
+        }
+        UplinkRoute::Unreachable => Err(io::ErrorKind::NetworkUnreachable.into()),
     };
-    way.shut(done.is_err());
+    socket.set_closed(done.is_err());
     match (done, wanted) {
-        (Ok(()), Leaving::By(index)) => info!(%family, index, "datagrams leave by this adapter"),
-        (Ok(()), _) => info!(%family, "datagrams leave as routes lead"),
+        (Ok(()), UplinkRoute::Interface(index)) => {
+            info!(%family, index, "encrypted packets leave by this adapter")
+        }
+        (Ok(()), _) => info!(%family, "encrypted packets follow the system's routes"),
         (Err(error), _) => {
-            if last != Leaving::Not {
-                info!(%family, %error, "no datagram leaves for now");
+            if last != UplinkRoute::Unreachable {
+                info!(%family, %error, "no encrypted packet can leave now");
             }
-            return Leaving::Not;
+            return UplinkRoute::Unreachable;
         }
     }
     wanted
@@ -425,11 +453,11 @@ struct NameServers(Guid);
 impl NameServers {
     /// Sets the name servers. An empty list is set too, because a killed process may have left
     /// some; if that fails, returns `None`.
-    fn set(network: &Network) -> io::Result<Option<Self>> {
-        let Network {
+    fn set(settings: &AdapterPlan) -> io::Result<Option<Self>> {
+        let AdapterPlan {
             servers, search, ..
-        } = network;
-        let set = Guid::of(network.luid).and_then(|guid| {
+        } = settings;
+        let set = Guid::of(settings.luid).and_then(|guid| {
             let set = Self(guid);
             routes::set_name_servers(guid, servers, search)?;
             Ok(set)
@@ -454,7 +482,7 @@ impl Drop for NameServers {
 }
 
 /// Returns Wintun's library, if it is in the program's folder.
-pub(super) fn library_beside(program: &Path) -> Option<PathBuf> {
+pub(super) fn library_path(program: &Path) -> Option<PathBuf> {
     let path = program.with_file_name(wintun::LIBRARY);
     path.exists().then_some(path)
 }
@@ -465,7 +493,7 @@ fn warn_of_library() {
     let Ok(program) = std::env::current_exe() else {
         return;
     };
-    let exposed = match library_beside(&program) {
+    let exposed = match library_path(&program) {
         Some(library) => access::exposed(&library),
         // Users who could put a library there.
         None => access::exposed_program(&program),
@@ -473,11 +501,11 @@ fn warn_of_library() {
     match exposed {
         Ok(None) => {}
         Ok(Some(exposed)) => warn!(
-            "{exposed}, who could so have the tunnel use another {}; move taupe.exe and it to a \
-             folder of administrators' own, such as C:\\Program Files\\Taupe",
+            "{exposed}: they could replace {}; move it and taupe.exe to a folder that only \
+             administrators can change, such as C:\\Program Files\\Taupe",
             wintun::LIBRARY
         ),
-        Err(error) => debug!(%error, "who may change {} is not known", wintun::LIBRARY),
+        Err(error) => debug!(%error, "cannot find out who may change {}", wintun::LIBRARY),
     }
 }
 
@@ -492,84 +520,4 @@ fn guid_of(name: &str) -> u128 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{LITTLE_PATIENCE, Leaving, MTU, PATIENCE, SetUp, addressing, leads, with};
-    use std::time::Duration;
-    use taupe_config::file::{Compatibility, parse};
-    use taupe_os_windows::routes::AdapterSettings;
-    use taupe_packet::ip::Family::{self, V4, V6};
-
-    const PEER: &str =
-        "[Peer]\nPublicKey = xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=\nAllowedIPs = ";
-
-    /// Returns the settings for a file with these lines.
-    fn of(lines: &str) -> AdapterSettings {
-        let text = format!(
-            "[Interface]\nPrivateKey = yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=\n\
-             Address = 10.7.0.2/24\n{lines}\n"
-        );
-        let parsed = parse(text.as_bytes(), Compatibility::Taupe.dialect());
-        addressing(&parsed.file.expect("a file"))
-    }
-
-    fn peer(networks: &str) -> AdapterSettings {
-        of(&format!("{PEER}{networks}"))
-    }
-
-    fn routes(addressing: &AdapterSettings) -> Vec<String> {
-        let routes = addressing.routes.iter();
-        let routes = routes.map(|(address, length)| format!("{address}/{length}"));
-        routes.collect()
-    }
-
-    fn led(addressing: &AdapterSettings, endpoint: &str) -> Vec<Family> {
-        let endpoint = std::iter::once(endpoint.parse().expect("an address"));
-        let leads = |family: &Family| leads(addressing, *family, endpoint.clone());
-        Family::ALL.into_iter().filter(leads).collect()
-    }
-
-    #[test]
-    fn routes_are_what_peers_carry_and_what_would_loop_is_known() {
-        let everything = peer("::/0, 0.0.0.0/0, 10.7.0.0/24");
-        assert_eq!(routes(&everything), ["0.0.0.0/0", "10.7.0.0/24", "::/0"]);
-        assert_eq!(led(&everything, "192.0.2.1:9"), [V4, V6]);
-        let halves = peer("0.0.0.0/1, 128.0.0.0/1");
-        assert_eq!(led(&halves, "192.0.2.1:9"), [V4]);
-        assert_eq!(led(&halves, "[2001:db8::1]:9"), []);
-        let without = peer("10.0.0.0/8\nDisallowedIPs = 10.128.0.0/9");
-        assert_eq!(routes(&without), ["10.0.0.0/9"]);
-        let off = of(&format!("Table = off\n{PEER}0.0.0.0/0"));
-        assert_eq!(routes(&off), [""; 0]);
-        assert_eq!(led(&off, "192.0.2.1:9"), []);
-        // The endpoint is in the network of the address itself.
-        assert_eq!(led(&off, "10.7.0.1:9"), [V4]);
-        assert_eq!(led(SetUp::addressing(None), "10.7.0.1:9"), []);
-    }
-
-    #[test]
-    fn datagrams_leave_past_the_tunnel_only_while_it_leads_them() {
-        assert_eq!(Leaving::of(false, Some(7)), Leaving::Routed);
-        assert_eq!(Leaving::of(false, None), Leaving::Routed);
-        assert_eq!(Leaving::of(true, Some(7)), Leaving::By(7));
-        assert_eq!(Leaving::of(true, None), Leaving::Not);
-    }
-
-    #[test]
-    fn a_family_that_the_machine_lacks_is_waited_for_and_then_left_out() {
-        let second = Duration::from_secs(1);
-        let all = peer("0.0.0.0/0, ::/0");
-        assert_eq!(with(&all, &[], Duration::ZERO), Ok(Some(all.clone())));
-        assert_eq!(with(&all, &[V6], LITTLE_PATIENCE - second), Ok(None));
-        let without = with(&all, &[V6], LITTLE_PATIENCE).expect("no error");
-        assert_eq!(routes(&without.expect("ready")), ["0.0.0.0/0"]);
-        assert_eq!(with(&all, &[V4, V6], PATIENCE - second), Ok(None));
-        assert_eq!(
-            with(&all, &[V4, V6], PATIENCE),
-            Err(V4),
-            "it has an address"
-        );
-        let v4 = peer("10.0.0.0/8");
-        assert_eq!(v4.mtu, MTU);
-        assert_eq!(with(&v4, &[V6], Duration::ZERO), Ok(Some(v4.clone())));
-    }
-}
+mod tests;

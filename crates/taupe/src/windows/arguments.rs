@@ -1,10 +1,11 @@
 //! The command line of `taupe run` and `taupe service`.
 
+use crate::command_line::common::{FILES, RETRIES};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use tracing_subscriber::filter::LevelFilter;
 
-pub(crate) const RUN_STATUS: &str = "\
+const RUN_STATUS: &str = "\
 Exit status:
   0  Ctrl-C ended it, or its console was closed.
   1  Failed; standard error says what, why and what to do.
@@ -14,7 +15,7 @@ Exit status:
   6  There is no driver of the packet filter; nothing was done.
   7  With --adapter: there is no wintun.dll; nothing was done.";
 
-pub(crate) const SERVICE_STATUS: &str = "\
+const SERVICE_STATUS: &str = "\
 Exit status:
   0  Done.
   1  Failed; standard error says what, why and what to do. All changes are
@@ -24,7 +25,7 @@ Exit status:
   4  The service is installed already, or runs already; nothing was done.
   5  There is no such service, or it does not run; nothing was done.";
 
-pub(crate) const RUN: &str = "\
+const RUN: &str = "\
 The tunnel is inside this process and works on the frames of the network cards. No adapter, route \
 or name server of the system changes. With --adapter the tunnel has an adapter of its own, with the \
 file's addresses, routes and name servers, for all applications; the system removes the adapter when \
@@ -32,12 +33,12 @@ the process ends. The tunnel has the name of its file. While it runs, `taupe sho
 like print and change its state.\n\n\
 Options can be written with one dash, as -config.";
 
-pub(crate) const RUN_EXAMPLES: &str = "\
+const RUN_EXAMPLES: &str = "\
 Examples:
   taupe run -config C:\\ProgramData\\Taupe\\home.conf -log-level info
   taupe run --adapter --config C:\\ProgramData\\Taupe\\office.conf";
 
-pub(crate) const SERVICE: &str = "\
+const SERVICE: &str = "\
 The service runs the tunnel of a file, whose path it stores. It starts with the machine, some two \
 minutes after other services, and starts again if it fails. It logs to the event log: Event Viewer, \
 Windows Logs, Application, source TaupeTunnel$NAME.\n\n\
@@ -46,23 +47,33 @@ runs. It identifies programs by their files: the programs that the tunnel's file
 the executables in a folder that it lists, and those of its names that are registered with the \
 system; `lock` prints these. If a program is installed later, run `lock` again.";
 
-pub(crate) const SERVICE_EXAMPLES: &str = "\
+const SERVICE_EXAMPLES: &str = "\
 Examples:
   taupe service install --config C:\\ProgramData\\Taupe\\home.conf
   taupe service start --config C:\\ProgramData\\Taupe\\home.conf";
+
+/// Returns the end of the long help of `taupe run`.
+pub(super) fn run_help() -> String {
+    format!("{RUN}\n\n{RETRIES}\n\n{RUN_STATUS}\n\n{FILES}\n\n{RUN_EXAMPLES}")
+}
+
+/// Returns the end of the long help of `taupe service`.
+pub(super) fn service_help() -> String {
+    format!("{SERVICE}\n\n{SERVICE_STATUS}\n\n{SERVICE_EXAMPLES}")
+}
 
 /// A tunnel to run in this process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct RunOrder {
     /// A path, or a name in the usual folder.
     pub(crate) file: OsString,
-    pub(crate) mode: Mode,
+    pub(crate) mode: WindowsMode,
     pub(crate) level: LevelFilter,
 }
 
 /// The interface of a tunnel to the system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Mode {
+pub(crate) enum WindowsMode {
     /// The frames of the network cards, by the packet filter.
     Frames,
     /// An adapter of its own.
@@ -72,39 +83,39 @@ pub(crate) enum Mode {
 /// An action on a service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum ServiceOrder {
-    /// About one tunnel.
+    /// For one tunnel.
     Tunnel {
-        action: Action,
+        action: ServiceAction,
         /// Its file: a path, or a name in the usual folder.
         file: OsString,
     },
-    /// Lock no programs any more.
+    /// Remove the lock.
     Unlock,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Action {
-    Install(Mode, Level),
+pub(crate) enum ServiceAction {
+    Install(WindowsMode, Level),
     Start,
     Stop,
     Uninstall,
     Status,
-    /// Lock what it chooses.
+    /// Lock the programs that the file selects.
     Lock,
-    /// To be one: asked by the service manager.
-    Run(Mode, Level),
+    /// Run as the service, called by the service manager.
+    Run(WindowsMode, Level),
 }
 
-/// A log level, by the names that the client of 2021 used.
+/// Log level, with the names of the client of 2021.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Level {
     /// Nothing.
     None,
     /// Events that matter to the user of a tunnel.
     Info,
-    /// Adapters, look-ups and what was dropped too.
+    /// Also adapters, look-ups and dropped packets.
     Debug,
-    /// All there is.
+    /// All events.
     All,
 }
 
@@ -129,16 +140,16 @@ impl Level {
 }
 
 #[derive(Args)]
-pub(crate) struct Run {
+pub(crate) struct RunArguments {
     #[command(flatten)]
-    config: Config,
+    config: ConfigOption,
     #[command(flatten)]
-    on: On,
+    on: ModeOption,
     #[command(flatten)]
-    log: Log,
+    log: LogOption,
 }
 
-impl Run {
+impl RunArguments {
     pub(crate) fn order(self) -> RunOrder {
         RunOrder {
             file: self.config.config,
@@ -149,7 +160,7 @@ impl Run {
 }
 
 #[derive(Args)]
-pub(crate) struct Service {
+pub(crate) struct ServiceArguments {
     #[command(subcommand)]
     command: Command,
 }
@@ -160,31 +171,31 @@ enum Command {
     #[command(after_long_help = "Examples:\n  taupe service install --config home")]
     Install {
         #[command(flatten)]
-        config: Config,
+        config: ConfigOption,
         #[command(flatten)]
-        on: On,
+        on: ModeOption,
         #[command(flatten)]
-        log: Log,
+        log: LogOption,
     },
     /// Start the service
     #[command(after_long_help = "Examples:\n  taupe service start --config home")]
-    Start(Config),
+    Start(ConfigOption),
     /// Stop the service until the machine starts again
     #[command(after_long_help = "Examples:\n  taupe service stop --config home")]
-    Stop(Config),
+    Stop(ConfigOption),
     /// Stop the service and remove it
     #[command(after_long_help = "Examples:\n  taupe service uninstall --config home")]
-    Uninstall(Config),
+    Uninstall(ConfigOption),
     /// Show the state of the service
     ///
     /// It is running, changing, stopped or not installed.
     #[command(after_long_help = "Examples:\n  taupe service status --config home")]
-    Status(Config),
+    Status(ConfigOption),
     /// Block the selected programs while no tunnel runs
     ///
     /// The lock stays after a restart. It replaces the lock of another file.
     #[command(after_long_help = "Examples:\n  taupe service lock --config home")]
-    Lock(Config),
+    Lock(ConfigOption),
     /// Remove the lock
     #[command(after_long_help = "Examples:\n  taupe service unlock")]
     Unlock,
@@ -192,27 +203,29 @@ enum Command {
     #[command(hide = true)]
     Run {
         #[command(flatten)]
-        config: Config,
+        config: ConfigOption,
         #[command(flatten)]
-        on: On,
+        on: ModeOption,
         #[command(flatten)]
-        log: Log,
+        log: LogOption,
     },
 }
 
-impl Service {
+impl ServiceArguments {
     pub(crate) fn order(self) -> ServiceOrder {
         let (action, config) = match self.command {
             Command::Install { config, on, log } => {
-                (Action::Install(on.mode(), log.log_level), config)
+                (ServiceAction::Install(on.mode(), log.log_level), config)
             }
-            Command::Start(config) => (Action::Start, config),
-            Command::Stop(config) => (Action::Stop, config),
-            Command::Uninstall(config) => (Action::Uninstall, config),
-            Command::Status(config) => (Action::Status, config),
-            Command::Lock(config) => (Action::Lock, config),
+            Command::Start(config) => (ServiceAction::Start, config),
+            Command::Stop(config) => (ServiceAction::Stop, config),
+            Command::Uninstall(config) => (ServiceAction::Uninstall, config),
+            Command::Status(config) => (ServiceAction::Status, config),
+            Command::Lock(config) => (ServiceAction::Lock, config),
             Command::Unlock => return ServiceOrder::Unlock,
-            Command::Run { config, on, log } => (Action::Run(on.mode(), log.log_level), config),
+            Command::Run { config, on, log } => {
+                (ServiceAction::Run(on.mode(), log.log_level), config)
+            }
         };
         ServiceOrder::Tunnel {
             action,
@@ -222,7 +235,7 @@ impl Service {
 }
 
 #[derive(Args)]
-struct Config {
+struct ConfigOption {
     /// NAME.conf, or NAME of a file in C:\ProgramData\Taupe
     ///
     /// The tunnel has the name of its file.
@@ -231,7 +244,7 @@ struct Config {
 }
 
 #[derive(Args)]
-struct On {
+struct ModeOption {
     /// Create an adapter that all applications use
     ///
     /// The adapter has the file's addresses and routes. This needs wintun.dll beside taupe.exe.
@@ -239,17 +252,17 @@ struct On {
     adapter: bool,
 }
 
-impl On {
-    fn mode(&self) -> Mode {
+impl ModeOption {
+    fn mode(&self) -> WindowsMode {
         match self.adapter {
-            true => Mode::Adapter,
-            false => Mode::Frames,
+            true => WindowsMode::Adapter,
+            false => WindowsMode::Frames,
         }
     }
 }
 
 #[derive(Args)]
-struct Log {
+struct LogOption {
     /// Log level: none, info, debug or all
     #[arg(
         long,

@@ -26,19 +26,19 @@ use taupe_runtime::services::{Event, Services};
 use tracing::debug;
 
 /// Length of the longest packet or datagram in bytes.
-const LONGEST: usize = 65_535;
+const MAX_PACKET: usize = 65_535;
 
 /// Buffer size for a packet that is sealed in place.
-const ROOM: usize = DATA_HEADER_LEN + LONGEST + 16 + TAG_LEN;
+const BUFFER_LEN: usize = DATA_HEADER_LEN + MAX_PACKET + 16 + TAG_LEN;
 
 /// Pause after errors of a socket.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Number of consecutive errors before a pause.
-const MOST_ERRORS: u32 = 16;
+const ERRORS_BEFORE_PAUSE: u32 = 16;
 
 /// Maximum number of attempts to end a socket's thread, with a pause before each.
-const MOST_ASKED: usize = 40;
+const END_ATTEMPTS: usize = 40;
 
 /// An adapter that threads share.
 pub(super) trait Tap: Send + Sync + 'static {
@@ -52,48 +52,48 @@ pub(super) trait Tap: Send + Sync + 'static {
     fn close(&self);
 }
 
-/// A socket of one address family, which sends nothing while it is shut.
-pub(super) struct Way {
+/// A UDP socket of one address family, which sends nothing while it is closed.
+pub(super) struct FamilySocket {
     pub(super) socket: UdpSocket,
-    is_shut: AtomicBool,
+    is_closed: AtomicBool,
 }
 
-impl Way {
+impl FamilySocket {
     pub(super) fn new(socket: UdpSocket) -> Self {
         Self {
             socket,
-            is_shut: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
         }
     }
 
-    pub(super) fn shut(&self, is_shut: bool) {
-        self.is_shut.store(is_shut, Ordering::Relaxed);
+    pub(super) fn set_closed(&self, is_closed: bool) {
+        self.is_closed.store(is_closed, Ordering::Relaxed);
     }
 }
 
-/// Sockets of both address families on one port.
-pub(super) struct Ways {
-    pub(super) v4: Way,
+/// UDP sockets of both address families on one port.
+pub(super) struct UdpSockets {
+    pub(super) v4: FamilySocket,
     /// `None` if the system has no IPv6.
-    pub(super) v6: Option<Way>,
+    pub(super) v6: Option<FamilySocket>,
     pub(super) port: u16,
 }
 
-impl Ways {
+impl UdpSockets {
     fn send(&self, to: SocketAddr, message: &[u8]) {
-        let way = match to {
+        let socket = match to {
             SocketAddr::V4(_) => Some(&self.v4),
             SocketAddr::V6(_) => self.v6.as_ref(),
         };
-        let Some(way) = way else {
+        let Some(socket) = socket else {
             debug!(%to, "this system has no socket of that family");
             return;
         };
-        if way.is_shut.load(Ordering::Relaxed) {
+        if socket.is_closed.load(Ordering::Relaxed) {
             return;
         }
         // Lost handshake messages are sent again, and applications cope with lost data packets.
-        if let Err(error) = way.socket.send_to(message, to) {
+        if let Err(error) = socket.socket.send_to(message, to) {
             debug!(%to, %error, "sending failed");
         }
     }
@@ -107,30 +107,30 @@ struct Errors(u32);
 impl Errors {
     /// Counts an error. Returns true, and restarts the count, if a pause is due.
     fn are_too_many(&mut self) -> bool {
-        self.0 = (self.0 + 1) % MOST_ERRORS;
+        self.0 = (self.0 + 1) % ERRORS_BEFORE_PAUSE;
         self.0 == 0
     }
 }
 
 struct Shared<T> {
     tap: T,
-    ways: Ways,
+    sockets: UdpSockets,
     path: Arc<DataPath>,
     /// Limit for padding, in bytes.
     mtu: usize,
     handshakes: Mutex<HandshakeQueue>,
     /// Error that ended the adapter's thread.
     failure: Mutex<Option<io::Error>>,
-    attend: Wake,
+    notify: Wake,
     has_ended: AtomicBool,
 }
 
 impl<T: Tap> Shared<T> {
     /// Sends packets from the adapter until it is closed.
-    fn carry_out(&self) {
-        let mut buffer = vec![0; ROOM];
+    fn send_loop(&self) {
+        let mut buffer = vec![0; BUFFER_LEN];
         loop {
-            match self.tap.read(&mut buffer[DATA_HEADER_LEN..][..LONGEST]) {
+            match self.tap.read(&mut buffer[DATA_HEADER_LEN..][..MAX_PACKET]) {
                 Ok(Some(length)) if !self.has_ended() => self.send(&mut buffer, length),
                 Ok(_) => return,
                 Err(error) => return self.fail(error),
@@ -146,7 +146,7 @@ impl<T: Tap> Shared<T> {
         let Some(peer) = self.path.routes().lookup(packet.destination()).cloned() else {
             return;
         };
-        if is_loop(&packet, self.ways.port, &peer) {
+        if is_loop(&packet, self.sockets.port, &peer) {
             self.path.counters().add(DropReason::RoutingLoop, 1);
             return;
         }
@@ -160,7 +160,7 @@ impl<T: Tap> Shared<T> {
             Outbound::Send(reservation) => {
                 let to = reservation.endpoint().remote;
                 let ready = reservation.seal(&mut buffer[..sealed], sealed);
-                self.ways.send(to, &buffer[..ready]);
+                self.sockets.send(to, &buffer[..ready]);
             }
             Outbound::Stage => {
                 let packet = buffer[DATA_HEADER_LEN..][..padded].to_vec();
@@ -173,11 +173,11 @@ impl<T: Tap> Shared<T> {
     }
 
     /// Passes on datagrams from a socket until the end.
-    fn carry_in(&self, way: fn(&Ways) -> Option<&Way>) {
-        let Some(Way { socket, .. }) = way(&self.ways) else {
+    fn receive_loop(&self, socket_of: fn(&UdpSockets) -> Option<&FamilySocket>) {
+        let Some(FamilySocket { socket, .. }) = socket_of(&self.sockets) else {
             return;
         };
-        let (mut buffer, mut sorted) = (vec![0; LONGEST], ReceivedBatch::default());
+        let (mut buffer, mut batch) = (vec![0; MAX_PACKET], ReceivedBatch::default());
         let mut errors = Errors::default();
         loop {
             let received = socket.recv_from(&mut buffer);
@@ -187,7 +187,7 @@ impl<T: Tap> Shared<T> {
             match received {
                 Ok((length, from)) => {
                     errors = Errors::default();
-                    self.receive(from, &mut buffer[..length], &mut sorted);
+                    self.receive(from, &mut buffer[..length], &mut batch);
                 }
                 Err(error) => {
                     debug!(%error, "receiving failed");
@@ -200,20 +200,20 @@ impl<T: Tap> Shared<T> {
     }
 
     /// Opens a datagram and passes on its content.
-    fn receive(&self, from: SocketAddr, datagram: &mut [u8], sorted: &mut ReceivedBatch) {
+    fn receive(&self, from: SocketAddr, datagram: &mut [u8], received: &mut ReceivedBatch) {
         let (from, length) = (Endpoint::from(from), datagram.len());
         self.path
-            .receive(now().boot, from, datagram, length, sorted);
-        for message in &sorted.handshakes {
+            .receive(now().boot, from, datagram, length, received);
+        for message in &received.handshakes {
             let mut waiting = lock(&self.handshakes);
             let dropped = waiting.push(from, &datagram[message.clone()]);
             self.path.counters().add(DropReason::BacklogFull, dropped);
             // The first message in the queue triggers the notification, so later ones need none.
             if waiting.len() == 1 {
-                (self.attend)();
+                (self.notify)();
             }
         }
-        for packet in &sorted.inner {
+        for packet in &received.inner {
             if let Err(error) = self.tap.write(&datagram[packet.clone()]) {
                 self.fail(error);
             }
@@ -222,7 +222,7 @@ impl<T: Tap> Shared<T> {
 
     fn fail(&self, error: io::Error) {
         lock(&self.failure).get_or_insert(error);
-        (self.attend)();
+        (self.notify)();
     }
 
     fn has_ended(&self) -> bool {
@@ -235,36 +235,42 @@ pub(super) struct Forwarder<T> {
     /// True if handshake messages were left for later.
     has_handshakes: bool,
     shared: Arc<Shared<T>>,
-    carrying_out: Option<JoinHandle<()>>,
-    carrying_in: Vec<JoinHandle<()>>,
+    send_thread: Option<JoinHandle<()>>,
+    receive_threads: Vec<JoinHandle<()>>,
 }
 
 impl<T: Tap> Forwarder<T> {
-    /// Creates a device without a key, which is not up. Any thread calls `attend` when
-    /// [`Self::settle`] has work to do; `attend` must return at once.
-    pub(super) fn new(tap: T, ways: Ways, mtu: usize, services: Services, attend: Wake) -> Self {
-        let driver = Driver::new(default_provider(), services, Arc::clone(&attend));
+    /// Creates a device without a key, which is not up. Any thread calls `notify` when
+    /// [`Self::settle`] has work to do; `notify` must return at once.
+    pub(super) fn new(
+        tap: T,
+        sockets: UdpSockets,
+        mtu: usize,
+        services: Services,
+        notify: Wake,
+    ) -> Self {
+        let driver = Driver::new(default_provider(), services, Arc::clone(&notify));
         let path = Arc::clone(driver.data_path());
         Self {
             driver,
             has_handshakes: false,
             shared: Arc::new(Shared {
                 tap,
-                ways,
+                sockets,
                 path,
                 mtu,
                 handshakes: Mutex::default(),
                 failure: Mutex::default(),
-                attend,
+                notify,
                 has_ended: AtomicBool::new(false),
             }),
-            carrying_out: None,
-            carrying_in: Vec::new(),
+            send_thread: None,
+            receive_threads: Vec::new(),
         }
     }
 
-    pub(super) fn ways(&self) -> &Ways {
-        &self.shared.ways
+    pub(super) fn sockets(&self) -> &UdpSockets {
+        &self.shared.sockets
     }
 
     /// Sets the device up and starts the threads.
@@ -276,17 +282,18 @@ impl<T: Tap> Forwarder<T> {
         self.driver.device_mut().set_up(now());
         let shared = Arc::clone(&self.shared);
         let thread = thread::Builder::new().name("adapter".into());
-        self.carrying_out = Some(thread.spawn(move || shared.carry_out())?);
-        let ways: [fn(&Ways) -> Option<&Way>; 2] = [|ways| Some(&ways.v4), |ways| ways.v6.as_ref()];
-        for way in ways {
-            let Some(Way { socket, .. }) = way(&self.shared.ways) else {
+        self.send_thread = Some(thread.spawn(move || shared.send_loop())?);
+        let sockets: [fn(&UdpSockets) -> Option<&FamilySocket>; 2] =
+            [|sockets| Some(&sockets.v4), |sockets| sockets.v6.as_ref()];
+        for socket_of in sockets {
+            let Some(FamilySocket { socket, .. }) = socket_of(&self.shared.sockets) else {
                 continue;
             };
             socket.set_nonblocking(false)?;
             let shared = Arc::clone(&self.shared);
             let thread = thread::Builder::new().name("udp".into());
-            let carrying = thread.spawn(move || shared.carry_in(way))?;
-            self.carrying_in.push(carrying);
+            let thread = thread.spawn(move || shared.receive_loop(socket_of))?;
+            self.receive_threads.push(thread);
         }
         Ok(())
     }
@@ -319,7 +326,7 @@ impl<T: Tap> Forwarder<T> {
                     if let Some(kind) = handshake_kind(&datagram) {
                         debug!(to = %endpoint.remote, "sending a handshake {kind}");
                     }
-                    self.shared.ways.send(endpoint.remote, &datagram);
+                    self.shared.sockets.send(endpoint.remote, &datagram);
                 }
                 Event::Notice(notice) => return Some(notice),
             }
@@ -340,14 +347,14 @@ impl<T: Tap> Forwarder<T> {
         while self.poll_notice().is_some() {}
         self.shared.has_ended.store(true, Ordering::Release);
         self.shared.tap.close();
-        if let Some(carrying) = self.carrying_out.take() {
-            let _ = carrying.join();
+        if let Some(thread) = self.send_thread.take() {
+            let _ = thread.join();
         }
-        for _ in 0..MOST_ASKED {
-            if self.carrying_in.iter().all(JoinHandle::is_finished) {
+        for _ in 0..END_ATTEMPTS {
+            if self.receive_threads.iter().all(JoinHandle::is_finished) {
                 break;
             }
-            wake(self.shared.ways.port);
+            wake(self.shared.sockets.port);
             thread::sleep(PAUSE);
         }
     }

@@ -17,25 +17,28 @@ use taupe_os_windows::programs::registered;
 use tracing::warn;
 
 /// Maximum number of locked programs.
-const MOST: usize = 4096;
+const MAX_PROGRAMS: usize = 4096;
 
 /// Maximum depth of folders that are searched.
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 
-/// Reason why nothing was locked or unlocked.
+/// Reason why no program was locked or unlocked.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NotLocked {
-    #[error("{0} has no AllowedApps: programs are locked one by one, and it chooses all")]
+pub(super) enum LockError {
+    #[error(
+        "{0} has no AllowedApps, so it selects all programs; only programs that a file lists can \
+         be locked"
+    )]
     All(String),
-    #[error("{0} says KillSwitch = off: what it chooses is not to be held back")]
+    #[error("{0} has KillSwitch = off: its programs are not to be blocked")]
     Off(String),
     #[error(
-        "none of the programs that {0} chooses is found: write the paths of their files, or of \
+        "none of the programs that {0} selects is found; write the paths of their files, or of \
          their folders with a \\ at the end"
     )]
     None(String),
     #[error(
-        "{0} chooses more than {MOST} programs, of which some would not be locked: write the paths \
+        "{0} selects more than {MAX_PROGRAMS} programs, which is too many to lock; write the paths \
          of smaller folders, or of files"
     )]
     Many(String),
@@ -45,58 +48,58 @@ pub(super) enum NotLocked {
     Unlocking(#[source] io::Error),
 }
 
-/// Selected programs that were found.
+/// Programs of a file that were found.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct LockedPrograms {
     pub(super) programs: Vec<PathBuf>,
     /// Explanations of programs that could not be found.
-    pub(super) lacking: Vec<String>,
-    is_cut: bool,
+    pub(super) missing: Vec<String>,
+    is_truncated: bool,
 }
 
 /// Locks a file's programs, in place of those locked before.
-pub(super) fn set(shown: &str, file: &File) -> Result<Found, NotLocked> {
+pub(super) fn set(shown: &str, file: &File) -> Result<LockedPrograms, LockError> {
     let apps = &file.transparent.apps;
     if apps.allowed.is_empty() {
-        return Err(NotLocked::All(shown.to_owned()));
+        return Err(LockError::All(shown.to_owned()));
     }
     if is_off(file) {
-        return Err(NotLocked::Off(shown.to_owned()));
+        return Err(LockError::Off(shown.to_owned()));
     }
-    let found = chosen(apps);
+    let found = selected_programs(apps);
     if found.programs.is_empty() {
-        return Err(NotLocked::None(shown.to_owned()));
+        return Err(LockError::None(shown.to_owned()));
     }
-    if found.is_cut {
-        return Err(NotLocked::Many(shown.to_owned()));
+    if found.is_truncated {
+        return Err(LockError::Many(shown.to_owned()));
     }
     let paths: Vec<&Path> = found.programs.iter().map(PathBuf::as_path).collect();
-    lock::set(&paths).map_err(NotLocked::System)?;
+    lock::set(&paths).map_err(LockError::System)?;
     Ok(found)
 }
 
-pub(super) fn clear() -> Result<(), NotLocked> {
-    lock::clear().map_err(NotLocked::Unlocking)
+pub(super) fn clear() -> Result<(), LockError> {
+    lock::clear().map_err(LockError::Unlocking)
 }
 
 /// Resource that lets programs pass until dropped.
-pub(super) type Opened = Box<dyn Any>;
+pub(super) type Grant = Box<dyn Any>;
 
-/// Lets locked programs use the network while a tunnel handles their packets. The gate starts
-/// closed, and closes when dropped.
-pub(super) struct Gate {
-    open: Box<dyn FnMut() -> io::Result<Option<Opened>>>,
-    pass: Option<Opened>,
-    /// True if the current failure to open has been logged.
+/// Exemption of locked programs from the lock while a tunnel handles their packets. It is not
+/// granted at first, and is revoked when dropped.
+pub(super) struct LockExemption {
+    grant: Box<dyn FnMut() -> io::Result<Option<Grant>>>,
+    pass: Option<Grant>,
+    /// True if the current failure has been logged.
     has_complained: bool,
 }
 
-impl Gate {
-    /// Creates a gate for the programs of a file that can be found now.
+impl LockExemption {
+    /// Creates an exemption for the programs of a file that can be found now.
     pub(super) fn of(apps: &AppRules) -> Self {
         let programs = match apps.allowed.is_empty() {
             true => Vec::new(),
-            false => chosen(apps).programs,
+            false => selected_programs(apps).programs,
         };
         Self::new(move || {
             if programs.is_empty() {
@@ -104,40 +107,41 @@ impl Gate {
             }
             let paths: Vec<&Path> = programs.iter().map(PathBuf::as_path).collect();
             let pass = Pass::open(&paths)?;
-            Ok(pass.map(|pass| Box::new(pass) as Opened))
+            Ok(pass.map(|pass| Box::new(pass) as Grant))
         })
     }
 
-    /// Creates a gate with a function that opens it. The function returns `None` if nothing is
-    /// locked.
-    pub(super) fn new(open: impl FnMut() -> io::Result<Option<Opened>> + 'static) -> Self {
+    /// Creates an exemption with a function that grants it. The function returns `None` if no
+    /// program is locked.
+    pub(super) fn new(grant: impl FnMut() -> io::Result<Option<Grant>> + 'static) -> Self {
         Self {
-            open: Box::new(open),
+            grant: Box::new(grant),
             pass: None,
             has_complained: false,
         }
     }
 
-    /// Opens the gate, if there is a lock. A failure is logged once, and can be retried.
-    pub(super) fn open(&mut self) {
+    /// Lets locked programs use the network, if there is a lock. A failure is logged once, and can
+    /// be retried.
+    pub(super) fn grant(&mut self) {
         if self.pass.is_some() {
             return;
         }
-        match (self.open)() {
+        match (self.grant)() {
             Ok(pass) => {
                 self.pass = pass;
                 self.has_complained = false;
             }
             Err(error) if !self.has_complained => {
-                warn!(%error, "locked programs cannot be let through, and have no network");
+                warn!(%error, "cannot exempt locked programs from the lock: they have no network");
                 self.has_complained = true;
             }
             Err(_) => {}
         }
     }
 
-    /// Closes the gate, so that locked programs have no network.
-    pub(super) fn close(&mut self) {
+    /// Blocks locked programs again.
+    pub(super) fn revoke(&mut self) {
         self.pass = None;
     }
 }
@@ -147,14 +151,14 @@ fn is_off(file: &File) -> bool {
 }
 
 /// Finds the programs that use the tunnel.
-fn chosen(apps: &AppRules) -> Found {
-    let mut found = Found::default();
+fn selected_programs(apps: &AppRules) -> LockedPrograms {
+    let mut found = LockedPrograms::default();
     let mut programs = registered();
     for rule in &apps.allowed {
         if let Application::Windows(place) = &rule.application {
             let path = PathBuf::from(place.to_string());
             if path.is_dir() {
-                executables(&path, DEEPEST, &mut programs, &mut found);
+                executables(&path, MAX_DEPTH, &mut programs, &mut found);
             } else if path.is_file() {
                 programs.push(path);
             }
@@ -163,11 +167,11 @@ fn chosen(apps: &AppRules) -> Found {
     programs.sort();
     programs.dedup();
     programs.retain(|path| uses_tunnel(apps, path));
-    found.is_cut |= programs.len() > MOST;
-    programs.truncate(MOST);
+    found.is_truncated |= programs.len() > MAX_PROGRAMS;
+    programs.truncate(MAX_PROGRAMS);
     for rule in &apps.allowed {
-        if !programs.iter().any(|path| fits(rule, path)) {
-            found.lacking.push(format!(
+        if !programs.iter().any(|path| rule_matches(rule, path)) {
+            found.missing.push(format!(
                 "line {}: no program {} is found, so it is not locked; write the path of its file, \
                  or of its folder with a \\ at the end",
                 rule.line, rule.application
@@ -178,7 +182,7 @@ fn chosen(apps: &AppRules) -> Found {
     found
 }
 
-fn fits(rule: &Rule, path: &Path) -> bool {
+fn rule_matches(rule: &Rule, path: &Path) -> bool {
     as_process(path, |process| rule.application.matches(process))
 }
 
@@ -199,14 +203,19 @@ fn as_process(path: &Path, is_so: impl FnOnce(&Process<'_>) -> bool) -> bool {
 }
 
 /// Adds the executables in a folder and its subfolders, without following links.
-fn executables(folder: &Path, depth: usize, programs: &mut Vec<PathBuf>, found: &mut Found) {
+fn executables(
+    folder: &Path,
+    depth: usize,
+    programs: &mut Vec<PathBuf>,
+    found: &mut LockedPrograms,
+) {
     let mut lacks = |why: &dyn Display| {
         let folder = folder.display();
-        let line = format!("{folder}: {why}, so what is in it is not locked");
-        found.lacking.push(line);
+        let line = format!("{folder}: {why}, so the programs in it are not locked");
+        found.missing.push(line);
     };
     if depth == 0 {
-        return lacks(&"it is too deep in another folder");
+        return lacks(&"its path is too deep");
     }
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -220,8 +229,8 @@ fn executables(folder: &Path, depth: usize, programs: &mut Vec<PathBuf>, found: 
         match kind {
             Ok(kind) if kind.is_dir() => executables(&path, depth - 1, programs, found),
             Ok(kind) if kind.is_file() && is_executable => {
-                if programs.len() >= 2 * MOST {
-                    found.is_cut = true;
+                if programs.len() >= 2 * MAX_PROGRAMS {
+                    found.is_truncated = true;
                     return;
                 }
                 programs.push(path);
@@ -233,7 +242,7 @@ fn executables(folder: &Path, depth: usize, programs: &mut Vec<PathBuf>, found: 
 
 #[cfg(test)]
 mod tests {
-    use super::{DEEPEST, chosen};
+    use super::{MAX_DEPTH, selected_programs};
     use std::fs;
     use std::path::PathBuf;
     use taupe_config::application::{AppRules, Application, Rule};
@@ -263,9 +272,9 @@ mod tests {
             disallowed: Vec::new(),
             ..AppRules::default()
         };
-        let found = chosen(&apps);
-        assert_eq!(found.lacking.len(), 1, "{:?}", found.lacking);
-        assert!(found.lacking[0].contains("none.exe"), "{:?}", found.lacking);
+        let found = selected_programs(&apps);
+        assert_eq!(found.missing.len(), 1, "{:?}", found.missing);
+        assert!(found.missing[0].contains("none.exe"), "{:?}", found.missing);
         let mut names: Vec<_> = found
             .programs
             .iter()
@@ -277,9 +286,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_found_is_told() {
+    fn programs_that_are_not_found_are_reported() {
         let folder = std::env::temp_dir().join(format!("taupe-deep-{}", std::process::id()));
-        let deep: PathBuf = std::iter::repeat_n("x", DEEPEST + 1).collect();
+        let deep: PathBuf = std::iter::repeat_n("x", MAX_DEPTH + 1).collect();
         fs::create_dir_all(folder.join(&deep)).unwrap();
         for path in [deep.join("lost.exe"), "here.exe".into()] {
             fs::write(folder.join(path), "").unwrap();
@@ -294,10 +303,10 @@ mod tests {
             disallowed: Vec::new(),
             ..AppRules::default()
         };
-        let found = chosen(&apps);
+        let found = selected_programs(&apps);
         assert!(found.programs.contains(&folder.join("here.exe")));
-        let [lost, unknown] = &found.lacking[..] else {
-            panic!("{:?}", found.lacking);
+        let [lost, unknown] = &found.missing[..] else {
+            panic!("{:?}", found.missing);
         };
         assert!(lost.contains("too deep"), "{lost}");
         assert!(

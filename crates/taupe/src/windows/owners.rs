@@ -8,9 +8,9 @@ use taupe_transparent_windows::{Holder, Owners, Process, Protocol, Socket};
 const KERNEL: u32 = 4;
 
 /// Tables of the system.
-pub(super) struct System;
+pub(super) struct SystemOwners;
 
-impl Owners for System {
+impl Owners for SystemOwners {
     fn sockets(&mut self, protocol: Protocol) -> io::Result<Vec<Socket>> {
         let rows = match protocol {
             Protocol::Tcp => processes::tcp()?,

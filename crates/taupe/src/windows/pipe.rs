@@ -1,7 +1,7 @@
 //! Configuration pipe of a tunnel. It accepts clients, and passes complete, validated requests to
 //! the tunnel's thread.
 
-use super::carrier::Asked;
+use super::frame_tunnel::TunnelEvent;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, sync_channel};
@@ -27,11 +27,11 @@ impl Server {
     /// # Errors
     ///
     /// Fails if no thread is left.
-    pub(super) fn start(listener: Listener, asked: Sender<Asked>) -> io::Result<Self> {
+    pub(super) fn start(listener: Listener, events: Sender<TunnelEvent>) -> io::Result<Self> {
         let stopper = listener.stopper();
         let accepting = thread::Builder::new()
             .name("uapi".into())
-            .spawn(move || accept(listener, &asked))?;
+            .spawn(move || accept(listener, &events))?;
         Ok(Self {
             stopper,
             accepting: Some(accepting),
@@ -48,7 +48,7 @@ impl Drop for Server {
     }
 }
 
-fn accept(mut listener: Listener, asked: &Sender<Asked>) {
+fn accept(mut listener: Listener, events: &Sender<TunnelEvent>) {
     let clients = Arc::new(Clients::default());
     loop {
         let stream = match listener.accept(TICK) {
@@ -62,9 +62,9 @@ fn accept(mut listener: Listener, asked: &Sender<Asked>) {
         };
         // Meanwhile, other clients wait for an instance of the pipe.
         let slot = clients.admit();
-        let asked = asked.clone();
+        let events = events.clone();
         let client = move || {
-            if let Err(error) = serve(stream, &slot, &asked) {
+            if let Err(error) = serve(stream, &slot, &events) {
                 debug!(%error, "configuration client ended");
             }
         };
@@ -96,14 +96,16 @@ impl Write for Client {
     }
 }
 
-fn serve(stream: Stream, slot: &ClientSlot, asked: &Sender<Asked>) -> io::Result<()> {
+fn serve(stream: Stream, slot: &ClientSlot, events: &Sender<TunnelEvent>) -> io::Result<()> {
     serve_client(
         &mut Client(stream),
         slot,
         taupe_client::zone::index,
         |request| {
             let (sender, answer) = sync_channel(1);
-            asked.send(Asked::Configuration(request, sender)).ok()?;
+            events
+                .send(TunnelEvent::Configuration(request, sender))
+                .ok()?;
             answer.recv().ok()
         },
     )

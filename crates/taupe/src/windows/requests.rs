@@ -1,5 +1,6 @@
 //! Requests of the pipe's clients, and the services of a tunnel's device.
 
+use super::arguments::WindowsMode;
 use std::path::Path;
 use std::sync::Arc;
 use taupe_config::file::{Endpoint, File};
@@ -16,48 +17,33 @@ use zeroize::Zeroizing;
 
 /// The device refuses the configuration file.
 #[derive(Debug, thiserror::Error)]
-#[error("the tunnel cannot have what its file says: {}", .0.trim())]
-pub(super) struct RefusedFile(String);
+#[error("the device refuses the file's settings: {}", .0.trim())]
+pub(super) struct RefusedConfiguration(String);
 
-impl From<Refusal> for RefusedFile {
+impl From<Refusal> for RefusedConfiguration {
     fn from(refusal: Refusal) -> Self {
         Self(refusal.answer())
     }
 }
 
-/// A tunnel's carrier, for the fate of packets while an endpoint has no address.
-#[derive(Clone, Copy)]
-pub(super) enum CarriedBy {
-    /// Frames of the packet filter.
-    Frames,
-    /// An adapter, which has no routes before endpoints have addresses.
-    Adapter,
-}
-
-impl CarriedBy {
-    /// The end of the warning about an endpoint without an address.
-    fn meanwhile(self) -> &'static str {
-        match self {
-            Self::Frames => "what is to be sent there is held back until it has one",
-            Self::Adapter => {
-                "until it has one, the adapter has no addresses and no routes, and everything \
-                 goes the network's own way, outside the tunnel"
-            }
+/// Returns the end of the warning about an endpoint without an address. An adapter has no routes
+/// before endpoints have addresses.
+fn effect_without_address(mode: WindowsMode) -> &'static str {
+    match mode {
+        WindowsMode::Frames => "traffic for this peer is blocked until it has one",
+        WindowsMode::Adapter => {
+            "until it has one, the adapter has no addresses and no routes, and all traffic goes \
+             outside the tunnel"
         }
     }
 }
 
 /// Returns the services of a file's device. `wake` is called when the address of an endpoint has
 /// been found.
-pub(super) fn services(
-    state_dir: &Path,
-    file: &File,
-    carried_by: CarriedBy,
-    wake: Wake,
-) -> Services {
+pub(super) fn services(state_dir: &Path, file: &File, mode: WindowsMode, wake: Wake) -> Services {
     let resolver = Arc::new(SystemResolver::default());
     Services::new(Some(state_dir), resolver, wake)
-        .with_unresolved(unresolved(file), carried_by.meanwhile())
+        .with_unresolved(unresolved(file), effect_without_address(mode))
 }
 
 /// Returns the endpoints that a file gives by name.
@@ -120,12 +106,12 @@ impl Requests {
             device: update,
         } = request;
         if listen_port.is_some_and(|port| port != 0 && port != self.port) {
-            let reason = "the port of a tunnel that runs stays; write ListenPort in its file, and \
-                          start it anew";
+            let reason = "the port of a running tunnel cannot change; write ListenPort into its \
+                          file, and restart it";
             return Err(Refusal::with_reason(Errno::AddressInUse, &reason));
         }
         if fwmark.is_some_and(|mark| mark != 0) {
-            let reason = "packets have no marks on Windows; leave fwmark out, or set it to off";
+            let reason = "packets have no marks on Windows; omit fwmark, or set it to off";
             return Err(Refusal::with_reason(Errno::Invalid, &reason));
         }
         let update = services.prepare(device, update).map_err(refuse)?;
@@ -135,16 +121,16 @@ impl Requests {
 
 #[cfg(test)]
 mod tests {
-    use super::{CarriedBy, unresolved};
+    use super::{WindowsMode, effect_without_address, unresolved};
     use taupe_config::file::{Dialect, parse};
     use taupe_protocol::time::Instant;
 
     #[test]
-    fn what_becomes_of_packets_without_an_endpoint_is_said_as_it_is() {
-        let of_frames = CarriedBy::Frames.meanwhile();
-        assert!(of_frames.contains("held back"), "{of_frames}");
-        let of_adapter = CarriedBy::Adapter.meanwhile();
-        assert!(!of_adapter.contains("held back"), "{of_adapter}");
+    fn the_warning_says_what_happens_to_packets_without_an_endpoint() {
+        let of_frames = effect_without_address(WindowsMode::Frames);
+        assert!(of_frames.contains("blocked"), "{of_frames}");
+        let of_adapter = effect_without_address(WindowsMode::Adapter);
+        assert!(!of_adapter.contains("blocked"), "{of_adapter}");
         assert!(of_adapter.contains("outside the tunnel"), "{of_adapter}");
     }
 

@@ -2,37 +2,34 @@
 
 use super::Driver;
 use super::arguments::RunOrder;
-use super::carrier::Asked;
-use super::tunnel::{Failure, Wanted};
+use super::frame_tunnel::TunnelEvent;
+use super::tunnel::{PreparedTunnel, WindowsTunnelError};
 use crate::console::{Interrupt, say};
-use crate::logging::{Destination, Logging};
+use crate::logging;
 use std::process::ExitCode;
 use std::sync::mpsc::channel;
 
 pub(crate) fn main<D: Driver>(order: &RunOrder) -> ExitCode {
-    let logging = Logging {
-        level: order.level,
-        background: Destination::Nowhere,
-    };
-    logging.begin();
+    logging::begin(order.level);
     match run::<D>(order) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.complain(),
     }
 }
 
-fn run<D: Driver>(order: &RunOrder) -> Result<(), Failure> {
-    let wanted = Wanted::read(&order.file, order.mode, &|line| say(line))?;
-    let name = wanted.conf.interface.clone();
-    let (ask, asked) = channel();
-    let end = ask.clone();
-    let interrupt = Interrupt::catching(move |_| {
-        let _ = end.send(Asked::End);
-    });
-    let _interrupt = interrupt.map_err(Failure::Interrupt)?;
-    let tunnel = wanted.open::<D>((ask, asked))?;
+fn run<D: Driver>(order: &RunOrder) -> Result<(), WindowsTunnelError> {
+    let tunnel = PreparedTunnel::read(&order.file, order.mode, &|line| say(line))?;
+    let name = tunnel.conf.interface.clone();
+    let (sender, events) = channel();
+    let end = sender.clone();
+    let on_end = move || {
+        let _ = end.send(TunnelEvent::End);
+    };
+    let interrupt = Interrupt::catching(on_end, || {});
+    let _interrupt = interrupt.map_err(WindowsTunnelError::Interrupt)?;
+    let tunnel = tunnel.open::<D>((sender, events))?;
     say(&format_args!(
-        "[#] {name} is up; `taupe show {name}` tells how it is, Ctrl-C takes it down"
+        "[#] {name} is up; `taupe show {name}` prints its state, Ctrl-C takes it down"
     ));
     tunnel.run()
 }

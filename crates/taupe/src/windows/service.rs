@@ -1,12 +1,12 @@
 //! `taupe service`: a tunnel that starts with the machine.
 
 use super::Driver;
-use super::adapter::library_beside;
-use super::arguments::{Action, Level, Mode, ServiceOrder};
-use super::carrier::Asked;
+use super::adapter::library_path;
+use super::arguments::{Level, ServiceAction, ServiceOrder, WindowsMode};
 use super::event_log as log;
+use super::frame_tunnel::TunnelEvent;
 use super::lock;
-use super::tunnel::{Failure, Wanted};
+use super::tunnel::{PreparedTunnel, WindowsTunnelError};
 use crate::console::{print, say};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, absolute};
@@ -23,15 +23,19 @@ use tracing::{error, warn};
 
 pub(crate) fn main<D: Driver>(order: &ServiceOrder) -> ExitCode {
     let done = match order {
-        ServiceOrder::Unlock => lock::clear().map_err(Failure::from),
+        ServiceOrder::Unlock => lock::clear().map_err(WindowsTunnelError::from),
         ServiceOrder::Tunnel { action, file } => match action {
-            Action::Install(mode, level) => install(file, *mode, *level),
-            Action::Start => named(file).and_then(|name| Ok(service::start(&service_of(&name))?)),
-            Action::Stop => named(file).and_then(|name| Ok(service::stop(&service_of(&name))?)),
-            Action::Uninstall => uninstall(file),
-            Action::Status => return status(file),
-            Action::Lock => set_lock(file),
-            Action::Run(mode, level) => be::<D>(file.clone(), *mode, *level),
+            ServiceAction::Install(mode, level) => install(file, *mode, *level),
+            ServiceAction::Start => {
+                interface_of(file).and_then(|name| Ok(service::start(&service_name(&name))?))
+            }
+            ServiceAction::Stop => {
+                interface_of(file).and_then(|name| Ok(service::stop(&service_name(&name))?))
+            }
+            ServiceAction::Uninstall => uninstall(file),
+            ServiceAction::Status => return status(file),
+            ServiceAction::Lock => set_lock(file),
+            ServiceAction::Run(mode, level) => run_service::<D>(file.clone(), *mode, *level),
         },
     };
     match done {
@@ -41,12 +45,12 @@ pub(crate) fn main<D: Driver>(order: &ServiceOrder) -> ExitCode {
 }
 
 /// Returns the name of a tunnel's service, which is also its event source.
-fn service_of(name: &InterfaceName) -> String {
+fn service_name(name: &InterfaceName) -> String {
     format!("TaupeTunnel${name}")
 }
 
 /// Returns the tunnel that a word means. Its file need not exist.
-fn named(word: &OsStr) -> Result<InterfaceName, Failure> {
+fn interface_of(word: &OsStr) -> Result<InterfaceName, WindowsTunnelError> {
     match conf::interface(word) {
         Some(name) => Ok(name),
         // The search for the file reports what is wrong with the word.
@@ -54,11 +58,11 @@ fn named(word: &OsStr) -> Result<InterfaceName, Failure> {
     }
 }
 
-fn install(word: &OsStr, mode: Mode, level: Level) -> Result<(), Failure> {
+fn install(word: &OsStr, mode: WindowsMode, level: Level) -> Result<(), WindowsTunnelError> {
     // A tunnel that could not run is not installed.
-    let conf = Wanted::read(word, mode, &|line| say(line))?.conf;
-    let (name, service) = (&conf.interface, service_of(&conf.interface));
-    let program = std::env::current_exe().map_err(Failure::Program)?;
+    let conf = PreparedTunnel::read(word, mode, &|line| say(line))?.conf;
+    let (name, service) = (&conf.interface, service_name(&conf.interface));
+    let program = std::env::current_exe().map_err(WindowsTunnelError::Program)?;
     let path = absolute(&conf.shown).unwrap_or_else(|_| conf.path.clone());
     let mut arguments: Vec<OsString> = vec![
         "service".into(),
@@ -68,14 +72,14 @@ fn install(word: &OsStr, mode: Mode, level: Level) -> Result<(), Failure> {
         "--log-level".into(),
         level.word().into(),
     ];
-    if mode == Mode::Adapter {
+    if mode == WindowsMode::Adapter {
         arguments.push("--adapter".into());
     }
     // An installed service keeps its event source.
     if service::state(&service)?.is_some() {
         return Err(service::ServiceError::Exists(service).into());
     }
-    event_log::register(&service).map_err(|source| Failure::EventSource {
+    event_log::register(&service).map_err(|source| WindowsTunnelError::EventSource {
         source_name: service.clone(),
         source,
     })?;
@@ -83,10 +87,10 @@ fn install(word: &OsStr, mode: Mode, level: Level) -> Result<(), Failure> {
         name: service.clone(),
         display_name: format!("Taupe: {name}"),
         description: match mode {
-            Mode::Frames => {
+            WindowsMode::Frames => {
                 format!("The WireGuard tunnel {name}, for the applications of its file.")
             }
-            Mode::Adapter => format!("The WireGuard tunnel {name}, on an adapter."),
+            WindowsMode::Adapter => format!("The WireGuard tunnel {name}, on an adapter."),
         },
         program: program.clone(),
         arguments,
@@ -94,14 +98,14 @@ fn install(word: &OsStr, mode: Mode, level: Level) -> Result<(), Failure> {
     let lacking = installed.inspect_err(|_| {
         let _ = event_log::unregister(&service);
     })?;
-    warn_of_others(&program, &path, mode);
+    warn_of_exposed(&program, &path, mode);
     for lacking in lacking {
         say(&match lacking {
             MissingFeature::DelayedStart => {
-                "[!] this system has no delayed start: the service starts at once"
+                "[!] this system has no delayed start, so the service starts without delay"
             }
             MissingFeature::Recovery => {
-                "[!] this system does not start services again: when it fails, start it by hand"
+                "[!] this system does not restart services: if it fails, start it by hand"
             }
         });
     }
@@ -114,8 +118,8 @@ fn install(word: &OsStr, mode: Mode, level: Level) -> Result<(), Failure> {
 
 /// Prints which users could replace the files that the service runs or loads with the system's
 /// rights.
-fn warn_of_others(program: &Path, file: &Path, mode: Mode) {
-    let library = library_beside(program).filter(|_| mode == Mode::Adapter);
+fn warn_of_exposed(program: &Path, file: &Path, mode: WindowsMode) {
+    let library = library_path(program).filter(|_| mode == WindowsMode::Adapter);
     let looked = [
         (program, access::exposed_program(program)),
         (file, access::exposed(file)),
@@ -125,42 +129,43 @@ fn warn_of_others(program: &Path, file: &Path, mode: Mode) {
         match exposed {
             Ok(None) => {}
             Ok(Some(exposed)) => say(&format_args!(
-                "[!] {exposed}, who could so have the system use another {}; move it to a folder \
-                 of administrators' own, such as C:\\Program Files\\Taupe or {}",
+                "[!] {exposed}: they could replace {}; move it to a folder that only \
+                 administrators can change, such as C:\\Program Files\\Taupe or {}",
                 path.file_name().unwrap_or_default().display(),
                 conf::folder().display()
             )),
             Err(error) => say(&format_args!(
-                "[!] cannot tell who may change {}: {error}; see that only administrators may",
+                "[!] cannot find out who may change {}: {error}; check that only administrators can",
                 path.display()
             )),
         }
     }
 }
 
-fn uninstall(word: &OsStr) -> Result<(), Failure> {
-    let service = service_of(&named(word)?);
+fn uninstall(word: &OsStr) -> Result<(), WindowsTunnelError> {
+    let service = service_name(&interface_of(word)?);
     service::uninstall(&service)?;
-    event_log::unregister(&service).map_err(|source| Failure::EventSource {
+    event_log::unregister(&service).map_err(|source| WindowsTunnelError::EventSource {
         source_name: service,
         source,
     })
 }
 
-fn set_lock(word: &OsStr) -> Result<(), Failure> {
-    let Wanted { conf, file, .. } = Wanted::read(word, Mode::Frames, &|line| say(line))?;
+fn set_lock(word: &OsStr) -> Result<(), WindowsTunnelError> {
+    let PreparedTunnel { conf, file, .. } =
+        PreparedTunnel::read(word, WindowsMode::Frames, &|line| say(line))?;
     let found = lock::set(&conf.shown.display().to_string(), &file)?;
     for program in &found.programs {
         say(&format_args!("[#] locked: {}", program.display()));
     }
-    for line in &found.lacking {
+    for line in &found.missing {
         say(&format_args!("[!] {line}"));
     }
     Ok(())
 }
 
 fn status(word: &OsStr) -> ExitCode {
-    let state = named(word).and_then(|name| Ok(service::state(&service_of(&name))?));
+    let state = interface_of(word).and_then(|name| Ok(service::state(&service_name(&name))?));
     let word = match state {
         Err(failure) => return failure.complain(),
         Ok(None) => "not installed",
@@ -172,14 +177,18 @@ fn status(word: &OsStr) -> ExitCode {
 }
 
 /// Runs as the service, called by the service manager.
-fn be<D: Driver>(word: OsString, mode: Mode, level: Level) -> Result<(), Failure> {
-    let name = service_of(&named(&word)?);
+fn run_service<D: Driver>(
+    word: OsString,
+    mode: WindowsMode,
+    level: Level,
+) -> Result<(), WindowsTunnelError> {
+    let name = service_name(&interface_of(&word)?);
     let source = name.clone();
     let body = move |running: &dyn Fn(), controls: Receiver<Control>| {
         // Without a log, the exit code is the only way to report a failure.
         let carried = log::begin(&source, level.filter())
-            .map_err(Failure::EventLog)
-            .and_then(|()| carry::<D>(&word, mode, running, controls));
+            .map_err(WindowsTunnelError::EventLog)
+            .and_then(|()| run_tunnel::<D>(&word, mode, running, controls));
         match carried {
             Ok(()) => 0,
             Err(failure) => {
@@ -191,29 +200,29 @@ fn be<D: Driver>(word: OsString, mode: Mode, level: Level) -> Result<(), Failure
     Ok(service::run(&name, body)?)
 }
 
-fn carry<D: Driver>(
+fn run_tunnel<D: Driver>(
     word: &OsStr,
-    mode: Mode,
+    mode: WindowsMode,
     running: &dyn Fn(),
     controls: Receiver<Control>,
-) -> Result<(), Failure> {
-    let wanted = Wanted::read(word, mode, &|line| warn!("{line}"))?;
-    let (ask, asked) = channel();
-    let send = ask.clone();
+) -> Result<(), WindowsTunnelError> {
+    let tunnel = PreparedTunnel::read(word, mode, &|line| warn!("{line}"))?;
+    let (sender, event) = channel();
+    let send = sender.clone();
     let pass_on = move || {
         for control in controls {
-            let asked = match control {
-                Control::End => Asked::End,
-                Control::Awoke => Asked::Awoke,
+            let event = match control {
+                Control::End => TunnelEvent::End,
+                Control::Awoke => TunnelEvent::Resumed,
             };
-            if send.send(asked).is_err() {
+            if send.send(event).is_err() {
                 return;
             }
         }
     };
     let thread = thread::Builder::new().name("controls".into());
-    thread.spawn(pass_on).map_err(Failure::Thread)?;
-    let tunnel = wanted.open::<D>((ask, asked))?;
+    thread.spawn(pass_on).map_err(WindowsTunnelError::Thread)?;
+    let tunnel = tunnel.open::<D>((sender, event))?;
     running();
     tunnel.run()
 }

@@ -2,11 +2,11 @@
 
 use super::Driver;
 use super::adapter::{self, AdapterTunnel};
-use super::arguments::Mode;
-use super::carrier::{Asked, Carrier, Means, addresses};
-use super::lock::{Gate, NotLocked};
+use super::arguments::WindowsMode;
+use super::frame_tunnel::{FrameTunnel, Resources, TunnelEvent, addresses};
+use super::lock::{LockError, LockExemption};
 use super::pipe::Server;
-use super::requests::{CarriedBy, RefusedFile, services};
+use super::requests::{RefusedConfiguration, services};
 use super::sockets::Sockets;
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -28,10 +28,10 @@ use taupe_os_windows::wintun::CreateError;
 use taupe_transparent_windows::{Rules, Settings, TapError, UnsuitableRule};
 use tracing::{debug, info, warn};
 
-/// Administrator rights are required.
-const NO_RIGHTS: u8 = 3;
+/// Exit statuses: administrator rights are required.
+const NO_ADMINISTRATOR: u8 = 3;
 /// The tunnel or service exists already.
-const THERE: u8 = 4;
+const EXISTS: u8 = 4;
 /// The service does not exist.
 const MISSING: u8 = 5;
 /// No packet filter is installed.
@@ -41,9 +41,9 @@ const NO_WINTUN: u8 = 7;
 
 /// Reason why there is no tunnel, or why it has ended.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum WindowsTunnelError {
     #[error(transparent)]
-    Conf(#[from] conf::Error),
+    Conf(#[from] conf::ConfError),
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
     /// The errors have been printed.
@@ -55,21 +55,21 @@ pub(super) enum Failure {
         source: UnsuitableRule,
     },
     #[error(
-        "{file} has no Address: what applications send needs one to come from in the tunnel; \
-         write the one that the other side gives this machine"
+        "{file} has no Address, but packets in the tunnel need a source address; write the one \
+         that the peer assigns to this machine"
     )]
     NoAddress { file: String },
     #[error(
-        "the tunnel {0} runs already, here or as a service; `taupe show {0}` tells how it is; \
-         nothing was done"
+        "the tunnel {0} is already running, in another process or as a service; `taupe show {0}` \
+         prints its state; nothing was done"
     )]
     Running(InterfaceName),
     #[error(
-        "only an elevated administrator may make the configuration pipe of {0}; open a terminal \
+        "only an elevated administrator may create the configuration pipe of {0}; open a terminal \
          with \"Run as administrator\"; nothing was done"
     )]
     NoRights(InterfaceName),
-    #[error("cannot make the configuration pipe of {name}: {source}")]
+    #[error("cannot create the configuration pipe of {name}: {source}")]
     Pipe {
         name: InterfaceName,
         source: io::Error,
@@ -77,71 +77,68 @@ pub(super) enum Failure {
     #[error("{0}; nothing was done")]
     NoDriver(#[source] TapError),
     #[error(
-        "{file} has {key} (line {line}), which is for tunnels without an adapter: leave out \
-         --adapter, or the keys about applications; nothing was done"
+        "{file}:{line}: {key} is for tunnels without an adapter; omit --adapter, or the keys about \
+         applications; nothing was done"
     )]
-    OfFilter { file: String, key: Key, line: usize },
+    AppKeys { file: String, key: Key, line: usize },
     #[error("{0}{advice}; nothing was done", advice = adapter_advice(.0))]
     NoAdapter(#[from] CreateError),
-    #[error(
-        "the adapter cannot have what the file says: {0}{advice}; it is removed again",
-        advice = address_advice(.0)
-    )]
+    #[error("cannot give the adapter the file's addresses and routes: {0}{advice}; it is removed again", advice = address_advice(.0))]
     Addressing(#[source] io::Error),
     #[error(
-        "the adapter cannot have the file's name servers: {0}; without DNS in the file, the \
-         system's are asked; the adapter is removed again"
+        "cannot give the adapter the file's name servers: {0}; without DNS in the file, the \
+         system's are used; the adapter is removed again"
     )]
     NameServers(#[source] io::Error),
-    #[error("the adapter is gone: {0}; has it been removed or disabled?")]
+    #[error("the adapter has been removed or disabled: {0}")]
     AdapterGone(#[source] io::Error),
     #[error(
-        "UDP port {port} cannot be had: {source}; another program has it, or a tunnel that runs: \
-         write another ListenPort, or none"
+        "cannot bind UDP port {port}: {source}; if another program or tunnel uses it, write \
+         another ListenPort, or none"
     )]
     Port { port: u16, source: io::Error },
     #[error(
-        "cannot make the folder {} for what must be remembered: {source}; make it for administrators \
-         alone", .path.display()
+        "cannot create the folder {} for the state of peers: {source}; create it with access for \
+         administrators only", .path.display()
     )]
     State { path: PathBuf, source: io::Error },
     #[error(transparent)]
-    RefusedFile(#[from] RefusedFile),
+    RefusedConfiguration(#[from] RefusedConfiguration),
     #[error("cannot catch Ctrl-C: {0}")]
     Interrupt(#[source] io::Error),
-    #[error("there can be no further thread: {0}")]
+    #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
     #[error("the packet filter failed: {0}")]
     Filter(#[source] TapError),
     #[error("cannot write to the event log: {0}")]
     EventLog(#[source] io::Error),
-    #[error("cannot make {source_name} known to the event log: {source}")]
+    #[error("cannot register {source_name} with the event log: {source}")]
     EventSource {
         source_name: String,
         source: io::Error,
     },
-    #[error("cannot tell where this program is: {0}")]
+    #[error("cannot find the path of this program: {0}")]
     Program(#[source] io::Error),
     #[error("{0}{advice}", advice = service_advice(.0))]
     Service(#[from] service::ServiceError),
     #[error(transparent)]
-    Lock(#[from] NotLocked),
+    Lock(#[from] LockError),
 }
 
-impl Failure {
+impl WindowsTunnelError {
     /// Returns the exit status, which the service manager shows.
     pub(super) fn status(&self) -> u8 {
         use service::ServiceError;
         match self {
-            Self::NoRights(_) | Self::Service(ServiceError::AccessDenied) => NO_RIGHTS,
+            Self::NoRights(_) | Self::Service(ServiceError::AccessDenied) => NO_ADMINISTRATOR,
             Self::EventSource { source, .. }
-            | Self::Lock(NotLocked::System(source) | NotLocked::Unlocking(source))
+            | Self::Lock(LockError::System(source) | LockError::Unlocking(source))
                 if is_refusal(source) =>
             {
-                NO_RIGHTS
+                NO_ADMINISTRATOR
             }
             Self::Running(_)
-            | Self::Service(ServiceError::Exists(_) | ServiceError::Running(_)) => THERE,
+            | Self::Service(ServiceError::Exists(_) | ServiceError::Running(_)) => EXISTS,
             Self::Service(ServiceError::Missing(_) | ServiceError::NotRunning(_)) => MISSING,
             Self::NoDriver(_) => NO_DRIVER,
             Self::NoAdapter(CreateError::Missing) => NO_WINTUN,
@@ -158,10 +155,12 @@ impl Failure {
 fn adapter_advice(error: &CreateError) -> &'static str {
     match error {
         CreateError::Missing => {
-            ", without which there is no adapter: take the one for this processor from \
+            ", which an adapter needs; download the one for this processor from \
              https://www.wintun.net, and put it beside taupe.exe"
         }
-        CreateError::Library(_) => "; is it the one for this processor, of version 0.14 or later?",
+        CreateError::Library(_) => {
+            "; check that it is the one for this processor, of version 0.14 or later"
+        }
         CreateError::Refused { .. } => "",
     }
 }
@@ -169,7 +168,7 @@ fn adapter_advice(error: &CreateError) -> &'static str {
 /// Returns advice for an error of setting an adapter up, or nothing.
 fn address_advice(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::AddrInUse => "; end what uses it, or take the address from it",
+        io::ErrorKind::AddrInUse => "; end the program that uses the address, or choose another",
         _ => "",
     }
 }
@@ -179,14 +178,14 @@ fn service_advice(error: &service::ServiceError) -> String {
     use service::ServiceError;
     let advice = match error {
         ServiceError::AccessDenied => "; open a terminal with \"Run as administrator\"",
-        ServiceError::Exists(_) => "; uninstall it first, or leave it",
+        ServiceError::Exists(_) => "; to replace it, uninstall it first",
         ServiceError::Missing(_) => "; install it first",
         ServiceError::MarkedForDeletion(_) => {
             "; close the window of Services, or restart the machine"
         }
-        ServiceError::Ended { .. } => "; the event log says why",
+        ServiceError::Ended { .. } => "; see the event log for the reason",
         ServiceError::TimedOut { name, .. } => {
-            return format!("; `sc.exe query {name}` says more");
+            return format!("; see `sc.exe query {name}`");
         }
         ServiceError::NotAService => "; start the service instead",
         ServiceError::Running(_) | ServiceError::NotRunning(_) | ServiceError::System { .. } => "",
@@ -199,50 +198,50 @@ fn is_refusal(error: &io::Error) -> bool {
 }
 
 /// A tunnel whose file has been read and can be run.
-pub(super) struct Wanted {
+pub(super) struct PreparedTunnel {
     pub(super) conf: Conf,
     pub(super) file: File,
-    mode: Mode,
+    mode: WindowsMode,
     rules: Rules,
 }
 
-impl Wanted {
+impl PreparedTunnel {
     /// Reads a file and reports its errors and warnings. Fails if the tunnel cannot be run.
     pub(super) fn read(
         word: &OsStr,
-        mode: Mode,
-        tell: &dyn Fn(&dyn Display),
-    ) -> Result<Self, Failure> {
+        mode: WindowsMode,
+        report: &dyn Fn(&dyn Display),
+    ) -> Result<Self, WindowsTunnelError> {
         let conf = Conf::find(word, Compatibility::Taupe)?;
         let Checked { file, remarks, .. } = check(&conf, Compatibility::Taupe)?;
         for remark in &remarks {
-            tell(remark);
+            report(remark);
         }
         let shown = || conf.shown.display().to_string();
-        let file = file.ok_or_else(|| Failure::Wrong {
+        let file = file.ok_or_else(|| WindowsTunnelError::Wrong {
             file: shown(),
             errors: check::count(&remarks),
         })?;
-        if mode == Mode::Adapter
+        if mode == WindowsMode::Adapter
             && let Some((key, line)) = file.transparent.first
         {
             let file = shown();
-            return Err(Failure::OfFilter { file, key, line });
+            return Err(WindowsTunnelError::AppKeys { file, key, line });
         }
         let table = table_for_peers(&file.peers, file.transparent.bypass_lan.unwrap_or(false));
         let rules = Rules::new(file.transparent.apps.clone(), table);
-        let rules = rules.map_err(|source| Failure::Rules {
+        let rules = rules.map_err(|source| WindowsTunnelError::Rules {
             file: shown(),
             source,
         })?;
         if file.interface.addresses.is_empty() {
-            return Err(Failure::NoAddress { file: shown() });
+            return Err(WindowsTunnelError::NoAddress { file: shown() });
         }
         let unused = unused(&file, mode);
         if !unused.is_empty() {
             let unused = unused.join(", ");
-            tell(&format_args!(
-                "[!] {}: {unused}: no meaning on Windows, not used",
+            report(&format_args!(
+                "[!] {}: {unused}: not used, because it has no effect on Windows",
                 shown()
             ));
         }
@@ -257,10 +256,10 @@ impl Wanted {
     /// Opens the resources of the tunnel, in an order in which a failure leaves nothing behind.
     pub(super) fn open<D: Driver>(
         self,
-        asked: (Sender<Asked>, Receiver<Asked>),
-    ) -> Result<Tunnel<D>, Failure> {
-        if self.mode == Mode::Adapter {
-            let tunnel = adapter::open(self, asked)?;
+        events: (Sender<TunnelEvent>, Receiver<TunnelEvent>),
+    ) -> Result<Tunnel<D>, WindowsTunnelError> {
+        if self.mode == WindowsMode::Adapter {
+            let tunnel = adapter::open(self, events)?;
             return Ok(Tunnel::Adapter(Box::new(tunnel)));
         }
         let Self {
@@ -268,9 +267,10 @@ impl Wanted {
         } = self;
         let name = conf.interface;
         let listener = listen(&name)?;
-        let tap = D::open().map_err(Failure::NoDriver)?;
+        let tap = D::open().map_err(WindowsTunnelError::NoDriver)?;
         let port = file.interface.listen_port.unwrap_or(0);
-        let sockets = Sockets::bind(port).map_err(|source| Failure::Port { port, source })?;
+        let sockets =
+            Sockets::bind(port).map_err(|source| WindowsTunnelError::Port { port, source })?;
         let (v4, v6) = addresses(file.interface.addresses.iter().map(|one| one.address));
         let settings = Settings {
             v4,
@@ -282,21 +282,23 @@ impl Wanted {
             forwarded: file.transparent.forwarded.unwrap_or_default(),
             kill_switch: file.transparent.kill_switch.unwrap_or_default(),
         };
-        let mut request = taupe_client::setconf_request(&file, &endpoints(&file));
+        let mut request = taupe_client::setconf_request(&file, &literal_endpoints(&file));
         request.fwmark = None;
-        let state = state_folder()?;
-        let (ask, asked) = asked;
-        let means = Means {
+        let state_dir = state_folder()?;
+        let (sender, events) = events;
+        let resources = Resources {
             tap,
-            gate: Gate::of(&file.transparent.apps),
+            exemption: LockExemption::of(&file.transparent.apps),
             sockets,
         };
         // The main loop checks for answers by itself.
-        let services = services(&state, &file, CarriedBy::Frames, Arc::new(|| {}));
-        let carrier = Box::new(Carrier::new(means, services, settings, request, asked)?);
-        let server = Server::start(listener, ask).map_err(Failure::Thread)?;
+        let services = services(&state_dir, &file, WindowsMode::Frames, Arc::new(|| {}));
+        let tunnel = Box::new(FrameTunnel::new(
+            resources, services, settings, request, events,
+        )?);
+        let server = Server::start(listener, sender).map_err(WindowsTunnelError::Thread)?;
         info!("{name} is ready");
-        Ok(Tunnel::Frames { carrier, server })
+        Ok(Tunnel::Frames { tunnel, server })
     }
 }
 
@@ -304,7 +306,7 @@ impl Wanted {
 pub(super) enum Tunnel<D: Driver> {
     /// A tunnel on the frames of the packet filter.
     Frames {
-        carrier: Box<Carrier<D::Tap>>,
+        tunnel: Box<FrameTunnel<D::Tap>>,
         server: Server,
     },
     Adapter(Box<AdapterTunnel>),
@@ -312,10 +314,10 @@ pub(super) enum Tunnel<D: Driver> {
 
 impl<D: Driver> Tunnel<D> {
     /// Runs the tunnel until it is asked to end.
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(super) fn run(self) -> Result<(), WindowsTunnelError> {
         let ended = match self {
-            Self::Frames { carrier, server } => {
-                let ended = carrier.run().map_err(Failure::Filter);
+            Self::Frames { tunnel, server } => {
+                let ended = tunnel.run().map_err(WindowsTunnelError::Filter);
                 drop(server);
                 ended
             }
@@ -328,40 +330,42 @@ impl<D: Driver> Tunnel<D> {
 
 /// Returns the folder for handshake timestamps and post-quantum peers, which does not depend on the
 /// user. Creates it, and its parent, with access for administrators only.
-pub(super) fn state_folder() -> Result<PathBuf, Failure> {
+pub(super) fn state_folder() -> Result<PathBuf, WindowsTunnelError> {
     let folder = conf::folder();
-    let state = folder.join("state");
-    for path in [&folder, &state] {
-        access::make_private(path).map_err(|source| Failure::State {
+    let state_dir = folder.join("state");
+    for path in [&folder, &state_dir] {
+        access::make_private(path).map_err(|source| WindowsTunnelError::State {
             path: path.clone(),
             source,
         })?;
     }
-    match access::exposed(&state) {
+    match access::exposed(&state_dir) {
         Ok(None) => {}
         Ok(Some(exposed)) => warn!(
-            "{exposed}, who could so have handshakes refused, and a peer that is post-quantum \
-             taken for one that is not; docs/windows.md says how the folder is made"
+            "{exposed}: they could make peers refuse handshakes, and make a post-quantum peer count \
+             as an ordinary one; docs/windows.md describes how to create the folder"
         ),
-        Err(error) => debug!(%error, folder = %state.display(), "who may change it is not known"),
+        Err(error) => {
+            debug!(%error, folder = %state_dir.display(), "cannot find out who may change it")
+        }
     }
-    Ok(state)
+    Ok(state_dir)
 }
 
 /// Creates the configuration pipe of a tunnel. A second instance of the tunnel fails here.
-pub(super) fn listen(name: &InterfaceName) -> Result<Listener, Failure> {
+pub(super) fn listen(name: &InterfaceName) -> Result<Listener, WindowsTunnelError> {
     Listener::bind(&pipe::path_of_tunnel(name.as_str())).map_err(|source| {
         let name = name.clone();
         match source.kind() {
-            io::ErrorKind::AddrInUse => Failure::Running(name),
-            _ if is_refusal(&source) => Failure::NoRights(name),
-            _ => Failure::Pipe { name, source },
+            io::ErrorKind::AddrInUse => WindowsTunnelError::Running(name),
+            _ if is_refusal(&source) => WindowsTunnelError::NoRights(name),
+            _ => WindowsTunnelError::Pipe { name, source },
         }
     })
 }
 
 /// Returns the peers' endpoint addresses in the file. Names are looked up later.
-pub(super) fn endpoints(file: &File) -> Vec<Option<SocketAddr>> {
+pub(super) fn literal_endpoints(file: &File) -> Vec<Option<SocketAddr>> {
     let peers = file.peers.iter();
     peers
         .map(|peer| match &peer.endpoint {
@@ -372,16 +376,16 @@ pub(super) fn endpoints(file: &File) -> Vec<Option<SocketAddr>> {
 }
 
 /// Returns the settings of a file that have no effect here.
-fn unused(file: &File, mode: Mode) -> Vec<&'static str> {
+fn unused(file: &File, mode: WindowsMode) -> Vec<&'static str> {
     let interface = &file.interface;
     let hooks = &interface.hooks;
     // With an adapter, `Table = off` and search domains have an effect.
     let (has_table, has_search) = match mode {
-        Mode::Frames => (
+        WindowsMode::Frames => (
             interface.table != Table::Auto,
             !interface.dns_search.is_empty(),
         ),
-        Mode::Adapter => (!matches!(interface.table, Table::Auto | Table::Off), false),
+        WindowsMode::Adapter => (!matches!(interface.table, Table::Auto | Table::Off), false),
     };
     let all = [
         ("Table", has_table),

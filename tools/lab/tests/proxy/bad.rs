@@ -358,7 +358,7 @@ pub(crate) fn starts() -> Result<()> {
     let proxy = world.proxy(&taken, &[])?;
     let result = proxy.output();
     ensure!(
-        result.contains("Table, PostUp: no meaning for a proxy"),
+        result.contains("Table, PostUp: not used, because it has no effect for a proxy"),
         "{result}"
     );
     refused(

@@ -571,8 +571,8 @@ pub(crate) fn forwarded() -> Result<()> {
     let expected = [
         "SOCKS 5 at 127.0.0.1:1080: curl --proxy socks5h://127.0.0.1:1080 ",
         "HTTP proxy at 127.0.0.1:8118: curl --proxy http://127.0.0.1:8118 ",
-        "127.0.0.1:8080 leads to web.v4.example:80",
-        &format!("names are asked of {NAME_SERVER}, through the tunnel"),
+        "127.0.0.1:8080 is forwarded to web.v4.example:80",
+        &format!("names are looked up by {NAME_SERVER}, through the tunnel"),
     ];
     for line in expected {
         ensure!(result.contains(line), "{line:?} is not in {result}");

@@ -262,7 +262,7 @@ pub(crate) fn moved() -> Result<()> {
         ),
         (
             "ip link set %i down; ip link set %i name renamed; ip link set renamed up",
-            "is called renamed now",
+            "has been renamed to renamed",
         ),
     ] {
         step(hook);

@@ -63,7 +63,7 @@ pub(crate) fn clients_leave() -> Result<()> {
         Ok(unanswered >= Some(2))
     })?;
     let after = world.taupe(&["status"])?.stdout;
-    let waiting = "no handshake yet with 1 of its 2 peers: they have not called";
+    let waiting = "no handshake yet with 1 of its 2 peers: they have not started one";
     ensure!(after.contains(waiting), "{after}");
     world.down(&file).map(drop)
 }

@@ -45,9 +45,9 @@ pub(crate) fn network_that_drops_udp() -> Result<()> {
     let output = world.taupe(&["status"])?;
     ensure!(output.status == Some(2), "{output:?}");
     for part in [
-        &format!("this network seems to swallow UDP to {endpoint} (a captive portal"),
-        &format!("a network that swallows UDP to {endpoint} (a captive portal"),
-        "though 192.168.1.2 on eth0, the next machine on the way, is there",
+        &format!("this network seems to drop UDP to {endpoint} (a captive portal"),
+        &format!("a network that drops UDP to {endpoint} (a captive portal"),
+        "but the next hop 192.168.1.2 on eth0 answers",
     ] {
         ensure!(
             output.stdout.contains(part),

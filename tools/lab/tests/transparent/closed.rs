@@ -87,7 +87,7 @@ pub(crate) fn everybody() -> Result<()> {
     let explain = ["explain", "--conf", &file, &bird.0, "198.51.100.1:8080"];
     let words = [
         "traffic of all applications is blocked",
-        "or nowhere while its process is gone",
+        "blocked while its process is gone",
     ];
     expect_message(&world, &explain, &words)?;
     step("up again, closed, and down");
@@ -128,7 +128,7 @@ pub(crate) fn nobody() -> Result<()> {
     ];
     expect_message(&world, &["status"], &past)?;
     let explain = ["explain", "--conf", &file, &mole.0, "198.51.100.1:8080"];
-    expect_message(&world, &explain, &["past it while its process is gone"])?;
+    expect_message(&world, &explain, &["bypasses it while its process is gone"])?;
     step("an up that fails");
     let text = std::fs::read_to_string(&file).map_err(Error::io(&*file))?;
     let failing = text.replace("[Peer]", "PostUp = false\n[Peer]");

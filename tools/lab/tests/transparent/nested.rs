@@ -406,7 +406,7 @@ pub(crate) fn in_transparent_mode() -> Result<()> {
 }
 
 /// The silent peer is the outer one, not the inner one whose datagrams it carries; this network's
-/// next machine has nothing to do with the inner one.
+/// next hop has nothing to do with the inner one.
 pub(crate) fn who_is_silent() -> Result<()> {
     let nested = Nested::new()?;
     let world = &nested.world;
@@ -438,7 +438,7 @@ pub(crate) fn who_is_silent() -> Result<()> {
         let wrong = found.lines().filter(|line| line.contains("[!]"));
         let wrong: Vec<_> = wrong.collect();
         // The inner tunnel may be the first to report silence, but must not name the network.
-        let blames = |line: &&str| line.contains(blamed) && line.contains("next machine");
+        let blames = |line: &&str| line.contains(blamed) && line.contains("next hop");
         ensure!(!wrong.iter().any(blames), "{found}");
         let is_named = |line: &&str| line.contains(&silent) && line.contains(of_outer);
         Ok(result.status == Some(2)
@@ -476,7 +476,7 @@ fn one_way(nested: &Nested, chosen: &Application) -> Result<()> {
         let output = world.taupe(&["status", INNER])?;
         found = output.stdout;
         let wrong = found.lines().filter(|line| line.contains("[!]"));
-        let of_outer = "home, which it goes through, is heard; whether what home sends arrives";
+        let of_outer = "home, which it goes through, receives packets from its peer; whether";
         let is_reported = found.lines().any(|line| line.contains(of_outer));
         Ok(output.status == Some(2) && wrong.count() == 1 && is_reported)
     });

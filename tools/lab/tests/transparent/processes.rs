@@ -222,7 +222,7 @@ pub(crate) fn links() -> Result<()> {
     succeeded("reload", &world.taupe(&["reload", &file])?)?;
     let explained = world.taupe(&["explain", child().trim(), "198.51.100.1:8080"])?;
     ensure!(
-        explained.stdout.contains("past the tunnel"),
+        explained.stdout.contains("bypasses the tunnel"),
         "{}",
         explained.stdout
     );

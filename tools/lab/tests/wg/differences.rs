@@ -41,7 +41,7 @@ const fn of(
 const VERSION: &str = "v1.0.20260223 - https://git.zx2c4.com/wireguard-tools/\\nby Taupe";
 const WHOSE: &str = "the version whose behaviour this is, and whose program";
 
-const KEY: &str = "this is a key, where the name of a file with the key is expected";
+const KEY: &str = "this is a key, but the path of a file with the key is expected";
 const KEY_WHY: &str = "\"No such file\" tells neither that a file is expected nor why";
 
 const SIGNS: &str = "1.0.20260223 takes `+` and `-` before a network, 1.0.20210914 does not";

@@ -30,14 +30,14 @@ fn device(private: Option<u8>, peers: &[u8]) -> Device {
 }
 
 /// Returns the findings about the first of two devices.
-fn told(one: Device, other: Device, file: Option<&File>) -> Vec<Finding> {
+fn shared(one: Device, other: Device, file: Option<&File>) -> Vec<Finding> {
     let devices = Devices(vec![("home".into(), one), ("work".into(), other)]);
-    devices.with_the_same_key("home", file)
+    devices.sharing_key("home", file)
 }
 
 #[test]
 fn a_private_key_and_a_peer_in_common_are_one_finding() {
-    let found = told(device(Some(1), &[7, 8]), device(Some(1), &[8, 7, 9]), None);
+    let found = shared(device(Some(1), &[7, 8]), device(Some(1), &[8, 7, 9]), None);
     let [Finding { code, text }] = found.as_slice() else {
         panic!("{found:?}");
     };
@@ -53,7 +53,7 @@ fn one_of_the_two_in_common_is_no_fault() {
         (device(Some(1), &[7]), device(Some(2), &[7])),
         (device(None, &[7]), device(None, &[7])),
     ] {
-        assert_eq!(told(one, other, None), []);
+        assert_eq!(shared(one, other, None), []);
     }
 }
 
@@ -65,6 +65,6 @@ fn a_peer_that_calls_is_no_fault() {
     let parsed = taupe_config::file::parse(text.as_bytes(), taupe_config::file::Dialect::Taupe);
     let file = parsed.file.expect("a file");
     let of_gateway = || device(Some(1), &[7]);
-    assert_eq!(told(of_gateway(), of_gateway(), Some(&file)), []);
-    assert_eq!(told(of_gateway(), of_gateway(), None).len(), 1);
+    assert_eq!(shared(of_gateway(), of_gateway(), Some(&file)), []);
+    assert_eq!(shared(of_gateway(), of_gateway(), None).len(), 1);
 }

@@ -58,9 +58,9 @@ fn a_destination_is_an_address_with_or_without_a_port() {
     assert!(text.contains("`getent ahosts example.org`"), "{text}");
     let (text, _) = refusal("taupe explain curl https://example.org:443/x", &[]);
     assert!(text.contains("`getent ahosts example.org`"), "{text}");
-    for nonsense in ["192.0.2.256", "192.0.2.1:x:y", "fe80::g"] {
-        let (text, _) = refusal(&format!("taupe explain curl {nonsense}"), &[]);
-        assert!(text.contains("write such as 198.51.100.1"), "{text}");
+    for wrong in ["192.0.2.256", "192.0.2.1:x:y", "fe80::g"] {
+        let (text, _) = refusal(&format!("taupe explain curl {wrong}"), &[]);
+        assert!(text.contains("write one such as 198.51.100.1"), "{text}");
     }
     for line in [
         "taupe explain",

@@ -1,6 +1,6 @@
 use super::{ALL, in_front, order, plain, plain_boringtun, read, refusal};
 use crate::arguments::DeviceOrder;
-use crate::logging::{Destination, Logging};
+use crate::device_log::{Destination, Logging};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;

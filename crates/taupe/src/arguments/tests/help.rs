@@ -1,6 +1,6 @@
 use super::refusal;
 use crate::arguments::boringtun::Boringtun;
-use crate::arguments::definition;
+use crate::arguments::command_line;
 use crate::arguments::device::DeviceProgram;
 use clap::CommandFactory as _;
 
@@ -81,7 +81,7 @@ fn each_command_of_wg_tells_how_it_is_called() {
 
 #[test]
 fn the_definition_has_no_contradictions() {
-    definition().debug_assert();
+    command_line().debug_assert();
 }
 
 #[test]

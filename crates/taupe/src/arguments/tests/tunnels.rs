@@ -1,6 +1,6 @@
 use super::{ALL, any_order, nothing, plain_up, refusal, tunnel};
 use crate::arguments::{Action, DeviceSettings, ModeOption, Order, TunnelOrder, Up, parse};
-use crate::logging::{Destination, Logging};
+use crate::device_log::{Destination, Logging};
 use crate::plan::DevicePlan;
 use std::ffi::OsString;
 use taupe_engine::Offloads;

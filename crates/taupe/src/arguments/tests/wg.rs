@@ -70,7 +70,7 @@ fn wg_quick_takes_an_action_and_a_file_and_nothing_else() {
     ] {
         assert_eq!(any_order(line, &[]), quick(action), "{line}");
     }
-    for (line, asked) in [
+    for (line, is_requested) in [
         ("wg-quick --help", true),
         ("wg-quick -h", true),
         ("wg-quick help", true),
@@ -82,6 +82,10 @@ fn wg_quick_takes_an_action_and_a_file_and_nothing_else() {
         ("wg-quick up wg0 wg1", false),
         ("wg-quick help up", false),
     ] {
-        assert_eq!(any_order(line, &[]), Order::QuickUsage { asked }, "{line}");
+        assert_eq!(
+            any_order(line, &[]),
+            Order::QuickUsage { is_requested },
+            "{line}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-use super::{Errors, Forwarder, MOST_ERRORS, Tap, Way, Ways, lock, now};
+use super::{ERRORS_BEFORE_PAUSE, Errors, FamilySocket, Forwarder, Tap, UdpSockets, lock, now};
 use ipnet::IpNet;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -59,7 +59,7 @@ impl Drop for Folder {
 }
 
 impl Side {
-    fn new(key: u8, attend: &Sender<()>) -> Self {
+    fn new(key: u8, notify: &Sender<()>) -> Self {
         let (send, sent) = channel();
         let (give, given) = channel();
         let tap = Memory {
@@ -69,8 +69,8 @@ impl Side {
         };
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let at = socket.local_addr().unwrap();
-        let ways = Ways {
-            v4: Way::new(socket),
+        let sockets = UdpSockets {
+            v4: FamilySocket::new(socket),
             v6: None,
             port: at.port(),
         };
@@ -78,9 +78,9 @@ impl Side {
         let name = format!("taupe-forwarding-{}-{}", std::process::id(), at.port());
         let state = Folder(std::env::temp_dir().join(name));
         let services = Services::new(Some(&state.0), resolver, Arc::new(|| {}));
-        let attend = attend.clone();
-        let attend = Arc::new(move || attend.send(()).unwrap_or_default());
-        let mut forwarder = Forwarder::new(tap, ways, 1420, services, attend);
+        let notify = notify.clone();
+        let notify = Arc::new(move || notify.send(()).unwrap_or_default());
+        let mut forwarder = Forwarder::new(tap, sockets, 1420, services, notify);
         let key = PrivateKey::new([key; 32]).unwrap();
         let update = DeviceUpdate {
             private_key: Some(PrivateKeyUpdate::new(key)),
@@ -163,9 +163,9 @@ const HERE: [u8; 4] = [10, 7, 0, 2];
 const THERE: [u8; 4] = [10, 7, 0, 1];
 
 #[test]
-fn packets_go_both_ways_as_they_are() {
-    let (attend, attention) = channel();
-    let (mut here, mut there) = (Side::new(1, &attend), Side::new(2, &attend));
+fn packets_arrive_unchanged_in_both_directions() {
+    let (notify, attention) = channel();
+    let (mut here, mut there) = (Side::new(1, &notify), Side::new(2, &notify));
     here.start(there.public, Some(there.at), &[THERE]);
     there.start(here.public, None, &[HERE]);
 
@@ -201,9 +201,9 @@ fn packets_go_both_ways_as_they_are() {
 }
 
 #[test]
-fn a_datagram_that_is_led_back_is_not_sealed_again() {
-    let (attend, attention) = channel();
-    let (mut here, mut there) = (Side::new(3, &attend), Side::new(4, &attend));
+fn a_looped_datagram_is_not_sealed_again() {
+    let (notify, attention) = channel();
+    let (mut here, mut there) = (Side::new(3, &notify), Side::new(4, &notify));
     // The test relays datagrams, so it sees all of them.
     let between = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let at = between.local_addr().unwrap();
@@ -255,28 +255,28 @@ fn a_datagram_that_is_led_back_is_not_sealed_again() {
 }
 
 #[test]
-fn nothing_leaves_by_a_way_that_is_shut() {
-    let (attend, _attention) = channel();
-    let side = Side::new(5, &attend);
+fn nothing_leaves_by_a_closed_socket() {
+    let (notify, _attention) = channel();
+    let side = Side::new(5, &notify);
     let other = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let to = other.local_addr().unwrap();
-    let ways = side.forwarder.ways();
-    ways.v4.shut(true);
-    ways.send(to, b"shut");
+    let sockets = side.forwarder.sockets();
+    sockets.v4.set_closed(true);
+    sockets.send(to, b"shut");
     other.set_read_timeout(Some(SILENCE)).unwrap();
     let mut buffer = [0; 8];
     assert!(other.recv_from(&mut buffer).is_err());
-    ways.v4.shut(false);
-    ways.send(to, b"open");
+    sockets.v4.set_closed(false);
+    sockets.send(to, b"open");
     other.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(other.recv_from(&mut buffer).unwrap().0, 4);
     assert_eq!(&buffer[..4], b"open");
 }
 
 #[test]
-fn an_adapter_that_is_gone_is_told() {
-    let (attend, attention) = channel();
-    let mut side = Side::new(6, &attend);
+fn a_removed_adapter_is_reported() {
+    let (notify, attention) = channel();
+    let mut side = Side::new(6, &notify);
     side.start(PublicKey([9; 32]), None, &[THERE]);
     side.settle();
     side.send
@@ -296,7 +296,7 @@ fn an_adapter_that_is_gone_is_told() {
 fn a_few_errors_of_a_socket_do_not_stop_it() {
     let mut errors = Errors::default();
     for _ in 0..3 {
-        for _ in 1..MOST_ERRORS {
+        for _ in 1..ERRORS_BEFORE_PAUSE {
             assert!(!errors.are_too_many());
         }
         assert!(errors.are_too_many(), "or it would never rest");
@@ -304,9 +304,9 @@ fn a_few_errors_of_a_socket_do_not_stop_it() {
 }
 
 #[test]
-fn of_initiations_that_waited_together_the_newest_is_answered() {
-    let (attend, _attention) = channel();
-    let (mut here, mut there) = (Side::new(1, &attend), Side::new(2, &attend));
+fn the_newest_of_several_queued_initiations_is_answered() {
+    let (notify, _attention) = channel();
+    let (mut here, mut there) = (Side::new(1, &notify), Side::new(2, &notify));
     here.start(there.public, Some(there.at), &[THERE]);
     there.start(here.public, None, &[HERE]);
     let mut time = now();

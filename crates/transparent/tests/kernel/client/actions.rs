@@ -1,4 +1,4 @@
-//! What the applications do with their sockets.
+//! Operations of the applications on their sockets.
 
 use super::{PATIENCE, WORD, family, io_uring, mptcp, wait};
 use rustix::net::{

@@ -1,23 +1,23 @@
 //! The path from this machine to an endpoint.
 
-use super::judge::{Hop, Way};
+use super::findings::{EndpointPath, NextHop};
 use rustix::io::Errno;
 use std::net::IpAddr;
 use taupe_os_linux::netlink::{Medium, Netlink, NetlinkError};
 
 /// Looks up the path of datagrams with a mark, without sending any. If handshakes are `unanswered`,
 /// checks the next hop too.
-pub(super) fn look(endpoint: IpAddr, mark: u32, unanswered: bool) -> Way {
-    let look = || look_on(&mut Netlink::open()?, endpoint, mark, unanswered);
-    look().unwrap_or(Way::Unknown)
+pub(super) fn look_up(endpoint: IpAddr, mark: u32, unanswered: bool) -> EndpointPath {
+    let look_up = || look_up_with(&mut Netlink::open()?, endpoint, mark, unanswered);
+    look_up().unwrap_or(EndpointPath::Unknown)
 }
 
-fn look_on(
+fn look_up_with(
     system: &mut Netlink,
     endpoint: IpAddr,
     mark: u32,
     unanswered: bool,
-) -> Result<Way, NetlinkError> {
+) -> Result<EndpointPath, NetlinkError> {
     let route = match system.route_to(endpoint, mark) {
         Ok(route) => route,
         Err(error) => {
@@ -28,7 +28,7 @@ fn look_on(
                     let mut down = system.links_without_carrier()?;
                     down.retain(|link| link.medium != Medium::Loopback);
                     let down = down.into_iter().map(|link| link.name).collect();
-                    Ok(Way::NoRoute { down })
+                    Ok(EndpointPath::NoRoute { down })
                 }
                 _ => Err(error),
             };
@@ -36,20 +36,20 @@ fn look_on(
     };
     let mut down = system.links_without_carrier()?.into_iter();
     if let Some(link) = down.find(|link| link.index == route.interface) {
-        return Ok(Way::NoCarrier { link: link.name });
+        return Ok(EndpointPath::NoCarrier { link: link.name });
     }
     if !unanswered {
-        return Ok(Way::Unknown);
+        return Ok(EndpointPath::Unknown);
     }
-    let hop = Hop {
+    let hop = NextHop {
         address: route.gateway.unwrap_or(endpoint),
         link: taupe_os_linux::interface::name(route.interface).unwrap_or_default(),
     };
     Ok(
         match system.is_neighbour_reachable(route.interface, hop.address)? {
-            Some(true) => Way::Answers(hop),
-            Some(false) => Way::Silent(hop),
-            None => Way::Unknown,
+            Some(true) => EndpointPath::NextHopAnswers(hop),
+            Some(false) => EndpointPath::NextHopSilent(hop),
+            None => EndpointPath::Unknown,
         },
     )
 }

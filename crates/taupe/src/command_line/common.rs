@@ -1,60 +1,53 @@
-//! Parts of the command line that `taupe` has on every system.
+//! Arguments, commands and sections of help that all systems have.
 
+use crate::system;
 use clap::{Args, Subcommand, ValueHint};
 use ipnet::IpNet;
 use std::ffi::OsString;
 use taupe_uapi::prefix;
 
-pub(super) const EXIT_STATUS: &str = "\
+pub(crate) const EXIT_STATUS: &str = "\
 Exit status:
   0  Done.
   1  Failed; standard error says what, why and what to do.
   2  Wrong usage; nothing was done. Commands that `wg` has too exit with 1.";
 
-#[cfg(target_os = "linux")]
-pub(super) const TAUPE_EXAMPLES: &str = "\
-Examples:
-  taupe check ./home.conf
-  sudo taupe up ./home.conf
-  sudo taupe status
-  sudo taupe down home";
-
-pub(super) const STRIP_STATUS: &str = "\
+pub(crate) const STRIP_STATUS: &str = "\
 Exit status:
   0  Printed.
   1  The file cannot be used or read; standard error says why and what to do.
   2  Wrong usage.";
 
-pub(super) const STRIP_EXAMPLES: &str = "\
+pub(crate) const STRIP_EXAMPLES: &str = "\
 Examples:
   taupe strip ./home.conf";
 
-pub(super) const CHECK_STATUS: &str = "\
+pub(crate) const CHECK_STATUS: &str = "\
 Exit status:
   0  The file can be used, perhaps with warnings.
   1  The file cannot be used, or cannot be read.
   2  Wrong usage.";
 
-pub(super) const CHECK_EXAMPLES: &str = "\
+pub(crate) const CHECK_EXAMPLES: &str = "\
 Examples:
   taupe check ./home.conf";
 
-pub(super) const ALLOWED_IPS_STATUS: &str = "\
+pub(crate) const ALLOWED_IPS_STATUS: &str = "\
 Exit status:
   0  Done. If no network is left, the list is empty and standard error says so.
   1  The list could not be written.
   2  Wrong usage, or not a network.";
 
-pub(super) const WG_STATUS: &str = "\
+pub(crate) const WG_STATUS: &str = "\
 Exit status:
   0  Done.
   1  Failed, or wrong usage; standard error says which.";
 
-pub(super) const FILES: &str = "\
+pub(crate) const FILES: &str = "\
 See also:
   taupe.conf(5): every key of a file";
 
-pub(super) const FIELDS: &str = "\
+pub(crate) const FIELDS: &str = "\
 Without a FIELD, Taupe prints the lines of `wg show`, followed by lines about its own state. With a \
 FIELD, it prints one line for the interface or one for each peer, with tabs between the parts. With \
 `all`, each line begins with the interface's name.\n\n\
@@ -76,21 +69,13 @@ Environment:
   WG_COLOR_MODE  always, never, or auto (default): colours on a terminal.
   WG_HIDE_KEYS   never: print secret keys instead of (hidden).";
 
-pub(super) const RETRIES: &str = "\
+pub(crate) const RETRIES: &str = "\
 Environment:
   WG_ENDPOINT_RESOLUTION_RETRIES  How often Taupe looks up an endpoint's name
                                   again if it has no address yet: a number
                                   (default: 15), or infinity.";
 
-#[cfg(target_os = "linux")]
-pub(super) const RETRIES_AND_DEVICE: &str = "\
-Environment:
-  WG_ENDPOINT_RESOLUTION_RETRIES  How often Taupe looks up an endpoint's name
-                                  again if it has no address yet: a number
-                                  (default: 15), or infinity.
-  LOG_LEVEL, TAUPE_OFFLOAD        As for `taupe device`.";
-
-pub(super) const ALLOWED_IPS_EXAMPLES: &str = "\
+pub(crate) const ALLOWED_IPS_EXAMPLES: &str = "\
 Examples:
   taupe allowed-ips 0.0.0.0/0,::/0 --except 192.168.0.0/16
   taupe allowed-ips 10.0.0.0/8 --except 10.1.2.3";
@@ -141,41 +126,39 @@ Examples:
   taupe pubkey --pq < pq-key";
 
 #[derive(Args)]
-pub(super) struct FileArgument {
-    #[cfg_attr(
-        windows,
-        doc = r"File NAME.conf, or NAME of a file in C:\ProgramData\Taupe"
-    )]
-    #[cfg_attr(
-        not(windows),
-        doc = "File NAME.conf, or NAME of a file in /etc/wireguard"
-    )]
-    ///
-    /// The tunnel has the name of its file.
+pub(crate) struct FileArgument {
     #[arg(value_name = "CONF", value_hint = ValueHint::FilePath)]
-    pub(super) file: OsString,
+    #[arg(help = file_help(), long_help = file_help() + "\n\nThe tunnel has the name of its file.")]
+    pub(crate) file: OsString,
+}
+
+fn file_help() -> String {
+    format!(
+        "File NAME.conf, or NAME of a file in {}",
+        system::CONF_FOLDER
+    )
 }
 
 #[derive(Args)]
-pub(super) struct AllowedIps {
+pub(crate) struct AllowedIps {
     /// Networks or addresses, separated by commas
     #[arg(value_name = "NETWORKS", required = true, value_parser = networks)]
-    pub(super) networks: Vec<Networks>,
+    pub(crate) networks: Vec<Networks>,
     /// Networks to leave out, separated by commas
     ///
     /// This option may be given more than once.
-    #[arg(long, value_name = "NETWORKS", value_parser = whole_list)]
-    pub(super) except: Vec<Networks>,
+    #[arg(long, value_name = "NETWORKS", value_parser = quoted_list)]
+    pub(crate) except: Vec<Networks>,
 }
 
-/// The part of a list of networks that one word of the command line contains.
+/// Part of a list of networks, in one word of the command line.
 #[derive(Clone)]
-pub(super) struct Networks(Vec<IpNet>);
+pub(crate) struct Networks(Vec<IpNet>);
 
 /// The sub-commands of `wg`. `crate::wg` parses their arguments; this definition serves help,
 /// manual pages and completions.
 #[derive(Subcommand)]
-pub(super) enum Wg {
+pub(crate) enum Wg {
     /// Show the state of interfaces
     #[command(
         after_help = format!("{FIELDS}\n\n{WG_STATUS}\n\n{SHOW_EXAMPLES}"),
@@ -232,7 +215,7 @@ pub(super) enum Wg {
 
 /// The arguments of a sub-command of `wg`, unparsed.
 #[derive(Args)]
-pub(super) struct Rest {
+pub(crate) struct Rest {
     #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
     _rest: Vec<OsString>,
 }
@@ -248,13 +231,13 @@ fn networks(word: &str) -> Result<Networks, prefix::PrefixError> {
 
 /// Parses a list that has to be one word: a word after a comma and a blank would count as part of
 /// the other list.
-fn whole_list(word: &str) -> Result<Networks, String> {
+fn quoted_list(word: &str) -> Result<Networks, String> {
     if word.trim_end().ends_with(',') {
-        return Err("the list ends in a comma; put it in quotes, or leave the blanks out".into());
+        return Err("the list ends in a comma; put it in quotes, or omit the blanks".into());
     }
     networks(word).map_err(|error| error.to_string())
 }
 
-pub(super) fn joined(lists: Vec<Networks>) -> Vec<IpNet> {
+pub(crate) fn joined(lists: Vec<Networks>) -> Vec<IpNet> {
     lists.into_iter().flat_map(|list| list.0).collect()
 }

@@ -1,12 +1,12 @@
-//! A tunnel's file, with the system's state that influences decisions.
+//! Explanations by a tunnel's file and the system's state.
 
-use super::Failure;
-use super::steps::{APPLICATION, Explanation, Question, Sender, Step};
+use super::ExplainError;
+use super::steps::{APPLICATION, Explanation, Packets, Sender, Step};
+use crate::app_matcher::AppMatcher;
 use crate::check::check_with_available_keys;
 use crate::conf::Conf;
 use crate::destination::Destination;
 use crate::families;
-use crate::judge::Judge;
 use crate::processes::Subject;
 use crate::rules::resolved;
 use std::collections::HashSet;
@@ -19,35 +19,40 @@ use taupe_os_linux::netlink::{Netlink, NetlinkError};
 use taupe_transparent::marks::mark_of;
 use zeroize::Zeroizing;
 
-/// A tunnel's file, with the system's state that influences decisions.
-pub struct Known {
+/// Explains decisions by a tunnel's file and the system's state.
+pub struct Explainer {
     interface: String,
     shown: PathBuf,
     text: Zeroizing<Vec<u8>>,
-    pub file: File,
-    judge: Judge,
+    pub(crate) file: File,
+    matcher: AppMatcher,
     /// The tunnel is up in adapter mode, by the mark of sockets.
-    by_mark: bool,
+    is_by_mark: bool,
 }
 
-impl Known {
-    pub fn read(conf: &Conf) -> Result<Self, Failure> {
+impl Explainer {
+    /// Reads a file, and the state of its tunnel.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read or has errors.
+    pub fn read(conf: &Conf) -> Result<Self, ExplainError> {
         let checked = check_with_available_keys(conf)?;
-        let wrong = || Failure::Wrong(conf.shown.display().to_string());
+        let wrong = || ExplainError::Wrong(conf.shown.display().to_string());
         let mut file = checked.file.ok_or_else(wrong)?;
         file.transparent.apps = resolved(file.transparent.apps);
         Ok(Self {
-            judge: Judge::of(conf.interface.as_str()),
+            matcher: AppMatcher::of(conf.interface.as_str()),
             interface: conf.interface.to_string(),
             shown: conf.shown.clone(),
             text: checked.text,
             file,
             // An unprivileged user gets the answer for transparent mode.
-            by_mark: mark_of(conf.interface.as_str()).is_ok_and(|mark| mark.is_some()),
+            is_by_mark: mark_of(conf.interface.as_str()).is_ok_and(|mark| mark.is_some()),
         })
     }
 
     /// Returns all decisions about a process, or about forwarded packets.
+    #[must_use]
     pub fn steps(
         &self,
         subject: Option<&Subject>,
@@ -57,40 +62,40 @@ impl Known {
         let from = match subject {
             Some(subject) => Sender::Process {
                 process: subject.process(),
-                judgement: self.judge.judge(&self.file.transparent.apps, subject),
-                is_own: is_device(subject, &self.interface),
-                is_elsewhere: subject.is_elsewhere,
+                judgement: self.matcher.decide(&self.file.transparent.apps, subject),
+                is_device_process: is_device(subject, &self.interface),
+                is_in_other_namespace: subject.is_in_other_namespace,
             },
-            None => Sender::Elsewhere,
+            None => Sender::Forwarded,
         };
         let explanation = Explanation {
             shown: self.shown.clone(),
             text: &self.text,
             file: &self.file,
-            by_mark: self.by_mark,
-            lack_of_route: families::lack_of_route,
+            is_by_mark: self.is_by_mark,
+            missing_route: families::missing_route,
         };
-        explanation.steps(&Question {
+        explanation.steps(&Packets {
             from,
             to,
             addresses,
-            is_neighbour: to.is_some_and(|to| is_neighbour(to.address)),
+            is_on_link: to.is_some_and(|to| is_on_link(to.address)),
         })
     }
 
     /// Returns the reason for the path of a process's packets: inside the tunnel the step that
     /// selects the application, outside the step that decides.
-    pub fn why(
+    pub(crate) fn why(
         &self,
         subject: &Subject,
         to: Option<Destination>,
         addresses: &[IpAddr],
-        is_inside: bool,
+        is_in_tunnel: bool,
     ) -> Option<String> {
         // The socket belongs to this network namespace, even if its process is in another.
-        let steps = self.steps(Some(&subject.clone().of_here()), to, addresses);
+        let steps = self.steps(Some(&subject.clone().as_local()), to, addresses);
         let mut steps = steps.into_iter();
-        let step = match is_inside {
+        let step = match is_in_tunnel {
             true => steps.find(|step| step.title == APPLICATION && !step.decides),
             false => steps.find(|step| step.decides),
         };
@@ -99,6 +104,9 @@ impl Known {
 }
 
 /// Returns the addresses of this host's interfaces.
+///
+/// # Errors
+/// Returns an error if the system cannot be asked.
 pub fn addresses() -> Result<Vec<IpAddr>, NetlinkError> {
     let addresses = Netlink::open()?.addresses()?.into_iter();
     Ok(addresses.map(|address| address.network.addr()).collect())
@@ -106,7 +114,7 @@ pub fn addresses() -> Result<Vec<IpAddr>, NetlinkError> {
 
 /// Checks whether an address is link-local, with no router on the path. An IPv6 address counts
 /// as such without a look-up, which would need the interface.
-pub fn is_neighbour(address: IpAddr) -> bool {
+pub(crate) fn is_on_link(address: IpAddr) -> bool {
     let gateway = || {
         let route = Netlink::open().ok()?.route_to(address, 0).ok()?;
         route.gateway

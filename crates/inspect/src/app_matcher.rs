@@ -7,13 +7,14 @@ use taupe_transparent::programs::{ProcessVerdicts, Programs};
 /// Decides which processes use a tunnel: the kernel's decision if the tunnel is up, else the one
 /// that the kernel would make.
 #[derive(Debug, Default)]
-pub struct Judge {
+pub struct AppMatcher {
     kernel: Option<ProcessVerdicts>,
 }
 
-impl Judge {
+impl AppMatcher {
     /// Asks the kernel about the tunnel `interface`. A user without the right to ask gets the
     /// decision that the kernel would make.
+    #[must_use]
     pub fn of(interface: &str) -> Self {
         let programs = Programs::open(interface).ok().flatten();
         Self {
@@ -22,9 +23,10 @@ impl Judge {
     }
 
     /// Decides for a process, or for an executable as if it were started from here.
-    pub fn judge<'a>(&self, rules: &'a AppRules, subject: &Subject) -> AppVerdict<'a> {
+    #[must_use]
+    pub fn decide<'a>(&self, rules: &'a AppRules, subject: &Subject) -> AppVerdict<'a> {
         let process = subject.process();
-        let known = match (&self.kernel, subject.id) {
+        let by_kernel = match (&self.kernel, subject.id) {
             (Some(kernel), Some(id)) => kernel.verdict(id, rules),
             (Some(kernel), None) => {
                 let own = rules.decide_with_ancestors(&process, []);
@@ -34,7 +36,7 @@ impl Judge {
             }
             (None, _) => None,
         };
-        let Some(mut judgement) = known else {
+        let Some(mut judgement) = by_kernel else {
             let ancestors = subject.ancestors();
             return rules.decide_with_ancestors(&process, ancestors.iter().map(Subject::process));
         };

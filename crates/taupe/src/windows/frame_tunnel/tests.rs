@@ -1,6 +1,6 @@
-use super::{Asked, Carrier, Means};
-use crate::windows::lock::{Gate, Opened};
-use crate::windows::requests::{CarriedBy, services};
+use super::{FrameTunnel, Resources, TunnelEvent};
+use crate::windows::lock::{Grant, LockExemption};
+use crate::windows::requests::{WindowsMode, services};
 use crate::windows::sockets::Sockets;
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -93,14 +93,14 @@ impl PacketTap for Tap {
     fn read(
         &mut self,
         wait: Duration,
-        judge: &mut dyn FnMut(Frame<'_>) -> Verdict,
+        handle: &mut dyn FnMut(Frame<'_>) -> Verdict,
     ) -> Result<Event, TapError> {
         if !self.0.with(|it| it.reads.pop_front().unwrap_or(true)) {
             self.0.happens(ReadFails);
             return Err(TapError("no frames".to_owned()));
         }
         if let Some(frame) = self.0.with(|it| it.frames.pop_front()) {
-            let verdict = judge(Frame {
+            let verdict = handle(Frame {
                 adapter: 1,
                 towards: Towards::Card,
                 bytes: &frame,
@@ -156,7 +156,7 @@ fn file(peer: &str) -> File {
 
 /// A running tunnel, which ends when dropped.
 struct Carried {
-    ask: Sender<Asked>,
+    ask: Sender<TunnelEvent>,
     port: u16,
     thread: Option<JoinHandle<Result<(), TapError>>>,
     state: PathBuf,
@@ -165,15 +165,15 @@ struct Carried {
 impl Carried {
     fn begin(world: &World, test: &str, peer: &str) -> Self {
         let state = std::env::temp_dir().join(format!("taupe-{test}-{}", std::process::id()));
-        let (ask, asked) = channel();
+        let (ask, events) = channel();
         let sockets = Sockets::bind(0).expect("a port");
         let port = sockets.port;
         let (world, folder, file) = (world.clone(), state.clone(), file(peer));
         let thread = thread::spawn(move || {
             let opens = world.clone();
-            let gate = Gate::new(move || {
+            let exemption = LockExemption::new(move || {
                 opens.happens(Open);
-                Ok(Some(Box::new(Pass(opens.clone())) as Opened))
+                Ok(Some(Box::new(Pass(opens.clone())) as Grant))
             });
             let settings = Settings {
                 v4: Some(Ipv4Addr::new(10, 7, 0, 2)),
@@ -185,16 +185,16 @@ impl Carried {
                 forwarded: Default::default(),
                 kill_switch: Default::default(),
             };
-            let means = Means {
+            let resources = Resources {
                 tap: Tap(world),
-                gate,
+                exemption,
                 sockets,
             };
             let addresses: Vec<_> = file.peers.iter().map(address).collect();
             let request = taupe_client::setconf_request(&file, &addresses);
-            let services = services(&folder, &file, CarriedBy::Frames, Arc::new(|| {}));
-            let carrier = Carrier::new(means, services, settings, request, asked);
-            carrier.expect("a device").run()
+            let services = services(&folder, &file, WindowsMode::Frames, Arc::new(|| {}));
+            let tunnel = FrameTunnel::new(resources, services, settings, request, events);
+            tunnel.expect("a device").run()
         });
         Self {
             ask,
@@ -206,7 +206,7 @@ impl Carried {
 
     /// Ends the tunnel unless it has ended by itself. Returns its result.
     fn end(&mut self) -> Result<(), TapError> {
-        let _ = self.ask.send(Asked::End);
+        let _ = self.ask.send(TunnelEvent::End);
         let thread = self.thread.take().expect("it is ended once");
         thread.join().expect("no panic")
     }
@@ -214,8 +214,8 @@ impl Carried {
     /// Returns the value of a line in the answer to `wg show`.
     fn line(&self, key: &str) -> Option<String> {
         let (answer, answered) = sync_channel(1);
-        let asked = Asked::Configuration(Request::Get, answer);
-        self.ask.send(asked).expect("it runs");
+        let events = TunnelEvent::Configuration(Request::Get, answer);
+        self.ask.send(events).expect("it runs");
         let text = answered.recv_timeout(PATIENCE).expect("an answer");
         let mut lines = text.lines().filter_map(|line| line.split_once('='));
         let (_, value) = lines.find(|(found, _)| *found == key)?;
@@ -233,7 +233,7 @@ impl Drop for Carried {
 }
 
 #[test]
-fn programs_come_through_the_lock_only_while_adapters_are_taken() {
+fn locked_programs_pass_only_while_adapters_are_captured() {
     let world = World::default();
     let mut carried = Carried::begin(&world, "gate", "");
     world.wait_for("it is open", |it| it.happened.contains(&Open));
@@ -242,7 +242,7 @@ fn programs_come_through_the_lock_only_while_adapters_are_taken() {
 }
 
 #[test]
-fn a_packet_filter_that_fails_is_tried_again_with_the_lock_shut() {
+fn a_failed_packet_filter_is_retried_while_locked_programs_are_blocked() {
     let world = World::default();
     world.with(|it| {
         it.looks = [true, false, false].into();
@@ -274,7 +274,7 @@ fn a_packet_filter_that_fails_is_tried_again_with_the_lock_shut() {
 }
 
 #[test]
-fn what_has_never_worked_is_told_and_locks_stay_shut() {
+fn a_packet_filter_that_never_works_is_an_error_and_locked_programs_stay_blocked() {
     let world = World::default();
     world.with(|it| it.looks = [false].into());
     let mut carried = Carried::begin(&world, "never", "");
@@ -284,7 +284,7 @@ fn what_has_never_worked_is_told_and_locks_stay_shut() {
 }
 
 #[test]
-fn while_a_connection_leads_past_the_packet_filter_the_lock_is_shut() {
+fn locked_programs_are_blocked_while_a_connection_bypasses_the_packet_filter() {
     let world = World::default();
     world.with(|it| {
         // An adapter without addresses is looked up again soon.
@@ -321,7 +321,7 @@ const STRANGE: [u8; 43] = [
 ];
 
 #[test]
-fn what_has_a_strange_source_leaves_only_if_the_adapters_can_be_looked_at() {
+fn a_packet_with_an_unknown_source_leaves_only_if_adapters_can_be_looked_up() {
     for works in [true, false] {
         let world = World::default();
         let mut adapter = ethernet();
@@ -346,7 +346,7 @@ fn what_has_a_strange_source_leaves_only_if_the_adapters_can_be_looked_at() {
 }
 
 #[test]
-fn an_adapter_without_addresses_is_looked_at_again() {
+fn an_adapter_without_addresses_is_looked_up_again() {
     let world = World::default();
     world.with(|it| it.adapters = vec![ethernet()]);
     let mut carried = Carried::begin(&world, "address", "");
@@ -374,7 +374,7 @@ fn a_datagram_that_the_system_delivers_reaches_the_tunnel() {
 }
 
 #[test]
-fn a_tunnel_is_there_before_its_endpoints_name_has_an_address() {
+fn a_tunnel_runs_before_its_endpoint_name_has_an_address() {
     let world = World::default();
     // "localhost" has an address without a name server, "taupe.invalid" has none (RFC 6761).
     let mut carried = Carried::begin(&world, "unknown", "Endpoint = taupe.invalid:51820");

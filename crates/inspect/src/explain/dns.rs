@@ -1,8 +1,8 @@
 //! The step about DNS queries: the server that answers them.
 
-use super::steps::{Explanation, Question, Sender, Verdict};
+use super::steps::{Explanation, Packets, Sender, StepOutcome};
 use crate::destination::Destination;
-use crate::names;
+use crate::dns;
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use taupe_config::application::Decision;
@@ -11,52 +11,54 @@ use taupe_config::file::edit::{Entry, entries};
 use taupe_config::file::{Key, Peer};
 
 impl Explanation<'_> {
-    pub(super) fn names(
+    pub(super) fn dns(
         &self,
-        question: &Question<'_>,
+        packets: &Packets<'_>,
         decision: Decision,
         table: &[(IpNet, Class)],
-    ) -> Verdict {
-        if self.by_mark {
-            return Verdict::Passes("as any other: the tunnel is up in adapter mode".into());
+    ) -> StepOutcome {
+        if self.is_by_mark {
+            return StepOutcome::Continues(
+                "like any other packet: the tunnel is up in adapter mode".into(),
+            );
         }
         if decision == Decision::Bypass {
-            return Verdict::Passes("they are asked as they are".into());
+            return StepOutcome::Continues("unchanged: the application bypasses the tunnel".into());
         }
-        let Some(Destination { address, port }) = question.to else {
-            return Verdict::Passes(format!("to port 53: {}", self.server(None)));
+        let Some(Destination { address, port }) = packets.to else {
+            return StepOutcome::Continues(format!("to port 53: {}", self.server(None)));
         };
         match port {
             Some(53) => {}
-            Some(_) => return Verdict::Passes("it is not to port 53".into()),
+            Some(_) => return StepOutcome::Continues("the packet is not to port 53".into()),
             None => {
                 let text = format!("to port 53: {}", self.server(Some(address)));
-                return Verdict::Passes(text);
+                return StepOutcome::Continues(text);
             }
         }
         // A destination for which the query leaves this host: a reserved address in place of a
         // local one.
-        let outside = match (question.is_this_host(address), address) {
+        let outside = match (packets.is_this_host(address), address) {
             (true, IpAddr::V4(_)) => IpAddr::V4(Ipv4Addr::new(240, 0, 0, 1)),
             (true, IpAddr::V6(_)) => IpAddr::V6(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1)),
             (false, address) => address,
         };
         match class_of(table, outside) {
-            _ if question.is_this_host(address) && !self.is_asked_instead(question, decision) => {
-                Verdict::Passes("a resolver on this host answers it".into())
+            _ if packets.is_this_host(address) && !self.is_redirected(packets, decision) => {
+                StepOutcome::Continues("a resolver on this host answers the query".into())
             }
-            Class::Tunnel | Class::Direct => Verdict::Decides(self.server(Some(address))),
-            _ => Verdict::Passes("the tunnel does not carry this one".into()),
+            Class::Tunnel | Class::Direct => StepOutcome::Decides(self.server(Some(address))),
+            _ => StepOutcome::Continues("the tunnel does not carry this address".into()),
         }
     }
 
     /// Checks whether a name server of the tunnel answers in the place of a resolver on this host.
-    pub(super) fn is_asked_instead(&self, question: &Question<'_>, decision: Decision) -> bool {
-        let port = question.to.and_then(|to| to.port);
+    pub(super) fn is_redirected(&self, packets: &Packets<'_>, decision: Decision) -> bool {
+        let port = packets.to.and_then(|to| to.port);
         let mut servers = self.servers().into_iter();
-        let is_of_process = matches!(question.from, Sender::Process { .. });
-        let is_chosen = decision != Decision::Bypass && !self.by_mark;
-        is_of_process && is_chosen && port == Some(53) && servers.next().is_some()
+        let is_of_process = matches!(packets.from, Sender::Process { .. });
+        let is_selected = decision != Decision::Bypass && !self.is_by_mark;
+        is_of_process && is_selected && port == Some(53) && servers.next().is_some()
     }
 
     fn servers(&self) -> Vec<(IpAddr, Entry<'_>)> {
@@ -72,9 +74,11 @@ impl Explanation<'_> {
             |server: &IpAddr| address.is_none_or(|address| address.is_ipv4() == server.is_ipv4());
         let servers: Vec<_> = all.iter().filter(|(at, _)| is_of_family(at)).collect();
         let routed: Vec<IpNet> = self.file.peers.iter().flat_map(Peer::routed).collect();
-        let is_lost = |at: &IpAddr| !names::is_routed(&routed, *at);
+        let is_unrouted = |at: &IpAddr| !dns::is_routed(&routed, *at);
         match (servers.as_slice(), address) {
-            (servers, _) if !servers.is_empty() && servers.iter().all(|(at, _)| is_lost(at)) => {
+            (servers, _)
+                if !servers.is_empty() && servers.iter().all(|(at, _)| is_unrouted(at)) =>
+            {
                 "nowhere: no server in DNS is in the AllowedIPs of a peer".into()
             }
             (servers, Some(to)) if servers.iter().any(|(at, _)| *at == to) => {
@@ -85,10 +89,10 @@ impl Explanation<'_> {
             ([(_, first), rest @ ..], _) => {
                 let or_the_next = match rest {
                     [] => "",
-                    _ => ", or the next that answers",
+                    _ => " or the next that answers",
                 };
                 let first = self.at(Key::Dns, first);
-                format!("through the tunnel, to its first server instead ({first}){or_the_next}")
+                format!("through the tunnel, to its first server ({first}){or_the_next} instead")
             }
         }
     }

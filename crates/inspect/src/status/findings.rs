@@ -13,13 +13,17 @@ use taupe_transparent::state::Lock;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
+    /// The tunnel works.
     Up,
     /// The tunnel exists, but a part of it does not work.
     Degraded,
+    /// No process carries the tunnel.
     Down,
 }
 
 impl State {
+    /// Returns the exit status of `taupe status`.
+    #[must_use]
     pub const fn exit_status(self) -> u8 {
         match self {
             Self::Up => 0,
@@ -32,7 +36,9 @@ impl State {
 /// A condition that keeps a tunnel from being fully up.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Finding {
+    /// Stable identifier.
     pub code: FindingCode,
+    /// Sentence with the reason and advice.
     pub text: String,
 }
 
@@ -44,14 +50,14 @@ impl Finding {
 }
 
 /// Maximum age of a session without a new handshake (Reject-After-Time).
-const SESSION: Duration = Duration::from_secs(180);
+const SESSION_LIFETIME: Duration = Duration::from_secs(180);
 
 /// Unanswered initiations from which a peer counts as silent. Initiations are 5 s apart, so one
 /// lost datagram is not enough.
-const UNANSWERED: u32 = 2;
+const SILENT_FROM: u32 = 2;
 
 /// Observations of a tunnel's process.
-pub(super) struct Process<'a> {
+pub(super) struct ProcessObservation<'a> {
     pub(super) interface: &'a str,
     /// Argument by which `taupe up` finds the tunnel.
     pub(super) word: &'a str,
@@ -67,8 +73,8 @@ pub(super) struct Process<'a> {
 }
 
 /// Returns the reason why no process carries the tunnel.
-pub(super) fn process(process: &Process<'_>) -> Option<Finding> {
-    let Process {
+pub(super) fn process_finding(process: &ProcessObservation<'_>) -> Option<Finding> {
+    let ProcessObservation {
         interface,
         word,
         is_running,
@@ -81,7 +87,7 @@ pub(super) fn process(process: &Process<'_>) -> Option<Finding> {
     let meanwhile = match lock {
         Some(Lock::Off) => format!("{} until `taupe up {word}`", Lock::Off),
         Some(lock) => format!("{lock} {until}"),
-        None => format!("what it had taken on may reach nothing {until}"),
+        None => format!("traffic for its networks may be lost {until}"),
     };
     match (is_running, is_killed) {
         (true, _) if *answers => None,
@@ -109,12 +115,12 @@ pub(super) fn process(process: &Process<'_>) -> Option<Finding> {
 }
 
 /// Returns the state of the tunnel as a whole.
-pub(super) fn state(is_running: bool, findings: &[Finding]) -> State {
-    let is_held_by_nobody = findings
+pub(super) fn overall_state(is_running: bool, findings: &[Finding]) -> State {
+    let has_lost_process = findings
         .iter()
         .any(|finding| finding.code == FindingCode::ProcessEnded);
     match (is_running, findings) {
-        (false, _) if !is_held_by_nobody => State::Down,
+        (false, _) if !has_lost_process => State::Down,
         (true, []) => State::Up,
         _ => State::Degraded,
     }
@@ -127,11 +133,11 @@ pub(super) fn unguarded(name: &str, is_known: bool) -> Finding {
             "another program's filter may come first (`tc filter show dev {name} egress`, \
              `bpftool net`)"
         ),
-        false => "its kind of link is not known to Taupe".into(),
+        false => "Taupe does not know this type of link".into(),
     };
     Finding::new(
         FindingCode::UplinkUnguarded,
-        format!("chosen applications cannot use {name}: {why}"),
+        format!("selected applications cannot use {name}: {why}"),
     )
 }
 
@@ -139,13 +145,14 @@ pub(super) fn unguarded(name: &str, is_known: bool) -> Finding {
 pub(super) fn flows_refused() -> Finding {
     Finding::new(
         FindingCode::FlowsRefused,
-        "an application has so many flows open that more of them are refused; other applications \
-         have room; lower its number of connections, or restart it (`taupe flows` lists them)",
+        "an application has too many flows open, so its new flows are refused; other applications \
+         are not affected; lower its number of connections, or restart it (`taupe flows` lists \
+         them)",
     )
 }
 
 /// Returns the finding that name servers in the tunnel do not answer although its peers do.
-pub(super) fn name_servers(silence: &SilentServers) -> Finding {
+pub(super) fn silent_name_servers(silence: &SilentServers) -> Finding {
     let servers: Vec<_> = silence.servers.iter().map(ToString::to_string).collect();
     let verb = match servers.len() {
         1 => "has",
@@ -154,8 +161,9 @@ pub(super) fn name_servers(silence: &SilentServers) -> Finding {
     Finding::new(
         FindingCode::NameServersSilent,
         format!(
-            "{} in DNS {verb} not answered for {}, though the tunnel's peer does: chosen \
-             applications find no names; is DNS right, and may this tunnel ask there?",
+            "{} in DNS {verb} not answered for {}, but the tunnel's peer answers: selected \
+             applications cannot look up names; check DNS in the file, and that these servers \
+             accept queries from this tunnel",
             servers.join(", "),
             span(silence.time)
         ),
@@ -163,21 +171,22 @@ pub(super) fn name_servers(silence: &SilentServers) -> Finding {
 }
 
 /// Observations of a peer.
-pub(super) struct Peer {
-    /// The peer calls, and this side only answers, as a gateway does. Silence is normal then.
-    pub(super) is_caller: bool,
+pub(super) struct PeerObservation {
+    /// The peer starts handshakes, and this side only responds, as a gateway does. SilentServers is
+    /// normal then.
+    pub(super) is_initiator: bool,
     /// Age of the latest handshake.
     pub(super) age: Option<Duration>,
-    /// Initiations since the peer was last heard, and the time since then.
+    /// Initiations since the last packet of the peer, and the time since then.
     pub(super) unanswered: Option<(u32, Duration)>,
     /// Anything was ever sent to the peer.
     pub(super) has_sent: bool,
-    pub(super) way: Way,
+    pub(super) path: EndpointPath,
 }
 
 /// The path to an endpoint, as far as this machine can see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Way {
+pub(super) enum EndpointPath {
     /// No route leads to the endpoint.
     NoRoute {
         /// Links without carrier, which may be the reason.
@@ -186,16 +195,16 @@ pub(super) enum Way {
     /// The route's link has no carrier.
     NoCarrier { link: String },
     /// The next hop does not answer.
-    Silent(Hop),
+    NextHopSilent(NextHop),
     /// The next hop answers.
-    Answers(Hop),
+    NextHopAnswers(NextHop),
     /// The kernel does not know, or was not asked.
     Unknown,
 }
 
 /// The next hop, which may be the endpoint itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Hop {
+pub(super) struct NextHop {
     pub(super) address: IpAddr,
     pub(super) link: String,
 }
@@ -213,12 +222,13 @@ pub(super) fn shared_key(other: &str, shown: &str) -> Finding {
     )
 }
 
+/// Result for a peer that is not as it should be.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) enum Heard {
+pub(super) enum PeerAssessment {
     Finding(Finding),
     Note(String),
-    /// A peer that calls has not called yet.
-    NotCalled,
+    /// A peer that starts handshakes itself has not started one yet.
+    AwaitingInitiation,
 }
 
 /// Returns the finding that a peer expects an ML-KEM key of this side, which is missing.
@@ -226,61 +236,68 @@ pub(super) fn no_own_key(shown: &str) -> Finding {
     Finding::new(
         FindingCode::NoPqPrivateKey,
         format!(
-            "no hybrid handshake with {shown} is possible, and no other is begun: there is no \
-             PqPrivateKey; make one with `taupe genkey --pq` for the file, or for `taupe set \
+            "{shown} requires hybrid handshakes, and this side has no PqPrivateKey: no handshake \
+             is possible; make a key with `taupe genkey --pq` for the file, or for `taupe set \
              INTERFACE pq-private-key FILE`"
         ),
     )
 }
 
 /// Usual causes if no peer answers.
-const USUALLY: &str = "that is usually a wrong PublicKey, PrivateKey or PresharedKey, a wrong \
-                       Endpoint, a firewall, or a network that swallows UDP";
+const USUAL_CAUSES: &str = "usual causes are a wrong PublicKey, PrivateKey, PresharedKey or \
+                            Endpoint, a firewall, or a network that drops UDP";
 
 /// Time without an answer after which the network is suspected: by then two retries were lost too.
-const SUSPICIOUS: Duration = Duration::from_secs(15);
+const SUSPECT_NETWORK_AFTER: Duration = Duration::from_secs(15);
 
 /// Judges a peer. `None` if it is as it should be.
-pub(super) fn peer(shown: &str, endpoint: Option<SocketAddr>, peer: &Peer) -> Option<Heard> {
-    let finding = |code, text: String| Some(Heard::Finding(Finding::new(code, text)));
+pub(super) fn assess_peer(
+    shown: &str,
+    endpoint: Option<SocketAddr>,
+    peer: &PeerObservation,
+) -> Option<PeerAssessment> {
+    let finding = |code, text: String| Some(PeerAssessment::Finding(Finding::new(code, text)));
     let at = endpoint.map_or_else(String::new, |endpoint| format!(" at {endpoint}"));
-    if peer.is_caller {
-        return peer.age.is_none().then_some(Heard::NotCalled);
+    if peer.is_initiator {
+        return peer
+            .age
+            .is_none()
+            .then_some(PeerAssessment::AwaitingInitiation);
     }
-    let reach = |endpoint| unreachable(shown, endpoint, &peer.way, peer.unanswered);
+    let reach = |endpoint| unreachable(shown, endpoint, &peer.path, peer.unanswered);
     if let Some(finding) = endpoint.and_then(reach) {
-        return Some(Heard::Finding(finding));
+        return Some(PeerAssessment::Finding(finding));
     }
     match (peer.age, peer.unanswered) {
-        (_, Some((count @ UNANSWERED.., time))) => Some(Heard::Finding(
+        (_, Some((count @ SILENT_FROM.., time))) => Some(PeerAssessment::Finding(
             endpoint
-                .and_then(|endpoint| on_the_way(shown, endpoint, time, peer))
-                .unwrap_or_else(|| silent(&format!("{shown}{at}"), count, peer.age)),
+                .and_then(|endpoint| lost_on_path(shown, endpoint, time, peer))
+                .unwrap_or_else(|| silent_peer(&format!("{shown}{at}"), count, peer.age)),
         )),
         (Some(_), _) => None,
         (None, None) if peer.has_sent => finding(
             FindingCode::NoHandshake,
-            format!("no handshake yet: {shown}{at} has answered none; {USUALLY}"),
+            format!("no handshake yet: {shown}{at} has answered none; {USUAL_CAUSES}"),
         ),
-        (None, None) if endpoint.is_none() => Some(Heard::Note(format!(
-            "no handshake yet: {shown} has no endpoint, and has not called"
+        (None, None) if endpoint.is_none() => Some(PeerAssessment::Note(format!(
+            "no handshake yet: {shown} has no endpoint, and has not started one"
         ))),
-        (None, None) => Some(Heard::Note(format!(
-            "no handshake yet: none is made with {shown} before something is sent"
+        (None, None) => Some(PeerAssessment::Note(format!(
+            "no handshake yet: the first packet to {shown} starts one"
         ))),
-        (None, Some(_)) => Some(Heard::Note(format!(
-            "no handshake yet: {shown}{at} has just been called"
+        (None, Some(_)) => Some(PeerAssessment::Note(format!(
+            "no handshake yet: one with {shown}{at} has just been started"
         ))),
     }
 }
 
-/// Returns a sentence with the number of peers that have never called a gateway.
-pub(super) fn not_called(count: usize, peers: usize) -> Option<String> {
+/// Returns a sentence with the number of peers that have never started a handshake with a gateway.
+pub(super) fn awaiting_note(count: usize, peers: usize) -> Option<String> {
     match (count, peers) {
         (0, _) => None,
-        (_, 1) => Some("no handshake yet: its peer has not called".to_owned()),
+        (_, 1) => Some("no handshake yet: its peer has not started one".to_owned()),
         _ => Some(format!(
-            "no handshake yet with {count} of its {peers} peers: they have not called"
+            "no handshake yet with {count} of its {peers} peers: they have not started one"
         )),
     }
 }
@@ -290,31 +307,33 @@ pub(super) fn not_called(count: usize, peers: usize) -> Option<String> {
 pub(super) fn unreachable(
     shown: &str,
     endpoint: SocketAddr,
-    way: &Way,
+    path: &EndpointPath,
     unanswered: Option<(u32, Duration)>,
 ) -> Option<Finding> {
     let unanswered = unanswered.map_or_else(String::new, |(_, time)| {
         format!(", handshakes unanswered for {}", span(time))
     });
     let address = endpoint.ip();
-    match way {
-        Way::NoRoute { down } => Some(Finding::new(
+    match path {
+        EndpointPath::NoRoute { down } => Some(Finding::new(
             FindingCode::NoRoute,
             format!(
-                "no route leads to {shown} at {endpoint}{}{unanswered}: nothing reaches it now; \
+                "no route leads to {shown} at {endpoint}{}{unanswered}: no packet reaches it now; \
                  connect this machine to a network (`ip route get {address}`)",
                 without_carrier(down)
             ),
         )),
-        Way::NoCarrier { link } => Some(Finding::new(
+        EndpointPath::NoCarrier { link } => Some(Finding::new(
             FindingCode::NoCarrier,
             format!(
                 "the route to {shown} at {endpoint} leaves by {link}, which is down or has no \
-                 carrier{unanswered}: nothing reaches it now; connect {link} to its network (`ip link \
-                 show dev {link}`)"
+                 carrier{unanswered}: no packet reaches it now; connect {link} to its network (`ip \
+                 link show dev {link}`)"
             ),
         )),
-        Way::Silent(_) | Way::Answers(_) | Way::Unknown => None,
+        EndpointPath::NextHopSilent(_)
+        | EndpointPath::NextHopAnswers(_)
+        | EndpointPath::Unknown => None,
     }
 }
 
@@ -334,50 +353,62 @@ fn without_carrier(links: &[String]) -> String {
 }
 
 /// Returns where handshakes with a silent peer are lost, if the path to it shows that.
-fn on_the_way(shown: &str, endpoint: SocketAddr, time: Duration, peer: &Peer) -> Option<Finding> {
+fn lost_on_path(
+    shown: &str,
+    endpoint: SocketAddr,
+    time: Duration,
+    peer: &PeerObservation,
+) -> Option<Finding> {
     let unanswered = format!("handshakes unanswered for {}", span(time));
-    let (code, text) = match (&peer.way, peer.age) {
-        (Way::Silent(Hop { address, link }), _) => (
+    let (code, text) = match (&peer.path, peer.age) {
+        (EndpointPath::NextHopSilent(NextHop { address, link }), _) => (
             FindingCode::NextHopSilent,
             format!(
-                "{address}, the next machine on the way to {shown} at {endpoint}, is not to be \
-                 found on {link}: {unanswered}; the network is the trouble, not the tunnel \
-                 (`ip neighbour show dev {link}`)"
+                "{address}, the next hop to {shown} at {endpoint}, does not answer on {link}: \
+                 {unanswered}; the fault is in the network, not in the tunnel (`ip neighbour show \
+                 dev {link}`)"
             ),
         ),
-        (Way::NoRoute { .. } | Way::NoCarrier { .. } | Way::Unknown, _) => return None,
-        (Way::Answers(_), _) if time < SUSPICIOUS => return None,
-        (Way::Answers(Hop { address, link }), age) if *address == endpoint.ip() => (
-            match age {
-                Some(_) => FindingCode::PeerSilent,
-                None => FindingCode::NoHandshake,
-            },
-            format!(
-                "{}{endpoint} is a machine on {link} that is there, and does not answer: \
-                 {unanswered}; nobody listens at that port, its firewall drops it{}",
-                age.map_or("no handshake yet: ", |_| ""),
+        (
+            EndpointPath::NoRoute { .. } | EndpointPath::NoCarrier { .. } | EndpointPath::Unknown,
+            _,
+        ) => return None,
+        (EndpointPath::NextHopAnswers(_), _) if time < SUSPECT_NETWORK_AFTER => return None,
+        (EndpointPath::NextHopAnswers(NextHop { address, link }), age)
+            if *address == endpoint.ip() =>
+        {
+            (
                 match age {
-                    Some(_) => ", or it has another key now",
-                    None => ", or PublicKey, PrivateKey or PresharedKey is wrong",
-                }
-            ),
-        ),
-        (Way::Answers(Hop { address, link }), Some(age)) => (
+                    Some(_) => FindingCode::PeerSilent,
+                    None => FindingCode::NoHandshake,
+                },
+                format!(
+                    "{}the machine {endpoint} is reachable on {link}, but does not answer handshakes: \
+                 {unanswered}; no program listens at this port, its firewall drops the packets{}",
+                    age.map_or("no handshake yet: ", |_| ""),
+                    match age {
+                        Some(_) => ", or its key has changed",
+                        None => ", or PublicKey, PrivateKey or PresharedKey is wrong",
+                    }
+                ),
+            )
+        }
+        (EndpointPath::NextHopAnswers(NextHop { address, link }), Some(age)) => (
             FindingCode::UdpSwallowed,
             format!(
-                "this network seems to swallow UDP to {endpoint} (a captive portal's login page, \
-                 or a firewall), unless its server is down: {unanswered}, though {address} on {link}, the next machine on \
-                 the way, is there, and a handshake {} ago had an answer; {LOG_IN}",
+                "this network seems to drop UDP to {endpoint} (a captive portal's login page, or a \
+                 firewall), unless the server is down: {unanswered}, but the next hop {address} on \
+                 {link} answers, and so did the peer {} ago; {LOG_IN_ADVICE}",
                 span(age)
             ),
         ),
-        (Way::Answers(Hop { address, link }), None) => (
+        (EndpointPath::NextHopAnswers(NextHop { address, link }), None) => (
             FindingCode::NoHandshake,
             format!(
-                "no handshake yet: {unanswered}, though {address} on {link}, the next machine \
-                 on the way, is there; a wrong PublicKey, PrivateKey, PresharedKey or Endpoint \
-                 is as likely as a network that swallows UDP to {endpoint} (a captive portal's \
-                 login page, or a firewall); `taupe check` the file, and {LOG_IN}"
+                "no handshake yet: {unanswered}, but the next hop {address} on {link} answers; a \
+                 wrong PublicKey, PrivateKey, PresharedKey or Endpoint is as likely as a network \
+                 that drops UDP to {endpoint} (a captive portal's login page, or a firewall); \
+                 `taupe check` the file, and {LOG_IN_ADVICE}"
             ),
         ),
     };
@@ -385,22 +416,22 @@ fn on_the_way(shown: &str, endpoint: SocketAddr, time: Duration, peer: &Peer) ->
 }
 
 /// Advice for a captive portal.
-const LOG_IN: &str = "open a web page with an application that does not use the tunnel, log in \
-                      if the network wants that, or try another network";
+const LOG_IN_ADVICE: &str = "open a web page with an application that does not use the tunnel, \
+                             log in if the network asks for it, or try another network";
 
 /// Returns the finding that a peer has not answered several handshakes, without a known reason.
-fn silent(who: &str, count: u32, age: Option<Duration>) -> Finding {
+fn silent_peer(who: &str, count: u32, age: Option<Duration>) -> Finding {
     match age {
         None => Finding::new(
             FindingCode::NoHandshake,
-            format!("no handshake yet: {who} has not answered {count} of them; {USUALLY}"),
+            format!("no handshake yet: {who} has not answered {count} of them; {USUAL_CAUSES}"),
         ),
-        Some(age) if age >= SESSION => Finding::new(
+        Some(age) if age >= SESSION_LIFETIME => Finding::new(
             FindingCode::HandshakeOld,
             format!(
-                "{who} has not answered {count} handshakes; the latest is {} old, and nothing \
-                 gets through; a network that swallows UDP, a firewall or an endpoint that has \
-                 moved does that",
+                "{who} has not answered {count} handshakes; the latest is {} old, so no packet \
+                 gets through; causes are a network that drops UDP, a firewall, or an endpoint \
+                 that has moved",
                 span(age)
             ),
         ),
@@ -414,12 +445,12 @@ fn silent(who: &str, count: u32, age: Option<Duration>) -> Finding {
     }
 }
 
-/// Returns a note for a silent peer of a tunnel through another, whose peer is heard. The outer
-/// tunnel's datagrams may not arrive there, which would look the same.
-pub(super) fn one_way(outer: &str) -> String {
+/// Returns a note for a silent peer of a tunnel through another one whose peer answers. If the
+/// outer tunnel's datagrams did not arrive there, the inner peer would be silent as well.
+pub(super) fn one_way_note(outer: &str) -> String {
     format!(
-        "{outer}, which it goes through, is heard; whether what {outer} sends arrives is not \
-         known, and would look the same"
+        "{outer}, which it goes through, receives packets from its peer; whether those that \
+         {outer} sends arrive is not known: if they are lost, this peer is silent as well"
     )
 }
 

@@ -1,42 +1,20 @@
 //! Messages while a tunnel is brought up or taken down.
 
-use super::{Asked, Interrupt, say};
-use std::io::{self, IsTerminal as _};
+use crate::console::{Interrupt, say};
+use std::io;
 use taupe_adapter::Report;
 
-/// True if output gets colours.
+/// Request of a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Paint(bool);
-
-/// A colour (ECMA-48 section 8.3.117).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Colour {
-    Red = 31,
-    Green = 32,
-    Yellow = 33,
-}
-
-impl Paint {
-    /// Colours if standard output is a terminal and `NO_COLOR` is not set (<https://no-color.org>).
-    pub(crate) fn of_stdout() -> Self {
-        let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Self(io::stdout().is_terminal() && !is_unwanted)
-    }
-
-    pub(crate) const fn none() -> Self {
-        Self(false)
-    }
-
-    pub(crate) fn paint(self, text: &str, colour: Colour) -> String {
-        match self {
-            Self(true) => format!("\x1b[{}m{text}\x1b[0m", colour as u8),
-            Self(false) => text.to_owned(),
-        }
-    }
+pub(crate) enum Signal {
+    /// SIGTERM or SIGINT.
+    End,
+    /// SIGHUP.
+    Reload,
 }
 
 /// Longest sequence of route commands that is printed in full without `--verbose`.
-const FEW: usize = 6;
+const SHOWN_ROUTES: usize = 6;
 
 /// Prints messages to standard error, and listens to signals.
 pub(crate) struct Console {
@@ -65,17 +43,19 @@ impl Console {
     /// Fails if no file descriptor or thread is left.
     pub(crate) fn catching(
         verbose: bool,
-        asked: impl FnMut(Asked) + Send + 'static,
+        pass_on: impl Fn(Signal) + Clone + Send + 'static,
     ) -> io::Result<Self> {
         let mut console = Self::new(verbose);
-        console.interrupt = Interrupt::catching(asked)?;
+        let reload = pass_on.clone();
+        console.interrupt =
+            Interrupt::catching(move || pass_on(Signal::End), move || reload(Signal::Reload))?;
         Ok(console)
     }
 
     /// Clears the interrupt after the interrupted operation has ended. The next signal interrupts
     /// again.
-    pub(crate) fn heard(&self) {
-        self.interrupt.forget();
+    pub(crate) fn clear_interrupt(&self) {
+        self.interrupt.set(false);
     }
 
     /// Ends the current sequence of routes and prints it.
@@ -98,11 +78,11 @@ fn is_adding(command: &str) -> bool {
     command.split(' ').any(|word| word == "add")
 }
 
-/// Returns the lines for a sequence of `count` routes, of which the first [`FEW`] are known: either
+/// Returns the lines for a sequence of `count` routes, of which the first [`SHOWN_ROUTES`] are known: either
 /// all of them, or one and the number of the others.
 fn in_short(first: &[String], count: usize) -> Vec<String> {
     match (first, count.saturating_sub(1)) {
-        ([one, ..], more) if count > FEW => {
+        ([one, ..], more) if count > SHOWN_ROUTES => {
             vec![format!(
                 "[#] {one} (and {more} more routes; --verbose or LOG_LEVEL=verbose shows each)"
             )]
@@ -128,7 +108,7 @@ impl Report for Console {
         }
         let (first, count) = &mut self.routes;
         *count += 1;
-        if *count <= FEW {
+        if *count <= SHOWN_ROUTES {
             first.push(command.to_owned());
         }
     }
@@ -139,20 +119,22 @@ impl Report for Console {
     }
 
     fn is_interrupted(&self) -> bool {
-        self.interrupt.has_come()
+        self.interrupt.is_set()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{FEW, in_short};
+    use super::{SHOWN_ROUTES, in_short};
 
     #[test]
-    fn few_routes_are_told_of_one_by_one_and_many_in_one_line() {
-        let routes: Vec<_> = (0..FEW).map(|one| format!("route {one}")).collect();
+    fn few_routes_are_printed_one_by_one_and_many_in_one_line() {
+        let routes: Vec<_> = (0..SHOWN_ROUTES)
+            .map(|one| format!("route {one}"))
+            .collect();
         assert!(in_short(&[], 0).is_empty());
         assert_eq!(in_short(&routes[..1], 1), ["[#] route 0"]);
-        assert_eq!(in_short(&routes, FEW).len(), FEW);
+        assert_eq!(in_short(&routes, SHOWN_ROUTES).len(), SHOWN_ROUTES);
         let lines = in_short(&routes, 95);
         assert_eq!(lines.len(), 1);
         let start = "[#] route 0 (and 94 more routes; --verbose or ";

@@ -45,7 +45,7 @@ pub const COMMAND_GROUPS: &[CommandGroup] = &[
 ];
 
 /// Has help list the commands by group, each with its own summary.
-pub(super) fn grouped(command: Command) -> Command {
+pub(crate) fn grouped(command: Command) -> Command {
     let styles = command.get_styles().clone();
     let (header, literal) = (styles.get_header(), styles.get_literal());
     let mut template =
@@ -86,7 +86,7 @@ mod tests {
 
     /// The definition for a terminal of 80 columns, with all that clap adds.
     fn built() -> Command {
-        let mut command = super::super::definition().term_width(80);
+        let mut command = crate::command_line().term_width(80);
         command.build();
         command
     }

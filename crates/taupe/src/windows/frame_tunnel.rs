@@ -4,9 +4,9 @@
 //! Once started, it ends only on request. While the packet filter fails, adapters stay captured and
 //! locked programs stay locked, so that nothing passes, and the loop tries again.
 
-use super::lock::Gate;
-use super::owners::System;
-use super::requests::{RefusedFile, Requests};
+use super::lock::LockExemption;
+use super::owners::SystemOwners;
+use super::requests::{RefusedConfiguration, Requests};
 use super::sockets::Sockets;
 use crate::peer_notices;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -33,105 +33,111 @@ use zeroize::Zeroizing;
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
 
 /// Interval between log lines about dropped packets.
-const BETWEEN_DROPS: Duration = Duration::from_secs(1);
+const DROP_LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Interval between look-ups of the adapters, because the packet filter does not report changes of
 /// addresses. The shorter one applies while an adapter lacks addresses, or while a connection
 /// bypasses the packet filter.
-const BETWEEN_LOOKS: Duration = Duration::from_secs(5);
-const SOON: Duration = Duration::from_secs(1);
+const LOOKUP_INTERVAL: Duration = Duration::from_secs(5);
+const SHORT_LOOKUP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Delay before the next attempt after a failure of the packet filter. It starts at [`FIRST_TRY`]
-/// and doubles up to [`LAST_TRY`].
-const FIRST_TRY: Duration = Duration::from_millis(100);
-const LAST_TRY: Duration = Duration::from_secs(1);
+/// Delay before the next attempt after a failure of the packet filter. It starts at [`FIRST_RETRY`]
+/// and doubles up to [`LAST_RETRY`].
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+const LAST_RETRY: Duration = Duration::from_secs(1);
 
-/// Request to a tunnel's thread.
-pub(super) enum Asked {
+/// Event for a tunnel's thread.
+pub(super) enum TunnelEvent {
     /// A client's request, with the channel for the answer.
     Configuration(Request, SyncSender<Zeroizing<String>>),
-    Awoke,
-    /// Work is due. Sent by the data path of an adapter.
-    Attention,
+    /// The machine has resumed from sleep.
+    Resumed,
+    /// The data path of an adapter has work for this thread.
+    WorkDue,
+    /// Request to end.
     End,
 }
 
 /// System resources of a tunnel.
-pub(super) struct Means<T> {
+pub(super) struct Resources<T> {
     pub(super) tap: T,
-    pub(super) gate: Gate,
+    pub(super) exemption: LockExemption,
     pub(super) sockets: Sockets,
 }
 
 /// A tunnel on the packet filter.
-pub(super) struct Carrier<T> {
+pub(super) struct FrameTunnel<T> {
     pipeline: Pipeline,
     /// Declared before the tap, so that it is dropped first: locked programs are blocked before the
     /// adapters are given back.
-    gate: Gate,
+    exemption: LockExemption,
     tap: T,
     sockets: Sockets,
     services: Services,
     requests: Requests,
     /// Hosts whose addresses are being looked up, as the pipeline knows them.
     hosts_being_resolved: Vec<Box<str>>,
-    asked: Receiver<Asked>,
+    events: Receiver<TunnelEvent>,
     /// Drop counters at the last log line, and the time of that line.
-    told: (FrameDrops, Instant),
+    logged_drops: (FrameDrops, Instant),
     /// Time of the next look-up of the adapters.
-    look_at: Instant,
+    next_lookup: Instant,
     /// Result of the last look-up.
     adapters: Adapters,
-    trouble: Option<Trouble>,
+    failure: Option<FilterFailure>,
     /// Last reduction of the MTU that adapters were asked for.
     mtu_decrement: Option<u16>,
 }
 
-struct Trouble {
+struct FilterFailure {
     /// Time of the next attempt.
     until: Instant,
     /// Delay before that attempt.
     wait: Duration,
 }
 
-impl<T: PacketTap> Carrier<T> {
+impl<T: PacketTap> FrameTunnel<T> {
     /// Creates a device from a request. Nothing is intercepted before [`Self::run`].
     ///
     /// # Errors
     ///
     /// Fails if the device refuses the request.
     pub(super) fn new(
-        means: Means<T>,
+        resources: Resources<T>,
         services: Services,
         settings: Settings,
         request: SetRequest,
-        asked: Receiver<Asked>,
-    ) -> Result<Self, RefusedFile> {
-        let Means { tap, gate, sockets } = means;
+        events: Receiver<TunnelEvent>,
+    ) -> Result<Self, RefusedConfiguration> {
+        let Resources {
+            tap,
+            exemption,
+            sockets,
+        } = resources;
         // The loop checks for due work by itself and needs no notification.
         let device = Device::new(default_provider(), Box::new(SystemRandom), Arc::new(|| {}));
         let requests = Requests::new(settings.port);
-        let mut carrier = Self {
-            pipeline: Pipeline::new(device, settings, Box::new(System)),
-            gate,
+        let mut tunnel = Self {
+            pipeline: Pipeline::new(device, settings, Box::new(SystemOwners)),
+            exemption,
             tap,
             sockets,
             services,
             requests,
             hosts_being_resolved: Vec::new(),
-            asked,
-            told: Default::default(),
-            look_at: Instant::default(),
+            events,
+            logged_drops: Default::default(),
+            next_lookup: Instant::default(),
             adapters: Adapters::default(),
-            trouble: None,
+            failure: None,
             mtu_decrement: None,
         };
-        let device = carrier.pipeline.device();
-        carrier
+        let device = tunnel.pipeline.device();
+        tunnel
             .requests
-            .apply(device, &mut carrier.services, request)
-            .map_err(RefusedFile::from)?;
-        Ok(carrier)
+            .apply(device, &mut tunnel.services, request)
+            .map_err(RefusedConfiguration::from)?;
+        Ok(tunnel)
     }
 
     /// Runs the tunnel until it is asked to end.
@@ -143,9 +149,9 @@ impl<T: PacketTap> Carrier<T> {
         let adapters = self.tap.adapters()?;
         self.set_adapters(adapters);
         self.pipeline.set_up(now());
-        self.open_gate();
-        self.carry();
-        self.gate.close();
+        self.exempt_locked();
+        self.run_loop();
+        self.exemption.revoke();
         self.pipeline.close(now());
         let frames = self.do_outputs();
         // The tunnel ends even if this fails.
@@ -153,42 +159,42 @@ impl<T: PacketTap> Carrier<T> {
         Ok(())
     }
 
-    fn carry(&mut self) {
+    fn run_loop(&mut self) {
         loop {
-            while let Ok(asked) = self.asked.try_recv() {
-                match asked {
-                    Asked::Configuration(request, answer) => {
+            while let Ok(event) = self.events.try_recv() {
+                match event {
+                    TunnelEvent::Configuration(request, answer) => {
                         let device = self.pipeline.device();
                         let text = self.requests.handle(device, &mut self.services, request);
                         // The client may be gone.
                         let _ = answer.try_send(text);
                     }
-                    Asked::Awoke => {
-                        info!("the machine has slept: shaking hands anew");
+                    TunnelEvent::Resumed => {
+                        info!("the machine has resumed from sleep: starting new handshakes");
                         self.pipeline.device().handle_awakening(now());
                         self.services.retry_now();
                     }
-                    Asked::Attention => {}
-                    Asked::End => return,
+                    TunnelEvent::WorkDue => {}
+                    TunnelEvent::End => return,
                 }
             }
             self.services.handle_answers(self.pipeline.device());
-            self.let_questions_through();
+            self.allow_endpoint_queries();
             let pipeline = &mut self.pipeline;
             self.sockets.receive(&mut |from, message| {
                 // The traffic class is unknown for datagrams that the system has reassembled.
                 pipeline.handle_datagram(from, 0, message);
             });
             self.pipeline.run_pending(now());
-            self.tell_of_drops();
-            let trouble = self.trouble.as_ref();
-            if let Some(left) = trouble.and_then(|it| left(it.until)) {
+            self.log_drops();
+            let failure = self.failure.as_ref();
+            if let Some(left) = failure.and_then(|it| left(it.until)) {
                 thread::sleep(left.min(LONGEST_WAIT));
                 continue;
             }
             match self.exchange() {
-                Ok(()) => self.end_trouble(),
-                Err(error) => self.begin_trouble(&error),
+                Ok(()) => self.end_failure(),
+                Err(error) => self.begin_failure(&error),
             }
         }
     }
@@ -197,8 +203,8 @@ impl<T: PacketTap> Carrier<T> {
     /// adapter failed are not sent.
     fn exchange(&mut self) -> Result<(), TapError> {
         let frames = self.do_outputs();
-        if left(self.look_at).is_none() {
-            self.look_at_adapters()?;
+        if left(self.next_lookup).is_none() {
+            self.update_adapters()?;
         }
         if !frames.is_empty() {
             self.tap.inject(&frames)?;
@@ -206,62 +212,67 @@ impl<T: PacketTap> Carrier<T> {
         let deadline = self.pipeline.next_deadline();
         let wait = deadline.map_or(LONGEST_WAIT, |at| left(at).unwrap_or_default());
         let pipeline = &mut self.pipeline;
-        let judge = &mut |frame: Frame<'_>| pipeline.handle_frame(now(), frame);
-        if self.tap.read(wait.min(LONGEST_WAIT), judge)? == Event::Adapters {
-            self.look_at = Instant::default();
+        let handle = &mut |frame: Frame<'_>| pipeline.handle_frame(now(), frame);
+        if self.tap.read(wait.min(LONGEST_WAIT), handle)? == Event::Adapters {
+            self.next_lookup = Instant::default();
         }
         Ok(())
     }
 
     /// Blocks locked programs, drops waiting packets, and makes the look-up of adapters the first
     /// step of the next attempt.
-    fn begin_trouble(&mut self, error: &TapError) {
-        self.gate.close();
+    fn begin_failure(&mut self, error: &TapError) {
+        self.exemption.revoke();
         self.pipeline.drop_waiting();
-        let wait = match &self.trouble {
+        let wait = match &self.failure {
             None => {
-                warn!(%error, "the packet filter fails: nothing passes until it works again");
-                FIRST_TRY
+                warn!(%error, "the packet filter fails: all traffic is blocked until it works again");
+                FIRST_RETRY
             }
-            Some(trouble) => {
+            Some(failure) => {
                 debug!(%error, "the packet filter still fails");
-                (trouble.wait * 2).min(LAST_TRY)
+                (failure.wait * 2).min(LAST_RETRY)
             }
         };
         let until = now().boot + wait;
-        self.trouble = Some(Trouble { until, wait });
-        self.look_at = Instant::default();
+        self.failure = Some(FilterFailure { until, wait });
+        self.next_lookup = Instant::default();
     }
 
-    fn end_trouble(&mut self) {
-        if self.trouble.take().is_some() {
+    fn end_failure(&mut self) {
+        if self.failure.take().is_some() {
             info!("the packet filter works again");
-            self.open_gate();
+            self.exempt_locked();
         }
     }
 
     /// Lets locked programs use the network, unless their packets could bypass the packet filter.
-    fn open_gate(&mut self) {
-        if self.trouble.is_none() && self.adapters.missed.is_empty() {
+    fn exempt_locked(&mut self) {
+        if self.failure.is_none() && self.adapters.missed.is_empty() {
             // A lock may have been set since the last attempt.
-            self.gate.open();
+            self.exemption.grant();
         }
     }
 
-    fn look_at_adapters(&mut self) -> Result<(), TapError> {
+    fn update_adapters(&mut self) -> Result<(), TapError> {
         let adapters = self.tap.adapters()?;
         self.set_adapters(adapters);
-        self.open_gate();
+        self.exempt_locked();
         Ok(())
     }
 
     fn set_adapters(&mut self, adapters: Adapters) {
-        let lacks_some = adapters.taken.iter().any(|it| it.addresses.is_empty());
-        let is_whole = !lacks_some && adapters.missed.is_empty();
-        self.look_at = now().boot + if is_whole { BETWEEN_LOOKS } else { SOON };
+        let lacks_addresses = adapters.taken.iter().any(|it| it.addresses.is_empty());
+        let is_complete = !lacks_addresses && adapters.missed.is_empty();
+        self.next_lookup = now().boot
+            + if is_complete {
+                LOOKUP_INTERVAL
+            } else {
+                SHORT_LOOKUP_INTERVAL
+            };
         let before = std::mem::replace(&mut self.adapters, adapters.clone());
         if adapters.missed != before.missed {
-            self.tell_of_missed();
+            self.log_missed();
         }
         if adapters.taken == before.taken {
             self.pipeline.set_adapters(now(), adapters.taken);
@@ -282,23 +293,23 @@ impl<T: PacketTap> Carrier<T> {
         if self.mtu_decrement.replace(decrement) != Some(decrement)
             && let Err(error) = self.tap.set_mtu_decrement(decrement)
         {
-            warn!(%error, "applications are not told of the tunnel's MTU; packets are cut instead");
+            warn!(%error, "cannot tell applications the tunnel's MTU; packets are fragmented instead");
         }
     }
 
     /// Warns and blocks locked programs while there are connections that the packet filter does not see.
-    fn tell_of_missed(&mut self) {
+    fn log_missed(&mut self) {
         for name in &self.adapters.missed {
             warn!(
                 name,
-                "the packet filter has no adapter of this connection, which leads out: what \
-                 leaves by it, chosen or not, goes past the tunnel, but what is locked; in the \
-                 connection's properties tick the packet filter, or disable the connection"
+                "the packet filter has no adapter for this connection to the network: all packets \
+                 on it bypass the tunnel, except those of locked programs, which are blocked; tick \
+                 the packet filter in the connection's properties, or disable the connection"
             );
         }
         match self.adapters.missed.is_empty() {
-            true => info!("the packet filter has adapters of all connections that lead out"),
-            false => self.gate.close(),
+            true => info!("the packet filter has adapters for all connections to the network"),
+            false => self.exemption.revoke(),
         }
     }
 
@@ -313,7 +324,7 @@ impl<T: PacketTap> Carrier<T> {
                 }
                 Output::Datagram { to, message, .. } => {
                     if let Ok(kind) = classify(&message) {
-                        debug!(%to, ?kind, "sending by the system's way");
+                        debug!(%to, ?kind, "sending by the system's UDP socket");
                     }
                     self.sockets.send(to, &message);
                 }
@@ -328,18 +339,18 @@ impl<T: PacketTap> Carrier<T> {
                 Output::Adapters => wants_adapters = true,
             }
         }
-        self.let_questions_through();
+        self.allow_endpoint_queries();
         if wants_adapters {
-            self.look_at = Instant::default();
+            self.next_lookup = Instant::default();
         }
         frames
     }
 
     /// Logs the packets dropped since the last log line.
-    fn tell_of_drops(&mut self) {
-        let (before, at) = self.told;
+    fn log_drops(&mut self) {
+        let (before, at) = self.logged_drops;
         let now = now().boot;
-        if now.since(at) < BETWEEN_DROPS || !tracing::enabled!(tracing::Level::DEBUG) {
+        if now.since(at) < DROP_LOG_INTERVAL || !tracing::enabled!(tracing::Level::DEBUG) {
             return;
         }
         let dropped = self.pipeline.dropped();
@@ -349,11 +360,11 @@ impl<T: PacketTap> Carrier<T> {
                 debug!(more, ?cause, "dropped");
             }
         }
-        self.told = (dropped, now);
+        self.logged_drops = (dropped, now);
     }
 
     /// Lets DNS queries for the names pass that are being looked up.
-    fn let_questions_through(&mut self) {
+    fn allow_endpoint_queries(&mut self) {
         let known = self.hosts_being_resolved.iter().map(|host| &**host);
         if !self.services.hosts_being_resolved().eq(known) {
             self.hosts_being_resolved = self

@@ -2,14 +2,15 @@
 
 use super::Environment;
 use super::common::FileArgument;
-use crate::logging::Logging;
+use crate::logging;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use taupe_proxy::Forward;
+use tracing_subscriber::filter::LevelFilter;
 
-/// A proxy to run.
+/// Arguments of `taupe proxy`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ProxyOrder {
     /// A path, or a name in /etc/wireguard.
@@ -18,13 +19,13 @@ pub(crate) struct ProxyOrder {
     pub(crate) http: Vec<SocketAddr>,
     pub(crate) forwards: Vec<Forward>,
     pub(crate) auth_file: Option<PathBuf>,
-    pub(crate) logging: Logging,
+    pub(crate) log_level: LevelFilter,
 }
 
-/// The address to listen at without options.
-const SOCKS5: &str = "127.0.0.1:1080";
+/// Address for SOCKS 5 if there are no options.
+const DEFAULT_SOCKS5: &str = "127.0.0.1:1080";
 
-pub(super) const PROXY: &str = "\
+pub(crate) const PROXY: &str = "\
 The tunnel is inside this process, which needs only the right to read the file. No interface, \
 address, route or DNS setting of the system changes. The file's DNS servers look up the names that \
 clients give, through the tunnel; without DNS in the file, clients have to give addresses. No \
@@ -38,20 +39,20 @@ SOCKS is version 5 (RFC 1928): CONNECT and UDP ASSOCIATE, by address or name. HT
 http:// URLs, with one request per connection, whose body has a Content-Length. LOG_LEVEL is as for \
 `taupe device`.";
 
-pub(super) const PROXY_EXAMPLES: &str = "\
+pub(crate) const PROXY_EXAMPLES: &str = "\
 Examples:
   taupe proxy ./home.conf
   curl --proxy socks5h://127.0.0.1:1080 https://example.org/
   taupe proxy ./home.conf --http 127.0.0.1:8080 --forward 5432:db.example:5432";
 
-pub(super) const PROXY_STATUS: &str = "\
+pub(crate) const PROXY_STATUS: &str = "\
 Exit status:
   0  SIGTERM, SIGINT or SIGHUP ended it.
   1  Failed; standard error says what, why and what to do.
   2  Wrong usage; nothing was done.";
 
 #[derive(Args)]
-pub(super) struct Proxy {
+pub(crate) struct ProxyArguments {
     #[command(flatten)]
     file: FileArgument,
     /// Listen for SOCKS 5
@@ -78,8 +79,8 @@ pub(super) struct Proxy {
     auth_file: Option<PathBuf>,
 }
 
-impl Proxy {
-    pub(super) fn order(self, environment: Environment<'_>) -> ProxyOrder {
+impl ProxyArguments {
+    pub(crate) fn order(self, environment: Environment<'_>) -> ProxyOrder {
         let Self {
             file,
             mut socks5,
@@ -88,7 +89,7 @@ impl Proxy {
             auth_file,
         } = self;
         if socks5.is_empty() && http.is_empty() && forwards.is_empty() {
-            socks5.extend(SOCKS5.parse::<SocketAddr>());
+            socks5.extend(DEFAULT_SOCKS5.parse::<SocketAddr>());
         }
         let level = environment("LOG_LEVEL");
         let level = level.as_deref().map(|word| word.to_string_lossy());
@@ -98,7 +99,7 @@ impl Proxy {
             http,
             forwards,
             auth_file,
-            logging: Logging::from_log_level(level.as_deref()),
+            log_level: logging::level(level.as_deref()),
         }
     }
 }

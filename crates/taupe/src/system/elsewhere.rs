@@ -1,0 +1,22 @@
+//! Systems other than Linux and Windows.
+
+mod unix;
+mod without_devices;
+
+pub(crate) use unix::{ADMINISTRATOR, CONF_FOLDER, DENIED, is_world_accessible, on_signal};
+pub(crate) use unix::{stdin, stdout};
+pub(crate) use without_devices::{
+    StateFolderError, disable_core_files, killed_tunnels, notify_ready, notify_stopping,
+    sees_all_devices, tunnel_lines,
+};
+
+use std::path::PathBuf;
+use taupe_config::file::File;
+
+/// Returns the folder for the state of peers, in the user's home. No state there is lost.
+pub(crate) fn state_folder(
+    _: &File,
+) -> Result<(Option<PathBuf>, Option<String>), StateFolderError> {
+    let folder = without_devices::user_folder("HOME", ".local/state/taupe")?;
+    Ok((Some(folder), None))
+}

@@ -1,0 +1,78 @@
+//! Linux.
+
+mod unix;
+
+pub(crate) use unix::{ADMINISTRATOR, CONF_FOLDER, DENIED, is_world_accessible, on_signal};
+pub(crate) use unix::{stdin, stdout};
+
+pub(crate) use crate::state_dir::PlaceError as StateFolderError;
+/// Only root sees the devices of the kernel.
+pub(crate) use taupe_inspect::is_root as sees_all_devices;
+
+use crate::state_dir::StateDir;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use sd_notify::{NotifyState, notify};
+use std::path::PathBuf;
+use taupe_adapter::State;
+use taupe_config::file::File;
+use taupe_inspect::tunnel::{file_argument, open_programs};
+use taupe_transparent::programs::CaptureMode;
+
+/// Disables core files, which would contain keys. If the system refuses, they stay enabled.
+pub(crate) fn disable_core_files() {
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+}
+
+/// Tells the service manager that the service can be used.
+pub(crate) fn notify_ready() {
+    let _ = notify(&[NotifyState::Ready]);
+}
+
+/// Tells the service manager that the service ends.
+pub(crate) fn notify_stopping() {
+    let _ = notify(&[NotifyState::Stopping]);
+}
+
+/// Returns the folder for the state of a file's peers, as devices expect it, and a warning if that
+/// state will be lost.
+pub(crate) fn state_folder(
+    file: &File,
+) -> Result<(Option<PathBuf>, Option<String>), StateFolderError> {
+    let folder = StateDir::find()?;
+    Ok((folder.path(), folder.warning(file)))
+}
+
+/// Returns a message for each tunnel whose process was killed. The routes and rules that it left
+/// may cut off the machine, and no device can report them.
+pub(crate) fn killed_tunnels(is_asked_for: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut killed = State::default().killed();
+    killed.retain(|name| is_asked_for(name));
+    let message = |name: &String| {
+        format!(
+            "the process of {name} was killed; traffic for its networks, or of its selected \
+             applications, is lost until `taupe up {}` starts it again or `taupe down {name}` undoes \
+             its settings",
+            file_argument(name)
+        )
+    };
+    killed.iter().map(message).collect()
+}
+
+/// Returns lines about a tunnel that `taupe up` has set up.
+pub(crate) fn tunnel_lines(interface: &str) -> Vec<(&'static str, String)> {
+    let made = State::default().of_running(interface);
+    let mode = match open_programs(interface, made.as_ref())
+        .map(|found| found.map(|programs| programs.mode()))
+    {
+        Ok(Some(CaptureMode::TrafficControl)) => "transparent",
+        Ok(Some(CaptureMode::Fwmark)) => "adapter, for selected applications",
+        Ok(None) => "adapter",
+        Err(_) => "unknown",
+    };
+    made.map_or(Vec::new(), |header| {
+        vec![
+            ("mode", mode.to_owned()),
+            ("file", header.config.display().to_string()),
+        ]
+    })
+}
