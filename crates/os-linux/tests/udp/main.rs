@@ -8,6 +8,7 @@ mod common;
 mod sources;
 
 use std::{
+    io::ErrorKind,
     net::{SocketAddr, UdpSocket},
     os::fd::{AsFd, AsRawFd},
     thread,
@@ -17,6 +18,7 @@ use std::{
 use common::{Namespace, SOON, readable};
 use taupe_os_linux::udp::{
     BindError, Options, RECEIVE_BUFFER_LEN, RECEIVE_LEN, Receive, Received, Sent, Socket,
+    receive_prefixes,
 };
 use taupe_packet::ip::Family;
 
@@ -204,6 +206,23 @@ fn what_is_announced_is_received_without_waiting() {
             });
             assert_eq!(receive(), Some(Receive::Stopped));
         }
+    });
+}
+
+#[test]
+fn beginnings_of_datagrams_come_with_their_whole_lengths() {
+    Namespace::new().run(|| {
+        let from = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut prefixes = [[0; 4]; 5];
+        let empty = receive_prefixes(to.as_fd(), &mut prefixes).unwrap_err();
+        assert_eq!(empty.kind(), ErrorKind::WouldBlock);
+        for datagram in [&b"first datagram"[..], b"", b"next"] {
+            from.send_to(datagram, to.local_addr().unwrap()).unwrap();
+        }
+        let lengths = receive_prefixes(to.as_fd(), &mut prefixes).unwrap();
+        assert_eq!(lengths.as_slice(), [14, 0, 4]);
+        assert_eq!((&prefixes[0], &prefixes[2]), (b"firs", b"next"));
     });
 }
 
