@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
-use taupe_config::file::{Compatibility, File, InterfaceAddress, Table};
+use taupe_config::file::{Compatibility, File, Table};
 use taupe_os_linux::netlink::{Address, Link, Route, Rule};
 use taupe_packet::ip::Family;
 use thiserror::Error;
@@ -101,7 +101,7 @@ pub fn plan(
 ) -> Result<Plan, PlanError> {
     let mut plan = Plan::default();
     let without_ipv6 = personality == Compatibility::Taupe && !snapshot.ipv6_on_interfaces;
-    let mut addresses = addresses(file);
+    let mut addresses = file.interface.addresses.clone();
     if without_ipv6 {
         addresses.retain(|net| Family::of(net.addr()) == Family::V4);
         plan.notes.extend(file.carries_ipv6().then(|| {
@@ -213,12 +213,6 @@ fn unreachable(endpoints: &[IpAddr]) -> Option<String> {
         "there is no route to the endpoint {first}{others}: nothing gets through to it before \
          there is one"
     ))
-}
-
-fn addresses(file: &File) -> Vec<IpNet> {
-    let addresses = file.interface.addresses.iter();
-    let network = |a: &InterfaceAddress| IpNet::new(a.address, a.length).ok();
-    addresses.filter_map(network).collect()
 }
 
 /// Returns the MTU of the narrowest path to a peer, `None` if it is unknown.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 use taupe_client::Device;
-use taupe_config::file::{self, Compatibility, Current, File, InterfaceAddress};
+use taupe_config::file::{self, Compatibility, Current, File};
 
 use crate::dns::Settings;
 use crate::machine::SaveError;
@@ -73,22 +73,18 @@ pub enum Access {
 ///
 /// An address of the file keeps the prefix length of the file: if another interface is in the same
 /// network, `up` adds the address with the maximum prefix length (`Routing::own_addresses`).
-fn lasting(addresses: &[IpNet], old: &File) -> Vec<InterfaceAddress> {
+fn lasting(addresses: &[IpNet], old: &File) -> Vec<IpNet> {
     let named = |address: IpAddr| {
         let mut named = old.interface.addresses.iter();
-        named.find(|named| named.address == address)
+        named.find(|named| named.addr() == address)
     };
     let lasting = addresses
         .iter()
         .filter(|net| !LINK_LOCAL.contains(&net.addr()) || named(net.addr()).is_some());
     lasting
         .map(|net| {
-            let is_alone = net.prefix_len() == net.max_prefix_len();
-            let length = named(net.addr()).filter(|_| is_alone);
-            InterfaceAddress {
-                address: net.addr(),
-                length: length.map_or(net.prefix_len(), |named| named.length),
-            }
+            let is_host = net.prefix_len() == net.max_prefix_len();
+            *named(net.addr()).filter(|_| is_host).unwrap_or(net)
         })
         .collect()
 }

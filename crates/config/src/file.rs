@@ -86,9 +86,9 @@ impl File {
     }
 }
 
-fn carry_ipv6(addresses: &[InterfaceAddress], peers: &[Peer]) -> bool {
+fn carry_ipv6(addresses: &[IpNet], peers: &[Peer]) -> bool {
     let networks = peers.iter().flat_map(|peer| &peer.allowed_ips);
-    addresses.iter().any(|own| own.address.is_ipv6())
+    addresses.iter().any(|own| own.addr().is_ipv6())
         || networks.into_iter().any(|prefix| prefix.addr().is_ipv6())
 }
 
@@ -108,7 +108,7 @@ pub struct Interface {
     /// `FwMark`; 0 is off.
     pub fwmark: Option<u32>,
     /// `Address`.
-    pub addresses: Vec<InterfaceAddress>,
+    pub addresses: Vec<IpNet>,
     /// `DNS`: the servers' addresses.
     pub dns: Vec<IpAddr>,
     /// `DNS`: the search domains, which are the entries that are not addresses.
@@ -121,15 +121,6 @@ pub struct Interface {
     pub hooks: Hooks,
     /// `SaveConfig`.
     pub save_config: bool,
-}
-
-/// An address of the interface with its prefix length.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct InterfaceAddress {
-    /// The address, including host bits.
-    pub address: IpAddr,
-    /// The prefix length: up to 32 (IPv4) or 128 (IPv6).
-    pub length: u8,
 }
 
 /// Routing table for the tunnel's routes.
@@ -327,12 +318,6 @@ impl Peer {
         } else {
             networks::subtract(&self.allowed_ips, &self.disallowed_ips)
         }
-    }
-}
-
-impl fmt::Display for InterfaceAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.length)
     }
 }
 

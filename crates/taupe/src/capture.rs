@@ -129,7 +129,7 @@ impl Selection {
         let system_bus = transparent.system_bus.unwrap_or_default();
         let servers = std::mem::take(&mut file.interface.dns);
         let first = |is_of_family: fn(&IpAddr) -> bool| {
-            let mut addresses = file.interface.addresses.iter().map(|own| own.address);
+            let mut addresses = file.interface.addresses.iter().map(IpNet::addr);
             addresses.find(is_of_family)
         };
         let addresses = [first(IpAddr::is_ipv4), first(IpAddr::is_ipv6)];

@@ -42,14 +42,6 @@ pub(crate) fn endpoints(file: &File) -> Result<Vec<Option<SocketAddr>>, Unresolv
     file.peers.iter().map(address).collect()
 }
 
-/// Returns the interface's addresses with their prefix lengths.
-pub(crate) fn addresses(file: &File) -> Vec<IpNet> {
-    let addresses = file.interface.addresses.iter();
-    addresses
-        .filter_map(|own| IpNet::new(own.address, own.length).ok())
-        .collect()
-}
-
 /// Returns the networks that are reached through the tunnel, without duplicates. The device decides
 /// which peer gets packets for a network that two peers have.
 pub(crate) fn networks(file: &File) -> Vec<IpNet> {

@@ -168,7 +168,7 @@ fn options(
     state_dir: Option<PathBuf>,
 ) -> Options {
     let interface = &file.interface;
-    let addresses = || interface.addresses.iter().map(|one| one.address);
+    let addresses = || interface.addresses.iter().map(|one| one.addr());
     let v4 = addresses().find_map(|address| match address {
         IpAddr::V4(address) => Some(address),
         IpAddr::V6(_) => None,

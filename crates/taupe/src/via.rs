@@ -150,7 +150,7 @@ impl OuterTunnel {
                 "[!] {shown}: {keys}: no effect on a tunnel that another one goes through"
             ));
         }
-        let addresses = file.interface.addresses.iter().map(|own| own.address);
+        let addresses = file.interface.addresses.iter().map(IpNet::addr);
         let addresses: Vec<_> = addresses.collect();
         if addresses.is_empty() {
             return Err(ViaError::NoAddress(shown.to_string()));
@@ -165,7 +165,7 @@ impl OuterTunnel {
         let mtu = endpoints::mtu(&file, &endpoints);
         let plan = OuterPlan {
             interface: conf.interface.clone(),
-            addresses: endpoints::addresses(&file),
+            addresses: file.interface.addresses.clone(),
             routes: networks.clone(),
             mtu,
             servers: servers.asked.clone(),

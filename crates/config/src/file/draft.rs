@@ -14,8 +14,7 @@ use super::present_keys::PresentKeys;
 use super::report::Report;
 use super::value::{self, Value};
 use super::{
-    Dialect, Endpoint, Hooks, Interface, InterfaceAddress, MIN_IPV6_MTU, Peer, PeerPqKey, Table,
-    carry_ipv6,
+    Dialect, Endpoint, Hooks, Interface, MIN_IPV6_MTU, Peer, PeerPqKey, Table, carry_ipv6,
 };
 use taupe_uapi::key::Encoding;
 use taupe_uapi::networks::Addresses;
@@ -29,7 +28,7 @@ pub(super) struct InterfaceDraft<'a> {
     pub(super) private_key_at: Option<Span<'a>>,
     pub(super) pq_private_key_at: Option<Span<'a>>,
     /// Lines of the addresses.
-    pub(super) address_lines: HashMap<InterfaceAddress, usize>,
+    pub(super) address_lines: HashMap<IpNet, usize>,
     pub(super) mtu: Option<(u32, Span<'a>)>,
     pub(super) table: Option<Table>,
     pub(super) save_config: Option<bool>,

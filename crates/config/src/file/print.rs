@@ -11,9 +11,7 @@ use zeroize::Zeroizing;
 
 use super::key_file::KEY_FILE;
 use super::keys::Key;
-use super::{
-    Endpoint, File, Hooks, Interface, InterfaceAddress, Peer, PeerPqKey, Table, Transparent,
-};
+use super::{Endpoint, File, Hooks, Interface, Peer, PeerPqKey, Table, Transparent};
 use crate::application::{AppRules, Rule};
 use taupe_uapi::key::Encoding;
 use taupe_uapi::networks::aggregate;
@@ -37,7 +35,7 @@ pub struct Current<'a> {
     /// Packet mark of the device; 0 is off.
     pub fwmark: u32,
     /// Addresses of the interface.
-    pub addresses: &'a [InterfaceAddress],
+    pub addresses: &'a [IpNet],
     /// DNS servers in use for the interface.
     pub dns: &'a [IpAddr],
     /// Search domains in use for the interface.

@@ -10,7 +10,7 @@ use taupe_uapi::prefix;
 use super::diagnostic::{AddressProblem, DiagnosticKind, EndpointProblem, UnusableAddress};
 use super::keys::Key;
 use super::line::{Span, is_blank, quotable_address};
-use super::{Endpoint, InterfaceAddress, MAX_MTU, Table};
+use super::{Endpoint, MAX_MTU, Table};
 use taupe_uapi::text::decimal;
 
 /// A value, or the position and kind of its error.
@@ -162,34 +162,33 @@ fn one_network(key: Key, value: Span<'_>) -> Value<'_, (IpNet, bool)> {
 }
 
 /// Parses one `Address` as `ip address add` does, which also accepts a netmask.
-pub(super) fn interface_address(value: Span<'_>) -> Value<'_, InterfaceAddress> {
+pub(super) fn interface_address(value: Span<'_>) -> Value<'_, IpNet> {
     let key = Key::Address;
     one_interface_address(key, value).map_err(|error| unseparated(key, value).unwrap_or(error))
 }
 
-fn one_interface_address(key: Key, value: Span<'_>) -> Value<'_, InterfaceAddress> {
+fn one_interface_address(key: Key, value: Span<'_>) -> Value<'_, IpNet> {
     let (text, length) = match value.split_once('/') {
         Some((address, length)) => (address, Some(length)),
         None => (value, None),
     };
     let address = parse_ip(key, value, text)?;
     let max = if address.is_ipv4() { 32 } else { 128 };
-    let length = match length {
-        None => max,
-        Some(length) => decimal(length.text)
-            .filter(|bits| *bits <= max)
-            .or_else(|| netmask_length(length.text).filter(|_| address.is_ipv4()))
-            .ok_or_else(|| {
-                let problem = AddressProblem::Length { max };
-                let at = if length.text.is_empty() {
-                    value
-                } else {
-                    length
-                };
-                (at, address_error(key, value, problem))
-            })?,
+    let Some(length) = length else {
+        return Ok(address.into());
     };
-    Ok(InterfaceAddress { address, length })
+    decimal(length.text)
+        .or_else(|| netmask_length(length.text).filter(|_| address.is_ipv4()))
+        .and_then(|bits| IpNet::new(address, bits).ok())
+        .ok_or_else(|| {
+            let problem = AddressProblem::Length { max };
+            let at = if length.text.is_empty() {
+                value
+            } else {
+                length
+            };
+            (at, address_error(key, value, problem))
+        })
 }
 
 /// Returns the prefix length of a netmask such as 255.255.255.0.
@@ -365,8 +364,8 @@ pub(super) fn unusable_server_address(address: IpAddr) -> Option<UnusableAddress
 }
 
 /// Returns the reason why the address of an interface may not work.
-pub(super) fn unusable_interface_address(address: InterfaceAddress) -> Option<UnusableAddress> {
-    let InterfaceAddress { address, length } = address;
+pub(super) fn unusable_interface_address(own: IpNet) -> Option<UnusableAddress> {
+    let (address, length) = (own.addr(), own.prefix_len());
     if let Some(unusable) = unusable_host_address(address) {
         return Some(unusable);
     }
@@ -376,12 +375,12 @@ pub(super) fn unusable_interface_address(address: InterfaceAddress) -> Option<Un
     if length == 0 {
         return Some(UnusableAddress::ZeroLength);
     }
-    let free = if address.is_ipv4() { 32 } else { 128 } - length.min(128);
+    let free = own.max_prefix_len() - length;
     // Both addresses of a /31 (RFC 3021) or /127 (RFC 6164) are hosts.
     if free < 2 {
         return None;
     }
-    if IpNet::new(address, length).is_ok_and(|own| own.network() == address) {
+    if own.network() == address {
         return Some(UnusableAddress::Network);
     }
     match address {

@@ -95,7 +95,7 @@ impl Explanation<'_> {
             return None;
         }
         let mut own = self.file.interface.addresses.iter();
-        if !own.any(|own| own.address.is_ipv4() == address.is_ipv4()) {
+        if !own.any(|own| own.addr().is_ipv4() == address.is_ipv4()) {
             let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
             return Some(format!("no Address in the file is an {family} address"));
         }

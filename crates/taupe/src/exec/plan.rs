@@ -49,7 +49,7 @@ pub(super) fn sandbox_config(
     let interface = &file.interface;
     SandboxConfig {
         interface: name.to_owned(),
-        addresses: endpoints::addresses(file),
+        addresses: file.interface.addresses.clone(),
         routes: endpoints::networks(file),
         mtu: endpoints::mtu(file, endpoints),
         name_servers: interface.dns.clone(),

@@ -82,7 +82,7 @@ struct Reach {
 impl Reach {
     fn of(file: &File) -> Self {
         Self {
-            addresses: endpoints::addresses(file),
+            addresses: file.interface.addresses.clone(),
             routes: endpoints::networks(file),
         }
     }

@@ -311,7 +311,9 @@ fn addressing(file: &File) -> AdapterSettings {
     routed.dedup();
     let addresses = interface.addresses.iter();
     AdapterSettings {
-        addresses: addresses.map(|one| (one.address, one.length)).collect(),
+        addresses: addresses
+            .map(|one| (one.addr(), one.prefix_len()))
+            .collect(),
         routes: routed
             .iter()
             .map(|one| (one.addr(), one.prefix_len()))

@@ -271,7 +271,7 @@ impl PreparedTunnel {
         let port = file.interface.listen_port.unwrap_or(0);
         let sockets =
             Sockets::bind(port).map_err(|source| WindowsTunnelError::Port { port, source })?;
-        let (v4, v6) = addresses(file.interface.addresses.iter().map(|one| one.address));
+        let (v4, v6) = addresses(file.interface.addresses.iter().map(|one| one.addr()));
         let settings = Settings {
             v4,
             v6,

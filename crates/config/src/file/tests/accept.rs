@@ -21,12 +21,8 @@ fn peer(lines: &str) -> Peer {
     clean(&text).peers.remove(0)
 }
 
-fn address(text: &str) -> InterfaceAddress {
-    let (address, length) = text.split_once('/').unwrap();
-    InterfaceAddress {
-        address: address.parse().unwrap(),
-        length: length.parse().unwrap(),
-    }
+fn address(text: &str) -> IpNet {
+    text.parse().unwrap()
 }
 
 #[test]

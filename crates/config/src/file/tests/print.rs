@@ -40,16 +40,7 @@ fn saved(old: &str, peers: Vec<PeerStatus>) -> String {
         pq_private_key: None,
         peers,
     };
-    let addresses = [
-        InterfaceAddress {
-            address: "10.0.0.2".parse().unwrap(),
-            length: 24,
-        },
-        InterfaceAddress {
-            address: "fe80::1".parse().unwrap(),
-            length: 64,
-        },
-    ];
+    let addresses = ["10.0.0.2/24", "fe80::1/64"].map(|own| own.parse().unwrap());
     let current = Current {
         status: &device,
         listen_port: 51820,
