@@ -74,7 +74,7 @@ pub(crate) struct Selection {
     /// Networks of the peers, to which the tunnel carries packets.
     pub(crate) routed: Vec<IpNet>,
     /// True if the file selects no applications, so that transparent mode applies to all of them.
-    pub(crate) takes_all: bool,
+    pub(crate) for_all: bool,
 }
 
 /// Plan of a capture in the device's process.
@@ -145,7 +145,7 @@ impl Selection {
             v6: servers.iter().any(IpAddr::is_ipv6),
             bus: system_bus == SystemBus::Allow,
         };
-        let takes_all = file.transparent.first.is_none();
+        let for_all = file.transparent.first.is_none();
         let means = match mark {
             // With a mark, a reload can change addresses as in plain adapter mode.
             Some(mark) => Means::Mark(mark),
@@ -171,14 +171,14 @@ impl Selection {
             },
             servers,
             routed: file.peers.iter().flat_map(Peer::routed).collect(),
-            takes_all,
+            for_all,
         })
     }
 
     /// Returns the settings that cannot change while the tunnel is up.
     pub(crate) fn fixed(&self) -> TransparentSettings {
         TransparentSettings {
-            for_all: self.takes_all,
+            for_all: self.for_all,
             translation: match &self.plan.means {
                 Means::Translation(translation) => Some(translation.clone()),
                 Means::Mark(_) => None,

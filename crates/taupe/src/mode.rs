@@ -16,7 +16,7 @@ pub(crate) enum Mode {
 /// Reason for adapter mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AdapterReason {
-    Asked,
+    Requested,
     CalledAsWgQuick,
     PeerWithoutEndpoint,
     SeveralPeers(usize),
@@ -28,23 +28,25 @@ pub(crate) enum AdapterReason {
 /// Reason for transparent mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TransparentReason {
-    Asked,
+    Requested,
     Applications,
 }
 
-/// Chooses the mode. `chooses` is true if the file has keys of transparent mode. `endpoints` has an
+/// Chooses the mode. `selects` is true if the file has keys of transparent mode. `endpoints` has an
 /// entry for each peer, which is true if the peer has an endpoint.
 pub(crate) fn choose(
-    asked: Option<ModeOption>,
+    requested: Option<ModeOption>,
     personality: Compatibility,
-    chooses: bool,
+    selects: bool,
     endpoints: &[bool],
 ) -> Mode {
-    let adapter = match (asked, personality) {
-        (Some(ModeOption::Transparent), _) => return Mode::Transparent(TransparentReason::Asked),
-        (Some(ModeOption::Adapter), _) => AdapterReason::Asked,
+    let adapter = match (requested, personality) {
+        (Some(ModeOption::Transparent), _) => {
+            return Mode::Transparent(TransparentReason::Requested);
+        }
+        (Some(ModeOption::Adapter), _) => AdapterReason::Requested,
         (None, Compatibility::WgQuick) => AdapterReason::CalledAsWgQuick,
-        (None, Compatibility::Taupe) if chooses => {
+        (None, Compatibility::Taupe) if selects => {
             return Mode::Transparent(TransparentReason::Applications);
         }
         (None, Compatibility::Taupe) if endpoints.contains(&false) => {
@@ -70,7 +72,7 @@ impl fmt::Display for Mode {
 impl fmt::Display for AdapterReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Asked => f.write_str("--adapter says so"),
+            Self::Requested => f.write_str("--adapter says so"),
             Self::CalledAsWgQuick => f.write_str("it is called as wg-quick"),
             Self::PeerWithoutEndpoint => f.write_str("the file has a peer without Endpoint"),
             Self::SeveralPeers(count) => write!(f, "the file has {count} peers"),
@@ -86,7 +88,7 @@ impl fmt::Display for AdapterReason {
 impl fmt::Display for TransparentReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Asked => "--transparent says so",
+            Self::Requested => "--transparent says so",
             Self::Applications => "the file selects applications",
         })
     }
@@ -95,48 +97,50 @@ impl fmt::Display for TransparentReason {
 #[cfg(test)]
 mod tests {
     use super::{AdapterReason, Mode, TransparentReason, choose};
-    use crate::arguments::ModeOption::{Adapter as AskAdapter, Transparent as AskTransparent};
+    use crate::arguments::ModeOption::{
+        Adapter as RequestAdapter, Transparent as RequestTransparent,
+    };
     use taupe_adapter::Compatibility::{Taupe, WgQuick};
 
     #[test]
     fn the_first_rule_that_applies_decides() {
         let adapter = Mode::Adapter;
         let transparent = Mode::Transparent;
-        for (asked, personality, chooses, endpoints, mode) in [
+        for (requested, personality, selects, endpoints, mode) in [
             (
-                Some(AskAdapter),
+                Some(RequestAdapter),
                 Taupe,
                 false,
                 &[true][..],
-                adapter(AdapterReason::Asked),
+                adapter(AdapterReason::Requested),
             ),
             (
-                Some(AskAdapter),
+                Some(RequestAdapter),
                 Taupe,
                 true,
                 &[false, true],
-                adapter(AdapterReason::Asked),
+                adapter(AdapterReason::Requested),
             ),
             (
-                Some(AskAdapter),
+                Some(RequestAdapter),
                 WgQuick,
                 false,
                 &[true],
-                adapter(AdapterReason::Asked),
+                adapter(AdapterReason::Requested),
             ),
             (
-                Some(AskTransparent),
+                Some(RequestTransparent),
                 Taupe,
                 false,
                 &[true],
-                transparent(TransparentReason::Asked),
+                transparent(TransparentReason::Requested),
             ),
             (
-                Some(AskTransparent),
+                Some(RequestTransparent),
                 Taupe,
                 true,
                 &[],
-                transparent(TransparentReason::Asked),
+                transparent(TransparentReason::Requested),
             ),
             (
                 None,
@@ -195,10 +199,10 @@ mod tests {
                 adapter(AdapterReason::NoApplications),
             ),
         ] {
-            let chosen = choose(asked, personality, chooses, endpoints);
+            let chosen = choose(requested, personality, selects, endpoints);
             assert_eq!(
                 chosen, mode,
-                "{asked:?} {personality:?} {chooses} {endpoints:?}"
+                "{requested:?} {personality:?} {selects} {endpoints:?}"
             );
         }
     }
@@ -207,7 +211,7 @@ mod tests {
     fn the_line_says_which_and_why() {
         for (mode, line) in [
             (
-                Mode::Adapter(AdapterReason::Asked),
+                Mode::Adapter(AdapterReason::Requested),
                 "adapter mode, because --adapter says so",
             ),
             (

@@ -33,7 +33,7 @@ use taupe_inspect::conf::{self, Conf};
 use taupe_inspect::endpoint_names::NamedEndpoint;
 use taupe_inspect::tunnel::file_argument;
 use taupe_transparent::capture::{Replaced, is_in_effect, replace};
-use transparent::{is_transparent, let_go};
+use transparent::{is_transparent, release_applications};
 
 pub(crate) fn main<D: Device>(order: &TunnelOrder, arguments: &[OsString]) -> ExitCode {
     match run::<D>(order, arguments) {
@@ -113,7 +113,7 @@ fn bring_up<D: Device>(
         log: &up.device.logging.background,
     };
     let brought_up = adapter::up(&tunnel.request(), &mut devices, &mut console);
-    tunnel.settle(&brought_up);
+    tunnel.finish(&brought_up);
     Ok(brought_up?)
 }
 
@@ -167,7 +167,7 @@ impl Devices for Background<'_> {
         // The process does not read them: they are for lists of processes.
         let arguments = ["taupe", "device", "--", interface].map(OsString::from);
         background::start(self.device, &files, &arguments).map_err(|error| error.to_string())?;
-        self.tunnel.begun();
+        self.tunnel.device_started();
         Ok(())
     }
 }
@@ -226,7 +226,7 @@ fn take_down(
         ending.wait();
     }
     if let Ok(()) | Err(DownError::NotUp { .. }) = &down
-        && let_go(interface.as_str(), keep_closed)?
+        && release_applications(interface.as_str(), keep_closed)?
         && down.is_err()
     {
         // Releasing the applications counts as success.

@@ -168,7 +168,7 @@ impl OuterTunnel {
             addresses: file.interface.addresses.clone(),
             routes: networks.clone(),
             mtu,
-            servers: servers.asked.clone(),
+            servers: servers.reachable.clone(),
             configuration: configuration(&file, &endpoints, &named),
         };
         let tunnel = Self {
@@ -190,14 +190,14 @@ impl OuterTunnel {
     }
 
     /// Returns a warning if the names in `left`, of the inner tunnel, may not be found.
-    pub(crate) fn doubt_about(&self, left: &[NamedEndpoint]) -> Option<String> {
+    pub(crate) fn warning_about(&self, left: &[NamedEndpoint]) -> Option<String> {
         let config = self.outer.config.display().to_string();
-        let doubt = self.servers.doubt(&config, self.inner.as_str());
-        doubt.filter(|_| !left.is_empty())
+        let warning = self.servers.warning(&config, self.inner.as_str());
+        warning.filter(|_| !left.is_empty())
     }
 
     /// Waits for look-ups, and prints which endpoints have no address.
-    pub(crate) fn tell_of_endpoints(&self) {
+    pub(crate) fn print_missing_addresses(&self) {
         for sentence in endpoint_names::await_addresses(self.interface.as_str(), &self.named) {
             say(&format_args!("[!] {}: {sentence}", self.interface));
         }

@@ -1,6 +1,6 @@
 //! The tunnel of one or more commands, from the start of the first command to the end of the last.
 
-use super::signals::asks_to_end;
+use super::signals::is_termination;
 use crate::console::say;
 use crate::device::Device;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -26,9 +26,9 @@ enum Event {
     /// The first command has ended with this status.
     Ended(u8),
     /// A process asks to join.
-    Asks(JoinRequest),
+    JoinRequest(JoinRequest),
     /// A process that joined has ended.
-    Left,
+    MemberEnded,
     Device(Exit),
 }
 
@@ -88,7 +88,7 @@ impl<'a> Session<'a> {
         self.tell("joining", move |tell| {
             loop {
                 match Rendezvous::accept(&listener) {
-                    Ok(member) => tell(Event::Asks(member)),
+                    Ok(member) => tell(Event::JoinRequest(member)),
                     Err(error) => {
                         tracing::debug!(%error, "a process could not join");
                         thread::sleep(AGAIN);
@@ -103,13 +103,13 @@ impl<'a> Session<'a> {
                 break;
             };
             match event {
-                Event::Signal(signal) if self.status.is_some() && asks_to_end(signal.number) => {
+                Event::Signal(signal) if self.status.is_some() && is_termination(signal.number) => {
                     break;
                 }
                 Event::Signal(signal) => self.pass_on(signal),
                 Event::Ended(status) => self.ended(status),
-                Event::Asks(member) => self.admit(member),
-                Event::Left => self.members -= 1,
+                Event::JoinRequest(member) => self.admit(member),
+                Event::MemberEnded => self.members -= 1,
                 Event::Device(exit) => {
                     has_device = false;
                     say(&format_args!(
@@ -175,7 +175,7 @@ impl<'a> Session<'a> {
         };
         let watched = self.tell("joined", move |tell| {
             await_end(&process);
-            tell(Event::Left);
+            tell(Event::MemberEnded);
         });
         if watched.is_ok() {
             self.members += 1;

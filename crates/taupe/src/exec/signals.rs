@@ -28,6 +28,6 @@ pub(super) fn block() -> io::Result<BlockedSignals> {
 }
 
 /// Checks whether the signal asks a program to end.
-pub(super) fn asks_to_end(number: i32) -> bool {
+pub(super) fn is_termination(number: i32) -> bool {
     [SIGHUP, SIGINT, SIGQUIT, SIGTERM].contains(&number)
 }

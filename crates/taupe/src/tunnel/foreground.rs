@@ -2,7 +2,7 @@
 
 use super::error::TunnelError;
 use super::plan::TunnelPlan;
-use super::transparent::{is_transparent, let_go};
+use super::transparent::{is_transparent, release_applications};
 use super::{advice, readable, reload};
 use crate::arguments::Up;
 use crate::console::say;
@@ -66,7 +66,7 @@ pub(super) fn run<D: Device>(
         // The device removes its socket before it ends.
         running.await_end();
     }
-    tunnel.settle(&up);
+    tunnel.finish(&up);
     match up {
         Ok(()) => running.stay(),
         Err(error) => {
@@ -100,7 +100,7 @@ impl<D: Device> Devices for InProcess<'_, D> {
         let plan = self.device.take();
         let plan = plan.ok_or_else(|| format!("{interface} has been started already"))?;
         let device = daemon::start_here::<D>(plan).map_err(|error| error.to_string())?;
-        self.tunnel.begun();
+        self.tunnel.device_started();
         self.stopper = Some(Box::new(device.stopper()));
         let events = self.events.clone();
         let run = move || {
@@ -176,8 +176,9 @@ impl Running<'_> {
         };
         self.await_end();
         // Applications stay blocked while parts of the tunnel remain.
-        let let_go = let_go(self.request.interface, self.keep_closed || outcome.is_err());
-        both(outcome, let_go)
+        let released =
+            release_applications(self.request.interface, self.keep_closed || outcome.is_err());
+        both(outcome, released)
     }
 
     /// Cleans up after the device has ended by itself.
@@ -195,7 +196,7 @@ impl Running<'_> {
             }
         };
         // Only a requested end releases the applications.
-        let is_held = let_go(interface, true)?;
+        let is_blocked = release_applications(interface, true)?;
         let why = match exit {
             Exit::InterfaceDeleted => "another program has deleted the interface".to_owned(),
             Exit::SocketRemoved => {
@@ -204,7 +205,7 @@ impl Running<'_> {
             Exit::Stopped => "its device was stopped".to_owned(),
             Exit::Failed(reason) => format!("its device could not go on: {reason}"),
         };
-        let undone = match is_undone && !is_held {
+        let undone = match is_undone && !is_blocked {
             true => "; what `up` had done has been undone",
             false => "",
         };

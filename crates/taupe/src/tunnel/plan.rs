@@ -89,8 +89,8 @@ impl<'a> UpPlan<'a> {
         let mut names = Vec::new();
         let outer = through.map(|(outer, plan, routed)| {
             notices.extend(routed.notices);
-            let doubt = outer.doubt_about(&routed.names);
-            notices.extend(doubt.map(|doubt| format!("[!] {doubt}")));
+            let warning = outer.warning_about(&routed.names);
+            notices.extend(warning.map(|warning| format!("[!] {warning}")));
             names = routed.names;
             device.outer = Some(plan);
             outer
@@ -175,24 +175,24 @@ impl TunnelPlan<'_> {
     }
 
     /// Called once the device runs.
-    pub(super) fn begun(&self) {
+    pub(super) fn device_started(&self) {
         if let Some(selected) = &self.selected {
-            selected.begun();
+            selected.device_started();
         }
     }
 
     /// Completes the work after the tunnel has been brought up, or has failed to be.
-    pub(super) fn settle(&self, brought_up: &Result<(), UpError>) {
+    pub(super) fn finish(&self, brought_up: &Result<(), UpError>) {
         let interface = self.conf.interface.as_str();
         let is_up = brought_up.is_ok();
         if let Some(selected) = &self.selected {
             if is_up && self.outer.is_none() {
                 hand_over(interface, &self.names);
             }
-            selected.settle(brought_up);
+            selected.finish(brought_up);
         }
         if let (Some(outer), true) = (&self.outer, is_up) {
-            outer.tell_of_endpoints();
+            outer.print_missing_addresses();
             hand_over(interface, &self.names);
         }
         if is_up && self.personality == Compatibility::Taupe {

@@ -80,7 +80,7 @@ pub(super) fn selection_again(
     let Some(header) = State::default().of_running(interface) else {
         return Ok(None);
     };
-    if selection.takes_all && !header.transparent.for_all {
+    if selection.for_all && !header.transparent.for_all {
         return Err(TunnelError::NoApplications(interface.to_owned()));
     }
     let (before, now) = (
@@ -198,18 +198,18 @@ impl<'a> SelectedApplications<'a> {
 
     /// Runs after the capture has started and before the device has a peer, while the applications'
     /// packets reach nothing.
-    pub(super) fn begun(&self) {
+    pub(super) fn device_started(&self) {
         if self.reset_existing {
             close_existing(self.interface);
         }
     }
 
     /// Completes the work after the tunnel has been brought up, or has failed to be.
-    pub(super) fn settle(&self, brought_up: &Result<(), UpError>) {
+    pub(super) fn finish(&self, brought_up: &Result<(), UpError>) {
         match brought_up {
             Ok(()) => {
                 if !self.is_marked {
-                    tell_of_gaps(self.interface);
+                    print_missing_features(self.interface);
                 }
                 say(&format_args!(
                     "{0} is up; through the tunnel: {1}; `taupe status {0}` says whether its peer \
@@ -244,7 +244,7 @@ impl<'a> SelectedApplications<'a> {
 }
 
 /// Prints the guarantees of transparent mode that do not hold for a tunnel.
-pub(super) fn tell_of_gaps(interface: &str) {
+pub(super) fn print_missing_features(interface: &str) {
     for feature in capture::missing_features(interface).unwrap_or_default() {
         let text = taupe_inspect::advice::missing_feature(feature);
         say(&format_args!("[!] {text}"));
@@ -286,7 +286,7 @@ pub(super) fn lock(conf: &Conf) -> Result<(), TunnelError> {
         let meanwhile = effect_until(choice.lock, interface, &word);
         say(&format_args!("{interface} is locked: {meanwhile}"));
         if mark.is_none() {
-            tell_of_gaps(interface);
+            print_missing_features(interface);
         }
     } else {
         say(&format_args!(
@@ -314,7 +314,10 @@ fn close_existing(interface: &str) {
 /// Releases the selected applications, or keeps them blocked if `keep_closed` is set. This is the
 /// last step, so that no packet of theirs leaves unencrypted while the tunnel exists. Returns true
 /// if applications had been captured.
-pub(super) fn let_go(interface: &str, keep_closed: bool) -> Result<bool, TransparentError> {
+pub(super) fn release_applications(
+    interface: &str,
+    keep_closed: bool,
+) -> Result<bool, TransparentError> {
     if keep_closed {
         let captured = is_in_effect(interface)?;
         if captured {

@@ -98,7 +98,7 @@ impl Reach {
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Servers {
     /// Name servers to which the tunnel leads, in the order in which they are queried.
-    pub(super) asked: Vec<IpAddr>,
+    pub(super) reachable: Vec<IpAddr>,
     origin: Origin,
 }
 
@@ -120,7 +120,7 @@ impl Servers {
     }
 
     fn choose(dns: &[IpAddr], reach: &Reach, system: impl FnOnce() -> Vec<IpAddr>) -> Self {
-        let (mut asked, origin) = match dns {
+        let (mut reachable, origin) = match dns {
             [] => {
                 let servers = system().into_iter().map(|server| server.to_canonical());
                 let (local, others) = servers.partition(|server| is_of_local_network(*server));
@@ -128,15 +128,15 @@ impl Servers {
             }
             servers => (servers.to_vec(), Origin::File),
         };
-        asked.retain(|server| reach.contains(*server));
-        Self { asked, origin }
+        reachable.retain(|server| reach.contains(*server));
+        Self { reachable, origin }
     }
 
     /// Returns a warning if names of `inner` may not be found because name servers are left out.
     /// `config` is the outer tunnel's file.
-    pub(super) fn doubt(&self, config: &str, inner: &str) -> Option<String> {
+    pub(super) fn warning(&self, config: &str, inner: &str) -> Option<String> {
         let local = match &self.origin {
-            Origin::File if self.asked.is_empty() => {
+            Origin::File if self.reachable.is_empty() => {
                 return Some(format!(
                     "{config}: AllowedIPs contain no server of its DNS, so Taupe looks up the \
                      endpoints of {inner} only in {HOSTS}; add such a server to AllowedIPs"
@@ -152,17 +152,17 @@ impl Servers {
                 list(local)
             ),
         };
-        match self.asked.as_slice() {
+        match self.reachable.as_slice() {
             [] => Some(format!(
                 "{config} has no DNS, and no name server of this system can be reached through that \
                  tunnel{left_out}: only {HOSTS} can give the addresses of {inner}'s endpoints; \
                  write DNS = and the address of a name server in the tunnel into {config}"
             )),
             _ if local.is_empty() => None,
-            asked => Some(format!(
+            reachable => Some(format!(
                 "{config} has no DNS: the endpoints of {inner} are looked up through that tunnel \
                  at {}{left_out}",
-                list(asked)
+                list(reachable)
             )),
         }
     }

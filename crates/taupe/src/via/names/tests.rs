@@ -31,8 +31,8 @@ fn local_servers_of_the_system_are_not_asked_elsewhere() {
         "::ffff:192.168.1.1",
     ] {
         let servers = chosen(&[], &ALL, &[local]);
-        assert_eq!(servers.asked, addresses(&[]), "{local}");
-        let said = servers.doubt("outer.conf", "inner").expect(local);
+        assert_eq!(servers.reachable, addresses(&[]), "{local}");
+        let said = servers.warning("outer.conf", "inner").expect(local);
         let shown = local.trim_start_matches("::ffff:");
         assert!(
             said.starts_with("outer.conf has no DNS, and no name server")
@@ -48,7 +48,7 @@ fn local_servers_of_the_system_are_not_asked_elsewhere() {
     };
     for local in ["fd00::1", "fc00::1", "fe80::1"] {
         let servers = Servers::choose(&[], &reach, || addresses(&[local]));
-        assert_eq!(servers.asked, addresses(&[]), "{local}");
+        assert_eq!(servers.reachable, addresses(&[]), "{local}");
     }
 }
 
@@ -56,28 +56,28 @@ fn local_servers_of_the_system_are_not_asked_elsewhere() {
 fn others_of_the_system_are_asked() {
     let system = ["192.168.1.1", "9.9.9.9", "100.128.0.1", "2620:fe::fe"];
     let servers = chosen(&[], &ALL, &system);
-    assert_eq!(servers.asked, addresses(&["9.9.9.9", "100.128.0.1"]));
-    let said = servers.doubt("outer.conf", "inner").expect("a sentence");
+    assert_eq!(servers.reachable, addresses(&["9.9.9.9", "100.128.0.1"]));
+    let said = servers.warning("outer.conf", "inner").expect("a sentence");
     assert!(
         said.contains("at 9.9.9.9, 100.128.0.1 (192.168.1.1 of this system is not used"),
         "{said}"
     );
     let servers = chosen(&[], &ALL, &system[1..]);
-    assert_eq!(servers.doubt("outer.conf", "inner"), None);
+    assert_eq!(servers.warning("outer.conf", "inner"), None);
     let servers = chosen(&[], &["10.0.0.0/8"], &system[1..]);
-    assert_eq!(servers.asked, addresses(&[]));
-    let said = servers.doubt("outer.conf", "inner").expect("a sentence");
+    assert_eq!(servers.reachable, addresses(&[]));
+    let said = servers.warning("outer.conf", "inner").expect("a sentence");
     assert!(!said.contains("local"), "{said}");
 }
 
 #[test]
 fn servers_of_the_file_are_asked_where_the_tunnel_leads_to_them() {
     let servers = chosen(&["10.0.0.1", "9.9.9.9"], &["10.0.0.0/8"], &["1.1.1.1"]);
-    assert_eq!(servers.asked, addresses(&["10.0.0.1"]));
-    assert_eq!(servers.doubt("outer.conf", "inner"), None);
+    assert_eq!(servers.reachable, addresses(&["10.0.0.1"]));
+    assert_eq!(servers.warning("outer.conf", "inner"), None);
     let servers = chosen(&["9.9.9.9"], &["10.0.0.0/8"], &["10.0.0.1"]);
-    assert_eq!(servers.asked, addresses(&[]));
-    let said = servers.doubt("outer.conf", "inner").expect("a sentence");
+    assert_eq!(servers.reachable, addresses(&[]));
+    let said = servers.warning("outer.conf", "inner").expect("a sentence");
     assert!(said.contains("contain no server of its DNS"), "{said}");
 }
 
