@@ -541,7 +541,7 @@ pub(crate) fn refused() -> Result<()> {
     ensure!(
         refused
             .stderr
-            .contains("home is up already; `taupe down home`"),
+            .contains("home is up already; run `taupe down home`"),
         "{}",
         refused.stderr
     );
