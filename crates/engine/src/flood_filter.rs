@@ -301,15 +301,28 @@ mod tests {
         None
     }
 
-    /// Messages of one known sender that the filter keeps in a generation: KEPT_OF_ONE in
-    /// flood_filter.c, or a few fewer if their bits coincide. Twice as many if a new generation
-    /// begins meanwhile.
-    const KEPT_OF_ONE: std::ops::RangeInclusive<usize> = 5..=16;
+    /// Returns the number in `#define NAME number` of the filter's source.
+    fn constant(name: &str) -> usize {
+        let lines = include_str!("bpf/flood_filter.c").lines();
+        let mut values = lines.filter_map(|line| {
+            let value = line.strip_prefix("#define ")?.strip_prefix(name)?;
+            value.trim().parse().ok()
+        });
+        values.next().unwrap_or_else(|| panic!("{name} is missing"))
+    }
 
-    /// Returns the largest number of messages that are kept besides: four per 8 ms, both for new
+    /// Returns the number of messages of one known sender that the filter keeps in a generation, or
+    /// a few fewer if their bits coincide. Twice as many if a new generation begins meanwhile.
+    fn kept_of_one() -> std::ops::RangeInclusive<usize> {
+        let most = constant("KEPT_OF_ONE");
+        most - 3..=2 * most
+    }
+
+    /// Returns the largest number of messages that are kept besides in this time, both for new
     /// senders and for repeated messages.
     fn early(took: Duration) -> usize {
-        4 * (took.as_millis() as usize / 8 + 2)
+        let turns = (took.as_nanos() >> constant("TURN_BITS")) as usize + 2;
+        constant("EARLY") * turns
     }
 
     #[test]
@@ -334,15 +347,15 @@ mod tests {
                 last = Instant::now();
                 let (kept, shed) = scene.send(&first, &initiation, 64);
                 assert_eq!(kept as u64 + shed, 64);
-                let most = KEPT_OF_ONE.end() + early(last.elapsed());
-                (*KEPT_OF_ONE.start()..=most).contains(&kept)
+                let most = kept_of_one().end() + early(last.elapsed());
+                (*kept_of_one().start()..=most).contains(&kept)
             });
             assert!(again, "never kept");
             // Some repeated messages are always kept, and they do not use up the share of new
             // senders.
             let limit = Instant::now() + Duration::from_secs(2);
             let mut kept = 0;
-            while kept <= *KEPT_OF_ONE.end() {
+            while kept <= *kept_of_one().end() {
                 assert!(Instant::now() < limit, "{kept} of what is repeated");
                 std::thread::sleep(Duration::from_millis(10));
                 kept += scene.send(&first, &initiation, 64).0;
@@ -385,8 +398,9 @@ mod tests {
             scene.filter.expect_answer(&initiation);
             let mut answer = message(shape.header, shape.length);
             answer[at..at + 4].copy_from_slice(&[1, 2, 3, 4]);
-            let kept = scene.send(&stranger, &answer, 16);
-            assert_eq!(kept, (16, 0), "{shape:?}");
+            let answers = constant("ANSWERS");
+            let kept = scene.send(&stranger, &answer, answers);
+            assert_eq!(kept, (answers, 0), "{shape:?}");
             // Neither more answers than expected, nor answers to another message.
             for last in [4, 5] {
                 answer[at + 3] = last;
@@ -400,7 +414,7 @@ mod tests {
                     })
                     .sum();
                 // A very slow machine sends no more than are kept; then this proves nothing.
-                let most = KEPT_OF_ONE.end() + early(start.elapsed());
+                let most = kept_of_one().end() + early(start.elapsed());
                 assert!(kept <= most, "{kept} of {shape:?}");
             }
         }

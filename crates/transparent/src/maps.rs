@@ -177,12 +177,12 @@ impl Maps {
         for ((bits, key), value) in &rules.names {
             self.names
                 .insert(&Key::new(*bits, *key), value, 0)
-                .map_err(TransparentError::map("entering the name of an application"))?;
+                .map_err(TransparentError::map("adding the name of an application"))?;
         }
         for (key, value) in &rules.exact {
             self.exact
                 .insert(key, value, 0)
-                .map_err(TransparentError::map("entering a path or user"))?;
+                .map_err(TransparentError::map("adding a path or user"))?;
         }
         for (prefix, class) in destinations {
             let (bits, address) = mapped(*prefix);
@@ -192,7 +192,7 @@ impl Maps {
             };
             self.destinations
                 .insert(&Key::new(32 + bits, key), class_number(*class), 0)
-                .map_err(TransparentError::map("entering a network"))?;
+                .map_err(TransparentError::map("adding a network"))?;
         }
         let state = self.state.rules(generation);
         for (to, value) in [
@@ -239,7 +239,7 @@ impl Maps {
     ) -> Result<(), TransparentError> {
         self.uplinks
             .insert(index, uplink, 0)
-            .map_err(TransparentError::map("entering an uplink"))
+            .map_err(TransparentError::map("adding an uplink"))
     }
 
     pub(crate) fn uplink(&self, index: u32) -> Result<Option<UplinkValue>, TransparentError> {
@@ -274,7 +274,7 @@ impl Maps {
         for (address, index) in &wanted {
             self.locals
                 .insert(address, index, 0)
-                .map_err(TransparentError::map("entering an address"))?;
+                .map_err(TransparentError::map("adding an address"))?;
         }
         for address in collect(self.locals.keys())? {
             if !wanted.contains_key(&address) {
@@ -285,7 +285,7 @@ impl Maps {
         Ok(())
     }
 
-    /// Replaces the addresses of this machine that have a resolver alias (see `bpf/names.h`). An
+    /// Replaces the addresses of this machine that have a resolver alias (see `bpf/dns.h`). An
     /// address that already has an alias keeps it.
     pub(crate) fn set_resolver_aliases(
         &mut self,
@@ -322,7 +322,7 @@ impl Maps {
             for (from, to) in [(other, own), (own, other)] {
                 self.resolver_aliases
                     .insert(from, to, 0)
-                    .map_err(TransparentError::map("entering an address"))?;
+                    .map_err(TransparentError::map("adding an address"))?;
             }
         }
         Ok(())
@@ -364,7 +364,7 @@ impl Maps {
                 }
                 self.services
                     .insert(key, service, 0)
-                    .map_err(TransparentError::map("entering a service"))?;
+                    .map_err(TransparentError::map("adding a service"))?;
             }
         }
         Ok(())
@@ -389,7 +389,7 @@ impl Maps {
         for ((bits, key), index) in &wanted {
             self.networks
                 .insert(&Key::new(*bits, *key), index, 0)
-                .map_err(TransparentError::map("entering a network of this machine"))?;
+                .map_err(TransparentError::map("adding a network of this machine"))?;
         }
         for key in collect(self.networks.keys())? {
             if !wanted.contains_key(&(key.prefix_len(), key.data())) {

@@ -192,8 +192,8 @@ impl Pins {
     pub(crate) fn lock_exclusive(&self) -> Result<File, TransparentError> {
         let directory = self.lock_existing(File::lock)?;
         directory.ok_or_else(|| {
-            let ignore_missing = io::Error::from(io::ErrorKind::NotFound);
-            TransparentError::call(format!("locking {}", self.directory.display()))(ignore_missing)
+            let gone = io::Error::from(io::ErrorKind::NotFound);
+            TransparentError::call(format!("locking {}", self.directory.display()))(gone)
         })
     }
 
@@ -354,12 +354,12 @@ mod tests {
     use super::namespaces;
 
     #[test]
-    fn a_list_that_was_cut_tells_nothing() {
+    fn a_truncated_list_of_namespaces_is_rejected() {
         let list = |words: &[u64]| -> Vec<u8> {
             words.iter().flat_map(|word| word.to_ne_bytes()).collect()
         };
-        let whole = namespaces(&list(&[0, 4096, 0, 7, 1, 7])).expect("an end");
-        assert_eq!(whole.into_iter().collect::<Vec<_>>(), [7, 4096]);
+        let all = namespaces(&list(&[0, 4096, 0, 7, 1, 7])).expect("an end");
+        assert_eq!(all.into_iter().collect::<Vec<_>>(), [7, 4096]);
         assert_eq!(namespaces(&list(&[0, 4096, 0, 7])), None);
         assert_eq!(namespaces(&[]), None);
     }

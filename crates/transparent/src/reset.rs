@@ -1,6 +1,6 @@
 //! Ends connections of selected applications from outside.
 //!
-//! The eBPF programs list the sockets (`bpf/listing.h`). The kernel ends each by its addresses and
+//! The eBPF programs list the sockets (`bpf/socket_list.h`). The kernel ends each by its addresses and
 //! cookie, as `ss -K` does. The application gets `ECONNABORTED`.
 
 use std::io;
@@ -152,7 +152,7 @@ mod tests {
     };
 
     #[test]
-    fn sockets_are_read_as_they_are_listed() {
+    fn socket_records_are_decoded() {
         let mut record = RECORD;
         record.remote[..4].copy_from_slice(&[198, 51, 100, 1]);
         let socket = Socket::new(record).expect("a socket");

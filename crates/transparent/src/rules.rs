@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_has_the_bits_of_all_that_cover_it() {
+    fn names_combine_all_covering_rules() {
         let compiled = compile(&rules("fire*,curl", "firefox,f*"), 0, (1, 2)).expect("compiled");
         let bits = |name| found(&compiled, Kind::Name, name);
         assert_eq!(bits("firefox"), Some(ALLOW | DISALLOW));
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_has_no_bits_of_a_narrower_one_or_of_another_kind() {
+    fn names_ignore_narrower_rules_and_other_kinds() {
         let compiled = compile(&rules("curl,wg", "curl*,curlew"), 0, (1, 2)).expect("compiled");
         let bits = |kind, name| found(&compiled, kind, name);
         assert_eq!(bits(Kind::Name, "curl"), Some(ALLOW | DISALLOW));
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_is_everyone() {
+    fn a_rule_for_the_root_applies_to_all_tasks() {
         let compiled = compile(&rules("/", "cgroup:/"), 0, (1, 2)).expect("compiled");
         assert_eq!(compiled.all_tasks, ALLOW | DISALLOW);
         assert_eq!(compiled.kinds, 0);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_has_its_number_in_every_set() {
+    fn rule_numbers_are_the_same_in_every_set() {
         let numbers = |allowed, disallowed, generation| {
             let rules = rules(allowed, disallowed);
             let compiled = compile(&rules, generation, (1, 2)).expect("compiled");
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allowed_rule_gives_its_number() {
+    fn an_allowed_rule_determines_the_number() {
         for (allowed, disallowed) in [("curl", "c*"), ("c*", "curl")] {
             let compiled = compile(&rules(allowed, disallowed), 0, (1, 2)).expect("compiled");
             let own = super::rule_number(&allowed.parse().expect(allowed), ALLOW, (1, 2));
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_to_be_told_is_refused() {
+    fn names_too_long_to_compare_are_refused() {
         let long = "x".repeat(NAME_SIZE - 1);
         assert!(compile(&rules(&format!("cgroup:{long}"), ""), 0, (1, 2)).is_err());
         assert!(compile(&rules(&format!("cgroup:{}", &long[1..]), ""), 0, (1, 2)).is_ok());

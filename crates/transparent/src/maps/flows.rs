@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gives_way_to_another_owner() {
+    fn flows_of_other_owners_are_not_evicted() {
         let half = FLOWS_MAX as u32 / 2;
         let flows = [of(1, half, 0, 5), of(2, 100, 0, 50), of(3, 100, 1, 200)].concat();
         let evicted = evicted(&flows, NOW);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unanswered_go_first_and_living_ones_stay() {
+    fn unanswered_flows_are_evicted_first() {
         let quarter = FLOWS_MAX as u32 / 4;
         let answered = [of(1, quarter, 1, 90), of(1, 100, 1, 59)].concat();
         let flows = [answered.clone(), of(1, 10, 0, 3), of(1, quarter, 0, 0)].concat();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_fewer_than_are_free_keeps_all() {
+    fn owners_below_their_share_keep_all_flows() {
         let third = FLOWS_MAX as u32 / 3;
         assert_eq!(evicted(&of(1, third, 0, 5), NOW), []);
         let two = [of(1, third, 0, 5), of(2, third, 0, 5)].concat();

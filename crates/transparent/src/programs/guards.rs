@@ -147,8 +147,7 @@ impl Programs {
         (name, kind): Filter,
         index: u32,
     ) -> Result<Option<u32>, TransparentError> {
-        let failed =
-            || TransparentError::call(format!("looking at the filters of interface {index}"));
+        let failed = || TransparentError::call(format!("listing the filters of interface {index}"));
         let attached = match syscall::tcx_programs(index, kind) {
             // An interface that no longer exists has no filters.
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(None),

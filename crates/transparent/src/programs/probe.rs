@@ -117,7 +117,7 @@ pub fn try_pinning() -> Result<(), TransparentError> {
 ///
 /// [`TransparentError::Call`].
 pub fn foreign_filters(index: u32) -> Result<Vec<String>, TransparentError> {
-    let failed = || TransparentError::call(format!("looking at the filters of interface {index}"));
+    let failed = || TransparentError::call(format!("listing the filters of interface {index}"));
     let mut names = Vec::new();
     for kind in [attach_type::TCX_INGRESS, attach_type::TCX_EGRESS] {
         // Before Linux 6.6 and on an interface that no longer exists there are none.

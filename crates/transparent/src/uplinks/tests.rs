@@ -70,27 +70,27 @@ fn all_links_are_guarded_but_loopback_and_the_tunnel() {
 
 #[test]
 fn ports_are_not_guarded_unless_packets_are_routed_to_them() {
-    let part = |index, name: &str, controller| Link {
+    let port = |index, name: &str, controller| Link {
         controller: Some(controller),
         ..ethernet(index, name)
     };
-    let whole = |index, name: &str, kind: &str| Link {
+    let bundle = |index, name: &str, kind: &str| Link {
         kind: Some(kind.to_owned()),
         ..ethernet(index, name)
     };
     let links = [
-        whole(2, "br0", "bridge"),
-        part(3, "veth0", 2),
-        whole(4, "bond0", "bond"),
-        part(5, "eth0", 4),
-        whole(6, "team0", "team"),
-        part(7, "eth1", 6),
-        whole(8, "ovs-system", "openvswitch"),
-        part(9, "eth2", 8),
-        whole(10, "blue", "vrf"),
-        part(11, "eth3", 10),
+        bundle(2, "br0", "bridge"),
+        port(3, "veth0", 2),
+        bundle(4, "bond0", "bond"),
+        port(5, "eth0", 4),
+        bundle(6, "team0", "team"),
+        port(7, "eth1", 6),
+        bundle(8, "ovs-system", "openvswitch"),
+        port(9, "eth2", 8),
+        bundle(10, "blue", "vrf"),
+        port(11, "eth3", 10),
         // The controller is in another network namespace.
-        part(12, "eth4", 99),
+        port(12, "eth4", 99),
     ];
     let survey = survey(&links, &[], &[], 1);
     let guarded = [
@@ -106,7 +106,7 @@ fn ports_are_not_guarded_unless_packets_are_routed_to_them() {
 }
 
 #[test]
-fn a_link_leads_out_if_any_table_has_a_default_route_by_it() {
+fn a_default_route_in_any_table_counts() {
     let names = ["v4", "v6", "other-table", "network", "unreachable", "none"];
     let links: Vec<Link> = (2..)
         .zip(names)
@@ -184,7 +184,7 @@ fn new_connections_come_in_by_the_best_default_route_with_an_address() {
 }
 
 #[test]
-fn what_loopback_has_besides_its_own_networks_is_listed() {
+fn further_loopback_addresses_are_listed() {
     let links = [link(1, "lo", Medium::Loopback), ethernet(2, "eth0")];
     let alias = [address(1, "10.9.9.9/32"), address(1, "2001:db8::9/128")];
     let addresses = [
@@ -201,7 +201,7 @@ fn what_loopback_has_besides_its_own_networks_is_listed() {
 }
 
 #[test]
-fn without_a_default_route_nothing_new_comes_in() {
+fn no_main_uplink_without_a_default_route() {
     let links = [ethernet(2, "eth0")];
     let addresses = [address(2, "192.168.1.7/24")];
     let routes = [route("192.168.1.0/24", 2, 0)];

@@ -377,7 +377,7 @@ fn removed_filters_are_restored() -> Result<()> {
     soon(&scene, &other, "far")
 }
 
-/// Hooks end when somebody removes their pins. The keeper restores them.
+/// Hooks end when somebody removes their pins. The watchdog restores them.
 fn detached_hooks_are_restored() -> Result<()> {
     let scene = Scene::new()?;
     let (chosen, other) = (install("chosen")?, install("other")?);
@@ -533,7 +533,7 @@ mod first {
     }
 }
 
-/// Another process changes the rules, and the keeper does not undo that.
+/// Another process changes the rules, and the watchdog does not undo that.
 fn rules_changed_by_another_process() -> Result<()> {
     let scene = Scene::new()?;
     let (chosen, other) = (install("chosen")?, install("other")?);
