@@ -398,8 +398,8 @@ fn adapter(input: &mut Input<'_>) -> u32 {
 }
 
 fn adapters(is_known: bool) -> Vec<Adapter> {
-    let adapter = |index, leads_out, addresses: &[(&str, u8)]| {
-        let parse = |(text, length): &(&str, u8)| (text.parse().expect("an address"), *length);
+    let adapter = |index, leads_out, addresses: &[&str]| {
+        let parse = |text: &&str| text.parse().expect("an address");
         Adapter {
             index,
             name: "card".into(),
@@ -410,15 +410,15 @@ fn adapters(is_known: bool) -> Vec<Adapter> {
             leads_out,
         }
     };
-    let own = [(OWN, 24), (OWN6, 64)];
+    let own = [format!("{OWN}/24"), format!("{OWN6}/64")];
     vec![
-        adapter(7, true, &own),
+        adapter(7, true, &own.each_ref().map(String::as_str)),
         // The second adapter's addresses may be unknown.
         adapter(
             8,
             false,
             if is_known {
-                &[("192.168.137.1", 24)]
+                &["192.168.137.1/24"]
             } else {
                 &[]
             },

@@ -1,6 +1,7 @@
 //! The network connections of this machine: names, indices and addresses. The listing sends no
 //! packets.
 
+use ipnet::IpNet;
 use std::ffi::CStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -32,7 +33,7 @@ pub struct Connection {
     /// The interface index for IPv4, or that for IPv6 if it has no IPv4.
     pub index: u32,
     /// The addresses with their prefix lengths.
-    pub addresses: Vec<(IpAddr, u8)>,
+    pub addresses: Vec<IpNet>,
     /// True if the connection has a gateway.
     pub has_gateway: bool,
     /// The kind of connection.
@@ -119,7 +120,10 @@ unsafe fn connection(adapter: &IP_ADAPTER_ADDRESSES_LH) -> Connection {
         let address = unsafe { &*next };
         // SAFETY: as above.
         let ip = unsafe { ip(&address.Address) };
-        addresses.extend(ip.map(|ip| (ip, address.OnLinkPrefixLength)));
+        // The length of an address that is not in a network may exceed the address's.
+        addresses.extend(
+            ip.map(|ip| IpNet::new(ip, address.OnLinkPrefixLength).unwrap_or_else(|_| ip.into())),
+        );
         next = address.Next;
     }
     Connection {

@@ -6,6 +6,7 @@
 
 use super::library::{Place, load};
 use super::wide::wide;
+use ipnet::IpNet;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, UdpSocket};
@@ -39,9 +40,6 @@ const LEAST_MTU_OF_V6: u32 = 1280;
 /// Maximum length of an adapter's name, including the final zero.
 const LONGEST_ALIAS: usize = 257;
 
-/// An address or a network with its prefix length in bits.
-pub type Network = (IpAddr, u8);
-
 /// Returns the system's number of a family.
 fn raw_family(family: Family) -> ADDRESS_FAMILY {
     match family {
@@ -54,9 +52,9 @@ fn raw_family(family: Family) -> ADDRESS_FAMILY {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AdapterSettings {
     /// Addresses with their prefix lengths.
-    pub addresses: Vec<Network>,
+    pub addresses: Vec<IpNet>,
     /// Networks that are reached through it without a gateway.
-    pub routes: Vec<Network>,
+    pub routes: Vec<IpNet>,
     /// The MTU in bytes; IPv6 uses at least 1280.
     pub mtu: u32,
 }
@@ -90,18 +88,16 @@ pub fn set_up(luid: u64, settings: &AdapterSettings) -> io::Result<()> {
         mtu,
     } = settings;
     for family in Family::ALL {
-        let of_family = |(address, _): &&Network| Family::of(*address) == family;
+        let of_family = |network: &&IpNet| Family::of(network.addr()) == family;
         if addresses.iter().chain(routes).any(|one| of_family(&one)) {
             set_interface(luid, family, *mtu).map_err(|error| with_context(&error, &family))?;
         }
         for one in addresses.iter().filter(of_family) {
-            add_address(luid, *one)
-                .map_err(|error| with_context(&error, &format_args!("{}/{}", one.0, one.1)))?;
+            add_address(luid, *one).map_err(|error| with_context(&error, one))?;
         }
         for one in routes.iter().filter(of_family) {
-            add_route(luid, *one).map_err(|error| {
-                with_context(&error, &format_args!("route {}/{}", one.0, one.1))
-            })?;
+            add_route(luid, *one)
+                .map_err(|error| with_context(&error, &format_args!("route {one}")))?;
         }
     }
     Ok(())
@@ -146,19 +142,19 @@ fn interface(luid: u64, family: Family) -> io::Result<MIB_IPINTERFACE_ROW> {
     Ok(row)
 }
 
-fn add_address(luid: u64, (address, length): Network) -> io::Result<()> {
+fn add_address(luid: u64, own: IpNet) -> io::Result<()> {
     let mut row = MIB_UNICASTIPADDRESS_ROW::default();
     // SAFETY: the call initialises the complete row.
     unsafe { InitializeUnicastIpAddressEntry(&raw mut row) };
     row.InterfaceLuid = NET_LUID_LH { Value: luid };
-    row.Address = raw(address);
-    row.OnLinkPrefixLength = length;
+    row.Address = raw(own.addr());
+    row.OnLinkPrefixLength = own.prefix_len();
     // Skip duplicate address detection, since nobody in the tunnel answers, and nobody has to wait
     // for it.
     row.DadState = IpDadStatePreferred;
     // SAFETY: the row is only read.
     match unsafe { CreateUnicastIpAddressEntry(&raw const row) } {
-        ERROR_OBJECT_ALREADY_EXISTS => match other_adapter_with(luid, address)? {
+        ERROR_OBJECT_ALREADY_EXISTS => match other_adapter_with(luid, own.addr())? {
             // The address was added twice.
             None => Ok(()),
             Some(other) => Err(io::Error::new(
@@ -207,14 +203,14 @@ fn alias(luid: u64) -> String {
     }
 }
 
-fn add_route(luid: u64, (address, length): Network) -> io::Result<()> {
+fn add_route(luid: u64, destination: IpNet) -> io::Result<()> {
     let mut row = MIB_IPFORWARD_ROW2::default();
     // SAFETY: the call initialises the complete row.
     unsafe { InitializeIpForwardEntry(&raw mut row) };
     row.InterfaceLuid = NET_LUID_LH { Value: luid };
-    row.DestinationPrefix.Prefix = raw(address);
-    row.DestinationPrefix.PrefixLength = length;
-    row.NextHop = raw(match Family::of(address) {
+    row.DestinationPrefix.Prefix = raw(destination.addr());
+    row.DestinationPrefix.PrefixLength = destination.prefix_len();
+    row.NextHop = raw(match Family::of(destination.addr()) {
         Family::V4 => IpAddr::from([0; 4]),
         Family::V6 => IpAddr::from([0; 16]),
     });

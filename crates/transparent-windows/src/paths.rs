@@ -89,7 +89,7 @@ impl Paths {
         }
         let has = |adapter: &&Adapter| {
             adapter.medium != Medium::Unknown
-                && adapter.addresses.iter().any(|(own, _)| *own == address)
+                && adapter.addresses.iter().any(|own| own.addr() == address)
         };
         let adapter = adapters.iter().find(has)?;
         // A source address that no station has.

@@ -493,7 +493,7 @@ impl Pipeline {
 
     fn is_own(&self, address: IpAddr) -> bool {
         let mut own = self.adapters.iter().flat_map(|it| &it.addresses);
-        own.any(|(own, _)| *own == address)
+        own.any(|own| own.addr() == address)
     }
 
     /// Returns true if a packet with this local address by this adapter is this machine's own. If
@@ -506,12 +506,12 @@ impl Pipeline {
     fn set_main_uplink(&self) {
         let leading = self.adapters.iter().filter(|adapter| adapter.leads_out);
         let addresses = || leading.clone().flat_map(|adapter| &adapter.addresses);
-        let v4 = addresses().find_map(|(address, _)| match address {
-            IpAddr::V4(v4) if !v4.is_link_local() => Some(*v4),
+        let v4 = addresses().find_map(|own| match own.addr() {
+            IpAddr::V4(v4) if !v4.is_link_local() => Some(v4),
             _ => None,
         });
-        let v6 = addresses().find_map(|(address, _)| match address {
-            IpAddr::V6(v6) if !v6.is_unicast_link_local() => Some(*v6),
+        let v6 = addresses().find_map(|own| match own.addr() {
+            IpAddr::V6(v6) if !v6.is_unicast_link_local() => Some(v6),
             _ => None,
         });
         self.translator.set_main_uplink(v4, v6);

@@ -1,8 +1,9 @@
 //! The interface to an operating system's packet filter, which delivers and sends frames. Each
 //! filter has a module of its own.
 
-use std::{net::IpAddr, time::Duration};
+use std::time::Duration;
 
+use ipnet::IpNet;
 use thiserror::Error;
 
 /// A packet filter between the TCP/IP stack and the network cards. Dropping it releases the
@@ -83,7 +84,7 @@ pub struct Adapter {
     pub mtu: u16,
     /// The machine's addresses on it, each with the prefix length of its network. If the list is
     /// empty, all its packets count as this machine's.
-    pub addresses: Vec<(IpAddr, u8)>,
+    pub addresses: Vec<IpNet>,
     /// True if a default route uses it. Clients, for which the machine is a router, are only behind
     /// other adapters.
     pub leads_out: bool,

@@ -242,11 +242,9 @@ impl AdapterPlan {
         let addressing = without_missing(&self.addressing, &missing, waited);
         if let Ok(Some(left)) = &addressing {
             let wanted = self.addressing.routes.iter();
-            for (address, length) in wanted.filter(|one| !left.routes.contains(one)) {
-                let family = Family::of(*address);
-                warn!(
-                    "{address}/{length} gets no route: the system has no {family} for the adapter"
-                );
+            for network in wanted.filter(|one| !left.routes.contains(one)) {
+                let family = Family::of(network.addr());
+                warn!("{network} gets no route: the system has no {family} for the adapter");
             }
         }
         addressing.map_err(|family| {
@@ -277,7 +275,7 @@ fn without_missing(
     missing: &[Family],
     waited: Duration,
 ) -> Result<Option<AdapterSettings>, Family> {
-    let of = |family: Family| move |one: &routes::Network| Family::of(one.0) == family;
+    let of = |family: Family| move |one: &IpNet| Family::of(one.addr()) == family;
     let mut addressing = wanted.clone();
     for family in missing {
         let has_address = wanted.addresses.iter().any(of(*family));
@@ -309,15 +307,9 @@ fn addressing(file: &File) -> AdapterSettings {
     }
     routed.sort_unstable();
     routed.dedup();
-    let addresses = interface.addresses.iter();
     AdapterSettings {
-        addresses: addresses
-            .map(|one| (one.addr(), one.prefix_len()))
-            .collect(),
-        routes: routed
-            .iter()
-            .map(|one| (one.addr(), one.prefix_len()))
-            .collect(),
+        addresses: interface.addresses.clone(),
+        routes: routed,
         mtu: interface.mtu.unwrap_or(MTU),
     }
 }
@@ -331,11 +323,10 @@ fn routes_into_tunnel(
 ) -> bool {
     // Addresses in the network of an own address are reached by the adapter as well.
     let mut networks = addressing.routes.iter().chain(&addressing.addresses);
-    networks.any(|(address, length)| {
-        let network = IpNet::new(*address, *length);
-        Family::of(*address) == family
-            && (*length == 0
-                || network.is_ok_and(|it| endpoints.clone().any(|one| it.contains(&one.ip()))))
+    networks.any(|network| {
+        Family::of(network.addr()) == family
+            && (network.prefix_len() == 0
+                || endpoints.clone().any(|one| network.contains(&one.ip())))
     })
 }
 

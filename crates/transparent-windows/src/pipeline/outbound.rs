@@ -424,11 +424,9 @@ impl Pipeline {
 /// Returns true if a packet to the address on this adapter is for more than one host, including
 /// broadcasts of its networks (RFC 919).
 fn is_for_group(adapter: &Adapter, address: IpAddr) -> bool {
-    let is_broadcast = |(own, length): &(IpAddr, u8)| match (own, address) {
+    let is_broadcast = |own: &IpNet| match own {
         // With two addresses there is no broadcast (RFC 3021).
-        (IpAddr::V4(own), IpAddr::V4(address)) if *length < 31 => {
-            address.to_bits() == own.to_bits() | u32::MAX >> length
-        }
+        IpNet::V4(own) if own.prefix_len() < 31 => address == own.broadcast(),
         _ => false,
     };
     is_group(address) || adapter.addresses.iter().any(is_broadcast)
@@ -436,9 +434,7 @@ fn is_for_group(adapter: &Adapter, address: IpAddr) -> bool {
 
 /// Returns true if the address is in a network of the adapter.
 pub(super) fn is_on_link(adapter: &Adapter, address: IpAddr) -> bool {
-    adapter.addresses.iter().any(|(own, length)| {
-        IpNet::new(*own, *length).is_ok_and(|network| network.contains(&address))
-    })
+    adapter.addresses.iter().any(|own| own.contains(&address))
 }
 
 /// Decrements the hop limit (RFC 1812 section 5.3.1) without updating the checksum. Returns false

@@ -152,7 +152,7 @@ fn frames_go_by_the_way_that_the_system_goes() {
     let before = asked(&world);
     world.tap.adapters[0]
         .addresses
-        .push(("192.168.1.11".parse().unwrap(), 24));
+        .push("192.168.1.11/24".parse().unwrap());
     world.tap.changed = true;
     world.send(&udp(mole, server, b"z"));
     assert!(asked(&world) > before);

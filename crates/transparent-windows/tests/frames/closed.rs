@@ -135,7 +135,7 @@ fn what_is_of_the_link_stays_there() {
     for (own, server) in [("fe80::10", SERVER6), ("169.254.7.7", SERVER)] {
         let mut world = World::with(&["mole"]);
         let addresses = &mut world.tap.adapters[0].addresses;
-        addresses.push(("169.254.7.7".parse().unwrap(), 16));
+        addresses.push("169.254.7.7/16".parse().unwrap());
         world.look();
         let (mole, server) = (at(own, 50_000), at(server, 5000));
         world.mole(Protocol::Udp, mole, server);
@@ -170,7 +170,7 @@ fn of_a_medium_that_is_not_known_nothing_passes() {
     let (bird, server) = (at(OWN, 50_001), at(SERVER, 5000));
     world.bird(Protocol::Udp, bird, server);
     world.tap.adapters[1].medium = Medium::Unknown;
-    world.tap.adapters[1].addresses = vec![("192.0.2.9".parse().unwrap(), 24)];
+    world.tap.adapters[1].addresses = vec!["192.0.2.9/24".parse().unwrap()];
     world.look();
     let packet = udp(bird, server, b"x");
     for frame in [sent(&packet), packet.clone(), vec![0; 64], vec![]] {
@@ -265,7 +265,7 @@ fn what_seems_to_come_from_this_machine_is_no_clients() {
     });
     world.tap.adapters[1]
         .addresses
-        .push(("192.168.1.77".parse().unwrap(), 24));
+        .push("192.168.1.77/24".parse().unwrap());
     world.look();
     for own in ["192.168.137.1", OWN] {
         let frame = ethernet(CLIENT, HOTSPOT, &udp(at(own, 5), at(SERVER, 6), b"x"));

@@ -176,7 +176,7 @@ fn outer_adapter(address: &str) -> Adapter {
         medium: Medium::Ip,
         mac: [0; 6],
         mtu: 1420,
-        addresses: vec![(address.parse().unwrap(), 32)],
+        addresses: vec![address.parse::<std::net::IpAddr>().unwrap().into()],
         leads_out: true,
     }
 }
@@ -279,7 +279,7 @@ fn a_new_address_is_this_machines_as_soon_as_it_sends() {
     let (mole, server) = (at("192.168.1.77", 50_000), at(SERVER, 5000));
     world.mole(Protocol::Udp, mole, server);
     let addresses = &mut world.tap.adapters[0].addresses;
-    addresses.push((mole.ip(), 24));
+    addresses.push(ipnet::IpNet::new(mole.ip(), 24).unwrap());
     world.send(&udp(mole, server, b"hello"));
     world.wait(std::time::Duration::from_millis(20));
     assert!(world.passed().is_empty());
@@ -300,7 +300,7 @@ fn an_adapter_whose_addresses_are_not_known_lets_nothing_by() {
         medium: Medium::Ethernet,
         mac: [2; 6],
         mtu: 1500,
-        addresses: vec![(OWN.parse().unwrap(), 24)],
+        addresses: vec![format!("{OWN}/24").parse().unwrap()],
         leads_out: false,
     });
     world.route = OUTER;

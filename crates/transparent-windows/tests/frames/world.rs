@@ -153,16 +153,13 @@ fn introduce(
 }
 
 pub(crate) fn adapters() -> Vec<Adapter> {
-    let adapter = |index, name: &str, medium, mac, leads_out, addresses: &[(&str, u8)]| Adapter {
+    let adapter = |index, name: &str, medium, mac, leads_out, addresses: &[&str]| Adapter {
         index,
         name: name.into(),
         medium,
         mac,
         mtu: 1500,
-        addresses: addresses
-            .iter()
-            .map(|(text, length)| (text.parse().unwrap(), *length))
-            .collect(),
+        addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
         leads_out,
     };
     vec![
@@ -172,7 +169,7 @@ pub(crate) fn adapters() -> Vec<Adapter> {
             Medium::Ethernet,
             CARD,
             true,
-            &[(OWN, 24), (OWN6, 64), ("fe80::10", 64)],
+            &[&format!("{OWN}/24"), &format!("{OWN6}/64"), "fe80::10/64"],
         ),
         adapter(
             CLIENTS,
@@ -180,7 +177,7 @@ pub(crate) fn adapters() -> Vec<Adapter> {
             Medium::Ethernet,
             HOTSPOT,
             false,
-            &[("192.168.137.1", 24)],
+            &["192.168.137.1/24"],
         ),
     ]
 }
@@ -369,7 +366,7 @@ impl World {
                 Output::Datagram { to, tos, message } => {
                     // The system chooses the path.
                     let adapter = self.adapter(self.route);
-                    let own = adapter.addresses.iter().map(|(address, _)| *address);
+                    let own = adapter.addresses.iter().map(IpNet::addr);
                     let mut own = own.filter(|own| own.is_ipv4() == to.is_ipv4());
                     let from = SocketAddr::new(own.next().unwrap(), PORT);
                     let mut packet = udp(from, to, &message);

@@ -26,8 +26,7 @@ fn peer(networks: &str) -> AdapterSettings {
 
 fn routes(addressing: &AdapterSettings) -> Vec<String> {
     let routes = addressing.routes.iter();
-    let routes = routes.map(|(address, length)| format!("{address}/{length}"));
-    routes.collect()
+    routes.map(ToString::to_string).collect()
 }
 
 fn captured(addressing: &AdapterSettings, endpoint: &str) -> Vec<Family> {

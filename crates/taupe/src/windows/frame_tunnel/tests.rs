@@ -1,6 +1,7 @@
 use super::{FrameTunnel, Resources, TunnelEvent};
+use crate::windows::arguments::WindowsMode;
 use crate::windows::lock::{Grant, LockExemption};
-use crate::windows::requests::{WindowsMode, services};
+use crate::windows::requests::services;
 use crate::windows::sockets::Sockets;
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -325,7 +326,7 @@ fn a_packet_with_an_unknown_source_leaves_only_if_adapters_can_be_looked_up() {
     for works in [true, false] {
         let world = World::default();
         let mut adapter = ethernet();
-        adapter.addresses = vec![(Ipv4Addr::new(192, 0, 2, 1).into(), 24)];
+        adapter.addresses = vec!["192.0.2.1/24".parse().expect("an address")];
         world.with(|it| {
             it.adapters = vec![adapter];
             it.looks = [true, works].into();
