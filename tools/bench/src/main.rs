@@ -210,9 +210,7 @@ fn outside(arguments: &Run) -> Result<ExitCode> {
         let path = out.join(LOG);
         let shown = path.display();
         match fs::write(&path, &output) {
-            Ok(()) => console::warn(format_args!(
-                "what was done, and what the programs said: {shown}"
-            )),
+            Ok(()) => console::warn(format_args!("commands and their output: {shown}")),
             Err(error) => console::warn(format_args!("{OWN}{shown}: {error}")),
         }
     }

@@ -309,7 +309,7 @@ impl Report {
             self.failures.push(Failure {
                 what: metric.key.clone(),
                 contestant: contestant.to_owned(),
-                reason: format!("what was measured is not a number: {sample}"),
+                reason: format!("the sample is not a number: {sample}"),
             });
             return;
         }

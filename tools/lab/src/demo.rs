@@ -128,7 +128,7 @@ fn check_unselected(world: &World, evidence: &mut Evidence) -> Result<()> {
     }
     let PacketCounts { clear, .. } = watch.stop()?;
     check_name_servers(world, evidence, "B's names", questions, 1);
-    let text = format!("{clear} packets on home's cable: the capture sees what there is");
+    let text = format!("{clear} packets on home's cable: the capture works");
     evidence.check("B in clear", clear > 0, text);
     Ok(())
 }
@@ -232,7 +232,7 @@ fn check_name_servers(
     let now = world.questions();
     let queries = [0, 1].map(|server| now[server] - before[server]);
     let [vpn, router] = queries;
-    let text = format!("asked {vpn} times of the VPN's name server, {router} of the router's");
+    let text = format!("{vpn} queries to the VPN's name server, {router} to the router's");
     evidence.check(what, queries[which] > 0 && queries[1 - which] == 0, text);
 }
 

@@ -354,7 +354,7 @@ pub fn run_attached(inside: &str, log: File) -> Result<AttachedOutcome> {
     let mut attached = Attached::start_printing(inside, &[], Stdio::piped(), log)?;
     let output = attached.child.stdout.take().map(BufReader::new);
     for line in output.into_iter().flat_map(BufReader::lines) {
-        let line = line.map_err(Error::io("what the sandbox says"))?;
+        let line = line.map_err(Error::io("output of the sandbox"))?;
         let Some(status) = line.strip_prefix(DETACHED) else {
             console::print(format_args!("{line}\n"));
             continue;

@@ -261,7 +261,7 @@ fn receive(mut stream: &TcpStream, length: usize) -> Result<()> {
         pattern.fill(expected);
         ensure!(
             block.get(..size) == Some(&*expected),
-            "what came back differs from what was sent, within {size} bytes after {done}"
+            "the received bytes differ from those sent, within {size} bytes after {done}"
         );
         done += size;
     }

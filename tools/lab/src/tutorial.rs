@@ -109,7 +109,7 @@ impl Machines {
                 Step::Expect(lines) => {
                     let missing = lines.iter().find(|line| !output.contains(line.trim()));
                     if let Some(line) = missing {
-                        let what = format!("{line:?} is not in what was printed:\n{output}");
+                        let what = format!("{line:?} is not in the output:\n{output}");
                         return Err(Error::unmet(what));
                     }
                     for line in lines {

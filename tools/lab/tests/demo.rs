@@ -54,7 +54,7 @@ fn the_post_quantum_tutorial_is_true() {
         "bob# ping -c 3 -i 0.2 10.9.0.1",
         "ok      post-quantum: hybrid-768",
         "carol# wireguard-go wg0",
-        "all of it held",
+        "all checks passed",
     ] {
         assert!(printed.lines().any(|it| it == line), "{line}: {printed}");
     }
@@ -76,7 +76,7 @@ fn every_line_of_the_demo_holds() {
     }
     assert!(!printed.contains("FAILED"), "{printed}");
     let last = printed.lines().last().unwrap_or_default();
-    assert!(last.starts_with("all of it held"), "{last}");
+    assert!(last.starts_with("all checks passed"), "{last}");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_failed_claim_is_reported() {
     assert_eq!(output.status.code(), Some(1), "{printed}");
     assert!(printed.contains("FAILED"), "{printed}");
     let last = printed.lines().last().unwrap_or_default();
-    assert!(last.starts_with("did not hold: "), "{printed}");
+    assert!(last.starts_with("failed checks: "), "{printed}");
 }
 
 #[test]

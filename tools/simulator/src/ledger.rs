@@ -137,31 +137,31 @@ impl Ledger {
         let header = match packet.first().map(|byte| byte >> 4) {
             Some(4) => IPV4_HEADER,
             Some(6) => IPV6_HEADER,
-            _ => return fail(format!("host {host} was given something that is no packet")),
+            _ => return fail(format!("host {host} received bytes that are not a packet")),
         };
         let Some(id) = packet.get(header..).and_then(|rest| rest.first_chunk()) else {
-            return fail(format!("host {host} was given a packet that nobody sent"));
+            return fail(format!("host {host} received a packet that no host sent"));
         };
         let id = u64::from_be_bytes(*id);
         self.write(id, scratch);
         let Some(record) = self.records.get_mut(id as usize) else {
             return fail(format!(
-                "host {host} was given packet {id}, which nobody sent"
+                "host {host} received packet {id}, which no host sent"
             ));
         };
         if *scratch != packet {
             return fail(format!(
-                "host {host} was given packet {id} with other bytes than were sent"
+                "host {host} received packet {id} with other bytes than were sent"
             ));
         }
         if usize::from(record.via) != host {
             return fail(format!(
-                "host {host} was given packet {id}, which is for host {}",
+                "host {host} received packet {id}, which is for host {}",
                 record.via
             ));
         }
         if record.delivered {
-            return fail(format!("host {host} was given packet {id} twice"));
+            return fail(format!("host {host} received packet {id} twice"));
         }
         record.delivered = true;
         self.delivered += 1;

@@ -81,7 +81,7 @@ impl TimerModel {
         }
         if self.persistent == 0 && now.saturating_sub(self.used) > PATIENCE {
             return late(format!(
-                "an initiation at {}, although nobody has used the peer since {}",
+                "an initiation at {}, although the peer has not been used since {}",
                 Time(now),
                 Time(self.used)
             ));

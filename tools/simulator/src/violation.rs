@@ -74,20 +74,22 @@ impl Invariant {
     pub fn sentence(self) -> &'static str {
         match self {
             Self::CounterOnce => "each counter of a session is used once",
-            Self::Delivery => "what is delivered was sent to this host, and once",
+            Self::Delivery => "a delivered packet was sent to this host, and is delivered once",
             Self::Unauthenticated => "a datagram that is not authentic changes nothing",
-            Self::Roaming => "a peer is reached where its last message came from",
+            Self::Roaming => "a peer's endpoint is the source of its last authentic message",
             Self::KeyUse => "no key is used from 180 s of age on",
-            Self::KeyMemory => "no key is kept after 540 s, going down or removal",
-            Self::Liveness => "a pair that can exchange packets does",
+            Self::KeyMemory => "keys are erased after 540 s, on going down and on removal",
+            Self::Liveness => "a pair that can exchange packets does so in time",
             Self::Memory => "memory is bounded",
-            Self::Deadline => "what must happen by a certain time does",
+            Self::Deadline => "messages with a deadline are sent in time",
             Self::Idle => "nothing wakes an idle device",
             Self::Staged => "a staged packet is sent or counted as dropped",
-            Self::Provisional => "a hybrid initiation moves nothing before its session is used",
-            Self::Impersonation => "who has only X25519 keys gets no session",
-            Self::Suite => "a session is of a kind that both ends want and agree on",
-            Self::Size => "a handshake message crosses every network",
+            Self::Provisional => {
+                "a hybrid initiation changes no endpoint or session before its own is used"
+            }
+            Self::Impersonation => "X25519 keys without an ML-KEM key give no session",
+            Self::Suite => "both ends of a session allow its suite and agree on it",
+            Self::Size => "handshake messages are small enough for every network",
         }
     }
 }

@@ -317,8 +317,7 @@ impl<'e> World<'e> {
             }
             let halves = node.device.provisional_handshakes();
             if halves > 0 {
-                let what =
-                    format!("host {host} keeps {halves} handshakes that nobody has finished");
+                let what = format!("host {host} has {halves} unfinished handshakes");
                 return Err(Violation::new(Invariant::KeyMemory, what));
             }
             node.device.set_down();

@@ -175,7 +175,7 @@ pub fn parse(output: &str) -> Result<Transfer> {
     let test = report
         .start
         .test_start
-        .ok_or_else(|| malformed(&"it does not say what was done"))?;
+        .ok_or_else(|| malformed(&"it has no settings of the test"))?;
     if test.protocol != "TCP" {
         return Err(malformed(&format!("its protocol is {}", test.protocol)));
     }

@@ -197,7 +197,7 @@ fn in_user_space() -> Result<[f64; 4]> {
         let opened = now();
         ensure!(
             authentic == [true; BATCH],
-            "what was sealed is not authentic"
+            "a sealed packet is not authentic"
         );
         let full = Coalesce {
             tcp: true,

@@ -65,7 +65,7 @@ fn head(view: &View<'_>) -> Markup {
         h1 { "Tunnels compared" }
         p.soft { "Measured by taupe-lab on one machine, between network namespaces." }
         @if !report.complete {
-            p.alert { "This run was stopped before its end: what follows is what it has." }
+            p.alert { "This run was stopped before its end: the report is incomplete." }
         }
         dl.facts {
             @for (name, value) in view.facts() {
@@ -329,7 +329,7 @@ fn named(view: &View<'_>, at: usize, table: &Table) -> Markup {
             p.soft { (table.name) ". Published: " (table.source) }
             (boxed(&table.title, grid))
             @if !table.differences.is_empty() {
-                p.note { "What differs here:" }
+                p.note { "Differences from the publication:" }
                 ul { @for difference in &table.differences { li { (difference) } } }
             }
         }
@@ -403,7 +403,7 @@ fn missing(view: &View<'_>) -> Markup {
             }))
         }
         @if !undescribed.is_empty() {
-            p { "Not shown, as the report does not say what they are: " (undescribed.join(", ")) }
+            p { "Not shown, because the report does not describe them: " (undescribed.join(", ")) }
         }
     }
 }

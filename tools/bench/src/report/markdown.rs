@@ -157,7 +157,7 @@ fn named(parts: &mut Vec<String>, table: &Table) {
     });
     list(parts, "", notes);
     let differences = table.differences.iter().map(|text| escape(text));
-    list(parts, "What differs here:", differences);
+    list(parts, "Differences from the publication:", differences);
 }
 
 fn missing(parts: &mut Vec<String>, view: &View<'_>) {
@@ -171,7 +171,7 @@ fn missing(parts: &mut Vec<String>, view: &View<'_>) {
     });
     list(parts, "## Failed", failures);
     let undescribed = view.undescribed().into_iter().map(escape);
-    let title = "## Not shown, as the report does not say what they are";
+    let title = "## Not shown, because the report does not describe them";
     list(parts, title, undescribed);
 }
 

@@ -23,7 +23,7 @@ pub(super) fn page(report: &crate::results::Report) -> String {
     if !report.complete {
         paragraph(
             &mut page,
-            "This run was stopped before its end: what follows is what it has.",
+            "This run was stopped before its end: the report is incomplete.",
             "",
         );
     }
@@ -179,7 +179,7 @@ fn named(page: &mut String, table: &Table) {
         }
     }
     if !table.differences.is_empty() {
-        page.push_str("What differs here:\n");
+        page.push_str("Differences from the publication:\n");
     }
     for difference in &table.differences {
         paragraph(page, &format!("- {difference}"), "  ");
@@ -219,7 +219,7 @@ fn missing(page: &mut String, view: &View<'_>) {
     }
     let undescribed = view.undescribed();
     if !undescribed.is_empty() {
-        heading(page, "Not shown, as the report does not say what they are");
+        heading(page, "Not shown, because the report does not describe them");
         paragraph(page, &undescribed.join(", "), "  ");
     }
     if !view.sections.is_empty() {

@@ -316,7 +316,7 @@ impl Counts {
             match words.map(Iterator::collect) {
                 Some(Ok(numbers)) => Ok(numbers),
                 _ => Err(Error::Malformed {
-                    what: "what the guest has counted".to_owned(),
+                    what: "the guest's counters".to_owned(),
                     why: format!("no numbers after {name} in {text:?}"),
                 }),
             }

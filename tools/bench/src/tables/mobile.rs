@@ -289,7 +289,7 @@ fn measure_one(preset: Preset, session: &Session, seconds: u32) -> Found {
 fn idle_enough(usage: Usage) -> Result<()> {
     let [.., idle] = usage
         .shares()
-        .ok_or_else(|| Error::unmet("how busy the machine was cannot be told"))?;
+        .ok_or_else(|| Error::unmet("the machine's load is unknown"))?;
     let busy = (1.0 - idle) * 100.0;
     if idle < 1.0 - BUSY {
         let reason = format!("the machine was {busy:.0} % busy meanwhile");

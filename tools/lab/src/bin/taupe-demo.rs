@@ -44,11 +44,11 @@ fn inside_post_quantum() -> ExitCode {
     });
     match followed {
         Ok(()) => {
-            console::print("\nall of it held\n");
+            console::print("\nall checks passed\n");
             ExitCode::SUCCESS
         }
         Err(error) => {
-            console::print(format_args!("\ndid not hold: {}\n", error.one_line()));
+            console::print(format_args!("\nfailed checks: {}\n", error.one_line()));
             ExitCode::FAILURE
         }
     }
@@ -74,9 +74,7 @@ fn outside(inside: &str) -> Result<ExitCode> {
         log.rewind()
             .and_then(|()| log.read_to_string(&mut output))
             .map_err(Error::io("log"))?;
-        console::warn(format_args!(
-            "--- what was done, and what the programs said\n{output}"
-        ));
+        console::warn(format_args!("--- commands and their output\n{output}"));
     }
     if let Some(first) = first {
         console::print(demo::shell_instructions(first)?);
@@ -106,11 +104,11 @@ fn inside() -> ExitCode {
     let took = began.elapsed().as_secs_f64();
     let status = match evidence.failed() {
         [] => {
-            console::print(format_args!("\nall of it held, in {took:.1} s\n"));
+            console::print(format_args!("\nall checks passed, in {took:.1} s\n"));
             0
         }
         failed => {
-            console::print(format_args!("\ndid not hold: {}\n", failed.join("; ")));
+            console::print(format_args!("\nfailed checks: {}\n", failed.join("; ")));
             1
         }
     };

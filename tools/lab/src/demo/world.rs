@@ -238,7 +238,7 @@ impl World {
         let number = listed.stdout.split("pid=").nth(1);
         let number = number.and_then(|rest| rest.split([',', ')']).next()?.parse().ok());
         let process = number.and_then(Pid::from_raw);
-        process.ok_or_else(|| Error::unmet(format!("nobody at {socket}: {}", listed.stdout)))
+        process.ok_or_else(|| Error::unmet(format!("no process at {socket}: {}", listed.stdout)))
     }
 
     /// Kills this process, and waits until its interface is gone.

@@ -353,7 +353,7 @@ impl World {
         let process = number
             .and_then(|number| number.parse().ok())
             .and_then(Pid::from_raw);
-        process.ok_or_else(|| Error::unmet(format!("nobody at {socket}: {listed}")))
+        process.ok_or_else(|| Error::unmet(format!("no process at {socket}: {listed}")))
     }
 
     /// Kills the process, and waits until its interface is gone.

@@ -101,7 +101,7 @@ impl World<'_> {
         let answers = self.send_parts(host, victim, source, &attempt)?;
         match finish(self.crypto, &identity, &attempt, &answers) {
             true => {
-                let what = "who has only X25519 keys gets a session".to_owned();
+                let what = "an attacker with only X25519 keys gets a session".to_owned();
                 Err(Violation::new(Invariant::Impersonation, what).between(host, victim))
             }
             false => Ok(()),

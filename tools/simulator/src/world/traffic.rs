@@ -174,7 +174,7 @@ impl World<'_> {
                             return Err(Violation::new(
                                 Invariant::Delivery,
                                 format!(
-                                    "host {from} sends what is for {via} in a session with {seen}"
+                                    "host {from} sends packets for {via} in a session with {seen}"
                                 ),
                             ));
                         }
@@ -246,7 +246,8 @@ impl World<'_> {
             return Err(Violation::new(
                 Invariant::Delivery,
                 format!(
-                    "host {host} was given a packet of host {} from host {sender}, whose address that is not",
+                    "host {host} received a packet of host {} from host {sender}, which does not \
+                     have this address",
                     delivered.from
                 ),
             ));

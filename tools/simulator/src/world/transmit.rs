@@ -127,7 +127,7 @@ impl World<'_> {
             }
             (Ok(Kind::CookieReply), _) => self.stats.cookies += 1,
             _ => {
-                let what = format!("host {host} sends no message, or to nobody: {}", to.remote);
+                let what = format!("host {host} sends no message, or to no host: {}", to.remote);
                 return Err(Violation::new(Invariant::Delivery, what));
             }
         }
