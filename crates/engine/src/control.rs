@@ -271,7 +271,7 @@ impl Control {
             Token::ResumeWatch => {
                 if self.resume_watch.has_slept() {
                     info!("the machine has slept: shaking hands anew");
-                    self.driver.handle_awakening();
+                    self.driver.handle_resume();
                 }
             }
             Token::ConfigurationSocket => {

@@ -36,7 +36,7 @@
 //! | [`Device::next_deadline`] is reached | [`Device::handle_deadline`] |
 //! | the configuration changes | [`Device::update`], which applies all of it or nothing |
 //! | addresses or routes of the system change | [`Device::retain_local_addresses`], [`Device::handle_network_change`] |
-//! | the machine has slept | [`Device::handle_awakening`] |
+//! | the machine has slept | [`Device::handle_resume`] |
 //! | the device is no longer needed | [`Device::close`] |
 //!
 //! After each call of a [`Device`] method, take every [`Output`] from [`Device::poll_output`], in

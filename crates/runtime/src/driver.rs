@@ -161,8 +161,8 @@ impl Driver {
     }
 
     /// Call this after the machine has slept.
-    pub fn handle_awakening(&mut self) {
-        self.device.handle_awakening(now());
+    pub fn handle_resume(&mut self) {
+        self.device.handle_resume(now());
         self.services.retry_now();
     }
 

@@ -61,7 +61,7 @@ impl NestedPacket {
     #[must_use]
     pub fn is_sealed_for(&self, own_port: u16, peer: &Peer, endpoint: SocketAddr) -> bool {
         self.data.is_some_and(|(from, to, index)| {
-            from == own_port && to == endpoint && peer.knows_index(index)
+            from == own_port && to == endpoint && peer.has_remote_index(index)
         })
     }
 }

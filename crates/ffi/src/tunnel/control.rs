@@ -154,7 +154,7 @@ impl Control {
             }
         }
         // Further packets must not prolong the attempts of a handshake in progress.
-        if !self.peer.is_awaited() {
+        if !self.peer.has_unanswered_initiation() {
             path.stage(now.boot, &self.peer, iter::empty());
         }
         self.run_pending_work(now);
@@ -208,11 +208,11 @@ impl Control {
                 },
             );
         }
-        let awaited = self.peer.is_awaited();
+        let awaited = self.peer.has_unanswered_initiation();
         let session = self.session.is_some();
         self.device.handle_deadline(now);
         self.run_pending_work(now);
-        if self.peer.is_awaited() {
+        if self.peer.has_unanswered_initiation() {
             return;
         }
         let given_up = awaited && !self.peer.has_session(now.boot);

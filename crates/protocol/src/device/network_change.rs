@@ -17,7 +17,7 @@ impl Device {
     /// Active peers are those whose session this side initiated, those that this side has sent an
     /// unanswered initiation to, and those with a persistent keepalive. Other peers initiate
     /// again themselves.
-    pub fn handle_awakening(&mut self, now: Now) {
+    pub fn handle_resume(&mut self, now: Now) {
         if !self.is_up() {
             return;
         }

@@ -96,13 +96,13 @@ impl Peer {
     /// Checks whether initiations to the peer are unanswered and the handshake has not been given
     /// up.
     #[must_use]
-    pub fn is_awaited(&self) -> bool {
+    pub fn has_unanswered_initiation(&self) -> bool {
         lock(&self.state).initiation.unanswered.is_some()
     }
 
     /// Checks whether `index` is the peer's index of the current or previous session.
     #[must_use]
-    pub fn knows_index(&self, index: u32) -> bool {
+    pub fn has_remote_index(&self, index: u32) -> bool {
         let state = lock(&self.state);
         let current = state.sessions.current.as_ref();
         let current = current.map(|current| &current.session);

@@ -9,7 +9,7 @@ use crate::each_backend;
 
 fn awake(net: &mut Net, at: usize) {
     let now = net.now_at(at);
-    net.nodes[at].device.handle_awakening(now);
+    net.nodes[at].device.handle_resume(now);
     net.run();
 }
 

@@ -183,7 +183,7 @@ fn run_loop(
             }
             Ok(TunnelEvent::Resumed) => {
                 info!("the machine has resumed from sleep: starting new handshakes");
-                forwarder.driver.handle_awakening();
+                forwarder.driver.handle_resume();
             }
             Ok(TunnelEvent::WorkDue) | Err(RecvTimeoutError::Timeout) => {}
             Ok(TunnelEvent::End) | Err(RecvTimeoutError::Disconnected) => return Ok(()),

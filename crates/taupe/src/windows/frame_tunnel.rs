@@ -171,7 +171,7 @@ impl<T: PacketTap> FrameTunnel<T> {
                     }
                     TunnelEvent::Resumed => {
                         info!("the machine has resumed from sleep: starting new handshakes");
-                        self.pipeline.device().handle_awakening(now());
+                        self.pipeline.device().handle_resume(now());
                         self.services.retry_now();
                     }
                     TunnelEvent::WorkDue => {}
