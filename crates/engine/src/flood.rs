@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     /// Records `count` datagrams at a millisecond.
-    fn came(flood: &mut Flood, millisecond: u64, count: usize) {
+    fn record(flood: &mut Flood, millisecond: u64, count: usize) {
         flood.record(Instant(millisecond * 1_000_000), count);
     }
 
@@ -110,7 +110,7 @@ mod tests {
     fn a_flood_begins_and_ends_with_the_rate() {
         let mut flood = Flood::default();
         let mut at = |millisecond, count| {
-            came(&mut flood, millisecond, count);
+            record(&mut flood, millisecond, count);
             flood.is_ongoing()
         };
         at(999, 0);
@@ -133,7 +133,7 @@ mod tests {
     fn the_filter_lingers_after_a_high_rate() {
         let mut flood = Flood::default();
         let mut at = |millisecond, count| {
-            came(&mut flood, millisecond, count);
+            record(&mut flood, millisecond, count);
             flood.filter_until().map(|until| until.0 / 1_000_000)
         };
         at(1_000, 0);

@@ -117,18 +117,18 @@ impl InboundPath {
         } else {
             socket.receive_ready(space)
         };
-        let came = clock::boot();
+        let read_at = clock::boot();
         let (mut bytes, mut count) = (0, 0);
         match received {
             Ok(Some(Receive::Datagrams(batches))) => {
                 for received in &batches {
-                    incoming.open(&lane.shared, came, received, buffer);
+                    incoming.open(&lane.shared, read_at, received, buffer);
                     bytes += received.len;
                     // An empty datagram counts too.
                     count += received.len.div_ceil(received.segment.max(1)).max(1);
                 }
-                incoming.deliver(lane, came, buffer);
-                *room = if came.since(*ended) < BUSY || bytes > BULK {
+                incoming.deliver(lane, read_at, buffer);
+                *room = if read_at.since(*ended) < BUSY || bytes > BULK {
                     RECEIVE_LEN * batches_for(bytes, batches.len())
                 } else {
                     RECEIVE_LEN
@@ -145,7 +145,7 @@ impl InboundPath {
         }
         *ended = clock::boot();
         let turn = Turn {
-            came,
+            read_at,
             ended: *ended,
             bytes,
         };

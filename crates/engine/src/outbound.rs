@@ -104,10 +104,10 @@ impl PacketPath for OutboundPath {
         } else {
             lane.tun.read_ready(buffer)
         };
-        let came = clock::boot();
+        let read_at = clock::boot();
         if let Some(read) = read.transpose() {
             outgoing.take(lane, tap, read, buffer)?;
-            if came.since(*ended) < BUSY {
+            if read_at.since(*ended) < BUSY {
                 for _ in 1..MAX_READS {
                     if outgoing.carried >= TURN_LEN {
                         break;
@@ -122,7 +122,7 @@ impl PacketPath for OutboundPath {
         }
         *ended = clock::boot();
         ControlFlow::Continue(Turn {
-            came,
+            read_at,
             ended: *ended,
             bytes: std::mem::take(&mut outgoing.carried),
         })

@@ -436,14 +436,14 @@ pub unsafe extern "C" fn wireguard_stats(tunnel: *const wireguard_tunnel) -> sta
         let Some(it) = (unsafe { tunnel_of(tunnel) }) else {
             return nothing;
         };
-        let told = it.tunnel.statistics();
-        let age = told.handshake_age.map(|age| age.as_secs());
-        let rtt = told.rtt.map(|rtt| rtt.as_millis());
+        let statistics = it.tunnel.statistics();
+        let age = statistics.handshake_age.map(|age| age.as_secs());
+        let rtt = statistics.rtt.map(|rtt| rtt.as_millis());
         stats {
             time_since_last_handshake: age.map_or(-1, |age| age.try_into().unwrap_or(i64::MAX)),
-            tx_bytes: told.tx.1.try_into().unwrap_or(usize::MAX),
-            rx_bytes: told.rx.1.try_into().unwrap_or(usize::MAX),
-            estimated_loss: told.loss,
+            tx_bytes: statistics.tx.1.try_into().unwrap_or(usize::MAX),
+            rx_bytes: statistics.rx.1.try_into().unwrap_or(usize::MAX),
+            estimated_loss: statistics.loss,
             estimated_rtt: rtt.map_or(-1, |rtt| rtt.try_into().unwrap_or(i32::MAX)),
             reserved: [0; 56],
         }

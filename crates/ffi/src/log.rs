@@ -156,10 +156,10 @@ mod tests {
         assert_eq!(written.load(Ordering::SeqCst), 0);
         // The right is released even if a sink panics.
         let broken = Sink::new(Level::Trace, |_, _| panic!("caught"));
-        let said = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             broken.log(Level::Error, || "a line".to_owned());
         }));
-        assert!(said.is_err());
+        assert!(result.is_err());
         inner.log(Level::Error, || "after it".to_owned());
         assert_eq!(written.load(Ordering::SeqCst), 1);
     }
@@ -167,10 +167,10 @@ mod tests {
     #[test]
     fn lines_above_the_level_are_not_formatted() {
         let sink = Sink::new(Level::Info, |level, line| {
-            assert_eq!((level, line), (Level::Info, "told"));
+            assert_eq!((level, line), (Level::Info, "a line"));
         });
         sink.log(Level::Debug, || unreachable!());
-        sink.log(Level::Info, || "told".to_owned());
+        sink.log(Level::Info, || "a line".to_owned());
         sink.set_level(Level::Error);
         sink.log(Level::Info, || unreachable!());
     }

@@ -39,8 +39,8 @@ impl Control {
         // Datagrams that are no handshake messages count too.
         let received = std::mem::take(&mut self.received);
         let dropped = usize::try_from(self.flood_filter.newly_dropped()).unwrap_or(usize::MAX);
-        let came = handled.max(received).saturating_add(dropped);
-        self.flood.record(now.boot, came);
+        let arrived = handled.max(received).saturating_add(dropped);
+        self.flood.record(now.boot, arrived);
         self.flood_filter.set_active(
             self.flood.filter_until().is_some(),
             self.handshakes.iter().map(PacketPath::source),

@@ -81,8 +81,15 @@ mod tests {
 
         fn carried(&mut self, now: Instant, bytes: usize) -> Option<Policy> {
             let Self(meter, bulk) = self;
-            let (came, ended) = (now, now);
-            let load = meter.note(&Turn { came, ended, bytes }, || std::time::Duration::ZERO)?;
+            let (read_at, ended) = (now, now);
+            let load = meter.note(
+                &Turn {
+                    read_at,
+                    ended,
+                    bytes,
+                },
+                || std::time::Duration::ZERO,
+            )?;
             bulk.class(load)
         }
     }

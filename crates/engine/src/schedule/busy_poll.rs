@@ -104,7 +104,7 @@ impl BusyPoll {
     pub(crate) fn note(&mut self, path: PathId, turn: &Turn) {
         let last = self.path.replace(path);
         let answers = last.is_some_and(|last| last != path) && turn.bytes <= MAX_SHORT;
-        let waited = turn.came.since(self.ended).min(PAUSE);
+        let waited = turn.read_at.since(self.ended).min(PAUSE);
         self.ended = turn.ended;
         if !answers {
             self.row = 0;
@@ -175,10 +175,17 @@ mod tests {
         }
 
         fn packet(&mut self, path: PathId, bytes: usize, after: Duration) {
-            let came = self.now + after;
-            self.now = came + Duration::from_micros(5);
+            let read_at = self.now + after;
+            self.now = read_at + Duration::from_micros(5);
             let ended = self.now;
-            self.state.note(path, &Turn { came, ended, bytes });
+            self.state.note(
+                path,
+                &Turn {
+                    read_at,
+                    ended,
+                    bytes,
+                },
+            );
             self.path = path;
         }
 

@@ -15,7 +15,7 @@ const CPU_TIME_FROM: u64 = 25;
 #[derive(Clone, Copy)]
 pub(crate) struct Turn {
     /// The time at which the read returned.
-    pub(crate) came: Instant,
+    pub(crate) read_at: Instant,
     /// The time at which all packets had been sent.
     pub(crate) ended: Instant,
     pub(crate) bytes: usize,
@@ -47,7 +47,7 @@ impl Meter {
     /// Records a turn. Returns the load in the window if the turn has ended the window. `ran`
     /// returns the thread's CPU time so far; it is a system call, so it is called rarely.
     pub(crate) fn note(&mut self, turn: &Turn, ran: impl FnOnce() -> Duration) -> Option<Load> {
-        self.waited += turn.came.since(self.ended);
+        self.waited += turn.read_at.since(self.ended);
         self.ended = turn.ended;
         self.bytes += turn.bytes as u64;
         let took = self.ended.since(self.began);
@@ -88,9 +88,13 @@ mod tests {
 
     const MICROSECOND: u64 = 1000;
 
-    fn turn(came: u64, ended: u64, bytes: usize) -> Turn {
-        let [came, ended] = [came, ended].map(|at| Instant(at * MICROSECOND));
-        Turn { came, ended, bytes }
+    fn turn(read_at: u64, ended: u64, bytes: usize) -> Turn {
+        let [read_at, ended] = [read_at, ended].map(|at| Instant(at * MICROSECOND));
+        Turn {
+            read_at,
+            ended,
+            bytes,
+        }
     }
 
     #[test]

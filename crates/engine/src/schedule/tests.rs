@@ -49,7 +49,7 @@ impl PacketPath for Fake {
         self.carried.send((packet, name)).expect("a test");
         let now = Instant(at * MILLISECOND);
         ControlFlow::Continue(Turn {
-            came: now,
+            read_at: now,
             ended: now,
             bytes: bytes as usize,
         })

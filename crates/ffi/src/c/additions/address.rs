@@ -84,24 +84,24 @@ pub unsafe extern "C" fn taupe_peer_address(
         let (Some(known), false) = (known, address.is_null()) else {
             return false;
         };
-        let mut told = taupe_address {
+        let mut converted = taupe_address {
             version: 4,
             port: known.port(),
             ip: [0; 16],
             scope: 0,
         };
         match known.ip() {
-            IpAddr::V4(ip) => told.ip[..4].copy_from_slice(&ip.octets()),
+            IpAddr::V4(ip) => converted.ip[..4].copy_from_slice(&ip.octets()),
             IpAddr::V6(ip) => {
-                told.version = 6;
-                told.ip = ip.octets();
+                converted.version = 6;
+                converted.ip = ip.octets();
             }
         }
         if let SocketAddr::V6(known) = known {
-            told.scope = known.scope_id();
+            converted.scope = known.scope_id();
         }
         // SAFETY: it is not NULL, and the caller guarantees the rest.
-        unsafe { address.write(told) };
+        unsafe { address.write(converted) };
         true
     })
 }

@@ -45,20 +45,20 @@ pub unsafe extern "C" fn taupe_get_counters(tunnel: *const wireguard_tunnel) -> 
         let Some(it) = (unsafe { tunnel_of(tunnel) }) else {
             return taupe_counters::default();
         };
-        let told = it.tunnel.statistics();
+        let statistics = it.tunnel.statistics();
         taupe_counters {
-            tx_packets: told.tx.0,
-            tx_bytes: told.tx.1,
-            rx_packets: told.rx.0,
-            rx_bytes: told.rx.1,
-            sessions: told.sessions,
-            waiting: told.waiting as u64,
+            tx_packets: statistics.tx.0,
+            tx_bytes: statistics.tx.1,
+            rx_packets: statistics.rx.0,
+            rx_bytes: statistics.rx.1,
+            sessions: statistics.sessions,
+            waiting: statistics.waiting as u64,
             dropped: DropReason::ALL
                 .iter()
                 .map(|it_is| it.tunnel.dropped(*it_is))
                 .sum(),
-            suite: told.suite.map_or(0, |suite| suite as u32),
-            latched: u32::from(told.latched),
+            suite: statistics.suite.map_or(0, |suite| suite as u32),
+            latched: u32::from(statistics.latched),
         }
     })
 }
