@@ -27,7 +27,7 @@ pub struct Down<'a> {
     /// The problem with the file, if it exists and is invalid.
     pub problem: Option<&'a str>,
     /// The command whose behaviour to follow.
-    pub personality: Compatibility,
+    pub compatibility: Compatibility,
     /// Save the file first if it has `SaveConfig = true`.
     pub save: bool,
 }
@@ -37,12 +37,12 @@ pub struct Down<'a> {
 #[non_exhaustive]
 pub enum DownError {
     /// There is no tunnel of this name.
-    #[error("{}", not_up(.interface, *.personality))]
+    #[error("{}", not_up(.interface, *.compatibility))]
     NotUp {
         /// The interface.
         interface: String,
         /// The command whose wording to use.
-        personality: Compatibility,
+        compatibility: Compatibility,
     },
     /// The interface of this name is not a tunnel.
     #[error("`{interface}' is not a WireGuard interface")]
@@ -130,7 +130,7 @@ pub fn down_on(
 ) -> Result<(), DownError> {
     let Down {
         interface,
-        personality,
+        compatibility,
         ..
     } = *request;
     let lock = state.lock(interface, PATIENCE)?;
@@ -193,7 +193,7 @@ pub fn down_on(
     }
     let header = journal.as_ref().map(|journal| journal.header().clone());
     // wg-quick does not record the file of a tunnel.
-    let header = header.filter(|_| personality == Compatibility::Taupe);
+    let header = header.filter(|_| compatibility == Compatibility::Taupe);
     let file = own_file(request, header.as_ref(), report);
     if let (Some(_), Some(problem)) = (&journal, request.problem) {
         report.note(&format!("{problem}; going by what was there at `up`"));
@@ -203,7 +203,7 @@ pub fn down_on(
         None if found.is_none() => {
             return Err(DownError::NotUp {
                 interface: name(),
-                personality,
+                compatibility,
             });
         }
         None if !machine.is_wireguard() => {
@@ -322,11 +322,11 @@ fn save_first(
         return Ok(());
     }
     report.step(&saved_file::command(interface));
-    machine.save(file, config, request.personality)
+    machine.save(file, config, request.compatibility)
 }
 
-fn not_up(interface: &str, personality: Compatibility) -> String {
-    match personality {
+fn not_up(interface: &str, compatibility: Compatibility) -> String {
+    match compatibility {
         Compatibility::WgQuick => format!("`{interface}' is not a WireGuard interface"),
         Compatibility::Taupe => format!("{interface} is not up"),
     }

@@ -431,7 +431,7 @@ impl Machine for Linux<'_> {
         &mut self,
         file: &File,
         config: &Path,
-        personality: Compatibility,
+        compatibility: Compatibility,
     ) -> Result<(), SaveError> {
         let device = taupe_client::read(self.interface)?;
         let link = self.link()?.ok_or(taupe_client::Error::NoDevice)?;
@@ -445,7 +445,7 @@ impl Machine for Linux<'_> {
             mtu: link.mtu,
             dns: dns(self.interface).or_else(|| dns(&link.name)),
         };
-        saved_file::write(file, config, running, personality)
+        saved_file::write(file, config, running, compatibility)
     }
 }
 

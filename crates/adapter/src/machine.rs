@@ -144,7 +144,7 @@ pub trait Machine {
         &mut self,
         file: &File,
         config: &Path,
-        personality: Compatibility,
+        compatibility: Compatibility,
     ) -> Result<(), SaveError>;
 }
 

@@ -96,11 +96,11 @@ pub fn plan(
     interface: &str,
     file: &File,
     snapshot: &Snapshot,
-    personality: Compatibility,
+    compatibility: Compatibility,
     options: Options,
 ) -> Result<Plan, PlanError> {
     let mut plan = Plan::default();
-    let without_ipv6 = personality == Compatibility::Taupe && !snapshot.ipv6_on_interfaces;
+    let without_ipv6 = compatibility == Compatibility::Taupe && !snapshot.ipv6_on_interfaces;
     let mut addresses = file.interface.addresses.clone();
     if without_ipv6 {
         addresses.retain(|net| Family::of(net.addr()) == Family::V4);
@@ -111,14 +111,14 @@ pub fn plan(
             )
         }));
     }
-    if personality == Compatibility::Taupe {
+    if compatibility == Compatibility::Taupe {
         plan.notes.extend(unreachable(&snapshot.unreachable));
     }
     let routing = routing::Routing {
         interface,
         file,
         snapshot,
-        personality,
+        compatibility,
         options,
         addresses: &addresses,
         without_ipv6,
@@ -133,7 +133,7 @@ pub fn plan(
     plan.changes
         .extend(addresses.iter().copied().map(Change::Address));
     // With a small MTU, wg-quick loses IPv6.
-    let ipv6 = personality == Compatibility::Taupe && !without_ipv6 && file.carries_ipv6();
+    let ipv6 = compatibility == Compatibility::Taupe && !without_ipv6 && file.carries_ipv6();
     let mtu = TunnelMtu::of(file, narrowest_path(snapshot), ipv6);
     plan.notes.extend(mtu.note());
     plan.changes.push(Change::Up { mtu: mtu.mtu });
@@ -150,7 +150,7 @@ pub fn plan(
         (None, Table::Auto) => routing.add_auto_routes(&mut plan),
     }
     plan.bypasses = bypasses(snapshot, &plan.changes);
-    if personality == Compatibility::Taupe {
+    if compatibility == Compatibility::Taupe {
         plan.notes
             .extend(bypass_note(interface, options, &plan.bypasses));
     }

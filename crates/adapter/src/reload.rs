@@ -72,7 +72,7 @@ pub enum ReloadError {
 }
 
 /// Changes the tunnel to the present contents of its file, without ending sessions with remaining
-/// peers. Commands of the file are not run. Options and personality are those of `up`; those of
+/// peers. Commands of the file are not run. Options and compatibility are those of `up`; those of
 /// `request` are ignored.
 ///
 /// `first` executes the caller's part, after everything was checked and before the first change. If
@@ -137,8 +137,8 @@ pub fn reload_on(
     let own: Vec<Change> = there.iter().map(|(_, change)| change.clone()).collect();
     let snapshot = machine.look(file, &own, report)?;
     let header = journal.header();
-    let (personality, options) = (header.personality, header.options);
-    let plan = plan::plan(interface, file, &snapshot, personality, options)?;
+    let (compatibility, options) = (header.compatibility, header.options);
+    let plan = plan::plan(interface, file, &snapshot, compatibility, options)?;
     for note in &plan.notes {
         report.note(note);
     }
@@ -178,7 +178,7 @@ pub fn reload_on(
     known.extend(plan.bypasses.into_iter().filter(is_new));
     journal.record_bypasses(known)?;
     Ok(journal.rewrite(&Request {
-        personality,
+        compatibility,
         options,
         ..*request
     })?)

@@ -19,7 +19,7 @@ pub struct Request<'a> {
     /// The contents of the file.
     pub file: &'a File,
     /// The command whose behaviour to follow.
-    pub personality: Compatibility,
+    pub compatibility: Compatibility,
     /// The options of the command.
     pub options: Options,
     /// Settings of transparent mode that the journal keeps

@@ -39,7 +39,7 @@ pub fn save(request: &Request<'_>, report: &mut dyn Report) -> Result<(), NotSav
         return Err(NotSaved::NotWireGuard(request.interface.to_owned()));
     }
     report.step(&command(request.interface));
-    machine.save(request.file, request.config, request.personality)?;
+    machine.save(request.file, request.config, request.compatibility)?;
     if let Some(mut journal) = lock.journal()? {
         // Records that Taupe itself has written the file.
         journal.saved(request.config)?;

@@ -36,7 +36,7 @@ pub(crate) fn write(
     old: &File,
     config: &Path,
     running: Running<'_>,
-    personality: Compatibility,
+    compatibility: Compatibility,
 ) -> Result<(), SaveError> {
     let device = running.device;
     let dns = running.dns.unwrap_or_else(|| Settings {
@@ -44,7 +44,7 @@ pub(crate) fn write(
         search: old.interface.dns_search.clone(),
     });
     // A mark that Taupe selected is not saved, because another tunnel may have it next time.
-    let is_chosen = old.interface.fwmark.is_none() && personality == Compatibility::Taupe;
+    let is_chosen = old.interface.fwmark.is_none() && compatibility == Compatibility::Taupe;
     let text = file::save(
         old,
         &Current {

@@ -27,7 +27,7 @@ use crate::verify;
 #[non_exhaustive]
 pub enum UpError {
     /// The tunnel is up already.
-    #[error("{}", already_up(.interface, .config, .outer.as_deref(), *.since, *.personality))]
+    #[error("{}", already_up(.interface, .config, .outer.as_deref(), *.since, *.compatibility))]
     AlreadyUp {
         /// The interface.
         interface: String,
@@ -38,17 +38,17 @@ pub enum UpError {
         /// The time at which `up` started.
         since: SystemTime,
         /// The command whose wording to use.
-        personality: Compatibility,
+        compatibility: Compatibility,
     },
     /// Another program has an interface of this name.
-    #[error("{}", exists(.interface, *.is_wireguard, *.personality))]
+    #[error("{}", exists(.interface, *.is_wireguard, *.compatibility))]
     Exists {
         /// The interface.
         interface: String,
         /// True if it is a WireGuard device.
         is_wireguard: bool,
         /// The command whose wording to use.
-        personality: Compatibility,
+        compatibility: Compatibility,
     },
     /// The tunnel is up in another network namespace.
     #[error(
@@ -122,7 +122,7 @@ pub fn up_on(
     let mut journal = lock.begin(Header::new(request, machine.namespace()))?;
     apply_all(machine, &mut journal, request, report).map_err(|cause| {
         // wg-quick deletes the interface and runs no commands.
-        let with_hooks = request.personality == Compatibility::Taupe;
+        let with_hooks = request.compatibility == Compatibility::Taupe;
         let found = machine.interface().ok().flatten();
         let leftovers = roll_back(machine, journal, found, with_hooks, report);
         UpError::Failed { cause, leftovers }
@@ -139,14 +139,14 @@ fn prepare(
 ) -> Result<(), UpError> {
     let Request {
         interface,
-        personality,
+        compatibility,
         ..
     } = *request;
     let mut found = machine.interface().map_err(UpError::Look)?;
     let exists = |machine: &mut dyn Machine| UpError::Exists {
         interface: interface.to_owned(),
         is_wireguard: machine.is_wireguard(),
-        personality,
+        compatibility,
     };
     let Some(journal) = lock.journal()? else {
         return found.map_or(Ok(()), |_| Err(exists(machine)));
@@ -175,7 +175,7 @@ fn prepare(
             config: header.config.clone(),
             outer: header.outer.as_ref().map(|outer| outer.name.clone()),
             since: header.since(),
-            personality,
+            compatibility,
         });
     }
     if found.is_some() && !is_ours {
@@ -232,7 +232,7 @@ fn apply_all(
     let Request {
         interface,
         file,
-        personality,
+        compatibility,
         options,
         ..
     } = *request;
@@ -244,7 +244,7 @@ fn apply_all(
         apply_step(machine, journal, interface, &Change::Hook(hook), report)?;
     }
     let snapshot = machine.look(file, &[], report)?;
-    let plan = plan::plan(interface, file, &snapshot, personality, options)?;
+    let plan = plan::plan(interface, file, &snapshot, compatibility, options)?;
     for note in &plan.notes {
         report.note(note);
     }
@@ -262,14 +262,14 @@ fn apply_all(
             machine.follow(Some(index), socket);
         }
     }
-    let is_compared = personality == Compatibility::Taupe || !hooks.is_empty();
+    let is_compared = compatibility == Compatibility::Taupe || !hooks.is_empty();
     let applied = is_compared.then(|| journal.applied());
     // If the system cannot be examined now, `status` reports differences later.
     let before = applied.and_then(|applied| {
         let found = verify::differences(machine, applied, journal.interface());
         Some(found.ok()?.drifts)
     });
-    if personality == Compatibility::Taupe {
+    if compatibility == Compatibility::Taupe {
         confirm(before.as_deref().unwrap_or_default(), interface)?;
     }
     if let Some(device) = machine.device() {
@@ -319,10 +319,10 @@ fn already_up(
     config: &std::path::Path,
     outer: Option<&str>,
     since: SystemTime,
-    personality: Compatibility,
+    compatibility: Compatibility,
 ) -> String {
-    if personality == Compatibility::WgQuick {
-        return exists(interface, true, personality);
+    if compatibility == Compatibility::WgQuick {
+        return exists(interface, true, compatibility);
     }
     let config = config.display();
     let through = outer.map_or_else(String::new, |outer| format!(", through {outer}"));
@@ -333,8 +333,8 @@ fn already_up(
     )
 }
 
-fn exists(interface: &str, is_wireguard: bool, personality: Compatibility) -> String {
-    match personality {
+fn exists(interface: &str, is_wireguard: bool, compatibility: Compatibility) -> String {
+    match compatibility {
         Compatibility::WgQuick => format!("`{interface}' already exists"),
         Compatibility::Taupe if !is_wireguard => format!(
             "there is an interface {interface} already, which is no WireGuard tunnel; give the \

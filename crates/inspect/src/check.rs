@@ -26,7 +26,7 @@ pub struct Checked {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Remark {
     file: PathBuf,
-    personality: Compatibility,
+    compatibility: Compatibility,
     /// The error or warning.
     pub diagnostic: Diagnostic,
 }
@@ -39,13 +39,13 @@ pub struct Unreadable {
     source: io::Error,
 }
 
-/// Reads a file and reports everything that is wrong with it for `personality`. Fixes name the
-/// commands of that personality.
+/// Reads a file and reports everything that is wrong with it for `compatibility`. Fixes name the
+/// commands of that program.
 ///
 /// # Errors
 /// Fails if the file cannot be read.
-pub fn check(conf: &Conf, personality: Compatibility) -> Result<Checked, Unreadable> {
-    Ok(check_text(conf, personality, text_of(conf)?))
+pub fn check(conf: &Conf, compatibility: Compatibility) -> Result<Checked, Unreadable> {
+    Ok(check_text(conf, compatibility, text_of(conf)?))
 }
 
 /// [`check()`] without warnings about the file's applications on this system, for commands that do
@@ -53,10 +53,13 @@ pub fn check(conf: &Conf, personality: Compatibility) -> Result<Checked, Unreada
 ///
 /// # Errors
 /// Fails if the file cannot be read.
-pub fn check_without_apps(conf: &Conf, personality: Compatibility) -> Result<Checked, Unreadable> {
+pub fn check_without_apps(
+    conf: &Conf,
+    compatibility: Compatibility,
+) -> Result<Checked, Unreadable> {
     let text = text_of(conf)?;
-    let parsed = parse(&conf.path, &text, personality.dialect());
-    Ok(checked(conf, personality, text, parsed))
+    let parsed = parse(&conf.path, &text, compatibility.dialect());
+    Ok(checked(conf, compatibility, text, parsed))
 }
 
 /// [`check_without_apps()`] with Taupe's rules, for commands that need no key. Key files may be
@@ -84,17 +87,17 @@ pub fn parse_with_available_keys(path: &Path, text: &[u8]) -> Parsed {
 
 /// [`check()`] for a text that is to become the content of the file.
 #[must_use]
-pub fn check_text(conf: &Conf, personality: Compatibility, text: Zeroizing<Vec<u8>>) -> Checked {
-    let mut parsed = parse(&conf.path, &text, personality.dialect());
-    if personality == Compatibility::Taupe {
+pub fn check_text(conf: &Conf, compatibility: Compatibility, text: Zeroizing<Vec<u8>>) -> Checked {
+    let mut parsed = parse(&conf.path, &text, compatibility.dialect());
+    if compatibility == Compatibility::Taupe {
         system::warn_of_applications(&text, &mut parsed);
     }
-    checked(conf, personality, text, parsed)
+    checked(conf, compatibility, text, parsed)
 }
 
 fn checked(
     conf: &Conf,
-    personality: Compatibility,
+    compatibility: Compatibility,
     text: Zeroizing<Vec<u8>>,
     mut parsed: Parsed,
 ) -> Checked {
@@ -102,7 +105,7 @@ fn checked(
     parsed.check_permissions(mode, access);
     let remark = |diagnostic| Remark {
         file: conf.shown.clone(),
-        personality,
+        compatibility,
         diagnostic,
     };
     Checked {
@@ -204,7 +207,7 @@ impl Display for Remark {
             f,
             "{file}:{line}:{column}: {severity}: {kind}\n  fix: {fix}"
         )?;
-        match command_advice(kind, self.personality) {
+        match command_advice(kind, self.compatibility) {
             Some(advice) => write!(f, " ({advice})"),
             None => Ok(()),
         }

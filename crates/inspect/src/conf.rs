@@ -73,17 +73,21 @@ impl Conf {
     ///
     /// # Errors
     /// See [`ConfError`].
-    pub fn find(word: &OsStr, personality: Compatibility) -> Result<Self, ConfError> {
-        Self::find_in(&folder(), word, personality)
+    pub fn find(word: &OsStr, compatibility: Compatibility) -> Result<Self, ConfError> {
+        Self::find_in(&folder(), word, compatibility)
     }
 
-    fn find_in(folder: &Path, word: &OsStr, personality: Compatibility) -> Result<Self, ConfError> {
-        let path = match personality {
+    fn find_in(
+        folder: &Path,
+        word: &OsStr,
+        compatibility: Compatibility,
+    ) -> Result<Self, ConfError> {
+        let path = match compatibility {
             Compatibility::WgQuick => quick_path(folder, word),
             Compatibility::Taupe => own_path(folder, word)?,
         };
         if !fs::exists(&path).unwrap_or(true) {
-            return Err(match personality {
+            return Err(match compatibility {
                 Compatibility::WgQuick => ConfError::QuickMissing(path),
                 Compatibility::Taupe => ConfError::Missing {
                     hint: hint(folder, word),
@@ -91,7 +95,7 @@ impl Conf {
                 },
             });
         }
-        let interface = match (name_of(&path), personality) {
+        let interface = match (name_of(&path), compatibility) {
             (Some(Ok(name)), Compatibility::Taupe) => {
                 name.not_reserved().map_err(ConfError::Reserved)?
             }

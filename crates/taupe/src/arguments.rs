@@ -80,7 +80,7 @@ pub(crate) enum Order {
     },
     /// A sub-command of `wg`, whose arguments it reads itself.
     Wg {
-        personality: wg::Compatibility,
+        compatibility: wg::Compatibility,
         arguments: Vec<OsString>,
     },
     /// Say how `wg-quick` is called, because somebody asked or because this was
@@ -91,7 +91,7 @@ pub(crate) enum Order {
 /// Something to do with a tunnel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TunnelOrder {
-    pub(crate) personality: Compatibility,
+    pub(crate) compatibility: Compatibility,
     pub(crate) action: Action,
     /// A path, or a name in /etc/wireguard.
     pub(crate) file: OsString,
@@ -261,7 +261,7 @@ pub(crate) fn parse(
             .order(environment)
             .map(Order::Device),
         "wg" => Ok(Order::Wg {
-            personality: wg::Compatibility::Wg,
+            compatibility: wg::Compatibility::Wg,
             arguments: arguments.to_vec(),
         }),
         "wg-quick" => quick::order(arguments, environment),

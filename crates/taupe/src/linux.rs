@@ -49,9 +49,9 @@ pub fn main<D: Device>() -> ExitCode {
         Order::Proxy(order) => proxy::main(&order),
         Order::AllowedIps { networks, except } => allowed_ips::main(&networks, &except),
         Order::Wg {
-            personality,
+            compatibility,
             arguments,
-        } => wg::main(personality, &arguments),
+        } => wg::main(compatibility, &arguments),
         Order::QuickUsage { is_requested } => quick_usage(is_requested),
     }
 }

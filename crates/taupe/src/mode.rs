@@ -36,11 +36,11 @@ pub(crate) enum TransparentReason {
 /// entry for each peer, which is true if the peer has an endpoint.
 pub(crate) fn choose(
     requested: Option<ModeOption>,
-    personality: Compatibility,
+    compatibility: Compatibility,
     selects: bool,
     endpoints: &[bool],
 ) -> Mode {
-    let adapter = match (requested, personality) {
+    let adapter = match (requested, compatibility) {
         (Some(ModeOption::Transparent), _) => {
             return Mode::Transparent(TransparentReason::Requested);
         }
@@ -106,7 +106,7 @@ mod tests {
     fn the_first_rule_that_applies_decides() {
         let adapter = Mode::Adapter;
         let transparent = Mode::Transparent;
-        for (requested, personality, selects, endpoints, mode) in [
+        for (requested, compatibility, selects, endpoints, mode) in [
             (
                 Some(RequestAdapter),
                 Taupe,
@@ -199,10 +199,10 @@ mod tests {
                 adapter(AdapterReason::NoApplications),
             ),
         ] {
-            let chosen = choose(requested, personality, selects, endpoints);
+            let chosen = choose(requested, compatibility, selects, endpoints);
             assert_eq!(
                 chosen, mode,
-                "{requested:?} {personality:?} {selects} {endpoints:?}"
+                "{requested:?} {compatibility:?} {selects} {endpoints:?}"
             );
         }
     }

@@ -24,11 +24,14 @@ pub(crate) enum RootError {
 
 /// Fails unless this process is root. Called as `wg-quick`, it runs itself again with sudo, as that
 /// program does. In that case it only returns if sudo cannot be run.
-pub(crate) fn require(personality: Compatibility, arguments: &[OsString]) -> Result<(), RootError> {
+pub(crate) fn require(
+    compatibility: Compatibility,
+    arguments: &[OsString],
+) -> Result<(), RootError> {
     if is_root() {
         return Ok(());
     }
-    match personality {
+    match compatibility {
         Compatibility::Taupe => Err(RootError::NotRoot),
         Compatibility::WgQuick => Err(run_with_sudo(arguments)),
     }
@@ -50,7 +53,7 @@ fn run_with_sudo(arguments: &[OsString]) -> RootError {
 }
 
 /// Returns the path by which this program was called. The path is searched for as in a shell,
-/// because /proc/self/exe lacks the name that selects the personality.
+/// because /proc/self/exe lacks the name that selects the program to behave like.
 fn path_of(name: &OsStr, folders: Option<&OsStr>) -> Option<PathBuf> {
     let this = std::env::current_exe().ok()?;
     let is_this = |path: &PathBuf| path.canonicalize().is_ok_and(|path| path == this);

@@ -40,7 +40,7 @@ pub(crate) fn main<D: Device>(order: &TunnelOrder, arguments: &[OsString]) -> Ex
         Ok(()) => ExitCode::SUCCESS,
         Err(TunnelError::Output(error)) if error.is_unread() => crate::FAILED.into(),
         Err(failure) => {
-            let name = match order.personality {
+            let name = match order.compatibility {
                 Compatibility::Taupe => "taupe",
                 Compatibility::WgQuick => "wg-quick",
             };
@@ -52,38 +52,38 @@ pub(crate) fn main<D: Device>(order: &TunnelOrder, arguments: &[OsString]) -> Ex
 
 fn run<D: Device>(order: &TunnelOrder, arguments: &[OsString]) -> Result<(), TunnelError> {
     let TunnelOrder {
-        personality,
+        compatibility,
         file,
         verbose,
         ..
     } = order;
     // `wg-quick` requires root for every action.
-    if order.action != Action::Strip || *personality == Compatibility::WgQuick {
-        root::require(*personality, arguments)?;
+    if order.action != Action::Strip || *compatibility == Compatibility::WgQuick {
+        root::require(*compatibility, arguments)?;
     }
     match &order.action {
         Action::Up(up) => {
-            let conf = find(file, *personality)?;
-            bring_up::<D>(&conf, up, *personality, *verbose)
+            let conf = find(file, *compatibility)?;
+            bring_up::<D>(&conf, up, *compatibility, *verbose)
         }
         Action::Down {
             no_save,
             keep_closed,
         } => {
             let console = Console::new(*verbose);
-            take_down(file, !no_save, *keep_closed, *personality, console)
+            take_down(file, !no_save, *keep_closed, *compatibility, console)
         }
-        Action::Lock => transparent::lock(&find(file, *personality)?),
-        Action::Reload => reload(&find(file, *personality)?, &mut Console::new(*verbose)),
-        Action::Save => save(&find(file, *personality)?, *personality),
-        Action::Strip => strip(&find(file, *personality)?, *personality),
+        Action::Lock => transparent::lock(&find(file, *compatibility)?),
+        Action::Reload => reload(&find(file, *compatibility)?, &mut Console::new(*verbose)),
+        Action::Save => save(&find(file, *compatibility)?, *compatibility),
+        Action::Strip => strip(&find(file, *compatibility)?, *compatibility),
     }
 }
 
 /// Finds the file. Called as `wg-quick`, it prints the warning of that program.
-fn find(word: &OsStr, personality: Compatibility) -> Result<Conf, TunnelError> {
-    let conf = Conf::find(word, personality)?;
-    if personality == Compatibility::WgQuick && conf.quick_warns() {
+fn find(word: &OsStr, compatibility: Compatibility) -> Result<Conf, TunnelError> {
+    let conf = Conf::find(word, compatibility)?;
+    if compatibility == Compatibility::WgQuick && conf.quick_warns() {
         let path = conf.path.display();
         say(&format_args!("Warning: `{path}' is world accessible"));
     }
@@ -93,14 +93,14 @@ fn find(word: &OsStr, personality: Compatibility) -> Result<Conf, TunnelError> {
 fn bring_up<D: Device>(
     conf: &Conf,
     up: &Up,
-    personality: Compatibility,
+    compatibility: Compatibility,
     verbose: bool,
 ) -> Result<(), TunnelError> {
     let UpPlan {
         notices,
         mut tunnel,
         device,
-    } = UpPlan::new(conf, up, personality)?;
+    } = UpPlan::new(conf, up, compatibility)?;
     notices.iter().for_each(|notice| say(notice));
     tunnel.look_up_names();
     if up.foreground {
@@ -119,7 +119,7 @@ fn bring_up<D: Device>(
 
 /// Fails if the tunnel is up already. This comes before other messages. If another process brings
 /// the tunnel up later, that is detected again.
-fn already_up(conf: &Conf, personality: Compatibility) -> Result<(), TunnelError> {
+fn already_up(conf: &Conf, compatibility: Compatibility) -> Result<(), TunnelError> {
     let interface = conf.interface.as_str();
     match State::default().of_running(interface) {
         Some(header) if taupe_client::is_alive(interface, PATIENCE) => {
@@ -128,7 +128,7 @@ fn already_up(conf: &Conf, personality: Compatibility) -> Result<(), TunnelError
                 since: header.since(),
                 config: header.config,
                 outer: header.outer.map(|outer| outer.name),
-                personality,
+                compatibility,
             }))
         }
         _ => Ok(()),
@@ -190,10 +190,10 @@ fn take_down(
     word: &OsStr,
     save: bool,
     keep_closed: bool,
-    personality: Compatibility,
+    compatibility: Compatibility,
     mut console: Console,
 ) -> Result<(), TunnelError> {
-    let (interface, missing, file) = match find(word, personality) {
+    let (interface, missing, file) = match find(word, compatibility) {
         Ok(conf) => {
             let file = readable(&conf).map(|file| (conf.path, file));
             (conf.interface, None, file.map(Some))
@@ -215,7 +215,7 @@ fn take_down(
         interface: interface.as_str(),
         file: file.map(|(path, file)| (&**path, file)),
         problem,
-        personality,
+        compatibility,
         save: save && !is_transparent(interface.as_str()),
     };
     let ending = Ending::of(interface.as_str());
@@ -316,8 +316,8 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), TunnelError> {
     Ok(())
 }
 
-fn save(conf: &Conf, personality: Compatibility) -> Result<(), TunnelError> {
-    let Checked { file, remarks, .. } = check(conf, personality)?;
+fn save(conf: &Conf, compatibility: Compatibility) -> Result<(), TunnelError> {
+    let Checked { file, remarks, .. } = check(conf, compatibility)?;
     let Some(file) = file else {
         return Err(wrong(conf, &remarks));
     };
@@ -327,16 +327,16 @@ fn save(conf: &Conf, personality: Compatibility) -> Result<(), TunnelError> {
             file: conf.shown.display().to_string(),
         });
     }
-    let request = request(conf, &file, personality);
+    let request = request(conf, &file, compatibility);
     Ok(adapter::save(&request, &mut Console::new(true))?)
 }
 
-fn request<'a>(conf: &'a Conf, file: &'a file::File, personality: Compatibility) -> Request<'a> {
+fn request<'a>(conf: &'a Conf, file: &'a file::File, compatibility: Compatibility) -> Request<'a> {
     Request {
         interface: conf.interface.as_str(),
         config: &conf.path,
         file,
-        personality,
+        compatibility,
         options: Options::default(),
         transparent: None,
         outer: None,
@@ -345,11 +345,11 @@ fn request<'a>(conf: &'a Conf, file: &'a file::File, personality: Compatibility)
 
 /// Prints the file for `wg setconf`. Fails if the file has errors, except as `wg-quick`, which does
 /// not check it.
-fn strip(conf: &Conf, personality: Compatibility) -> Result<(), TunnelError> {
-    let checked = check(conf, personality)?;
-    if personality == Compatibility::Taupe && checked.file.is_none() {
+fn strip(conf: &Conf, compatibility: Compatibility) -> Result<(), TunnelError> {
+    let checked = check(conf, compatibility)?;
+    if compatibility == Compatibility::Taupe && checked.file.is_none() {
         return Err(wrong(conf, &checked.remarks));
     }
-    let stripped = check::strip(conf, &checked.text, personality.dialect());
+    let stripped = check::strip(conf, &checked.text, compatibility.dialect());
     Ok(print(&stripped)?)
 }

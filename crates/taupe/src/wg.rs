@@ -29,7 +29,7 @@ pub(crate) enum Compatibility {
 
 /// Invocation of a subcommand.
 struct Call<'a> {
-    personality: Compatibility,
+    compatibility: Compatibility,
     /// Name by which the program was called.
     program: &'a OsStr,
     command: Command,
@@ -97,8 +97,8 @@ impl Command {
     }
 
     /// Returns the syntax of the subcommand's arguments.
-    const fn grammar(self, personality: Compatibility) -> &'static str {
-        match (self, personality) {
+    const fn grammar(self, compatibility: Compatibility) -> &'static str {
+        match (self, compatibility) {
             (Self::Set, Compatibility::Taupe) => {
                 " <interface> [listen-port <port>] [fwmark <mark>] [private-key <file path>] \
                  [pq-private-key <file path>] [peer <base64 public key> [remove] [preshared-key \
@@ -151,7 +151,7 @@ impl Command {
 /// `arguments` begins with the name by which the program was called (`wg` or `taupe`), which
 /// messages repeat. The subcommand and its unparsed arguments follow.
 #[must_use]
-pub(crate) fn main(personality: Compatibility, arguments: &[OsString]) -> ExitCode {
+pub(crate) fn main(compatibility: Compatibility, arguments: &[OsString]) -> ExitCode {
     let (program, rest) = match arguments.split_first() {
         Some((program, rest)) => (program.as_os_str(), rest),
         None => (OsStr::new("wg"), &[][..]),
@@ -177,7 +177,7 @@ pub(crate) fn main(personality: Compatibility, arguments: &[OsString]) -> ExitCo
         return ExitCode::FAILURE;
     };
     exit(command.run(&Call {
-        personality,
+        compatibility,
         program,
         command,
         rest: rest.get(1..).unwrap_or_default(),
@@ -201,7 +201,7 @@ impl Call<'_> {
     fn print_usage(&self) {
         let command = [
             self.command.name(),
-            self.command.grammar(self.personality),
+            self.command.grammar(self.compatibility),
             "\n",
         ]
         .concat();
@@ -209,9 +209,9 @@ impl Call<'_> {
         console::complain(&[b"Usage: ", program, b" ", command.as_bytes()].concat());
     }
 
-    /// Fails with the message for the personality.
+    /// Fails with the message of the program to behave like.
     fn failed(&self, wg: &[u8], taupe: impl FnOnce() -> String) -> Failed {
-        match self.personality {
+        match self.compatibility {
             Compatibility::Wg => console::complain(&[wg, b"\n"].concat()),
             Compatibility::Taupe => console::complain(format!("taupe: {}\n", taupe()).as_bytes()),
         }

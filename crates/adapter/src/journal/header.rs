@@ -35,8 +35,8 @@ pub struct Header {
     /// The network namespace of the tunnel.
     pub namespace: Namespace,
     /// The command whose behaviour `up` followed.
-    #[serde(with = "PersonalityName")]
-    pub personality: Compatibility,
+    #[serde(with = "CompatibilityName", rename = "personality")]
+    pub compatibility: Compatibility,
     /// The options of `up`.
     pub options: Options,
     /// The file's PreDown commands.
@@ -57,7 +57,7 @@ pub struct Header {
 /// [`Compatibility`] in the format of a journal.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Compatibility")]
-enum PersonalityName {
+enum CompatibilityName {
     Taupe,
     WgQuick,
 }
@@ -76,7 +76,7 @@ impl Header {
             save_config: request.file.interface.save_config,
             since: now.unwrap_or_default().as_secs(),
             namespace,
-            personality: request.personality,
+            compatibility: request.compatibility,
             options: request.options,
             pre_down: hooks.pre_down.clone(),
             post_down: hooks.post_down.clone(),

@@ -41,7 +41,7 @@ fn with_request<T>(config: &str, hook: &str, then: impl FnOnce(&Request<'_>) -> 
         interface: "wg0",
         config: Path::new(config),
         file: &file,
-        personality: Compatibility::WgQuick,
+        compatibility: Compatibility::WgQuick,
         options: Options {
             override_routes: true,
             firewall: false,

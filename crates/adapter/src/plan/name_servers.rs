@@ -118,9 +118,9 @@ mod tests {
     use crate::fixtures::{file, host};
     use crate::{Compatibility, Options};
 
-    fn made(interface: &str, peer: &str, personality: Compatibility, options: Options) -> Plan {
+    fn made(interface: &str, peer: &str, compatibility: Compatibility, options: Options) -> Plan {
         let file = file(interface, peer);
-        plan("wg0", &file, &host(), personality, options).expect("a plan")
+        plan("wg0", &file, &host(), compatibility, options).expect("a plan")
     }
 
     fn taupe(interface: &str, peer: &str) -> Plan {

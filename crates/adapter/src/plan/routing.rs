@@ -33,7 +33,7 @@ pub(super) struct Routing<'a> {
     pub(super) interface: &'a str,
     pub(super) file: &'a File,
     pub(super) snapshot: &'a Snapshot,
-    pub(super) personality: Compatibility,
+    pub(super) compatibility: Compatibility,
     pub(super) options: Options,
     /// The tunnel's own addresses.
     pub(super) addresses: &'a [IpNet],
@@ -69,7 +69,7 @@ impl Routing<'_> {
     /// network; such an address gets the maximum prefix length.
     pub(super) fn own_addresses(&self) -> Vec<IpNet> {
         let is_alone = |own: &IpNet| {
-            self.personality == Compatibility::Taupe
+            self.compatibility == Compatibility::Taupe
                 && self.file.interface.table == Table::Auto
                 && self.options.chosen.is_none()
                 && !self.options.override_routes
@@ -99,7 +99,7 @@ impl Routing<'_> {
     pub(super) fn add_auto_routes(&self, plan: &mut Plan) {
         let wanted = sorted(self.wanted());
         let implied = self.implied();
-        let contested = match self.personality {
+        let contested = match self.compatibility {
             Compatibility::Taupe => self.contested(&implied),
             Compatibility::WgQuick => Networks::default(),
         };
@@ -121,7 +121,7 @@ impl Routing<'_> {
             policy.routes.extend(of_family);
             policy.full = !policy.routes.is_empty();
         }
-        if self.personality == Compatibility::Taupe {
+        if self.compatibility == Compatibility::Taupe {
             self.adjust_for_taupe(&others, &mut main, &mut policies, plan);
         }
         let to_main = main.into_iter().map(|destination| Change::Route {
@@ -276,7 +276,7 @@ impl Routing<'_> {
             return;
         }
         if family == Family::V4 {
-            let original = match self.personality {
+            let original = match self.compatibility {
                 Compatibility::Taupe => self.snapshot.valid_mark,
                 Compatibility::WgQuick => None,
             };
@@ -285,7 +285,7 @@ impl Routing<'_> {
         if self.options.firewall {
             let own = self.addresses.iter().map(IpNet::addr);
             let addresses = own.filter(|a| Family::of(*a) == family).collect();
-            let interface = match self.personality {
+            let interface = match self.compatibility {
                 Compatibility::Taupe => InterfaceKey::Index,
                 Compatibility::WgQuick => InterfaceKey::Name,
             };
@@ -480,7 +480,7 @@ impl Routing<'_> {
     /// tables.
     fn table_of(&self, mark: u32) -> u32 {
         let kernels = (DEFAULT_TABLE..=LOCAL_TABLE).contains(&mark);
-        if kernels && self.personality == Compatibility::Taupe {
+        if kernels && self.compatibility == Compatibility::Taupe {
             self.free_mark()
         } else {
             mark

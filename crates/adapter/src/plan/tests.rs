@@ -47,8 +47,13 @@ impl Outcome {
     }
 }
 
-fn outcome(file: &File, host: &Snapshot, personality: Compatibility, options: Options) -> Outcome {
-    let plan = plan(INTERFACE, file, host, personality, options).expect("a plan");
+fn outcome(
+    file: &File,
+    host: &Snapshot,
+    compatibility: Compatibility,
+    options: Options,
+) -> Outcome {
+    let plan = plan(INTERFACE, file, host, compatibility, options).expect("a plan");
     let commands = plan.changes.iter();
     let commands = commands.map(|change| change.command(INTERFACE).to_string());
     Outcome {
@@ -429,12 +434,12 @@ fn the_mtu_is_that_of_the_narrowest_path() {
 
 #[test]
 fn no_mtu_takes_ipv6_from_the_interface() {
-    let mtu = |file: &File, path: u32, personality| {
+    let mtu = |file: &File, path: u32, compatibility| {
         let narrow = Snapshot {
             path_mtus: vec![path],
             ..host()
         };
-        let made = outcome(file, &narrow, personality, Options::default());
+        let made = outcome(file, &narrow, compatibility, Options::default());
         let mtu = made.changes.iter().find_map(|change| match change {
             Change::Up { mtu } => Some(*mtu),
             _ => None,

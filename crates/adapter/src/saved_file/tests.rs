@@ -141,7 +141,7 @@ fn a_mark_that_was_chosen_is_not_the_files() {
     let path = scratch.0.join("wg0.conf");
     let mut device = Device::new("wg0");
     device.fwmark = 51820;
-    let saved = |interface: &str, personality| {
+    let saved = |interface: &str, compatibility| {
         fs::write(&path, "").expect("written");
         let running = Running {
             device: &device,
@@ -150,7 +150,7 @@ fn a_mark_that_was_chosen_is_not_the_files() {
             dns: None,
         };
         let old = file(interface, "");
-        write(&old, &path, running, personality).expect("saved");
+        write(&old, &path, running, compatibility).expect("saved");
         fs::read_to_string(&path).expect("there")
     };
     assert!(!saved("", Compatibility::Taupe).contains("FwMark"));

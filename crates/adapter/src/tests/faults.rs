@@ -27,33 +27,33 @@ fn files() -> Vec<File> {
 }
 
 fn every_tunnel(mut test: impl FnMut(&File, Compatibility)) {
-    for personality in [Compatibility::Taupe, Compatibility::WgQuick] {
+    for compatibility in [Compatibility::Taupe, Compatibility::WgQuick] {
         for file in files() {
-            test(&file, personality);
+            test(&file, compatibility);
         }
     }
 }
 
 /// Returns true if the world is as before; `wg-quick` does not restore the sysctl.
-fn untouched(world: &World, personality: Compatibility) -> bool {
+fn untouched(world: &World, compatibility: Compatibility) -> bool {
     let mut world = world.clone();
-    if personality == Compatibility::WgQuick {
+    if compatibility == Compatibility::WgQuick {
         world.valid_mark = false;
     }
     world == World::default()
 }
 
-fn up(model: &mut Model, file: &File, personality: Compatibility) {
+fn up(model: &mut Model, file: &File, compatibility: Compatibility) {
     let mut report = Listener::default();
-    let up = model.up(file, personality, &mut report).expect("alive");
+    let up = model.up(file, compatibility, &mut report).expect("alive");
     up.unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// Brings the tunnel down with nothing but the journal.
-fn down(model: &mut Model, personality: Compatibility) {
+fn down(model: &mut Model, compatibility: Compatibility) {
     let down = model.down(&mut Listener::default()).expect("alive");
     down.unwrap_or_else(|error| panic!("{error}"));
-    assert!(untouched(&model.world, personality), "{:?}", model.world);
+    assert!(untouched(&model.world, compatibility), "{:?}", model.world);
     assert!(!model.has_journal());
 }
 
@@ -67,11 +67,11 @@ fn at_every_call(mut test: impl FnMut(usize) -> bool) -> usize {
 
 #[test]
 fn an_up_that_fails_anywhere_leaves_nothing() {
-    every_tunnel(|file, personality| {
+    every_tunnel(|file, compatibility| {
         let calls = at_every_call(|number| {
             let mut model = Model::new();
             model.strike(number, Fault::Fail);
-            let outcome = model.up(file, personality, &mut Listener::default());
+            let outcome = model.up(file, compatibility, &mut Listener::default());
             if !model.struck {
                 return false;
             }
@@ -80,7 +80,7 @@ fn an_up_that_fails_anywhere_leaves_nothing() {
                 other => panic!("{other:?}"),
             }
             assert!(
-                untouched(&model.world, personality),
+                untouched(&model.world, compatibility),
                 "{number}: {:?}",
                 model.world
             );
@@ -93,18 +93,18 @@ fn an_up_that_fails_anywhere_leaves_nothing() {
 
 #[test]
 fn an_up_that_is_killed_anywhere_can_be_taken_down() {
-    every_tunnel(|file, personality| {
+    every_tunnel(|file, compatibility| {
         for fault in [Fault::DieBefore, Fault::DieAfter] {
             at_every_call(|number| {
                 let mut model = Model::new();
                 model.strike(number, fault);
-                let outcome = model.up(file, personality, &mut Listener::default());
+                let outcome = model.up(file, compatibility, &mut Listener::default());
                 model.calm();
                 if !model.struck {
                     return false;
                 }
                 assert!(outcome.is_none(), "it died");
-                down(&mut model, personality);
+                down(&mut model, compatibility);
                 true
             });
         }
@@ -113,24 +113,24 @@ fn an_up_that_is_killed_anywhere_can_be_taken_down() {
 
 #[test]
 fn an_up_that_is_killed_anywhere_can_be_done_again() {
-    every_tunnel(|file, personality| {
+    every_tunnel(|file, compatibility| {
         let mut model = Model::new();
-        up(&mut model, file, personality);
+        up(&mut model, file, compatibility);
         let mut whole = model.world.clone();
         for fault in [Fault::DieBefore, Fault::DieAfter] {
             at_every_call(|number| {
                 let mut model = Model::new();
                 model.strike(number, fault);
-                let outcome = model.up(file, personality, &mut Listener::default());
+                let outcome = model.up(file, compatibility, &mut Listener::default());
                 model.calm();
                 if !model.struck {
                     return false;
                 }
                 assert!(outcome.is_none(), "it died");
-                up(&mut model, file, personality);
+                up(&mut model, file, compatibility);
                 whole.link = model.world.link;
                 assert_eq!(model.world, whole);
-                down(&mut model, personality);
+                down(&mut model, compatibility);
                 true
             });
         }
@@ -139,11 +139,11 @@ fn an_up_that_is_killed_anywhere_can_be_done_again() {
 
 #[test]
 fn a_down_that_is_killed_anywhere_can_be_done_again() {
-    every_tunnel(|file, personality| {
+    every_tunnel(|file, compatibility| {
         for fault in [Fault::DieBefore, Fault::DieAfter] {
             at_every_call(|number| {
                 let mut model = Model::new();
-                up(&mut model, file, personality);
+                up(&mut model, file, compatibility);
                 model.strike(number, fault);
                 let outcome = model.down(&mut Listener::default());
                 model.calm();
@@ -153,9 +153,9 @@ fn a_down_that_is_killed_anywhere_can_be_done_again() {
                 assert!(outcome.is_none(), "it died");
                 // The process was killed while it ran PostDown, after all other steps.
                 if model.has_journal() {
-                    down(&mut model, personality);
+                    down(&mut model, compatibility);
                 }
-                assert!(untouched(&model.world, personality), "{:?}", model.world);
+                assert!(untouched(&model.world, compatibility), "{:?}", model.world);
                 true
             });
         }
@@ -164,10 +164,10 @@ fn a_down_that_is_killed_anywhere_can_be_done_again() {
 
 #[test]
 fn a_down_that_fails_anywhere_says_what_is_left_and_can_be_done_again() {
-    every_tunnel(|file, personality| {
+    every_tunnel(|file, compatibility| {
         at_every_call(|number| {
             let mut model = Model::new();
-            up(&mut model, file, personality);
+            up(&mut model, file, compatibility);
             model.strike(number, Fault::Fail);
             let outcome = model.down(&mut Listener::default());
             model.calm();
@@ -177,9 +177,9 @@ fn a_down_that_fails_anywhere_says_what_is_left_and_can_be_done_again() {
             let error = outcome.expect("alive").expect_err("a call failed");
             assert!(error.to_string().contains("injected"), "{error}");
             if model.has_journal() {
-                down(&mut model, personality);
+                down(&mut model, compatibility);
             }
-            assert!(untouched(&model.world, personality), "{:?}", model.world);
+            assert!(untouched(&model.world, compatibility), "{:?}", model.world);
             true
         });
     });
@@ -187,9 +187,9 @@ fn a_down_that_fails_anywhere_says_what_is_left_and_can_be_done_again() {
 
 #[test]
 fn a_rollback_that_fails_too_says_what_is_left_and_down_ends_it() {
-    every_tunnel(|file, personality| {
+    every_tunnel(|file, compatibility| {
         let mut model = Model::new();
-        up(&mut model, file, personality);
+        up(&mut model, file, compatibility);
         let steps = model.calls;
         at_every_call(|number| {
             let mut model = Model::new();
@@ -199,7 +199,7 @@ fn a_rollback_that_fails_too_says_what_is_left_and_down_ends_it() {
                 ..Listener::default()
             };
             model.strike(steps - 1 + number, Fault::Fail);
-            let outcome = model.up(file, personality, &mut report);
+            let outcome = model.up(file, compatibility, &mut report);
             model.calm();
             let outcome = outcome.expect("alive").expect_err("interrupted");
             assert!(outcome.to_string().starts_with("interrupted"), "{outcome}");
@@ -208,11 +208,11 @@ fn a_rollback_that_fails_too_says_what_is_left_and_down_ends_it() {
             };
             if model.has_journal() {
                 assert_eq!(leftovers.len(), 1);
-                down(&mut model, personality);
+                down(&mut model, compatibility);
             } else {
                 assert!(leftovers.is_empty());
             }
-            assert!(untouched(&model.world, personality), "{:?}", model.world);
+            assert!(untouched(&model.world, compatibility), "{:?}", model.world);
             model.struck
         });
     });
@@ -354,14 +354,14 @@ fn a_reload_that_is_killed_anywhere_can_be_taken_down() {
 
 #[test]
 fn what_somebody_else_has_made_is_not_undone() {
-    every_tunnel(|file, personality| {
+    every_tunnel(|file, compatibility| {
         let mut other = Model::new();
-        up(&mut other, file, personality);
+        up(&mut other, file, compatibility);
         for theirs in &other.world.of_host {
             let mut model = Model::new();
             model.world.of_host.insert(theirs.clone());
             let before = model.world.clone();
-            let outcome = model.up(file, personality, &mut Listener::default());
+            let outcome = model.up(file, compatibility, &mut Listener::default());
             let error = outcome.expect("alive").expect_err("it exists");
             assert!(error.to_string().contains("os error 17"), "{error}");
             let mut left = model.world.clone();

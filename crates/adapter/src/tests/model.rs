@@ -211,16 +211,16 @@ impl Model {
     pub(super) fn up(
         &mut self,
         file: &File,
-        personality: Compatibility,
+        compatibility: Compatibility,
         report: &mut Listener,
     ) -> Option<Result<(), UpError>> {
-        self.up_with(file, personality, Options::default(), report)
+        self.up_with(file, compatibility, Options::default(), report)
     }
 
     pub(super) fn up_with(
         &mut self,
         file: &File,
-        personality: Compatibility,
+        compatibility: Compatibility,
         options: Options,
         report: &mut Listener,
     ) -> Option<Result<(), UpError>> {
@@ -232,7 +232,7 @@ impl Model {
             interface: INTERFACE,
             config: &config,
             file,
-            personality,
+            compatibility,
             options,
         };
         mortal(|| up_on(self, &state, &request, report))
@@ -246,7 +246,7 @@ impl Model {
     pub(super) fn down_with(
         &mut self,
         file: Option<&File>,
-        personality: Compatibility,
+        compatibility: Compatibility,
         report: &mut Listener,
     ) -> Option<Result<(), DownError>> {
         let state = self.state();
@@ -255,7 +255,7 @@ impl Model {
             interface: INTERFACE,
             file: file.map(|file| (&*config, file)),
             problem: None,
-            personality,
+            compatibility,
             save: true,
         };
         mortal(|| down_on(self, &state, &request, report))
@@ -274,7 +274,7 @@ impl Model {
             interface: INTERFACE,
             config: &config,
             file,
-            personality: Compatibility::Taupe,
+            compatibility: Compatibility::Taupe,
             options: Options::default(),
         };
         let refused = self.refuses.map(str::to_owned);

@@ -32,10 +32,10 @@ fn commands_run_in_their_phases() {
 #[test]
 fn a_rollback_runs_the_commands_that_belong_to_those_that_ran() {
     use Phase::{PostDown, PostUp, PreDown, PreUp};
-    let ran = |failing, personality| {
+    let ran = |failing, compatibility| {
         let mut model = Model::new();
         model.failing = Some(failing);
-        let up = model.up(&hooked(), personality, &mut Listener::default());
+        let up = model.up(&hooked(), compatibility, &mut Listener::default());
         let error = up.expect("alive").expect_err("a command failed");
         assert!(
             error.to_string().contains("everything is as it was"),
@@ -75,18 +75,18 @@ fn a_tunnel_that_is_up_stays_up() {
     let mut model = Model::new();
     up(&mut model);
     let before = model.world.clone();
-    for (personality, words) in [
+    for (compatibility, words) in [
         (Compatibility::Taupe, "wg0 is up already, begun "),
         (Compatibility::WgQuick, "`wg0' already exists"),
     ] {
-        let again = model.up(&hooked(), personality, &mut Listener::default());
+        let again = model.up(&hooked(), compatibility, &mut Listener::default());
         let error = again.expect("alive").expect_err("up already");
         assert!(matches!(error, UpError::AlreadyUp { .. }));
         assert!(error.to_string().starts_with(words), "{error}");
         let names_file = error
             .to_string()
             .ends_with(" ago from /etc/wireguard/wg0.conf");
-        assert_eq!(names_file, personality == Compatibility::Taupe, "{error}");
+        assert_eq!(names_file, compatibility == Compatibility::Taupe, "{error}");
         assert_eq!(model.world, before);
         assert!(model.has_journal());
     }
@@ -289,13 +289,13 @@ impl Saved {
     }
 
     /// Brings it down with a file. Returns how often the file was saved, and the notes.
-    fn end(&mut self, file: &str, personality: Compatibility) -> (usize, Vec<String>) {
+    fn end(&mut self, file: &str, compatibility: Compatibility) -> (usize, Vec<String>) {
         let mut report = Listener::default();
         self.model.config = self.folder.join(file);
         let saving = crate::fixtures::file("SaveConfig = true", FULL);
         let down = self
             .model
-            .down_with(Some(&saving), personality, &mut report);
+            .down_with(Some(&saving), compatibility, &mut report);
         down.expect("alive").expect("down");
         (self.model.saved, report.notes)
     }

@@ -96,11 +96,11 @@ fn fixes_name_the_program_that_was_called() {
         "maker",
         "[Interface]\n[Peer]\nPublicKey\nPresharedKey = x\n",
     );
-    for (personality, maker, other) in [
+    for (compatibility, maker, other) in [
         (Compatibility::Taupe, "taupe", "`wg "),
         (Compatibility::WgQuick, "wg", "taupe"),
     ] {
-        let remarks = check(&scratch.conf(), personality)
+        let remarks = check(&scratch.conf(), compatibility)
             .expect("readable")
             .remarks;
         let lines: Vec<_> = remarks.iter().map(ToString::to_string).collect();

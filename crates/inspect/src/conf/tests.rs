@@ -20,12 +20,12 @@ impl Folder {
         Self(path)
     }
 
-    fn find(&self, word: &str, personality: Compatibility) -> Result<Conf, ConfError> {
-        Conf::find_in(&self.0, OsStr::new(word), personality)
+    fn find(&self, word: &str, compatibility: Compatibility) -> Result<Conf, ConfError> {
+        Conf::find_in(&self.0, OsStr::new(word), compatibility)
     }
 
-    fn refusal(&self, word: &str, personality: Compatibility) -> String {
-        let refusal = self.find(word, personality).expect_err(word);
+    fn refusal(&self, word: &str, compatibility: Compatibility) -> String {
+        let refusal = self.find(word, compatibility).expect_err(word);
         refusal
             .to_string()
             .replace(&*self.0.to_string_lossy(), "FOLDER")
@@ -43,14 +43,14 @@ use Compatibility::{Taupe, WgQuick};
 #[test]
 fn a_name_means_a_file_in_the_folder_and_a_path_means_itself() {
     let folder = Folder::new("both", &["wg0.conf", "a=b+c_d.e-f0123.conf"]);
-    for personality in [Taupe, WgQuick] {
+    for compatibility in [Taupe, WgQuick] {
         for (name, file) in [
             ("wg0", "wg0.conf"),
             ("a=b+c_d.e-f0123", "a=b+c_d.e-f0123.conf"),
         ] {
             let path = folder.0.join(file);
             for word in [name, &path.to_string_lossy()] {
-                let conf = folder.find(word, personality).expect(word);
+                let conf = folder.find(word, compatibility).expect(word);
                 assert_eq!(conf.interface.as_str(), name);
                 assert_eq!(conf.path, path);
             }
@@ -63,8 +63,8 @@ fn a_tunnel_is_named_after_a_link_and_uses_the_file_behind_it() {
     let folder = Folder::new("link", &["a-file-whose-name-is-long.conf"]);
     let file = folder.0.join("a-file-whose-name-is-long.conf");
     symlink(&file, folder.0.join("short.conf")).expect("link");
-    for personality in [Taupe, WgQuick] {
-        let conf = folder.find("short", personality).expect("found");
+    for compatibility in [Taupe, WgQuick] {
+        let conf = folder.find("short", compatibility).expect("found");
         assert_eq!(conf.interface.as_str(), "short");
         assert_eq!(conf.path, file);
     }

@@ -46,7 +46,7 @@ pub(super) fn order(
         }
     };
     Ok(Order::Tunnel(TunnelOrder {
-        personality: Compatibility::WgQuick,
+        compatibility: Compatibility::WgQuick,
         action,
         file: file.clone(),
         verbose: true,

@@ -139,7 +139,7 @@ impl Taupe {
     ) -> Result<Order, ArgumentError> {
         let tunnel = |action, argument: FileArgument, detail: Detail| {
             Order::Tunnel(TunnelOrder {
-                personality: Compatibility::Taupe,
+                compatibility: Compatibility::Taupe,
                 action,
                 file: argument.file,
                 verbose: detail.is_wanted(environment),
@@ -166,7 +166,7 @@ impl Taupe {
                 except: joined(except),
             },
             Command::Wg(_) => Order::Wg {
-                personality: wg::Compatibility::Taupe,
+                compatibility: wg::Compatibility::Taupe,
                 arguments: std::iter::once("taupe".into())
                     .chain(arguments.iter().skip(1).cloned())
                     .collect(),

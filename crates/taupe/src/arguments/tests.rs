@@ -95,7 +95,7 @@ fn in_front(mut order: DeviceOrder) -> DeviceOrder {
 
 fn tunnel(action: Action, file: &str) -> Order {
     Order::Tunnel(TunnelOrder {
-        personality: Compatibility::Taupe,
+        compatibility: Compatibility::Taupe,
         action,
         file: file.into(),
         verbose: false,

@@ -11,7 +11,7 @@ use taupe_adapter::{
 pub(super) fn up(error: &UpError) -> String {
     match error {
         UpError::AlreadyUp {
-            personality: Compatibility::Taupe,
+            compatibility: Compatibility::Taupe,
             ..
         } => {
             format!("{error}; `taupe reload` makes it what its file says now, `taupe down` ends it")
@@ -19,7 +19,7 @@ pub(super) fn up(error: &UpError) -> String {
         UpError::Exists {
             interface,
             is_wireguard: true,
-            personality: Compatibility::Taupe,
+            compatibility: Compatibility::Taupe,
         } => format!(
             "there is an interface {interface} that `taupe up` has not made; give the file another \
              name, or remove the interface (`wg-quick down {interface}` if wg-quick made it, \
@@ -140,7 +140,7 @@ mod tests {
         let exists = UpError::Exists {
             interface: interface(),
             is_wireguard: true,
-            personality: Compatibility::Taupe,
+            compatibility: Compatibility::Taupe,
         };
         assert!(!exists.to_string().contains('`'));
         assert!(up(&exists).contains("`ip link delete wg0`"));
@@ -159,7 +159,7 @@ mod tests {
             config: "/etc/wireguard/wg0.conf".into(),
             outer: None,
             since: std::time::SystemTime::now(),
-            personality: Compatibility::Taupe,
+            compatibility: Compatibility::Taupe,
         };
         assert!(up(&up_already).contains(" ago from /etc/wireguard/wg0.conf; `taupe reload` "));
     }

@@ -222,7 +222,7 @@ impl Running<'_> {
             interface: self.request.interface,
             file: file.as_ref().ok().map(|file| (&*self.conf.path, file)),
             problem: file.as_ref().err().map(String::as_str),
-            personality: self.request.personality,
+            compatibility: self.request.compatibility,
             save: save && !is_transparent(self.request.interface),
         };
         let down = adapter::down(&request, &mut self.console);

@@ -34,7 +34,7 @@ pub(super) struct UpPlan<'a> {
 /// The part of a plan for the process that brings the tunnel up.
 pub(super) struct TunnelPlan<'a> {
     conf: &'a Conf,
-    personality: Compatibility,
+    compatibility: Compatibility,
     /// The file, without settings that the device's process applies.
     file: File,
     options: Options,
@@ -51,9 +51,9 @@ impl<'a> UpPlan<'a> {
     pub(super) fn new(
         conf: &'a Conf,
         up: &Up,
-        personality: Compatibility,
+        compatibility: Compatibility,
     ) -> Result<Self, TunnelError> {
-        let Checked { file, remarks, .. } = check(conf, personality)?;
+        let Checked { file, remarks, .. } = check(conf, compatibility)?;
         let Some(mut file) = file else {
             return Err(wrong(conf, &remarks));
         };
@@ -64,13 +64,13 @@ impl<'a> UpPlan<'a> {
         let endpoints: Vec<_> = endpoints.collect();
         let through = match &up.via {
             None => None,
-            Some(word) => Some(through(word, conf, &mut file, personality)?),
+            Some(word) => Some(through(word, conf, &mut file, compatibility)?),
         };
         let selects = file.transparent.first.is_some();
-        let mode = mode::choose(up.mode, personality, selects, &endpoints);
+        let mode = mode::choose(up.mode, compatibility, selects, &endpoints);
         let mode = on_this_kernel(mode);
         let selection = match mode {
-            Mode::Adapter(_) if selects && personality == Compatibility::Taupe => {
+            Mode::Adapter(_) if selects && compatibility == Compatibility::Taupe => {
                 let mark = free_mark(conf, &file)?;
                 Some(selection(conf, &mut file, Some(mark))?)
             }
@@ -83,7 +83,7 @@ impl<'a> UpPlan<'a> {
             }
             Mode::Transparent(_) => Some(selection(conf, &mut file, None)?),
         };
-        already_up(conf, personality)?;
+        already_up(conf, compatibility)?;
         let mut notices = vec![mode.to_string()];
         let mut device = DevicePlan::new(conf.interface.clone(), &up.device);
         let mut names = Vec::new();
@@ -98,7 +98,7 @@ impl<'a> UpPlan<'a> {
         // wg-quick has a warning of its own for this.
         let is_shown = |remark: &&Remark| {
             let kind = &remark.diagnostic.kind;
-            personality == Compatibility::Taupe
+            compatibility == Compatibility::Taupe
                 || !matches!(kind, DiagnosticKind::WorldAccessible { .. })
         };
         let remarks = remarks.iter().filter(is_shown);
@@ -118,7 +118,7 @@ impl<'a> UpPlan<'a> {
         };
         let tunnel = TunnelPlan {
             conf,
-            personality,
+            compatibility,
             file,
             options,
             outer,
@@ -138,9 +138,9 @@ fn through(
     word: &OsStr,
     conf: &Conf,
     file: &mut File,
-    personality: Compatibility,
+    compatibility: Compatibility,
 ) -> Result<(OuterTunnel, OuterPlan, Routed), TunnelError> {
-    already_up(conf, personality)?;
+    already_up(conf, compatibility)?;
     // A kill switch that a killed process left active blocks DNS queries of this process.
     let is_closed = is_in_effect(conf.interface.as_str())?;
     let (outer, plan) = OuterTunnel::find(word, conf, is_closed)?;
@@ -167,7 +167,7 @@ impl TunnelPlan<'_> {
             interface: self.conf.interface.as_str(),
             config: &self.conf.path,
             file: &self.file,
-            personality: self.personality,
+            compatibility: self.compatibility,
             options: self.options,
             transparent: self.selected.as_ref().map(|selected| &selected.fixed),
             outer: self.outer.as_ref().map(|outer| &outer.outer),
@@ -195,7 +195,7 @@ impl TunnelPlan<'_> {
             outer.print_missing_addresses();
             hand_over(interface, &self.names);
         }
-        if is_up && self.personality == Compatibility::Taupe {
+        if is_up && self.compatibility == Compatibility::Taupe {
             for sentence in taupe_inspect::status::warnings(interface) {
                 say(&format_args!("[!] {sentence}"));
             }

@@ -46,7 +46,7 @@ pub(super) fn apply(call: &Call<'_>) -> Outcome {
         _ => taupe_client::setconf_request(&file, &endpoints),
     };
     // `wg` does not know the ML-KEM key, so called as `wg` the program leaves it unchanged.
-    if (call.personality, call.command) == (Compatibility::Taupe, Command::Setconf) {
+    if (call.compatibility, call.command) == (Compatibility::Taupe, Command::Setconf) {
         request.device.pq_private_key.get_or_insert(None);
     }
     // A file without peers needs no comparison.
@@ -87,12 +87,12 @@ fn read(path: &OsStr) -> io::Result<Zeroizing<Vec<u8>>> {
 /// Parses a file, or prints everything that is wrong with it. Called as `wg`, prints only the
 /// message of `wg`.
 fn parse(call: &Call<'_>, path: &OsStr, text: &[u8]) -> Result<File, Failed> {
-    let dialect = match call.personality {
+    let dialect = match call.compatibility {
         Compatibility::Wg => Dialect::Wg,
         Compatibility::Taupe => Dialect::Setconf,
     };
     let parsed = check::parse(Path::new(path), text, dialect);
-    match call.personality {
+    match call.compatibility {
         Compatibility::Wg => {
             let first = first_error(&parsed.diagnostics);
             let before = |one: &&Diagnostic| {

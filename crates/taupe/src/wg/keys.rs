@@ -18,7 +18,7 @@ const PQ: &str = "--pq";
 const PQ_TEXT: usize = PqPrivateKey::LEN.div_ceil(3) * 4;
 
 pub(super) fn genkey(call: &Call<'_>) -> Outcome {
-    if call.personality == Compatibility::Taupe && call.rest == [PQ] {
+    if call.compatibility == Compatibility::Taupe && call.rest == [PQ] {
         return pq_genkey(call);
     }
     let key = random(call)?;
@@ -102,7 +102,7 @@ fn pq_pubkey(call: &Call<'_>, suite: Suite) -> Outcome {
 /// Returns the suite in the arguments of `pubkey`. `None` for a key of X25519.
 fn wanted_suite(call: &Call<'_>) -> Result<Option<Suite>, Failed> {
     let words: Vec<_> = call.rest.iter().map(|word| word.to_str()).collect();
-    let suite = match (call.personality, words.as_slice()) {
+    let suite = match (call.compatibility, words.as_slice()) {
         (_, []) => return Ok(None),
         (Compatibility::Taupe, [Some(PQ)]) => return Ok(Some(Suite::Hybrid768)),
         (Compatibility::Taupe, [Some(PQ), Some("--suite"), Some(suite)]) => suite,

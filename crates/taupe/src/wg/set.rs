@@ -21,7 +21,7 @@ fn request(call: &Call<'_>, words: &[OsString]) -> Result<SetRequest, Failed> {
     // The capacity is reserved, because growing would leave copies of keys behind.
     let peers = words.iter().filter(|word| *word == "peer").count();
     request.device.peers.reserve_exact(peers);
-    let is_taupe = call.personality == Compatibility::Taupe;
+    let is_taupe = call.compatibility == Compatibility::Taupe;
     let mut words = words.iter().map(OsString::as_os_str);
     while let Some(word) = words.next() {
         let invalid = |invalid: ValueError| {

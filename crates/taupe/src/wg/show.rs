@@ -20,7 +20,8 @@ pub(super) fn show(call: &Call<'_>) -> Outcome {
         (None | Some("all"), field, _) => all(call, field),
         (Some("interfaces"), None, _) => interfaces(call),
         (Some(interface), field, _) => {
-            if call.personality == Compatibility::Taupe && report_killed(|name| name == interface) {
+            if call.compatibility == Compatibility::Taupe && report_killed(|name| name == interface)
+            {
                 return Err(Failed);
             }
             let device = read(call, interface)?;
@@ -36,7 +37,7 @@ pub(super) fn showconf(call: &Call<'_>) -> Outcome {
     let device = read(call, &interface.to_string_lossy())?;
     let mut output = console::Output::new();
     // `finish` reports errors of the output.
-    let more = call.personality == Compatibility::Taupe;
+    let more = call.compatibility == Compatibility::Taupe;
     let _ = show::showconf(&mut output, &device, more, &taupe_client::zone::name);
     output.finish()
 }
@@ -67,7 +68,7 @@ fn names(call: &Call<'_>) -> Result<Vec<String>, Failed> {
             format!("cannot list the interfaces: {error}; only {who} can see all of them")
         })
     })?;
-    let is_taupe = call.personality == Compatibility::Taupe;
+    let is_taupe = call.compatibility == Compatibility::Taupe;
     if names.is_empty() && is_taupe && !system::sees_all_devices() {
         console::complain(b"taupe: only root sees WireGuard devices; run it with sudo\n");
     }
@@ -84,7 +85,7 @@ fn interfaces(call: &Call<'_>) -> Outcome {
 
 /// Fails only if there are interfaces and none of them can be read.
 fn all(call: &Call<'_>, field: Option<&str>) -> Outcome {
-    if call.personality == Compatibility::Taupe {
+    if call.compatibility == Compatibility::Taupe {
         report_killed(|_| true);
     }
     let names = names(call)?;
@@ -134,7 +135,7 @@ fn one(call: &Call<'_>, device: &Device, field: Option<&str>, with_name: bool) -
 }
 
 fn pretty(call: &Call<'_>, output: &mut console::Output, device: &Device) -> std::fmt::Result {
-    let more = match call.personality {
+    let more = match call.compatibility {
         Compatibility::Taupe => {
             let mut lines = system::tunnel_lines(&device.name);
             lines.extend(fingerprints(device));

@@ -162,8 +162,8 @@ impl Machine for FaultInjector<'_, '_> {
         &mut self,
         file: &File,
         config: &Path,
-        personality: Compatibility,
+        compatibility: Compatibility,
     ) -> Result<(), SaveError> {
-        self.inner.save(file, config, personality)
+        self.inner.save(file, config, compatibility)
     }
 }

@@ -42,10 +42,10 @@ fn at_every_call(mut test: impl FnMut(usize) -> Result<bool>) -> Result<usize> {
 fn fails() -> Result<()> {
     let bench = TestHost::new()?;
     for (name, interface, peer) in KINDS {
-        for personality in [Compatibility::Taupe, Compatibility::WgQuick] {
-            step(&format!("{name}, {personality:?}"));
+        for compatibility in [Compatibility::Taupe, Compatibility::WgQuick] {
+            step(&format!("{name}, {compatibility:?}"));
             let file = file(interface, peer)?;
-            let mut tunnel = Tunnel::new("wgt", &file, personality);
+            let mut tunnel = Tunnel::new("wgt", &file, compatibility);
             let before = bench.state()?;
             at_every_call(|number| {
                 tunnel.strike(number, Fault::Fail);
@@ -53,14 +53,14 @@ fn fails() -> Result<()> {
                 if !tunnel.struck() {
                     ensure!(matches!(outcome, Some(Ok(()))), "nothing failed");
                     tunnel.end()?;
-                    bench.is_as(&before, personality)?;
+                    bench.is_as(&before, compatibility)?;
                     return Ok(false);
                 }
                 match outcome {
                     Some(Err(UpError::Failed { leftovers, .. })) if leftovers.is_empty() => {}
                     other => return Err(Error::unmet(format!("call {number}: {other:?}"))),
                 }
-                bench.is_as(&before, personality)?;
+                bench.is_as(&before, compatibility)?;
                 Ok(true)
             })?;
         }

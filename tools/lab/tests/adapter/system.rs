@@ -146,8 +146,8 @@ impl TestHost {
     }
 
     /// Checks that the state is unchanged. First resets a sysctl that `wg-quick` leaves changed.
-    pub(crate) fn is_as(&self, before: &str, personality: Compatibility) -> Result<()> {
-        if personality == Compatibility::WgQuick {
+    pub(crate) fn is_as(&self, before: &str, compatibility: Compatibility) -> Result<()> {
+        if compatibility == Compatibility::WgQuick {
             self.reset_valid_mark()?;
         }
         let after = self.state()?;
@@ -257,18 +257,22 @@ impl Report for StderrReport {
 pub(crate) struct Tunnel<'a> {
     interface: &'static str,
     file: &'a File,
-    personality: Compatibility,
+    compatibility: Compatibility,
     state: State,
     devices: InProcess,
     schedule: Schedule,
 }
 
 impl<'a> Tunnel<'a> {
-    pub(crate) fn new(interface: &'static str, file: &'a File, personality: Compatibility) -> Self {
+    pub(crate) fn new(
+        interface: &'static str,
+        file: &'a File,
+        compatibility: Compatibility,
+    ) -> Self {
         Self {
             interface,
             file,
-            personality,
+            compatibility,
             state: State::default(),
             devices: InProcess::default(),
             schedule: Schedule::default(),
@@ -299,7 +303,7 @@ impl<'a> Tunnel<'a> {
             interface: self.interface,
             config: Path::new("/etc/wireguard/wgt.conf"),
             file,
-            personality: self.personality,
+            compatibility: self.compatibility,
             options: Options::default(),
         }
     }
@@ -318,7 +322,7 @@ impl<'a> Tunnel<'a> {
             interface: self.interface,
             file: None,
             problem: None,
-            personality: self.personality,
+            compatibility: self.compatibility,
             save: true,
         };
         let state = self.state.clone();

@@ -183,7 +183,7 @@ pub(crate) fn be_killed() -> Option<std::convert::Infallible> {
         interface: INTERFACE,
         config: Path::new(path),
         file: &file,
-        personality: Compatibility::Taupe,
+        compatibility: Compatibility::Taupe,
         options: Options::default(),
     };
     match up_on(&mut machine, &state, &request, &mut NoReport) {
@@ -340,8 +340,8 @@ impl Machine for KilledAtStep<'_> {
         &mut self,
         file: &File,
         config: &Path,
-        personality: Compatibility,
+        compatibility: Compatibility,
     ) -> std::result::Result<(), SaveError> {
-        self.machine.save(file, config, personality)
+        self.machine.save(file, config, compatibility)
     }
 }

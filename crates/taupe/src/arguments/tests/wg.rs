@@ -15,7 +15,7 @@ fn what_belongs_to_wg_is_not_read_here() {
         "wg \u{e9}",
     ] {
         let expected = Order::Wg {
-            personality: Compatibility::Wg,
+            compatibility: Compatibility::Wg,
             arguments: words(line),
         };
         assert_eq!(any_order(line, &[]), expected, "{line}");
@@ -35,7 +35,7 @@ fn what_belongs_to_wg_is_not_read_here() {
         "pubkey -V",
     ] {
         let expected = Order::Wg {
-            personality: Compatibility::Taupe,
+            compatibility: Compatibility::Taupe,
             arguments: words(&format!("taupe {rest}")),
         };
         assert_eq!(
@@ -50,7 +50,7 @@ fn what_belongs_to_wg_is_not_read_here() {
 fn wg_quick_takes_an_action_and_a_file_and_nothing_else() {
     let quick = |action| {
         Order::Tunnel(TunnelOrder {
-            personality: Compatibility::WgQuick,
+            compatibility: Compatibility::WgQuick,
             action,
             file: "wg0".into(),
             verbose: true,
