@@ -4,10 +4,9 @@ mod lists;
 
 use crate::arguments::{AppAction, AppOrder, AppPlace};
 use crate::capture::{Selection, UnsupportedSetting};
-
 use crate::console::{NotPrinted, print, say};
 use crate::{app_conflicts, root};
-use lists::{Refused, edit};
+use lists::{ListError, edit};
 use std::ffi::OsString;
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
@@ -42,15 +41,15 @@ enum AppError {
     /// The errors have been printed.
     #[error("{file} has {errors}; nothing was changed")]
     Wrong { file: String, errors: String },
-    #[error("{file} would have {errors} then; nothing was changed")]
+    #[error("after this edit, {file} would have {errors}; nothing was changed")]
     WouldBeWrong { file: String, errors: String },
     #[error("{0}; nothing was changed")]
-    Number(Number),
+    ProcessId(ProcessId),
     #[error("{file}: {why}; nothing was changed")]
-    Refused { file: String, why: Refused },
+    Refused { file: String, why: ListError },
     #[error(
-        "{interface} is up from {}, not from {file}; name that one, or `taupe reload {file}` first; \
-         nothing was changed", .running.display()
+        "{interface} was brought up from {}, not from {file}; give that file, or `taupe reload \
+         {file}` first; nothing was changed", .running.display()
     )]
     OtherFile {
         interface: String,
@@ -58,8 +57,8 @@ enum AppError {
         running: PathBuf,
     },
     #[error(
-        "{file} has been edited since {interface} was made from it: `taupe reload {file}` first; \
-         nothing was changed"
+        "{file} has been edited since {interface} was brought up or reloaded; `taupe reload \
+         {file}` first; nothing was changed"
     )]
     Edited { interface: String, file: String },
     #[error("{file}: {problem}; nothing was changed")]
@@ -75,21 +74,21 @@ enum AppError {
     Fault(#[from] TransparentError),
     #[error(transparent)]
     NotWritten(#[from] SaveError),
-    #[error("{interface} cannot follow: {fault}; {file} and the tunnel are as they were")]
+    #[error("cannot apply the edit to {interface}: {fault}; {file} and the tunnel are unchanged")]
     NotReplaced {
         interface: String,
         file: String,
         fault: Box<TransparentError>,
     },
-    #[error("{interface} does not follow {file}: {fault}; `taupe reload {file}` tries it again")]
+    #[error("cannot apply {file} to {interface}: {fault}; to try again, `taupe reload {file}`")]
     NotFollowed {
         interface: String,
         file: String,
         fault: Box<TransparentError>,
     },
     #[error(
-        "{interface} cannot follow: {fault}; and what there was before could not be put back in {left}; \
-         `taupe reload` makes {interface} what its file says"
+        "cannot apply the edit to {interface}: {fault}; and cannot restore {left}; `taupe reload` \
+         applies the file to {interface}"
     )]
     HalfDone {
         interface: String,
@@ -103,9 +102,9 @@ enum AppError {
 pub(crate) fn main(order: &AppOrder, arguments: &[OsString]) -> ExitCode {
     let outcome = match &order.action {
         AppAction::List => list(order),
-        AppAction::Choose(place, applications) => root::require(Compatibility::Taupe, arguments)
+        AppAction::Edit(place, applications) => root::require(Compatibility::Taupe, arguments)
             .map_err(AppError::from)
-            .and_then(|()| choose(order, *place, applications)),
+            .and_then(|()| edit_file(order, *place, applications)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -129,29 +128,37 @@ fn read(conf: &Conf) -> Result<(Checked, File), AppError> {
     }
 }
 
-fn choose(order: &AppOrder, place: AppPlace, applications: &[Application]) -> Result<(), AppError> {
+fn edit_file(
+    order: &AppOrder,
+    place: AppPlace,
+    applications: &[Application],
+) -> Result<(), AppError> {
     let conf = Conf::find(&order.file, Compatibility::Taupe)?;
     let interface = conf.interface.as_str();
     let shown = || conf.shown.display().to_string();
     let refused = |why| AppError::Refused { file: shown(), why };
     if place != AppPlace::Nowhere
-        && let Some(number) = applications.iter().find_map(number_of_process)
+        && let Some(number) = applications.iter().find_map(process_id)
     {
-        return Err(AppError::Number(number));
+        return Err(AppError::ProcessId(number));
     }
     // The lock keeps two commands from overwriting each other's edit.
     let lock = State::default().lock(interface, PATIENCE)?;
     let is_up = is_in_effect(interface)?;
-    let mut journal = if is_up { running(&lock, &conf)? } else { None };
+    let mut journal = if is_up {
+        open_journal(&lock, &conf)?
+    } else {
+        None
+    };
     let (before, mut file) = read(&conf)?;
     let edited = edit(&before.text, place, applications).map_err(refused)?;
     let is_other = *edited != *before.text;
     let chose = file.transparent.first.is_some();
     if let ([first, ..], AppPlace::Allowed, false, false) = (applications, place, is_other, chose) {
-        return Err(refused(Refused::AllAllowed(first.clone())));
+        return Err(refused(ListError::AllAllowed(first.clone())));
     }
     let mut after = check_text(&conf, Compatibility::Taupe, edited);
-    let news = news(&before.remarks, &after.remarks);
+    let news = new_remarks(&before.remarks, &after.remarks);
     news.iter().for_each(|remark| say(remark));
     let Some(mut wanted) = after.file.take() else {
         let errors = check::count(&after.remarks);
@@ -159,7 +166,7 @@ fn choose(order: &AppOrder, place: AppPlace, applications: &[Application]) -> Re
         return Err(AppError::WouldBeWrong { file, errors });
     };
     if chose && wanted.transparent.first.is_none() {
-        return Err(refused(Refused::NoneChosen));
+        return Err(refused(ListError::NoneSelected));
     }
     let selection = Selection::take(&mut wanted, &conf.path, mark_of(interface)?);
     let selection = selection.map_err(|problem| {
@@ -173,20 +180,20 @@ fn choose(order: &AppOrder, place: AppPlace, applications: &[Application]) -> Re
     if is_other {
         write(&conf, &after.text, &mut journal)?;
         let names: Vec<_> = applications.iter().map(ToString::to_string).collect();
-        let what = match (place, news.iter().any(|remark| is_for_nothing(remark))) {
+        let what = match (place, news.iter().any(|remark| is_without_effect(remark))) {
             (AppPlace::Allowed, false) => "may use the tunnel",
             (AppPlace::Allowed, true) => "is in AllowedApps; see the warning",
-            (AppPlace::Disallowed, false) => "goes past the tunnel",
+            (AppPlace::Disallowed, false) => "bypasses the tunnel",
             (AppPlace::Disallowed, true) => "is in DisallowedApps; see the warning",
-            (AppPlace::Nowhere, _) => "is in no list any more",
+            (AppPlace::Nowhere, _) => "is removed from both lists",
         };
         say(&format_args!("{}: {} {what}", shown(), names.join(", ")));
     } else {
-        say(&format_args!("{} says so already", shown()));
+        say(&format_args!("{} needs no change", shown()));
     }
     if is_up && let Err(fault) = replace(interface, &plan.choice) {
         return Err(match is_other {
-            true => put_back(&conf, &before.text, &mut file, &mut journal, fault),
+            true => restore(&conf, &before.text, &mut file, &mut journal, fault),
             false => AppError::NotFollowed {
                 interface: interface.to_owned(),
                 file: shown(),
@@ -196,29 +203,27 @@ fn choose(order: &AppOrder, place: AppPlace, applications: &[Application]) -> Re
     }
     if is_up {
         say(&format_args!(
-            "{interface} follows, for connections that are open too"
+            "{interface} applies it, also to open connections"
         ));
     } else {
         say(&format_args!(
-            "{interface} is not up: this holds from `taupe up {}` on",
+            "{interface} is not up: the next `taupe up {}` applies it",
             conf.word()
         ));
     }
-    tell(&conf, is_up);
+    warn_of_adapter_mode(&conf, is_up);
     if is_up && plan.mark().is_some() {
-        say(
-            &"[!] in adapter mode this is for sockets to come: those that are open stay as they are",
-        );
+        say(&"[!] in adapter mode, the change applies only to new sockets");
     }
     Ok(())
 }
 
 /// Compares two remarks for equality in some respect.
-type Alike = dyn Fn(&Remark, &Remark) -> bool;
+type IsSame = dyn Fn(&Remark, &Remark) -> bool;
 
 /// Returns the remarks about an edited file that did not exist before the edit. The edit may have
 /// moved lines.
-fn news<'a>(before: &[Remark], after: &'a [Remark]) -> Vec<&'a Remark> {
+fn new_remarks<'a>(before: &[Remark], after: &'a [Remark]) -> Vec<&'a Remark> {
     // Reasons contain line numbers.
     fn without_numbers(remark: &Remark) -> String {
         let text = remark.diagnostic.kind.to_string();
@@ -227,7 +232,7 @@ fn news<'a>(before: &[Remark], after: &'a [Remark]) -> Vec<&'a Remark> {
     let mut old: Vec<_> = before.iter().collect();
     let mut news: Vec<_> = after.iter().collect();
     // Identical remarks are matched first, so that a similar one does not take their place.
-    let same: [&Alike; 2] = [
+    let same: [&IsSame; 2] = [
         &|one, other| one.diagnostic.kind == other.diagnostic.kind,
         &|one, other| without_numbers(one) == without_numbers(other),
     ];
@@ -245,7 +250,7 @@ fn news<'a>(before: &[Remark], after: &'a [Remark]) -> Vec<&'a Remark> {
 
 /// Checks whether a remark warns that a rule names an existing file or program which no process
 /// matches.
-fn is_for_nothing(remark: &Remark) -> bool {
+fn is_without_effect(remark: &Remark) -> bool {
     match &remark.diagnostic.kind {
         DiagnosticKind::AppWarning(doubt) => !matches!(
             doubt,
@@ -257,32 +262,32 @@ fn is_for_nothing(remark: &Remark) -> bool {
 
 /// Recognises a process id where the name of an application is expected, unless an executable has
 /// that name.
-fn number_of_process(application: &Application) -> Option<Number> {
+fn process_id(application: &Application) -> Option<ProcessId> {
     let text = application.to_string();
     let id = text.parse().ok().filter(|_| in_path(&text).is_none())?;
     let path = Subject::of(id).map(|subject| subject.shown_path());
-    Some(Number { id, path })
+    Some(ProcessId { id, path })
 }
 
 /// A number, with the executable of the process that has it as its id.
 #[derive(Debug)]
-struct Number {
+struct ProcessId {
     id: u32,
     path: Option<String>,
 }
 
-impl fmt::Display for Number {
+impl fmt::Display for ProcessId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { id, path } = self;
         match path {
             Some(path) => write!(
                 f,
-                "{id} is a number, and applications are named by their executables: that of \
-                 process {id} is {path}, so write that, or its name"
+                "{id} is a number, but rules name executables: write {path}, the executable of \
+                 process {id}, or its name"
             ),
             None => write!(
                 f,
-                "{id} is a number, and no program or process has it: write the name of an \
+                "{id} is a number, and no program or process has it; write the name of an \
                  executable, or uid:{id} for a user"
             ),
         }
@@ -297,7 +302,7 @@ fn write(conf: &Conf, text: &[u8], journal: &mut Option<Journal>) -> Result<(), 
 }
 
 /// Restores file and tunnel after a change that the tunnel cannot follow.
-fn put_back(
+fn restore(
     conf: &Conf,
     text: &[u8],
     file: &mut File,
@@ -340,7 +345,7 @@ fn put_back(
 
 /// Returns the journal of the running tunnel of this file. Fails if settings other than
 /// applications have changed in the file since they took effect.
-fn running(lock: &Lock, conf: &Conf) -> Result<Option<Journal>, AppError> {
+fn open_journal(lock: &Lock, conf: &Conf) -> Result<Option<Journal>, AppError> {
     let here = Namespace::current();
     let journal = lock.journal()?;
     let Some(journal) = journal.filter(|journal| journal.header().namespace == here) else {
@@ -361,13 +366,13 @@ fn running(lock: &Lock, conf: &Conf) -> Result<Option<Journal>, AppError> {
     Ok(Some(journal))
 }
 
-/// Prints consequences of the change that the user may not expect.
-fn tell(conf: &Conf, is_up: bool) {
+/// Warns of a tunnel that is up in adapter mode for all applications, which an edit does not affect.
+fn warn_of_adapter_mode(conf: &Conf, is_up: bool) {
     let interface = &conf.interface;
     if !is_up && State::default().of_running(interface.as_str()).is_some() {
         say(&format_args!(
-            "[!] {interface} is up in adapter mode, for all applications: `taupe down {interface}`, \
-             then `taupe up {}`",
+            "[!] {interface} is up in adapter mode, for all applications; to apply the edit, `taupe \
+             down {interface}` and `taupe up {}`",
             conf.word()
         ));
     }
@@ -416,11 +421,11 @@ fn list(order: &AppOrder) -> Result<(), AppError> {
         "all others {}",
         match rules.allowed.is_empty() {
             true => "use the tunnel",
-            false => "go past the tunnel",
+            false => "bypass the tunnel",
         }
     );
     if !taupe_inspect::is_root() {
-        say(&"[!] only your own processes are seen; run it with sudo to see all");
+        say(&"[!] only your own processes are listed; run it with sudo to list all");
     }
     Ok(print(text.as_bytes())?)
 }
@@ -430,7 +435,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_edit_has_only_moved_is_not_news() {
+    fn remarks_that_an_edit_only_moved_are_not_repeated() {
         let conf = Conf {
             interface: "home".parse().unwrap(),
             path: "/nowhere/home.conf".into(),
@@ -453,9 +458,9 @@ mod tests {
         assert!(!before.is_empty(), "the file has something to warn of");
         let moved = remarks("# another line\n");
         assert_ne!(before, moved);
-        assert_eq!(news(&before, &moved), Vec::<&Remark>::new());
+        assert_eq!(new_remarks(&before, &moved), Vec::<&Remark>::new());
         let named = remarks("AllowedApps = /no/such/two\n");
-        let told: String = news(&before, &named)
+        let told: String = new_remarks(&before, &named)
             .iter()
             .map(ToString::to_string)
             .collect();

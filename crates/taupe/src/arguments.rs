@@ -50,66 +50,65 @@ pub(crate) enum ArgumentError {
 pub(crate) enum Order {
     /// Run a device.
     Device(DeviceOrder),
-    /// Something with a tunnel that a file describes.
+    /// Act on the tunnel of a file.
     Tunnel(TunnelOrder),
-    /// Say all that is wrong with a file.
+    /// Check a file.
     Check {
         /// A path, or a name in /etc/wireguard.
         file: OsString,
     },
     /// Run a command with a tunnel as its only network.
     Exec(ExecOrder),
-    /// Say what becomes of an application's packets, or of what is forwarded.
+    /// Explain how packets of an application, or forwarded ones, are routed.
     Explain(ExplainOrder),
-    /// Something with the applications of a file.
+    /// Edit or list the applications of a file.
     App(AppOrder),
-    /// Say how tunnels are.
+    /// Show the state of tunnels.
     Status(StatusOrder),
-    /// List connections, and where each goes.
+    /// List connections and their tunnels.
     Flows(FlowsOrder),
-    /// Look for what would keep tunnels from working here.
+    /// Check whether this system can run tunnels.
     Doctor(DoctorOrder),
-    /// Put together what a report of a bug should have.
+    /// Write a report for a bug.
     Report(ReportOrder),
     /// Run a proxy to a file's tunnel.
     Proxy(ProxyOrder),
-    /// Print the minimal list of networks without some others.
+    /// Compute a list of networks without some others.
     AllowedIps {
         networks: Vec<IpNet>,
         except: Vec<IpNet>,
     },
-    /// A sub-command of `wg`, whose arguments it reads itself.
+    /// A subcommand of `wg`, with its unparsed arguments.
     Wg {
         compatibility: wg::Compatibility,
         arguments: Vec<OsString>,
     },
-    /// Say how `wg-quick` is called, because somebody asked or because this was
-    /// wrong.
+    /// Print the usage of `wg-quick`, as requested or because the usage is wrong.
     QuickUsage { is_requested: bool },
 }
 
-/// Something to do with a tunnel.
+/// An action on a tunnel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TunnelOrder {
     pub(crate) compatibility: Compatibility,
     pub(crate) action: Action,
     /// A path, or a name in /etc/wireguard.
     pub(crate) file: OsString,
-    /// Tell of every step, however many there are.
+    /// Print every step.
     pub(crate) verbose: bool,
 }
 
-/// An action on a tunnel.
+/// Kind of an action on a tunnel, with its options.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
     Up(Up),
     Down {
-        /// Leave the file alone although it says `SaveConfig = true`.
+        /// Do not write the file, despite `SaveConfig = true`.
         no_save: bool,
-        /// Leave the chosen applications held back.
+        /// Keep blocking selected applications.
         keep_closed: bool,
     },
-    /// Hold back the chosen applications until it is up.
+    /// Block the selected applications until the tunnel is up.
     Lock,
     Reload,
     Save,
@@ -120,17 +119,17 @@ pub(crate) enum Action {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Up {
     pub(crate) mode: Option<ModeOption>,
-    /// The file of a tunnel that it is to go through: a path, or a name in /etc/wireguard.
+    /// File of the tunnel that carries its datagrams: a path, or a name in /etc/wireguard.
     pub(crate) via: Option<OsString>,
-    /// Stay, with the device in this process.
+    /// Stay in the foreground, with the device in this process.
     pub(crate) foreground: bool,
-    /// Win over routes that exist and networks that are near.
+    /// Take precedence over existing routes and the LAN.
     pub(crate) override_routes: bool,
-    /// Leave the packet filter alone.
+    /// Do not change the packet filter.
     pub(crate) no_firewall: bool,
-    /// Close the TCP connections that chosen applications have open.
+    /// Close open TCP connections of selected applications.
     pub(crate) reset_existing: bool,
-    /// Leave the chosen applications held back when a signal ends it.
+    /// Keep blocking selected applications after a signal.
     pub(crate) keep_closed: bool,
     pub(crate) device: DeviceSettings,
 }
@@ -144,17 +143,17 @@ pub(crate) struct ExecOrder {
     pub(crate) device: DeviceSettings,
 }
 
-/// Which tunnel a command uses.
+/// The tunnel of a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum SandboxOrder {
-    /// Its own.
+    /// A tunnel of its own.
     New {
         /// A path, or a name in /etc/wireguard.
         file: OsString,
-        /// Keep it from the session bus.
+        /// Hide the session bus.
         hide_session: bool,
     },
-    /// The tunnel of a command that runs.
+    /// The tunnel of a running command.
     Join {
         /// The tunnel's name.
         name: OsString,
@@ -164,25 +163,25 @@ pub(crate) enum SandboxOrder {
 /// Arguments of `taupe status`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct StatusOrder {
-    /// A path or a name; all of them without.
+    /// A path or a name. Default: all tunnels.
     pub(crate) file: Option<OsString>,
     pub(crate) json: bool,
 }
 
-/// Which connections are to be listed.
+/// Arguments of `taupe flows`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct FlowsOrder {
-    /// A path or a name: those in this tunnel; all there are without.
+    /// A path or a name, for the flows in this tunnel. Default: all flows.
     pub(crate) file: Option<OsString>,
     pub(crate) json: bool,
-    /// Go on with what changes.
+    /// Continue, and print changes.
     pub(crate) follow: bool,
 }
 
 /// Arguments of `taupe doctor`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct DoctorOrder {
-    /// A path or a name: this file too.
+    /// A path or a name, to check this file too.
     pub(crate) file: Option<OsString>,
     pub(crate) json: bool,
 }
@@ -190,25 +189,24 @@ pub(crate) struct DoctorOrder {
 /// Arguments of `taupe report`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ReportOrder {
-    /// A path or a name; all tunnels that are up without.
+    /// A path or a name. Default: all tunnels that are up.
     pub(crate) file: Option<OsString>,
-    /// Standard output without.
+    /// File to create. Default: standard output.
     pub(crate) output: Option<PathBuf>,
     pub(crate) hide_endpoints: bool,
 }
 
-/// Whose packets' way is to be explained.
+/// Arguments of `taupe explain`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ExplainOrder {
-    /// A path, or a name in /etc/wireguard; without, that of each tunnel there is.
+    /// A path, or a name in /etc/wireguard. Default: the file of each tunnel.
     pub(crate) file: Option<OsString>,
-    /// A path, a name in `PATH`, or the number of a process; `None` is what this machine
-    /// forwards.
+    /// A path, a name in `PATH`, or a process id. `None` means forwarded packets.
     pub(crate) application: Option<OsString>,
     pub(crate) destination: Option<Destination>,
 }
 
-/// Something to do with the applications of a file.
+/// Arguments of `taupe app`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct AppOrder {
     /// A path, or a name in /etc/wireguard.
@@ -218,12 +216,12 @@ pub(crate) struct AppOrder {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum AppAction {
-    /// Have applications stand in one place, and in no other.
-    Choose(AppPlace, Vec<Application>),
+    /// Put applications into one list, or into none.
+    Edit(AppPlace, Vec<Application>),
     List,
 }
 
-/// The list of a file that an application stands in.
+/// A list of applications in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AppPlace {
     Allowed,
@@ -231,7 +229,7 @@ pub(crate) enum AppPlace {
     Nowhere,
 }
 
-/// A mode that was asked for.
+/// A mode that an option selects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ModeOption {
     Adapter,

@@ -27,7 +27,7 @@ fn run(order: &ExplainOrder) -> Result<String, ExplainError> {
     if let Some(script_warning) = subject.as_ref().and_then(script_warning) {
         let _ = writeln!(
             text,
-            "[!] {script_warning}; what follows is for a program at this path"
+            "[!] {script_warning}; the following is for a program at this path"
         );
     }
     let files = match &order.file {
@@ -49,7 +49,7 @@ fn run(order: &ExplainOrder) -> Result<String, ExplainError> {
             if step.decides && number < steps.len() {
                 let _ = writeln!(
                     text,
-                    "      decided; without that, what follows would count:"
+                    "      decided; without this decision, the following steps would apply:"
                 );
             }
         }
@@ -61,7 +61,7 @@ fn run(order: &ExplainOrder) -> Result<String, ExplainError> {
 fn introduce(subject: Option<&Subject>, to: Option<Destination>) -> String {
     let to = to.map_or_else(String::new, |to| format!(" to {to}"));
     let Some(subject) = subject else {
-        return format!("what this machine forwards for others{to}:");
+        return format!("packets that this machine forwards{to}:");
     };
     let who = match subject.id {
         Some(id) => format!("process {id}, {},", subject.shown_path()),

@@ -68,7 +68,7 @@ pub(crate) fn text(flows: &Flows) -> String {
         .map(|flow| format!("{}\n", line(flow)))
         .collect();
     if flows.truncated {
-        text += "[!] there are more, which are not listed\n";
+        text += "[!] the list is incomplete: there are more flows\n";
     }
     text
 }
@@ -90,7 +90,7 @@ fn line(flow: &Flow) -> String {
         (Some(sent), Some(received)) => format!("{sent} B out, {received} B in"),
         _ => "bytes not counted".into(),
     };
-    let why = flow.why.as_deref().unwrap_or("no tunnel is about it");
+    let why = flow.why.as_deref().unwrap_or("no tunnel applies");
     format!(
         "{verdict}: {who} {} {} -> {to}, {bytes}: {why}",
         flow.protocol, flow.local

@@ -36,7 +36,7 @@ enum ReportError {
 
 fn advice(source: &io::Error) -> &'static str {
     match source.kind() {
-        io::ErrorKind::AlreadyExists => "; give the name of a file that is not there yet",
+        io::ErrorKind::AlreadyExists => "; give the name of a file that does not exist yet",
         _ => "",
     }
 }
@@ -66,8 +66,8 @@ fn run(order: &ReportOrder, arguments: &[OsString]) -> Result<(), ReportError> {
                     source,
                 })?;
             say(&format_args!(
-                "{} is written; read it before you give it to anybody: addresses and names of \
-                 programs are in it",
+                "{} is written; read it before you pass it on: it contains addresses and names of \
+                 programs",
                 path.display()
             ));
         }
@@ -114,7 +114,7 @@ fn collect(order: &ReportOrder) -> Result<String, ReportError> {
     let mut redactor = Redactor::new(order.hide_endpoints);
     names.iter().for_each(|name| redactor.learn_device(name));
     let mut text = format!(
-        "# Report of Taupe {}\n\nKeys are numbered in place of what they are.\n",
+        "# Report of Taupe {}\n\nEach key is replaced by a number.\n",
         env!("CARGO_PKG_VERSION")
     );
     // The file is not checked here, because its errors would quote it.

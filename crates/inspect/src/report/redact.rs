@@ -275,8 +275,9 @@ fn redact_log_line(interface: &str, line: &str) -> String {
         let starts = [
             "[!] ",
             "taupe: ",
+            "the applications selected for ",
+            // Earlier versions wrote this.
             "the applications that were chosen for ",
-            "the applications that were selected for ",
         ];
         starts.iter().any(|start| message.starts_with(start))
             || message.starts_with(&format!("{interface} is "))
@@ -464,6 +465,7 @@ mod tests {
              status home` says whether its peer answers",
             "2026-11-23T20:00:00+0000 host taupe[7]: 2026-11-23T20:00:00.1Z  WARN uplinks: the TUN",
             "2026-11-23T20:00:00+0000 host taupe[7]: taupe: /etc/wireguard/home.conf has errors",
+            "2026-11-23T20:00:00+0000 host taupe[7]: the applications selected for home bypass it",
         ];
         let prefix = "2026-11-23T20:00:00+0000 host taupe[7]: ";
         let hidden = [

@@ -11,34 +11,34 @@ use zeroize::Zeroizing;
 
 /// Reason why the lists stay unchanged.
 #[derive(PartialEq, Eq, Debug, thiserror::Error)]
-pub(super) enum Refused {
-    #[error("it has no entry {0}; `taupe app list` prints those that it has")]
-    NotThere(Application),
+pub(super) enum ListError {
+    #[error("it has no entry {0}; `taupe app list` prints its entries")]
+    NoEntry(Application),
     #[error(
-        "it chooses no applications, so all use the tunnel; to have {0} use it and all others go \
-         past it, write AllowedApps = {0} under [Interface]"
+        "it selects no applications, so all use the tunnel; to let only {0} use it, write \
+         AllowedApps = {0} under [Interface]"
     )]
     AllAllowed(Application),
     #[error(
-        "{application} is in {} = {by} too, which has to be taken out, or replaced by what is meant",
+        "{} = {by} also covers {application}; remove this entry, or replace it with narrower ones",
         .key.name()
     )]
-    Wider {
+    Covered {
         application: Application,
         key: Key,
         by: Application,
     },
     #[error(
-        "it would have no AllowedApps any more, and all applications that it does not disallow would \
-         use the tunnel; if that is meant, delete the line of AllowedApps and `taupe reload`"
+        "it would have no AllowedApps any more, so all applications that it does not disallow would \
+         use the tunnel; if you want that, delete the line of AllowedApps and `taupe reload`"
     )]
     NoneAllowed,
     #[error(
-        "it would choose no applications any more, which is adapter mode, for all of them; if that is \
-         meant, `taupe down` the tunnel, delete the last line that chooses applications, and \
+        "it would select no applications any more, which means adapter mode for all of them; if you \
+         want that, `taupe down` the tunnel, delete the last line that selects applications, and \
          `taupe up`"
     )]
-    NoneChosen,
+    NoneSelected,
 }
 
 /// Puts each application into at most one of the lists. Depending on the list that exists, this
@@ -47,7 +47,7 @@ pub(super) fn edit(
     text: &[u8],
     place: AppPlace,
     applications: &[Application],
-) -> Result<Zeroizing<Vec<u8>>, Refused> {
+) -> Result<Zeroizing<Vec<u8>>, ListError> {
     use Key::{AllowedApps, DisallowedApps};
     let names_allowed = !list(text, AllowedApps).is_empty();
     let mut text = Zeroizing::new(text.to_vec());
@@ -74,26 +74,30 @@ pub(super) fn edit(
         }
         match (place, into) {
             (AppPlace::Nowhere, _) if !found => {
-                return Err(Refused::NotThere(application.clone()));
+                return Err(ListError::NoEntry(application.clone()));
             }
             (AppPlace::Allowed | AppPlace::Disallowed, None) => {
-                not_wider(&text, out_of, application)?;
+                check_not_covered(&text, out_of, application)?;
             }
             _ => {}
         }
     }
     if names_allowed && list(&text, AllowedApps).is_empty() {
-        return Err(Refused::NoneAllowed);
+        return Err(ListError::NoneAllowed);
     }
     Ok(text)
 }
 
 /// Fails if another entry of a list still covers an application that was removed from it.
-fn not_wider(text: &[u8], keys: &[Key], application: &Application) -> Result<(), Refused> {
+fn check_not_covered(
+    text: &[u8],
+    keys: &[Key],
+    application: &Application,
+) -> Result<(), ListError> {
     for key in keys {
         let by = list(text, *key).into_iter();
         if let Some(by) = by.into_iter().find(|by| by.covers(application)) {
-            return Err(Refused::Wider {
+            return Err(ListError::Covered {
                 application: application.clone(),
                 key: *key,
                 by,
@@ -114,7 +118,7 @@ fn list(text: &[u8], key: Key) -> Vec<Application> {
 mod tests {
     use super::*;
 
-    fn edited(text: &str, place: AppPlace, applications: &[&str]) -> Result<String, Refused> {
+    fn edited(text: &str, place: AppPlace, applications: &[&str]) -> Result<String, ListError> {
         let applications = applications.iter().map(|text| text.parse());
         let applications: Result<Vec<_>, _> = applications.collect();
         let applications = applications.expect("applications");
@@ -130,7 +134,7 @@ mod tests {
     const DISALLOWED: &str = "[Interface]\nDisallowedApps = curl, wget\n";
 
     #[test]
-    fn applications_go_where_they_are_wanted() {
+    fn each_edit_puts_applications_into_the_right_list() {
         use AppPlace::{Allowed, Disallowed, Nowhere};
         for (text, place, applications, after) in [
             (ALLOWED, Allowed, &["curl"][..], ALLOWED),
@@ -191,9 +195,9 @@ mod tests {
     }
 
     #[test]
-    fn the_way_of_all_others_is_not_changed() {
+    fn edits_that_would_affect_other_applications_are_refused() {
         use AppPlace::{Allowed, Disallowed, Nowhere};
-        let wider = |application, key, by| Refused::Wider {
+        let wider = |application, key, by| ListError::Covered {
             application: app(application),
             key,
             by: app(by),
@@ -203,20 +207,20 @@ mod tests {
                 ALLOWED,
                 Disallowed,
                 &["curl", "wget"][..],
-                Refused::NoneAllowed,
+                ListError::NoneAllowed,
             ),
-            (ALLOWED, Nowhere, &["wget", "curl"], Refused::NoneAllowed),
+            (ALLOWED, Nowhere, &["wget", "curl"], ListError::NoneAllowed),
             (
                 ALLOWED,
                 Nowhere,
                 &["wget", "lynx"],
-                Refused::NotThere(app("lynx")),
+                ListError::NoEntry(app("lynx")),
             ),
             (
                 "AllowedApps = curl\nDisallowedApps = lynx\n",
                 Disallowed,
                 &["curl", "lynx"],
-                Refused::NoneAllowed,
+                ListError::NoneAllowed,
             ),
             // Another entry still covers it.
             (

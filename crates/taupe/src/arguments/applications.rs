@@ -100,14 +100,14 @@ struct AppList {
 
 impl AppArguments {
     pub(super) fn order(self) -> AppOrder {
-        let choose = |place, list: AppList| AppOrder {
+        let edit = |place, list: AppList| AppOrder {
             file: list.file.file,
-            action: AppAction::Choose(place, list.applications),
+            action: AppAction::Edit(place, list.applications),
         };
         match self.command {
-            AppCommand::Allow(list) => choose(AppPlace::Allowed, list),
-            AppCommand::Deny(list) => choose(AppPlace::Disallowed, list),
-            AppCommand::Remove(list) => choose(AppPlace::Nowhere, list),
+            AppCommand::Allow(list) => edit(AppPlace::Allowed, list),
+            AppCommand::Deny(list) => edit(AppPlace::Disallowed, list),
+            AppCommand::Remove(list) => edit(AppPlace::Nowhere, list),
             AppCommand::List(FileArgument { file }) => AppOrder {
                 file,
                 action: AppAction::List,

@@ -39,7 +39,7 @@ pub(super) fn follow(order: &FlowsOrder, first: Flows) -> Result<(), NotPrinted>
                 }
                 let why = failure.to_string();
                 if failed.as_ref() != Some(&why) {
-                    say(&format_args!("[!] {why}; looking on, every second"));
+                    say(&format_args!("[!] {why}; trying again every second"));
                 }
                 failed = Some(why);
             }
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_ends_or_changes_is_told() {
+    fn new_ended_and_changed_flows_are_printed() {
         let by_id = |flows: &[Flow]| -> BTreeMap<Id, Flow> {
             flows.iter().map(|one| (one.id(), one.clone())).collect()
         };

@@ -8,8 +8,8 @@ use taupe_inspect::status::{Mode, State, Status, Tunnel, now};
 
 pub(super) fn text(status: &Status, paint: Paint) -> String {
     if status.tunnels.is_empty() {
-        return "no tunnel is up (`taupe up` makes one; `taupe show` shows other WireGuard \
-                interfaces)\n"
+        return "no tunnel is up; `taupe up` brings one up, `taupe show` lists other WireGuard \
+                interfaces\n"
             .into();
     }
     status
@@ -26,8 +26,8 @@ fn tunnel(tunnel: &Tunnel, paint: Paint) -> String {
         State::Down => ("down", Colour::Red),
     };
     let mode = match tunnel.mode {
-        Some(Mode::Transparent) => ", for chosen applications",
-        Some(Mode::Marks) => ", for chosen applications, in adapter mode by the mark of sockets",
+        Some(Mode::Transparent) => ", for selected applications",
+        Some(Mode::Marks) => ", for selected applications, in adapter mode by the mark of sockets",
         Some(Mode::Adapter) => ", for all applications (adapter mode)",
         None => "",
     };
@@ -63,14 +63,14 @@ fn tunnel(tunnel: &Tunnel, paint: Paint) -> String {
     if tunnel.rules.is_empty() && !file.is_empty() {
         let _ = match tunnel.mode {
             Some(Mode::Transparent | Mode::Marks) => {
-                writeln!(text, "  {file} chooses no applications, so all use it")
+                writeln!(text, "  {file} selects no applications, so all use it")
             }
             // Without a mode, the applications that use it are unknown.
             Some(Mode::Adapter) | None => writeln!(text, "  {file}"),
         };
     }
     if tunnel.forwarded {
-        let _ = writeln!(text, "  {file}: what this machine forwards uses it too");
+        let _ = writeln!(text, "  {file}: forwarded traffic uses it too");
     }
     if tunnel.mode == Some(Mode::Transparent) {
         let guarded = tunnel.uplinks.iter().filter(|uplink| uplink.guarded);
@@ -79,7 +79,7 @@ fn tunnel(tunnel: &Tunnel, paint: Paint) -> String {
             text,
             "  guarded links: {}",
             match names.as_slice() {
-                [] => "none, so chosen applications reach nothing".to_owned(),
+                [] => "none, so selected applications have no network".to_owned(),
                 names => names.join(", "),
             }
         );

@@ -158,7 +158,7 @@ pub(crate) fn app_command_beside_an_edited_file() -> Result<()> {
     expect(&world, &mole, 0, None)?;
     let allow = world.taupe(&["app", "allow", &file, "bird"])?;
     succeeded("app allow", &allow)?;
-    ensure!(allow.stderr.contains("says so already"), "{}", allow.stderr);
+    ensure!(allow.stderr.contains("needs no change"), "{}", allow.stderr);
     expect(&world, &mole, 0, Some(UPLINK[0]))?;
     expect(&world, &bird, 0, None)?;
     world.down(&file)

@@ -148,7 +148,7 @@ fn expect_states(home: &World, code: i32, states: [&str; 2]) -> Result<()> {
                 && tunnel["rules"][0]["application"] == application,
             "{name}: {reported}"
         );
-        let head = format!("{name}: {state}, for chosen applications");
+        let head = format!("{name}: {state}, for selected applications");
         ensure!(
             text.stdout.lines().any(|line| line == head),
             "no {head}: {}",

@@ -7,7 +7,7 @@ use taupe_config::application::Application;
 use taupe_inspect::destination::Destination;
 
 #[test]
-fn applications_are_chosen_for_one_file() {
+fn applications_are_selected_for_one_file() {
     let applications: Vec<Application> = ["curl", "/opt/games/"]
         .map(|text| text.parse().expect("an application"))
         .into();
@@ -17,7 +17,7 @@ fn applications_are_chosen_for_one_file() {
         ("remove", AppPlace::Nowhere),
     ] {
         let order = any_order(&format!("taupe app {word} home curl /opt/games/"), &[]);
-        let action = AppAction::Choose(place, applications.clone());
+        let action = AppAction::Edit(place, applications.clone());
         let file = "home".into();
         assert_eq!(order, Order::App(AppOrder { file, action }));
     }
@@ -94,7 +94,7 @@ fn a_destination_is_an_address_with_or_without_a_port() {
 }
 
 #[test]
-fn the_lock_stays_closed_on_request() {
+fn keep_closed_and_reset_existing_are_read() {
     let down = Action::Down {
         no_save: false,
         keep_closed: true,
@@ -118,7 +118,7 @@ fn the_lock_stays_closed_on_request() {
 }
 
 #[test]
-fn what_is_seen_is_for_people_or_for_programs() {
+fn diagnosis_commands_have_options_for_file_and_json() {
     let home = || Some("home".into());
     for (line, file, json) in [
         ("taupe status", None, false),

@@ -137,7 +137,7 @@ fn each_offload_switches_off_what_it_says() {
 }
 
 #[test]
-fn the_variable_for_offloads_adds_to_the_options_and_is_read_with_patience() {
+fn the_variable_for_offloads_adds_to_the_options_and_tolerates_blanks() {
     let line = "taupe device wg0 --no-offload tso";
     let both = Offloads {
         tun_tso: false,
@@ -160,7 +160,7 @@ fn the_variable_for_offloads_adds_to_the_options_and_is_read_with_patience() {
 }
 
 #[test]
-fn the_environment_speaks_as_to_wireguard_go() {
+fn variables_are_read_like_those_of_wireguard_go() {
     for line in ["taupe device wg0", "wireguard-go wg0"] {
         let front = order(line, &[("WG_PROCESS_FOREGROUND", "1")]);
         assert_eq!(front, in_front(plain("wg0")));
@@ -210,7 +210,7 @@ fn wrong_variables_are_named() {
 }
 
 #[test]
-fn boringtun_s_options_are_taken_and_what_has_a_meaning_is_used() {
+fn options_of_boringtun_are_accepted_and_used_if_they_apply() {
     let line = "boringtun-cli -f -t 4 -v trace --uapi-fd 5 --tun-fd 4 -l /tmp/log --pid-file /p \
                 --work-dir / --err /tmp/err --disable-drop-privileges --disable-connected-udp \
                 --disable-multi-queue wg0";

@@ -9,7 +9,7 @@ fn exec(line: &str) -> ExecOrder {
 }
 
 #[test]
-fn a_command_has_a_tunnel_of_its_own_or_another_one_s() {
+fn exec_uses_a_new_tunnel_or_joins_a_running_one() {
     for (line, hide_session) in [
         ("taupe exec ./home.conf -- curl -v --join x", false),
         (
@@ -28,7 +28,7 @@ fn a_command_has_a_tunnel_of_its_own_or_another_one_s() {
 }
 
 #[test]
-fn a_command_stands_behind_two_dashes() {
+fn the_command_follows_two_dashes() {
     for (line, part) in [
         ("taupe exec home", "COMMAND"),
         ("taupe exec home --", "COMMAND"),

@@ -63,7 +63,7 @@ fn help_and_version_are_no_mistakes() {
 }
 
 #[test]
-fn each_command_of_wg_tells_how_it_is_called() {
+fn each_subcommand_of_wg_has_help() {
     for command in "show showconf set setconf addconf syncconf genkey genpsk pubkey".split(' ') {
         let (help, status) = refusal(&format!("taupe help {command}"), &[]);
         assert_eq!(status, 0, "{command}");

@@ -31,7 +31,7 @@ fn tunnels_are_named_by_one_word() {
 }
 
 #[test]
-fn every_step_is_told_of_when_asked_for() {
+fn every_step_is_printed_on_request() {
     for (line, level, expected) in [
         ("taupe up wg0", "", false),
         ("taupe up wg0", "info", false),
@@ -93,7 +93,7 @@ fn every_option_of_up_is_read() {
 }
 
 #[test]
-fn the_device_of_a_tunnel_hears_of_offloads_and_logging_only() {
+fn the_device_of_a_tunnel_gets_only_offloads_and_logging() {
     let variables = [
         ("TAUPE_OFFLOAD", "tso"),
         ("LOG_LEVEL", "info"),

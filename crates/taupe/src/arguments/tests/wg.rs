@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use taupe_config::file::Compatibility;
 
 #[test]
-fn what_belongs_to_wg_is_not_read_here() {
+fn arguments_of_wg_are_passed_on_unparsed() {
     use crate::wg::Compatibility;
     let words = |line: &str| line.split(' ').map(OsString::from).collect();
     for line in [

@@ -38,7 +38,7 @@ pub(crate) fn words() -> Result<()> {
     let again = says(&["up", &file], 1, &["home is up already"])?;
     ensure!(again.lines().count() == 1, "{again}");
     step("applications");
-    let allowed = ["bird may use the tunnel", "home follows"];
+    let allowed = ["bird may use the tunnel", "home applies it"];
     says(&["app", "allow", &file, "bird"], 0, &allowed)?;
     let id = wait.id().to_string();
     says(&["app", "allow", &file, &id], 1, &["is a number", &mole.0])?;

@@ -42,7 +42,11 @@ pub(crate) fn report() -> Result<()> {
     succeeded("report", &result)?;
     let again = world.taupe(&["report", "-o", &path])?;
     ensure!(again.status == Some(1), "{again:?}");
-    ensure!(again.stderr.contains("not there yet"), "{}", again.stderr);
+    ensure!(
+        again.stderr.contains("does not exist yet"),
+        "{}",
+        again.stderr
+    );
     let mode = std::fs::metadata(&path)
         .map_err(Error::io(&*path))?
         .permissions()
