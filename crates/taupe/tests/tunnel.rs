@@ -367,7 +367,7 @@ fn who_may_not_see_the_first_process_is_told_of_a_tunnel_for_all() {
             assert!(said.contains(r#""mode":null"#), "{said}");
             assert!(said.contains(r#""out-of-reach""#), "{said}");
             let said = stdout(&confined(&["status", "wg0"]));
-            assert!(said.contains("\n  [!] reaching "), "{said}");
+            assert!(said.contains("\n  [!] cannot reach "), "{said}");
             assert!(!said.contains("all use it"), "{said}");
             // `flows` cannot tell which connections it carries.
             let output = confined(&["flows"]);
