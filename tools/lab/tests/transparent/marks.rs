@@ -149,7 +149,7 @@ pub(crate) fn closed_by_mark() -> Result<()> {
     step("up again");
     let needless = world.taupe(&["lock", &file])?;
     ensure!(
-        needless.status == Some(1) && needless.stderr.contains("in another mode"),
+        needless.status == Some(1) && needless.stderr.contains("of another mode"),
         "{needless:?}"
     );
     up(&world, &file)?;
