@@ -21,25 +21,25 @@ use taupe_os_linux::watch::RouteWatch;
 use taupe_protocol::limits::REKEY_TIMEOUT;
 
 /// Interval at which the device is read while it is being configured. The device's process doubles
-/// it up to [`LONGEST_LOOK`], because a reload may add names at any time.
-const LOOK: Duration = Duration::from_millis(50);
-const LONGEST_LOOK: Duration = Duration::from_secs(10);
+/// it up to [`MAX_POLL_INTERVAL`], because a reload may add names at any time.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Time that `up` waits for an address from the device's process.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Delay between look-ups of a name without an address. It doubles up to [`LONGEST_WAIT`], and
-/// restarts at [`REST`] after a change of routes or addresses.
-const FIRST_WAIT: Duration = Duration::from_secs(2);
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// Delay between look-ups of a name without an address. It doubles up to [`MAX_RETRY`], and
+/// restarts at [`MIN_RETRY`] after a change of routes or addresses.
+const FIRST_RETRY: Duration = Duration::from_secs(2);
+const MAX_RETRY: Duration = Duration::from_secs(60);
 
 /// Shortest pause between look-ups that changes of routes or addresses trigger, because such
 /// changes may never stop.
-const REST: Duration = REKEY_TIMEOUT;
+const MIN_RETRY: Duration = REKEY_TIMEOUT;
 
 /// Delay of a look-up after a change of routes or addresses, because a new network makes several
 /// changes.
-const SETTLES: Duration = Duration::from_millis(500);
+const SETTLE_DELAY: Duration = Duration::from_millis(500);
 
 /// Selection of names that the device's process looks up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,7 +72,7 @@ pub(crate) fn leave(file: &mut File, which: Leave) -> Vec<NamedEndpoint> {
 /// Waits until the device has found the addresses of names. Returns a sentence for each endpoint
 /// that still has none.
 pub(crate) fn await_addresses(interface: &str, left: &[NamedEndpoint]) -> Vec<String> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + ADDRESS_TIMEOUT;
     let mut missing = left.to_vec();
     while let Ok(device) = taupe_client::read(interface) {
         missing.retain(|named| !has_endpoint(&device, named));
@@ -80,7 +80,7 @@ pub(crate) fn await_addresses(interface: &str, left: &[NamedEndpoint]) -> Vec<St
         if !is_being_asked || Instant::now() >= end {
             break;
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
     missing.iter().map(NamedEndpoint::warning).collect()
 }
@@ -124,7 +124,7 @@ fn find_all(interface: &str, resolver: &dyn Resolver) {
     if let Err(error) = &network {
         tracing::debug!(%error, "a new network does not hasten look-ups");
     }
-    let (mut look, mut wait) = (LOOK, FIRST_WAIT);
+    let (mut poll, mut wait) = (POLL_INTERVAL, FIRST_RETRY);
     let mut warned = Warned::default();
     // Reading fails once the device has ended.
     while let Ok(device) = taupe_client::read(interface) {
@@ -133,9 +133,9 @@ fn find_all(interface: &str, resolver: &dyn Resolver) {
         let missing = missing.filter_map(|peer| Some((peer.public_key, peer.endpoint_name?)));
         let missing: Vec<_> = missing.collect();
         if missing.is_empty() {
-            thread::sleep(look);
-            look = (look * 2).min(LONGEST_LOOK);
-            wait = FIRST_WAIT;
+            thread::sleep(poll);
+            poll = (poll * 2).min(MAX_POLL_INTERVAL);
+            wait = FIRST_RETRY;
             continue;
         }
         warned.keep(&missing);
@@ -165,16 +165,16 @@ fn find_all(interface: &str, resolver: &dyn Resolver) {
         };
         wait = if changed {
             thread::sleep(settling(asked.elapsed()));
-            REST
+            MIN_RETRY
         } else {
-            (wait * 2).min(LONGEST_WAIT)
+            (wait * 2).min(MAX_RETRY)
         };
     }
 }
 
 /// Returns the delay of a look-up after a change, which came `since` after the previous look-up.
 fn settling(since: Duration) -> Duration {
-    REST.saturating_sub(since).max(SETTLES)
+    MIN_RETRY.saturating_sub(since).max(SETTLE_DELAY)
 }
 
 /// Reasons why peers have no endpoint, each of which is logged once.

@@ -105,8 +105,8 @@ pub(super) fn process_finding(process: &ProcessObservation<'_>) -> Option<Findin
         (false, false) if *is_changing => Some(Finding::new(
             FindingCode::Changing,
             format!(
-                "it is being brought up or taken down; if nobody does, `taupe down {interface}` \
-                 undoes what was begun"
+                "it is being brought up or taken down; if no command does that, `taupe down {interface}` \
+                 undoes its changes"
             ),
         )),
         (false, false) if lock.is_some() => Some(Finding::new(FindingCode::Down, meanwhile)),

@@ -39,12 +39,12 @@ pub(super) struct Boringtun {
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
     #[command(flatten)]
-    _meaningless: Meaningless,
+    _without_effect: WithoutEffect,
 }
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Accepted without an effect")]
-struct Meaningless {
+struct WithoutEffect {
     #[arg(short, long, value_name = "N")]
     threads: Option<usize>,
     #[arg(long, value_name = "FILE")]

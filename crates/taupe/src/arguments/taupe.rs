@@ -12,7 +12,7 @@ use crate::wg;
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use taupe_config::file::Compatibility;
-use tunnels::Detail;
+use tunnels::OutputOptions;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -137,21 +137,21 @@ impl Taupe {
         arguments: &[OsString],
         environment: Environment<'_>,
     ) -> Result<Order, ArgumentError> {
-        let tunnel = |action, argument: FileArgument, detail: Detail| {
+        let tunnel = |action, argument: FileArgument, output: OutputOptions| {
             Order::Tunnel(TunnelOrder {
                 compatibility: Compatibility::Taupe,
                 action,
                 file: argument.file,
-                verbose: detail.is_wanted(environment),
+                verbose: output.is_verbose(environment),
             })
         };
         Ok(match self.command {
-            Command::Up(up) => tunnel(up.action(environment)?, up.file, up.detail),
-            Command::Down(down) => tunnel(down.action(), down.file, down.detail),
-            Command::Reload(reload) => tunnel(Action::Reload, reload.file, reload.detail),
-            Command::Lock(file) => tunnel(Action::Lock, file, Detail::PLAIN),
-            Command::Save(file) => tunnel(Action::Save, file, Detail::PLAIN),
-            Command::Strip(file) => tunnel(Action::Strip, file, Detail::PLAIN),
+            Command::Up(up) => tunnel(up.action(environment)?, up.file, up.output),
+            Command::Down(down) => tunnel(down.action(), down.file, down.output),
+            Command::Reload(reload) => tunnel(Action::Reload, reload.file, reload.output),
+            Command::Lock(file) => tunnel(Action::Lock, file, OutputOptions::DEFAULT),
+            Command::Save(file) => tunnel(Action::Save, file, OutputOptions::DEFAULT),
+            Command::Strip(file) => tunnel(Action::Strip, file, OutputOptions::DEFAULT),
             Command::Check(FileArgument { file }) => Order::Check { file },
             Command::Exec(exec) => Order::Exec(exec.order(environment)?),
             Command::Explain(explain) => Order::Explain(explain.order()),

@@ -155,7 +155,7 @@ pub(super) struct UpArguments {
     #[arg(long, requires = "foreground")]
     keep_closed: bool,
     #[command(flatten)]
-    pub(super) detail: Detail,
+    pub(super) output: OutputOptions,
 }
 
 impl UpArguments {
@@ -190,7 +190,7 @@ pub(super) struct DownArguments {
     #[arg(long)]
     keep_closed: bool,
     #[command(flatten)]
-    pub(super) detail: Detail,
+    pub(super) output: OutputOptions,
 }
 
 impl DownArguments {
@@ -207,12 +207,12 @@ pub(super) struct ReloadArguments {
     #[command(flatten)]
     pub(super) file: FileArgument,
     #[command(flatten)]
-    pub(super) detail: Detail,
+    pub(super) output: OutputOptions,
 }
 
 /// Options about the amount of output.
 #[derive(Args)]
-pub(super) struct Detail {
+pub(super) struct OutputOptions {
     /// Print every step, even for many routes
     ///
     /// LOG_LEVEL=verbose has the same effect.
@@ -220,10 +220,10 @@ pub(super) struct Detail {
     verbose: bool,
 }
 
-impl Detail {
-    pub(super) const PLAIN: Self = Self { verbose: false };
+impl OutputOptions {
+    pub(super) const DEFAULT: Self = Self { verbose: false };
 
-    pub(super) fn is_wanted(&self, environment: Environment<'_>) -> bool {
+    pub(super) fn is_verbose(&self, environment: Environment<'_>) -> bool {
         let level = environment("LOG_LEVEL");
         let level = level.as_deref().map(|word| word.to_string_lossy());
         self.verbose || Logging::from_log_level(level.as_deref()).is_verbose()

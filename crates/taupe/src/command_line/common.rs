@@ -166,10 +166,10 @@ pub(crate) enum Wg {
         taupe show\n       \
         taupe show (INTERFACE | all | interfaces) [FIELD]"
     )]
-    Show(Rest),
+    Show(UnparsedArguments),
     /// Print the configuration of an interface for `setconf`
     #[command(after_help = format!("{WG_STATUS}\n\n{SHOWCONF_EXAMPLES}"), override_usage = "taupe showconf INTERFACE")]
-    Showconf(Rest),
+    Showconf(UnparsedArguments),
     /// Change the configuration of an interface
     #[command(
         after_help = format!("{WG_STATUS}\n\n{SET_EXAMPLES}"),
@@ -180,42 +180,42 @@ pub(crate) enum Wg {
         [post-quantum require|prefer|off|default] [endpoint HOST:PORT]\n           \
         [persistent-keepalive SECONDS] [allowed-ips NETWORKS]]..."
     )]
-    Set(Rest),
+    Set(UnparsedArguments),
     /// Replace the configuration of an interface with a file
     #[command(
         after_help = format!("{WG_STATUS}\n\n{SETCONF_EXAMPLES}"),
         override_usage = "taupe setconf INTERFACE FILE"
     )]
-    Setconf(Rest),
+    Setconf(UnparsedArguments),
     /// Add a file to the configuration of an interface
     #[command(
         after_help = format!("{WG_STATUS}\n\n{ADDCONF_EXAMPLES}"),
         override_usage = "taupe addconf INTERFACE FILE"
     )]
-    Addconf(Rest),
+    Addconf(UnparsedArguments),
     /// Apply a file like `setconf`, but keep sessions
     #[command(
         after_help = format!("{WG_STATUS}\n\n{SYNCCONF_EXAMPLES}"),
         override_usage = "taupe syncconf INTERFACE FILE"
     )]
-    Syncconf(Rest),
+    Syncconf(UnparsedArguments),
     /// Print a new private key
     #[command(after_help = format!("{GENKEY}\n\n{WG_STATUS}\n\n{GENKEY_EXAMPLES}"), override_usage = "taupe genkey [--pq]")]
-    Genkey(Rest),
+    Genkey(UnparsedArguments),
     /// Print a new preshared key
     #[command(after_help = format!("{WG_STATUS}\n\n{GENPSK_EXAMPLES}"), override_usage = "taupe genpsk")]
-    Genpsk(Rest),
+    Genpsk(UnparsedArguments),
     /// Compute the public key of a private key on standard input
     #[command(
         after_help = format!("{PUBKEY}\n\n{WG_STATUS}\n\n{PUBKEY_EXAMPLES}"),
         override_usage = "taupe pubkey [--pq [--suite hybrid-768|hybrid-512]]"
     )]
-    Pubkey(Rest),
+    Pubkey(UnparsedArguments),
 }
 
 /// The arguments of a sub-command of `wg`, unparsed.
 #[derive(Args)]
-pub(crate) struct Rest {
+pub(crate) struct UnparsedArguments {
     #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
     _rest: Vec<OsString>,
 }

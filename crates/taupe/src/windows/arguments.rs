@@ -144,7 +144,7 @@ pub(crate) struct RunArguments {
     #[command(flatten)]
     config: ConfigOption,
     #[command(flatten)]
-    on: ModeOption,
+    adapter: AdapterOption,
     #[command(flatten)]
     log: LogOption,
 }
@@ -153,7 +153,7 @@ impl RunArguments {
     pub(crate) fn order(self) -> RunOrder {
         RunOrder {
             file: self.config.config,
-            mode: self.on.mode(),
+            mode: self.adapter.mode(),
             level: self.log.log_level.filter(),
         }
     }
@@ -173,7 +173,7 @@ enum Command {
         #[command(flatten)]
         config: ConfigOption,
         #[command(flatten)]
-        on: ModeOption,
+        adapter: AdapterOption,
         #[command(flatten)]
         log: LogOption,
     },
@@ -205,7 +205,7 @@ enum Command {
         #[command(flatten)]
         config: ConfigOption,
         #[command(flatten)]
-        on: ModeOption,
+        adapter: AdapterOption,
         #[command(flatten)]
         log: LogOption,
     },
@@ -214,18 +214,25 @@ enum Command {
 impl ServiceArguments {
     pub(crate) fn order(self) -> ServiceOrder {
         let (action, config) = match self.command {
-            Command::Install { config, on, log } => {
-                (ServiceAction::Install(on.mode(), log.log_level), config)
-            }
+            Command::Install {
+                config,
+                adapter,
+                log,
+            } => (
+                ServiceAction::Install(adapter.mode(), log.log_level),
+                config,
+            ),
             Command::Start(config) => (ServiceAction::Start, config),
             Command::Stop(config) => (ServiceAction::Stop, config),
             Command::Uninstall(config) => (ServiceAction::Uninstall, config),
             Command::Status(config) => (ServiceAction::Status, config),
             Command::Lock(config) => (ServiceAction::Lock, config),
             Command::Unlock => return ServiceOrder::Unlock,
-            Command::Run { config, on, log } => {
-                (ServiceAction::Run(on.mode(), log.log_level), config)
-            }
+            Command::Run {
+                config,
+                adapter,
+                log,
+            } => (ServiceAction::Run(adapter.mode(), log.log_level), config),
         };
         ServiceOrder::Tunnel {
             action,
@@ -244,7 +251,7 @@ struct ConfigOption {
 }
 
 #[derive(Args)]
-struct ModeOption {
+struct AdapterOption {
     /// Create an adapter that all applications use
     ///
     /// The adapter has the file's addresses and routes. This needs wintun.dll beside taupe.exe.
@@ -252,7 +259,7 @@ struct ModeOption {
     adapter: bool,
 }
 
-impl ModeOption {
+impl AdapterOption {
     fn mode(&self) -> WindowsMode {
         match self.adapter {
             true => WindowsMode::Adapter,

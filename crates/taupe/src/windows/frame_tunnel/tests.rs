@@ -21,16 +21,16 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Events of a tunnel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Happening {
+enum Step {
     Captured,
     NotCaptured,
     ReadFails,
-    Open,
-    Shut,
-    GivenBack,
+    Exempted,
+    Blocked,
+    Released,
 }
 
-use Happening::{Captured, GivenBack, NotCaptured, Open, ReadFails, Shut};
+use Step::{Blocked, Captured, Exempted, NotCaptured, ReadFails, Released};
 
 /// Behaviour of a packet filter, and the events so far.
 #[derive(Clone, Default)]
@@ -38,7 +38,7 @@ struct World(Arc<Mutex<Inner>>);
 
 #[derive(Default)]
 struct Inner {
-    happened: Vec<Happening>,
+    events: Vec<Step>,
     /// Results of the next look-ups of adapters, and of the next reads. All later ones succeed.
     looks: VecDeque<bool>,
     reads: VecDeque<bool>,
@@ -55,19 +55,19 @@ impl World {
         of(&mut self.0.lock().expect("not poisoned"))
     }
 
-    fn happens(&self, what: Happening) {
-        self.with(|it| it.happened.push(what));
+    fn record(&self, what: Step) {
+        self.with(|it| it.events.push(what));
     }
 
-    fn happened(&self) -> Vec<Happening> {
-        self.with(|it| it.happened.clone())
+    fn events(&self) -> Vec<Step> {
+        self.with(|it| it.events.clone())
     }
 
     fn wait_for(&self, what: &str, is_so: impl Fn(&Inner) -> bool) {
         let until = Instant::now() + PATIENCE;
         while !self.with(|it| is_so(it)) {
-            let happened = self.happened();
-            assert!(Instant::now() < until, "{what}: {happened:?}");
+            let events = self.events();
+            assert!(Instant::now() < until, "{what}: {events:?}");
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -81,7 +81,7 @@ impl PacketTap for Tap {
             it.looked += 1;
             it.looks.pop_front().unwrap_or(true)
         });
-        self.0.happens(if works { Captured } else { NotCaptured });
+        self.0.record(if works { Captured } else { NotCaptured });
         match works {
             true => Ok(self.0.with(|it| Adapters {
                 taken: it.adapters.clone(),
@@ -97,7 +97,7 @@ impl PacketTap for Tap {
         handle: &mut dyn FnMut(Frame<'_>) -> Verdict,
     ) -> Result<Event, TapError> {
         if !self.0.with(|it| it.reads.pop_front().unwrap_or(true)) {
-            self.0.happens(ReadFails);
+            self.0.record(ReadFails);
             return Err(TapError("no frames".to_owned()));
         }
         if let Some(frame) = self.0.with(|it| it.frames.pop_front()) {
@@ -126,7 +126,7 @@ impl PacketTap for Tap {
 
 impl Drop for Tap {
     fn drop(&mut self) {
-        self.0.happens(GivenBack);
+        self.0.record(Released);
     }
 }
 
@@ -135,7 +135,7 @@ struct Pass(World);
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        self.0.happens(Shut);
+        self.0.record(Blocked);
     }
 }
 
@@ -156,14 +156,14 @@ fn file(peer: &str) -> File {
 }
 
 /// A running tunnel, which ends when dropped.
-struct Carried {
+struct RunningTunnel {
     ask: Sender<TunnelEvent>,
     port: u16,
     thread: Option<JoinHandle<Result<(), TapError>>>,
     state: PathBuf,
 }
 
-impl Carried {
+impl RunningTunnel {
     fn begin(world: &World, test: &str, peer: &str) -> Self {
         let state = std::env::temp_dir().join(format!("taupe-{test}-{}", std::process::id()));
         let (ask, events) = channel();
@@ -173,7 +173,7 @@ impl Carried {
         let thread = thread::spawn(move || {
             let opens = world.clone();
             let exemption = LockExemption::new(move || {
-                opens.happens(Open);
+                opens.record(Exempted);
                 Ok(Some(Box::new(Pass(opens.clone())) as Grant))
             });
             let settings = Settings {
@@ -215,8 +215,8 @@ impl Carried {
     /// Returns the value of a line in the answer to `wg show`.
     fn line(&self, key: &str) -> Option<String> {
         let (answer, answered) = sync_channel(1);
-        let events = TunnelEvent::Configuration(Request::Get, answer);
-        self.ask.send(events).expect("it runs");
+        let event = TunnelEvent::Configuration(Request::Get, answer);
+        self.ask.send(event).expect("it runs");
         let text = answered.recv_timeout(PATIENCE).expect("an answer");
         let mut lines = text.lines().filter_map(|line| line.split_once('='));
         let (_, value) = lines.find(|(found, _)| *found == key)?;
@@ -224,7 +224,7 @@ impl Carried {
     }
 }
 
-impl Drop for Carried {
+impl Drop for RunningTunnel {
     fn drop(&mut self) {
         if self.thread.is_some() {
             let _ = self.end();
@@ -236,10 +236,10 @@ impl Drop for Carried {
 #[test]
 fn locked_programs_pass_only_while_adapters_are_captured() {
     let world = World::default();
-    let mut carried = Carried::begin(&world, "gate", "");
-    world.wait_for("it is open", |it| it.happened.contains(&Open));
-    carried.end().expect("it ends well");
-    assert_eq!(world.happened(), [Captured, Open, Shut, GivenBack]);
+    let mut tunnel = RunningTunnel::begin(&world, "gate", "");
+    world.wait_for("it is open", |it| it.events.contains(&Exempted));
+    tunnel.end().expect("it ends well");
+    assert_eq!(world.events(), [Captured, Exempted, Blocked, Released]);
 }
 
 #[test]
@@ -249,27 +249,27 @@ fn a_failed_packet_filter_is_retried_while_locked_programs_are_blocked() {
         it.looks = [true, false, false].into();
         it.reads = [true, false, false].into();
     });
-    let mut carried = Carried::begin(&world, "fails", "");
+    let mut tunnel = RunningTunnel::begin(&world, "fails", "");
     world.wait_for("it is open again", |it| {
-        it.happened.iter().filter(|what| **what == Open).count() == 2
+        it.events.iter().filter(|what| **what == Exempted).count() == 2
     });
-    carried.end().expect("it ends well");
+    tunnel.end().expect("it ends well");
     assert_eq!(
-        world.happened(),
+        world.events(),
         [
             Captured,
-            Open,
+            Exempted,
             ReadFails,
-            Shut,
+            Blocked,
             NotCaptured,
             NotCaptured,
             // Capturing adapters alone does not open the gate.
             Captured,
             ReadFails,
             Captured,
-            Open,
-            Shut,
-            GivenBack
+            Exempted,
+            Blocked,
+            Released
         ]
     );
 }
@@ -278,10 +278,10 @@ fn a_failed_packet_filter_is_retried_while_locked_programs_are_blocked() {
 fn a_packet_filter_that_never_works_is_an_error_and_locked_programs_stay_blocked() {
     let world = World::default();
     world.with(|it| it.looks = [false].into());
-    let mut carried = Carried::begin(&world, "never", "");
-    let error = carried.end().expect_err("it fails");
+    let mut tunnel = RunningTunnel::begin(&world, "never", "");
+    let error = tunnel.end().expect_err("it fails");
     assert_eq!(error.to_string(), "no adapters");
-    assert_eq!(world.happened(), [NotCaptured, GivenBack]);
+    assert_eq!(world.events(), [NotCaptured, Released]);
 }
 
 #[test]
@@ -292,14 +292,14 @@ fn locked_programs_are_blocked_while_a_connection_bypasses_the_packet_filter() {
         it.adapters = vec![ethernet()];
         it.missed = vec!["Wi-Fi".to_owned()];
     });
-    let mut carried = Carried::begin(&world, "missed", "");
+    let mut tunnel = RunningTunnel::begin(&world, "missed", "");
     world.wait_for("it is looked at again", |it| it.looked >= 2);
-    assert!(!world.happened().contains(&Open));
+    assert!(!world.events().contains(&Exempted));
     world.with(|it| it.missed.clear());
-    world.wait_for("it is open", |it| it.happened.contains(&Open));
+    world.wait_for("it is open", |it| it.events.contains(&Exempted));
     world.with(|it| it.missed = vec!["Wi-Fi".to_owned()]);
-    world.wait_for("it is shut again", |it| it.happened.contains(&Shut));
-    carried.end().expect("it ends well");
+    world.wait_for("it is shut again", |it| it.events.contains(&Blocked));
+    tunnel.end().expect("it ends well");
 }
 
 fn ethernet() -> Adapter {
@@ -332,15 +332,15 @@ fn a_packet_with_an_unknown_source_leaves_only_if_adapters_can_be_looked_up() {
             it.looks = [true, works].into();
             it.frames = [STRANGE.to_vec()].into();
         });
-        let mut carried = Carried::begin(&world, &format!("strange-{works}"), "");
+        let mut tunnel = RunningTunnel::begin(&world, &format!("strange-{works}"), "");
         if works {
             world.wait_for("it is sent", |it| !it.injected.is_empty());
         } else {
             world.wait_for("it is open again", |it| {
-                it.happened.iter().filter(|what| **what == Open).count() == 2
+                it.events.iter().filter(|what| **what == Exempted).count() == 2
             });
         }
-        carried.end().expect("it ends well");
+        tunnel.end().expect("it ends well");
         let sent = world.with(|it| it.injected.clone());
         assert_eq!(sent, vec![STRANGE.to_vec(); usize::from(works)]);
     }
@@ -350,9 +350,9 @@ fn a_packet_with_an_unknown_source_leaves_only_if_adapters_can_be_looked_up() {
 fn an_adapter_without_addresses_is_looked_up_again() {
     let world = World::default();
     world.with(|it| it.adapters = vec![ethernet()]);
-    let mut carried = Carried::begin(&world, "address", "");
+    let mut tunnel = RunningTunnel::begin(&world, "address", "");
     world.wait_for("it is looked at again", |it| it.looked >= 2);
-    carried.end().expect("it ends well");
+    tunnel.end().expect("it ends well");
 }
 
 #[test]
@@ -361,11 +361,11 @@ fn a_datagram_that_the_system_delivers_reaches_the_tunnel() {
     let world = World::default();
     let peer = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
     let at = peer.local_addr().expect("an address");
-    let carried = Carried::begin(&world, "loopback", &format!("Endpoint = {at}"));
+    let tunnel = RunningTunnel::begin(&world, "loopback", &format!("Endpoint = {at}"));
     let mut other = responder::Responder::new(peer);
-    other.initiate_to((Ipv4Addr::LOCALHOST, carried.port).into());
+    other.initiate_to((Ipv4Addr::LOCALHOST, tunnel.port).into());
     let until = Instant::now() + PATIENCE;
-    while carried
+    while tunnel
         .line("last_handshake_time_sec")
         .is_none_or(|at| at == "0")
     {
@@ -378,18 +378,18 @@ fn a_datagram_that_the_system_delivers_reaches_the_tunnel() {
 fn a_tunnel_runs_before_its_endpoint_name_has_an_address() {
     let world = World::default();
     // "localhost" has an address without a name server, "taupe.invalid" has none (RFC 6761).
-    let mut carried = Carried::begin(&world, "unknown", "Endpoint = taupe.invalid:51820");
-    world.wait_for("it is open", |it| it.happened.contains(&Open));
-    assert_eq!(carried.line("endpoint"), None);
-    carried.end().expect("it ends well");
+    let mut tunnel = RunningTunnel::begin(&world, "unknown", "Endpoint = taupe.invalid:51820");
+    world.wait_for("it is open", |it| it.events.contains(&Exempted));
+    assert_eq!(tunnel.line("endpoint"), None);
+    tunnel.end().expect("it ends well");
 
-    let carried = Carried::begin(&world, "known", "Endpoint = localhost:51820");
+    let tunnel = RunningTunnel::begin(&world, "known", "Endpoint = localhost:51820");
     let until = Instant::now() + PATIENCE;
-    while carried.line("endpoint").is_none() {
+    while tunnel.line("endpoint").is_none() {
         assert!(Instant::now() < until, "no address");
         thread::sleep(Duration::from_millis(20));
     }
-    let endpoint = carried.line("endpoint").expect("one");
+    let endpoint = tunnel.line("endpoint").expect("one");
     assert!(endpoint.ends_with(":51820"), "{endpoint}");
 }
 
