@@ -18,7 +18,7 @@ impl Keys {
     ///
     /// # Errors
     ///
-    /// [`Error::Command`].
+    /// [`Error::Command`](crate::Error::Command).
     pub fn new(host: &Host) -> Result<Self> {
         let private = host.run(&["wg", "genkey"])?.stdout;
         let public = host.run_with_input(&["wg", "pubkey"], &private)?;
@@ -43,7 +43,7 @@ impl PqKeys {
     ///
     /// # Errors
     ///
-    /// [`Error::Command`]; [`Error::Missing`] if there is no `taupe`.
+    /// [`Error::Command`](crate::Error::Command); [`Error::Missing`](crate::Error::Missing) if there is no `taupe`.
     pub fn new(host: &Host) -> Result<Self> {
         let program = Implementation::Taupe.program()?.display().to_string();
         let seed = host.run(&[&program, "genkey", "--pq"])?.text().to_owned();
@@ -58,7 +58,7 @@ impl PqKeys {
     ///
     /// # Errors
     ///
-    /// [`Error::Command`].
+    /// [`Error::Command`](crate::Error::Command).
     pub fn public(&self, suite: &str) -> Result<String> {
         let command = [&*self.program, "pubkey", "--pq", "--suite", suite];
         let key = self.host.run_with_input(&command, &self.seed)?;
