@@ -65,7 +65,7 @@ pub enum UpError {
     },
     /// The leftovers of a killed tunnel cannot be undone.
     #[error(
-        "the last {interface} was killed, and this of it cannot be undone:\n  {}", list(.leftovers)
+        "the previous tunnel {interface} was killed, and these of its changes cannot be undone:\n  {}", list(.leftovers)
     )]
     Leftovers {
         /// The interface.

@@ -336,8 +336,9 @@ impl Control {
                     }
                     let length = datagram.len();
                     let lane = &self.own_lane;
-                    let local_dropped = lane.transmit(&endpoint, tos.into(), &datagram, length);
-                    if local_dropped {
+                    let local_address_dropped =
+                        lane.transmit(&endpoint, tos.into(), &datagram, length);
+                    if local_address_dropped {
                         self.driver.device_mut().forget_local_address(&endpoint);
                     }
                 }

@@ -56,6 +56,6 @@ impl Lane {
         if let Err(error) = &sent.result {
             debug!(remote = %endpoint.remote, %error, "sending failed");
         }
-        sent.local_dropped
+        sent.local_address_dropped
     }
 }

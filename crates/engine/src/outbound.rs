@@ -243,8 +243,8 @@ impl Outgoing {
         let (header, stride) = (self.batch.header(), self.batch.stride());
         let buffer = self.batch.messages();
         let ready = reservation.seal(buffer, stride);
-        let local_dropped = lane.transmit(&endpoint, header, &buffer[..ready], stride);
-        if local_dropped && let Some(peer) = self.batch.peer() {
+        let local_address_dropped = lane.transmit(&endpoint, header, &buffer[..ready], stride);
+        if local_address_dropped && let Some(peer) = self.batch.peer() {
             peer.clear_local_address();
         }
     }

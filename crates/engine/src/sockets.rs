@@ -143,7 +143,7 @@ impl LaneSockets {
                     interface: 0,
                 };
                 let sent = socket.send(remote, Some(&local), header, buffer, segment);
-                if sent.local_dropped {
+                if sent.local_address_dropped {
                     underlay.forget_source(remote);
                 }
                 sent

@@ -124,8 +124,8 @@ pub(crate) enum OpenError {
     Port,
 }
 
-/// Payload bytes of a UDP flow, which the kernel does not count. Each direction is counted by
-/// another thread.
+/// Payload bytes of a UDP flow, which the kernel does not count. The two directions
+/// may be counted by different threads.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) sent: Count,
@@ -316,8 +316,8 @@ impl Table {
     }
 
     /// Opens a flow. The caller has looked it up before, by [`Self::find_inner`] for an application
-    /// and by [`Self::find_outer`] for a peer, and found none. A flow of an application gets
-    /// another port than that of `outer` if that is taken.
+    /// and by [`Self::find_outer`] for a peer, and found none. If the
+    /// local port of `outer` is taken, a flow of an application gets another one.
     pub(crate) fn open(
         &mut self,
         now: Instant,
@@ -397,7 +397,7 @@ impl Table {
             }
         }
         let state = match flow.seen.state(&flow.inner, flow.opener) {
-            // The application has answered, if without ACK.
+            // The application has answered, although without ACK.
             FlowState::Unanswered => FlowState::Transitory,
             state => state,
         };

@@ -136,7 +136,7 @@ pub enum Receive {
 pub struct Sent {
     /// True if the local address no longer worked and datagrams were sent without it: the caller
     /// should forget the address.
-    pub local_dropped: bool,
+    pub local_address_dropped: bool,
     /// The kernel's first error. The remaining datagrams were sent nevertheless if possible.
     pub result: io::Result<()>,
 }
@@ -145,7 +145,7 @@ impl Sent {
     /// The result of a send that sent nothing.
     pub fn failed(error: io::Error) -> Self {
         Self {
-            local_dropped: false,
+            local_address_dropped: false,
             result: Err(error),
         }
     }

@@ -117,8 +117,8 @@ fn bring_up<D: Device>(
     Ok(brought_up?)
 }
 
-/// Fails if the tunnel is up already. This comes before other messages. If another process brings
-/// the tunnel up later, that is detected again.
+/// Fails if the tunnel is up already. The check comes first, so that this error precedes other
+/// messages. `adapter::up` checks again, because another process may bring the tunnel up meanwhile.
 fn already_up(conf: &Conf, compatibility: Compatibility) -> Result<(), TunnelError> {
     let interface = conf.interface.as_str();
     match State::default().of_running(interface) {
@@ -138,8 +138,8 @@ fn already_up(conf: &Conf, compatibility: Compatibility) -> Result<(), TunnelErr
 /// Time that a running device has to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Fails if the file selects applications, because all applications would use the tunnel: as in
-/// wg-quick, or in a reload of a tunnel that was brought up for all applications.
+/// Fails if the file selects applications. Called where a tunnel carries all applications: as
+/// wg-quick, and in a reload of a tunnel that was brought up for all applications.
 fn without_applications(conf: &Conf, file: &file::File) -> Result<(), TunnelError> {
     match file.transparent.first {
         None => Ok(()),
@@ -164,7 +164,7 @@ impl Devices for Background<'_> {
             log: self.log,
             pid: None,
         };
-        // The process does not read them: they are for lists of processes.
+        // The process does not read these arguments. Lists of processes show them (`ps`).
         let arguments = ["taupe", "device", "--", interface].map(OsString::from);
         background::start(self.device, &files, &arguments).map_err(|error| error.to_string())?;
         self.tunnel.device_started();

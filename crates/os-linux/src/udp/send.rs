@@ -52,7 +52,7 @@ impl Socket {
         let mut destination = Destination::new(to, local, header.into());
         let result = self.send_to(&mut destination, buffer, segment);
         Sent {
-            local_dropped: destination.local_dropped,
+            local_address_dropped: destination.local_address_dropped,
             result,
         }
     }
@@ -202,7 +202,7 @@ struct Destination<'a> {
     local: Option<&'a PacketInfo>,
     given_local: Option<&'a PacketInfo>,
     /// Set once something was sent after the local address was dropped.
-    local_dropped: bool,
+    local_address_dropped: bool,
     header: Header,
     is_v6: bool,
 }
@@ -215,7 +215,7 @@ impl<'a> Destination<'a> {
             to: to.into(),
             local,
             given_local: local,
-            local_dropped: false,
+            local_address_dropped: false,
             header,
             is_v6: to.is_ipv6(),
         }
@@ -234,7 +234,8 @@ impl<'a> Destination<'a> {
             let error = match send(&self.to, &control) {
                 Err(error) => error,
                 done => {
-                    self.local_dropped |= self.local.is_none() && self.given_local.is_some();
+                    self.local_address_dropped |=
+                        self.local.is_none() && self.given_local.is_some();
                     return done;
                 }
             };
@@ -263,7 +264,7 @@ impl<'a> Destination<'a> {
 
     /// Restores the local address, unless a send succeeded after it was dropped.
     fn restore_local(&mut self) {
-        if !self.local_dropped {
+        if !self.local_address_dropped {
             self.local = self.given_local;
         }
     }

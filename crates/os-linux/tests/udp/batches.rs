@@ -13,7 +13,7 @@ use taupe_packet::ip::Family;
 use crate::{
     BOTH, at, bind,
     common::{Namespace, SOON, forbid, noise, readable},
-    joined, local_dropped, receive, receive_all, silent,
+    joined, local_address_dropped, receive, receive_all, silent,
 };
 
 #[test]
@@ -186,7 +186,7 @@ fn segments_above_the_mtu_are_fragmented_instead_of_batched() {
         let large = noise(5, 3 * 2000);
         for round in 1..=10 {
             let sent = from.send(destination, Some(&local), 0, &large, 2000);
-            assert!(!local_dropped(sent));
+            assert!(!local_address_dropped(sent));
             let (datagrams, _) = receive_all(&to, large.len());
             let expected: Vec<_> = large.chunks(2000).map(<[u8]>::to_vec).collect();
             assert!(datagrams == expected);
@@ -281,7 +281,7 @@ fn a_sandbox_that_forbids_sendmmsg_sends_one_by_one() {
                             forbid(libc::SYS_sendmmsg, error);
                             let from = bind(family, options);
                             let sent = from.send(destination, None, 0, &bytes, 1000);
-                            assert!(!local_dropped(sent));
+                            assert!(!local_address_dropped(sent));
                             assert_eq!((from.gso(), from.gso_refusals()), (gso, 0));
                         });
                     });
@@ -326,7 +326,7 @@ fn what_the_firewall_refuses_does_not_hold_up_the_rest() {
                 let error = sent.result.unwrap_err();
                 assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
                 assert_eq!(
-                    sent.local_dropped,
+                    sent.local_address_dropped,
                     local.is_some(),
                     "the others went without"
                 );
@@ -367,7 +367,7 @@ fn batches_that_are_refused_keep_their_source() {
         let destination = at("127.0.0.1", to.local_port());
         for _ in 0..5 {
             let sent = from.send(destination, Some(&local), 0, &bytes, 1000);
-            assert!(!local_dropped(sent));
+            assert!(!local_address_dropped(sent));
             let mut received_bytes = Vec::new();
             while received_bytes.len() < bytes.len() {
                 let (datagram, received) = receive(&to);

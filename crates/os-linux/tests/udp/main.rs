@@ -49,9 +49,9 @@ fn receive(socket: &Socket) -> (Vec<u8>, Received) {
 }
 
 /// Returns true if a successful send dropped its local address.
-fn local_dropped(sent: Sent) -> bool {
+fn local_address_dropped(sent: Sent) -> bool {
     sent.result.unwrap();
-    sent.local_dropped
+    sent.local_address_dropped
 }
 
 /// Receives `length` bytes. Returns the datagrams and the size of the largest batch.

@@ -8,7 +8,7 @@ use taupe_packet::ip::Family;
 use crate::{
     BOTH, at, bind,
     common::{Namespace, noise},
-    joined, local_dropped, receive, receive_all,
+    joined, local_address_dropped, receive, receive_all,
 };
 
 #[test]
@@ -47,7 +47,7 @@ fn the_source_is_the_one_asked_for() {
         for segment in [3000, 1000] {
             let destination = at("127.0.0.1", to.local_port());
             let sent = from.send(destination, Some(&local), 0, &bytes, segment);
-            assert!(!local_dropped(sent));
+            assert!(!local_address_dropped(sent));
             assert_eq!(receive(&to).1.from.ip(), local.address);
         }
     });
@@ -73,7 +73,7 @@ fn a_source_that_went_away_is_dropped() {
             for segment in [3000, 1000] {
                 let bytes = noise(7, 3000);
                 let sent = from.send(destination, Some(&local), 0, &bytes, segment);
-                assert!(!local_dropped(sent));
+                assert!(!local_address_dropped(sent));
                 let mut length = 0;
                 while length < bytes.len() {
                     let (_, received) = receive(&to);
@@ -90,7 +90,7 @@ fn a_source_that_went_away_is_dropped() {
             };
             let bytes = noise(8, 3000);
             let sent = from.send(destination, Some(&local), 0, &bytes, segment);
-            assert!(local_dropped(sent));
+            assert!(local_address_dropped(sent));
             let (datagrams, _) = receive_all(&to, bytes.len());
             assert_eq!(datagrams.concat(), bytes);
         }
@@ -98,7 +98,7 @@ fn a_source_that_went_away_is_dropped() {
             address: second.parse().unwrap(),
             interface: 77,
         };
-        assert!(local_dropped(from.send(
+        assert!(local_address_dropped(from.send(
             destination,
             Some(&gone),
             0,
@@ -121,7 +121,7 @@ fn a_source_of_the_other_family_is_ignored() {
         };
         let destination = at("127.0.0.1", to.local_port());
         let sent = from.send(destination, Some(&local), 0, b"x", 1);
-        assert!(!local_dropped(sent));
+        assert!(!local_address_dropped(sent));
         assert_eq!(receive(&to).0, b"x");
     });
 }

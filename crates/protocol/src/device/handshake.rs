@@ -3,8 +3,8 @@
 //! The checks of a message are ordered by cost: length and type (by
 //! [`crate::message::classify`]); under load, whether the message would be answered at all
 //! ([`crate::handshake::rate_limit::CookieLimiter`]); mac1; under load, mac2 and the source's
-//! rate; and only then Diffie-Hellman. Until the last check has passed, only counters, rate
-//! limits and the table of senders that asked for a cookie change.
+//! rate; and only then Diffie-Hellman. Until the last check has passed, the only state that
+//! changes is counters, rate limits and the table of senders that were sent a cookie.
 
 use std::sync::Arc;
 
