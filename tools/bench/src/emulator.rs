@@ -2,9 +2,8 @@
 //! kernels lack `netem`.
 //!
 //! Each of the two machines gets a TUN interface as its network card. The emulator reads the
-//! packets that one machine sends, passes them through a
-//! [`LinkDirection`](direction::LinkDirection), and writes them to the other machine. One thread per direction sleeps until a packet
-//! arrives or is due.
+//! packets that one machine sends, passes them through a [`LinkDirection`], and writes them to the
+//! other machine. One thread per direction sleeps until a packet arrives or is due.
 
 pub mod direction;
 mod forwarder;

@@ -6,7 +6,7 @@ use std::fmt;
 /// The result of a report for one goal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
-    /// [`Target::title`].
+    /// Title of the goal.
     pub title: &'static str,
     /// Description of the figure it is compared with; empty if there is none.
     pub beside: String,

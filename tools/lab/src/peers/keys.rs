@@ -43,7 +43,8 @@ impl PqKeys {
     ///
     /// # Errors
     ///
-    /// [`Error::Command`](crate::Error::Command); [`Error::Missing`](crate::Error::Missing) if there is no `taupe`.
+    /// [`Error::Command`](crate::Error::Command); [`Error::Missing`](crate::Error::Missing) if there is
+    /// no `taupe`.
     pub fn new(host: &Host) -> Result<Self> {
         let program = Implementation::Taupe.program()?.display().to_string();
         let seed = host.run(&[&program, "genkey", "--pq"])?.text().to_owned();

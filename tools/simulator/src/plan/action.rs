@@ -2,8 +2,8 @@
 
 use super::{Agreed, Edge, Nanos, Quality};
 
-/// A planned action. `edge` is an index into [`Episode::edges`]; `side` is 0 for its `a` and 1 for
-/// its `b`.
+/// A planned action. `edge` is an index into [`Episode::edges`](super::Episode::edges); `side` is 0
+/// for its `a` and 1 for its `b`.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "the fields say it")]
 pub enum Action {
