@@ -53,7 +53,7 @@ impl Application {
             output,
         };
         let said = application.line()?;
-        ensure!(said == "ready", "the application says {said:?}");
+        ensure!(said == "ready", "the application prints {said:?}");
         Ok(application)
     }
 
