@@ -221,7 +221,7 @@ mod tests {
             log_level: LevelFilter::DEBUG,
             tun: Some(7),
             uapi: None,
-            capture: Some(selection.ok().expect("a selection").plan),
+            capture: Some(selection.expect("a selection").plan),
             outer: Some(OuterPlan {
                 interface: "wg1".parse().expect("a name"),
                 addresses: vec!["10.8.0.2/24".parse().expect("a network")],

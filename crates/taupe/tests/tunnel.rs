@@ -49,6 +49,39 @@ fn a_tunnel_is_up_once_and_down_once() {
     });
 }
 
+/// Lists of processes show which interface a device has. Its settings, and the path of a file, are
+/// in neither its arguments nor its environment.
+#[test]
+fn arguments_of_the_device_s_process_are_its_interface() {
+    sandboxed(
+        "arguments_of_the_device_s_process_are_its_interface",
+        || {
+            write("#@taupe:AllowedApps = no-such-application");
+            let outer = "/run/tunnels/wg1.conf";
+            fs::copy(FILE, outer).expect("copied");
+            for options in [&["--adapter"][..], &["--adapter", "--via", outer]] {
+                succeeds(&[&["up"], options, &[FILE]].concat());
+                let process = Process::only();
+                let mut entries = fs::read_dir("/proc").expect("/proc").flatten();
+                let is_ours = |entry: &fs::DirEntry| {
+                    let program = fs::read_link(entry.path().join("exe"));
+                    program.is_ok_and(|path| path == Path::new(TAUPE))
+                };
+                let entry = entries.find(is_ours).expect("the process").path();
+                let arguments = fs::read(entry.join("cmdline")).expect("arguments");
+                assert_eq!(arguments, b"taupe\0device\0--\0wg0\0");
+                let environment = fs::read(entry.join("environ")).expect("environment");
+                let environment = String::from_utf8_lossy(&environment);
+                for secret in ["/run/tunnels", "yAnz5TF"] {
+                    assert!(!environment.contains(secret), "{environment}");
+                }
+                succeeds(&["down", FILE]);
+                process.wait();
+            }
+        },
+    );
+}
+
 #[test]
 fn many_routes_are_one_line_unless_asked_for() {
     sandboxed("many_routes_are_one_line_unless_asked_for", || {
