@@ -120,7 +120,7 @@ impl Subject {
     }
 
     /// Treats the process as one of this network namespace.
-    pub(crate) fn as_local(mut self) -> Self {
+    pub(crate) fn into_local(mut self) -> Self {
         self.is_in_other_namespace = false;
         self
     }

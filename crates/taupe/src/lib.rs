@@ -26,6 +26,9 @@ mod peer_notices;
 mod proxy;
 mod wg;
 
+pub use command_line::{COMMAND_GROUPS, CommandGroup};
+use exit_status::{FAILED, MISUSED, complain, exit};
+
 cfg_if::cfg_if! {
     if #[cfg(target_os = "linux")] {
         mod app;
@@ -55,15 +58,16 @@ cfg_if::cfg_if! {
         mod system;
         mod tunnel;
         mod via;
+
+        pub use arguments::command_line;
+        pub use device::Device;
+        pub use linux::{main, run};
+
         // The part of the Windows code that does not depend on Windows, so that its tests run here.
         #[cfg(test)]
         mod windows {
             mod forwarding;
         }
-
-        pub use arguments::command_line;
-        pub use device::Device;
-        pub use linux::{main, run};
     } else if #[cfg(windows)] {
         mod portable;
         #[path = "system/windows.rs"]
@@ -80,6 +84,3 @@ cfg_if::cfg_if! {
         pub use elsewhere::{command_line, main, run};
     }
 }
-
-pub use command_line::{COMMAND_GROUPS, CommandGroup};
-use exit_status::{FAILED, MISUSED, complain, exit};

@@ -93,7 +93,7 @@ impl Explainer {
         is_in_tunnel: bool,
     ) -> Option<String> {
         // The socket belongs to this network namespace, even if its process is in another.
-        let steps = self.steps(Some(&subject.clone().as_local()), to, addresses);
+        let steps = self.steps(Some(&subject.clone().into_local()), to, addresses);
         let mut steps = steps.into_iter();
         let step = match is_in_tunnel {
             true => steps.find(|step| step.title == APPLICATION && !step.decides),
