@@ -9,7 +9,7 @@ use crate::journal::{Header, Journal, JournalError, PATIENCE, State};
 use crate::linux::Linux;
 use crate::machine::{LookError, Machine, SaveError, StepError};
 use crate::namespace::Namespace;
-use crate::ownership::{is_ours, runs_elsewhere};
+use crate::ownership::{is_ours, was_renamed_or_moved};
 use crate::report::Report;
 use crate::request::NoDevices;
 use crate::saved_file;
@@ -165,15 +165,16 @@ pub fn down_on(
             namespace: journal.header().namespace.clone(),
         });
     }
-    let runs_elsewhere = match &journal {
+    let was_renamed_or_moved = match &journal {
         Some(journal) => {
-            machine.follow(journal.interface(), journal.socket());
-            runs_elsewhere(machine, journal, found)
+            machine.select_device(journal.interface(), journal.socket());
+            was_renamed_or_moved(machine, journal, found)
         }
         None => false,
     };
-    let is_stale =
-        |journal: &mut Journal| found.is_some() && !is_ours(journal, found) && !runs_elsewhere;
+    let is_stale = |journal: &mut Journal| {
+        found.is_some() && !is_ours(journal, found) && !was_renamed_or_moved
+    };
     if let Some(stale) = journal.take_if(is_stale) {
         report.note(&format!(
             "the {interface} that was brought up before is gone; undoing what it has left"
@@ -185,7 +186,7 @@ pub fn down_on(
                 leftovers,
             });
         }
-        machine.follow(None, None);
+        machine.select_device(None, None);
         if !machine.is_wireguard() {
             report.note(&format!("the {interface} that is there now is no tunnel"));
             return Ok(());

@@ -161,7 +161,7 @@ impl Machine for Linux<'_> {
         socket.lives(self.interface)
     }
 
-    fn follow(&mut self, index: Option<u32>, socket: Option<Socket>) {
+    fn select_device(&mut self, index: Option<u32>, socket: Option<Socket>) {
         (self.index, self.socket) = (index, socket);
     }
 
@@ -169,7 +169,7 @@ impl Machine for Linux<'_> {
         Ok(self.link()?.map(|link| link.index))
     }
 
-    fn interface_of_living(&mut self) -> Result<Option<u32>, StepError> {
+    fn interface_if_alive(&mut self) -> Result<Option<u32>, StepError> {
         let interface = self.interface;
         let failed = |source| StepError::Io {
             what: format!("waiting for the end of {interface}"),

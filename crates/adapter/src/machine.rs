@@ -46,7 +46,7 @@ pub trait Machine {
     ///
     /// # Errors
     /// Those of [`Machine::interface`].
-    fn interface_of_living(&mut self) -> Result<Option<u32>, StepError>;
+    fn interface_if_alive(&mut self) -> Result<Option<u32>, StepError>;
 
     /// Returns the configuration socket of the device with the tunnel's name.
     fn socket(&mut self) -> Option<Socket>;
@@ -56,7 +56,7 @@ pub trait Machine {
 
     /// Selects the device for the following steps, independent of its interface's name. Without an
     /// index, selects the interface with the tunnel's name.
-    fn follow(&mut self, index: Option<u32>, socket: Option<Socket>);
+    fn select_device(&mut self, index: Option<u32>, socket: Option<Socket>);
 
     /// Returns the index of that device's interface, if it is in this network namespace.
     ///

@@ -12,7 +12,7 @@ pub(crate) fn is_ours(journal: &Journal, found: Option<u32>) -> bool {
 
 /// Returns true if the journal's device is running although its interface does not have the
 /// tunnel's name: it was renamed, or moved to another network namespace.
-pub(crate) fn runs_elsewhere(
+pub(crate) fn was_renamed_or_moved(
     machine: &mut dyn Machine,
     journal: &Journal,
     found: Option<u32>,

@@ -13,7 +13,7 @@ use crate::comparison::{Deviation, Drift};
 use crate::journal::{Header, Journal, JournalError, PATIENCE, State};
 use crate::linux::Linux;
 use crate::machine::{LookError, Machine, StepError};
-use crate::ownership::{is_ours, runs_elsewhere};
+use crate::ownership::{is_ours, was_renamed_or_moved};
 use crate::plan::{self, PlanError};
 use crate::report::{Report, announce};
 use crate::request::{NoDevices, Request};
@@ -119,8 +119,8 @@ pub fn reload_on(
     if journal.header().namespace != machine.namespace() {
         return Err(ReloadError::Elsewhere(interface.to_owned()));
     }
-    machine.follow(journal.interface(), journal.socket());
-    if runs_elsewhere(machine, &journal, found) {
+    machine.select_device(journal.interface(), journal.socket());
+    if was_renamed_or_moved(machine, &journal, found) {
         if machine.own_interface()?.is_none() {
             return Err(ReloadError::Moved(interface.to_owned()));
         }

@@ -8,7 +8,7 @@ use crate::change::{Change, Hook, Phase};
 use crate::journal::Journal;
 use crate::last_state::LastState;
 use crate::machine::Machine;
-use crate::ownership::{is_ours, runs_elsewhere};
+use crate::ownership::{is_ours, was_renamed_or_moved};
 use crate::plan;
 use crate::report::Report;
 use crate::step_table::Undo;
@@ -114,7 +114,7 @@ impl Teardown {
             .changes()
             .map(|(number, change)| (number, change.clone()));
         let mut changes: Vec<_> = changes.collect();
-        let alive = is_ours(journal, found) || runs_elsewhere(machine, journal, found);
+        let alive = is_ours(journal, found) || was_renamed_or_moved(machine, journal, found);
         if found.is_some() && !alive {
             // Another program has an interface of this name now. The changes that end with the
             // device are gone.

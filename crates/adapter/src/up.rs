@@ -12,7 +12,7 @@ use crate::journal::{Header, Journal, JournalError, Lock, State};
 use crate::linux::Linux;
 use crate::machine::{Machine, StepError};
 use crate::namespace::Namespace;
-use crate::ownership::{is_ours, runs_elsewhere};
+use crate::ownership::{is_ours, was_renamed_or_moved};
 use crate::plan;
 use crate::report::Report;
 use crate::request::{Devices, Request};
@@ -166,9 +166,9 @@ fn prepare(
         });
     }
     if journal.is_complete() && is_ours(&journal, found) {
-        found = machine.interface_of_living().map_err(UpError::Look)?;
+        found = machine.interface_if_alive().map_err(UpError::Look)?;
     }
-    let is_ours = is_ours(&journal, found) || runs_elsewhere(machine, &journal, found);
+    let is_ours = is_ours(&journal, found) || was_renamed_or_moved(machine, &journal, found);
     if journal.is_complete() && is_ours {
         return Err(UpError::AlreadyUp {
             interface: interface.to_owned(),
@@ -183,7 +183,7 @@ fn prepare(
         // rules and firewall tables have no owner.
         return Err(exists(machine));
     }
-    machine.follow(journal.interface(), journal.socket());
+    machine.select_device(journal.interface(), journal.socket());
     if journal.changes().next().is_some() {
         report.note(&format!(
             "the last {interface} was killed: undoing what it has left"
@@ -236,8 +236,8 @@ fn apply_all(
         options,
         ..
     } = *request;
-    // No earlier device is left.
-    machine.follow(None, None);
+    // No device of an earlier process is left: the following steps find the interface by its name.
+    machine.select_device(None, None);
     // PreUp commands run first because they may prepare the system: add routes, or connect to the
     // network that resolves names.
     for hook in plan::hooks(Phase::PreUp, &file.interface.hooks.pre_up, interface) {
@@ -259,7 +259,7 @@ fn apply_all(
             if let Some(socket) = socket {
                 journal.record_socket(socket)?;
             }
-            machine.follow(Some(index), socket);
+            machine.select_device(Some(index), socket);
         }
     }
     let is_compared = compatibility == Compatibility::Taupe || !hooks.is_empty();
@@ -292,11 +292,11 @@ fn apply_all(
 /// without an error, and packets for the tunnel would leave through the uplink.
 fn confirm(drifts: &[Drift], interface: &str) -> Result<(), ApplyError> {
     let is_lost = |drift: &&Drift| {
-        let leads = matches!(
+        let directs_packets = matches!(
             drift.change.step().setting,
             Some(Setting::Addresses | Setting::Routes | Setting::Rules)
         );
-        leads && drift.deviation == Deviation::Removed
+        directs_packets && drift.deviation == Deviation::Removed
     };
     match drifts.iter().find(is_lost) {
         None => Ok(()),

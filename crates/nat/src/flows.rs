@@ -39,7 +39,8 @@ pub const CAPACITY: usize = 65_536;
 const PEER_SHARE: usize = 2;
 /// Divisor of the capacity: the share of unanswered flows from the tunnel.
 const UNANSWERED_SHARE: usize = 8;
-/// Expired flows removed when a flow is opened. More than one, so that their number shrinks.
+/// Maximum number of expired flows that are removed when a flow is opened. It is more than one, so
+/// that a backlog of expired flows shrinks.
 const EXPIRED_AT_ONCE: usize = 4;
 /// Ports for a flow whose own port is taken (RFC 6335 section 6: dynamic ports).
 const DYNAMIC_PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
@@ -273,10 +274,11 @@ impl Table {
         self.slots.len() - self.free.len()
     }
 
-    /// Returns the UDP flows in `places` slots from `from` on, or `None` after the last slot.
-    pub(crate) fn datagrams(&self, from: usize, places: usize) -> Option<Vec<DatagramFlow>> {
-        let rest = self.slots.get(from..).filter(|rest| !rest.is_empty())?;
-        let flows = rest.iter().take(places).flatten();
+    /// Returns the UDP flows among `count` slots, beginning with slot `start`. Returns `None` if
+    /// `start` is behind the last slot.
+    pub(crate) fn datagrams(&self, start: usize, count: usize) -> Option<Vec<DatagramFlow>> {
+        let rest = self.slots.get(start..).filter(|rest| !rest.is_empty())?;
+        let flows = rest.iter().take(count).flatten();
         Some(flows.filter_map(Flow::datagrams).collect())
     }
 

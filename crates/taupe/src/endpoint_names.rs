@@ -43,18 +43,18 @@ const SETTLE_DELAY: Duration = Duration::from_millis(500);
 
 /// Selection of names that the device's process looks up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Leave {
+pub(crate) enum NamesToTake {
     /// All names, because this process cannot or must not look them up.
     All,
     /// Names that have no address now.
-    Missing,
+    WithoutAddress,
 }
 
-/// Removes endpoint names from the file that the device's process is to look up.
-pub(crate) fn leave(file: &mut File, which: Leave) -> Vec<NamedEndpoint> {
+/// Takes out of the file the endpoint names that the device's process is to look up.
+pub(crate) fn take_names(file: &mut File, which: NamesToTake) -> Vec<NamedEndpoint> {
     let mut left = Vec::new();
     for mut named in named_endpoints(file) {
-        if which == Leave::Missing {
+        if which == NamesToTake::WithoutAddress {
             match resolve(&SystemResolver::default(), &named.name) {
                 Ok(_) => continue,
                 Err(reason) => named.reason = Some(reason),

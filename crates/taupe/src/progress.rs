@@ -59,7 +59,7 @@ impl Console {
     }
 
     /// Ends the current sequence of routes and prints it.
-    pub(crate) fn end_routes(&mut self) {
+    pub(crate) fn print_routes(&mut self) {
         let (first, count) = std::mem::take(&mut self.routes);
         for line in in_short(&first, count) {
             say(&line);
@@ -69,7 +69,7 @@ impl Console {
 
 impl Drop for Console {
     fn drop(&mut self) {
-        self.end_routes();
+        self.print_routes();
     }
 }
 
@@ -93,7 +93,7 @@ fn in_short(first: &[String], count: usize) -> Vec<String> {
 
 impl Report for Console {
     fn step(&mut self, command: &str) {
-        self.end_routes();
+        self.print_routes();
         say(&format_args!("[#] {command}"));
     }
 
@@ -104,7 +104,7 @@ impl Report for Console {
         // Deleted routes do not continue a sequence of added ones.
         let first = self.routes.0.first();
         if first.is_some_and(|first| is_adding(first) != is_adding(command)) {
-            self.end_routes();
+            self.print_routes();
         }
         let (first, count) = &mut self.routes;
         *count += 1;
@@ -114,7 +114,7 @@ impl Report for Console {
     }
 
     fn note(&mut self, sentence: &str) {
-        self.end_routes();
+        self.print_routes();
         say(&format_args!("[!] {sentence}"));
     }
 

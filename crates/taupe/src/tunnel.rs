@@ -14,7 +14,7 @@ use crate::capture::Selection;
 use crate::console::{print, say};
 use crate::device::Device;
 use crate::device_log::Destination;
-use crate::endpoint_names::{self, Leave};
+use crate::endpoint_names::{self, NamesToTake};
 use crate::plan::DevicePlan;
 use crate::progress::Console;
 use crate::{root, via};
@@ -278,7 +278,7 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), TunnelError> {
     // As in `up`, a name that has no address now does not block the reload.
     let names = match (routed, &selection) {
         (Some(routed), _) => routed.names,
-        (None, Some(_)) => endpoint_names::leave(&mut file, Leave::Missing),
+        (None, Some(_)) => endpoint_names::take_names(&mut file, NamesToTake::WithoutAddress),
         (None, None) => Vec::new(),
     };
     let fixed = selection.as_ref().map(Selection::fixed);
@@ -297,7 +297,7 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), TunnelError> {
         Ok(())
     };
     let reloaded = adapter::reload(&request, &mut choose, console);
-    console.end_routes();
+    console.print_routes();
     if let Err(error) = reloaded {
         let taken_back = replaced.map_or(Ok(()), Replaced::restore);
         return Err(match taken_back {

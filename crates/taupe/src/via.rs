@@ -8,7 +8,7 @@ mod device;
 mod names;
 
 use crate::console::say;
-use crate::endpoint_names::{self, Leave};
+use crate::endpoint_names::{self, NamesToTake};
 use crate::endpoints;
 use ipnet::IpNet;
 use names::Servers;
@@ -292,7 +292,7 @@ pub(crate) fn route_through(
     }
     Ok(Routed {
         notices,
-        names: endpoint_names::leave(file, Leave::All),
+        names: endpoint_names::take_names(file, NamesToTake::All),
     })
 }
 

@@ -398,9 +398,9 @@ impl Machine for Model {
         self.socket() == Some(socket)
     }
 
-    fn follow(&mut self, _: Option<u32>, _: Option<Socket>) {}
+    fn select_device(&mut self, _: Option<u32>, _: Option<Socket>) {}
 
-    fn interface_of_living(&mut self) -> Result<Option<u32>, StepError> {
+    fn interface_if_alive(&mut self) -> Result<Option<u32>, StepError> {
         if std::mem::take(&mut self.is_dying) {
             self.kill_device();
         }

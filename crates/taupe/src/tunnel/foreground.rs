@@ -53,7 +53,7 @@ pub(super) fn run<D: Device>(
         kind: PhantomData,
     };
     let up = adapter::up(request, &mut devices, &mut console);
-    console.end_routes();
+    console.print_routes();
     let mut running = Running {
         conf,
         request,
@@ -226,7 +226,7 @@ impl Running<'_> {
             save: save && !is_transparent(self.request.interface),
         };
         let down = adapter::down(&request, &mut self.console);
-        self.console.end_routes();
+        self.console.print_routes();
         down
     }
 

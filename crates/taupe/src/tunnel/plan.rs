@@ -9,7 +9,7 @@ use super::transparent::{
 use super::{already_up, hand_over, without_applications};
 use crate::arguments::Up;
 use crate::console::say;
-use crate::endpoint_names::{self, Leave};
+use crate::endpoint_names::{self, NamesToTake};
 use crate::mode::{self, Mode};
 use crate::plan::DevicePlan;
 use crate::via::{self, OuterPlan, OuterTunnel, Routed};
@@ -154,11 +154,11 @@ impl TunnelPlan<'_> {
     pub(super) fn look_up_names(&mut self) {
         if let Some(selected) = &self.selected {
             let left = match selected.is_new {
-                true => Leave::Missing,
-                false => Leave::All,
+                true => NamesToTake::WithoutAddress,
+                false => NamesToTake::All,
             };
             self.names
-                .extend(endpoint_names::leave(&mut self.file, left));
+                .extend(endpoint_names::take_names(&mut self.file, left));
         }
     }
 

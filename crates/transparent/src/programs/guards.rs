@@ -1,8 +1,8 @@
 //! The filters of interfaces: attaches them before all other filters, and checks them later.
 //!
-//! An uplink is *guarded* while its entry in `uplinks` names the filter that stands first on the
-//! device; only filters of other Taupe tunnels may precede it. The programs at sockets check the
-//! device for each packet and drop packets that would leave by an unguarded device. If a filter is
+//! An uplink is *guarded* while its entry in `uplinks` names this tunnel's filter, and no filters
+//! but those of other Taupe tunnels run before it. The programs at sockets check this for each
+//! packet and drop packets that would leave by an unguarded interface. If a filter is
 //! lost, packets of selected applications are therefore dropped, and this module restores the
 //! filter.
 
@@ -98,8 +98,8 @@ impl Programs {
         })
     }
 
-    /// Attaches a filter to an interface, before all others. Returns the ID of its link, or 0 if it
-    /// has none.
+    /// Attaches a filter to an interface, before all others. Returns the ID of the filter's BPF
+    /// link, or 0 if it is attached by clsact, which has no links.
     fn attach_filter(&mut self, filter: Filter, index: u32) -> Result<u32, TransparentError> {
         let (name, kind) = filter;
         if self.without_tcx {
@@ -112,8 +112,8 @@ impl Programs {
             {
                 return Ok(link);
             }
-            // The filter is behind another one, its link belongs to an earlier interface of this
-            // number, or its pin has just been removed. The program is loaded again, since a
+            // The filter is behind another one, its BPF link belongs to an earlier interface with
+            // this index, or its pin has just been removed. The program is loaded again, since a
             // program can be attached to an interface only once.
             self.reload(name)?;
             self.link_new(name, target, &pin)?;
@@ -140,7 +140,7 @@ impl Programs {
             .map_err(|error| TransparentError::call(failed())(std::io::Error::other(error)))
     }
 
-    /// Returns the ID of the link of this tunnel's filter (0 without tcx), if only filters of other
+    /// Returns the ID of the BPF link of this tunnel's filter (0 without tcx), if only filters of other
     /// Taupe tunnels precede it.
     fn first_link_id(
         &self,

@@ -85,8 +85,8 @@ impl Machine for FaultInjector<'_, '_> {
         self.inner.interface()
     }
 
-    fn interface_of_living(&mut self) -> Result<Option<u32>, StepError> {
-        self.inner.interface_of_living()
+    fn interface_if_alive(&mut self) -> Result<Option<u32>, StepError> {
+        self.inner.interface_if_alive()
     }
 
     fn is_wireguard(&mut self) -> bool {
@@ -130,8 +130,8 @@ impl Machine for FaultInjector<'_, '_> {
         self.inner.lives(socket)
     }
 
-    fn follow(&mut self, index: Option<u32>, socket: Option<Socket>) {
-        self.inner.follow(index, socket);
+    fn select_device(&mut self, index: Option<u32>, socket: Option<Socket>) {
+        self.inner.select_device(index, socket);
     }
 
     fn own_interface(&mut self) -> Result<Option<u32>, StepError> {

@@ -254,8 +254,8 @@ impl Machine for KilledAtStep<'_> {
         self.machine.interface()
     }
 
-    fn interface_of_living(&mut self) -> std::result::Result<Option<u32>, StepError> {
-        self.machine.interface_of_living()
+    fn interface_if_alive(&mut self) -> std::result::Result<Option<u32>, StepError> {
+        self.machine.interface_if_alive()
     }
 
     fn is_wireguard(&mut self) -> bool {
@@ -304,8 +304,8 @@ impl Machine for KilledAtStep<'_> {
         self.machine.lives(socket)
     }
 
-    fn follow(&mut self, index: Option<u32>, socket: Option<Socket>) {
-        self.machine.follow(index, socket);
+    fn select_device(&mut self, index: Option<u32>, socket: Option<Socket>) {
+        self.machine.select_device(index, socket);
     }
 
     fn own_interface(&mut self) -> std::result::Result<Option<u32>, StepError> {
