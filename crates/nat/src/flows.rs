@@ -204,8 +204,9 @@ impl Flow {
 /// Packets seen in a flow, by direction and TCP flag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
-    /// Packets; for TCP only those with ACK.
+    /// True after an outgoing packet; for TCP, after one with ACK.
     out: bool,
+    /// The same for incoming packets.
     incoming: bool,
     fin_out: bool,
     fin_in: bool,
@@ -378,9 +379,9 @@ impl Table {
         let before = flow.seen;
         let seen = &mut flow.seen;
         if flow.inner.protocol == ip::TCP {
-            // A new connection between the same ports. A SYN from the tunnel counts as one only
-            // after the old connection has closed. Otherwise anybody could make a living flow
-            // expire.
+            // A SYN begins a new connection between the same ports. A SYN from the tunnel does so
+            // only after the old connection has closed. Otherwise anybody could make a living
+            // flow expire.
             let opens = flags & (tcp::SYN | tcp::ACK | tcp::RST) == tcp::SYN;
             if opens && (direction == Direction::Out || seen.closing()) {
                 *seen = Seen::default();

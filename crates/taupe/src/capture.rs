@@ -176,7 +176,7 @@ impl Selection {
     }
 
     /// Returns the settings that cannot change while the tunnel is up.
-    pub(crate) fn fixed(&self) -> TransparentSettings {
+    pub(crate) fn transparent_settings(&self) -> TransparentSettings {
         TransparentSettings {
             for_all: self.for_all,
             translation: match &self.plan.means {

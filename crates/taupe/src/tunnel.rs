@@ -281,10 +281,10 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), TunnelError> {
         (None, Some(_)) => endpoint_names::take_names(&mut file, NamesToTake::WithoutAddress),
         (None, None) => Vec::new(),
     };
-    let fixed = selection.as_ref().map(Selection::fixed);
+    let settings = selection.as_ref().map(Selection::transparent_settings);
     let request = Request {
         outer: outer.as_ref(),
-        transparent: fixed.as_ref(),
+        transparent: settings.as_ref(),
         ..request(conf, &file, Compatibility::Taupe)
     };
     let mut replaced = None;

@@ -249,7 +249,8 @@ impl Core {
         Ok(false)
     }
 
-    /// Requires a message with a cookie. A message without a valid one is answered with a cookie.
+    /// Checks that the message proves a valid cookie (mac2) and that its source keeps to its rate. If
+    /// the message proves no cookie, sends one.
     pub(crate) fn demand_cookie(
         &mut self,
         now: Now,

@@ -85,7 +85,7 @@ pub(super) fn selection_again(
     }
     let (before, now) = (
         header.transparent.translation,
-        selection.fixed().translation,
+        selection.transparent_settings().translation,
     );
     if before == now {
         return Ok(Some(selection));
@@ -187,7 +187,7 @@ impl<'a> SelectedApplications<'a> {
         let interface = conf.interface.as_str();
         Ok(Self {
             interface,
-            fixed: selection.fixed(),
+            fixed: selection.transparent_settings(),
             // A kill switch that a killed process left active stays so.
             is_new: !is_in_effect(interface)?,
             is_marked: selection.plan.mark().is_some(),

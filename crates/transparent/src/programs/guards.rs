@@ -247,9 +247,9 @@ impl Programs {
         self.maps.uplinks()
     }
 
-    /// Sends packets of selected applications to the TUN, by its filters or by routes. Call it when
-    /// the TUN exists and a process reads it. As [`guard`](Self::guard), call it in the tunnel's
-    /// network namespace.
+    /// Begins to direct packets of selected applications to the TUN, by the filters of uplinks or by
+    /// routes. Call it when the TUN exists and a process reads it. As [`guard`](Self::guard), call
+    /// it in the tunnel's network namespace.
     ///
     /// # Errors
     ///
