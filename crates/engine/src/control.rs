@@ -352,7 +352,8 @@ impl Control {
     }
 }
 
-/// Ends the other threads however this one ends, also if one of them could not be started.
+/// Ends the device's other threads when the control loop ends, for any reason. If a thread could not
+/// be started, ends those that were started.
 impl Drop for Control {
     fn drop(&mut self) {
         self.replace_sockets(Sockets::default());

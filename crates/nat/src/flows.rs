@@ -54,7 +54,8 @@ const DNS_PORT: u16 = 53;
 pub struct End {
     /// The address as a number; for IPv4 in the low 32 bits.
     pub ip: u128,
-    /// The port, the identifier at the local end of an ICMP query, or 0.
+    /// The port. In an ICMP query the local end has the query's identifier, and the remote end 0. In
+    /// protocols without ports it is 0.
     pub port: u16,
 }
 

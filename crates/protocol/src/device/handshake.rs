@@ -422,8 +422,8 @@ impl Core {
         if suite.is_some() {
             self.pin_post_quantum(entry);
         }
-        // The responder may send only after it has received a packet of the new session. This
-        // sends the waiting packets, or a keepalive if there are none.
+        // The responder may send only after it has received a packet of the new session:
+        // send the waiting packets now, or a keepalive if none waits.
         self.send_keepalive(now, entry);
         self.run_pending(now, entry);
     }

@@ -248,8 +248,8 @@ impl Programs {
     }
 
     /// Begins to direct packets of selected applications to the TUN, by the filters of uplinks or by
-    /// routes. Call it when the TUN exists and a process reads it. As [`guard`](Self::guard), call
-    /// it in the tunnel's network namespace.
+    /// routes. Call it when the TUN exists and a process reads it. Like
+    /// [`guard`](Self::guard), it must be called in the tunnel's network namespace.
     ///
     /// # Errors
     ///
