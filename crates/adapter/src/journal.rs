@@ -5,6 +5,7 @@
 //! removes the journal together with everything that it lists; nothing is fsynced. An incomplete
 //! last line is a step that was not begun, because its writer ended before.
 
+mod draft;
 mod error;
 mod header;
 mod lock;
@@ -15,10 +16,10 @@ mod tests;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub(crate) use draft::Draft;
 pub use error::JournalError;
 pub use header::Header;
 pub use lock::Lock;
@@ -45,6 +46,13 @@ pub struct Journal {
     path: PathBuf,
     file: File,
     contents: Contents,
+}
+
+/// An end that a journal had.
+#[derive(Clone, Copy)]
+pub(crate) struct End {
+    length: u64,
+    steps: usize,
 }
 
 impl Journal {
@@ -94,7 +102,11 @@ impl Journal {
         self.write(Record::Do(number, change.clone()))
     }
 
+    /// Records that a step was undone. After an error, this copy in memory still knows it.
     pub(crate) fn undone(&mut self, number: usize) -> Result<(), JournalError> {
+        if let Some(step) = self.contents.steps.get_mut(number) {
+            *step = None;
+        }
         self.write(Record::Undone(number))
     }
 
@@ -147,49 +159,34 @@ impl Journal {
         self.write(Record::Saved(Seen::of(file)))
     }
 
-    /// Writes the journal again, without the undone steps, for a changed file.
-    pub(crate) fn rewrite(&mut self, request: &Request<'_>) -> Result<(), JournalError> {
-        let header = Header {
-            since: self.header().since,
-            outer_seen: self.header().outer_seen,
-            ..Header::new(request, self.header().namespace.clone())
-        };
-        let draft = self.path.with_extension("journal-draft");
-        let mut options = OpenOptions::new();
-        options.append(true).create(true).mode(0o600);
-        let file = options.open(&draft).map_err(failed("make", &draft))?;
-        file.set_len(0).map_err(failed("write", &draft))?;
-        let mut anew = Self {
-            path: draft,
-            file,
-            contents: Contents::new(header),
-        };
-        let written = line(anew.header()).and_then(|line| anew.file.write_all(&line));
-        written.map_err(failed("write", &anew.path))?;
-        for (number, change) in self.changes() {
-            let altered = self.contents.altered.contains(&number);
-            let number = anew.next();
-            anew.record(change)?;
-            if altered {
-                anew.altered(number)?;
-            }
-        }
-        if let Some(index) = self.interface() {
-            anew.record_interface(index)?;
-        }
-        if let Some(socket) = self.socket() {
-            anew.record_socket(socket)?;
-        }
-        if let Some(state) = self.device() {
-            anew.record_device(state.clone())?;
-        }
-        if let Some(bypasses) = self.bypasses() {
-            anew.record_bypasses(bypasses.to_vec())?;
-        }
-        anew.completed()?;
-        fs::rename(&anew.path, &self.path).map_err(failed("replace", &self.path))?;
-        anew.path.clone_from(&self.path);
-        *self = anew;
+    /// Writes a new journal for a changed file, without the undone steps and those with the numbers
+    /// `undone`. It does not replace this one yet.
+    pub(crate) fn draft(
+        &self,
+        request: &Request<'_>,
+        undone: &[usize],
+    ) -> Result<Draft, JournalError> {
+        Draft::of(self, request, undone)
+    }
+
+    /// Returns the present end of the journal.
+    pub(crate) fn end(&self) -> Result<End, JournalError> {
+        let length = self.file.metadata().map_err(failed("read", &self.path))?;
+        Ok(End {
+            length: length.len(),
+            steps: self.next(),
+        })
+    }
+
+    /// Removes all records after an earlier end, which must be records of steps that have no effect
+    /// any more. The file becomes shorter, so this succeeds also if the disk is full.
+    pub(crate) fn shorten(&mut self, end: End) -> Result<(), JournalError> {
+        // The numbers of the steps stay in use as long as the file contains them.
+        let after = self.contents.steps.iter_mut().skip(end.steps);
+        after.for_each(|step| *step = None);
+        let shortened = self.file.set_len(end.length);
+        shortened.map_err(failed("write", &self.path))?;
+        self.contents.steps.truncate(end.steps);
         Ok(())
     }
 

@@ -143,6 +143,7 @@ pub fn reload_on(
         report.note(note);
     }
     let found = verify::differences(machine, journal.applied(), journal.interface())?;
+    let end = journal.end()?;
     first().map_err(ReloadError::Refused)?;
     let mark = change::mark_in_effect(&own);
     let mut difference = Difference::between(there, plan.changes);
@@ -151,8 +152,18 @@ pub fn reload_on(
     for finding in verify::findings(interface, &restored) {
         report.note(&format!("{}; it is restored now", finding.text));
     }
+    // Add routes that existed before, and bypass the tunnel because its file has changed.
+    let mut known = journal.bypasses().unwrap_or(&found.bypasses).to_vec();
+    let is_new = |bypass: &Bypass| !found.bypasses.contains(bypass);
+    known.extend(plan.bypasses.into_iter().filter(is_new));
+    let request = Request {
+        compatibility,
+        options,
+        ..*request
+    };
+    let wanted_mark = difference.mark;
     let mut done = Vec::new();
-    let outcome = apply_difference(
+    let applied = apply_difference(
         machine,
         &mut journal,
         interface,
@@ -160,28 +171,30 @@ pub fn reload_on(
         report,
         &mut done,
     );
-    if let Err(cause) = outcome {
-        return Err(ReloadError::Failed {
-            cause,
-            leftovers: restore_previous(machine, &mut journal, interface, done, mark, report),
-        });
-    }
-    for undone in done.iter().filter_map(Done::undone) {
-        journal.undone(undone)?;
-    }
+    let outcome = applied.and_then(|()| {
+        let undone: Vec<usize> = done.iter().filter_map(Done::undone).collect();
+        let mut draft = journal.draft(&request, &undone)?;
+        draft.journal.record_bypasses(known)?;
+        sync(machine, interface, wanted_mark, report)?;
+        Ok(draft)
+    });
+    let mut draft = match outcome {
+        Ok(draft) => draft,
+        Err(cause) => {
+            let leftovers = restore_previous(machine, &mut journal, interface, done, mark, report);
+            if leftovers.is_empty() {
+                // If this fails, the journal lists steps that are undone, which `down` undoes a
+                // second time without an effect.
+                let _ = journal.shorten(end);
+            }
+            return Err(ReloadError::Failed { cause, leftovers });
+        }
+    };
     if let Some(device) = machine.device() {
-        journal.record_device(device)?;
+        // The reload has succeeded. If this fails, the journal has the device's previous state.
+        let _ = draft.journal.record_device(device);
     }
-    // Add routes that existed before, and bypass the tunnel because its file has changed.
-    let mut known = journal.bypasses().unwrap_or(&found.bypasses).to_vec();
-    let is_new = |bypass: &Bypass| !found.bypasses.contains(bypass);
-    known.extend(plan.bypasses.into_iter().filter(is_new));
-    journal.record_bypasses(known)?;
-    Ok(journal.rewrite(&Request {
-        compatibility,
-        options,
-        ..*request
-    })?)
+    Ok(draft.replace(&mut journal)?)
 }
 
 /// Reports changes of the file that a reload ignores, such as those of commands, and a change of
@@ -206,7 +219,7 @@ fn note_ignored_changes(header: &Header, request: &Request<'_>, report: &mut dyn
 
 /// A change that was applied or undone during a reload, with its number in the journal.
 ///
-/// The journal lists an undone change until the reload has succeeded. If a later step fails, the
+/// The journal lists an undone change until a new one replaces it. If a later step fails, the
 /// change is made again under its old number. A new record could fail, for example because the disk
 /// is full, and `down` would then leave the change in place. If the process is killed before the
 /// end, `down` undoes such a change a second time, which has no effect.
@@ -266,11 +279,20 @@ fn apply_difference(
             .map_err(|Leftover { command, error }| ApplyError::Step { command, error })?;
         done.push(Done::Undone(number, change));
     }
-    apply_each(difference.new, machine, journal, report, done)?;
-    // Keys and peers come last, so that they never have to be restored.
+    apply_each(difference.new, machine, journal, report, done)
+}
+
+/// Sets keys and peers. This comes last, even after the new journal was written, so that they never
+/// have to be restored.
+fn sync(
+    machine: &mut dyn Machine,
+    interface: &str,
+    mark: Option<u32>,
+    report: &mut dyn Report,
+) -> Result<(), ApplyError> {
     let command = format!("wg syncconf {interface} /dev/fd/63");
     report.step(&command);
-    let synced = machine.sync(difference.mark);
+    let synced = machine.sync(mark);
     synced.map_err(|error| ApplyError::Step { command, error })
 }
 

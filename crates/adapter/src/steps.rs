@@ -70,15 +70,14 @@ pub(crate) fn apply_step(
     if report.is_interrupted() {
         return Err(ApplyError::Interrupted);
     }
-    let number = journal.next();
+    let before = journal.end()?;
     journal.record(change)?;
     let command = machine.command(change, interface);
     announce(report, change, &command);
     machine.apply(change).map_err(|error| {
         if already_exists(&error) {
-            // If the journal cannot be written any more, the copy in memory still marks the step as
-            // undone.
-            let _ = journal.undone(number);
+            // If this fails, at least the copy in memory does not list the step.
+            let _ = journal.shorten(before);
         }
         match error {
             // The user's signal ended the command, which is not an error of the file.

@@ -231,7 +231,9 @@ fn a_rewritten_journal_says_the_same() {
     let header = three(&state);
     let lock = lock(&state);
     let mut journal = lock.journal().expect("in order").expect("there");
-    let rewritten = with_request("/new", "new", |request| journal.rewrite(request));
+    let rewritten = with_request("/new", "new", |request| {
+        journal.draft(request, &[])?.replace(&mut journal)
+    });
     rewritten.expect("written");
     journal.record(&mark(4)).expect("a record");
     let journal = lock.journal().expect("in order").expect("there");
@@ -261,7 +263,9 @@ fn what_a_command_has_altered_is_noted_and_stays_noted() {
         applied.map(|(_, change)| change).collect()
     };
     assert_eq!(applied(&journal), [mark(3)]);
-    let rewritten = with_request("/new", "new", |request| journal.rewrite(request));
+    let rewritten = with_request("/new", "new", |request| {
+        journal.draft(request, &[])?.replace(&mut journal)
+    });
     rewritten.expect("written");
     let journal = lock.journal().expect("in order").expect("there");
     assert_eq!(applied(&journal), [mark(3)]);

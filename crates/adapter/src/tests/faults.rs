@@ -317,6 +317,68 @@ fn a_reload_that_fails_with_a_full_disk_can_be_taken_down() {
 }
 
 #[test]
+fn a_reload_with_a_full_disk_succeeds_or_changes_nothing() {
+    some_changes(|old, new| {
+        let mut fresh = Model::new();
+        up(&mut fresh, new, Compatibility::Taupe);
+        at_every_call(|number| {
+            let mut model = Model::new();
+            up(&mut model, old, Compatibility::Taupe);
+            let before = model.world.clone();
+            model.move_journal_to_memory();
+            model.strike(number, Fault::FullDisk);
+            let outcome = model.reload(new, &mut Listener::default());
+            model.calm();
+            if !model.struck {
+                return false;
+            }
+            match outcome.expect("alive") {
+                Ok(()) => assert_eq!(likeness(&model.world), likeness(&fresh.world)),
+                Err(error) => {
+                    assert!(error.to_string().contains("as it was"), "{error}");
+                    assert_eq!(model.world, before);
+                }
+            }
+            assert!(model.is_as_recorded());
+            down(&mut model, Compatibility::Taupe);
+            true
+        });
+    });
+}
+
+#[test]
+fn a_full_disk_does_not_let_a_reload_claim_what_somebody_else_has_made() {
+    some_changes(|old, new| {
+        let mut other = Model::new();
+        up(&mut other, new, Compatibility::Taupe);
+        for theirs in &other.world.of_host {
+            at_every_call(|number| {
+                let mut model = Model::new();
+                up(&mut model, old, Compatibility::Taupe);
+                if !model.world.of_host.insert(theirs.clone()) {
+                    return number == 0;
+                }
+                let before = model.world.clone();
+                model.move_journal_to_memory();
+                model.strike(number, Fault::FullDisk);
+                let outcome = model.reload(new, &mut Listener::default());
+                model.calm();
+                if !model.struck {
+                    return false;
+                }
+                outcome.expect("alive").expect_err("it exists");
+                assert_eq!(model.world, before);
+                let down = model.down(&mut Listener::default()).expect("alive");
+                down.unwrap_or_else(|error| panic!("{error}"));
+                let left: Vec<_> = model.world.of_host.iter().collect();
+                assert_eq!(left, [theirs]);
+                true
+            });
+        }
+    });
+}
+
+#[test]
 fn a_reload_whose_caller_refuses_changes_nothing() {
     every_change(|old, new| {
         let mut model = Model::new();

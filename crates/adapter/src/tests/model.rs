@@ -9,6 +9,7 @@ use std::os::unix::fs::symlink;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use taupe_config::file::File;
@@ -51,6 +52,9 @@ pub(super) enum Fault {
     /// Like [`Fault::Fail`], and from then on the journal cannot be written. For a model after
     /// [`Model::move_journal_to_memory`].
     FailWithFullDisk,
+    /// From this call on the journal cannot be written. For a model after
+    /// [`Model::move_journal_to_memory`].
+    FullDisk,
     /// The process dies before the effect.
     DieBefore,
     /// The process dies after the effect.
@@ -100,8 +104,8 @@ pub(super) struct Model {
     /// The path of the file.
     pub(super) config: PathBuf,
     directory: PathBuf,
-    /// The journal, if it is a file in memory.
-    in_memory: Option<DiskFile>,
+    /// The journal and its draft, if they are files in memory.
+    in_memory: Vec<DiskFile>,
 }
 
 impl Drop for Model {
@@ -138,7 +142,7 @@ impl Model {
             bypasses: Vec::new(),
             config: PathBuf::from("/etc/wireguard/wg0.conf"),
             directory: std::env::temp_dir().join(name),
-            in_memory: None,
+            in_memory: Vec::new(),
         }
     }
 
@@ -165,21 +169,37 @@ impl Model {
         self.journal().exists()
     }
 
-    /// Replaces the journal by a file in memory, which the kernel can keep from growing.
+    /// Replaces the journal and its draft by files in memory, which the kernel can keep from growing.
     pub(super) fn move_journal_to_memory(&mut self) {
         let path = self.journal();
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let mut file = DiskFile::from(memfd_create("journal", flags).expect("a file in memory"));
         let text = fs::read(&path).expect("a journal");
-        file.write_all(&text).expect("written");
         fs::remove_file(&path).expect("removed");
-        symlink(format!("/proc/self/fd/{}", file.as_raw_fd()), path).expect("a link");
-        self.in_memory = Some(file);
+        let draft = path.with_extension("journal-draft");
+        for (path, text) in [(path, &*text), (draft, &[])] {
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let file = memfd_create("journal", flags).expect("a file in memory");
+            let mut file = DiskFile::from(file);
+            file.write_all(text).expect("written");
+            symlink(format!("/proc/self/fd/{}", file.as_raw_fd()), path).expect("a link");
+            self.in_memory.push(file);
+        }
     }
 
     fn fill_disk(&self) {
-        let file = self.in_memory.as_ref().expect("a journal in memory");
-        fcntl_add_seals(file, SealFlags::GROW).expect("sealed");
+        assert!(!self.in_memory.is_empty(), "a journal in memory");
+        for file in &self.in_memory {
+            fcntl_add_seals(file, SealFlags::GROW).expect("sealed");
+        }
+    }
+
+    /// Returns true if everything that the journal lists is in effect.
+    pub(super) fn is_as_recorded(&mut self) -> bool {
+        let lock = self.state().lock(INTERFACE, Duration::ZERO);
+        let journal = lock.expect("the lock").journal().expect("in order");
+        let applied = journal.expect("there").applied();
+        let applied: Vec<&Change> = applied.iter().map(|(_, change)| change).collect();
+        let found = self.verify(&applied, None).expect("a comparison");
+        found.deviations.iter().all(Option::is_none)
     }
 
     /// Kills the device's process and thereby removes its interface.
@@ -296,6 +316,10 @@ impl Model {
             Some((_, Fault::FailWithFullDisk)) => {
                 self.fill_disk();
                 Err(failure("injected"))
+            }
+            Some((_, Fault::FullDisk)) => {
+                self.fill_disk();
+                effect(self)
             }
             Some((_, Fault::DieBefore)) => die(),
             Some((_, Fault::DieAfter)) => {

@@ -1,0 +1,96 @@
+//! A new journal that is written completely before it replaces the previous one.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+
+use super::record::{Contents, line};
+use super::{Header, Journal, JournalError, failed};
+use crate::request::Request;
+
+/// A journal for a changed file. Dropping it leaves the previous journal as it is.
+pub(crate) struct Draft {
+    pub(crate) journal: Journal,
+    file: DraftFile,
+}
+
+/// The path of a draft, which is removed on drop.
+struct DraftFile(PathBuf);
+
+impl Drop for DraftFile {
+    fn drop(&mut self) {
+        // It does not exist any more if the draft has replaced the journal.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+impl Draft {
+    /// Writes a journal for `request` with the steps of `previous`, except those that were undone
+    /// and those with the numbers `undone`.
+    pub(super) fn of(
+        previous: &Journal,
+        request: &Request<'_>,
+        undone: &[usize],
+    ) -> Result<Self, JournalError> {
+        let header = Header {
+            since: previous.header().since,
+            outer_seen: previous.header().outer_seen,
+            ..Header::new(request, previous.header().namespace.clone())
+        };
+        let path = previous.path.with_extension("journal-draft");
+        let mut options = OpenOptions::new();
+        options.append(true).create(true).mode(0o600);
+        let file = options.open(&path).map_err(failed("make", &path))?;
+        let mut draft = Self {
+            journal: Journal {
+                path: path.clone(),
+                file,
+                contents: Contents::new(header),
+            },
+            file: DraftFile(path),
+        };
+        draft.write(previous, undone)?;
+        Ok(draft)
+    }
+
+    fn write(&mut self, previous: &Journal, undone: &[usize]) -> Result<(), JournalError> {
+        let anew = &mut self.journal;
+        let emptied = anew.file.set_len(0);
+        let written = emptied
+            .and_then(|()| line(anew.header()))
+            .and_then(|line| anew.file.write_all(&line));
+        written.map_err(failed("write", &anew.path))?;
+        let changes = previous.changes();
+        for (number, change) in changes.filter(|(number, _)| !undone.contains(number)) {
+            let altered = previous.contents.altered.contains(&number);
+            let number = anew.next();
+            anew.record(change)?;
+            if altered {
+                anew.altered(number)?;
+            }
+        }
+        if let Some(index) = previous.interface() {
+            anew.record_interface(index)?;
+        }
+        if let Some(socket) = previous.socket() {
+            anew.record_socket(socket)?;
+        }
+        if let Some(state) = previous.device() {
+            anew.record_device(state.clone())?;
+        }
+        if let Some(bypasses) = previous.bypasses() {
+            anew.record_bypasses(bypasses.to_vec())?;
+        }
+        anew.completed()
+    }
+
+    /// Replaces the journal by this one.
+    pub(crate) fn replace(self, previous: &mut Journal) -> Result<(), JournalError> {
+        let Self { mut journal, file } = self;
+        fs::rename(&file.0, &previous.path).map_err(failed("replace", &previous.path))?;
+        journal.path.clone_from(&previous.path);
+        *previous = journal;
+        Ok(())
+    }
+}
