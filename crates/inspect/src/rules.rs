@@ -9,8 +9,13 @@ use taupe_os_linux::users::user_id;
 /// # Errors
 /// Returns a rule whose user does not exist.
 pub fn resolve(rules: &mut AppRules) -> Result<(), &Rule> {
-    rules.follow_links(app_warnings::link_target);
+    follow_links(rules);
     rules.resolve_users(user_id)
+}
+
+/// Looks up the targets of symbolic links that rules name.
+pub fn follow_links(rules: &mut AppRules) {
+    rules.follow_links(app_warnings::link_target);
 }
 
 /// Resolves the users and links of a rule set. Rules about unknown users match nothing.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use taupe_adapter::{Translation, TransparentSettings};
 use taupe_config::destinations;
 use taupe_config::file::{File, Forwarded, KillSwitch, Peer, SystemBus, Table};
-use taupe_inspect::rules::resolve;
+use taupe_inspect::rules::{follow_links, resolve};
 use taupe_inspect::traffic::TrafficServer;
 use taupe_nat::flows;
 use taupe_nat::translate::{Settings, Translator};
@@ -197,7 +197,10 @@ impl CapturePlan {
     }
 
     /// Prepares the capture for a device in this process.
-    pub(crate) fn prepare(self) -> PreparedCapture {
+    pub(crate) fn prepare(mut self) -> PreparedCapture {
+        // PreUp commands, which ran after the plan was made, may have changed what links lead to,
+        // for example by mounting a file system.
+        follow_links(&mut self.choice.rules);
         let entry = match self.means {
             Means::Translation(translation) => {
                 Entry::Translator(Translator::new(&settings(translation)))
@@ -310,5 +313,44 @@ fn without_ipv6(interface: &str) -> Result<(), CaptureError> {
             interface: interface.to_owned(),
             source,
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Selection;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+    use taupe_config::application::{Decision, Process};
+    use taupe_config::file::{Dialect, parse};
+
+    #[test]
+    fn links_that_a_preup_command_has_made_are_followed() {
+        let name = format!("taupe-capture-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(&folder).expect("a folder");
+        let folder = folder.canonicalize().expect("a folder");
+        let (link, real) = (folder.join("game"), folder.join("game-real"));
+        let text = format!(
+            "[Interface]\nPrivateKey = yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=\n\
+             Address = 10.9.0.2/24\nAllowedApps = {}\n\
+             [Peer]\nPublicKey = xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=\n\
+             AllowedIPs = 0.0.0.0/0\n",
+            link.display()
+        );
+        let mut file = parse(text.as_bytes(), Dialect::Taupe).file.expect("a file");
+        let selection = Selection::take(&mut file, Path::new("/etc/wireguard/wg0.conf"), None);
+        fs::write(&real, "").expect("written");
+        symlink(&real, &link).expect("a link");
+        let rules = selection.expect("a selection").plan.prepare().choice.rules;
+        fs::remove_dir_all(&folder).expect("removed");
+        let process = Process {
+            path: real.as_os_str().as_encoded_bytes(),
+            name: b"game-real",
+            cgroup: b"/",
+            uid: 0,
+        };
+        assert_eq!(rules.decide(&process).0, Decision::Tunnel);
     }
 }
