@@ -24,6 +24,7 @@ use boringtun::Boringtun;
 use clap::CommandFactory as _;
 use device::DeviceProgram;
 use ipnet::IpNet;
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use taupe_config::application::Application;
@@ -246,8 +247,7 @@ pub(crate) fn parse(
     arguments: &[OsString],
     environment: Environment<'_>,
 ) -> Result<Order, ArgumentError> {
-    let path = arguments.first().map_or(Path::new("taupe"), Path::new);
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = program_name(arguments);
     match &*name {
         "taupe-device" | "wireguard-go" => {
             read::<DeviceProgram>(DeviceProgram::command(), arguments, &name)?
@@ -267,6 +267,21 @@ pub(crate) fn parse(
             read::<taupe::Taupe>(command_line(), arguments, "taupe")?.order(arguments, environment)
         }
     }
+}
+
+/// Returns true if a command line runs a device and does nothing else.
+pub(crate) fn is_of_device(arguments: &[OsString]) -> bool {
+    match &*program_name(arguments) {
+        "taupe-device" | "wireguard-go" | "boringtun-cli" | "boringtun" => true,
+        "wg" | "wg-quick" => false,
+        _ => arguments.get(1).is_some_and(|word| word == "device"),
+    }
+}
+
+/// Returns the name that the program is called by.
+fn program_name(arguments: &[OsString]) -> Cow<'_, str> {
+    let path = arguments.first().map_or(Path::new("taupe"), Path::new);
+    path.file_name().unwrap_or_default().to_string_lossy()
 }
 
 /// Returns the definition of the command line, from which manual pages and shell completions are

@@ -9,10 +9,12 @@
 //! The background process keeps no file descriptors of its caller except those that it was told to
 //! use, so that no reader of the caller's output pipes waits for the background process.
 
+use crate::arguments::is_of_device;
 use crate::device_log::Destination;
 use crate::plan::{DevicePlan, PlanError};
 use rustix::fs::fstat;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::fs::File;
@@ -195,14 +197,26 @@ pub(crate) struct StarterGone;
 impl Starter {
     /// Returns the process that started this one in the background, if any. In that case this
     /// process leaves its session, and its standard input becomes empty.
-    pub(crate) fn of_this_process() -> Result<Option<Self>, BackgroundError> {
+    ///
+    /// A user who may run one command as root, for example by a rule of sudo that keeps the
+    /// variable, must not be able to make it a device. Therefore the arguments must be those of a
+    /// device, and the socket must come from a process of the same user.
+    pub(crate) fn of_this_process(arguments: &[OsString]) -> Result<Option<Self>, BackgroundError> {
         let Some(expected) = std::env::var_os(VARIABLE) else {
             return Ok(None);
         };
+        if !is_of_device(arguments) {
+            return Ok(None);
+        }
         if identity(io::stdin())
             .ok()
             .is_none_or(|identity| expected != *identity)
         {
+            return Ok(None);
+        }
+        // This is the process that made the pair of sockets, even if it has ended since.
+        let maker = socket_peercred(io::stdin());
+        if !maker.is_ok_and(|maker| maker.uid == geteuid()) {
             return Ok(None);
         }
         let socket = io::stdin().as_fd().try_clone_to_owned();

@@ -22,12 +22,12 @@ pub fn run() -> ExitCode {
 /// Executes the order in the process's arguments and environment, with devices of the given kind.
 #[must_use]
 pub fn main<D: Device>() -> ExitCode {
-    match Starter::of_this_process() {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    match Starter::of_this_process(&arguments) {
         Ok(None) => {}
         Ok(Some(starter)) => return ended(daemon::run_for::<D>(starter)),
         Err(error) => return ended(Err(error.into())),
     }
-    let arguments: Vec<OsString> = std::env::args_os().collect();
     let order = match arguments::parse(&arguments, &|name| std::env::var_os(name)) {
         Ok(order) => order,
         Err(ArgumentError::CommandLine(error)) => {

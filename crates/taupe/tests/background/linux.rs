@@ -6,9 +6,14 @@ mod fake;
 use bench::{Bench, Killed, check, finished, stderr, wait_for, wait_until};
 use fake::Fake;
 use libtest_mimic::{Arguments, Failed, Trial};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::fs::fstat;
+use rustix::process::{Pid, Signal, Uid, geteuid, kill_process};
+use rustix::thread::set_thread_uid;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -43,6 +48,8 @@ const TESTS: &[Test] = &[
     ("a_descriptor_that_is_not_open_is_told", no_descriptor),
     ("boringtun_s_files_are_written", files),
     ("a_variable_alone_makes_no_background_process", variable),
+    ("only_a_device_s_arguments_obey_a_socket", other_arguments),
+    ("a_socket_of_another_user_is_not_obeyed", other_user),
 ];
 
 pub(crate) fn main() -> ExitCode {
@@ -358,5 +365,51 @@ fn variable() -> Outcome {
     check(output.status.success(), stderr(&output))?;
     let stdin = bench.situation("fd 0 ");
     check(stdin.as_deref() == Some("/dev/null"), format!("{stdin:?}"))?;
+    check(bench.runs(), "it went to the background by itself")
+}
+
+/// Runs a command with `theirs` as the socket of its starting process, which sends no plan. Returns
+/// the output and the report.
+fn run_for(
+    mut command: Command,
+    (mut ours, theirs): (UnixStream, UnixStream),
+) -> Result<(Output, Vec<u8>), Failed> {
+    let stat = fstat(&theirs)?;
+    command.env("TAUPE_STARTER", format!("{}:{}", stat.st_dev, stat.st_ino));
+    command.stdin(OwnedFd::from(theirs));
+    ours.shutdown(Shutdown::Write)?;
+    let output = command.output()?;
+    drop(command);
+    let mut report = Vec::new();
+    ours.read_to_end(&mut report)?;
+    Ok((output, report))
+}
+
+fn other_arguments() -> Outcome {
+    let bench = Bench::new();
+    let (_, report) = run_for(bench.command(&["device", "works"]), UnixStream::pair()?)?;
+    check(
+        report.starts_with(b"-"),
+        "a device reports that it has no plan",
+    )?;
+    let (output, report) = run_for(bench.command(&["check", "/nowhere"]), UnixStream::pair()?)?;
+    check(report.is_empty(), String::from_utf8_lossy(&report))?;
+    check(stderr(&output).contains("/nowhere"), stderr(&output))
+}
+
+fn other_user() -> Outcome {
+    if !geteuid().is_root() {
+        // Only root can make a socket as another user.
+        return Ok(());
+    }
+    let pair = std::thread::spawn(|| {
+        set_thread_uid(Uid::from_raw(65534))?;
+        UnixStream::pair()
+    });
+    let pair = pair.join().expect("no panic")?;
+    let bench = Bench::new();
+    let (output, report) = run_for(bench.command(&["device", "works"]), pair)?;
+    check(report.is_empty(), String::from_utf8_lossy(&report))?;
+    check(output.status.success(), stderr(&output))?;
     check(bench.runs(), "it went to the background by itself")
 }
