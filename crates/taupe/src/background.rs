@@ -195,6 +195,11 @@ pub(crate) struct Starter {
 pub(crate) struct StarterGone;
 
 impl Starter {
+    #[cfg(test)]
+    pub(crate) fn at(socket: UnixStream) -> Self {
+        Self { socket }
+    }
+
     /// Returns the process that started this one in the background, if any. In that case this
     /// process leaves its session, and its standard input becomes empty.
     ///

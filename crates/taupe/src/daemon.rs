@@ -80,6 +80,8 @@ pub(crate) fn run<D: Device>(plan: DevicePlan, logging: &Logging) -> Result<(), 
 /// Runs a device in the background, for a process that sends the plan and waits for the report. If
 /// that process is gone, nobody knows of the device, so it stops.
 pub(crate) fn run_for<D: Device>(mut starter: Starter) -> Result<(), DaemonError> {
+    // The plan may contain keys.
+    disable_core_files();
     let started = starter.plan().map_err(DaemonError::from).and_then(|plan| {
         logging::begin(plan.log_level);
         start::<D>(plan)
@@ -170,8 +172,7 @@ pub(crate) fn start_here<D: Device>(plan: DevicePlan) -> Result<Running<D>, Daem
     let interface = interface.to_string();
     let capture = capture.map(CapturePlan::prepare);
     options.tap = capture.as_ref().and_then(PreparedCapture::tap);
-    // A core file would contain keys. If the system refuses, core files stay enabled.
-    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    disable_core_files();
     // Files of the device must only be accessible to its owner. Hooks and other child processes
     // create files with the caller's umask.
     let umask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
@@ -216,6 +217,11 @@ pub(crate) fn start_here<D: Device>(plan: DevicePlan) -> Result<Running<D>, Daem
         _settings: settings,
         outer,
     })
+}
+
+/// Disables core files, which would contain keys. If the system refuses, they stay enabled.
+fn disable_core_files() {
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
 /// Logs network settings of the tunnel that other programs change.
@@ -292,4 +298,24 @@ fn options(plan: &DevicePlan) -> Result<Options, DaemonError> {
         state_dir: None,
         notices: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DaemonError, run_for};
+    use crate::background::Starter;
+    use rustix::process::{DumpableBehavior, dumpable_behavior};
+    use std::io::Write as _;
+    use std::os::unix::net::UnixStream;
+    use taupe_engine::Engine;
+
+    #[test]
+    fn core_files_are_disabled_before_a_plan_is_read() {
+        let (mut ours, theirs) = UnixStream::pair().expect("sockets");
+        ours.write_all(b"no plan\n").expect("written");
+        let outcome = run_for::<Engine>(Starter::at(theirs));
+        assert!(matches!(outcome, Err(DaemonError::Reported)));
+        let behaviour = dumpable_behavior().expect("a behaviour");
+        assert_eq!(behaviour, DumpableBehavior::NotDumpable);
+    }
 }
