@@ -55,6 +55,13 @@ fn ends_within(mut stream: &UnixStream, limit: Duration) -> bool {
     }
 }
 
+/// Listens on a new socket file. Returns its inode too.
+fn listen(path: &Path) -> io::Result<(UnixListener, u64)> {
+    let socket = UnixListener::bind(path)?;
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    Ok((socket, fs::metadata(path)?.ino()))
+}
+
 /// The socket's file. It is removed when this is dropped, unless another program has replaced it.
 pub(crate) struct SocketFile {
     path: PathBuf,
@@ -66,11 +73,15 @@ impl Listener {
     /// program answers on it). Waits for a program that is ending.
     pub(crate) fn bind(interface: &str) -> Result<Self, StartError> {
         let path = Path::new(run_directory::PATH).join(format!("{interface}.sock"));
+        run_directory::create()?;
+        Self::bind_at(path)
+    }
+
+    fn bind_at(path: PathBuf) -> Result<Self, StartError> {
         let failed = |source| StartError::Uapi {
             path: path.clone(),
             source,
         };
-        run_directory::create()?;
         let began = Instant::now();
         loop {
             match connect(&path).map_err(|error| (error.kind(), error)) {
@@ -80,23 +91,26 @@ impl Listener {
                 },
                 // The program does not accept, and its queue of connections is full.
                 Err((io::ErrorKind::WouldBlock, _)) => return Err(StartError::Running(path)),
-                Err((io::ErrorKind::NotFound, _)) => break,
+                Err((io::ErrorKind::NotFound, _)) => match listen(&path) {
+                    Ok((socket, inode)) => {
+                        let file = Some(SocketFile { path, inode });
+                        return Ok(Self { socket, file });
+                    }
+                    // `wg` removes a socket that refuses its connection. A new socket refuses
+                    // connections until the kernel queues them.
+                    Err(error)
+                        if error.kind() == io::ErrorKind::NotFound && began.elapsed() < DYING => {}
+                    Err(error) => return Err(failed(error)),
+                },
                 Err((io::ErrorKind::ConnectionRefused, _)) => match fs::remove_file(&path) {
-                    Ok(()) => break,
+                    Ok(()) => {}
                     // The program has removed it itself.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     Err(error) => return Err(failed(error)),
                 },
                 Err((_, error)) => return Err(failed(error)),
             }
         }
-        let socket = UnixListener::bind(&path).map_err(failed)?;
-        fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(failed)?;
-        let inode = fs::metadata(&path).map_err(failed)?.ino();
-        Ok(Self {
-            socket,
-            file: Some(SocketFile { path, inode }),
-        })
     }
 
     /// Uses a listening socket that the caller has passed in.
@@ -193,6 +207,7 @@ fn serve(shared: &Shared, mut stream: UnixStream, slot: &ClientSlot) -> io::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn an_unaccepted_connection_ends_with_its_listener() {
@@ -211,6 +226,28 @@ mod tests {
         let gone = connect(&path).unwrap_err();
         assert_eq!(gone.kind(), io::ErrorKind::ConnectionRefused);
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// Like `wg`, which looks for devices while others begin.
+    #[test]
+    fn a_client_that_removes_refusing_sockets_does_not_prevent_listening() {
+        let name = format!("taupe-removed-{}.sock", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let ended = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    let refused = connect(&path)
+                        .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+                    if refused {
+                        let _ = fs::remove_file(&path);
+                    }
+                }
+            });
+            let failed = (0..2_000).find_map(|_| Listener::bind_at(path.clone()).err());
+            ended.store(true, Ordering::Relaxed);
+            assert!(failed.is_none(), "{failed:?}");
+        });
     }
 
     #[test]

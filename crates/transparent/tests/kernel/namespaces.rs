@@ -41,7 +41,7 @@ fn from_a_cgroup_namespace() -> Result<()> {
 /// Files of processes outside the PID namespace cannot be listed from inside. The gap is reported
 /// only if there are such processes.
 fn from_a_pid_namespace() -> Result<()> {
-    const GAP: &str = "Outsiders";
+    const GAP: &str = "PidNamespaces";
     let scene = Scene::new()?;
     let (chosen, other) = (install("chosen")?, install("other")?);
     let inside = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];

@@ -323,7 +323,7 @@ fn no_memory_for_a_verdict() -> Result<()> {
         .err()
         .map(|error| error.to_string())
         .unwrap_or_default();
-    ensure!(refusal.contains("2 sockets"), "{refusal:?}");
+    ensure!(refusal.contains("2 open sockets"), "{refusal:?}");
     drop(before);
     scene.set_up(&rules(&["chosen"], &[]), &everything_but(&[]))?;
     scene.expect(&chosen, &["tcp", &to], "failed 105 at once")?;
@@ -339,7 +339,7 @@ fn no_memory_for_a_verdict() -> Result<()> {
     let taken = scene.replace(&["other"]);
     let refusal = taken.err().map(|error| error.to_string());
     let refusal = refusal.unwrap_or_default();
-    ensure!(refusal.contains("2 sockets"), "{refusal:?}");
+    ensure!(refusal.contains("2 open sockets"), "{refusal:?}");
     let said = free.go()?;
     // The UDP socket was to leave the tunnel already.
     ensure!(said == "beyond failed:103", "{said}");
