@@ -65,7 +65,7 @@ pub enum UpError {
     },
     /// The leftovers of a killed tunnel cannot be undone.
     #[error(
-        "the previous tunnel {interface} was killed, and these of its changes cannot be undone:\n  {}", list(.leftovers)
+        "the previous tunnel {interface} was killed, and some of its changes cannot be undone:\n  {}", list(.leftovers)
     )]
     Leftovers {
         /// The interface.
@@ -121,7 +121,7 @@ pub fn up_on(
     prepare(machine, &lock, request, report)?;
     let mut journal = lock.begin(Header::new(request, machine.namespace()))?;
     apply_all(machine, &mut journal, request, report).map_err(|cause| {
-        // wg-quick deletes the interface and runs no commands.
+        // After a failed `up`, wg-quick deletes the interface and runs no PreDown and PostDown.
         let with_hooks = request.compatibility == Compatibility::Taupe;
         let found = machine.interface().ok().flatten();
         let leftovers = roll_back(machine, journal, found, with_hooks, report);
@@ -179,8 +179,8 @@ fn prepare(
         });
     }
     if found.is_some() && !is_ours {
-        // Even the leftovers of the previous tunnel may belong to the other program now, because
-        // rules and firewall tables have no owner.
+        // What looks like a leftover of the previous tunnel may be the other program's: the kernel
+        // does not record who made a rule or a firewall table.
         return Err(exists(machine));
     }
     machine.select_device(journal.interface(), journal.socket());

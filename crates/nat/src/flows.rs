@@ -35,9 +35,9 @@ use crate::tcp;
 /// Default capacity of a table, in flows.
 pub const CAPACITY: usize = 65_536;
 
-/// Divisor of the capacity: the share of flows opened from the tunnel.
+/// Flows opened from the tunnel may fill the capacity divided by this number.
 const PEER_SHARE: usize = 2;
-/// Divisor of the capacity: the share of unanswered flows from the tunnel.
+/// Unanswered flows from the tunnel may fill the capacity divided by this number.
 const UNANSWERED_SHARE: usize = 8;
 /// Maximum number of expired flows that are removed when a flow is opened. It is more than one, so
 /// that a backlog of expired flows shrinks.

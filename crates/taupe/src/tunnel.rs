@@ -138,8 +138,9 @@ fn already_up(conf: &Conf, compatibility: Compatibility) -> Result<(), TunnelErr
 /// Time that a running device has to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Fails if the file selects applications. Called where a tunnel carries all applications: as
-/// wg-quick, and in a reload of a tunnel that was brought up for all applications.
+/// Fails if the file selects applications. Used where a tunnel carries all applications:
+/// when the program runs as wg-quick, and when a tunnel that was brought up for all applications is
+/// reloaded.
 fn without_applications(conf: &Conf, file: &file::File) -> Result<(), TunnelError> {
     match file.transparent.first {
         None => Ok(()),

@@ -46,7 +46,7 @@ impl Device {
         if let Some(key) = update.pq_private_key {
             for id in self.set_pq_private_key(key) {
                 if let Some(entry) = self.peers.entry(id) {
-                    self.core.run_pending(now, entry);
+                    self.core.run_pending_work(now, entry);
                 }
             }
         }
@@ -82,7 +82,7 @@ impl Device {
             } else {
                 self.core.flush(now, entry);
             }
-            self.core.run_pending(now, entry);
+            self.core.run_pending_work(now, entry);
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ impl Device {
         };
         lock(&entry.peer.state).initiation.last_sent = None;
         self.core.send_initiation(now, entry, false);
-        self.core.run_pending(now, entry);
+        self.core.run_pending_work(now, entry);
     }
 
     /// Makes all new indices start with these 24 bits, so that a program with many devices on one

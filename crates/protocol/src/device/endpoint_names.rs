@@ -48,7 +48,7 @@ impl Device {
         let moved = move_endpoint(&mut state, next);
         state.request_handshake(now.boot);
         drop(state);
-        self.core.run_pending(now, entry);
+        self.core.run_pending_work(now, entry);
         Some(moved.remote)
     }
 }

@@ -107,7 +107,7 @@ impl Device {
         entry.accept_initiation(self.core.crypto, now.boot, from, timestamp, message);
         self.core
             .send_response(now, entry, initiation.sender.get(), fields, &keys);
-        self.core.run_pending(now, entry);
+        self.core.run_pending_work(now, entry);
         Ok(())
     }
 
@@ -249,8 +249,8 @@ impl Core {
         Ok(false)
     }
 
-    /// Checks that the message proves a valid cookie (mac2) and that its source keeps to its rate. If
-    /// the message proves no cookie, sends one.
+    /// Checks that the message has a valid mac2, which proves that its sender received a cookie, and
+    /// that the source is within its rate limit. Otherwise sends a cookie.
     pub(crate) fn demand_cookie(
         &mut self,
         now: Now,
@@ -288,8 +288,8 @@ impl Core {
         Err(DropReason::CookieDemanded)
     }
 
-    /// Checks whether a message without a cookie may be answered with one. Returns the limit it
-    /// counts against, or `None` for a response that this device waits for, which is not limited.
+    /// Checks whether a message without a cookie may be answered with one. Returns what
+    /// to record if so, or `None` for a response that this device waits for, which has no limit.
     fn check_cookie_limit(
         &mut self,
         now: Now,
@@ -425,7 +425,7 @@ impl Core {
         // The responder may send only after it has received a packet of the new session:
         // send the waiting packets now, or a keepalive if none waits.
         self.send_keepalive(now, entry);
-        self.run_pending(now, entry);
+        self.run_pending_work(now, entry);
     }
 
     /// Sends an initiation if the peer has an endpoint. If the last handshake message is less

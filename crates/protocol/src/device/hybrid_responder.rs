@@ -43,7 +43,7 @@ impl Device {
                     return Ok(());
                 };
                 if core.handle_initiation_part_b(now, from, entry, sender, message)? {
-                    core.run_pending(now, entry);
+                    core.run_pending_work(now, entry);
                 }
                 Ok(())
             }
@@ -115,7 +115,7 @@ impl Device {
         };
         core.store_provisional(now, entry, begun);
         core.continue_provisional(now, from, entry, sender);
-        core.run_pending(now, entry);
+        core.run_pending_work(now, entry);
         Ok(())
     }
 }

@@ -172,7 +172,7 @@ impl Device {
             } else {
                 self.core.flush(now, entry);
             }
-            self.core.run_pending(now, entry);
+            self.core.run_pending_work(now, entry);
         }
     }
 
@@ -204,7 +204,7 @@ impl Device {
                 && Arc::ptr_eq(&entry.peer, &peer)
             {
                 lock(&peer.state).control.notified = false;
-                self.core.run_pending(now, entry);
+                self.core.run_pending_work(now, entry);
             }
         }
     }

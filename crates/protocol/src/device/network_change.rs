@@ -77,6 +77,6 @@ impl Core {
         if later.is_none() {
             self.send_initiation(now, entry, retry);
         }
-        self.run_pending(now, entry);
+        self.run_pending_work(now, entry);
     }
 }

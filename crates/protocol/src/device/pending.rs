@@ -14,7 +14,7 @@ use crate::time::Now;
 impl Core {
     /// Processes the peer's pending work, removes retired sessions from the table, and sets the
     /// peer's deadline. Every operation on a peer ends with this call.
-    pub(crate) fn run_pending(&mut self, now: Now, entry: &mut PeerEntry) {
+    pub(crate) fn run_pending_work(&mut self, now: Now, entry: &mut PeerEntry) {
         loop {
             let peer = Arc::clone(&entry.peer);
             let mut state = lock(&peer.state);

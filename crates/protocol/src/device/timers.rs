@@ -29,7 +29,7 @@ impl Device {
                 };
                 self.core.handle_timer(now, entry, timer);
             }
-            self.core.run_pending(now, entry);
+            self.core.run_pending_work(now, entry);
         }
     }
 }
