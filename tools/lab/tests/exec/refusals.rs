@@ -114,7 +114,7 @@ pub(crate) fn port() -> Result<()> {
             "echo",
             "run",
         ];
-        let named = format!("UDP port {port} cannot be had");
+        let named = format!("UDP port {port} is not available");
         ensure_refused(
             &world.user(&command)?,
             &[&named, "delete the line ListenPort"],

@@ -194,10 +194,7 @@ pub(crate) fn reload_is_atomic() -> Result<()> {
     step("applications");
     let long = format!("cgroup:{}", "x".repeat(250));
     let file = full("", "0.0.0.0/0", &format!("bird, {long}"))?;
-    is_as_before(
-        &world.taupe(&["reload", &file])?,
-        "too long to be recognised",
-    )?;
+    is_as_before(&world.taupe(&["reload", &file])?, "too long to be compared")?;
     step("the device");
     let bind = || UdpSocket::bind("0.0.0.0:51999").map_err(Error::io("port 51999"));
     let _taken = world.near.enter(bind)?;
