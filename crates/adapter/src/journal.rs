@@ -21,7 +21,7 @@ use std::time::Duration;
 
 pub(crate) use draft::Draft;
 pub use error::JournalError;
-pub use header::Header;
+pub use header::{FileStamp, Header};
 pub use lock::Lock;
 pub(crate) use lock::Turn;
 pub use state::State;
@@ -31,7 +31,6 @@ use crate::change::Change;
 use crate::identity::Socket;
 use crate::last_state::LastState;
 use crate::request::Request;
-use header::Seen;
 use record::{Contents, Record, line, whole_lines};
 
 /// Time limit for another process that changes the same tunnel.
@@ -156,7 +155,7 @@ impl Journal {
         if self.header().config != file {
             return Ok(());
         }
-        self.write(Record::Saved(Seen::of(file)))
+        self.write(Record::Saved(FileStamp::of(file)))
     }
 
     /// Writes a new journal for a changed file, without the undone steps and those with the numbers

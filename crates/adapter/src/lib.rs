@@ -75,7 +75,7 @@ pub use change::{Change, Hook, InterfaceKey, Phase};
 pub use comparison::{Comparison, Deviation};
 pub use down::{Down, DownError, down, down_on};
 pub use identity::{Place, Socket};
-pub use journal::{Journal, JournalError, State};
+pub use journal::{FileStamp, Journal, JournalError, State};
 pub use last_state::LastState;
 pub use linux::{Linux, is_ipv6_off};
 pub use machine::{LookError, Machine, SaveError, StepError};

@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use taupe_config::file::{Compatibility, File};
 
+use crate::journal::FileStamp;
 use crate::transparent::TransparentSettings;
 
 /// A tunnel to bring up or reload, and its options.
@@ -18,6 +19,8 @@ pub struct Request<'a> {
     pub config: &'a Path,
     /// The contents of the file.
     pub file: &'a File,
+    /// The state of the file when it was read, to report later edits.
+    pub stamp: Option<FileStamp>,
     /// The command whose behaviour to follow.
     pub compatibility: Compatibility,
     /// The options of the command.
@@ -27,6 +30,8 @@ pub struct Request<'a> {
     pub transparent: Option<&'a TransparentSettings>,
     /// The tunnel through which this one is routed.
     pub outer: Option<&'a Outer>,
+    /// The state of that tunnel's file when it was read. A reload does not use it.
+    pub outer_stamp: Option<FileStamp>,
 }
 
 /// Options from the command line.

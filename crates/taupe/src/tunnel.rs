@@ -25,7 +25,7 @@ use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 use std::time::Duration;
 use taupe_adapter::{
-    self as adapter, Compatibility, Devices, Down, DownError, Options, Request, State,
+    self as adapter, Compatibility, Devices, Down, DownError, FileStamp, Options, Request, State,
 };
 use taupe_config::file;
 use taupe_inspect::check::{self, Checked, check, check_without_apps};
@@ -252,6 +252,7 @@ fn readable(conf: &Conf) -> Result<file::File, String> {
 }
 
 fn reload(conf: &Conf, console: &mut Console) -> Result<(), TunnelError> {
+    let stamp = FileStamp::of(&conf.path);
     let Checked { file, remarks, .. } = check(conf, Compatibility::Taupe)?;
     let Some(mut file) = file else {
         return Err(wrong(conf, &remarks));
@@ -284,6 +285,7 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), TunnelError> {
     };
     let settings = selection.as_ref().map(Selection::transparent_settings);
     let request = Request {
+        stamp,
         outer: outer.as_ref(),
         transparent: settings.as_ref(),
         ..request(conf, &file, Compatibility::Taupe)
@@ -338,9 +340,11 @@ fn request<'a>(conf: &'a Conf, file: &'a file::File, compatibility: Compatibilit
         config: &conf.path,
         file,
         compatibility,
+        stamp: None,
         options: Options::default(),
         transparent: None,
         outer: None,
+        outer_stamp: None,
     }
 }
 

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
 use taupe_adapter::journal::Header;
-use taupe_adapter::{Compatibility, Outer, State, mtu_inside};
+use taupe_adapter::{Compatibility, FileStamp, Outer, State, mtu_inside};
 use taupe_client::SetRequest;
 use taupe_config::file::{Endpoint, File, MIN_IPV6_MTU, Peer, Table};
 use taupe_inspect::check::{self, Checked, Unreadable, check_without_apps};
@@ -89,6 +89,8 @@ pub(crate) enum ViaError {
 /// An outer tunnel, as the process that brings the inner one up knows it.
 pub(crate) struct OuterTunnel {
     pub(crate) outer: Outer,
+    /// The state of its file when it was read.
+    pub(crate) stamp: Option<FileStamp>,
     /// The interface of the inner tunnel.
     pub(crate) inner: InterfaceName,
     interface: InterfaceName,
@@ -127,6 +129,7 @@ impl OuterTunnel {
         if conf.interface == inner.interface {
             return Err(ViaError::Itself(name.to_owned()));
         }
+        let stamp = FileStamp::of(&conf.path);
         let Checked { file, remarks, .. } = check_without_apps(&conf, Compatibility::Taupe)?;
         for remark in &remarks {
             say(remark);
@@ -181,6 +184,7 @@ impl OuterTunnel {
                 mark: file.interface.fwmark,
                 endpoints: endpoints.into_iter().flatten().collect(),
             },
+            stamp,
             named,
             servers,
             inner: inner.interface.clone(),

@@ -24,9 +24,9 @@ pub struct Header {
     pub interface: String,
     /// The file that the tunnel was made from.
     pub config: PathBuf,
-    /// The state of the file at that time.
+    /// The state of the file when it was read.
     #[serde(default)]
-    pub(super) seen: Option<Seen>,
+    pub(super) seen: Option<FileStamp>,
     /// True if the file has `SaveConfig`.
     #[serde(default)]
     pub save_config: bool,
@@ -49,9 +49,9 @@ pub struct Header {
     /// The tunnel through which this one is routed.
     #[serde(default)]
     pub outer: Option<Outer>,
-    /// The state of that tunnel's file at that time.
+    /// The state of that tunnel's file when it was read.
     #[serde(default)]
-    pub(super) outer_seen: Option<Seen>,
+    pub(super) outer_seen: Option<FileStamp>,
 }
 
 /// [`Compatibility`] in the format of a journal.
@@ -72,7 +72,7 @@ impl Header {
             version: VERSION,
             interface: request.interface.to_owned(),
             config: request.config.to_owned(),
-            seen: Seen::of(request.config),
+            seen: request.stamp,
             save_config: request.file.interface.save_config,
             since: now.unwrap_or_default().as_secs(),
             namespace,
@@ -82,7 +82,7 @@ impl Header {
             post_down: hooks.post_down.clone(),
             transparent: request.transparent.cloned().unwrap_or_default(),
             outer: request.outer.cloned(),
-            outer_seen: request.outer.and_then(|outer| Seen::of(&outer.config)),
+            outer_seen: request.outer_stamp,
         }
     }
 
@@ -92,11 +92,11 @@ impl Header {
         self.config == file || !self.config.exists()
     }
 
-    /// Returns true if the configuration file was written after the tunnel was made.
+    /// Returns true if the configuration file was written after it was read for the tunnel.
     /// Taupe's own save, recorded by [`Journal::saved`](super::Journal::saved), does not count.
     #[must_use]
     pub fn is_edited(&self) -> bool {
-        let now = Seen::of(&self.config);
+        let now = FileStamp::of(&self.config);
         self.seen.is_some() && now.is_some() && self.seen != now
     }
 
@@ -106,7 +106,7 @@ impl Header {
         let now = self
             .outer
             .as_ref()
-            .and_then(|outer| Seen::of(&outer.config));
+            .and_then(|outer| FileStamp::of(&outer.config));
         self.outer_seen.is_some() && now.is_some() && self.outer_seen != now
     }
 
@@ -119,15 +119,18 @@ impl Header {
 
 /// The state of a file, to detect later edits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Seen {
+pub struct FileStamp {
     /// Time of the last modification, in seconds and nanoseconds.
     written: (i64, i64),
     /// Its length in bytes.
     length: u64,
 }
 
-impl Seen {
-    pub(super) fn of(file: &Path) -> Option<Self> {
+impl FileStamp {
+    /// Returns the present state of a file, or `None` if it cannot be examined. Of a file to read,
+    /// this comes first, so that an edit during the reading is detected.
+    #[must_use]
+    pub fn of(file: &Path) -> Option<Self> {
         let data = fs::metadata(file).ok()?;
         Some(Self {
             written: (data.mtime(), data.mtime_nsec()),

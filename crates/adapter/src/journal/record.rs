@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::JournalError;
-use super::header::{AnyHeader, Header, Seen, VERSION};
+use super::header::{AnyHeader, FileStamp, Header, VERSION};
 use crate::bypass::Bypass;
 use crate::change::Change;
 use crate::identity::Socket;
@@ -34,7 +34,7 @@ pub(super) enum Record {
     /// `up` was completed.
     Complete,
     /// Taupe saved the file.
-    Saved(Option<Seen>),
+    Saved(Option<FileStamp>),
 }
 
 /// The contents of a journal.

@@ -3,11 +3,11 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Header, JournalError, State};
+use super::{FileStamp, Header, JournalError, State};
 use crate::change::Change;
 use crate::fixtures::file;
 use crate::namespace::Namespace;
-use crate::{Compatibility, Options, Request};
+use crate::{Compatibility, Options, Outer, Request};
 
 /// A folder that is removed at the end.
 struct Scratch(PathBuf);
@@ -38,8 +38,10 @@ fn with_request<T>(config: &str, hook: &str, then: impl FnOnce(&Request<'_>) -> 
     then(&Request {
         transparent: None,
         outer: None,
+        outer_stamp: None,
         interface: "wg0",
         config: Path::new(config),
+        stamp: FileStamp::of(Path::new(config)),
         file: &file,
         compatibility: Compatibility::WgQuick,
         options: Options {
@@ -311,6 +313,39 @@ fn a_file_that_was_written_since_is_edited_unless_it_was_saved() {
     fs::remove_file(&config).expect("removed");
     assert!(!again.header().is_edited());
     assert!(again.header().is_of(Path::new("/nowhere/wg0.conf")));
+}
+
+#[test]
+fn an_edit_between_reading_the_file_and_beginning_the_journal_is_detected() {
+    let scratch = Scratch::new("edited-early");
+    let lock = lock(&scratch.state());
+    let outer = Outer {
+        name: "wg1".to_owned(),
+        config: scratch.0.join("wg1.conf"),
+        addresses: Vec::new(),
+        networks: Vec::new(),
+        mtu: 1420,
+        mark: None,
+        endpoints: Vec::new(),
+    };
+    let config = scratch.0.join("wg0.conf");
+    for file in [&config, &outer.config] {
+        fs::write(file, "one").expect("written");
+    }
+    let header = with_request(config.to_str().expect("a path"), "", |request| {
+        let request = Request {
+            outer: Some(&outer),
+            outer_stamp: FileStamp::of(&outer.config),
+            ..*request
+        };
+        for file in [&config, &outer.config] {
+            fs::write(file, "another").expect("written");
+        }
+        Header::new(&request, Namespace::numbered(7))
+    });
+    let journal = lock.begin(header).expect("a journal");
+    assert!(journal.header().is_edited());
+    assert!(journal.header().is_outer_edited());
 }
 
 #[test]

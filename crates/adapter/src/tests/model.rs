@@ -22,8 +22,8 @@ use crate::fixtures::host;
 use crate::identity::Socket;
 use crate::last_state::LastState;
 use crate::{
-    Change, Compatibility, Down, DownError, LookError, Machine, Namespace, Options, Phase,
-    ReloadError, Report, Request, SaveError, Snapshot, State, StepError, UpError, down_on,
+    Change, Compatibility, Down, DownError, FileStamp, LookError, Machine, Namespace, Options,
+    Phase, ReloadError, Report, Request, SaveError, Snapshot, State, StepError, UpError, down_on,
     reload_on, up_on,
 };
 
@@ -249,8 +249,10 @@ impl Model {
         let request = Request {
             transparent: None,
             outer: None,
+            outer_stamp: None,
             interface: INTERFACE,
             config: &config,
+            stamp: FileStamp::of(&config),
             file,
             compatibility,
             options,
@@ -291,8 +293,10 @@ impl Model {
         let request = Request {
             transparent: None,
             outer: None,
+            outer_stamp: None,
             interface: INTERFACE,
             config: &config,
+            stamp: FileStamp::of(&config),
             file,
             compatibility: Compatibility::Taupe,
             options: Options::default(),

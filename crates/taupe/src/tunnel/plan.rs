@@ -14,7 +14,7 @@ use crate::mode::{self, Mode};
 use crate::plan::DevicePlan;
 use crate::via::{self, OuterPlan, OuterTunnel, Routed};
 use std::ffi::OsStr;
-use taupe_adapter::{Compatibility, Options, Request, UpError};
+use taupe_adapter::{Compatibility, FileStamp, Options, Request, UpError};
 use taupe_config::file::{DiagnosticKind, File};
 use taupe_inspect::check::{Checked, Remark, check};
 use taupe_inspect::conf::Conf;
@@ -37,6 +37,8 @@ pub(super) struct TunnelPlan<'a> {
     compatibility: Compatibility,
     /// The file, without settings that the device's process applies.
     file: File,
+    /// The state of the file when it was read.
+    stamp: Option<FileStamp>,
     options: Options,
     /// The outer tunnel, if this one goes through another.
     outer: Option<OuterTunnel>,
@@ -53,6 +55,7 @@ impl<'a> UpPlan<'a> {
         up: &Up,
         compatibility: Compatibility,
     ) -> Result<Self, TunnelError> {
+        let stamp = FileStamp::of(&conf.path);
         let Checked { file, remarks, .. } = check(conf, compatibility)?;
         let Some(mut file) = file else {
             return Err(wrong(conf, &remarks));
@@ -120,6 +123,7 @@ impl<'a> UpPlan<'a> {
             conf,
             compatibility,
             file,
+            stamp,
             options,
             outer,
             selected,
@@ -167,10 +171,12 @@ impl TunnelPlan<'_> {
             interface: self.conf.interface.as_str(),
             config: &self.conf.path,
             file: &self.file,
+            stamp: self.stamp,
             compatibility: self.compatibility,
             options: self.options,
             transparent: self.selected.as_ref().map(|selected| &selected.fixed),
             outer: self.outer.as_ref().map(|outer| &outer.outer),
+            outer_stamp: self.outer.as_ref().and_then(|outer| outer.stamp),
         }
     }
 

@@ -300,8 +300,10 @@ impl<'a> Tunnel<'a> {
         Request {
             transparent: None,
             outer: None,
+            outer_stamp: None,
             interface: self.interface,
             config: Path::new("/etc/wireguard/wgt.conf"),
+            stamp: None,
             file,
             compatibility: self.compatibility,
             options: Options::default(),

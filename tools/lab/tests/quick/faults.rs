@@ -180,8 +180,10 @@ pub(crate) fn be_killed() -> Option<std::convert::Infallible> {
     let request = Request {
         transparent: None,
         outer: None,
+        outer_stamp: None,
         interface: INTERFACE,
         config: Path::new(path),
+        stamp: None,
         file: &file,
         compatibility: Compatibility::Taupe,
         options: Options::default(),
