@@ -199,8 +199,9 @@ fn prepare(
     })
 }
 
-/// Removes the journal of a network namespace that has ended. Undoes only the name servers: routes
-/// and rules that look equal in this namespace belong to another tunnel.
+/// Removes the journal of a network namespace that has ended. Undoes only the change of
+/// name servers: routes and rules of this namespace that equal those in the journal belong to
+/// another tunnel.
 fn discard_stale(
     machine: &mut dyn Machine,
     journal: Journal,

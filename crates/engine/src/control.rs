@@ -6,8 +6,9 @@
 //! socket change. [`Control::round`] then handles handshakes, commands and deadlines, and sends the
 //! datagrams that the protocol produces.
 //!
-//! No packet waits for this loop, with one exception: if the kernel has merged data with a
-//! handshake message, they arrive on the handshake socket, and the loop delivers them.
+//! No packet waits for this loop, with one exception: if the kernel has merged data
+//! packets with a handshake message, these packets arrive on the handshake socket too, and the loop
+//! delivers them.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;

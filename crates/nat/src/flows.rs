@@ -109,6 +109,7 @@ pub(crate) enum Direction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opener {
     Application,
+    /// A host behind the tunnel, not the WireGuard peer itself.
     Peer,
 }
 
@@ -319,9 +320,9 @@ impl Table {
         }
     }
 
-    /// Opens a flow. The caller has looked it up before, by [`Self::find_inner`] for an application
-    /// and by [`Self::find_outer`] for a peer, and found none. If the
-    /// local port of `outer` is taken, a flow of an application gets another one.
+    /// Opens a flow that is not in the table: the caller has looked for it, with
+    /// [`Self::find_inner`] if an application opens it, and otherwise with [`Self::find_outer`]. If
+    /// the local port of `outer` is taken, a flow of an application gets another one.
     pub(crate) fn open(
         &mut self,
         now: Instant,

@@ -108,7 +108,7 @@ pub(crate) fn main(order: &AppOrder, arguments: &[OsString]) -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(AppError::Output(error)) if error.is_unread() => crate::FAILED.into(),
+        Err(AppError::Output(error)) if error.is_broken_pipe() => crate::FAILED.into(),
         Err(failure) => crate::complain(&failure, crate::FAILED),
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct NotPrinted(#[source] io::Error);
 
 impl NotPrinted {
     /// True if the reader closed the pipe early, as `head` does. This needs no error message.
-    pub(crate) fn is_unread(&self) -> bool {
+    pub(crate) fn is_broken_pipe(&self) -> bool {
         self.0.kind() == io::ErrorKind::BrokenPipe
     }
 }

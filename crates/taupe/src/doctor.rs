@@ -22,7 +22,7 @@ pub(crate) fn main(order: &DoctorOrder) -> ExitCode {
     match run(order) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(_) => crate::FAILED.into(),
-        Err(DoctorCommandError::Output(error)) if error.is_unread() => crate::FAILED.into(),
+        Err(DoctorCommandError::Output(error)) if error.is_broken_pipe() => crate::FAILED.into(),
         Err(failure) => crate::complain(&failure, crate::FAILED),
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn usage(error: &clap::Error, misused: u8) -> ExitCode {
 pub(crate) fn exit(printed: Result<(), NotPrinted>, status: ExitCode) -> ExitCode {
     match printed {
         Ok(()) => status,
-        Err(error) if error.is_unread() => FAILED.into(),
+        Err(error) if error.is_broken_pipe() => FAILED.into(),
         Err(error) => complain(&error, FAILED),
     }
 }

@@ -28,7 +28,7 @@ enum FlowsCommandError {
 pub(crate) fn main(order: &FlowsOrder, arguments: &[OsString]) -> ExitCode {
     match run(order, arguments) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(FlowsCommandError::Output(error)) if error.is_unread() => crate::FAILED.into(),
+        Err(FlowsCommandError::Output(error)) if error.is_broken_pipe() => crate::FAILED.into(),
         Err(failure) => crate::complain(&failure, crate::FAILED),
     }
 }
@@ -46,7 +46,7 @@ fn run(order: &FlowsOrder, arguments: &[OsString]) -> Result<(), FlowsCommandErr
     if order.follow {
         return match follow::follow(order, all) {
             // The reader ended the output, which is the usual end of `--follow`.
-            Err(error) if error.is_unread() => Ok(()),
+            Err(error) if error.is_broken_pipe() => Ok(()),
             followed => Ok(followed?),
         };
     }

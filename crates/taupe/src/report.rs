@@ -44,7 +44,7 @@ fn advice(source: &io::Error) -> &'static str {
 pub(crate) fn main(order: &ReportOrder, arguments: &[OsString]) -> ExitCode {
     match run(order, arguments) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(ReportError::Output(error)) if error.is_unread() => crate::FAILED.into(),
+        Err(ReportError::Output(error)) if error.is_broken_pipe() => crate::FAILED.into(),
         Err(failure) => crate::complain(&failure, crate::FAILED),
     }
 }

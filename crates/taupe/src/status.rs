@@ -29,7 +29,7 @@ enum StatusCommandError {
 pub(crate) fn main(order: &StatusOrder, arguments: &[OsString]) -> ExitCode {
     match run(order, arguments) {
         Ok(state) => state.exit_status().into(),
-        Err(StatusCommandError::Output(error)) if error.is_unread() => UNKNOWN.into(),
+        Err(StatusCommandError::Output(error)) if error.is_broken_pipe() => UNKNOWN.into(),
         Err(failure) => crate::complain(&failure, UNKNOWN),
     }
 }

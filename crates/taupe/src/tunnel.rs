@@ -38,7 +38,7 @@ use transparent::{is_transparent, release_applications};
 pub(crate) fn main<D: Device>(order: &TunnelOrder, arguments: &[OsString]) -> ExitCode {
     match run::<D>(order, arguments) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(TunnelError::Output(error)) if error.is_unread() => crate::FAILED.into(),
+        Err(TunnelError::Output(error)) if error.is_broken_pipe() => crate::FAILED.into(),
         Err(failure) => {
             let name = match order.compatibility {
                 Compatibility::Taupe => "taupe",
@@ -277,7 +277,7 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), TunnelError> {
     }
     let notices = routed.iter().flat_map(|routed| &routed.notices);
     notices.for_each(|notice| say(notice));
-    // As in `up`, a name that has no address now does not block the reload.
+    // As in `up`, the reload does not fail if a name has no address at the moment.
     let names = match (routed, &selection) {
         (Some(routed), _) => routed.names,
         (None, Some(_)) => endpoint_names::take_names(&mut file, NamesToTake::WithoutAddress),

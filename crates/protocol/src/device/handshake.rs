@@ -245,12 +245,11 @@ impl Core {
         if let Some(grant) = grant {
             self.cookie_limiter.grant(now.boot, grant);
         }
-        self.reply_cookie(from, message, &cookie)?;
-        Ok(false)
+        Err(self.refuse_with_cookie(from, message, &cookie))
     }
 
-    /// Checks that the message has a valid mac2, which proves that its sender received a cookie, and
-    /// that the source is within its rate limit. Otherwise sends a cookie.
+    /// Checks that the message has a valid mac2, which proves that its sender received a cookie; if
+    /// not, sends a cookie. Then checks that the source is within its rate limit.
     pub(crate) fn demand_cookie(
         &mut self,
         now: Now,
@@ -265,19 +264,20 @@ impl Core {
             let allowed = self.limiter.allow(now.boot, from.remote.ip());
             return allowed.then_some(()).ok_or(DropReason::RateLimited);
         }
-        self.reply_cookie(from, message, &cookie)
+        Err(self.refuse_with_cookie(from, message, &cookie))
     }
 
-    fn reply_cookie(
+    fn refuse_with_cookie(
         &mut self,
         from: Endpoint,
         message: &[u8],
         cookie: &Cookie,
-    ) -> Result<(), DropReason> {
-        let [sender, _] = indices(message).ok_or(DropReason::Length)?;
-        let identity = self.identity.as_ref().ok_or(DropReason::NotReady)?;
-        let checker = &identity.checker;
-        let reply = checker.reply(self.crypto, self.random.as_mut(), cookie, message, sender);
+    ) -> DropReason {
+        let (Some(identity), Some([sender, _])) = (&self.identity, indices(message)) else {
+            return DropReason::NotReady;
+        };
+        let random = self.random.as_mut();
+        let reply = (identity.checker).reply(self.crypto, random, cookie, message, sender);
         if let Some(reply) = reply {
             self.outputs.push_back(Output::Transmit {
                 endpoint: from,
@@ -285,11 +285,11 @@ impl Core {
                 datagram: reply.as_bytes().to_vec(),
             });
         }
-        Err(DropReason::CookieDemanded)
+        DropReason::CookieDemanded
     }
 
-    /// Checks whether a message without a cookie may be answered with one. Returns what
-    /// to record if so, or `None` for a response that this device waits for, which has no limit.
+    /// Checks whether a message without a cookie may be answered with one. Returns the grant to
+    /// record, or `None` for a response that this device waits for: it gets its cookie anyway.
     fn check_cookie_limit(
         &mut self,
         now: Now,

@@ -44,7 +44,7 @@ pub(super) fn follow(order: &FlowsOrder, first: Flows) -> Result<(), NotPrinted>
                 failed = Some(why);
             }
         }
-        if is_unread() {
+        if is_broken_pipe() {
             return Ok(());
         }
         reading = look(order.file.as_deref());
@@ -52,7 +52,7 @@ pub(super) fn follow(order: &FlowsOrder, first: Flows) -> Result<(), NotPrinted>
 }
 
 /// Waits until the next reading. Returns true immediately if the output is closed.
-fn is_unread() -> bool {
+fn is_broken_pipe() -> bool {
     let output = stdout();
     // Without requested events, only an error or the closed reader ends the wait.
     let mut ends = [PollFd::new(&output, PollFlags::empty())];

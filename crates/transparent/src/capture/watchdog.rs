@@ -298,7 +298,7 @@ impl Drop for Watchdog {
 fn restore_guard(programs: &mut Programs, uplink: &Uplink) -> Result<(), TransparentError> {
     match programs.check_guard(uplink)? {
         Guard::Intact => return Ok(()),
-        Guard::Missing => {}
+        Guard::Outdated => {}
         Guard::Broken => warn!(
             link = uplink.name,
             "another program removed Taupe's filters of this link, or put others before them"

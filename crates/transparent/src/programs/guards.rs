@@ -40,8 +40,8 @@ const TUN: [Filter; 2] = [
 pub enum Guard {
     /// The uplink is guarded, or needs no guard.
     Intact,
-    /// The uplink is not guarded yet, or its properties have changed.
-    Missing,
+    /// The uplink's entry is absent, or does not have its present properties.
+    Outdated,
     /// Another program has removed a filter, or put one before it.
     Broken,
 }
@@ -84,7 +84,7 @@ impl Programs {
         let Some(entry) = self.maps.uplink(uplink.index)? else {
             return Ok(match uplink.header {
                 LinkHeader::Unknown => Guard::Intact,
-                _ => Guard::Missing,
+                _ => Guard::Outdated,
             });
         };
         let (out, into) = (
@@ -93,7 +93,7 @@ impl Programs {
         );
         Ok(match (out, into) {
             (Some(link), Some(_)) if entry == value(uplink, link) => Guard::Intact,
-            (Some(link), Some(_)) if entry.link_id == link => Guard::Missing,
+            (Some(link), Some(_)) if entry.link_id == link => Guard::Outdated,
             _ => Guard::Broken,
         })
     }
