@@ -21,13 +21,14 @@ use std::time::Duration;
 
 pub(crate) use draft::Draft;
 pub use error::JournalError;
-pub use header::{FileStamp, Header};
+pub use header::Header;
 pub use lock::Lock;
 pub(crate) use lock::Turn;
 pub use state::State;
 
 use crate::bypass::Bypass;
 use crate::change::Change;
+use crate::file_stamp::FileStamp;
 use crate::identity::Socket;
 use crate::last_state::LastState;
 use crate::request::Request;

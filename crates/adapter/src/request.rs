@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use taupe_config::file::{Compatibility, File};
 
-use crate::journal::FileStamp;
+use crate::file_stamp::FileStamp;
 use crate::transparent::TransparentSettings;
 
 /// A tunnel to bring up or reload, and its options.

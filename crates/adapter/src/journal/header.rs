@@ -1,13 +1,12 @@
 //! The first line of a journal.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use taupe_config::file::Compatibility;
 
+use crate::file_stamp::FileStamp;
 use crate::namespace::Namespace;
 use crate::request::{Options, Outer, Request};
 use crate::transparent::TransparentSettings;
@@ -114,28 +113,6 @@ impl Header {
     #[must_use]
     pub fn since(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(self.since)
-    }
-}
-
-/// The state of a file, to detect later edits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct FileStamp {
-    /// Time of the last modification, in seconds and nanoseconds.
-    written: (i64, i64),
-    /// Its length in bytes.
-    length: u64,
-}
-
-impl FileStamp {
-    /// Returns the present state of a file, or `None` if it cannot be examined. Of a file to read,
-    /// this comes first, so that an edit during the reading is detected.
-    #[must_use]
-    pub fn of(file: &Path) -> Option<Self> {
-        let data = fs::metadata(file).ok()?;
-        Some(Self {
-            written: (data.mtime(), data.mtime_nsec()),
-            length: data.len(),
-        })
     }
 }
 

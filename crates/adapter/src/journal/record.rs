@@ -7,9 +7,10 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::JournalError;
-use super::header::{AnyHeader, FileStamp, Header, VERSION};
+use super::header::{AnyHeader, Header, VERSION};
 use crate::bypass::Bypass;
 use crate::change::Change;
+use crate::file_stamp::FileStamp;
 use crate::identity::Socket;
 use crate::last_state::LastState;
 use crate::namespace::Namespace;

@@ -3,11 +3,11 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{FileStamp, Header, JournalError, State};
+use super::{Header, JournalError, State};
 use crate::change::Change;
 use crate::fixtures::file;
 use crate::namespace::Namespace;
-use crate::{Compatibility, Options, Outer, Request};
+use crate::{Compatibility, FileStamp, Options, Outer, Request};
 
 /// A folder that is removed at the end.
 struct Scratch(PathBuf);
