@@ -179,8 +179,8 @@ fn prepare(
         });
     }
     if found.is_some() && !is_ours {
-        // What looks like a leftover of the previous tunnel may be the other program's: the kernel
-        // does not record who made a rule or a firewall table.
+        // An apparent leftover of the previous tunnel may be the other program's: the kernel does not
+        // record who made a rule or a firewall table.
         return Err(exists(machine));
     }
     machine.select_device(journal.interface(), journal.socket());
