@@ -443,7 +443,7 @@ fn a_tunnel_without_a_key_of_its_own_is_degraded() {
         status(&["wg0"], 0);
         said(&["set", "wg0", "pq-private-key", "/dev/null"], "");
         let shown = status(&["wg0"], 2);
-        assert!(shown.contains("its peer is possible"), "{shown}");
+        assert!(shown.contains("no handshake is possible"), "{shown}");
         let json = status(&["--json", "wg0"], 2);
         for member in [
             "\"code\": \"no-pq-private-key\"",

@@ -120,7 +120,7 @@ fn debian_12() -> Result<()> {
             "PATH=/lab:$PATH unshare -m -n -p -f --mount-proc=/proc \
              sh -c 'umount /sys; exec {inside} --sandboxed {test}' <> /tmp/open 2>&1"
         );
-        if let Err(error) = guest.run_within(LIMIT, &script) {
+        if let Err(error) = guest.run_within(LIMIT * 3, &script) {
             eprintln!("{error}");
             failed.push(test);
         }
