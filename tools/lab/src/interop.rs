@@ -332,8 +332,9 @@ impl Pair<'_> {
         if !self.peer.quirks().handshake_times_are_wrong {
             let peer = latest_handshake(self.peer)?;
             ensure!(peer > 0, "the peer saw no handshake");
+            // A peer that reads the clock at its own timers is late on a busy machine.
             let difference = taupe.abs_diff(peer);
-            let agree = difference <= 2 || !self.peer.is_program();
+            let agree = difference <= 10 || !self.peer.is_program();
             ensure!(agree, "{taupe} and {peer}, the same handshake");
         }
         Ok(taupe)
