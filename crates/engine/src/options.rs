@@ -14,13 +14,13 @@ use taupe_protocol::Notice;
 pub struct Options {
     /// The interface's name, 1 to 15 bytes.
     pub interface: String,
-    /// Where the TUN comes from.
+    /// The source of the TUN.
     pub tun: TunSource,
     /// The network that carries its datagrams.
     pub underlay: Underlay,
     /// A stage between the TUN and the tunnel that may rewrite, drop or answer packets.
     pub tap: Option<Arc<dyn Tap>>,
-    /// Where the configuration socket comes from.
+    /// The source of the configuration socket.
     pub uapi: UapiSource,
     /// The fast paths of the kernel and the processor that the device may use.
     pub offloads: Offloads,
@@ -32,7 +32,7 @@ pub struct Options {
     pub notices: Option<Box<dyn Fn(Notice) + Send>>,
 }
 
-/// Where the TUN comes from.
+/// Source of a device's TUN.
 pub enum TunSource {
     /// The device creates it.
     Create,
@@ -72,7 +72,7 @@ impl Underlay {
     }
 }
 
-/// Where the configuration socket comes from.
+/// Source of a device's configuration socket.
 pub enum UapiSource {
     /// The device binds it at `/var/run/wireguard/INTERFACE.sock`.
     Bind,

@@ -7,7 +7,7 @@ use crate::capture::{Capture, Message, Packet, messages};
 use crate::ensure;
 use crate::error::{Error, Result};
 use crate::host::Host;
-use crate::peers::{Keys, PeerSettings, Settings, Tunnel};
+use crate::peers::{HandshakeTimes, Keys, PeerSettings, Settings, Tunnel};
 use crate::process::wait_until;
 use crate::sandbox::{Verdict, figure, step};
 use crate::traffic::{PingStream, tcp_echo};
@@ -329,14 +329,15 @@ impl Pair<'_> {
     fn handshake_time(&self) -> Result<u64> {
         let taupe = latest_handshake(self.taupe)?;
         ensure!(taupe > 0, "Taupe saw no handshake");
-        if !self.peer.quirks().handshake_times_are_wrong {
-            let peer = latest_handshake(self.peer)?;
-            ensure!(peer > 0, "the peer saw no handshake");
-            // A peer that reads the clock at its own timers is late on a busy machine.
-            let difference = taupe.abs_diff(peer);
-            let agree = difference <= 10 || !self.peer.is_program();
-            ensure!(agree, "{taupe} and {peer}, the same handshake");
-        }
+        let earliest = match self.peer.quirks().handshake_times {
+            HandshakeTimes::Exact => taupe - 2,
+            HandshakeTimes::LastTick => taupe - 10,
+            HandshakeTimes::Age => return Ok(taupe),
+        };
+        let peer = latest_handshake(self.peer)?;
+        ensure!(peer > 0, "the peer saw no handshake");
+        let agree = (earliest..=taupe + 2).contains(&peer) || !self.peer.is_program();
+        ensure!(agree, "{taupe} and {peer}, the same handshake");
         Ok(taupe)
     }
 }
