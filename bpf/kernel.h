@@ -26,7 +26,8 @@ typedef _Bool bool;
 /* A function with a stack frame of its own. */
 #define __noinline __attribute__((__noinline__))
 /* A global function: the verifier checks it once by itself, and not again for each caller. It
- * takes pointers only as numbers. */
+ * takes pointers to the program's context and, since Linux 5.12, to structures on the caller's
+ * stack, which it must compare with NULL. Other pointers are passed as numbers. */
 #define global_func __attribute__((__noinline__))
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)

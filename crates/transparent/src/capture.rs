@@ -27,7 +27,7 @@ use tracing::{debug, info, warn};
 use crate::error::TransparentError;
 use crate::maps::Maps;
 use crate::pins::{self, Pins};
-use crate::programs::{CaptureMode, MissingFeature, Programs};
+use crate::programs::{Attached, CaptureMode, MissingFeature, Programs};
 use crate::reset::{self, Reset, SocketKinds};
 use crate::state::{DnsHandling, Lock};
 use crate::uplinks::UplinkWatch;
@@ -165,8 +165,8 @@ pub fn close(interface: &str, settings: &CaptureSettings) -> Result<bool, Transp
 
 /// Returns true if a process serves the tunnel, or is about to.
 pub(crate) fn is_served(interface: &str) -> Result<bool, TransparentError> {
-    let programs = Programs::open(interface)?;
-    Ok(programs.is_some_and(|programs| programs.daemon().is_some()))
+    let attached = Attached::lock(interface)?;
+    Ok(attached.is_some_and(|it| it.state.daemon.load(Ordering::Relaxed) != 0))
 }
 
 /// The index of no link.
@@ -343,10 +343,10 @@ pub fn missing_dns_feature(interface: &str) -> Result<Option<MissingFeature>, Tr
 /// no applications are selected for it.
 ///
 /// # Errors
-/// As [`Programs::open`].
+/// [`TransparentError::Call`], [`TransparentError::Map`], [`TransparentError::Schema`].
 pub fn missing_features(interface: &str) -> Result<Vec<MissingFeature>, TransparentError> {
-    let programs = Programs::open(interface)?;
-    Ok(programs.map_or_else(Vec::new, |programs| programs.missing_features()))
+    let attached = Attached::lock(interface)?;
+    Ok(attached.map_or_else(Vec::new, |it| it.missing_features()))
 }
 
 /// Returns true if applications are selected for the tunnel `interface` of the calling thread's

@@ -29,11 +29,13 @@ use crate::state::{Lock, Reason, SCHEMA};
 use crate::syscall::{self, AttachTarget};
 
 mod attach_points;
+mod attached;
 mod dns;
 mod flows;
 mod forwarding;
 mod guards;
 mod hooks;
+mod kernel_types;
 mod missing_features;
 mod mode;
 mod probe;
@@ -43,6 +45,7 @@ mod removal;
 mod replacing;
 
 use self::attach_points::{AttachPoint, ProgramSpec};
+pub(crate) use self::attached::Attached;
 pub use self::guards::Guard;
 pub use self::missing_features::MissingFeature;
 pub use self::mode::CaptureMode;
@@ -117,21 +120,12 @@ impl Programs {
     ///
     /// As [`Self::load`].
     pub fn open(interface: &str) -> Result<Option<Self>, TransparentError> {
-        let pins = Pins::here(interface)?;
         // The lock keeps the loader from creating maps anew that another process has just removed.
-        let Some(_lock) = pins.lock_shared()? else {
+        let Some(attached) = Attached::lock(interface)? else {
             return Ok(None);
         };
-        let Some(mode) = CaptureMode::of(&pins) else {
-            return Ok(None);
-        };
-        let state = Maps::pinned_state(&pins)?;
-        let is_set_up = state.is_some_and(|state| state.schema.load(Ordering::Acquire) != 0);
-        if !is_set_up || maps::NAMES.iter().any(|name| !pins.map(name).exists()) {
-            return Ok(None);
-        }
         let is_iterator = |point| matches!(point, AttachPoint::Iterator(_));
-        Self::load_into(&pins, false, mode, is_iterator).map(Some)
+        Self::load_into(&attached.pins, false, attached.mode, is_iterator).map(Some)
     }
 
     /// Checks that the kernel accepts the programs of [`CaptureMode::TrafficControl`] that need the
@@ -143,13 +137,7 @@ impl Programs {
     /// [`TransparentError::Object`].
     pub fn probe() -> Result<(), TransparentError> {
         let is_newest = |point| matches!(point, AttachPoint::Cgroup("socket" | "connect4", _));
-        let load = || {
-            Self::load_object(
-                &mut EbpfLoader::new(),
-                CaptureMode::TrafficControl,
-                is_newest,
-            )
-        };
+        let load = || Self::load_object(CaptureMode::TrafficControl, |_| {}, is_newest);
         without_memlock_limit(load).map(drop)
     }
 
@@ -159,12 +147,14 @@ impl Programs {
         mode: CaptureMode,
         is_wanted: fn(AttachPoint) -> bool,
     ) -> Result<Self, TransparentError> {
-        let mut loader = EbpfLoader::new();
-        for name in maps::NAMES {
-            loader.map_pin_path(name, pins.map(name));
-        }
-        loader.map_max_entries(processes::MAP, processes::max_processes());
-        let mut object = without_memlock_limit(|| Self::load_object(&mut loader, mode, is_wanted))?;
+        let pinned = |loader: &mut EbpfLoader<'_>| {
+            for name in maps::NAMES {
+                loader.map_pin_path(name, pins.map(name));
+            }
+            loader.map_max_entries(processes::MAP, processes::max_processes());
+        };
+        let load = || Self::load_object(mode, pinned, is_wanted);
+        let mut object = without_memlock_limit(load)?;
         Ok(Self {
             mode,
             pins: pins.clone(),
@@ -205,14 +195,24 @@ impl Programs {
         Ok(())
     }
 
-    fn load_object(
-        loader: &mut EbpfLoader<'_>,
+    /// Relocates the programs of a mode, and creates or opens their maps.
+    fn load_maps(
         mode: CaptureMode,
+        configure: impl FnOnce(&mut EbpfLoader<'_>),
+    ) -> Result<Ebpf, TransparentError> {
+        let types = kernel_types::of_object(mode.object()).map_err(TransparentError::object)?;
+        let mut loader = EbpfLoader::new();
+        configure(&mut loader);
+        let loaded = loader.btf(Some(&types)).load(mode.object());
+        loaded.map_err(TransparentError::object)
+    }
+
+    fn load_object(
+        mode: CaptureMode,
+        configure: impl FnOnce(&mut EbpfLoader<'_>),
         is_wanted: fn(AttachPoint) -> bool,
     ) -> Result<Ebpf, TransparentError> {
-        let mut object = loader
-            .load(mode.object())
-            .map_err(TransparentError::object)?;
+        let mut object = Self::load_maps(mode, configure)?;
         let btf = Btf::from_sys_fs().map_err(|error| TransparentError::object(error.into()))?;
         for &ProgramSpec {
             name,

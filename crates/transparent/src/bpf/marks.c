@@ -10,7 +10,7 @@
 #define LINUX_5_10
 #include "daemon.h"
 #include "verdict_list.h"
-#include "packet.h"
+#include "destination.h"
 #include "verdict.h"
 
 /* EPERM is the only possible error before Linux 5.18. */

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The flow of a packet, and the class of its destination.
+ * The flow of a packet.
  *
  * An ICMP error belongs to the flow of the packet that it quotes. Offsets count from the
  * IP header, so the link header does not matter.
  */
 #pragma once
-#include "state.h"
+#include "destination.h"
+#include "headers.h"
 
 enum direction { EGRESS, INGRESS };
 
@@ -28,28 +29,6 @@ struct packet {
 	bool is_unparsable;
 };
 
-struct ipv4 {
-	u8 version_length;
-	u8 tos;
-	u16 length;
-	u16 id;
-	u16 fragment;
-	u8 ttl;
-	u8 protocol;
-	u16 checksum;
-	u32 source;
-	u32 destination;
-};
-
-struct ipv6 {
-	u32 version;
-	u16 length;
-	u8 next;
-	u8 hop_limit;
-	struct address source;
-	struct address destination;
-};
-
 /* Offset and protocol of a header's payload. */
 struct payload {
 	u32 offset;
@@ -58,32 +37,6 @@ struct payload {
 
 /* As many as every host must process (RFC 8504 section 5.3). */
 #define EXTENSIONS_MAX 8
-
-static __always_inline struct address v4_mapped(u32 ipv4)
-{
-	return (struct address){ { 0, 0, htonl(0xffff), ipv4 } };
-}
-
-static __always_inline bool is_equal(const struct address *a, const struct address *b)
-{
-	return a->words[0] == b->words[0] && a->words[1] == b->words[1] &&
-	       a->words[2] == b->words[2] && a->words[3] == b->words[3];
-}
-
-/* Loads bytes at an offset from the IP header. The first helper reads the linear part of
- * the packet, which contains most packets as a whole. Some drivers leave only the first
- * headers there. The second helper reads the rest, with offsets from the start of the
- * packet as the program sees it. */
-static __always_inline bool load_bytes(struct __sk_buff *skb, u32 offset, void *to, u32 size)
-{
-	struct sk_buff *kernel_skb = (void *)skb;
-
-	if (likely(!bpf_skb_load_bytes_relative(skb, offset, to, size, BPF_HDR_START_NET)))
-		return true;
-	offset += core_read(kernel_skb->head) + core_read(kernel_skb->network_header) -
-		  core_read(kernel_skb->data);
-	return !bpf_skb_load_bytes(skb, offset, to, size);
-}
 
 static __always_inline bool read_ipv4(struct __sk_buff *skb, u32 offset, struct packet *packet,
 				      enum direction direction, struct payload *payload)
@@ -198,37 +151,40 @@ static __always_inline bool is_icmp_error(u32 protocol, u8 type)
 	return type == 3 || type == 4 || type == 5 || type == 11 || type == 12;
 }
 
-static __always_inline void read_packet(struct __sk_buff *skb, struct packet *packet,
-					enum direction direction)
+/* Reads a packet. A global function: otherwise the verifier would follow each caller once for
+ * each kind of packet. */
+global_func u32 read_packet(struct __sk_buff *skb, struct packet *packet, u32 direction)
 {
 	bool is_v6 = skb->protocol == htons(ETH_P_IPV6), is_out = direction == EGRESS;
 	struct payload payload = {};
 	struct icmp icmp = {};
 	struct address to;
 
+	if (!packet)
+		return 0;
 	__builtin_memset(packet, 0, sizeof(*packet));
 	if (!is_v6 && skb->protocol != htons(ETH_P_IP))
-		return;
+		return 0;
 	packet->is_ip = is_v6 ? read_ipv6(skb, 0, packet, direction, &payload)
 			      : read_ipv4(skb, 0, packet, direction, &payload);
 	if (!packet->is_ip)
-		return;
+		return 0;
 	packet->flow.protocol = payload.protocol;
 	if (packet->is_later_fragment)
-		return;
+		return 0;
 	if (!is_icmp(payload.protocol)) {
 		read_ports(skb, packet, direction, &payload);
-		return;
+		return 0;
 	}
 	if (!load_bytes(skb, payload.offset, &icmp, sizeof(icmp))) {
 		packet->is_unparsable = packet->is_fragment;
-		return;
+		return 0;
 	}
 	if (!is_icmp_error(payload.protocol, icmp.type)) {
 		packet->is_discovery = is_v6 && icmp.type >= 133 && icmp.type <= 137 &&
 				       packet->hop_limit == 255;
 		packet->flow.local_port = icmp.id;
-		return;
+		return 0;
 	}
 	/* The quoted packet went in the opposite direction. The quote begins with its IP
 	 * header, even for a fragment, so ports are read where the kernel reads them. A
@@ -241,7 +197,7 @@ static __always_inline void read_packet(struct __sk_buff *skb, struct packet *pa
 	is_v6 = payload.protocol == IPPROTO_ICMPV6;
 	if (!(is_v6 ? read_ipv6(skb, payload.offset, packet, direction, &payload)
 		    : read_ipv4(skb, payload.offset, packet, direction, &payload)))
-		return;
+		return 0;
 	/* The error must go to the sender of the quoted packet. Otherwise an application
 	 * could reach any host outside the tunnel with it. */
 	if (is_out && !is_equal(&to, &packet->flow.remote))
@@ -254,108 +210,7 @@ static __always_inline void read_packet(struct __sk_buff *skb, struct packet *pa
 		read_ports(skb, packet, direction, &payload);
 	}
 	packet->is_fragment = packet->is_later_fragment = false;
-}
-
-/* Returns the class of an address. An address without an entry is dropped. */
-static __always_inline u32 destination_class(const struct address *address, u32 generation)
-{
-	struct destination_key key = {
-		.prefix_len = 32 + 128,
-		.space = generation & 1,
-		.address = *address,
-	};
-	u32 *class = bpf_map_lookup_elem(&destinations, &key);
-
-	return class ? *class : CLASS_DROP;
-}
-
-static __always_inline bool is_dns(u16 port, u32 protocol)
-{
-	return port == htons(53) && (protocol == IPPROTO_UDP || protocol == IPPROTO_TCP);
-}
-
-/* 169.254.0.0/16 and fe80::/10. Routers must not forward these (RFC 3927 section 7, RFC
- * 4291 section 2.5.6), yet some do: in clouds, 169.254.169.254 is behind the default
- * gateway. */
-static __always_inline bool is_link_local(const struct address *address)
-{
-	const u32 *words = address->words;
-
-	if (!words[0] && !words[1] && words[2] == htonl(0xffff))
-		return (words[3] & htonl(0xffff0000)) == htonl(0xa9fe0000);
-	return (words[0] & htonl(0xffc00000)) == htonl(0xfe800000);
-}
-
-/* Returns the class of a selected socket's flow. `is_neighbour`: the destination is the next
- * hop, so a link-local one is direct. */
-static __always_inline u32 flow_class(const struct flow_key *flow, u32 generation,
-				      bool is_neighbour)
-{
-	u32 class = is_neighbour && is_link_local(&flow->remote) ?
-			    CLASS_DIRECT :
-			    destination_class(&flow->remote, generation);
-
-	if (class == CLASS_DIRECT && is_dns(flow->remote_port, flow->protocol))
-		return CLASS_TUNNEL;
-	return class;
-}
-
-/* Returns the class of a selected socket's flow by its addresses alone, with link-local
- * addresses as neighbours. DNS queries go through the tunnel even if the server is on
- * the link. If the tunnel lacks their family, user space answers that there is no route. */
-static __always_inline u32 flow_class_on_link(const struct flow_key *flow, u32 generation)
-{
-	return flow_class(flow, generation, true);
-}
-
-#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-
-struct sk_buff___routed {
-	unsigned long _skb_refdst;
-};
-
-struct rtable {
-	u8 rt_uses_gateway;
-};
-
-struct rt6_info {
-	u32 rt6i_flags;
-};
-
-#pragma clang attribute pop
-
-#define REFDST_NOREF 1UL
-#define RTF_GATEWAY 2
-
-/* The next hop of an outgoing packet, by the route that the kernel has found. */
-enum next_hop {
-	/* No route: a packet socket has addressed it. */
-	HOP_UNKNOWN,
-	HOP_DESTINATION,
-	HOP_GATEWAY,
-};
-
-static __always_inline enum next_hop next_hop_of(struct __sk_buff *skb)
-{
-	struct sk_buff___routed *routed = (void *)skb;
-	unsigned long route = core_read(routed->_skb_refdst) & ~REFDST_NOREF;
-	bool is_gateway;
-
-	if (!route)
-		return HOP_UNKNOWN;
-	if (skb->protocol == htons(ETH_P_IPV6))
-		is_gateway = core_read(((struct rt6_info *)route)->rt6i_flags) & RTF_GATEWAY;
-	else
-		is_gateway = core_read(((struct rtable *)route)->rt_uses_gateway);
-	return is_gateway ? HOP_GATEWAY : HOP_DESTINATION;
-}
-
-/* Returns the class of a selected socket's packet. A link-local destination is direct
- * only if it is itself the next hop. */
-static __always_inline u32 egress_class(struct __sk_buff *skb, const struct flow_key *flow,
-					u32 generation)
-{
-	return flow_class(flow, generation, next_hop_of(skb) == HOP_DESTINATION);
+	return 0;
 }
 
 static __always_inline bool is_dhcp(const struct flow_key *flow)

@@ -19,7 +19,8 @@
  *    path_walk.h, path_lookup.h rules about paths; the latter for old kernels
  *    processes.h                rules that processes keep and hand on
  *    subflow.h                  subflows of MPTCP
- *    packet.h                   the flow of a packet, and its class
+ *    packet.h, headers.h        the flow of a packet
+ *    destination.h              the class of a destination
  *    records.h                  the records of the lists
  *    state.h                    the maps
  *

@@ -11,7 +11,7 @@ use tracing::debug;
 
 use super::{MissingFeature, Programs, raw_load};
 use crate::error::TransparentError;
-use crate::pins;
+use crate::pins::{self, Pins};
 use crate::syscall::{self, AttachTarget, attach_type, program_type};
 
 const PROGRAM: &str = "taupe_forward";
@@ -30,8 +30,8 @@ impl Programs {
     }
 
     /// Checks that the netfilter programs are attached.
-    pub(super) fn guards_forwarding(&self) -> bool {
-        LINKS.iter().all(|(name, _)| self.pins.link(name).exists())
+    pub(super) fn guards_forwarding(pins: &Pins) -> bool {
+        LINKS.iter().all(|(name, _)| pins.link(name).exists())
     }
 
     /// Sets where forwarded packets go. Returns the feature that this lacks, if any. Call it in the

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::atomic::Ordering;
 
-use taupe_config::file::Forwarded;
-
-use super::{AttachPoint, Programs};
+use super::{AttachPoint, Attached, CaptureMode, Programs};
+use crate::pins::Pins;
+use crate::state::{DnsHandling, State};
 
 /// A protection of transparent mode that does not work here, usually because the kernel lacks a
 /// feature.
@@ -69,33 +69,44 @@ impl Programs {
     /// Returns the features that were found missing when the programs were attached.
     #[must_use]
     pub fn missing_features(&self) -> Vec<MissingFeature> {
-        let mut missing = Vec::new();
-        for program in self.mode.programs() {
-            let feature = match program.attach_point {
-                AttachPoint::Entry(_) => MissingFeature::SocketHandover,
-                AttachPoint::Security(_) => MissingFeature::SocketFamilies,
-                _ => continue,
-            };
-            if !self.pins.link(program.name).exists() && !missing.contains(&feature) {
-                missing.push(feature);
-            }
-        }
-        let is_forwarding = self.forwarded() == Forwarded::Tunnel;
-        if is_forwarding && !self.guards_forwarding() {
-            missing.push(MissingFeature::Forwarding);
-        }
-        if self.dns().has_servers() && !Self::refuses_services(&self.pins) {
-            missing.push(MissingFeature::NameServices);
-        }
-        let state = &self.maps.state;
-        if state.nfqueue_active.load(Ordering::Relaxed) != 0
-            && state.senders_traced.load(Ordering::Relaxed) == 0
-        {
-            missing.push(MissingFeature::Nfqueue);
-        }
-        if state.unlisted_processes.load(Ordering::Relaxed) != 0 {
-            missing.push(MissingFeature::PidNamespaces);
-        }
-        missing
+        missing_features(self.mode, &self.pins, &self.maps.state)
     }
+}
+
+impl Attached {
+    /// Like [`Programs::missing_features`].
+    pub(crate) fn missing_features(&self) -> Vec<MissingFeature> {
+        missing_features(self.mode, &self.pins, &self.state)
+    }
+}
+
+fn missing_features(mode: CaptureMode, pins: &Pins, state: &State) -> Vec<MissingFeature> {
+    let mut missing = Vec::new();
+    for program in mode.programs() {
+        let feature = match program.attach_point {
+            AttachPoint::Entry(_) => MissingFeature::SocketHandover,
+            AttachPoint::Security(_) => MissingFeature::SocketFamilies,
+            _ => continue,
+        };
+        if !pins.link(program.name).exists() && !missing.contains(&feature) {
+            missing.push(feature);
+        }
+    }
+    let is_forwarding = state.forwarded.load(Ordering::Relaxed) != 0;
+    if is_forwarding && !Programs::guards_forwarding(pins) {
+        missing.push(MissingFeature::Forwarding);
+    }
+    let dns = DnsHandling::of(state.dns.load(Ordering::Relaxed));
+    if dns.has_servers() && !Programs::refuses_services(pins) {
+        missing.push(MissingFeature::NameServices);
+    }
+    if state.nfqueue_active.load(Ordering::Relaxed) != 0
+        && state.senders_traced.load(Ordering::Relaxed) == 0
+    {
+        missing.push(MissingFeature::Nfqueue);
+    }
+    if state.unlisted_processes.load(Ordering::Relaxed) != 0 {
+        missing.push(MissingFeature::PidNamespaces);
+    }
+    missing
 }

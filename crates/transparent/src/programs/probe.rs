@@ -1,7 +1,6 @@
 //! Checks that change nothing: the programs that the kernel accepts, other programs' filters, and
 //! the sockets that are selected.
 
-use aya::EbpfLoader;
 use aya_obj::generated::bpf_insn;
 use taupe_os_linux::memory::without_memlock_limit;
 use taupe_os_linux::netlink::{Hook, Netlink, SocketId};
@@ -34,9 +33,7 @@ pub struct Trial {
 /// [`TransparentError::Object`]: the maps cannot be created. [`TransparentError::Missing`].
 pub fn try_all(mode: CaptureMode) -> Result<Vec<Trial>, TransparentError> {
     let load = || {
-        let mut object = EbpfLoader::new()
-            .load(mode.object())
-            .map_err(TransparentError::object)?;
+        let mut object = Programs::load_maps(mode, |_| {})?;
         let btf =
             aya::Btf::from_sys_fs().map_err(|error| TransparentError::object(error.into()))?;
         let trial = |&ProgramSpec {

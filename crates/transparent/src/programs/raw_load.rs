@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
-use aya::Btf;
 use aya_obj::Object;
 use aya_obj::btf::BtfFeatures;
 
+use super::kernel_types;
 use super::mode::TRAFFIC_CONTROL_OBJECT;
 use crate::pins::Pins;
 use crate::syscall::{self, Code};
@@ -22,8 +22,10 @@ pub(super) fn load(pins: &Pins, name: &str, kind: u32, attach_type: u32) -> io::
     let types = object.fixup_and_sanitize_btf(&all);
     let types = types.map_err(io::Error::other)?;
     let types = types.ok_or(io::ErrorKind::NotFound)?.to_bytes();
-    let kernel = Btf::from_sys_fs().map_err(io::Error::other)?;
-    object.relocate_btf(&kernel).map_err(io::Error::other)?;
+    let kernel_types = kernel_types::of_object(TRAFFIC_CONTROL_OBJECT).map_err(io::Error::other)?;
+    object
+        .relocate_btf(&kernel_types)
+        .map_err(io::Error::other)?;
     let program = object.programs.get(name);
     let key = program.ok_or(io::ErrorKind::NotFound)?.function_key();
     // Keep only this program and the functions that are in no program's section, since it may call
