@@ -99,8 +99,6 @@ pub struct Offloads {
     /// Busy polling between a request and its answer. For comparisons: the device itself turns it
     /// off where it does not help.
     pub busy_poll: bool,
-    /// The scheduling class `SCHED_BATCH` for threads with bulk traffic. For comparisons.
-    pub batch_class: bool,
 }
 
 impl Default for Offloads {
@@ -113,7 +111,6 @@ impl Default for Offloads {
             avx512: true,
             flood_filter: true,
             busy_poll: true,
-            batch_class: true,
         }
     }
 }

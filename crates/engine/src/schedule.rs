@@ -23,8 +23,7 @@
 //!
 //! Even one thread is slow if it sleeps between a request and its answer, because its idle
 //! processor halts and has to be woken. While short packets go back and forth, the shared thread
-//! may busy-poll before it sleeps (`busy_poll.rs`). A dedicated thread with bulk traffic asks the
-//! scheduler not to preempt other programs (`bulk.rs`). Both depend on the measured load
+//! may busy-poll before it sleeps (`busy_poll.rs`). All of this depends on the measured load
 //! (`load.rs`).
 //!
 //! A path moves between threads through channels, as a value. So two threads can never read one
@@ -50,17 +49,21 @@ use tracing::trace;
 
 use crate::options::Offloads;
 use crate::shared::Waker;
-use bulk::{BULK_BEGINS, BULK_ENDS, Bulk};
 use busy_poll::BusyPoll;
 use load::{Load, Meter, Turn};
 
-mod bulk;
 mod busy_poll;
 pub(crate) mod load;
 
 /// All threads must have had little to do for this long before paths migrate to the shared
 /// thread. Longer than the pauses within a stream.
 const LIGHT_TIME: Duration = Duration::from_millis(50);
+
+/// Bytes in 10 ms from which traffic is heavy: 1.6 Gbit/s.
+const HEAVY_BYTES: u64 = 2_000_000;
+
+/// Bytes in 10 ms below which traffic is light: 0.8 Gbit/s.
+const LIGHT_BYTES: u64 = 1_000_000;
 
 /// The shared thread is overloaded if it is busy for this percentage of the time. Two programs of
 /// one machine that exchange single packets stay below it, even if everything runs on one
@@ -160,7 +163,6 @@ pub(crate) fn run_dedicated(shared_thread: &SharedThread, id: PathId, path: Box<
         own_thread,
     };
     let mut meter = Meter::default();
-    let mut bulk = Bulk::new(shared_thread.offloads.batch_class);
     loop {
         let ControlFlow::Continue(turn) = migrating.path.turn(true) else {
             return;
@@ -168,7 +170,6 @@ pub(crate) fn run_dedicated(shared_thread: &SharedThread, id: PathId, path: Box<
         let Some(load) = meter.note(&turn, thread_cpu_time) else {
             continue;
         };
-        bulk.adapt(load);
         if !is_light(load) {
             shared_thread.note_busy(turn.ended);
         }
@@ -240,11 +241,11 @@ pub(crate) fn run_shared(shared_thread: &SharedThread, arrivals: &mpsc::Receiver
 }
 
 fn is_heavy(load: Load) -> bool {
-    load.bytes >= BULK_BEGINS || load.busy >= OVERLOADED
+    load.bytes >= HEAVY_BYTES || load.busy >= OVERLOADED
 }
 
 fn is_light(load: Load) -> bool {
-    load.bytes < BULK_ENDS && load.busy < LIGHT_BUSY
+    load.bytes < LIGHT_BYTES && load.busy < LIGHT_BUSY
 }
 
 /// Waits until a source is readable or a path arrives. Puts the tokens of the readable descriptors

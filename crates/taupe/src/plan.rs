@@ -158,7 +158,6 @@ struct OffloadFields {
     avx512: bool,
     flood_filter: bool,
     busy_poll: bool,
-    batch_class: bool,
 }
 
 /// Serialisation of a level of the log.

@@ -174,11 +174,6 @@ pub fn variants() -> Vec<Box<dyn Contestant>> {
             "Taupe without busy polling",
         )),
         Box::new(wireguard::without(
-            "taupe-no-batch-class",
-            "batch-class",
-            "Taupe without SCHED_BATCH",
-        )),
-        Box::new(wireguard::without(
             "taupe-no-flood-filter",
             "flood-filter",
             "Taupe without flood filter",

@@ -148,9 +148,9 @@ fn one_thread_carries_both_directions_while_traffic_is_light() {
         assert_eq!(inbound.carries(at + 1, 100), "both");
     }
     // This packet ends the window, and its bytes exceed the bound for 10 ms.
-    assert_eq!(inbound.carries(2035, BULK_BEGINS * 2), "both");
+    assert_eq!(inbound.carries(2035, HEAVY_BYTES * 2), "both");
     for at in (2036..2090).step_by(2) {
-        assert_eq!(out.carries(at, BULK_ENDS / 5), "out");
+        assert_eq!(out.carries(at, LIGHT_BYTES / 5), "out");
         assert_eq!(inbound.carries(at + 1, 100), "in", "though it has little");
     }
     assert_eq!(inbound.carries(2139, 100), "in");
@@ -167,7 +167,7 @@ fn packets_stay_in_order_when_their_path_migrates() {
     let packets = (0..COUNT).map(|number| Packet {
         number,
         at: 1000 + 10 * number,
-        bytes: if number / 7 % 2 == 0 { BULK_BEGINS } else { 0 },
+        bytes: if number / 7 % 2 == 0 { HEAVY_BYTES } else { 0 },
     });
     let (mut changes, mut last) = (0, String::new());
     thread::scope(|scope| {

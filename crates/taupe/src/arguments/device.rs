@@ -138,9 +138,6 @@ pub(super) enum Offload {
     /// Busy polling between short packets (for comparisons; not an offload)
     #[value(hide = true)]
     BusyPoll,
-    /// The scheduling class of threads with bulk traffic (for comparisons; not an offload)
-    #[value(hide = true)]
-    BatchClass,
     /// All offloads
     All,
 }
@@ -194,7 +191,6 @@ pub(super) fn offloads(
             Offload::Avx512 => offloads.avx512 = false,
             Offload::FloodFilter => offloads.flood_filter = false,
             Offload::BusyPoll => offloads.busy_poll = false,
-            Offload::BatchClass => offloads.batch_class = false,
             Offload::Checksum => (offloads.tun_tso, offloads.tun_uso) = (false, false),
             Offload::All => {
                 offloads = Offloads {

@@ -23,7 +23,6 @@ const ALL: Offloads = Offloads {
     avx512: true,
     flood_filter: true,
     busy_poll: true,
-    batch_class: true,
 };
 
 fn nothing(_: &str) -> Option<OsString> {

@@ -109,13 +109,6 @@ fn each_offload_switches_off_what_it_says() {
                 ..ALL
             },
         ),
-        (
-            "batch-class",
-            Offloads {
-                batch_class: false,
-                ..ALL
-            },
-        ),
         ("all", none),
         ("tso,uso,gso,gro,avx512,flood-filter", none),
     ];
