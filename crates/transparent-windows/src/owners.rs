@@ -371,10 +371,10 @@ fn preferred<'a>(
     owners: impl Iterator<Item = &'a Owner> + Clone,
     is_selected: &impl Fn(&Process) -> bool,
 ) -> Option<Owner> {
-    let chosen = |owner: &&Owner| matches!(owner, Owner::Process(it) if is_selected(it));
+    let selected = |owner: &&Owner| matches!(owner, Owner::Process(it) if is_selected(it));
     let unknown = |owner: &&Owner| **owner == Owner::Unknown;
     let mut all = owners.clone();
-    let found = owners.clone().find(chosen);
+    let found = owners.clone().find(selected);
     let found = found.or_else(|| owners.clone().find(unknown));
     found.or_else(|| all.next()).cloned()
 }

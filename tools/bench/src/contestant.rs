@@ -147,9 +147,9 @@ impl End {
 pub fn all() -> Vec<Box<dyn Contestant>> {
     vec![
         Box::new(direct::Direct),
-        Box::new(transparent::NOT_CHOSEN),
+        Box::new(transparent::NOT_SELECTED),
         Box::new(wireguard::program(Implementation::Taupe, "Taupe")),
-        Box::new(transparent::CHOSEN),
+        Box::new(transparent::SELECTED),
         Box::new(wireguard::program(
             Implementation::WireguardGo,
             "wireguard-go",

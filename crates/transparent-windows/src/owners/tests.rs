@@ -144,7 +144,7 @@ fn who_asks_for_a_connection_does_not_listen() {
 }
 
 #[test]
-fn of_several_at_a_port_the_chosen_one_counts() {
+fn of_several_processes_at_a_port_the_selected_one_counts() {
     let listed = Listed::default();
     let mut known = OwnerCache::new(Box::new(listed.clone()));
     let udp = flow(ip::UDP, 5353);

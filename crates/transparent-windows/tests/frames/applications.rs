@@ -246,7 +246,7 @@ fn errors_follow_what_they_are_about() {
 }
 
 #[test]
-fn nobody_listens_in_the_tunnel_but_who_is_chosen() {
+fn only_selected_programs_listen_in_the_tunnel() {
     let mut world = World::with(&["mole"]);
     let server = at(SERVER, 443);
     world.mole(Protocol::Udp, at("0.0.0.0", 6000), server);

@@ -100,7 +100,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn nothing_of_the_chosen_one_is_seen(steps in prop::collection::vec(step(), 0..60), tunnel: bool) {
+    fn no_selected_program_is_seen(steps in prop::collection::vec(step(), 0..60), tunnel: bool) {
         let mut world = World::new(&Setup {
             dns: vec![NAMES],
             forwarded: if tunnel { Forwarded::Tunnel } else { Forwarded::Direct },

@@ -32,7 +32,7 @@ fn what_is_for_a_group_is_told_by_the_address_of_the_packet() {
 }
 
 #[test]
-fn groups_are_not_in_the_tunnel_and_not_the_chosen_ones() {
+fn groups_are_not_in_the_tunnel_and_not_for_selected_programs() {
     for allowed in [&["mole"][..], &[]] {
         let mut world = World::with(allowed);
         let (mole, bird) = (at(OWN, 50_000), at(OWN, 50_001));
@@ -53,8 +53,8 @@ fn groups_are_not_in_the_tunnel_and_not_the_chosen_ones() {
         }
         world.wait(Duration::from_millis(20));
         assert!(world.take_got().is_empty());
-        let chosen = if allowed.is_empty() { 2 } else { 1 };
-        assert_eq!(world.passed().len(), (3 - chosen) * groups.len());
+        let selected = if allowed.is_empty() { 2 } else { 1 };
+        assert_eq!(world.passed().len(), (3 - selected) * groups.len());
         // The broadcast address of another network is an ordinary host here.
         let frame = ethernet(
             CARD,
@@ -68,7 +68,7 @@ fn groups_are_not_in_the_tunnel_and_not_the_chosen_ones() {
 
 /// A reply goes where the request came from, or nowhere.
 #[test]
-fn who_calls_beside_the_tunnel_is_not_answered_by_the_chosen_one() {
+fn calls_beside_the_tunnel_are_not_answered_by_the_selected_program() {
     for allowed in [&["mole"][..], &[]] {
         let mut world = World::new(&Setup {
             allowed: allowed.to_vec(),
@@ -87,11 +87,11 @@ fn who_calls_beside_the_tunnel_is_not_answered_by_the_chosen_one() {
             world.receive(&tcp(server, local, SYN, b""));
             world.send(&tcp(local, server, SYN | ACK, b""));
         }
-        let chosen = if allowed.is_empty() { 2 } else { 1 };
-        assert_eq!(world.passed().len(), 2 - chosen);
+        let selected = if allowed.is_empty() { 2 } else { 1 };
+        assert_eq!(world.passed().len(), 2 - selected);
         assert!(world.take_got().is_empty());
         let dropped = world.pipeline.dropped().count(FrameDropReason::Rules) - before;
-        assert_eq!(dropped, chosen as u64);
+        assert_eq!(dropped, selected as u64);
         // If the remote end is outside the tunnel for everybody, the connection is answered.
         let near = at("192.168.1.20", 5000);
         world.receive(&tcp(near, mole, SYN, b""));

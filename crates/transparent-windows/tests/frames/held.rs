@@ -163,7 +163,7 @@ fn a_program_that_is_not_known_is_held_where_it_matters() {
 
 /// If several sockets share a port, the sender of a packet is unknown.
 #[test]
-fn of_all_who_share_a_port_a_chosen_one_counts() {
+fn of_processes_that_share_a_port_a_selected_one_counts() {
     for (birds, moles) in [
         (OWN, "0.0.0.0"),
         (OWN, "::"),

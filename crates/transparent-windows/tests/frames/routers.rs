@@ -68,7 +68,7 @@ fn clients_reach_this_machine_and_each_other() {
 }
 
 #[test]
-fn clients_go_past_the_tunnel_by_default() {
+fn clients_bypass_the_tunnel_by_default() {
     let mut world = hotspot(Forwarded::Direct);
     let packet = tcp(at(PHONE, 40_000), at(SERVER, 443), SYN, b"");
     world.give(CLIENTS, Towards::System, from_client(&packet));

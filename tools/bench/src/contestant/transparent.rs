@@ -25,22 +25,22 @@ pub(super) struct Transparent {
     id: &'static str,
     title: &'static str,
     /// True if the measuring programs are selected.
-    chosen: bool,
+    selected: bool,
 }
 
 /// The traffic of the measuring programs goes through the tunnel.
-pub(super) const CHOSEN: Transparent = Transparent {
+pub(super) const SELECTED: Transparent = Transparent {
     id: "taupe-transparent",
     title: "Taupe, transparent",
-    chosen: true,
+    selected: true,
 };
 
 /// The traffic of the measuring programs bypasses the tunnel, which is up. This measures the cost
 /// for applications that are not selected.
-pub(super) const NOT_CHOSEN: Transparent = Transparent {
+pub(super) const NOT_SELECTED: Transparent = Transparent {
     id: "direct-past-taupe",
     title: "no tunnel, past Taupe",
-    chosen: false,
+    selected: false,
 };
 
 impl Contestant for Transparent {
@@ -73,7 +73,7 @@ impl Contestant for Transparent {
             Side::Client => {
                 let interface = wireguard::interface();
                 let process = self.up(pair, &interface)?;
-                let (address, interface) = match self.chosen {
+                let (address, interface) = match self.selected {
                     true => (side.inner(), interface),
                     false => (side.outer(), PORT.to_owned()),
                 };
@@ -120,7 +120,7 @@ impl Transparent {
         let path = pair.path(wireguard::file(Side::Client));
         let ordinary = fs::read_to_string(&path).map_err(Error::io(&*path))?;
         let own = std::env::current_exe().map_err(Error::io("own executable"))?;
-        let apps = match self.chosen {
+        let apps = match self.selected {
             // `taupe-lab` itself also sends pings and datagrams.
             true => format!("iperf3, qperf, ping, {}", own.display()),
             false => "nobody-of-these".to_owned(),

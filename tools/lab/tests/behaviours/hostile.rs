@@ -225,7 +225,7 @@ pub(crate) fn good_among_garbage() -> Result<()> {
     // Intercepts messages from the far end.
     near.run_with_input(
         &["nft", "-f", "-"],
-        "table netdev hold { chain in {
+        "table netdev intercept { chain in {
             type filter hook ingress device eth0 priority 0;
             udp sport 51821 drop
         }
@@ -243,19 +243,20 @@ pub(crate) fn good_among_garbage() -> Result<()> {
             .filter(|message| message.len() == 560)
             .collect()
     };
-    let blocked = capture.stop_once("messages to hold", |seen| of_500(seen).len() >= GOOD)?;
-    let blocked = of_500(&blocked);
+    let intercepted =
+        capture.stop_once("intercepted messages", |seen| of_500(seen).len() >= GOOD)?;
+    let intercepted = of_500(&intercepted);
     ensure!(
-        blocked.len() == GOOD,
-        "{} and not {GOOD} were held",
-        blocked.len()
+        intercepted.len() == GOOD,
+        "{} and not {GOOD} were intercepted",
+        intercepted.len()
     );
-    near.run(&["nft", "delete", "table", "netdev", "hold"])?;
+    near.run(&["nft", "delete", "table", "netdev", "intercept"])?;
     let nothing = receiver.receive(Duration::from_millis(100))?;
-    ensure!(nothing.is_empty(), "not held back: {nothing:?}");
+    ensure!(nothing.is_empty(), "not blocked: {nothing:?}");
 
     let mut batch = Vec::new();
-    for (seed, message) in blocked.iter().enumerate() {
+    for (seed, message) in intercepted.iter().enumerate() {
         batch.extend(message);
         let mut garbage = message.clone();
         match seed % 3 {
@@ -272,7 +273,7 @@ pub(crate) fn good_among_garbage() -> Result<()> {
     attacker.send(target, None, &batch, 560)?;
     let arrived = receiver.receive_many(GOOD, Duration::from_secs(5))?;
     let arrived: Vec<_> = arrived.into_iter().map(|one| one.bytes).collect();
-    ensure!(arrived == sent, "what arrived is not what was held");
+    ensure!(arrived == sent, "the messages differ");
     // Replaying the batch delivers nothing.
     attacker.send(target, None, &batch, 560)?;
     let more = receiver.receive(Duration::from_millis(500))?;

@@ -388,7 +388,7 @@ pub(crate) fn unreachable_at_once() -> Result<()> {
             let expected = Err(ErrorKind::HostUnreachable);
             ensure!(
                 reported == expected,
-                "sender {i} of {far} is told {reported:?}"
+                "sender {i} of {far} gets {reported:?}"
             );
         }
         pair.set_far(&["endpoint", "192.0.2.2:51821"])?;
@@ -405,7 +405,7 @@ fn signal(end: &mut End, signal: Signal) -> Result<()> {
 /// Returns a UDP socket that reports all ICMP errors for its packets; others report only errors
 /// that end a connection.
 fn socket_with_errors(host: &Host, from: IpAddr, to: IpAddr) -> Result<UdpSocket> {
-    let what = "a UDP socket that is told of errors";
+    let what = "a UDP socket that reports errors";
     host.enter(|| {
         let socket = UdpSocket::bind((from, 0)).map_err(Error::io(what))?;
         socket.connect((to, 9)).map_err(Error::io(what))?;

@@ -23,7 +23,7 @@ pub(crate) fn only_the_tunnel() -> Result<()> {
     let clear = Capture::start(&world.near, "eth0", CLEAR)?;
     let wire = Capture::start(&world.near, "eth0", "udp and port 51821")?;
 
-    step("there is loopback and the tunnel, and a way by the tunnel only");
+    step("loopback and the tunnel, and default routes by the tunnel only");
     let links = world.output_of("ip -o link | cut -d: -f2 | tr -d '\\n'")?;
     // Other links are the kernel's own fallback tunnels (sit0).
     ensure!(
@@ -103,7 +103,7 @@ pub(crate) fn no_right() -> Result<()> {
     const FOLDER: &str = "/run/exec/programs";
     const CAT: &str = "/run/exec/programs/cat";
     let world = World::new()?;
-    step("no capability, no way to get one, the same user");
+    step("no capability, none to get, and the same user");
     let status = world.output_of("cat /proc/self/status")?;
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -137,7 +137,7 @@ pub(crate) fn no_right() -> Result<()> {
     ensure!(first.runs()?, "{}", first.output());
     drop(first);
 
-    step("no descriptor of ours, no look into our process, no way out of the namespaces");
+    step("no descriptor and no process of ours, and no exit from the namespaces");
     let fds = world.output_of(open)?;
     ensure!(fds == outside.stdout, "{fds} {outside:?}");
     for script in [

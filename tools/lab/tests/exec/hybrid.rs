@@ -54,7 +54,7 @@ pub(crate) fn require() -> Result<()> {
     ensure!(attempt.stderr.is_empty(), "{attempt:?}");
     let shown = world.server.shown()?;
     ensure!(shown.contains("post-quantum: hybrid-768"), "{shown}");
-    step("nor is it reached in any other way");
+    step("no ordinary handshake");
     world.server.set_post_quantum("off")?;
     let attempt = world.ping(&[], SILENCE)?;
     ensure!(attempt.stdout.is_empty(), "{attempt:?}");
@@ -119,7 +119,7 @@ pub(crate) fn without_state_folder() -> Result<()> {
             ensure!(attempt.stderr.contains(word), "{variables:?}: {attempt:?}");
         }
     }
-    step("as long as the session it is kept");
+    step("the session remembers it without a home");
     world.server.set_post_quantum("off")?;
     let attempt = world.ping(&["-u", "HOME"], SILENCE)?;
     ensure!(attempt.stdout.is_empty(), "led back: {attempt:?}");

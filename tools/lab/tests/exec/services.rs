@@ -132,7 +132,7 @@ pub(crate) fn hear_nothing() -> Result<()> {
     );
     ensure!(heard.count() == before, "{} came", heard.count() - before);
 
-    step("nor by way of the folder that the command is started in");
+    step("none in the folder that the command is started in either");
     let start = |folder: &str| {
         // A shell outside the tunnel asks for its user's name.
         let chdir = format!("--chdir={folder}");

@@ -141,7 +141,7 @@ pub(crate) fn all() -> Result<()> {
         );
         ensure!(
             reported[1] == reported[0] && reported[2] == reported[0],
-            "{}: resolvconf was told {reported:#?}",
+            "{}: resolvconf received {reported:#?}",
             case.name
         );
     }

@@ -67,7 +67,7 @@ pub(crate) fn from_the_first_unit_on() -> Result<()> {
     world.near.ip(&["link", "set", "eth0", "down"])?;
     let group = Group::new()?;
     let clear = Capture::start(&world.far, "eth0", "tcp port 8080")?;
-    let (chosen, other) = (
+    let (selected, other) = (
         asks_on(&world, &mole, crate::world::PORT, "mole")?,
         asks_on(&world, &bird, OTHER_PORT, "bird")?,
     );
@@ -83,13 +83,13 @@ pub(crate) fn from_the_first_unit_on() -> Result<()> {
         );
     }
     wait_until("the tunnel", Duration::from_secs(20), || {
-        Ok(!answers(&chosen.1)?.is_empty())
+        Ok(!answers(&selected.1)?.is_empty())
     })?;
-    drop((chosen.0, other.0));
-    let (chosen, other) = (answers(&chosen.1)?, answers(&other.1)?);
+    drop((selected.0, other.0));
+    let (selected, other) = (answers(&selected.1)?, answers(&other.1)?);
     ensure!(
-        chosen.iter().all(|who| who == TUNNEL[0]),
-        "the chosen application is {chosen:?}"
+        selected.iter().all(|who| who == TUNNEL[0]),
+        "the selected application is {selected:?}"
     );
     ensure!(
         !other.is_empty() && other.iter().all(|who| who == UPLINK[0]),

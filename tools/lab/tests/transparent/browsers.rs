@@ -26,21 +26,25 @@ pub(crate) fn one_in_and_one_out() -> Result<()> {
     mount_bind(&*servers, "/etc/resolv.conf").map_err(Error::io("/etc/resolv.conf"))?;
     let queries = serve(&world.far)?;
     let [chromium, firefox] = [Browser::Chromium, Browser::Firefox];
-    for (chosen, other) in [(chromium, firefox), (firefox, chromium)] {
-        step(&format!("{} is chosen", chosen.name()));
-        let file = world.file(&format!("AllowedApps = {}", chosen.name()))?;
+    for (selected, other) in [(chromium, firefox), (firefox, chromium)] {
+        step(&format!("{} is selected", selected.name()));
+        let file = world.file(&format!("AllowedApps = {}", selected.name()))?;
         world.up(&file)?;
         for family in [0, 1] {
             // A browser's other traffic also belongs to the tunnel.
             let capture = Capture::start(&world.far, "eth0", CLEAR)?;
-            let found = chosen.opens(&world, family, &queries)?;
-            ensure!(found == [TUNNEL[family]], "{} is {found:?}", chosen.name());
+            let found = selected.opens(&world, family, &queries)?;
+            ensure!(
+                found == [TUNNEL[family]],
+                "{} is {found:?}",
+                selected.name()
+            );
             let packets = capture.stop()?;
             ensure!(
                 packets.is_empty(),
                 "{} packets of {}",
                 packets.len(),
-                chosen.name()
+                selected.name()
             );
             let capture = Capture::start(&world.far, "eth0", CLEAR)?;
             let found = other.opens(&world, family, &queries)?;
@@ -48,17 +52,17 @@ pub(crate) fn one_in_and_one_out() -> Result<()> {
             let seen = capture.stop_once("the other browser", |packets| packets.len() >= 4);
             seen.map(drop)?;
         }
-        step(&format!("{} is cut off", chosen.name()));
+        step(&format!("{} is cut off", selected.name()));
         world.kill_device()?;
         let capture = Capture::start(&world.far, "eth0", CLEAR)?;
-        let found = chosen.tries(&world, 0, &queries, "15")?;
-        ensure!(found.is_empty(), "{} is {found:?}", chosen.name());
+        let found = selected.tries(&world, 0, &queries, "15")?;
+        ensure!(found.is_empty(), "{} is {found:?}", selected.name());
         let packets = capture.stop()?;
         ensure!(
             packets.is_empty(),
             "{} packets of {}",
             packets.len(),
-            chosen.name()
+            selected.name()
         );
         world.down(&file)?;
     }

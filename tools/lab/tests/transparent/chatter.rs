@@ -37,8 +37,8 @@ pub(crate) struct Chatterer {
 }
 
 /// The voice of a selected application.
-pub(crate) const CHOSEN: Chatterer = Chatterer {
-    name: "chosen",
+pub(crate) const SELECTED: Chatterer = Chatterer {
+    name: "selected",
     mark: b"the-mole-digs-on",
     port: 7100,
 };
@@ -143,7 +143,7 @@ pub(crate) fn install(name: &str) -> Result<String> {
 pub(crate) fn main(words: &[&str]) -> ! {
     let voice = match words.first() {
         Some(&"other") => &OTHER,
-        _ => &CHOSEN,
+        _ => &SELECTED,
     };
     match words.get(1..) {
         Some(["given"]) => {
@@ -190,8 +190,8 @@ pub(crate) fn main(words: &[&str]) -> ! {
     always(move || converses(voice, neighbour, None, SHORT));
     if voice == &OTHER {
         for remote in BEYOND {
-            always(move || gives(&CHOSEN, remote, SocketType::DGRAM));
-            always(move || gives(&CHOSEN, remote, SocketType::RAW));
+            always(move || gives(&SELECTED, remote, SocketType::DGRAM));
+            always(move || gives(&SELECTED, remote, SocketType::RAW));
         }
     }
     for remote in remotes {

@@ -118,15 +118,17 @@ pub(crate) fn nobody() -> Result<()> {
     is(TUNNEL)?;
     world.kill_device()?;
     // The kernel notices at once that the tunnel's process is gone.
-    wait_until("the way past it", Duration::from_secs(10), || {
-        Ok(world.asks(&mole, BEYOND[0])?.as_deref() == Some(UPLINK[0]))
-    })?;
+    wait_until(
+        "traffic that bypasses the tunnel",
+        Duration::from_secs(10),
+        || Ok(world.asks(&mole, BEYOND[0])?.as_deref() == Some(UPLINK[0])),
+    )?;
     is(UPLINK)?;
-    let past = [
+    let bypassed = [
         "home: down",
         "bypasses the tunnel (KillSwitch = off) until `taupe up ",
     ];
-    expect_message(&world, &["status"], &past)?;
+    expect_message(&world, &["status"], &bypassed)?;
     let explain = ["explain", "--conf", &file, &mole.0, "198.51.100.1:8080"];
     expect_message(&world, &explain, &["bypasses it while its process is gone"])?;
     step("an up that fails");
@@ -160,7 +162,7 @@ pub(crate) fn nobody() -> Result<()> {
         &["bypasses the tunnel"],
     )?;
     is(UPLINK)?;
-    expect_message(&world, &["status"], &past)?;
+    expect_message(&world, &["status"], &bypassed)?;
     expect_message(&world, &["down", &file], &[])?;
     is(UPLINK)
 }

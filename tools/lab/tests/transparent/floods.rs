@@ -8,7 +8,7 @@ use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::step;
 use taupe_lab::{Error, Result, ensure};
 
-use crate::chatter::{self, CHOSEN};
+use crate::chatter::{self, SELECTED};
 use crate::world::{Application, ENDPOINT_PORT, TUNNEL, World, expect};
 
 /// Time limit for the removal of the application's idle flows, which happens every two seconds; a
@@ -28,7 +28,7 @@ pub(crate) fn flow_limit_is_per_application() -> Result<()> {
     let filter = format!("udp portrange 20000-55999 and not udp port {ENDPOINT_PORT}");
     let clear = Capture::start(&world.far, "eth0", &filter)?;
     step("a flood");
-    chatter::flood_by(&world.near, &mole, &CHOSEN)?;
+    chatter::flood_by(&world.near, &mole, &SELECTED)?;
     let reported = findings(&world)?;
     ensure!(reported == ["flows-refused"], "{reported:?}");
     step("another application");

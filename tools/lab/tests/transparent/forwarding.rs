@@ -33,7 +33,7 @@ pub(crate) fn forwarded_traffic() -> Result<()> {
     let explained = world.taupe(&["explain", "--conf", &tunnel, "--forwarded", "198.51.100.1"])?;
     succeeded("explain", &explained)?;
     ensure!(explained.stdout.contains("6  =>"), "{}", explained.stdout);
-    step("past it, by a change of the file");
+    step("the file has changed: guests bypass the tunnel");
     let direct = world.file("AllowedApps = mole")?;
     succeeded("reload", &world.taupe(&["reload", &direct])?)?;
     is(UPLINK.map(Some))?;
@@ -57,13 +57,13 @@ pub(crate) fn forwarded_traffic() -> Result<()> {
 pub(crate) fn forwarded_dns() -> Result<()> {
     let scene = Hotspot::new()?;
     let world = &scene.world;
-    step("past the tunnel");
+    step("guests bypass the tunnel");
     let direct = scene.file("mole", "")?;
     world.up(&direct)?;
     for resolver in [ROUTER, PUBLIC] {
         scene.learns(resolver, Some(OUTSIDE))?;
     }
-    step("through it, wherever the one is who is asked");
+    step("through the tunnel, wherever the name server is");
     let file = scene.file("mole", "Forwarded = tunnel\nDisallowedIPs = 192.168.1.0/24")?;
     succeeded("reload", &world.taupe(&["reload", &file])?)?;
     let clear = scene.wire()?;
@@ -96,24 +96,24 @@ pub(crate) fn hotspot_with_a_resolver() -> Result<()> {
     let upstream = format!("--server={ROUTER}");
     let ours = dnsmasq(&world.near, "10.9.0.1", &[&*upstream, "--cache-size=0"])?;
     let guests = "Forwarded = tunnel\nDisallowedIPs = 10.9.0.0/24, fd09::/64";
-    step("not chosen");
+    step("the resolver is not selected");
     let file = scene.file("mole", guests)?;
     world.up(&file)?;
     scene.learns("10.9.0.1", Some(OUTSIDE))?;
-    step("chosen");
-    let chosen = scene.file("dnsmasq", guests)?;
-    succeeded("reload", &world.taupe(&["reload", &chosen])?)?;
+    step("the resolver is selected");
+    let selected = scene.file("dnsmasq", guests)?;
+    succeeded("reload", &world.taupe(&["reload", &selected])?)?;
     let clear = scene.wire()?;
     scene.learns("10.9.0.1", Some(INSIDE))?;
-    step("chosen, and its guests not past the tunnel");
+    step("the resolver is selected, and its guests do not bypass the tunnel");
     let single = scene.file("dnsmasq", "Forwarded = tunnel")?;
     succeeded("reload", &world.taupe(&["reload", &single])?)?;
     scene.learns("10.9.0.1", None)?;
-    step("the local network past the tunnel");
+    step("the local network bypasses the tunnel");
     let local = scene.file("dnsmasq", "Forwarded = tunnel\nBypassLanTraffic = true")?;
     succeeded("reload", &world.taupe(&["reload", &local])?)?;
     scene.learns("10.9.0.1", Some(INSIDE))?;
-    succeeded("reload", &world.taupe(&["reload", &chosen])?)?;
+    succeeded("reload", &world.taupe(&["reload", &selected])?)?;
     step("started while the tunnel is up");
     drop(ours);
     let _ours = dnsmasq(&world.near, "10.9.0.1", &[&*upstream, "--cache-size=0"])?;
@@ -122,7 +122,7 @@ pub(crate) fn hotspot_with_a_resolver() -> Result<()> {
     world.kill_device()?;
     scene.learns("10.9.0.1", None)?;
     scene.is_clean(clear)?;
-    world.down(&chosen)?;
+    world.down(&selected)?;
     scene.learns("10.9.0.1", Some(OUTSIDE))
 }
 

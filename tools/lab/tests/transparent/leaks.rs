@@ -24,7 +24,7 @@ use taupe_lab::sandbox::{figure, scratch_file, step};
 use taupe_lab::{Error, Result};
 
 use self::evidence::{UnselectedPeriods, in_the_clear};
-use crate::chatter::{self, CHOSEN, Chatterer, OTHER, ReceivedCounts};
+use crate::chatter::{self, Chatterer, OTHER, ReceivedCounts, SELECTED};
 use crate::world::{BEYOND, ENDPOINT_PORT, NEIGHBOUR, SERVER, TUNNEL, World, succeeded};
 
 mod evidence;
@@ -158,7 +158,7 @@ struct Scene {
     file: String,
     /// The file mounted at `/etc/resolv.conf`.
     resolv_conf: String,
-    chosen: String,
+    selected: String,
     /// The executable that the selected application starts, which no rule names.
     started: String,
     talking: [Process; 2],
@@ -196,11 +196,11 @@ impl Scene {
         write_resolver(&resolv_conf, RESOLVERS[0])?;
         mount_bind(&*resolv_conf, "/etc/resolv.conf").map_err(Error::io("/etc/resolv.conf"))?;
         chatter::forward_questions(&world.near)?;
-        let (chosen, other) = (chatter::install(chatter::MOLE)?, chatter::install("bird")?);
+        let (selected, other) = (chatter::install(chatter::MOLE)?, chatter::install("bird")?);
         let started = chatter::install("vole")?;
         let tunnel = TUNNEL.map(address);
         let receive = |voice: &'static Chatterer| chatter::receive(&world.far, voice, tunnel);
-        let heard = [receive(&CHOSEN)?, receive(&OTHER)?];
+        let heard = [receive(&SELECTED)?, receive(&OTHER)?];
         let networks = HOSTS.iter().flat_map(|host| {
             [
                 address(&format!("192.168.1.{host}")),
@@ -209,13 +209,13 @@ impl Scene {
         });
         // Visitors served at these addresses have reached a selected application outside the
         // tunnel.
-        chatter::visit(&world.far, &CHOSEN, networks.collect(), &Arc::default())?;
-        chatter::visit(&world.far, &CHOSEN, tunnel.to_vec(), &heard[0])?;
+        chatter::visit(&world.far, &SELECTED, networks.collect(), &Arc::default())?;
+        chatter::visit(&world.far, &SELECTED, tunnel.to_vec(), &heard[0])?;
         let capture = Capture::start_truncated(&world.far, "any", &in_the_clear(&world.far)?, CUT)?;
         let file = choose(&world, "mole")?;
         world.up(&file)?;
         let talking = [
-            chatter::start(&world.near, &chosen, &CHOSEN)?,
+            chatter::start(&world.near, &selected, &SELECTED)?,
             chatter::start(&world.near, &other, &OTHER)?,
         ];
         let quirks = world.server().quirks();
@@ -225,7 +225,7 @@ impl Scene {
             rng: Rng::with_seed(seed),
             file,
             resolv_conf,
-            chosen,
+            selected,
             started,
             talking,
             heard,
@@ -379,26 +379,26 @@ impl Scene {
             Transition::Route => self.set_route(1 - self.route)?,
             Transition::Restart => {
                 self.talking[0] = match self.rng.bool() {
-                    true => chatter::start(&near, &self.chosen, &CHOSEN)?,
-                    false => chatter::launch(&near, &self.chosen, &self.started, &CHOSEN)?,
+                    true => chatter::start(&near, &self.selected, &SELECTED)?,
+                    false => chatter::launch(&near, &self.selected, &self.started, &SELECTED)?,
                 };
             }
             Transition::Rename => {
-                let old = format!("{}.old", self.chosen);
+                let old = format!("{}.old", self.selected);
                 let rename = |from: &str, to: &str| {
                     std::fs::rename(from, to).map_err(Error::io(from.to_owned()))
                 };
-                rename(&self.chosen, &old)?;
+                rename(&self.selected, &old)?;
                 // Long enough for new sockets to be opened meanwhile.
                 sleep(Duration::from_millis(PAUSE));
                 self.pause();
-                rename(&old, &self.chosen)?;
+                rename(&old, &self.selected)?;
             }
             Transition::Resolver => {
                 let resolver = RESOLVERS[self.rng.usize(..RESOLVERS.len())];
                 write_resolver(&self.resolv_conf, resolver)?;
             }
-            Transition::Flood => chatter::flood_by(&near, &self.chosen, &CHOSEN)?,
+            Transition::Flood => chatter::flood_by(&near, &self.selected, &SELECTED)?,
         }
         Ok(())
     }
@@ -420,7 +420,13 @@ impl Scene {
 
     /// Writes the file with a random rule that selects the same application.
     fn choose_any(&mut self) -> Result<String> {
-        let rules = ["mole", "mol*", "mole, dog", &self.chosen, "MOLE, uid:4711"];
+        let rules = [
+            "mole",
+            "mol*",
+            "mole, dog",
+            &self.selected,
+            "MOLE, uid:4711",
+        ];
         choose(&self.world, rules[self.rng.usize(..rules.len())])
     }
 
@@ -493,10 +499,10 @@ impl Scene {
     /// reached through it.
     fn carried(&self) -> Result<()> {
         grows(
-            "the chosen application, by the tunnel",
+            "the selected application, by the tunnel",
             &self.heard[0].by_tunnel,
         )?;
-        grows("the chosen server, by the tunnel", &self.heard[0].served)
+        grows("the selected server, by the tunnel", &self.heard[0].served)
     }
 
     /// Prints the state of the system for the analysis of a failure.

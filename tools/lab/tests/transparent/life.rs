@@ -68,13 +68,13 @@ pub(crate) fn windows_client_file_of_2021() -> Result<()> {
 /// No packet of a selected application is on the uplink; all packets of another one are.
 pub(crate) fn selected_and_unselected() -> Result<()> {
     let world = World::new()?;
-    let chosen = Application::new("mole")?;
+    let selected = Application::new("mole")?;
     let other = Application::new("bird")?;
     let file = world.file("AllowedApps = mol*")?;
     world.up(&file)?;
     let capture = Capture::start(&world.far, "eth0", "tcp port 8080")?;
     for family in [0, 1] {
-        expect(&world, &chosen, family, Some(TUNNEL[family]))?;
+        expect(&world, &selected, family, Some(TUNNEL[family]))?;
     }
     for family in [0, 1] {
         expect(&world, &other, family, Some(UPLINK[family]))?;
@@ -84,7 +84,7 @@ pub(crate) fn selected_and_unselected() -> Result<()> {
     ensure!(packets.len() >= 8, "{} packets in clear", packets.len());
     let capture = Capture::start(&world.far, "eth0", "tcp port 8080")?;
     for family in [0, 1] {
-        expect(&world, &chosen, family, Some(TUNNEL[family]))?;
+        expect(&world, &selected, family, Some(TUNNEL[family]))?;
     }
     let packets = capture.stop()?;
     ensure!(packets.is_empty(), "{} packets in clear", packets.len());
@@ -94,28 +94,28 @@ pub(crate) fn selected_and_unselected() -> Result<()> {
 /// A killed device leaves its applications cut off, at once and until it is up again or taken down.
 pub(crate) fn killed_then_up_then_down() -> Result<()> {
     let world = World::new()?;
-    let (chosen, other) = (Application::new("mole")?, Application::new("bird")?);
+    let (selected, other) = (Application::new("mole")?, Application::new("bird")?);
     let file = world.file("AllowedApps = mole")?;
     let before = world.configuration()?;
     world.up(&file)?;
-    expect(&world, &chosen, 0, Some(TUNNEL[0]))?;
+    expect(&world, &selected, 0, Some(TUNNEL[0]))?;
     let capture = Capture::start(&world.far, "eth0", "tcp port 8080")?;
     step("killed");
     world.kill_device()?;
-    expect_refused(&world, &chosen)?;
+    expect_refused(&world, &selected)?;
     let packets = capture.stop()?;
     ensure!(packets.is_empty(), "{} packets in clear", packets.len());
     expect(&world, &other, 0, Some(UPLINK[0]))?;
     step("up again");
     world.up(&file)?;
     for family in [0, 1] {
-        expect(&world, &chosen, family, Some(TUNNEL[family]))?;
+        expect(&world, &selected, family, Some(TUNNEL[family]))?;
     }
     expect(&world, &other, 1, Some(UPLINK[1]))?;
     step("killed, then down");
     world.kill_device()?;
     world.down(&file)?;
-    expect(&world, &chosen, 0, Some(UPLINK[0]))?;
+    expect(&world, &selected, 0, Some(UPLINK[0]))?;
     world.is_as_before(&before, "something is left")?;
     let again = world.taupe(&["down", &file])?;
     ensure!(again.status == Some(1), "down twice");
@@ -125,16 +125,16 @@ pub(crate) fn killed_then_up_then_down() -> Result<()> {
 /// `up` directly after `kill -9`: the dying device still exists for a moment.
 pub(crate) fn killed_and_up_at_once() -> Result<()> {
     let world = World::new()?;
-    let chosen = Application::new("mole")?;
+    let selected = Application::new("mole")?;
     let file = world.file("AllowedApps = mole")?;
     world.up(&file)?;
-    expect(&world, &chosen, 0, Some(TUNNEL[0]))?;
+    expect(&world, &selected, 0, Some(TUNNEL[0]))?;
     let capture = Capture::start(&world.far, "eth0", "tcp port 8080")?;
     for _ in 0..5 {
         kill_process(world.device()?, Signal::KILL).map_err(Error::io("kill"))?;
         world.up(&file)?;
     }
-    expect(&world, &chosen, 0, Some(TUNNEL[0]))?;
+    expect(&world, &selected, 0, Some(TUNNEL[0]))?;
     let packets = capture.stop()?;
     ensure!(packets.is_empty(), "{} packets in clear", packets.len());
     step("a device that lives, if silently");
@@ -149,23 +149,23 @@ pub(crate) fn killed_and_up_at_once() -> Result<()> {
 /// With `--foreground` a signal takes the tunnel down, with its applications' rules.
 pub(crate) fn foreground() -> Result<()> {
     let world = World::new()?;
-    let chosen = Application::new("mole")?;
+    let selected = Application::new("mole")?;
     let file = world.file("#@ws:AllowedApps = mole")?;
-    let mut process = world.stay_up(&[], &file, &chosen)?;
+    let mut process = world.stay_up(&[], &file, &selected)?;
     process.signal(Signal::TERM)?;
     let status = process.wait(Duration::from_secs(10))?;
     let output = process.output();
     ensure!(status.success(), "{status}: {output}");
     // The missing interface is no fault.
     ensure!(!output.contains("No such device"), "{output}");
-    expect(&world, &chosen, 0, Some(UPLINK[0]))?;
+    expect(&world, &selected, 0, Some(UPLINK[0]))?;
     for (what, line) in [("deleted", ""), ("not undone", "\nPostDown = false")] {
         step(what);
         let file = world.file_with_sections(
             &format!("Address = 10.77.0.1/32{line}"),
             "Endpoint = 192.168.1.2:51821\nAllowedIPs = 0.0.0.0/0\nAllowedApps = mole",
         )?;
-        let mut process = world.stay_up(&[], &file, &chosen)?;
+        let mut process = world.stay_up(&[], &file, &selected)?;
         match what {
             "deleted" => drop(world.near.ip(&["link", "delete", "dev", INTERFACE])?),
             _ => process.signal(Signal::TERM)?,
@@ -175,9 +175,9 @@ pub(crate) fn foreground() -> Result<()> {
         ensure!(status.code() == Some(1), "{what}: {status}: {output}");
         ensure!(output.contains("is blocked"), "{what}: {output}");
         ensure!(!output.contains("has been undone"), "{what}: {output}");
-        expect(&world, &chosen, 0, None)?;
+        expect(&world, &selected, 0, None)?;
         world.down(&file)?;
-        expect(&world, &chosen, 0, Some(UPLINK[0]))?;
+        expect(&world, &selected, 0, Some(UPLINK[0]))?;
     }
     Ok(())
 }
@@ -186,7 +186,7 @@ pub(crate) fn foreground() -> Result<()> {
 /// applied to it.
 pub(crate) fn file_is_not_saved_from_the_interface() -> Result<()> {
     let world = World::new()?;
-    let chosen = Application::new("mole")?;
+    let selected = Application::new("mole")?;
     let file = world.file_with_sections(
         "Address = 10.77.0.1/32 # mine\nSaveConfig = true",
         "Endpoint = 192.168.1.2:51821\nAllowedIPs = 0.0.0.0/0\n#@ws:AllowedApps = mole",
@@ -216,7 +216,7 @@ pub(crate) fn file_is_not_saved_from_the_interface() -> Result<()> {
     world.down(&file)?;
     ensure!(read()? == before, "{}", read()?);
     step("in the foreground");
-    let mut process = world.stay_up(&[], &file, &chosen)?;
+    let mut process = world.stay_up(&[], &file, &selected)?;
     process.signal(Signal::TERM)?;
     let status = process.wait(Duration::from_secs(30))?;
     ensure!(status.success(), "{status}: {}", process.output());
@@ -227,22 +227,22 @@ pub(crate) fn file_is_not_saved_from_the_interface() -> Result<()> {
 /// The tunnel is named after a link to a file whose own name is no valid name.
 pub(crate) fn symbolic_link_names_the_tunnel() -> Result<()> {
     let world = World::new()?;
-    let chosen = Application::new("mole")?;
+    let selected = Application::new("mole")?;
     let file = world.file("AllowedApps = mole")?;
     let real = scratch("provider, as of today.conf");
     std::fs::rename(&file, &real).map_err(Error::io(&*file))?;
     symlink(&real, &file).map_err(Error::io(&*file))?;
     world.up(&file)?;
-    expect(&world, &chosen, 0, Some(TUNNEL[0]))?;
+    expect(&world, &selected, 0, Some(TUNNEL[0]))?;
     succeeded("reload", &world.taupe(&["reload", &file])?)?;
     world.down(&file)?;
-    expect(&world, &chosen, 0, Some(UPLINK[0]))
+    expect(&world, &selected, 0, Some(UPLINK[0]))
 }
 
 /// Settings that this version does not support are rejected before any change.
 pub(crate) fn refused() -> Result<()> {
     let world = World::new()?;
-    let chosen = Application::new("mole")?;
+    let selected = Application::new("mole")?;
     let before = world.configuration()?;
     for (lines, word) in [
         ("AllowedApps = uid:nobody-of-that-name", "no user"),
@@ -256,7 +256,7 @@ pub(crate) fn refused() -> Result<()> {
         ensure!(up.status == Some(1), "{lines}: {:?}", up.status);
         ensure!(up.stderr.contains(word), "{lines}: {}", up.stderr);
         world.is_as_before(&before, &format!("{lines}: something is left"))?;
-        expect(&world, &chosen, 0, Some(UPLINK[0]))?;
+        expect(&world, &selected, 0, Some(UPLINK[0]))?;
     }
     step("a step after the capture fails");
     let file = world.file_with_sections(
@@ -267,7 +267,7 @@ pub(crate) fn refused() -> Result<()> {
         let up = world.taupe(&[options, &[&*file]].concat())?;
         ensure!(up.status == Some(1), "{options:?}: {:?}", up.status);
         world.is_as_before(&before, &format!("{options:?}: something is left"))?;
-        expect(&world, &chosen, 0, Some(UPLINK[0]))?;
+        expect(&world, &selected, 0, Some(UPLINK[0]))?;
     }
     Ok(())
 }

@@ -23,7 +23,7 @@ fn up(world: &World, file: &str) -> Result<String> {
 /// Only selected applications of both families use the tunnel, and `down` restores the system.
 pub(crate) fn selected_by_mark() -> Result<()> {
     let world = World::new()?;
-    let (chosen, other) = (Application::new("mole")?, Application::new("bird")?);
+    let (selected, other) = (Application::new("mole")?, Application::new("bird")?);
     let file = world.file("AllowedApps = mol*\nDisallowedIPs = 192.168.1.0/24")?;
     let before = world.configuration()?;
     let output = up(&world, &file)?;
@@ -32,7 +32,7 @@ pub(crate) fn selected_by_mark() -> Result<()> {
     }
     let clear = Capture::start(&world.far, "eth0", "tcp port 8080 and not host 192.168.1.2")?;
     for family in [0, 1] {
-        expect(&world, &chosen, family, Some(TUNNEL[family]))?;
+        expect(&world, &selected, family, Some(TUNNEL[family]))?;
     }
     let packets = clear.stop()?;
     ensure!(packets.is_empty(), "{} packets in clear", packets.len());
@@ -42,7 +42,7 @@ pub(crate) fn selected_by_mark() -> Result<()> {
     }
     let packets = clear.stop()?;
     ensure!(packets.len() >= 8, "{} packets in clear", packets.len());
-    let neighbour = world.asks(&chosen, NEIGHBOUR)?;
+    let neighbour = world.asks(&selected, NEIGHBOUR)?;
     ensure!(
         neighbour.as_deref() == Some(UPLINK[0]),
         "the local network sees {neighbour:?}"
@@ -57,7 +57,7 @@ pub(crate) fn selected_by_mark() -> Result<()> {
     step("other applications");
     succeeded("allow", &world.taupe(&["app", "allow", &file, "bird"])?)?;
     succeeded("deny", &world.taupe(&["app", "deny", &file, "mol*"])?)?;
-    expect(&world, &chosen, 0, Some(UPLINK[0]))?;
+    expect(&world, &selected, 0, Some(UPLINK[0]))?;
     expect(&world, &other, 1, Some(TUNNEL[1]))?;
     world.down(&file)?;
     world.is_as_before(&before, "something is left")?;
@@ -67,15 +67,15 @@ pub(crate) fn selected_by_mark() -> Result<()> {
 /// A killed device leaves its applications cut off, whatever happens to rules.
 pub(crate) fn killed_by_mark() -> Result<()> {
     let world = World::new()?;
-    let (chosen, other) = (Application::new("mole")?, Application::new("bird")?);
+    let (selected, other) = (Application::new("mole")?, Application::new("bird")?);
     let file = world.file("AllowedApps = mole")?;
     let before = world.configuration()?;
     up(&world, &file)?;
-    expect(&world, &chosen, 0, Some(TUNNEL[0]))?;
+    expect(&world, &selected, 0, Some(TUNNEL[0]))?;
     let clear = Capture::start(&world.far, "eth0", CLEAR)?;
     step("killed");
     world.kill_device()?;
-    expect_refused(&world, &chosen)?;
+    expect_refused(&world, &selected)?;
     step("without its rules");
     for family in ["-4", "-6"] {
         let command = [
@@ -88,17 +88,17 @@ pub(crate) fn killed_by_mark() -> Result<()> {
         ];
         world.near.run(&command)?;
     }
-    is_cut_off(&world, &chosen)?;
+    is_cut_off(&world, &selected)?;
     let packets = clear.stop()?;
     ensure!(packets.is_empty(), "{} packets in clear", packets.len());
     expect(&world, &other, 0, Some(UPLINK[0]))?;
     step("up again, and down");
     up(&world, &file)?;
     for family in [0, 1] {
-        expect(&world, &chosen, family, Some(TUNNEL[family]))?;
+        expect(&world, &selected, family, Some(TUNNEL[family]))?;
     }
     world.down(&file)?;
-    expect(&world, &chosen, 0, Some(UPLINK[0]))?;
+    expect(&world, &selected, 0, Some(UPLINK[0]))?;
     world.is_as_before(&before, "something is left")
 }
 
@@ -136,7 +136,7 @@ pub(crate) fn all_but_one_by_mark() -> Result<()> {
 /// other mode.
 pub(crate) fn closed_by_mark() -> Result<()> {
     let world = World::new()?;
-    let (chosen, other) = (Application::new("mole")?, Application::new("bird")?);
+    let (selected, other) = (Application::new("mole")?, Application::new("bird")?);
     let file = world.file("AllowedApps = mole")?;
     let before = world.configuration()?;
     up(&world, &file)?;
@@ -145,7 +145,7 @@ pub(crate) fn closed_by_mark() -> Result<()> {
     succeeded("down --keep-closed", &down)?;
     ensure!(down.stderr.contains("is blocked"), "{}", down.stderr);
     world.is_as_before(&before, "something is left")?;
-    is_cut_off(&world, &chosen)?;
+    is_cut_off(&world, &selected)?;
     step("up again");
     let needless = world.taupe(&["lock", &file])?;
     ensure!(
@@ -153,12 +153,12 @@ pub(crate) fn closed_by_mark() -> Result<()> {
         "{needless:?}"
     );
     up(&world, &file)?;
-    expect(&world, &chosen, 0, Some(TUNNEL[0]))?;
+    expect(&world, &selected, 0, Some(TUNNEL[0]))?;
     let packets = clear.stop()?;
     ensure!(packets.is_empty(), "{} packets in clear", packets.len());
     expect(&world, &other, 0, Some(UPLINK[0]))?;
     world.down(&file)?;
-    expect(&world, &chosen, 0, Some(UPLINK[0]))?;
+    expect(&world, &selected, 0, Some(UPLINK[0]))?;
     step("locked in the other mode");
     succeeded("lock", &world.taupe(&["lock", &file])?)?;
     let refused = world.taupe(&["up", "--adapter", &file])?;
@@ -166,10 +166,10 @@ pub(crate) fn closed_by_mark() -> Result<()> {
         refused.status == Some(1) && refused.stderr.contains("`taupe down home` first"),
         "{refused:?}"
     );
-    is_cut_off(&world, &chosen)?;
+    is_cut_off(&world, &selected)?;
     world.down(&file)?;
     up(&world, &file)?;
-    expect(&world, &chosen, 0, Some(TUNNEL[0]))?;
+    expect(&world, &selected, 0, Some(TUNNEL[0]))?;
     world.down(&file)?;
     world.is_as_before(&before, "something is left")
 }
@@ -177,32 +177,32 @@ pub(crate) fn closed_by_mark() -> Result<()> {
 /// `KillSwitch = off`: selected applications bypass a tunnel that is down.
 pub(crate) fn open_by_mark() -> Result<()> {
     let world = World::new()?;
-    let chosen = Application::new("mole")?;
+    let selected = Application::new("mole")?;
     let file = world.file("AllowedApps = mole\nKillSwitch = off")?;
     let before = world.configuration()?;
     up(&world, &file)?;
     for family in [0, 1] {
-        expect(&world, &chosen, family, Some(TUNNEL[family]))?;
+        expect(&world, &selected, family, Some(TUNNEL[family]))?;
     }
     world.kill_device()?;
     for family in [0, 1] {
-        expect(&world, &chosen, family, Some(UPLINK[family]))?;
+        expect(&world, &selected, family, Some(UPLINK[family]))?;
     }
     up(&world, &file)?;
-    expect(&world, &chosen, 0, Some(TUNNEL[0]))?;
+    expect(&world, &selected, 0, Some(TUNNEL[0]))?;
     world.down(&file)?;
-    expect(&world, &chosen, 0, Some(UPLINK[0]))?;
+    expect(&world, &selected, 0, Some(UPLINK[0]))?;
     world.is_as_before(&before, "something is left")
 }
 
 /// Checks that a selected application gets no connection within half a second. It gets no immediate
 /// error if only the second program blocks it.
-fn is_cut_off(world: &World, chosen: &Application) -> Result<()> {
+fn is_cut_off(world: &World, selected: &Application) -> Result<()> {
     for server in BEYOND {
         let ask = format!("exec 3<>/dev/tcp/{server}/8080");
         let attempt = world
             .near
-            .attempt(&["timeout", "0.5", &chosen.0, "-c", &ask])?;
+            .attempt(&["timeout", "0.5", &selected.0, "-c", &ask])?;
         ensure!(attempt.status != Some(0), "it has got out to {server}");
     }
     Ok(())

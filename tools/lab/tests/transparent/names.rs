@@ -24,15 +24,15 @@ pub(crate) fn up_again_resolves_the_endpoint() -> Result<()> {
     let world = &scene.world;
     step("up");
     world.up(&scene.file)?;
-    expect(world, &scene.chosen, 0, Some(TUNNEL[0]))?;
+    expect(world, &scene.selected, 0, Some(TUNNEL[0]))?;
     step("killed, and up again");
     world.kill_device()?;
     let capture = Capture::start(&world.far, "eth0", "tcp port 8080")?;
-    expect(world, &scene.chosen, 0, None)?;
+    expect(world, &scene.selected, 0, None)?;
     let up = world.taupe(&["up", &scene.file])?;
     ensure!(up.status == Some(0), "up: {}", up.stderr);
     ensure!(!up.stderr.contains("no address"), "up: {}", up.stderr);
-    expect(world, &scene.chosen, 0, Some(TUNNEL[0]))?;
+    expect(world, &scene.selected, 0, Some(TUNNEL[0]))?;
     let packets = capture.stop()?;
     ensure!(packets.is_empty(), "{} packets in clear", packets.len());
     step("the name is still known");
@@ -50,12 +50,12 @@ pub(crate) fn up_again_with_a_local_resolver() -> Result<()> {
     let scene = Scene::with("127.0.0.53", "DNS = 10.77.0.254\n")?;
     let world = &scene.world;
     world.up(&scene.file)?;
-    expect(world, &scene.chosen, 0, Some(TUNNEL[0]))?;
+    expect(world, &scene.selected, 0, Some(TUNNEL[0]))?;
     world.kill_device()?;
     let up = world.taupe(&["up", &scene.file])?;
     ensure!(up.status == Some(0), "up: {}", up.stderr);
     wait_until("the tunnel", Duration::from_secs(90), || {
-        Ok(world.asks(&scene.chosen, BEYOND[0])?.as_deref() == Some(TUNNEL[0]))
+        Ok(world.asks(&scene.selected, BEYOND[0])?.as_deref() == Some(TUNNEL[0]))
     })?;
     world.down(&scene.file)
 }
@@ -75,7 +75,7 @@ pub(crate) fn endpoint_name_without_an_address() -> Result<()> {
         ensure!(up.status == Some(0), "up: {}", up.stderr);
         let output = up.stderr.contains(NAME) && up.stderr.contains("no address now");
         ensure!(output, "up: {}", up.stderr);
-        expect(world, &scene.chosen, 0, None)?;
+        expect(world, &scene.selected, 0, None)?;
         expect(world, &scene.other, 0, Some(UPLINK[0]))?;
         let status = world.taupe(&["status", "home"])?;
         // Only the program that asked knows the reason.
@@ -88,7 +88,7 @@ pub(crate) fn endpoint_name_without_an_address() -> Result<()> {
         step("the name has one");
         scene.server.does(Answers::Address);
         wait_until("the tunnel", Duration::from_secs(90), || {
-            Ok(world.asks(&scene.chosen, BEYOND[0])?.as_deref() == Some(TUNNEL[0]))
+            Ok(world.asks(&scene.selected, BEYOND[0])?.as_deref() == Some(TUNNEL[0]))
         })?;
         world.down(&scene.file)?;
     }
@@ -147,7 +147,7 @@ pub(crate) fn constant_network_changes() -> Result<()> {
     step("the name has an address");
     scene.server.does(Answers::Address);
     wait_until("the tunnel", Duration::from_secs(90), || {
-        Ok(world.asks(&scene.chosen, BEYOND[0])?.as_deref() == Some(TUNNEL[0]))
+        Ok(world.asks(&scene.selected, BEYOND[0])?.as_deref() == Some(TUNNEL[0]))
     })?;
     world.down(&scene.file)
 }
@@ -178,12 +178,12 @@ pub(crate) fn reload_with_an_unresolvable_endpoint() -> Result<()> {
     step("the name has an address");
     scene.server.does(Answers::Address);
     wait_until("the tunnel", Duration::from_secs(90), || {
-        Ok(world.asks(&scene.chosen, BEYOND[0])?.as_deref() == Some(TUNNEL[0]))
+        Ok(world.asks(&scene.selected, BEYOND[0])?.as_deref() == Some(TUNNEL[0]))
     })?;
     step("and none again");
     scene.server.does(Answers::Not);
     ensure!(!reload()?, "the endpoint is lost");
-    expect(world, &scene.chosen, 0, Some(TUNNEL[0]))?;
+    expect(world, &scene.selected, 0, Some(TUNNEL[0]))?;
     let shown = world.taupe(&["show", "home"])?;
     ensure!(shown.stdout.contains(NAME), "show: {}", shown.stdout);
     world.down(&scene.file)
@@ -192,7 +192,7 @@ pub(crate) fn reload_with_an_unresolvable_endpoint() -> Result<()> {
 struct Scene {
     world: World,
     file: String,
-    chosen: Application,
+    selected: Application,
     other: Application,
     server: NameServer,
 }
@@ -222,7 +222,7 @@ impl Scene {
         Ok(Self {
             world,
             file,
-            chosen: Application::new("mole")?,
+            selected: Application::new("mole")?,
             other: Application::new("bird")?,
             server,
         })

@@ -336,7 +336,7 @@ pub(crate) fn in_adapter_mode() -> Result<()> {
 pub(crate) fn in_transparent_mode() -> Result<()> {
     let nested = Nested::new()?;
     let world = &nested.world;
-    let (chosen, other) = (Application::new("mole")?, Application::new("bird")?);
+    let (selected, other) = (Application::new("mole")?, Application::new("bird")?);
     let outer = nested.outer("PostUp = touch /run/nobody-runs-this\nDNS = 10.0.0.1")?;
     let inner = nested.inner("AllowedApps = mole")?;
     let before = world.configuration()?;
@@ -350,7 +350,7 @@ pub(crate) fn in_transparent_mode() -> Result<()> {
         !std::path::Path::new("/run/nobody-runs-this").exists(),
         "PostUp was run"
     );
-    nested.expect_within(&chosen)?;
+    nested.expect_within(&selected)?;
     nested.expect(&other, UPLINK.map(Some))?;
     let (all, mut links) = world.configuration()?;
     links.retain(|line| !line.contains("inner:"));
@@ -360,28 +360,28 @@ pub(crate) fn in_transparent_mode() -> Result<()> {
         world.is_as_before(&before, "up")
     );
     step("100 MB");
-    nested.carry(&chosen)?;
+    nested.carry(&selected)?;
     step("killed");
     nested.kill()?;
-    nested.expect(&chosen, [None, None])?;
+    nested.expect(&selected, [None, None])?;
     nested.expect(&other, UPLINK.map(Some))?;
     nested.up(&[&inner, "--via", &outer])?;
-    nested.expect_within(&chosen)?;
+    nested.expect_within(&selected)?;
     world.down(&inner)?;
-    nested.expect(&chosen, UPLINK.map(Some))?;
+    nested.expect(&selected, UPLINK.map(Some))?;
     world.is_as_before(&before, "after down")?;
 
     step("everybody");
     let inner = nested.inner("AllowedApps = mole\nKillSwitch = all")?;
     nested.up(&[&inner, "--via", &outer])?;
-    nested.expect_within(&chosen)?;
+    nested.expect_within(&selected)?;
     nested.expect(&other, UPLINK.map(Some))?;
     nested.kill()?;
-    nested.expect(&chosen, [None, None])?;
+    nested.expect(&selected, [None, None])?;
     nested.expect(&other, [None, None])?;
     // Neither the outer device's packets nor its process's questions are blocked.
     nested.up(&[&inner, "--via", &outer])?;
-    nested.expect_within(&chosen)?;
+    nested.expect_within(&selected)?;
     world.down(&inner)?;
 
     step("in the foreground");
@@ -390,7 +390,7 @@ pub(crate) fn in_transparent_mode() -> Result<()> {
     let mut process = world.near.spawn(&command)?;
     wait_until("the tunnel", Duration::from_secs(20), || {
         ensure!(process.runs()?, "it ended: {}", process.output());
-        Ok(world.asks(&chosen, WEB[0])?.as_deref() == Some(WITHIN[0]))
+        Ok(world.asks(&selected, WEB[0])?.as_deref() == Some(WITHIN[0]))
     })?;
     // The outer device is unreachable now and ends, and the inner one with it.
     std::fs::remove_file("/var/run/wireguard/home.sock").map_err(Error::io("socket"))?;
@@ -400,7 +400,7 @@ pub(crate) fn in_transparent_mode() -> Result<()> {
         output.contains("home, which it goes through, has ended"),
         "{output}"
     );
-    nested.expect(&chosen, [None, None])?;
+    nested.expect(&selected, [None, None])?;
     world.taupe(&["down", &inner])?;
     world.is_as_before(&before, "after the foreground")
 }
@@ -410,11 +410,11 @@ pub(crate) fn in_transparent_mode() -> Result<()> {
 pub(crate) fn who_is_silent() -> Result<()> {
     let nested = Nested::new()?;
     let world = &nested.world;
-    let chosen = Application::new("mole")?;
+    let selected = Application::new("mole")?;
     let (inner, outer) = (nested.inner("AllowedApps = mole")?, nested.outer("")?);
     nested.up(&[&inner, "--via", &outer])?;
-    nested.expect_within(&chosen)?;
-    one_way(&nested, &chosen)?;
+    nested.expect_within(&selected)?;
+    one_way(&nested, &selected)?;
     let swallow = format!(
         "table inet swallow {{ chain input {{ type filter hook input priority 0; \
          udp dport {ENDPOINT_PORT} drop; }}; chain output {{ type filter hook output priority 0; \
@@ -431,7 +431,7 @@ pub(crate) fn who_is_silent() -> Result<()> {
         let ask = format!("exec 3<>/dev/tcp/{}/{PORT}", WEB[0]);
         world
             .near
-            .attempt(&["timeout", "1", &chosen.0, "-c", &ask])?;
+            .attempt(&["timeout", "1", &selected.0, "-c", &ask])?;
         let result = world.taupe(&["status", INNER])?;
         found = result.stdout;
         let of_outer = "home, which it goes through:";
@@ -450,7 +450,7 @@ pub(crate) fn who_is_silent() -> Result<()> {
         .far
         .run(&["nft", "delete", "table", "inet", "swallow"])?;
     wait_until("the end of the silence", Duration::from_secs(60), || {
-        let is_answered = world.asks(&chosen, WEB[0])?.as_deref() == Some(WITHIN[0]);
+        let is_answered = world.asks(&selected, WEB[0])?.as_deref() == Some(WITHIN[0]);
         Ok(is_answered && world.taupe(&["status", INNER])?.status == Some(0))
     })?;
     world.down(&inner)
@@ -458,9 +458,9 @@ pub(crate) fn who_is_silent() -> Result<()> {
 
 /// The outer device's packets are lost, while its peer keeps sending. The outer tunnel cannot
 /// detect this; the message stands beside the inner peer's silence.
-fn one_way(nested: &Nested, chosen: &Application) -> Result<()> {
+fn one_way(nested: &Nested, selected: &Application) -> Result<()> {
     let world = &nested.world;
-    step("one way alone");
+    step("only one direction");
     world.calls(1)?;
     let deaf = format!(
         "table inet deaf {{ chain input {{ type filter hook input priority 0; \
@@ -472,7 +472,7 @@ fn one_way(nested: &Nested, chosen: &Application) -> Result<()> {
         let ask = format!("exec 3<>/dev/tcp/{}/{PORT}", WEB[0]);
         world
             .near
-            .attempt(&["timeout", "1", &chosen.0, "-c", &ask])?;
+            .attempt(&["timeout", "1", &selected.0, "-c", &ask])?;
         let output = world.taupe(&["status", INNER])?;
         found = output.stdout;
         let wrong = found.lines().filter(|line| line.contains("[!]"));
@@ -483,7 +483,7 @@ fn one_way(nested: &Nested, chosen: &Application) -> Result<()> {
     ensure!(done.is_ok(), "{}: {found}", done.unwrap_err());
     world.far.run(&["nft", "delete", "table", "inet", "deaf"])?;
     world.calls(0)?;
-    nested.expect_within(chosen)
+    nested.expect_within(selected)
 }
 
 /// Each is rejected with one line that gives a remedy, and changes nothing.
@@ -553,7 +553,7 @@ pub(crate) fn refused() -> Result<()> {
 pub(crate) fn by_wireguard_go() -> Result<()> {
     let nested = Nested::new()?;
     let world = &nested.world;
-    let (chosen, other) = (Application::new("mole")?, Application::new("bird")?);
+    let (selected, other) = (Application::new("mole")?, Application::new("bird")?);
     // With the first machine's keys.
     let file = nested.outer("")?;
     let stripped = world.taupe(&["strip", &file])?.stdout;
@@ -580,16 +580,16 @@ pub(crate) fn by_wireguard_go() -> Result<()> {
         .run(&["ip", "-o", "link", "show", "dev", INNER])?
         .stdout;
     ensure!(link.contains(INNER_MTU), "{link}");
-    nested.expect_within(&chosen)?;
+    nested.expect_within(&selected)?;
     nested.expect(&other, TUNNEL.map(Some))?;
     step("100 MB");
-    nested.carry(&chosen)?;
+    nested.carry(&selected)?;
     step("killed");
     nested.kill()?;
-    nested.expect(&chosen, [None, None])?;
+    nested.expect(&selected, [None, None])?;
     nested.expect(&other, TUNNEL.map(Some))?;
     world.up(&inner)?;
-    nested.expect_within(&chosen)?;
+    nested.expect_within(&selected)?;
     world.down(&inner)?;
     world.is_as_before(&before, "after down")
 }

@@ -145,7 +145,7 @@ pub(crate) fn child_processes() -> Result<()> {
     succeeded("reload", &world.taupe(&["reload", &file])?)?;
     let output = started(&world, &mole, "", &bird)?;
     ensure!(output == UPLINK[0], "{output}");
-    step("held back when the tunnel's process is killed");
+    step("blocked when the tunnel's process is killed");
     let file = world.file("AllowedApps = mole")?;
     succeeded("reload", &world.taupe(&["reload", &file])?)?;
     let device = world.device()?;

@@ -100,7 +100,7 @@ pub(crate) fn on_this_machine() -> Result<()> {
     );
     ensure!(
         began.elapsed() < Duration::from_secs(6),
-        "it was not told at once"
+        "it was not refused at once"
     );
     ensure!(
         scene.bird.resolves(world, "bird-down.example")? == [OUTSIDE],
@@ -114,7 +114,7 @@ pub(crate) fn on_this_machine() -> Result<()> {
     world.down(&file)?;
     ensure!(
         scene.mole.resolves(world, "down.example")? == [OUTSIDE],
-        "still held back"
+        "still blocked"
     );
     Ok(())
 }
@@ -176,7 +176,7 @@ pub(crate) fn silent_name_server() -> Result<()> {
     );
     scene.check_no_leak()?;
     world.down(&file)?;
-    step("alone");
+    step("a name server that does not answer, and no other");
     let file = scene.file("10.77.0.253", "")?;
     world.up(&file)?;
     let state = || world.taupe(&["status", "--json", "home"]);

@@ -16,11 +16,11 @@ const PROMISED: Duration = Duration::from_secs(3 * 2);
 /// new connection, and nothing of them leaves outside it.
 pub(crate) fn roaming_between_networks() -> Result<()> {
     let world = World::new()?;
-    let (chosen, other) = (Application::new("mole")?, Application::new("bird")?);
+    let (selected, other) = (Application::new("mole")?, Application::new("bird")?);
     let file = world.file("AllowedApps = mole")?;
     world.up(&file)?;
     for family in [0, 1] {
-        expect(&world, &chosen, family, Some(TUNNEL[family]))?;
+        expect(&world, &selected, family, Some(TUNNEL[family]))?;
     }
     let ip = |line: &str| {
         let words: Vec<_> = line.split(' ').collect();
@@ -29,11 +29,14 @@ pub(crate) fn roaming_between_networks() -> Result<()> {
     let goes_on = |what: &str| -> Result<()> {
         step(what);
         let changed = Instant::now();
-        while world.asks(&chosen, BEYOND[0])?.as_deref() != Some(TUNNEL[0]) {
-            ensure!(changed.elapsed() < PROMISED, "{what}: no way to the tunnel");
+        while world.asks(&selected, BEYOND[0])?.as_deref() != Some(TUNNEL[0]) {
+            ensure!(
+                changed.elapsed() < PROMISED,
+                "{what}: no traffic through the tunnel"
+            );
         }
         figure(what, changed.elapsed());
-        expect(&world, &chosen, 1, Some(TUNNEL[1]))
+        expect(&world, &selected, 1, Some(TUNNEL[1]))
     };
     let clear = Capture::start(&world.far, "eth0", "src host 192.168.1.7 and tcp port 8080")?;
     ip("address del 192.168.1.1/24 dev eth0")?;
@@ -61,5 +64,5 @@ pub(crate) fn roaming_between_networks() -> Result<()> {
     ip("-6 route add default via 2001:db8:1::2")?;
     goes_on("back")?;
     world.down(&file)?;
-    expect(&world, &chosen, 0, Some("192.168.1.7"))
+    expect(&world, &selected, 0, Some("192.168.1.7"))
 }

@@ -77,7 +77,7 @@ pub(crate) fn web() -> Result<()> {
         world.down(&file)?;
         drop(running);
     }
-    step("nobody has chosen it");
+    step("no tunnel selects it");
     let _running = server("8000", "HTTP/1.0")?;
     wait_until("the web server", PATIENCE, || {
         world.near.listens(Transport::Tcp, 8000)
@@ -92,7 +92,7 @@ pub(crate) fn web() -> Result<()> {
             .enter(|| Ok(TcpStream::connect_timeout(&at(tunnel, 8000)?, SILENCE)))?;
         ensure!(
             through.is_err(),
-            "{tunnel} reaches a server that is not chosen"
+            "{tunnel} reaches a server that is not selected"
         );
     }
     Ok(())

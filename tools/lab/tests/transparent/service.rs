@@ -15,7 +15,7 @@ use crate::world::{Application, BEYOND, TUNNEL, UPLINK, World, expect, private_k
 /// `down --keep-closed`, which stops the service, blocks traffic until `up` or `down`.
 pub(crate) fn service_stop_keeps_blocking() -> Result<()> {
     let world = World::new()?;
-    let (chosen, other) = (Application::new("mole")?, Application::new("bird")?);
+    let (selected, other) = (Application::new("mole")?, Application::new("bird")?);
     let file = world.file("AllowedApps = mole")?;
     let before = world.configuration()?;
     world.up(&file)?;
@@ -26,7 +26,7 @@ pub(crate) fn service_stop_keeps_blocking() -> Result<()> {
     ensure!(down.stderr.contains("is blocked"), "down: {}", down.stderr);
     world.is_as_before(&before, "something is left")?;
     for family in [0, 1] {
-        expect(&world, &chosen, family, None)?;
+        expect(&world, &selected, family, None)?;
     }
     let packets = capture.stop()?;
     ensure!(packets.is_empty(), "{} packets in clear", packets.len());
@@ -37,14 +37,14 @@ pub(crate) fn service_stop_keeps_blocking() -> Result<()> {
     ensure!(all.stdout == status.stdout, "of all: {}", all.stdout);
     step("up again");
     world.up(&file)?;
-    expect(&world, &chosen, 0, Some(TUNNEL[0]))?;
+    expect(&world, &selected, 0, Some(TUNNEL[0]))?;
     step("closed, and open");
     for keep in [true, true, false] {
         let options: &[&str] = if keep { &["--keep-closed"] } else { &[] };
         let down = world.taupe(&[&["down"], options, &[&*file]].concat())?;
         ensure!(down.status == Some(0), "{options:?}: {}", down.stderr);
         let who = (!keep).then_some(UPLINK[0]);
-        expect(&world, &chosen, 0, who)?;
+        expect(&world, &selected, 0, who)?;
     }
     let again = world.taupe(&["down", &file])?;
     ensure!(again.status == Some(1), "down once more");
@@ -54,7 +54,7 @@ pub(crate) fn service_stop_keeps_blocking() -> Result<()> {
 /// The service's own process, ended by a signal or by its stop command.
 pub(crate) fn service_main_process() -> Result<()> {
     let world = World::new()?;
-    let chosen = Application::new("mole")?;
+    let selected = Application::new("mole")?;
     let file = world.file("AllowedApps = mole")?;
     for by_command in [false, true] {
         step(if by_command {
@@ -62,7 +62,7 @@ pub(crate) fn service_main_process() -> Result<()> {
         } else {
             "by signal"
         });
-        let mut process = world.stay_up(&["--keep-closed"], &file, &chosen)?;
+        let mut process = world.stay_up(&["--keep-closed"], &file, &selected)?;
         if by_command {
             let down = world.taupe(&["down", "--keep-closed", &file])?;
             ensure!(down.status == Some(0), "down: {}", down.stderr);
@@ -73,16 +73,16 @@ pub(crate) fn service_main_process() -> Result<()> {
         }
         let status = process.wait(Duration::from_secs(20))?;
         ensure!(status.success(), "{status}: {}", process.output());
-        expect(&world, &chosen, 0, None)?;
+        expect(&world, &selected, 0, None)?;
     }
     world.down(&file)?;
-    expect(&world, &chosen, 0, Some(UPLINK[0]))
+    expect(&world, &selected, 0, Some(UPLINK[0]))
 }
 
 /// `taupe lock` before there is a network; then the network; then the tunnel.
 pub(crate) fn locked_before_the_network() -> Result<()> {
     let world = World::new()?;
-    let (chosen, other) = (Application::new("mole")?, Application::new("bird")?);
+    let (selected, other) = (Application::new("mole")?, Application::new("bird")?);
     let file = world.file("AllowedApps = mole")?;
     let routes = [
         ("-4", "default", "192.168.1.2"),
@@ -99,7 +99,7 @@ pub(crate) fn locked_before_the_network() -> Result<()> {
     // The file is in no folder where its name would suffice.
     let advice = format!("`taupe up {file}`");
     ensure!(lock.stderr.contains(&advice), "lock: {}", lock.stderr);
-    let explained = world.taupe(&["explain", &chosen.0, "198.51.100.1:8080", "--conf", &file])?;
+    let explained = world.taupe(&["explain", &selected.0, "198.51.100.1:8080", "--conf", &file])?;
     ensure!(
         explained.stdout.contains("home is down: ") && explained.stdout.contains("is blocked"),
         "explained: {explained:?}"
@@ -116,7 +116,7 @@ pub(crate) fn locked_before_the_network() -> Result<()> {
             .ip(&[family, "route", "replace", to, "via", via])?;
     }
     for family in [0, 1] {
-        expect(&world, &chosen, family, None)?;
+        expect(&world, &selected, family, None)?;
     }
     let packets = clear.stop()?;
     ensure!(packets.is_empty(), "{} packets in clear", packets.len());
@@ -126,7 +126,7 @@ pub(crate) fn locked_before_the_network() -> Result<()> {
             Ok(who.as_deref() == Some(UPLINK[family]))
         })?;
     }
-    let by_another_link = world.asks(&chosen, Ipv4Addr::new(192, 168, 9, 2).into())?;
+    let by_another_link = world.asks(&selected, Ipv4Addr::new(192, 168, 9, 2).into())?;
     ensure!(by_another_link.is_none(), "it reaches {by_another_link:?}");
     step("locked again, with other rules");
     let text = std::fs::read_to_string(&file).map_err(Error::io(&*file))?;
@@ -134,11 +134,11 @@ pub(crate) fn locked_before_the_network() -> Result<()> {
     let again = world.taupe(&["lock", &file])?;
     ensure!(again.status == Some(0), "again: {}", again.stderr);
     expect(&world, &other, 0, None)?;
-    expect(&world, &chosen, 0, Some(UPLINK[0]))?;
+    expect(&world, &selected, 0, Some(UPLINK[0]))?;
     std::fs::write(&file, text).map_err(Error::io(&*file))?;
     step("up");
     world.up(&file)?;
-    expect(&world, &chosen, 0, Some(TUNNEL[0]))?;
+    expect(&world, &selected, 0, Some(TUNNEL[0]))?;
     expect(&world, &other, 0, Some(UPLINK[0]))?;
     let needless = world.taupe(&["lock", &file])?;
     ensure!(needless.status == Some(0), "up: {}", needless.stderr);
@@ -147,22 +147,22 @@ pub(crate) fn locked_before_the_network() -> Result<()> {
         "{}",
         needless.stderr
     );
-    expect(&world, &chosen, 0, Some(TUNNEL[0]))?;
+    expect(&world, &selected, 0, Some(TUNNEL[0]))?;
     step("down");
     world.down(&file)?;
-    expect(&world, &chosen, 0, Some(UPLINK[0]))?;
+    expect(&world, &selected, 0, Some(UPLINK[0]))?;
     step("locked and opened without a tunnel");
     let lock = world.taupe(&["lock", &file])?;
     ensure!(lock.status == Some(0), "lock: {}", lock.stderr);
-    expect(&world, &chosen, 0, None)?;
+    expect(&world, &selected, 0, None)?;
     world.down(&file)?;
-    expect(&world, &chosen, 0, Some(UPLINK[0]))
+    expect(&world, &selected, 0, Some(UPLINK[0]))
 }
 
 /// `taupe lock` needs no key: the file that contains it may appear later, or be gone.
 pub(crate) fn locked_without_a_key() -> Result<()> {
     let world = World::new()?;
-    let chosen = Application::new("mole")?;
+    let selected = Application::new("mole")?;
     let file = world.file("AllowedApps = mole")?;
     let text = std::fs::read_to_string(&file).map_err(Error::io(&*file))?;
     let (line, secret) = private_key(&text)?;
@@ -177,13 +177,13 @@ pub(crate) fn locked_without_a_key() -> Result<()> {
             lock.status == Some(0) && lock.stderr.starts_with("home is locked: "),
             "{lock:?}"
         );
-        expect(&world, &chosen, 0, None)?;
+        expect(&world, &selected, 0, None)?;
         let up = world.taupe(&["up", &file])?;
         ensure!(
             up.status == Some(1) && up.stderr.contains(" of PrivateKey "),
             "{up:?}"
         );
-        expect(&world, &chosen, 0, None)?;
+        expect(&world, &selected, 0, None)?;
         match attempt {
             0 => write("")?,
             _ => write(secret)?,
@@ -191,13 +191,13 @@ pub(crate) fn locked_without_a_key() -> Result<()> {
     }
     step("the key");
     world.up(&file)?;
-    expect(&world, &chosen, 0, Some(TUNNEL[0]))?;
+    expect(&world, &selected, 0, Some(TUNNEL[0]))?;
     step("the key of another tunnel has gone");
     std::fs::remove_file(&key).map_err(Error::io("the key"))?;
     let other = Application::new("bird")?;
     let another = world.with_another("away", 3)?;
     let another = another.file("AllowedApps = bird")?;
-    let explained = world.taupe(&["explain", &chosen.0, "198.51.100.1:8080", "--conf", &file])?;
+    let explained = world.taupe(&["explain", &selected.0, "198.51.100.1:8080", "--conf", &file])?;
     ensure!(explained.status == Some(0), "{explained:?}");
     let status = world.taupe(&["status", "home"])?;
     ensure!(
@@ -209,14 +209,14 @@ pub(crate) fn locked_without_a_key() -> Result<()> {
     expect(&world, &other, 0, None)?;
     world.down("away")?;
     world.down("home")?;
-    expect(&world, &chosen, 0, Some(UPLINK[0]))
+    expect(&world, &selected, 0, Some(UPLINK[0]))
 }
 
 /// Files that do not permit a lock, with the reason.
 pub(crate) fn not_locked() -> Result<()> {
     let world = World::new()?;
     let before = world.configuration()?;
-    let chosen = Application::new("mole")?;
+    let selected = Application::new("mole")?;
     for (lines, reason) in [
         ("", "selects no applications"),
         ("AllowedApps = mole\nKillSwitch = off", "KillSwitch = off"),
@@ -232,7 +232,7 @@ pub(crate) fn not_locked() -> Result<()> {
             lock.status == Some(1) && lock.stderr.contains(reason),
             "{lines}: {lock:?}"
         );
-        expect(&world, &chosen, 0, Some(UPLINK[0]))?;
+        expect(&world, &selected, 0, Some(UPLINK[0]))?;
     }
     let file = world.file("")?;
     step("up for all in adapter mode");
@@ -243,7 +243,7 @@ pub(crate) fn not_locked() -> Result<()> {
         lock.status == Some(1) && lock.stderr.contains("`taupe down` it first"),
         "{lock:?}"
     );
-    expect(&world, &chosen, 0, Some(TUNNEL[0]))?;
+    expect(&world, &selected, 0, Some(TUNNEL[0]))?;
     world.down(&file)?;
     world.is_as_before(&before, "something is left")
 }

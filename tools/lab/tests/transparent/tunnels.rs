@@ -30,15 +30,15 @@ pub(crate) fn opposite_rules_in_two_namespaces() -> Result<()> {
     first.up(&allows)?;
     second.up(&denies)?;
     // The client addresses of the mole and the bird while their tunnels are up, killed or down.
-    let up = |world: &World, chosen: &Application, other: &Application| {
+    let up = |world: &World, selected: &Application, other: &Application| {
         (0..2).try_for_each(|family| {
-            expect(world, chosen, family, Some(&world.tunnel()[family]))?;
+            expect(world, selected, family, Some(&world.tunnel()[family]))?;
             expect(world, other, family, Some(&world.uplink()[family]))
         })
     };
-    let killed = |world: &World, chosen: &Application, other: &Application| {
+    let killed = |world: &World, selected: &Application, other: &Application| {
         (0..2).try_for_each(|family| {
-            expect(world, chosen, family, None)?;
+            expect(world, selected, family, None)?;
             expect(world, other, family, Some(&world.uplink()[family]))
         })
     };
@@ -197,7 +197,7 @@ pub(crate) fn local_network_also_in_the_tunnel() -> Result<()> {
         let clear = [neighbour, beyond].contains(&UPLINK[0]);
         let packets = match clear {
             // `tcpdump` writes a packet some time after it was on the wire.
-            true => capture.stop_once("what went past the tunnel", |packets| packets.len() >= 4)?,
+            true => capture.stop_once("packets in clear", |packets| packets.len() >= 4)?,
             false => capture.stop()?,
         };
         ensure!(

@@ -309,7 +309,7 @@ impl World {
         &self,
         options: &[&str],
         file: &str,
-        chosen: &Application,
+        selected: &Application,
     ) -> Result<Process> {
         let program = Implementation::Taupe.program()?.display().to_string();
         let command = [&[&*program, "up", "--foreground"], options, &[file]].concat();
@@ -322,7 +322,7 @@ impl World {
                 .stdout
                 .starts_with(&format!("{}: up", self.interface)))
         })?;
-        expect(self, chosen, 0, Some(&self.tunnel()[0]))?;
+        expect(self, selected, 0, Some(&self.tunnel()[0]))?;
         Ok(process)
     }
 
@@ -471,7 +471,7 @@ pub(crate) fn expect_refused(world: &World, application: &Application) -> Result
         expect(world, application, family, None)?;
         ensure!(
             began.elapsed() < Duration::from_secs(3),
-            "it was not told at once"
+            "it was not refused at once"
         );
     }
     Ok(())

@@ -84,7 +84,10 @@ pub(crate) fn file() -> Result<()> {
         "http://[2001:db8::9]/",
     ];
     let refused = near.attempt(&elsewhere)?;
-    ensure!(refused.status != Some(0), "it was fetched past the tunnel");
+    ensure!(
+        refused.status != Some(0),
+        "the page was fetched, bypassing the tunnel"
+    );
     ensure!(proxy.runs()?, "it has ended: {}", proxy.output());
     Ok(())
 }

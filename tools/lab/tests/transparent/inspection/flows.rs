@@ -37,14 +37,14 @@ pub(crate) fn connections() -> Result<()> {
     let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
     let file = world.file("AllowedApps = mole")?;
     world.up(&file)?;
-    let chosen = talk(&world, &mole)?;
+    let selected = talk(&world, &mole)?;
     let other = talk(&world, &bird)?;
     let all = json(&world.taupe(&["flows", "--json"])?)?;
     ensure!(all["truncated"] == false, "{all}");
     let line = format!("{file}:{}", lines(&file)?);
     for (process, application, verdict, why) in [
         (
-            &chosen,
+            &selected,
             &mole,
             "tunnel",
             format!("{line}: AllowedApps = mole"),
@@ -96,7 +96,7 @@ pub(crate) fn connections() -> Result<()> {
         own.next()
     };
     wait_until("what there is", Duration::from_secs(30), || {
-        Ok(events("begun", &chosen).is_some())
+        Ok(events("begun", &selected).is_some())
     })?;
     let mut third = talk(&world, &mole)?;
     wait_until("another one", Duration::from_secs(30), || {
@@ -107,13 +107,13 @@ pub(crate) fn connections() -> Result<()> {
     wait_until("its end", Duration::from_secs(30), || {
         Ok(events("ended", &third).is_some())
     })?;
-    step("held back");
+    step("blocked");
     world.kill_device()?;
     let all = json(&world.taupe(&["flows", "--json"])?)?;
-    let blocked = flow(&all, &chosen, "tcp", TRANSFER)?;
+    let blocked = flow(&all, &selected, "tcp", TRANSFER)?;
     ensure!(blocked["verdict"] == "refused", "{blocked}");
     wait_until("the change", Duration::from_secs(30), || {
-        Ok(events("changed", &chosen).is_some())
+        Ok(events("changed", &selected).is_some())
     })?;
     drop(follow);
     world.down(&file)

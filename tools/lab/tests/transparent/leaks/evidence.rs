@@ -8,7 +8,7 @@ use taupe_lab::sandbox::figure;
 use taupe_lab::{Error, Result, ensure};
 
 use super::{Scene, Transition, UPLINKS, WEIGHTS, addresses};
-use crate::chatter::{CHOSEN, Chatterer, OTHER};
+use crate::chatter::{Chatterer, OTHER, SELECTED};
 use crate::wire::{self, Flow};
 use crate::world::{BEYOND, ENDPOINT_PORT, SERVER};
 
@@ -42,13 +42,13 @@ impl UnselectedPeriods {
 
     /// Checks whether all records of a packet were made while the application was free.
     fn was_sent_by_application(&self, packet: &Packet) -> bool {
-        let times = CHOSEN.times(&packet.ip);
+        let times = SELECTED.times(&packet.ip);
         let is_free = |time: &Duration| {
             let mut free = self.0.iter();
             free.any(|(from, to)| *from <= *time + SLACK && time <= to)
         };
         match times.is_empty() {
-            true => !contains(&packet.ip, CHOSEN.mark),
+            true => !contains(&packet.ip, SELECTED.mark),
             false => times.iter().all(is_free),
         }
     }
@@ -60,7 +60,7 @@ impl UnselectedPeriods {
         let Some(last) = ends.find(|end| *end < packet.time) else {
             return false;
         };
-        match contains(&packet.ip, CHOSEN.mark) {
+        match contains(&packet.ip, SELECTED.mark) {
             true => self.was_sent_by_application(packet),
             false => packet.time < last + LATE,
         }
@@ -89,10 +89,13 @@ impl Scene {
             let count = happened.iter().filter(|(_, what)| *what == kind).count();
             figure(&format!("{kind:?}"), count);
         }
-        let of_chosen = packets.iter().filter(|packet| is_of_chosen(packet));
-        let (freely, clear): (Vec<&Packet>, Vec<&Packet>) = of_chosen
+        let of_selected = packets.iter().filter(|packet| is_of_selected(packet));
+        let (freely, clear): (Vec<&Packet>, Vec<&Packet>) = of_selected
             .partition(|packet| free.includes(packet.time) && free.was_sent_by_application(packet));
-        figure("packets of the chosen one while it was free", freely.len());
+        figure(
+            "packets of the selected application while it was free",
+            freely.len(),
+        );
         figure("and at other times, to be explained", clear.len());
         let flows = freely
             .iter()
@@ -138,7 +141,7 @@ fn leaks(first: &Packet, all: &[&Packet], happened: &[(Duration, Transition)]) -
     });
     let shown: Vec<String> = shown.collect();
     Error::unmet(format!(
-        "{} packets of the chosen application in the clear:\n{}\nbefore the first: {before:?}",
+        "{} packets of the selected application in the clear:\n{}\nbefore the first: {before:?}",
         all.len(),
         shown.join("\n")
     ))
@@ -161,7 +164,7 @@ pub(super) fn in_the_clear(far: &Host) -> Result<String> {
 }
 
 /// Checks whether a packet is the selected application's, and not an answer of `far`.
-fn is_of_chosen(packet: &Packet) -> bool {
+fn is_of_selected(packet: &Packet) -> bool {
     let Some(wire::ParsedPacket { flow, .. }) = wire::read(&packet.ip) else {
         return false;
     };
@@ -172,18 +175,20 @@ fn is_of_chosen(packet: &Packet) -> bool {
     let is_fars = BEYOND.contains(&flow.source)
         || SERVER.contains(&&*source)
         || fars.any(|far| far.split('/').next() == Some(&source));
-    !is_fars && (flow.has_port(CHOSEN.port) || contains(&packet.ip, CHOSEN.mark))
+    !is_fars && (flow.has_port(SELECTED.port) || contains(&packet.ip, SELECTED.mark))
 }
 
 /// Checks whether the kernel has made a packet by itself: to end a connection from a time of
 /// freedom, or to tell a visitor that the server does not run. These packets have no record.
 fn is_of_the_kernel(packet: &Packet, known: &[Flow]) -> bool {
-    if contains(&packet.ip, CHOSEN.mark) {
+    if contains(&packet.ip, SELECTED.mark) {
         return false;
     }
     wire::read(&packet.ip).is_some_and(|seen| match seen.about {
         Some(about) => known.contains(&about.reversed()),
-        None => known.contains(&seen.flow) || (seen.is_reset && seen.flow.ports[0] == CHOSEN.port),
+        None => {
+            known.contains(&seen.flow) || (seen.is_reset && seen.flow.ports[0] == SELECTED.port)
+        }
     })
 }
 
