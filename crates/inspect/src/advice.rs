@@ -8,18 +8,29 @@ use taupe_transparent::programs::MissingFeature;
 /// Returns an error of transparent mode, with advice.
 #[must_use]
 pub fn error(error: &TransparentError) -> String {
+    match remedy(error) {
+        Some(remedy) => format!("{error}; {remedy}"),
+        None => error.to_string(),
+    }
+}
+
+/// Returns advice about an error of transparent mode; `None` if the error contains it, or there is
+/// none.
+#[must_use]
+pub fn remedy(error: &TransparentError) -> Option<String> {
     match error {
         TransparentError::OtherMode(interface) => {
-            format!("{error}: run `taupe down {interface}` first")
+            Some(format!("run `taupe down {interface}` first"))
         }
-        TransparentError::Program { .. } => format!(
-            "{error}. Use a newer kernel, or `taupe up --adapter`, which needs less and does less"
+        TransparentError::Program { .. } => Some(
+            "use a newer kernel, or `taupe up --adapter`, which needs less and does less"
+                .to_owned(),
         ),
-        TransparentError::Schema { interface, .. } => format!(
-            "{error}: `taupe down {interface}` removes it, and the traffic bypasses the tunnel until \
-             it is up again"
-        ),
-        error => error.to_string(),
+        TransparentError::Schema { interface, .. } => Some(format!(
+            "`taupe down {interface}` removes it, and the traffic bypasses the tunnel until it is up \
+             again"
+        )),
+        _ => None,
     }
 }
 

@@ -16,6 +16,7 @@ use taupe_adapter::journal::{Journal, JournalError, Lock};
 use taupe_adapter::{Access, Compatibility, Namespace, SaveError, State, replace as replace_file};
 use taupe_config::application::{AppWarning, Application};
 use taupe_config::file::{DiagnosticKind, File, Key};
+use taupe_inspect::advice::remedy;
 use taupe_inspect::app_matcher::AppMatcher;
 use taupe_inspect::check::{self, Checked, Remark, check, check_text};
 use taupe_inspect::conf::{self, Conf};
@@ -74,29 +75,43 @@ enum AppError {
     Fault(#[from] TransparentError),
     #[error(transparent)]
     NotWritten(#[from] SaveError),
-    #[error("cannot apply the edit to {interface}: {fault}; {file} and the tunnel are unchanged")]
+    #[error(
+        "cannot apply the edit to {interface}: {fault}; {file} and the tunnel are unchanged{}",
+        after_restoring(.fault)
+    )]
     NotReplaced {
         interface: String,
         file: String,
         fault: Box<TransparentError>,
     },
-    #[error("cannot apply {file} to {interface}: {fault}; to try again, `taupe reload {file}`")]
+    #[error("cannot apply {file} to {interface}: {fault}; {}", to_apply(.file, .fault))]
     NotFollowed {
         interface: String,
         file: String,
         fault: Box<TransparentError>,
     },
     #[error(
-        "cannot apply the edit to {interface}: {fault}; and cannot restore {left}; `taupe reload` \
-         applies the file to {interface}"
+        "cannot apply the edit to {interface}: {fault}; and cannot restore {left}; {}",
+        to_apply(.file, .fault)
     )]
     HalfDone {
         interface: String,
+        file: String,
         fault: Box<TransparentError>,
         left: String,
     },
     #[error(transparent)]
     Output(#[from] NotPrinted),
+}
+
+/// Returns advice, after a semicolon, for a tunnel that keeps its old rules and file.
+fn after_restoring(fault: &TransparentError) -> String {
+    remedy(fault).map_or_else(String::new, |remedy| format!("; {remedy}"))
+}
+
+/// Returns advice for a tunnel whose rules differ from its file.
+fn to_apply(file: &str, fault: &TransparentError) -> String {
+    remedy(fault).unwrap_or_else(|| format!("`taupe reload {file}` applies the file"))
 }
 
 pub(crate) fn main(order: &AppOrder, arguments: &[OsString]) -> ExitCode {
@@ -338,6 +353,7 @@ fn restore(
         false => AppError::HalfDone {
             left: left.join(" and "),
             interface,
+            file,
             fault,
         },
     }

@@ -28,7 +28,10 @@ enum ProxyCommandError {
     /// The errors have been printed.
     #[error("{file} has {errors}; nothing was done")]
     Wrong { file: String, errors: String },
-    #[error("the endpoint {endpoint} (line {line}) has no address: {source}")]
+    #[error(
+        "the endpoint {endpoint} (line {line}) has no address: {source}; correct the name, see \
+         whether the name servers of this machine answer, or write an address in its place"
+    )]
     Endpoint {
         endpoint: Endpoint,
         line: usize,

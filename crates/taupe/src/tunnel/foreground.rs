@@ -256,7 +256,10 @@ fn both(
     match (first, second) {
         (Err(error), second) => {
             if let Err(fault) = second {
-                say(&format_args!("taupe: {fault}"));
+                say(&format_args!(
+                    "taupe: {}",
+                    taupe_inspect::advice::error(&fault)
+                ));
             }
             Err(error.into())
         }

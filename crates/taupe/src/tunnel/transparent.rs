@@ -302,11 +302,13 @@ fn close_existing(interface: &str) {
     match reset(interface) {
         Ok(reset) if reset.left == 0 => {}
         Ok(reset) => say(&format_args!(
-            "[!] {} connections that selected applications had open cannot be closed here, and continue",
+            "[!] {} connections that selected applications had open cannot be closed here, and \
+             continue; to close them, end these applications",
             reset.left
         )),
         Err(fault) => say(&format_args!(
-            "[!] connections that selected applications had open continue: {fault}"
+            "[!] connections that selected applications had open continue: {fault}; to close them, \
+             end these applications"
         )),
     }
 }
@@ -352,10 +354,12 @@ pub(super) fn release_applications(
     match released.ended {
         Ok(Reset { left: 0, .. }) => {}
         Ok(Reset { left, .. }) => say(&format_args!(
-            "[!] {left} connections that were in the tunnel cannot be closed here, and continue outside it"
+            "[!] {left} connections that were in the tunnel cannot be closed here, and continue \
+             outside it; to close them, end these applications"
         )),
         Err(fault) => say(&format_args!(
-            "[!] connections that were in the tunnel continue outside it: {fault}"
+            "[!] connections that were in the tunnel continue outside it: {fault}; to close them, \
+             end these applications"
         )),
     }
     Ok(true)
