@@ -87,7 +87,7 @@ pub use taupe_config::file::Compatibility;
 pub use mtu::{TunnelMtu, mtu_inside};
 pub use plan::{Plan, PlanError, Snapshot, plan};
 pub use reload::{ReloadError, reload, reload_on};
-pub use report::Report;
+pub use report::{PlanNote, Remedy, Report};
 pub use request::{Devices, Options, Outer, Request};
 pub use save::{NotSaved, save};
 pub use saved_file::{Access, replace};

@@ -33,6 +33,7 @@ use crate::bypass::{self, Bypass, Surroundings};
 use crate::change::{Change, Hook, Phase};
 use crate::dns::Dns;
 use crate::mtu::TunnelMtu;
+use crate::report::{PlanNote, Remedy};
 use crate::request::Options;
 
 /// The state on which a plan depends.
@@ -71,8 +72,8 @@ pub struct Snapshot {
 pub struct Plan {
     /// The steps, in order.
     pub changes: Vec<Change>,
-    /// Notes for the user, one sentence each.
-    pub notes: Vec<String>,
+    /// Notes for the user.
+    pub notes: Vec<PlanNote>,
     /// The foreign routes that bypass the tunnel; [`Self::notes`] name them.
     pub bypasses: Vec<Bypass>,
 }
@@ -105,14 +106,16 @@ pub fn plan(
     if without_ipv6 {
         addresses.retain(|net| Family::of(net.addr()) == Family::V4);
         plan.notes.extend(file.carries_ipv6().then(|| {
-            format!(
+            let sentence = format!(
                 "IPv6 is switched off on this system (net.ipv6.conf.default.disable_ipv6): the \
                  IPv6 addresses and networks of {interface} are left out"
-            )
+            );
+            PlanNote::from(sentence)
         }));
     }
     if compatibility == Compatibility::Taupe {
-        plan.notes.extend(unreachable(&snapshot.unreachable));
+        let note = unreachable(&snapshot.unreachable);
+        plan.notes.extend(note.map(PlanNote::from));
     }
     let routing = routing::Routing {
         interface,
@@ -135,7 +138,7 @@ pub fn plan(
     // With a small MTU, wg-quick loses IPv6.
     let ipv6 = compatibility == Compatibility::Taupe && !without_ipv6 && file.carries_ipv6();
     let mtu = TunnelMtu::of(file, narrowest_path(snapshot), ipv6);
-    plan.notes.extend(mtu.note());
+    plan.notes.extend(mtu.note().map(PlanNote::from));
     plan.changes.push(Change::Up { mtu: mtu.mtu });
     plan.changes.extend(snapshot.dns.clone().map(Change::Dns));
     match (options.chosen, &file.interface.table) {
@@ -185,19 +188,17 @@ fn bypasses(snapshot: &Snapshot, changes: &[Change]) -> Vec<Bypass> {
     bypass::find(&changes, &surroundings)
 }
 
-fn bypass_note(interface: &str, options: Options, bypasses: &[Bypass]) -> Option<String> {
+fn bypass_note(interface: &str, options: Options, bypasses: &[Bypass]) -> Option<PlanNote> {
     let listed = bypass::Listed(bypasses);
-    let advice = match options.override_routes {
-        true => "DisallowedIPs keeps them out of the tunnel knowingly",
-        false => {
-            "--override-routes tunnels them, DisallowedIPs keeps them out of the tunnel knowingly"
-        }
-    };
-    (!bypasses.is_empty()).then(|| {
-        format!(
+    (!bypasses.is_empty()).then(|| PlanNote {
+        sentence: format!(
             "traffic to the destinations of {listed} bypasses {interface}, whose routes are less \
-             specific; {advice}"
-        )
+             specific"
+        ),
+        remedy: Some(match options.override_routes {
+            true => Remedy::Exclude,
+            false => Remedy::OverrideOrExclude,
+        }),
     })
 }
 

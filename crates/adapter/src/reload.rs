@@ -140,7 +140,7 @@ pub fn reload_on(
     let (compatibility, options) = (header.compatibility, header.options);
     let plan = plan::plan(interface, file, &snapshot, compatibility, options)?;
     for note in &plan.notes {
-        report.note(note);
+        report.plan_note(note);
     }
     let found = verify::differences(machine, journal.applied(), journal.interface())?;
     let end = journal.end()?;

@@ -3,6 +3,33 @@
 use crate::change::Change;
 use crate::setting::Setting;
 
+/// A note about the plan of a tunnel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlanNote {
+    /// One sentence.
+    pub sentence: String,
+    /// A request or a file in which the note would not apply, if there is one.
+    pub remedy: Option<Remedy>,
+}
+
+/// A change of the request or of the file after which a note no longer applies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Remedy {
+    /// [`Options::override_routes`](crate::Options::override_routes) tunnels the network.
+    Override,
+    /// `DisallowedIPs` declare that the destinations bypass the tunnel.
+    Exclude,
+    /// [`Self::Override`], or else [`Self::Exclude`].
+    OverrideOrExclude,
+}
+
+impl From<String> for PlanNote {
+    fn from(sentence: String) -> Self {
+        let remedy = None;
+        Self { sentence, remedy }
+    }
+}
+
 /// Receives progress and notes for the user.
 pub trait Report {
     /// Reports a step that is about to be executed, as the equivalent command. `wg-quick` prints it
@@ -16,6 +43,11 @@ pub trait Report {
 
     /// Reports a note, one sentence.
     fn note(&mut self, sentence: &str);
+
+    /// Reports a note about the plan of a tunnel.
+    fn plan_note(&mut self, note: &PlanNote) {
+        self.note(&note.sentence);
+    }
 
     /// Returns true if the user has interrupted the operation. Called between two steps; the
     /// executed steps are then undone.

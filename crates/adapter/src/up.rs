@@ -247,7 +247,7 @@ fn apply_all(
     let snapshot = machine.look(file, &[], report)?;
     let plan = plan::plan(interface, file, &snapshot, compatibility, options)?;
     for note in &plan.notes {
-        report.note(note);
+        report.plan_note(note);
     }
     let is_before_hooks = |change: &Change| change.step().stage < Stage::PostUp;
     let first_hook = plan.changes.partition_point(is_before_hooks);

@@ -16,10 +16,7 @@ pub enum StartError {
     #[error(transparent)]
     Tun(#[from] tun::OpenError),
     /// Another process answers on the configuration socket.
-    #[error(
-        "{} is in use: a program already runs the interface; delete the interface \
-         (`ip link del`) to end it", .0.display()
-    )]
+    #[error("{} is in use: a program already runs the interface", .0.display())]
     Running(PathBuf),
     /// The folder of the configuration socket cannot be created.
     #[error(transparent)]

@@ -5,7 +5,7 @@ mod lists;
 use crate::arguments::{AppAction, AppOrder, AppPlace};
 use crate::capture::{Selection, UnsupportedSetting};
 use crate::console::{NotPrinted, print, say};
-use crate::{app_conflicts, root};
+use crate::{app_conflicts, root, tunnel};
 use lists::{ListError, edit};
 use std::ffi::OsString;
 use std::fmt::{self, Write as _};
@@ -69,7 +69,7 @@ enum AppError {
     },
     #[error("{0}; nothing was changed")]
     Conflict(#[from] app_conflicts::AppConflict),
-    #[error(transparent)]
+    #[error("{}", tunnel::advice::journal(.0))]
     Journal(#[from] JournalError),
     #[error("{}", taupe_inspect::advice::error(.0))]
     Fault(#[from] TransparentError),

@@ -63,6 +63,7 @@ fn advice(error: &StartError) -> String {
         StartError::Tun(OpenError::Busy(interface)) => {
             format!("; choose another name, or remove it (`ip link delete {interface}`)")
         }
+        StartError::Running(_) => "; delete the interface (`ip link del`) to end it".to_owned(),
         StartError::Folder(RunDirectoryError::Unsafe { path, .. }) => {
             let path = path.display();
             format!(" (`chown root {path}`, `chmod o-w {path}`)")

@@ -1,7 +1,7 @@
 //! `taupe up`, `down`, `reload` and `strip`. This module finds and reads the file and starts the
 //! device's process ([`plan`]). The crate `taupe-adapter` sets up the interface.
 
-mod advice;
+pub(crate) mod advice;
 mod ending;
 mod error;
 mod foreground;

@@ -49,8 +49,7 @@ pub enum JournalError {
     },
     /// The file is not a journal.
     #[error(
-        "{}, line {line}: this is no record of a step ({reason}); undo by hand what the file \
-         lists, delete the interface (`ip link delete`), and remove the file", .path.display()
+        "{}, line {line}: this is no record of a step of the tunnel ({reason})", .path.display()
     )]
     Malformed {
         /// The file.

@@ -20,6 +20,7 @@ use taupe_packet::ip::Family;
 
 use super::routing::{Policy, Routing};
 use crate::networks::{LINK_LOCAL, Networks, host};
+use crate::report::PlanNote;
 
 impl Routing<'_> {
     /// Adds a route for each name server inside the tunnel. Reports servers outside the tunnel
@@ -29,7 +30,7 @@ impl Routing<'_> {
         main: &mut Vec<IpNet>,
         policies: &mut [(Family, Policy); 2],
         is_full: &dyn Fn(&IpNet) -> bool,
-        notes: &mut Vec<String>,
+        notes: &mut Vec<PlanNote>,
     ) {
         let tunnelled: Networks = self.wanted().into_iter().collect();
         let existing = self.existing();
@@ -41,10 +42,11 @@ impl Routing<'_> {
             let alone = host(server);
             if tunnelled.holding(&alone).is_none() {
                 notes.extend(is_full(&alone).then(|| {
-                    format!(
+                    let sentence = format!(
                         "the name server {server} is not in AllowedIPs: names are asked outside of \
                          the tunnel"
-                    )
+                    );
+                    PlanNote::from(sentence)
                 }));
                 continue;
             }
@@ -62,12 +64,13 @@ impl Routing<'_> {
                         continue;
                     }
                     if let Some(route) = route {
-                        notes.push(format!(
+                        let sentence = format!(
                             "queries to the name server {server} bypass the tunnel: there is a \
                              route to it already, `{}`; remove that route, or write another \
                              server in DNS",
                             self.describe(route)
-                        ));
+                        );
+                        notes.push(sentence.into());
                         continue;
                     }
                     main.push(alone);
@@ -86,10 +89,11 @@ impl Routing<'_> {
                 }
                 (None, None) => continue,
             };
-            notes.push(format!(
+            let sentence = format!(
                 "the name server {server} is asked through the tunnel, though {reason}; to have \
                  queries to it bypass the tunnel, write DisallowedIPs = {server} under [Peer]"
-            ));
+            );
+            notes.push(sentence.into());
         }
     }
 
@@ -116,7 +120,7 @@ impl Routing<'_> {
 mod tests {
     use super::super::{Plan, plan};
     use crate::fixtures::{file, host};
-    use crate::{Compatibility, Options};
+    use crate::{Compatibility, Options, Remedy};
 
     fn made(interface: &str, peer: &str, compatibility: Compatibility, options: Options) -> Plan {
         let file = file(interface, peer);
@@ -131,6 +135,10 @@ mod tests {
         let commands = plan.changes.iter();
         let commands = commands.map(|change| change.command("wg0").to_string());
         commands.filter(|command| command.contains(word)).collect()
+    }
+
+    fn sentences(plan: &Plan) -> impl Iterator<Item = &str> {
+        plan.notes.iter().map(|note| note.sentence.as_str())
     }
 
     const HOME: &str = "Address = 192.168.1.209/24\nDNS = 192.168.1.1";
@@ -172,7 +180,7 @@ mod tests {
             "the name server 192.168.1.1 is asked through the tunnel, though it is in the local",
         ];
         for start in starts {
-            let is_said = plan.notes.iter().any(|note| note.starts_with(start));
+            let is_said = sentences(&plan).any(|note| note.starts_with(start));
             assert!(is_said, "{start}: {:?}", plan.notes);
         }
 
@@ -196,7 +204,7 @@ mod tests {
             Options::default(),
         );
         assert_eq!(commands(&plan, " route add 192"), [""; 0]);
-        assert_eq!(plan.notes, [""; 0]);
+        assert_eq!(plan.notes, []);
     }
 
     #[test]
@@ -213,7 +221,7 @@ mod tests {
             [server]
         });
         assert!(
-            plan.notes.iter().all(|note| !note.contains("name server")),
+            sentences(&plan).all(|note| !note.contains("name server")),
             "{:?}",
             plan.notes
         );
@@ -231,7 +239,7 @@ mod tests {
         assert_eq!(commands(&plan, "10.8.0.1/32 dev wg0").len(), 1);
         let note = "the name server 10.8.0.1 is asked through the tunnel, though there is another \
                     route to it, `10.8.0.1/32 dev eth0`";
-        let is_said = plan.notes.iter().any(|found| found.starts_with(note));
+        let is_said = sentences(&plan).any(|found| found.starts_with(note));
         assert!(is_said, "{:?}", plan.notes);
     }
 
@@ -260,7 +268,7 @@ mod tests {
                 "{last}"
             );
             let start = "the name server 192.168.1.1 is asked through the tunnel, though it is in";
-            let is_said = plan.notes.iter().any(|note| note.starts_with(start));
+            let is_said = sentences(&plan).any(|note| note.starts_with(start));
             assert!(is_said, "{peer}: {:?}", plan.notes);
         }
     }
@@ -273,7 +281,11 @@ mod tests {
         let plan = taupe("Address = 192.168.9.9/16", "AllowedIPs = 192.168.0.0/16");
         assert_eq!(commands(&plan, " route add"), [""; 0]);
         let start = "the local network 192.168.1.0/24 on eth0 is not tunnelled, though AllowedIPs";
-        assert!(plan.notes[0].starts_with(start), "{:?}", plan.notes);
+        let [note, ..] = plan.notes.as_slice() else {
+            panic!("no note");
+        };
+        assert!(note.sentence.starts_with(start), "{note:?}");
+        assert_eq!(note.remedy, Some(Remedy::Override));
     }
 
     #[test]
@@ -285,7 +297,7 @@ mod tests {
         };
         let (made, notes) = routes("10.1.1.1, 10.1.1.1", "AllowedIPs = 10.0.0.0/8");
         assert_eq!(made, ["ip -4 route add 10.1.1.1/32 dev wg0"]);
-        assert_eq!(notes, [""; 0]);
+        assert_eq!(notes, []);
         for (servers, peer) in [
             ("10.9.0.1", "AllowedIPs = 10.8.0.0/16"),
             ("192.168.1.7, 127.0.0.1, 10.9.0.2", "AllowedIPs = 0.0.0.0/0"),
@@ -303,7 +315,7 @@ mod tests {
         let notes = plan.expect("a plan").notes;
         let start = "the name server 192.168.1.1 is not in AllowedIPs";
         assert!(
-            notes.iter().any(|note| note.starts_with(start)),
+            notes.iter().any(|note| note.sentence.starts_with(start)),
             "{notes:?}"
         );
     }

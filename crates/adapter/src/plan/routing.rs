@@ -13,6 +13,7 @@ use taupe_uapi::networks::{self, is_special};
 use super::{Plan, Snapshot, distinct};
 use crate::change::{Change, InterfaceKey};
 use crate::networks::{LINK_LOCAL, Networks, everything, halves, host};
+use crate::report::{PlanNote, Remedy};
 use crate::request::Options;
 
 /// The first mark and table that `wg-quick` tries.
@@ -175,10 +176,11 @@ impl Routing<'_> {
             policy.routes.extend(of_family);
         }
         plan.notes.extend(carrying.iter().map(|(net, endpoint)| {
-            format!(
+            let sentence = format!(
                 "the endpoint {endpoint} lies in {net}: policy routing keeps the tunnel's own \
                  packets out of the tunnel"
-            )
+            );
+            PlanNote::from(sentence)
         }));
         let [(_, v4), (_, v6)] = &mut *policies;
         if v4.full && !v6.full && self.snapshot.ipv6 {
@@ -192,7 +194,8 @@ impl Routing<'_> {
                 self.interface
             );
             // No note if IPv6 is disabled.
-            plan.notes.extend((!self.without_ipv6).then_some(note));
+            plan.notes
+                .extend((!self.without_ipv6).then(|| PlanNote::from(note)));
         }
         self.add_name_server_routes(main, policies, &is_full, &mut plan.notes);
     }
@@ -352,7 +355,7 @@ impl Routing<'_> {
         main: Vec<IpNet>,
         all: &Networks,
         is_full: &dyn Fn(&IpNet) -> bool,
-        notes: &mut Vec<String>,
+        notes: &mut Vec<PlanNote>,
     ) -> Vec<IpNet> {
         let existing = self.existing();
         let local = self.local_networks();
@@ -386,16 +389,20 @@ impl Routing<'_> {
             };
             match halves(&net).filter(|_| self.options.override_routes) {
                 Some(halves) => {
-                    notes.push(format!("{net} is tunnelled, although {what}"));
+                    notes.push(format!("{net} is tunnelled, although {what}").into());
                     halves.into_iter().for_each(|half| keep(half, &mut result));
                 }
-                None if self.options.override_routes => notes.push(format!(
-                    "AllowedIPs {net} is not tunnelled: {what}, and no route is more specific; \
-                     remove that one first"
-                )),
-                None => notes.push(format!(
-                    "AllowedIPs {net} is not tunnelled: {what}; --override-routes tunnels it"
-                )),
+                None if self.options.override_routes => {
+                    let sentence = format!(
+                        "AllowedIPs {net} is not tunnelled: {what}, and no route is more specific; \
+                         remove that one first"
+                    );
+                    notes.push(sentence.into());
+                }
+                None => notes.push(PlanNote {
+                    sentence: format!("AllowedIPs {net} is not tunnelled: {what}"),
+                    remedy: Some(Remedy::Override),
+                }),
             }
         }
         for address in local {
@@ -407,15 +414,19 @@ impl Routing<'_> {
             let name = self.name(Some(address.interface));
             match halves(&net).filter(|_| self.options.override_routes) {
                 Some(halves) => {
-                    notes.push(format!(
+                    let sentence = format!(
                         "the local network {net} on {name} is tunnelled, since {holder} is"
-                    ));
+                    );
+                    notes.push(sentence.into());
                     halves.into_iter().for_each(|half| keep(half, &mut result));
                 }
-                None => notes.push(format!(
-                    "the local network {net} on {name} is not tunnelled, though AllowedIPs \
-                     {holder} contains it; --override-routes tunnels it"
-                )),
+                None => notes.push(PlanNote {
+                    sentence: format!(
+                        "the local network {net} on {name} is not tunnelled, though AllowedIPs \
+                         {holder} contains it"
+                    ),
+                    remedy: Some(Remedy::Override),
+                }),
             }
         }
         sorted(result)

@@ -7,7 +7,7 @@ use taupe_packet::ip::Family;
 use super::{PlanError, Snapshot, plan};
 use crate::change::Change;
 use crate::fixtures::{file, host, net, route, taupe_file};
-use crate::{Compatibility, Options};
+use crate::{Compatibility, Options, Remedy};
 
 mod full_tunnels;
 
@@ -22,6 +22,8 @@ struct Outcome {
     changes: Vec<Change>,
     commands: Vec<String>,
     notes: Vec<String>,
+    /// The remedy of each note.
+    remedies: Vec<Option<Remedy>>,
 }
 
 impl Outcome {
@@ -59,7 +61,8 @@ fn outcome(
     Outcome {
         commands: commands.collect(),
         changes: plan.changes,
-        notes: plan.notes,
+        remedies: plan.notes.iter().map(|note| note.remedy).collect(),
+        notes: plan.notes.into_iter().map(|note| note.sentence).collect(),
     }
 }
 
@@ -161,9 +164,10 @@ fn the_local_network_stays_local() {
         made.notes,
         [
             "AllowedIPs 192.168.1.0/24 is not tunnelled: it is the local network of 192.168.1.7 \
-             on eth0; --override-routes tunnels it"
+             on eth0"
         ]
     );
+    assert_eq!(made.remedies, [Some(Remedy::Override)]);
     assert_eq!(
         overriding(&equal, &host()).routing(),
         [
@@ -185,9 +189,10 @@ fn the_local_network_stays_local() {
         made.notes,
         [
             "the local network 192.168.1.0/24 on eth0 is not tunnelled, though AllowedIPs \
-             192.168.0.0/16 contains it; --override-routes tunnels it"
+             192.168.0.0/16 contains it"
         ]
     );
+    assert_eq!(made.remedies, [Some(Remedy::Override)]);
     assert_eq!(
         overriding(&containing, &host()).routing(),
         [
@@ -228,11 +233,12 @@ fn a_route_that_exists_is_kept_whatever_its_metric() {
         made.notes,
         [
             "AllowedIPs 172.20.0.1/32 is not tunnelled: there is a route already, `unreachable \
-             172.20.0.1/32`; --override-routes tunnels it",
+             172.20.0.1/32`",
             "AllowedIPs 10.1.0.0/16 is not tunnelled: there is a route already, `10.1.0.0/16 via \
-             192.168.1.1 dev eth0 metric 100`; --override-routes tunnels it",
+             192.168.1.1 dev eth0 metric 100`",
         ]
     );
+    assert_eq!(made.remedies, [Some(Remedy::Override); 2]);
     let made = overriding(&file, &host);
     assert_eq!(
         made.routing(),

@@ -4,7 +4,8 @@
 //! program.
 
 use taupe_adapter::{
-    ApplyError, Compatibility, DownError, Leftover, ReloadError, StepError, UpError,
+    ApplyError, Compatibility, DownError, JournalError, Leftover, NotSaved, ReloadError, StepError,
+    UpError,
 };
 
 /// Returns the error of an `up`, with advice.
@@ -39,6 +40,7 @@ pub(super) fn up(error: &UpError) -> String {
             without_firewall(cause),
             list(leftovers)
         ),
+        UpError::Journal(error) => journal(error),
         error => error.to_string(),
     }
 }
@@ -54,6 +56,7 @@ pub(super) fn down(error: &DownError) -> String {
         DownError::NotSaved { .. } => {
             format!("{error}; `taupe down --no-save` gives up what it has learned")
         }
+        DownError::Journal(error) => journal(error),
         error => error.to_string(),
     }
 }
@@ -80,6 +83,26 @@ pub(super) fn reload(error: &ReloadError) -> String {
             "{cause}{}; of what was there before, this could not be put back:\n  {}",
             without_firewall(cause),
             list(leftovers)
+        ),
+        ReloadError::Journal(error) => journal(error),
+        error => error.to_string(),
+    }
+}
+
+/// Returns the error of a `save`, with advice.
+pub(super) fn save(error: &NotSaved) -> String {
+    match error {
+        NotSaved::Journal(error) => journal(error),
+        error => error.to_string(),
+    }
+}
+
+/// Returns the error of a journal, with advice.
+pub(crate) fn journal(error: &JournalError) -> String {
+    match error {
+        JournalError::Malformed { .. } => format!(
+            "{error}; undo by hand what the file lists, delete the interface (`ip link delete`), and \
+             remove the file"
         ),
         error => error.to_string(),
     }
@@ -154,6 +177,13 @@ mod tests {
             interface: interface(),
         };
         assert!(down(&not_saved).contains("`taupe down --no-save`"));
+        let malformed = JournalError::Malformed {
+            path: "/run/taupe/wg0.journal".into(),
+            line: 2,
+            reason: "end of input".to_owned(),
+        };
+        assert!(!malformed.to_string().contains('`'));
+        assert!(up(&malformed.into()).contains("; undo by hand what the file lists"));
         let up_already = UpError::AlreadyUp {
             interface: interface(),
             config: "/etc/wireguard/wg0.conf".into(),

@@ -105,7 +105,7 @@ pub(super) enum TunnelError {
     Down(#[from] adapter::DownError),
     #[error("{}", advice::reload(.0))]
     Reload(#[from] adapter::ReloadError),
-    #[error(transparent)]
+    #[error("{}", advice::save(.0))]
     Save(#[from] adapter::NotSaved),
     #[error("{0}")]
     Ended(String),
