@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use taupe_config::file::{
-    self, Compatibility, Diagnostic, DiagnosticKind, Dialect, Key, KeyFile, KeyFileProblem,
-    KeyProblem, MAX_FILE, MAX_KEY_FILE, Parsed, Severity,
+    self, Compatibility, Diagnostic, Dialect, KeyFile, KeyFileProblem, MAX_FILE, MAX_KEY_FILE,
+    Parsed, Severity,
 };
 use zeroize::Zeroizing;
 
@@ -26,7 +26,8 @@ pub struct Checked {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Remark {
     file: PathBuf,
-    compatibility: Compatibility,
+    /// The program for which the file was checked.
+    pub compatibility: Compatibility,
     /// The error or warning.
     pub diagnostic: Diagnostic,
 }
@@ -39,8 +40,7 @@ pub struct Unreadable {
     source: io::Error,
 }
 
-/// Reads a file and reports everything that is wrong with it for `compatibility`. Fixes name the
-/// commands of that program.
+/// Reads a file and reports everything that is wrong with it for `compatibility`.
 ///
 /// # Errors
 /// Fails if the file cannot be read.
@@ -206,42 +206,8 @@ impl Display for Remark {
         write!(
             f,
             "{file}:{line}:{column}: {severity}: {kind}\n  fix: {fix}"
-        )?;
-        match command_advice(kind, self.compatibility) {
-            Some(advice) => write!(f, " ({advice})"),
-            None => Ok(()),
-        }
+        )
     }
-}
-
-/// Returns the command that helps to follow the advice of a diagnostic, if there is one.
-pub fn command_advice(kind: &DiagnosticKind, compatibility: Compatibility) -> Option<String> {
-    let tool = match compatibility {
-        Compatibility::Taupe => "taupe",
-        Compatibility::WgQuick => "wg",
-    };
-    if let DiagnosticKind::NotForWgQuick { .. } = kind {
-        return Some("`taupe up` applies it".to_owned());
-    }
-    if let DiagnosticKind::NotForWg { .. } = kind {
-        return Some("`taupe strip` prints the other lines".to_owned());
-    }
-    if let DiagnosticKind::NotAKey {
-        key: Key::PrivateKey,
-        problem: KeyProblem::Path,
-    } = kind
-    {
-        return Some(format!(
-            "PostUp = {tool} set %i private-key FILE reads it from the file"
-        ));
-    }
-    Some(match kind.needed_key()? {
-        Key::PrivateKey => format!("`{tool} genkey` makes one"),
-        Key::PresharedKey => format!("`{tool} genpsk` makes one"),
-        Key::PqPrivateKey => "`taupe genkey --pq` makes one".to_owned(),
-        Key::PqPublicKey => "`taupe pubkey --pq` prints it at the peer".to_owned(),
-        _ => format!("`{tool} pubkey` prints it at the peer"),
-    })
 }
 
 /// Counts errors and warnings in words: `1 error and 2 warnings`.

@@ -5,6 +5,7 @@ mod lists;
 use crate::arguments::{AppAction, AppOrder, AppPlace};
 use crate::capture::{Selection, UnsupportedSetting};
 use crate::console::{NotPrinted, print, say};
+use crate::remarks::with_command;
 use crate::{app_conflicts, root, tunnel};
 use lists::{ListError, edit};
 use std::ffi::OsString;
@@ -134,7 +135,10 @@ fn read(conf: &Conf) -> Result<(Checked, File), AppError> {
     match checked.file.take() {
         Some(file) => Ok((checked, file)),
         None => {
-            checked.remarks.iter().for_each(|remark| say(remark));
+            checked
+                .remarks
+                .iter()
+                .for_each(|remark| say(&with_command(remark)));
             Err(AppError::Wrong {
                 file: conf.shown.display().to_string(),
                 errors: check::count(&checked.remarks),
@@ -174,7 +178,7 @@ fn edit_file(
     }
     let mut after = check_text(&conf, Compatibility::Taupe, edited);
     let news = new_remarks(&before.remarks, &after.remarks);
-    news.iter().for_each(|remark| say(remark));
+    news.iter().for_each(|remark| say(&with_command(remark)));
     let Some(mut wanted) = after.file.take() else {
         let errors = check::count(&after.remarks);
         let file = shown();

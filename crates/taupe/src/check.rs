@@ -1,6 +1,7 @@
 //! `taupe check`: prints errors and warnings about a file.
 
 use crate::console::print;
+use crate::remarks::with_command;
 use std::ffi::OsStr;
 use std::process::ExitCode;
 use taupe_config::file::Compatibility;
@@ -20,7 +21,7 @@ pub(crate) fn main(word: &OsStr) -> ExitCode {
         Ok(checked) => checked,
         Err(error) => return crate::complain(&error, crate::FAILED),
     };
-    let mut lines: Vec<_> = checked.remarks.iter().map(ToString::to_string).collect();
+    let mut lines: Vec<_> = checked.remarks.iter().map(with_command).collect();
     let file = shown.display();
     lines.push(match (&checked.file, checked.remarks.as_slice()) {
         (Some(_), []) => format!("{file} is fine"),

@@ -13,6 +13,7 @@ use crate::console::say;
 use crate::device::Device;
 use crate::endpoints;
 use crate::peer_notices;
+use crate::remarks::with_command;
 use crate::state_dir::StateDir;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use session::Session;
@@ -157,7 +158,7 @@ fn begin<D: Device>(
 fn read(conf: &Conf) -> Result<File, ExecError> {
     let Checked { file, remarks, .. } = check_without_apps(conf, Compatibility::Taupe)?;
     for remark in &remarks {
-        say(remark);
+        say(&with_command(remark));
     }
     file.ok_or_else(|| ExecError::Wrong {
         file: conf.shown.display().to_string(),

@@ -24,6 +24,7 @@ mod exit_status;
 mod logging;
 mod peer_notices;
 mod proxy;
+mod remarks;
 mod wg;
 
 pub use command_line::{COMMAND_GROUPS, CommandGroup};

@@ -7,6 +7,7 @@ use crate::command_line::common::{
 use crate::command_line::groups::grouped;
 use crate::command_line::proxy::{self, ProxyArguments};
 use crate::command_line::read;
+use crate::remarks::with_command;
 use crate::{FAILED, MISUSED, allowed_ips, complain, console, exit, exit_status, wg};
 use clap::Subcommand;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -138,7 +139,7 @@ fn strip(word: &OsStr) -> ExitCode {
     };
     if checked.file.is_none() {
         for remark in &checked.remarks {
-            console::say(remark);
+            console::say(&with_command(remark));
         }
         let (file, errors) = (conf.shown.display(), check::count(&checked.remarks));
         return complain(

@@ -3,6 +3,7 @@
 
 use crate::command_line::proxy::ProxyOrder;
 use crate::console::{Interrupt, say};
+use crate::remarks::with_command;
 use crate::system::{self, StateFolderError};
 use crate::{logging, peer_notices};
 use std::io;
@@ -74,7 +75,7 @@ fn run(order: &ProxyOrder) -> Result<(), ProxyCommandError> {
     let conf = Conf::find(&order.file, Compatibility::Taupe)?;
     let Checked { file, remarks, .. } = check(&conf, Compatibility::Taupe)?;
     for remark in &remarks {
-        say(remark);
+        say(&with_command(remark));
     }
     let shown = conf.shown.display();
     let file = file.ok_or_else(|| ProxyCommandError::Wrong {

@@ -17,6 +17,7 @@ use crate::device_log::Destination;
 use crate::endpoint_names::{self, NamesToTake};
 use crate::plan::DevicePlan;
 use crate::progress::Console;
+use crate::remarks::with_command;
 use crate::{root, via};
 use ending::Ending;
 use error::{TunnelError, wrong};
@@ -273,7 +274,7 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), TunnelError> {
         None
     };
     for remark in &remarks {
-        say(remark);
+        say(&with_command(remark));
     }
     let notices = routed.iter().flat_map(|routed| &routed.notices);
     notices.for_each(|notice| say(notice));

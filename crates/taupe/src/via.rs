@@ -10,6 +10,7 @@ mod names;
 use crate::console::say;
 use crate::endpoint_names::{self, NamesToTake};
 use crate::endpoints;
+use crate::remarks::with_command;
 use ipnet::IpNet;
 use names::Servers;
 use serde::{Deserialize, Serialize};
@@ -132,7 +133,7 @@ impl OuterTunnel {
         let stamp = FileStamp::of(&conf.path);
         let Checked { file, remarks, .. } = check_without_apps(&conf, Compatibility::Taupe)?;
         for remark in &remarks {
-            say(remark);
+            say(&with_command(remark));
         }
         let shown = conf.shown.display();
         let Some(file) = file else {

@@ -91,28 +91,6 @@ fn every_error_has_a_position_a_reason_and_a_fix_and_no_secret() {
 }
 
 #[test]
-fn fixes_name_the_program_that_was_called() {
-    let scratch = Scratch::new(
-        "maker",
-        "[Interface]\n[Peer]\nPublicKey\nPresharedKey = x\n",
-    );
-    for (compatibility, maker, other) in [
-        (Compatibility::Taupe, "taupe", "`wg "),
-        (Compatibility::WgQuick, "wg", "taupe"),
-    ] {
-        let remarks = check(&scratch.conf(), compatibility)
-            .expect("readable")
-            .remarks;
-        let lines: Vec<_> = remarks.iter().map(ToString::to_string).collect();
-        let text = lines.join("\n");
-        for command in ["genkey", "pubkey", "genpsk"] {
-            assert!(text.contains(&format!("`{maker} {command}`")), "{text}");
-        }
-        assert!(!text.contains(other), "{text}");
-    }
-}
-
-#[test]
 fn a_key_that_everybody_can_read_is_warned_of() {
     let scratch = Scratch::new("open", &good());
     let path = scratch.0.join("wg0.conf");

@@ -3,6 +3,7 @@
 use super::advice;
 use crate::capture;
 use crate::console::{NotPrinted, say};
+use crate::remarks::with_command;
 use crate::{app_conflicts, root, via};
 use std::io;
 use taupe_adapter as adapter;
@@ -116,7 +117,7 @@ pub(super) enum TunnelError {
 /// Prints the errors and warnings of a file.
 pub(super) fn wrong(conf: &Conf, remarks: &[Remark]) -> TunnelError {
     for remark in remarks {
-        say(remark);
+        say(&with_command(remark));
     }
     TunnelError::Wrong {
         file: conf.shown.display().to_string(),

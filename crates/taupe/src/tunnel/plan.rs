@@ -12,6 +12,7 @@ use crate::console::say;
 use crate::endpoint_names::{self, NamesToTake};
 use crate::mode::{self, Mode};
 use crate::plan::DevicePlan;
+use crate::remarks::with_command;
 use crate::via::{self, OuterPlan, OuterTunnel, Routed};
 use std::ffi::OsStr;
 use taupe_adapter::{Compatibility, FileStamp, Options, Request, UpError};
@@ -105,7 +106,7 @@ impl<'a> UpPlan<'a> {
                 || !matches!(kind, DiagnosticKind::WorldAccessible { .. })
         };
         let remarks = remarks.iter().filter(is_shown);
-        notices.extend(remarks.map(Remark::to_string));
+        notices.extend(remarks.map(with_command));
         let selected = match &selection {
             None => None,
             Some(selection) => {

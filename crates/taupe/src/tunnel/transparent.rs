@@ -6,6 +6,7 @@ use crate::arguments::Up;
 use crate::capture::Selection;
 use crate::console::say;
 use crate::mode::{AdapterReason, Mode, TransparentReason};
+use crate::remarks::with_command;
 use taupe_adapter::{State, Translation, TransparentSettings, UpError};
 use taupe_config::application::{AppRules, Rule};
 use taupe_config::file::File;
@@ -275,7 +276,7 @@ pub(super) fn lock(conf: &Conf) -> Result<(), TunnelError> {
         return Err(TunnelError::NoLock(shown.to_string()));
     }
     for remark in &remarks {
-        say(remark);
+        say(&with_command(remark));
     }
     let closed = match mark {
         None => capture::close(interface, &choice),

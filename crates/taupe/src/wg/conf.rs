@@ -2,6 +2,7 @@
 
 use super::value::ValueError;
 use super::{Call, Command, Compatibility, Failed, Outcome, console, keys};
+use crate::remarks;
 use std::ffi::OsStr;
 use std::fs::File as Source;
 use std::io;
@@ -129,7 +130,7 @@ fn parse(call: &Call<'_>, path: &OsStr, text: &[u8]) -> Result<File, Failed> {
                 } = one;
                 let path = path.display();
                 let fix = kind.fix();
-                let advice = check::command_advice(kind, file::Compatibility::Taupe)
+                let advice = remarks::command(kind, file::Compatibility::Taupe)
                     .map(|advice| format!(" ({advice})"))
                     .unwrap_or_default();
                 let message =

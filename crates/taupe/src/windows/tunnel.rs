@@ -8,6 +8,7 @@ use super::lock::{LockError, LockExemption};
 use super::pipe::Server;
 use super::requests::{RefusedConfiguration, services};
 use super::sockets::Sockets;
+use crate::remarks::with_command;
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io;
@@ -215,7 +216,7 @@ impl PreparedTunnel {
         let conf = Conf::find(word, Compatibility::Taupe)?;
         let Checked { file, remarks, .. } = check(&conf, Compatibility::Taupe)?;
         for remark in &remarks {
-            report(remark);
+            report(&with_command(remark));
         }
         let shown = || conf.shown.display().to_string();
         let file = file.ok_or_else(|| WindowsTunnelError::Wrong {
