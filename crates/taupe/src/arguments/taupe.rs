@@ -41,7 +41,7 @@ pub(super) struct Taupe {
 enum Command {
     /// Bring up the tunnel of a file
     #[command(after_long_help = text(&[
-        tunnels::UP, RETRIES_AND_DEVICE, tunnels::UP_STATUS, FILES, tunnels::UP_EXAMPLES,
+        tunnels::UP, tunnels::UP_ENVIRONMENT, tunnels::UP_STATUS, FILES, tunnels::UP_EXAMPLES,
     ]))]
     Up(tunnels::UpArguments),
     /// Take a tunnel down and undo all changes of `up`
@@ -58,7 +58,8 @@ enum Command {
     ///
     /// Sessions of peers that stay continue.
     #[command(after_long_help = text(&[
-        tunnels::RELOAD, RETRIES, tunnels::RELOAD_STATUS, FILES, tunnels::RELOAD_EXAMPLES,
+        tunnels::RELOAD, tunnels::RELOAD_ENVIRONMENT, tunnels::RELOAD_STATUS, FILES,
+        tunnels::RELOAD_EXAMPLES,
     ]))]
     Reload(tunnels::ReloadArguments),
     /// Write the current state of a tunnel to its file

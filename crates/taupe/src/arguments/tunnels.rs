@@ -36,6 +36,15 @@ If neither systemd-resolved nor resolvconf manages /etc/resolv.conf, Taupe repla
 according to DNS, and keeps the original in /etc/resolv.conf.before-taupe until the tunnel goes \
 down. If the machine goes off before that, the next `up` or `down` restores it.";
 
+pub(super) const UP_ENVIRONMENT: &str = "\
+Environment:
+  WG_ENDPOINT_RESOLUTION_RETRIES  How often Taupe looks up an endpoint's name
+                                  again if it has no address yet: a number
+                                  (default: 15), or infinity. No effect in
+                                  transparent mode, or if the file selects
+                                  applications.
+  LOG_LEVEL, TAUPE_OFFLOAD        As for `taupe device`.";
+
 pub(super) const UP_STATUS: &str = "\
 Exit status:
   0  The tunnel can be used. With --foreground: it could be, and is down again.
@@ -96,6 +105,14 @@ Taupe compares keys, port, mark, peers, addresses, routes, MTU and name servers 
 changes those that differ. Commands of the file are not run: only `up` and `down` run them. The \
 options with which the tunnel was brought up (--override-routes, --no-firewall) stay in effect. \
 Only a tunnel of `taupe up` can be reloaded.";
+
+pub(super) const RELOAD_ENVIRONMENT: &str = "\
+Environment:
+  WG_ENDPOINT_RESOLUTION_RETRIES  How often Taupe looks up an endpoint's name
+                                  again if it has no address yet: a number
+                                  (default: 15), or infinity. No effect in
+                                  transparent mode, or if the file selects
+                                  applications.";
 
 pub(super) const RELOAD_STATUS: &str = "\
 Exit status:

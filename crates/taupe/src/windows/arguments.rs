@@ -1,6 +1,6 @@
 //! The command line of `taupe run` and `taupe service`.
 
-use crate::command_line::common::{FILES, RETRIES};
+use crate::command_line::common::FILES;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use tracing_subscriber::filter::LevelFilter;
@@ -54,7 +54,7 @@ Examples:
 
 /// Returns the end of the long help of `taupe run`.
 pub(super) fn run_help() -> String {
-    format!("{RUN}\n\n{RETRIES}\n\n{RUN_STATUS}\n\n{FILES}\n\n{RUN_EXAMPLES}")
+    format!("{RUN}\n\n{RUN_STATUS}\n\n{FILES}\n\n{RUN_EXAMPLES}")
 }
 
 /// Returns the end of the long help of `taupe service`.

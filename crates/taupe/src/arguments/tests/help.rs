@@ -24,12 +24,13 @@ fn help_and_version_are_no_mistakes() {
             &[
                 "/etc/resolv.conf.before-taupe",
                 "WG_ENDPOINT_RESOLUTION_RETRIES",
+                "No effect in",
                 "taupe.conf(5)",
             ],
         ),
         (
             "taupe help reload",
-            &["WG_ENDPOINT_RESOLUTION_RETRIES", "not run"],
+            &["WG_ENDPOINT_RESOLUTION_RETRIES", "No effect in", "not run"],
         ),
         ("taupe help save", &["Comments", "0600"]),
         (
