@@ -66,7 +66,8 @@ pub fn run(world: &World, evidence: &mut Evidence) -> Result<()> {
 }
 
 fn print_file(world: &World, evidence: &mut Evidence) -> Result<()> {
-    evidence.print("demo/home.conf, as a VPN provider hands it out, with an endpoint of this demo and two lines more:\n");
+    evidence
+        .print("demo/home.conf, as a VPN provider hands it out, with these lines for this demo:\n");
     for line in World::lines(&["Endpoint", "AllowedApps", "DisallowedIPs"]) {
         evidence.print(format_args!("    {line}"));
     }
