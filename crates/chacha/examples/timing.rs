@@ -1,7 +1,7 @@
 //! Searches for secrets that show in the time of a batch: Welch's t-test over two classes
 //! of input (`tests/common/welch.rs`).
 //!
-//! What counts is the greatest |t|. Above 10 the times certainly differ, and the
+//! The greatest |t| decides. Above 10 the times certainly differ, and the
 //! program fails; from 4.5 it is worth another look. The last pair differs on
 //! purpose, in a length, and must be found.
 //!

@@ -315,7 +315,7 @@ impl Passes {
 
 /// A packet that takes more than one pass.
 struct Long<'a> {
-    /// Where it is in its batch.
+    /// Index in its batch.
     place: usize,
     poly: Poly1305,
     text: &'a mut [u8],
@@ -324,8 +324,8 @@ struct Long<'a> {
     authenticated: usize,
     /// Bytes that the key stream has been applied to.
     applied: usize,
-    /// Where in the pass made last the text's key stream begins, in vectors: behind the
-    /// one-time keys, if it was the first.
+    /// First vector of the latest pass that belongs to the text's key stream. In the first pass,
+    /// the one-time keys precede it.
     from: usize,
 }
 

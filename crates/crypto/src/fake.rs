@@ -228,7 +228,7 @@ impl EncapsulationKey for KemKey {
     }
 }
 
-/// Where a hash begins, so that one function's output is not another's.
+/// Initial values of hashes, so that one function's output is not another's.
 mod domain {
     pub(super) const AEAD: u64 = 1;
     pub(super) const DH: u64 = 2;

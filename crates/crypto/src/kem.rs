@@ -8,7 +8,7 @@ use ml_kem::{
 use thiserror::Error;
 use zeroize::Zeroize;
 
-/// Which ML-KEM (FIPS 203 §8).
+/// A parameter set of ML-KEM (FIPS 203 §8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KemParameters {
     /// ML-KEM-512, security category 1.
@@ -48,7 +48,7 @@ pub enum InvalidKemInput {
     /// An encapsulation key or ciphertext of the wrong length.
     #[error("{what} is {actual} bytes long, but must be {expected} for this parameter set")]
     Length {
-        /// Which input.
+        /// The input's name.
         what: &'static str,
         /// Bytes received.
         actual: usize,
@@ -92,12 +92,11 @@ pub trait DecapsulationKey: Send + Sync {
     /// The public key, as it is sent.
     fn encapsulation_key(&self) -> Vec<u8>;
 
-    /// The shared secret of `ciphertext`.
+    /// Returns the shared secret of `ciphertext`.
     ///
-    /// Whether the ciphertext is one that this key's owner was meant to get is
-    /// neither told nor visible in the time taken: if not, the secret is
-    /// pseudo-random (implicit rejection), and the authentication that follows
-    /// in the protocol fails.
+    /// A ciphertext for another key gives a pseudo-random secret (implicit
+    /// rejection), and the authentication that follows in the protocol fails.
+    /// Neither the result nor the time taken shows the difference.
     ///
     /// # Errors
     ///

@@ -11,8 +11,8 @@ pub const REKEY_AFTER_MESSAGES: u64 = 1 << 60;
 /// A session neither sends nor accepts counters from this one on (whitepaper §6.1: 2^64 − 2^13 −
 /// 1). The kernel allows 63 more; the smaller limit is safe with both.
 pub const REJECT_AFTER_MESSAGES: u64 = u64::MAX - (1 << 13);
-/// When it sends on a session of this age, the session's initiator starts a new handshake
-/// (whitepaper §6.1).
+/// Age of a session from which its initiator starts a new handshake when it sends (whitepaper
+/// §6.1).
 pub const REKEY_AFTER_TIME: Duration = Duration::from_secs(120);
 /// A session of this age neither sends nor receives (whitepaper §6.1).
 pub const REJECT_AFTER_TIME: Duration = Duration::from_secs(180);
@@ -23,8 +23,8 @@ pub const REKEY_TIMEOUT: Duration = Duration::from_secs(5);
 pub const NETWORK_CHANGE_REKEY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time after received data without an answer until a keepalive is sent (whitepaper §6.5).
 pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// When it receives on a session of this age, the session's initiator starts a new handshake, so
-/// that a peer that only receives does not lose its session (whitepaper §6.2: Reject-After-Time −
+/// Age of a session from which its initiator starts a new handshake when it receives, so that a
+/// host that only receives does not lose its session (whitepaper §6.2: Reject-After-Time −
 /// Keepalive-Timeout − Rekey-Timeout).
 pub const REKEY_ON_RECEIVE: Duration = Duration::from_secs(165);
 /// Time after sent data without any answer until a handshake is started: the peer is unreachable

@@ -96,8 +96,8 @@ impl Columns {
     /// Writes the next eight blocks of a packet's key stream; meanwhile chunks go through
     /// Poly1305, at most [`WOVEN`].
     ///
-    /// That waits for its own results most of the time, and for none of the rounds', so that
-    /// it takes next to no time of its own.
+    /// Poly1305 waits for its own results most of the time, and for none of the rounds'.
+    /// Interleaved, it takes next to no time of its own.
     #[target_feature(enable = "avx2,bmi2")]
     pub(super) fn next(&mut self, poly: &mut Poly1305, woven: &[[u8; 64]], stream: &mut Stream) {
         debug_assert!(woven.len() <= WOVEN);

@@ -160,12 +160,14 @@ macro_rules! crypt {
 /// The most chunks of a text that a woven pass touches.
 const WINDOW: usize = 5;
 
-/// In the place of text where there is no packet: see [`woven`](Group::woven).
+/// Substitute for the text of lanes without a packet: see [`woven`](Group::woven).
 type Spare = [[[u8; LEN]; WINDOW]; LANES];
 
-/// Where groups, one after the other, have their keys and key stream: made here,
-/// as to move them takes time, and overwritten once, when the last is done. Nothing
-/// is here before, as to write zeros takes as long as to move.
+/// Memory for keys and key stream, which groups use one after the other.
+///
+/// Keys and key stream are computed in place, because moving them takes time, and
+/// overwritten once, after the last group. The memory is not initialised before,
+/// because writing zeros takes as long as moving.
 pub(super) struct Place {
     poly: MaybeUninit<Poly1305x8>,
     blocks: MaybeUninit<Blocks>,

@@ -10,8 +10,8 @@
 //! takes four blocks with `r^8` to `r^5`, the second the next four with `r^4` to
 //! `r` and no `h`, and the two are added up.
 //!
-//! Of a packet by itself, eight blocks are taken in one step, one in each lane, all with `r^8`
-//! but the last eight, which have `r^8` to `r`; then the lanes are added up.
+//! A packet by itself has one block in each lane, eight in one step. All blocks are multiplied by
+//! `r^8`, except the last eight, by `r^8` to `r`. Then the lanes are added up.
 //!
 //! Sizes: limbs of powers are below 2^44 + 2^17, those of `h` below twice that,
 //! those of a block added to `h` below 2^46, 20 times a limb below 2^49, all
@@ -43,8 +43,8 @@ pub(super) struct Poly1305x8 {
     h: Limbs,
     /// `r` to the power of 1 to 4.
     powers: [Factor; 4],
-    /// Where two lanes share a packet, the same for a [`Quad`]: `r` to the
-    /// power of 5 to 8 in the first of them. Otherwise there are none.
+    /// Powers for a [`Quad`], in which two lanes share a packet: `r` to the power of
+    /// 5 to 8 in the first of them. Uninitialised in other groups.
     shared: MaybeUninit<[Factor; 4]>,
     is_shared: bool,
     /// The second half of each key, added last: low and high words.

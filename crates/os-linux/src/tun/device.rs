@@ -303,8 +303,8 @@ impl Tun {
 
     /// Writes one packet or super-packet with one system call.
     ///
-    /// When the kernel refuses a super-packet, its segments are written one by one and that
-    /// protocol is not merged any more: see [`Tun::coalesce`].
+    /// If the kernel refuses a super-packet, this writes its segments one by one, and does not
+    /// merge that protocol any more: see [`Tun::coalesce`].
     ///
     /// # Errors
     ///

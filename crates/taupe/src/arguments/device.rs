@@ -21,7 +21,7 @@ pub(crate) struct DeviceOrder {
     /// A configuration socket that the caller listens on, by its number.
     pub(crate) uapi: Option<RawFd>,
     pub(crate) logging: Logging,
-    /// Where the number of the background process is written.
+    /// File for the id of the background process.
     pub(crate) pid_file: Option<PathBuf>,
 }
 

@@ -205,7 +205,7 @@ impl Nested {
     }
 }
 
-/// When `down` returns, the process has ended: the next `up` needs the same two names.
+/// The process has ended when `down` returns: the next `up` needs the same two names.
 pub(crate) fn again_at_once() -> Result<()> {
     let nested = Nested::new()?;
     let (inner, outer) = (nested.inner("")?, nested.outer("")?);
