@@ -1,6 +1,6 @@
 //! Name servers of a tunnel.
 //!
-//! There are three methods, of which the first available one is used:
+//! The first available method is used:
 //!
 //! 1. systemd-resolved over D-Bus, if it manages `/etc/resolv.conf`;
 //! 2. the program `resolvconf`;

@@ -7,7 +7,7 @@ use blake2::{
 };
 use zeroize::Zeroizing;
 
-/// BLAKE2s (RFC 7693) in the three ways WireGuard uses it.
+/// BLAKE2s (RFC 7693) in the forms that WireGuard uses.
 ///
 /// Each function takes its input in parts and treats them as one string.
 pub trait Hash: Send + Sync {

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! The thread that reads a packet also sends it. While traffic is light, the thread `both` reads
-//! from all sources, and `out`, `in4` and `in6` sleep (`schedule.rs`). These four threads, with
+//! from all sources, and `out`, `in4` and `in6` sleep (`schedule.rs`). These threads, with
 //! their TUN queue and data sockets, are a lane (`lane.rs`); a device has one. The packet threads
 //! share with `control` only the protocol's lock of each peer, and a bounded queue that takes
 //! handshake messages to `control`.

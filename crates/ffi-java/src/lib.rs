@@ -1,5 +1,5 @@
 //! The native methods of boringtun's class for Java, `com.cloudflare.app.boringtun.BoringTunJNI`,
-//! and three further methods. `java/` has the class and documents each method.
+//! and further methods. `java/` has the class and documents each method.
 //!
 //! The library also exports the C functions of `taupe-ffi`.
 //!

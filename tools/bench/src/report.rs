@@ -1,6 +1,6 @@
 //! Renders a report: on the terminal, as a web page, as a page of the documentation.
 //!
-//! All three are made from a [`Report`] alone, and accept any report: of an interrupted run, or
+//! All are made from a [`Report`] alone, and accept any report: of an interrupted run, or
 //! with contestants and metrics unknown to this program. `view` sorts the contents, `figure`
 //! formats numbers, and each output format has a module of its own.
 

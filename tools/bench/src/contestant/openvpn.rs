@@ -1,4 +1,4 @@
-//! OpenVPN as commonly configured, with one of four kinds of cryptography.
+//! OpenVPN as commonly configured, with one of several kinds of cryptography.
 //!
 //! Settings not listed here keep OpenVPN's defaults: an MTU of 1,500 bytes with `mssfix`, its own
 //! buffers.

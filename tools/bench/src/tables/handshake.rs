@@ -2,7 +2,7 @@
 //!
 //! The client's time covers making the initiation and processing the response, the server's time
 //! processing the initiation and making the response. Both are devices of Taupe's protocol in
-//! this process, the lowest level that includes all four steps and the MACs. No socket, file or
+//! this process, the lowest level that includes all steps and the MACs. No socket, file or
 //! other thread takes part. The published handshakes come from `taupe_repro`, which has no devices.
 
 mod devices;

@@ -2,7 +2,7 @@
 //! once there is one, and both later.
 //!
 //! systemd is the first process of namespaces of its own, in a control group of its own. It has
-//! Debian's targets, the two units, and one that creates the network.
+//! Debian's targets, Taupe's units, and one that creates the network.
 
 use std::fs;
 use std::os::unix::fs::symlink;
