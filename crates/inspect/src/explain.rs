@@ -34,27 +34,19 @@ pub enum ExplainError {
     Conf(#[from] conf::ConfError),
     #[error(transparent)]
     Unreadable(#[from] check::Unreadable),
-    #[error("{0} has errors; `taupe check` lists them")]
+    #[error("{0} has errors")]
     Wrong(String),
     #[error(transparent)]
     Subject(#[from] SubjectError),
     #[error("cannot read the addresses of this host: {0}")]
     System(#[from] NetlinkError),
-    #[error(
-        "no tunnel here selects applications, so the system's routes decide about all traffic; \
-         --conf CONF explains the effect of a file"
-    )]
+    #[error("no tunnel here selects applications, so the system's routes decide about all traffic")]
     NoTunnel,
-    #[error(
-        "{0} is locked, but it is not recorded from which file; name the file with --conf CONF"
-    )]
+    #[error("{0} is locked, but it is not recorded from which file")]
     Locked(String),
-    #[error(
-        "this takes root, because only root sees which tunnels select applications; run it with \
-         sudo, or name a file with --conf CONF"
-    )]
+    #[error("this takes root, because only root sees which tunnels select applications")]
     NotRoot,
-    #[error("{}", crate::advice::error(.0))]
+    #[error(transparent)]
     Fault(#[from] TransparentError),
 }
 

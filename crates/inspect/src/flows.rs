@@ -42,9 +42,9 @@ const UDP: u8 = 17;
 pub enum FlowsError {
     #[error(transparent)]
     Conf(#[from] conf::ConfError),
-    #[error("{0} is not up; `taupe status` lists the tunnels that are")]
+    #[error("{0} is not up")]
     NotUp(String),
-    #[error("{}", crate::advice::error(.0))]
+    #[error(transparent)]
     Fault(#[from] TransparentError),
     #[error(transparent)]
     System(#[from] NetlinkError),

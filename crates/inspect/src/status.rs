@@ -47,7 +47,7 @@ pub use settings::with_advice;
 pub enum StatusError {
     #[error(transparent)]
     Conf(#[from] conf::ConfError),
-    #[error("{}", crate::advice::error(.0))]
+    #[error(transparent)]
     Fault(#[from] TransparentError),
     #[error(transparent)]
     System(#[from] NetlinkError),

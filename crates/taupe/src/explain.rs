@@ -5,6 +5,7 @@ use crate::console::print;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use taupe_adapter::Compatibility;
+use taupe_inspect::advice;
 use taupe_inspect::conf::Conf;
 use taupe_inspect::destination::Destination;
 use taupe_inspect::explain::{
@@ -16,7 +17,21 @@ use taupe_inspect::processes::Subject;
 pub(crate) fn main(order: &ExplainOrder) -> ExitCode {
     match run(order) {
         Ok(text) => crate::exit(print(text.as_bytes()), ExitCode::SUCCESS),
-        Err(failure) => crate::complain(&failure, crate::FAILED),
+        Err(failure) => crate::complain(&with_advice(&failure), crate::FAILED),
+    }
+}
+
+/// Returns the error of an explanation, with advice.
+fn with_advice(error: &ExplainError) -> String {
+    match error {
+        ExplainError::Wrong(_) => format!("{error}; `taupe check` lists them"),
+        ExplainError::NoTunnel => format!("{error}; --conf CONF explains the effect of a file"),
+        ExplainError::Locked(_) => format!("{error}; name the file with --conf CONF"),
+        ExplainError::NotRoot => {
+            format!("{error}; run it with sudo, or name a file with --conf CONF")
+        }
+        ExplainError::Fault(error) => advice::error(error),
+        error => error.to_string(),
     }
 }
 

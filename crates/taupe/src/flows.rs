@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use taupe_adapter::Compatibility;
+use taupe_inspect::advice;
 use taupe_inspect::flows::{self, Flow, Flows, Verdict};
 use taupe_inspect::json;
 use taupe_transparent::error::TransparentError;
@@ -18,10 +19,21 @@ use taupe_transparent::error::TransparentError;
 enum FlowsCommandError {
     #[error(transparent)]
     NotRoot(#[from] root::RootError),
-    #[error(transparent)]
+    #[error("{}", with_advice(.0))]
     Flows(#[from] flows::FlowsError),
     #[error(transparent)]
     Output(#[from] NotPrinted),
+}
+
+/// Returns the error of reading flows, with advice.
+pub(crate) fn with_advice(error: &flows::FlowsError) -> String {
+    match error {
+        flows::FlowsError::NotUp(_) => {
+            format!("{error}; `taupe status` lists the tunnels that are")
+        }
+        flows::FlowsError::Fault(error) => advice::error(error),
+        error => error.to_string(),
+    }
 }
 
 /// Lists flows, once or until a signal.
@@ -36,7 +48,7 @@ pub(crate) fn main(order: &FlowsOrder, arguments: &[OsString]) -> ExitCode {
 /// Reads all flows, and prints which tunnels cannot be read.
 pub(crate) fn look(file: Option<&OsStr>) -> Result<Flows, flows::FlowsError> {
     flows::look(file, &mut |fault: &TransparentError| {
-        say(&format_args!("[!] {}", taupe_inspect::advice::error(fault)))
+        say(&format_args!("[!] {}", advice::error(fault)))
     })
 }
 

@@ -24,7 +24,7 @@ enum ReportError {
     NotRoot(#[from] root::RootError),
     #[error(transparent)]
     Conf(#[from] conf::ConfError),
-    #[error(transparent)]
+    #[error("{}", crate::status::with_advice(.0))]
     Status(#[from] taupe_inspect::status::StatusError),
     #[error(transparent)]
     Doctor(#[from] taupe_inspect::doctor::DoctorError),
@@ -139,7 +139,7 @@ fn collect(order: &ReportOrder) -> Result<String, ReportError> {
         "flows",
         &match flows::look(None) {
             Ok(flows) => crate::flows::text(&flows),
-            Err(error) => format!("{error}\n"),
+            Err(error) => format!("{}\n", flows::with_advice(&error)),
         },
     );
     section(

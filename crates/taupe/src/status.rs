@@ -9,6 +9,7 @@ use crate::root;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use taupe_adapter::Compatibility;
+use taupe_inspect::advice;
 use taupe_inspect::status::{self, State, look};
 
 /// Exit status if no state is known, and for wrong usage.
@@ -19,10 +20,18 @@ pub(crate) const UNKNOWN: u8 = 3;
 enum StatusCommandError {
     #[error(transparent)]
     NotRoot(#[from] root::RootError),
-    #[error(transparent)]
+    #[error("{}", with_advice(.0))]
     Status(#[from] status::StatusError),
     #[error(transparent)]
     Output(#[from] NotPrinted),
+}
+
+/// Returns the error of reading the state, with advice.
+pub(crate) fn with_advice(error: &status::StatusError) -> String {
+    match error {
+        status::StatusError::Fault(error) => advice::error(error),
+        error => error.to_string(),
+    }
 }
 
 /// Shows one tunnel or all. The exit status is that of the worst state.

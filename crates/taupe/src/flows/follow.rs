@@ -1,6 +1,6 @@
 //! Continuous output of new, changed and ended flows.
 
-use super::{line, look};
+use super::{line, look, with_advice};
 use crate::arguments::FlowsOrder;
 use crate::console::{NotPrinted, print, say};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -37,7 +37,7 @@ pub(super) fn follow(order: &FlowsOrder, first: Flows) -> Result<(), NotPrinted>
                     print_changes(order, &before, &now)?;
                     before = now;
                 }
-                let why = failure.to_string();
+                let why = with_advice(&failure);
                 if failed.as_ref() != Some(&why) {
                     say(&format_args!("[!] {why}; trying again every second"));
                 }
