@@ -27,7 +27,8 @@ typedef _Bool bool;
 #define __noinline __attribute__((__noinline__))
 /* A global function: the verifier checks it once by itself, and not again for each caller. It
  * takes pointers to the program's context and, since Linux 5.12, to structures on the caller's
- * stack, which it must compare with NULL. Other pointers are passed as numbers. */
+ * stack, which it must compare with NULL. Before Linux 6.3 the caller must have initialised such
+ * a structure. Other pointers are passed as numbers. */
 #define global_func __attribute__((__noinline__))
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)

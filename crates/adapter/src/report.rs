@@ -8,7 +8,6 @@ use crate::setting::Setting;
 pub struct PlanNote {
     /// One sentence.
     pub sentence: String,
-    /// A request or a file in which the note would not apply, if there is one.
     pub remedy: Option<Remedy>,
 }
 

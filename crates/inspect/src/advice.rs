@@ -23,12 +23,13 @@ pub fn remedy(error: &TransparentError) -> Option<String> {
             Some(format!("run `taupe down {interface}` first"))
         }
         TransparentError::Program { .. } => Some(
-            "use a newer kernel, or `taupe up --adapter`, which needs less and does less"
+            "use a newer kernel, or adapter mode (`taupe up --adapter`), which needs less and does \
+             less"
                 .to_owned(),
         ),
         TransparentError::Schema { interface, .. } => Some(format!(
-            "`taupe down {interface}` removes it, and the traffic bypasses the tunnel until it is up \
-             again"
+            "`taupe down {interface}` removes these programs, and the traffic bypasses the tunnel \
+             until it is up again"
         )),
         _ => None,
     }

@@ -112,7 +112,8 @@ fn after_restoring(fault: &TransparentError) -> String {
 
 /// Returns advice for a tunnel whose rules differ from its file.
 fn to_apply(file: &str, fault: &TransparentError) -> String {
-    remedy(fault).unwrap_or_else(|| format!("`taupe reload {file}` applies the file"))
+    let reload = format!("to try again, `taupe reload {file}`");
+    remedy(fault).map_or(reload.clone(), |remedy| format!("{remedy}; {reload}"))
 }
 
 pub(crate) fn main(order: &AppOrder, arguments: &[OsString]) -> ExitCode {

@@ -54,7 +54,7 @@ pub(crate) enum DaemonError {
 }
 
 /// Returns advice for an error of starting, or nothing.
-fn advice(error: &StartError) -> String {
+pub(crate) fn advice(error: &StartError) -> String {
     match error {
         StartError::Tun(OpenError::Device(_)) => {
             "; it takes root, and the kernel's tun module (`modprobe tun`)".to_owned()

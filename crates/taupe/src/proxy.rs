@@ -30,8 +30,7 @@ enum ProxyCommandError {
     #[error("{file} has {errors}; nothing was done")]
     Wrong { file: String, errors: String },
     #[error(
-        "the endpoint {endpoint} (line {line}) has no address: {source}; correct the name, see \
-         whether the name servers of this machine answer, or write an address in its place"
+        "the endpoint {endpoint} (line {line}) has no address: {source}{}", resolve_advice(.source)
     )]
     Endpoint {
         endpoint: Endpoint,
@@ -50,6 +49,18 @@ enum ProxyCommandError {
     Listening(#[source] io::Error),
     #[error(transparent)]
     Run(#[from] RunError),
+}
+
+/// Returns advice for an endpoint without an address, or nothing.
+fn resolve_advice(error: &ResolveError) -> &'static str {
+    match error {
+        // The error says which values the variable may have.
+        ResolveError::Retries(_) | ResolveError::Interrupted => "",
+        ResolveError::Lookup(_) | ResolveError::NoAddress => {
+            "; correct the name, see whether the name servers of this machine answer, or write an \
+             address in its place"
+        }
+    }
 }
 
 /// Returns the options that help if the proxy cannot start, in brackets.

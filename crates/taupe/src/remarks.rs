@@ -1,6 +1,6 @@
 //! Errors and warnings about a file, with the commands that help.
 //!
-//! `taupe-inspect` and `taupe-config` name no command.
+//! The diagnostics themselves name no command.
 
 use taupe_config::file::{Compatibility, DiagnosticKind, Key, KeyProblem};
 use taupe_inspect::check::Remark;

@@ -333,7 +333,7 @@ pub fn lock(interface: &str) -> Result<Option<Lock>, TransparentError> {
 pub fn missing_dns_feature(interface: &str) -> Result<Option<MissingFeature>, TransparentError> {
     let pins = Pins::here(interface)?;
     let state = Maps::pinned_state(&pins)?;
-    let dns = state.map(|state| DnsHandling::of(state.dns.load(Ordering::Relaxed)));
+    let dns = state.map(|state| state.dns());
     let has_servers = dns.is_some_and(DnsHandling::has_servers);
     Ok((has_servers && !Programs::refuses_services(&pins)).then_some(MissingFeature::NameServices))
 }

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use aya::Pod;
 use serde::{Deserialize, Serialize};
+use taupe_config::file::Forwarded;
 
 /// Number of the layout of the maps.
 pub(crate) const SCHEMA: u32 = 39;
@@ -154,6 +155,19 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// Returns where forwarded packets go.
+    pub(crate) fn forwarded(&self) -> Forwarded {
+        match self.forwarded.load(Ordering::Relaxed) {
+            0 => Forwarded::Direct,
+            _ => Forwarded::Tunnel,
+        }
+    }
+
+    /// Returns the handling of DNS queries.
+    pub(crate) fn dns(&self) -> DnsHandling {
+        DnsHandling::of(self.dns.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn key(&self) -> (u64, u64) {
         let [first, second] = &self.key;
         (

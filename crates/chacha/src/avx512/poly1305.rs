@@ -10,8 +10,8 @@
 //! takes four blocks with `r^8` to `r^5`, the second the next four with `r^4` to
 //! `r` and no `h`, and the two are added up.
 //!
-//! A packet by itself has one block in each lane, eight in one step. All blocks are multiplied by
-//! `r^8`, except the last eight, by `r^8` to `r`. Then the lanes are added up.
+//! For a packet by itself, a step takes eight blocks, one in each lane, and multiplies them by
+//! `r^8`. The last step multiplies its blocks by `r^8` to `r`. Then the lanes are added up.
 //!
 //! Sizes: limbs of powers are below 2^44 + 2^17, those of `h` below twice that,
 //! those of a block added to `h` below 2^46, 20 times a limb below 2^49, all

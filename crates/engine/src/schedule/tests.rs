@@ -160,6 +160,19 @@ fn one_thread_carries_both_directions_while_traffic_is_light() {
 }
 
 #[test]
+fn traffic_is_heavy_from_1_6_and_light_below_0_8_gbit_a_second() {
+    let load = |gbit_per_10_s: u64| Load {
+        // Bytes in 10 ms.
+        bytes: gbit_per_10_s * 1_000_000_000 / 8 / 1000,
+        ..Load::default()
+    };
+    assert!(is_heavy(load(16)));
+    assert!(!is_heavy(load(15)));
+    assert!(!is_light(load(8)));
+    assert!(is_light(load(7)));
+}
+
+#[test]
 fn packets_stay_in_order_when_their_path_migrates() {
     const COUNT: u64 = 20_000;
     let (shared_thread, _both) = start();

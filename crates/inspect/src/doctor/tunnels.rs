@@ -1,8 +1,9 @@
 //! Existing tunnels, judged as by `taupe status`.
 
 use super::Check;
+use crate::advice;
 use crate::is_root;
-use crate::status::{self, FindingCode};
+use crate::status::{self, FindingCode, StatusError};
 use crate::tunnel::file_argument;
 
 const NAME: &str = "tunnel";
@@ -14,6 +15,10 @@ pub(super) fn checks() -> Vec<Check> {
     let tunnels = match status::look(None) {
         Ok(status) => status.tunnels,
         Err(failure) => {
+            let failure = match &failure {
+                StatusError::Fault(fault) => advice::error(fault),
+                failure => failure.to_string(),
+            };
             let text = format!("cannot read the state of tunnels: {failure}");
             return vec![Check::warn(
                 NAME,

@@ -21,12 +21,10 @@ Examples:
   sudo taupe status
   sudo taupe down home";
 
-const RETRIES_AND_DEVICE: &str = "\
-Environment:
-  WG_ENDPOINT_RESOLUTION_RETRIES  How often Taupe looks up an endpoint's name
-                                  again if it has no address yet: a number
-                                  (default: 15), or infinity.
-  LOG_LEVEL, TAUPE_OFFLOAD        As for `taupe device`.";
+const RETRIES_AND_DEVICE: &str = retries!(
+    "
+  LOG_LEVEL, TAUPE_OFFLOAD        As for `taupe device`."
+);
 
 /// Userspace WireGuard.
 #[derive(Parser)]

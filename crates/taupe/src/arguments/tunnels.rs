@@ -1,7 +1,7 @@
 //! The command lines of `taupe up`, `down`, `lock`, `reload` and `save`.
 
 use super::{Action, ArgumentError, DeviceSettings, Environment, ModeOption, Up};
-use crate::command_line::common::FileArgument;
+use crate::command_line::common::{FileArgument, retries};
 use crate::device_log::Logging;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
@@ -36,14 +36,12 @@ If neither systemd-resolved nor resolvconf manages /etc/resolv.conf, Taupe repla
 according to DNS, and keeps the original in /etc/resolv.conf.before-taupe until the tunnel goes \
 down. If the machine goes off before that, the next `up` or `down` restores it.";
 
-pub(super) const UP_ENVIRONMENT: &str = "\
-Environment:
-  WG_ENDPOINT_RESOLUTION_RETRIES  How often Taupe looks up an endpoint's name
-                                  again if it has no address yet: a number
-                                  (default: 15), or infinity. No effect in
+pub(super) const UP_ENVIRONMENT: &str = retries!(
+    " No effect in
                                   transparent mode, or if the file selects
                                   applications.
-  LOG_LEVEL, TAUPE_OFFLOAD        As for `taupe device`.";
+  LOG_LEVEL, TAUPE_OFFLOAD        As for `taupe device`."
+);
 
 pub(super) const UP_STATUS: &str = "\
 Exit status:
@@ -106,13 +104,11 @@ changes those that differ. Commands of the file are not run: only `up` and `down
 options with which the tunnel was brought up (--override-routes, --no-firewall) stay in effect. \
 Only a tunnel of `taupe up` can be reloaded.";
 
-pub(super) const RELOAD_ENVIRONMENT: &str = "\
-Environment:
-  WG_ENDPOINT_RESOLUTION_RETRIES  How often Taupe looks up an endpoint's name
-                                  again if it has no address yet: a number
-                                  (default: 15), or infinity. No effect in
+pub(super) const RELOAD_ENVIRONMENT: &str = retries!(
+    " No effect in
                                   transparent mode, or if the file selects
-                                  applications.";
+                                  applications."
+);
 
 pub(super) const RELOAD_STATUS: &str = "\
 Exit status:

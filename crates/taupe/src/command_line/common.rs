@@ -69,11 +69,21 @@ Environment:
   WG_COLOR_MODE  always, never, or auto (default): colours on a terminal.
   WG_HIDE_KEYS   never: print secret keys instead of (hidden).";
 
-pub(crate) const RETRIES: &str = "\
-Environment:
+/// The environment variable for look-ups of endpoint names, and what follows in the same section.
+macro_rules! retries {
+    ($more:literal) => {
+        concat!(
+            "Environment:
   WG_ENDPOINT_RESOLUTION_RETRIES  How often Taupe looks up an endpoint's name
                                   again if it has no address yet: a number
-                                  (default: 15), or infinity.";
+                                  (default: 15), or infinity.",
+            $more
+        )
+    };
+}
+pub(crate) use retries;
+
+pub(crate) const RETRIES: &str = retries!("");
 
 pub(crate) const ALLOWED_IPS_EXAMPLES: &str = "\
 Examples:

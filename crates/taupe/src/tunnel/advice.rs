@@ -177,13 +177,23 @@ mod tests {
             interface: interface(),
         };
         assert!(down(&not_saved).contains("`taupe down --no-save`"));
-        let malformed = JournalError::Malformed {
+        let malformed = || JournalError::Malformed {
             path: "/run/taupe/wg0.journal".into(),
             line: 2,
             reason: "end of input".to_owned(),
         };
-        assert!(!malformed.to_string().contains('`'));
-        assert!(up(&malformed.into()).contains("; undo by hand what the file lists"));
+        assert!(!malformed().to_string().contains('`'));
+        for shown in [
+            up(&malformed().into()),
+            down(&malformed().into()),
+            reload(&malformed().into()),
+            save(&malformed().into()),
+        ] {
+            assert!(
+                shown.contains("; undo by hand what the file lists"),
+                "{shown}"
+            );
+        }
         let up_already = UpError::AlreadyUp {
             interface: interface(),
             config: "/etc/wireguard/wg0.conf".into(),

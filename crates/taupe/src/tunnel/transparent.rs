@@ -304,12 +304,12 @@ fn close_existing(interface: &str) {
         Ok(reset) if reset.left == 0 => {}
         Ok(reset) => say(&format_args!(
             "[!] {} connections that selected applications had open cannot be closed here, and \
-             continue; to close them, end these applications",
+             continue; to close them, end the applications that have them",
             reset.left
         )),
         Err(fault) => say(&format_args!(
             "[!] connections that selected applications had open continue: {fault}; to close them, \
-             end these applications"
+             end the applications that have them"
         )),
     }
 }
@@ -356,11 +356,11 @@ pub(super) fn release_applications(
         Ok(Reset { left: 0, .. }) => {}
         Ok(Reset { left, .. }) => say(&format_args!(
             "[!] {left} connections that were in the tunnel cannot be closed here, and continue \
-             outside it; to close them, end these applications"
+             outside it; to close them, end the applications that have them"
         )),
         Err(fault) => say(&format_args!(
             "[!] connections that were in the tunnel continue outside it: {fault}; to close them, \
-             end these applications"
+             end the applications that have them"
         )),
     }
     Ok(true)

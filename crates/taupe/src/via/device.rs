@@ -29,7 +29,7 @@ pub(crate) enum OuterError {
         interface: String,
         source: NetworkError,
     },
-    #[error("{interface}: {source}")]
+    #[error("{interface}: {source}{}", crate::daemon::advice(.source))]
     Start {
         interface: String,
         source: StartError,

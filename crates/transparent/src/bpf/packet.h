@@ -151,9 +151,9 @@ static __always_inline bool is_icmp_error(u32 protocol, u8 type)
 	return type == 3 || type == 4 || type == 5 || type == 11 || type == 12;
 }
 
-/* Reads a packet. A global function: otherwise the verifier would follow each caller once for
- * each kind of packet. */
-global_func u32 read_packet(struct __sk_buff *skb, struct packet *packet, u32 direction)
+/* Fills in the fields of a packet that are not zero. A global function: otherwise the verifier
+ * would follow each caller once for each kind of packet. */
+global_func u32 read_headers(struct __sk_buff *skb, struct packet *packet, u32 direction)
 {
 	bool is_v6 = skb->protocol == htons(ETH_P_IPV6), is_out = direction == EGRESS;
 	struct payload payload = {};
@@ -162,7 +162,6 @@ global_func u32 read_packet(struct __sk_buff *skb, struct packet *packet, u32 di
 
 	if (!packet)
 		return 0;
-	__builtin_memset(packet, 0, sizeof(*packet));
 	if (!is_v6 && skb->protocol != htons(ETH_P_IP))
 		return 0;
 	packet->is_ip = is_v6 ? read_ipv6(skb, 0, packet, direction, &payload)
@@ -211,6 +210,13 @@ global_func u32 read_packet(struct __sk_buff *skb, struct packet *packet, u32 di
 	}
 	packet->is_fragment = packet->is_later_fragment = false;
 	return 0;
+}
+
+static __always_inline void read_packet(struct __sk_buff *skb, struct packet *packet,
+					enum direction direction)
+{
+	*packet = (struct packet){};
+	read_headers(skb, packet, direction);
 }
 
 static __always_inline bool is_dhcp(const struct flow_key *flow)

@@ -22,7 +22,7 @@ impl Programs {
     /// Returns the address families and services for which queries are redirected.
     #[must_use]
     pub fn dns(&self) -> DnsHandling {
-        DnsHandling::of(self.maps.state.dns.load(Ordering::Relaxed))
+        self.maps.state.dns()
     }
 
     /// Returns the local resolver that a selected application has queried, if `address` is the

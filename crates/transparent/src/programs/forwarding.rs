@@ -23,10 +23,7 @@ impl Programs {
     /// Returns where forwarded packets go.
     #[must_use]
     pub fn forwarded(&self) -> Forwarded {
-        match self.maps.state.forwarded.load(Ordering::Relaxed) {
-            0 => Forwarded::Direct,
-            _ => Forwarded::Tunnel,
-        }
+        self.maps.state.forwarded()
     }
 
     /// Checks that the netfilter programs are attached.

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::sync::atomic::Ordering;
 
+use taupe_config::file::Forwarded;
+
 use super::{AttachPoint, Attached, CaptureMode, Programs};
 use crate::pins::Pins;
-use crate::state::{DnsHandling, State};
+use crate::state::State;
 
 /// A protection of transparent mode that does not work here, usually because the kernel lacks a
 /// feature.
@@ -92,12 +94,10 @@ fn missing_features(mode: CaptureMode, pins: &Pins, state: &State) -> Vec<Missin
             missing.push(feature);
         }
     }
-    let is_forwarding = state.forwarded.load(Ordering::Relaxed) != 0;
-    if is_forwarding && !Programs::guards_forwarding(pins) {
+    if state.forwarded() == Forwarded::Tunnel && !Programs::guards_forwarding(pins) {
         missing.push(MissingFeature::Forwarding);
     }
-    let dns = DnsHandling::of(state.dns.load(Ordering::Relaxed));
-    if dns.has_servers() && !Programs::refuses_services(pins) {
+    if state.dns().has_servers() && !Programs::refuses_services(pins) {
         missing.push(MissingFeature::NameServices);
     }
     if state.nfqueue_active.load(Ordering::Relaxed) != 0

@@ -253,7 +253,7 @@ pub(crate) fn good_among_garbage() -> Result<()> {
     );
     near.run(&["nft", "delete", "table", "netdev", "intercept"])?;
     let nothing = receiver.receive(Duration::from_millis(100))?;
-    ensure!(nothing.is_empty(), "not blocked: {nothing:?}");
+    ensure!(nothing.is_empty(), "not intercepted: {nothing:?}");
 
     let mut batch = Vec::new();
     for (seed, message) in intercepted.iter().enumerate() {

@@ -119,7 +119,7 @@ pub(crate) fn without_state_folder() -> Result<()> {
             ensure!(attempt.stderr.contains(word), "{variables:?}: {attempt:?}");
         }
     }
-    step("the session remembers it without a home");
+    step("PostQuantum stays in effect without HOME");
     world.server.set_post_quantum("off")?;
     let attempt = world.ping(&["-u", "HOME"], SILENCE)?;
     ensure!(attempt.stdout.is_empty(), "led back: {attempt:?}");
