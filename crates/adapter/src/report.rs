@@ -8,10 +8,11 @@ use crate::setting::Setting;
 pub struct PlanNote {
     /// One sentence.
     pub sentence: String,
+    /// The change after which the note no longer applies, if there is one.
     pub remedy: Option<Remedy>,
 }
 
-/// A change of the request or of the file after which a note no longer applies.
+/// A change of the request or of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Remedy {
     /// [`Options::override_routes`](crate::Options::override_routes) tunnels the network.

@@ -5,7 +5,7 @@ use super::{Action, ArgumentError, Environment, Order, TunnelOrder};
 use super::{applications, diagnosis, exec, tunnels};
 use crate::command_line::common::{
     ALLOWED_IPS_EXAMPLES, ALLOWED_IPS_STATUS, AllowedIps, CHECK_EXAMPLES, CHECK_STATUS,
-    EXIT_STATUS, FILES, FileArgument, RETRIES, STRIP_EXAMPLES, STRIP_STATUS, Wg, joined,
+    EXIT_STATUS, FILES, FileArgument, RETRIES, STRIP_EXAMPLES, STRIP_STATUS, Wg, joined, retries,
 };
 use crate::command_line::proxy::{self, ProxyArguments};
 use crate::wg;
