@@ -8,6 +8,7 @@ use crate::device_log::Logging;
 use crate::endpoint_names;
 use crate::logging;
 use crate::plan::{DevicePlan, PlanError};
+use crate::start_advice::start_advice;
 use crate::via::{self, JoinedOuter, OuterDevice, OuterError, OuterPlan, OuterStart};
 use rustix::fs::Mode;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
@@ -20,14 +21,12 @@ use taupe_engine::{
 };
 use taupe_inspect::status::with_advice;
 use taupe_os_linux::descriptor::inherited;
-use taupe_os_linux::run_directory::RunDirectoryError;
 use taupe_os_linux::signals::Termination;
-use taupe_os_linux::tun::OpenError;
 
 /// Reason why a device could not be started or run to its end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DaemonError {
-    #[error("{0}{advice}", advice = advice(.0))]
+    #[error("{0}{advice}", advice = start_advice(.0))]
     Start(#[from] StartError),
     #[error("{variable}: descriptor {number} cannot be used: {source}")]
     Descriptor {
@@ -51,25 +50,6 @@ pub(crate) enum DaemonError {
     Thread(#[source] io::Error),
     #[error("the starting process has received the reason")]
     Reported,
-}
-
-/// Returns advice for an error of starting, or nothing.
-pub(crate) fn advice(error: &StartError) -> String {
-    match error {
-        StartError::Tun(OpenError::Device(_)) => {
-            "; it takes root, and the kernel's tun module (`modprobe tun`)".to_owned()
-        }
-        StartError::Tun(OpenError::Permission(_)) => "; run it as root".to_owned(),
-        StartError::Tun(OpenError::Busy(interface)) => {
-            format!("; choose another name, or remove it (`ip link delete {interface}`)")
-        }
-        StartError::Running(_) => "; delete the interface (`ip link del`) to end it".to_owned(),
-        StartError::Folder(RunDirectoryError::Unsafe { path, .. }) => {
-            let path = path.display();
-            format!(" (`chown root {path}`, `chmod o-w {path}`)")
-        }
-        _ => String::new(),
-    }
 }
 
 /// Runs a device in the foreground.

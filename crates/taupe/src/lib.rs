@@ -53,6 +53,7 @@ cfg_if::cfg_if! {
         mod progress;
         mod report;
         mod root;
+        mod start_advice;
         mod state_dir;
         mod status;
         #[path = "system/linux.rs"]

@@ -4,6 +4,7 @@ use super::OuterPlan;
 use super::names::Inside;
 use crate::device::Device;
 use crate::endpoint_names;
+use crate::start_advice::start_advice;
 use std::io;
 use std::mem;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub(crate) enum OuterError {
         interface: String,
         source: NetworkError,
     },
-    #[error("{interface}: {source}{}", crate::daemon::advice(.source))]
+    #[error("{interface}: {source}{}", start_advice(.source))]
     Start {
         interface: String,
         source: StartError,
