@@ -81,6 +81,7 @@ macro_rules! retries {
         )
     };
 }
+#[allow(unused_imports, reason = "on Windows no command adds to the section")]
 pub(crate) use retries;
 
 pub(crate) const RETRIES: &str = retries!("");
