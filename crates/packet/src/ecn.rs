@@ -27,6 +27,20 @@ pub fn encapsulate(inner_tos: u8) -> u8 {
     inner_tos & CE
 }
 
+/// Marks a packet, which should have passed [`crate::ip::Packet::parse`], with congestion (CE).
+/// Returns false and leaves it unchanged if its sender does not support ECN.
+pub fn mark(packet: &mut [u8]) -> bool {
+    let Ok(view) = Packet::parse(packet) else {
+        return false;
+    };
+    let (family, tos) = (view.family(), view.tos());
+    let is_capable = tos & CE != NOT_ECT;
+    if is_capable {
+        set_ecn(packet, family, tos, CE);
+    }
+    is_capable
+}
+
 /// Applies the outer ECN field to a decrypted packet (RFC 6040 section 4.2).
 ///
 /// `packet` should have passed [`crate::ip::Packet::parse`]; other data is delivered unchanged.
@@ -47,20 +61,26 @@ pub fn decapsulate(outer_ecn: u8, packet: &mut [u8]) -> Verdict {
         (CE, _) | (_, CE) => CE,
         (_, _) => ECT_1,
     };
-    let marked = tos & !CE | ecn;
-    if marked != tos {
-        match family {
-            Family::V4 => {
-                let word = |tos| u16::from_be_bytes([packet[0], tos]);
-                let old = u16::from_be_bytes([packet[10], packet[11]]);
-                let new = checksum::update(old, word(tos), word(marked));
-                packet[1] = marked;
-                packet[10..12].copy_from_slice(&new.to_be_bytes());
-            }
-            Family::V6 => packet[1] = packet[1] & 0x0f | marked << 4,
-        }
-    }
+    set_ecn(packet, family, tos, ecn);
     Verdict::Deliver
+}
+
+/// Sets the ECN field of a valid packet whose TOS or traffic class is `tos`.
+fn set_ecn(packet: &mut [u8], family: Family, tos: u8, ecn: u8) {
+    let marked = tos & !CE | ecn;
+    if marked == tos {
+        return;
+    }
+    match family {
+        Family::V4 => {
+            let word = |tos| u16::from_be_bytes([packet[0], tos]);
+            let old = u16::from_be_bytes([packet[10], packet[11]]);
+            let new = checksum::update(old, word(tos), word(marked));
+            packet[1] = marked;
+            packet[10..12].copy_from_slice(&new.to_be_bytes());
+        }
+        Family::V6 => packet[1] = packet[1] & 0x0f | marked << 4,
+    }
 }
 
 #[cfg(test)]
@@ -140,11 +160,26 @@ mod tests {
     }
 
     #[test]
+    fn packets_of_capable_senders_are_marked() {
+        for build in [v4, v6] {
+            for ecn in [ECT_0, ECT_1, CE] {
+                let mut packet = build(DSCP | ecn);
+                assert!(mark(&mut packet));
+                assert_eq!(packet, build(DSCP | CE));
+            }
+            let mut packet = build(DSCP | NOT_ECT);
+            assert!(!mark(&mut packet));
+            assert_eq!(packet, build(DSCP | NOT_ECT));
+        }
+    }
+
+    #[test]
     fn what_is_no_packet_is_left_alone() {
         for length in 0..20 {
             let mut packet = v4(0)[..length].to_vec();
             let before = packet.clone();
             assert_eq!(decapsulate(CE, &mut packet), Verdict::Deliver);
+            assert!(!mark(&mut packet));
             assert_eq!(packet, before);
         }
     }

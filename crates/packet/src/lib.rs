@@ -5,6 +5,8 @@
 //! 64 datagrams of one size, and [`merge`] combines their decrypted contents into super-packets. In
 //! steady state this crate does not allocate.
 //!
+//! [`queue`] is a fair queue for packets that wait to be sent.
+//!
 //! [`ip`] parses headers; [`checksum`], [`ecn`] and [`icmp`] implement the mechanisms of these
 //! names. [`virtio`] is the header before a packet on a TUN, and [`tap`] is the interface for code
 //! that changes packets between a TUN and a tunnel.
@@ -18,6 +20,7 @@ pub mod fuzzing;
 pub mod icmp;
 pub mod ip;
 pub mod merge;
+pub mod queue;
 pub mod split;
 pub mod tap;
 #[cfg(any(test, feature = "testing"))]
