@@ -104,6 +104,15 @@ pub(super) fn set_offload(tun: BorrowedFd<'_>, features: u32) -> io::Result<()> 
     Ok(())
 }
 
+/// `SIOCOUTQ`: returns the bytes of memory of unsent datagrams.
+pub(super) fn unsent(socket: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut bytes: c_int = 0;
+    // SAFETY: the request writes one int at its address argument, and `bytes` is one, exclusively
+    // borrowed. The descriptor is open while borrowed. `SIOCOUTQ` has the number of `TIOCOUTQ`.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ as _, &raw mut bytes) })?;
+    Ok(usize::try_from(bytes).unwrap_or(0))
+}
+
 /// `TUNGETDEVNETNS`: returns the network namespace of a TUN's interface.
 pub(super) fn tun_namespace(tun: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     namespace(tun, libc::TUNGETDEVNETNS as u32)

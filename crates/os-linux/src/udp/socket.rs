@@ -18,7 +18,10 @@ use rustix::{
 use taupe_packet::ip::Family;
 
 use super::{BindError, Options, demux, message};
-use crate::socket_option::{self, IntOption};
+use crate::{
+    ioctl,
+    socket_option::{self, IntOption},
+};
 
 /// An unconnected UDP socket bound to every local address of one family. Any number of threads may
 /// send and receive.
@@ -143,6 +146,17 @@ impl Socket {
     /// Number of batches that the kernel refused and that were sent as single datagrams instead.
     pub fn gso_refusals(&self) -> u64 {
         self.gso_refusals.load(Ordering::Relaxed)
+    }
+
+    /// Returns the memory of all datagrams that the network card's driver has not released
+    /// (`SIOCOUTQ`), in bytes. It is more than their length: up to twice as much for datagrams that
+    /// are sent one by one.
+    ///
+    /// # Errors
+    ///
+    /// None are known.
+    pub fn unsent(&self) -> io::Result<usize> {
+        ioctl::unsent(self.as_fd())
     }
 
     /// Makes every waiting and later [`Socket::receive`] return
