@@ -250,8 +250,10 @@ fn one_super_packet_is_not_a_queue() {
 
 #[test]
 fn a_queue_that_is_a_quarter_full_is_marked_at_once() {
-    let mut tested = Tested::default();
-    tested.now = MS;
+    let mut tested = Tested {
+        now: MS,
+        ..Tested::default()
+    };
     let quarter = tested.queue.limit() / 4 / LEN;
     for i in 0..=quarter {
         tested.push(i, bulk(1, true));
