@@ -82,6 +82,16 @@ impl<P> Batch<P> {
         &mut self.buffer[packet..packet + padded]
     }
 
+    /// Returns the bytes of packets, like those in the batch, until its sends are full. An empty
+    /// batch does not know them.
+    pub(crate) fn room(&self) -> usize {
+        if self.peer.is_none() {
+            return usize::MAX;
+        }
+        let packet = self.stride.saturating_sub(DATA_OVERHEAD);
+        self.full.saturating_sub(self.count) * packet
+    }
+
     pub(crate) fn peer(&self) -> Option<&Arc<P>> {
         self.peer.as_ref()
     }

@@ -13,12 +13,16 @@
 //! buffer, with one lock and one `sendmsg`.
 //!
 //! One thread takes a packet through all steps, so packets stay in order.
+//!
+//! If the fair queue is switched on, packets that find others before them wait there between steps
+//! 2 and 3 ([`backlog`]). The TUN is drained into it before each send, and the batch takes from it.
 
 use std::io;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use taupe_os_linux::tun::{READ_BUFFER_LEN, Read};
 use taupe_os_linux::udp::Header;
@@ -40,6 +44,10 @@ use crate::shared::{BUSY, Command};
 use taupe_packet::tap::TapOut;
 use taupe_runtime::clock;
 
+mod backlog;
+
+use backlog::{Backlog, Segments};
+
 /// Reads in one turn, at most. [`TURN_LEN`] does not bound them, because packets that are dropped
 /// add nothing to it.
 const MAX_READS: usize = 512;
@@ -48,6 +56,10 @@ const MAX_READS: usize = 512;
 /// is long enough that one small send costs little beside the full ones.
 const TURN_LEN: usize = 512 << 10;
 
+/// Bytes of the largest super-packet. If the queue gives so much, the rate is high enough for batches
+/// of two of them.
+const UNDIVIDED: usize = 64 << 10;
+
 /// Carries packets from the TUN to the network.
 pub(crate) struct OutboundPath {
     lane: Arc<Lane>,
@@ -55,6 +67,8 @@ pub(crate) struct OutboundPath {
     /// The time at which the last turn ended.
     ended: Instant,
     tap: Option<Box<dyn TapOut>>,
+    /// The fair queue, if it is switched on.
+    backlog: Option<Backlog>,
     outgoing: Outgoing,
 }
 
@@ -75,6 +89,7 @@ impl OutboundPath {
             buffer: vec![0; READ_BUFFER_LEN],
             ended: Instant::default(),
             tap,
+            backlog: Backlog::from_environment(),
             outgoing: Outgoing {
                 batch: Batch::new(),
                 icmp_errors: IcmpErrorLimit::default(),
@@ -90,6 +105,10 @@ impl PacketPath for OutboundPath {
         self.lane.tun.as_fd()
     }
 
+    fn backlog(&self) -> Option<Duration> {
+        self.backlog.as_ref()?.delay()
+    }
+
     /// Carries one packet. If the thread is busy, also carries the packets that wait behind it.
     fn turn(&mut self, waits: bool) -> ControlFlow<(), Turn> {
         let Self {
@@ -97,28 +116,29 @@ impl PacketPath for OutboundPath {
             buffer,
             ended,
             tap,
+            backlog,
             outgoing,
         } = self;
+        let has_backlog = backlog.as_ref().is_some_and(|it| !it.is_empty());
         let read = if waits {
             lane.tun.read(buffer).map(Some)
+        } else if has_backlog {
+            Ok(lane.tun.read_queued(buffer))
         } else {
             lane.tun.read_ready(buffer)
         };
         let read_at = clock::boot();
-        if let Some(read) = read.transpose() {
-            outgoing.take(lane, tap, read, buffer)?;
-            if read_at.since(*ended) < BUSY {
-                for _ in 1..MAX_READS {
-                    if outgoing.carried >= TURN_LEN {
-                        break;
-                    }
-                    let Some(read) = lane.tun.read_queued(buffer) else {
-                        break;
-                    };
-                    outgoing.take(lane, tap, Ok(read), buffer)?;
-                }
+        let is_busy = read_at.since(*ended) < BUSY;
+        let packet = match read.transpose() {
+            Some(read) => Some(received(lane, read)?),
+            None => None,
+        };
+        match (backlog, packet) {
+            (Some(backlog), packet) => {
+                outgoing.carry_fairly(lane, tap, backlog, buffer, packet, is_busy)?;
             }
-            outgoing.flush(lane);
+            (None, Some(packet)) => outgoing.carry_waiting(lane, tap, buffer, packet, is_busy)?,
+            (None, None) => {}
         }
         *ended = clock::boot();
         ControlFlow::Continue(Turn {
@@ -129,48 +149,155 @@ impl PacketPath for OutboundPath {
     }
 }
 
+/// A packet in the buffer for reads.
+type InBuffer = (VirtioHeader, Range<usize>);
+
+/// Step 1: handles the result of a read. Breaks if the TUN has ended.
+fn received(lane: &Lane, read: io::Result<Read>) -> ControlFlow<(), InBuffer> {
+    match read {
+        Ok(Read::Packet { header, range }) => return ControlFlow::Continue((header, range)),
+        Ok(Read::Stopped) => {}
+        Ok(Read::Deleted) => lane.shared.send(Command::TunDeleted),
+        Err(error) => {
+            let why = format!("reading the TUN: {error}");
+            lane.shared.send(Command::Failed(why));
+        }
+    }
+    ControlFlow::Break(())
+}
+
 impl Outgoing {
-    /// Step 1: handles the result of a read. Breaks if the TUN has ended.
+    /// Carries a packet, and if the thread is busy those that wait behind it.
+    fn carry_waiting(
+        &mut self,
+        lane: &Lane,
+        tap: &mut Option<Box<dyn TapOut>>,
+        buffer: &mut [u8],
+        packet: InBuffer,
+        is_busy: bool,
+    ) -> ControlFlow<()> {
+        self.take(lane, tap, buffer, packet);
+        let more = if is_busy { MAX_READS - 1 } else { 0 };
+        for _ in 0..more {
+            if self.carried >= TURN_LEN {
+                break;
+            }
+            let Some(read) = lane.tun.read_queued(buffer) else {
+                break;
+            };
+            let packet = received(lane, Ok(read))?;
+            self.take(lane, tap, buffer, packet);
+        }
+        self.flush(lane);
+        ControlFlow::Continue(())
+    }
+
+    /// The same through the fair queue. It drains the TUN into the queue, and takes a batch of the
+    /// queue through steps 3 to 7, until the queue is empty, the send buffer is full, or the turn
+    /// ends. A packet that finds no others does not enter the queue.
+    fn carry_fairly(
+        &mut self,
+        lane: &Lane,
+        tap: &mut Option<Box<dyn TapOut>>,
+        backlog: &mut Backlog,
+        buffer: &mut Vec<u8>,
+        packet: Option<InBuffer>,
+        is_busy: bool,
+    ) -> ControlFlow<()> {
+        match packet {
+            Some(packet) if !is_busy && backlog.passes(lane, packet.1.len()) => {
+                self.take(lane, tap, buffer, packet);
+                self.flush(lane);
+                return ControlFlow::Continue(());
+            }
+            Some(packet) => enqueue(lane, tap, backlog, buffer, packet),
+            None => {}
+        }
+        while self.carried < TURN_LEN {
+            for _ in 0..MAX_READS {
+                let Some(read) = lane.tun.read_queued(buffer) else {
+                    break;
+                };
+                let packet = received(lane, Ok(read))?;
+                enqueue(lane, tap, backlog, buffer, packet);
+            }
+            if backlog.is_empty() {
+                break;
+            }
+            let Some((room, ran_empty)) = backlog.room(lane) else {
+                break;
+            };
+            let sent = self.carry_batch(lane, backlog, room);
+            backlog.note_sent(clock::boot(), sent, ran_empty);
+            if backlog.is_empty() {
+                break;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Takes a packet through the steps 2 to 4.
     fn take(
         &mut self,
         lane: &Lane,
         tap: &mut Option<Box<dyn TapOut>>,
-        read: io::Result<Read>,
         buffer: &mut [u8],
-    ) -> ControlFlow<()> {
-        match read {
-            Ok(Read::Packet { header, range }) => {
-                if let Some(packet) = buffer.get_mut(range) {
-                    match tap {
-                        Some(tap) => self.pass(lane, &mut **tap, header, packet),
-                        None => self.carry(lane, header, packet),
-                    }
-                }
-                return ControlFlow::Continue(());
-            }
-            Ok(Read::Stopped) => {}
-            Ok(Read::Deleted) => lane.shared.send(Command::TunDeleted),
-            Err(error) => {
-                let why = format!("reading the TUN: {error}");
-                lane.shared.send(Command::Failed(why));
-            }
+        (header, range): InBuffer,
+    ) {
+        let Some(packet) = buffer.get_mut(range) else {
+            return;
+        };
+        match tap {
+            Some(tap) => pass(lane, &mut **tap, header, packet, &mut |header, packet| {
+                self.carry(lane, header, packet);
+            }),
+            None => self.carry(lane, header, packet),
         }
-        ControlFlow::Break(())
     }
 
-    /// Step 2: hands a packet to the tap, and carries the packets that the tap returns.
-    fn pass(&mut self, lane: &Lane, tap: &mut dyn TapOut, header: VirtioHeader, packet: &mut [u8]) {
-        let mut carry = |header, packet: &[u8]| self.carry(lane, header, packet);
-        let answer = tap.handle(clock::boot().0, header, packet, &mut carry);
-        if let Some(answer) = answer {
-            // If the write fails, the sender retries.
-            let _ = lane.tun.write(&TunWrite::single(&answer));
+    /// Carries a batch from the queue: `room` bytes, or more if that is a whole super-packet and two
+    /// of them fit. Returns the bytes of its packets.
+    fn carry_batch(&mut self, lane: &Lane, backlog: &mut Backlog, room: usize) -> usize {
+        let now = clock::boot();
+        let room = match room {
+            UNDIVIDED.. => 2 * UNDIVIDED,
+            _ => room,
+        };
+        let mut taken = 0;
+        while taken < room {
+            let fitting = self.batch.room().min(room - taken);
+            let bytes = backlog.pop(now, fitting, |segments| self.carry_segments(lane, segments));
+            taken += bytes;
+            if bytes == 0 || self.batch.room() == 0 {
+                break;
+            }
         }
+        self.flush(lane);
+        taken
+    }
+
+    /// Steps 3 and 4 for a whole packet.
+    fn carry(&mut self, lane: &Lane, header: VirtioHeader, packet: &[u8]) {
+        self.carry_segments(
+            lane,
+            Segments {
+                header,
+                packet,
+                segments: 0..usize::MAX,
+                is_marked: false,
+            },
+        );
     }
 
     /// Steps 3 and 4: routes a packet and splits it into the batch of its peer. Flushes the batch
     /// first if the packet does not fit into it. The IP header is parsed here, once.
-    fn carry(&mut self, lane: &Lane, header: VirtioHeader, bytes: &[u8]) {
+    fn carry_segments(&mut self, lane: &Lane, segments: Segments<'_>) {
+        let Segments {
+            header,
+            packet: bytes,
+            segments,
+            is_marked,
+        } = segments;
         let Ok(packet) = Packet::parse(bytes) else {
             trace!("not an IP packet: dropped");
             return;
@@ -196,7 +323,7 @@ impl Outgoing {
             tclass: ecn::encapsulate(packet.tos()),
             hop_limit,
         };
-        for i in 0..split.count() {
+        for i in segments.start..segments.end.min(split.count()) {
             let padded = padded_len(split.len_of(i), mtu);
             if !self.batch.takes(peer, header, padded) {
                 self.flush(lane);
@@ -204,6 +331,9 @@ impl Outgoing {
             let slot = self.batch.push(peer, header, padded);
             let written = split.write(i, slot);
             slot[written..].fill(0);
+            if is_marked && i == segments.start {
+                ecn::mark(slot);
+            }
         }
     }
 
@@ -247,6 +377,40 @@ impl Outgoing {
         if local_address_dropped && let Some(peer) = self.batch.peer() {
             peer.clear_local_address();
         }
+    }
+}
+
+/// Takes a packet through step 2 into the queue.
+fn enqueue(
+    lane: &Lane,
+    tap: &mut Option<Box<dyn TapOut>>,
+    backlog: &mut Backlog,
+    buffer: &mut Vec<u8>,
+    (header, range): InBuffer,
+) {
+    let now = clock::boot();
+    let Some(tap) = tap else {
+        return backlog.push_read(now, header, buffer, range);
+    };
+    if let Some(packet) = buffer.get_mut(range) {
+        pass(lane, &mut **tap, header, packet, &mut |header, packet| {
+            backlog.push(now, header, packet);
+        });
+    }
+}
+
+/// Step 2: hands a packet to the tap, and the packets that the tap returns to `forward`.
+fn pass(
+    lane: &Lane,
+    tap: &mut dyn TapOut,
+    header: VirtioHeader,
+    packet: &mut [u8],
+    forward: &mut dyn FnMut(VirtioHeader, &[u8]),
+) {
+    let answer = tap.handle(clock::boot().0, header, packet, forward);
+    if let Some(answer) = answer {
+        // If the write fails, the sender retries.
+        let _ = lane.tun.write(&TunWrite::single(&answer));
     }
 }
 

@@ -39,7 +39,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use taupe_packet::ip::Family;
 use taupe_protocol::time::Instant;
@@ -80,8 +80,15 @@ pub(crate) trait PacketPath: Send {
     fn source(&self) -> BorrowedFd<'_>;
 
     /// Carries the packets that wait in the source. If `waits` is true, blocks until there is one;
-    /// otherwise the source must be readable. Breaks if the source has ended.
+    /// otherwise the source must be readable, or the path has a backlog. Breaks if the source has
+    /// ended.
     fn turn(&mut self, waits: bool) -> ControlFlow<(), Turn>;
+
+    /// Returns the time after which packets that wait in the path itself can be sent. `None` if there
+    /// are none; only then may the path block or migrate to the shared thread.
+    fn backlog(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// A path of a lane.
@@ -164,7 +171,8 @@ pub(crate) fn run_dedicated(shared_thread: &SharedThread, id: PathId, path: Box<
     };
     let mut meter = Meter::default();
     loop {
-        let ControlFlow::Continue(turn) = migrating.path.turn(true) else {
+        let may_block = wait_for_backlog(&*migrating.path);
+        let ControlFlow::Continue(turn) = migrating.path.turn(may_block) else {
             return;
         };
         let Some(load) = meter.note(&turn, thread_cpu_time) else {
@@ -173,7 +181,7 @@ pub(crate) fn run_dedicated(shared_thread: &SharedThread, id: PathId, path: Box<
         if !is_light(load) {
             shared_thread.note_busy(turn.ended);
         }
-        if shared_thread.is_busy(turn.ended) {
+        if shared_thread.is_busy(turn.ended) || migrating.path.backlog().is_some() {
             continue;
         }
         if shared_thread.arrivals.send(migrating).is_err() {
@@ -185,6 +193,26 @@ pub(crate) fn run_dedicated(shared_thread: &SharedThread, id: PathId, path: Box<
         };
         migrating = returned;
     }
+}
+
+/// Waits until a path can send its backlog or its source is readable. Returns true at once if it
+/// has no backlog, so that it may block in its source.
+fn wait_for_backlog(path: &dyn PacketPath) -> bool {
+    let Some(delay) = path.backlog() else {
+        return true;
+    };
+    if let Some(delay) = timespec(delay) {
+        let mut fds = [PollFd::from_borrowed_fd(path.source(), PollFlags::IN)];
+        // After an error the path looks by itself.
+        let _ = poll(&mut fds, Some(&delay));
+    }
+    false
+}
+
+/// Returns `None` for no time.
+fn timespec(delay: Duration) -> Option<Timespec> {
+    let delay = (!delay.is_zero()).then_some(delay)?;
+    Timespec::try_from(delay).ok()
 }
 
 /// Runs the shared thread. It carries the packets of the paths that have arrived, and sends all of
@@ -262,12 +290,21 @@ fn wait(
     let mut fds = Vec::with_capacity(paths.len() + 1);
     fds.extend(paths.iter().map(|it| watch(it.path.source())));
     fds.push(watch(shared_thread.waker.fd()));
-    if !busy_poll.poll_briefly(&mut fds)? {
-        poll(&mut fds, None)?;
+    let backlogs = paths.iter().filter_map(|it| it.path.backlog());
+    match backlogs.min() {
+        Some(delay) => {
+            poll(&mut fds, Some(&timespec(delay).unwrap_or_default()))?;
+        }
+        None if busy_poll.poll_briefly(&mut fds)? => {}
+        None => {
+            poll(&mut fds, None)?;
+        }
     }
     ready.clear();
     let readable = tokens.zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
     ready.extend(readable.map(|(token, _)| token));
+    let backlogs = paths.iter().filter(|it| it.path.backlog().is_some());
+    ready.extend(backlogs.map(|it| Token::Source(it.id)));
     Ok(())
 }
 

@@ -152,6 +152,12 @@ impl LaneSockets {
         }
     }
 
+    /// Returns the memory of all datagrams that wait to be sent, in bytes.
+    pub(crate) fn unsent(&self) -> usize {
+        let unsent = self.all().map(|socket| socket.unsent().unwrap_or(0));
+        unsent.sum()
+    }
+
     /// Ends the threads that receive from these sockets.
     pub(crate) fn shutdown(&self) {
         for socket in self.all() {

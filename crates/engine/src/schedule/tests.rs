@@ -17,9 +17,13 @@ struct Packet {
     bytes: u64,
 }
 
+/// The number of a packet that waits in the path until the next turn.
+const HELD: u64 = u64::MAX;
+
 /// A packet path that reports each packet to the test, with the name of the thread.
 struct Fake {
     source: UnixDatagram,
+    backlog: Option<Packet>,
     carried: mpsc::Sender<(Packet, String)>,
 }
 
@@ -28,7 +32,15 @@ impl PacketPath for Fake {
         self.source.as_fd()
     }
 
+    fn backlog(&self) -> Option<Duration> {
+        self.backlog.map(|_| Duration::from_millis(1))
+    }
+
     fn turn(&mut self, waits: bool) -> ControlFlow<(), Turn> {
+        if let Some(packet) = self.backlog.take() {
+            assert!(!waits, "the packet would wait for the next one");
+            return ControlFlow::Continue(self.carry(packet));
+        }
         let flags = if waits {
             RecvFlags::empty()
         } else {
@@ -44,15 +56,29 @@ impl PacketPath for Fake {
         else {
             return ControlFlow::Break(());
         };
-        let name = thread::current().name().expect("a name").to_owned();
         let packet = Packet { number, at, bytes };
+        if number == HELD {
+            self.backlog = Some(packet);
+            return ControlFlow::Continue(turn_at(at, 0));
+        }
+        ControlFlow::Continue(self.carry(packet))
+    }
+}
+
+impl Fake {
+    fn carry(&self, packet: Packet) -> Turn {
+        let name = thread::current().name().expect("a name").to_owned();
         self.carried.send((packet, name)).expect("a test");
-        let now = Instant(at * MILLISECOND);
-        ControlFlow::Continue(Turn {
-            read_at: now,
-            ended: now,
-            bytes: bytes as usize,
-        })
+        turn_at(packet.at, packet.bytes)
+    }
+}
+
+fn turn_at(at: u64, bytes: u64) -> Turn {
+    let now = Instant(at * MILLISECOND);
+    Turn {
+        read_at: now,
+        ended: now,
+        bytes: bytes as usize,
     }
 }
 
@@ -72,11 +98,11 @@ fn send(source: &UnixDatagram, packet: Packet) {
 impl End {
     /// Sends a packet and returns the name of the thread that carried it.
     fn carries(&self, at: u64, bytes: u64) -> String {
-        let packet = Packet {
-            number: 0,
-            at,
-            bytes,
-        };
+        self.carries_packet(0, at, bytes)
+    }
+
+    fn carries_packet(&self, number: u64, at: u64, bytes: u64) -> String {
+        let packet = Packet { number, at, bytes };
         send(&self.source, packet);
         let (carried, by) = self.carried.recv_timeout(SOON).expect("carried");
         assert_eq!(carried, packet);
@@ -116,6 +142,7 @@ fn dedicated(shared_thread: &Arc<SharedThread>, id: PathId, name: &str) -> End {
     let (report, carried) = mpsc::channel();
     let fake = Fake {
         source,
+        backlog: None,
         carried: report,
     };
     let shared_thread = Arc::clone(shared_thread);
@@ -170,6 +197,18 @@ fn traffic_is_heavy_from_1_6_and_light_below_0_8_gbit_a_second() {
     assert!(!is_heavy(load(15)));
     assert!(!is_light(load(8)));
     assert!(is_light(load(7)));
+}
+
+#[test]
+fn a_backlog_is_carried_without_another_packet() {
+    let (shared_thread, _both) = start();
+    let out = outbound(&shared_thread);
+    // Traffic is light, but the path does not migrate with packets.
+    assert_eq!(out.carries_packet(HELD, 1000, 100), "out");
+    assert_eq!(out.carries(1010, 100), "out");
+    assert_eq!(out.carries(1020, 100), "both");
+    assert_eq!(out.carries_packet(HELD, 1030, 100), "both");
+    assert_eq!(out.carries(1040, 100), "both");
 }
 
 #[test]
