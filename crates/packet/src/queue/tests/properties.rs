@@ -152,7 +152,7 @@ proptest! {
         prop_assert_eq!(tested.pop_packet(), Some(usize::MAX));
     }
 
-    /// Of flows that always have packets, none gets ahead by more than a few portions.
+    /// No flow that always has packets gets ahead of another by more than a few portions.
     #[test]
     fn bulk_flows_get_equal_shares(
         lengths in prop::collection::vec((1usize..=45, 40usize..=1460), 2..6),
