@@ -28,6 +28,7 @@ use taupe_os_linux::tun::{READ_BUFFER_LEN, Read};
 use taupe_os_linux::udp::Header;
 use taupe_packet::ip::Packet;
 use taupe_packet::merge::TunWrite;
+use taupe_packet::queue::SUPER_PACKET;
 use taupe_packet::split::Split;
 use taupe_packet::virtio::VirtioHeader;
 use taupe_packet::{ecn, icmp};
@@ -55,10 +56,6 @@ const MAX_READS: usize = 512;
 /// Bytes after which a turn ends. The turn then sends its last batch even if it is not full; this
 /// is long enough that one small send costs little beside the full ones.
 const TURN_LEN: usize = 512 << 10;
-
-/// Bytes of the largest super-packet. If the queue gives so much, the rate is high enough for batches
-/// of two of them.
-const UNDIVIDED: usize = 64 << 10;
 
 /// Carries packets from the TUN to the network.
 pub(crate) struct OutboundPath {
@@ -259,8 +256,9 @@ impl Outgoing {
     /// of them fit. Returns the bytes of its packets.
     fn carry_batch(&mut self, lane: &Lane, backlog: &mut Backlog, room: usize) -> usize {
         let now = clock::boot();
+        // If the queue gives so much, the rate is high enough for batches of two super-packets.
         let room = match room {
-            UNDIVIDED.. => 2 * UNDIVIDED,
+            SUPER_PACKET.. => 2 * SUPER_PACKET,
             _ => room,
         };
         let mut taken = 0;

@@ -34,11 +34,15 @@ pub fn mark(packet: &mut [u8]) -> bool {
         return false;
     };
     let (family, tos) = (view.family(), view.tos());
-    let is_capable = tos & CE != NOT_ECT;
-    if is_capable {
+    if is_capable(tos) {
         set_ecn(packet, family, tos, CE);
     }
-    is_capable
+    is_capable(tos)
+}
+
+/// Returns true if the sender of a packet with this TOS or traffic class supports ECN.
+pub(crate) fn is_capable(tos: u8) -> bool {
+    tos & CE != NOT_ECT
 }
 
 /// Applies the outer ECN field to a decrypted packet (RFC 6040 section 4.2).

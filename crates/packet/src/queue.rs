@@ -14,9 +14,9 @@
 //!
 //! - **Scheduler**: deficit round robin. A flow whose packets do not wait when the next one arrives
 //!   (a *sparse* flow: a key press, a DNS query, an acknowledgement) comes before the others.
-//! - **Signals**: a sender whose packets have waited too long for some time is told to slow down
-//!   (`codel.rs`), by a congestion mark if it supports ECN (RFC 3168), else by the loss of a segment.
-//!   So is, without delay, a sender with a large share of a queue that is a quarter full.
+//! - **Signals**: a sender whose packets have waited too long for some time gets a signal to slow
+//!   down (`codel.rs`): a congestion mark if it supports ECN (RFC 3168), else the loss of a segment.
+//!   A sender with a large share of a queue that is a quarter full gets one without delay.
 //! - **Portions**: a packet from a TUN is a super-packet of up to 64 KiB. On a slow link it leaves in
 //!   portions of some segments, between which other flows have their turn. Both a mark and a loss
 //!   concern one segment of a super-packet. A TCP sender reacts to one as to all, and a loss of all
@@ -40,12 +40,13 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 pub use self::flow::FlowHasher;
+pub use self::rate::SUPER_PACKET;
 use self::{
     fifo::Nodes,
     flow::{Flow, FlowTable, Listed},
     rate::{MAX_LIMIT, SendRate},
 };
-use crate::{ip::Packet, split::Split};
+use crate::{ecn, ip::Packet, split::Split};
 
 /// Packets that may wait. It bounds the number of buffers when all packets are short.
 pub const MAX_PACKETS: usize = 1024;
@@ -55,9 +56,9 @@ pub const MAX_PACKETS: usize = 1024;
 /// may need that: nothing is known of the rate when its first packets come.
 const GRACE: u64 = 1_000_000_000;
 
-/// When the queue is over a limit, it drops packets of at least so many bytes or so many packets,
-/// but not more than half of the list. The search for the longest list is then rare also if short
-/// packets come faster than they leave (RFC 8290, section 4.1.3, drops 64 packets).
+/// Bytes and packets that the queue drops at a time when it is over a limit: at least one of these
+/// numbers, but not more than half of the list. The search for the longest list is then rare also
+/// if short packets come faster than they leave (RFC 8290, section 4.1.3, drops 64 packets).
 const SHED_BYTES: usize = 32 << 10;
 const SHED_PACKETS: usize = 64;
 
@@ -100,7 +101,7 @@ impl Shape {
     pub fn of(packet: &Packet<'_>, split: &Split<'_>, hasher: &FlowHasher) -> Self {
         Self::new(
             hasher.flow(packet),
-            packet.tos() & 0b11 != 0,
+            ecn::is_capable(packet.tos()),
             split.count(),
             split.segment_len(),
             split.last_len(),
@@ -166,7 +167,7 @@ impl<T> Handle<'_, T> {
 pub struct QueueStats {
     /// Segments that were marked with congestion.
     pub marked: u64,
-    /// Segments that were dropped to tell a sender of congestion.
+    /// Segments that were dropped as a signal of congestion.
     pub dropped_as_signal: u64,
     /// Segments that were dropped because the queue was full.
     pub dropped_over_limit: u64,
@@ -334,7 +335,7 @@ impl<T> FairQueue<T> {
     }
 
     /// Takes the next portion of a packet: as many segments as fit into `room` bytes and
-    /// [`Self::portion`], but at least one. Drops segments whose sender has to be told of congestion.
+    /// [`Self::portion`], but at least one. Drops segments as signals of congestion.
     /// Returns `None` if the queue is empty.
     pub fn dequeue(
         &mut self,

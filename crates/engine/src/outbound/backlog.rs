@@ -4,7 +4,6 @@
 //! The queue is off unless the environment has `TAUPE_FAIR_QUEUE=1`: it has not been measured
 //! enough (docs/design/latency.md).
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use taupe_packet::queue::{FairQueue, FlowHasher, Shape};
 use taupe_packet::split::Split;
 use taupe_packet::virtio::VirtioHeader;
 use taupe_protocol::time::Instant;
+use taupe_runtime::random;
 use tracing::{debug, trace};
 
 use crate::lane::Lane;
@@ -71,10 +71,8 @@ impl Backlog {
     }
 
     fn new() -> Self {
-        let random = || RandomState::new().build_hasher().finish().to_ne_bytes();
         let mut key = [0; 16];
-        key[..8].copy_from_slice(&random());
-        key[8..].copy_from_slice(&random());
+        random::fill(&mut key);
         Self {
             queue: FairQueue::new(),
             hasher: FlowHasher::new(&key),

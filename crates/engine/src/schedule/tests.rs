@@ -18,7 +18,7 @@ struct Packet {
 }
 
 /// The number of a packet that waits in the path until the next turn.
-const HELD: u64 = u64::MAX;
+const WAITING: u64 = u64::MAX;
 
 /// A packet path that reports each packet to the test, with the name of the thread.
 struct Fake {
@@ -57,7 +57,7 @@ impl PacketPath for Fake {
             return ControlFlow::Break(());
         };
         let packet = Packet { number, at, bytes };
-        if number == HELD {
+        if number == WAITING {
             self.backlog = Some(packet);
             return ControlFlow::Continue(turn_at(at, 0));
         }
@@ -188,9 +188,9 @@ fn one_thread_carries_both_directions_while_traffic_is_light() {
 
 #[test]
 fn traffic_is_heavy_from_1_6_and_light_below_0_8_gbit_a_second() {
-    let load = |gbit_per_10_s: u64| Load {
-        // Bytes in 10 ms.
-        bytes: gbit_per_10_s * 1_000_000_000 / 8 / 1000,
+    // The load of 10 ms, for a rate in tenths of a Gbit/s.
+    let load = |tenths: u64| Load {
+        bytes: tenths * 100_000_000 / 8 / 100,
         ..Load::default()
     };
     assert!(is_heavy(load(16)));
@@ -204,10 +204,10 @@ fn a_backlog_is_carried_without_another_packet() {
     let (shared_thread, _both) = start();
     let out = outbound(&shared_thread);
     // Traffic is light, but the path does not migrate with packets.
-    assert_eq!(out.carries_packet(HELD, 1000, 100), "out");
+    assert_eq!(out.carries_packet(WAITING, 1000, 100), "out");
     assert_eq!(out.carries(1010, 100), "out");
     assert_eq!(out.carries(1020, 100), "both");
-    assert_eq!(out.carries_packet(HELD, 1030, 100), "both");
+    assert_eq!(out.carries_packet(WAITING, 1030, 100), "both");
     assert_eq!(out.carries(1040, 100), "both");
 }
 

@@ -1,4 +1,4 @@
-//! Controlled delay (RFC 8289): decides when a flow has to be told of congestion.
+//! Controlled delay (RFC 8289): decides when a flow gets a signal of congestion.
 //!
 //! The measure is the time that packets wait, not the length of the queue. A burst makes them wait
 //! for a moment; a standing queue makes even the luckiest packet of an interval wait. A flow has a

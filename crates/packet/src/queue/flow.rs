@@ -1,4 +1,4 @@
-//! Flows: the hash that tells them apart, and the table of those with packets in the queue.
+//! Flows: the hash that distinguishes them, and the table of those with packets in the queue.
 
 use std::hash::Hasher;
 
@@ -51,7 +51,7 @@ pub(super) const BUCKETS: usize = 512;
 
 /// Buckets among which a flow chooses. With one, two of 20 flows would share a bucket in a third of
 /// all cases; with eight, hardly ever (as in CAKE).
-const WAYS: usize = 8;
+const SET: usize = 8;
 
 /// The list of the scheduler that a flow is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,20 +125,20 @@ impl FlowTable {
     /// Returns the bucket for a packet of `flow`: its own, else an unused one of its set, else one
     /// that it shares.
     pub(super) fn bucket(&mut self, flow: u64) -> u16 {
-        let home = flow as usize % BUCKETS;
-        let first = home - home % WAYS;
-        let mut set = first..first + WAYS;
+        let preferred = flow as usize % BUCKETS;
+        let first = preferred - preferred % SET;
+        let mut set = first..first + SET;
         let own = set.clone().find(|it| self.0[*it].id == flow);
         let bucket = own.unwrap_or_else(|| {
             // The flow may have packets in this bucket, which the next ones must not overtake.
-            if self.0[home].foreign > 0 {
-                return home;
+            if self.0[preferred].foreign > 0 {
+                return preferred;
             }
             let unused = set.find(|it| self.0[*it].listed == Listed::No);
             if let Some(unused) = unused {
                 self.0[unused] = Flow::new(flow);
             }
-            unused.unwrap_or(home)
+            unused.unwrap_or(preferred)
         });
         bucket as u16
     }
@@ -244,19 +244,19 @@ mod tests {
     #[test]
     fn flows_of_one_set_have_a_bucket_each() {
         let mut table = FlowTable::new();
-        let flows = (0..WAYS as u64).map(|i| 3 + (i + 1) * BUCKETS as u64);
+        let flows = (0..SET as u64).map(|i| 3 + (i + 1) * BUCKETS as u64);
         let mut buckets: Vec<_> = flows.clone().map(|flow| add(&mut table, flow)).collect();
         for (flow, bucket) in flows.zip(&buckets) {
             assert_eq!(add(&mut table, flow), *bucket);
         }
         buckets.sort_unstable();
-        assert_eq!(buckets, (0..WAYS as u16).collect::<Vec<_>>());
+        assert_eq!(buckets, (0..SET as u16).collect::<Vec<_>>());
     }
 
     #[test]
     fn a_flow_stays_where_its_packets_are() {
         let mut table = FlowTable::new();
-        for i in 1..=WAYS as u64 {
+        for i in 1..=SET as u64 {
             add(&mut table, i * BUCKETS as u64);
         }
         // No bucket is left in the set: bucket 5 is shared.

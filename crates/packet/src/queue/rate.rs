@@ -45,8 +45,8 @@ const FIRST_IN_FLIGHT: usize = SUPER_PACKET;
 /// A full packet.
 pub(super) const MTU: usize = 1514;
 
-/// The largest super-packet.
-pub(super) const SUPER_PACKET: usize = 64 << 10;
+/// Bytes of the largest super-packet.
+pub const SUPER_PACKET: usize = 64 << 10;
 
 const SECOND: u64 = 1_000_000_000;
 
