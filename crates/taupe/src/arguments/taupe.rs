@@ -5,7 +5,7 @@ use super::{Action, ArgumentError, Environment, Order, TunnelOrder};
 use super::{applications, diagnosis, exec, tunnels};
 use crate::command_line::common::{
     ALLOWED_IPS_EXAMPLES, ALLOWED_IPS_STATUS, AllowedIps, CHECK_EXAMPLES, CHECK_STATUS,
-    EXIT_STATUS, FILES, FileArgument, RETRIES, STRIP_EXAMPLES, STRIP_STATUS, Wg, joined, retries,
+    EXIT_STATUS, FILES, FileArgument, RETRIES, STRIP_EXAMPLES, STRIP_STATUS, Wg, joined,
 };
 use crate::command_line::proxy::{self, ProxyArguments};
 use crate::wg;
@@ -21,10 +21,9 @@ Examples:
   sudo taupe status
   sudo taupe down home";
 
-const RETRIES_AND_DEVICE: &str = retries!(
-    "
-  LOG_LEVEL, TAUPE_OFFLOAD        As for `taupe device`."
-);
+/// Follows [`RETRIES`].
+const DEVICE_VARIABLES: &str = "
+  LOG_LEVEL, TAUPE_OFFLOAD        As for `taupe device`.";
 
 /// Userspace WireGuard.
 #[derive(Parser)]
@@ -39,7 +38,8 @@ pub(super) struct Taupe {
 enum Command {
     /// Bring up the tunnel of a file
     #[command(after_long_help = text(&[
-        tunnels::UP, tunnels::UP_ENVIRONMENT, tunnels::UP_STATUS, FILES, tunnels::UP_EXAMPLES,
+        tunnels::UP, &[RETRIES, tunnels::RETRIES_EXCEPTION, DEVICE_VARIABLES].concat(),
+        tunnels::UP_STATUS, FILES, tunnels::UP_EXAMPLES,
     ]))]
     Up(tunnels::UpArguments),
     /// Take a tunnel down and undo all changes of `up`
@@ -56,7 +56,8 @@ enum Command {
     ///
     /// Sessions of peers that stay continue.
     #[command(after_long_help = text(&[
-        tunnels::RELOAD, tunnels::RELOAD_ENVIRONMENT, tunnels::RELOAD_STATUS, FILES,
+        tunnels::RELOAD, &[RETRIES, tunnels::RETRIES_EXCEPTION].concat(),
+        tunnels::RELOAD_STATUS, FILES,
         tunnels::RELOAD_EXAMPLES,
     ]))]
     Reload(tunnels::ReloadArguments),
@@ -75,7 +76,8 @@ enum Command {
     Check(FileArgument),
     /// Run a command with a tunnel as its only network
     #[command(after_long_help = text(&[
-        exec::EXEC, RETRIES_AND_DEVICE, exec::EXEC_STATUS, FILES, exec::EXEC_EXAMPLES,
+        exec::EXEC, &[RETRIES, DEVICE_VARIABLES].concat(), exec::EXEC_STATUS, FILES,
+        exec::EXEC_EXAMPLES,
     ]))]
     Exec(exec::ExecArguments),
     /// Show which rule decides about an application's packets

@@ -1,7 +1,7 @@
 //! The command lines of `taupe up`, `down`, `lock`, `reload` and `save`.
 
 use super::{Action, ArgumentError, DeviceSettings, Environment, ModeOption, Up};
-use crate::command_line::common::{FileArgument, retries};
+use crate::command_line::common::FileArgument;
 use crate::device_log::Logging;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
@@ -36,12 +36,10 @@ If neither systemd-resolved nor resolvconf manages /etc/resolv.conf, Taupe repla
 according to DNS, and keeps the original in /etc/resolv.conf.before-taupe until the tunnel goes \
 down. If the machine goes off before that, the next `up` or `down` restores it.";
 
-pub(super) const UP_ENVIRONMENT: &str = retries!(
-    " No effect in
+/// Follows [`RETRIES`](crate::command_line::common::RETRIES).
+pub(super) const RETRIES_EXCEPTION: &str = " No effect in
                                   transparent mode, or if the file selects
-                                  applications.
-  LOG_LEVEL, TAUPE_OFFLOAD        As for `taupe device`."
-);
+                                  applications.";
 
 pub(super) const UP_STATUS: &str = "\
 Exit status:
@@ -103,12 +101,6 @@ Taupe compares keys, port, mark, peers, addresses, routes, MTU and name servers 
 changes those that differ. Commands of the file are not run: only `up` and `down` run them. The \
 options with which the tunnel was brought up (--override-routes, --no-firewall) stay in effect. \
 Only a tunnel of `taupe up` can be reloaded.";
-
-pub(super) const RELOAD_ENVIRONMENT: &str = retries!(
-    " No effect in
-                                  transparent mode, or if the file selects
-                                  applications."
-);
 
 pub(super) const RELOAD_STATUS: &str = "\
 Exit status:

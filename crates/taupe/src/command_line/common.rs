@@ -69,22 +69,12 @@ Environment:
   WG_COLOR_MODE  always, never, or auto (default): colours on a terminal.
   WG_HIDE_KEYS   never: print secret keys instead of (hidden).";
 
-/// The environment variable for look-ups of endpoint names, and what follows in the same section.
-macro_rules! retries {
-    ($more:literal) => {
-        concat!(
-            "Environment:
+/// The section about the environment for commands that look up endpoint names.
+pub(crate) const RETRIES: &str = "\
+Environment:
   WG_ENDPOINT_RESOLUTION_RETRIES  How often Taupe looks up an endpoint's name
                                   again if it has no address yet: a number
-                                  (default: 15), or infinity.",
-            $more
-        )
-    };
-}
-#[allow(unused_imports, reason = "on Windows no command adds to the section")]
-pub(crate) use retries;
-
-pub(crate) const RETRIES: &str = retries!("");
+                                  (default: 15), or infinity.";
 
 pub(crate) const ALLOWED_IPS_EXAMPLES: &str = "\
 Examples:
