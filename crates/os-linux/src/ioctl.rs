@@ -104,6 +104,21 @@ pub(super) fn set_offload(tun: BorrowedFd<'_>, features: u32) -> io::Result<()> 
     Ok(())
 }
 
+/// `TUNSETSTEERINGEBPF`: sets the program that chooses the queue of each packet.
+pub(super) fn set_steering(tun: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    let program: c_int = program.as_raw_fd();
+    // SAFETY: the request reads one int at its address argument, and `program` is one. The kernel
+    // takes a reference to the program; both descriptors are open while borrowed.
+    check(unsafe {
+        libc::ioctl(
+            tun.as_raw_fd(),
+            libc::TUNSETSTEERINGEBPF as _,
+            &raw const program,
+        )
+    })?;
+    Ok(())
+}
+
 /// `SIOCOUTQ`: returns the bytes of memory of unsent datagrams.
 pub(super) fn unsent(socket: BorrowedFd<'_>) -> io::Result<usize> {
     let mut bytes: c_int = 0;

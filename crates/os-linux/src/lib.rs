@@ -5,7 +5,8 @@
 //! routes, rules and nf_tables, and [`watch`] reports changes to them. The other modules deal with
 //! processes: namespaces, mounts, descriptors, signals, memory and scheduling.
 //!
-//! System calls that `rustix` does not wrap are in `ioctl`, [`socket_option`] and `udp::message`.
+//! System calls that `rustix` does not wrap are in `ioctl`, [`socket_option`], `udp::message` and
+//! `tun::steering`.
 
 #![cfg(target_os = "linux")]
 

@@ -1,6 +1,7 @@
 //! The virtual interface to which the system routes packets for the tunnel.
 
 mod device;
+mod steering;
 #[cfg(test)]
 mod tests;
 
@@ -47,6 +48,18 @@ impl Default for Offloads {
     }
 }
 
+/// The queues of an interface that was created by [`Tun::create_queues`].
+#[derive(Debug)]
+pub struct Queues {
+    /// The queues by the kernel's numbers; never empty. Each is for one reader.
+    ///
+    /// Drop them together: if one is dropped, the kernel loses the packets that wait in it, and
+    /// gives its number to the last one.
+    pub queues: Vec<Tun>,
+    /// The reason why there is one queue although the caller requested several.
+    pub refused: Option<OpenError>,
+}
+
 /// Result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
@@ -57,7 +70,7 @@ pub enum Read {
         /// The packet's range in the buffer.
         range: Range<usize>,
     },
-    /// Another thread called [`Tun::shutdown`].
+    /// Another thread called [`Tun::shutdown`], on any queue of the interface.
     Stopped,
     /// The interface was deleted.
     Deleted,

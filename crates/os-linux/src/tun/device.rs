@@ -4,7 +4,10 @@ use std::{
     ffi::c_int,
     io::{self, IoSlice, IoSliceMut},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use arrayvec::ArrayVec;
@@ -20,13 +23,13 @@ use taupe_packet::{
 };
 use zerocopy::IntoBytes;
 
-use super::{Offloads, OpenError, Read, WriteError};
+use super::{Offloads, OpenError, Queues, Read, WriteError, steering::SteeringProgram};
 use crate::{
     ioctl::{self, Ifreq, InterfaceRequest},
     netlink::{TunLink, TunLookup},
 };
 
-/// A TUN interface, open for reading by one thread and writing by any.
+/// A TUN interface or one of its queues, open for reading by one thread and writing by any.
 #[derive(Debug)]
 pub struct Tun {
     fd: OwnedFd,
@@ -35,7 +38,8 @@ pub struct Tun {
     offloads: Offloads,
     coalesce_tcp: AtomicBool,
     coalesce_udp: AtomicBool,
-    stopped: AtomicBool,
+    /// Shared by the queues of an interface.
+    stopped: Arc<AtomicBool>,
     /// Set once a non-blocking read turned out to be unsupported.
     lacks_nowait: AtomicBool,
     /// True if this program created the interface, or took over a persistent one that no process
@@ -51,27 +55,73 @@ impl Tun {
     ///
     /// See [`OpenError`].
     pub fn create(name: &str, offloads: Offloads) -> Result<Self, OpenError> {
-        let refused = |character: char| "/:%".contains(character) || character.is_whitespace();
-        let mut request = match Ifreq::new(name) {
-            Some(request) if !name.is_empty() && !name.contains(refused) => request,
-            _ => return Err(OpenError::Name(name.to_owned())),
-        };
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty())
-            .map_err(|error| OpenError::Device(error.into()))?;
-        request.set_flags(libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR);
-        ioctl::interface(fd.as_fd(), InterfaceRequest::TunSet, &mut request).map_err(|error| {
-            match Errno::from_io_error(&error) {
-                Some(Errno::PERM) => OpenError::Permission(name.to_owned()),
-                // `EINVAL`: an interface of another kind has the name.
-                Some(Errno::BUSY | Errno::INVAL) => OpenError::Busy(name.to_owned()),
-                _ => OpenError::Io {
-                    what: "TUNSETIFF",
-                    source: error,
-                },
-            }
-        })?;
+        let fd = open(name, 0)?;
         Self::set_up_offloads(fd, true, offloads, true)
+    }
+
+    /// Creates the interface `name` with `count` queues (`IFF_MULTI_QUEUE`, Linux 3.8). The
+    /// interface is initially down. One queue, or none, is as with [`Tun::create`].
+    ///
+    /// The system chooses the queue of a packet by a hash of its flow, which both directions of the
+    /// flow have in common (`TUNSETSTEERINGEBPF`, Linux 4.16). Packets can be written to any queue;
+    /// that changes no flow's queue. Each queue holds as many packets as the interface's
+    /// `txqueuelen`. MTU, offloads and state are the interface's, whatever queue sets them.
+    ///
+    /// Falls back to one queue, and says why in [`Queues::refused`], if
+    ///
+    /// - loading the program is not permitted (it takes `CAP_BPF`), or the kernel cannot attach it;
+    /// - the interface exists already: a persistent one cannot get more queues than it was made for;
+    /// - the system refuses another queue, for example because the process has too many descriptors.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tun::create`].
+    pub fn create_queues(
+        name: &str,
+        offloads: Offloads,
+        count: usize,
+    ) -> Result<Queues, OpenError> {
+        let refused = if count > 1 {
+            match Self::create_several(name, offloads, count) {
+                Ok(queues) => {
+                    return Ok(Queues {
+                        queues,
+                        refused: None,
+                    });
+                }
+                Err(error) => Some(error),
+            }
+        } else {
+            None
+        };
+        Ok(Queues {
+            queues: vec![Self::create(name, offloads)?],
+            refused,
+        })
+    }
+
+    fn create_several(
+        name: &str,
+        offloads: Offloads,
+        count: usize,
+    ) -> Result<Vec<Self>, OpenError> {
+        let failed = |what| move |source| OpenError::Io { what, source };
+        // First, because it fails most often, and no interface has to be deleted then.
+        let steering = SteeringProgram::load().map_err(failed("loading the steering program"))?;
+        // Only a new interface: the kernel would let several programs have queues of one.
+        let fd = open(name, libc::IFF_MULTI_QUEUE | libc::IFF_TUN_EXCL)?;
+        let first = Self::set_up_offloads(fd, true, offloads, true)?;
+        steering
+            .attach(first.as_fd())
+            .map_err(failed("TUNSETSTEERINGEBPF"))?;
+        let mut queues = vec![first];
+        while queues.len() < count {
+            let fd = open(name, libc::IFF_MULTI_QUEUE)?;
+            // Header length and offloads are the interface's.
+            let next = Self::new(fd, true, queues[0].offloads, true, &queues[0].stopped);
+            queues.push(next);
+        }
+        Ok(queues)
     }
 
     /// Takes over a TUN that another program opened and passed on, as with `WG_TUN_FD`. The mode of
@@ -131,16 +181,32 @@ impl Tun {
                 set(udp);
             }
         }
-        Ok(Self {
+        Ok(Self::new(
+            fd,
+            has_header,
+            offloads,
+            created,
+            &Arc::default(),
+        ))
+    }
+
+    fn new(
+        fd: OwnedFd,
+        has_header: bool,
+        offloads: Offloads,
+        created: bool,
+        stopped: &Arc<AtomicBool>,
+    ) -> Self {
+        Self {
             fd,
             has_header,
             offloads,
             coalesce_tcp: AtomicBool::new(offloads.gro_tcp),
             coalesce_udp: AtomicBool::new(offloads.gro_udp),
-            stopped: AtomicBool::new(false),
+            stopped: Arc::clone(stopped),
             lacks_nowait: AtomicBool::new(false),
             created,
-        })
+        }
     }
 
     /// Returns the interface's current name.
@@ -367,7 +433,8 @@ impl Tun {
         }
     }
 
-    /// Makes a waiting [`Tun::read`] and every later one return [`Read::Stopped`].
+    /// Makes a waiting [`Tun::read`] and every later one return [`Read::Stopped`], on all queues of
+    /// the interface.
     ///
     /// A read waits in the kernel, so that a packet costs one system call instead of two. Only the
     /// end of the interface wakes such a read without a packet, so this deletes the interface, as
@@ -400,6 +467,32 @@ impl Tun {
     pub fn namespace(&self) -> io::Result<OwnedFd> {
         ioctl::tun_namespace(self.fd.as_fd())
     }
+}
+
+/// Opens a queue of the interface `name`, which is created if it does not exist. `mode` is added to
+/// the flags of every TUN in this crate.
+fn open(name: &str, mode: c_int) -> Result<OwnedFd, OpenError> {
+    let refused = |character: char| "/:%".contains(character) || character.is_whitespace();
+    let mut request = match Ifreq::new(name) {
+        Some(request) if !name.is_empty() && !name.contains(refused) => request,
+        _ => return Err(OpenError::Name(name.to_owned())),
+    };
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty())
+        .map_err(|error| OpenError::Device(error.into()))?;
+    request.set_flags(libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR | mode);
+    ioctl::interface(fd.as_fd(), InterfaceRequest::TunSet, &mut request).map_err(|error| {
+        match Errno::from_io_error(&error) {
+            Some(Errno::PERM) => OpenError::Permission(name.to_owned()),
+            // `EINVAL`: an interface of another kind has the name.
+            Some(Errno::BUSY | Errno::INVAL) => OpenError::Busy(name.to_owned()),
+            _ => OpenError::Io {
+                what: "TUNSETIFF",
+                source: error,
+            },
+        }
+    })?;
+    Ok(fd)
 }
 
 impl AsFd for Tun {
