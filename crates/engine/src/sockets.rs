@@ -7,7 +7,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use taupe_os_linux::udp::{BindError, Header, Options, PacketInfo, Sent, Socket};
+use taupe_os_linux::udp::{
+    BindError, Header, Options, PacketInfo, Sent, Socket, SocketGroup, Steering,
+};
 use taupe_packet::ip::Family;
 use taupe_protocol::message::Kind;
 use taupe_protocol::{Endpoint, LocalAddress};
@@ -47,33 +49,42 @@ impl Sockets {
     /// Binds `port` in both address families for the one lane of a device, or a free port if it is
     /// 0. A system that has only one family gets the sockets of that family.
     pub(crate) fn bind(port: u16, options: Options) -> Result<Self, BindError> {
-        let options = Options {
-            // The message type is little-endian, so its first byte distinguishes data messages.
-            demux_byte: Some(Kind::Data as u8),
-            ..options
+        // The message type is little-endian, so its first byte distinguishes data messages.
+        let steering = Steering::new(Kind::Data as u8, 1, 1);
+        let bind = |family, port| {
+            let buffers = Some(HANDSHAKE_BUFFER);
+            available(SocketGroup::bind(family, port, options, &steering, buffers))
         };
         let mut tries = if port == 0 { PORT_TRIES } else { 1 };
         loop {
             tries -= 1;
-            let v4 = available(Socket::bind(Family::V4, port, options))?;
-            let shared = v4.as_ref().map_or(port, Socket::local_port);
-            match available(Socket::bind(Family::V6, shared, options)) {
+            let v4 = bind(Family::V4, port)?;
+            let first = v4.as_ref().and_then(|group| group.data.first());
+            match bind(Family::V6, first.map_or(port, Socket::local_port)) {
                 Err(BindError::PortInUse(_)) if tries > 0 => {}
                 Err(error) => return Err(error),
                 Ok(None) if v4.is_none() => {
                     return Err(BindError::FamilyUnsupported(Family::V4));
                 }
-                Ok(v6) => {
-                    let lane = LaneSockets {
-                        v4: v4.map(Arc::new),
-                        v6: v6.map(Arc::new),
-                    };
-                    let handshakes = lane.all().filter_map(|data| beside(data));
-                    return Ok(Self {
-                        handshakes: handshakes.collect(),
-                        lanes: vec![lane],
-                    });
-                }
+                Ok(v6) => return Ok(Self::from_groups(v4, v6)),
+            }
+        }
+    }
+
+    fn from_groups(v4: Option<SocketGroup>, v6: Option<SocketGroup>) -> Self {
+        let mut sockets = Self::default();
+        let mut parts = |group: Option<SocketGroup>| {
+            let SocketGroup { data, others } = group?;
+            let others = others.inspect_err(|error| debug!(%error, "handshakes come with data"));
+            sockets.handshakes.extend(others.map(Arc::new));
+            Some(data.into_iter().map(Arc::new))
+        };
+        let (v4, v6) = (parts(v4), parts(v6));
+        let (mut v4, mut v6) = (v4.into_iter().flatten(), v6.into_iter().flatten());
+        loop {
+            match (v4.next(), v6.next()) {
+                (None, None) => return sockets,
+                (v4, v6) => sockets.lanes.push(LaneSockets { v4, v6 }),
             }
         }
     }
@@ -167,19 +178,12 @@ impl LaneSockets {
 }
 
 /// Turns "the system lacks this address family" into `None`.
-fn available(bound: Result<Socket, BindError>) -> Result<Option<Socket>, BindError> {
+fn available(bound: Result<SocketGroup, BindError>) -> Result<Option<SocketGroup>, BindError> {
     match bound {
-        Ok(socket) => Ok(Some(socket)),
+        Ok(group) => Ok(Some(group)),
         Err(BindError::FamilyUnsupported(_)) => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// Returns a handshake socket beside a data socket, if the system supports it.
-fn beside(data: &Socket) -> Option<Arc<Socket>> {
-    let bound = data.bind_second(Some(HANDSHAKE_BUFFER));
-    let bound = bound.inspect_err(|error| debug!(%error, "handshakes come with data"));
-    bound.ok().map(Arc::new)
 }
 
 /// Returns the protocol's endpoint for the addresses of a received batch.

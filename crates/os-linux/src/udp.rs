@@ -1,7 +1,7 @@
 //! UDP sockets for the encrypted (outer) datagrams.
 
 mod control;
-mod demux;
+mod group;
 mod message;
 mod receive;
 mod send;
@@ -15,7 +15,11 @@ use std::{
 use arrayvec::ArrayVec;
 use taupe_packet::ip::Family;
 
-pub use self::{message::receive_prefixes, socket::Socket};
+pub use self::{
+    group::{SocketGroup, Steering},
+    message::receive_prefixes,
+    socket::Socket,
+};
 
 /// Maximum datagrams in one batch (`UDP_MAX_SEGMENTS` before Linux 6.9, `UDP_GRO_CNT_MAX`).
 pub const MAX_SEGMENTS: usize = 64;
@@ -51,9 +55,6 @@ pub struct Options {
     pub gro: bool,
     /// Bytes of each socket buffer; `None` keeps the system's default.
     pub buffers: Option<usize>,
-    /// The first byte of the datagrams that this socket continues to receive after a second one was
-    /// bound with [`Socket::bind_second`]; `None` if there will be no second one.
-    pub demux_byte: Option<u8>,
 }
 
 impl Default for Options {
@@ -63,7 +64,6 @@ impl Default for Options {
             gso: true,
             gro: true,
             buffers: Some(7 << 20),
-            demux_byte: None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of two sockets on one port with the kernel. They need root.
+//! Tests of several sockets on one port with the kernel. They need root.
 
 #![cfg(target_os = "linux")]
 
@@ -6,44 +6,55 @@ mod common;
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
-    os::fd::AsFd,
+    os::fd::{AsFd, OwnedFd},
     time::Duration,
 };
 
-use common::{Namespace, SOON, readable};
+use common::{Namespace, SOON, noise, readable};
 use rustix::{
     io::Errno,
     net::{AddressFamily, SocketType},
 };
-use taupe_os_linux::udp::{BindError, Options, RECEIVE_LEN, Receive, Socket};
+use taupe_os_linux::udp::{
+    BindError, Options, RECEIVE_LEN, Receive, Socket, SocketGroup, Steering,
+};
 use taupe_packet::ip::Family;
 
 const BOTH: [(Family, &str); 2] = [(Family::V4, "127.0.0.1"), (Family::V6, "::1")];
 
-const KEEPS: Options = Options {
-    demux_byte: Some(4),
+/// First byte of a data message.
+const DATA: u8 = 4;
+
+const OPTIONS: Options = Options {
     mark: 0,
     gso: true,
     gro: true,
     buffers: None,
 };
 
+fn group(family: Family, port: u16, steering: &Steering) -> Result<SocketGroup, BindError> {
+    SocketGroup::bind(family, port, OPTIONS, steering, None)
+}
+
+/// Binds one data socket and the socket for other datagrams.
 fn pair(family: Family) -> (Socket, Socket) {
-    let first = Socket::bind(family, 0, KEEPS).unwrap();
-    let second = first.bind_second(None).unwrap();
+    let mut group = group(family, 0, &Steering::new(DATA, 1, 1)).unwrap();
+    assert_eq!(group.data.len(), 1);
+    let (first, second) = (group.data.remove(0), group.others.unwrap());
     assert_eq!(first.local_port(), second.local_port());
     (first, second)
 }
 
 /// Binds a socket of another program that would share the port.
-fn sharing(family: Family, port: u16) -> Result<(), Errno> {
+fn sharing(family: Family, port: u16) -> Result<OwnedFd, Errno> {
     let (domain, any): (_, IpAddr) = match family {
         Family::V4 => (AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into()),
         Family::V6 => (AddressFamily::INET6, Ipv6Addr::UNSPECIFIED.into()),
     };
     let socket = rustix::net::socket(domain, SocketType::DGRAM, None)?;
     rustix::net::sockopt::set_socket_reuseport(&socket, true)?;
-    rustix::net::bind(&socket, &SocketAddr::new(any, port))
+    rustix::net::bind(&socket, &SocketAddr::new(any, port))?;
+    Ok(socket)
 }
 
 /// Receives exactly `count` batches, as merged by the kernel.
@@ -74,7 +85,7 @@ fn received(socket: &Socket, count: usize) -> Vec<Vec<u8>> {
 fn what_a_datagram_begins_with_says_whose_it_is() {
     Namespace::new().run(|| {
         for (family, address) in BOTH {
-            let first = Socket::bind(family, 0, KEEPS).unwrap();
+            let (first, second) = pair(family);
             let to = SocketAddr::new(address.parse().unwrap(), first.local_port());
             let all: [&[u8]; 6] = [b"", &[4], &[1; 148], &[4; 1000], &[0], &[5, 4, 4]];
             let from = UdpSocket::bind((address, 0)).unwrap();
@@ -84,14 +95,11 @@ fn what_a_datagram_begins_with_says_whose_it_is() {
                 }
             };
             send();
-            assert_eq!(received(&first, all.len()), all, "while it is alone");
-            let second = first.bind_second(None).unwrap();
-            send();
             assert_eq!(received(&first, 3), [&b""[..], &[4], &[4; 1000]]);
             assert_eq!(received(&second, 3), [&[1; 148][..], &[0], &[5, 4, 4]]);
             drop(second);
             send();
-            assert_eq!(received(&first, all.len()), all, "alone again");
+            assert_eq!(received(&first, all.len()), all, "while it is alone");
         }
     });
 }
@@ -136,18 +144,176 @@ fn the_first_of_a_batch_decides() {
 fn who_does_not_ask_to_share_gets_no_port_of_others() {
     Namespace::new().run(|| {
         for (family, _) in BOTH {
-            let (first, _second) = pair(family);
+            let (first, second) = pair(family);
             let port = first.local_port();
-            for options in [KEEPS, Options::default()] {
-                let error = Socket::bind(family, port, options).unwrap_err();
-                assert!(matches!(error, BindError::PortInUse(taken) if taken == port));
+            let steering = Steering::new(DATA, 4, 1);
+            let in_use = |error| matches!(error, BindError::PortInUse(taken) if taken == port);
+            assert!(in_use(Socket::bind(family, port, OPTIONS).unwrap_err()));
+            assert!(in_use(group(family, port, &steering).unwrap_err()));
+            // Nor is a port shared with a program that would share it.
+            drop((first, second));
+            let _other = sharing(family, port).unwrap();
+            assert!(in_use(group(family, port, &steering).unwrap_err()));
+            let one = Socket::bind(family, 0, OPTIONS).unwrap();
+            let sharing = sharing(family, one.local_port());
+            assert_eq!(sharing.unwrap_err(), Errno::ADDRINUSE);
+        }
+    });
+}
+
+#[test]
+fn a_port_is_free_at_once() {
+    Namespace::new().run(|| {
+        for (family, _) in BOTH {
+            let steering = Steering::new(DATA, 16, 1);
+            let port = group(family, 0, &steering).unwrap().data[0].local_port();
+            for _ in 0..3 {
+                let again = group(family, port, &steering).unwrap();
+                assert_eq!(again.data.len(), 16);
+                assert!(again.others.is_ok());
             }
-            let alone = Socket::bind(family, 0, Options::default()).unwrap();
-            assert!(matches!(alone.bind_second(None), Err(BindError::Io { .. })));
-            // Before a second socket is bound, no other socket may share the port.
-            let first = Socket::bind(family, 0, KEEPS).unwrap();
-            let sharing = sharing(family, first.local_port());
-            assert_eq!(sharing, Err(Errno::ADDRINUSE));
+        }
+    });
+}
+
+#[test]
+fn numbers_of_data_sockets_are_powers_of_two() {
+    Namespace::new().run(|| {
+        for (requested, bound) in [(0, 1), (1, 1), (3, 2), (8, 8), (usize::MAX, 16)] {
+            let steering = Steering::new(DATA, requested, 1);
+            let group = group(Family::V4, 0, &steering).unwrap();
+            assert_eq!(group.data.len(), bound);
+            let sockets = group.data.iter().chain(&group.others);
+            assert!(sockets.clone().count() == bound + 1);
+            let port = group.data[0].local_port();
+            assert!(sockets.clone().all(|socket| socket.local_port() == port));
+        }
+    });
+}
+
+/// A secret of a device, and the sessions that it chooses.
+struct Sessions {
+    lanes: usize,
+    secret: u16,
+    random: std::vec::IntoIter<u8>,
+}
+
+impl Sessions {
+    fn new(lanes: usize) -> Self {
+        let mut random = noise(lanes as u64, 1 << 16).into_iter();
+        let secret = u16::from_be_bytes([random.next().unwrap(), random.next().unwrap() | 1]);
+        Self {
+            lanes,
+            secret,
+            random,
+        }
+    }
+
+    fn steering(&self) -> Steering {
+        let inverse = (1..=u16::MAX).find(|number| number.wrapping_mul(self.secret) == 1);
+        Steering::new(DATA, self.lanes, inverse.unwrap())
+    }
+
+    fn random(&mut self) -> usize {
+        let bytes: Vec<_> = self.random.by_ref().take(8).collect();
+        usize::from_be_bytes(bytes.try_into().unwrap())
+    }
+
+    /// Returns a receiver index with a class, as the design of lanes describes it.
+    fn index(&self, class: usize) -> [u8; 4] {
+        let [high, low] = (class as u16).wrapping_mul(self.secret).to_be_bytes();
+        [0xa5, 0x5a, high, low]
+    }
+
+    /// Returns a class with any number of lanes, also more than the device has, and any base lane.
+    fn class(&mut self) -> usize {
+        self.random() % (1 << 16)
+    }
+
+    /// Returns the lane of a message.
+    fn lane(&self, class: usize, counter: u64) -> usize {
+        let session_lanes = 1 << (class >> 13);
+        let base = class >> 9 & 15;
+        let block = (counter / 64) as usize;
+        (base + block % session_lanes) % self.lanes
+    }
+}
+
+fn data(index: [u8; 4], counter: u64, length: usize) -> Vec<u8> {
+    let mut message = vec![DATA, 0, 0, 0];
+    message.extend(index);
+    message.extend(counter.to_le_bytes());
+    message.resize(length, 7);
+    message
+}
+
+#[test]
+fn the_session_and_the_counter_decide() {
+    Namespace::new().run(|| {
+        for ((family, address), lanes) in BOTH
+            .into_iter()
+            .flat_map(|family| [1, 2, 4, 8, 16].map(|lanes| (family, lanes)))
+        {
+            let mut sessions = Sessions::new(lanes);
+            let group = group(family, 0, &sessions.steering()).unwrap();
+            let to = SocketAddr::new(address.parse().unwrap(), group.data[0].local_port());
+            let from = UdpSocket::bind((address, 0)).unwrap();
+            let mut expected = vec![Vec::new(); lanes];
+            let mut send = |lane: usize, message: Vec<u8>| {
+                from.send_to(&message, to).unwrap();
+                expected[lane].push(message);
+            };
+            // No more than the smallest receive buffer holds.
+            for _ in 0..200 {
+                let class = sessions.class();
+                // Counters of all sizes.
+                let shift = sessions.random() % 64;
+                let counter = sessions.random() as u64 >> shift;
+                let length = 10 + sessions.random() % 100;
+                let lane = sessions.lane(class, counter);
+                let mut message = data(sessions.index(class), counter, 120);
+                message.truncate(length);
+                send(lane, message);
+            }
+            // Too short for the counter.
+            for length in [1, 5, 8, 9] {
+                send(0, [DATA, 0, 0, 0, 1, 2, 3, 4, 255][..length].to_vec());
+            }
+            send(0, Vec::new());
+            let others = [&[1; 148][..], &[0], &[5, 4, 4], &[255; 1000]];
+            for datagram in others {
+                from.send_to(datagram, to).unwrap();
+            }
+            assert_eq!(received(&group.others.unwrap(), others.len()), others);
+            for (socket, expected) in group.data.iter().zip(expected) {
+                assert!(expected.len() > 2, "the test covers all lanes");
+                let received = received(socket, expected.len());
+                assert!(received == expected, "{family:?}, {lanes} lanes");
+            }
+        }
+    });
+}
+
+#[test]
+fn batches_arrive_on_the_lane_of_their_block() {
+    Namespace::new().run(|| {
+        for ((family, address), lanes) in BOTH
+            .into_iter()
+            .flat_map(|family| [2, 8].map(|lanes| (family, lanes)))
+        {
+            let mut sessions = Sessions::new(lanes);
+            let group = group(family, 0, &sessions.steering()).unwrap();
+            let to = SocketAddr::new(address.parse().unwrap(), group.data[0].local_port());
+            for _ in 0..20 {
+                let from = Socket::bind(family, 0, Options::default()).unwrap();
+                let (class, block) = (sessions.class(), sessions.random() as u64 >> 8);
+                let counters = block * 64..block * 64 + 40;
+                let batch = counters.map(|counter| data(sessions.index(class), counter, 148));
+                let batch = batch.collect::<Vec<_>>().concat();
+                from.send(to, None, 0, &batch, 148).result.unwrap();
+                let socket = &group.data[sessions.lane(class, block * 64)];
+                assert_eq!(received(socket, 1), [batch]);
+            }
         }
     });
 }

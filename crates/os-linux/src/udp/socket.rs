@@ -17,7 +17,7 @@ use rustix::{
 };
 use taupe_packet::ip::Family;
 
-use super::{BindError, Options, demux, message};
+use super::{BindError, Options, message};
 use crate::{
     ioctl,
     socket_option::{self, IntOption},
@@ -41,9 +41,6 @@ pub struct Socket {
     /// Set if `recvmmsg` is not available or not permitted.
     pub(super) lacks_recvmmsg: AtomicBool,
     pub(super) stopped: AtomicBool,
-    /// Settings for a second socket on this port; `None` if the kernel cannot separate datagrams by
-    /// their first byte.
-    second_options: Option<(Family, Options)>,
 }
 
 impl Socket {
@@ -53,43 +50,16 @@ impl Socket {
     ///
     /// See [`BindError`].
     pub fn bind(family: Family, port: u16, options: Options) -> Result<Self, BindError> {
-        let fd = open(family, options)?;
-        let first = options.demux_byte;
-        let can_demux = first.is_some_and(|first| demux::attach(fd.as_fd(), first).is_ok());
-        let mut socket = Self::bound(fd, family, port, options)?;
-        socket.second_options = can_demux.then_some((family, options));
-        Ok(socket)
+        Self::bound(open(family, options)?, family, port, options)
     }
 
-    /// Binds a second socket to the same port, with the same options except for its buffers. From
-    /// then on it receives all datagrams except those that are empty or begin with
-    /// [`Options::demux_byte`]. The kernel looks only at the first of several merged datagrams, and
-    /// delivers datagrams to a broadcast or multicast address to both sockets. From now on another
-    /// program of the same user can also bind the port if it sets `SO_REUSEPORT`.
-    ///
-    /// # Errors
-    ///
-    /// See [`BindError`]; [`io::ErrorKind::Unsupported`] if the kernel cannot separate datagrams by
-    /// their first byte (before Linux 4.5) or if this socket was bound without
-    /// [`Options::demux_byte`].
-    pub fn bind_second(&self, buffers: Option<usize>) -> Result<Self, BindError> {
-        let unsupported =
-            || failed("separating datagrams by their first byte")(io::ErrorKind::Unsupported);
-        let (family, options) = self.second_options.ok_or_else(unsupported)?;
-        let options = Options { buffers, ..options };
-        let fd = open(family, options)?;
-        demux::set_reuseport(fd.as_fd(), true).map_err(failed("SO_REUSEPORT"))?;
-        // Not earlier: otherwise the first bind would have succeeded on a port that another program
-        // shares.
-        demux::set_reuseport(self.as_fd(), true).map_err(failed("SO_REUSEPORT"))?;
-        let second = Self::bound(fd, family, self.port, options);
-        if second.is_err() {
-            let _ = demux::set_reuseport(self.as_fd(), false);
-        }
-        second
-    }
-
-    fn bound(fd: OwnedFd, family: Family, port: u16, options: Options) -> Result<Self, BindError> {
+    /// Binds a socket that was opened with the same family and options.
+    pub(super) fn bound(
+        fd: OwnedFd,
+        family: Family,
+        port: u16,
+        options: Options,
+    ) -> Result<Self, BindError> {
         let gso = options.gso && socket_option::get(fd.as_fd(), IntOption::Segment).is_ok();
         let gro = options.gro
             && has_correct_gro(rustix::system::uname().release().to_bytes())
@@ -115,7 +85,6 @@ impl Socket {
             consecutive_refusals: AtomicU32::new(0),
             lacks_recvmmsg: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
-            second_options: None,
         })
     }
 
@@ -176,7 +145,7 @@ impl AsFd for Socket {
 }
 
 /// Opens a socket without binding it.
-fn open(family: Family, options: Options) -> Result<OwnedFd, BindError> {
+pub(super) fn open(family: Family, options: Options) -> Result<OwnedFd, BindError> {
     let domain = match family {
         Family::V4 => AddressFamily::INET,
         Family::V6 => AddressFamily::INET6,
@@ -241,7 +210,7 @@ fn has_correct_gro(release: &[u8]) -> bool {
     matches!((number(), number()), (Some(major), Some(minor)) if (major, minor) >= (5, 12))
 }
 
-fn failed<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> BindError {
+pub(super) fn failed<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> BindError {
     move |error| BindError::Io {
         what,
         source: error.into(),
