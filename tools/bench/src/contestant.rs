@@ -1,8 +1,10 @@
 //! Contestants: the programs and configurations that can be compared.
 
+use crate::gateway::{GatewayEnds, GatewayMachines};
 use crate::pair::Pair;
 use crate::side::Side;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 use taupe_lab::error::{Error, Result};
 use taupe_lab::host::{Host, Transport};
@@ -85,6 +87,35 @@ pub trait Contestant: Send + Sync {
         None
     }
 
+    /// Starts a gateway with a peer for each client, and the clients. Packets may not pass yet.
+    /// `None` if the contestant does not support this.
+    ///
+    /// # Errors
+    ///
+    /// Any error of a program or file.
+    fn start_gateway(&self, _machines: &GatewayMachines) -> Option<Result<GatewayEnds>> {
+        None
+    }
+
+    /// Returns this contestant with `count` threads that carry packets at each end; `None` if it
+    /// has no such setting. Called inside the sandbox.
+    ///
+    /// # Errors
+    ///
+    /// Any error of the program that is asked for its options.
+    fn with_workers(&self, _count: usize) -> Result<Option<Box<dyn Contestant>>> {
+        Ok(None)
+    }
+
+    /// Returns the installed programs that a pack needs for this contestant.
+    ///
+    /// # Errors
+    ///
+    /// The reason why a pack cannot contain it, or an error as of [`install`](Self::install).
+    fn packed(&self) -> Result<Vec<PackedProgram>> {
+        Ok(Vec::new())
+    }
+
     /// Returns the largest number of peers that a benchmark gives the server. Some programs need a
     /// gigabyte for ten thousand.
     fn max_peers(&self) -> usize {
@@ -92,8 +123,20 @@ pub trait Contestant: Send + Sync {
     }
 }
 
+/// Id of the contestant without a tunnel.
+pub const REFERENCE: &str = "direct";
+
 /// Time limit for a server to start listening.
 const LISTEN: Duration = Duration::from_secs(10);
+
+/// A program in a pack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackedProgram {
+    /// The installed file.
+    pub file: PathBuf,
+    /// Its path below the root of the pack.
+    pub place: PathBuf,
+}
 
 /// The socket to which handshakes for a server are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,6 +197,10 @@ pub fn all() -> Vec<Box<dyn Contestant>> {
             Implementation::WireguardGo,
             "wireguard-go",
         )),
+        Box::new(wireguard::program(
+            Implementation::WireguardGoTailscale,
+            "wireguard-go of Tailscale",
+        )),
         Box::new(wireguard::program(Implementation::Boringtun, "BoringTun")),
         Box::new(wireguard::program(Implementation::Gotatun, "GotaTun")),
         Box::new(wireguard::KERNEL),
@@ -203,7 +250,7 @@ mod tests {
         let ids: Vec<String> = known.map(|one| one.id().to_owned()).collect();
         let distinct: BTreeSet<&String> = ids.iter().collect();
         assert_eq!(distinct.len(), ids.len(), "{ids:?}");
-        assert_eq!(ids.first().map(String::as_str), Some("direct"));
+        assert_eq!(ids.first().map(String::as_str), Some(REFERENCE));
         for id in &ids {
             assert_eq!(find(id).map(|one| one.id().to_owned()).as_ref(), Some(id));
         }

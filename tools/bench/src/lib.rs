@@ -10,20 +10,24 @@
 //! From the bottom up:
 //!
 //! - [`side`] names the two machines, [`pair`] makes them and the link, [`emulator`] is a link that
-//!   delays, loses and corrupts packets,
+//!   delays, loses and corrupts packets, [`gateway`] has one server and several clients,
 //! - [`contestant`] describes what is compared, [`session`] is a running contestant,
 //! - [`measure`] has one module for each kind of measurement,
 //! - [`results`] holds all samples, [`statistics`] summarises them,
 //! - [`tables`] repeats published comparisons,
-//! - [`run`] plans and carries out the measurements,
+//! - [`run`] plans and carries out the measurements, [`parts`] joins the results of a run that
+//!   takes several parts, [`pack`] takes the lab to a machine without its packages,
 //! - [`report`] and [`compare`] present the results, [`targets`] compares them with Taupe's goals
 //!   for speed, [`scaling`] estimates the limits on more cores.
 
 pub mod compare;
 pub mod contestant;
 pub mod emulator;
+pub mod gateway;
 pub mod measure;
+pub mod pack;
 pub mod pair;
+pub mod parts;
 pub mod report;
 pub mod results;
 pub mod run;

@@ -14,10 +14,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+use taupe_bench::gateway::MAX_CLIENTS;
+use taupe_bench::pack::{self, Pack, enter};
 use taupe_bench::pair::Link;
 use taupe_bench::results::Report;
-use taupe_bench::run::{self, Options, RunKind, Section};
-use taupe_bench::{compare, contestant, report, scaling, targets};
+use taupe_bench::run::{self, Options, RunEnd, RunKind, Section};
+use taupe_bench::{compare, contestant, parts, report, scaling, targets};
 use taupe_lab::sandbox::{self, Attached};
 use taupe_lab::{Error, Result, console, ensure};
 
@@ -30,6 +32,12 @@ const LOG: &str = "log.txt";
 const OWN: &str = "taupe-lab: ";
 /// Exit status of an interrupted run.
 const STOPPED: u8 = 130;
+/// Exit status of a run in parts that has not measured everything yet.
+const PART_OVER: u8 = 3;
+/// Minutes of a part of a run from a pack.
+const PART_MINUTES: u32 = 8;
+/// Sections of a run from a pack.
+const PACK_SECTIONS: &str = "throughput,latency,beside,gateway,cores";
 
 /// Measures WireGuard programs and OpenVPN side by side, in network namespaces of this machine.
 #[derive(Parser)]
@@ -46,6 +54,25 @@ enum Command {
     /// Missing programs are built first, in ~/.cache/taupe or TAUPE_CACHE. Taupe is the program
     /// built beside this one, or TAUPE_BIN.
     Run(Run),
+    /// Make a folder with all programs and libraries of a run, for `run --from` on another machine.
+    ///
+    /// Missing programs are built first, as by `run`. OpenVPN is never in a pack.
+    Pack {
+        /// The folder; a pack that it holds is replaced.
+        folder: PathBuf,
+        /// The contestants in the pack, separated by commas. Default: all that it can hold.
+        #[arg(long, value_name = "CONTESTANT", value_delimiter = ',')]
+        contestants: Vec<String>,
+    },
+    /// Join the parts of a run into one report.
+    Merge {
+        /// Files part-….json, or folders with such files.
+        #[arg(required = true)]
+        parts: Vec<PathBuf>,
+        /// The folder for the report; an existing report is replaced.
+        #[arg(long, default_value = "target/lab")]
+        out: PathBuf,
+    },
     /// Show what changed between two reports, beyond the noise. Exits with 1 if a figure is worse.
     Compare {
         /// The old report.json.
@@ -93,6 +120,26 @@ struct Run {
     /// Seconds for each measurement of throughput; 3.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: Option<u32>,
+    /// Numbers of parallel TCP streams of the throughput section, separated by commas; 1,4, and
+    /// 1,4,16 with --full.
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=128))]
+    streams: Vec<u32>,
+    /// Numbers of clients of the gateway section, separated by commas; 1,4,8,16.
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=MAX_CLIENTS as i64))]
+    clients: Vec<u16>,
+    /// Numbers of workers of the cores section, separated by commas; 1,2,4 and so on up to all
+    /// cores.
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: Vec<u16>,
+    /// Measure in parts: end after N minutes with exit status 3. The same command continues, and
+    /// joins the files part-….json in the folder of the report.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1440))]
+    minutes: Option<u32>,
+    /// Run from a pack that `taupe-lab pack` has made. Nothing else needs to be installed. Measures
+    /// in parts of 8 minutes, with the pack's contestants, and the sections throughput, latency,
+    /// beside, gateway and cores, unless other options name others.
+    #[arg(long, value_name = "FOLDER")]
+    from: Option<PathBuf>,
     /// Measure only these sections, separated by commas.
     #[arg(long, value_name = "SECTION", value_delimiter = ',')]
     only: Vec<Section>,
@@ -110,11 +157,21 @@ struct Run {
 }
 
 fn main() -> ExitCode {
-    if std::env::args().nth(1).as_deref() == Some(INSIDE) {
-        return finish(inside());
+    match std::env::args().nth(1).as_deref() {
+        Some(INSIDE) => return finish(inside()),
+        Some(enter::ENTER) => return finish(enter::enter().map(|never| match never {})),
+        _ => {}
     }
     let outcome = match Cli::parse().command {
-        Command::Run(arguments) => outside(&arguments),
+        Command::Run(arguments) => match &arguments.from {
+            Some(folder) => from_pack(&arguments, folder),
+            None => outside(&arguments),
+        },
+        Command::Pack {
+            folder,
+            contestants,
+        } => make_pack(&folder, &contestants),
+        Command::Merge { parts, out } => merge(&parts, &out),
         Command::Compare { old, new } => compare_reports(&old, &new),
         Command::Report {
             json,
@@ -141,29 +198,111 @@ fn finish(outcome: Result<ExitCode>) -> ExitCode {
     })
 }
 
-/// Prepares the run, starts it in a sandbox, and prints where the report is.
-fn outside(arguments: &Run) -> Result<ExitCode> {
-    if !rustix::process::geteuid().is_root() {
-        return Err(Error::unmet("it takes root to make network namespaces"));
-    }
+/// Checks that the contestants of a command exist.
+fn check_contestants(ids: &[String]) -> Result<()> {
     let unknown = |id: &&String| contestant::find(id).is_none();
-    if let Some(id) = arguments.contestants.iter().find(unknown) {
-        return Err(Error::unmet(format!(
+    match ids.iter().find(unknown) {
+        None => Ok(()),
+        Some(id) => Err(Error::unmet(format!(
             "there is no contestant {id}; `taupe-lab contestants` lists them"
-        )));
+        ))),
     }
-    let (out, _lock) = folder(&arguments.out)?;
+}
+
+fn check_root() -> Result<()> {
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "it takes root to make network namespaces"
+    );
+    Ok(())
+}
+
+fn make_pack(folder: &Path, contestants: &[String]) -> Result<ExitCode> {
+    check_contestants(contestants)?;
+    let made = pack::make(folder, contestants)?;
+    for (id, reason) in &made.missing {
+        console::print(format_args!("without {id}: {reason}\n"));
+    }
+    console::print(format_args!(
+        "{}: {}; {} files, {}, compressed {}\n",
+        folder.display(),
+        made.contestants.join(", "),
+        made.files,
+        pack::mebibytes(made.size),
+        pack::mebibytes(made.compressed),
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn merge(files: &[PathBuf], out: &Path) -> Result<ExitCode> {
+    let report = parts::merge(&parts::read_all(files)?)?;
+    let (out, _lock) = folder(out)?;
+    run::write_report(&out, &report)?;
+    console::print(report::text(&report));
+    console::print(format_args!("{}\n", out.join("report.html").display()));
+    Ok(if report.complete {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(PART_OVER)
+    })
+}
+
+/// Runs the lab of a pack in place of this process.
+fn from_pack(arguments: &Run, pack: &Path) -> Result<ExitCode> {
+    check_root()?;
+    check_contestants(&arguments.contestants)?;
+    let pack = Pack::open(pack)?;
+    let (out, lock) = folder(&arguments.out)?;
+    // The lab inside takes the lock.
+    drop(lock);
+    let mut inner = enter::inner_arguments(std::env::args().skip(1));
+    let mut add = |option: &str, value: String| inner.extend([option.to_owned(), value]);
+    if arguments.contestants.is_empty() {
+        add("--contestants", pack.contestants().join(","));
+    }
+    if arguments.only.is_empty() {
+        add("--only", PACK_SECTIONS.to_owned());
+    }
+    if arguments.minutes.is_none() {
+        add("--minutes", PART_MINUTES.to_string());
+    }
+    enter::start(&pack, &out, inner).map(|never| match never {})
+}
+
+/// Returns the options of a run.
+fn options(arguments: &Run, out: PathBuf) -> Options {
     let kind = if arguments.full {
         RunKind::Full
     } else {
         RunKind::Bench
     };
-    let mut options = Options::new(kind, out.clone());
+    let mut options = Options::new(kind, out);
     options.rounds = arguments.rounds.unwrap_or(options.rounds);
     options.seconds = arguments.seconds.unwrap_or(options.seconds);
     options.link.clone_from(&arguments.link);
     options.sections.clone_from(&arguments.only);
     options.contestants.clone_from(&arguments.contestants);
+    options.part = arguments.minutes.map(|minutes| minutes.saturating_mul(60));
+    if !arguments.streams.is_empty() {
+        options.streams.clone_from(&arguments.streams);
+    }
+    let numbers = |from: &[u16]| from.iter().copied().map(usize::from).collect();
+    if !arguments.clients.is_empty() {
+        options.clients = numbers(&arguments.clients);
+    }
+    if !arguments.workers.is_empty() {
+        options.workers = numbers(&arguments.workers);
+    }
+    options
+}
+
+/// Prepares the run, starts it in a sandbox, and prints where the report is.
+fn outside(arguments: &Run) -> Result<ExitCode> {
+    check_root()?;
+    check_contestants(&arguments.contestants)?;
+    let (out, _lock) = folder(&arguments.out)?;
+    let mut options = options(arguments, out.clone());
+    options.check()?;
     console::print("preparing the contestants\n");
     options.refused = run::prepare(&options);
     for (id, reason) in &options.refused {
@@ -199,8 +338,9 @@ fn outside(arguments: &Run) -> Result<ExitCode> {
         }
     };
     let code = status.code();
-    let stopped = code == Some(i32::from(STOPPED));
-    if !status.success() && !stopped {
+    let ends_early = [STOPPED, PART_OVER].map(i32::from);
+    let early = code.filter(|code| ends_early.contains(code));
+    if !status.success() && early.is_none() {
         let mut output = String::new();
         log.rewind()
             .and_then(|()| log.read_to_string(&mut output))
@@ -220,8 +360,7 @@ fn outside(arguments: &Run) -> Result<ExitCode> {
     }
     Ok(match code {
         Some(0) => check_requested_ran(&out, &arguments.contestants)?,
-        _ if stopped => ExitCode::from(STOPPED),
-        _ => ExitCode::from(2),
+        _ => ExitCode::from(early.and_then(|code| code.try_into().ok()).unwrap_or(2)),
     })
 }
 
@@ -299,12 +438,17 @@ fn inside() -> Result<ExitCode> {
         serde_json::from_str(&words).map_err(|error| Error::unmet(format!("options: {error}")))?;
     let stop = Arc::new(AtomicBool::new(false));
     sandbox::begin_attached(Arc::clone(&stop))?;
-    let report = run::run(options, &stop)?;
-    console::print(report::text(&report));
-    Ok(if report.complete {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(STOPPED)
+    let finished = run::run(options, &stop)?;
+    console::print(report::text(&finished.report));
+    Ok(match finished.end {
+        RunEnd::Complete => ExitCode::SUCCESS,
+        RunEnd::Stopped => ExitCode::from(STOPPED),
+        RunEnd::PartOver { done, groups } => {
+            console::print(format_args!(
+                "\n{done} of {groups} groups of measurements are done: the same command continues\n"
+            ));
+            ExitCode::from(PART_OVER)
+        }
     })
 }
 

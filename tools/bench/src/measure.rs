@@ -10,6 +10,8 @@
 //! - [`cost`] measures the processor time of another measurement, [`memory`] the memory of the
 //!   programs,
 //! - [`stages`] measures each step of a packet's path,
+//! - [`load`] measures a transfer with the cores that it keeps busy, [`order`] counts what TCP notices of reordered packets,
+//! - [`gateway`] measures a server with several clients at once,
 //! - [`peers`] measures a server before and after it gets many peers, [`flood`] a server that
 //!   receives handshakes from strangers.
 
@@ -17,10 +19,13 @@ pub mod connections;
 pub mod cost;
 mod datagrams;
 pub mod flood;
+pub mod gateway;
 pub mod iperf;
 pub mod latency;
+pub mod load;
 pub mod memory;
 pub mod metrics;
+pub mod order;
 pub mod packets;
 pub mod peers;
 mod proc;

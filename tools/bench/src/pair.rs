@@ -35,13 +35,13 @@ pub enum Link {
 }
 
 impl Link {
-    /// Returns the kind of link for the names of machines.
-    pub const fn kind(&self) -> &'static str {
+    /// Returns the kind of link for the names of machines. Contestants on links of different kinds
+    /// can run at the same time.
+    pub fn kind(&self) -> String {
         match self {
-            Self::Cable => "cable",
-            Self::Limited { .. } => "limited",
-            Self::Lossy { .. } => "lossy",
-            Self::Emulated(_) => "emulated",
+            Self::Cable | Self::Limited { .. } => self.to_string(),
+            Self::Lossy { .. } => "lossy".to_owned(),
+            Self::Emulated(_) => "emulated".to_owned(),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Renders a report: on the terminal, as a web page, as a page of the documentation.
 //!
 //! All are made from a [`Report`] alone, and accept any report: of an interrupted run, or
-//! with contestants and metrics unknown to this program. `view` sorts the contents, `figure`
-//! formats numbers, and each output format has a module of its own.
+//! with contestants and metrics unknown to this program. `view` sorts the contents, `workers` makes a
+//! table with rows of its own, `figure` formats numbers, and each output format has a module of its
+//! own.
 
 use crate::results::Report;
 
@@ -26,3 +27,4 @@ mod html;
 mod markdown;
 mod text;
 mod view;
+mod workers;

@@ -155,6 +155,12 @@ pub enum Unit {
     /// A ratio; 1 is 100 %.
     #[serde(rename = "share")]
     Share,
+    /// Cores of the machine.
+    #[serde(rename = "core")]
+    Cores,
+    /// Cores of the machine per 10⁹ bit/s.
+    #[serde(rename = "core/(Gbit/s)")]
+    CoresPerGigabit,
 }
 
 /// Direction of improvement of a metric.
@@ -256,6 +262,23 @@ pub struct Cell {
     pub mad: Option<f64>,
 }
 
+/// Reads a file of limited size.
+///
+/// # Errors
+///
+/// [`Error::Io`]; [`Error::Malformed`] for a file that is too large.
+pub(crate) fn read_text(path: &Path) -> Result<String> {
+    let what = path.display().to_string();
+    let mut text = String::new();
+    let file = File::open(path).map_err(Error::io(&*what))?;
+    let read = file.take(LARGEST + 1).read_to_string(&mut text);
+    if read.map_err(Error::io(&*what))? as u64 > LARGEST {
+        let why = format!("it is larger than {} MiB: no report is", LARGEST >> 20);
+        return Err(Error::Malformed { what, why });
+    }
+    Ok(text)
+}
+
 impl Report {
     /// Reads a `report.json` of this or another machine.
     ///
@@ -263,20 +286,11 @@ impl Report {
     ///
     /// [`Error::Io`]; [`Error::Malformed`] with the line and the cause, or for an unknown format.
     pub fn read(path: &Path) -> Result<Self> {
-        let what = path.display().to_string();
-        let mut text = String::new();
-        let file = File::open(path).map_err(Error::io(&*what))?;
-        let read = file.take(LARGEST + 1).read_to_string(&mut text);
-        let read = read.map_err(Error::io(&*what))?;
-        let malformed = |why: String| Error::Malformed {
-            what: what.clone(),
+        let text = read_text(path)?;
+        Self::parse(&text).map_err(|why| Error::Malformed {
+            what: path.display().to_string(),
             why,
-        };
-        if read as u64 > LARGEST {
-            let why = format!("it is larger than {} MiB: no report is", LARGEST >> 20);
-            return Err(malformed(why));
-        }
-        Self::parse(&text).map_err(malformed)
+        })
     }
 
     /// Parses a report's JSON text. The error names the position and the cause.

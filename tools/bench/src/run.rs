@@ -5,10 +5,12 @@
 //! that drift of a shared machine affects all contestants.
 //!
 //! After a failed step the run continues with the next. The report is written after every step, so
-//! that an interrupted run leaves all results so far.
+//! that an interrupted run leaves all results so far. A run in parts ([`crate::parts`]) writes its
+//! part and the report of all parts after every group of steps.
 
-mod machine;
+pub(crate) mod machine;
 mod options;
+mod part;
 mod plan;
 mod progress;
 
@@ -16,22 +18,24 @@ pub use options::{Options, RunKind, Section};
 
 use crate::contestant::{self, Contestant};
 use crate::measure::latency::RoundTrips;
-use crate::measure::metrics::{Sample, State};
+use crate::measure::load::Load;
+use crate::measure::metrics::{LoadSubject, Sample};
 use crate::measure::servers::Servers;
 use crate::pair::Link;
 use crate::report;
 use crate::results::{Entry, FORMAT, Failure, Report, Settings};
 use crate::session::Session;
 use crate::tables::{self, freebsd};
-use plan::Plan;
+use part::CurrentPart;
+use plan::{Plan, Step};
 use progress::Progress;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use taupe_lab::console;
 use taupe_lab::error::{Error, Result};
 use taupe_lab::guest;
@@ -42,9 +46,9 @@ struct Bench {
     contestants: Vec<Rc<dyn Contestant>>,
     /// Running contestants by id and kind of link. `None` for one that did not start or has ended;
     /// it is not started again.
-    running: HashMap<(String, &'static str), Option<RunningContestant>>,
-    /// All round trips so far, by contestant and load.
-    round_trips: HashMap<(String, &'static str), RoundTrips>,
+    running: HashMap<(String, String), Option<RunningContestant>>,
+    /// All round trips so far, by contestant and key of the distribution.
+    round_trips: BTreeMap<(String, String), RoundTrips>,
     /// The virtual machine of the FreeBSD table, while this table is measured.
     laboratory: Option<freebsd::Laboratory>,
     report: Report,
@@ -79,55 +83,102 @@ pub fn prepare(options: &Options) -> Vec<(String, String)> {
     refused
 }
 
-/// Measures inside a sandbox, and writes the report into the folder of the options. Returns the
-/// report as last written.
+/// A run that has ended.
+#[derive(Debug)]
+pub struct FinishedRun {
+    /// The report as last written; of a run in parts, that of all parts so far.
+    pub report: Report,
+    /// The reason of the end.
+    pub end: RunEnd,
+}
+
+/// The reason why a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunEnd {
+    /// Everything was measured.
+    Complete,
+    /// It was asked to stop.
+    Stopped,
+    /// The time of the part was over.
+    PartOver {
+        /// Number of groups of measurements that all parts have measured.
+        done: usize,
+        /// Number of groups of the run.
+        groups: usize,
+    },
+}
+
+/// Measures inside a sandbox, and writes the report into the folder of the options.
 ///
 /// # Errors
 ///
-/// Only if the report cannot be written: failed measurements are part of the report.
-pub fn run(options: Options, stop: &Arc<AtomicBool>) -> Result<Report> {
+/// If the report cannot be written, or the part cannot continue the others in the folder. Failed
+/// measurements are part of the report.
+pub fn run(options: Options, stop: &Arc<AtomicBool>) -> Result<FinishedRun> {
     let began = Instant::now();
     let mut bench = Bench::new(options);
-    let plan = Plan::new(&bench);
-    let mut progress = Progress::new(plan.estimate(), plan.steps.len());
-    let mut complete = true;
-    for step in plan.steps {
-        if stop.load(Ordering::Relaxed) {
-            complete = false;
-            break;
-        }
-        progress.begin(&step);
-        let outcome = (step.work)(&mut bench);
-        if let Err(error) = &outcome
-            && stop.load(Ordering::Relaxed)
-        {
-            progress.end(&step.estimate, Some(&format!("stopped: {error}")));
-            complete = false;
-            break;
-        }
-        let reason = outcome.err().map(|error| {
-            // If a program has ended, this is the cause of the step's error and the better message.
-            let ended = bench.ended(&step.contestant);
-            ended.unwrap_or(error).one_line()
-        });
-        progress.end(&step.estimate, reason.as_deref());
-        if let Some(reason) = reason {
-            bench.report.failures.push(Failure {
-                what: step.what,
-                contestant: step.contestant,
-                reason,
-            });
-        }
-        bench.report.seconds = began.elapsed().as_secs_f64();
-        bench.write()?;
+    let Plan {
+        mut steps, groups, ..
+    } = Plan::new(&bench);
+    let mut part = CurrentPart::open(&bench.options, &groups, &bench.report)?;
+    if let Some(part) = &part {
+        steps.retain(|step| !part.has(step.group));
     }
-    bench.report.complete = complete;
-    bench.report.seconds = began.elapsed().as_secs_f64();
+    let estimate: Duration = steps.iter().map(|step| step.estimate).sum();
+    let mut progress = Progress::new(estimate, steps.len());
+    let mut end = RunEnd::Complete;
+    for steps in by_group(steps) {
+        let Some(group) = steps.first().map(|step| step.group) else {
+            continue;
+        };
+        let expected = || steps.iter().map(|step| step.estimate);
+        if let Some(part) = &mut part
+            && !part.has_time_for(group, began.elapsed(), expected())?
+        {
+            end = part.over();
+            break;
+        }
+        if !bench.measure(steps, stop, &mut progress, began)? {
+            end = RunEnd::Stopped;
+            break;
+        }
+        if let Some(part) = &mut part {
+            bench.report.seconds = began.elapsed().as_secs_f64();
+            part.save(group, &bench)?;
+        }
+    }
     bench.running.clear();
     bench.laboratory = None;
-    bench.write()?;
+    let report = match part {
+        Some(mut part) => {
+            if end == RunEnd::Complete {
+                part.finish(&bench)?;
+            }
+            part.report()?
+        }
+        None => {
+            bench.report.complete = end == RunEnd::Complete;
+            bench.report.seconds = began.elapsed().as_secs_f64();
+            bench.write()?;
+            bench.report
+        }
+    };
     progress.close();
-    Ok(bench.report)
+    Ok(FinishedRun { report, end })
+}
+
+/// Divides steps into their groups.
+fn by_group(steps: Vec<Step>) -> Vec<Vec<Step>> {
+    let mut groups: Vec<Vec<Step>> = Vec::new();
+    for step in steps {
+        match groups.last_mut() {
+            Some(group) if group.last().is_some_and(|last| last.group == step.group) => {
+                group.push(step);
+            }
+            _ => groups.push(vec![step]),
+        }
+    }
+    groups
 }
 
 impl Bench {
@@ -178,10 +229,52 @@ impl Bench {
             options,
             contestants,
             running: HashMap::new(),
-            round_trips: HashMap::new(),
+            round_trips: BTreeMap::new(),
             laboratory: None,
             report,
         }
+    }
+
+    /// Carries out steps. Returns false if it was asked to stop meanwhile.
+    fn measure(
+        &mut self,
+        steps: Vec<Step>,
+        stop: &AtomicBool,
+        progress: &mut Progress,
+        began: Instant,
+    ) -> Result<bool> {
+        for step in steps {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            progress.begin(&step);
+            let outcome = (step.work)(self);
+            if let Err(error) = &outcome
+                && stop.load(Ordering::Relaxed)
+            {
+                progress.end(&step.estimate, Some(&format!("stopped: {error}")));
+                return Ok(false);
+            }
+            let reason = outcome.err().map(|error| {
+                // If a program has ended, this is the cause of the step's error and the better
+                // message.
+                let ended = self.ended(&step.contestant);
+                ended.unwrap_or(error).one_line()
+            });
+            progress.end(&step.estimate, reason.as_deref());
+            if let Some(reason) = reason {
+                self.report.failures.push(Failure {
+                    what: step.what,
+                    contestant: step.contestant,
+                    reason,
+                });
+            }
+            self.report.seconds = began.elapsed().as_secs_f64();
+            if self.options.part.is_none() {
+                self.write()?;
+            }
+        }
+        Ok(true)
     }
 
     /// Starts a contestant on new machines, replacing its machines on this kind of link. Returns
@@ -239,15 +332,26 @@ impl Bench {
         }
     }
 
+    /// Records the load of transfers. Cores are compared with the last transfers without a tunnel.
+    fn record_load(&mut self, contestant: &Rc<dyn Contestant>, subject: &LoadSubject, load: &Load) {
+        let without = self
+            .report
+            .samples(contestant::REFERENCE, &subject.reference_key());
+        let without = without.last().copied();
+        let without = without.filter(|_| contestant.id() != contestant::REFERENCE);
+        self.record(contestant, subject.load(load, without));
+    }
+
     /// Records round trips; the distribution covers all rounds.
     fn record_round_trips(
         &mut self,
         contestant: &Rc<dyn Contestant>,
-        state: State,
+        metric: &str,
         found: RoundTrips,
     ) {
-        let (id, metric) = (contestant.id().to_owned(), state.key());
-        let all = self.round_trips.entry((id.clone(), metric)).or_default();
+        let id = contestant.id().to_owned();
+        let key = (id.clone(), metric.to_owned());
+        let all = self.round_trips.entry(key).or_default();
         all.extend(found);
         let distributions = &mut self.report.distributions;
         distributions.retain(|known| known.metric != metric || known.contestant != id);
@@ -257,15 +361,23 @@ impl Bench {
     /// Fills the named tables and writes the report.
     fn write(&mut self) -> Result<()> {
         self.report.tables = tables::all(&self.report);
-        let folder = &self.options.out;
-        let json = serde_json::to_string_pretty(&self.report)
-            .map_err(|error| Error::unmet(format!("the report as JSON: {error}")))?;
-        replace(&folder.join("report.json"), &json)?;
-        replace(&folder.join("report.html"), &report::html(&self.report))
+        write_report(&self.options.out, &self.report)
     }
 }
 
-fn key(contestant: &Rc<dyn Contestant>, link: &Link) -> (String, &'static str) {
+/// Writes `report.json` and `report.html` into a folder.
+///
+/// # Errors
+///
+/// [`Error::Io`].
+pub fn write_report(folder: &Path, report: &Report) -> Result<()> {
+    let json = serde_json::to_string_pretty(report)
+        .map_err(|error| Error::unmet(format!("the report as JSON: {error}")))?;
+    replace(&folder.join("report.json"), &json)?;
+    replace(&folder.join("report.html"), &report::html(report))
+}
+
+fn key(contestant: &Rc<dyn Contestant>, link: &Link) -> (String, String) {
     (contestant.id().to_owned(), link.kind())
 }
 

@@ -1,5 +1,10 @@
 //! The command `taupe-lab`: its report after every kind of end.
 
+#[path = "command/packs.rs"]
+mod packs;
+#[path = "command/parts.rs"]
+mod parts;
+
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::Read;

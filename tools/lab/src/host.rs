@@ -107,7 +107,8 @@ impl Host {
     ///
     /// [`Error::Command`].
     pub fn snmp(&self) -> Result<Snmp> {
-        Ok(Snmp::new(self.run(&["cat", snmp::FILE])?.stdout))
+        let [standard, extended] = snmp::FILES;
+        Ok(Snmp::new(self.run(&["cat", standard, extended])?.stdout))
     }
 
     /// Runs `work` on a thread inside this machine. The sockets that it opens belong to this

@@ -15,11 +15,12 @@ pub use tunnel::{PeerSettings, Place, Settings, Tunnel};
 use crate::ensure;
 use crate::error::{Error, Result};
 use crate::host::Host;
-use crate::process::{Process, poll_until};
+use crate::process::{Process, attempt, poll_until};
 use crate::sandbox::scratch;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 /// Folder of the configuration sockets of all userspace implementations.
@@ -35,6 +36,9 @@ pub enum Implementation {
     Taupe,
     /// The Go implementation.
     WireguardGo,
+    /// Tailscale's fork of the Go implementation. Its library leaves endpoints to the program that
+    /// embeds it, so it takes part in measurements but not in the tests of interoperation.
+    WireguardGoTailscale,
     /// Cloudflare's implementation.
     Boringtun,
     /// Mullvad's implementation.
@@ -52,6 +56,7 @@ struct Description {
     arguments: (&'static [&'static str], &'static [&'static str]),
     /// Variable that enables verbose logging.
     environment: (&'static str, &'static str),
+    workers: WorkerSetting,
     quirks: Quirks,
 }
 
@@ -60,8 +65,8 @@ struct Description {
 enum Source {
     /// Built by this workspace.
     Workspace,
-    /// A module for the Go toolchain.
-    GoModule(&'static str),
+    /// A module for the Go toolchain, and its checksum as in `go.sum`.
+    GoModule(&'static str, &'static str),
     /// A crate and the program in it.
     Crate(&'static str, &'static str),
 }
@@ -79,6 +84,24 @@ pub enum HandshakeTimes {
     Age,
 }
 
+/// The way to set the number of threads that carry packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WorkerSetting {
+    /// An environment variable.
+    Variable(&'static str),
+    /// An option, if the help of these arguments mentions it.
+    Option(&'static str, &'static [&'static str]),
+}
+
+/// Additions to the command that starts an implementation.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StartOptions {
+    /// Options at the end of the command.
+    pub arguments: Vec<String>,
+    /// Environment variables.
+    pub variables: Vec<(String, String)>,
+}
+
 /// Known deviations of an implementation. Without quirks it does everything that the tests require.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quirks {
@@ -88,7 +111,16 @@ pub struct Quirks {
     pub listen_port_is_final: bool,
     /// The program keeps sending from an outer address that the machine has lost.
     pub outer_address_is_final: bool,
+    /// The program sends only to endpoints that are configured: it learns none from datagrams.
+    pub needs_endpoints: bool,
 }
+
+const NO_QUIRKS: Quirks = Quirks {
+    handshake_times: HandshakeTimes::Exact,
+    listen_port_is_final: false,
+    outer_address_is_final: false,
+    needs_endpoints: false,
+};
 
 impl Implementation {
     /// The implementations that Taupe is tested with.
@@ -102,22 +134,34 @@ impl Implementation {
                 source: Source::Workspace,
                 arguments: (&["device"], &["-f"]),
                 environment: ("LOG_LEVEL", "verbose"),
-                quirks: Quirks {
-                    handshake_times: HandshakeTimes::Exact,
-                    listen_port_is_final: false,
-                    outer_address_is_final: false,
-                },
+                workers: WorkerSetting::Option("--lanes", &["device", "--help"]),
+                quirks: NO_QUIRKS,
             },
             Self::WireguardGo => Description {
                 name: "wireguard-go",
                 version: "v0.0.0-20260522210424-ecfc5a8d5446",
-                source: Source::GoModule("golang.zx2c4.com/wireguard"),
+                source: Source::GoModule(
+                    "golang.zx2c4.com/wireguard",
+                    "h1:cqHQ3AycTHvM2R7ikgyX57D+XvtcSnGylsLkOVhta/w=",
+                ),
                 arguments: (&["-f"], &[]),
                 environment: ("LOG_LEVEL", "verbose"),
+                workers: WorkerSetting::Variable("GOMAXPROCS"),
+                quirks: NO_QUIRKS,
+            },
+            Self::WireguardGoTailscale => Description {
+                name: "wireguard-go-tailscale",
+                version: "v0.0.0-20260928213032-417aef361226",
+                source: Source::GoModule(
+                    "github.com/tailscale/wireguard-go",
+                    "h1:v3Lpj2iHPWQDqeCwemQPz4fWweIEMLqBkwJqCjRyJQc=",
+                ),
+                arguments: (&["-f"], &[]),
+                environment: ("LOG_LEVEL", "verbose"),
+                workers: WorkerSetting::Variable("GOMAXPROCS"),
                 quirks: Quirks {
-                    handshake_times: HandshakeTimes::Exact,
-                    listen_port_is_final: false,
-                    outer_address_is_final: false,
+                    needs_endpoints: true,
+                    ..NO_QUIRKS
                 },
             },
             Self::Boringtun => Description {
@@ -126,11 +170,12 @@ impl Implementation {
                 source: Source::Crate("boringtun-cli", "boringtun-cli"),
                 arguments: (&["-f", "--disable-drop-privileges"], &[]),
                 environment: ("WG_LOG_LEVEL", "debug"),
+                workers: WorkerSetting::Variable("WG_THREADS"),
                 quirks: Quirks {
                     handshake_times: HandshakeTimes::Age,
-                    listen_port_is_final: false,
                     // 0.7.1: it connects a socket to each peer and keeps it.
                     outer_address_is_final: true,
+                    ..NO_QUIRKS
                 },
             },
             Self::Gotatun => Description {
@@ -139,13 +184,15 @@ impl Implementation {
                 source: Source::Crate("gotatun-cli", "gotatun"),
                 arguments: (&["-f", "--disable-drop-privileges"], &[]),
                 environment: ("WG_LOG_LEVEL", "debug"),
+                // 0.10.2: it carries packets in tasks of tokio's threads.
+                workers: WorkerSetting::Variable("TOKIO_WORKER_THREADS"),
                 quirks: Quirks {
                     // 0.10.2: `timers.rs` stamps a session with `TimeCurrent`.
                     handshake_times: HandshakeTimes::LastTick,
                     // 0.10.2: its TUN reader finds a closed channel while the sockets are
                     // recreated, treats that as an error, and ends.
                     listen_port_is_final: true,
-                    outer_address_is_final: false,
+                    ..NO_QUIRKS
                 },
             },
         }
@@ -232,7 +279,11 @@ impl Implementation {
     ///
     /// As [`start`](Self::start).
     pub fn start_with(self, host: &Host, interface: &str, options: &[&str]) -> Result<Tunnel> {
-        self.launch(host, interface, options, true)
+        let options = StartOptions {
+            arguments: options.iter().map(|&option| option.to_owned()).collect(),
+            ..StartOptions::default()
+        };
+        self.launch(host, interface, &options, true)
     }
 
     /// As [`start_with`](Self::start_with), but with the program's default logging: for
@@ -241,21 +292,56 @@ impl Implementation {
     /// # Errors
     ///
     /// As [`start`](Self::start).
-    pub fn start_quietly(self, host: &Host, interface: &str, options: &[&str]) -> Result<Tunnel> {
+    pub fn start_quietly(
+        self,
+        host: &Host,
+        interface: &str,
+        options: &StartOptions,
+    ) -> Result<Tunnel> {
         self.launch(host, interface, options, false)
+    }
+
+    /// Returns the options that set the number of threads that carry packets; `None` if this
+    /// program has no such setting.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Missing`], [`Error::Start`].
+    pub fn with_workers(self, count: usize) -> Result<Option<StartOptions>> {
+        let count = count.to_string();
+        match self.behaves_like().description().workers {
+            WorkerSetting::Variable(name) => Ok(Some(StartOptions {
+                variables: vec![(name.to_owned(), count)],
+                ..StartOptions::default()
+            })),
+            WorkerSetting::Option(option, help) => {
+                let mut command = Command::new(self.program()?);
+                command.args(help);
+                let shown = attempt("this machine", command, None)?;
+                Ok(mentions(&shown.stdout, option).then(|| StartOptions {
+                    arguments: vec![option.to_owned(), count],
+                    ..StartOptions::default()
+                }))
+            }
+        }
+    }
+
+    /// Returns the program's path below the cache folder; `None` for Taupe, which is not there.
+    pub fn path_in_cache(self) -> Option<PathBuf> {
+        install::path_in_cache(&self.description())
     }
 
     fn launch(
         self,
         host: &Host,
         interface: &str,
-        options: &[&str],
+        options: &StartOptions,
         talkative: bool,
     ) -> Result<Tunnel> {
         let program = self.program()?.display().to_string();
         let words = self.command(&program, interface);
-        let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
-        words.extend(options);
+        let words = words.iter().chain(&options.arguments);
+        let words: Vec<&str> = words.map(String::as_str).collect();
         let mut command = host.command(&words);
         let (variable, level) = self.behaves_like().description().environment;
         if talkative {
@@ -263,6 +349,8 @@ impl Implementation {
         } else {
             command.env_remove(variable);
         }
+        let variables = options.variables.iter();
+        command.envs(variables.map(|(name, value)| (name, value)));
         let mut process = Process::start(host.name(), command)?;
         // Programs start within milliseconds, and a benchmark compares these times.
         let [limit, pause] = [Duration::from_secs(10), Duration::from_millis(1)];
@@ -290,6 +378,13 @@ impl Implementation {
         let like = named.map(|kind| kind_of(&kind.to_string_lossy(), has_program));
         like.unwrap_or(Ok(self))
     }
+}
+
+/// Returns true if a help text names an option.
+fn mentions(help: &str, option: &str) -> bool {
+    let is_in_name = |letter: char| letter.is_alphanumeric() || letter == '-';
+    let mut names = help.split(|letter| !is_in_name(letter));
+    names.any(|name| name == option)
 }
 
 /// Returns the implementation whose command line the program at `TAUPE_BIN` has, by `TAUPE_KIND`.
@@ -325,6 +420,24 @@ pub fn socket(interface: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_are_found_in_a_help_text_by_their_full_name() {
+        let help = "Options:\n  -l, --lanes <N>  Number\n      --log=LEVEL\n";
+        assert!(mentions(help, "--lanes") && mentions(help, "--log"));
+        for other in ["--lane", "lanes", "--lanes-of", "--lo", ""] {
+            assert!(!mentions(help, other), "{other}");
+        }
+    }
+
+    #[test]
+    fn workers_are_set_as_each_program_has_it() -> Result<()> {
+        let go = Implementation::WireguardGoTailscale.with_workers(4)?;
+        let go = go.ok_or_else(|| Error::unmet("it has a setting"))?;
+        assert_eq!(go.arguments, [""; 0]);
+        assert_eq!(go.variables, [("GOMAXPROCS".to_owned(), "4".to_owned())]);
+        Ok(())
+    }
 
     #[test]
     fn kind_needs_a_known_program() {

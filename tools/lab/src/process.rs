@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -38,6 +39,19 @@ pub struct Attempt {
     pub stdout: String,
     /// Its standard error.
     pub stderr: String,
+}
+
+/// Returns the path of a program that a command of this name would start; `None` if it is not
+/// installed.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let folders = std::env::split_paths(&path);
+    let paths = folders.map(|folder| folder.join(name));
+    let is_program = |path: &PathBuf| {
+        let data = fs::metadata(path);
+        data.is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+    };
+    paths.into_iter().find(is_program)
 }
 
 /// Runs a command to its end and returns its exit status and output.

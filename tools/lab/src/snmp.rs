@@ -2,15 +2,16 @@
 
 use crate::error::{Error, Result};
 
-/// The kernel's file with the counters of a network namespace.
-pub const FILE: &str = "/proc/net/snmp";
+/// The kernel's files with the counters of a network namespace. The second one has Linux's
+/// additions, such as those of TCP with the protocol `TcpExt`.
+pub const FILES: [&str; 2] = ["/proc/net/snmp", "/proc/net/netstat"];
 
-/// The counters of [`FILE`] at one moment. Those of IP, ICMP and UDP cover IPv4 only.
+/// The counters of [`FILES`] at one moment. Those of IP, ICMP and UDP cover IPv4 only.
 #[derive(Debug, Clone)]
 pub struct Snmp(String);
 
 impl Snmp {
-    /// Parses the contents of [`FILE`].
+    /// Parses the contents of [`FILES`], one after the other.
     pub fn new(contents: impl Into<String>) -> Self {
         Self(contents.into())
     }
@@ -23,7 +24,7 @@ impl Snmp {
     pub fn get(&self, protocol: &str, name: &str) -> Result<u64> {
         self.find(protocol, name).ok_or_else(|| Error::Malformed {
             what: format!("{name} of {protocol}"),
-            why: format!("it is not in {FILE}:\n{}", self.0),
+            why: format!("it is not in {}:\n{}", FILES.join(" and "), self.0),
         })
     }
 
@@ -69,6 +70,8 @@ UdpLite: 3 4
 Short: One Two
 Short: 1
 Alone: One
+TcpExt: SyncookiesSent TCPOFOQueue TCPSACKReorder
+TcpExt: 0 12 3
 ";
 
     #[test]
@@ -80,6 +83,7 @@ Alone: One
             ("Udp", "InDatagrams", u64::MAX),
             ("Udp", "RcvbufErrors", 8),
             ("UdpLite", "InErrors", 4),
+            ("TcpExt", "TCPOFOQueue", 12),
         ] {
             assert_eq!(all.get(protocol, name).expect(name), value);
         }
@@ -99,7 +103,8 @@ Alone: One
             ("", "InErrors"),
         ] {
             let error = all.get(protocol, name).expect_err(name).to_string();
-            let start = format!("{name} of {protocol} cannot be read: it is not in /proc/net/snmp");
+            let start =
+                format!("{name} of {protocol} cannot be read: it is not in /proc/net/snmp and ");
             assert!(error.starts_with(&start), "{error}");
         }
         assert!(Snmp::new("").filtered().is_err());

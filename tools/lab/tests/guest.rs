@@ -182,7 +182,7 @@ fn flood_filter_in_a_guest() -> Result<()> {
         "{taupe} device wg0 && {taupe} genkey > /tmp/key &&
          {taupe} set wg0 private-key /tmp/key listen-port 51820 && ip link set wg0 up"
     ))?;
-    let shed = || Snmp::new(guest.run(&format!("cat {}", snmp::FILE))?.stdout).filtered();
+    let shed = || Snmp::new(guest.run(&format!("cat {}", snmp::FILES[0]))?.stdout).filtered();
     ensure!(shed()? == 0, "without a flood");
     let socket = host.enter(|| UdpSocket::bind("192.0.2.1:0").map_err(Error::io("bind")))?;
     let mut initiation = [0; 148];

@@ -1,6 +1,7 @@
 //! No tunnel: the throughput of the link itself.
 
 use super::{Contestant, End};
+use crate::gateway::{GatewayEnds, GatewayMachines};
 use crate::pair::Pair;
 use crate::side::{PORT, Side};
 use taupe_lab::error::Result;
@@ -11,7 +12,7 @@ pub(super) struct Direct;
 
 impl Contestant for Direct {
     fn id(&self) -> &str {
-        "direct"
+        super::REFERENCE
     }
 
     fn title(&self) -> &str {
@@ -32,5 +33,24 @@ impl Contestant for Direct {
             interface: Some(PORT.to_owned()),
             processes: Vec::new(),
         })
+    }
+
+    fn start_gateway(&self, machines: &GatewayMachines) -> Option<Result<GatewayEnds>> {
+        let clients = 0..machines.clients.len();
+        let end = |side| {
+            move |client| End {
+                address: GatewayMachines::outer(client, side).into(),
+                interface: None,
+                processes: Vec::new(),
+            }
+        };
+        Some(Ok(GatewayEnds {
+            targets: clients
+                .clone()
+                .map(|client| GatewayMachines::outer(client, Side::Server).into())
+                .collect(),
+            server: end(Side::Server)(0),
+            clients: clients.map(end(Side::Client)).collect(),
+        }))
     }
 }

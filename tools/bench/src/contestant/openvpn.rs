@@ -5,7 +5,7 @@
 
 mod pki;
 
-use super::{Contestant, End};
+use super::{Contestant, End, PackedProgram};
 use crate::pair::Pair;
 use crate::side::Side;
 use std::process::Command;
@@ -109,6 +109,12 @@ impl Contestant for OpenVpn {
             pki::check()?;
         }
         Ok(Some(version))
+    }
+
+    fn packed(&self) -> Result<Vec<PackedProgram>> {
+        Err(Error::unmet(
+            "packs do not contain OpenVPN, because its certificates take a shell and easy-rsa",
+        ))
     }
 
     fn prepare(&self, pair: &Pair) -> Result<()> {

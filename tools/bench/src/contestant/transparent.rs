@@ -2,7 +2,7 @@
 //! tunnel, and are either selected applications or not.
 
 use super::wireguard::{self, WireGuard};
-use super::{Contestant, End};
+use super::{Contestant, End, PackedProgram};
 use crate::pair::Pair;
 use crate::side::{PORT, Side};
 use std::fs;
@@ -58,6 +58,10 @@ impl Contestant for Transparent {
 
     fn version(&self) -> Result<Option<String>> {
         SERVER.version()
+    }
+
+    fn packed(&self) -> Result<Vec<PackedProgram>> {
+        SERVER.packed()
     }
 
     fn prepare(&self, pair: &Pair) -> Result<()> {

@@ -1,19 +1,23 @@
 //! WireGuard: programs with a TUN interface, and the kernel's own implementation.
 
-use super::{Contestant, End, HandshakeTarget};
+mod gateway;
+
+use super::{Contestant, End, HandshakeTarget, PackedProgram};
+use crate::gateway::{GatewayEnds, GatewayMachines};
 use crate::pair::Pair;
 use crate::side::Side;
 use base64ct::{Base64, Encoding};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use taupe_lab::ensure;
 use taupe_lab::error::{Error, Result};
 use taupe_lab::host::{Host, add_address};
-use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings};
+use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings, StartOptions};
 use taupe_lab::process::{self, Process};
 
-/// The server's UDP port.
+/// The server's UDP port, and the client's if the server must know it beforehand.
 const PORT: u16 = 51820;
 
 /// MTU that WireGuard's tools choose for a path MTU of 1,500 bytes.
@@ -24,20 +28,27 @@ const PEER_ADDRESSES: u32 = u32::from_be_bytes([10, 128, 0, 0]);
 const PEER_ADDRESS_COUNT: u32 = 1 << 23;
 
 /// An interface that `wg` configures.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct WireGuard {
     source: Source,
     title: &'static str,
     /// The id and what `--no-offload` turns off, for a variant of Taupe.
     variant: Option<(&'static str, &'static str)>,
+    /// Additions to the program's command line and environment.
+    options: StartOptions,
 }
 
 /// The program or kernel module that makes the interface.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 enum Source {
     Program(Implementation),
     Kernel,
 }
+
+const NO_OPTIONS: StartOptions = StartOptions {
+    arguments: Vec::new(),
+    variables: Vec::new(),
+};
 
 /// A program with its default logging.
 pub(super) const fn program(implementation: Implementation, title: &'static str) -> WireGuard {
@@ -45,6 +56,7 @@ pub(super) const fn program(implementation: Implementation, title: &'static str)
         source: Source::Program(implementation),
         title,
         variant: None,
+        options: NO_OPTIONS,
     }
 }
 
@@ -58,6 +70,7 @@ pub(super) const fn without(
         source: Source::Program(Implementation::Taupe),
         title,
         variant: Some((id, offload)),
+        options: NO_OPTIONS,
     }
 }
 
@@ -66,6 +79,7 @@ pub(super) const KERNEL: WireGuard = WireGuard {
     source: Source::Kernel,
     title: "WireGuard in the kernel",
     variant: None,
+    options: NO_OPTIONS,
 };
 
 impl Contestant for WireGuard {
@@ -122,9 +136,15 @@ impl Contestant for WireGuard {
             }
             .to_string()
         };
-        let endpoint = Some((Side::Server.outer(), PORT).into());
-        let of_client = own(&client, None) + &peer(&server.public, Side::Server, endpoint);
-        let of_server = own(&server, Some(PORT)) + &peer(&client.public, Side::Client, None);
+        let endpoint = |side: Side| Some(SocketAddr::from((side.outer(), PORT)));
+        let (port, endpoint_of_client) = match self.needs_endpoints() {
+            true => (Some(PORT), endpoint(Side::Client)),
+            false => (None, None),
+        };
+        let to_server = peer(&server.public, Side::Server, endpoint(Side::Server));
+        let to_client = peer(&client.public, Side::Client, endpoint_of_client);
+        let of_client = own(&client, port) + &to_server;
+        let of_server = own(&server, Some(PORT)) + &to_client;
         pair.write(file(Side::Client), &of_client)?;
         pair.write(file(Side::Server), &of_server)?;
         Ok(())
@@ -132,22 +152,44 @@ impl Contestant for WireGuard {
 
     fn start(&self, pair: &Pair, side: Side) -> Result<End> {
         let host = pair.host(side);
-        let interface = interface();
-        let process = self.create_interface(host, &interface)?;
-        host.run(&["wg", "setconf", &interface, &pair.path(file(side))])?;
-        add_address(host, &interface, &format!("{}/24", side.inner()))?;
-        host.ip(&["link", "set", &interface, "mtu", MTU, "up"])?;
-        let mut end = End {
-            address: side.inner().into(),
-            interface: Some(interface),
-            processes: process.into_iter().collect(),
-        };
+        let mut end = self.start_interface(host, &pair.path(file(side)), side.inner(), 24)?;
         if side == Side::Server {
             // A program notices only later that its interface is up. It would lose packets sent
             // before, and a handshake is repeated only after 5 s.
             end.await_port(host, PORT)?;
         }
         Ok(end)
+    }
+
+    fn start_gateway(&self, machines: &GatewayMachines) -> Option<Result<GatewayEnds>> {
+        Some(self.gateway(machines))
+    }
+
+    fn with_workers(&self, count: usize) -> Result<Option<Box<dyn Contestant>>> {
+        let Source::Program(implementation) = self.source else {
+            return Ok(None);
+        };
+        let options = implementation.with_workers(count)?;
+        Ok(options.map(|options| -> Box<dyn Contestant> {
+            Box::new(Self {
+                options,
+                ..self.clone()
+            })
+        }))
+    }
+
+    fn packed(&self) -> Result<Vec<PackedProgram>> {
+        let Source::Program(implementation) = self.source else {
+            return Ok(Vec::new());
+        };
+        let place = match implementation.path_in_cache() {
+            Some(path) => Path::new(crate::pack::CACHE).join(path),
+            None => crate::pack::TAUPE.into(),
+        };
+        Ok(vec![PackedProgram {
+            file: implementation.install()?,
+            place,
+        }])
     }
 
     fn add_peers(&self, pair: &Pair, server: &End, count: usize) -> Option<Result<()>> {
@@ -184,13 +226,44 @@ impl Contestant for WireGuard {
 }
 
 impl WireGuard {
+    /// Returns true if both ends must know each other's endpoint beforehand.
+    fn needs_endpoints(&self) -> bool {
+        match self.source {
+            Source::Program(implementation) => implementation.quirks().needs_endpoints,
+            Source::Kernel => false,
+        }
+    }
+
+    /// Makes an interface, configures it with a file for `wg setconf`, and brings it up.
+    fn start_interface(
+        &self,
+        host: &Host,
+        settings: &str,
+        address: Ipv4Addr,
+        prefix: u8,
+    ) -> Result<End> {
+        let interface = interface();
+        let process = self.create_interface(host, &interface)?;
+        host.run(&["wg", "setconf", &interface, settings])?;
+        add_address(host, &interface, &format!("{address}/{prefix}"))?;
+        host.ip(&["link", "set", &interface, "mtu", MTU, "up"])?;
+        Ok(End {
+            address: address.into(),
+            interface: Some(interface),
+            processes: process.into_iter().collect(),
+        })
+    }
+
     /// Makes the interface; returns the program, if there is one.
     fn create_interface(&self, host: &Host, interface: &str) -> Result<Option<Process>> {
         match self.source {
             Source::Program(implementation) => {
-                let offload = self.variant.map(|(_, offload)| ["--no-offload", offload]);
-                let options = offload.as_ref().map_or(&[][..], |options| options);
-                let tunnel = implementation.start_quietly(host, interface, options)?;
+                let mut options = self.options.clone();
+                if let Some((_, offload)) = self.variant {
+                    let arguments = ["--no-offload", offload].map(str::to_owned);
+                    options.arguments.extend(arguments);
+                }
+                let tunnel = implementation.start_quietly(host, interface, &options)?;
                 Ok(tunnel.into_process())
             }
             Source::Kernel => {

@@ -45,11 +45,23 @@ impl Meter {
     /// [`Error::Io`](taupe_lab::Error::Io) if a program of the tunnel has ended; an error if system
     /// calls shall be counted and cannot.
     pub fn start(session: &Session, system_calls: SystemCalls) -> Result<Self> {
-        let processes = session.processes();
         let counters = match system_calls {
             SystemCalls::Count => Some(Counters::start(session)?),
             SystemCalls::Ignore => None,
         };
+        Self::begin(session.processes(), counters)
+    }
+
+    /// Starts measuring, with these processes as the programs of the tunnel.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn of_programs(processes: Vec<u32>) -> Result<Self> {
+        Self::begin(processes, None)
+    }
+
+    fn begin(processes: Vec<u32>, counters: Option<Counters>) -> Result<Self> {
         let programs = processes
             .iter()
             .map(|&process| ProcessCounters::read(process));
@@ -185,6 +197,13 @@ pub struct Calls {
 }
 
 impl Usage {
+    /// Returns the number of cores of the whole machine that were busy on average during `seconds`
+    /// of traffic; `None` without any traffic. The measurement also includes the connecting before
+    /// the traffic, which takes hardly any processor time.
+    pub fn busy_cores(&self, seconds: f64) -> Option<f64> {
+        (seconds > 0.0).then(|| (self.user + self.system) / seconds)
+    }
+
     /// Returns the shares of user, system and idle time, as vmstat shows them; `None` for less than
     /// a tick.
     pub fn shares(&self) -> Option<[f64; 3]> {
@@ -215,6 +234,8 @@ mod tests {
             system_calls: None,
         };
         assert_eq!(usage.shares(), Some([0.25, 0.5, 0.25]));
+        assert_eq!(usage.busy_cores(1.5), Some(2.0));
+        assert_eq!(usage.busy_cores(0.0), None);
         (usage.user, usage.system, usage.idle) = (0.0, 0.0, 0.0);
         assert_eq!(usage.shares(), None);
     }

@@ -1,10 +1,12 @@
 //! Throughput of TCP, by iperf3.
 
-use super::servers::Servers;
+use super::servers::{Server, Servers};
 use crate::session::Session;
 use serde::Deserialize;
+use std::net::IpAddr;
 use std::time::Duration;
 use taupe_lab::error::{Error, Result};
+use taupe_lab::host::Host;
 
 /// Time limit beyond the duration of the transfer: for connecting, and for data still queued on a
 /// slow link at its end.
@@ -90,6 +92,12 @@ impl Transfer {
         })
     }
 
+    /// Returns the seconds of the longer direction.
+    pub fn seconds(&self) -> f64 {
+        let seconds = self.directions().map(|direction| direction.seconds);
+        seconds.fold(0.0, f64::max)
+    }
+
     fn directions(&self) -> impl Iterator<Item = DirectionResult> {
         [self.up, self.down].into_iter().flatten()
     }
@@ -114,7 +122,23 @@ pub struct DirectionResult {
 ///
 /// The error message of iperf3; [`Error::Timeout`] if it hangs.
 pub fn transfer(session: &Session, servers: &mut Servers, flow: Flow) -> Result<Transfer> {
-    let client = || run(session, flow);
+    transfer_from(
+        &session.pair.client,
+        session.target(),
+        servers.iperf(),
+        flow,
+    )
+}
+
+/// As [`transfer`], from any machine to any server.
+pub(super) fn transfer_from(
+    host: &Host,
+    target: IpAddr,
+    server: &mut Server,
+    flow: Flow,
+) -> Result<Transfer> {
+    let port = server.port();
+    let client = || run(host, target, port, flow);
     // iperf3 3.12 stays busy after a client was killed. It also closes its listening socket after
     // every client, together with connections made meanwhile; on a slow link the next client may
     // connect before that.
@@ -127,11 +151,11 @@ pub fn transfer(session: &Session, servers: &mut Servers, flow: Flow) -> Result<
         let text = error.to_string();
         SIGNS.iter().any(|sign| text.contains(sign))
     };
-    servers.iperf().serve(client, servers_fault)
+    server.serve(client, servers_fault)
 }
 
-fn run(session: &Session, flow: Flow) -> Result<Transfer> {
-    let target = session.target().to_string();
+fn run(host: &Host, target: IpAddr, port: u16, flow: Flow) -> Result<Transfer> {
+    let (target, port) = (target.to_string(), port.to_string());
     let limit = Duration::from_secs(flow.seconds.into()) + GRACE;
     let [seconds, streams] = [flow.seconds, flow.streams].map(|number| number.to_string());
     let connect = CONNECT.as_millis().to_string();
@@ -140,10 +164,11 @@ fn run(session: &Session, flow: Flow) -> Result<Transfer> {
     let mut command = vec![
         "timeout", "--kill-after=1", &timeout,
         "iperf3", "--json", "--connect-timeout", &connect,
-        "--congestion", CONGESTION, "--client", &target, "--time", &seconds, "--parallel", &streams,
+        "--congestion", CONGESTION, "--client", &target, "--port", &port,
+        "--time", &seconds, "--parallel", &streams,
     ];
     command.extend(flow.direction.argument());
-    let attempt = session.pair.client.attempt(&command)?;
+    let attempt = host.attempt(&command)?;
     match attempt.status {
         // Exit statuses of timeout(1): 137 if the first signal was ignored.
         Some(124 | 137) => Err(Error::Timeout {
@@ -154,7 +179,7 @@ fn run(session: &Session, flow: Flow) -> Result<Transfer> {
         _ if !attempt.stdout.trim().is_empty() => parse(&attempt.stdout),
         status => Err(Error::Command {
             command: "iperf3".to_owned(),
-            place: session.pair.client.name().to_owned(),
+            place: host.name().to_owned(),
             status: status.map_or_else(|| "a signal".to_owned(), |status| status.to_string()),
             output: attempt.stderr,
         }),

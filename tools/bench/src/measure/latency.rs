@@ -143,15 +143,20 @@ pub fn during<T>(
     with_echo(session, |socket| stream(socket, pace, work))
 }
 
-/// Sends two requests per millisecond for `seconds`, while one TCP stream up fills the tunnel.
+/// Sends two requests per millisecond for `seconds`, while TCP streams up fill the tunnel.
 ///
 /// # Errors
 ///
 /// As [`during`] and [`iperf::transfer`].
-pub fn loaded(session: &Session, servers: &mut Servers, seconds: u32) -> Result<Loaded> {
+pub fn loaded(
+    session: &Session,
+    servers: &mut Servers,
+    streams: u32,
+    seconds: u32,
+) -> Result<Loaded> {
     let flow = Flow {
         direction: Direction::Up,
-        streams: 1,
+        streams,
         seconds: seconds.saturating_add(1),
     };
     thread::scope(|scope| {

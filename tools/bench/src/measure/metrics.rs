@@ -1,7 +1,12 @@
 //! Turns measurements into metrics and samples.
 //!
 //! Keys of one kind share a prefix: `tcp/STREAMS/WAY`, `udp/SIZE/rate`, `udp/SIZE/gso/rate`,
-//! `qperf/TEST`, `latency/STATE/QUANTILE`, `cost/…`, `memory/…`, `peers/COUNT/…`, `flood/KIND/WAY`.
+//! `qperf/TEST`, `latency/STATE/QUANTILE`, `beside/LINK/STREAMS/…`, `cost/…`, `memory/…`,
+//! `peers/COUNT/…`, `gateway/CLIENTS/WAY`, `workers/COUNT/WAY`, `flood/KIND/WAY`.
+
+mod load;
+
+pub use load::{LoadSubject, beside, beside_key};
 
 use super::cost::Usage;
 use super::flood::{FloodKind, FloodedTransfer};

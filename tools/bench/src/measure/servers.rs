@@ -6,6 +6,9 @@ use taupe_lab::error::{Error, Result};
 use taupe_lab::host::{Host, Transport};
 use taupe_lab::process::{Process, wait_until};
 
+/// The usual port of iperf3.
+pub(super) const IPERF: u16 = 5201;
+
 /// Time limit for a server to start listening.
 const START: Duration = Duration::from_secs(10);
 
@@ -22,15 +25,10 @@ pub struct Servers {
 impl Servers {
     /// Returns the servers of one session, not yet started.
     pub fn new(session: &Session) -> Self {
-        let on = |command, port| Server {
-            host: session.pair.server.clone(),
-            command,
-            port,
-            process: None,
-        };
+        let host = &session.pair.server;
         Self {
-            iperf: on(&["iperf3", "-s"], 5201),
-            qperf: on(&["qperf"], 19765),
+            iperf: Server::iperf(host, IPERF),
+            qperf: Server::new(host, &["qperf"], 19765),
         }
     }
 
@@ -47,12 +45,31 @@ impl Servers {
 #[derive(Debug)]
 pub(super) struct Server {
     host: Host,
-    command: &'static [&'static str],
+    command: Vec<String>,
     port: u16,
     process: Option<Process>,
 }
 
 impl Server {
+    /// Returns an iperf3 server at a port, not yet started.
+    pub(super) fn iperf(host: &Host, port: u16) -> Self {
+        Self::new(host, &["iperf3", "-s", "-p", &port.to_string()], port)
+    }
+
+    fn new(host: &Host, command: &[&str], port: u16) -> Self {
+        Self {
+            host: host.clone(),
+            command: command.iter().map(|&word| word.to_owned()).collect(),
+            port,
+            process: None,
+        }
+    }
+
+    /// Returns the port.
+    pub(super) const fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Runs a client against the server. If the client fails, the server is stopped, because it may
     /// wait for the lost client for minutes. If such a waiting server was the cause of the failure,
     /// the client runs once more.
@@ -78,19 +95,25 @@ impl Server {
         result
     }
 
-    fn start(&mut self) -> Result<()> {
+    /// Starts the server unless it runs.
+    ///
+    /// # Errors
+    ///
+    /// An error with its output if it ends.
+    pub(super) fn start(&mut self) -> Result<()> {
         if let Some(process) = &mut self.process
             && process.runs()?
         {
             return Ok(());
         }
-        let process = self.process.insert(self.host.spawn(self.command)?);
-        let what = format!("{} listening", self.command.join(" "));
+        let command: Vec<&str> = self.command.iter().map(String::as_str).collect();
+        let process = self.process.insert(self.host.spawn(&command)?);
+        let what = format!("{} listening", command.join(" "));
         wait_until(&what, START, || {
             if !process.runs()? {
                 return Err(Error::unmet(format!(
                     "{} ended: {}",
-                    self.command.join(" "),
+                    command.join(" "),
                     process.output().trim()
                 )));
             }

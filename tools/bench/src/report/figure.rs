@@ -142,6 +142,8 @@ fn scales(unit: Unit) -> &'static [(f64, &'static str)] {
         Unit::PerSecond => &[(1.0, "/s"), (1e3, "thousand/s"), (1e6, "million/s")],
         Unit::Count => &[(1.0, "")],
         Unit::Share => &[(1e-2, "%")],
+        Unit::Cores => &[(1.0, "cores")],
+        Unit::CoresPerGigabit => &[(1.0, "cores per Gbit/s")],
     }
 }
 
@@ -187,6 +189,8 @@ mod tests {
             (423.0, Unit::Count, "423"),
             (97_000.0, Unit::PerSecond, "97.0 thousand/s"),
             (0.25, Unit::SecondsPerGigabyte, "250 ms/GB"),
+            (2.5, Unit::Cores, "2.50 cores"),
+            (0.25, Unit::CoresPerGigabit, "0.250 cores per Gbit/s"),
         ] {
             assert_eq!(quantity(value, unit), expected);
         }

@@ -4,6 +4,7 @@ use super::figure::{NONE, Scale, deviation, digits, quantity};
 use super::view::{
     ContestantView, FigureView, MetricSection, OVERVIEW_NOTE, REFERENCES, Subject, View, plural,
 };
+use super::workers::{self, WORKERS_NOTE};
 use crate::results::{Cell, Column, Distribution, Metric, Report, Row, Table, Unit};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use plots::Plot;
@@ -117,9 +118,12 @@ fn overview(view: &View<'_>) -> Markup {
 fn anchor(subject: Subject) -> &'static str {
     match subject {
         Subject::Throughput => "throughput",
+        Subject::Workers => "workers",
+        Subject::Gateway => "gateway",
         Subject::Packets => "packets",
         Subject::Latency => "latency",
         Subject::Cost => "cost",
+        Subject::Order => "order",
         Subject::Peers => "peers",
         Subject::Startup => "startup",
         Subject::Other => "other",
@@ -136,7 +140,11 @@ fn subject(view: &View<'_>, section: &MetricSection<'_>) -> Markup {
                 div.plots { @for plot in &plots { (figure(plot)) } }
             }
             div.tables {
-                @for metrics in section.by_unit() { (figures(view, section.subject, metrics)) }
+                @if section.subject == Subject::Workers {
+                    (over_workers(view, section))
+                } @else {
+                    @for metrics in section.by_unit() { (figures(view, section.subject, metrics)) }
+                }
             }
             @if section.subject == Subject::Latency {
                 @for (kind, distributions) in view.distributions() {
@@ -250,6 +258,31 @@ fn cell(figure: Option<FigureView>, scale: Scale) -> Markup {
             }
         }
     }
+}
+
+/// Renders the table of throughput over the number of workers.
+fn over_workers(view: &View<'_>, section: &MetricSection<'_>) -> Markup {
+    let table = workers::table(view, section);
+    let grid = html! {
+        table {
+            caption { (WORKERS_NOTE) }
+            thead { tr {
+                th scope="col" { "Contestant" }
+                th scope="col" { "Workers" }
+                @for head in &table.heads { th scope="col" { (head) } }
+            } }
+            tbody {
+                @for row in &table.rows {
+                    tr.own[row.contestant.is_own()] {
+                        (name(&row.contestant))
+                        td { (row.workers) }
+                        @for cell in &row.cells { td { (cell) } }
+                    }
+                }
+            }
+        }
+    };
+    boxed(section.subject.title(), grid)
 }
 
 /// Renders round trips by share.

@@ -1,7 +1,8 @@
 //! Renders the report as a page of the documentation.
 
 use super::figure::{NONE, Scale, deviation, digits, quantity};
-use super::view::{FigureView, OVERVIEW_NOTE, REFERENCES, View};
+use super::view::{FigureView, MetricSection, OVERVIEW_NOTE, REFERENCES, Subject, View};
+use super::workers::{self, WORKERS_NOTE};
 use crate::results::{Report, Table};
 
 pub(super) fn page(report: &Report) -> String {
@@ -33,6 +34,10 @@ pub(super) fn page(report: &Report) -> String {
             continue;
         }
         parts.push(format!("## {}", section.subject.title()));
+        if section.subject == Subject::Workers {
+            over_workers(&mut parts, &view, section);
+            continue;
+        }
         // Four columns of metrics fit on a page.
         for metrics in section.by_unit().flat_map(|metrics| metrics.chunks(4)) {
             let scales: Vec<Scale> = metrics.iter().map(|metric| view.scale(metric)).collect();
@@ -103,6 +108,21 @@ fn overview(parts: &mut Vec<String>, view: &View<'_>) {
         });
     parts.push(grid(&heads, rows.collect()));
     parts.push(OVERVIEW_NOTE.to_owned());
+}
+
+/// Renders the table of throughput over the number of workers.
+fn over_workers(parts: &mut Vec<String>, view: &View<'_>, section: &MetricSection<'_>) {
+    let table = workers::table(view, section);
+    let heads = table.heads.iter().map(|head| escape(head));
+    let heads = ["".to_owned(), "workers".to_owned()]
+        .into_iter()
+        .chain(heads);
+    let rows = table.rows.into_iter().map(|row| {
+        let label = [escape(row.contestant.title), row.workers];
+        label.into_iter().chain(row.cells).collect()
+    });
+    parts.push(grid(&heads.collect::<Vec<_>>(), rows.collect()));
+    parts.push(WORKERS_NOTE.to_owned());
 }
 
 /// Returns `12.3 ± 0.2 (0.41, 2.30)`.

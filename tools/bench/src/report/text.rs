@@ -1,7 +1,8 @@
 //! Renders the report for a terminal.
 
 use super::figure::{NONE, deviation, digits, quantity};
-use super::view::{FigureView, OVERVIEW_NOTE, REFERENCES, View};
+use super::view::{FigureView, MetricSection, OVERVIEW_NOTE, REFERENCES, Subject, View};
+use super::workers::{self, WORKERS_NOTE};
 use crate::results::{Metric, Table};
 use std::fmt::Write;
 
@@ -33,6 +34,10 @@ pub(super) fn page(report: &crate::results::Report) -> String {
             continue;
         }
         heading(&mut page, section.subject.title());
+        if section.subject == Subject::Workers {
+            over_workers(&mut page, &view, section);
+            continue;
+        }
         let labels: Vec<&str> = contestants.iter().map(|one| one.title).collect();
         let ids: Vec<&str> = contestants.iter().map(|one| one.id).collect();
         let blocks = section.metrics.iter();
@@ -149,6 +154,27 @@ fn spread(figure: &FigureView) -> String {
         share if share < 999.5 => format!("{share:.0}%"),
         _ => ">999%".to_owned(),
     }
+}
+
+/// Renders the table of throughput over the number of workers.
+fn over_workers(page: &mut String, view: &View<'_>, section: &MetricSection<'_>) {
+    let table = workers::table(view, section);
+    let labels: Vec<&str> = table.rows.iter().map(|row| row.contestant.title).collect();
+    let column = |head: &str, cells: &mut dyn Iterator<Item = String>| {
+        Block::new(
+            head,
+            "",
+            vec![std::iter::once(String::new()).chain(cells).collect()],
+        )
+    };
+    let counts = &mut table.rows.iter().map(|row| row.workers.clone());
+    let mut blocks = vec![column("workers", counts)];
+    for (at, head) in table.heads.iter().enumerate() {
+        let cells = table.rows.iter().map(|row| row.cells.get(at).cloned());
+        blocks.push(column(head, &mut cells.map(Option::unwrap_or_default)));
+    }
+    side_by_side(page, &labels, &blocks);
+    paragraph(page, WORKERS_NOTE, "");
 }
 
 /// Renders a published comparison.

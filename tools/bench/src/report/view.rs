@@ -12,7 +12,7 @@ pub(super) const REFERENCES: [(&str, &str); 2] =
     [("direct", "no tunnel"), ("wireguard-go", "wireguard-go")];
 
 /// Description of the method that all runs share, a paragraph each.
-const METHOD: [&str; 5] = [
+const METHOD: [&str; 6] = [
     "Each contestant has two machines of its own: network namespaces of one kernel, joined by a \
      virtual Ethernet cable with an MTU of 1,500 bytes unless a table says otherwise. They are \
      measured in turn, round by round (A B C, A B C), so that other load on the machine affects \
@@ -24,6 +24,10 @@ const METHOD: [&str; 5] = [
      again. A quantile of round trips counts all that were started: a lost one is later than any \
      other. If more were lost than a quantile leaves out, there is no figure. qperf's latency is \
      one way: half a round trip.",
+    "Early segments are those that a TCP receiver stored because an earlier one was missing: lost \
+     or overtaken. Reorderings are the cases in which the sender then learned that it had only been \
+     overtaken, duplicates the segments that were sent again for nothing. All three count the whole \
+     transfer. Busy cores are those of the whole machine.",
     "A figure is the median of its samples, ± their median absolute deviation (MAD). The best \
      is the greatest sample where more is better, otherwise the least. Ratios are of medians; \
      their spread adds the relative spreads of both in quadrature. A single sample has no \
@@ -119,20 +123,26 @@ impl<'a> MetricSection<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subject {
     Throughput,
+    Workers,
+    Gateway,
     Packets,
     Latency,
     Cost,
+    Order,
     Peers,
     Startup,
     Other,
 }
 
 impl Subject {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 10] = [
         Self::Throughput,
+        Self::Workers,
+        Self::Gateway,
         Self::Packets,
         Self::Latency,
         Self::Cost,
+        Self::Order,
         Self::Peers,
         Self::Startup,
         Self::Other,
@@ -141,22 +151,34 @@ impl Subject {
     pub(super) const fn title(self) -> &'static str {
         match self {
             Self::Throughput => "Throughput",
+            Self::Workers => "Throughput over workers",
+            Self::Gateway => "A gateway with several clients",
             Self::Packets => "Packets per second",
             Self::Latency => "Latency",
             Self::Cost => "Cost",
+            Self::Order => "Order of packets",
             Self::Peers => "Cost over peers",
             Self::Startup => "Start-up",
             Self::Other => "Other figures",
         }
     }
 
-    /// Returns the subject by the first word of the key.
+    /// Returns the subject by the first and the last word of the key.
     fn of(key: &str) -> Self {
-        match key.split('/').next().unwrap_or_default() {
+        let first = key.split('/').next().unwrap_or_default();
+        let last = key.rsplit('/').next().unwrap_or_default();
+        match (first, last) {
+            ("tcp", "cores" | "cores-per-gbit") => return Self::Cost,
+            ("tcp" | "gateway", "early" | "reorderings" | "duplicates") => return Self::Order,
+            _ => {}
+        }
+        match first {
             "tcp" => Self::Throughput,
+            "workers" => Self::Workers,
+            "gateway" => Self::Gateway,
             "udp" => Self::Packets,
             "qperf" if key == "qperf/tcp_bw" => Self::Throughput,
-            "qperf" | "latency" => Self::Latency,
+            "qperf" | "latency" | "beside" => Self::Latency,
             "cost" | "memory" => Self::Cost,
             "peers" => Self::Peers,
             "startup" => Self::Startup,

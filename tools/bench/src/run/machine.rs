@@ -47,9 +47,15 @@ pub(super) fn tools() -> BTreeMap<String, String> {
         .collect()
 }
 
+/// Environment variable with the commit from which a pack was made.
+pub(crate) const COMMIT: &str = "TAUPE_LAB_COMMIT";
+
 /// Returns the checked-out commit, with `+` if files differ from it; `None` without a repository.
 /// It distinguishes builds of the same version.
-fn commit() -> Option<String> {
+pub(crate) fn commit() -> Option<String> {
+    if let Ok(commit) = std::env::var(COMMIT) {
+        return Some(commit);
+    }
     let git = |words: &[&str]| {
         let line = ["git", "-C", env!("CARGO_MANIFEST_DIR")];
         output_of(&[&line, words].concat())

@@ -2,8 +2,11 @@
 
 use crate::contestant;
 use crate::pair::Link;
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use taupe_lab::ensure;
+use taupe_lab::error::Result;
 
 /// Options of a run. They are passed into the sandbox as JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -20,6 +23,12 @@ pub struct Options {
     pub streams: Vec<u32>,
     /// Numbers of peers.
     pub peers: Vec<usize>,
+    /// Numbers of clients of a gateway.
+    pub clients: Vec<usize>,
+    /// Numbers of workers. Those beyond the machine's cores are left out.
+    pub workers: Vec<usize>,
+    /// Seconds after which a part of the run ends; `None` for a run in one piece.
+    pub part: Option<u32>,
     /// Sections to run; empty for all sections of the kind.
     pub sections: Vec<Section>,
     /// Contestants to measure; empty for all contestants of the kind.
@@ -31,7 +40,14 @@ pub struct Options {
 }
 
 /// Contestants that a short run omits, unless they are requested.
-const NOT_IN_SHORT_RUNS: [&str; 2] = ["direct-past-taupe", "taupe-transparent"];
+const NOT_IN_SHORT_RUNS: [&str; 3] = [
+    "direct-past-taupe",
+    "taupe-transparent",
+    "wireguard-go-tailscale",
+];
+
+/// Number of workers of the last measurement on a machine that has more cores.
+const MOST_WORKERS: usize = 64;
 
 /// A set of measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +67,13 @@ pub enum Section {
     Throughput,
     /// Round trips, idle and under load; qperf.
     Latency,
+    /// Round trips beside one and four streams, also at 100 Mbit/s and 1 Gbit/s; without --only, in
+    /// a full run alone.
+    Beside,
+    /// Throughput of a gateway with several clients; without --only, in a full run alone.
+    Gateway,
+    /// Throughput over the number of workers; without --only, in a full run alone.
+    Cores,
     /// UDP packets per second; without --only, in a full run alone.
     Packets,
     /// Cost of each step of a packet's path; without --only, in a full run alone.
@@ -74,6 +97,32 @@ pub enum Section {
     HandshakePq,
     /// Published table: links of a laptop and of a telephone.
     Mobile,
+}
+
+impl Section {
+    /// Returns true if each measurement of the section stands alone, so that another part of the
+    /// run can go on after it.
+    pub const fn has_parts(self) -> bool {
+        match self {
+            Self::Startup
+            | Self::Throughput
+            | Self::Latency
+            | Self::Beside
+            | Self::Gateway
+            | Self::Cores
+            | Self::Packets
+            | Self::Stages
+            | Self::Flood
+            | Self::Gigabit2018
+            | Self::UserspaceVsKernel2021 => true,
+            // Peers accumulate, or the machine is a guest that has to boot.
+            Self::MemorySlope
+            | Self::Peers
+            | Self::Freebsd2022
+            | Self::HandshakePq
+            | Self::Mobile => false,
+        }
+    }
 }
 
 impl RunKind {
@@ -100,6 +149,9 @@ impl Options {
             } else {
                 vec![1, 1000, 10_000]
             },
+            clients: vec![1, 4, 8, 16],
+            workers: worker_counts(cores()),
+            part: None,
             sections: Vec::new(),
             contestants: Vec::new(),
             out,
@@ -121,7 +173,13 @@ impl Options {
     pub fn has(&self, section: Section) -> bool {
         match section {
             // These take longer than all others together, or serve developers of Taupe.
-            Section::Packets | Section::Stages | Section::MemorySlope | Section::Flood
+            Section::Beside
+            | Section::Gateway
+            | Section::Cores
+            | Section::Packets
+            | Section::Stages
+            | Section::MemorySlope
+            | Section::Flood
                 if self.sections.is_empty() =>
             {
                 self.kind == RunKind::Full
@@ -151,5 +209,97 @@ impl Options {
     /// Returns true for a full run.
     pub fn full(&self) -> bool {
         self.kind == RunKind::Full
+    }
+
+    /// Checks that all sections can be measured in parts, if the run has parts.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unmet`] with the sections that cannot.
+    pub fn check(&self) -> Result<()> {
+        let known = Section::value_variants().iter();
+        let unfit = known.filter(|section| self.has(**section) && !section.has_parts());
+        let unfit: Vec<String> = unfit
+            .filter_map(|section| Some(section.to_possible_value()?.get_name().to_owned()))
+            .collect();
+        ensure!(
+            self.part.is_none() || unfit.is_empty(),
+            "a run in parts cannot measure {}: choose other sections with --only",
+            unfit.join(", ")
+        );
+        Ok(())
+    }
+
+    /// Returns the options that determine the plan, without those that may differ between parts.
+    pub fn of_plan(&self) -> Self {
+        Self {
+            part: None,
+            out: PathBuf::new(),
+            refused: Vec::new(),
+            ..self.clone()
+        }
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Returns 1, 2, 4, 8 and so on up to the number of cores, and this number.
+fn worker_counts(cores: usize) -> Vec<usize> {
+    let most = cores.clamp(1, MOST_WORKERS);
+    let doubled = std::iter::successors(Some(1), |count| Some(count * 2));
+    let mut counts: Vec<usize> = doubled.take_while(|count| *count < most).collect();
+    counts.push(most);
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_are_powers_of_two_and_all_cores() {
+        for (cores, expected) in [
+            (0, &[1][..]),
+            (1, &[1]),
+            (2, &[1, 2]),
+            (6, &[1, 2, 4, 6]),
+            (16, &[1, 2, 4, 8, 16]),
+            (500, &[1, 2, 4, 8, 16, 32, 64]),
+        ] {
+            assert_eq!(worker_counts(cores), expected, "{cores}");
+        }
+    }
+
+    #[test]
+    fn only_sections_that_stand_alone_have_parts() {
+        let mut options = Options::new(RunKind::Bench, "/out".into());
+        assert!(options.check().is_ok());
+        options.part = Some(480);
+        let error = options.check().expect_err("peers").to_string();
+        assert!(
+            error.contains("peers") && error.contains("mobile"),
+            "{error}"
+        );
+        assert!(!error.contains("throughput"), "{error}");
+        options.sections = vec![Section::Throughput, Section::Cores];
+        assert!(options.check().is_ok());
+    }
+
+    #[test]
+    fn the_plan_does_not_depend_on_folders_and_parts() {
+        let options = Options::new(RunKind::Bench, "/one".into());
+        let other = Options {
+            part: Some(9),
+            refused: vec![("a".to_owned(), "b".to_owned())],
+            ..Options::new(RunKind::Bench, "/other".into())
+        };
+        assert_eq!(options.of_plan(), other.of_plan());
+        let longer = Options {
+            seconds: 5,
+            ..options.clone()
+        };
+        assert_ne!(options.of_plan(), longer.of_plan());
     }
 }

@@ -1,21 +1,23 @@
 //! Plans the measurements and their order.
 
+mod many_cores;
+mod published;
+
 use super::{Bench, Section};
 use crate::contestant::Contestant;
 use crate::measure::cost::{Meter, SystemCalls};
 use crate::measure::iperf::{self, Direction, Flow};
-use crate::measure::metrics::{self, State};
+use crate::measure::metrics::{self, LoadSubject, State};
 use crate::measure::packets::{self, SendMode};
 use crate::measure::qperf::{self, Test};
-use crate::measure::{connections, flood, latency, memory, peers, stages};
+use crate::measure::{connections, flood, latency, load, memory, peers, stages};
 use crate::pair::Link;
-use crate::results::Metric;
-use crate::tables::mobile::Preset;
-use crate::tables::{freebsd, gigabit, handshake, kernel, mobile};
+use crate::tables::gigabit;
 use std::rc::Rc;
 use std::time::Duration;
-use taupe_lab::error::Result;
+use taupe_lab::error::{Error, Result};
 use taupe_lab::peers::Implementation;
+use taupe_lab::process;
 
 /// Round trips of one idle measurement.
 const ROUND_TRIPS: usize = 3_000;
@@ -33,14 +35,26 @@ pub(super) struct Step {
     pub(super) what: String,
     /// The contestant; empty if the step belongs to none.
     pub(super) contestant: String,
+    /// Place of its group in [`Plan::groups`].
+    pub(super) group: usize,
     /// Expected duration.
     pub(super) estimate: Duration,
     pub(super) work: Work,
 }
 
+/// Successive steps that are measured in the same part of a run, such as one step of each
+/// contestant.
+pub(super) struct StepGroup {
+    /// Its name in the files of the parts.
+    pub(super) label: String,
+    /// True for preparations, which every part repeats.
+    pub(super) is_repeated: bool,
+}
+
 /// All steps of a run.
 pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
+    pub(super) groups: Vec<StepGroup>,
     rounds: u32,
     seconds: u32,
     full: bool,
@@ -53,6 +67,7 @@ impl Plan {
         let options = &bench.options;
         let mut plan = Self {
             steps: Vec::new(),
+            groups: Vec::new(),
             rounds: options.rounds,
             seconds: options.seconds,
             full: options.full(),
@@ -66,6 +81,9 @@ impl Plan {
         }
         if options.has(Section::Latency) {
             plan.latency();
+        }
+        if options.has(Section::Beside) {
+            plan.beside(&options.link);
         }
         if options.has(Section::Packets) {
             plan.packets();
@@ -83,6 +101,12 @@ impl Plan {
             plan.peers(&options.peers);
         }
         plan.stop_all(&options.link);
+        if options.has(Section::Gateway) {
+            plan.gateway(&options.clients);
+        }
+        if options.has(Section::Cores) {
+            plan.cores(&options.workers);
+        }
         if options.has(Section::Gigabit2018) {
             plan.gigabit();
         }
@@ -102,12 +126,15 @@ impl Plan {
         plan
     }
 
-    /// Returns the expected duration of all steps.
-    pub(super) fn estimate(&self) -> Duration {
-        self.steps.iter().map(|step| step.estimate).sum()
+    /// Begins a group of steps.
+    fn begin_group(&mut self, label: &str, is_repeated: bool) {
+        self.groups.push(StepGroup {
+            label: label.to_owned(),
+            is_repeated,
+        });
     }
 
-    /// Adds a step for each contestant, in the order of tables.
+    /// Adds a group with a step for each contestant, in the order of tables.
     fn each(
         &mut self,
         label: &str,
@@ -115,12 +142,26 @@ impl Plan {
         seconds: f64,
         work: impl Fn(&mut Bench, &Rc<dyn Contestant>) -> Result<()> + Clone + 'static,
     ) {
+        self.begin_group(label, false);
+        self.each_in_group(label, what, seconds, work);
+    }
+
+    /// Adds a step for each contestant to the last group.
+    fn each_in_group(
+        &mut self,
+        label: &str,
+        what: &str,
+        seconds: f64,
+        work: impl Fn(&mut Bench, &Rc<dyn Contestant>) -> Result<()> + Clone + 'static,
+    ) {
+        let group = self.groups.len().saturating_sub(1);
         for contestant in &self.contestants {
             let (work, contestant) = (work.clone(), Rc::clone(contestant));
             self.steps.push(Step {
                 label: format!("{label}: {}", contestant.id()),
                 what: what.to_owned(),
                 contestant: contestant.id().to_owned(),
+                group,
                 estimate: Duration::from_secs_f64(seconds),
                 work: Box::new(move |bench| work(bench, &contestant)),
             });
@@ -196,32 +237,40 @@ impl Plan {
                     let estimate = f64::from(seconds) + 0.3;
                     self.each(&label, &what, estimate, move |bench, contestant| {
                         let running = bench.running(contestant, &bench.options.link.clone())?;
-                        let meter = Meter::start(&running.session, SystemCalls::Ignore)?;
-                        let found = iperf::transfer(&running.session, &mut running.servers, flow)?;
-                        let used = meter.stop()?;
+                        let (session, servers) = (&running.session, &mut running.servers);
+                        let (found, load) = load::transfer(session, servers, flow)?;
                         bench.record(contestant, metrics::transfer(flow, &found));
-                        // The reported cost is that of one stream up. All transfers run under the
-                        // same meter, so that they are measured alike.
+                        // The cost in detail is that of one stream up.
                         if streams == 1 && direction == Direction::Up {
-                            bench.record(contestant, metrics::cost(&used, found.bytes()));
+                            bench.record(contestant, metrics::cost(&load.usage, found.bytes()));
                         }
+                        bench.record_load(contestant, &LoadSubject::of_flow(flow), &load);
                         Ok(())
                     });
                 }
             }
         }
-        self.system_calls();
-        self.each("memory", "memory", 0.01, |bench, contestant| {
+        // In the group of a transfer, because the memory is that after traffic.
+        self.each_in_group("memory", "memory", 0.01, |bench, contestant| {
             let running = bench.running(contestant, &bench.options.link.clone())?;
             if let Some(found) = memory::measure(&running.session)? {
                 bench.record(contestant, metrics::memory(&found));
             }
             Ok(())
         });
+        self.system_calls();
     }
 
     /// Counting system calls slows them down, so a separate transfer counts them.
     fn system_calls(&mut self) {
+        if process::find_program("perf").is_none() {
+            let what = "cost/syscalls";
+            return self.step("system calls", what, 0.0, |_| {
+                Err(Error::unmet(
+                    "perf is not installed, so nothing counts system calls",
+                ))
+            });
+        }
         let flow = Flow {
             direction: Direction::Up,
             streams: 1,
@@ -257,11 +306,11 @@ impl Plan {
                 let found = match state {
                     State::Idle => latency::idle(&running.session, ROUND_TRIPS)?,
                     State::Loaded => {
-                        latency::loaded(&running.session, &mut running.servers, 1)?.round_trips
+                        latency::loaded(&running.session, &mut running.servers, 1, 1)?.round_trips
                     }
                 };
                 bench.record(contestant, metrics::latency(state, &found));
-                bench.record_round_trips(contestant, state, found);
+                bench.record_round_trips(contestant, state.key(), found);
                 Ok(())
             });
         }
@@ -411,136 +460,19 @@ impl Plan {
         self.contestants = all;
     }
 
-    fn gigabit(&mut self) {
-        let metric = gigabit::startup();
-        let what = metric.key.clone();
-        let rounds = if self.full { self.rounds } else { 1 };
-        self.times(
-            rounds,
-            "gigabit-2018, start-up",
-            &what,
-            1.5,
-            move |bench, contestant| {
-                let took = bench.start(contestant, &gigabit::LINK)?;
-                bench.report.record(contestant.id(), &metric, took);
-                Ok(())
-            },
-        );
-        self.gigabit_transfer(gigabit::NAME, Direction::Up, 1, gigabit::iperf());
-        for (test, metric) in [
-            (Test::TcpBandwidth, gigabit::bandwidth()),
-            (Test::TcpLatency, gigabit::latency()),
-        ] {
-            let (label, what) = (format!("gigabit-2018, {}", test.name()), metric.key.clone());
-            let (rounds, seconds) = (self.fewer(), self.table_seconds());
-            self.times(
-                rounds,
-                &label,
-                &what,
-                f64::from(seconds) + 0.2,
-                move |bench, contestant| {
-                    let running = bench.running(contestant, &gigabit::LINK)?;
-                    let found =
-                        qperf::measure(&running.session, &mut running.servers, test, seconds)?;
-                    bench.report.record(contestant.id(), &metric, found);
-                    Ok(())
-                },
-            );
-        }
-    }
-
-    /// Measures TCP on the link of a table with 1 Gbit/s.
-    fn gigabit_transfer(
-        &mut self,
-        table: &str,
-        direction: Direction,
-        streams: u32,
-        metric: Metric,
-    ) {
-        let flow = Flow {
-            direction,
-            streams,
-            seconds: self.table_seconds(),
-        };
-        let label = format!("{table}, iperf3 {}", direction.name());
-        let what = metric.key.clone();
-        let (rounds, estimate) = (self.fewer(), f64::from(flow.seconds) + 0.3);
-        self.times(rounds, &label, &what, estimate, move |bench, contestant| {
-            let running = bench.running(contestant, &gigabit::LINK)?;
-            let found = iperf::transfer(&running.session, &mut running.servers, flow)?;
-            bench.report.record(contestant.id(), &metric, found.rate());
-            Ok(())
-        });
-    }
-
-    fn kernel(&mut self) {
-        let all = std::mem::take(&mut self.contestants);
-        let takes_part = |one: &&Rc<dyn Contestant>| kernel::CONTESTANTS.contains(&one.id());
-        self.contestants = all.iter().filter(takes_part).cloned().collect();
-        for (direction, metric) in [
-            (Direction::Up, kernel::up()),
-            (Direction::Down, kernel::down()),
-        ] {
-            self.gigabit_transfer(kernel::NAME, direction, 4, metric);
-        }
-        self.contestants = all;
-    }
-
-    fn freebsd(&mut self) {
-        let rounds = self.fewer();
-        // One second is too short: the emulated processor would do too little to count.
-        let seconds = self.table_seconds().max(2);
-        let name = freebsd::NAME;
-        self.step(&format!("{name}, guest"), name, 15.0, |bench| {
-            bench.laboratory = freebsd::Laboratory::start(&mut bench.report);
-            Ok(())
-        });
-        for round in 1..=rounds {
-            let label = format!("round {round}/{rounds}, {name}");
-            let estimate = 4.0 * f64::from(seconds + 1);
-            self.step(&label, name, estimate, move |bench| {
-                if let Some(laboratory) = &mut bench.laboratory {
-                    laboratory.round(seconds, &mut bench.report);
-                }
-                if round == rounds {
-                    bench.laboratory = None;
-                }
-                Ok(())
-            });
-        }
-    }
-
-    fn handshake(&mut self) {
-        for round in 1..=self.rounds {
-            let label = format!("round {round}/{}, {}", self.rounds, handshake::NAME);
-            self.step(&label, handshake::NAME, handshake::SECONDS, |bench| {
-                handshake::measure(&mut bench.report);
-                Ok(())
-            });
-        }
-    }
-
-    fn mobile(&mut self) {
-        let rounds = if self.full { self.rounds } else { 1 };
-        for round in 1..=rounds {
-            for preset in Preset::ALL {
-                let label = format!(
-                    "round {round}/{rounds}, {}, {}",
-                    mobile::NAME,
-                    preset.name()
-                );
-                self.step(&label, mobile::NAME, 20.0, move |bench| {
-                    let contestants: Vec<&dyn Contestant> =
-                        bench.contestants.iter().map(|one| &**one).collect();
-                    mobile::measure(preset, &contestants, 3, round.into(), &mut bench.report);
-                    Ok(())
-                });
-            }
-        }
-    }
-
     /// Adds a step that belongs to no single contestant.
     fn step(
+        &mut self,
+        label: &str,
+        what: &str,
+        seconds: f64,
+        work: impl FnOnce(&mut Bench) -> Result<()> + 'static,
+    ) {
+        self.begin_group(label, false);
+        self.step_in_group(label, what, seconds, work);
+    }
+
+    fn step_in_group(
         &mut self,
         label: &str,
         what: &str,
@@ -551,6 +483,7 @@ impl Plan {
             label: label.to_owned(),
             what: what.to_owned(),
             contestant: String::new(),
+            group: self.groups.len().saturating_sub(1),
             estimate: Duration::from_secs_f64(seconds),
             work: Box::new(work),
         });
@@ -558,8 +491,9 @@ impl Plan {
 
     /// Stops all contestants on this kind of link; no later step needs them.
     fn stop_all(&mut self, link: &Link) {
-        let link = link.clone();
-        self.step("stopping the contestants", "stop", 0.5, move |bench| {
+        let (link, label) = (link.clone(), "stopping the contestants");
+        self.begin_group(label, true);
+        self.step_in_group(label, "stop", 0.5, move |bench| {
             bench.stop_all(&link);
             Ok(())
         });

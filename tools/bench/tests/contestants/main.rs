@@ -6,11 +6,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use taupe_bench::contestant::{self, Contestant};
+use taupe_bench::gateway::GatewaySession;
 use taupe_bench::pair::Link;
 use taupe_bench::session::Session;
 use taupe_bench::side::{PORT, Side};
 use taupe_lab::capture::{Capture, Packet};
-use taupe_lab::host::add_address;
+use taupe_lab::host::{Host, add_address};
 use taupe_lab::process::{Process, run};
 use taupe_lab::sandbox::{Suite, SystemTest, figure, scratch};
 use taupe_lab::traffic::{first_answer, serve_echo, tcp_echo};
@@ -20,7 +21,22 @@ use taupe_lab::{Error, Result, ensure};
 const REASONS: &str = "--reasons";
 
 /// Contestants that speak WireGuard.
-const WIREGUARD: [&str; 5] = ["taupe", "wireguard-go", "boringtun", "gotatun", "kernel"];
+const WIREGUARD: [&str; 6] = [
+    "taupe",
+    "wireguard-go",
+    "wireguard-go-tailscale",
+    "boringtun",
+    "gotatun",
+    "kernel",
+];
+
+/// Contestants with a setting for the number of workers.
+const WITH_WORKERS: [&str; 4] = [
+    "wireguard-go",
+    "wireguard-go-tailscale",
+    "boringtun",
+    "gotatun",
+];
 
 /// Content of pings, searched for in captured packets.
 const MARK: &[u8; 16] = b"within a tunnel?";
@@ -59,6 +75,12 @@ fn main() {
     );
     every("takes_a_crowd", &WIREGUARD, takes_a_crowd);
     every("has_no_peers", &["direct", "openvpn-tls-aes"], has_no_peers);
+    let gateways = [&["direct"][..], &WIREGUARD].concat();
+    every("is_a_gateway", &gateways, is_a_gateway);
+    every("runs_with_one_worker", &WITH_WORKERS, runs_with_one_worker);
+    let without = ["direct", "openvpn-tls-aes"];
+    every("is_no_gateway", &["openvpn-tls-aes"], is_no_gateway);
+    every("has_no_workers", &without, has_no_workers);
     tests.push(SystemTest::new("side_by_side", side_by_side));
     tests.push(SystemTest::new(
         "missing_programs_are_named",
@@ -261,6 +283,65 @@ fn has_no_peers(contestant: &dyn Contestant) -> Result<()> {
     let session = Session::start(contestant, "pair", &Link::Cable)?;
     let added = contestant.add_peers(&session.pair, &session.server, 1);
     ensure!(added.is_none(), "peers were added");
+    Ok(())
+}
+
+/// Every client reaches the gateway through a tunnel of its own.
+fn is_a_gateway(contestant: &dyn Contestant) -> Result<()> {
+    if !runs_here(contestant)? {
+        return Ok(());
+    }
+    let session = GatewaySession::start(contestant, "gateway", 3);
+    let session = session.ok_or_else(|| Error::unmet("it is no gateway"))??;
+    let clients = session.machines.clients.iter();
+    for (client, target) in clients.zip(&session.ends.targets) {
+        first_answer(client, *target, Duration::from_secs(5))?;
+        let sent = |host: &Host| host.snmp()?.get("Udp", "OutDatagrams");
+        let before = sent(client)?;
+        first_answer(client, *target, Duration::from_secs(5))?;
+        let is_tunnel = contestant.id() != "direct" && contestant.id() != "kernel";
+        let datagrams = sent(client)? - before;
+        ensure!(
+            !is_tunnel || datagrams > 0,
+            "a ping took {datagrams} datagrams of {}",
+            client.name()
+        );
+    }
+    let processes = session.processes();
+    let running = |id: &&u32| Path::new("/proc").join(id.to_string()).exists();
+    ensure!(
+        processes.iter().all(|id| running(&id)),
+        "{processes:?} do not all run"
+    );
+    drop(session);
+    let left: Vec<&u32> = processes.iter().filter(running).collect();
+    ensure!(left.is_empty(), "{left:?} still run");
+    Ok(())
+}
+
+fn is_no_gateway(contestant: &dyn Contestant) -> Result<()> {
+    let session = GatewaySession::start(contestant, "gateway", 1);
+    ensure!(session.is_none(), "it is a gateway: {session:?}");
+    Ok(())
+}
+
+fn runs_with_one_worker(contestant: &dyn Contestant) -> Result<()> {
+    ensure!(runs_here(contestant)?, "it cannot run here");
+    let one = contestant.with_workers(1)?;
+    let one = one.ok_or_else(|| Error::unmet("it has no setting for workers"))?;
+    ensure!(one.id() == contestant.id(), "it has become {}", one.id());
+    let session = Session::start(&*one, "pair", &Link::Cable)?;
+    first_answer(
+        &session.pair.client,
+        session.target(),
+        Duration::from_secs(5),
+    )?;
+    leaves_nothing(session)
+}
+
+fn has_no_workers(contestant: &dyn Contestant) -> Result<()> {
+    let one = contestant.with_workers(1)?;
+    ensure!(one.is_none(), "it has a setting for workers");
     Ok(())
 }
 

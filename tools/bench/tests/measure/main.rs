@@ -2,6 +2,7 @@
 
 mod flood;
 mod guest;
+mod load;
 mod round_trips;
 mod throughput;
 mod tunnel;
@@ -20,6 +21,7 @@ fn main() -> ! {
         throughput::tests(),
         round_trips::tests(),
         usage::tests(),
+        load::tests(),
         tunnel::tests(),
         flood::tests(),
         guest::tests(),

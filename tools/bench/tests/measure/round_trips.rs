@@ -82,7 +82,7 @@ fn latency_under_load() -> Result<()> {
     let session = direct(&Link::Limited { rate: 100_000_000 })?;
     let idle = latency::idle(&session, 100)?.quantile(0.5);
     let mut servers = Servers::new(&session);
-    let found = latency::loaded(&session, &mut servers, 1)?;
+    let found = latency::loaded(&session, &mut servers, 1, 1)?;
     let loaded = found.round_trips.quantile(0.5);
     figure("idle and loaded p50", (idle, loaded));
     let all = found.round_trips.answered.len() as u64 + found.round_trips.lost;

@@ -302,6 +302,7 @@ fn measure(report: &mut Report, id: &str, speed: f64, seed: usize) {
             }
         }
     }
+    many_cores(report, id, speed, seed);
     let metric = Metric::new(
         "gigabit-2018/iperf",
         "iperf",
@@ -309,6 +310,36 @@ fn measure(report: &mut Report, id: &str, speed: f64, seed: usize) {
         Better::Higher,
     );
     rounds(report, id, &metric, 930e6 * speed.min(0.99), seed);
+}
+
+/// Records figures of saturated machines: of workers, for some contestants, and of gateways.
+fn many_cores(report: &mut Report, id: &str, speed: f64, seed: usize) {
+    let workers: &[&str] = match id {
+        "direct" => &["default"],
+        "taupe" | "wireguard-go" => &["1", "2", "4", "8"],
+        _ => return,
+    };
+    let keys = workers.iter().map(|count| format!("workers/{count}"));
+    let gateways = [1, 4, 8].map(|count| format!("gateway/{count}"));
+    for key in keys.chain(gateways) {
+        let count = key.rsplit('/').next().and_then(|count| count.parse().ok());
+        let factor: f64 = count.unwrap_or(1.0);
+        for (end, unit, value) in [
+            ("up", Unit::BitsPerSecond, 9e9 * speed * factor),
+            ("down", Unit::BitsPerSecond, 8e9 * speed * factor),
+            ("up/cores", Unit::Cores, 2.0 + factor),
+            ("up/cores-per-gbit", Unit::CoresPerGigabit, 0.1 / speed),
+            ("up/reorderings", Unit::Count, 3.0),
+        ] {
+            let better = match unit {
+                Unit::BitsPerSecond => Better::Higher,
+                _ => Better::Lower,
+            };
+            let title = format!("{}: {end}", key.replace('/', " "));
+            let metric = Metric::new(format!("{key}/{end}"), title, unit, better);
+            rounds(report, id, &metric, value, seed);
+        }
+    }
 }
 
 fn gigabit() -> Table {

@@ -48,6 +48,56 @@ fn the_terminal_shows_medians_spread_best_and_ratios() {
 }
 
 #[test]
+fn workers_have_a_row_for_each_number() {
+    let report = fixture::full();
+    let markdown = report::markdown(&report);
+    let (_, section) = markdown
+        .split_once("## Throughput over workers")
+        .expect("a section");
+    let rows: Vec<&str> = section
+        .lines()
+        .filter(|line| line.starts_with('|'))
+        .take(2 + 9)
+        .collect();
+    let head = "|  | workers | TCP up (Gbit/s) | TCP down (Gbit/s) | busy, up (cores) | \
+                beyond no tunnel, up (cores per Gbit/s) | reorderings, up |";
+    assert_eq!(rows[0], head);
+    let begin = |row: &&str| {
+        row.split('|')
+            .take(3)
+            .map(str::trim)
+            .collect::<Vec<_>>()
+            .join(",")
+    };
+    let begins: Vec<String> = rows[2..].iter().map(begin).collect();
+    let expected = [
+        ",no tunnel,–",
+        ",Taupe,1",
+        ",Taupe,2",
+        ",Taupe,4",
+        ",Taupe,8",
+        ",wireguard-go,1",
+        ",wireguard-go,2",
+        ",wireguard-go,4",
+        ",wireguard-go,8",
+    ];
+    assert_eq!(begins, expected);
+    let html = report::html(&report);
+    for part in [
+        "A level line has no such setting",
+        "Over the number of clients",
+    ] {
+        assert!(html.contains(part), "{part}");
+    }
+    let text = report::text(&report);
+    let lines = text
+        .lines()
+        .filter(|line| line.starts_with("wireguard-go  "));
+    let words = lines.map(|line| line.split_whitespace().nth(1));
+    assert_eq!(words.filter(|word| *word == Some("8")).count(), 1, "{text}");
+}
+
+#[test]
 fn every_page_lists_missing_figures() {
     let report = fixture::full();
     for (name, page) in [

@@ -10,6 +10,9 @@ use std::process::Command;
 
 const HERE: &str = "this machine";
 
+/// Folder in the cache.
+const FOLDER: &str = "peers";
+
 /// Returns the path of the program, also if it is not installed yet.
 fn path(of: &Description) -> PathBuf {
     match of.source {
@@ -19,8 +22,26 @@ fn path(of: &Description) -> PathBuf {
             let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release/taupe");
             named.or_else(built).unwrap_or_else(usual)
         }
-        Source::GoModule(_) => place(of).join("bin").join(of.name),
-        Source::Crate(_, program) => place(of).join("bin").join(program),
+        Source::GoModule(..) | Source::Crate(..) => place(of).join("bin").join(file_name(of)),
+    }
+}
+
+/// Returns the name of the program's file.
+fn file_name(of: &Description) -> &'static str {
+    match of.source {
+        Source::Workspace | Source::GoModule(..) => of.name,
+        Source::Crate(_, program) => program,
+    }
+}
+
+/// Returns the path of the program below the cache folder; `None` if it is not kept there.
+pub(super) fn path_in_cache(of: &Description) -> Option<PathBuf> {
+    match of.source {
+        Source::Workspace => None,
+        Source::GoModule(..) | Source::Crate(..) => {
+            let folder = Path::new(FOLDER).join(folder(of));
+            Some(folder.join("bin").join(file_name(of)))
+        }
     }
 }
 
@@ -35,11 +56,15 @@ fn beside(executable: &Path) -> Option<PathBuf> {
 }
 
 fn place(of: &Description) -> PathBuf {
-    cache().join(format!("{}-{}", of.name, of.version))
+    cache().join(folder(of))
+}
+
+fn folder(of: &Description) -> String {
+    format!("{}-{}", of.name, of.version)
 }
 
 fn cache() -> PathBuf {
-    cache::root().join("peers")
+    cache::root().join(FOLDER)
 }
 
 /// Returns the path of the program, which must be installed.
@@ -83,7 +108,7 @@ pub(super) fn install(of: &Description) -> Result<PathBuf> {
         let bin = draft.join("bin");
         fs::create_dir_all(&bin).map_err(Error::io(what(&bin)))?;
         match of.source {
-            Source::GoModule(module) => build_go(of, module, &draft)?,
+            Source::GoModule(module, sum) => build_go(of, module, sum, &draft)?,
             Source::Crate(name, _) => build_crate(of, name, &draft)?,
             Source::Workspace => {}
         }
@@ -92,20 +117,25 @@ pub(super) fn install(of: &Description) -> Result<PathBuf> {
     program(of)
 }
 
-/// Builds the program in `bin`, and copies the module's tests to `tests`.
-fn build_go(of: &Description, module: &str, draft: &Path) -> Result<()> {
+/// Builds the program in `bin`, and copies the module's tests to `tests`. The Go toolchain compares
+/// the checksums of the modules that this one needs with its `go.sum`.
+fn build_go(of: &Description, module: &str, sum: &str, draft: &Path) -> Result<()> {
     let mut download = go(draft);
     let version = format!("{module}@{}", of.version);
     download.args(["mod", "download", "-json", &version]);
-    let reported = run(HERE, download, None)?;
-    let directory = reported
-        .stdout
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("\"Dir\": \"")?.split('"').next())
-        .ok_or_else(|| Error::Malformed {
-            what: "answer of `go mod download`".to_owned(),
-            why: reported.stdout.clone(),
-        })?;
+    let reported = run(HERE, download, None)?.stdout;
+    let malformed = |why: String| Error::Malformed {
+        what: format!("answer of `go mod download {version}`"),
+        why,
+    };
+    let found = field(&reported, "Sum").ok_or_else(|| malformed(reported.clone()))?;
+    if found != sum {
+        return Err(Error::unmet(format!(
+            "the checksum of {version} is {found} and not {sum}: the download is not the module \
+             that was tested; try another module proxy (GOPROXY)"
+        )));
+    }
+    let directory = field(&reported, "Dir").ok_or_else(|| malformed(reported.clone()))?;
     let mut build = go(draft);
     build
         .current_dir(directory)
@@ -129,13 +159,21 @@ fn build_go(of: &Description, module: &str, draft: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the installed Go toolchain, with its files below `draft`.
+/// Returns a field of the JSON that `go mod download` prints.
+fn field<'a>(json: &'a str, name: &str) -> Option<&'a str> {
+    let start = format!("\"{name}\": \"");
+    let mut lines = json.lines();
+    lines.find_map(|line| line.trim().strip_prefix(&*start)?.split('"').next())
+}
+
+/// Returns the Go toolchain, with its files below `draft`. An installed one that is too old for a
+/// module fetches a newer one by the module proxy.
 fn go(draft: &Path) -> Command {
     let mut go = Command::new("go");
     go.current_dir(draft)
         .env("GOPATH", draft.join("go"))
         .env("GOCACHE", draft.join("go-build"))
-        .env("GOTOOLCHAIN", "local");
+        .env("GOTOOLCHAIN", "auto");
     go
 }
 
@@ -164,6 +202,14 @@ fn with(mut command: Command, argument: &Path) -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fields_of_a_download() {
+        let json =
+            "{\n\t\"Path\": \"a/b\",\n\t\"Sum\": \"h1:x+/=\",\n\t\"GoModSum\": \"h1:y=\"\n}\n";
+        assert_eq!(field(json, "Sum"), Some("h1:x+/="));
+        assert_eq!(field(json, "Dir"), None);
+    }
 
     #[test]
     fn taupe_is_taken_from_the_same_target_directory() {

@@ -41,8 +41,26 @@ pub(super) fn of<'a>(view: &View<'a>, section: &MetricSection<'a>) -> Vec<Plot<'
                 .into_iter()
                 .collect()
         }
+        Subject::Workers => over_ways(view, metrics, "workers", "the number of workers"),
+        Subject::Gateway => over_ways(view, metrics, "gateway", "the number of clients"),
         Subject::Latency => latencies(view),
         Subject::Cost => {
+            let all = metrics.iter().copied();
+            let (loads, metrics): (Vec<&Metric>, Vec<&Metric>) =
+                all.partition(|metric| metric.key.starts_with("tcp/"));
+            let metrics = &metrics;
+            let loads = [
+                ("up/cores", "Busy cores, client to server"),
+                ("down/cores", "Busy cores, server to client"),
+                ("up/cores-per-gbit", "Beyond no tunnel, client to server"),
+                ("down/cores-per-gbit", "Beyond no tunnel, server to client"),
+            ]
+            .into_iter()
+            .filter_map(|(last, title)| {
+                let caption = "A bar for each number of streams.";
+                bars(view, title, caption, &counted(&loads, "tcp", last))
+            });
+            let loads: Vec<Plot<'a>> = loads.collect();
             let split = splits(metrics);
             // The total is in the same plot as its parts.
             let of_parts = |metric: &&&Metric| {
@@ -56,8 +74,9 @@ pub(super) fn of<'a>(view: &View<'a>, section: &MetricSection<'a>) -> Vec<Plot<'
             let single = others
                 .into_iter()
                 .filter_map(|metric| bars(view, &metric.title, "", &[(String::new(), *metric)]));
-            stacks.chain(single).collect()
+            stacks.chain(single).chain(loads).collect()
         }
+        Subject::Order => Vec::new(),
         Subject::Peers => over_peers(view, metrics),
         Subject::Startup => metrics
             .iter()
@@ -225,11 +244,7 @@ fn latencies<'a>(view: &View<'a>) -> Vec<Plot<'a>> {
         .distributions()
         .into_iter()
         .filter_map(|(kind, distributions)| {
-            let title = match kind {
-                "latency/idle" => "Round trips, idle",
-                "latency/loaded" => "Round trips, under load",
-                other => other,
-            };
+            let title = round_trips_title(kind);
             let lines = distributions.iter().filter_map(|distribution| {
                 let contestant = view.contestant(&distribution.contestant)?;
                 Some(ChartLine {
@@ -241,7 +256,7 @@ fn latencies<'a>(view: &View<'a>) -> Vec<Plot<'a>> {
                     each step has one more nine.";
             line_plot(
                 view,
-                title,
+                &title,
                 caption,
                 Axis::Nines,
                 Axis::Log(Unit::Seconds),
@@ -249,6 +264,18 @@ fn latencies<'a>(view: &View<'a>) -> Vec<Plot<'a>> {
             )
         });
     kinds.collect()
+}
+
+/// Returns the title for a kind of round trips.
+fn round_trips_title(kind: &str) -> String {
+    let words: Vec<&str> = kind.split('/').collect();
+    match words[..] {
+        ["latency", "idle"] => "Round trips, idle".to_owned(),
+        ["latency", "loaded"] => "Round trips, under load".to_owned(),
+        ["beside", link, "1"] => format!("Round trips beside 1 stream, {link}"),
+        ["beside", link, streams] => format!("Round trips beside {streams} streams, {link}"),
+        _ => kind.to_owned(),
+    }
 }
 
 /// Plots `peers/NUMBER/…` over the number.
@@ -259,35 +286,10 @@ fn over_peers<'a>(view: &View<'a>, metrics: &[&'a Metric]) -> Vec<Plot<'a>> {
         subjects.extend(subject.filter(|subject| !subjects.contains(subject)));
     }
     let plots = subjects.into_iter().filter_map(|subject| {
-        let metrics = counted(metrics, "peers", subject);
-        let first = metrics.first()?.1;
-        let lines = view.contestants.iter().map(|contestant| ChartLine {
-            contestant: *contestant,
-            points: metrics
-                .iter()
-                .filter_map(|(number, metric)| {
-                    let summary = view.report.summary(contestant.id, &metric.key)?;
-                    Some((number.parse().ok()?, summary.median))
-                })
-                .collect(),
-        });
-        let lines: Vec<ChartLine<'_>> = lines.filter(|line| !line.points.is_empty()).collect();
-        let values = || {
-            lines
-                .iter()
-                .flat_map(|line| &line.points)
-                .map(|point| point.1)
-        };
-        let least = values().fold(f64::MAX, f64::min);
-        let wide = least > 0.0 && values().fold(0.0, f64::max) > 20.0 * least;
-        let y = if wide {
-            Axis::Log(first.unit)
-        } else {
-            Axis::Linear(first.unit)
-        };
+        let numbered = counted(metrics, "peers", subject);
         // The number in the titles is on the axis; the common end of the titles is the plot's
         // title.
-        let title = metrics
+        let title = numbered
             .iter()
             .try_fold(None, |ending: Option<&str>, (_, metric)| {
                 let shared = match ending {
@@ -297,7 +299,7 @@ fn over_peers<'a>(view: &View<'a>, metrics: &[&'a Metric]) -> Vec<Plot<'a>> {
                 (!shared.is_empty()).then_some(Some(shared))
             });
         // Titles such as `1000 peers: time to add`.
-        let title = title.flatten().filter(|_| metrics.len() > 1);
+        let title = title.flatten().filter(|_| numbered.len() > 1);
         let title = title.map(|title| {
             title
                 .split_once(": ")
@@ -306,16 +308,84 @@ fn over_peers<'a>(view: &View<'a>, metrics: &[&'a Metric]) -> Vec<Plot<'a>> {
         });
         let title = title.filter(|title| title.starts_with(char::is_alphabetic));
         let title = title.unwrap_or(subject).to_owned();
-        line_plot(
-            view,
-            &title,
-            "Over the number of peers.",
-            Axis::Log(Unit::Count),
-            y,
-            lines,
-        )
+        let caption = "Over the number of peers.";
+        over_number(view, &title, caption, &numbered, None)
     });
     plots.collect()
+}
+
+/// Plots the throughput of `FIRST/NUMBER/WAY` over the number, for both ways. A contestant with
+/// `FIRST/default/WAY` has a level line.
+fn over_ways<'a>(
+    view: &View<'a>,
+    metrics: &[&'a Metric],
+    first: &str,
+    number: &str,
+) -> Vec<Plot<'a>> {
+    let plots = [
+        ("up", "TCP, client to server"),
+        ("down", "TCP, server to client"),
+    ];
+    let plots = plots.into_iter().filter_map(|(way, title)| {
+        let level = format!("{first}/default/{way}");
+        let level = metrics.iter().find(|metric| metric.key == level).copied();
+        let mut caption = format!("Over {number}.");
+        if level.is_some() {
+            caption.push_str(" A level line has no such setting.");
+        }
+        over_number(view, title, &caption, &counted(metrics, first, way), level)
+    });
+    plots.collect()
+}
+
+/// Plots numbered metrics over the number. Contestants that only have the level metric get a line
+/// from the least number to the greatest.
+fn over_number<'a>(
+    view: &View<'a>,
+    title: &str,
+    caption: &str,
+    metrics: &[(String, &'a Metric)],
+    level: Option<&'a Metric>,
+) -> Option<Plot<'a>> {
+    let unit = metrics.first().map(|(_, metric)| *metric).or(level)?.unit;
+    let number = |text: &String| text.parse::<f64>().ok();
+    let ends = [metrics.first(), metrics.last()].map(|end| end.and_then(|(text, _)| number(text)));
+    let ends: Vec<f64> = ends.map(|end| end.unwrap_or(1.0)).into();
+    let lines = view.contestants.iter().map(|contestant| {
+        let median = |metric: &Metric| {
+            let summary = view.report.summary(contestant.id, &metric.key)?;
+            Some(summary.median)
+        };
+        let points = metrics
+            .iter()
+            .filter_map(|(text, metric)| Some((number(text)?, median(metric)?)));
+        let mut points: Vec<(f64, f64)> = points.collect();
+        if points.is_empty()
+            && let Some(median) = level.and_then(median)
+        {
+            points = ends.iter().map(|end| (*end, median)).collect();
+            points.dedup();
+        }
+        ChartLine {
+            contestant: *contestant,
+            points,
+        }
+    });
+    let lines: Vec<ChartLine<'_>> = lines.filter(|line| !line.points.is_empty()).collect();
+    let values = || {
+        lines
+            .iter()
+            .flat_map(|line| &line.points)
+            .map(|point| point.1)
+    };
+    let least = values().fold(f64::MAX, f64::min);
+    let wide = least > 0.0 && values().fold(0.0, f64::max) > 20.0 * least;
+    let y = if wide {
+        Axis::Log(unit)
+    } else {
+        Axis::Linear(unit)
+    };
+    line_plot(view, title, caption, Axis::Log(Unit::Count), y, lines)
 }
 
 fn line_plot<'a>(

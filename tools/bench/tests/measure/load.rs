@@ -1,0 +1,103 @@
+//! Load of transfers: order of packets on links that do and do not reorder, and gateways.
+
+use crate::{direct, find, start};
+use std::time::Duration;
+use taupe_bench::emulator::Profile;
+use taupe_bench::gateway::GatewaySession;
+use taupe_bench::measure::gateway::Gateway;
+use taupe_bench::measure::iperf::{Direction, Flow};
+use taupe_bench::measure::latency;
+use taupe_bench::measure::load;
+use taupe_bench::measure::servers::Servers;
+use taupe_bench::pair::Link;
+use taupe_lab::sandbox::{SystemTest, figure};
+use taupe_lab::{Error, Result, ensure};
+
+pub(crate) fn tests() -> Vec<SystemTest> {
+    vec![
+        SystemTest::new("reordering_is_told_from_loss", reordering),
+        SystemTest::new("a_gateway_serves_all_clients", gateway),
+        SystemTest::new("round_trips_beside_four_streams", beside),
+    ]
+}
+
+fn flow(streams: u32) -> Flow {
+    Flow {
+        direction: Direction::Up,
+        streams,
+        seconds: 1,
+    }
+}
+
+/// The emulator's packets overtake others without any loss, or are lost without overtaking.
+fn reordering() -> Result<()> {
+    let slow = Profile {
+        up: Some(20_000_000),
+        down: Some(20_000_000),
+        queue: Some(4 << 20),
+        delay: Duration::from_millis(5),
+        ..Profile::PERFECT
+    };
+    let found = |profile: Profile| {
+        let session = direct(&Link::Emulated(profile))?;
+        let mut servers = Servers::new(&session);
+        let (_, found) = load::transfer(&session, &mut servers, flow(1))?;
+        figure("order", found.order);
+        Ok::<_, Error>(found)
+    };
+    let overtaking = found(Profile {
+        reorder: 20_000,
+        ..slow.clone()
+    })?;
+    ensure!(
+        overtaking.order.early > 0 && overtaking.order.reorderings > 0,
+        "packets overtook others: {overtaking:?}"
+    );
+    let lossy = found(Profile {
+        loss: 5_000,
+        ..slow
+    })?;
+    ensure!(
+        lossy.order.early > 0 && lossy.retransmits > Some(0),
+        "packets were lost: {lossy:?}"
+    );
+    ensure!(
+        lossy.order.reorderings == 0,
+        "no packet overtook another: {lossy:?}"
+    );
+    Ok(())
+}
+
+fn gateway() -> Result<()> {
+    let session = GatewaySession::start(&*find("taupe")?, "gateway", 2);
+    let session = session.ok_or_else(|| Error::unmet("it is no gateway"))??;
+    let mut gateway = Gateway::new(session)?;
+    for direction in [Direction::Up, Direction::Down] {
+        let found = gateway.transfer(direction, 1)?;
+        figure("gateway", found);
+        let cores = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
+        ensure!(
+            found.rate > 0.0 && found.seconds > 0.5 && found.usage.programs.is_some(),
+            "{found:?}"
+        );
+        // Ticks are 10 ms, and the measurement includes the connecting before the transfer.
+        let busy = found.cores();
+        ensure!(
+            busy.is_some_and(|busy| busy > 0.0 && busy < cores * 4.0),
+            "{busy:?} of {cores} cores: {found:?}"
+        );
+    }
+    Ok(())
+}
+
+fn beside() -> Result<()> {
+    let session = start("direct", &Link::Limited { rate: 100_000_000 })?;
+    let mut servers = Servers::new(&session);
+    let found = latency::loaded(&session, &mut servers, 4, 1)?;
+    let load = found.load.rate();
+    // The bucket is full at the beginning.
+    ensure!(load < 2e8, "{load} bit/s on 100 Mbit/s");
+    let all = found.round_trips.answered.len() as u64 + found.round_trips.lost;
+    ensure!(all > 500, "{all} round trips in a second");
+    Ok(())
+}
