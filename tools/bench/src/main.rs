@@ -64,7 +64,7 @@ enum Command {
         #[arg(long, value_name = "CONTESTANT", value_delimiter = ',')]
         contestants: Vec<String>,
     },
-    /// Join the parts of a run into one report.
+    /// Join the parts of a run into one report. Exits with 3 if measurements are left.
     Merge {
         /// Files part-….json, or folders with such files.
         #[arg(required = true)]
@@ -497,6 +497,6 @@ fn list() {
             Err(error) => format!("cannot run here: {error}"),
         };
         let (id, title) = (contestant.id(), contestant.title());
-        console::print(format_args!("{id:20} {title:36} {can}\n"));
+        console::print(format_args!("{id:24} {title:36} {can}\n"));
     }
 }

@@ -56,7 +56,8 @@ const TOOLS: [&str; 13] = [
 ];
 
 /// Contestants that a pack contains only if they are requested.
-const ON_REQUEST: [&str; 2] = ["direct-past-taupe", "taupe-transparent"];
+/// Most kernels of borrowed machines have no WireGuard.
+const ON_REQUEST: [&str; 3] = ["direct-past-taupe", "taupe-transparent", "kernel"];
 
 /// Starts the lab on a machine whose C library may be older than the lab needs.
 const START: &str = r#"#!/bin/sh

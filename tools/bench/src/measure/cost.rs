@@ -197,11 +197,10 @@ pub struct Calls {
 }
 
 impl Usage {
-    /// Returns the number of cores of the whole machine that were busy on average during `seconds`
-    /// of traffic; `None` without any traffic. The measurement also includes the connecting before
-    /// the traffic, which takes hardly any processor time.
-    pub fn busy_cores(&self, seconds: f64) -> Option<f64> {
-        (seconds > 0.0).then(|| (self.user + self.system) / seconds)
+    /// Returns the number of cores of the whole machine that were busy on average; `None` for a
+    /// measurement without a duration.
+    pub fn busy_cores(&self) -> Option<f64> {
+        (self.seconds > 0.0).then(|| (self.user + self.system) / self.seconds)
     }
 
     /// Returns the shares of user, system and idle time, as vmstat shows them; `None` for less than
@@ -234,9 +233,10 @@ mod tests {
             system_calls: None,
         };
         assert_eq!(usage.shares(), Some([0.25, 0.5, 0.25]));
-        assert_eq!(usage.busy_cores(1.5), Some(2.0));
-        assert_eq!(usage.busy_cores(0.0), None);
+        assert_eq!(usage.busy_cores(), Some(1.5));
         (usage.user, usage.system, usage.idle) = (0.0, 0.0, 0.0);
         assert_eq!(usage.shares(), None);
+        usage.seconds = 0.0;
+        assert_eq!(usage.busy_cores(), None);
     }
 }

@@ -92,12 +92,6 @@ impl Transfer {
         })
     }
 
-    /// Returns the seconds of the longer direction.
-    pub fn seconds(&self) -> f64 {
-        let seconds = self.directions().map(|direction| direction.seconds);
-        seconds.fold(0.0, f64::max)
-    }
-
     fn directions(&self) -> impl Iterator<Item = DirectionResult> {
         [self.up, self.down].into_iter().flatten()
     }

@@ -12,8 +12,6 @@ use taupe_lab::error::Result;
 pub struct Load {
     /// Received bit/s of TCP payload, all transfers together.
     pub rate: f64,
-    /// Duration of the longest transfer, in seconds.
-    pub seconds: f64,
     /// Retransmitted segments; `None` if a system does not count them.
     pub retransmits: Option<u64>,
     /// Cost to the machine.
@@ -25,22 +23,15 @@ pub struct Load {
 impl Load {
     /// Combines simultaneous transfers.
     pub fn of(transfers: &[Transfer], usage: Usage, order: OrderEvents) -> Self {
-        let seconds = transfers.iter().map(Transfer::seconds);
         let retransmits = transfers.iter().try_fold(0_u64, |sum, transfer| {
             Some(sum.saturating_add(transfer.retransmits()?))
         });
         Self {
             rate: transfers.iter().map(Transfer::rate).sum(),
-            seconds: seconds.fold(0.0, f64::max),
             retransmits,
             usage,
             order,
         }
-    }
-
-    /// Returns the busy cores of the whole machine; `None` for a transfer without a duration.
-    pub fn cores(&self) -> Option<f64> {
-        self.usage.busy_cores(self.seconds)
     }
 }
 
@@ -65,11 +56,11 @@ mod tests {
 
     #[test]
     fn simultaneous_transfers_add_up() {
-        let transfer = |rate, seconds, retransmits| Transfer {
+        let transfer = |rate, retransmits| Transfer {
             up: Some(DirectionResult {
                 rate,
                 bytes: 1,
-                seconds,
+                seconds: 3.0,
                 retransmits,
             }),
             down: None,
@@ -83,14 +74,13 @@ mod tests {
             programs: None,
             system_calls: None,
         };
-        let both = [transfer(1e9, 3.0, Some(2)), transfer(2e9, 2.9, Some(3))];
+        let both = [transfer(1e9, Some(2)), transfer(2e9, Some(3))];
         let load = Load::of(&both, usage, OrderEvents::default());
         assert_eq!((load.rate, load.retransmits), (3e9, Some(5)));
-        assert_eq!(load.cores(), Some(2.0));
-        let unknown = [both[0], transfer(1e9, 3.0, None)];
+        let unknown = [both[0], transfer(1e9, None)];
         let load = Load::of(&unknown, usage, OrderEvents::default());
         assert_eq!(load.retransmits, None);
         let none = Load::of(&[], usage, OrderEvents::default());
-        assert_eq!((none.rate, none.cores()), (0.0, None));
+        assert_eq!((none.rate, none.retransmits), (0.0, Some(0)));
     }
 }

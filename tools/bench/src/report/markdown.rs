@@ -185,10 +185,8 @@ fn missing(parts: &mut Vec<String>, view: &View<'_>) {
         .unavailable()
         .map(|(entry, reason)| escape(&format!("{}: {reason}", entry.title)));
     list(parts, "## Could not run here", unavailable);
-    let failures = view.report.failures.iter().map(|failure| {
-        let title = view.title(&failure.contestant);
-        escape(&format!("{title}, {}: {}", failure.what, failure.reason))
-    });
+    let failures = view.report.failures.iter();
+    let failures = failures.map(|failure| escape(&view.failure(failure)));
     list(parts, "## Failed", failures);
     let undescribed = view.undescribed().into_iter().map(escape);
     let title = "## Not shown, because the report does not describe them";

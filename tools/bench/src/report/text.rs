@@ -239,9 +239,7 @@ fn missing(page: &mut String, view: &View<'_>) {
         heading(page, "Failed");
     }
     for failure in &view.report.failures {
-        let title = view.title(&failure.contestant);
-        let reported = format!("{title}, {}: {}", failure.what, failure.reason);
-        paragraph(page, &reported, "  ");
+        paragraph(page, &view.failure(failure), "  ");
     }
     let undescribed = view.undescribed();
     if !undescribed.is_empty() {

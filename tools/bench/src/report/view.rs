@@ -3,7 +3,7 @@
 use crate::measure::iperf::CONGESTION;
 use crate::pair::DEFAULT_CONGESTION;
 use crate::report::figure::{NONE, Scale, digits, quantity};
-use crate::results::{Better, Distribution, Entry, Metric, Report, Unit};
+use crate::results::{Better, Distribution, Entry, Failure, Metric, Report, Unit};
 use crate::statistics::{Ratio, Summary, ratio};
 use std::collections::BTreeSet;
 
@@ -27,7 +27,8 @@ const METHOD: [&str; 6] = [
     "Early segments are those that a TCP receiver stored because an earlier one was missing: lost \
      or overtaken. Reorderings are the cases in which the sender then learned that it had only been \
      overtaken, duplicates the segments that were sent again for nothing. All three count the whole \
-     transfer. Busy cores are those of the whole machine.",
+     transfer. Busy cores are those of the whole machine; their cost per Gbit/s leaves out those \
+     that are busy without a tunnel.",
     "A figure is the median of its samples, ± their median absolute deviation (MAD). The best \
      is the greatest sample where more is better, otherwise the least. Ratios are of medians; \
      their spread adds the relative spreads of both in quadrature. A single sample has no \
@@ -299,6 +300,15 @@ impl<'a> View<'a> {
     pub(super) fn title<'b>(&'b self, id: &'b str) -> &'b str {
         self.contestant(id)
             .map_or(id, |contestant| contestant.title)
+    }
+
+    /// Returns a failed measurement in words.
+    pub(super) fn failure(&self, failure: &Failure) -> String {
+        let Failure { what, reason, .. } = failure;
+        match self.title(&failure.contestant) {
+            "" => format!("{what}: {reason}"),
+            title => format!("{title}, {what}: {reason}"),
+        }
     }
 
     /// Returns contestants that could not run, with the reason.

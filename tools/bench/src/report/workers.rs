@@ -11,16 +11,16 @@ const COLUMNS: [(&str, &str); 8] = [
     ("down", "TCP down"),
     ("up/cores", "busy, up"),
     ("down/cores", "busy, down"),
-    ("up/cores-per-gbit", "beyond no tunnel, up"),
-    ("down/cores-per-gbit", "beyond no tunnel, down"),
+    ("up/cores-per-gbit", "cost, up"),
+    ("down/cores-per-gbit", "cost, down"),
     ("up/reorderings", "reorderings, up"),
     ("down/reorderings", "reorderings, down"),
 ];
 
 /// Explanation above the table.
 pub(super) const WORKERS_NOTE: &str = "Medians ± MAD with several numbers of threads that carry \
-     packets, at each end. A contestant without such a setting has one row. “Beyond no tunnel” is \
-     the whole machine's busy cores less those without a tunnel, for each Gbit/s.";
+     packets, at each end. A contestant without such a setting has one row. Busy cores are those of \
+     the whole machine; the cost leaves out those that are busy without a tunnel.";
 
 /// The table.
 pub(super) struct WorkersTable<'a> {

@@ -60,7 +60,7 @@ fn workers_have_a_row_for_each_number() {
         .take(2 + 9)
         .collect();
     let head = "|  | workers | TCP up (Gbit/s) | TCP down (Gbit/s) | busy, up (cores) | \
-                beyond no tunnel, up (cores per Gbit/s) | reorderings, up |";
+                cost, up (cores per Gbit/s) | reorderings, up |";
     assert_eq!(rows[0], head);
     let begin = |row: &&str| {
         row.split('|')

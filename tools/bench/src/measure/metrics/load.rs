@@ -88,16 +88,15 @@ impl LoadSubject {
     /// Returns `…/cores`, the busy cores of the whole machine; `…/cores-per-gbit`, those beyond the
     /// busy cores without a tunnel, per Gbit/s; `…/early`, `…/reorderings` and `…/duplicates`.
     pub fn load(&self, load: &Load, cores_without_tunnel: Option<f64>) -> Vec<Sample> {
-        let cores = load.cores();
-        let busy = cores.map(|cores| (self.metric("cores", "busy cores", Unit::Cores), cores));
+        let cores = load.usage.busy_cores();
+        let busy = cores.map(|cores| (self.metric("cores", "busy", Unit::Cores), cores));
         let beyond = cores.zip(cores_without_tunnel);
         let beyond = beyond.filter(|_| load.rate > 0.0).map(|(cores, without)| {
-            let words = "cores for each Gbit/s";
-            let metric = self.metric("cores-per-gbit", words, Unit::CoresPerGigabit);
+            let metric = self.metric("cores-per-gbit", "cost", Unit::CoresPerGigabit);
             (metric, (cores - without) / (load.rate / 1e9))
         });
         let order = [
-            ("early", "early segments", load.order.early),
+            ("early", "early", load.order.early),
             ("reorderings", "reorderings", load.order.reorderings),
             ("duplicates", "duplicates", load.order.duplicates),
         ];
@@ -161,10 +160,9 @@ mod tests {
     fn load(rate: f64) -> Load {
         Load {
             rate,
-            seconds: 2.0,
             retransmits: Some(7),
             usage: Usage {
-                seconds: 2.2,
+                seconds: 2.0,
                 user: 4.0,
                 system: 8.0,
                 idle: 20.0,

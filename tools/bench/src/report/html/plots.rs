@@ -52,8 +52,8 @@ pub(super) fn of<'a>(view: &View<'a>, section: &MetricSection<'a>) -> Vec<Plot<'
             let loads = [
                 ("up/cores", "Busy cores, client to server"),
                 ("down/cores", "Busy cores, server to client"),
-                ("up/cores-per-gbit", "Beyond no tunnel, client to server"),
-                ("down/cores-per-gbit", "Beyond no tunnel, server to client"),
+                ("up/cores-per-gbit", "Cost in cores, client to server"),
+                ("down/cores-per-gbit", "Cost in cores, server to client"),
             ]
             .into_iter()
             .filter_map(|(last, title)| {
