@@ -53,7 +53,7 @@ enum Command {
     ///
     /// Missing programs are built first, in ~/.cache/taupe or TAUPE_CACHE. Taupe is the program
     /// built beside this one, or TAUPE_BIN.
-    Run(Run),
+    Run(Box<Run>),
     /// Make a folder with all programs and libraries of a run, for `run --from` on another machine.
     ///
     /// Missing programs are built first, as by `run`. OpenVPN is never in a pack.
