@@ -1,6 +1,6 @@
 //! Contestants: the programs and configurations that can be compared.
 
-use crate::gateway::{GatewayEnds, GatewayMachines};
+use crate::gateway::GatewayMachines;
 use crate::pair::Pair;
 use crate::side::Side;
 use std::net::IpAddr;
@@ -134,8 +134,17 @@ const LISTEN: Duration = Duration::from_secs(10);
 pub struct PackedProgram {
     /// The installed file.
     pub file: PathBuf,
-    /// Its path below the root of the pack.
-    pub place: PathBuf,
+    /// Its place in the pack.
+    pub place: PackPlace,
+}
+
+/// Place of a program in a pack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PackPlace {
+    /// Taupe's program, which `TAUPE_BIN` names.
+    Taupe,
+    /// A path in the lab's cache of other projects' programs.
+    Cache(PathBuf),
 }
 
 /// The socket to which handshakes for a server are sent.
@@ -184,6 +193,17 @@ impl End {
             host.listens(Transport::Udp, port)
         })
     }
+}
+
+/// The ends of the tunnels of a gateway; dropping them stops the programs.
+#[derive(Debug)]
+pub struct GatewayEnds {
+    /// The gateway's side.
+    pub server: End,
+    /// The side of each client.
+    pub clients: Vec<End>,
+    /// The address by which each client reaches the gateway.
+    pub targets: Vec<IpAddr>,
 }
 
 /// Returns all contestants in the order of tables, starting with the link without a tunnel.

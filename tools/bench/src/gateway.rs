@@ -1,26 +1,19 @@
-//! A gateway with several clients: the machines, and a contestant that runs on them.
+//! The machines of a gateway with several clients.
 
-use crate::contestant::{Contestant, End};
 use crate::pair::DEFAULT_CONGESTION;
 use crate::side::{PORT, Side};
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr};
-use std::time::{Duration, Instant};
+use std::net::Ipv4Addr;
 use taupe_lab::ensure;
 use taupe_lab::error::{Error, Result};
 use taupe_lab::host::{self, Host};
-use taupe_lab::process::Process;
 use taupe_lab::sandbox;
-use taupe_lab::traffic::{PATIENCE, Pinger};
 
 /// Largest number of clients: the third byte of their addresses counts them.
 pub const MAX_CLIENTS: usize = 200;
 
 /// Prefix length of the addresses inside the tunnels.
 pub const INNER_PREFIX: u8 = 16;
-
-/// Time limit for the first answer to a client.
-const START: Duration = Duration::from_secs(30);
 
 /// The machine of the gateway, and a machine for each client, which has a cable of its own to the
 /// gateway.
@@ -109,70 +102,6 @@ impl Drop for GatewayMachines {
 fn set_up(host: &Host) -> Result<()> {
     host.sysctl("net/ipv6/conf/default/disable_ipv6", "1")?;
     host.sysctl("net/ipv4/tcp_congestion_control", DEFAULT_CONGESTION)
-}
-
-/// The ends of the tunnels of a gateway; dropping them stops the programs.
-#[derive(Debug)]
-pub struct GatewayEnds {
-    /// The gateway's side.
-    pub server: End,
-    /// The side of each client.
-    pub clients: Vec<End>,
-    /// The address by which each client reaches the gateway.
-    pub targets: Vec<IpAddr>,
-}
-
-/// A gateway through which the packets of all clients pass.
-#[derive(Debug)]
-pub struct GatewaySession {
-    // Fields drop in order: the programs before the machines they run on.
-    /// The programs.
-    pub ends: GatewayEnds,
-    /// The machines.
-    pub machines: GatewayMachines,
-}
-
-impl GatewaySession {
-    /// Starts a contestant on new machines and waits for an answer to each client. `None` if the
-    /// contestant cannot be a gateway.
-    ///
-    /// # Errors
-    ///
-    /// Any error of the contestant; [`Error::Unmet`] if a client gets no answer within 30 seconds.
-    pub fn start(contestant: &dyn Contestant, name: &str, clients: usize) -> Option<Result<Self>> {
-        let machines = match GatewayMachines::new(name, clients) {
-            Ok(machines) => machines,
-            Err(error) => return Some(Err(error)),
-        };
-        let ends = contestant.start_gateway(&machines)?;
-        Some(ends.and_then(|ends| {
-            let mut session = Self { ends, machines };
-            session.await_answers()?;
-            Ok(session)
-        }))
-    }
-
-    /// Returns the process ids of the programs that run the tunnels, on all machines.
-    pub fn processes(&self) -> Vec<u32> {
-        let ends = self.ends.clients.iter().chain([&self.ends.server]);
-        let processes = ends.flat_map(|end| &end.processes);
-        processes.map(Process::id).collect()
-    }
-
-    fn await_answers(&mut self) -> Result<()> {
-        let begin = Instant::now();
-        let ends = &mut self.ends;
-        let clients = self.machines.clients.iter().zip(&mut ends.clients);
-        for ((host, client), target) in clients.zip(&ends.targets) {
-            let mut pinger = Pinger::new(host, *target)?;
-            while !pinger.ping(PATIENCE)? {
-                client.check()?;
-                ends.server.check()?;
-                ensure!(begin.elapsed() <= START, "{pinger} within {START:?}");
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

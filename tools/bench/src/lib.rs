@@ -15,8 +15,9 @@
 //! - [`measure`] has one module for each kind of measurement,
 //! - [`results`] holds all samples, [`statistics`] summarises them,
 //! - [`tables`] repeats published comparisons,
-//! - [`run`] plans and carries out the measurements, [`parts`] joins the results of a run that
-//!   takes several parts, [`pack`] takes the lab to a machine without its packages,
+//! - [`options`] choose the measurements, [`parts`] joins the results of a run that takes several
+//!   parts, [`run`] plans the measurements and carries them out, [`pack`] takes the lab to a machine
+//!   without its packages,
 //! - [`report`] and [`compare`] present the results, [`targets`] compares them with Taupe's goals
 //!   for speed, [`scaling`] estimates the limits on more cores.
 
@@ -24,7 +25,9 @@ pub mod compare;
 pub mod contestant;
 pub mod emulator;
 pub mod gateway;
+pub(crate) mod machine;
 pub mod measure;
+pub mod options;
 pub mod pack;
 pub mod pair;
 pub mod parts;

@@ -18,8 +18,8 @@ mod manifest;
 
 pub use manifest::Pack;
 
-use crate::contestant;
-use crate::run::machine;
+use crate::contestant::{self, PackPlace};
+use crate::machine;
 use manifest::{Manifest, PackFile};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -33,10 +33,10 @@ use taupe_lab::error::{Error, Result};
 use taupe_lab::process;
 
 /// Cache folder of the lab below the root of a pack, for programs of other projects.
-pub const CACHE: &str = "cache";
+const CACHE: &str = "cache";
 
 /// Path of Taupe's program below the root of a pack.
-pub const TAUPE: &str = "usr/bin/taupe";
+const TAUPE: &str = "usr/bin/taupe";
 
 /// Path of this program below the root of a pack.
 const LAB: &str = "usr/bin/taupe-lab";
@@ -111,7 +111,7 @@ pub fn make(folder: &Path, requested: &[String]) -> Result<PackSummary> {
         match contestant.packed() {
             Ok(packed) => {
                 let places = packed.into_iter();
-                programs.extend(places.map(|program| (program.place, program.file)));
+                programs.extend(places.map(|program| (path(&program.place), program.file)));
                 contestants.push(id);
             }
             Err(error) if !requested.is_empty() => return Err(error),
@@ -187,6 +187,14 @@ pub fn make(folder: &Path, requested: &[String]) -> Result<PackSummary> {
         size,
         compressed,
     })
+}
+
+/// Returns a path below the root of the pack.
+fn path(place: &PackPlace) -> PathBuf {
+    match place {
+        PackPlace::Taupe => TAUPE.into(),
+        PackPlace::Cache(path) => Path::new(CACHE).join(path),
+    }
 }
 
 /// `12.3 MiB`.

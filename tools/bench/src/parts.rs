@@ -9,8 +9,8 @@ mod counted;
 
 pub use counted::CountedRoundTrips;
 
+use crate::options::Options;
 use crate::results::{self, Entry, Machine, Report};
-use crate::run::Options;
 use crate::tables;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

@@ -8,19 +8,17 @@
 //! that an interrupted run leaves all results so far. A run in parts ([`crate::parts`]) writes its
 //! part and the report of all parts after every group of steps.
 
-pub(crate) mod machine;
-mod options;
 mod part;
 mod plan;
 mod progress;
 
-pub use options::{Options, RunKind, Section};
-
 use crate::contestant::{self, Contestant};
+use crate::machine;
 use crate::measure::latency::RoundTrips;
 use crate::measure::load::Load;
 use crate::measure::metrics::{LoadSubject, Sample};
 use crate::measure::servers::Servers;
+use crate::options::{Options, Section};
 use crate::pair::Link;
 use crate::report;
 use crate::results::{Entry, FORMAT, Failure, Report, Settings};

@@ -1,4 +1,8 @@
-//! A running contestant: both sides, on their own machines.
+//! A running contestant, on its own machines.
+
+mod gateway;
+
+pub use gateway::GatewaySession;
 
 use crate::contestant::{Contestant, End};
 use crate::pair::{Link, Pair};

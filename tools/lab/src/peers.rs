@@ -84,7 +84,7 @@ pub enum HandshakeTimes {
     Age,
 }
 
-/// The way to set the number of threads that carry packets.
+/// Setting for the number of threads that carry packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WorkerSetting {
     /// An environment variable.

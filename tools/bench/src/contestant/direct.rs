@@ -1,7 +1,7 @@
 //! No tunnel: the throughput of the link itself.
 
-use super::{Contestant, End};
-use crate::gateway::{GatewayEnds, GatewayMachines};
+use super::{Contestant, End, GatewayEnds};
+use crate::gateway::GatewayMachines;
 use crate::pair::Pair;
 use crate::side::{PORT, Side};
 use taupe_lab::error::Result;

@@ -2,13 +2,12 @@
 
 mod gateway;
 
-use super::{Contestant, End, HandshakeTarget, PackedProgram};
-use crate::gateway::{GatewayEnds, GatewayMachines};
+use super::{Contestant, End, GatewayEnds, HandshakeTarget, PackPlace, PackedProgram};
+use crate::gateway::GatewayMachines;
 use crate::pair::Pair;
 use crate::side::Side;
 use base64ct::{Base64, Encoding};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use taupe_lab::ensure;
@@ -182,13 +181,11 @@ impl Contestant for WireGuard {
         let Source::Program(implementation) = self.source else {
             return Ok(Vec::new());
         };
-        let place = match implementation.path_in_cache() {
-            Some(path) => Path::new(crate::pack::CACHE).join(path),
-            None => crate::pack::TAUPE.into(),
-        };
         Ok(vec![PackedProgram {
             file: implementation.install()?,
-            place,
+            place: implementation
+                .path_in_cache()
+                .map_or(PackPlace::Taupe, PackPlace::Cache),
         }])
     }
 

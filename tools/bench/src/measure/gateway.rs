@@ -5,7 +5,7 @@ use super::iperf::{self, Direction, Flow, Transfer};
 use super::load::Load;
 use super::order::OrderEvents;
 use super::servers::{IPERF, Server};
-use crate::gateway::GatewaySession;
+use crate::session::GatewaySession;
 use std::thread;
 use taupe_lab::error::Result;
 

@@ -14,7 +14,7 @@
 //!   and reported so: the sender took them for lost although they were late.
 //!
 //! A tunnel that keeps the order has no reorderings and no duplicates. Early segments beside them
-//! tell losses, as do retransmits.
+//! indicate losses, as do retransmits.
 
 use crate::session::Session;
 use taupe_lab::error::Result;

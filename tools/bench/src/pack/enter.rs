@@ -2,7 +2,7 @@
 
 use super::Pack;
 use super::manifest::FILES;
-use crate::run::machine::COMMIT;
+use crate::machine::COMMIT;
 use rustix::mount::{MountFlags, mount, mount_bind, mount_bind_recursive};
 use serde::{Deserialize, Serialize};
 use std::convert::Infallible;

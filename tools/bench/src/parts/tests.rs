@@ -1,7 +1,7 @@
 use super::*;
 use crate::measure::latency::RoundTrips;
+use crate::options::{RunKind, Section};
 use crate::results::{Better, Failure, Metric, Unit};
-use crate::run::{RunKind, Section};
 
 fn options() -> Options {
     let mut options = Options::new(RunKind::Bench, "/somewhere".into());

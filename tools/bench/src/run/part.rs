@@ -1,7 +1,8 @@
 //! The part of a run that is measured now.
 
 use super::plan::StepGroup;
-use super::{Bench, Options, RunEnd, replace, write_report};
+use super::{Bench, RunEnd, replace, write_report};
+use crate::options::Options;
 use crate::parts::{self, CountedRoundTrips, NamedPart, Part};
 use crate::results::Report;
 use std::collections::BTreeSet;
@@ -178,7 +179,7 @@ impl CurrentPart {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{RunKind, Section};
+    use crate::options::{RunKind, Section};
 
     fn groups() -> Vec<StepGroup> {
         let group = |label: &str, is_repeated| StepGroup {

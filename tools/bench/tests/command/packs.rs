@@ -73,7 +73,7 @@ fn a_pack_runs_by_itself() {
     names.retain(|name| name == "proc" || name == "run" || name == "tmp");
     assert!(names.is_empty(), "{names:?}");
 
-    // A file is lost on the way.
+    // A file is missing.
     fs::remove_file(folder.0.join("files/usr/bin/iperf3")).expect("a file");
     let output = run_from(&folder.0, &out.0, &arguments);
     let errors = String::from_utf8_lossy(&output.stderr);

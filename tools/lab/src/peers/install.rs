@@ -34,7 +34,7 @@ fn file_name(of: &Description) -> &'static str {
     }
 }
 
-/// Returns the path of the program below the cache folder; `None` if it is not kept there.
+/// Returns the path of the program below the cache folder; `None` for Taupe, which is not there.
 pub(super) fn path_in_cache(of: &Description) -> Option<PathBuf> {
     match of.source {
         Source::Workspace => None,

@@ -1,7 +1,7 @@
 //! A gateway: one interface with a peer for each client.
 
-use super::{PORT, WireGuard};
-use crate::gateway::{GatewayEnds, GatewayMachines, INNER_PREFIX};
+use super::{GatewayEnds, PORT, WireGuard};
+use crate::gateway::{GatewayMachines, INNER_PREFIX};
 use crate::side::Side;
 use std::net::SocketAddr;
 use taupe_lab::error::Result;

@@ -314,7 +314,7 @@ fn over_peers<'a>(view: &View<'a>, metrics: &[&'a Metric]) -> Vec<Plot<'a>> {
     plots.collect()
 }
 
-/// Plots the throughput of `FIRST/NUMBER/WAY` over the number, for both ways. A contestant with
+/// Plots the throughput of `FIRST/NUMBER/WAY` over the number, in both directions. A contestant with
 /// `FIRST/default/WAY` has a level line.
 fn over_ways<'a>(
     view: &View<'a>,

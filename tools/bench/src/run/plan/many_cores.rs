@@ -2,7 +2,6 @@
 
 use super::Plan;
 use crate::contestant::Contestant;
-use crate::gateway::GatewaySession;
 use crate::measure::gateway::Gateway;
 use crate::measure::iperf::{Direction, Flow};
 use crate::measure::metrics::{self, LoadSubject};
@@ -10,7 +9,7 @@ use crate::measure::servers::Servers;
 use crate::measure::{latency, load};
 use crate::pair::Link;
 use crate::run::Bench;
-use crate::session::Session;
+use crate::session::{GatewaySession, Session};
 use std::rc::Rc;
 use taupe_lab::error::Result;
 

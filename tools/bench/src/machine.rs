@@ -9,7 +9,7 @@ use taupe_lab::process;
 
 /// Describes the processor, memory and system of this machine. Unreadable values are empty: they
 /// are only displayed.
-pub(super) fn describe() -> Machine {
+pub(crate) fn describe() -> Machine {
     let processor = field("/proc/cpuinfo", "model name", ':').unwrap_or_default();
     let memory = field("/proc/meminfo", "MemTotal", ':')
         .and_then(|text| text.trim_end_matches("kB").trim().parse::<u64>().ok())
@@ -29,12 +29,12 @@ pub(super) fn describe() -> Machine {
 }
 
 /// Returns the current time: RFC 3339, UTC.
-pub(super) fn now() -> String {
+pub(crate) fn now() -> String {
     output_of(&["date", "-u", "+%FT%TZ"])
 }
 
 /// Returns the versions of the measuring programs, and Taupe's commit.
-pub(super) fn tools() -> BTreeMap<String, String> {
+pub(crate) fn tools() -> BTreeMap<String, String> {
     let word = |text: String, at: usize| text.split_whitespace().nth(at).map(str::to_owned);
     let known = [
         ("iperf3", word(output_of(&["iperf3", "--version"]), 1)),

@@ -100,7 +100,7 @@ pub enum Section {
 }
 
 impl Section {
-    /// Returns true if each measurement of the section stands alone, so that another part of the
+    /// Returns true if each measurement of the section is independent, so that another part of the
     /// run can go on after it.
     pub const fn has_parts(self) -> bool {
         match self {
@@ -215,7 +215,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// [`Error::Unmet`] with the sections that cannot.
+    /// [`Error::Unmet`](taupe_lab::Error::Unmet) with the sections that cannot.
     pub fn check(&self) -> Result<()> {
         let known = Section::value_variants().iter();
         let unfit = known.filter(|section| self.has(**section) && !section.has_parts());
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn only_sections_that_stand_alone_have_parts() {
+    fn only_sections_of_independent_measurements_have_parts() {
         let mut options = Options::new(RunKind::Bench, "/out".into());
         assert!(options.check().is_ok());
         options.part = Some(480);
