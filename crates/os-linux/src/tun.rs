@@ -48,16 +48,29 @@ impl Default for Offloads {
     }
 }
 
-/// The queues of an interface that was created by [`Tun::create_queues`].
+/// The queues of an interface, by the kernel's numbers. Each is for one reader.
+///
+/// Drop them together: if one is dropped, the kernel loses the packets that wait in it, and gives
+/// its number to the last one.
 #[derive(Debug)]
 pub struct Queues {
-    /// The queues by the kernel's numbers; never empty. Each is for one reader.
-    ///
-    /// Drop them together: if one is dropped, the kernel loses the packets that wait in it, and
-    /// gives its number to the last one.
-    pub queues: Vec<Tun>,
+    /// The first queue.
+    pub first: Tun,
+    /// The other queues.
+    pub others: Vec<Tun>,
     /// The reason why there is one queue although the caller requested several.
     pub refused: Option<OpenError>,
+}
+
+impl From<Tun> for Queues {
+    /// The only queue of an interface.
+    fn from(tun: Tun) -> Self {
+        Self {
+            first: tun,
+            others: Vec::new(),
+            refused: None,
+        }
+    }
 }
 
 /// Result of a read.

@@ -81,30 +81,20 @@ impl Tun {
         offloads: Offloads,
         count: usize,
     ) -> Result<Queues, OpenError> {
-        let refused = if count > 1 {
+        let mut refused = None;
+        if count > 1 {
             match Self::create_several(name, offloads, count) {
-                Ok(queues) => {
-                    return Ok(Queues {
-                        queues,
-                        refused: None,
-                    });
-                }
-                Err(error) => Some(error),
+                Ok(queues) => return Ok(queues),
+                Err(error) => refused = Some(error),
             }
-        } else {
-            None
-        };
+        }
         Ok(Queues {
-            queues: vec![Self::create(name, offloads)?],
             refused,
+            ..Self::create(name, offloads)?.into()
         })
     }
 
-    fn create_several(
-        name: &str,
-        offloads: Offloads,
-        count: usize,
-    ) -> Result<Vec<Self>, OpenError> {
+    fn create_several(name: &str, offloads: Offloads, count: usize) -> Result<Queues, OpenError> {
         let failed = |what| move |source| OpenError::Io { what, source };
         // First, because it fails most often, and no interface has to be deleted then.
         let steering = SteeringProgram::load().map_err(failed("loading the steering program"))?;
@@ -114,12 +104,15 @@ impl Tun {
         steering
             .attach(first.as_fd())
             .map_err(failed("TUNSETSTEERINGEBPF"))?;
-        let mut queues = vec![first];
-        while queues.len() < count {
+        let mut queues = Queues::from(first);
+        for _ in 1..count {
             let fd = open(name, libc::IFF_MULTI_QUEUE)?;
             // Header length and offloads are the interface's.
-            let next = Self::new(fd, true, queues[0].offloads, true, &queues[0].stopped);
-            queues.push(next);
+            let Self {
+                offloads, stopped, ..
+            } = &queues.first;
+            let next = Self::new(fd, true, *offloads, true, stopped);
+            queues.others.push(next);
         }
         Ok(queues)
     }
