@@ -105,6 +105,9 @@ pub enum OpenError {
     /// The name is taken by an interface that is in use or not a TUN.
     #[error("interface {0} exists, and is in use or is not a TUN")]
     Busy(String),
+    /// An interface that exists cannot get more queues. Only a reason in [`Queues::refused`].
+    #[error("interface {0} exists already, so that it cannot get several queues")]
+    Exists(String),
     /// The descriptor is not an attached TUN queue.
     #[error("the descriptor passed in is not an attached TUN device: {0}")]
     NotTun(#[source] io::Error),

@@ -99,7 +99,11 @@ impl Tun {
         // First, because it fails most often, and no interface has to be deleted then.
         let steering = SteeringProgram::load().map_err(failed("loading the steering program"))?;
         // Only a new interface: the kernel would let several programs have queues of one.
-        let fd = open(name, libc::IFF_MULTI_QUEUE | libc::IFF_TUN_EXCL)?;
+        let fd = open(name, libc::IFF_MULTI_QUEUE | libc::IFF_TUN_EXCL);
+        let fd = fd.map_err(|error| match error {
+            OpenError::Busy(name) => OpenError::Exists(name),
+            error => error,
+        })?;
         let first = Self::set_up_offloads(fd, true, offloads, true)?;
         steering
             .attach(first.as_fd())
@@ -107,6 +111,10 @@ impl Tun {
         let mut queues = Queues::from(first);
         for _ in 1..count {
             let fd = open(name, libc::IFF_MULTI_QUEUE)?;
+            // If the interface was renamed, this created another one.
+            if ioctl::tun_name(fd.as_fd()).ok() != queues.first.name().ok() {
+                return Err(failed("adding a queue")(Errno::NODEV.into()));
+            }
             // Header length and offloads are the interface's.
             let Self {
                 offloads, stopped, ..
