@@ -20,7 +20,7 @@ use rustix::time::Timespec;
 use taupe_os_linux::watch::{LinkWatch, RouteWatch};
 use taupe_protocol::crypto::{Provider, default_provider, provider_without_avx512};
 use taupe_protocol::time::Instant;
-use taupe_protocol::{DropReason, Notice, Wake};
+use taupe_protocol::{DropReason, Lanes, Notice, Wake};
 use tracing::{debug, info};
 
 use crate::flood::{self, Flood};
@@ -138,7 +138,7 @@ impl Control {
             Arc::clone(&resolver),
             Arc::clone(&wake),
         );
-        let driver = Driver::new(provider(offloads), services, wake);
+        let driver = Driver::new(provider(offloads), services, wake, Lanes::One);
         let routes = underlay.within(RouteWatch::open).flatten();
         let routes = routes.map_err(io("cannot watch routes"))?;
         let (shared, commands) = Shared::new(

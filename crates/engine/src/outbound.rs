@@ -33,7 +33,9 @@ use taupe_packet::split::Split;
 use taupe_packet::virtio::VirtioHeader;
 use taupe_packet::{ecn, icmp};
 use taupe_protocol::time::Instant;
-use taupe_protocol::{DropReason, Outbound, Peer, Reservation, Staged, TokenBucket, padded_len};
+use taupe_protocol::{
+    DropReason, LaneId, Outbound, Peer, Reservation, Staged, TokenBucket, padded_len,
+};
 use tracing::{debug, trace};
 
 use crate::batch::Batch;
@@ -351,6 +353,7 @@ impl Outgoing {
                 let staged = self.batch.packets().map(|packet| Staged {
                     packet: packet.to_vec(),
                     ecn,
+                    lane: LaneId::FIRST,
                 });
                 lane.shared.path.stage(now, peer, staged);
             }
@@ -366,7 +369,7 @@ impl Outgoing {
     }
 
     /// Steps 6 and 7: seals and sends the batch.
-    fn send(&mut self, lane: &Lane, reservation: Reservation) {
+    fn send(&mut self, lane: &Lane, mut reservation: Reservation) {
         let endpoint = reservation.endpoint();
         let (header, stride) = (self.batch.header(), self.batch.stride());
         let buffer = self.batch.messages();

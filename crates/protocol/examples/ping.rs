@@ -6,7 +6,7 @@ use std::{env, error::Error, fs, iter, sync::Arc, time};
 use taupe_protocol::key::{PrivateKey, PublicKey};
 use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, PrivateKeyUpdate};
-use taupe_protocol::{Device, Output, ReceivedBatch, Staged, crypto::default_provider};
+use taupe_protocol::{Device, LaneId, Output, ReceivedBatch, Staged, crypto::default_provider};
 use zeroize::Zeroizing;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -35,7 +35,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let packet = echo_request(own.parse()?, address.parse()?);
     let peer = device.peer(&public).ok_or("the peer has our own key")?;
     let path = Arc::clone(device.data_path());
-    path.stage(now().boot, &peer, iter::once(Staged { packet, ecn: 0 }));
+    path.stage(
+        now().boot,
+        &peer,
+        iter::once(Staged {
+            packet,
+            ecn: 0,
+            lane: LaneId::FIRST,
+        }),
+    );
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     socket.connect(endpoint)?;
     let (mut buffer, mut sorted) = (vec![0; 65_536], ReceivedBatch::default());

@@ -61,14 +61,20 @@
 //! until [`Device::handle_pending_work`]; the function must return at once. A caller with one
 //! thread needs no wake-up: it calls [`Device::handle_pending_work`] after every other call.
 //!
+//! **Lanes** let one device use many cores ([`Device::with_lanes`]). A lane sends with
+//! [`DataPath::reserve_on`] and receives with [`DataPath::receive_on`]. Between two devices with
+//! lanes, each lane has counters and replay windows of its own. [`DataPath::steering`] is the rule
+//! by which sockets choose the lane that receives a message. To a peer without lanes, one lane at a
+//! time sends: the others wait in [`DataPath::reserve_on`] until the [`Reservation`] is dropped.
+//!
 //! **Memory** is bounded whatever arrives. A device has at most 2^20 peers
 //! ([`limits::MAX_PEERS`]). A peer has at most 128 waiting packets
 //! ([`limits::MAX_STAGED_PACKETS`]), 3 sessions and 4 unconfirmed sessions
 //! ([`limits::MAX_PROVISIONAL`]). A session allocates 1 KiB of replay window when its first
-//! packet arrives. Under load the device also stores at most 65,536 sources
-//! ([`limits::MAX_SOURCES`]) and 2 MiB of filters. The queue of [`Device::poll_output`] grows
-//! only by the calls since it was last emptied: one or two datagrams per message or deadline, and
-//! packets that waited for a session.
+//! packet arrives; with a peer that has lanes, 1 KiB for each of them. Under
+//! load the device also stores at most 65,536 sources ([`limits::MAX_SOURCES`]) and 2 MiB of
+//! filters. The queue of [`Device::poll_output`] grows only by the calls since it was last
+//! emptied: one or two datagrams per message or deadline, and packets that waited for a session.
 //!
 //! **Secrets** are zeroised when they are dropped, have no `Debug`, and are compared in constant
 //! time. A datagram that is not authentic changes nothing but counters and bounded tables.
@@ -85,7 +91,7 @@
 //! use taupe_protocol::key::{PrivateKey, PublicKey};
 //! use taupe_protocol::time::{Instant, Now};
 //! use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, PrivateKeyUpdate};
-//! use taupe_protocol::{Device, Outbound, Output, ReceivedBatch, Staged};
+//! use taupe_protocol::{Device, LaneId, Outbound, Output, ReceivedBatch, Staged};
 //!
 //! let now = Now {
 //!     boot: Instant(1_000_000_000),
@@ -129,7 +135,8 @@
 //! let path = Arc::clone(alice.data_path());
 //! let peer = path.routes().lookup([10, 0, 0, 2].into()).cloned().ok_or("no route")?;
 //! assert!(matches!(path.reserve(now.boot, &peer, 1, 64), Outbound::Stage));
-//! path.stage(now.boot, &peer, iter::once(Staged { packet, ecn: 0 }));
+//! let lane = LaneId::FIRST;
+//! path.stage(now.boot, &peer, iter::once(Staged { packet, ecn: 0, lane }));
 //! alice.handle_pending_work(now);
 //!
 //! // The devices exchange datagrams: initiation, response, packet.
@@ -184,6 +191,7 @@ mod handshake;
 pub mod hybrid;
 pub mod inner;
 pub mod key;
+mod lanes;
 pub mod limits;
 pub mod message;
 mod output;
@@ -206,6 +214,7 @@ pub use drop_reason::{Counters, DropReason};
 pub use endpoint::{Endpoint, LocalAddress};
 pub use handshake::{HandshakeId, HandshakeMessage, HandshakeQueue, TakenHandshakes, newest_first};
 pub use ipnet;
+pub use lanes::{LaneId, Lanes, Steering};
 pub use output::{Notice, Output};
 pub use path::{DataPath, ReceivedBatch, Routes, padded_len};
 pub use peer::{Outbound, Peer, PeerId, Reservation, Role, Session, Staged, Timer, Wake};

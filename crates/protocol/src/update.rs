@@ -11,6 +11,7 @@ use core::time::Duration;
 use ipnet::IpNet;
 
 use crate::key::{PqPrivateKey, PqPublicKey, PresharedKey, PrivateKey, PublicKey};
+use crate::lanes::Lanes;
 use crate::limits::REJECT_AFTER_TIME;
 pub use crate::suite::Suite;
 use crate::time::{Instant, Tai64N};
@@ -227,6 +228,18 @@ impl SessionStatus {
     }
 }
 
+/// Lanes of the session with a peer, on a device with several lanes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LaneStatus {
+    /// Number of lanes over which this side receives the session.
+    pub receiving: Lanes,
+    /// Number of lanes of the peer's device; [`Lanes::One`] if it is not known to have more.
+    pub remote: Lanes,
+    /// True if many of the peer's messages have arrived on other lanes than theirs. Its next
+    /// sessions are then received on one lane.
+    pub interleaved: bool,
+}
+
 /// Configuration and state of a peer.
 pub struct PeerStatus {
     /// The peer's public key.
@@ -241,6 +254,8 @@ pub struct PeerStatus {
     pub pq_pinned: bool,
     /// The session used for sending, even if it has expired.
     pub session: Option<SessionStatus>,
+    /// Lanes of that session; `None` if there is no session, or if this device has one lane.
+    pub lanes: Option<LaneStatus>,
     /// The current endpoint.
     pub endpoint: Option<SocketAddr>,
     /// The name to look up when the peer does not answer.

@@ -163,7 +163,7 @@ impl Answerer {
         let peer = path.routes().lookup(view.source).cloned().expect("a peer");
         let length = message.len();
         let reserved = path.reserve(now.boot, &peer, 1, length as u64);
-        let Outbound::Send(reservation) = reserved else {
+        let Outbound::Send(mut reservation) = reserved else {
             panic!("a packet has come, so there is a session");
         };
         let endpoint = reservation.endpoint();

@@ -17,7 +17,8 @@ use taupe_protocol::crypto::default_provider;
 use taupe_protocol::time::Instant;
 use taupe_protocol::update::DeviceUpdate;
 use taupe_protocol::{
-    DataPath, DropReason, Endpoint, Notice, Outbound, Peer, ReceivedBatch, Staged, Wake, inner,
+    DataPath, DropReason, Endpoint, LaneId, Lanes, Notice, Outbound, Peer, ReceivedBatch, Staged,
+    Wake, inner,
 };
 use taupe_runtime::clock::now;
 use taupe_runtime::driver::{Driver, handshake_kind};
@@ -102,7 +103,7 @@ impl Tunnel {
         });
         let services = Services::new(state_dir, resolver, wake_of_lookups);
         // The packet path runs in this thread, which polls it itself: no wake-up is needed.
-        let mut driver = Driver::new(default_provider(), services, Arc::new(|| {}));
+        let mut driver = Driver::new(default_provider(), services, Arc::new(|| {}), Lanes::One);
         let update = driver.prepare(update)?;
         driver.apply(update)?;
         driver.device_mut().set_up(now());
@@ -242,7 +243,7 @@ impl Tunnel {
             let run = done..done + alike.max(1);
             let bytes = stride * run.len();
             match self.path.reserve(now, peer, run.len() as u64, bytes as u64) {
-                Outbound::Send(reservation) => {
+                Outbound::Send(mut reservation) => {
                     let to = reservation.endpoint().remote;
                     let messages = outgoing.messages(run.clone());
                     let ready = reservation.seal(messages, stride);
@@ -299,6 +300,7 @@ fn stage(path: &DataPath, now: Instant, peer: &Arc<Peer>, outgoing: &Outgoing, r
     let packets = outgoing.slots()[run].iter().map(|slot| Staged {
         packet: outgoing.padded(*slot).to_vec(),
         ecn: 0,
+        lane: LaneId::FIRST,
     });
     path.stage(now, peer, packets);
 }

@@ -18,7 +18,9 @@ use taupe_protocol::crypto::Provider;
 use taupe_protocol::message::{Kind, classify};
 use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::update::DeviceUpdate;
-use taupe_protocol::{DataPath, Device, HandshakeMessage, TakenHandshakes, UpdateError, Wake};
+use taupe_protocol::{
+    DataPath, Device, HandshakeMessage, Lanes, TakenHandshakes, UpdateError, Wake,
+};
 use tracing::debug;
 
 use crate::clock::now;
@@ -51,12 +53,12 @@ pub struct Handled {
 }
 
 impl Driver {
-    /// Returns a driver whose device is down and has neither key nor peers. Any thread may call
-    /// `wake`, when [`Self::run_due`] has something to do.
+    /// Returns a driver whose device has `lanes` lanes, is down and has neither key nor peers. Any
+    /// thread may call `wake`, when [`Self::run_due`] has something to do.
     #[must_use]
-    pub fn new(crypto: &'static Provider, services: Services, wake: Wake) -> Self {
+    pub fn new(crypto: &'static Provider, services: Services, wake: Wake, lanes: Lanes) -> Self {
         Self {
-            device: Device::new(crypto, Box::new(SystemRandom), wake),
+            device: Device::with_lanes(crypto, Box::new(SystemRandom), wake, lanes),
             services,
             messages: TakenHandshakes::default(),
         }

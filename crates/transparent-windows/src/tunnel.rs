@@ -8,8 +8,8 @@ use std::{net::SocketAddr, sync::Arc};
 
 use taupe_packet::ecn;
 use taupe_protocol::{
-    DataPath, Device, DropReason, Endpoint, HandshakeQueue, Outbound, Output, Peer, ReceivedBatch,
-    Staged, TakenHandshakes,
+    DataPath, Device, DropReason, Endpoint, HandshakeQueue, LaneId, Outbound, Output, Peer,
+    ReceivedBatch, Staged, TakenHandshakes,
     crypto::TAG_LEN,
     inner,
     limits::UNDER_LOAD_BACKLOG,
@@ -156,7 +156,7 @@ impl Tunnel {
                 .iter()
                 .map(|packet| (packet.buffer.len() - HEADROOM) as u64);
             match self.path.reserve(now, &peer, run.len() as u64, bytes.sum()) {
-                Outbound::Send(reservation) => {
+                Outbound::Send(mut reservation) => {
                     let to = reservation.endpoint().remote;
                     let messages = run.iter_mut();
                     reservation.seal_each(messages.map(|packet| &mut packet.buffer[HEADROOM..]));
@@ -170,6 +170,7 @@ impl Tunnel {
                         Staged {
                             packet: packet.buffer[PACKET..end].to_vec(),
                             ecn: packet.ecn,
+                            lane: LaneId::FIRST,
                         }
                     });
                     self.path.stage(now, &peer, staged);

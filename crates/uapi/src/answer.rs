@@ -2,9 +2,12 @@
 
 use core::mem;
 use core::time::Duration;
+use taupe_protocol::Lanes;
 use taupe_protocol::key::{PresharedKey, PublicKey};
 use taupe_protocol::time::Instant;
-use taupe_protocol::update::{DeviceStatus, PeerStatus, SessionStatus, Suite, Unanswered};
+use taupe_protocol::update::{
+    DeviceStatus, LaneStatus, PeerStatus, SessionStatus, Suite, Unanswered,
+};
 use thiserror::Error;
 use zeroize::{Zeroize, Zeroizing};
 
@@ -78,6 +81,7 @@ pub fn push_peer(peers: &mut Vec<PeerStatus>, public_key: PublicKey) {
         post_quantum: None,
         pq_pinned: false,
         session: None,
+        lanes: None,
         endpoint: None,
         endpoint_name: None,
         latest_handshake: None,
@@ -284,6 +288,12 @@ fn parse_line(
         "post_quantum" => peer.post_quantum = Some(post_quantum(value).ok()?),
         "pq_latched" => peer.pq_pinned = value == "true",
         "session" => peer.session = Some(session(value)?),
+        "lanes" => peer.lanes = Some(lanes(value)?),
+        "interleaved" => {
+            if let Some(lanes) = &mut peer.lanes {
+                lanes.interleaved = value == "true";
+            }
+        }
         "last_handshake_time_sec" => {
             handshake.0 = decimal(value).filter(|seconds| i64::try_from(*seconds).is_ok())?;
             peer.latest_handshake = since_epoch(*handshake);
@@ -321,6 +331,16 @@ fn session(text: &str) -> Option<SessionStatus> {
     };
     let born = Instant(decimal(born)?);
     Some(SessionStatus { suite, born })
+}
+
+/// Parses the lanes of a session: over how many it is received, and how many the peer has.
+fn lanes(text: &str) -> Option<LaneStatus> {
+    let (receiving, remote) = text.split_once(' ')?;
+    Some(LaneStatus {
+        receiving: Lanes::new(decimal(receiving)?)?,
+        remote: Lanes::new(decimal(remote)?)?,
+        interleaved: false,
+    })
 }
 
 /// Returns the time of a handshake since the Unix epoch, from seconds and nanoseconds. Zero means

@@ -115,6 +115,7 @@ fn write_peer_status(out: &mut impl Write, peer: &PeerStatus) -> fmt::Result {
         post_quantum,
         pq_pinned,
         session,
+        lanes,
         endpoint,
         endpoint_name,
         latest_handshake,
@@ -142,6 +143,11 @@ fn write_peer_status(out: &mut impl Write, peer: &PeerStatus) -> fmt::Result {
     write_flag(out, "pq_latched", *pq_pinned)?;
     if let Some(session) = session {
         writeln!(out, "session={} {}", session.name(), session.born.0)?;
+    }
+    if let Some(lanes) = lanes {
+        let (receiving, remote) = (lanes.receiving.count(), lanes.remote.count());
+        writeln!(out, "lanes={receiving} {remote}")?;
+        write_flag(out, "interleaved", lanes.interleaved)?;
     }
     let handshake = latest_handshake.unwrap_or_default();
     writeln!(out, "last_handshake_time_sec={}", handshake.as_secs())?;

@@ -77,7 +77,7 @@ impl Tunnel {
         }
         let now = clock::boot();
         let reserved = self.path.reserve(now, &self.peer, count as u64, bytes);
-        let Outbound::Send(reservation) = reserved else {
+        let Outbound::Send(mut reservation) = reserved else {
             let all = sizes.iter().enumerate();
             let all = all.map(|(i, size)| &src[i * packets.stride..][..*size]);
             let outcome =

@@ -19,7 +19,7 @@ use taupe_protocol::message::{INITIATION_LEN, Kind, LONGEST_HANDSHAKE, RESPONSE_
 use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::update::{DeviceUpdate, PeerUpdate};
 use taupe_protocol::{
-    DataPath, Device, DropReason, Endpoint, Outbound, Output, Peer, Role, Staged,
+    DataPath, Device, DropReason, Endpoint, LaneId, Outbound, Output, Peer, Role, Staged,
 };
 
 use super::load::Load;
@@ -170,6 +170,7 @@ impl Control {
         let keepalive = Staged {
             packet: Vec::new(),
             ecn: 0,
+            lane: LaneId::FIRST,
         };
         path.stage(now.boot, &self.peer, iter::once(keepalive));
         self.run_pending_work(now);
@@ -288,7 +289,7 @@ impl Control {
         let room = room.ok_or(Error::DestinationBufferTooSmall)?;
         let padded = taupe_protocol::padded_len(packet.len(), super::MIN_MTU);
         let length = padded.min(room).min(packet.len().max(super::MIN_MTU)) + OVERHEAD;
-        let Outbound::Send(reservation) = path.reserve(now.boot, &self.peer, 1, length as u64)
+        let Outbound::Send(mut reservation) = path.reserve(now.boot, &self.peer, 1, length as u64)
         else {
             return Ok(Outcome::Done);
         };

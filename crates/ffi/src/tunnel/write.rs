@@ -26,7 +26,7 @@ impl Tunnel {
         let now = clock::recent_boot();
         self.check_length(src.len())?;
         if let Some(length) = self.message_len(src.len(), dst.len()) {
-            if let Outbound::Send(reservation) =
+            if let Outbound::Send(mut reservation) =
                 self.path.reserve(now, &self.peer, 1, length as u64)
             {
                 let message = &mut dst[..length];
@@ -63,7 +63,8 @@ impl Tunnel {
         self.check_length(length)?;
         if length > 0
             && let Some(total) = self.message_len(length, buffer.len())
-            && let Outbound::Send(reservation) = self.path.reserve(now, &self.peer, 1, total as u64)
+            && let Outbound::Send(mut reservation) =
+                self.path.reserve(now, &self.peer, 1, total as u64)
         {
             let message = &mut buffer[..total];
             message[end..].fill(0);

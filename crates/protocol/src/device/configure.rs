@@ -152,6 +152,7 @@ impl Device {
                         suite: current.session.suite(),
                         born: current.session.born(),
                     }),
+                    lanes: current.and_then(|current| state.lanes.status(&current.session)),
                     endpoint: state.endpoint.map(|endpoint| endpoint.remote),
                     endpoint_name: entry
                         .named_endpoint

@@ -24,7 +24,7 @@ impl Device {
     /// Makes all new indices start with these 24 bits, so that a program with many devices on one
     /// socket can tell from a message's receiver index which device it belongs to. The other 8
     /// bits are random, which is enough only for a handful of peers. Bits of `prefix` above the
-    /// 24th are ignored.
+    /// 24th are ignored. A device with several lanes ignores the prefix.
     pub fn set_index_prefix(&mut self, prefix: u32) {
         self.core.index_prefix = Some(prefix << 8);
     }

@@ -14,6 +14,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::device::hybrid_initiator::make_hybrid_initiation;
 use crate::device::identity::DeviceIdentity;
+use crate::device::indices::IndexPurpose;
 use crate::device::{Core, Device};
 use crate::drop_reason::DropReason;
 use crate::endpoint::Endpoint;
@@ -23,10 +24,11 @@ use crate::handshake::noise::{
 };
 use crate::handshake::rate_limit::CookieGrant;
 use crate::hybrid::HandshakeKind;
+use crate::lanes::Sender;
 use crate::limits::{HANDSHAKE_TOS, REKEY_TIMEOUT, UNDER_LOAD_BACKLOG, UNDER_LOAD_DURATION};
-use crate::message::{CookieReply, Initiation, Kind, Macs, Malformed, Response, classify};
+use crate::message::{CookieReply, Initiation, Kind, Macs, Malformed, Response, classify, indices};
 use crate::output::Output;
-use crate::peer::{PeerEntry, Pending, Role, Session, Timer, Traffic, move_endpoint};
+use crate::peer::{Agreed, PeerEntry, Pending, Role, Session, Timer, Traffic, move_endpoint};
 use crate::suite::Suite;
 use crate::time::{Instant, Now, Tai64N};
 use crate::{Random, lock};
@@ -105,8 +107,13 @@ impl Device {
             .respond(self.core.crypto, &entry.preshared_key, ephemeral)
             .map_err(forged)?;
         entry.accept_initiation(self.core.crypto, now.boot, from, timestamp, message);
+        let purpose = IndexPurpose {
+            peer: id,
+            precomputed: &precomputed,
+            timestamp,
+        };
         self.core
-            .send_response(now, entry, initiation.sender.get(), fields, &keys);
+            .send_response(now, entry, &purpose, initiation.sender.get(), fields, &keys);
         self.core.run_pending_work(now, entry);
         Ok(())
     }
@@ -314,11 +321,13 @@ impl Core {
         &mut self,
         now: Now,
         entry: &mut PeerEntry,
+        purpose: &IndexPurpose<'_>,
         receiver: u32,
         fields: ResponseFields,
         keys: &TransportKeys,
     ) {
-        let index = self.new_index();
+        let agreed = self.choose_responder_index(entry, purpose, receiver, None);
+        let index = agreed.local_index;
         let mut response = Response {
             kind: U32::new(Kind::Response as u32),
             sender: U32::new(index),
@@ -332,34 +341,8 @@ impl Core {
             now.boot,
             response.as_mut_bytes(),
         );
-        self.respond(
-            now,
-            entry,
-            keys,
-            [index, receiver],
-            response.as_bytes().to_vec(),
-        );
-    }
-
-    /// Sends a response and installs its session. `index` is the session's local index,
-    /// `receiver` the peer's.
-    pub(crate) fn respond(
-        &mut self,
-        now: Now,
-        entry: &PeerEntry,
-        keys: &TransportKeys,
-        [index, receiver]: [u32; 2],
-        datagram: Vec<u8>,
-    ) {
-        let session = Arc::new(Session::new(
-            self.crypto,
-            keys,
-            Role::Responder,
-            index,
-            receiver,
-            now.boot,
-            None,
-        ));
+        let datagram = response.as_bytes().to_vec();
+        let session = Arc::new(Session::new(self.crypto, keys, agreed, now.boot));
         self.path
             .sessions
             .insert(Arc::clone(&session), Arc::clone(&entry.peer));
@@ -392,15 +375,15 @@ impl Core {
             bytes,
         } = finished;
         self.abandon_initiation(entry);
-        let session = Arc::new(Session::new(
-            self.crypto,
-            &keys,
-            Role::Initiator,
-            index,
+        let lanes = self.initiator_lanes(entry, index, remote_index);
+        let agreed = Agreed {
+            role: Role::Initiator,
+            local_index: index,
             remote_index,
-            now.boot,
             suite,
-        ));
+            lanes,
+        };
+        let session = Arc::new(Session::new(self.crypto, &keys, agreed, now.boot));
         entry.latest_handshake = Some(now.wall);
         entry.note_session(&mut self.outputs);
         self.path
@@ -408,6 +391,7 @@ impl Core {
             .insert(Arc::clone(&session), Arc::clone(&entry.peer));
         let mut state = lock(&entry.peer.state);
         state.sessions.install_initiated(session);
+        state.lanes.note_session(lanes);
         state.endpoint = Some(from);
         state.timers.stop(Timer::Retransmit);
         state.timers.stop(Timer::ResendParts);
@@ -435,7 +419,6 @@ impl Core {
             return;
         }
         let jitter = self.jitter();
-        let index = self.new_index();
         let Some(identity) = self.identity.as_mut() else {
             return;
         };
@@ -461,12 +444,22 @@ impl Core {
         let kind = hybrid.map_or(HandshakeKind::Ordinary, |hybrid| {
             hybrid.next_kind(state.can_send(now.boot))
         });
+        let spread = state.lanes.expected_spread(self.path.steering().lanes());
         drop(state);
         // A peer whose key is of low order stays configured, but no initiation is sent to it.
         let Some(precomputed) = entry.precomputed(self.crypto, &identity.keys) else {
             return;
         };
         let timestamp = identity.timestamp(now, entry.timestamp_sent(), &mut self.outputs);
+        let purpose = IndexPurpose {
+            peer: entry.peer.id(),
+            precomputed: &precomputed,
+            timestamp,
+        };
+        let index = self.new_index(&purpose, Sender::Initiator, spread);
+        let Some(identity) = self.identity.as_ref() else {
+            return;
+        };
         let random = self.random.as_mut();
         let begin = InitiationInputs {
             precomputed: &precomputed,
@@ -530,17 +523,6 @@ impl Core {
             self.outputs.push_back(Output::Resolve { public_key, name });
         }
     }
-
-    /// Returns a random index that no session and no initiation has.
-    pub(crate) fn new_index(&mut self) -> u32 {
-        loop {
-            let random = self.random.number();
-            let index = self.with_index_prefix(random);
-            if !self.pending.contains_key(&index) && !self.path.sessions.contains(index) {
-                return index;
-            }
-        }
-    }
 }
 
 /// Inputs of an initiation besides the static keys.
@@ -590,11 +572,4 @@ fn make_ordinary_initiation(
     mac_writer.write_macs(crypto, now.boot, initiation.as_mut_bytes());
     let pending = Pending::Ordinary(Box::new(initiator));
     Some((pending, vec![initiation.as_bytes().to_vec()]))
-}
-
-/// Returns the sender's index, at the same offset in initiations and responses, and the four
-/// bytes after it: in a response the receiver's index.
-fn indices(message: &[u8]) -> Option<[u32; 2]> {
-    let [a, b, c, d, e, f, g, h] = *message.get(4..)?.first_chunk()?;
-    Some([[a, b, c, d], [e, f, g, h]].map(u32::from_le_bytes))
 }

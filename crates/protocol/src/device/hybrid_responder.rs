@@ -7,6 +7,7 @@
 use core::net::SocketAddr;
 use std::sync::Arc;
 
+use crate::device::indices::IndexPurpose;
 use crate::device::{Core, Device};
 use crate::drop_reason::DropReason;
 use crate::endpoint::Endpoint;
@@ -16,7 +17,7 @@ use crate::hybrid::{Provisional, ProvisionalState};
 use crate::limits::MAX_PROVISIONAL;
 use crate::lock;
 use crate::message::{Half, Part, indices, lasting};
-use crate::peer::{PeerEntry, Peers, Role, Session};
+use crate::peer::{PeerEntry, Peers, Session};
 use crate::time::{Now, Tai64N};
 
 impl Device {
@@ -185,11 +186,25 @@ impl Core {
         b: [u8; 32],
     ) {
         let crypto = self.crypto;
-        let index = self.new_index();
         let Some(identity) = self.identity.as_ref() else {
             return;
         };
-        let Some(hybrid) = entry.hybrid.as_mut() else {
+        let Some(precomputed) = entry.precomputed(crypto, &identity.keys) else {
+            return;
+        };
+        let begun = entry.find_provisional(from.remote, sender);
+        let Some(timestamp) = begun.map(|begun| begun.timestamp) else {
+            return;
+        };
+        let purpose = IndexPurpose {
+            peer: entry.peer.id(),
+            precomputed: &precomputed,
+            timestamp,
+        };
+        let suite = entry.hybrid.as_ref().map(|hybrid| hybrid.remote.suite);
+        let agreed = self.choose_responder_index(entry, &purpose, sender, suite);
+        let index = agreed.local_index;
+        let (Some(identity), Some(hybrid)) = (self.identity.as_ref(), entry.hybrid.as_mut()) else {
             return;
         };
         let local = Local {
@@ -204,7 +219,6 @@ impl Core {
         else {
             return;
         };
-        let suite = hybrid.remote.suite;
         let Some(begun) = hybrid.find_provisional(from.remote, sender) else {
             return;
         };
@@ -213,16 +227,7 @@ impl Core {
             b,
             parts: parts.clone(),
         };
-        let session = Session::new(
-            crypto,
-            &keys,
-            Role::Responder,
-            index,
-            sender,
-            now.boot,
-            Some(suite),
-        );
-        let session = Arc::new(session);
+        let session = Arc::new(Session::new(crypto, &keys, agreed, now.boot));
         self.path
             .sessions
             .insert(Arc::clone(&session), Arc::clone(&entry.peer));

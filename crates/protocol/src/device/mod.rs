@@ -8,6 +8,7 @@ mod hybrid_initiator;
 mod hybrid_responder;
 mod hybrid_settings;
 mod identity;
+mod indices;
 mod network_change;
 mod pending;
 #[cfg(feature = "testing")]
@@ -30,6 +31,7 @@ use crate::endpoint::Endpoint;
 use crate::handshake::rate_limit::{CookieLimiter, RateLimiter};
 use crate::hybrid::EarlyParts;
 use crate::key::{PqPrivateKey, PublicKey};
+use crate::lanes::{Lanes, Steering};
 use crate::limits::MAX_PEERS;
 use crate::output::Output;
 use crate::path::DataPath;
@@ -80,14 +82,26 @@ pub(crate) struct Core {
 }
 
 impl Device {
-    /// Returns a device without a key and peers, down. The device calls `wake`, from any thread,
-    /// when [`Device::handle_pending_work`] has work to do.
+    /// Returns a device with one lane, without a key and peers, down. The device calls `wake`,
+    /// from any thread, when [`Device::handle_pending_work`] has work to do.
     #[must_use]
     pub fn new(crypto: &'static Provider, random: Box<dyn Random + Send>, wake: Wake) -> Self {
+        Self::with_lanes(crypto, random, wake, Lanes::One)
+    }
+
+    /// Returns a device with `lanes` lanes that is otherwise as [`Self::new`] makes it.
+    #[must_use]
+    pub fn with_lanes(
+        crypto: &'static Provider,
+        mut random: Box<dyn Random + Send>,
+        wake: Wake,
+        lanes: Lanes,
+    ) -> Self {
+        let steering = Steering::new(lanes, random.as_mut());
         let core = Core {
             crypto,
             random,
-            path: Arc::new(DataPath::new(wake)),
+            path: Arc::new(DataPath::new(wake, steering)),
             up: false,
             identity: None,
             pq_private_key: None,

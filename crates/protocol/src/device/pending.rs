@@ -5,6 +5,7 @@ use taupe_crypto::TAG_LEN;
 
 use crate::device::Core;
 use crate::drop_reason::DropReason;
+use crate::lanes::LaneId;
 use crate::lock;
 use crate::message::{DATA_HEADER_LEN, DATA_OVERHEAD};
 use crate::output::Output;
@@ -55,6 +56,7 @@ impl Core {
             state.staging.packets.push_back(crate::Staged {
                 packet: Vec::new(),
                 ecn: 0,
+                lane: LaneId::FIRST,
             });
         }
         drop(state);
@@ -67,10 +69,11 @@ impl Core {
         let peer = Arc::clone(&entry.peer);
         loop {
             let mut state = lock(&peer.state);
-            let (Some(endpoint), false) = (state.endpoint, state.staging.packets.is_empty()) else {
+            let next = state.staging.packets.front().map(|staged| staged.lane);
+            let (Some(endpoint), Some(lane)) = (state.endpoint, next) else {
                 return;
             };
-            let Some((session, counter)) = state.take_counters(now.boot, 1) else {
+            let Some((session, mut counters)) = state.take_counters(now.boot, lane, 1) else {
                 state.request_handshake(now.boot);
                 return;
             };
@@ -89,7 +92,7 @@ impl Core {
             let end = datagram.len() - TAG_LEN;
             datagram[DATA_HEADER_LEN..end].copy_from_slice(&staged.packet);
             let stride = datagram.len();
-            session.seal(counter, &mut datagram, stride);
+            session.seal(&mut counters, &mut datagram, stride);
             self.outputs.push_back(Output::Transmit {
                 endpoint,
                 tos: staged.ecn,
@@ -121,6 +124,7 @@ impl Core {
         state.initiation.network_changed = false;
         state.initiation.unanswered = None;
         state.initiation.attempts = 0;
+        state.lanes.forget_interleaving();
         state.keepalive.another_due = false;
         state.sessions.renewed_on_receive = false;
         state.control.work = crate::peer::PendingWork::default();

@@ -20,7 +20,8 @@ pub struct PeerSnapshot {
     /// Previous, current and next session: the local index, and the greatest counter received
     /// plus one.
     pub sessions: [Option<(u32, u64)>; 3],
-    /// Next counter of the current session.
+    /// Next counter of the current session; the greatest one if its lanes have counters of their
+    /// own.
     pub next_counter: Option<u64>,
     /// Packets that wait for a session.
     pub staged: usize,
@@ -69,7 +70,7 @@ impl Device {
         Some(PeerSnapshot {
             endpoint: state.endpoint,
             sessions: sessions.map(|s| s.map(|s| (s.local_index(), s.replay_next()))),
-            next_counter: current.map(|current| current.next_counter),
+            next_counter: current.map(|current| current.counters.next()),
             staged: state.staging.packets.len(),
             attempts: state.initiation.attempts,
             pending: handshakes.and_then(|h| Some(h.initiation.as_ref()?.0)),
@@ -123,7 +124,7 @@ impl Device {
             return;
         };
         if let Some(current) = &mut lock(&entry.peer.state).sessions.current {
-            current.next_counter = current.next_counter.max(next);
+            current.counters.raise(next);
         }
     }
 

@@ -19,6 +19,7 @@ use crate::allowed_ips::AllowedIps;
 use crate::drop_reason::{Counters, DropReason};
 use crate::endpoint::Endpoint;
 use crate::inner;
+use crate::lanes::{LaneId, Lanes, Steering};
 use crate::message::{DATA_HEADER_LEN, DATA_OVERHEAD, Kind, Malformed, classify, data_header};
 use crate::peer::{CHUNK, Outbound, Peer, Received, Staged, Wake, WorkQueue};
 use crate::time::Instant;
@@ -31,6 +32,7 @@ pub struct DataPath {
     pub(crate) sessions: SessionTable,
     pub(crate) work_queue: WorkQueue,
     counters: Counters,
+    steering: Steering,
 }
 
 /// Table that maps inner addresses to peers. A change replaces it with a modified copy, which
@@ -69,12 +71,13 @@ impl ReceivedBatch {
 }
 
 impl DataPath {
-    pub(crate) fn new(wake: Wake) -> Self {
+    pub(crate) fn new(wake: Wake, steering: Steering) -> Self {
         Self {
             routes: ArcSwap::default(),
             sessions: SessionTable::default(),
             work_queue: WorkQueue::new(wake),
             counters: Counters::default(),
+            steering,
         }
     }
 
@@ -84,11 +87,33 @@ impl DataPath {
         self.routes.load()
     }
 
-    /// Reserves counters for `messages` messages of transport data to `peer`. `bytes` is their
-    /// total UDP payload: each message has [`DATA_OVERHEAD`] bytes more than its padded packet
-    /// ([`padded_len`]).
+    /// Returns the rule by which the device chooses the lane that receives a message.
+    #[must_use]
+    pub fn steering(&self) -> &Steering {
+        &self.steering
+    }
+
+    /// Reserves counters as [`Self::reserve_on`] does, on the first lane.
     pub fn reserve(&self, now: Instant, peer: &Arc<Peer>, messages: u64, bytes: u64) -> Outbound {
-        peer.reserve(&self.work_queue, now, messages, bytes)
+        self.reserve_on(LaneId::FIRST, now, peer, messages, bytes)
+    }
+
+    /// Reserves counters of a lane for `messages` messages of transport data to `peer`. `bytes` is
+    /// their total UDP payload: each message has [`DATA_OVERHEAD`] bytes more than its padded
+    /// packet ([`padded_len`]).
+    ///
+    /// Any thread may reserve on any lane, but packets that are to stay in order must be reserved
+    /// and sent one after the other. If the device has several lanes and the peer has none, the
+    /// call waits until the last [`crate::Reservation`] for the peer has been dropped.
+    pub fn reserve_on(
+        &self,
+        lane: LaneId,
+        now: Instant,
+        peer: &Arc<Peer>,
+        messages: u64,
+        bytes: u64,
+    ) -> Outbound {
+        peer.reserve(&self.work_queue, now, lane, messages, bytes)
     }
 
     /// Stores packets for `peer` until there is a session, and requests a handshake. Beyond 128
@@ -100,10 +125,27 @@ impl DataPath {
         self.counters.add(DropReason::StagedOverflow, dropped);
     }
 
-    /// Takes one received batch from `from`, with datagrams of `segment` bytes each (UDP GRO).
-    /// Transport data is decrypted in place. `sorted` is cleared and filled with the result.
+    /// Takes one received batch as [`Self::receive_on`] does, on the first lane.
     pub fn receive(
         &self,
+        now: Instant,
+        from: Endpoint,
+        batch: &mut [u8],
+        segment: usize,
+        sorted: &mut ReceivedBatch,
+    ) {
+        self.receive_on(LaneId::FIRST, now, from, batch, segment, sorted);
+    }
+
+    /// Takes one batch that a lane has received from `from`, with datagrams of `segment` bytes each
+    /// (UDP GRO). Transport data is decrypted in place. `sorted` is cleared and filled with the
+    /// result.
+    ///
+    /// Messages that [`Self::steering`] assigns to another lane are accepted as well. If they are
+    /// many, new sessions of the peer are received on one lane.
+    pub fn receive_on(
+        &self,
+        lane: LaneId,
         now: Instant,
         from: Endpoint,
         batch: &mut [u8],
@@ -118,13 +160,24 @@ impl DataPath {
         let segment = segment.max(1);
         let datagrams = batch.chunks_mut(segment).enumerate();
         let datagrams = datagrams.map(|(i, datagram)| (i * segment, datagram));
-        self.receive_each(now, from, datagrams, sorted);
+        self.receive_each_on(lane, now, from, datagrams, sorted);
     }
 
     /// Takes datagrams from `from` as [`Self::receive`] does. Each comes with the offset that
     /// `sorted` uses for its first byte.
     pub fn receive_each<'a>(
         &self,
+        now: Instant,
+        from: Endpoint,
+        datagrams: impl Iterator<Item = (usize, &'a mut [u8])>,
+        sorted: &mut ReceivedBatch,
+    ) {
+        self.receive_each_on(LaneId::FIRST, now, from, datagrams, sorted);
+    }
+
+    fn receive_each_on<'a>(
+        &self,
+        lane: LaneId,
         now: Instant,
         from: Endpoint,
         datagrams: impl Iterator<Item = (usize, &'a mut [u8])>,
@@ -140,7 +193,7 @@ impl DataPath {
                         continue;
                     };
                     if run.receiver != receiver || run.packets.is_full() {
-                        self.open(now, from, &routes, &mut run, sorted);
+                        self.open(lane, now, from, &routes, &mut run, sorted);
                         // Cleared in place: a run is too large to move.
                         run.packets.clear();
                         run.offsets.clear();
@@ -155,12 +208,13 @@ impl DataPath {
                 Err(Malformed::Type) => self.refuse(sorted, offset, DropReason::Type),
             }
         }
-        self.open(now, from, &routes, &mut run, sorted);
+        self.open(lane, now, from, &routes, &mut run, sorted);
     }
 
     /// Opens consecutive packets of one session.
     fn open(
         &self,
+        lane: LaneId,
         now: Instant,
         from: Endpoint,
         routes: &Routes,
@@ -172,9 +226,11 @@ impl DataPath {
             return;
         }
         let Run {
-            packets, offsets, ..
+            receiver,
+            packets,
+            offsets,
         } = run;
-        let entry = match self.find_live_session(now, run.receiver) {
+        let entry = match self.find_live_session(now, *receiver) {
             Ok(entry) => entry,
             Err(cause) => {
                 for offset in &*offsets {
@@ -200,6 +256,17 @@ impl DataPath {
                 Ok(None) => (),
                 Err(cause) => self.refuse(sorted, *offset - DATA_HEADER_LEN, cause),
             }
+        }
+        let spread = self.steering.spread(*receiver);
+        if spread.width() > Lanes::One {
+            let counters = packets
+                .iter()
+                .zip(accepted)
+                .filter(|(_, accepted)| *accepted);
+            received.count_lanes(
+                lane,
+                counters.map(|(packet, _)| spread.lane(packet.counter)),
+            );
         }
         if any && !peer.receive(&self.work_queue, now, session, from, received) {
             sorted.inner.truncate(first);
@@ -274,6 +341,14 @@ impl DataPath {
 }
 
 impl Received {
+    /// Accounts for accepted messages that arrived on `lane` and belong to `lanes`.
+    fn count_lanes(&mut self, lane: LaneId, lanes: impl Iterator<Item = LaneId>) {
+        for right in lanes {
+            self.spread += 1;
+            self.misplaced += u32::from(right != lane);
+        }
+    }
+
     /// Accounts for a decrypted packet of `peer`. Returns the length of the inner packet, `None`
     /// for a keepalive, or the reason why the packet must not be delivered.
     fn check_inner(

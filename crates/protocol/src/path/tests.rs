@@ -6,9 +6,10 @@ use taupe_crypto::{PORTABLE, Secret};
 use super::*;
 use crate::handshake::noise::TransportKeys;
 use crate::key::PublicKey;
+use crate::lanes::{Run, SessionLanes};
 use crate::lock;
 use crate::peer::PeerId;
-use crate::peer::{Role, Session};
+use crate::peer::{Agreed, Role, Session};
 
 const NOW: Instant = Instant(1_000_000_000_000);
 const INNER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
@@ -30,9 +31,17 @@ impl Fixture {
                 send: Secret::new([send; 32]),
                 receive: Secret::new([receive; 32]),
             };
-            Session::new(&PORTABLE, &keys, Role::Initiator, 7, 7, NOW, None)
+            let agreed = Agreed {
+                role: Role::Initiator,
+                local_index: 7,
+                remote_index: 7,
+                suite: None,
+                lanes: SessionLanes::default(),
+            };
+            Session::new(&PORTABLE, &keys, agreed, NOW)
         };
-        let path = DataPath::new(Arc::new(|| ()));
+        let steering = Steering::new(Lanes::One, &mut |_: &mut [u8]| ());
+        let path = DataPath::new(Arc::new(|| ()), steering);
         let local = Arc::new(session(1, 2));
         path.sessions.insert(Arc::clone(&local), Arc::clone(&peer));
         let mut routes = Routes::default();
@@ -60,7 +69,8 @@ impl Fixture {
             message[DATA_HEADER_LEN..][..4].copy_from_slice(&[0x45, 0, 0, 32]);
             message[DATA_HEADER_LEN + 12..][..4].copy_from_slice(&INNER.octets());
         }
-        self.remote.seal(self.next_counter, &mut batch, stride);
+        let counters = &mut Run::consecutive(self.next_counter);
+        self.remote.seal(counters, &mut batch, stride);
         self.next_counter += count as u64;
         (batch, stride)
     }

@@ -5,26 +5,32 @@
 
 mod endpoint_name;
 mod entry;
+mod lanes;
 mod outbound;
 pub mod replay;
+mod send_order;
 mod session;
 mod sessions;
 mod state;
 mod timers;
+mod windows;
 mod work_queue;
 
 use std::sync::{Arc, Mutex};
 
 use crate::endpoint::Endpoint;
 use crate::key::PublicKey;
+use crate::lanes::LaneId;
 use crate::limits::MAX_STAGED_PACKETS;
 use crate::lock;
+use crate::peer::send_order::SendTurn;
 use crate::time::Instant;
 
 pub(crate) use endpoint_name::NamedEndpoint;
 pub(crate) use entry::{PeerEntry, Peers, Pending};
+pub(crate) use lanes::PeerLanes;
 pub use outbound::{Outbound, Reservation, Staged};
-pub(crate) use session::CHUNK;
+pub(crate) use session::{Agreed, CHUNK};
 pub use session::{Role, Session};
 pub(crate) use sessions::Sessions;
 pub(crate) use state::{PeerState, PendingWork, Traffic, clear_local, move_endpoint, set_endpoint};
@@ -112,33 +118,49 @@ impl Peer {
             .any(|session| session.remote_index() == index)
     }
 
-    /// Reserves counters for `messages` messages of `bytes` in total, which the caller seals at
-    /// once. Updates timers, and requests a new session if the current one is old.
+    /// Reserves counters of a lane for `messages` messages of `bytes` in total, which the caller
+    /// seals at once. Updates timers, and requests a new session if the current one is old.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         work_queue: &WorkQueue,
         now: Instant,
+        lane: LaneId,
         messages: u64,
         bytes: u64,
     ) -> Outbound {
-        let mut state = lock(&self.state);
-        let Some(endpoint) = state.endpoint else {
-            return Outbound::NoEndpoint;
-        };
-        if !state.up || !state.staging.packets.is_empty() {
-            return Outbound::Stage;
+        let mut turn: Option<SendTurn> = None;
+        loop {
+            let mut state = lock(&self.state);
+            let Some(endpoint) = state.endpoint else {
+                return Outbound::NoEndpoint;
+            };
+            if !state.up || !state.staging.packets.is_empty() {
+                return Outbound::Stage;
+            }
+            // The turn comes before the counters, and nobody waits for it with the state locked.
+            // Meanwhile another session may have become the current one.
+            if let Some(order) = state.sessions.send_order()
+                && !turn.as_ref().is_some_and(|turn| turn.is_of(order))
+            {
+                let order = Arc::clone(order);
+                drop(state);
+                drop(turn.take());
+                turn = Some(order.take());
+                continue;
+            }
+            let Some((session, counters)) = state.take_counters(now, lane, messages) else {
+                return Outbound::Stage;
+            };
+            state.sent(now, bytes, Traffic::Data);
+            self.unlock_and_notify(work_queue, state);
+            return Outbound::Send(Reservation {
+                session,
+                counters,
+                messages,
+                endpoint,
+                _turn: turn,
+            });
         }
-        let Some((session, first)) = state.take_counters(now, messages) else {
-            return Outbound::Stage;
-        };
-        state.sent(now, bytes, Traffic::Data);
-        self.unlock_and_notify(work_queue, state);
-        Outbound::Send(Reservation {
-            session,
-            first,
-            messages,
-            endpoint,
-        })
     }
 
     /// Stores packets until there is a session, and requests one. Returns the number of older
@@ -193,6 +215,7 @@ impl Peer {
         }
         if state.sessions.confirm(session) {
             state.control.work.confirmed = Some(session.local_index());
+            state.lanes.note_session(session.lanes());
         }
         state.endpoint = Some(from);
         state.received(now, received.bytes);
@@ -200,6 +223,7 @@ impl Peer {
             state.data_received(now);
         }
         state.renew_on_receive(now);
+        state.check_lanes(now, session, &received);
         self.unlock_and_notify(work_queue, state);
         true
     }
@@ -226,4 +250,8 @@ pub(crate) struct Received {
     pub(crate) bytes: u64,
     /// True if a message was not a keepalive.
     pub(crate) data: bool,
+    /// Accepted messages, if the session is received over several lanes.
+    pub(crate) spread: u32,
+    /// The number of them that arrived on another lane than theirs.
+    pub(crate) misplaced: u32,
 }

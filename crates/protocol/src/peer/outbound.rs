@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use crate::endpoint::Endpoint;
+use crate::lanes::{LaneId, Run};
 use crate::peer::Session;
+use crate::peer::send_order::SendTurn;
 
 /// Answer to a request to send a batch.
 pub enum Outbound {
@@ -15,12 +17,19 @@ pub enum Outbound {
     NoEndpoint,
 }
 
-/// Counters reserved for one batch. If it is dropped, these counters are never used.
+/// Counters reserved for one batch. Those that are left when it is dropped are never used.
+///
+/// Drop it after the batch has been sent. If the device has several lanes and the peer has none,
+/// the other lanes of the device wait until then before they reserve counters of the same peer: a
+/// thread that reserves again while it has a reservation may wait for ever.
+#[must_use = "the counters are lost if nothing is sealed with them"]
 pub struct Reservation {
     pub(super) session: Arc<Session>,
-    pub(super) first: u64,
+    pub(super) counters: Run,
     pub(super) messages: u64,
     pub(super) endpoint: Endpoint,
+    /// Ends when the reservation is dropped.
+    pub(super) _turn: Option<SendTurn>,
 }
 
 impl Reservation {
@@ -34,20 +43,30 @@ impl Reservation {
     /// [`crate::message::DATA_HEADER_LEN`] bytes for the header, the padded packet, and room for
     /// the tag. Returns the number of bytes sealed; messages beyond the reserved number stay
     /// unchanged.
-    pub fn seal(self, batch: &mut [u8], stride: usize) -> usize {
-        let reserved = usize::try_from(self.messages)
-            .unwrap_or(usize::MAX)
-            .saturating_mul(stride);
-        let ready = batch.len().min(reserved);
-        self.session.seal(self.first, &mut batch[..ready], stride);
+    ///
+    /// Another call goes on with the counters that are left, so that none is used twice.
+    pub fn seal(&mut self, batch: &mut [u8], stride: usize) -> usize {
+        let stride = stride.max(1);
+        let reserved = usize::try_from(self.messages).unwrap_or(usize::MAX);
+        let ready = batch.len().min(reserved.saturating_mul(stride));
+        self.messages -= ready.div_ceil(stride) as u64;
+        let Self {
+            session, counters, ..
+        } = self;
+        session.seal(counters, &mut batch[..ready], stride);
         ready
     }
 
     /// Seals messages in place, each in the layout of [`Self::seal`]. Messages beyond the
     /// reserved number stay unchanged.
-    pub fn seal_each<'a>(self, messages: impl Iterator<Item = &'a mut [u8]>) {
+    pub fn seal_each<'a>(&mut self, messages: impl Iterator<Item = &'a mut [u8]>) {
+        let Self {
+            session, counters, ..
+        } = self;
         let reserved = usize::try_from(self.messages).unwrap_or(usize::MAX);
-        self.session.seal_each(self.first, messages.take(reserved));
+        let left = &mut self.messages;
+        let reserved = messages.take(reserved).inspect(|_| *left -= 1);
+        session.seal_each(counters, reserved);
     }
 }
 
@@ -57,4 +76,6 @@ pub struct Staged {
     pub packet: Vec<u8>,
     /// ECN bits of the outer header (RFC 6040).
     pub ecn: u8,
+    /// The lane of its flow; [`LaneId::FIRST`] if the caller has no lanes.
+    pub lane: LaneId,
 }

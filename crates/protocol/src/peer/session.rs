@@ -1,15 +1,16 @@
 //! Sessions: pairs of transport keys with an age.
 
 use arrayvec::ArrayVec;
-use std::sync::Mutex;
+use std::sync::Arc;
 use taupe_crypto::{AeadKey, Packet, Provider};
 
 use crate::drop_reason::DropReason;
 use crate::handshake::noise::TransportKeys;
+use crate::lanes::{Run, SessionLanes};
 use crate::limits::{REJECT_AFTER_MESSAGES, REJECT_AFTER_TIME};
-use crate::lock;
 use crate::message::{DATA_HEADER_LEN, write_data_header};
-use crate::peer::replay::ReplayWindow;
+use crate::peer::send_order::SendOrder;
+use crate::peer::windows::Windows;
 use crate::suite::Suite;
 use crate::time::Instant;
 
@@ -35,19 +36,35 @@ pub struct Session {
     born: Instant,
     sealer: Box<dyn AeadKey>,
     opener: Box<dyn AeadKey>,
-    replay: Mutex<ReplayWindow>,
+    lanes: SessionLanes,
+    windows: Windows,
+    /// Present if one lane at a time may send.
+    order: Option<Arc<SendOrder>>,
+}
+
+/// Facts of a session that both sides know after its handshake, from this side's view.
+pub(crate) struct Agreed {
+    pub(crate) role: Role,
+    pub(crate) local_index: u32,
+    pub(crate) remote_index: u32,
+    pub(crate) suite: Option<Suite>,
+    pub(crate) lanes: SessionLanes,
 }
 
 impl Session {
     pub(crate) fn new(
         crypto: &Provider,
         keys: &TransportKeys,
-        role: Role,
-        local_index: u32,
-        remote_index: u32,
+        agreed: Agreed,
         born: Instant,
-        suite: Option<Suite>,
     ) -> Self {
+        let Agreed {
+            role,
+            local_index,
+            remote_index,
+            suite,
+            lanes,
+        } = agreed;
         Self {
             local_index,
             remote_index,
@@ -56,7 +73,9 @@ impl Session {
             born,
             sealer: crypto.aead.key(&keys.send),
             opener: crypto.aead.key(&keys.receive),
-            replay: Mutex::default(),
+            lanes,
+            windows: Windows::new(lanes),
+            order: lanes.is_ordered().then(Arc::default),
         }
     }
 
@@ -91,6 +110,15 @@ impl Session {
         self.born
     }
 
+    pub(crate) fn lanes(&self) -> SessionLanes {
+        self.lanes
+    }
+
+    /// Returns the order of the lanes that send, if one lane at a time may.
+    pub(crate) fn send_order(&self) -> Option<&Arc<SendOrder>> {
+        self.order.as_ref()
+    }
+
     /// Checks whether the session may send at `now` (Reject-After-Time).
     #[must_use]
     pub fn may_send(&self, now: Instant) -> bool {
@@ -105,21 +133,24 @@ impl Session {
 
     /// Seals messages in place. Each `stride` bytes of `batch` are one message:
     /// [`DATA_HEADER_LEN`] bytes for the header, the padded packet, and room for the tag. Their
-    /// counters are consecutive from `first`.
-    pub(crate) fn seal(&self, first: u64, batch: &mut [u8], stride: usize) {
-        self.seal_each(first, batch.chunks_mut(stride.max(1)));
+    /// counters are taken from `counters`.
+    pub(crate) fn seal(&self, counters: &mut Run, batch: &mut [u8], stride: usize) {
+        self.seal_each(counters, batch.chunks_mut(stride.max(1)));
     }
 
     /// Seals messages in place, each in the layout of [`Self::seal`].
-    pub(crate) fn seal_each<'a>(&self, first: u64, messages: impl Iterator<Item = &'a mut [u8]>) {
+    pub(crate) fn seal_each<'a>(
+        &self,
+        counters: &mut Run,
+        messages: impl Iterator<Item = &'a mut [u8]>,
+    ) {
         let mut packets = ArrayVec::<Packet<'_>, CHUNK>::new();
-        let mut counter = first;
         for message in messages {
+            let counter = counters.take();
             write_data_header(message, self.remote_index, counter);
             if let Some(data) = message.get_mut(DATA_HEADER_LEN..) {
                 packets.push(Packet { counter, data });
             }
-            counter = counter.wrapping_add(1);
             if packets.is_full() {
                 self.sealer.seal(&mut packets);
                 packets.clear();
@@ -138,13 +169,13 @@ impl Session {
         mut refuse: impl FnMut(usize, DropReason),
     ) {
         self.opener.open(packets, accepted);
-        let mut replay = lock(&self.replay);
+        let mut windows = self.windows.lock();
         for (place, (packet, accepted)) in packets.iter().zip(accepted.iter_mut()).enumerate() {
             let cause = if !*accepted {
                 DropReason::NotAuthentic
             } else if packet.counter >= REJECT_AFTER_MESSAGES {
                 DropReason::Exhausted
-            } else if !replay.accept(packet.counter) {
+            } else if !windows.accept(packet.counter) {
                 DropReason::Replayed
             } else {
                 continue;
@@ -158,13 +189,13 @@ impl Session {
     #[cfg(feature = "testing")]
     #[must_use]
     pub fn replay_next(&self) -> u64 {
-        lock(&self.replay).next()
+        self.windows.next()
     }
 
-    /// Returns the bytes allocated for the replay window.
+    /// Returns the bytes allocated for the replay windows.
     #[cfg(feature = "testing")]
     #[must_use]
     pub fn replay_bytes(&self) -> usize {
-        lock(&self.replay).allocated()
+        self.windows.allocated()
     }
 }

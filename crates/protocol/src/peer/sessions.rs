@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::limits::REJECT_AFTER_MESSAGES;
+use crate::lanes::{Counters, Lanes};
 use crate::peer::Session;
+use crate::peer::send_order::SendOrder;
 use crate::time::Instant;
 
 /// The sessions of a peer (whitepaper §6.3). Only the current one sends.
@@ -24,20 +25,26 @@ pub(crate) struct Sessions {
     pub(crate) renewed_on_receive: bool,
 }
 
-/// The session that sends, with its next counter. The counter exists only here, so that no nonce
-/// is used twice.
+/// The session that sends, with its next counters. They exist only here, so that no nonce is used
+/// twice.
 pub(crate) struct Current {
     pub(crate) session: Arc<Session>,
-    pub(crate) next_counter: u64,
+    pub(crate) counters: Counters,
     /// Cleared when the device's private key changes: the session then only receives.
     pub(crate) may_send: bool,
 }
 
 impl Current {
     fn new(session: Arc<Session>) -> Self {
+        let lanes = session.lanes();
+        let sending = if lanes.is_striped() {
+            lanes.own
+        } else {
+            Lanes::One
+        };
         Self {
             session,
-            next_counter: 0,
+            counters: Counters::new(sending),
             may_send: true,
         }
     }
@@ -46,10 +53,14 @@ impl Current {
 impl Sessions {
     pub(super) fn sending(&self, now: Instant) -> Option<&Current> {
         let current = self.current.as_ref()?;
-        let usable = current.may_send
-            && current.session.may_send(now)
-            && current.next_counter < REJECT_AFTER_MESSAGES;
+        let usable =
+            current.may_send && current.session.may_send(now) && !current.counters.is_exhausted();
         usable.then_some(current)
+    }
+
+    /// Returns the order in which the lanes send in the current session, if it has one.
+    pub(super) fn send_order(&self) -> Option<&Arc<SendOrder>> {
+        self.current.as_ref()?.session.send_order()
     }
 
     /// Installs a session that this side initiated. It may send at once.

@@ -6,11 +6,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::endpoint::Endpoint;
+use crate::lanes::{LaneId, Run};
 use crate::limits::{
-    DEAD_PEER_TIMEOUT, KEEPALIVE_TIMEOUT, NETWORK_CHANGE_REKEY_TIMEOUT, REJECT_AFTER_MESSAGES,
-    REKEY_AFTER_MESSAGES, REKEY_AFTER_TIME, REKEY_ON_RECEIVE, REKEY_TIMEOUT,
+    DEAD_PEER_TIMEOUT, KEEPALIVE_TIMEOUT, NETWORK_CHANGE_REKEY_TIMEOUT, REKEY_AFTER_MESSAGES,
+    REKEY_AFTER_TIME, REKEY_ON_RECEIVE, REKEY_TIMEOUT,
 };
-use crate::peer::{Role, Session, Sessions, Staged, Timer, Timers};
+use crate::peer::sessions::Current;
+use crate::peer::{PeerLanes, Received, Role, Session, Sessions, Staged, Timer, Timers};
 use crate::time::Instant;
 
 #[derive(Default)]
@@ -23,6 +25,7 @@ pub(crate) struct PeerState {
     pub(crate) staging: Staging,
     pub(crate) initiation: InitiationState,
     pub(crate) keepalive: Keepalive,
+    pub(crate) lanes: PeerLanes,
     pub(crate) timers: Timers,
     pub(crate) statistics: Statistics,
     pub(crate) control: Control,
@@ -96,29 +99,25 @@ impl PeerState {
         self.sessions.sending(now).is_some()
     }
 
-    /// Reserves `count` counters of the current session. Requests a new session if this one has
+    /// Reserves `count` counters of the current session for a lane. Requests a new session if this one has
     /// sent Rekey-After-Messages, or if this side initiated it and it has reached Rekey-After-Time
     /// (whitepaper §6.2).
     pub(crate) fn take_counters(
         &mut self,
         now: Instant,
+        lane: LaneId,
         count: u64,
-    ) -> Option<(Arc<Session>, u64)> {
+    ) -> Option<(Arc<Session>, Run)> {
         self.sessions.sending(now)?;
         let current = self.sessions.current.as_mut()?;
-        let first = current.next_counter;
-        let next = first.checked_add(count)?;
-        if next > REJECT_AFTER_MESSAGES {
-            return None;
-        }
-        current.next_counter = next;
+        let reserved = current.counters.reserve(lane, count)?;
         let session = Arc::clone(&current.session);
         let old =
             session.role() == Role::Initiator && now.since(session.born()) >= REKEY_AFTER_TIME;
-        if old || next > REKEY_AFTER_MESSAGES {
+        if old || reserved.end > REKEY_AFTER_MESSAGES {
             self.request_handshake(now);
         }
-        Some((session, first))
+        Some((session, reserved.run))
     }
 
     /// Requests a handshake: at once, or when Rekey-Timeout allows it.
@@ -193,6 +192,24 @@ impl PeerState {
         });
         if old && !self.sessions.renewed_on_receive {
             self.sessions.renewed_on_receive = true;
+            self.request_handshake(now);
+        }
+    }
+
+    /// Requests a new session if the current one is received over the wrong number of lanes.
+    pub(super) fn check_lanes(
+        &mut self,
+        now: Instant,
+        session: &Arc<Session>,
+        received: &Received,
+    ) {
+        let is_current = |current: &Current| Arc::ptr_eq(&current.session, session);
+        let is_current = self.sessions.current.as_ref().is_some_and(is_current);
+        let mut renew = is_current && self.lanes.needs_renewal(received.bytes);
+        if received.spread > 0 {
+            renew |= (self.lanes).is_misplaced(now, received.spread, received.misplaced);
+        }
+        if renew {
             self.request_handshake(now);
         }
     }

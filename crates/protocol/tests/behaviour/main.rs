@@ -10,6 +10,7 @@ mod configuration;
 mod hybrid;
 mod keepalive;
 mod labels;
+mod lanes;
 mod lifetime;
 mod load;
 mod messages;

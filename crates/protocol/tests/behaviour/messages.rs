@@ -152,7 +152,7 @@ each_backend! {
             (48, 48 * 2 + 40, 48 * 2 + 40),
             (0, 0, 0),
         ] {
-            let Outbound::Send(reservation) = net.nodes[0].path.reserve(net.now, &peer, 3, 144)
+            let Outbound::Send(mut reservation) = net.nodes[0].path.reserve(net.now, &peer, 3, 144)
             else {
                 panic!("there is a session");
             };

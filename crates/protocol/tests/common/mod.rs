@@ -27,7 +27,8 @@ use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD, Kind, classify, da
 use taupe_protocol::time::{Instant, Now, Tai64N};
 use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, PrivateKeyUpdate};
 use taupe_protocol::{
-    Endpoint, LocalAddress, Outbound, Output, ReceivedBatch, Staged, Timer, padded_len,
+    Endpoint, LaneId, Lanes, LocalAddress, Outbound, Output, ReceivedBatch, Staged, Timer,
+    padded_len,
 };
 
 use self::node::node;
@@ -136,12 +137,22 @@ pub struct Net {
     pub fired: Vec<(Instant, usize, Timer)>,
     /// True if the last single message was passed to [`DataPath::receive_one`].
     is_by_itself: bool,
+    /// The lane on which nodes send.
+    pub lane: LaneId,
+    /// Set to deliver messages on the lane after theirs.
+    pub misplaces: bool,
 }
 
 impl Net {
     /// Returns `n` devices that are up and have keys, without peers.
     pub fn new(crypto: &'static Provider, n: usize) -> Self {
-        let nodes = (0..n).map(|i| node(crypto, i)).collect();
+        Self::with_lanes(crypto, &vec![Lanes::One; n])
+    }
+
+    /// Returns devices with these numbers of lanes that are up and have keys, without peers.
+    pub fn with_lanes(crypto: &'static Provider, lanes: &[Lanes]) -> Self {
+        let nodes = lanes.iter().enumerate();
+        let nodes = nodes.map(|(i, lanes)| node(crypto, i, *lanes)).collect();
         Self {
             crypto,
             now: START,
@@ -152,6 +163,8 @@ impl Net {
             flying: VecDeque::new(),
             fired: Vec::new(),
             is_by_itself: false,
+            lane: LaneId::FIRST,
+            misplaces: false,
         }
     }
 
@@ -288,8 +301,8 @@ impl Net {
         padded.resize(padded_len(packet.len(), MTU), 0);
         let stride = padded.len() + DATA_OVERHEAD;
         let bytes = (stride * count) as u64;
-        match node.path.reserve(now, peer, count as u64, bytes) {
-            Outbound::Send(reservation) => {
+        match (node.path).reserve_on(self.lane, now, peer, count as u64, bytes) {
+            Outbound::Send(mut reservation) => {
                 let endpoint = reservation.endpoint();
                 let mut batch = vec![0; stride * count];
                 for message in batch.chunks_mut(stride) {
@@ -315,6 +328,7 @@ impl Net {
                 let staged = (0..count).map(|_| Staged {
                     packet: padded.clone(),
                     ecn: 0,
+                    lane: self.lane,
                 });
                 node.path.stage(now, peer, staged);
                 Outcome::Staged
@@ -354,7 +368,9 @@ impl Net {
         let mut batch = batch.to_vec();
         // Single messages alternate between the two receive functions, which must have the same
         // effect.
-        if segment >= batch.len() && matches!(classify(&batch), Ok(Kind::Data)) {
+        let steering = *node.path.steering();
+        let is_single = steering.lanes() == Lanes::One && segment >= batch.len();
+        if is_single && matches!(classify(&batch), Ok(Kind::Data)) {
             self.is_by_itself = !self.is_by_itself;
             if self.is_by_itself {
                 let (header, data) = batch.split_at_mut(DATA_HEADER_LEN);
@@ -366,8 +382,14 @@ impl Net {
             }
         }
         let mut sorted = ReceivedBatch::default();
+        let header = data_header(&batch).unwrap_or_default();
+        let mut lane = steering.lane_of(header.0, header.1).number();
+        if self.misplaces {
+            lane = (lane + 1) % steering.lanes().count();
+        }
+        let lane = LaneId::new(lane).expect("below 16");
         node.path
-            .receive(now.boot, from, &mut batch, segment, &mut sorted);
+            .receive_on(lane, now.boot, from, &mut batch, segment, &mut sorted);
         for range in sorted.inner {
             node.delivered.push(batch[range].to_vec());
         }

@@ -8,7 +8,7 @@ use taupe_protocol::crypto::Provider;
 use taupe_protocol::key::{PrivateKey, PublicKey};
 use taupe_protocol::time::{Instant, Now, Tai64N};
 use taupe_protocol::update::{DeviceUpdate, EndpointName, PrivateKeyUpdate};
-use taupe_protocol::{DataPath, Device, DropReason, Notice, Peer, Session};
+use taupe_protocol::{DataPath, Device, DropReason, Lanes, Notice, Peer, Session};
 
 use super::random::{SharedNumbers, TestRandom};
 use super::{START, WALL};
@@ -57,13 +57,13 @@ impl Node {
 }
 
 /// Returns node `i`: up, with a key, without peers.
-pub(super) fn node(crypto: &'static Provider, i: usize) -> Node {
+pub(super) fn node(crypto: &'static Provider, i: usize, lanes: Lanes) -> Node {
     let seed = 0x7a75_7065 + i as u64;
     let numbers = SharedNumbers::default();
     let random = TestRandom::new(seed, numbers.clone());
     let private = private_key(seed);
     let public = PublicKey(crypto.dh.public(private.expose()));
-    let mut device = Device::new(crypto, Box::new(random), Arc::new(|| {}));
+    let mut device = Device::with_lanes(crypto, Box::new(random), Arc::new(|| {}), lanes);
     let now = Now {
         boot: START,
         wall: WALL,

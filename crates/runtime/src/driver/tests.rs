@@ -3,10 +3,10 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::resolver::SystemResolver;
-use taupe_protocol::HandshakeQueue;
 use taupe_protocol::crypto::default_provider;
 use taupe_protocol::key::{PrivateKey, PublicKey};
 use taupe_protocol::update::{PeerUpdate, PrivateKeyUpdate};
+use taupe_protocol::{HandshakeQueue, Lanes};
 
 /// Folder that is removed with its content.
 struct Folder(PathBuf);
@@ -36,7 +36,7 @@ fn at(port: u16) -> SocketAddr {
 fn driver(folder: &Folder, own: u8, peer: u8, endpoint: Option<SocketAddr>) -> Driver {
     let resolver = Arc::new(SystemResolver::default());
     let services = Services::new(Some(&folder.0), resolver, Arc::new(|| {}));
-    let mut driver = Driver::new(default_provider(), services, Arc::new(|| {}));
+    let mut driver = Driver::new(default_provider(), services, Arc::new(|| {}), Lanes::One);
     let private = PrivateKey::new([own; 32]).expect("a key");
     let update = driver.prepare(DeviceUpdate {
         private_key: Some(PrivateKeyUpdate::new(private)),

@@ -16,8 +16,8 @@ use taupe_protocol::crypto::{TAG_LEN, default_provider};
 use taupe_protocol::message::DATA_HEADER_LEN;
 use taupe_protocol::time::Instant;
 use taupe_protocol::{
-    DataPath, DropReason, Endpoint, HandshakeQueue, Notice, Outbound, Peer, ReceivedBatch, Staged,
-    Wake, padded_len,
+    DataPath, DropReason, Endpoint, HandshakeQueue, LaneId, Lanes, Notice, Outbound, Peer,
+    ReceivedBatch, Staged, Wake, padded_len,
 };
 use taupe_runtime::clock::now;
 use taupe_runtime::driver::{Driver, handshake_kind};
@@ -157,14 +157,18 @@ impl<T: Tap> Shared<T> {
         buffer[DATA_HEADER_LEN + length..sealed].fill(0);
         let now = now().boot;
         match self.path.reserve(now, &peer, 1, sealed as u64) {
-            Outbound::Send(reservation) => {
+            Outbound::Send(mut reservation) => {
                 let to = reservation.endpoint().remote;
                 let ready = reservation.seal(&mut buffer[..sealed], sealed);
                 self.sockets.send(to, &buffer[..ready]);
             }
             Outbound::Stage => {
                 let packet = buffer[DATA_HEADER_LEN..][..padded].to_vec();
-                let staged = Staged { packet, ecn: 0 };
+                let staged = Staged {
+                    packet,
+                    ecn: 0,
+                    lane: LaneId::FIRST,
+                };
                 self.path.stage(now, &peer, std::iter::once(staged));
             }
             // The packet is dropped without an error, as if the destination did not exist.
@@ -249,7 +253,12 @@ impl<T: Tap> Forwarder<T> {
         services: Services,
         notify: Wake,
     ) -> Self {
-        let driver = Driver::new(default_provider(), services, Arc::clone(&notify));
+        let driver = Driver::new(
+            default_provider(),
+            services,
+            Arc::clone(&notify),
+            Lanes::One,
+        );
         let path = Arc::clone(driver.data_path());
         Self {
             driver,

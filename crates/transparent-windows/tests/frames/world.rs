@@ -13,7 +13,7 @@ use taupe_config::{
     file::{Forwarded, KillSwitch},
 };
 use taupe_protocol::{
-    Device, Endpoint, Outbound, Output as Wanted, ReceivedBatch, Staged,
+    Device, Endpoint, LaneId, Outbound, Output as Wanted, ReceivedBatch, Staged,
     crypto::{TAG_LEN, default_provider},
     key::{PresharedKey, PrivateKey, PublicKey},
     message::DATA_HEADER_LEN,
@@ -474,7 +474,7 @@ impl World {
         message[DATA_HEADER_LEN..DATA_HEADER_LEN + packet.len()].copy_from_slice(packet);
         let length = message.len();
         match path.reserve(self.now.boot, &peer, 1, length as u64) {
-            Outbound::Send(reservation) => {
+            Outbound::Send(mut reservation) => {
                 let to = reservation.endpoint().remote;
                 reservation.seal(&mut message, length);
                 self.hear(to, &message);
@@ -484,7 +484,12 @@ impl World {
                 path.stage(
                     self.now.boot,
                     &peer,
-                    [Staged { packet, ecn: 0 }].into_iter(),
+                    [Staged {
+                        packet,
+                        ecn: 0,
+                        lane: LaneId::FIRST,
+                    }]
+                    .into_iter(),
                 );
             }
             Outbound::NoEndpoint => panic!("the peer knows nobody"),
@@ -500,7 +505,7 @@ impl World {
         let mut message = vec![0; DATA_HEADER_LEN + padded_len(packet.len(), 1500) + TAG_LEN];
         message[DATA_HEADER_LEN..DATA_HEADER_LEN + packet.len()].copy_from_slice(packet);
         let length = message.len();
-        let Outbound::Send(reservation) = path.reserve(self.now.boot, &peer, 1, length as u64)
+        let Outbound::Send(mut reservation) = path.reserve(self.now.boot, &peer, 1, length as u64)
         else {
             panic!("no session");
         };

@@ -5,11 +5,13 @@ use core::time::Duration;
 
 use ipnet::IpNet;
 use proptest::prelude::*;
+use taupe_protocol::Lanes;
 use taupe_protocol::crypto::Secret;
 use taupe_protocol::key::{PqPrivateKey, PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::time::Instant;
 use taupe_protocol::update::{
-    DeviceStatus, EndpointName, PeerStatus, PostQuantum, SessionStatus, Suite, Unanswered,
+    DeviceStatus, EndpointName, LaneStatus, PeerStatus, PostQuantum, SessionStatus, Suite,
+    Unanswered,
 };
 
 use super::super::{answer_get, push_peer, write_get};
@@ -50,6 +52,11 @@ fn everything_in_its_order() {
                     suite: Some(Suite::Hybrid768),
                     born: Instant(16_000_000_002),
                 }),
+                lanes: Some(LaneStatus {
+                    receiving: Lanes::One,
+                    remote: Lanes::Eight,
+                    interleaved: true,
+                }),
                 endpoint: Some("[fe80::1%3]:51820".parse().unwrap()),
                 endpoint_name: EndpointName::new("vpn.example.org", 65535),
                 latest_handshake: Some(Duration::new(1_700_000_000, 5)),
@@ -74,6 +81,7 @@ fn everything_in_its_order() {
          public_key={}\npreshared_key={}\nprotocol_version=1\nendpoint=[fe80::1%3]:51820\n\
          endpoint_name=vpn.example.org:65535\n\
          pq_public_key={}\npost_quantum=prefer\npq_latched=true\nsession=hybrid-768 16000000002\n\
+         lanes=1 8\ninterleaved=true\n\
          last_handshake_time_sec=1700000000\nlast_handshake_time_nsec=5\n\
          unanswered=3 15000000001\ntx_bytes=18446744073709551615\nrx_bytes=1\npersistent_keepalive_interval=25\n\
          allowed_ip=10.0.0.0/24\nallowed_ip=fd00::/64\nallowed_ip=0.0.0.0/0\n\
@@ -184,7 +192,11 @@ fn seen(answer: &str) -> Seen {
             }
             // These are unknown to `wg` too.
             ("pq_private_key", None)
-            | ("pq_public_key" | "post_quantum" | "pq_latched" | "session", Some(_)) => {}
+            | (
+                "pq_public_key" | "post_quantum" | "pq_latched" | "session" | "lanes"
+                | "interleaved",
+                Some(_),
+            ) => {}
             _ => panic!("unexpected line {line:?}"),
         }
     }
@@ -248,6 +260,11 @@ fn status_of(peer: &SeenPeer) -> PeerStatus {
         session: (!peer.seconds.is_multiple_of(3)).then_some(SessionStatus {
             suite: latched.then_some(Suite::Hybrid768),
             born: Instant(peer.seconds),
+        }),
+        lanes: latched.then_some(LaneStatus {
+            receiving: Lanes::Two,
+            remote: Lanes::Sixteen,
+            interleaved: peer.seconds % 4 == 1,
         }),
         endpoint: peer.endpoint,
         endpoint_name: None,

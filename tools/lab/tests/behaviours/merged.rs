@@ -17,7 +17,7 @@ use taupe_protocol::key::{PrivateKey, PublicKey};
 use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD};
 use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, PrivateKeyUpdate};
-use taupe_protocol::{DataPath, Device, Outbound, Output, Peer, ReceivedBatch, Staged};
+use taupe_protocol::{DataPath, Device, LaneId, Outbound, Output, Peer, ReceivedBatch, Staged};
 
 /// Length of an initiation: the largest length of the messages after it in a batch.
 const INITIATION: usize = 148;
@@ -157,6 +157,7 @@ impl Client {
         let staged = Staged {
             packet: echo_request(32),
             ecn: 0,
+            lane: LaneId::FIRST,
         };
         let now = self.now();
         self.path.stage(now.boot, &self.peer, iter::once(staged));
@@ -173,7 +174,7 @@ impl Client {
         message[DATA_HEADER_LEN..][..length].copy_from_slice(&echo_request(length));
         let bytes = message.len();
         match self.path.reserve(now.boot, &self.peer, 1, bytes as u64) {
-            Outbound::Send(reservation) => {
+            Outbound::Send(mut reservation) => {
                 let ready = reservation.seal(&mut message, bytes);
                 ensure!(ready == bytes, "{ready} of {bytes} bytes sealed");
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD, data_header};
-use taupe_protocol::{Outbound, Role, Staged, padded_len};
+use taupe_protocol::{LaneId, Outbound, Role, Staged, padded_len};
 
 use super::pair::{NARROW_PACKET, Pair};
 use super::queue::{Event, FollowUp};
@@ -155,7 +155,7 @@ impl World<'_> {
         };
         node.idle.used();
         match outbound {
-            Outbound::Send(reservation) => {
+            Outbound::Send(mut reservation) => {
                 let mut batch = self.spare.pop().unwrap_or_default();
                 batch.resize(stride * packets.count, 0);
                 for (id, message) in ids.iter().zip(batch.chunks_mut(stride)) {
@@ -219,6 +219,7 @@ impl World<'_> {
                     Staged {
                         packet: scratch.clone(),
                         ecn: 0,
+                        lane: LaneId::FIRST,
                     }
                 });
                 path.stage(clocks.boot, &peer, packets);

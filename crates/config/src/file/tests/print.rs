@@ -21,6 +21,7 @@ fn status(key: [u8; 32], endpoint: Option<&str>, allowed_ips: &str) -> PeerStatu
         post_quantum: None,
         pq_pinned: false,
         session: None,
+        lanes: None,
         endpoint: endpoint.map(|endpoint| endpoint.parse().unwrap()),
         endpoint_name: None,
         latest_handshake: Some(Duration::from_secs(1)),

@@ -10,6 +10,7 @@ fn device(private: Option<u8>, peers: &[u8]) -> Device {
         post_quantum: None,
         pq_pinned: false,
         session: None,
+        lanes: None,
         endpoint: "192.0.2.1:51820".parse().ok(),
         endpoint_name: None,
         latest_handshake: None,

@@ -15,7 +15,7 @@ use taupe_protocol::update::{
     AllowedIpChange, DeviceUpdate, PeerUpdate, PostQuantum, PrivateKeyUpdate,
 };
 use taupe_protocol::{
-    Device, Endpoint, Outbound, Output, Random, ReceivedBatch, Staged, padded_len,
+    Device, Endpoint, LaneId, Outbound, Output, Random, ReceivedBatch, Staged, padded_len,
 };
 use taupe_runtime::random::SystemRandom;
 
@@ -108,7 +108,7 @@ impl Handshake for DevicePair {
         let mut received = ReceivedBatch::default();
         let start = Instant::now();
         let path = client.device.data_path();
-        let Outbound::Send(reserved) =
+        let Outbound::Send(mut reserved) =
             path.reserve(now.boot, &peer, BATCH as u64, batch.len() as u64)
         else {
             return Err(Error::unmet("there is no session to send with"));
@@ -201,7 +201,11 @@ impl PeerDevice {
         let peer = peer.ok_or_else(|| Error::unmet("the peer is not known"))?;
         let mut packet = self.packet(to);
         packet.resize(padded_len(packet.len(), 1420), 0);
-        let staged = Staged { packet, ecn: 0 };
+        let staged = Staged {
+            packet,
+            ecn: 0,
+            lane: LaneId::FIRST,
+        };
         let path = self.device.data_path();
         path.stage(now.boot, &peer, std::iter::once(staged));
         Ok(())
