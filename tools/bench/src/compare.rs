@@ -173,6 +173,11 @@ fn warnings(old: &Report, new: &Report) -> Vec<String> {
     differ("the kind of run", &before.kind, &now.kind);
     differ("the link", &before.link, &now.link);
     differ(
+        "TCP of iperf3",
+        &before.tcp.to_string(),
+        &now.tcp.to_string(),
+    );
+    differ(
         "the number of rounds",
         &number(&before.rounds),
         &number(&now.rounds),

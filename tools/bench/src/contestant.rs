@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use taupe_lab::error::{Error, Result};
 use taupe_lab::host::{Host, Transport};
-use taupe_lab::peers::Implementation;
+use taupe_lab::peers::{Implementation, StartOptions};
 use taupe_lab::process::{Process, wait_until};
 
 /// A program or configuration that connects two machines. One type describes how it is installed,
@@ -231,19 +231,33 @@ pub fn all() -> Vec<Box<dyn Contestant>> {
     ]
 }
 
-/// Returns Taupe without one of its mechanisms each, to measure what the mechanism brings. These
-/// contestants take part in a run only if they are requested.
+/// Returns Taupe without one of its mechanisms each, or with one that it does not use by default, to
+/// measure what the mechanism brings. These contestants take part in a run only if they are
+/// requested.
 pub fn variants() -> Vec<Box<dyn Contestant>> {
+    let without = |offload: &str| StartOptions {
+        arguments: ["--no-offload", offload].map(str::to_owned).into(),
+        ..StartOptions::default()
+    };
+    let fair_queue = StartOptions {
+        variables: vec![("TAUPE_FAIR_QUEUE".to_owned(), "1".to_owned())],
+        ..StartOptions::default()
+    };
     vec![
-        Box::new(wireguard::without(
+        Box::new(wireguard::variant(
             "taupe-no-busy-poll",
-            "busy-poll",
             "Taupe without busy polling",
+            without("busy-poll"),
         )),
-        Box::new(wireguard::without(
+        Box::new(wireguard::variant(
             "taupe-no-flood-filter",
-            "flood-filter",
             "Taupe without flood filter",
+            without("flood-filter"),
+        )),
+        Box::new(wireguard::variant(
+            "taupe-fair-queue",
+            "Taupe with a fair queue",
+            fair_queue,
         )),
     ]
 }

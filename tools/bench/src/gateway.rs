@@ -1,7 +1,7 @@
 //! The machines of a gateway with several clients.
 
-use crate::pair::DEFAULT_CONGESTION;
 use crate::side::{PORT, Side};
+use crate::tcp::TcpSettings;
 use std::fs;
 use std::net::Ipv4Addr;
 use taupe_lab::ensure;
@@ -24,6 +24,7 @@ pub struct GatewayMachines {
     /// The clients.
     pub clients: Vec<Host>,
     name: String,
+    tcp: TcpSettings,
 }
 
 impl GatewayMachines {
@@ -35,7 +36,7 @@ impl GatewayMachines {
     /// # Errors
     ///
     /// [`Error::Unmet`] for too many clients; [`Error::Command`] if such machines exist already.
-    pub fn new(name: &str, count: usize) -> Result<Self> {
+    pub fn new(name: &str, count: usize, tcp: TcpSettings) -> Result<Self> {
         ensure!(
             count <= MAX_CLIENTS,
             "{count} clients: a gateway of the lab has at most {MAX_CLIENTS}"
@@ -45,14 +46,15 @@ impl GatewayMachines {
             server,
             clients: Vec::new(),
             name: name.to_owned(),
+            tcp,
         };
-        set_up(&machines.server)?;
+        set_up(&machines.server, tcp)?;
         let folder = sandbox::scratch(name);
         fs::create_dir_all(&folder).map_err(Error::io(folder.display().to_string()))?;
         for client in 0..count {
             let host = Host::new(&format!("{name}-client-{client}"))?;
             machines.clients.push(host.clone());
-            set_up(&host)?;
+            set_up(&host, tcp)?;
             let port = format!("eth{client}");
             let [at_client, at_server] = [Side::Client, Side::Server]
                 .map(|side| format!("{}/24", Self::outer(client, side)));
@@ -63,6 +65,11 @@ impl GatewayMachines {
             )?;
         }
         Ok(machines)
+    }
+
+    /// Returns the settings of TCP.
+    pub const fn tcp(&self) -> TcpSettings {
+        self.tcp
     }
 
     /// Returns an address on the cable of a client. The network is reserved for benchmarks
@@ -99,9 +106,9 @@ impl Drop for GatewayMachines {
     }
 }
 
-fn set_up(host: &Host) -> Result<()> {
+fn set_up(host: &Host, tcp: TcpSettings) -> Result<()> {
     host.sysctl("net/ipv6/conf/default/disable_ipv6", "1")?;
-    host.sysctl("net/ipv4/tcp_congestion_control", DEFAULT_CONGESTION)
+    tcp.apply(host)
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@
 //!
 //! From the bottom up:
 //!
-//! - [`side`] names the two machines, [`pair`] makes them and the link, [`emulator`] is a link that
+//! - [`side`] names the two machines, [`tcp`] has the settings of their connections,
+//!   [`pair`] makes the machines and the link, [`emulator`] is a link that
 //!   delays, loses and corrupts packets, [`gateway`] has one server and several clients,
 //! - [`contestant`] describes what is compared, [`session`] is a running contestant,
 //! - [`measure`] has one module for each kind of measurement,
@@ -40,3 +41,4 @@ pub mod side;
 pub mod statistics;
 pub mod tables;
 pub mod targets;
+pub mod tcp;

@@ -1,7 +1,7 @@
 //! Describes the machine and the programs of a run.
 
-use crate::pair;
 use crate::results::Machine;
+use crate::tcp::DEFAULT_CONGESTION;
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
@@ -24,7 +24,7 @@ pub(crate) fn describe() -> Machine {
             .to_string_lossy()
             .into_owned(),
         system: system.trim_matches('"').to_owned(),
-        congestion_control: pair::DEFAULT_CONGESTION.to_owned(),
+        congestion_control: DEFAULT_CONGESTION.to_owned(),
     }
 }
 

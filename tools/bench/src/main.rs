@@ -20,6 +20,7 @@ use taupe_bench::pack::{self, Pack, enter};
 use taupe_bench::pair::Link;
 use taupe_bench::results::Report;
 use taupe_bench::run::{self, RunEnd};
+use taupe_bench::tcp::{Congestion, TcpSettings};
 use taupe_bench::{compare, contestant, parts, report, scaling, targets};
 use taupe_lab::sandbox::{self, Attached};
 use taupe_lab::{Error, Result, console, ensure};
@@ -152,6 +153,12 @@ struct Run {
     /// named tables have links of their own.
     #[arg(long, default_value = "cable")]
     link: Link,
+    /// Congestion control of iperf3's connections.
+    #[arg(long, value_enum, default_value_t, value_name = "NAME")]
+    congestion: Congestion,
+    /// Negotiate ECN (RFC 3168) in all TCP connections.
+    #[arg(long)]
+    ecn: bool,
     /// The folder for the report; an existing report is replaced.
     #[arg(long, default_value = "target/lab")]
     out: PathBuf,
@@ -281,6 +288,10 @@ fn options(arguments: &Run, out: PathBuf) -> Options {
     options.rounds = arguments.rounds.unwrap_or(options.rounds);
     options.seconds = arguments.seconds.unwrap_or(options.seconds);
     options.link.clone_from(&arguments.link);
+    options.tcp = TcpSettings {
+        congestion: arguments.congestion,
+        ecn: arguments.ecn,
+    };
     options.sections.clone_from(&arguments.only);
     options.contestants.clone_from(&arguments.contestants);
     options.part = arguments.minutes.map(|minutes| minutes.saturating_mul(60));

@@ -2,6 +2,7 @@
 
 use crate::contestant;
 use crate::pair::Link;
+use crate::tcp::TcpSettings;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -19,6 +20,8 @@ pub struct Options {
     pub seconds: u32,
     /// The link between the machines, except in named tables.
     pub link: Link,
+    /// Settings of TCP, except in qperf.
+    pub tcp: TcpSettings,
     /// Numbers of parallel TCP streams.
     pub streams: Vec<u32>,
     /// Numbers of peers.
@@ -143,6 +146,7 @@ impl Options {
             rounds: if full { 10 } else { 3 },
             seconds: 3,
             link: Link::Cable,
+            tcp: TcpSettings::default(),
             streams: if full { vec![1, 4, 16] } else { vec![1, 4] },
             peers: if full {
                 vec![1, 10, 100, 1000, 10_000, 100_000]

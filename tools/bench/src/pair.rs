@@ -2,6 +2,7 @@
 
 use crate::emulator::{self, Profile};
 use crate::side::{PORT, Side};
+use crate::tcp::TcpSettings;
 use serde::{Deserialize, Serialize};
 use std::fmt::{Display, Formatter};
 use std::fs;
@@ -106,13 +107,6 @@ impl From<Link> for String {
     }
 }
 
-/// Congestion control of TCP for programs that do not choose one. qperf cannot choose; iperf3 can,
-/// but only once it is connected. A connection that has begun with `bbr`, a common default,
-/// continues to send each super-packet from a pacing timer (`sk_pacing_status`, Linux 4.13), and
-/// the benchmark would measure this timer. Unlike `cubic`, `reno` may be chosen in every network
-/// namespace.
-pub const DEFAULT_CONGESTION: &str = "reno";
-
 /// Two machines of one contestant, with their link.
 #[derive(Debug)]
 pub struct Pair {
@@ -125,6 +119,7 @@ pub struct Pair {
     /// The emulator, if the link is [`Link::Emulated`]; it stops when it is dropped.
     pub emulator: Option<emulator::Emulator>,
     folder: PathBuf,
+    tcp: TcpSettings,
 }
 
 impl Pair {
@@ -137,10 +132,11 @@ impl Pair {
     pub fn new(name: &str, link: &Link) -> Result<Self> {
         let [server, client] = Side::BOTH.map(|side| Host::new(&format!("{name}-{}", side.name())));
         let (client, server) = (client?, server?);
+        let tcp = TcpSettings::default();
         for host in [&client, &server] {
             // The kernel's IPv6 housekeeping packets would add to the measured traffic.
             host.sysctl("net/ipv6/conf/default/disable_ipv6", "1")?;
-            host.sysctl("net/ipv4/tcp_congestion_control", DEFAULT_CONGESTION)?;
+            tcp.apply(host)?;
         }
         let folder = taupe_lab::sandbox::scratch(name);
         fs::create_dir_all(&folder).map_err(Error::io(folder.display().to_string()))?;
@@ -150,9 +146,28 @@ impl Pair {
             server,
             emulator: None,
             folder,
+            tcp,
         };
         pair.join(link)?;
         Ok(pair)
+    }
+
+    /// Sets TCP for later connections. The default is [`TcpSettings::default`].
+    ///
+    /// # Errors
+    ///
+    /// As [`TcpSettings::apply`].
+    pub fn set_tcp(&mut self, tcp: TcpSettings) -> Result<()> {
+        for host in [&self.client, &self.server] {
+            tcp.apply(host)?;
+        }
+        self.tcp = tcp;
+        Ok(())
+    }
+
+    /// Returns the settings of TCP.
+    pub const fn tcp(&self) -> TcpSettings {
+        self.tcp
     }
 
     /// Returns the machine on this side.

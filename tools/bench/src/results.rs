@@ -4,6 +4,7 @@
 //! without prefix (seconds, bit/s, bytes).
 
 use crate::statistics::{Summary, summary};
+use crate::tcp::TcpSettings;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -61,6 +62,9 @@ pub struct Settings {
     /// in old reports, whose link was a cable.
     #[serde(default)]
     pub link: String,
+    /// Settings of iperf3's connections.
+    #[serde(default)]
+    pub tcp: TcpSettings,
 }
 
 /// The machine of a run.

@@ -213,6 +213,7 @@ impl Bench {
                 rounds: options.rounds,
                 seconds: options.seconds.into(),
                 link: options.link.to_string(),
+                tcp: options.tcp,
             },
             machine: machine::describe(),
             tools: machine::tools(),
@@ -282,7 +283,8 @@ impl Bench {
         let name = format!("{}-{}", key.1, key.0);
         // The old machines go first, because the new ones get the same names.
         self.running.insert(key.clone(), None);
-        let session = Session::start(&**contestant, &name, link)?;
+        let mut session = Session::start(&**contestant, &name, link)?;
+        session.pair.set_tcp(self.options.tcp)?;
         let startup = session.startup.as_secs_f64();
         let servers = Servers::new(&session);
         self.running

@@ -31,8 +31,8 @@ const PEER_ADDRESS_COUNT: u32 = 1 << 23;
 pub(super) struct WireGuard {
     source: Source,
     title: &'static str,
-    /// The id and what `--no-offload` turns off, for a variant of Taupe.
-    variant: Option<(&'static str, &'static str)>,
+    /// The id of a variant of Taupe.
+    variant: Option<&'static str>,
     /// Additions to the program's command line and environment.
     options: StartOptions,
 }
@@ -59,17 +59,17 @@ pub(super) const fn program(implementation: Implementation, title: &'static str)
     }
 }
 
-/// Taupe without one of its mechanisms, which `--no-offload` turns off.
-pub(super) const fn without(
+/// Taupe with other options than its own.
+pub(super) const fn variant(
     id: &'static str,
-    offload: &'static str,
     title: &'static str,
+    options: StartOptions,
 ) -> WireGuard {
     WireGuard {
         source: Source::Program(Implementation::Taupe),
         title,
-        variant: Some((id, offload)),
-        options: NO_OPTIONS,
+        variant: Some(id),
+        options,
     }
 }
 
@@ -84,7 +84,7 @@ pub(super) const KERNEL: WireGuard = WireGuard {
 impl Contestant for WireGuard {
     fn id(&self) -> &str {
         match (self.variant, &self.source) {
-            (Some((id, _)), _) => id,
+            (Some(id), _) => id,
             (None, Source::Program(implementation)) => implementation.name(),
             (None, Source::Kernel) => "kernel",
         }
@@ -170,10 +170,10 @@ impl Contestant for WireGuard {
         };
         let options = implementation.with_workers(count)?;
         Ok(options.map(|options| -> Box<dyn Contestant> {
-            Box::new(Self {
-                options,
-                ..self.clone()
-            })
+            let mut with_workers = self.clone();
+            with_workers.options.arguments.extend(options.arguments);
+            with_workers.options.variables.extend(options.variables);
+            Box::new(with_workers)
         }))
     }
 
@@ -255,12 +255,7 @@ impl WireGuard {
     fn create_interface(&self, host: &Host, interface: &str) -> Result<Option<Process>> {
         match self.source {
             Source::Program(implementation) => {
-                let mut options = self.options.clone();
-                if let Some((_, offload)) = self.variant {
-                    let arguments = ["--no-offload", offload].map(str::to_owned);
-                    options.arguments.extend(arguments);
-                }
-                let tunnel = implementation.start_quietly(host, interface, &options)?;
+                let tunnel = implementation.start_quietly(host, interface, &self.options)?;
                 Ok(tunnel.into_process())
             }
             Source::Kernel => {

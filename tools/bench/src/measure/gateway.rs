@@ -53,11 +53,12 @@ impl Gateway {
         let hosts = || machines.clients.iter().chain([&machines.server]);
         let before = OrderEvents::read_hosts(hosts())?;
         let meter = Meter::of_programs(self.session.processes())?;
+        let congestion = machines.tcp().congestion;
         let targets = &self.session.ends.targets;
         let clients = thread::scope(|scope| {
             let clients = machines.clients.iter().zip(targets).zip(&mut self.servers);
             let threads = clients.map(|((host, target), server)| {
-                scope.spawn(move || iperf::transfer_from(host, *target, server, flow))
+                scope.spawn(move || iperf::transfer_from(host, *target, server, flow, congestion))
             });
             let threads: Vec<_> = threads.collect();
             let results = threads.into_iter().map(|thread| {

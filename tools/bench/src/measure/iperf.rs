@@ -2,6 +2,7 @@
 
 use super::servers::{Server, Servers};
 use crate::session::Session;
+use crate::tcp::Congestion;
 use serde::Deserialize;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,10 +15,6 @@ const GRACE: Duration = Duration::from_secs(20);
 
 /// Time limit for the first connection.
 const CONNECT: Duration = Duration::from_secs(5);
-
-/// Congestion control of all transfers. It is Linux's default and that of the published
-/// comparisons. Machines are often set to another one, which would distort the comparison.
-pub const CONGESTION: &str = "cubic";
 
 /// Direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +107,7 @@ pub struct DirectionResult {
     pub retransmits: Option<u64>,
 }
 
-/// Sends data through the tunnel at full speed, with cubic as the congestion control.
+/// Sends data through the tunnel at full speed.
 ///
 /// # Errors
 ///
@@ -121,6 +118,7 @@ pub fn transfer(session: &Session, servers: &mut Servers, flow: Flow) -> Result<
         session.target(),
         servers.iperf(),
         flow,
+        session.pair.tcp().congestion,
     )
 }
 
@@ -130,9 +128,10 @@ pub(super) fn transfer_from(
     target: IpAddr,
     server: &mut Server,
     flow: Flow,
+    congestion: Congestion,
 ) -> Result<Transfer> {
     let port = server.port();
-    let client = || run(host, target, port, flow);
+    let client = || run(host, target, port, flow, congestion);
     // iperf3 3.12 stays busy after a client was killed. It also closes its listening socket after
     // every client, together with connections made meanwhile; on a slow link the next client may
     // connect before that.
@@ -148,7 +147,13 @@ pub(super) fn transfer_from(
     server.serve(client, servers_fault)
 }
 
-fn run(host: &Host, target: IpAddr, port: u16, flow: Flow) -> Result<Transfer> {
+fn run(
+    host: &Host,
+    target: IpAddr,
+    port: u16,
+    flow: Flow,
+    congestion: Congestion,
+) -> Result<Transfer> {
     let (target, port) = (target.to_string(), port.to_string());
     let limit = Duration::from_secs(flow.seconds.into()) + GRACE;
     let [seconds, streams] = [flow.seconds, flow.streams].map(|number| number.to_string());
@@ -158,7 +163,7 @@ fn run(host: &Host, target: IpAddr, port: u16, flow: Flow) -> Result<Transfer> {
     let mut command = vec![
         "timeout", "--kill-after=1", &timeout,
         "iperf3", "--json", "--connect-timeout", &connect,
-        "--congestion", CONGESTION, "--client", &target, "--port", &port,
+        "--congestion", congestion.name(), "--client", &target, "--port", &port,
         "--time", &seconds, "--parallel", &streams,
     ];
     command.extend(flow.direction.argument());

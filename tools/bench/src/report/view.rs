@@ -1,10 +1,9 @@
 //! Prepares a report for display: contestants, sections, and ratios between contestants.
 
-use crate::measure::iperf::CONGESTION;
-use crate::pair::DEFAULT_CONGESTION;
 use crate::report::figure::{NONE, Scale, digits, quantity};
 use crate::results::{Better, Distribution, Entry, Failure, Metric, Report, Unit};
 use crate::statistics::{Ratio, Summary, ratio};
+use crate::tcp::{Congestion, DEFAULT_CONGESTION};
 use std::collections::BTreeSet;
 
 /// Contestants that all others are compared with: id, and heading of the column of ratios.
@@ -362,7 +361,7 @@ impl<'a> View<'a> {
                 "TCP congestion control".to_owned(),
                 match machine.congestion_control.as_str() {
                     "" => String::new(),
-                    own => format!("{CONGESTION} in iperf3, {own} in qperf"),
+                    own => format!("{} in iperf3, {own} in qperf", report.settings.tcp),
                 },
             ),
             ("Settings".to_owned(), self.settings()),
@@ -380,7 +379,8 @@ impl<'a> View<'a> {
 
     /// Describes the method of this run, a paragraph each.
     pub(super) fn method(&self) -> Vec<&'static str> {
-        let unpaced = self.report.machine.congestion_control == DEFAULT_CONGESTION;
+        let unpaced = self.report.machine.congestion_control == DEFAULT_CONGESTION
+            && self.report.settings.tcp.congestion != Congestion::Bbr;
         METHOD
             .into_iter()
             .chain(unpaced.then_some(UNPACED))

@@ -3,6 +3,7 @@
 use super::START;
 use crate::contestant::{Contestant, GatewayEnds};
 use crate::gateway::GatewayMachines;
+use crate::tcp::TcpSettings;
 use std::time::Instant;
 use taupe_lab::ensure;
 use taupe_lab::error::Result;
@@ -27,8 +28,13 @@ impl GatewaySession {
     ///
     /// Any error of the contestant; [`Error::Unmet`](taupe_lab::Error::Unmet) if a client gets no
     /// answer within 30 seconds.
-    pub fn start(contestant: &dyn Contestant, name: &str, clients: usize) -> Option<Result<Self>> {
-        let machines = match GatewayMachines::new(name, clients) {
+    pub fn start(
+        contestant: &dyn Contestant,
+        name: &str,
+        clients: usize,
+        tcp: TcpSettings,
+    ) -> Option<Result<Self>> {
+        let machines = match GatewayMachines::new(name, clients, tcp) {
             Ok(machines) => machines,
             Err(error) => return Some(Err(error)),
         };

@@ -7,9 +7,9 @@ use std::process::Command;
 use std::time::Duration;
 use taupe_bench::contestant::{self, Contestant};
 use taupe_bench::pair::Link;
-use taupe_bench::session::GatewaySession;
-use taupe_bench::session::Session;
+use taupe_bench::session::{GatewaySession, Session};
 use taupe_bench::side::{PORT, Side};
+use taupe_bench::tcp::TcpSettings;
 use taupe_lab::capture::{Capture, Packet};
 use taupe_lab::host::{Host, add_address};
 use taupe_lab::process::{Process, run};
@@ -291,7 +291,7 @@ fn is_a_gateway(contestant: &dyn Contestant) -> Result<()> {
     if !runs_here(contestant)? {
         return Ok(());
     }
-    let session = GatewaySession::start(contestant, "gateway", 3);
+    let session = GatewaySession::start(contestant, "gateway", 3, TcpSettings::default());
     let session = session.ok_or_else(|| Error::unmet("it is no gateway"))??;
     let clients = session.machines.clients.iter();
     for (client, target) in clients.zip(&session.ends.targets) {
@@ -320,7 +320,7 @@ fn is_a_gateway(contestant: &dyn Contestant) -> Result<()> {
 }
 
 fn is_no_gateway(contestant: &dyn Contestant) -> Result<()> {
-    let session = GatewaySession::start(contestant, "gateway", 1);
+    let session = GatewaySession::start(contestant, "gateway", 1, TcpSettings::default());
     ensure!(session.is_none(), "it is a gateway: {session:?}");
     Ok(())
 }

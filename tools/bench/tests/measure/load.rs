@@ -1,6 +1,7 @@
 //! Load of transfers: order of packets on links that do and do not reorder, and gateways.
 
 use crate::{direct, find, start};
+use std::thread;
 use std::time::Duration;
 use taupe_bench::emulator::Profile;
 use taupe_bench::measure::gateway::Gateway;
@@ -10,12 +11,15 @@ use taupe_bench::measure::load::{self, Load};
 use taupe_bench::measure::servers::Servers;
 use taupe_bench::pair::Link;
 use taupe_bench::session::GatewaySession;
+use taupe_bench::tcp::{Congestion, TcpSettings};
+use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::{SystemTest, figure};
 use taupe_lab::{Error, Result, ensure};
 
 pub(crate) fn tests() -> Vec<SystemTest> {
     vec![
         SystemTest::new("losses_are_no_reorderings", reordering),
+        SystemTest::new("congestion_control_and_ecn_can_be_chosen", tcp),
         SystemTest::new("a_gateway_serves_all_clients", gateway),
         SystemTest::new("round_trips_beside_four_streams", beside),
     ]
@@ -73,8 +77,41 @@ fn find_transfer(profile: Profile, is_expected: impl Fn(&Load) -> bool) -> Resul
     Err(Error::unmet(format!("no load is as expected: {loads:#?}")))
 }
 
+fn tcp() -> Result<()> {
+    let mut session = direct(&Link::Cable)?;
+    let mut servers = Servers::new(&session);
+    let (client, server) = (session.pair.client.clone(), session.pair.server.clone());
+    let marked = || server.snmp()?.get("IpExt", "InECT0Pkts");
+    for (congestion, ecn) in [(Congestion::Cubic, false), (Congestion::Reno, true)] {
+        session.pair.set_tcp(TcpSettings { congestion, ecn })?;
+        let before = marked()?;
+        thread::scope(|scope| {
+            let transfer = scope.spawn(|| load::transfer(&session, &mut servers, flow(1)));
+            // The kernel shows the name after those of TCP's options.
+            let name = format!(" {} ", congestion.name());
+            let used = wait_until(
+                &format!("a connection with{name}"),
+                Duration::from_secs(5),
+                || {
+                    let connections = client.run(&["ss", "--tcp", "--info", "--no-header"])?;
+                    Ok(connections.stdout.contains(&name))
+                },
+            );
+            let joined = transfer.join();
+            joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            used
+        })?;
+        let marked = marked()? - before;
+        ensure!(
+            (marked > 0) == ecn,
+            "{marked} packets with ECT(0), ECN: {ecn}"
+        );
+    }
+    Ok(())
+}
+
 fn gateway() -> Result<()> {
-    let session = GatewaySession::start(&*find("taupe")?, "gateway", 2);
+    let session = GatewaySession::start(&*find("taupe")?, "gateway", 2, TcpSettings::default());
     let session = session.ok_or_else(|| Error::unmet("it is no gateway"))??;
     let mut gateway = Gateway::new(session)?;
     for direction in [Direction::Up, Direction::Down] {

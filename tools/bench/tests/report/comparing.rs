@@ -117,7 +117,7 @@ fn metrics_of_one_report_only_are_named() {
 #[test]
 fn differences_between_runs_are_warned_of() {
     type Change = fn(&mut Report);
-    let changes: [(&str, Change); 10] = [
+    let changes: [(&str, Change); 11] = [
         ("processor", |report| {
             report.machine.processor = "another".to_owned()
         }),
@@ -126,6 +126,7 @@ fn differences_between_runs_are_warned_of() {
         ("rounds", |report| report.settings.rounds = 1),
         ("length", |report| report.settings.seconds = 1.5),
         ("link", |report| report.settings.link = "lte".to_owned()),
+        ("TCP", |report| report.settings.tcp.ecn = true),
         ("version of Taupe", |report| {
             report.contestants[1].version = Some("9".to_owned())
         }),

@@ -78,6 +78,7 @@ pub(crate) fn empty() -> Report {
             rounds: 5,
             seconds: 3.0,
             link: "cable".to_owned(),
+            ..Settings::default()
         },
         machine: Machine {
             processor: "Made-up Processor 9000 @ 3.00 GHz".to_owned(),

@@ -103,8 +103,8 @@ impl Bench {
         clients: usize,
         seconds: u32,
     ) -> Result<()> {
-        let name = format!("gateway-{}", contestant.id());
-        let Some(session) = GatewaySession::start(&**contestant, &name, clients) else {
+        let (name, tcp) = (format!("gateway-{}", contestant.id()), self.options.tcp);
+        let Some(session) = GatewaySession::start(&**contestant, &name, clients, tcp) else {
             return Ok(());
         };
         let mut gateway = Gateway::new(session?)?;
@@ -132,11 +132,12 @@ impl Bench {
         }
         let link = self.options.link.clone();
         let name = format!("workers-{}", contestant.id());
-        let session = Session::start(
+        let mut session = Session::start(
             with_workers.as_deref().unwrap_or(&**contestant),
             &name,
             &link,
         )?;
+        session.pair.set_tcp(self.options.tcp)?;
         let mut servers = Servers::new(&session);
         for direction in DIRECTIONS {
             let flow = Flow {
