@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use common::{Namespace, SOON, noise, readable};
+use common::{Namespace, SOON, eventually, forbid_option, noise, readable};
 use rustix::{
     io::Errno,
     net::{AddressFamily, SocketType},
@@ -81,6 +81,18 @@ fn received(socket: &Socket, count: usize) -> Vec<Vec<u8>> {
     all
 }
 
+/// Waits until a dropped socket for other datagrams is gone. A process that another test is just
+/// starting may have inherited the descriptor and hold it a moment longer.
+fn eventually_gone(first: &Socket, from: &UdpSocket, to: SocketAddr) {
+    eventually("the end of the socket", || {
+        from.send_to(&[0], to).unwrap();
+        readable(first.as_fd(), Duration::ZERO)
+    });
+    while readable(first.as_fd(), Duration::ZERO) {
+        first.receive(&mut [0; 100]).unwrap();
+    }
+}
+
 #[test]
 fn what_a_datagram_begins_with_says_whose_it_is() {
     Namespace::new().run(|| {
@@ -98,6 +110,7 @@ fn what_a_datagram_begins_with_says_whose_it_is() {
             assert_eq!(received(&first, 3), [&b""[..], &[4], &[4; 1000]]);
             assert_eq!(received(&second, 3), [&[1; 148][..], &[0], &[5, 4, 4]]);
             drop(second);
+            eventually_gone(&first, &from, to);
             send();
             assert_eq!(received(&first, all.len()), all, "while it is alone");
         }
@@ -162,13 +175,20 @@ fn who_does_not_ask_to_share_gets_no_port_of_others() {
 }
 
 #[test]
-fn a_port_is_free_at_once() {
+fn a_port_is_free_when_its_group_is_dropped() {
     Namespace::new().run(|| {
         for (family, _) in BOTH {
             let steering = Steering::new(DATA, 16, 1);
             let port = group(family, 0, &steering).unwrap().data[0].local_port();
             for _ in 0..3 {
-                let again = group(family, port, &steering).unwrap();
+                // A process that another test is just starting may have inherited the descriptors
+                // and hold the port a moment longer.
+                let mut again = Err(BindError::PortInUse(port));
+                eventually("a free port", || {
+                    again = group(family, port, &steering);
+                    again.is_ok()
+                });
+                let again = again.unwrap();
                 assert_eq!(again.data.len(), 16);
                 assert!(again.others.is_ok());
             }
@@ -187,6 +207,43 @@ fn numbers_of_data_sockets_are_powers_of_two() {
             assert!(sockets.clone().count() == bound + 1);
             let port = group.data[0].local_port();
             assert!(sockets.clone().all(|socket| socket.local_port() == port));
+        }
+    });
+}
+
+#[test]
+fn one_data_socket_remains_if_the_program_is_refused() {
+    Namespace::new().run(|| {
+        forbid_option(libc::SO_ATTACH_REUSEPORT_CBPF, libc::ENOPROTOOPT);
+        for (family, address) in BOTH {
+            let group = group(family, 0, &Steering::new(DATA, 8, 1)).unwrap();
+            assert_eq!(group.data.len(), 1);
+            assert!(matches!(group.others, Err(BindError::Io { .. })));
+            let port = group.data[0].local_port();
+            assert_eq!(sharing(family, port).unwrap_err(), Errno::ADDRINUSE);
+            let from = UdpSocket::bind((address, 0)).unwrap();
+            for datagram in [&[DATA; 40], &[1; 40]] {
+                from.send_to(datagram, (address, port)).unwrap();
+            }
+            assert_eq!(received(&group.data[0], 2), [[DATA; 40], [1; 40]]);
+        }
+    });
+}
+
+#[test]
+fn other_datagrams_without_their_socket_arrive_with_data() {
+    Namespace::new().run(|| {
+        for (family, address) in BOTH {
+            let group = group(family, 0, &Steering::new(DATA, 4, 1)).unwrap();
+            drop(group.others.unwrap());
+            let port = group.data[0].local_port();
+            let from = UdpSocket::bind((address, 0)).unwrap();
+            // The dropped socket may live a moment longer, as above.
+            eventually("a datagram", || {
+                from.send_to(&[1; 148], (address, port)).unwrap();
+                let mut data = group.data.iter();
+                data.any(|socket| readable(socket.as_fd(), Duration::ZERO))
+            });
         }
     });
 }

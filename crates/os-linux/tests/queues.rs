@@ -136,7 +136,8 @@ impl Router {
         Self {
             input,
             queues,
-            next_tag: 1,
+            // No packet of the kernel ends like this.
+            next_tag: 0x5aa5_c33c_0000_0000,
         }
     }
 

@@ -155,21 +155,41 @@ pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
 
 /// Makes a system call fail with `error` for the calling thread from now on.
 pub(crate) fn forbid(call: libc::c_long, error: libc::c_int) {
+    forbid_if(call, None, error);
+}
+
+/// Makes a socket option fail with `error` for the calling thread from now on.
+pub(crate) fn forbid_option(name: libc::c_int, error: libc::c_int) {
+    const NAME: usize = 2;
+    forbid_if(libc::SYS_setsockopt, Some((NAME, name as u32)), error);
+}
+
+/// Makes a system call fail with `error`, if the lower half of an argument has a value.
+fn forbid_if(call: libc::c_long, argument: Option<(usize, u32)>, error: libc::c_int) {
     let instruction = |code: u32, jt, jf, k| libc::sock_filter {
         code: code as u16,
         jt,
         jf,
         k,
     };
-    let mut filter = [
-        // The number of the call is the first field of `struct seccomp_data`.
-        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        instruction(
-            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
-            0,
-            1,
-            call as u32,
-        ),
+    // Offsets of `struct seccomp_data`. The number of the call is its first field.
+    let lower = if cfg!(target_endian = "little") { 0 } else { 4 };
+    let mut conditions = vec![(0, call as u32)];
+    conditions.extend(argument.map(|(index, value)| (16 + 8 * index as u32 + lower, value)));
+    let mut filter = Vec::new();
+    for (i, (offset, value)) in conditions.iter().enumerate() {
+        let left = 2 * (conditions.len() - i - 1) as u8;
+        filter.extend([
+            instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, *offset),
+            instruction(
+                libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+                0,
+                left + 1,
+                *value,
+            ),
+        ]);
+    }
+    filter.extend([
         instruction(
             libc::BPF_RET | libc::BPF_K,
             0,
@@ -177,7 +197,7 @@ pub(crate) fn forbid(call: libc::c_long, error: libc::c_int) {
             libc::SECCOMP_RET_ERRNO | error as u32,
         ),
         instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
+    ]);
     let program = libc::sock_fprog {
         len: filter.len() as u16,
         filter: filter.as_mut_ptr(),
