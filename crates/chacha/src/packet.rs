@@ -1,4 +1,7 @@
-//! A packet of a batch.
+//! Packets of a batch.
+
+#[cfg(target_arch = "x86_64")]
+use crate::text::Text;
 
 /// Bytes of a Poly1305 tag.
 pub const TAG_LEN: usize = 16;
@@ -20,9 +23,97 @@ pub struct Packet<'a> {
     pub data: &'a mut [u8],
 }
 
-/// Splits off the last [`TAG_LEN`] bytes.
+/// One packet of a batch that is sealed into another buffer, so that its plaintext stays.
+pub struct OutOfPlace<'a> {
+    counter: u64,
+    text: &'a [u8],
+    /// As many bytes as the text, and the tag.
+    sealed: &'a mut [u8],
+}
+
+impl<'a> OutOfPlace<'a> {
+    /// Returns a packet with this plaintext. `counter` is its number under its key, with which
+    /// never another is sealed. The ciphertext and the tag are written to `sealed`. Returns `None`
+    /// unless `sealed` is [`TAG_LEN`] bytes longer than `text`.
+    #[must_use]
+    pub fn new(counter: u64, text: &'a [u8], sealed: &'a mut [u8]) -> Option<Self> {
+        let fits = sealed.len().checked_sub(TAG_LEN) == Some(text.len());
+        fits.then_some(Self {
+            counter,
+            text,
+            sealed,
+        })
+    }
+
+    /// Copies the plaintext to its place before the tag, and returns the packet that is sealed
+    /// there.
+    pub fn copy(&mut self) -> Packet<'_> {
+        let (text, _) = self.sealed.split_at_mut(self.text.len());
+        text.copy_from_slice(self.text);
+        Packet {
+            counter: self.counter,
+            data: self.sealed,
+        }
+    }
+}
+
+/// A packet as the implementations see it.
 #[cfg(target_arch = "x86_64")]
-#[inline]
-pub(crate) fn split_tag(data: &mut [u8]) -> Option<(&mut [u8], &mut [u8; TAG_LEN])> {
-    data.split_last_chunk_mut()
+pub(crate) trait AnyPacket {
+    fn counter(&self) -> u64;
+
+    /// Bytes of the text and the tag.
+    fn len(&self) -> usize;
+
+    /// The text, and the tag behind its result; `None` without room for a tag.
+    fn split(&mut self) -> Option<(Text<'_>, &mut [u8; TAG_LEN])>;
+
+    /// Overwrites the result.
+    fn erase(&mut self);
+}
+
+#[cfg(target_arch = "x86_64")]
+impl AnyPacket for Packet<'_> {
+    #[inline]
+    fn counter(&self) -> u64 {
+        self.counter
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.data.len()
+    }
+
+    #[inline]
+    fn split(&mut self) -> Option<(Text<'_>, &mut [u8; TAG_LEN])> {
+        let (text, tag) = self.data.split_last_chunk_mut()?;
+        Some((Text::in_place(text), tag))
+    }
+
+    fn erase(&mut self) {
+        self.data.fill(0);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl AnyPacket for OutOfPlace<'_> {
+    #[inline]
+    fn counter(&self) -> u64 {
+        self.counter
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.sealed.len()
+    }
+
+    #[inline]
+    fn split(&mut self) -> Option<(Text<'_>, &mut [u8; TAG_LEN])> {
+        let (result, tag) = self.sealed.split_last_chunk_mut()?;
+        Some((Text::out_of_place(self.text, result), tag))
+    }
+
+    fn erase(&mut self) {
+        self.sealed.fill(0);
+    }
 }

@@ -55,7 +55,7 @@ mod portable;
 mod provider;
 mod secret;
 
-pub use aead::{Aead, AeadKey, NotAuthentic, Packet, TAG_LEN};
+pub use aead::{Aead, AeadKey, NotAuthentic, OutOfPlace, Packet, TAG_LEN};
 pub use dh::{Dh, PreparedKey};
 pub use hash::Hash;
 pub use kem::{DecapsulationKey, EncapsulationKey, InvalidKemInput, Kem, KemParameters};
