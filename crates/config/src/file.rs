@@ -34,6 +34,7 @@ use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
+use taupe_protocol::Lanes;
 use taupe_protocol::key::{PqPrivateKey, PqPublicKey, PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::update::PostQuantum;
 
@@ -121,6 +122,8 @@ pub struct Interface {
     pub hooks: Hooks,
     /// `SaveConfig`.
     pub save_config: bool,
+    /// `Lanes`. If it is absent, the number follows from the machine's cores.
+    pub lanes: Option<Lanes>,
 }
 
 /// Routing table for the tunnel's routes.

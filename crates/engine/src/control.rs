@@ -47,7 +47,7 @@ mod network;
 mod requests;
 mod resume_watch;
 
-use lanes::RunningLane;
+use lanes::RunningLanes;
 use network::open_tun;
 use requests::WatchedSocket;
 use resume_watch::ResumeWatch;
@@ -81,8 +81,7 @@ pub(crate) struct Control {
     socket: Option<WatchedSocket>,
     listener: Arc<UnixListener>,
     offloads: Offloads,
-    /// The lanes of the device: one.
-    lanes: Vec<RunningLane>,
+    lanes: RunningLanes,
     /// The lane that sends this loop's own datagrams.
     own_lane: Arc<Lane>,
     sockets: Sockets,
@@ -127,7 +126,7 @@ impl Control {
             UapiSource::Bind => Listener::bind(&interface)?,
             UapiSource::Fd(fd) => Listener::from_fd(fd)?,
         };
-        let (tun, link) = open_tun(&interface, tun, offloads)?;
+        let (queues, link) = open_tun(&interface, tun, offloads)?;
         let waker = Arc::new(Waker::new().map_err(system("cannot make an eventfd"))?);
         let wake: Wake = {
             let waker = Arc::clone(&waker);
@@ -138,7 +137,8 @@ impl Control {
             Arc::clone(&resolver),
             Arc::clone(&wake),
         );
-        let driver = Driver::new(provider(offloads), services, wake, Lanes::One);
+        let lanes = Lanes::at_most(1 + queues.others.len());
+        let driver = Driver::new(provider(offloads), services, wake, lanes);
         let routes = underlay.within(RouteWatch::open).flatten();
         let routes = routes.map_err(io("cannot watch routes"))?;
         let (shared, commands) = Shared::new(
@@ -149,7 +149,7 @@ impl Control {
             UnderlayState::new(matches!(underlay, Underlay::Behind { .. }), own_interface),
         );
         let shared = Arc::new(shared);
-        let lane = RunningLane::new(Arc::clone(&shared), tun, offloads)?;
+        let lanes = RunningLanes::new(&shared, queues, offloads)?;
         let Listener { socket, file } = listener;
         let mut control = Self {
             driver,
@@ -163,8 +163,8 @@ impl Control {
             socket: file.map(WatchedSocket::new).transpose()?,
             listener: Arc::new(socket),
             offloads,
-            own_lane: Arc::clone(lane.lane()),
-            lanes: vec![lane],
+            own_lane: Arc::clone(lanes.first()),
+            lanes,
             sockets: Sockets::default(),
             handshakes: Vec::new(),
             received: 0,
@@ -180,9 +180,7 @@ impl Control {
         };
         // The interface may be up already, and the MTU must be known before the first packet.
         control.check_link();
-        for lane in &control.lanes {
-            lane.start_outbound()?;
-        }
+        control.lanes.start_outbound()?;
         let serve = Arc::clone(&shared);
         let listener = Arc::clone(&control.listener);
         spawn("uapi", move || crate::uapi::run(&serve, &listener))?;
@@ -357,13 +355,11 @@ impl Control {
 /// be started, ends those that were started.
 impl Drop for Control {
     fn drop(&mut self) {
-        self.replace_sockets(Sockets::default());
         // This ends the thread `uapi`. A socket that was passed in belongs to the caller and
         // continues to listen.
         if self.socket.is_some() {
             let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         }
-        self.lanes.clear();
     }
 }
 

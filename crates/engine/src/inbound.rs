@@ -29,7 +29,7 @@ use tracing::{debug, warn};
 use crate::lane::Lane;
 use crate::schedule::PacketPath;
 use crate::schedule::load::Turn;
-use crate::shared::{BUSY, Command, Shared};
+use crate::shared::{BUSY, Command};
 use crate::sockets::endpoint;
 use taupe_packet::tap::TapIn;
 use taupe_runtime::clock;
@@ -122,7 +122,7 @@ impl InboundPath {
         match received {
             Ok(Some(Receive::Datagrams(batches))) => {
                 for received in &batches {
-                    incoming.open(&lane.shared, read_at, received, buffer);
+                    incoming.open(lane, read_at, received, buffer);
                     bytes += received.len;
                     // An empty datagram counts too.
                     count += received.len.div_ceil(received.segment.max(1)).max(1);
@@ -155,8 +155,9 @@ impl InboundPath {
 
 impl Incoming {
     /// Steps 2 and 3: opens one batch, and notes the packets to deliver.
-    fn open(&mut self, shared: &Shared, now: Instant, received: &Received, buffer: &mut [u8]) {
+    fn open(&mut self, lane: &Lane, now: Instant, received: &Received, buffer: &mut [u8]) {
         let Self { sorted, inner, .. } = self;
+        let shared = &lane.shared;
         let end = received.start + received.len;
         let Some(batch) = buffer.get_mut(received.start..end) else {
             return;
@@ -164,7 +165,7 @@ impl Incoming {
         let from = endpoint(received.from, received.local);
         shared
             .path
-            .receive(now, from, batch, received.segment, sorted);
+            .receive_on(lane.id, now, from, batch, received.segment, sorted);
         if !sorted.handshakes.is_empty() {
             let messages = sorted.handshakes.iter().map(|range| &batch[range.clone()]);
             let pushed = shared.handshakes.push(from, messages);

@@ -1,44 +1,45 @@
 //! A lane: a part of a device that carries packets by itself.
 //!
-//! A lane has a queue of the TUN, a data socket of each address family, and the handle of the
-//! thread that carries all its packets while traffic is light ([`crate::schedule`]). Its packet
-//! paths, one for the queue and one for each socket, read and send here and nowhere else. The
-//! control loop starts and ends the threads of a lane (`control/lanes.rs`).
+//! A lane has a queue of the TUN, a data socket of each address family, and a class of counters
+//! ([`taupe_protocol::LaneId`]). Its packet paths, one for the queue and one for each socket, read
+//! and send here and nowhere else. The control loop makes the lanes and starts their threads
+//! (`control/lanes.rs`).
 //!
-//! A device has one lane. Several need a TUN with as many queues (`IFF_MULTI_QUEUE`) and groups of
-//! data sockets (`SO_REUSEPORT`). They would share the state in [`Shared`], which includes the
-//! peers with their send counters and the drop counters
-//! ([`taupe_protocol::DataPath`]): a lane takes a peer's lock once per batch.
+//! Lanes share the state in [`Shared`], which includes the peers and the drop counters
+//! ([`taupe_protocol::DataPath`]). A lane takes a peer's lock once per batch.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use taupe_os_linux::tun::Tun;
 use taupe_os_linux::udp::Header;
-use taupe_protocol::Endpoint;
+use taupe_protocol::{Endpoint, LaneId};
 use tracing::debug;
 
-use crate::schedule::SharedThread;
+use crate::schedule::LaneLoad;
 use crate::shared::Shared;
 use crate::sockets::LaneSockets;
 
 pub(crate) struct Lane {
+    pub(crate) id: LaneId,
     /// State of the whole device.
     pub(crate) shared: Arc<Shared>,
+    /// A queue of the TUN.
     pub(crate) tun: Tun,
     /// Replaced as a whole, so that a send takes the current ones without a lock.
     pub(crate) sockets: ArcSwap<LaneSockets>,
-    pub(crate) shared_thread: SharedThread,
+    pub(crate) load: Arc<LaneLoad>,
 }
 
 impl Lane {
     /// Returns a lane without sockets.
-    pub(crate) fn new(shared: Arc<Shared>, tun: Tun, shared_thread: SharedThread) -> Self {
+    pub(crate) fn new(id: LaneId, shared: Arc<Shared>, tun: Tun) -> Self {
         Self {
+            id,
             shared,
             tun,
             sockets: ArcSwap::default(),
-            shared_thread,
+            load: Arc::default(),
         }
     }
 

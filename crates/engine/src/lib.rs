@@ -4,19 +4,22 @@
 //! A device has these threads:
 //!
 //! ```text
-//! out      read batch (TUN) → route → reserve → seal → send batch (UDP)      one
-//! in4, in6 receive batch (UDP) → open → check → merge → write batch (TUN)    one per socket
-//! both     all of these, while there is little to carry                          one
-//! control  handshakes, timers, configuration, link and route changes        one
+//! out      read batch (TUN) → route → reserve → seal → send batch (UDP)      one per lane
+//! in4, in6 receive batch (UDP) → open → check → merge → write batch (TUN)    one per lane and family
+//! both     all of these, for all lanes that have little to carry             one
+//! control  handshakes, timers, configuration, link and route changes         one
 //! uapi     accepts connections; one short-lived thread for each              one
 //! names    looks up one silent peer's endpoint, and ends                     ≤ one
 //! ```
 //!
-//! The thread that reads a packet also sends it. While traffic is light, the thread `both` reads
-//! from all sources, and `out`, `in4` and `in6` sleep (`schedule.rs`). These threads, with
-//! their TUN queue and data sockets, are a lane (`lane.rs`); a device has one. The packet threads
-//! share with `control` only the protocol's lock of each peer, and a bounded queue that takes
-//! handshake messages to `control`.
+//! A lane is a queue of the TUN with its data sockets (`lane.rs`). A device has a power of two of
+//! them, by the number of processors; one on two processors. A flow is always on the same lane.
+//!
+//! The thread that reads a packet also sends it. While a lane has little to carry, the thread
+//! `both` reads from its sources, and its `out`, `in4` and `in6` sleep (`schedule.rs`). The threads
+//! of the second lane are called `out-1`, `in4-1` and `in6-1`, and so on. The packet threads share
+//! with each other and with `control` only the protocol's lock of each peer, and a bounded queue
+//! that takes handshake messages to `control`.
 //!
 //! | file | content |
 //! |---|---|

@@ -54,7 +54,7 @@ pub enum Exit {
 
 /// Starts a thread of the device.
 pub(crate) fn spawn<T: Send + 'static>(
-    name: &'static str,
+    name: impl Into<String>,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, StartError> {
     std::thread::Builder::new()

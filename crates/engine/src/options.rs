@@ -1,6 +1,7 @@
 //! Options of a device.
 
 use std::io;
+use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use taupe_os_linux::namespace::NetworkNamespace;
 use taupe_os_linux::watch::LinkWatch;
 use taupe_packet::tap::Tap;
-use taupe_protocol::Notice;
+use taupe_protocol::{Lanes, Notice};
 
 /// Options of a device.
 pub struct Options {
@@ -99,6 +100,26 @@ pub struct Offloads {
     /// Busy polling between a request and its answer. For comparisons: the device itself turns it
     /// off where it does not help.
     pub busy_poll: bool,
+    /// The number of lanes ([`crate`]). `None` is half the number of processors, rounded down to a
+    /// power of two. A device has one lane if the kernel refuses several, or if its TUN was passed
+    /// in.
+    pub lanes: Option<Lanes>,
+}
+
+impl Offloads {
+    /// Returns the number of lanes on this machine.
+    pub(crate) fn lanes(self) -> Lanes {
+        self.lanes.unwrap_or_else(|| {
+            let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+            lanes_for(processors)
+        })
+    }
+}
+
+/// Returns half of the number of processors, rounded down to a number of lanes. A lane can keep two
+/// processors busy, one in each direction.
+fn lanes_for(processors: usize) -> Lanes {
+    Lanes::at_most(processors / 2)
 }
 
 impl Default for Offloads {
@@ -111,6 +132,30 @@ impl Default for Offloads {
             avx512: true,
             flood_filter: true,
             busy_poll: true,
+            lanes: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lanes_for;
+
+    #[test]
+    fn lanes_follow_the_processors() {
+        let table = [
+            (1, 1),
+            (2, 1),
+            (3, 1),
+            (4, 2),
+            (7, 2),
+            (8, 4),
+            (16, 8),
+            (32, 16),
+            (128, 16),
+        ];
+        for (processors, lanes) in table {
+            assert_eq!(lanes_for(processors).count(), lanes, "{processors}");
         }
     }
 }

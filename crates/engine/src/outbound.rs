@@ -33,9 +33,7 @@ use taupe_packet::split::Split;
 use taupe_packet::virtio::VirtioHeader;
 use taupe_packet::{ecn, icmp};
 use taupe_protocol::time::Instant;
-use taupe_protocol::{
-    DropReason, LaneId, Outbound, Peer, Reservation, Staged, TokenBucket, padded_len,
-};
+use taupe_protocol::{DropReason, Outbound, Peer, Reservation, Staged, TokenBucket, padded_len};
 use tracing::{debug, trace};
 
 use crate::batch::Batch;
@@ -346,14 +344,18 @@ impl Outgoing {
         };
         let now = clock::boot();
         let (messages, bytes) = (self.batch.count() as u64, self.batch.bytes() as u64);
-        match lane.shared.path.reserve(now, peer, messages, bytes) {
+        match lane
+            .shared
+            .path
+            .reserve_on(lane.id, now, peer, messages, bytes)
+        {
             Outbound::Send(reservation) => self.send(lane, reservation),
             Outbound::Stage => {
                 let ecn = self.batch.header().tclass;
                 let staged = self.batch.packets().map(|packet| Staged {
                     packet: packet.to_vec(),
                     ecn,
-                    lane: LaneId::FIRST,
+                    lane: lane.id,
                 });
                 lane.shared.path.stage(now, peer, staged);
             }
@@ -368,7 +370,8 @@ impl Outgoing {
         self.batch.clear();
     }
 
-    /// Steps 6 and 7: seals and sends the batch.
+    /// Steps 6 and 7: seals and sends the batch. Only then the reservation ends, because it may make
+    /// other lanes wait.
     fn send(&mut self, lane: &Lane, mut reservation: Reservation) {
         let endpoint = reservation.endpoint();
         let (header, stride) = (self.batch.header(), self.batch.stride());

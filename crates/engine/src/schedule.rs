@@ -4,10 +4,10 @@
 //! is in one of two states:
 //!
 //! ```text
-//!               all have little to do for 50 ms
+//!          its lane has little to do for 50 ms
 //!            ┌───────────────────────────────────┐
 //!            │                                   ▼
-//!   dedicated: a thread of its own      shared: one thread for all paths
+//!   dedicated: a thread of its own      shared: one thread for all light paths
 //!   waits in the call that reads        waits in poll, may poll busily
 //!            ▲                                   │
 //!            └───────────────────────────────────┘
@@ -19,7 +19,7 @@
 //! wakes one thread and its answer wakes another, perhaps on a processor that is asleep or that
 //! another program uses. So paths with little to do migrate to the shared thread, which waits for
 //! all sources with `poll`. This costs one more system call per packet. When the shared thread has
-//! much to do, every path migrates back.
+//! much to do, the paths of every lane that it has carried migrate back.
 //!
 //! Even one thread is slow if it sleeps between a request and its answer, because its idle
 //! processor halts and has to be woken. While short packets go back and forth, the shared thread
@@ -31,17 +31,20 @@
 //! path on. Packets that arrive meanwhile wait in the kernel. When a source ends, its path is
 //! dropped and its dedicated thread ends.
 //!
-//! All of this happens within a lane ([`crate::lane`]): its paths share one [`SharedThread`].
+//! All lanes of a device ([`crate::lane`]) have one shared thread. The paths of a lane leave it and
+//! come back together, by the load of this lane ([`LaneLoad`]). So there are as many dedicated
+//! threads as the busy lanes need, and one thread carries the rest.
 
 use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use taupe_packet::ip::Family;
+use taupe_protocol::LaneId;
 use taupe_protocol::time::Instant;
 use taupe_runtime::clock;
 use taupe_runtime::system::thread_cpu_time;
@@ -55,8 +58,8 @@ use load::{Load, Meter, Turn};
 mod busy_poll;
 pub(crate) mod load;
 
-/// All threads must have had little to do for this long before paths migrate to the shared
-/// thread. Longer than the pauses within a stream.
+/// All threads of a lane must have had little to do for this long before its paths migrate to the
+/// shared thread. Longer than the pauses within a stream.
 const LIGHT_TIME: Duration = Duration::from_millis(50);
 
 /// Bytes in 10 ms from which traffic is heavy: 1.6 Gbit/s.
@@ -91,11 +94,35 @@ pub(crate) trait PacketPath: Send {
     }
 }
 
-/// A path of a lane.
+/// A path of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum PathId {
+pub(crate) struct PathId {
+    pub(crate) lane: LaneId,
+    pub(crate) direction: Direction,
+}
+
+/// Direction of a path, and the address family of its socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Direction {
     Outbound,
     Inbound(Family),
+}
+
+/// Load of a lane, as far as it decides on the threads of its paths.
+#[derive(Default)]
+pub(crate) struct LaneLoad {
+    /// The last time at which a thread was busy with this lane, in nanoseconds of the boot clock.
+    busy_at: AtomicU64,
+}
+
+impl LaneLoad {
+    fn note_busy(&self, now: Instant) {
+        self.busy_at.store(now.0, Ordering::Relaxed);
+    }
+
+    fn is_busy(&self, now: Instant) -> bool {
+        now.since(Instant(self.busy_at.load(Ordering::Relaxed))) < LIGHT_TIME
+    }
 }
 
 /// A descriptor that the shared thread waits for.
@@ -106,14 +133,12 @@ enum Token {
     Source(PathId),
 }
 
-/// Handle to the shared thread of a lane, for its dedicated threads.
+/// Handle to the shared thread of a device, for the dedicated threads.
 pub(crate) struct SharedThread {
     offloads: Offloads,
     arrivals: mpsc::Sender<Migrating>,
     /// Wakes the shared thread when a path arrives.
     waker: Waker,
-    /// The last time at which a thread was busy, in nanoseconds of the boot clock.
-    busy_at: AtomicU64,
     ended: AtomicBool,
 }
 
@@ -121,6 +146,8 @@ pub(crate) struct SharedThread {
 pub(crate) struct Migrating {
     id: PathId,
     path: Box<dyn PacketPath>,
+    /// The load of its lane.
+    load: Arc<LaneLoad>,
     /// The channel back to the dedicated thread. That thread waits for the path and ends if the
     /// channel is dropped.
     own_thread: mpsc::Sender<Self>,
@@ -138,7 +165,6 @@ impl SharedThread {
             offloads,
             arrivals,
             waker: Waker::new()?,
-            busy_at: AtomicU64::new(0),
             ended: AtomicBool::new(false),
         };
         Ok((shared_thread, receiver))
@@ -149,24 +175,22 @@ impl SharedThread {
         self.ended.store(true, Ordering::Relaxed);
         self.waker.wake();
     }
-
-    fn note_busy(&self, now: Instant) {
-        self.busy_at.store(now.0, Ordering::Relaxed);
-    }
-
-    fn is_busy(&self, now: Instant) -> bool {
-        now.since(Instant(self.busy_at.load(Ordering::Relaxed))) < LIGHT_TIME
-    }
 }
 
-/// Runs the dedicated thread of a path. The thread carries packets while any thread is busy.
+/// Runs the dedicated thread of a path. The thread carries packets while its lane is busy.
 /// Otherwise it passes the path to the shared thread and waits until the path comes back. Returns
-/// when the source has ended. `id` is unique among the paths of the lane at any time.
-pub(crate) fn run_dedicated(shared_thread: &SharedThread, id: PathId, path: Box<dyn PacketPath>) {
+/// when the source has ended. `id` is unique among the paths of the device at any time.
+pub(crate) fn run_dedicated(
+    shared_thread: &SharedThread,
+    load: &Arc<LaneLoad>,
+    id: PathId,
+    path: Box<dyn PacketPath>,
+) {
     let (own_thread, returns) = mpsc::channel();
     let mut migrating = Migrating {
         id,
         path,
+        load: Arc::clone(load),
         own_thread,
     };
     let mut meter = Meter::default();
@@ -175,13 +199,13 @@ pub(crate) fn run_dedicated(shared_thread: &SharedThread, id: PathId, path: Box<
         let ControlFlow::Continue(turn) = migrating.path.turn(may_block) else {
             return;
         };
-        let Some(load) = meter.note(&turn, thread_cpu_time) else {
+        let Some(window) = meter.note(&turn, thread_cpu_time) else {
             continue;
         };
-        if !is_light(load) {
-            shared_thread.note_busy(turn.ended);
+        if !is_light(window) {
+            load.note_busy(turn.ended);
         }
-        if shared_thread.is_busy(turn.ended) || migrating.path.backlog().is_some() {
+        if load.is_busy(turn.ended) || migrating.path.backlog().is_some() {
             continue;
         }
         if shared_thread.arrivals.send(migrating).is_err() {
@@ -215,13 +239,16 @@ fn timespec(delay: Duration) -> Option<Timespec> {
     Timespec::try_from(delay).ok()
 }
 
-/// Runs the shared thread. It carries the packets of the paths that have arrived, and sends all of
-/// them back when it is overloaded or when a dedicated thread is busy.
+/// Runs the shared thread. It carries the packets of the paths that have arrived. It sends the paths
+/// of a lane back if a dedicated thread of this lane is busy, or if the shared thread is overloaded
+/// and the lane has had packets.
 pub(crate) fn run_shared(shared_thread: &SharedThread, arrivals: &mpsc::Receiver<Migrating>) {
     let mut paths: Vec<Migrating> = Vec::new();
     let mut ready = Vec::new();
     let mut meter = Meter::default();
     let mut busy_poll = BusyPoll::new(shared_thread.offloads.busy_poll);
+    // The loads of the lanes that have had packets in this window.
+    let mut carried: Vec<Arc<LaneLoad>> = Vec::new();
     while !shared_thread.ended.load(Ordering::Relaxed) {
         let mut window = None;
         match wait(shared_thread, &paths, &mut busy_poll, &mut ready) {
@@ -233,7 +260,10 @@ pub(crate) fn run_shared(shared_thread: &SharedThread, arrivals: &mpsc::Receiver
                     let ControlFlow::Continue(turn) = it.path.turn(false) else {
                         return false;
                     };
-                    busy_poll.note(it.id, &turn);
+                    busy_poll.note(it.id.direction, &turn);
+                    if !carried.iter().any(|load| Arc::ptr_eq(load, &it.load)) {
+                        carried.push(Arc::clone(&it.load));
+                    }
                     if let Some(load) = meter.note(&turn, thread_cpu_time) {
                         window = Some((load, turn.ended));
                     }
@@ -249,7 +279,7 @@ pub(crate) fn run_shared(shared_thread: &SharedThread, arrivals: &mpsc::Receiver
                 // Dedicated threads need no poll: send every path back.
                 trace!(%error, "waiting for packets");
                 let now = clock::boot();
-                shared_thread.note_busy(now);
+                paths.iter().for_each(|it| it.load.note_busy(now));
                 window = Some((Load::default(), now));
             }
         }
@@ -257,13 +287,12 @@ pub(crate) fn run_shared(shared_thread: &SharedThread, arrivals: &mpsc::Receiver
             continue;
         };
         if is_heavy(load) {
-            shared_thread.note_busy(now);
+            carried.iter().for_each(|lane| lane.note_busy(now));
         }
-        if shared_thread.is_busy(now) {
-            for path in paths.drain(..) {
-                let own_thread = path.own_thread.clone();
-                let _ = own_thread.send(path);
-            }
+        carried.clear();
+        for path in paths.extract_if(.., |it| it.load.is_busy(now)) {
+            let own_thread = path.own_thread.clone();
+            let _ = own_thread.send(path);
         }
     }
 }

@@ -46,11 +46,16 @@ const HANDSHAKE_BUFFER: usize = 2 << 20;
 const PORT_TRIES: usize = 100;
 
 impl Sockets {
-    /// Binds `port` in both address families for the one lane of a device, or a free port if it is
-    /// 0. A system that has only one family gets the sockets of that family.
-    pub(crate) fn bind(port: u16, options: Options) -> Result<Self, BindError> {
+    /// Binds `port` in both address families for the lanes of a device, or a free port if it is 0. A
+    /// system that has only one family gets the sockets of that family.
+    pub(crate) fn bind(
+        port: u16,
+        options: Options,
+        steering: &taupe_protocol::Steering,
+    ) -> Result<Self, BindError> {
+        let lanes = steering.lanes().count();
         // The message type is little-endian, so its first byte distinguishes data messages.
-        let steering = Steering::new(Kind::Data as u8, 1, 1);
+        let steering = Steering::new(Kind::Data as u8, lanes, steering.multiplier());
         let bind = |family, port| {
             let buffers = Some(HANDSHAKE_BUFFER);
             available(SocketGroup::bind(family, port, options, &steering, buffers))

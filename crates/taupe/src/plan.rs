@@ -17,6 +17,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::RawFd;
 use taupe_engine::Offloads;
 use taupe_inspect::interface::InterfaceName;
+use taupe_protocol::Lanes;
 use taupe_uapi::{Request, RequestReader, UapiError, set_text};
 use tracing_subscriber::filter::LevelFilter;
 use zeroize::Zeroizing;
@@ -158,6 +159,34 @@ struct OffloadFields {
     avx512: bool,
     flood_filter: bool,
     busy_poll: bool,
+    #[serde(with = "lanes")]
+    lanes: Option<Lanes>,
+}
+
+/// Serialisation of a number of lanes.
+mod lanes {
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use taupe_protocol::Lanes;
+
+    pub(super) fn serialize<S: Serializer>(
+        lanes: &Option<Lanes>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        lanes.map(Lanes::count).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Lanes>, D::Error> {
+        let Some(count) = Option::<usize>::deserialize(deserializer)? else {
+            return Ok(None);
+        };
+        let lanes = Lanes::new(count);
+        lanes
+            .map(Some)
+            .ok_or_else(|| D::Error::custom("not a number of lanes"))
+    }
 }
 
 /// Serialisation of a level of the log.
@@ -190,6 +219,7 @@ mod tests {
     use std::path::Path;
     use taupe_config::file::{Dialect, File, parse};
     use taupe_engine::Offloads;
+    use taupe_protocol::Lanes;
     use taupe_uapi::set_text;
 
     const KEY: &str = "yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=";
@@ -215,6 +245,7 @@ mod tests {
             interface: "wg0".parse().expect("a name"),
             offloads: Offloads {
                 udp_gro: false,
+                lanes: Lanes::new(8),
                 ..Offloads::default()
             },
             log_level: LevelFilter::DEBUG,

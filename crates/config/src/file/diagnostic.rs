@@ -296,6 +296,9 @@ pub enum DiagnosticKind {
         "FwMark is neither off nor a number from 0 to 4294967295 (decimal, or hexadecimal after 0x)"
     )]
     FwMark,
+    /// Not a number of lanes.
+    #[error("Lanes is not 1, 2, 4, 8 or 16")]
+    Lanes,
     /// Not a keepalive interval.
     #[error("PersistentKeepalive is neither off nor a number of seconds from 0 to 65535")]
     PersistentKeepalive,

@@ -132,6 +132,10 @@ impl<'a> InterfaceDraft<'a> {
                 let read = value::boolean(key, value);
                 set_once(&mut self.save_config, key, value, first, read, report);
             }
+            Key::Lanes => {
+                let read = value::lanes(value);
+                set_once(&mut values.lanes, key, value, first, read, report);
+            }
             Key::Mtu => {
                 if let Some((mtu, problem)) = value_or_report(value::mtu(value), report) {
                     if let Some(problem) = problem {

@@ -100,6 +100,9 @@ impl DiagnosticKind {
             }
             Self::ListenPort => "write, for example, ListenPort = 51820",
             Self::FwMark => "write, for example, FwMark = 0xca6c, or off",
+            Self::Lanes => {
+                "write, for example, Lanes = 4, or delete the line to use the cores of the machine"
+            }
             Self::PersistentKeepalive => "write, for example, PersistentKeepalive = 25, or off",
             Self::NotBoolean { .. } => "write true or false",
             Self::KillSwitch => {

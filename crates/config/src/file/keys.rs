@@ -36,6 +36,7 @@ pub enum Key {
     PreDown,
     PostDown,
     SaveConfig,
+    Lanes,
     PublicKey,
     PresharedKey,
     AllowedIps,
@@ -56,7 +57,7 @@ pub enum Key {
 
 impl Key {
     /// All keys, by their number.
-    pub(super) const ALL: [Self; 28] = [
+    pub(super) const ALL: [Self; 29] = [
         Self::PrivateKey,
         Self::ListenPort,
         Self::FwMark,
@@ -69,6 +70,7 @@ impl Key {
         Self::PreDown,
         Self::PostDown,
         Self::SaveConfig,
+        Self::Lanes,
         Self::PublicKey,
         Self::PresharedKey,
         Self::AllowedIps,
@@ -103,6 +105,7 @@ impl Key {
             Self::PreDown => "PreDown",
             Self::PostDown => "PostDown",
             Self::SaveConfig => "SaveConfig",
+            Self::Lanes => "Lanes",
             Self::PublicKey => "PublicKey",
             Self::PresharedKey => "PresharedKey",
             Self::AllowedIps => "AllowedIPs",
@@ -171,7 +174,7 @@ impl Key {
     /// Returns true if only Taupe knows the key, so that it may be in a comment.
     #[must_use]
     pub const fn is_taupe_only(self) -> bool {
-        self.is_transparent_mode() || self.is_post_quantum()
+        self.is_transparent_mode() || self.is_post_quantum() || matches!(self, Self::Lanes)
     }
 
     /// Returns true if `wg` itself accepts it. The others are for programs that bring a tunnel up.
@@ -230,6 +233,7 @@ impl Key {
             Self::PreDown => "echo down %i",
             Self::PostDown => "echo down %i",
             Self::SaveConfig => "true",
+            Self::Lanes => "4",
             Self::PublicKey => "(the peer's public key)",
             Self::PresharedKey => "(the preshared key)",
             Self::AllowedIps => "10.0.0.0/24, fd00::/64",

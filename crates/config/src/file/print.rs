@@ -62,6 +62,7 @@ pub fn save(old: &File, current: &Current<'_>) -> Zeroizing<String> {
         table,
         hooks,
         save_config,
+        lanes,
         ..
     } = &old.interface;
     let interface = Interface {
@@ -83,6 +84,7 @@ pub fn save(old: &File, current: &Current<'_>) -> Zeroizing<String> {
         table: table.clone(),
         hooks: hooks.clone(),
         save_config: *save_config,
+        lanes: *lanes,
     };
     let by_key: std::collections::HashMap<&PublicKey, &Peer> = old
         .peers
@@ -175,6 +177,7 @@ fn write_interface(out: &mut impl Write, interface: &Interface) -> fmt::Result {
         table,
         hooks,
         save_config,
+        lanes,
     } = interface;
     for address in addresses {
         write_line(out, Key::Address, address)?;
@@ -196,6 +199,9 @@ fn write_interface(out: &mut impl Write, interface: &Interface) -> fmt::Result {
     }
     if *save_config {
         write_line(out, Key::SaveConfig, "true")?;
+    }
+    if let Some(lanes) = lanes {
+        write_comment_line(out, Key::Lanes, lanes.count())?;
     }
     let Hooks {
         pre_up,

@@ -4,6 +4,7 @@ use core::fmt::Display;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use ipnet::IpNet;
+use taupe_protocol::Lanes;
 use taupe_protocol::update::PostQuantum;
 use taupe_uapi::prefix;
 
@@ -43,6 +44,12 @@ pub(super) fn fwmark(value: Span<'_>) -> Value<'_, u32> {
         None => decimal(&text),
     };
     mark.ok_or((value, DiagnosticKind::FwMark))
+}
+
+/// `Lanes`.
+pub(super) fn lanes(value: Span<'_>) -> Value<'_, Lanes> {
+    let lanes = decimal(&value.clean()).and_then(Lanes::new);
+    lanes.ok_or((value, DiagnosticKind::Lanes))
 }
 
 /// `PersistentKeepalive`.

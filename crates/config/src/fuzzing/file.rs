@@ -168,6 +168,7 @@ pub fn same_file(a: &File, b: &File) -> bool {
         table,
         hooks,
         save_config,
+        lanes,
     } = interface;
     let other = &b.interface;
     *private_key == other.private_key
@@ -183,6 +184,7 @@ pub fn same_file(a: &File, b: &File) -> bool {
         && *table == other.table
         && *hooks == other.hooks
         && *save_config == other.save_config
+        && *lanes == other.lanes
         && same_transparent(transparent, &b.transparent)
         && peers.len() == b.peers.len()
         && peers.iter().zip(&b.peers).all(|(a, b)| same_peer(a, b))

@@ -61,7 +61,10 @@ impl Control {
 
     fn bind_sockets(&self, port: u16) -> Result<Sockets, udp::BindError> {
         let options = self.socket_options();
-        let bound = self.underlay.within(|| Sockets::bind(port, options));
+        let steering = self.shared.path.steering();
+        let bound = self
+            .underlay
+            .within(|| Sockets::bind(port, options, steering));
         bound.map_err(|source| udp::BindError::Io {
             what: "entering the outer tunnel's network",
             source,
@@ -77,10 +80,7 @@ impl Control {
         self.handshakes = handshakes.collect();
         self.flood_filter.forget_sockets();
         self.sockets = sockets;
-        let mut sockets = self.sockets.lanes.iter().cloned();
-        for lane in &mut self.lanes {
-            lane.replace_sockets(sockets.next().unwrap_or_default());
-        }
+        self.lanes.replace_sockets(&self.sockets.lanes);
     }
 
     fn socket_options(&self) -> udp::Options {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
-use taupe_os_linux::tun::{self, Tun};
+use taupe_os_linux::tun::{self, Queues, Tun};
 use taupe_os_linux::watch::{LinkState, LinkWatch};
 use tracing::{debug, info, warn};
 
@@ -68,31 +68,36 @@ impl Control {
     }
 }
 
-/// Opens the TUN and a watch on its link.
+/// Opens the queues of the TUN, one for each lane, and a watch on its link.
 pub(super) fn open_tun(
     name: &str,
     source: TunSource,
     offloads: Offloads,
-) -> Result<(Tun, LinkWatch), StartError> {
+) -> Result<(Queues, LinkWatch), StartError> {
     let wanted = tun::Offloads {
         tso: offloads.tun_tso,
         uso: offloads.tun_uso,
         gro_tcp: offloads.tun_tso,
         gro_udp: offloads.tun_uso,
     };
-    let (tun, watch) = match source {
+    let (queues, watch) = match source {
         TunSource::Create => {
-            let tun = Tun::create(name, wanted)?;
-            tun.set_mtu(DEFAULT_MTU)
-                .map_err(io("cannot set the interface's MTU"))?;
-            (tun, None)
+            let lanes = offloads.lanes().count();
+            let queues = Tun::create_queues(name, wanted, lanes)?;
+            if let Some(error) = &queues.refused {
+                info!(%error, lanes, "the device has one lane, because it cannot have several");
+            }
+            let set = queues.first.set_mtu(DEFAULT_MTU);
+            set.map_err(io("cannot set the interface's MTU"))?;
+            (queues, None)
         }
-        TunSource::Fd(fd) => (Tun::from_fd(fd, wanted)?, None),
-        TunSource::Elsewhere { tun, watch } => (Tun::from_fd(tun, wanted)?, Some(watch)),
+        TunSource::Fd(fd) => (Tun::from_fd(fd, wanted)?.into(), None),
+        TunSource::Elsewhere { tun, watch } => (Tun::from_fd(tun, wanted)?.into(), Some(watch)),
     };
+    let tun = &queues.first;
     if tun.offloads() != wanted {
         info!(granted = ?tun.offloads(), "the kernel does not have every TUN offload");
     }
-    let watch = watch.map_or_else(|| LinkWatch::open(&tun), Ok);
-    Ok((tun, watch.map_err(io("cannot watch the interface"))?))
+    let watch = watch.map_or_else(|| LinkWatch::open(tun), Ok);
+    Ok((queues, watch.map_err(io("cannot watch the interface"))?))
 }

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, Timespec, poll};
 use rustix::io::Errno;
 use taupe_protocol::time::Instant;
 
-use crate::schedule::PathId;
+use crate::schedule::Direction;
 use crate::schedule::load::Turn;
 use taupe_runtime::clock;
 
@@ -74,8 +74,8 @@ impl Phase {
 pub(crate) struct BusyPoll {
     /// Answers in a row, at most [`MIN_ANSWERS`].
     row: u32,
-    /// The path of the last turn.
-    path: Option<PathId>,
+    /// The direction of the last turn.
+    direction: Option<Direction>,
     /// The end of the last turn.
     ended: Instant,
     phase: Phase,
@@ -89,7 +89,7 @@ impl BusyPoll {
     pub(crate) fn new(is_wanted: bool) -> Self {
         Self {
             row: 0,
-            path: None,
+            direction: None,
             ended: Instant::default(),
             phase: match is_wanted {
                 true => Phase::TrySleep,
@@ -100,10 +100,10 @@ impl BusyPoll {
         }
     }
 
-    /// Records a turn of a path.
-    pub(crate) fn note(&mut self, path: PathId, turn: &Turn) {
-        let last = self.path.replace(path);
-        let answers = last.is_some_and(|last| last != path) && turn.bytes <= MAX_SHORT;
+    /// Records a turn of a path in this direction.
+    pub(crate) fn note(&mut self, direction: Direction, turn: &Turn) {
+        let last = self.direction.replace(direction);
+        let answers = last.is_some_and(|last| last != direction) && turn.bytes <= MAX_SHORT;
         let waited = turn.read_at.since(self.ended).min(PAUSE);
         self.ended = turn.ended;
         if !answers {
@@ -148,13 +148,13 @@ mod tests {
     struct Exchange {
         state: BusyPoll,
         now: Instant,
-        path: PathId,
+        direction: Direction,
     }
 
-    fn other(path: PathId) -> PathId {
-        match path {
-            PathId::Outbound => PathId::Inbound(Family::V4),
-            PathId::Inbound(_) => PathId::Outbound,
+    fn other(direction: Direction) -> Direction {
+        match direction {
+            Direction::Outbound => Direction::Inbound(Family::V4),
+            Direction::Inbound(_) => Direction::Outbound,
         }
     }
 
@@ -168,30 +168,30 @@ mod tests {
             let mut exchange = Self {
                 state: BusyPoll::new(is_wanted),
                 now: Instant(1_000_000_000),
-                path: PathId::Outbound,
+                direction: Direction::Outbound,
             };
-            exchange.packet(PathId::Outbound, MAX_SHORT, AWAKE);
+            exchange.packet(Direction::Outbound, MAX_SHORT, AWAKE);
             exchange
         }
 
-        fn packet(&mut self, path: PathId, bytes: usize, after: Duration) {
+        fn packet(&mut self, direction: Direction, bytes: usize, after: Duration) {
             let read_at = self.now + after;
             self.now = read_at + Duration::from_micros(5);
             let ended = self.now;
             self.state.note(
-                path,
+                direction,
                 &Turn {
                     read_at,
                     ended,
                     bytes,
                 },
             );
-            self.path = path;
+            self.direction = direction;
         }
 
         fn turns(&mut self, turns: u32, after: Duration) {
             for _ in 0..turns {
-                self.packet(other(self.path), MAX_SHORT, after);
+                self.packet(other(self.direction), MAX_SHORT, after);
             }
         }
 
@@ -250,8 +250,10 @@ mod tests {
     #[test]
     fn one_way_traffic_and_long_packets_are_not_polled_for() {
         for spoil in [
-            |exchange: &mut Exchange| exchange.packet(exchange.path, 1, AWAKE),
-            |exchange: &mut Exchange| exchange.packet(other(exchange.path), MAX_SHORT + 1, AWAKE),
+            |exchange: &mut Exchange| exchange.packet(exchange.direction, 1, AWAKE),
+            |exchange: &mut Exchange| {
+                exchange.packet(other(exchange.direction), MAX_SHORT + 1, AWAKE)
+            },
         ] {
             let mut exchange = Exchange::new();
             exchange.turns(TRIAL_TURNS, ASLEEP);

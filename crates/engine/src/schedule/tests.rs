@@ -127,47 +127,62 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
     thread.spawn(work).expect("a thread")
 }
 
-fn start() -> (Arc<SharedThread>, JoinHandle<()>) {
+/// The threads of a device with two lanes.
+struct Device {
+    shared_thread: Arc<SharedThread>,
+    loads: [Arc<LaneLoad>; 2],
+}
+
+/// Starts the shared thread.
+fn start() -> (Device, JoinHandle<()>) {
     let (shared_thread, arrivals) = SharedThread::new(Offloads::default()).expect("an eventfd");
     let shared_thread = Arc::new(shared_thread);
     let own = Arc::clone(&shared_thread);
     let both = spawn("both", move || run_shared(&own, &arrivals));
-    (shared_thread, both)
-}
-
-/// Starts the dedicated thread of a path.
-fn dedicated(shared_thread: &Arc<SharedThread>, id: PathId, name: &str) -> End {
-    let (near, source) = UnixDatagram::pair().expect("a pair");
-    near.set_write_timeout(Some(SOON)).expect("a limit");
-    let (report, carried) = mpsc::channel();
-    let fake = Fake {
-        source,
-        backlog: None,
-        carried: report,
+    let device = Device {
+        shared_thread,
+        loads: Default::default(),
     };
-    let shared_thread = Arc::clone(shared_thread);
-    let thread = spawn(name, move || {
-        run_dedicated(&shared_thread, id, Box::new(fake))
-    });
-    End {
-        source: near,
-        carried,
-        thread,
+    (device, both)
+}
+
+impl Device {
+    /// Starts the dedicated thread of a path.
+    fn dedicated(&self, lane: LaneId, direction: Direction, name: &str) -> End {
+        let (near, source) = UnixDatagram::pair().expect("a pair");
+        near.set_write_timeout(Some(SOON)).expect("a limit");
+        let (report, carried) = mpsc::channel();
+        let fake = Fake {
+            source,
+            backlog: None,
+            carried: report,
+        };
+        let shared_thread = Arc::clone(&self.shared_thread);
+        let load = Arc::clone(&self.loads[lane.number()]);
+        let id = PathId { lane, direction };
+        let thread = spawn(name, move || {
+            run_dedicated(&shared_thread, &load, id, Box::new(fake));
+        });
+        End {
+            source: near,
+            carried,
+            thread,
+        }
     }
-}
 
-fn outbound(shared_thread: &Arc<SharedThread>) -> End {
-    dedicated(shared_thread, PathId::Outbound, "out")
-}
+    fn outbound(&self) -> End {
+        self.dedicated(LaneId::FIRST, Direction::Outbound, "out")
+    }
 
-fn inbound(shared_thread: &Arc<SharedThread>) -> End {
-    dedicated(shared_thread, PathId::Inbound(Family::V4), "in")
+    fn inbound(&self) -> End {
+        self.dedicated(LaneId::FIRST, Direction::Inbound(Family::V4), "in")
+    }
 }
 
 #[test]
 fn one_thread_carries_both_directions_while_traffic_is_light() {
-    let (shared_thread, _both) = start();
-    let (out, inbound) = (outbound(&shared_thread), inbound(&shared_thread));
+    let (device, _both) = start();
+    let (out, inbound) = (device.outbound(), device.inbound());
     assert_eq!(out.carries(1000, 100), "out", "it waits for the first");
     assert_eq!(inbound.carries(1001, 100), "in");
     for at in [1010, 2000, 2010, 2020] {
@@ -187,6 +202,30 @@ fn one_thread_carries_both_directions_while_traffic_is_light() {
 }
 
 #[test]
+fn only_busy_lanes_have_dedicated_threads() {
+    let (device, _both) = start();
+    let second = LaneId::new(1).expect("a lane");
+    let (out, inbound) = (device.outbound(), device.inbound());
+    let other = device.dedicated(second, Direction::Outbound, "out 1");
+    assert_eq!(out.carries(1000, 100), "out");
+    assert_eq!(inbound.carries(1001, 100), "in");
+    assert_eq!(other.carries(1002, 100), "out 1");
+    assert_eq!(other.carries(1003, 100), "both");
+    // The first lane is heavy in a window in which the second has no packets.
+    assert_eq!(out.carries(2000, 100), "both");
+    assert_eq!(out.carries(2011, HEAVY_BYTES * 2), "both");
+    assert_eq!(out.carries(2012, 100), "out");
+    assert_eq!(inbound.carries(2013, 100), "in", "the lane as one");
+    assert_eq!(other.carries(2014, 100), "both", "the other lane is light");
+    // The second lane becomes heavy too, while the first is.
+    assert_eq!(other.carries(2030, HEAVY_BYTES * 2), "both");
+    assert_eq!(other.carries(2031, 100), "out 1");
+    // Each comes back by itself.
+    assert_eq!(out.carries(2080, 100), "out");
+    assert_eq!(out.carries(2081, 100), "both");
+}
+
+#[test]
 fn traffic_is_heavy_from_1_6_and_light_below_0_8_gbit_a_second() {
     // The load of 10 ms, for a rate in tenths of a Gbit/s.
     let load = |tenths: u64| Load {
@@ -201,8 +240,8 @@ fn traffic_is_heavy_from_1_6_and_light_below_0_8_gbit_a_second() {
 
 #[test]
 fn a_backlog_is_carried_without_another_packet() {
-    let (shared_thread, _both) = start();
-    let out = outbound(&shared_thread);
+    let (device, _both) = start();
+    let out = device.outbound();
     // Traffic is light, but the path does not migrate with packets.
     assert_eq!(out.carries_packet(WAITING, 1000, 100), "out");
     assert_eq!(out.carries(1010, 100), "out");
@@ -214,8 +253,8 @@ fn a_backlog_is_carried_without_another_packet() {
 #[test]
 fn packets_stay_in_order_when_their_path_migrates() {
     const COUNT: u64 = 20_000;
-    let (shared_thread, _both) = start();
-    let out = outbound(&shared_thread);
+    let (device, _both) = start();
+    let out = device.outbound();
     let packets = (0..COUNT).map(|number| Packet {
         number,
         at: 1000 + 10 * number,
@@ -237,11 +276,11 @@ fn packets_stay_in_order_when_their_path_migrates() {
 
 #[test]
 fn a_thread_ends_with_its_source() {
-    let (shared_thread, _both) = start();
-    let (out, inbound) = (outbound(&shared_thread), inbound(&shared_thread));
+    let (device, _both) = start();
+    let (out, inbound) = (device.outbound(), device.inbound());
     inbound.close();
     inbound.has_ended();
-    let inbound = self::inbound(&shared_thread);
+    let inbound = device.inbound();
     assert_eq!(out.carries(1000, 100), "out");
     assert_eq!(inbound.carries(1000, 100), "in");
     assert_eq!(inbound.carries(1001, 100), "both");
@@ -252,11 +291,11 @@ fn a_thread_ends_with_its_source() {
 
 #[test]
 fn the_shared_thread_drops_its_paths_when_it_ends() {
-    let (shared_thread, both) = start();
-    let (out, inbound) = (outbound(&shared_thread), inbound(&shared_thread));
+    let (device, both) = start();
+    let (out, inbound) = (device.outbound(), device.inbound());
     assert_eq!(out.carries(1000, 100), "out");
     assert_eq!(out.carries(1001, 100), "both");
-    shared_thread.end();
+    device.shared_thread.end();
     both.join().expect("no panic");
     out.has_ended();
     // The dedicated thread waits for its source, and then finds the shared thread gone.

@@ -87,7 +87,7 @@ impl Boringtun {
         Ok(DeviceOrder {
             interface: self.interface,
             foreground: self.foreground || foreground(environment),
-            offloads: offloads(Vec::new(), environment)?,
+            offloads: offloads(Vec::new(), None, environment)?,
             tun: number(self.tun_fd, TUN)?,
             uapi: number(self.uapi_fd, UAPI)?,
             logging: Logging {

@@ -9,6 +9,7 @@ use std::os::fd::RawFd;
 use std::path::PathBuf;
 use taupe_engine::Offloads;
 use taupe_inspect::interface::InterfaceName;
+use taupe_protocol::Lanes;
 
 /// A device to run, and how.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,17 +35,18 @@ pub(crate) struct DeviceSettings {
 
 impl DeviceSettings {
     pub(super) fn read(environment: Environment<'_>) -> Result<Self, ArgumentError> {
-        Self::read_with(Vec::new(), environment)
+        Self::read_with(Vec::new(), None, environment)
     }
 
     fn read_with(
         no_offload: Vec<Offload>,
+        lanes: Option<Lanes>,
         environment: Environment<'_>,
     ) -> Result<Self, ArgumentError> {
         let log_level = environment("LOG_LEVEL");
         let log_level = log_level.as_deref().map(|word| word.to_string_lossy());
         Ok(Self {
-            offloads: offloads(no_offload, environment)?,
+            offloads: offloads(no_offload, lanes, environment)?,
             logging: Logging::from_log_level(log_level.as_deref()),
         })
     }
@@ -68,6 +70,7 @@ Environment:
   LOG_LEVEL              silent, error, warn (default), info, verbose or debug,
                          trace. The log goes to standard error; a background
                          process logs only if it is set.
+  TAUPE_LANES            Number of lanes, as for --lanes.
   TAUPE_OFFLOAD          Offloads not to use, as for --no-offload.
   WG_PROCESS_FOREGROUND  1 is the same as -f.
   WG_TUN_FD              Number of an open TUN to use instead of creating one.
@@ -101,11 +104,17 @@ pub(super) struct DeviceArguments {
     #[arg(long, value_name = "WHAT", value_delimiter = ',', ignore_case = true)]
     #[arg(hide_possible_values = true)]
     no_offload: Vec<Offload>,
+    /// Number of lanes: 1, 2, 4, 8 or 16
+    ///
+    /// A lane carries packets in two threads. Default: half as many as
+    /// processors, at least 1.
+    #[arg(long, value_name = "N", value_parser = parse_lanes)]
+    lanes: Option<Lanes>,
 }
 
 impl DeviceArguments {
     pub(super) fn order(self, environment: Environment<'_>) -> Result<DeviceOrder, ArgumentError> {
-        let settings = DeviceSettings::read_with(self.no_offload, environment)?;
+        let settings = DeviceSettings::read_with(self.no_offload, self.lanes, environment)?;
         Ok(DeviceOrder {
             interface: self.interface,
             foreground: self.foreground || foreground(environment),
@@ -157,11 +166,13 @@ fn offload_table() -> String {
 }
 
 const OFFLOAD: &str = "TAUPE_OFFLOAD";
+const LANES: &str = "TAUPE_LANES";
 pub(crate) const TUN: &str = "WG_TUN_FD";
 pub(crate) const UAPI: &str = "WG_UAPI_FD";
 
 pub(super) fn offloads(
     mut without: Vec<Offload>,
+    lanes: Option<Lanes>,
     environment: Environment<'_>,
 ) -> Result<Offloads, ArgumentError> {
     if let Some(list) = variable(OFFLOAD, environment)? {
@@ -181,7 +192,23 @@ pub(super) fn offloads(
             without.push(offload);
         }
     }
-    let mut offloads = Offloads::default();
+    let lanes = match (lanes, variable(LANES, environment)?) {
+        (None, Some(value)) => match parse_lanes(&value) {
+            Ok(lanes) => Some(lanes),
+            Err(error) => {
+                return Err(ArgumentError::Variable {
+                    variable: LANES,
+                    value,
+                    reason: error.to_string(),
+                });
+            }
+        },
+        (lanes, _) => lanes,
+    };
+    let mut offloads = Offloads {
+        lanes,
+        ..Offloads::default()
+    };
     for offload in without {
         match offload {
             Offload::Tso => offloads.tun_tso = false,
@@ -207,6 +234,17 @@ pub(super) fn offloads(
     }
     Ok(offloads)
 }
+
+/// Parses a number of lanes.
+fn parse_lanes(text: &str) -> Result<Lanes, NotLanes> {
+    let count = text.parse().ok();
+    count.and_then(Lanes::new).ok_or(NotLanes)
+}
+
+/// The text is not a number of lanes.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("it is not 1, 2, 4, 8 or 16")]
+struct NotLanes;
 
 pub(super) fn foreground(environment: Environment<'_>) -> bool {
     environment("WG_PROCESS_FOREGROUND").is_some_and(|value| value == "1")

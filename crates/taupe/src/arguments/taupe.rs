@@ -23,7 +23,8 @@ Examples:
 
 /// Follows [`RETRIES`].
 const DEVICE_VARIABLES: &str = "
-  LOG_LEVEL, TAUPE_OFFLOAD        As for `taupe device`.";
+  LOG_LEVEL, TAUPE_LANES          As for `taupe device`.
+  TAUPE_OFFLOAD                   As for `taupe device`.";
 
 /// Userspace WireGuard.
 #[derive(Parser)]

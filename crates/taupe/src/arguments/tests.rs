@@ -23,6 +23,7 @@ const ALL: Offloads = Offloads {
     avx512: true,
     flood_filter: true,
     busy_poll: true,
+    lanes: None,
 };
 
 fn nothing(_: &str) -> Option<OsString> {

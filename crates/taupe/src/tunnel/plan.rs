@@ -90,6 +90,9 @@ impl<'a> UpPlan<'a> {
         already_up(conf, compatibility)?;
         let mut notices = vec![mode.to_string()];
         let mut device = DevicePlan::new(conf.interface.clone(), &up.device);
+        // The environment is for this run, so it precedes the file.
+        let lanes = &mut device.offloads.lanes;
+        *lanes = lanes.or(file.interface.lanes);
         let mut names = Vec::new();
         let outer = through.map(|(outer, plan, routed)| {
             notices.extend(routed.notices);

@@ -44,6 +44,7 @@ PostUp = iptables -A FORWARD -i %i -j ACCEPT
 PreDown = echo pre down
 PostDown = echo post down
 SaveConfig = true
+Lanes = 4
 
 [Peer]
 PublicKey = {PEER}
@@ -73,6 +74,7 @@ AllowedIPs = 10.2.0.0/16
         table,
         hooks,
         save_config,
+        lanes,
     } = file.interface
     else {
         panic!("keys in files");
@@ -91,6 +93,7 @@ AllowedIPs = 10.2.0.0/16
     );
     assert_eq!(dns_search, ["example.org"]);
     assert_eq!(mtu, Some(1420));
+    assert_eq!(lanes, Lanes::new(4));
     assert_eq!(table, Table::Id(1234));
     assert_eq!(hooks.pre_up, ["echo pre up"]);
     assert_eq!(
@@ -117,7 +120,7 @@ AllowedIPs = 10.2.0.0/16
     assert_eq!(first.allowed_ips, networks("0.0.0.0/0 ::/0 10.1.0.0/16"));
     assert_eq!(first.disallowed_ips, networks("192.168.1.0/24"));
     assert_eq!(first.persistent_keepalive, Some(25));
-    assert_eq!(first.line, 18);
+    assert_eq!(first.line, 19);
     let routed = first.routed();
     assert_eq!(routed.len(), 25);
     assert!(!networks::covers(&routed, networks("192.168.1.0/24")[0]));
@@ -127,7 +130,7 @@ AllowedIPs = 10.2.0.0/16
     assert!(second.preshared_key.is_none());
     assert_eq!(second.endpoint, None);
     assert_eq!(second.persistent_keepalive, None);
-    assert_eq!(second.line, 27);
+    assert_eq!(second.line, 28);
     // In the order of the file, not sorted.
     assert_eq!(second.routed(), networks("10.2.0.0/16"));
 }

@@ -2,7 +2,7 @@
 //! keys, `{zero}` is all zeros; placeholders of ML-KEM keys begin with `pq`.
 
 /// The kind of the error, and a wrong line of `[Interface]`.
-pub(super) const INTERFACE: [(&str, &str); 113] = [
+pub(super) const INTERFACE: [(&str, &str); 117] = [
     ("UnknownKey", "Adress = 10.0.0.3/24"),
     ("UnknownKey", "Post Up = true"),
     ("UnknownKey", "Private-Key = {own}"),
@@ -71,6 +71,10 @@ pub(super) const INTERFACE: [(&str, &str); 113] = [
     ("FwMark", "FwMark = 0x100000000"),
     ("FwMark", "FwMark = on"),
     ("FwMark", "FwMark = ca6c"),
+    ("Lanes", "Lanes = 0"),
+    ("Lanes", "Lanes = 3"),
+    ("Lanes", "#@taupe:Lanes = 32"),
+    ("Lanes", "Lanes = auto"),
     ("NotBoolean", "SaveConfig = yes"),
     ("NotBoolean", "SaveConfig = 1"),
     ("NotBoolean", "BypassLanTraffic = yes"),

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use taupe_engine::Offloads;
+use taupe_protocol::Lanes;
 use tracing_subscriber::filter::LevelFilter;
 
 #[test]
@@ -259,4 +260,29 @@ fn the_two_families_of_log_levels_do_not_mix() {
     assert_eq!(boringtun, plain_boringtun("wg0"));
     let (text, _) = refusal("boringtun-cli wg0", &[("WG_LOG_LEVEL", "loud")]);
     assert!(text.contains("WG_LOG_LEVEL=loud"), "{text}");
+}
+
+#[test]
+fn the_number_of_lanes_is_an_option_a_variable_or_unset() {
+    let lanes = |line, variables: &[(&str, &str)]| order(line, variables).offloads.lanes;
+    let four = Lanes::new(4);
+    assert_eq!(lanes("taupe device wg0", &[]), None);
+    assert_eq!(lanes("taupe device wg0 --lanes 4", &[]), four);
+    let variable = [("TAUPE_LANES", "4")];
+    assert_eq!(lanes("taupe device wg0", &variable), four);
+    assert_eq!(lanes("wireguard-go wg0", &variable), four);
+    let line = "taupe device wg0 --lanes 16";
+    assert_eq!(
+        lanes(line, &variable),
+        Lanes::new(16),
+        "the option precedes"
+    );
+    assert_eq!(lanes("taupe device wg0", &[("TAUPE_LANES", "")]), None);
+    for wrong in ["0", "3", "32", "two", "-1"] {
+        let (text, status) = refusal("taupe device wg0", &[("TAUPE_LANES", wrong)]);
+        assert!(text.contains("1, 2, 4, 8 or 16"), "{text}");
+        assert_eq!(status, 2, "{wrong}");
+        let (text, _) = refusal(&format!("taupe device wg0 --lanes={wrong}"), &[]);
+        assert!(text.contains("1, 2, 4, 8 or 16"), "{text}");
+    }
 }
