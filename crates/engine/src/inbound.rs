@@ -17,9 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use taupe_os_linux::tun::WriteError;
-use taupe_os_linux::udp::{
-    MAX_RECEIVES, RECEIVE_BUFFER_LEN, RECEIVE_LEN, Receive, Received, Socket,
-};
+use taupe_os_linux::udp::{MAX_RECEIVES, RECEIVE_LEN, Receive, Received, Socket};
 use taupe_packet::ecn;
 use taupe_packet::merge::{Merger, TunWrite};
 use taupe_protocol::time::Instant;
@@ -52,6 +50,7 @@ fn batches_for(bytes: usize, count: usize) -> usize {
 pub(crate) struct InboundPath {
     lane: Arc<Lane>,
     socket: Arc<Socket>,
+    /// As long as the largest receive so far: most lanes never need more than one batch.
     buffer: Vec<u8>,
     /// Bytes of the buffer that the next receive may fill.
     room: usize,
@@ -76,7 +75,7 @@ impl InboundPath {
         Self {
             lane,
             socket,
-            buffer: vec![0; RECEIVE_BUFFER_LEN],
+            buffer: vec![0; RECEIVE_LEN],
             room: RECEIVE_LEN,
             ended: Instant::default(),
             incoming: Incoming {
@@ -111,6 +110,9 @@ impl InboundPath {
             ended,
             incoming,
         } = self;
+        if buffer.len() < *room {
+            buffer.resize(*room, 0);
+        }
         let space = &mut buffer[..*room];
         let received = if waits {
             socket.receive(space).map(Some)
