@@ -228,6 +228,30 @@ pub struct Peer {
     pub sent_bytes: u64,
     /// `None` if post-quantum handshakes are not configured.
     pub post_quantum: Option<PostQuantumStatus>,
+    /// `None` without a session, or if the device has one lane.
+    pub lanes: Option<PeerLanes>,
+}
+
+/// Lanes of the session with a peer.
+#[derive(Serialize)]
+pub struct PeerLanes {
+    /// Number of lanes on which this device receives the session.
+    pub receiving: usize,
+    /// Number of lanes of the peer's device; 1 if it has not said so.
+    pub remote: usize,
+    /// True if the network interleaves the peer's packets, so that they are received on one lane.
+    pub interleaved: bool,
+}
+
+impl PeerLanes {
+    fn of(peer: &PeerStatus) -> Option<Self> {
+        let lanes = peer.lanes?;
+        Some(Self {
+            receiving: lanes.receiving.count(),
+            remote: lanes.remote.count(),
+            interleaved: lanes.interleaved,
+        })
+    }
 }
 
 /// Post-quantum state of the handshakes with a peer.
@@ -457,6 +481,7 @@ impl Tunnel {
                 received_bytes: peer.rx_bytes,
                 sent_bytes: peer.tx_bytes,
                 post_quantum: PostQuantumStatus::of(&device.status, peer),
+                lanes: PeerLanes::of(peer),
             });
         }
         self.notes

@@ -194,7 +194,8 @@ impl Translator {
         }
     }
 
-    /// Returns the half for the thread that reads the TUN.
+    /// Returns a half for a thread that reads a queue of the TUN. Each thread needs its own, and all
+    /// fragments of a packet must go to the same half.
     pub fn outgoing(&self) -> Outgoing {
         Outgoing::new(Arc::clone(&self.shared))
     }

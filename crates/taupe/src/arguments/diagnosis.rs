@@ -41,7 +41,8 @@ JSON:
     peers         public_key, endpoint, latest_handshake (Unix time),
                   unanswered_handshakes, received_bytes, sent_bytes,
                   post_quantum (wanted, latched, session, suite, text; null if
-                  unknown)
+                  unknown), lanes (receiving, remote, interleaved; null without
+                  a session, or if the device has one lane)
   No private or preshared key is in it.";
 
 pub(super) const STATUS_CODES: &str = "\

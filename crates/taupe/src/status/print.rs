@@ -98,6 +98,9 @@ fn tunnel(tunnel: &Tunnel, paint: Paint) -> String {
         if let Some(handshakes) = &peer.post_quantum {
             parts.push(format!("post-quantum: {}", handshakes.text));
         }
+        if peer.lanes.as_ref().is_some_and(|lanes| lanes.interleaved) {
+            parts.push("received on one lane, because the network interleaves packets".to_owned());
+        }
         let endpoint = peer.endpoint.as_deref().unwrap_or("without an endpoint");
         let _ = writeln!(text, "  peer {endpoint}: {}", parts.join(", "));
     }
