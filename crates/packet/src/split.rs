@@ -170,8 +170,10 @@ impl<'a> Split<'a> {
                 let end = payload.len().min(start + segmentation.size);
                 let length = head.len() + end - start;
                 let (dst_head, dst_payload) = dst[..length].split_at_mut(head.len());
-                dst_payload.copy_from_slice(&payload[start..end]);
-                segmentation.write_header(i, head, dst_payload, dst_head);
+                let payload = &payload[start..end];
+                // The sum is of the source: to read what has just been written takes longer.
+                segmentation.write_header(i, head, payload, dst_head);
+                dst_payload.copy_from_slice(payload);
                 length
             }
         }
@@ -190,7 +192,10 @@ pub struct Segmentation {
     size: usize,
     /// Number of segments, at least 1.
     pub count: usize,
-    /// The pseudo header's sum without the length.
+    /// The sum of an IPv4 header without length, identification and checksum.
+    ip_sum: Sum,
+    /// The sum of the pseudo header and of the transport header, without all fields that
+    /// [`Self::write_header`] writes.
     base: Sum,
 }
 
@@ -215,6 +220,9 @@ impl Protocol {
         }
     }
 }
+
+/// Offset of the word with data offset and flags in the TCP header (RFC 9293 section 3.1).
+const TCP_FLAGS: usize = 12;
 
 /// TCP flags in the 14th byte of the header (RFC 9293 section 3.1, RFC 3168).
 const FIN_PSH: u8 = 0x09;
@@ -244,7 +252,6 @@ impl Segmentation {
         let ip_header_len = usize::from(header.csum_start);
         check_ip_header(family, protocol, ip_header_len, head, len)?;
         let header_len = header_len(protocol, ip_header_len, head, len)?;
-        let checksum_at = ip_header_len + protocol.checksum_offset();
         if usize::from(header.csum_offset) != protocol.checksum_offset() {
             return Err(SplitError::ChecksumPlace {
                 start: ip_header_len,
@@ -253,6 +260,24 @@ impl Segmentation {
             });
         }
         let size = usize::from(header.gso_size);
+        let (ip, transport) = head[..header_len].split_at(ip_header_len);
+        let ip_sum = match family {
+            ip::Family::V4 => [2, 4, 10]
+                .into_iter()
+                .fold(Sum::ZERO.bytes(ip), |sum, at| sum.without(word(ip, at))),
+            ip::Family::V6 => Sum::ZERO,
+        };
+        // The kernel stored the sum of the complete pseudo header in the place of the checksum.
+        // Starting from it is also correct with routing headers, where the final destination
+        // differs from the one in the IP header.
+        let base = Sum::ZERO
+            .bytes(transport)
+            .without((len - ip_header_len) as u16);
+        let written: &[usize] = match protocol {
+            Protocol::Tcp => &[4, 6, TCP_FLAGS],
+            Protocol::Udp => &[4],
+        };
+        let base = (written.iter()).fold(base, |sum, at| sum.without(word(transport, *at)));
         Ok(Self {
             family,
             protocol,
@@ -260,12 +285,8 @@ impl Segmentation {
             header_len,
             size,
             count: (len - header_len).div_ceil(size).max(1),
-            // The kernel stored the sum of the complete pseudo header. Starting from it is also
-            // correct with routing headers, where the final destination differs from the one in the
-            // IP header.
-            base: Sum::ZERO
-                .word(u16::from_be_bytes(array(head, checksum_at)))
-                .without((len - ip_header_len) as u16),
+            ip_sum,
+            base,
         })
     }
 
@@ -281,8 +302,7 @@ impl Segmentation {
                 let total = (ip.len() + transport.len() + payload.len()) as u16;
                 ip[2..4].copy_from_slice(&total.to_be_bytes());
                 ip[4..6].copy_from_slice(&id.to_be_bytes());
-                ip[10..12].fill(0);
-                let checksum = Sum::ZERO.bytes(ip).checksum();
+                let checksum = self.ip_sum.word(total).word(id).checksum();
                 ip[10..12].copy_from_slice(&checksum.to_be_bytes());
             }
             ip::Family::V6 => {
@@ -290,7 +310,8 @@ impl Segmentation {
                 ip[4..6].copy_from_slice(&length.to_be_bytes());
             }
         }
-        match self.protocol {
+        let sum = self.base.word(transport_len).bytes(payload);
+        let sum = match self.protocol {
             Protocol::Tcp => {
                 let sequence = u32::from_be_bytes(array(transport, 4));
                 let sequence = sequence.wrapping_add((i * self.size) as u32);
@@ -301,22 +322,27 @@ impl Segmentation {
                 if i + 1 < self.count {
                     transport[13] &= !FIN_PSH;
                 }
+                sum.word((sequence >> 16) as u16)
+                    .word(sequence as u16)
+                    .word(word(transport, TCP_FLAGS))
             }
-            Protocol::Udp => transport[4..6].copy_from_slice(&transport_len.to_be_bytes()),
-        }
+            Protocol::Udp => {
+                transport[4..6].copy_from_slice(&transport_len.to_be_bytes());
+                sum.word(transport_len)
+            }
+        };
         let at = self.protocol.checksum_offset();
-        transport[at..at + 2].fill(0);
-        let sum = self
-            .base
-            .word(transport_len)
-            .bytes(transport)
-            .bytes(payload);
         let checksum = match self.protocol {
             Protocol::Tcp => sum.checksum(),
             Protocol::Udp => sum.udp_checksum(),
         };
         transport[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
     }
+}
+
+/// Returns the word of a header at an offset.
+fn word(header: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes(array(header, at))
 }
 
 /// Checks that `head` starts with an IP header of `header_len` bytes for `protocol` whose length
