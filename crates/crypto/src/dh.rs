@@ -1,8 +1,6 @@
 //! Diffie-Hellman: the trait.
 
 use crate::SharedSecret;
-#[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
-use crate::edwards::Edwards;
 
 /// X25519 (RFC 7748).
 ///
@@ -19,44 +17,33 @@ pub trait Dh: Send + Sync {
     /// (RFC 7748 §6.1).
     fn agree(&self, private: &[u8; 32], public: &[u8; 32]) -> Option<SharedSecret>;
 
-    /// `public`, ready for [`Self::agree_prepared`]: for a key that is agreed with more than
-    /// once, with whatever private keys.
-    ///
-    /// Takes a third of the time of an agreement where it makes agreements faster, else none. It
-    /// takes that in vain for a key that no private key has (a point of the twist), as forgers may
-    /// send, whose agreements are no faster.
-    fn prepare(&self, public: &[u8; 32]) -> PreparedKey {
-        PreparedKey::new(public)
-    }
-
-    /// As [`Self::agree`], with a key that this backend has prepared.
-    fn agree_prepared(&self, private: &[u8; 32], public: &PreparedKey) -> Option<SharedSecret> {
-        self.agree(private, public.as_bytes())
-    }
-}
-
-/// A public key, and what a backend has computed from it alone.
-#[derive(Clone)]
-pub struct PreparedKey {
-    bytes: [u8; 32],
-    #[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
-    pub(crate) edwards: Option<Edwards>,
-}
-
-impl PreparedKey {
-    /// `public`, and nothing computed from it.
-    #[must_use]
-    pub fn new(public: &[u8; 32]) -> Self {
-        Self {
-            bytes: *public,
-            #[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
-            edwards: None,
+    /// Several agreements, each with the result of [`Self::agree`] at its place in `shared`.
+    fn agree_many(&self, agreements: &[Agreement<'_>], shared: &mut [Option<SharedSecret>]) {
+        for (agreement, shared) in agreements.iter().zip(shared) {
+            *shared = self.agree(agreement.private, agreement.public);
         }
     }
 
-    /// The public key.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8; 32] {
-        &self.bytes
+    /// Agreements that [`Self::agree_many`] computes side by side. If there are several, two take
+    /// about the time of one.
+    fn width(&self) -> usize {
+        1
     }
+}
+
+/// The base point, whose u-coordinate is 9 (RFC 7748 §4.1). The secret shared with it is the
+/// public key of the private key.
+pub const BASE_POINT: [u8; 32] = {
+    let mut point = [0; 32];
+    point[0] = 9;
+    point
+};
+
+/// Keys to agree with.
+#[derive(Clone, Copy)]
+pub struct Agreement<'a> {
+    /// This side's private key.
+    pub private: &'a [u8; 32],
+    /// The other side's public key.
+    pub public: &'a [u8; 32],
 }

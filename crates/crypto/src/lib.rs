@@ -18,9 +18,7 @@
 //! - `aws-lc` (default): [`AWS_LC`], ChaCha20-Poly1305, X25519 and ML-KEM from AWS-LC.
 //!   `taupe-chacha` encrypts transport data if the processor has AVX2, or AVX-512 with IFMA and
 //!   VBMI2. ML-KEM is in pure Rust except on Linux on x86-64 and AArch64.
-//!   X25519 with prepared keys is by curve25519-dalek where the processor has AVX-512 with IFMA
-//!   and the program is built with `RUSTFLAGS='--cfg curve25519_dalek_backend="avx512"'`, or the
-//!   same in its own `.cargo/config.toml`: a dependency cannot ask for it.
+//!   X25519 of several keys is computed side by side if the processor has AVX-512 with IFMA.
 //! - `portable` (default): [`PORTABLE`], pure Rust, for targets without AWS-LC and
 //!   for Miri, which cannot call C.
 //! - `fake`: `FAKE`, no cryptography at all, for simulation. It does not
@@ -44,8 +42,6 @@ mod aead;
 #[cfg(feature = "aws-lc")]
 mod aws_lc;
 mod dh;
-#[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
-mod edwards;
 #[cfg(feature = "fake")]
 mod fake;
 mod hash;
@@ -54,9 +50,11 @@ mod kem;
 mod portable;
 mod provider;
 mod secret;
+#[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
+mod x25519;
 
 pub use aead::{Aead, AeadKey, NotAuthentic, OutOfPlace, Packet, TAG_LEN};
-pub use dh::{Dh, PreparedKey};
+pub use dh::{Agreement, BASE_POINT, Dh};
 pub use hash::Hash;
 pub use kem::{DecapsulationKey, EncapsulationKey, InvalidKemInput, Kem, KemParameters};
 #[cfg(feature = "fake")]

@@ -10,7 +10,8 @@ use proptest::{
     prelude::*,
 };
 use taupe_crypto::{
-    AWS_LC, AWS_LC_SINGLE, InvalidKemInput, KemParameters, PORTABLE, Packet, Secret, TAG_LEN,
+    AWS_LC, AWS_LC_SINGLE, Agreement, BASE_POINT, InvalidKemInput, KemParameters, PORTABLE, Packet,
+    Secret, TAG_LEN,
 };
 
 #[test]
@@ -137,8 +138,12 @@ proptest! {
         let ours = AWS_LC.dh.agree(&private, &public);
         prop_assert!(ours == PORTABLE.dh.agree(&private, &public));
         for provider in [&AWS_LC, &AWS_LC_SINGLE, &PORTABLE] {
-            let prepared = provider.dh.prepare(&public);
-            prop_assert!(ours == provider.dh.agree_prepared(&private, &prepared));
+            let [own, base] = [&public, &BASE_POINT].map(|public| Agreement { private: &private, public });
+            let mut shared = [const { None }; 3];
+            provider.dh.agree_many(&[own, base, own], &mut shared);
+            prop_assert!(shared[0] == ours && shared[2] == ours);
+            let public = provider.dh.public(&private);
+            prop_assert_eq!(shared[1].as_ref().map(|it| *it.expose()), Some(public));
         }
     }
 

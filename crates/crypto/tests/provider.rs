@@ -6,7 +6,8 @@ use common::{Random, all_providers};
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use taupe_crypto::{
-    InvalidKemInput, KemParameters, Provider, Secret, default_provider, provider_without_avx512,
+    Agreement, InvalidKemInput, KemParameters, Provider, Secret, default_provider,
+    provider_without_avx512,
 };
 
 const ROUNDS: usize = if cfg!(miri) { 1 } else { 50 };
@@ -46,9 +47,14 @@ fn both_sides_agree_and_no_one_else() {
             let (a, b, c) = (random.array(), random.array(), random.array());
             let shared = dh.agree(&a, &dh.public(&b)).unwrap();
             assert!(dh.agree(&b, &dh.public(&a)).unwrap() == shared);
-            let prepared = dh.prepare(&dh.public(&a));
-            assert!(dh.agree_prepared(&b, &prepared).unwrap() == shared);
-            assert!(dh.agree_prepared(&c, &prepared).unwrap() != shared);
+            let public = dh.public(&a);
+            let [ours, others] = [&b, &c].map(|private| Agreement {
+                private,
+                public: &public,
+            });
+            let mut all = [const { None }; 2];
+            dh.agree_many(&[ours, others], &mut all);
+            assert!(all[0].as_ref() == Some(&shared) && all[1].as_ref() != Some(&shared));
             assert!(dh.agree(&c, &dh.public(&a)).unwrap() != shared);
             assert!(dh.agree(&c, &dh.public(&b)).unwrap() != shared);
             assert_eq!(dh.public(&a), dh.public(&a), "{}", provider.name);
@@ -63,8 +69,13 @@ fn the_all_zero_public_key_agrees_with_no_one() {
         let dh = provider.dh;
         let agreed = dh.agree(&[7; 32], &[0; 32]);
         assert!(agreed.is_none(), "{}", provider.name);
-        let agreed = dh.agree_prepared(&[7; 32], &dh.prepare(&[0; 32]));
-        assert!(agreed.is_none(), "{}, prepared", provider.name);
+        let agreement = Agreement {
+            private: &[7; 32],
+            public: &[0; 32],
+        };
+        let mut all = [Some(Secret::zeroed()), Some(Secret::zeroed())];
+        dh.agree_many(&[agreement; 2], &mut all);
+        assert!(all.iter().all(Option::is_none), "{}", provider.name);
     }
 }
 

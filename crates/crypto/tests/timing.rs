@@ -14,7 +14,7 @@ use common::{Random, real_providers};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use subtle::ConstantTimeEq;
-use taupe_crypto::{KemParameters, Provider, Secret};
+use taupe_crypto::{Agreement, KemParameters, Provider, Secret};
 
 /// From here on a difference is likely.
 const LIMIT: f64 = 4.5;
@@ -30,14 +30,15 @@ const BODY_LEN: usize = 116;
 #[test]
 fn times_tell_nothing() {
     let mut report = Report::default();
-    // The others have the same KEM and hash as the first, and no other way to X25519 but
-    // AWS-LC's ladder.
+    // The others have the same KEM and hash as the first, and X25519 by AWS-LC.
     for provider in (real_providers().into_iter())
         .filter(|provider| ["aws-lc", "portable"].contains(&provider.name))
     {
-        let t = agreement(provider);
-        let name = format!("{} X25519, prepared: a fixed key, any key", provider.name);
-        report.must_agree(&name, t);
+        for count in [1, 2, 8] {
+            let t = agreements(provider, count);
+            let name = format!("{} X25519, {count}: a fixed key, any key", provider.name);
+            report.must_agree(&name, t);
+        }
         for parameters in [KemParameters::MlKem512, KemParameters::MlKem768] {
             for (name, spoil) in [
                 ("a bit changed", change_a_bit as fn(&mut Random, &mut [u8])),
@@ -93,17 +94,23 @@ impl Report {
     }
 }
 
-/// Private keys of zeros, and any, for one prepared public key.
-fn agreement(provider: &Provider) -> f64 {
+/// Private keys of zeros, and any, with one public key: `count` agreements at once.
+fn agreements(provider: &Provider, count: usize) -> f64 {
     let dh = provider.dh;
-    let public = dh.prepare(&dh.public(&[7; 32]));
+    let public = dh.public(&[7; 32]);
     let make = |random: &mut Random, class: bool| {
         let keep = if class { u8::MAX } else { 0 };
         Secret::new(random.array::<32>().map(|byte| byte & keep))
     };
     let run = |private: &mut Secret<32>| {
         let private = black_box(private.expose());
-        time(|| dh.agree_prepared(private, &public).is_some())
+        let public = &public;
+        let agreements = vec![Agreement { private, public }; count];
+        let mut shared = vec![None; count];
+        time(|| {
+            dh.agree_many(&agreements, &mut shared);
+            shared.iter().all(Option::is_some)
+        })
     };
     measure(make, run)
 }
@@ -195,7 +202,7 @@ fn repeated(operation: impl Fn() -> bool) -> Duration {
     time(|| (0..REPEAT).fold(false, |any, _| any | black_box(operation())))
 }
 
-fn time(operation: impl Fn() -> bool) -> Duration {
+fn time(operation: impl FnOnce() -> bool) -> Duration {
     let began = Instant::now();
     black_box(operation());
     began.elapsed()

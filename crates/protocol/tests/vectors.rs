@@ -336,14 +336,15 @@ each_backend! {
             let mut snow =
                 snow_initiator(&initiator.private, &local.public, &preshared, &[0x11; 32]);
             let initiation = write(&mut snow, &LABEL);
-            let claim = Claim::open(crypto, &local, initiation_fields(&initiation))
+            let ephemeral = Secret::new([0x22; 32]);
+            let claim = Claim::open(crypto, &local, initiation_fields(&initiation), ephemeral)
                 .expect("snow's initiation verifies");
             assert_eq!(*claim.public_key(), initiator.public);
             let precomputed = Precomputed::new(crypto, &local, &initiator.public).expect("good");
             let responder = claim.verify(crypto, &precomputed).expect("snow has the key");
             assert_eq!(responder.timestamp(), Tai64N(LABEL));
             let (fields, keys) = responder
-                .respond(crypto, &PresharedKey::new(preshared), Secret::new([0x22; 32]))
+                .respond(crypto, &PresharedKey::new(preshared))
                 .expect("good keys");
             let ours = [&fields.ephemeral[..], &fields.empty].concat();
 

@@ -187,10 +187,11 @@ fn shake_ordinarily(
     mac(0);
     let initiated = processor_time();
     mac(0);
-    let claim = Claim::open(CRYPTO, remote, initiation).expect("an initiation just made");
+    let claim =
+        Claim::open(CRYPTO, remote, initiation, ephemeral()).expect("an initiation just made");
     let responder = claim.verify(CRYPTO, there).expect("one of its own");
     let (response, theirs) = responder
-        .respond(CRYPTO, &psk, ephemeral())
+        .respond(CRYPTO, &psk)
         .expect("no point of low order");
     mac(1);
     let responded = processor_time();

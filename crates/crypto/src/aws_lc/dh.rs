@@ -7,12 +7,9 @@
 #![allow(unsafe_code)]
 
 use super::AwsLc;
-use crate::{Dh, SharedSecret};
 #[cfg(target_arch = "x86_64")]
-use crate::{
-    PreparedKey,
-    edwards::{self, Edwards},
-};
+use crate::x25519::VectorX25519;
+use crate::{Agreement, Dh, SharedSecret};
 
 impl Dh for AwsLc {
     fn public(&self, private: &[u8; 32]) -> [u8; 32] {
@@ -25,55 +22,60 @@ impl Dh for AwsLc {
     }
 
     fn agree(&self, private: &[u8; 32], public: &[u8; 32]) -> Option<SharedSecret> {
-        let mut shared = SharedSecret::zeroed();
-        let output = shared.expose_mut().as_mut_ptr();
-        // SAFETY: it writes 32 bytes at the first pointer and reads 32 at each of
-        // the others. All three arrays have them, and the first overlaps neither
-        // of the others. It takes every key and keeps no pointer.
-        let agreed = unsafe { aws_lc_sys::X25519(output, private.as_ptr(), public.as_ptr()) };
-        // It has compared the result with zeros, in constant time; 0 says so.
-        (agreed == 1).then_some(shared)
+        let mut shared = [None];
+        self.agree_many(&[Agreement { private, public }], &mut shared);
+        let [shared] = shared;
+        shared
+    }
+
+    fn agree_many(&self, agreements: &[Agreement<'_>], shared: &mut [Option<SharedSecret>]) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(vectors) = self.vectors() {
+            return vectors.agree(agreements, shared);
+        }
+        for (agreement, shared) in agreements.iter().zip(shared) {
+            *shared = ladder(agreement);
+        }
     }
 
     #[cfg(target_arch = "x86_64")]
-    fn prepare(&self, public: &[u8; 32]) -> PreparedKey {
-        let mut prepared = PreparedKey::new(public);
-        if self.batches.avx512().is_some() && edwards::is_faster() {
-            prepared.edwards = Edwards::new(public);
-        }
-        prepared
+    fn width(&self) -> usize {
+        self.vectors().map_or(1, |_| VectorX25519::LANES)
     }
+}
 
+impl AwsLc {
     #[cfg(target_arch = "x86_64")]
-    fn agree_prepared(&self, private: &[u8; 32], public: &PreparedKey) -> Option<SharedSecret> {
-        match &public.edwards {
-            Some(point) => point.agree(private),
-            None => self.agree(private, public.as_bytes()),
-        }
+    fn vectors(&self) -> Option<VectorX25519> {
+        self.batches.avx512().and_then(|_| VectorX25519::detect())
     }
+}
+
+fn ladder(agreement: &Agreement<'_>) -> Option<SharedSecret> {
+    let mut shared = SharedSecret::zeroed();
+    let output = shared.expose_mut().as_mut_ptr();
+    let (private, public) = (agreement.private.as_ptr(), agreement.public.as_ptr());
+    // SAFETY: it writes 32 bytes at the first pointer and reads 32 at each of
+    // the others. All three arrays have them, and the first overlaps neither
+    // of the others. It takes every key and keeps no pointer.
+    let agreed = unsafe { aws_lc_sys::X25519(output, private, public) };
+    // It has compared the result with zeros, in constant time; 0 says so.
+    (agreed == 1).then_some(shared)
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
-    use super::edwards;
-    use crate::{AWS_LC, AWS_LC_AVX2, AWS_LC_GROUPED, AWS_LC_SINGLE, Provider};
+    use crate::x25519::VectorX25519;
+    use crate::{AWS_LC, AWS_LC_AVX2, AWS_LC_GROUPED, AWS_LC_SINGLE};
 
     #[test]
-    fn who_does_without_avx512_keeps_to_the_ladder() {
-        let on_edwards = |provider: &Provider| {
-            let public = provider.dh.public(&[7; 32]);
-            provider.dh.prepare(&public).edwards.is_some()
-        };
+    fn providers_without_avx512_compute_one_agreement_at_a_time() {
+        let lanes = VectorX25519::detect().map_or(1, |_| VectorX25519::LANES);
         for provider in [&AWS_LC, &AWS_LC_GROUPED] {
-            assert_eq!(
-                on_edwards(provider),
-                edwards::is_faster(),
-                "{}",
-                provider.name
-            );
+            assert_eq!(provider.dh.width(), lanes, "{}", provider.name);
         }
         for provider in [&AWS_LC_SINGLE, &AWS_LC_AVX2] {
-            assert!(!on_edwards(provider), "{}", provider.name);
+            assert_eq!(provider.dh.width(), 1, "{}", provider.name);
         }
     }
 }

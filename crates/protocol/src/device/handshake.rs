@@ -82,7 +82,9 @@ impl Device {
             timestamp: initiation.timestamp,
         };
         let forged = |_: NoiseError| DropReason::InitiationNotAuthentic;
-        let claim = Claim::open(self.core.crypto, &identity.keys, fields).map_err(forged)?;
+        let ephemeral = self.core.random.secret();
+        let claim =
+            Claim::open(self.core.crypto, &identity.keys, fields, ephemeral).map_err(forged)?;
 
         let id = self
             .peers
@@ -102,9 +104,8 @@ impl Device {
         let timestamp = responder.timestamp();
         entry.admit_timestamp(self.core.crypto, now.boot, timestamp)?;
 
-        let ephemeral = self.core.random.secret();
         let (fields, keys) = responder
-            .respond(self.core.crypto, &entry.preshared_key, ephemeral)
+            .respond(self.core.crypto, &entry.preshared_key)
             .map_err(forged)?;
         entry.accept_initiation(self.core.crypto, now.boot, from, timestamp, message);
         let purpose = IndexPurpose {

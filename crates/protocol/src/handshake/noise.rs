@@ -5,7 +5,7 @@
 //! sequence of mixes, quoted from the paper above the line that does them. A message that fails
 //! to verify changes nothing: the new state is used only after success.
 
-use taupe_crypto::{NotAuthentic, PreparedKey, Provider, Secret, SharedSecret, TAG_LEN};
+use taupe_crypto::{Agreement, BASE_POINT, NotAuthentic, Provider, Secret, SharedSecret, TAG_LEN};
 use thiserror::Error;
 
 use crate::key::{PresharedKey, PrivateKey, PublicKey};
@@ -62,7 +62,7 @@ pub struct Precomputed {
     /// DH(S_i, S_r), of the two static keys.
     pub(crate) static_static: SharedSecret,
     /// The peer's static public key.
-    pub(crate) remote: PreparedKey,
+    pub(crate) remote: [u8; 32],
 }
 
 impl Precomputed {
@@ -75,11 +75,14 @@ impl Precomputed {
         local: &StaticKeys,
         remote: &PublicKey,
     ) -> Result<Self, NoiseError> {
-        let remote = crypto.dh.prepare(&remote.0);
-        let static_static = agree(crypto, local.private.expose(), &remote)?;
+        let agreement = Agreement {
+            private: local.private.expose(),
+            public: &remote.0,
+        };
+        let [static_static] = agree(crypto, [agreement])?;
         Ok(Self {
             static_static,
-            remote,
+            remote: remote.0,
         })
     }
 }
@@ -120,16 +123,20 @@ impl Initiator {
         timestamp: Tai64N,
     ) -> Result<(Self, InitiationFields), NoiseError> {
         // If the keys differed, only the other side would notice: it would refuse the message.
-        debug_assert_eq!(remote.0, *precomputed.remote.as_bytes());
+        debug_assert_eq!(remote.0, precomputed.remote);
         // C := HASH(CONSTRUCTION); H := HASH(HASH(C ‖ IDENTIFIER) ‖ S_r^pub)
         let mut transcript = Transcript::new(crypto, CONSTRUCTION, IDENTIFIER, &remote.0);
 
         // msg.ephemeral := E_i^pub; C := KDF1(C, E_i^pub); H := HASH(H ‖ msg.ephemeral)
-        let public = crypto.dh.public(ephemeral.expose());
+        let agreement = Agreement {
+            private: ephemeral.expose(),
+            public: &precomputed.remote,
+        };
+        let (shared, public) = agree_beside_public(crypto, &ephemeral, agreement)?;
+        let public = public.unwrap_or_else(|| crypto.dh.public(ephemeral.expose()));
         transcript.mix_ephemeral(crypto, &public);
 
         // (C, k) := KDF2(C, DH(E_i, S_r)); msg.static := AEAD(k, 0, S_i^pub, H)
-        let shared = agree(crypto, ephemeral.expose(), &precomputed.remote)?;
         let key = transcript.mix_key(crypto, &shared);
         let mut static_key = [0; 32 + TAG_LEN];
         static_key[..32].copy_from_slice(&local.public.0);
@@ -167,9 +174,10 @@ impl Initiator {
         // C := KDF1(C, E_r^pub); H := HASH(H ‖ msg.ephemeral)
         transcript.mix_ephemeral(crypto, &response.ephemeral);
         // C := KDF1(C, DH(E_i, E_r)); C := KDF1(C, DH(S_i, E_r))
-        let theirs = crypto.dh.prepare(&response.ephemeral);
-        for own in [self.ephemeral.expose(), local.private.expose()] {
-            let shared = agree(crypto, own, &theirs)?;
+        let owns = [self.ephemeral.expose(), local.private.expose()];
+        let public = &response.ephemeral;
+        let agreements = owns.map(|private| Agreement { private, public });
+        for shared in agree(crypto, agreements)? {
             transcript.mix_secret(crypto, &shared);
         }
 
@@ -190,17 +198,20 @@ impl Initiator {
 /// may store the claim while it fetches the peer from elsewhere.
 pub struct Claim {
     transcript: Transcript,
-    ephemeral: PreparedKey,
+    ephemeral: OwnEphemeral,
+    initiator_ephemeral: [u8; 32],
     timestamp: [u8; 12 + TAG_LEN],
     public_key: PublicKey,
 }
 
 impl Claim {
-    /// Decrypts the static key of an initiation to `local`.
+    /// Decrypts the static key of an initiation to `local`. `ephemeral` is 32 fresh random bytes:
+    /// the private key of the response, if there is one.
     pub fn open(
         crypto: &Provider,
         local: &StaticKeys,
         message: InitiationFields,
+        ephemeral: Secret<32>,
     ) -> Result<Self, NoiseError> {
         // C := HASH(CONSTRUCTION); H := HASH(HASH(C ‖ IDENTIFIER) ‖ S_r^pub)
         let mut transcript = Transcript::new(crypto, CONSTRUCTION, IDENTIFIER, &local.public.0);
@@ -208,8 +219,11 @@ impl Claim {
         transcript.mix_ephemeral(crypto, &message.ephemeral);
 
         // (C, k) := KDF2(C, DH(S_r, E_i)); msg.static = AEAD(k, 0, S_i^pub, H)
-        let ephemeral = crypto.dh.prepare(&message.ephemeral);
-        let shared = agree(crypto, local.private.expose(), &ephemeral)?;
+        let agreement = Agreement {
+            private: local.private.expose(),
+            public: &message.ephemeral,
+        };
+        let (shared, public) = agree_beside_public(crypto, &ephemeral, agreement)?;
         let key = transcript.mix_key(crypto, &shared);
         let mut static_key = message.static_key;
         transcript.open(crypto, &key, &mut static_key)?;
@@ -218,7 +232,11 @@ impl Claim {
         public_key.copy_from_slice(&static_key[..32]);
         Ok(Self {
             transcript,
-            ephemeral,
+            ephemeral: OwnEphemeral {
+                private: ephemeral,
+                public,
+            },
+            initiator_ephemeral: message.ephemeral,
             timestamp: message.timestamp,
             public_key: PublicKey(public_key),
         })
@@ -246,18 +264,27 @@ impl Claim {
         timestamp.copy_from_slice(&sealed_timestamp[..12]);
         Ok(Responder {
             transcript: self.transcript,
-            initiator_ephemeral: self.ephemeral,
-            initiator: precomputed.remote.clone(),
+            ephemeral: self.ephemeral,
+            initiator_ephemeral: self.initiator_ephemeral,
+            initiator: precomputed.remote,
             timestamp: Tai64N(timestamp),
         })
     }
 }
 
+/// The responder's ephemeral keys.
+struct OwnEphemeral {
+    private: Secret<32>,
+    /// `None` until it is needed, if [`agree_beside_public`] has not computed it.
+    public: Option<[u8; 32]>,
+}
+
 /// A verified initiation.
 pub struct Responder {
     transcript: Transcript,
-    initiator_ephemeral: PreparedKey,
-    initiator: PreparedKey,
+    ephemeral: OwnEphemeral,
+    initiator_ephemeral: [u8; 32],
+    initiator: [u8; 32],
     timestamp: Tai64N,
 }
 
@@ -268,19 +295,21 @@ impl Responder {
         self.timestamp
     }
 
-    /// Makes the response and derives the session's keys. `ephemeral` is 32 fresh random bytes.
+    /// Makes the response and derives the session's keys.
     pub fn respond(
         mut self,
         crypto: &Provider,
         preshared_key: &PresharedKey,
-        ephemeral: Secret<32>,
     ) -> Result<(ResponseFields, TransportKeys), NoiseError> {
         // C := KDF1(C, E_r^pub); H := HASH(H ‖ msg.ephemeral)
-        let public = crypto.dh.public(ephemeral.expose());
+        let OwnEphemeral { private, public } = self.ephemeral;
+        let private = private.expose();
+        let public = public.unwrap_or_else(|| crypto.dh.public(private));
         self.transcript.mix_ephemeral(crypto, &public);
         // C := KDF1(C, DH(E_r, E_i)); C := KDF1(C, DH(E_r, S_i))
-        for remote in [&self.initiator_ephemeral, &self.initiator] {
-            let shared = agree(crypto, ephemeral.expose(), remote)?;
+        let remotes = [&self.initiator_ephemeral, &self.initiator];
+        let agreements = remotes.map(|public| Agreement { private, public });
+        for shared in agree(crypto, agreements)? {
             self.transcript.mix_secret(crypto, &shared);
         }
         // (C, τ, k) := KDF3(C, Q); H := HASH(H ‖ τ); msg.empty := AEAD(k, 0, ε, H)
@@ -298,13 +327,36 @@ impl Responder {
     }
 }
 
-pub(crate) fn agree(
+/// Computes agreements that do not depend on each other.
+pub(crate) fn agree<const N: usize>(
     crypto: &Provider,
-    private: &[u8; 32],
-    public: &PreparedKey,
-) -> Result<SharedSecret, NoiseError> {
-    let shared = crypto.dh.agree_prepared(private, public);
-    shared.ok_or(NoiseError::LowOrder)
+    agreements: [Agreement<'_>; N],
+) -> Result<[SharedSecret; N], NoiseError> {
+    let mut shared = [const { None }; N];
+    crypto.dh.agree_many(&agreements, &mut shared);
+    let mut all = [const { SharedSecret::zeroed() }; N];
+    for (place, shared) in all.iter_mut().zip(shared) {
+        *place = shared.ok_or(NoiseError::LowOrder)?;
+    }
+    Ok(all)
+}
+
+/// Computes an agreement, and the public key of `ephemeral` if that takes no more time.
+pub(crate) fn agree_beside_public(
+    crypto: &Provider,
+    ephemeral: &Secret<32>,
+    agreement: Agreement<'_>,
+) -> Result<(SharedSecret, Option<[u8; 32]>), NoiseError> {
+    if crypto.dh.width() == 1 {
+        let [shared] = agree(crypto, [agreement])?;
+        return Ok((shared, None));
+    }
+    let public = Agreement {
+        private: ephemeral.expose(),
+        public: &BASE_POINT,
+    };
+    let [shared, public] = agree(crypto, [agreement, public])?;
+    Ok((shared, Some(*public.expose())))
 }
 
 /// The chaining key C and the hash H of all fields so far.

@@ -10,7 +10,8 @@ use taupe_protocol::ipnet::IpNet;
 use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD, Kind, data_header};
 use taupe_protocol::testing::noise::{
-    Claim, InitiationFields, Initiator, Precomputed, ResponseFields, StaticKeys, TransportKeys,
+    Claim, InitiationFields, Initiator, Precomputed, Responder, ResponseFields, StaticKeys,
+    TransportKeys,
 };
 use taupe_protocol::testing::write_data_header;
 use taupe_protocol::time::Tai64N;
@@ -98,16 +99,15 @@ impl Raw {
 
     /// Returns the timestamp in an initiation of the device.
     pub fn label(&self, initiation: &[u8]) -> Option<Tai64N> {
-        Some(self.responder(initiation)?.timestamp())
+        let responder = self.responder(initiation, Secret::zeroed())?;
+        Some(responder.timestamp())
     }
 
     /// Makes the response to an initiation of the device. Returns it with the session.
     pub fn answer(&self, initiation: &[u8], index: u32) -> Option<(Vec<u8>, RawSession)> {
-        let responder = self.responder(initiation)?;
         let ephemeral = Secret::new(self.crypto.hash.hash(&[b"answer", &index.to_le_bytes()]));
-        let (fields, keys) = responder
-            .respond(self.crypto, &self.preshared_key, ephemeral)
-            .ok()?;
+        let responder = self.responder(initiation, ephemeral)?;
+        let (fields, keys) = responder.respond(self.crypto, &self.preshared_key).ok()?;
         let receiver = word(initiation, 4);
         let message = self.response(index, receiver, &fields.ephemeral, &fields.empty);
         let session = RawSession {
@@ -136,13 +136,13 @@ impl Raw {
         message
     }
 
-    fn responder(&self, initiation: &[u8]) -> Option<taupe_protocol::testing::noise::Responder> {
+    fn responder(&self, initiation: &[u8], ephemeral: Secret<32>) -> Option<Responder> {
         let fields = InitiationFields {
             ephemeral: chunk(initiation, 8),
             static_key: chunk(initiation, 40),
             timestamp: chunk(initiation, 88),
         };
-        let claim = Claim::open(self.crypto, &self.keys, fields).ok()?;
+        let claim = Claim::open(self.crypto, &self.keys, fields, ephemeral).ok()?;
         let precomputed = Precomputed::new(self.crypto, &self.keys, claim.public_key()).ok()?;
         claim.verify(self.crypto, &precomputed).ok()
     }

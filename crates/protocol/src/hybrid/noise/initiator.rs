@@ -1,12 +1,14 @@
 //! Initiator of a hybrid handshake.
 
 use subtle::ConstantTimeEq;
-use taupe_crypto::{DecapsulationKey, Provider, Secret, TAG_LEN};
+use taupe_crypto::{Agreement, DecapsulationKey, Provider, Secret, TAG_LEN};
 use zeroize::Zeroizing;
 
 use super::{Local, Parts, begin, mix_part_b, read};
 use crate::Random;
-use crate::handshake::noise::{NoiseError, Precomputed, Transcript, TransportKeys, agree};
+use crate::handshake::noise::{
+    NoiseError, Precomputed, Transcript, TransportKeys, agree, agree_beside_public,
+};
 use crate::hybrid::RemoteKeys;
 use crate::hybrid::keys::Purpose;
 use crate::key::PresharedKey;
@@ -49,7 +51,7 @@ impl HybridInitiator {
         sender: u32,
     ) -> Result<(Self, Parts), NoiseError> {
         // If the keys differed, only the other side would notice: it would refuse the message.
-        debug_assert_eq!(remote.public_key.0, *precomputed.remote.as_bytes());
+        debug_assert_eq!(remote.public_key.0, precomputed.remote);
         let suite = remote.suite;
         let identity = local
             .hybrid
@@ -76,10 +78,14 @@ impl HybridInitiator {
         let encapsulation_key = kem.encapsulation_key();
 
         // C := KDF1(C, E_i^pub); H := HASH(H ‖ E_i^pub); C := KDF1(C, DH(E_i^priv, S_r^pub))
-        let public = crypto.dh.public(ephemeral.expose());
+        let agreement = Agreement {
+            private: ephemeral.expose(),
+            public: &precomputed.remote,
+        };
+        let (shared, public) = agree_beside_public(crypto, &ephemeral, agreement)?;
+        let public = public.unwrap_or_else(|| crypto.dh.public(ephemeral.expose()));
         transcript.mix_ephemeral(crypto, &public);
         a.put(&public);
-        let shared = agree(crypto, ephemeral.expose(), &precomputed.remote)?;
         transcript.mix_secret(crypto, &shared);
 
         let key = match &remote.pq_public_key {
@@ -188,9 +194,10 @@ impl HybridInitiator {
         transcript.mix_hash(crypto, prefix);
         transcript.mix_ephemeral(crypto, &public);
         // C := KDF1(C, DH(E_i, E_r)); C := KDF1(C, DH(S_i, E_r))
-        let theirs = crypto.dh.prepare(&public);
-        for own in [self.ephemeral.expose(), local.keys.private.expose()] {
-            let shared = agree(crypto, own, &theirs)?;
+        let owns = [self.ephemeral.expose(), local.keys.private.expose()];
+        let public = &public;
+        let agreements = owns.map(|private| Agreement { private, public });
+        for shared in agree(crypto, agreements)? {
             transcript.mix_secret(crypto, &shared);
         }
         // K2 := DECAPS(dk_e, ct2); H := HASH(H ‖ ct2)

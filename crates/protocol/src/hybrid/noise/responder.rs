@@ -1,7 +1,7 @@
 //! Responder of a hybrid handshake.
 
 use subtle::ConstantTimeEq;
-use taupe_crypto::{EncapsulationKey, PreparedKey, Provider, Secret, TAG_LEN};
+use taupe_crypto::{Agreement, EncapsulationKey, Provider, Secret, TAG_LEN};
 
 use super::{Local, Parts, begin, mix_part_b, read};
 use crate::Random;
@@ -19,7 +19,7 @@ pub struct HybridClaim {
     suite: Suite,
     transcript: Transcript,
     sender: u32,
-    ephemeral: PreparedKey,
+    ephemeral: [u8; 32],
     /// hybrid-light: the initiator's ephemeral ML-KEM key, which the first part contains.
     encapsulation_key: Option<Box<dyn EncapsulationKey>>,
     identity: [u8; IDENTITY_LEN],
@@ -67,8 +67,11 @@ impl HybridClaim {
         transcript.mix_hash(crypto, prefix);
         // C := KDF1(C, E_i^pub); H := HASH(H ‖ E_i^pub); C := KDF1(C, DH(S_r^priv, E_i^pub))
         transcript.mix_ephemeral(crypto, &ephemeral);
-        let ephemeral = crypto.dh.prepare(&ephemeral);
-        let shared = agree(crypto, local.keys.private.expose(), &ephemeral)?;
+        let agreement = Agreement {
+            private: local.keys.private.expose(),
+            public: &ephemeral,
+        };
+        let [shared] = agree(crypto, [agreement])?;
         transcript.mix_secret(crypto, &shared);
         // K1 := DECAPS(dk_r, ct1); H := HASH(H ‖ ct1); (C, k) := KDF2(C, K1)
         // hybrid-light: H := HASH(H ‖ EK_e); (C, k) := KDF2(C, ε)
@@ -131,7 +134,7 @@ impl HybridClaim {
             mac_key,
             sender: self.sender,
             ephemeral: self.ephemeral,
-            initiator: precomputed.remote.clone(),
+            initiator: precomputed.remote,
             encapsulation_key: self.encapsulation_key,
             timestamp: Tai64N(timestamp),
         })
@@ -144,8 +147,8 @@ pub struct VerifiedPartA {
     transcript: Transcript,
     mac_key: Secret<32>,
     sender: u32,
-    ephemeral: PreparedKey,
-    initiator: PreparedKey,
+    ephemeral: [u8; 32],
+    initiator: [u8; 32],
     encapsulation_key: Option<Box<dyn EncapsulationKey>>,
     timestamp: Tai64N,
 }
@@ -207,8 +210,8 @@ impl VerifiedPartA {
             transcript,
             mac_key: self.mac_key.clone(),
             sender: self.sender,
-            ephemeral: self.ephemeral.clone(),
-            initiator: self.initiator.clone(),
+            ephemeral: self.ephemeral,
+            initiator: self.initiator,
             encapsulation_key: key,
         }
     }
@@ -220,8 +223,8 @@ pub struct HybridResponder {
     transcript: Transcript,
     mac_key: Secret<32>,
     sender: u32,
-    ephemeral: PreparedKey,
-    initiator: PreparedKey,
+    ephemeral: [u8; 32],
+    initiator: [u8; 32],
     encapsulation_key: Box<dyn EncapsulationKey>,
 }
 
@@ -272,8 +275,10 @@ impl HybridResponder {
         transcript.mix_ephemeral(crypto, &public);
         a.put(&public);
         // C := KDF1(C, DH(E_r, E_i)); C := KDF1(C, DH(E_r, S_i))
-        for theirs in [&self.ephemeral, &self.initiator] {
-            let shared = agree(crypto, ephemeral.expose(), theirs)?;
+        let private = ephemeral.expose();
+        let theirs = [&self.ephemeral, &self.initiator];
+        let agreements = theirs.map(|public| Agreement { private, public });
+        for shared in agree(crypto, agreements)? {
             transcript.mix_secret(crypto, &shared);
         }
         // (K2, ct2) := ENCAPS(EK_e); H := HASH(H ‖ ct2)
