@@ -5,6 +5,8 @@
 //! them. Not cleared: registers and stack of a running cipher.
 
 mod dh;
+#[cfg(target_arch = "x86_64")]
+mod hash;
 // Where AWS-LC has vector code for ML-KEM, and its crate has the bindings
 // (`Cargo.toml` asks for them in the same words).
 #[cfg(all(

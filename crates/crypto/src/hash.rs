@@ -26,6 +26,24 @@ pub trait Hash: Send + Sync {
     /// HMAC-BLAKE2s-256 (RFC 2104; whitepaper §5.4, `Hmac`), from which the
     /// `Kdf` functions are made. A key of any length is allowed.
     fn hmac(&self, key: &[u8], parts: &[&[u8]]) -> Secret<32>;
+
+    /// As many outputs as there are places, up to 255: HMAC in the extract-and-expand form of HKDF
+    /// (RFC 5869; whitepaper §5.4, `Kdf`).
+    fn kdf(&self, key: &[u8; 32], input: &[u8], outputs: &mut [Secret<32>]) {
+        let extracted = self.hmac(key, &[input]);
+        expand(outputs, |parts| self.hmac(extracted.expose(), parts));
+    }
+}
+
+/// Computes the outputs of [`Hash::kdf`], of which each is the HMAC of the one before and its own
+/// number.
+pub(crate) fn expand(outputs: &mut [Secret<32>], hmac: impl Fn(&[&[u8]]) -> Secret<32>) {
+    let mut previous: Option<&Secret<32>> = None;
+    for (number, output) in (1_u8..).zip(outputs) {
+        let before = previous.map_or(&[][..], |key| key.expose());
+        *output = hmac(&[before, &[number]]);
+        previous = Some(output);
+    }
 }
 
 /// BLAKE2s by the `blake2` crate, whose states are zeroised on drop.
@@ -88,8 +106,8 @@ fn finish(state: Blake2s256, output: &mut Secret<32>) {
     FixedOutput::finalize_into(state, output.expose_mut().into());
 }
 
-/// Bytes of a BLAKE2s block.
-const BLOCK_LEN: usize = 64;
+/// Length of a BLAKE2s block in bytes.
+pub(crate) const BLOCK_LEN: usize = 64;
 
 /// See the panics of [`Hash::mac`].
 pub(crate) fn assert_mac_key(key: &[u8]) {

@@ -41,6 +41,8 @@ compile_error!(
 mod aead;
 #[cfg(feature = "aws-lc")]
 mod aws_lc;
+#[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
+mod blake2s;
 mod dh;
 #[cfg(feature = "fake")]
 mod fake;

@@ -62,6 +62,9 @@ const fn aws_lc(backend: &'static AwsLc) -> Provider {
         name: "",
         aead: backend,
         dh: backend,
+        #[cfg(target_arch = "x86_64")]
+        hash: backend,
+        #[cfg(not(target_arch = "x86_64"))]
         hash: &crate::hash::Blake2s,
         kem: &crate::aws_lc::AwsLcMlKem,
     }

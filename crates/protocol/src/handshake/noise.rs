@@ -475,14 +475,9 @@ impl Transcript {
 
     /// KDFn: HMAC in the extract-and-expand form of HKDF (whitepaper §5.4).
     pub(crate) fn kdf<const N: usize>(&self, crypto: &Provider, input: &[u8]) -> [Secret<32>; N] {
-        let extracted = crypto.hash.hmac(self.chaining_key.expose(), &[input]);
-        let mut previous: Option<Secret<32>> = None;
-        core::array::from_fn(|i| {
-            let before = previous.as_ref().map_or(&[][..], |key| key.expose());
-            let round = [i as u8 + 1];
-            let output = crypto.hash.hmac(extracted.expose(), &[before, &round]);
-            previous = (i + 1 < N).then(|| output.clone());
-            output
-        })
+        let mut outputs = [const { Secret::zeroed() }; N];
+        let key = self.chaining_key.expose();
+        crypto.hash.kdf(key, input, &mut outputs);
+        outputs
     }
 }
