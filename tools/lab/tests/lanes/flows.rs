@@ -206,7 +206,7 @@ impl End {
                 }
             }
         }
-        // What comes later is out of order.
+        // A later arrival is out of order.
         self.last = self.last.max(until);
         Ok(tally)
     }

@@ -117,7 +117,7 @@ fn ensure_lanes(host: &Host, port: u16, lanes: usize) -> Result<()> {
 /// 1,024 counters).
 fn without_lanes(peer: Implementation) -> Result<()> {
     let ends = Ends::connect(8, peer, &[])?;
-    // What is under way has to fit into the receive buffer that a peer has by default, 208 KiB.
+    // The datagrams under way have to fit into the default receive buffer of a peer, 208 KiB.
     let flows = Flows::new((&ends.near, NEAR), (&ends.far, FAR), 16)?.with_burst(4);
     let tally = flows.exchange(datagrams()? / 2)?;
     ensure_in_order("16 flows", &tally)?;
