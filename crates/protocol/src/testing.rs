@@ -3,7 +3,8 @@
 //!
 //! The feature `testing` also adds methods: those of [`Device`](crate::Device) in
 //! `device/testing.rs`, [`Session::replay_next`](crate::Session::replay_next),
-//! [`Session::replay_bytes`](crate::Session::replay_bytes) and [`LocalKeys::pretending`].
+//! [`Session::replay_bytes`](crate::Session::replay_bytes),
+//! [`Session::waiting_lanes`](crate::Session::waiting_lanes) and [`LocalKeys::pretending`].
 
 pub use crate::allowed_ips::AllowedIps;
 pub use crate::device::PeerSnapshot;

@@ -21,7 +21,7 @@ pub(crate) const BLOCK: u64 = 1 << BLOCK_BITS;
 const BLOCK_BITS: u32 = 6;
 
 /// The next counter of each lane of a session that sends.
-pub(crate) enum Counters {
+pub(crate) enum LaneCounters {
     /// The peer has no lanes: all lanes of this device share consecutive counters.
     Consecutive { next: u64 },
     /// Each lane has counters of its own.
@@ -72,7 +72,7 @@ pub(crate) struct Reserved {
     pub(crate) end: u64,
 }
 
-impl Counters {
+impl LaneCounters {
     /// Returns the counters of a new session.
     pub(crate) fn new(lanes: Lanes) -> Self {
         match lanes {
@@ -112,7 +112,7 @@ impl Counters {
     }
 
     /// Returns the greatest of the lanes' next counters.
-    #[cfg(feature = "testing")]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn next(&self) -> u64 {
         match self {
             Self::Consecutive { next } => *next,
@@ -126,7 +126,7 @@ impl Counters {
     }
 
     /// Raises the next counters to `to`, or to those of each lane that are near it.
-    #[cfg(feature = "testing")]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn raise(&mut self, to: u64) {
         match self {
             Self::Consecutive { next } => *next = to.max(*next),
@@ -164,7 +164,7 @@ impl Striped {
 }
 
 /// Returns the counter at a position of a lane; `None` if there is no such counter.
-fn counter(lanes: Lanes, lane: LaneId, position: u64) -> Option<u64> {
+pub(super) fn counter(lanes: Lanes, lane: LaneId, position: u64) -> Option<u64> {
     let row = position >> BLOCK_BITS;
     let block = row.checked_mul(lanes.count() as u64)?;
     let block = block.checked_add(lane.number() as u64)?;

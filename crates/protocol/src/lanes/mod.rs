@@ -13,7 +13,7 @@
 mod counters;
 mod steering;
 
-pub(crate) use counters::{Counters, Run, position};
+pub(crate) use counters::{LaneCounters, Run, position};
 pub use steering::Steering;
 pub(crate) use steering::{IndexTag, RANDOM_CLASSES, Sender};
 
@@ -124,3 +124,6 @@ impl SessionLanes {
         self.own > Lanes::One && !self.is_striped()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,13 @@
 //! State of a peer that the data path uses: sessions, endpoint, waiting packets and timers.
 //!
-//! One lock protects all of it. The lock is taken once per batch, held for a few instructions,
-//! and never during encryption. [`crate::device`] has the state that only handshakes need.
+//! One lock protects all of it. The lock is taken once per batch, or twice if lanes send in turn
+//! ([`send_order`]). It is held for a few instructions, and never during encryption.
+//! [`crate::device`] has the state that only handshakes need.
 
 mod endpoint_name;
 mod entry;
+#[cfg(all(test, target_arch = "x86_64"))]
+mod lane_model;
 mod lanes;
 mod outbound;
 pub mod replay;
@@ -38,6 +41,13 @@ pub use timers::Timer;
 pub(crate) use timers::Timers;
 pub use work_queue::Wake;
 pub(crate) use work_queue::WorkQueue;
+
+/// Locks of the modules that a model also runs with locks of its own.
+mod sync {
+    pub(super) use std::sync::{Condvar, Mutex};
+
+    pub(super) use crate::lock;
+}
 
 /// Number of a peer within its device. A number is reused after the peer has been removed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -145,7 +155,7 @@ impl Peer {
                 let order = Arc::clone(order);
                 drop(state);
                 drop(turn.take());
-                turn = Some(order.take());
+                turn = Some(SendTurn::wait(order));
                 continue;
             }
             let Some((session, counters)) = state.take_counters(now, lane, messages) else {

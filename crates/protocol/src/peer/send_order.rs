@@ -1,8 +1,8 @@
 //! Lock under which one lane at a time sends to a peer without lanes.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
-use crate::lock;
+use super::sync::{Condvar, Mutex, lock};
 
 /// Order of the lanes that send in a session with consecutive counters. A lane waits for its turn
 /// before it reserves counters, and ends it after it has sent them. Otherwise a lane that loses
@@ -20,19 +20,11 @@ struct OrderState {
     waiting: usize,
 }
 
+#[cfg(feature = "testing")]
 impl SendOrder {
-    /// Waits until no other lane has a turn.
-    pub(crate) fn take(self: Arc<Self>) -> SendTurn {
-        let mut state = lock(&self.state);
-        while state.taken {
-            state.waiting += 1;
-            let woken = self.free.wait(state);
-            state = woken.unwrap_or_else(PoisonError::into_inner);
-            state.waiting -= 1;
-        }
-        state.taken = true;
-        drop(state);
-        SendTurn(self)
+    /// Returns the number of lanes that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        lock(&self.state).waiting
     }
 }
 
@@ -40,6 +32,20 @@ impl SendOrder {
 pub(crate) struct SendTurn(Arc<SendOrder>);
 
 impl SendTurn {
+    /// Waits until no other lane has a turn in `order`.
+    pub(crate) fn wait(order: Arc<SendOrder>) -> Self {
+        let mut state = lock(&order.state);
+        while state.taken {
+            state.waiting += 1;
+            let woken = order.free.wait(state);
+            state = woken.unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
+        }
+        state.taken = true;
+        drop(state);
+        Self(order)
+    }
+
     /// Checks whether it is a turn in `order`.
     pub(crate) fn is_of(&self, order: &Arc<SendOrder>) -> bool {
         Arc::ptr_eq(&self.0, order)

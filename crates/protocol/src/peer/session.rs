@@ -220,6 +220,13 @@ impl Session {
         self.windows.next()
     }
 
+    /// Returns the number of lanes that wait until another has sent.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn waiting_lanes(&self) -> usize {
+        self.order.as_ref().map_or(0, |order| order.waiting())
+    }
+
     /// Returns the bytes allocated for the replay windows.
     #[cfg(feature = "testing")]
     #[must_use]

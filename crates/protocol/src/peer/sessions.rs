@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::lanes::{Counters, Lanes};
+use crate::lanes::{LaneCounters, Lanes};
 use crate::peer::Session;
 use crate::peer::send_order::SendOrder;
 use crate::time::Instant;
@@ -29,7 +29,7 @@ pub(crate) struct Sessions {
 /// twice.
 pub(crate) struct Current {
     pub(crate) session: Arc<Session>,
-    pub(crate) counters: Counters,
+    pub(crate) counters: LaneCounters,
     /// Cleared when the device's private key changes: the session then only receives.
     pub(crate) may_send: bool,
 }
@@ -44,7 +44,7 @@ impl Current {
         };
         Self {
             session,
-            counters: Counters::new(sending),
+            counters: LaneCounters::new(sending),
             may_send: true,
         }
     }

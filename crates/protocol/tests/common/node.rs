@@ -57,7 +57,7 @@ impl Node {
 }
 
 /// Returns node `i`: up, with a key, without peers.
-pub(super) fn node(crypto: &'static Provider, i: usize, lanes: Lanes) -> Node {
+pub fn node(crypto: &'static Provider, i: usize, lanes: Lanes) -> Node {
     let seed = 0x7a75_7065 + i as u64;
     let numbers = SharedNumbers::default();
     let random = TestRandom::new(seed, numbers.clone());

@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use taupe_protocol::Lanes;
 use taupe_protocol::crypto::{Packet, Provider, Secret, TAG_LEN};
 use taupe_protocol::ipnet::IpNet;
 use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
@@ -78,6 +79,20 @@ impl Raw {
         message.extend_from_slice(&[0; 32]);
         self.stamp(&mut message);
         Begun { initiator, message }
+    }
+
+    /// Returns an index with the tag of a device with these lanes, as docs/design/lanes.md
+    /// describes it. `side` is 1 for the initiator and 2 for the responder.
+    pub fn index(&self, side: u8, lanes: Lanes, class: [u8; 2], timestamp: Tai64N) -> u32 {
+        let shared = self
+            .crypto
+            .dh
+            .agree(self.keys.private.expose(), &self.remote.0);
+        let shared = shared.expect("not of low order");
+        let input: [&[u8]; 4] = [b"lanes---", &class, &timestamp.0, &[side]];
+        let mac = self.crypto.hash.mac(shared.expose(), &input);
+        let log2 = lanes.count().ilog2() as u8;
+        u32::from_le_bytes([mac[0], mac[1] ^ log2, class[0], class[1]])
     }
 
     /// Finishes a handshake with the device's response.
@@ -256,7 +271,12 @@ pub const RAW_INNER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9));
 
 /// Returns a device, and a peer of it that the test plays by hand. They have no session.
 pub fn with_stranger(crypto: &'static Provider) -> (Net, Raw) {
-    let mut net = Net::new(crypto, 1);
+    with_stranger_to(crypto, Lanes::One)
+}
+
+/// As [`with_stranger`], for a device with these lanes.
+pub fn with_stranger_to(crypto: &'static Provider, lanes: Lanes) -> (Net, Raw) {
+    let mut net = Net::with_lanes(crypto, &[lanes]);
     let remote = net.nodes[0].public;
     let address = SocketAddr::from(RAW_ADDRESS);
     let raw = Raw::new(crypto, private_key(99), remote, address);
