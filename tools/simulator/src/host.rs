@@ -11,7 +11,7 @@ use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::limits::UNDER_LOAD_BACKLOG;
 use taupe_protocol::time::{Instant, Now, Tai64N};
 use taupe_protocol::update::{DeviceUpdate, PeerUpdate, PrivateKeyUpdate};
-use taupe_protocol::{Device, ReceivedBatch};
+use taupe_protocol::{Device, Lanes, ReceivedBatch};
 
 use crate::plan::{MILLISECOND, Nanos};
 use crate::random::Random;
@@ -74,6 +74,8 @@ pub(crate) struct Host {
     pub(crate) loaded_until: Nanos,
     /// Last time at which something kept it from exchanging packets.
     pub(crate) disturbed: Nanos,
+    /// Lanes of the device; each start chooses them anew.
+    pub(crate) lanes: Lanes,
     /// Number of devices started here.
     pub(crate) incarnation: u64,
     /// Number of its seed of ML-KEM keys.
@@ -110,6 +112,7 @@ impl Host {
             suspended_since: None,
             loaded_until: 0,
             disturbed: 0,
+            lanes: Lanes::One,
             incarnation: 0,
             seed_number: 0,
             has_seed: false,
@@ -201,17 +204,19 @@ impl Host {
         }
         self.incarnation += 1;
         let stream = 0x10_0000 + (self.index as u64) * 0x1000 + self.incarnation;
+        self.lanes = lanes(&mut Random::new(self.seed, 0x50_0000 + stream));
         let woken = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&woken);
-        let device = Device::new(
+        let device = Device::with_lanes(
             crypto,
             Box::new(Random::new(self.seed, stream)),
             Arc::new(move || flag.store(true, Ordering::Relaxed)),
+            self.lanes,
         );
         let mut node = Node {
             path: Arc::clone(device.data_path()),
             device,
-            sessions: Sessions::default(),
+            sessions: Sessions::new(self.lanes),
             timers: vec![TimerModel::default(); self.peers.len()],
             staged: Staged::default(),
             deadline: None,
@@ -350,4 +355,13 @@ impl Host {
         let private = self.private_of(number);
         PublicKey(private.map_or([0; 32], |private| crypto.dh.public(private.expose())))
     }
+}
+
+/// Chooses the lanes of a device. About half of the devices have one.
+fn lanes(random: &mut Random) -> Lanes {
+    if random.once_in(2) {
+        return Lanes::One;
+    }
+    let [_, several @ ..] = Lanes::ALL;
+    several[random.index(several.len())]
 }

@@ -1,10 +1,10 @@
 //! Checks all sessions of a device: counters are used once, no session is used past its limits, and
 //! keys are erased in time.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 
-use taupe_protocol::{Role, Session};
+use taupe_protocol::{Lanes, Role, Session};
 
 use crate::plan::{Nanos, SECOND, Time};
 use crate::violation::{Invariant, Violation};
@@ -28,8 +28,7 @@ struct Tracked {
     /// Set after a message has been received in the session.
     confirmed: bool,
     born: Nanos,
-    /// The lowest counter that has not been used.
-    next_counter: u64,
+    used: Counters,
 }
 
 impl Tracked {
@@ -38,9 +37,32 @@ impl Tracked {
     }
 }
 
+/// The counters that a session has used.
+#[derive(Default)]
+struct Counters {
+    /// One more than the greatest.
+    next: u64,
+    /// A bit for each counter, by the upper 58 bits of the counter.
+    words: BTreeMap<u64, u64>,
+}
+
+impl Counters {
+    /// Records a counter. Returns false if it has been used before, or is lower than another
+    /// although the session has one lane.
+    fn enter(&mut self, counter: u64, lanes: Lanes) -> bool {
+        let word = self.words.entry(counter / 64).or_default();
+        let bit = 1 << (counter % 64);
+        let is_new = *word & bit == 0 && (lanes > Lanes::One || counter >= self.next);
+        *word |= bit;
+        self.next = self.next.max(counter + 1);
+        is_new
+    }
+}
+
 /// All sessions of one device since its start.
 #[derive(Default)]
 pub struct Sessions {
+    lanes: Lanes,
     all: Vec<Tracked>,
     by_local: HashMap<u32, usize>,
     /// Several sessions if a repeated initiation has been answered twice.
@@ -50,6 +72,15 @@ pub struct Sessions {
 }
 
 impl Sessions {
+    /// Returns no sessions of a device with `lanes` lanes.
+    #[must_use]
+    pub fn new(lanes: Lanes) -> Self {
+        Self {
+            lanes,
+            ..Self::default()
+        }
+    }
+
     /// Records the device's current sessions; new ones belong to `peer`. Returns the number of new
     /// sessions.
     ///
@@ -102,7 +133,7 @@ impl Sessions {
             hybrid: session.suite().is_some(),
             confirmed: false,
             born: session.born().0,
-            next_counter: 0,
+            used: Counters::default(),
         });
         Ok(())
     }
@@ -136,16 +167,16 @@ impl Sessions {
                 format!("session {remote_index:08x} sends before its initiator has used it"),
             ));
         };
-        if counter < tracked.next_counter {
+        let next = tracked.used.next;
+        if !tracked.used.enter(counter, self.lanes) {
             return Err(Violation::new(
                 Invariant::CounterOnce,
                 format!(
-                    "counter {counter} of session {remote_index:08x} sent again (the next was to be {})",
-                    tracked.next_counter
+                    "counter {counter} of session {remote_index:08x} sent again (the greatest is {})",
+                    next.saturating_sub(1)
                 ),
             ));
         }
-        tracked.next_counter = counter + 1;
         check_age(now, tracked.born, "sends")?;
         Ok(tracked.peer)
     }
@@ -277,6 +308,19 @@ mod tests {
             sessions.sent(index ^ 1, 0, born).is_err(),
             "no such session"
         );
+    }
+
+    #[test]
+    fn lanes_may_use_lower_counters_once() {
+        let mut used = Counters::default();
+        for counter in [130, 5, 64, 131, 6] {
+            assert!(used.enter(counter, Lanes::Two), "{counter}");
+        }
+        for again in [5, 6, 64, 130, 131] {
+            assert!(!used.enter(again, Lanes::Two), "{again}");
+        }
+        assert!(used.enter(200, Lanes::One));
+        assert!(!used.enter(199, Lanes::One), "lower, and the only lane");
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod captures;
 mod configuration;
 mod hybrid;
 mod impersonation;
+mod lanes;
 mod pair;
 mod part_attacks;
 mod probe;
@@ -48,6 +49,8 @@ pub struct World<'e> {
     pub(crate) ledger: Ledger,
     pub(crate) captures: Captures,
     pub(crate) random: Random,
+    /// Chooses lanes and their delays.
+    pub(crate) lane_random: Random,
     pub(crate) stats: Stats,
     pub(crate) ambush_until: Nanos,
     pub(crate) impersonator: Impersonator,
@@ -121,6 +124,7 @@ impl<'e> World<'e> {
             ledger: Ledger::default(),
             captures: Captures::new(n),
             random: Random::new(episode.seed, 2),
+            lane_random: Random::new(episode.seed, 3),
             stats: Stats::default(),
             ambush_until: 0,
             impersonator: Impersonator::default(),

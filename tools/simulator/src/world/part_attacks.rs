@@ -209,7 +209,7 @@ impl World<'_> {
         }
         for answer in answers {
             let stride = answer.len();
-            self.send_datagrams(host, source, answer, stride);
+            self.send_datagrams(host, source, answer, stride, 0);
         }
         Ok(Vec::new())
     }

@@ -2,10 +2,11 @@
 
 use core::net::SocketAddr;
 
-use taupe_protocol::Endpoint;
 use taupe_protocol::hybrid::{Half, Side};
 use taupe_protocol::message::{Kind, classify, data_header};
+use taupe_protocol::{Endpoint, LaneId};
 
+use super::lanes::any_lane;
 use super::part_attacks::unchanged;
 use super::{World, describe};
 use crate::host::endpoint;
@@ -80,8 +81,15 @@ impl World<'_> {
         let refused = node.refused();
         let index = data_header(&bytes).map(|(index, _)| index);
         let mut received = core::mem::take(&mut node.received);
+        let steering = *node.path.steering();
+        let lane = match data_header(&bytes) {
+            // The lane of another batch with which the kernel has merged this one.
+            _ if self.lane_random.once_in(32) => any_lane(&mut self.lane_random, steering.lanes()),
+            Some((index, counter)) => steering.lane_of(index, counter),
+            None => LaneId::FIRST,
+        };
         node.path
-            .receive(clocks.boot, from, &mut bytes, stride, &mut received);
+            .receive_on(lane, clocks.boot, from, &mut bytes, stride, &mut received);
         let accepted = count - (node.refused() - refused);
         let up = node.device.is_up();
         let mut effect = Effect::default();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD, data_header};
-use taupe_protocol::{LaneId, Outbound, Role, Staged, padded_len};
+use taupe_protocol::{Outbound, Role, Staged, padded_len};
 
 use super::pair::{NARROW_PACKET, Pair};
 use super::queue::{Event, FollowUp};
@@ -144,7 +144,9 @@ impl World<'_> {
             .collect();
         let len = packets.len.max(MIN_PACKET);
         let stride = padded_len(len, MTU) + DATA_OVERHEAD;
-        let outbound = path.reserve(
+        let lane = self.any_lane(from);
+        let outbound = path.reserve_on(
+            lane,
             clocks.boot,
             &peer,
             packets.count as u64,
@@ -196,7 +198,8 @@ impl World<'_> {
                         describe(&batch[..stride])
                     )
                 });
-                self.send_datagrams(from, to, batch, stride);
+                let stall = self.stall(from, via);
+                self.send_datagrams(from, to, batch, stride, stall);
                 self.drain_output(from)?;
                 if renewal {
                     self.check_renewal(
@@ -219,7 +222,7 @@ impl World<'_> {
                     Staged {
                         packet: scratch.clone(),
                         ecn: 0,
-                        lane: LaneId::FIRST,
+                        lane,
                     }
                 });
                 path.stage(clocks.boot, &peer, packets);

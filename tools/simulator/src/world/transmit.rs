@@ -11,7 +11,7 @@ use super::{World, describe};
 use crate::host::owner;
 use crate::network::{Datagrams, Delivery};
 use crate::parts::{MAX_HANDSHAKE, check_handshake_size, part_of};
-use crate::plan::{MILLISECOND, Quality};
+use crate::plan::{MILLISECOND, Nanos, Quality};
 use crate::violation::{Invariant, Violation};
 
 impl World<'_> {
@@ -133,7 +133,7 @@ impl World<'_> {
         }
         self.log(|| format!("{host} → {}: {}", to.remote, describe(&datagram)));
         let stride = datagram.len();
-        self.send_datagrams(host, to.remote, datagram, stride);
+        self.send_datagrams(host, to.remote, datagram, stride, 0);
         Ok(())
     }
 
@@ -161,13 +161,14 @@ impl World<'_> {
         }
     }
 
-    /// Sends datagrams of equal size into the network.
+    /// Sends datagrams of equal size into the network, `stall` nanoseconds from now.
     pub(crate) fn send_datagrams(
         &mut self,
         host: usize,
         to: SocketAddr,
         bytes: Vec<u8>,
         stride: usize,
+        stall: Nanos,
     ) {
         let Some(other) = owner(to).filter(|other| *other < self.hosts.len()) else {
             return;
@@ -190,14 +191,15 @@ impl World<'_> {
             tampered: false,
         };
         if quality == Quality::GOOD {
-            self.schedule(self.now + quality.delay, Event::Arrive(datagrams));
+            let at = self.now + quality.delay + stall;
+            self.schedule(at, Event::Arrive(datagrams));
             return;
         }
         for datagram in datagrams.split() {
             for Delivery { after, datagrams } in
                 quality.deliveries(&mut self.random, datagram, &mut self.stats)
             {
-                self.schedule(self.now + after, Event::Arrive(datagrams));
+                self.schedule(self.now + after + stall, Event::Arrive(datagrams));
             }
         }
     }
