@@ -113,6 +113,8 @@ pub(crate) enum Direction {
 pub(crate) struct LaneLoad {
     /// The last time at which a thread was busy with this lane, in nanoseconds of the boot clock.
     busy_at: AtomicU64,
+    /// This lane's part of the load of the shared thread.
+    shared: SharedLoad,
 }
 
 impl LaneLoad {
@@ -139,6 +141,7 @@ pub(crate) struct SharedThread {
     arrivals: mpsc::Sender<Migrating>,
     /// Wakes the shared thread when a path arrives.
     waker: Waker,
+    load: SharedLoad,
     ended: AtomicBool,
 }
 
@@ -148,6 +151,8 @@ pub(crate) struct Migrating {
     path: Box<dyn PacketPath>,
     /// The load of its lane.
     load: Arc<LaneLoad>,
+    /// Set until the end of the shared thread's window in which it has arrived.
+    has_arrived: bool,
     /// The channel back to the dedicated thread. That thread waits for the path and ends if the
     /// channel is dropped.
     own_thread: mpsc::Sender<Self>,
@@ -165,6 +170,7 @@ impl SharedThread {
             offloads,
             arrivals,
             waker: Waker::new()?,
+            load: SharedLoad::default(),
             ended: AtomicBool::new(false),
         };
         Ok((shared_thread, receiver))
@@ -191,6 +197,7 @@ pub(crate) fn run_dedicated(
         id,
         path,
         load: Arc::clone(load),
+        has_arrived: true,
         own_thread,
     };
     let mut meter = Meter::default();
@@ -202,12 +209,17 @@ pub(crate) fn run_dedicated(
         let Some(window) = meter.note(&turn, thread_cpu_time) else {
             continue;
         };
-        if !is_light(window) {
+        // With the load of other lanes, or all lanes with little traffic would come at once, overload
+        // the shared thread, and leave again.
+        let others = shared_thread.load.get().less(load.shared.get());
+        if !is_light(window.and(others)) {
             load.note_busy(turn.ended);
         }
         if load.is_busy(turn.ended) || migrating.path.backlog().is_some() {
             continue;
         }
+        load.shared.set(load.shared.get().and(window));
+        shared_thread.load.set(shared_thread.load.get().and(window));
         if shared_thread.arrivals.send(migrating).is_err() {
             return;
         }
@@ -216,6 +228,7 @@ pub(crate) fn run_dedicated(
             return;
         };
         migrating = returned;
+        migrating.has_arrived = true;
     }
 }
 
@@ -247,8 +260,7 @@ pub(crate) fn run_shared(shared_thread: &SharedThread, arrivals: &mpsc::Receiver
     let mut ready = Vec::new();
     let mut meter = Meter::default();
     let mut busy_poll = BusyPoll::new(shared_thread.offloads.busy_poll);
-    // The loads of the lanes that have had packets in this window.
-    let mut carried: Vec<Arc<LaneLoad>> = Vec::new();
+    let mut carried = Carried::default();
     while !shared_thread.ended.load(Ordering::Relaxed) {
         let mut window = None;
         match wait(shared_thread, &paths, &mut busy_poll, &mut ready) {
@@ -261,11 +273,11 @@ pub(crate) fn run_shared(shared_thread: &SharedThread, arrivals: &mpsc::Receiver
                         return false;
                     };
                     busy_poll.note(it.id.direction, &turn);
-                    if !carried.iter().any(|load| Arc::ptr_eq(load, &it.load)) {
-                        carried.push(Arc::clone(&it.load));
-                    }
+                    carried.note(&it.load, &turn);
                     if let Some(load) = meter.note(&turn, thread_cpu_time) {
-                        window = Some((load, turn.ended));
+                        // One pass may end several windows: the heaviest counts.
+                        let heaviest = window.map_or(load, |(before, _)| load.max(before));
+                        window = Some((heaviest, turn.ended));
                     }
                     true
                 });
@@ -286,14 +298,100 @@ pub(crate) fn run_shared(shared_thread: &SharedThread, arrivals: &mpsc::Receiver
         let Some((load, now)) = window else {
             continue;
         };
+        let parts = carried.parts(load);
         if is_heavy(load) {
-            carried.iter().for_each(|lane| lane.note_busy(now));
+            parts.iter().for_each(|(lane, _)| lane.note_busy(now));
         }
-        carried.clear();
         for path in paths.extract_if(.., |it| it.load.is_busy(now)) {
+            path.load.shared.set(Load::default());
             let own_thread = path.own_thread.clone();
             let _ = own_thread.send(path);
         }
+        shared_thread.load.set(share(&mut paths, &parts));
+    }
+}
+
+/// Sets each lane's part of the load, and returns the sum. A lane of which a path has arrived in
+/// this window has at least the load that it arrived with.
+fn share(paths: &mut [Migrating], parts: &[(Arc<LaneLoad>, Load)]) -> Load {
+    let mut lanes: Vec<(Arc<LaneLoad>, bool)> = Vec::new();
+    for path in paths {
+        let has_arrived = std::mem::take(&mut path.has_arrived);
+        match lanes.iter_mut().find(|(it, _)| Arc::ptr_eq(it, &path.load)) {
+            Some((_, any)) => *any |= has_arrived,
+            None => lanes.push((Arc::clone(&path.load), has_arrived)),
+        }
+    }
+    let mut sum = Load::default();
+    for (lane, has_arrived) in lanes {
+        let part = parts.iter().find(|(it, _)| Arc::ptr_eq(it, &lane));
+        let mut part = part.map_or(Load::default(), |(_, part)| *part);
+        if has_arrived {
+            part = part.max(lane.shared.get());
+        }
+        lane.shared.set(part);
+        sum = sum.and(part);
+    }
+    sum
+}
+
+/// Load of the shared thread, or of a lane on it: that of the last window, and that of the paths
+/// that have arrived since. Written by several threads; a lost update lasts for one window.
+#[derive(Default)]
+struct SharedLoad {
+    bytes: AtomicU64,
+    busy: AtomicU64,
+}
+
+impl SharedLoad {
+    fn get(&self) -> Load {
+        Load {
+            bytes: self.bytes.load(Ordering::Relaxed),
+            busy: self.busy.load(Ordering::Relaxed),
+        }
+    }
+
+    fn set(&self, load: Load) {
+        self.bytes.store(load.bytes, Ordering::Relaxed);
+        self.busy.store(load.busy, Ordering::Relaxed);
+    }
+}
+
+/// The lanes that have had packets on the shared thread in a window.
+#[derive(Default)]
+struct Carried {
+    /// With the bytes and the nanoseconds of their turns.
+    lanes: Vec<(Arc<LaneLoad>, Load)>,
+}
+
+impl Carried {
+    fn note(&mut self, lane: &Arc<LaneLoad>, turn: &Turn) {
+        let took = turn.ended.since(turn.read_at);
+        let turn = Load {
+            bytes: turn.bytes as u64,
+            busy: u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
+        };
+        match self.lanes.iter_mut().find(|(it, _)| Arc::ptr_eq(it, lane)) {
+            Some((_, sum)) => *sum = sum.and(turn),
+            None => self.lanes.push((Arc::clone(lane), turn)),
+        }
+    }
+
+    /// Divides the load of the window that has ended among the lanes, and begins the next window.
+    fn parts(&mut self, window: Load) -> Vec<(Arc<LaneLoad>, Load)> {
+        let all = self.lanes.iter().map(|(_, sum)| *sum);
+        let all = all.fold(Load::default(), Load::and);
+        let part = |sum: u64, all: u64, of: u64| {
+            let part = u128::from(of) * u128::from(sum) / u128::from(all.max(1));
+            u64::try_from(part).unwrap_or(of)
+        };
+        let lanes = self.lanes.drain(..);
+        let parts = lanes.map(|(lane, sum)| {
+            let bytes = part(sum.bytes, all.bytes, window.bytes);
+            let busy = part(sum.busy, all.busy, window.busy);
+            (lane, Load { bytes, busy })
+        });
+        parts.collect()
     }
 }
 

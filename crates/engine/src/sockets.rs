@@ -71,27 +71,32 @@ impl Sockets {
                 Ok(None) if v4.is_none() => {
                     return Err(BindError::FamilyUnsupported(Family::V4));
                 }
-                Ok(v6) => return Ok(Self::from_groups(v4, v6)),
+                Ok(v6) => return Ok(Self::from_groups(lanes, v4, v6)),
             }
         }
     }
 
-    fn from_groups(v4: Option<SocketGroup>, v6: Option<SocketGroup>) -> Self {
+    /// Returns the sockets of `lanes` lanes. If a group has fewer, because the kernel cannot choose
+    /// among them, the other lanes send with the first.
+    fn from_groups(lanes: usize, v4: Option<SocketGroup>, v6: Option<SocketGroup>) -> Self {
         let mut sockets = Self::default();
         let mut parts = |group: Option<SocketGroup>| {
             let SocketGroup { data, others } = group?;
             let others = others.inspect_err(|error| debug!(%error, "handshakes come with data"));
             sockets.handshakes.extend(others.map(Arc::new));
-            Some(data.into_iter().map(Arc::new))
+            Some(data.into_iter().map(Arc::new).collect::<Vec<_>>())
         };
         let (v4, v6) = (parts(v4), parts(v6));
-        let (mut v4, mut v6) = (v4.into_iter().flatten(), v6.into_iter().flatten());
-        loop {
-            match (v4.next(), v6.next()) {
-                (None, None) => return sockets,
-                (v4, v6) => sockets.lanes.push(LaneSockets { v4, v6 }),
-            }
-        }
+        let of_lane = |group: &Option<Vec<_>>, lane| {
+            let data = group.as_ref()?;
+            data.get(lane).or(data.first()).map(Arc::clone)
+        };
+        let lanes = (0..lanes).map(|lane| LaneSockets {
+            v4: of_lane(&v4, lane),
+            v6: of_lane(&v6, lane),
+        });
+        sockets.lanes = lanes.collect();
+        sockets
     }
 
     /// Returns the port, 0 while there are no sockets.

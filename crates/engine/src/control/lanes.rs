@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use taupe_os_linux::tun::Queues;
+use taupe_os_linux::udp::Socket;
 use taupe_packet::ip::Family;
 use taupe_protocol::{LaneId, Lanes};
 use taupe_runtime::clock;
@@ -98,20 +99,30 @@ impl RunningLanes {
             std::thread::yield_now();
         }
         drop(replaced);
+        let mut received = Vec::new();
         for running in &mut self.lanes {
-            running.start_inbound(&self.shared_thread);
+            running.start_inbound(&self.shared_thread, &mut received);
         }
     }
 }
 
 impl RunningLane {
-    /// Starts the threads that carry packets from the data sockets.
-    fn start_inbound(&mut self, shared_thread: &Arc<SharedThread>) {
+    /// Starts the threads that carry packets from the data sockets. Leaves out those from which
+    /// another lane receives, which are in `received`, and adds the others to it.
+    fn start_inbound(
+        &mut self,
+        shared_thread: &Arc<SharedThread>,
+        received: &mut Vec<Arc<Socket>>,
+    ) {
         let Self { lane, receivers } = self;
         let sockets = lane.sockets.load_full();
         let families = [(&sockets.v4, Family::V4), (&sockets.v6, Family::V6)];
         for (socket, family) in families {
             let Some(socket) = socket else { continue };
+            if received.iter().any(|it| Arc::ptr_eq(it, socket)) {
+                continue;
+            }
+            received.push(Arc::clone(socket));
             let path = InboundPath::new(Arc::clone(lane), Arc::clone(socket));
             match start(shared_thread, lane, Direction::Inbound(family), path) {
                 Ok(receiver) => receivers.push(receiver),

@@ -32,6 +32,32 @@ pub(crate) struct Load {
     pub(crate) busy: u64,
 }
 
+impl Load {
+    /// Returns the load of both.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_add(other.bytes),
+            busy: self.busy.saturating_add(other.busy),
+        }
+    }
+
+    /// Returns this load without a part of it.
+    pub(crate) fn less(self, part: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_sub(part.bytes),
+            busy: self.busy.saturating_sub(part.busy),
+        }
+    }
+
+    /// Returns the greater number of bytes, and the greater share of the time.
+    pub(crate) fn max(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.max(other.bytes),
+            busy: self.busy.max(other.busy),
+        }
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct Meter {
     began: Instant,

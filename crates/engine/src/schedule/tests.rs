@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use taupe_protocol::Lanes;
 
 const SOON: Duration = Duration::from_secs(10);
 const MILLISECOND: u64 = 1_000_000;
@@ -127,10 +128,10 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
     thread.spawn(work).expect("a thread")
 }
 
-/// The threads of a device with two lanes.
+/// The threads of a device with three lanes.
 struct Device {
     shared_thread: Arc<SharedThread>,
-    loads: [Arc<LaneLoad>; 2],
+    loads: [Arc<LaneLoad>; 3],
 }
 
 /// Starts the shared thread.
@@ -223,6 +224,37 @@ fn only_busy_lanes_have_dedicated_threads() {
     // Each comes back by itself.
     assert_eq!(out.carries(2080, 100), "out");
     assert_eq!(out.carries(2081, 100), "both");
+}
+
+#[test]
+fn light_lanes_return_only_while_the_shared_thread_can_carry_them() {
+    const BYTES: u64 = LIGHT_BYTES / 4 * 3;
+    let (device, _both) = start();
+    let names = ["a", "b", "c"];
+    let lanes = names.iter().zip(Lanes::Four.ids());
+    let lanes = lanes.map(|(name, lane)| device.dedicated(lane, Direction::Outbound, name));
+    let lanes: Vec<End> = lanes.collect();
+    for (lane, name) in lanes.iter().zip(names) {
+        assert_eq!(lane.carries(1000, 100), name);
+        assert_eq!(lane.carries(1001, 100), "both");
+    }
+    assert_eq!(lanes[0].carries(2000, 100), "both");
+    // Each is light, but not all of them in one window.
+    for (lane, at) in lanes.iter().zip([2003, 2006, 2011]) {
+        assert_eq!(lane.carries(at, BYTES), "both");
+    }
+    for at in (2022..2060).step_by(11) {
+        for (lane, name) in lanes.iter().zip(names) {
+            assert_eq!(lane.carries(at, BYTES), name);
+        }
+    }
+    assert_eq!(lanes[0].carries(2066, BYTES), "a");
+    assert_eq!(lanes[0].carries(2067, 100), "both", "there is room");
+    for at in (2068..2200).step_by(11) {
+        for (lane, name) in lanes.iter().zip(["both", "b", "c"]) {
+            assert_eq!(lane.carries(at, BYTES), name, "{at}");
+        }
+    }
 }
 
 #[test]
