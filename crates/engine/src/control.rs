@@ -18,6 +18,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno as SystemError;
 use rustix::time::Timespec;
 use taupe_os_linux::watch::{LinkWatch, RouteWatch};
+use taupe_packet::queue::QueueStats;
 use taupe_protocol::crypto::{Provider, default_provider, provider_without_avx512};
 use taupe_protocol::time::Instant;
 use taupe_protocol::{DropReason, Lanes, Notice, Wake};
@@ -94,6 +95,8 @@ pub(crate) struct Control {
     /// The time at which sockets were last replaced after a failure.
     last_rebind: Option<Instant>,
     drops: LoggedDrops,
+    /// Counts of the fair queue as last logged.
+    queue: QueueStats,
     flood: Flood,
     flood_filter: FloodFilter,
     /// The port that was requested or last bound; 0 while any port will do.
@@ -171,6 +174,7 @@ impl Control {
             rebind_at: None,
             last_rebind: None,
             drops: LoggedDrops::default(),
+            queue: QueueStats::default(),
             flood: Flood::default(),
             flood_filter: FloodFilter::new(offloads.flood_filter),
             port: 0,
@@ -316,6 +320,15 @@ impl Control {
         self.transmit();
         for (reason, more) in self.drops.since_last_call(&self.shared) {
             debug!(more, "dropped: {reason}");
+        }
+        let queue = self.shared.queue_counters.stats();
+        if std::mem::replace(&mut self.queue, queue) != queue {
+            debug!(
+                marked = queue.marked,
+                dropped_as_signal = queue.dropped_as_signal,
+                dropped_over_limit = queue.dropped_over_limit,
+                "segments that the fair queue has marked or dropped"
+            );
         }
         None
     }

@@ -64,7 +64,7 @@ pub(crate) struct OutboundPath {
     /// The time at which the last turn ended.
     ended: Instant,
     tap: Option<Box<dyn TapOut>>,
-    /// The fair queue, if it is switched on.
+    /// The fair queue. `None` if it is not switched on or the TUN cannot be drained.
     backlog: Option<Backlog>,
     outgoing: Outgoing,
 }
@@ -117,6 +117,10 @@ impl PacketPath for OutboundPath {
             outgoing,
         } = self;
         let has_backlog = backlog.as_ref().is_some_and(|it| !it.is_empty());
+        // Without such reads, packets would wait in the TUN's ring before they enter the queue.
+        if !has_backlog && !lane.tun.can_read_queued() {
+            *backlog = None;
+        }
         let read = if waits {
             lane.tun.read(buffer).map(Some)
         } else if has_backlog {
@@ -230,6 +234,7 @@ impl Outgoing {
                 break;
             }
         }
+        backlog.count(lane);
         ControlFlow::Continue(())
     }
 

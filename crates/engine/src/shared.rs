@@ -16,6 +16,7 @@ use taupe_uapi::Request;
 use zeroize::Zeroizing;
 
 use crate::source::{self, Source, Sources};
+use taupe_packet::queue::QueueStats;
 use taupe_packet::tap::Tap;
 use taupe_runtime::resolver::Resolver;
 
@@ -30,6 +31,7 @@ pub(crate) struct Shared {
     /// The TUN's MTU in bytes.
     pub(crate) mtu: AtomicUsize,
     pub(crate) handshakes: Handshakes,
+    pub(crate) queue_counters: QueueCounters,
     pub(crate) underlay: UnderlayState,
     pub(crate) waker: Arc<Waker>,
     pub(crate) resolver: Arc<dyn Resolver>,
@@ -84,6 +86,36 @@ impl UnderlayState {
     }
 }
 
+/// Counts of the fair queues of all lanes, in segments.
+#[derive(Default)]
+pub(crate) struct QueueCounters {
+    marked: AtomicU64,
+    dropped_as_signal: AtomicU64,
+    dropped_over_limit: AtomicU64,
+}
+
+impl QueueCounters {
+    /// Adds what a queue has counted since `before`.
+    pub(crate) fn add(&self, before: QueueStats, now: QueueStats) {
+        let add = |counter: &AtomicU64, before: u64, now: u64| {
+            counter.fetch_add(now.saturating_sub(before), Ordering::Relaxed);
+        };
+        add(&self.marked, before.marked, now.marked);
+        let signals = (before.dropped_as_signal, now.dropped_as_signal);
+        add(&self.dropped_as_signal, signals.0, signals.1);
+        let over_limit = (before.dropped_over_limit, now.dropped_over_limit);
+        add(&self.dropped_over_limit, over_limit.0, over_limit.1);
+    }
+
+    pub(crate) fn stats(&self) -> QueueStats {
+        QueueStats {
+            marked: self.marked.load(Ordering::Relaxed),
+            dropped_as_signal: self.dropped_as_signal.load(Ordering::Relaxed),
+            dropped_over_limit: self.dropped_over_limit.load(Ordering::Relaxed),
+        }
+    }
+}
+
 /// Command from another thread to the control loop.
 pub(crate) enum Command {
     /// A request on the configuration socket, and the channel for its answer.
@@ -113,6 +145,7 @@ impl Shared {
             path,
             mtu: AtomicUsize::new(0),
             handshakes: Handshakes::default(),
+            queue_counters: QueueCounters::default(),
             underlay,
             waker,
             resolver,

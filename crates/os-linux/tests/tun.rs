@@ -390,6 +390,7 @@ fn read_without_waiting(read: impl Fn(&Tun, &mut [u8]) -> Option<Read>) {
             contents.push(packet[28..].to_vec());
         }
     }
+    assert!(end.tun.can_read_queued());
     assert_eq!(contents, [b"first".to_vec(), b"second".to_vec()]);
     drop(socket);
     end.namespace.ip("link del tun7");
@@ -432,9 +433,11 @@ fn who_cannot_read_at_once_is_asked_only_once() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 forbid(libc::SYS_preadv2, error);
+                assert!(end.tun.can_read_queued());
                 assert_eq!(end.tun.read_queued(&mut buffer), None, "{error}");
             });
         });
+        assert!(!end.tun.can_read_queued());
         end.namespace.ip("link del tun7");
         // In this thread the call is permitted and would report the deletion, but it is not tried
         // again.

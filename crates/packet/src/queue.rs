@@ -16,7 +16,7 @@
 //!   (a *sparse* flow: a key press, a DNS query, an acknowledgement) comes before the others.
 //! - **Signals**: a sender whose packets have waited too long for some time gets a signal to slow
 //!   down (`codel.rs`): a congestion mark if it supports ECN (RFC 3168), else the loss of a segment.
-//!   A sender with a large share of a queue that is a quarter full gets one without delay.
+//!   A sender with a large share of a long queue gets one without delay.
 //! - **Portions**: a packet from a TUN is a super-packet of up to 64 KiB. On a slow link it leaves in
 //!   portions of some segments, between which other flows have their turn. Both a mark and a loss
 //!   concern one segment of a super-packet. A TCP sender reacts to one as to all, and a loss of all
@@ -307,7 +307,7 @@ impl<T> FairQueue<T> {
     /// Adds a packet. If the queue is then over a limit, drops packets from the head of the longest
     /// list. A single packet is never dropped.
     ///
-    /// The limits are 2 MiB, [`MAX_PACKETS`], and [`Self::limit`] after a second above it.
+    /// The limits are 4 MiB, [`MAX_PACKETS`], and [`Self::limit`] after a second above it.
     pub fn enqueue(&mut self, now: u64, packet: T, shape: Shape, discard: &mut dyn FnMut(T)) {
         let bucket = self.flows.bucket(shape.flow);
         let flow = &mut self.flows[bucket];
@@ -435,7 +435,7 @@ impl<T> FairQueue<T> {
         let has_large_share = (2 * self.active).saturating_mul(flow.bytes) >= self.bytes;
         // Packets that arrived before the last signal cannot show the reaction to it, because the
         // sender learns of a signal only when the packet behind it has arrived.
-        let is_pressed = self.bytes > self.rate.sizes().limit / 4
+        let is_pressed = self.bytes > self.rate.sizes().pressure
             && has_large_share
             && !few
             && head.since > flow.signalled_at;

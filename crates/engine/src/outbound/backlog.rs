@@ -1,29 +1,31 @@
 //! Packets that wait between the TUN's ring and the send buffer, in a fair queue
-//! ([`taupe_packet::queue`]), and the buffers that hold them.
+//! ([`taupe_packet::queue`]), and the buffers that hold them. docs/design/latency.md describes both.
 //!
-//! The queue is off unless the environment has `TAUPE_FAIR_QUEUE=1`: it has not been measured
-//! enough (docs/design/latency.md).
+//! The queue is off unless the environment has `TAUPE_FAIR_QUEUE=1`: it costs throughput where the
+//! processor is the narrowest part.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use taupe_os_linux::tun::READ_BUFFER_LEN;
 use taupe_packet::ip::Packet;
-use taupe_packet::queue::{FairQueue, FlowHasher, Shape};
+use taupe_packet::queue::{FairQueue, FlowHasher, QueueStats, Shape};
 use taupe_packet::split::Split;
 use taupe_packet::virtio::VirtioHeader;
 use taupe_protocol::time::Instant;
-use taupe_runtime::random;
+use taupe_runtime::{clock, random};
 use tracing::{debug, trace};
 
 use crate::lane::Lane;
 
 /// Lengths of buffers, and the numbers of unused ones to keep. A packet is copied into the shortest
 /// in which it fits, unless that is the buffer it was read into. No buffer of more than 2 KiB is more
-/// than four times as long as its packet, so with the queue's limits all of them take 8 MiB at most.
-const CLASSES: [(usize, usize); 4] = [
+/// than twice as long as its packet, so all of them take twice the queue's limit at most.
+const CLASSES: [(usize, usize); 6] = [
     (2 << 10, 64),
+    (4 << 10, 32),
     (8 << 10, 16),
+    (16 << 10, 8),
     (32 << 10, 8),
     (READ_BUFFER_LEN, 34),
 ];
@@ -35,6 +37,13 @@ const READ: usize = CLASSES.len() - 1;
 /// call, and these would leave the queue first anyway.
 const SHORT: usize = 256;
 
+/// Bytes of a packet that may be sent past the empty queue. A longer one is a super-packet, and more
+/// of them often come close behind. A batch of several costs less for each, here and at the receiver.
+const SINGLE: usize = 2 << 10;
+
+/// The time without packets in the queue after which unused buffers are freed.
+const UNUSED: Duration = Duration::from_secs(1);
+
 /// Bounds of a wait for the send buffer.
 const MIN_WAIT: Duration = Duration::from_micros(50);
 const MAX_WAIT: Duration = Duration::from_millis(10);
@@ -43,8 +52,12 @@ pub(super) struct Backlog {
     queue: FairQueue<Buffered>,
     hasher: FlowHasher,
     spare: Spare,
+    /// The time at which the last packet entered the queue.
+    used: Instant,
     /// The time after which the send buffer has room.
     delay: Duration,
+    /// Counts that are included in the device's.
+    counted: QueueStats,
 }
 
 /// A packet in a buffer.
@@ -77,7 +90,9 @@ impl Backlog {
             queue: FairQueue::new(),
             hasher: FlowHasher::new(&key),
             spare: Spare::default(),
+            used: Instant::default(),
             delay: Duration::ZERO,
+            counted: QueueStats::default(),
         }
     }
 
@@ -90,11 +105,13 @@ impl Backlog {
         (!self.is_empty()).then_some(self.delay)
     }
 
-    /// Returns true if a packet may be sent past the empty queue. Frees an unused buffer, because
-    /// traffic is light then.
+    /// Returns true if a packet may be sent past the empty queue. Frees an unused buffer if the queue
+    /// has been empty for long.
     pub(super) fn passes(&mut self, lane: &Lane, len: usize) -> bool {
-        self.spare.shrink();
-        self.is_empty() && (len <= SHORT || self.room(lane).is_some())
+        if self.spare.has_long() && clock::boot().since(self.used) >= UNUSED {
+            self.spare.shrink();
+        }
+        self.is_empty() && (len <= SHORT || len <= SINGLE && self.room(lane).is_some())
     }
 
     /// Adds a packet that is in a buffer for reads. The buffer is replaced if the packet stays
@@ -157,6 +174,7 @@ impl Backlog {
     }
 
     fn enqueue(&mut self, now: Instant, packet: Buffered, shape: Shape) {
+        self.used = now;
         let spare = &mut self.spare;
         let discard = &mut |packet| spare.give(packet);
         self.queue.enqueue(now.0, packet, shape, discard);
@@ -206,6 +224,15 @@ impl Backlog {
         Some((room, unsent == 0))
     }
 
+    /// Adds the queue's counts to the device's.
+    pub(super) fn count(&mut self, lane: &Lane) {
+        let stats = self.queue.stats();
+        if stats != self.counted {
+            lane.shared.queue_counters.add(self.counted, stats);
+            self.counted = stats;
+        }
+    }
+
     /// Records that bytes have been sent ([`FairQueue::note_sent`]).
     pub(super) fn note_sent(&mut self, now: Instant, bytes: usize, ran_empty: bool) {
         self.queue.note_sent(now.0, bytes, ran_empty);
@@ -228,6 +255,10 @@ impl Spare {
         if spare.len() < CLASSES[packet.class].1 {
             spare.push(packet.buffer);
         }
+    }
+
+    fn has_long(&self) -> bool {
+        !self.0[READ].is_empty()
     }
 
     /// Frees one of the longest buffers.
@@ -272,7 +303,8 @@ mod tests {
     fn packets_wait_in_buffers_of_their_length() {
         let mut backlog = Backlog::new();
         let mut buffer = vec![0; READ_BUFFER_LEN];
-        for (class, len) in [20, 2048, 8192, 30_000, 60_000].into_iter().enumerate() {
+        let lengths = [20, 2048, 4096, 8192, 16_384, 30_000, 60_000];
+        for (class, len) in lengths.into_iter().enumerate() {
             let packet = packet(len);
             let start = 5;
             buffer[start..start + len].copy_from_slice(&packet);

@@ -306,6 +306,11 @@ impl Tun {
         self.read_now(buffer).ok()
     }
 
+    /// Returns false once the system has refused to read without waiting ([`Tun::read_queued`]).
+    pub fn can_read_queued(&self) -> bool {
+        !self.lacks_nowait.load(Ordering::Relaxed)
+    }
+
     /// Like [`Tun::read`] but does not wait, for a caller to which `poll(2)` reported the TUN as
     /// readable. Returns `None` if there is nothing to read.
     ///

@@ -3,9 +3,14 @@
 //! A size in bytes is right for one rate only: 64 KiB are half a millisecond at 1 Gbit/s and
 //! 50 ms at 10 Mbit/s. So every size here is a time multiplied by the rate, within bounds.
 //!
-//! The rate is measured only while packets wait in the queue. Otherwise it would be the rate of the
-//! applications. Before the first measurement nothing is known to be slow, and the sizes are at
-//! their upper bounds.
+//! The rate is measured while packets wait in the queue and bytes in the send buffer. Without the
+//! former the bytes that are sent show the rate of the applications, without the latter that of the
+//! thread. The link is at least as fast then: such a sample can raise the rate and never lower it. If
+//! it could, a pause of the thread would make the sizes small, small sizes make sending expensive, and
+//! the rate would stay low.
+//!
+//! Before the first measurement nothing is known to be slow, and the sizes are those of 1 Gbit/s or
+//! at their upper bounds.
 
 /// The time over which the rate is measured: eight full packets at 10 Mbit/s.
 const WINDOW: u64 = 10_000_000;
@@ -19,15 +24,23 @@ const PORTION_TIME: u64 = 500_000;
 const UNDIVIDED_FROM: u64 = 125_000_000;
 
 /// The time to send everything in the queue. It bounds the delay of a flow that does not react to
-/// signals. A sender that reacts gets its first signal at a quarter of it at the latest.
+/// signals.
 const LIMIT_TIME: u64 = 50_000_000;
 
 /// Bounds of the queue's limit in bytes. Two super-packets must fit, one that leaves and one
-/// behind it. The upper bound is one of memory; at 8 Gbit/s it is 2 ms. A sender in slow start gets
-/// its first signal at a quarter of it and reacts after a round trip, in which it sends twice what the
-/// link does: the queue has room for that up to a round trip of 12 ms at 1 Gbit/s.
+/// behind it. The upper bound is one of memory.
 const MIN_LIMIT: usize = 128 << 10;
-pub(super) const MAX_LIMIT: usize = 2 << 20;
+pub(super) const MAX_LIMIT: usize = 4 << 20;
+
+/// The time to send everything in the queue from which a sender with a large share gets a signal
+/// without delay. It reacts after a round trip, in which a sender in slow start sends twice what the
+/// link does: the limit has room for that.
+const PRESSURE_TIME: u64 = LIMIT_TIME / 4;
+
+/// The same in bytes, at most; at 8 Gbit/s it is 2 ms. After a signal a sender has half of its packets
+/// on the way. That must be enough to keep all threads between it and the receiver at work, or the
+/// processors idle. A quarter of this is not enough.
+const MAX_PRESSURE: usize = MAX_LIMIT / 2;
 
 /// Time for which bytes may wait in the send buffer, where they can no longer be reordered.
 const MIN_AHEAD: u64 = 1_000_000;
@@ -55,8 +68,10 @@ const SECOND: u64 = 1_000_000_000;
 pub(super) struct SendRate {
     /// In bytes per second; `None` before the first measurement.
     rate: Option<u64>,
-    /// The measurement in progress; `None` while no packets wait.
+    /// The measurement of the link; `None` while no packets wait.
     window: Option<Window>,
+    /// The measurement of a lower bound; `None` before the first bytes.
+    floor: Option<Floor>,
     /// The time by which the send buffer is filled ahead.
     ahead: u64,
     sizes: Sizes,
@@ -72,6 +87,8 @@ pub(super) struct Sizes {
     pub(super) quantum: usize,
     /// Bytes that may wait in the queue for longer than a moment.
     pub(super) limit: usize,
+    /// Bytes in the queue from which flows get signals without delay.
+    pub(super) pressure: usize,
     /// Bytes that may wait in the send buffer.
     pub(super) in_flight: usize,
 }
@@ -84,16 +101,26 @@ struct Window {
     ran_empty: bool,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Floor {
+    began: u64,
+    bytes: u64,
+    /// Those that had left the send buffer when it was last found empty.
+    left: u64,
+}
+
 impl SendRate {
     pub(super) fn new() -> Self {
         Self {
             rate: None,
             window: None,
+            floor: None,
             ahead: MIN_AHEAD,
             sizes: Sizes {
                 portion: SUPER_PACKET,
                 quantum: SUPER_PACKET / 2,
                 limit: MAX_LIMIT,
+                pressure: MAX_PRESSURE,
                 in_flight: FIRST_IN_FLIGHT,
             },
         }
@@ -113,6 +140,7 @@ impl SendRate {
     /// Records bytes that have been sent by `now`. `waiting` is true if more packets wait in the
     /// queue, `ran_empty` if the send buffer was empty before.
     pub(super) fn note(&mut self, now: u64, bytes: usize, waiting: bool, ran_empty: bool) {
+        self.note_floor(now, bytes, ran_empty);
         if !waiting {
             self.window = None;
             return;
@@ -130,13 +158,30 @@ impl SendRate {
         }
     }
 
+    fn note_floor(&mut self, now: u64, bytes: usize, ran_empty: bool) {
+        let floor = self.floor.get_or_insert(Floor::new(now));
+        if ran_empty {
+            floor.left = floor.bytes;
+        }
+        floor.bytes = floor.bytes.saturating_add(bytes as u64);
+        let took = now.saturating_sub(floor.began);
+        if took >= WINDOW {
+            let sample = rate_of(floor.left, took);
+            *floor = Floor::new(now);
+            let rate = self.rate.unwrap_or(UNDIVIDED_FROM);
+            if sample > rate {
+                self.set_rate(rate + (sample - rate) / 2);
+            }
+        }
+    }
+
     fn end_window(&mut self, window: &Window, took: u64) {
-        let sample = u128::from(window.bytes) * u128::from(SECOND) / u128::from(took);
-        let sample = u64::try_from(sample).unwrap_or(u64::MAX);
-        // A low sample may come from a pause of the thread, so it counts less.
+        let sample = rate_of(window.bytes, took);
         let rate = match self.rate {
+            rate if window.ran_empty => rate.unwrap_or(UNDIVIDED_FROM),
             None => sample,
             Some(rate) if sample >= rate => rate + (sample - rate) / 2,
+            // A low sample may come from a pause of the thread, so it counts less.
             Some(rate) => rate - (rate - sample) / 4,
         };
         // A send buffer that runs empty costs throughput, so the time doubles at once and shrinks
@@ -146,9 +191,19 @@ impl SendRate {
         } else {
             MIN_AHEAD.max(self.ahead - self.ahead / 16)
         };
+        self.set_rate(rate);
+    }
+
+    fn set_rate(&mut self, rate: u64) {
         self.rate = Some(rate);
         self.sizes = Sizes::at(rate, self.ahead);
     }
+}
+
+/// Returns the rate of `bytes` in some time, in bytes per second.
+fn rate_of(bytes: u64, time: u64) -> u64 {
+    let rate = u128::from(bytes) * u128::from(SECOND) / u128::from(time.max(1));
+    u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
 impl Sizes {
@@ -165,6 +220,7 @@ impl Sizes {
             portion,
             quantum: MTU.max(portion / 2),
             limit: bytes_in(LIMIT_TIME).clamp(MIN_LIMIT, MAX_LIMIT),
+            pressure: bytes_in(PRESSURE_TIME).clamp(MIN_LIMIT / 4, MAX_PRESSURE),
             in_flight: bytes_in(ahead).clamp(MIN_IN_FLIGHT, MAX_IN_FLIGHT),
         }
     }
@@ -176,6 +232,16 @@ impl Window {
             began,
             bytes: 0,
             ran_empty: false,
+        }
+    }
+}
+
+impl Floor {
+    fn new(began: u64) -> Self {
+        Self {
+            began,
+            bytes: 0,
+            left: 0,
         }
     }
 }
@@ -247,6 +313,42 @@ mod tests {
         assert_eq!(rate.sizes().portion, SUPER_PACKET);
         sender(&mut rate, at, 25, gap(10_000_000), false);
         assert!(rate.sizes().portion < MTU);
+    }
+
+    #[test]
+    fn a_pause_of_the_thread_is_no_slow_link() {
+        let gap = |bits: u64| 10_000 * SECOND / bits;
+        let mut rate = SendRate::new();
+        let sizes = *rate.sizes();
+        let at = sender(&mut rate, 0, 3, gap(10_000_000), true);
+        assert_eq!(
+            (rate.rate, rate.sizes().portion),
+            (Some(UNDIVIDED_FROM), sizes.portion)
+        );
+        let at = sender(&mut rate, at, 20, gap(8_000_000_000), true);
+        let fast = rate.rate;
+        assert!(fast > Some(900_000_000), "{fast:?}");
+        sender(&mut rate, at, 20, gap(10_000_000), true);
+        assert_eq!(rate.rate, fast);
+    }
+
+    /// The sizes of a slow link have to go when it is not slow any more, though the queue is empty
+    /// again and again because the thread is faster than the applications.
+    #[test]
+    fn a_send_buffer_that_is_found_empty_shows_a_fast_link() {
+        let mut rate = SendRate::new();
+        sender(&mut rate, 0, 3, 10_000 * SECOND / 10_000_000, false);
+        assert!(rate.sizes().portion < MTU);
+        for i in 0..10_000 {
+            rate.note(SECOND + i * 10_000, 10_000, i % 4 != 0, true);
+        }
+        assert!(rate.rate > Some(800_000_000), "{:?}", rate.rate);
+        // Bytes in the send buffer have not left.
+        let before = rate.rate;
+        for i in 0..10_000 {
+            rate.note(2 * SECOND + i * 10_000, 100_000, i % 4 != 0, false);
+        }
+        assert_eq!(rate.rate, before);
     }
 
     #[test]

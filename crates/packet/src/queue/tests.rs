@@ -249,27 +249,27 @@ fn one_super_packet_is_not_a_queue() {
 }
 
 #[test]
-fn a_queue_that_is_a_quarter_full_is_marked_at_once() {
+fn a_long_queue_is_marked_at_once() {
     let mut tested = Tested {
         now: MS,
         ..Tested::default()
     };
-    let quarter = tested.queue.limit() / 4 / LEN;
-    for i in 0..=quarter {
+    let most = tested.queue.rate.sizes().pressure / LEN;
+    for i in 0..=most {
         tested.push(i, bulk(1, true));
     }
     tested.push(1000, short(2));
     assert_eq!(tested.pop(usize::MAX), Some((0, 0..SEGMENTS, true)));
-    tested.push(quarter + 1, bulk(1, true));
+    tested.push(most + 1, bulk(1, true));
     assert_eq!(tested.pop_packet(), Some(1000), "the share is too small");
     // Further packets of this burst cannot show how the sender reacts.
     tested.now += MS;
-    for i in 1..=quarter + 1 {
-        tested.push(quarter + 1 + i, bulk(1, true));
+    for i in 1..=most + 1 {
+        tested.push(most + 1 + i, bulk(1, true));
         assert_eq!(tested.pop(usize::MAX), Some((i, 0..SEGMENTS, false)));
     }
     tested.push(5000, bulk(1, true));
-    let next = quarter + 2;
+    let next = most + 2;
     assert_eq!(tested.pop(usize::MAX), Some((next, 0..SEGMENTS, true)));
 }
 
