@@ -85,8 +85,8 @@ impl Avx2Key {
         unsafe { run::<false, _>(self.words(), packets, &mut []) };
     }
 
-    /// Encrypts every packet into its other buffer. One of more than 256 GiB less 48 bytes becomes
-    /// zeros there.
+    /// Encrypts every packet into its other buffer. For a packet of more than 256 GiB less 48
+    /// bytes, this buffer is filled with zeros.
     pub fn seal_out_of_place(&self, packets: &mut [OutOfPlace<'_>]) {
         // SAFETY: as above.
         unsafe { run::<false, _>(self.words(), packets, &mut []) };

@@ -196,7 +196,7 @@ impl Avx512Key {
         parts.is_some_and(|(text, tag)| self.text::<OPEN>(counter, text, tag))
     }
 
-    /// [`packet`](Self::packet) by its text and tag.
+    /// Seals a packet like [`packet`](Self::packet), or opens it. The caller has split it.
     fn text<const OPEN: bool>(
         &self,
         counter: u64,

@@ -27,13 +27,13 @@ pub struct Packet<'a> {
 pub struct OutOfPlace<'a> {
     counter: u64,
     text: &'a [u8],
-    /// As many bytes as the text, and the tag.
+    /// Room for the ciphertext and the tag.
     sealed: &'a mut [u8],
 }
 
 impl<'a> OutOfPlace<'a> {
-    /// Returns a packet with this plaintext. `counter` is its number under its key, with which
-    /// never another is sealed. The ciphertext and the tag are written to `sealed`. Returns `None`
+    /// Returns a packet with this plaintext. `counter` is its number under its key: never seal
+    /// twice with one. The ciphertext and the tag are written to `sealed`. Returns `None`
     /// unless `sealed` is [`TAG_LEN`] bytes longer than `text`.
     #[must_use]
     pub fn new(counter: u64, text: &'a [u8], sealed: &'a mut [u8]) -> Option<Self> {
@@ -65,10 +65,11 @@ pub(crate) trait AnyPacket {
     /// Bytes of the text and the tag.
     fn len(&self) -> usize;
 
-    /// The text, and the tag behind its result; `None` without room for a tag.
+    /// Returns the text and the tag that follows its result. Returns `None` if there is no room for
+    /// a tag.
     fn split(&mut self) -> Option<(Text<'_>, &mut [u8; TAG_LEN])>;
 
-    /// Overwrites the result.
+    /// Overwrites the result with zeros.
     fn erase(&mut self);
 }
 

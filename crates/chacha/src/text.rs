@@ -1,7 +1,7 @@
-//! A text, the buffer that the cipher reads it from and the one that it writes it to.
+//! A text of the cipher: the buffer from which it is read, and the buffer for the result.
 #![allow(
     unsafe_code,
-    reason = "both buffers may be one, which two references cannot say"
+    reason = "both buffers may be the same, which two references cannot express"
 )]
 
 use core::marker::PhantomData;
@@ -15,7 +15,7 @@ use core::slice;
 pub(crate) struct Text<'a> {
     source: *const u8,
     result: *mut u8,
-    /// Bytes of each.
+    /// Length of each buffer in bytes.
     len: usize,
     buffers: PhantomData<(&'a [u8], &'a mut [u8])>,
 }
@@ -27,7 +27,7 @@ impl Default for Text<'_> {
 }
 
 impl<'a> Text<'a> {
-    /// A text that is worked on in place.
+    /// Returns a text that is worked on in place.
     #[inline]
     pub(crate) fn in_place(bytes: &'a mut [u8]) -> Self {
         let result = bytes.as_mut_ptr();
@@ -39,7 +39,8 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// A text that is sealed from `source` into `result`; of the longer of both, the beginning.
+    /// Returns a text that is sealed from `source` into `result`. If their lengths differ, the end
+    /// of the longer one is not used.
     #[inline]
     pub(crate) fn out_of_place(source: &'a [u8], result: &'a mut [u8]) -> Self {
         Self {
@@ -55,7 +56,7 @@ impl<'a> Text<'a> {
         !ptr::eq(self.source, self.result)
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
@@ -68,7 +69,7 @@ impl<'a> Text<'a> {
         unsafe { slice::from_raw_parts(self.source, self.len) }
     }
 
-    /// The result; before it has been written, what its buffer had before.
+    /// Returns the buffer for the result, which has its old content until the cipher writes it.
     #[inline]
     pub(crate) fn result(&self) -> &[u8] {
         // SAFETY: the result is this text's own for `'a`, and a reference to write through it
@@ -83,7 +84,7 @@ impl<'a> Text<'a> {
         unsafe { slice::from_raw_parts_mut(self.result, self.len) }
     }
 
-    /// So many bytes from `start` on.
+    /// Returns the part of `len` bytes from `start` on.
     ///
     /// # Panics
     ///
@@ -104,7 +105,8 @@ impl<'a> Text<'a> {
 
 /// `W` blocks of `N` bytes of each of `P` texts.
 ///
-/// Without `COPY` their sources are their results. A second address of each would take 5 % longer.
+/// Without `COPY`, each text is worked on in place. A second address for each text would make this
+/// case 5 % slower.
 pub(crate) struct Windows<'a, const N: usize, const W: usize, const P: usize, const COPY: bool> {
     sources: [*const [[u8; N]; W]; P],
     results: [*mut [[u8; N]; W]; P],
@@ -114,7 +116,7 @@ pub(crate) struct Windows<'a, const N: usize, const W: usize, const P: usize, co
 impl<'a, const N: usize, const W: usize, const P: usize, const COPY: bool>
     Windows<'a, N, W, P, COPY>
 {
-    /// Bytes that are no text, to be worked on in place.
+    /// Returns blocks of spare bytes, as placeholders for texts that are not there.
     // A loop: closures over arrays would be calls.
     #[inline]
     pub(crate) fn spare<const M: usize>(spare: &'a mut [[[u8; N]; M]; P]) -> Self {
@@ -130,7 +132,7 @@ impl<'a, const N: usize, const W: usize, const P: usize, const COPY: bool>
         }
     }
 
-    /// Lets place `index` have the blocks of a text from block `start` on.
+    /// Sets the blocks at place `index` to those of a text from block `start` on.
     ///
     /// # Safety
     ///

@@ -30,7 +30,7 @@ const SAMPLE: Duration = Duration::from_micros(20);
 #[derive(Clone, Copy)]
 enum Direction {
     Seal,
-    /// Out of place, from one buffer for all.
+    /// Sealing out of place, from the same buffer each time.
     SealInto,
     Open,
 }

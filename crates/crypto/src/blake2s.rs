@@ -4,11 +4,11 @@
 //! or all diagonals, at once. AVX-512 VL rotates words in one instruction, and fetches the words of
 //! a message in any order.
 //!
-//! Two blocks that do not depend on each other take little more time than one: the padded keys of
-//! an HMAC are compressed side by side. All HMACs with one key take these two states from it.
+//! Two independent blocks take little more time than one, so the two padded keys of an HMAC are
+//! compressed side by side. All HMACs with one key start from the two states that result.
 //!
-//! States are zeroised on drop. Not cleared: registers, and what the compiler spills of them to the
-//! stack. Miri does not know these instructions.
+//! States are zeroised on drop. Registers, and values that the compiler spills to the
+//! stack, are not cleared. Miri does not know these instructions.
 #![allow(
     unsafe_code,
     reason = "vector instructions: loads, stores, and calls after detection"
@@ -61,8 +61,9 @@ const SIGMA: [[u8; 16]; ROUNDS] = [
 ];
 
 /// Order of the message's words in each round: eight for the columns, eight for the diagonals.
-/// Of each eight, four are added first. Rows are rotated such that the second row, the last to be
-/// computed in a step, stays where it is: the fourth diagonal comes first.
+/// The first four of each eight are added in the first half of a step. To form diagonals, all rows
+/// but the second one are rotated, because the second row is the last to be computed in a step. So
+/// the fourth diagonal comes first.
 const ORDER: [[[u32; 8]; 2]; ROUNDS] = {
     const PLACES: [[usize; 8]; 2] = [[0, 2, 4, 6, 1, 3, 5, 7], [14, 8, 10, 12, 15, 9, 11, 13]];
     let mut order = [[[0; 8]; 2]; ROUNDS];
@@ -91,8 +92,8 @@ impl VectorBlake2s {
         unsafe { compress(blocks) }
     }
 
-    /// Compresses the padded keys of an HMAC. Without a message, that of the inner hash is its
-    /// last block.
+    /// Compresses the padded keys of an HMAC. If the message is empty, the padded key is the last
+    /// block of the inner hash.
     fn key(self, key: &[u8], is_message_empty: bool) -> HmacKey {
         let mut pads = Zeroizing::new([[0_u8; BLOCK_LEN]; 2]);
         let [inner_pad, outer_pad] = &mut *pads;
@@ -181,7 +182,7 @@ struct Hasher {
     chain: Chain,
     /// Bytes of the message so far.
     length: u64,
-    /// The last bytes of the message so far. They are compressed when more follow.
+    /// The last bytes of the message so far. They are compressed when more bytes follow.
     buffer: [u8; BLOCK_LEN],
     filled: usize,
 }
@@ -262,7 +263,8 @@ impl Hasher {
 struct Chain([u32; 8]);
 
 impl Chain {
-    /// The first chain value, with the parameter block of RFC 7693 §2.5. Lengths are in bytes.
+    /// Returns the first chain value, with the parameter block of RFC 7693 §2.5. Lengths are in
+    /// bytes.
     fn new(key_len: usize, digest_len: usize) -> Self {
         let mut words = IV;
         words[0] ^= 0x0101_0000 ^ (key_len as u32) << 8 ^ digest_len as u32;

@@ -17,15 +17,16 @@ pub trait Dh: Send + Sync {
     /// (RFC 7748 §6.1).
     fn agree(&self, private: &[u8; 32], public: &[u8; 32]) -> Option<SharedSecret>;
 
-    /// Several agreements, each with the result of [`Self::agree`] at its place in `shared`.
+    /// Computes several agreements. Writes the result of [`Self::agree`] for each of them to the
+    /// same place in `shared`.
     fn agree_many(&self, agreements: &[Agreement<'_>], shared: &mut [Option<SharedSecret>]) {
         for (agreement, shared) in agreements.iter().zip(shared) {
             *shared = self.agree(agreement.private, agreement.public);
         }
     }
 
-    /// Agreements that [`Self::agree_many`] computes side by side. If there are several, two take
-    /// about the time of one.
+    /// Returns the number of agreements that [`Self::agree_many`] computes side by side. If it is
+    /// more than 1, two agreements take about as long as one.
     fn width(&self) -> usize {
         1
     }

@@ -27,7 +27,7 @@ pub trait Hash: Send + Sync {
     /// `Kdf` functions are made. A key of any length is allowed.
     fn hmac(&self, key: &[u8], parts: &[&[u8]]) -> Secret<32>;
 
-    /// As many outputs as there are places, up to 255: HMAC in the extract-and-expand form of HKDF
+    /// Fills `outputs`, at most 255 of them, by HMAC in the extract-and-expand form of HKDF
     /// (RFC 5869; whitepaper §5.4, `Kdf`).
     fn kdf(&self, key: &[u8; 32], input: &[u8], outputs: &mut [Secret<32>]) {
         let extracted = self.hmac(key, &[input]);
@@ -35,8 +35,8 @@ pub trait Hash: Send + Sync {
     }
 }
 
-/// Computes the outputs of [`Hash::kdf`], of which each is the HMAC of the one before and its own
-/// number.
+/// Computes the outputs of [`Hash::kdf`]. Each output is the HMAC of the previous output and its
+/// own number.
 pub(crate) fn expand(outputs: &mut [Secret<32>], hmac: impl Fn(&[&[u8]]) -> Secret<32>) {
     let mut previous: Option<&Secret<32>> = None;
     for (number, output) in (1_u8..).zip(outputs) {

@@ -8,8 +8,8 @@
 //!
 //! It needs AVX-512 F, DQ and IFMA: Ice Lake, Zen 4 and later.
 //!
-//! No secret decides on a branch or an address. Not cleared: registers, and what the compiler
-//! spills of them to the stack. Miri does not know these instructions.
+//! No branch and no address depends on a secret. Registers, and values that the compiler spills to
+//! the stack, are not cleared. Miri does not know these instructions.
 #![allow(
     unsafe_code,
     reason = "vector instructions: loads, stores, and calls after detection"
@@ -30,7 +30,7 @@ use element::invert_all;
 use ladder::{Multiplication, Quotient, multiply_eight, multiply_two};
 use lanes::LANES;
 
-/// The most agreements that take less time two by two than eight at once.
+/// Up to this number, agreements are computed in pairs, which takes less time than eight at once.
 const FEW: usize = 4;
 
 /// X25519 with the instructions of this processor.
@@ -80,7 +80,7 @@ fn agree_in<const N: usize>(
     let Some(last) = agreements.len().checked_sub(1) else {
         return;
     };
-    // Lanes that are left over repeat the last agreement.
+    // Unused lanes repeat the last agreement.
     let multiplications = core::array::from_fn::<_, N, _>(|i| {
         let Agreement { private, public } = agreements[i.min(last)];
         Multiplication::new(private, public)

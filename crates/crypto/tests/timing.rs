@@ -30,7 +30,7 @@ const BODY_LEN: usize = 116;
 #[test]
 fn times_tell_nothing() {
     let mut report = Report::default();
-    // The others have the same KEM and hash as the first, and X25519 by AWS-LC.
+    // The other providers have the KEM and the hash of the first one, and AWS-LC's X25519.
     for provider in (real_providers().into_iter())
         .filter(|provider| ["aws-lc", "portable"].contains(&provider.name))
     {
@@ -94,7 +94,8 @@ impl Report {
     }
 }
 
-/// Private keys of zeros, and any, with one public key: `count` agreements at once.
+/// Compares private keys of zeros with random ones, in `count` agreements with one public key at
+/// once.
 fn agreements(provider: &Provider, count: usize) -> f64 {
     let dh = provider.dh;
     let public = dh.public(&[7; 32]);

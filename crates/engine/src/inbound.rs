@@ -50,7 +50,7 @@ fn batches_for(bytes: usize, count: usize) -> usize {
 pub(crate) struct InboundPath {
     lane: Arc<Lane>,
     socket: Arc<Socket>,
-    /// As long as the largest receive so far: most lanes never need more than one batch.
+    /// Grows to the largest receive so far, because most lanes never need more than one batch.
     buffer: Vec<u8>,
     /// Bytes of the buffer that the next receive may fill.
     room: usize,

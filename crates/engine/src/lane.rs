@@ -1,12 +1,13 @@
 //! A lane: a part of a device that carries packets by itself.
 //!
 //! A lane has a queue of the TUN, a data socket of each address family, and a class of counters
-//! ([`taupe_protocol::LaneId`]). Its packet paths, one for the queue and one for each socket, read
-//! and send here and nowhere else. The control loop makes the lanes and starts their threads
+//! ([`taupe_protocol::LaneId`]). Its packet paths, one for the queue and one for each socket, use
+//! only this queue and these sockets. The control loop makes the lanes and starts their threads
 //! (`control/lanes.rs`).
 //!
 //! Lanes share the state in [`Shared`], which includes the peers and the drop counters
-//! ([`taupe_protocol::DataPath`]). A lane takes a peer's lock once per batch.
+//! ([`taupe_protocol::DataPath`]). A lane takes a peer's lock once per batch, or twice if
+//! there are several lanes and the peer has none.
 
 use std::sync::Arc;
 

@@ -12,14 +12,15 @@
 //! names    looks up one silent peer's endpoint, and ends                     ≤ one
 //! ```
 //!
-//! A lane is a queue of the TUN with its data sockets (`lane.rs`). A device has a power of two of
-//! them, by the number of processors; one on two processors. A flow is always on the same lane.
+//! A lane is a queue of the TUN with its data sockets (`lane.rs`). The number of lanes is a power of
+//! two, by default at most half the number of processors: one lane on two processors, two on four.
+//! A flow is always on the same lane.
 //!
 //! The thread that reads a packet also sends it. While a lane has little to carry, the thread
 //! `both` reads from its sources, and its `out`, `in4` and `in6` sleep (`schedule.rs`). The threads
 //! of the second lane are called `out-1`, `in4-1` and `in6-1`, and so on. The packet threads share
-//! with each other and with `control` only the protocol's lock of each peer, and a bounded queue
-//! that takes handshake messages to `control`.
+//! with each other and with `control` the protocol's locks of each peer, and a bounded queue that
+//! takes handshake messages to `control`.
 //!
 //! | file | content |
 //! |---|---|

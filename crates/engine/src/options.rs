@@ -100,9 +100,9 @@ pub struct Offloads {
     /// Busy polling between a request and its answer. For comparisons: the device itself turns it
     /// off where it does not help.
     pub busy_poll: bool,
-    /// The number of lanes ([`crate`]). `None` is half the number of processors, rounded down to a
-    /// power of two. A device has one lane if the kernel refuses several, or if its TUN was passed
-    /// in.
+    /// The number of lanes ([`crate`]). If it is `None`, the number is half the number of
+    /// processors, rounded down to a power of two, and at most 16. A device has one lane if the
+    /// kernel refuses several, or if its TUN was passed in.
     pub lanes: Option<Lanes>,
 }
 

@@ -375,8 +375,8 @@ impl Outgoing {
         self.batch.clear();
     }
 
-    /// Steps 6 and 7: seals and sends the batch. Only then the reservation ends, because it may make
-    /// other lanes wait.
+    /// Steps 6 and 7: seals and sends the batch. The reservation lasts until the batch is sent,
+    /// because other lanes may have to wait for it.
     fn send(&mut self, lane: &Lane, mut reservation: Reservation) {
         let endpoint = reservation.endpoint();
         let (header, stride) = (self.batch.header(), self.batch.stride());

@@ -32,8 +32,8 @@
 //! dropped and its dedicated thread ends.
 //!
 //! All lanes of a device ([`crate::lane`]) have one shared thread. The paths of a lane leave it and
-//! come back together, by the load of this lane ([`LaneLoad`]). So there are as many dedicated
-//! threads as the busy lanes need, and one thread carries the rest.
+//! come back together, depending on the load of this lane ([`LaneLoad`]). So there are as many
+//! dedicated threads as the busy lanes need, and one thread carries the rest.
 
 use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
@@ -59,7 +59,7 @@ mod busy_poll;
 pub(crate) mod load;
 
 /// All threads of a lane must have had little to do for this long before its paths migrate to the
-/// shared thread. Longer than the pauses within a stream.
+/// shared thread. The time is longer than the pauses within a stream.
 const LIGHT_TIME: Duration = Duration::from_millis(50);
 
 /// Bytes in 10 ms from which traffic is heavy: 1.6 Gbit/s.
@@ -108,7 +108,7 @@ pub(crate) enum Direction {
     Inbound(Family),
 }
 
-/// Load of a lane, as far as it decides on the threads of its paths.
+/// Load of a lane, from which the threads decide where its paths run.
 #[derive(Default)]
 pub(crate) struct LaneLoad {
     /// The last time at which a thread was busy with this lane, in nanoseconds of the boot clock.

@@ -82,7 +82,9 @@ impl Sockets {
         let mut sockets = Self::default();
         let mut parts = |group: Option<SocketGroup>| {
             let SocketGroup { data, others } = group?;
-            let others = others.inspect_err(|error| debug!(%error, "handshakes come with data"));
+            let others = others.inspect_err(
+                |error| debug!(%error, "data sockets also receive handshake messages"),
+            );
             sockets.handshakes.extend(others.map(Arc::new));
             Some(data.into_iter().map(Arc::new).collect::<Vec<_>>())
         };

@@ -237,7 +237,7 @@ pub struct Peer {
 pub struct PeerLanes {
     /// Number of lanes on which this device receives the session.
     pub receiving: usize,
-    /// Number of lanes of the peer's device; 1 if it has not said so.
+    /// Number of lanes of the peer's device; 1 if the device has not stated a number.
     pub remote: usize,
     /// True if the network interleaves the peer's packets, so that they are received on one lane.
     pub interleaved: bool,

@@ -48,10 +48,10 @@ impl Default for Offloads {
     }
 }
 
-/// The queues of an interface, by the kernel's numbers. Each is for one reader.
+/// The queues of an interface, in the order of the kernel's numbers. Each queue is for one reader.
 ///
-/// Drop them together: if one is dropped, the kernel loses the packets that wait in it, and gives
-/// its number to the last one.
+/// Drop them together: if one is dropped, the kernel drops the packets that wait in it, and gives
+/// its number to the last queue.
 #[derive(Debug)]
 pub struct Queues {
     /// The first queue.
@@ -63,7 +63,7 @@ pub struct Queues {
 }
 
 impl From<Tun> for Queues {
-    /// The only queue of an interface.
+    /// Returns a TUN as the only queue of its interface.
     fn from(tun: Tun) -> Self {
         Self {
             first: tun,
@@ -105,8 +105,8 @@ pub enum OpenError {
     /// The name is taken by an interface that is in use or not a TUN.
     #[error("interface {0} exists, and is in use or is not a TUN")]
     Busy(String),
-    /// An interface that exists cannot get more queues. Only a reason in [`Queues::refused`].
-    #[error("interface {0} exists already, so that it cannot get several queues")]
+    /// An existing interface cannot get more queues. This error occurs only in [`Queues::refused`].
+    #[error("interface {0} already exists, so it cannot get several queues")]
     Exists(String),
     /// The descriptor is not an attached TUN queue.
     #[error("the descriptor passed in is not an attached TUN device: {0}")]

@@ -81,8 +81,8 @@ fn received(socket: &Socket, count: usize) -> Vec<Vec<u8>> {
     all
 }
 
-/// Waits until a dropped socket for other datagrams is gone. A process that another test is just
-/// starting may have inherited the descriptor and hold it a moment longer.
+/// Waits until a dropped socket for other datagrams is closed. A process that another test starts
+/// at this moment may have inherited the descriptor, and closes it a little later.
 fn eventually_gone(first: &Socket, from: &UdpSocket, to: SocketAddr) {
     eventually("the end of the socket", || {
         from.send_to(&[0], to).unwrap();
@@ -112,7 +112,7 @@ fn what_a_datagram_begins_with_says_whose_it_is() {
             drop(second);
             eventually_gone(&first, &from, to);
             send();
-            assert_eq!(received(&first, all.len()), all, "while it is alone");
+            assert_eq!(received(&first, all.len()), all, "the only socket");
         }
     });
 }
@@ -163,7 +163,7 @@ fn who_does_not_ask_to_share_gets_no_port_of_others() {
             let in_use = |error| matches!(error, BindError::PortInUse(taken) if taken == port);
             assert!(in_use(Socket::bind(family, port, OPTIONS).unwrap_err()));
             assert!(in_use(group(family, port, &steering).unwrap_err()));
-            // Nor is a port shared with a program that would share it.
+            // A port of another program is refused even if that program shares it.
             drop((first, second));
             let _other = sharing(family, port).unwrap();
             assert!(in_use(group(family, port, &steering).unwrap_err()));
@@ -181,8 +181,8 @@ fn a_port_is_free_when_its_group_is_dropped() {
             let steering = Steering::new(DATA, 16, 1);
             let port = group(family, 0, &steering).unwrap().data[0].local_port();
             for _ in 0..3 {
-                // A process that another test is just starting may have inherited the descriptors
-                // and hold the port a moment longer.
+                // A process that another test starts at this moment may have inherited the
+                // descriptors, and closes them a little later.
                 let mut again = Err(BindError::PortInUse(port));
                 eventually("a free port", || {
                     again = group(family, port, &steering);
@@ -238,7 +238,7 @@ fn other_datagrams_without_their_socket_arrive_with_data() {
             drop(group.others.unwrap());
             let port = group.data[0].local_port();
             let from = UdpSocket::bind((address, 0)).unwrap();
-            // The dropped socket may live a moment longer, as above.
+            // The dropped socket may be closed a little later, as above.
             eventually("a datagram", || {
                 from.send_to(&[1; 148], (address, port)).unwrap();
                 let mut data = group.data.iter();
@@ -248,7 +248,7 @@ fn other_datagrams_without_their_socket_arrive_with_data() {
     });
 }
 
-/// A secret of a device, and the sessions that it chooses.
+/// The secret of a device, and a source of session indices.
 struct Sessions {
     lanes: usize,
     secret: u16,

@@ -172,8 +172,8 @@ fn several() -> Vec<Tun> {
     queues
 }
 
-/// Reads packets until one `is` the awaited, and returns its queue and the type of its offload. The
-/// others are the kernel's own, such as router solicitations.
+/// Reads packets until `is` accepts one, and returns its queue and the type of its offload. The
+/// other packets are the kernel's own, such as router solicitations.
 fn read_from_any(queues: &[Tun], is: impl Fn(&[u8]) -> bool) -> (usize, u8) {
     let start = Instant::now();
     let mut buffer = vec![0; READ_BUFFER_LEN];
@@ -228,27 +228,28 @@ fn both_directions_of_a_flow_have_one_queue() {
 
 #[test]
 fn flows_are_spread_over_the_queues() {
-    /// Flows of a series, and the least number of queues that they use. Fewer are used by chance
-    /// once in 10^9 times.
+    /// The number of flows in a series, and the least number of queues that they use. By chance
+    /// they use fewer once in 10^9 times.
     const FLOWS: u16 = 64;
     const QUEUES: usize = 6;
     let namespace = Namespace::new();
     namespace.run(|| {
         let mut router = Router::new(&namespace);
         for shape in [Shape::V4, Shape::V4WithOptions, Shape::V6] {
-            // By one port.
+            // Flows that differ in one port.
             for protocol in [TCP, UDP, SCTP, UDP_LITE] {
                 let queues: BTreeSet<_> = (0..FLOWS)
                     .map(|i| router.queue_of(shape, protocol, (1, 40_000 + i), (2, 443)))
                     .collect();
                 assert!(queues.len() >= QUEUES, "{shape:?} {protocol}: {queues:?}");
             }
-            // By one address.
+            // Flows that differ in one address.
             let queues: BTreeSet<_> = (0..FLOWS)
                 .map(|i| router.queue_of(shape, ICMP, (i, 0), (1000, 0)))
                 .collect();
             assert!(queues.len() >= QUEUES, "{shape:?}: {queues:?}");
-            // By ports and addresses whose sum, or exclusive or, is the same for all.
+            // Flows that differ in ports and addresses, but whose sums or exclusive ors are all the
+            // same.
             let queues: BTreeSet<_> = (0..FLOWS)
                 .map(|i| router.queue_of(shape, UDP, (i, 5000 + i), (200 - i, 9000 - i)))
                 .collect();
@@ -348,8 +349,7 @@ fn super_packets_have_the_queue_of_their_flow() {
     });
 }
 
-/// Copies packets from one TUN to others, each to the next one. Offloads of one end are completed by
-/// the other.
+/// Copies packets from one TUN to several others in turn. The other end completes the offloads.
 fn pump(from: &Tun, to: &[Tun], mut see: impl FnMut(&VirtioHeader, &[u8])) {
     let mut buffer = vec![0; READ_BUFFER_LEN];
     for next in to.iter().cycle() {
@@ -505,7 +505,7 @@ fn one_queue_remains_if_several_are_refused() {
             read_from_any(&queues, |_| true);
         };
         namespace.ip("tuntap add dev tun7 mode tun");
-        expect_one("exists already");
+        expect_one("already exists");
         namespace.ip("link del tun7");
         forbid(libc::SYS_bpf, libc::EPERM);
         expect_one("steering program");

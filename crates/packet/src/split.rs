@@ -171,7 +171,8 @@ impl<'a> Split<'a> {
                 let length = head.len() + end - start;
                 let (dst_head, dst_payload) = dst[..length].split_at_mut(head.len());
                 let payload = &payload[start..end];
-                // The sum is of the source: to read what has just been written takes longer.
+                // The sum reads the source, because reading bytes that were just written takes
+                // longer.
                 segmentation.write_header(i, head, payload, dst_head);
                 dst_payload.copy_from_slice(payload);
                 length
@@ -194,7 +195,7 @@ pub struct Segmentation {
     pub count: usize,
     /// The sum of an IPv4 header without length, identification and checksum.
     ip_sum: Sum,
-    /// The sum of the pseudo header and of the transport header, without all fields that
+    /// The sum of the pseudo header and the transport header, without the fields that
     /// [`Self::write_header`] writes.
     base: Sum,
 }

@@ -11,7 +11,7 @@ use crate::virtio::VirtioHeader;
 /// `now` is a monotonic clock in nanoseconds.
 ///
 /// A device requests a [`TapOut`] for each queue of its TUN, and a [`TapIn`] for each socket. All
-/// fragments of a packet come to one of them.
+/// fragments of a packet go to the same handler.
 pub trait Tap: Send + Sync {
     /// Returns the handler for packets from the TUN.
     fn outgoing(&self) -> Box<dyn TapOut>;

@@ -71,7 +71,7 @@
 //! ([`limits::MAX_PEERS`]). A peer has at most 128 waiting packets
 //! ([`limits::MAX_STAGED_PACKETS`]), 3 sessions and 4 unconfirmed sessions
 //! ([`limits::MAX_PROVISIONAL`]). A session allocates 1 KiB of replay window when its first
-//! packet arrives; with a peer that has lanes, 1 KiB for each of them. Under
+//! packet arrives. Between two devices with lanes, it does so for each lane of the peer. Under
 //! load the device also stores at most 65,536 sources ([`limits::MAX_SOURCES`]) and 2 MiB of
 //! filters. The queue of [`Device::poll_output`] grows only by the calls since it was last
 //! emptied: one or two datagrams per message or deadline, and packets that waited for a session.

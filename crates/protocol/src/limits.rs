@@ -43,12 +43,13 @@ pub const MAX_JITTER: Duration = Duration::from_nanos(333_333_333);
 pub const INITIATIONS_PER_SECOND: u32 = 50;
 /// Packets that wait for a session of one peer; the oldest are dropped first (kernel).
 pub const MAX_STAGED_PACKETS: usize = 128;
-/// A session of a device with lanes that could be received over more of them is renewed after
-/// this many bytes (no standard).
+/// A session is renewed after this many received bytes if a new one would be received over more
+/// lanes (no standard).
 pub const SPREAD_AFTER_BYTES: u64 = 16 << 20;
 /// Interval in which messages on the wrong lane are counted (no standard).
 pub const INTERLEAVING_TIME: Duration = Duration::from_millis(100);
-/// Fewer messages within [`INTERLEAVING_TIME`] are no evidence (no standard).
+/// Least number of messages within [`INTERLEAVING_TIME`] from which the device draws a conclusion
+/// (no standard).
 pub const INTERLEAVING_MESSAGES: u32 = 1_000;
 /// If more than this percentage of a peer's messages arrive on the wrong lane, its next sessions
 /// are received on one lane (no standard).

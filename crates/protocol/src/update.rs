@@ -233,9 +233,9 @@ impl SessionStatus {
 pub struct LaneStatus {
     /// Number of lanes over which this side receives the session.
     pub receiving: Lanes,
-    /// Number of lanes of the peer's device; [`Lanes::One`] if it is not known to have more.
+    /// Number of lanes of the peer's device; [`Lanes::One`] unless the device has stated more.
     pub remote: Lanes,
-    /// True if many of the peer's messages have arrived on other lanes than theirs. Its next
+    /// True if many of the peer's messages have arrived on wrong lanes. Its next
     /// sessions are then received on one lane.
     pub interleaved: bool,
 }

@@ -54,7 +54,7 @@ pub struct Handled {
 
 impl Driver {
     /// Returns a driver whose device has `lanes` lanes, is down and has neither key nor peers. Any
-    /// thread may call `wake`, when [`Self::run_due`] has something to do.
+    /// thread may call `wake` when [`Self::run_due`] has something to do.
     #[must_use]
     pub fn new(crypto: &'static Provider, services: Services, wake: Wake, lanes: Lanes) -> Self {
         Self {

@@ -333,7 +333,8 @@ fn session(text: &str) -> Option<SessionStatus> {
     Some(SessionStatus { suite, born })
 }
 
-/// Parses the lanes of a session: over how many it is received, and how many the peer has.
+/// Parses the lanes of a session: the number over which it is received, and the number of the
+/// peer's.
 fn lanes(text: &str) -> Option<LaneStatus> {
     let (receiving, remote) = text.split_once(' ')?;
     Some(LaneStatus {

@@ -87,8 +87,8 @@ pub trait Contestant: Send + Sync {
         None
     }
 
-    /// Starts a gateway with a peer for each client, and the clients. Packets may not pass yet.
-    /// `None` if the contestant does not support this.
+    /// Starts a gateway with a peer for each client, and the clients. When this returns, packets
+    /// may not pass yet. Returns `None` if the contestant does not support this.
     ///
     /// # Errors
     ///
@@ -97,8 +97,8 @@ pub trait Contestant: Send + Sync {
         None
     }
 
-    /// Returns this contestant with `count` threads that carry packets at each end; `None` if it
-    /// has no such setting. Called inside the sandbox.
+    /// Returns this contestant with `count` threads that carry packets at each end, or `None` if it
+    /// has no such setting. The run calls this inside the sandbox.
     ///
     /// # Errors
     ///
@@ -111,7 +111,8 @@ pub trait Contestant: Send + Sync {
     ///
     /// # Errors
     ///
-    /// The reason why a pack cannot contain it, or an error as of [`install`](Self::install).
+    /// The reason why a pack cannot contain the contestant, or an error of
+    /// [`install`](Self::install).
     fn packed(&self) -> Result<Vec<PackedProgram>> {
         Ok(Vec::new())
     }
@@ -231,9 +232,9 @@ pub fn all() -> Vec<Box<dyn Contestant>> {
     ]
 }
 
-/// Returns Taupe without one of its mechanisms each, or with one that it does not use by default, to
-/// measure what the mechanism brings. These contestants take part in a run only if they are
-/// requested.
+/// Returns variants of Taupe, to measure the effect of a mechanism. Each variant lacks one
+/// mechanism, or has one that is off by default. These contestants take part in a run only if they
+/// are requested.
 pub fn variants() -> Vec<Box<dyn Contestant>> {
     let without = |offload: &str| StartOptions {
         arguments: ["--no-offload", offload].map(str::to_owned).into(),

@@ -9,14 +9,14 @@ use taupe_lab::error::{Error, Result};
 use taupe_lab::host::{self, Host};
 use taupe_lab::sandbox;
 
-/// Largest number of clients: the third byte of their addresses counts them.
+/// Largest number of clients. The third byte of an address is the client's number.
 pub const MAX_CLIENTS: usize = 200;
 
 /// Prefix length of the addresses inside the tunnels.
 pub const INNER_PREFIX: u8 = 16;
 
-/// The machine of the gateway, and a machine for each client, which has a cable of its own to the
-/// gateway.
+/// The machine of the gateway, and a machine for each client. Each client has a cable of its own to
+/// the gateway.
 #[derive(Debug)]
 pub struct GatewayMachines {
     /// The gateway.
@@ -35,7 +35,7 @@ impl GatewayMachines {
     ///
     /// # Errors
     ///
-    /// [`Error::Unmet`] for too many clients; [`Error::Command`] if such machines exist already.
+    /// [`Error::Unmet`] for too many clients; [`Error::Command`] if such machines already exist.
     pub fn new(name: &str, count: usize, tcp: TcpSettings) -> Result<Self> {
         ensure!(
             count <= MAX_CLIENTS,

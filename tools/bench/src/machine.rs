@@ -47,7 +47,7 @@ pub(crate) fn tools() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Environment variable with the commit from which a pack was made.
+/// Environment variable with the commit of a pack's Taupe.
 pub(crate) const COMMIT: &str = "TAUPE_LAB_COMMIT";
 
 /// Returns the checked-out commit, with `+` if files differ from it; `None` without a repository.

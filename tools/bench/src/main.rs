@@ -34,7 +34,7 @@ const LOG: &str = "log.txt";
 const OWN: &str = "taupe-lab: ";
 /// Exit status of an interrupted run.
 const STOPPED: u8 = 130;
-/// Exit status of a run in parts that has not measured everything yet.
+/// Exit status of a run in parts if measurements are missing.
 const PART_OVER: u8 = 3;
 /// Minutes of a part of a run from a pack.
 const PART_MINUTES: u32 = 8;
@@ -60,13 +60,14 @@ enum Command {
     ///
     /// Missing programs are built first, as by `run`. OpenVPN is never in a pack.
     Pack {
-        /// The folder; a pack that it holds is replaced.
+        /// The folder. An existing pack in it is replaced.
         folder: PathBuf,
-        /// The contestants in the pack, separated by commas. Default: all that it can hold.
+        /// The contestants in the pack, separated by commas. Default: all that a pack can
+        /// contain.
         #[arg(long, value_name = "CONTESTANT", value_delimiter = ',')]
         contestants: Vec<String>,
     },
-    /// Join the parts of a run into one report. Exits with 3 if measurements are left.
+    /// Join the parts of a run into one report. Exits with 3 if measurements are missing.
     Merge {
         /// Files part-….json, or folders with such files.
         #[arg(required = true)]
@@ -122,15 +123,15 @@ struct Run {
     /// Seconds for each measurement of throughput; 3.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: Option<u32>,
-    /// Numbers of parallel TCP streams of the throughput section, separated by commas; 1,4, and
-    /// 1,4,16 with --full.
+    /// Numbers of parallel TCP streams of the throughput section, separated by commas. Default:
+    /// 1,4; with --full 1,4,16.
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=128))]
     streams: Vec<u32>,
-    /// Numbers of clients of the gateway section, separated by commas; 1,4,8,16.
+    /// Numbers of clients of the gateway section, separated by commas. Default: 1,4,8,16.
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=MAX_CLIENTS as i64))]
     clients: Vec<u16>,
-    /// Numbers of workers of the cores section, separated by commas; 1,2,4 and so on up to all
-    /// cores.
+    /// Numbers of workers of the cores section, separated by commas. Default: 1,2,4 and so on, up
+    /// to the number of cores, at most 64.
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Vec<u16>,
     /// Measure in parts: end after N minutes with exit status 3. The same command continues, and
@@ -138,8 +139,9 @@ struct Run {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1440))]
     minutes: Option<u32>,
     /// Run from a pack that `taupe-lab pack` has made. Nothing else needs to be installed. Measures
-    /// in parts of 8 minutes, with the pack's contestants, and the sections throughput, latency,
-    /// beside, gateway and cores, unless other options name others.
+    /// in parts of 8 minutes, unless --minutes is given, and all contestants of the pack, unless
+    /// --contestants is given. Without --only, the sections are throughput, latency, beside,
+    /// gateway and cores.
     #[arg(long, value_name = "FOLDER")]
     from: Option<PathBuf>,
     /// Measure only these sections, separated by commas.
@@ -261,7 +263,7 @@ fn from_pack(arguments: &Run, pack: &Path) -> Result<ExitCode> {
     check_contestants(&arguments.contestants)?;
     let pack = Pack::open(pack)?;
     let (out, lock) = folder(&arguments.out)?;
-    // The lab inside takes the lock.
+    // The lab inside the pack takes the lock.
     drop(lock);
     let mut inner = enter::inner_arguments(std::env::args().skip(1));
     let mut add = |option: &str, value: String| inner.extend([option.to_owned(), value]);
@@ -457,7 +459,7 @@ fn inside() -> Result<ExitCode> {
         RunEnd::Stopped => ExitCode::from(STOPPED),
         RunEnd::PartOver { done, groups } => {
             console::print(format_args!(
-                "\n{done} of {groups} groups of measurements are done: the same command continues\n"
+                "\n{done} of {groups} groups of measurements are done: repeat the command for the rest\n"
             ));
             ExitCode::from(PART_OVER)
         }

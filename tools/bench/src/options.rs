@@ -20,7 +20,7 @@ pub struct Options {
     pub seconds: u32,
     /// The link between the machines, except in named tables.
     pub link: Link,
-    /// Settings of TCP, except in qperf.
+    /// Settings of TCP. qperf cannot choose its congestion control.
     pub tcp: TcpSettings,
     /// Numbers of parallel TCP streams.
     pub streams: Vec<u32>,
@@ -28,9 +28,9 @@ pub struct Options {
     pub peers: Vec<usize>,
     /// Numbers of clients of a gateway.
     pub clients: Vec<usize>,
-    /// Numbers of workers. Those beyond the machine's cores are left out.
+    /// Numbers of workers.
     pub workers: Vec<usize>,
-    /// Seconds after which a part of the run ends; `None` for a run in one piece.
+    /// Seconds after which a part of the run ends; `None` for a run without parts.
     pub part: Option<u32>,
     /// Sections to run; empty for all sections of the kind.
     pub sections: Vec<Section>,
@@ -61,7 +61,7 @@ pub enum RunKind {
     Full,
 }
 
-/// A part of a run.
+/// A section of a run: measurements of one subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 pub enum Section {
     /// Time from the start of a program to the first answered ping.
@@ -70,22 +70,22 @@ pub enum Section {
     Throughput,
     /// Round trips, idle and under load; qperf.
     Latency,
-    /// Round trips beside one and four streams, also at 100 Mbit/s and 1 Gbit/s; without --only, in
-    /// a full run alone.
+    /// Round trips beside one and four streams, also at 100 Mbit/s and 1 Gbit/s. Default: only with
+    /// --full.
     Beside,
-    /// Throughput of a gateway with several clients; without --only, in a full run alone.
+    /// Throughput of a gateway with several clients. Default: only with --full.
     Gateway,
-    /// Throughput over the number of workers; without --only, in a full run alone.
+    /// Throughput over the number of workers. Default: only with --full.
     Cores,
-    /// UDP packets per second; without --only, in a full run alone.
+    /// UDP packets per second. Default: only with --full.
     Packets,
-    /// Cost of each step of a packet's path; without --only, in a full run alone.
+    /// Cost of each step of a packet's path. Default: only with --full.
     Stages,
-    /// Taupe's memory over eleven minutes of load; without --only, in a full run alone.
+    /// Taupe's memory over eleven minutes of load. Default: only with --full.
     MemorySlope,
     /// Cost of many peers.
     Peers,
-    /// Throughput during a flood of handshakes; without --only, in a full run alone.
+    /// Throughput during a flood of handshakes. Default: only with --full.
     Flood,
     /// Published table: OpenVPN and WireGuard on 1 Gbit/s.
     #[value(name = "gigabit-2018")]
@@ -103,8 +103,8 @@ pub enum Section {
 }
 
 impl Section {
-    /// Returns true if each measurement of the section is independent, so that another part of the
-    /// run can go on after it.
+    /// Returns true if the measurements of the section are independent, so that the next part of a
+    /// run can continue after any of them.
     pub const fn has_parts(self) -> bool {
         match self {
             Self::Startup
@@ -118,7 +118,7 @@ impl Section {
             | Self::Flood
             | Self::Gigabit2018
             | Self::UserspaceVsKernel2021 => true,
-            // Peers accumulate, or the machine is a guest that has to boot.
+            // Here peers accumulate, or a virtual machine has to boot.
             Self::MemorySlope
             | Self::Peers
             | Self::Freebsd2022
@@ -176,7 +176,7 @@ impl Options {
     /// Returns true if a section is run.
     pub fn has(&self, section: Section) -> bool {
         match section {
-            // These take longer than all others together, or serve developers of Taupe.
+            // These sections take longer than all others together, or serve developers of Taupe.
             Section::Beside
             | Section::Gateway
             | Section::Cores
@@ -196,8 +196,8 @@ impl Options {
         }
     }
 
-    /// Returns the name of the run in the report: the kind, or `custom` if only a part was
-    /// requested.
+    /// Returns the name of the run in the report: the kind, or `custom` if other options
+    /// were requested.
     pub fn name(&self) -> &'static str {
         let complete = Self {
             refused: self.refused.clone(),
@@ -219,7 +219,8 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// [`Error::Unmet`](taupe_lab::Error::Unmet) with the sections that cannot.
+    /// [`Error::Unmet`](taupe_lab::Error::Unmet) with the sections that cannot be measured in
+    /// parts.
     pub fn check(&self) -> Result<()> {
         let known = Section::value_variants().iter();
         let unfit = known.filter(|section| self.has(**section) && !section.has_parts());

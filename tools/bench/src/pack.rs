@@ -1,10 +1,10 @@
 //! A pack: a folder with everything that a run needs, for a machine without package registries and
 //! without the programs of the lab.
 //!
-//! The pack holds a small root file system: programs, their libraries and their loader, at the paths
-//! where this machine has them. `run --from` enters it in a mount namespace of its own
-//! ([`enter`]), so every program finds its libraries as usual, and nothing of the other machine's
-//! file system is used.
+//! A pack contains a small root file system: programs, their libraries and their loader, at the
+//! paths that they have on this machine. `run --from` enters it in a mount namespace of its own
+//! ([`enter`]), so every program finds its libraries as usual, and needs no file of the other
+//! machine.
 //!
 //! ```text
 //! pack.json     the list of files, and what they are for
@@ -55,8 +55,8 @@ const TOOLS: [&str; 13] = [
     "wg",
 ];
 
-/// Contestants that a pack contains only if they are requested.
-/// Most kernels of borrowed machines have no WireGuard.
+/// Contestants that a pack contains only if they are requested. The kernel is one of them, because
+/// most borrowed machines have a kernel without WireGuard.
 const ON_REQUEST: [&str; 3] = ["direct-past-taupe", "taupe-transparent", "kernel"];
 
 /// Starts the lab on a machine whose C library may be older than the lab needs.
@@ -69,12 +69,12 @@ esac
 exec "$here/files/LOADER" --library-path "LIBRARIES" "$here/files/PROGRAM" "$@"
 "#;
 
-/// A pack that was made.
+/// Summary of a pack that [`make`] has written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PackSummary {
     /// Ids of its contestants.
     pub contestants: Vec<String>,
-    /// Contestants that it lacks, with the reason.
+    /// Contestants that it lacks, each with the reason.
     pub missing: Vec<(String, String)>,
     /// Number of files.
     pub files: usize,
@@ -84,8 +84,9 @@ pub struct PackSummary {
     pub compressed: u64,
 }
 
-/// Makes a pack in a new or empty folder, with these contestants; if there are none, with all that
-/// are compared and that a pack can contain.
+/// Makes a pack of these contestants in a new or empty folder, or in that of an old pack, which is
+/// replaced. If `requested` is empty, the pack has all contestants that it can contain, except
+/// those that have to be requested.
 ///
 /// # Errors
 ///
@@ -197,12 +198,12 @@ fn path(place: &PackPlace) -> PathBuf {
     }
 }
 
-/// `12.3 MiB`.
+/// Formats a size, such as `12.3 MiB`.
 pub fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
-/// Creates the folder if there is none, and empties it if it holds a pack.
+/// Creates the folder if it does not exist, and empties it if it contains a pack.
 fn prepare(folder: &Path, shown: &str) -> Result<()> {
     let failed = || Error::io(shown.to_owned());
     fs::create_dir_all(folder).map_err(failed())?;
@@ -219,7 +220,7 @@ fn prepare(folder: &Path, shown: &str) -> Result<()> {
     let is_known = |name: &OsString| of_pack.iter().any(|known| name.to_str() == Some(known));
     ensure!(
         is_pack && names.iter().all(is_known),
-        "{shown} has other files than those of a pack, which would be lost: name a new folder"
+        "{shown} has other files than those of a pack, and they would be lost: name a new folder"
     );
     for name in names {
         let path = folder.join(name);
@@ -232,12 +233,12 @@ fn prepare(folder: &Path, shown: &str) -> Result<()> {
     Ok(())
 }
 
-/// Copies a program without its symbols, which are most of its size.
+/// Copies a program without its symbols, which make up most of its size.
 fn copy_program(from: &Path, to: &Path) -> Result<()> {
     copy(from, to)?;
     let mut command = Command::new("strip");
     command.arg("--strip-all").arg(to);
-    // Without binutils, or for a file that is no program of this machine, the copy stays as it is.
+    // The copy keeps its symbols if binutils are not installed, or if strip refuses the file.
     if process::find_program("strip").is_some() {
         process::attempt(HERE, command, None)?;
     }
@@ -291,7 +292,7 @@ fn compressed_size(folder: &Path) -> Result<u64> {
     let status = child.wait().map_err(Error::io("waiting for tar"))?;
     ensure!(
         status.success(),
-        "tar of {} ended with {status}: its size is not known",
+        "tar of {} ended with {status}, so the size of the pack is unknown",
         folder.display()
     );
     Ok(size)

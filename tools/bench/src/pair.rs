@@ -152,7 +152,7 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Sets TCP for later connections. The default is [`TcpSettings::default`].
+    /// Sets TCP for later connections.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
-//! Parts of a run: a run that takes longer than a machine can be had for is measured in several
-//! parts, each of which has a file of its own.
+//! Parts of a run. If a machine is available for less time than a run takes, the run is measured in
+//! several parts, each with a file of its own.
 //!
 //! The unit is a group of steps: one measurement of all contestants in turn. A part consists of
-//! complete groups, so contestants are compared within one part. The next part goes on with the
-//! first group that no file has, and [`merge`] joins the files into one report.
+//! complete groups, so contestants are compared within one part. The next part continues with the
+//! first group that no file contains, and [`merge`] joins the files into one report.
 
 mod counted;
 
@@ -33,7 +33,7 @@ pub struct Part {
     pub options: Options,
     /// Number of groups of the run.
     pub groups: usize,
-    /// The measured groups: place in the run, and name.
+    /// The names of the measured groups, by their number in the run.
     pub done: BTreeMap<usize, String>,
     /// The results, without tables and distributions.
     pub report: Report,
@@ -69,11 +69,11 @@ impl Part {
 
     fn parse(text: &str) -> Result<Self, String> {
         let part: Self = serde_json::from_str(text)
-            .map_err(|error| format!("it is no part of a run: {error}"))?;
+            .map_err(|error| format!("it is not a part of a run: {error}"))?;
         if part.format != FORMAT {
             return Err(format!(
-                "it has format {}, and this taupe-lab knows {FORMAT}: use the taupe-lab that \
-                 wrote it",
+                "it has format {}, but this taupe-lab reads format {FORMAT}: use the taupe-lab \
+                 that wrote it",
                 part.format
             ));
         }
@@ -92,8 +92,9 @@ impl Part {
     ///
     /// [`Error::Unmet`] for results that JSON cannot represent.
     pub fn text(&self) -> Result<String> {
-        serde_json::to_string(self)
-            .map_err(|error| Error::unmet(format!("a part of a run as JSON: {error}")))
+        serde_json::to_string(self).map_err(|error| {
+            Error::unmet(format!("cannot encode a part of a run as JSON: {error}"))
+        })
     }
 }
 
@@ -117,7 +118,7 @@ pub fn read_folder(folder: &Path) -> Result<Vec<NamedPart>> {
     paths.map(|path| read_named(&path)).collect()
 }
 
-/// Reads parts from files, and from folders all of their parts.
+/// Reads parts from files, and all parts in folders.
 ///
 /// # Errors
 ///
@@ -185,7 +186,7 @@ fn number(name: &str) -> Option<u32> {
     is_number.then(|| number.parse().ok())?
 }
 
-/// Checks that a run with these options can go on after the parts.
+/// Checks that a run with these options can continue the parts.
 ///
 /// # Errors
 ///
@@ -269,7 +270,7 @@ fn check_same_run(first: &NamedPart, other: &NamedPart) -> Result<()> {
     let (here, there) = (machine(&one.report.machine), machine(&two.report.machine));
     ensure!(
         here == there,
-        "{} is from {here}, and {} from {there}: repeat one of them on the other machine",
+        "{} is from {here}, but {} from {there}: repeat one of them on the other machine",
         first.name,
         other.name
     );
@@ -291,7 +292,8 @@ fn add(report: &mut Report, later: &Report) {
     report.failures.extend(later.failures.iter().cloned());
 }
 
-/// Adds a contestant of a later part, or compares it with the one of the same id.
+/// Adds a contestant of a later part. If the contestant is known, checks that the version is the
+/// same.
 fn add_contestant(all: &mut Vec<Entry>, entry: &Entry, name: &str) -> Result<()> {
     let Some(known) = all.iter_mut().find(|known| known.id == entry.id) else {
         all.push(entry.clone());
@@ -300,13 +302,13 @@ fn add_contestant(all: &mut Vec<Entry>, entry: &Entry, name: &str) -> Result<()>
     match (&known.unavailable, &entry.unavailable) {
         (None, None) => ensure!(
             known.version == entry.version,
-            "{name} has version {} of {}, and an earlier part {}: measure all parts with the same \
-             programs",
+            "{name} has version {} of {}, but an earlier part has {}: measure all parts with \
+             the same programs",
             entry.version.as_deref().unwrap_or("?"),
             entry.title,
             known.version.as_deref().unwrap_or("?")
         ),
-        // It could run in one of the parts.
+        // The contestant is available if it could run in any part.
         (Some(_), None) => *known = entry.clone(),
         (_, Some(_)) => {}
     }

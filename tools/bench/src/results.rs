@@ -62,7 +62,7 @@ pub struct Settings {
     /// in old reports, whose link was a cable.
     #[serde(default)]
     pub link: String,
-    /// Settings of iperf3's connections.
+    /// Settings of TCP for the transfers.
     #[serde(default)]
     pub tcp: TcpSettings,
 }
@@ -277,7 +277,10 @@ pub(crate) fn read_text(path: &Path) -> Result<String> {
     let file = File::open(path).map_err(Error::io(&*what))?;
     let read = file.take(LARGEST + 1).read_to_string(&mut text);
     if read.map_err(Error::io(&*what))? as u64 > LARGEST {
-        let why = format!("it is larger than {} MiB: no report is", LARGEST >> 20);
+        let why = format!(
+            "it is larger than the limit for reports, {} MiB",
+            LARGEST >> 20
+        );
         return Err(Error::Malformed { what, why });
     }
     Ok(text)

@@ -5,8 +5,8 @@
 //! that drift of a shared machine affects all contestants.
 //!
 //! After a failed step the run continues with the next. The report is written after every step, so
-//! that an interrupted run leaves all results so far. A run in parts ([`crate::parts`]) writes its
-//! part and the report of all parts after every group of steps.
+//! that an interrupted run leaves all results so far. In parts ([`crate::parts`]), a run instead
+//! writes the part and the report of all parts after every group of steps.
 
 mod part;
 mod plan;
@@ -84,9 +84,9 @@ pub fn prepare(options: &Options) -> Vec<(String, String)> {
 /// A run that has ended.
 #[derive(Debug)]
 pub struct FinishedRun {
-    /// The report as last written; of a run in parts, that of all parts so far.
+    /// The last report. In a run in parts, it covers all parts so far.
     pub report: Report,
-    /// The reason of the end.
+    /// The reason why it ended.
     pub end: RunEnd,
 }
 
@@ -95,7 +95,7 @@ pub struct FinishedRun {
 pub enum RunEnd {
     /// Everything was measured.
     Complete,
-    /// It was asked to stop.
+    /// The run was asked to stop.
     Stopped,
     /// The time of the part was over.
     PartOver {
@@ -234,7 +234,7 @@ impl Bench {
         }
     }
 
-    /// Carries out steps. Returns false if it was asked to stop meanwhile.
+    /// Carries out steps. Returns false if the run was asked to stop.
     fn measure(
         &mut self,
         steps: Vec<Step>,
@@ -332,7 +332,8 @@ impl Bench {
         }
     }
 
-    /// Records the load of transfers. Cores are compared with the last transfers without a tunnel.
+    /// Records the load of transfers. The cost in cores is that beyond the last transfers without a
+    /// tunnel.
     fn record_load(&mut self, contestant: &Rc<dyn Contestant>, subject: &LoadSubject, load: &Load) {
         let without = self
             .report
@@ -372,7 +373,7 @@ impl Bench {
 /// [`Error::Io`].
 pub fn write_report(folder: &Path, report: &Report) -> Result<()> {
     let json = serde_json::to_string_pretty(report)
-        .map_err(|error| Error::unmet(format!("the report as JSON: {error}")))?;
+        .map_err(|error| Error::unmet(format!("cannot encode the report as JSON: {error}")))?;
     replace(&folder.join("report.json"), &json)?;
     replace(&folder.join("report.html"), &report::html(report))
 }

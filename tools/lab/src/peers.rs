@@ -89,7 +89,7 @@ pub enum HandshakeTimes {
 enum WorkerSetting {
     /// An environment variable.
     Variable(&'static str),
-    /// An option, if the help of these arguments mentions it.
+    /// An option, if the program prints it when it is called with these arguments.
     Option(&'static str, &'static [&'static str]),
 }
 
@@ -111,7 +111,7 @@ pub struct Quirks {
     pub listen_port_is_final: bool,
     /// The program keeps sending from an outer address that the machine has lost.
     pub outer_address_is_final: bool,
-    /// The program sends only to endpoints that are configured: it learns none from datagrams.
+    /// The program sends only to configured endpoints. It learns none from datagrams.
     pub needs_endpoints: bool,
 }
 
@@ -301,7 +301,7 @@ impl Implementation {
         self.launch(host, interface, options, false)
     }
 
-    /// Returns the options that set the number of threads that carry packets; `None` if this
+    /// Returns the options that set the number of threads that carry packets, or `None` if this
     /// program has no such setting.
     ///
     /// # Errors

@@ -46,7 +46,7 @@ impl<'a> Lane<'a> {
         1 + self.text.len().div_ceil(LEN)
     }
 
-    /// Blocks of the text that are whole.
+    /// Complete blocks of the text.
     fn chunks(&self) -> usize {
         self.text.len() / LEN
     }
@@ -467,7 +467,8 @@ impl<'a, 'b, const N: usize> Group<'a, 'b, N> {
         let mut text = Windows::<LEN, W, P, COPY>::spare(spare);
         for (index, lane) in self.lanes.iter_mut().enumerate().take(P) {
             if lane.tag.is_some() {
-                // SAFETY: no text is so short, and none is out of place unless the group copies.
+                // SAFETY: every text has these blocks, because `fewest` is the length of the
+                // shortest. None is out of place unless the group copies.
                 unsafe { text.set(index, &mut lane.text, start) };
             }
         }

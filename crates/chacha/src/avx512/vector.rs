@@ -102,9 +102,10 @@ pub(super) fn pin(mut vector: Vector512) -> Vector512 {
     vector
 }
 
-/// Aligns the frame of the function to 64 bytes, and with it vectors that the compiler spills there.
-/// It does so for a variable that has an address, but not for what it spills, and each spill that
-/// crosses two cache lines takes twice as long.
+/// Aligns the frame of the function to 64 bytes, so that vectors spilled there are aligned too.
+///
+/// The compiler aligns the frame for a variable whose address is used, but not for spilled vectors.
+/// A spill that crosses two cache lines takes twice as long.
 macro_rules! align_frame {
     () => {
         let aligned = core::mem::MaybeUninit::<$crate::avx512::vector::Vector512>::uninit();

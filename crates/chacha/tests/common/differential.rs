@@ -90,7 +90,7 @@ impl Shape {
         packets
     }
 
-    /// The same, with the texts in another buffer.
+    /// Returns the same packets, with the plaintexts in another buffer.
     fn out_of_place<'a>(&self, texts: &'a [u8], sealed: &'a mut [u8]) -> Vec<OutOfPlace<'a>> {
         let sealed = self.packets(sealed);
         let texts = self
@@ -119,7 +119,7 @@ pub(crate) fn check(random: &mut Random, implementation: &Implementation, shape:
     vectors.seal(&mut shape.packets(&mut ours));
     assert!(ours == sealed, "sealed differently: {id}");
 
-    // Where the other buffer begins, it is aligned differently.
+    // A random shift gives the other buffer a different alignment.
     let shift = random.below(65);
     let mut other = vec![0xc3; shift + shape.bytes];
     vectors.seal_out_of_place(&mut shape.out_of_place(&plain, &mut other[shift..]));

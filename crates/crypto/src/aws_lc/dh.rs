@@ -55,11 +55,12 @@ fn ladder(agreement: &Agreement<'_>) -> Option<SharedSecret> {
     let mut shared = SharedSecret::zeroed();
     let output = shared.expose_mut().as_mut_ptr();
     let (private, public) = (agreement.private.as_ptr(), agreement.public.as_ptr());
-    // SAFETY: it writes 32 bytes at the first pointer and reads 32 at each of
-    // the others. All three arrays have them, and the first overlaps neither
-    // of the others. It takes every key and keeps no pointer.
+    // SAFETY: the function writes 32 bytes at the first pointer and reads 32
+    // at each of the others. All three arrays have 32 bytes, and the first
+    // overlaps neither of the others. The function takes every key and stores
+    // no pointer.
     let agreed = unsafe { aws_lc_sys::X25519(output, private, public) };
-    // It has compared the result with zeros, in constant time; 0 says so.
+    // The function returns 0 if the secret is zero. It compares in constant time.
     (agreed == 1).then_some(shared)
 }
 

@@ -1,4 +1,4 @@
-//! BLAKE2s, which AWS-LC has not: with AVX-512, or by the `blake2` crate.
+//! BLAKE2s, which AWS-LC lacks: vector code with AVX-512, otherwise the `blake2` crate.
 
 use super::AwsLc;
 use crate::hash::{Blake2s, Hash};

@@ -67,7 +67,7 @@ impl Element {
         Self(limbs).carry()
     }
 
-    /// Carries the bits of each limb beyond 51. 2^255 is 19.
+    /// Carries the bits of each limb beyond 51. Modulo p, 2^255 is 19.
     fn carry(self) -> Self {
         let Self([a, b, c, d, e]) = self;
         Self([
@@ -136,12 +136,13 @@ impl Element {
         }
     }
 
-    /// Returns the inverse, by Fermat's theorem: the power of p - 2 = 2^255 - 21.
+    /// Returns the inverse. By Fermat's theorem it is the element to the power
+    /// p - 2 = 2^255 - 21.
     pub(super) fn invert(&self) -> Self {
         let two = self.square();
         let nine = two.squares(2).mul(self);
         let eleven = nine.mul(&two);
-        // `ones_n` is the power of 2^n - 1.
+        // `ones_n` is the element to the power 2^n - 1.
         let ones_5 = eleven.square().mul(&nine);
         let ones_10 = ones_5.squares(5).mul(&ones_5);
         let ones_20 = ones_10.squares(10).mul(&ones_10);

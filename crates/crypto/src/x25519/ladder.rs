@@ -1,10 +1,11 @@
-//! Montgomery ladders side by side (RFC 7748 §5): eight of them with a lane each, or two with four
-//! lanes each, which takes less than half of the time.
+//! Montgomery ladders side by side (RFC 7748 §5): eight ladders with one lane each, or two ladders
+//! with four lanes each. The two take less than half of the time of the eight.
 //!
-//! A step of a ladder doubles one point, (x2 : z2), and adds it to the other, (x3 : z3). It has four
-//! products, each of sums and differences of the two points, and then four products of sums and
-//! differences of these. So four lanes compute a step in the time of three products (Hisil, Egrice,
-//! Yassi: "Fast 4 way vectorized ladder for the complete set of Montgomery curves", 2020).
+//! A step of a ladder doubles one point, (x2 : z2), and adds it to the other, (x3 : z3). It has
+//! four products of sums and differences of the two points, and then four products of sums and
+//! differences of the first four. So four lanes compute a step in the time of three products
+//! (Hisil, Egrice, Yassi: "Fast 4 way vectorized ladder for the complete set of Montgomery curves",
+//! 2020).
 
 use core::arch::x86_64::{
     __m512i, _mm512_and_si512, _mm512_movepi64_mask, _mm512_set1_epi64, _mm512_slli_epi64,
@@ -16,7 +17,7 @@ use zeroize::{DefaultIsZeroes, Zeroize, ZeroizeOnDrop};
 use super::element::Element;
 use super::lanes::{LANES, Narrow, Wide, load};
 
-/// (486662 - 2) / 4, of the curve's equation.
+/// The constant a24 of the curve's equation: (486662 - 2) / 4.
 const A24: u64 = 121_665;
 
 /// A scalar multiplication: a point's u-coordinate, and a clamped scalar.
@@ -31,7 +32,7 @@ pub(super) struct Multiplication {
 /// Words of a scalar.
 const WORDS: usize = 4;
 
-/// Bits of a scalar that take a step.
+/// Steps of a ladder: one for each of the bits 254 to 0 of a scalar.
 const STEPS: u32 = 255;
 
 impl Multiplication {
@@ -73,7 +74,8 @@ pub(super) fn multiply_two(multiplications: [&Multiplication; 2]) -> [Quotient; 
     let factors = each(&|it| [Element::ZERO, a24, Element::ONE, it.u]);
     // x2, z2, x3, z3
     let mut points = each(&|it| [Element::ONE, Element::ZERO, it.u, Element::ONE]).widen();
-    // For A, B, C, D: A, B, A, B and A, B, D, C. If the points are exchanged, the other two of each.
+    // The factors are A, B, A, B and A, B, D, C. If the points are exchanged, A and C change
+    // places, and so do B and D.
     let [left, right] = [[0, 1, 0, 1, 4, 5, 4, 5], [0, 1, 3, 2, 4, 5, 7, 6]].map(|it| load(&it));
     let [first, second] = multiplications;
     let words = |i: usize| {
@@ -141,7 +143,8 @@ pub(super) fn multiply_eight(multiplications: [&Multiplication; LANES]) -> [Quot
     core::array::from_fn(|i| Quotient { x: x[i], z: z[i] })
 }
 
-/// Calls `step` for each bit from the highest on, which is the highest of each word it is given.
+/// Calls `step` for each bit of the words, from bit 254 down to 0. In the argument, this bit is the
+/// highest of each lane.
 ///
 /// The last bit of a clamped scalar is zero, so the points are in order after the last step.
 #[inline]

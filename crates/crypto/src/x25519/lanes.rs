@@ -21,11 +21,12 @@ pub(super) const LANES: usize = 8;
 /// Columns of a product.
 const COLUMNS: usize = 2 * LIMBS;
 
-/// Columns of few products, whose high halves are doubled before the low halves are added, which
-/// saves an addition. Elsewhere the two sums are computed side by side, which takes less time.
+/// Columns that sum few products. Their high halves are doubled before the low halves are added,
+/// which saves an addition. In other columns the two sums are computed side by side, which takes
+/// less time.
 const SHORT: [usize; 5] = [1, 2, 7, 8, 9];
 
-/// 2^11 · p: its limbs are above those of a product, and the sum of both is below 2^63.
+/// 2^11 · p. Its limbs are greater than those of a product, and the sum of the two is below 2^63.
 const BIAS: [u64; LIMBS] = [
     (MASK - 18) << 11,
     MASK << 11,
@@ -144,7 +145,7 @@ impl Narrow {
 }
 
 impl Wide {
-    /// Reduces a product of ten columns, by 2^255 = 19.
+    /// Reduces a product of ten columns, with 2^255 = 19 modulo p.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn fold(columns: [__m512i; COLUMNS]) -> Self {
@@ -187,7 +188,7 @@ impl Wide {
         }))
     }
 
-    /// Adds the elements of `lanes` to a product, or to what [`Self::negate_in`] made of one.
+    /// Adds the elements of `lanes` to a product, or to a result of [`Self::negate_in`].
     #[inline]
     #[target_feature(enable = "avx512f")]
     pub(super) fn add_in(self, lanes: u8, other: Self) -> Self {
@@ -215,7 +216,7 @@ impl Wide {
         )
     }
 
-    /// Returns the elements, first that of the first lane.
+    /// Returns the elements in the order of their lanes.
     #[inline]
     #[target_feature(enable = "avx512f")]
     pub(super) fn elements(self) -> [Element; LANES] {

@@ -66,7 +66,7 @@ fn compare(keys: &[Keys]) {
     }
 }
 
-/// Numbers that look random, always the same (SplitMix64).
+/// A generator of pseudo-random numbers that starts with a fixed seed (SplitMix64).
 struct Numbers(u64);
 
 impl Numbers {

@@ -79,7 +79,8 @@ impl RunningLanes {
     }
 
     /// Replaces the sockets of all lanes and the threads that receive from them. When this returns,
-    /// the lanes no longer hold the old sockets. A lane that has no sockets in `sockets` gets none.
+    /// no lane uses the old sockets, unless a send takes longer than a second. Lanes beyond the end
+    /// of `sockets` get no sockets.
     pub(super) fn replace_sockets(&mut self, sockets: &[LaneSockets]) {
         let mut sockets = sockets.iter().cloned();
         let replaced = self.lanes.iter().map(|it| {
@@ -132,8 +133,8 @@ impl RunningLane {
     }
 }
 
-/// Starts the dedicated thread of a path. Its name is that of the direction and, from the second
-/// lane on, the number of the lane.
+/// Starts the dedicated thread of a path. Its name is the direction, followed by the number of the
+/// lane from the second lane on.
 fn start(
     shared_thread: &Arc<SharedThread>,
     lane: &Arc<Lane>,
@@ -163,7 +164,7 @@ impl Drop for RunningLanes {
         self.shared_thread.end();
         for RunningLane { lane, .. } in &self.lanes {
             if let Err(error) = lane.tun.shutdown() {
-                debug!(%error, "ending the TUN");
+                debug!(%error, "cannot shut down the TUN");
             }
         }
     }

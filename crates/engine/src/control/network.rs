@@ -85,7 +85,7 @@ pub(super) fn open_tun(
             let lanes = offloads.lanes().count();
             let queues = Tun::create_queues(name, wanted, lanes)?;
             if let Some(error) = &queues.refused {
-                info!(%error, lanes, "the device has one lane, because it cannot have several");
+                info!(%error, lanes, "the device has one lane, because several are not available");
             }
             let set = queues.first.set_mtu(DEFAULT_MTU);
             set.map_err(io("cannot set the interface's MTU"))?;

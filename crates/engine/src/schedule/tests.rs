@@ -216,12 +216,16 @@ fn only_busy_lanes_have_dedicated_threads() {
     assert_eq!(out.carries(2000, 100), "both");
     assert_eq!(out.carries(2011, HEAVY_BYTES * 2), "both");
     assert_eq!(out.carries(2012, 100), "out");
-    assert_eq!(inbound.carries(2013, 100), "in", "the lane as one");
+    assert_eq!(
+        inbound.carries(2013, 100),
+        "in",
+        "the paths of a lane move together"
+    );
     assert_eq!(other.carries(2014, 100), "both", "the other lane is light");
-    // The second lane becomes heavy too, while the first is.
+    // The second lane becomes heavy too, while the first one still is.
     assert_eq!(other.carries(2030, HEAVY_BYTES * 2), "both");
     assert_eq!(other.carries(2031, 100), "out 1");
-    // Each comes back by itself.
+    // The first lane comes back, whatever the second one does.
     assert_eq!(out.carries(2080, 100), "out");
     assert_eq!(out.carries(2081, 100), "both");
 }

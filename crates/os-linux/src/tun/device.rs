@@ -60,17 +60,19 @@ impl Tun {
     }
 
     /// Creates the interface `name` with `count` queues (`IFF_MULTI_QUEUE`, Linux 3.8). The
-    /// interface is initially down. One queue, or none, is as with [`Tun::create`].
+    /// interface is initially down. For one queue or none, this is the same as
+    /// [`Tun::create`].
     ///
-    /// The system chooses the queue of a packet by a hash of its flow, which both directions of the
-    /// flow have in common (`TUNSETSTEERINGEBPF`, Linux 4.16). Packets can be written to any queue;
-    /// that changes no flow's queue. Each queue holds as many packets as the interface's
-    /// `txqueuelen`. MTU, offloads and state are the interface's, whatever queue sets them.
+    /// The system chooses the queue of a packet by a hash of its flow, which is the same for both
+    /// directions (`TUNSETSTEERINGEBPF`, Linux 4.16). Packets can be written to any queue, which
+    /// changes no flow's queue. The interface's `txqueuelen` limits the packets in each queue. MTU,
+    /// offloads and state belong to the interface, whichever queue sets them.
     ///
     /// Falls back to one queue, and says why in [`Queues::refused`], if
     ///
     /// - loading the program is not permitted (it takes `CAP_BPF`), or the kernel cannot attach it;
-    /// - the interface exists already: a persistent one cannot get more queues than it was made for;
+    /// - the interface already exists: a persistent interface cannot get more queues than it was
+    ///   made for;
     /// - the system refuses another queue, for example because the process has too many descriptors.
     ///
     /// # Errors
@@ -96,9 +98,10 @@ impl Tun {
 
     fn create_several(name: &str, offloads: Offloads, count: usize) -> Result<Queues, OpenError> {
         let failed = |what| move |source| OpenError::Io { what, source };
-        // First, because it fails most often, and no interface has to be deleted then.
+        // The program is loaded first, because loading fails most often. No interface has to be
+        // deleted then.
         let steering = SteeringProgram::load().map_err(failed("loading the steering program"))?;
-        // Only a new interface: the kernel would let several programs have queues of one.
+        // The interface must be new: the kernel lets several programs own queues of one interface.
         let fd = open(name, libc::IFF_MULTI_QUEUE | libc::IFF_TUN_EXCL);
         let fd = fd.map_err(|error| match error {
             OpenError::Busy(name) => OpenError::Exists(name),
@@ -111,11 +114,11 @@ impl Tun {
         let mut queues = Queues::from(first);
         for _ in 1..count {
             let fd = open(name, libc::IFF_MULTI_QUEUE)?;
-            // If the interface was renamed, this created another one.
+            // If the interface was renamed, this call has created another one.
             if ioctl::tun_name(fd.as_fd()).ok() != queues.first.name().ok() {
                 return Err(failed("adding a queue")(Errno::NODEV.into()));
             }
-            // Header length and offloads are the interface's.
+            // Header length and offloads belong to the interface.
             let Self {
                 offloads, stopped, ..
             } = &queues.first;

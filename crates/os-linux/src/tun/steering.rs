@@ -16,7 +16,7 @@
 //!
 //! The hash is the same for both directions of a flow: it adds a hash of the source (address and
 //! port) and a hash of the destination. It mixes a secret in, so that no sender can find flows that
-//! all have one queue.
+//! all get the same queue.
 
 use std::{
     ffi::c_int,
@@ -78,7 +78,7 @@ fn program(start: u64, multiplier: u64) -> Vec<Instruction> {
     let mut code = vec![
         copy(PACKET, R1),
         alu(MOV, PORTS, 0),
-        // The version.
+        // The IP version.
         load_byte(0),
         alu(RIGHT_SHIFT, R0, 4),
     ];
@@ -113,7 +113,7 @@ fn v4(hash: Hash) -> Vec<Instruction> {
 
 fn v6(hash: Hash) -> Vec<Instruction> {
     let mut code = vec![load_byte(6), copy(PROTOCOL, R0)];
-    // A fragment has a header of its own, whose number is none of a protocol with ports.
+    // In a fragment, this is the number of the fragment header, so no ports are hashed.
     code.extend(ports(&[load_word(40)]));
     code.extend(hash.flow(8, 16));
     code
@@ -154,7 +154,7 @@ impl Hash {
         code
     }
 
-    /// Sets [`HASH`] to the hash of an address and the port that `cut` takes out of both.
+    /// Sets [`HASH`] to the hash of an address and a port. `cut` extracts this port from [`PORTS`].
     fn endpoint(self, offset: i32, length: i32, cut: Instruction) -> Vec<Instruction> {
         let mut code = constant(HASH, self.start).to_vec();
         for word in (0..length).step_by(4) {
@@ -298,7 +298,7 @@ fn skip_unless(register: u8, value: i32, count: usize) -> Instruction {
 fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
     const PROG_LOAD: c_int = 5;
     const SOCKET_FILTER: u32 = 1;
-    /// The part of `union bpf_attr` for this command that Linux 4.15 has.
+    /// The fields of `union bpf_attr` for this command in Linux 4.15.
     #[repr(C)]
     struct Attributes {
         kind: u32,
@@ -324,9 +324,9 @@ fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
         flags: 0,
         name: *b"taupe_steering\0\0",
     };
-    // SAFETY: the kernel reads as many bytes of `attributes` as its size says; it has no padding.
-    // The kernel reads `count` instructions of `program`, which is borrowed and has the layout of
-    // `struct bpf_insn`, and a C string. It writes nothing, because there is no log.
+    // SAFETY: the kernel reads `size_of::<Attributes>()` bytes of `attributes`, which has no
+    // padding. The kernel reads `count` instructions of `program`, which is borrowed and has the
+    // layout of `struct bpf_insn`, and a C string. It writes nothing, because there is no log.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_bpf,

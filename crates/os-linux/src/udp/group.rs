@@ -1,4 +1,4 @@
-//! Several sockets on one UDP port, among which the content of the datagrams chooses.
+//! Several sockets on one UDP port. The kernel chooses one by the content of each datagram.
 
 use std::{
     io,
@@ -27,11 +27,11 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// A rule for datagrams that are data messages if their first byte is `data`.
+    /// Returns a rule. Datagrams whose first byte is `data` are data messages.
     ///
     /// `lanes` is the number of data sockets. It is rounded down to a power of two; the smallest is
     /// 1, the largest 16. `multiplier` turns bytes 6 and 7 of a data message, as a big-endian
-    /// number, into the class of the session, modulo 2^16; with one data socket it has no effect.
+    /// number, into the class of the session, modulo 2^16. With one data socket it has no effect.
     pub fn new(data: u8, lanes: usize, multiplier: u16) -> Self {
         let lanes = lanes.clamp(1, MAX_LANES);
         Self {
@@ -41,8 +41,8 @@ impl Steering {
         }
     }
 
-    /// Prepares a socket that is not bound yet to be the first of a group. While there are no
-    /// others, the kernel gives everything to it.
+    /// Prepares a socket, before it is bound, to be the first of a group. While it is the only one,
+    /// the kernel delivers all datagrams to it.
     fn attach(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
         // The kernel accepts a program only for a socket that has `SO_REUSEPORT`.
         set_reuseport(socket, true)?;
@@ -104,7 +104,7 @@ impl Steering {
 /// Sockets of one family on one port: some for data, among which the kernel chooses by [`Steering`],
 /// and one for all other datagrams, except empty ones.
 ///
-/// Data messages of less than 10 bytes and empty datagrams go to the first data socket. The kernel
+/// Data messages of fewer than 10 bytes and empty datagrams go to the first data socket. The kernel
 /// looks only at the first of several merged datagrams (`UDP_GRO`), and delivers datagrams to a
 /// broadcast or multicast address to all sockets.
 ///
@@ -112,8 +112,8 @@ impl Steering {
 /// socket may be connected, because the kernel then ignores the rule.
 #[derive(Debug)]
 pub struct SocketGroup {
-    /// The data sockets: as many as the rule says, or one if the kernel cannot distribute datagrams
-    /// by their content (before Linux 4.5).
+    /// The data sockets of the rule. There is only one if the kernel cannot distribute datagrams by
+    /// their content (before Linux 4.5).
     pub data: Vec<Socket>,
     /// The socket for all other datagrams. If it is missing, they go to any data socket.
     pub others: Result<Socket, BindError>,
@@ -145,7 +145,7 @@ impl SocketGroup {
                 others: Err(failed("distributing datagrams by their content")(error)),
             });
         }
-        // Not earlier: otherwise the bind would have succeeded on a port that another program
+        // This comes after the bind, which otherwise succeeds on a port that another program
         // shares.
         set_reuseport(first.as_fd(), true).map_err(failed("SO_REUSEPORT"))?;
         let port = first.local_port();
@@ -158,7 +158,7 @@ impl SocketGroup {
         while data.len() < steering.lanes {
             data.push(next(options)?);
         }
-        // The last one, because its index is the number of data sockets.
+        // This socket comes last, because its index is the number of data sockets.
         let others = next(Options {
             buffers: other_buffers,
             ..options
@@ -170,7 +170,7 @@ impl SocketGroup {
     }
 }
 
-/// Sets if other sockets of the same user that also have `SO_REUSEPORT` may bind the port.
+/// Sets whether other sockets of the same user that also have `SO_REUSEPORT` may bind the port.
 fn set_reuseport(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     socket_option::set(socket, IntOption::ReusePort, on.into())
 }

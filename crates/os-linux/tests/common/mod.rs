@@ -164,7 +164,8 @@ pub(crate) fn forbid_option(name: libc::c_int, error: libc::c_int) {
     forbid_if(libc::SYS_setsockopt, Some((NAME, name as u32)), error);
 }
 
-/// Makes a system call fail with `error`, if the lower half of an argument has a value.
+/// Makes a system call fail with `error`. With an `argument` (its index and a value), the call
+/// fails only if the lower half of this argument has this value.
 fn forbid_if(call: libc::c_long, argument: Option<(usize, u32)>, error: libc::c_int) {
     let instruction = |code: u32, jt, jf, k| libc::sock_filter {
         code: code as u16,

@@ -26,9 +26,8 @@ impl IndexPurpose<'_> {
 }
 
 impl Core {
-    /// Returns an index that no session and no initiation has. On a device with lanes, the index
-    /// states their number, and the session is received over `spread` of them. Other indices are
-    /// random.
+    /// Returns an unused index. On a device with lanes, the index states their number, and the
+    /// session is received over `spread` of them. On other devices it is random.
     pub(crate) fn new_index(
         &mut self,
         purpose: &IndexPurpose<'_>,
@@ -38,7 +37,7 @@ impl Core {
         let steering = *self.path.steering();
         let lanes = steering.lanes();
         if lanes > Lanes::One {
-            // The sessions of a peer start from the same lane, those of other peers from others.
+            // All sessions of a peer have the same base lane. The peers are spread over the lanes.
             let base = lanes.wrap(purpose.peer.0.into());
             let random = self.random.number();
             for attempt in 0..RANDOM_CLASSES {
@@ -63,7 +62,7 @@ impl Core {
     }
 
     /// Returns the number of lanes of the peer that has chosen `index` as `sender`. A device with
-    /// one lane does not ask.
+    /// one lane does not check.
     fn remote_lanes(&self, purpose: &IndexPurpose<'_>, sender: Sender, index: u32) -> Lanes {
         match self.path.steering().lanes() {
             Lanes::One => Lanes::One,
@@ -71,8 +70,8 @@ impl Core {
         }
     }
 
-    /// Chooses the local index of a session that this side responds with to the initiation of
-    /// `receiver`.
+    /// Chooses the local index of the responder's session. `receiver` is the index in the
+    /// initiation.
     pub(crate) fn choose_responder_index(
         &mut self,
         entry: &PeerEntry,
@@ -93,8 +92,8 @@ impl Core {
         }
     }
 
-    /// Returns the lanes of a session that a response has completed, between this side's index and
-    /// the responder's.
+    /// Returns the lanes of the initiator's session. `index` is this side's index, and
+    /// `remote_index` the index in the response.
     pub(crate) fn initiator_lanes(
         &self,
         entry: &PeerEntry,

@@ -20,8 +20,8 @@ pub struct PeerSnapshot {
     /// Previous, current and next session: the local index, and the greatest counter received
     /// plus one.
     pub sessions: [Option<(u32, u64)>; 3],
-    /// Next counter of the current session; the greatest one if its lanes have counters of their
-    /// own.
+    /// Next counter of the current session. If its lanes have counters of their own, this is the
+    /// greatest of them.
     pub next_counter: Option<u64>,
     /// Packets that wait for a session.
     pub staged: usize,

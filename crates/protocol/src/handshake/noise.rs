@@ -205,8 +205,8 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Decrypts the static key of an initiation to `local`. `ephemeral` is 32 fresh random bytes:
-    /// the private key of the response, if there is one.
+    /// Decrypts the static key of an initiation to `local`. `ephemeral` is 32 fresh random bytes,
+    /// which become the private key of a response.
     pub fn open(
         crypto: &Provider,
         local: &StaticKeys,
@@ -275,7 +275,7 @@ impl Claim {
 /// The responder's ephemeral keys.
 struct OwnEphemeral {
     private: Secret<32>,
-    /// `None` until it is needed, if [`agree_beside_public`] has not computed it.
+    /// `None` if [`agree_beside_public`] has not computed it. It is then computed for the response.
     public: Option<[u8; 32]>,
 }
 

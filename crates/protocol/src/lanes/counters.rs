@@ -28,7 +28,7 @@ pub(crate) enum LaneCounters {
     Striped(Box<Striped>),
 }
 
-/// The positions of lanes, whose number is at least two.
+/// The next positions of two or more lanes.
 pub(crate) struct Striped {
     lanes: Lanes,
     /// The next position of each lane.
@@ -41,7 +41,7 @@ pub(crate) struct Striped {
 #[derive(Clone, Copy)]
 pub(crate) struct Run {
     next: u64,
-    /// Counters of the other lanes between two blocks of this one.
+    /// Number of counters of the other lanes between two blocks of this lane.
     others: u64,
 }
 
@@ -85,8 +85,8 @@ impl LaneCounters {
         }
     }
 
-    /// Reserves `count` counters for a lane. `None` if not all are below
-    /// [`REJECT_AFTER_MESSAGES`]; then nothing changes.
+    /// Reserves `count` counters for a lane. Returns `None` and changes nothing if one of them is
+    /// not below [`REJECT_AFTER_MESSAGES`].
     pub(crate) fn reserve(&mut self, lane: LaneId, count: u64) -> Option<Reserved> {
         match self {
             Self::Consecutive { next } => {
@@ -102,7 +102,7 @@ impl LaneCounters {
         }
     }
 
-    /// Checks whether no lane, or only a lane that is behind, has a counter left.
+    /// Checks whether all counters are used, except those of lanes that have fallen behind.
     pub(crate) fn is_exhausted(&self) -> bool {
         let next = match self {
             Self::Consecutive { next } => *next,
@@ -125,7 +125,7 @@ impl LaneCounters {
         }
     }
 
-    /// Raises the next counters to `to`, or to those of each lane that are near it.
+    /// Raises the next counters to `to`, or to each lane's counters near it.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn raise(&mut self, to: u64) {
         match self {
@@ -139,14 +139,15 @@ impl Striped {
     fn reserve(&mut self, lane: LaneId, count: u64) -> Option<Reserved> {
         let lane = self.lanes.wrap(lane.number() as u64);
         let number = lane.number() as u64;
-        // A lane that has fallen behind by more than a block of each lane moves on to the newest
-        // block: a receiver without windows for each lane accepts only counters near it.
+        // A lane that has fallen behind moves on to its first block that is at most one block of
+        // each lane older than the newest: a receiver with one window for all lanes accepts only
+        // counters near the newest.
         let slack = self.lanes.count() as u64;
         let oldest = self.newest.saturating_sub(slack);
         let row = oldest.saturating_sub(number).div_ceil(slack);
         let next = &mut self.next[lane.number()];
         let first = row.checked_mul(BLOCK)?.max(*next);
-        // Without messages, the next counter is reserved all the same.
+        // Even for no messages, one counter is reserved.
         let last = first.checked_add(count.max(1) - 1)?;
         let greatest = counter(self.lanes, lane, last)?;
         let end = greatest.checked_add(1)?;

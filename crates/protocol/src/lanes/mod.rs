@@ -1,14 +1,14 @@
 //! Lanes: how one device uses many cores.
 //!
-//! A lane carries packets by itself. It has a class of counters for the messages that it sends,
-//! and, of the messages that arrive, those whose receiver index and counter select it. So two
+//! A lane carries packets by itself. It sends messages with its own class of counters, and
+//! receives the messages whose receiver index and counter select it. So two
 //! lanes share nothing that they write for each packet, and a flow stays on one lane from end to
-//! end. docs/design/lanes.md describes the whole.
+//! end. docs/design/lanes.md describes the design.
 //!
 //! | module | contents |
 //! |---|---|
-//! | `counters` | the counters of each lane, and back |
-//! | `steering` | the lane in which a message is received, and the number of lanes in an index |
+//! | `counters` | the counters of each lane, and the lane of a counter |
+//! | `steering` | the lane that receives a message, and the number of lanes in an index |
 
 mod counters;
 mod steering;
@@ -118,8 +118,8 @@ impl SessionLanes {
         self.own > Lanes::One && self.remote > Lanes::One
     }
 
-    /// Checks whether only one lane at a time may send: there are several, and the peer expects
-    /// consecutive counters.
+    /// Checks whether only one lane at a time may send. This is so if there are several lanes and
+    /// the peer expects consecutive counters.
     pub(crate) fn is_ordered(self) -> bool {
         self.own > Lanes::One && !self.is_striped()
     }

@@ -27,13 +27,13 @@ const LABEL_LANES: &[u8] = b"lanes---";
 const SPREAD_SHIFT: u32 = 13;
 const BASE_SHIFT: u32 = 9;
 
-/// Number of different indices that a peer can have in one class.
+/// Number of classes that have the same base lane and the same number of lanes.
 pub(crate) const RANDOM_CLASSES: u32 = 1 << BASE_SHIFT;
 
 /// Rule by which a device with lanes chooses the lane that receives a message.
 ///
-/// The program that chooses among the sockets of the lanes computes, for a message of transport
-/// data ([`crate::message::Kind::Data`]):
+/// For a message of transport data ([`crate::message::Kind::Data`]), the program that chooses among
+/// the sockets of the lanes computes:
 ///
 /// ```text
 /// class = (bytes 6 and 7 of the datagram, big-endian) × multiplier mod 2^16
@@ -71,7 +71,7 @@ impl Spread {
 }
 
 impl Steering {
-    /// Returns the rule of a device. One with several lanes takes a secret from `random`.
+    /// Returns the rule of a device. If it has several lanes, it takes a secret from `random`.
     pub(crate) fn new(lanes: Lanes, random: &mut dyn Random) -> Self {
         let multiplier = match lanes {
             Lanes::One => 1,
@@ -110,8 +110,8 @@ impl Steering {
         }
     }
 
-    /// Returns bytes 6 and 7 of an index that is spread over `over` lanes from `base`. Of
-    /// `random`, the lower 9 bits are used.
+    /// Returns bytes 6 and 7 of the index of a session that is spread over `over` lanes from
+    /// `base`. Only the lower 9 bits of `random` are used.
     pub(crate) fn class_bytes(&self, over: Lanes, base: LaneId, random: u32) -> [u8; 2] {
         let class = over.log2() << SPREAD_SHIFT
             | (base.number() as u32) << BASE_SHIFT
@@ -131,8 +131,8 @@ pub(crate) enum Sender {
 }
 
 /// Key of the tags in the two indices of one handshake. Only the two devices can compute it, and
-/// the timestamp makes it new for each handshake, so that no index comes up again more often than
-/// a random one.
+/// the timestamp makes it new for each handshake, so that an index repeats no more often than a
+/// random one.
 pub(crate) struct IndexTag<'a> {
     /// DH(S_i, S_r), of the two static keys.
     pub(crate) static_static: &'a SharedSecret,

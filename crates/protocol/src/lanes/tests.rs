@@ -16,7 +16,7 @@ fn several_lanes() -> impl Strategy<Value = Lanes> {
     prop::sample::select(Lanes::ALL[1..].to_vec())
 }
 
-/// A number of any magnitude.
+/// Returns a number of any magnitude.
 fn magnitude() -> impl Strategy<Value = u64> {
     (any::<u64>(), 0..64_u32).prop_map(|(number, shift)| number >> shift)
 }
@@ -44,7 +44,7 @@ proptest! {
         at in magnitude(),
     ) {
         let lane = LaneId::new(number.index(lanes.count())).expect("below 16");
-        // Positions whose counter would not fit in 64 bits have none.
+        // A position has no counter if the counter does not fit in 64 bits.
         let counter = counters::counter(lanes, lane, at);
         prop_assert_eq!(counter.is_none(), at.leading_zeros() < lanes.log2());
         if let Some(counter) = counter {
@@ -73,7 +73,7 @@ proptest! {
                 prop_assert!(counter < REJECT_AFTER_MESSAGES);
                 prop_assert!(used.insert(counter), "counter {} twice", counter);
                 prop_assert!(lanes == Lanes::One || position(lanes, counter).0 == lane);
-                // A lane does not go back, also if it leaves out blocks.
+                // The counters of a lane never decrease, even if it leaves out blocks.
                 let before = last[lane.number()].replace(counter);
                 prop_assert!(before < Some(counter));
                 // No block is older than the newest by more than the slack.

@@ -102,9 +102,9 @@ impl DataPath {
     /// their total UDP payload: each message has [`DATA_OVERHEAD`] bytes more than its padded
     /// packet ([`padded_len`]).
     ///
-    /// Any thread may reserve on any lane, but packets that are to stay in order must be reserved
+    /// Any thread may reserve on any lane, but packets that must stay in order must be reserved
     /// and sent one after the other. If the device has several lanes and the peer has none, the
-    /// call waits until the last [`crate::Reservation`] for the peer has been dropped.
+    /// call waits until the previous [`crate::Reservation`] for the peer has been dropped.
     pub fn reserve_on(
         &self,
         lane: LaneId,
@@ -141,7 +141,7 @@ impl DataPath {
     /// (UDP GRO). Transport data is decrypted in place. `sorted` is cleared and filled with the
     /// result.
     ///
-    /// Messages that [`Self::steering`] assigns to another lane are accepted as well. If they are
+    /// Messages that [`Self::steering`] assigns to another lane are accepted as well. If there are
     /// many, new sessions of the peer are received on one lane.
     pub fn receive_on(
         &self,
@@ -341,7 +341,7 @@ impl DataPath {
 }
 
 impl Received {
-    /// Accounts for accepted messages that arrived on `lane` and belong to `lanes`.
+    /// Accounts for accepted messages that arrived on `lane`. `lanes` are their own lanes.
     fn count_lanes(&mut self, lane: LaneId, lanes: impl Iterator<Item = LaneId>) {
         for right in lanes {
             self.spread += 1;

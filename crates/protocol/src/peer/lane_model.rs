@@ -1,8 +1,8 @@
-//! Models of lanes that reserve and send, in every order of their steps that matters (loom).
+//! Models of lanes that reserve and send. loom tries every order of their steps with at most three
+//! preemptions, and finds a lane that waits forever.
 //!
-//! The counters and the order of sending are the real ones; the order's locks are loom's. loom also
-//! finds a lane that would wait for ever. [`Peer`] stands for [`crate::peer::Peer`], reduced to what
-//! lanes share.
+//! The models use the real counters and the real order of sending, with loom's locks. [`Peer`] is
+//! [`crate::peer::Peer`], reduced to the state that lanes share.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ mod sync {
     }
 }
 
-#[allow(clippy::duplicate_mod, reason = "here it has the locks of the model")]
+#[allow(clippy::duplicate_mod, reason = "this copy has loom's locks")]
 #[allow(dead_code, reason = "the model uses less of it")]
 #[path = "send_order.rs"]
 mod send_order;
@@ -28,7 +28,7 @@ mod send_order;
 use send_order::{SendOrder, SendTurn};
 use sync::{Mutex, lock};
 
-/// Messages of a batch, so that batches cross the ends of blocks.
+/// Messages of a batch. Batches of this length cross the ends of blocks.
 const BATCH: u64 = 48;
 
 struct Peer {
@@ -99,7 +99,7 @@ impl Peer {
     fn check(&self, batches: u64) -> Vec<(u32, u64)> {
         let sent = lock(&self.sent).clone();
         let unique: BTreeSet<&(u32, u64)> = sent.iter().collect();
-        assert_eq!(unique.len(), sent.len(), "a nonce twice");
+        assert_eq!(unique.len(), sent.len(), "a nonce was used twice");
         assert_eq!(sent.len() as u64, batches * BATCH);
         sent
     }
@@ -109,7 +109,7 @@ fn lane(number: usize) -> LaneId {
     LaneId::new(number).expect("below 16")
 }
 
-/// Explores the orders with at most three switches of a thread that could have gone on.
+/// Explores the orders with at most three preemptions: switches from a thread that could continue.
 fn explore(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(3);

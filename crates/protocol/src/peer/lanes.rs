@@ -1,4 +1,4 @@
-//! Lanes of a peer's device, and evidence that its messages arrive on other lanes than theirs.
+//! Lanes of a peer's device, and evidence that its messages arrive on wrong lanes.
 
 use core::cmp::Ordering;
 
@@ -12,16 +12,17 @@ use crate::update::LaneStatus;
 
 #[derive(Default)]
 pub(crate) struct PeerLanes {
-    /// Lanes of the peer's device, as its current session states.
+    /// Number of lanes of the peer's device in its current session.
     remote: Lanes,
-    /// Set after many messages have arrived on other lanes than theirs.
+    /// True after many messages have arrived on wrong lanes.
     is_interleaved: bool,
+    /// Start of the interval in which messages are counted.
     since: Instant,
-    /// Messages of sessions with several lanes that have been accepted since then.
+    /// Accepted messages of sessions with several lanes in this interval.
     accepted: u32,
-    /// The number of them that arrived on another lane than theirs.
+    /// The number of them that arrived on a wrong lane.
     misplaced: u32,
-    /// Bytes that the current session may still receive until another replaces it, which is
+    /// Bytes that the current session may still receive before it is renewed. The new session is
     /// received over the right number of lanes.
     renew_after: Option<u64>,
 }
@@ -52,7 +53,7 @@ impl PeerLanes {
         })
     }
 
-    /// Gives the peer several lanes again.
+    /// Allows the peer's sessions several lanes again.
     pub(crate) fn forget_interleaving(&mut self) {
         self.is_interleaved = false;
         (self.accepted, self.misplaced) = (0, 0);
@@ -65,7 +66,7 @@ impl PeerLanes {
         // The initiator chooses its index before it knows the responder's lanes.
         self.renew_after = match right.cmp(&lanes.spread) {
             Ordering::Equal => None,
-            // Flows of one lane of the sender are spread over several lanes.
+            // Too many lanes: each lane of the sender is spread over several lanes.
             Ordering::Less => Some(0),
             Ordering::Greater => Some(SPREAD_AFTER_BYTES),
         };
@@ -81,7 +82,7 @@ impl PeerLanes {
     }
 
     /// Accounts for accepted messages of a session with several lanes, of which `misplaced`
-    /// arrived on another lane than theirs. Returns `true` if new sessions must have one lane.
+    /// arrived on a wrong lane. Returns `true` if new sessions must have one lane.
     pub(crate) fn is_misplaced(&mut self, now: Instant, accepted: u32, misplaced: u32) -> bool {
         if self.is_interleaved {
             return false;

@@ -42,7 +42,7 @@ pub(crate) use timers::Timers;
 pub use work_queue::Wake;
 pub(crate) use work_queue::WorkQueue;
 
-/// Locks of the modules that a model also runs with locks of its own.
+/// Locks of the modules that the model of lanes compiles with loom's locks.
 mod sync {
     pub(super) use std::sync::{Condvar, Mutex};
 
@@ -147,8 +147,8 @@ impl Peer {
             if !state.up || !state.staging.packets.is_empty() {
                 return Outbound::Stage;
             }
-            // The turn comes before the counters, and nobody waits for it with the state locked.
-            // Meanwhile another session may have become the current one.
+            // The turn is taken before the counters, and while the state is not locked. While this
+            // thread waits, another session may become the current one.
             if let Some(order) = state.sessions.send_order()
                 && !turn.as_ref().is_some_and(|turn| turn.is_of(order))
             {
@@ -260,8 +260,8 @@ pub(crate) struct Received {
     pub(crate) bytes: u64,
     /// True if a message was not a keepalive.
     pub(crate) data: bool,
-    /// Accepted messages, if the session is received over several lanes.
+    /// Accepted messages; 0 unless the session is received over several lanes.
     pub(crate) spread: u32,
-    /// The number of them that arrived on another lane than theirs.
+    /// The number of them that arrived on a wrong lane.
     pub(crate) misplaced: u32,
 }

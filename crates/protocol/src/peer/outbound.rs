@@ -20,15 +20,15 @@ pub enum Outbound {
 /// Counters reserved for one batch. Those that are left when it is dropped are never used.
 ///
 /// Drop it after the batch has been sent. If the device has several lanes and the peer has none,
-/// the other lanes of the device wait until then before they reserve counters of the same peer: a
-/// thread that reserves again while it has a reservation may wait for ever.
+/// the other lanes wait until then before they reserve counters of this peer. A thread that
+/// reserves again while it has a reservation may wait forever.
 #[must_use = "the counters are lost if nothing is sealed with them"]
 pub struct Reservation {
     pub(super) session: Arc<Session>,
     pub(super) counters: Run,
     pub(super) messages: u64,
     pub(super) endpoint: Endpoint,
-    /// Ends when the reservation is dropped.
+    /// The lane's turn, which ends when the reservation is dropped.
     pub(super) _turn: Option<SendTurn>,
 }
 
@@ -44,7 +44,7 @@ impl Reservation {
     /// the tag. Returns the number of bytes sealed; messages beyond the reserved number stay
     /// unchanged.
     ///
-    /// Another call goes on with the counters that are left, so that none is used twice.
+    /// The next call continues with the remaining counters, so that none is used twice.
     pub fn seal(&mut self, batch: &mut [u8], stride: usize) -> usize {
         let ready = self.take_messages(batch.len(), stride);
         let Self {
@@ -54,10 +54,9 @@ impl Reservation {
         ready
     }
 
-    /// Seals the batch `plain` into `sealed`. Both have the layout of [`Self::seal`]. The packets in
-    /// `plain` stay, so that they can be sealed again with the counters of another reservation.
-    /// Returns the number of bytes sealed: at most those of the messages that are left, and of the
-    /// shorter buffer.
+    /// Seals the batch `plain` into `sealed`. Both have the layout of [`Self::seal`]. The packets
+    /// in `plain` stay, so that they can be sealed again with the counters of another reservation.
+    /// Returns the number of bytes sealed. The remaining messages and the shorter buffer limit it.
     pub fn seal_into(&mut self, plain: &[u8], sealed: &mut [u8], stride: usize) -> usize {
         let ready = self.take_messages(plain.len().min(sealed.len()), stride);
         let Self {
@@ -67,8 +66,8 @@ impl Reservation {
         ready
     }
 
-    /// Uses up the messages of a batch of so many bytes, as far as they are left. Returns their
-    /// bytes.
+    /// Takes the messages of a batch of `bytes` bytes, or as many as remain. Returns their length
+    /// in bytes.
     fn take_messages(&mut self, bytes: usize, stride: usize) -> usize {
         let stride = stride.max(1);
         let reserved = usize::try_from(self.messages).unwrap_or(usize::MAX);

@@ -1,12 +1,12 @@
-//! Lock under which one lane at a time sends to a peer without lanes.
+//! The lock that lets one lane at a time send to a peer without lanes.
 
 use std::sync::{Arc, PoisonError};
 
 use super::sync::{Condvar, Mutex, lock};
 
 /// Order of the lanes that send in a session with consecutive counters. A lane waits for its turn
-/// before it reserves counters, and ends it after it has sent them. Otherwise a lane that loses
-/// its processor in between would send counters below the receiver's replay window.
+/// before it reserves counters, and ends the turn after it has sent the messages. Otherwise a lane
+/// that loses its processor in between would send counters below the receiver's replay window.
 #[derive(Default)]
 pub(crate) struct SendOrder {
     state: Mutex<OrderState>,
@@ -16,7 +16,7 @@ pub(crate) struct SendOrder {
 #[derive(Default)]
 struct OrderState {
     taken: bool,
-    /// Lanes that wait. Without any, the end of a turn makes no system call.
+    /// Number of waiting lanes. If it is 0, the end of a turn makes no system call.
     waiting: usize,
 }
 
@@ -46,7 +46,7 @@ impl SendTurn {
         Self(order)
     }
 
-    /// Checks whether it is a turn in `order`.
+    /// Checks whether the turn belongs to `order`.
     pub(crate) fn is_of(&self, order: &Arc<SendOrder>) -> bool {
         Arc::ptr_eq(&self.0, order)
     }

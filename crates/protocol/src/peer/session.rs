@@ -38,7 +38,7 @@ pub struct Session {
     opener: Box<dyn AeadKey>,
     lanes: SessionLanes,
     windows: Windows,
-    /// Present if one lane at a time may send.
+    /// Present if only one lane at a time may send.
     order: Option<Arc<SendOrder>>,
 }
 
@@ -114,7 +114,7 @@ impl Session {
         self.lanes
     }
 
-    /// Returns the order of the lanes that send, if one lane at a time may.
+    /// Returns the order of the lanes if only one lane at a time may send.
     pub(crate) fn send_order(&self) -> Option<&Arc<SendOrder>> {
         self.order.as_ref()
     }
@@ -159,8 +159,8 @@ impl Session {
         self.sealer.seal(&mut packets);
     }
 
-    /// Seals messages from `plain` into `sealed`, both in the layout of [`Self::seal`] and of one
-    /// length. Only the packets in `plain` are read; they stay.
+    /// Seals messages from `plain` into `sealed`, which have the same length and the layout of
+    /// [`Self::seal`]. Only the packets in `plain` are read, and they do not change.
     pub(crate) fn seal_into(
         &self,
         counters: &mut Run,

@@ -11,15 +11,15 @@ use crate::peer::replay::ReplayWindow;
 
 pub(crate) enum Windows {
     One(Mutex<ReplayWindow>),
-    /// The window of each lane of the sender, over its positions.
+    /// The window of each lane of the sender, for the positions of its counters.
     Striped {
         lanes: Lanes,
         windows: Box<[LaneWindow]>,
     },
 }
 
-/// Aligned to two cache lines, which the processor may fetch together: the lanes of this side
-/// each write to another window.
+/// Aligned to two cache lines, because the processor may fetch two together and each lane of this
+/// side writes to a different window.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct LaneWindow(Mutex<ReplayWindow>);
@@ -48,7 +48,7 @@ impl Windows {
         }
     }
 
-    /// Returns the greatest counter received plus one; with lanes, the greatest position.
+    /// Returns the greatest counter received plus one; with lanes, the greatest position plus one.
     #[cfg(feature = "testing")]
     pub(crate) fn next(&self) -> u64 {
         self.each().map(|window| window.next()).max().unwrap_or(0)
@@ -72,7 +72,7 @@ impl Windows {
 }
 
 /// Windows for the counters of one batch. The window of a lane stays locked until a counter of
-/// another lane comes.
+/// another lane follows.
 pub(crate) enum LockedWindows<'a> {
     One(MutexGuard<'a, ReplayWindow>),
     Striped {
@@ -99,8 +99,8 @@ impl LockedWindows<'_> {
                 {
                     return window.accept(position);
                 }
-                // Unlocked before the next one is locked: otherwise two batches could wait for
-                // each other.
+                // This window is unlocked before the next one is locked. Otherwise two batches
+                // could wait for each other.
                 *locked = None;
                 let Some(LaneWindow(window)) = windows.get(lane.number()) else {
                     return false;

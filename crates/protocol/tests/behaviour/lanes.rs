@@ -17,7 +17,7 @@ use crate::each_backend;
 /// Numbers of lanes for tests with every combination of two devices.
 const LANES: [Lanes; 4] = [Lanes::One, Lanes::Two, Lanes::Four, Lanes::Eight];
 
-/// Returns every combination of two devices.
+/// Returns every combination of the lanes of two devices.
 fn combinations() -> impl Iterator<Item = [Lanes; 2]> {
     LANES.into_iter().flat_map(|a| LANES.map(|b| [a, b]))
 }
@@ -35,7 +35,7 @@ fn connected(crypto: &'static Provider, lanes: [Lanes; 2]) -> Net {
     net
 }
 
-/// Returns two devices after a second handshake that node 0 began, knowing node 1's lanes.
+/// Returns two devices after a second handshake that node 0 began, when it knew node 1's lanes.
 fn renewed(crypto: &'static Provider, lanes: [Lanes; 2]) -> Net {
     let mut net = connected(crypto, lanes);
     renew(&mut net, 0);
@@ -100,7 +100,8 @@ fn sealed(net: &mut Net, node: usize, lane: LaneId, count: usize) -> (Vec<u8>, u
     (batch, stride)
 }
 
-/// Returns receiver index and counter of the messages that `node` has sent since `mark`.
+/// Returns the receiver index and the counter of each data message that `node` has sent since
+/// `mark`.
 fn headers(net: &Net, mark: usize, node: usize) -> Vec<(u32, u64)> {
     let sent = net.since(mark, node);
     let data = sent.iter().filter(|datagram| datagram.kind() == Kind::Data);
@@ -190,7 +191,7 @@ fn a_lane_that_is_far_behind_loses_nothing() {
                 net.inject_batch(1 - node, source, &batch, stride);
                 let delivered = net.nodes[1 - node].delivered.len() - before;
                 assert_eq!(delivered, 130, "{lanes:?}: {stalled:?}");
-                // Once.
+                // A repeated batch is dropped.
                 net.inject_batch(1 - node, source, &batch, stride);
                 assert_eq!(net.nodes[1 - node].delivered.len() - before, 130);
             }
@@ -254,7 +255,7 @@ fn limits_count_counters_and_not_messages() {
         let counter = REJECT_AFTER_MESSAGES + 64;
         net.nodes[0].device.set_counter_for_test(&peer, counter);
         net.lane = lane;
-        // Staged, and sent with the session of the handshake that was begun.
+        // The packet is staged. The device starts a handshake and sends it in the new session.
         let before = net.nodes[1].delivered.len();
         assert_eq!(net.ping(0, 1), Outcome::Staged, "{lane:?}");
         assert_eq!(net.nodes[1].delivered.len() - before, 1, "{lane:?}");

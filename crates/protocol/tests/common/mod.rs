@@ -140,7 +140,7 @@ pub struct Net {
     is_by_itself: bool,
     /// The lane on which nodes send.
     pub lane: LaneId,
-    /// Set to deliver messages on the lane after theirs.
+    /// Set to deliver each message on the lane after its own.
     pub misplaces: bool,
 }
 

@@ -106,8 +106,8 @@ pub(super) struct DeviceArguments {
     no_offload: Vec<Offload>,
     /// Number of lanes: 1, 2, 4, 8 or 16
     ///
-    /// A lane carries packets in two threads. Default: half as many as
-    /// processors, at least 1.
+    /// A lane can use two processors, one in each direction. Default: half
+    /// the number of processors, rounded down to one of these numbers.
     #[arg(long, value_name = "N", value_parser = parse_lanes)]
     lanes: Option<Lanes>,
 }

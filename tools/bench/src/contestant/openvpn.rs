@@ -113,7 +113,7 @@ impl Contestant for OpenVpn {
 
     fn packed(&self) -> Result<Vec<PackedProgram>> {
         Err(Error::unmet(
-            "packs do not contain OpenVPN, because its certificates take a shell and easy-rsa",
+            "packs do not contain OpenVPN, because its certificates need a shell and easy-rsa",
         ))
     }
 

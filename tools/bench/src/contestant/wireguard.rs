@@ -16,7 +16,7 @@ use taupe_lab::host::{Host, add_address};
 use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings, StartOptions};
 use taupe_lab::process::{self, Process};
 
-/// The server's UDP port, and the client's if the server must know it beforehand.
+/// The server's UDP port. It is also the client's port if the server must know that beforehand.
 const PORT: u16 = 51820;
 
 /// MTU that WireGuard's tools choose for a path MTU of 1,500 bytes.
@@ -31,7 +31,7 @@ const PEER_ADDRESS_COUNT: u32 = 1 << 23;
 pub(super) struct WireGuard {
     source: Source,
     title: &'static str,
-    /// The id of a variant of Taupe.
+    /// The id, if this is a variant of Taupe.
     variant: Option<&'static str>,
     /// Additions to the program's command line and environment.
     options: StartOptions,
@@ -59,7 +59,7 @@ pub(super) const fn program(implementation: Implementation, title: &'static str)
     }
 }
 
-/// Taupe with other options than its own.
+/// Returns a variant of Taupe with these options.
 pub(super) const fn variant(
     id: &'static str,
     title: &'static str,

@@ -52,7 +52,7 @@ impl Meter {
         Self::begin(session.processes(), counters)
     }
 
-    /// Starts measuring, with these processes as the programs of the tunnel.
+    /// Starts measuring. `processes` are the programs of the tunnel.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ pub const STREAMS: u32 = 4;
 /// A gateway with an iperf3 server for each client.
 #[derive(Debug)]
 pub struct Gateway {
-    // Fields drop in order: the servers run on the session's machines.
+    // Fields drop in order: the servers before the session with their machines.
     servers: Vec<Server>,
     session: GatewaySession,
 }
@@ -25,7 +25,7 @@ impl Gateway {
     ///
     /// # Errors
     ///
-    /// The output of a server that ends.
+    /// An error with the output of a server if it ends.
     pub fn new(session: GatewaySession) -> Result<Self> {
         let ports = (IPERF..).take(session.machines.clients.len());
         let servers = ports.map(|port| {
@@ -38,7 +38,7 @@ impl Gateway {
         })
     }
 
-    /// Transfers with all clients at full speed, [`STREAMS`] streams each.
+    /// Sends data at full speed with all clients, in [`STREAMS`] streams each.
     ///
     /// # Errors
     ///

@@ -122,7 +122,7 @@ pub fn transfer(session: &Session, servers: &mut Servers, flow: Flow) -> Result<
     )
 }
 
-/// As [`transfer`], from any machine to any server.
+/// Sends data like [`transfer`], but from any machine to any server.
 pub(super) fn transfer_from(
     host: &Host,
     target: IpAddr,

@@ -143,7 +143,8 @@ pub fn during<T>(
     with_echo(session, |socket| stream(socket, pace, work))
 }
 
-/// Sends two requests per millisecond for `seconds`, while TCP streams up fill the tunnel.
+/// Sends two requests per millisecond for `seconds`, while TCP streams from client to server fill
+/// the tunnel.
 ///
 /// # Errors
 ///

@@ -10,13 +10,13 @@ use taupe_lab::error::Result;
 /// Load of one transfer, or of several at the same time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
-    /// Received bit/s of TCP payload, all transfers together.
+    /// Received TCP payload of all transfers together, in bit/s.
     pub rate: f64,
     /// Retransmitted segments; `None` if a system does not count them.
     pub retransmits: Option<u64>,
     /// Cost to the machine.
     pub usage: Usage,
-    /// Events of all machines.
+    /// Events of TCP on all machines.
     pub order: OrderEvents,
 }
 
@@ -35,7 +35,7 @@ impl Load {
     }
 }
 
-/// Transfers through a session, as [`iperf::transfer`].
+/// Sends data through a session, as [`iperf::transfer`] does.
 ///
 /// # Errors
 ///

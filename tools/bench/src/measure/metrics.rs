@@ -1,8 +1,8 @@
 //! Turns measurements into metrics and samples.
 //!
-//! Keys of one kind share a prefix: `tcp/STREAMS/WAY`, `udp/SIZE/rate`, `udp/SIZE/gso/rate`,
+//! Keys of one kind share a prefix: `tcp/STREAMS/DIRECTION`, `udp/SIZE/rate`, `udp/SIZE/gso/rate`,
 //! `qperf/TEST`, `latency/STATE/QUANTILE`, `beside/LINK/STREAMS/…`, `cost/…`, `memory/…`,
-//! `peers/COUNT/…`, `gateway/CLIENTS/WAY`, `workers/COUNT/WAY`, `flood/KIND/WAY`.
+//! `peers/COUNT/…`, `gateway/CLIENTS/DIRECTION`, `workers/COUNT/DIRECTION`, `flood/KIND/DIRECTION`.
 
 mod load;
 

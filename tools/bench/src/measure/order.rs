@@ -1,8 +1,8 @@
 //! Order of packets, as TCP at both ends notices it.
 //!
 //! The kernel counts these events in each network namespace (`/proc/net/netstat`, `TcpExt`), so the
-//! counters of a pair's machines belong to its connections alone. The inner connections are the only
-//! ones, because the tunnels use UDP.
+//! counters of a pair's machines count only its own connections. These are the connections inside
+//! the tunnel, because the tunnel itself uses UDP.
 //!
 //! - *Early* segments (`TCPOFOQueue`) are those that the receiver stored because an earlier one was
 //!   missing. The missing one was either lost or overtaken. A super-packet counts as one segment.
@@ -10,11 +10,11 @@
 //!   sender learned from acknowledgements that the missing segment had arrived without being sent
 //!   again: it was overtaken and not lost. The three counters differ only in the proof: selective
 //!   acknowledgements, timestamps, or their number.
-//! - *Duplicates* (`TCPDSACKOldSent`, `TCPDSACKOfoSent`) are segments that the receiver already had,
-//!   and reported so: the sender took them for lost although they were late.
+//! - *Duplicates* (`TCPDSACKOldSent`, `TCPDSACKOfoSent`) are segments that the receiver already had
+//!   and reported as duplicates: the sender took them for lost although they were late.
 //!
-//! A tunnel that keeps the order has no reorderings and no duplicates. Early segments beside them
-//! indicate losses, as do retransmits.
+//! A tunnel that keeps the order has no reorderings and no duplicates. If it has early
+//! segments, they indicate losses, as do retransmits.
 
 use crate::session::Session;
 use taupe_lab::error::Result;

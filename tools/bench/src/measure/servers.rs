@@ -99,7 +99,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// An error with its output if it ends.
+    /// An error with the server's output if the server ends.
     pub(super) fn start(&mut self) -> Result<()> {
         if let Some(process) = &mut self.process
             && process.runs()?

@@ -15,16 +15,16 @@ use std::process::Command;
 use taupe_lab::ensure;
 use taupe_lab::error::{Error, Result};
 
-/// First argument of the process that enters.
+/// First argument of the process that enters a pack.
 pub const ENTER: &str = "--enter";
 
-/// Environment variable with what it enters, as JSON.
+/// Environment variable with the [`EnterOrder`], as JSON.
 const ORDER: &str = "TAUPE_LAB_ENTER";
 
 /// Folder of the pack on which the new root is mounted.
 pub(super) const ROOT: &str = "root";
 
-/// Folders of the machine that the new root shares with it.
+/// Folders of the machine that the new root has too.
 const SHARED: [&str; 3] = ["proc", "sys", "dev"];
 
 /// Empty folders of the new root.
@@ -33,7 +33,7 @@ const EMPTY: [&str; 6] = ["etc", "mnt", "root", "run", "tmp", "var/lib"];
 /// Options whose value is a path outside the pack.
 const WITH_PATHS: [&str; 2] = ["--from", "--out"];
 
-/// The order to a process that enters a pack.
+/// Order to the process that enters a pack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct EnterOrder {
     folder: PathBuf,
@@ -71,11 +71,14 @@ pub fn start(pack: &Pack, out: &Path, arguments: Vec<String>) -> Result<Infallib
         out: out.to_owned(),
         arguments,
     };
-    let order = serde_json::to_string(&order)
-        .map_err(|error| Error::unmet(format!("the order to enter a pack as JSON: {error}")))?;
+    let order = serde_json::to_string(&order).map_err(|error| {
+        Error::unmet(format!(
+            "cannot encode the order to enter a pack as JSON: {error}"
+        ))
+    })?;
     let unshare = Path::new(super::PROGRAMS).join("unshare");
-    // The loader of the pack starts both programs, because the machine's may be older than they
-    // need.
+    // The pack's loader starts both programs, because the machine's loader may be too old for
+    // them.
     let mut words = loaded(pack, &unshare);
     let flags = ["--mount", "--propagation", "private", "--"];
     words.extend(flags.map(OsString::from));
@@ -117,8 +120,8 @@ fn loaded(pack: &Pack, program: &Path) -> Vec<OsString> {
 ///
 /// [`Error::Io`] if a file system cannot be mounted; [`Error::Start`].
 pub fn enter() -> Result<Infallible> {
-    let order = std::env::var(ORDER)
-        .map_err(|_| Error::unmet("this is called by `taupe-lab run --from` only"))?;
+    let order =
+        std::env::var(ORDER).map_err(|_| Error::unmet("only `taupe-lab run --from` calls this"))?;
     let order: EnterOrder = serde_json::from_str(&order)
         .map_err(|error| Error::unmet(format!("{ORDER} is malformed: {error}")))?;
     let pack = Pack::open(&order.folder)?;
@@ -141,8 +144,8 @@ pub fn enter() -> Result<Infallible> {
     Err(replace_process(command))
 }
 
-/// Mounts the new root: an empty file system with the folders of the pack, some of the machine, and
-/// the folder for the report.
+/// Mounts the new root: an empty file system with the folders of the pack, some folders of the
+/// machine, and the folder for the report.
 fn build_root(pack: &Pack, root: &Path, out: &Path) -> Result<()> {
     make(root)?;
     let failed = |path: &Path| Error::io(format!("mounting {}", path.display()));
@@ -163,7 +166,7 @@ fn build_root(pack: &Pack, root: &Path, out: &Path) -> Result<()> {
     let everyone = fs::Permissions::from_mode(0o1777);
     fs::set_permissions(root.join("tmp"), everyone).map_err(Error::io("mode of /tmp"))?;
     symlink("/run", root.join("var/run")).map_err(Error::io("link /var/run"))?;
-    // The report names the machine's system. Without the file it names none.
+    // The report names the machine's system from this file. It names none if the copy fails.
     let _ = fs::copy("/etc/os-release", root.join("etc/os-release"));
     let to = root.join(out.strip_prefix("/").unwrap_or(out));
     make(&to)?;
@@ -188,8 +191,9 @@ fn top_folders(pack: &Pack) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Checks that the folder for the report does not lie below a folder of the pack, which hides the
-/// machine's, or below one that the kernel fills.
+/// Checks that the folder for the report can have the same path in the new root. It cannot lie
+/// below a folder of the pack, which hides the machine's folder of this name, or below one of
+/// [`SHARED`].
 fn check_out(out: &Path, folders: &[String]) -> Result<()> {
     let folders = folders.iter().map(String::as_str).chain(SHARED);
     let mut folders = folders.map(|name| Path::new("/").join(name));

@@ -6,7 +6,7 @@ use std::process::Command;
 use taupe_lab::error::{Error, Result};
 use taupe_lab::process;
 
-/// Returns the libraries of a program and its loader; none for a program that is linked statically.
+/// Returns the libraries of a program and its loader. A statically linked program has none.
 ///
 /// # Errors
 ///
@@ -15,7 +15,7 @@ pub(super) fn of(program: &Path) -> Result<Vec<PathBuf>> {
     let mut command = Command::new("ldd");
     command.arg(program).env("LC_ALL", "C");
     let found = process::attempt("this machine", command, None)?;
-    let what = || format!("answer of `ldd {}`", program.display());
+    let what = || format!("output of `ldd {}`", program.display());
     let text = format!("{}{}", found.stdout, found.stderr);
     if is_static(&text) {
         return Ok(Vec::new());
@@ -43,7 +43,7 @@ fn parse(text: &str) -> Result<Vec<PathBuf>, String> {
         if found.starts_with("not found") {
             return Err(format!("{name} is not installed"));
         }
-        // The address at which the library would be loaded follows.
+        // The line ends with the address of the library in memory.
         let path = found.rsplit_once(" (0x").map_or(found, |(path, _)| path);
         match path.starts_with('/') {
             true => paths.push(PathBuf::from(path)),
@@ -59,7 +59,7 @@ fn parse(text: &str) -> Result<Vec<PathBuf>, String> {
 ///
 /// # Errors
 ///
-/// [`Error::Unmet`] if there is not exactly one.
+/// [`Error::Unmet`] unless there is exactly one.
 pub(super) fn loader(libraries: &BTreeSet<PathBuf>) -> Result<PathBuf> {
     let name = |path: &Path| path.file_name()?.to_str().map(str::to_owned);
     let is_loader = |path: &&PathBuf| name(path).is_some_and(|name| name.starts_with("ld-"));
@@ -67,18 +67,18 @@ pub(super) fn loader(libraries: &BTreeSet<PathBuf>) -> Result<PathBuf> {
     match loaders[..] {
         [loader] => Ok(loader.clone()),
         _ => Err(Error::unmet(format!(
-            "the programs of a pack have the loaders {loaders:?}, and a pack has exactly one: make \
-             the pack on a machine with one C library"
+            "the programs have the loaders {loaders:?}, but a pack must have exactly one: make the \
+             pack on a machine with one C library"
         ))),
     }
 }
 
-/// Returns the place of a library below the root of the pack: its path on this machine, which is
-/// where the loader looks.
+/// Returns the place of a library below the root of the pack. It is the library's path on this
+/// machine, because the loader looks there.
 ///
 /// # Errors
 ///
-/// [`Error::Unmet`] for a path that is not absolute and plain.
+/// [`Error::Unmet`] for a path that is relative or contains `..`.
 pub(super) fn place(library: &Path) -> Result<PathBuf> {
     let mut parts = library.components();
     let is_absolute = parts.next() == Some(Component::RootDir);
@@ -88,7 +88,7 @@ pub(super) fn place(library: &Path) -> Result<PathBuf> {
         return Ok(rest.to_owned());
     }
     Err(Error::unmet(format!(
-        "the library {} has no plain path",
+        "the path of the library {} is relative or contains `..`",
         library.display()
     )))
 }

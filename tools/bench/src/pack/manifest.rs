@@ -29,7 +29,7 @@ pub(super) struct Manifest {
     pub(super) commit: Option<String>,
     /// Ids of the contestants that can run.
     pub(super) contestants: Vec<String>,
-    /// The loader of all programs. This path and the next ones are relative to the root.
+    /// The loader of all programs. All paths are relative to the root of the pack.
     pub(super) loader: PathBuf,
     /// The folders of the libraries.
     pub(super) library_path: Vec<PathBuf>,
@@ -44,26 +44,27 @@ pub(super) struct Manifest {
 pub(super) struct PackFile {
     pub(super) path: PathBuf,
     pub(super) size: u64,
-    /// True for a file that is executed.
+    /// True if the file must be executable.
     pub(super) is_program: bool,
 }
 
 impl Manifest {
     /// Writes the list into the folder of a pack.
     pub(super) fn write(&self, folder: &Path) -> Result<()> {
-        let text = serde_json::to_string_pretty(self)
-            .map_err(|error| Error::unmet(format!("the list of a pack as JSON: {error}")))?;
+        let text = serde_json::to_string_pretty(self).map_err(|error| {
+            Error::unmet(format!("cannot encode the list of a pack as JSON: {error}"))
+        })?;
         let path = folder.join(LIST);
         fs::write(&path, text).map_err(Error::io(path.display().to_string()))
     }
 
     fn parse(text: &str) -> Result<Self, String> {
         let list: Self = serde_json::from_str(text)
-            .map_err(|error| format!("it is no list of a pack: {error}"))?;
+            .map_err(|error| format!("it is not the list of a pack: {error}"))?;
         if list.format != FORMAT {
             return Err(format!(
-                "it has format {}, and this taupe-lab knows {FORMAT}: start the taupe-lab of the \
-                 pack",
+                "it has format {}, but this taupe-lab reads format {FORMAT}: start the taupe-lab \
+                 of the pack",
                 list.format
             ));
         }
@@ -83,7 +84,7 @@ impl Manifest {
     }
 }
 
-/// Returns true if a path leads below the folder to which it is relative.
+/// Returns true if a relative path stays below its folder.
 fn is_plain(path: &Path) -> bool {
     let mut parts = path.components();
     let is_plain = parts.all(|part| matches!(part, Component::Normal(_)));
@@ -143,10 +144,10 @@ impl Pack {
             return Err(defect("the file is missing"));
         };
         if data.len() != file.size {
-            let why = format!("it has {} bytes in place of {}", data.len(), file.size);
+            let why = format!("it has {} bytes instead of {}", data.len(), file.size);
             return Err(defect(&why));
         }
-        // A copy may lose the permission.
+        // Copying the pack may have lost the permission to execute.
         let mode = data.permissions().mode();
         if file.is_program && mode & 0o111 == 0 {
             let changed = fs::set_permissions(&path, fs::Permissions::from_mode(mode | 0o755));
@@ -223,7 +224,7 @@ mod tests {
         manifest().write(folder)?;
         assert!(reason().contains("the file is missing"), "{}", reason());
         fs::write(program, "abc").map_err(Error::io("a file"))?;
-        assert!(reason().contains("3 bytes in place of 4"), "{}", reason());
+        assert!(reason().contains("3 bytes instead of 4"), "{}", reason());
         fs::write(program, "abcd").map_err(Error::io("a file"))?;
         let pack = Pack::open(folder)?;
         assert_eq!(pack.contestants(), ["direct"]);

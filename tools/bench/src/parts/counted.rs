@@ -1,4 +1,5 @@
-//! Round trips in the files of parts: counted by their times, so that distributions can be joined.
+//! Round trips in the files of parts. They are counted by their times, so that distributions can be
+//! joined.
 
 use super::NamedPart;
 use crate::measure::latency::RoundTrips;
@@ -10,10 +11,10 @@ use taupe_lab::error::{Error, Result};
 /// Largest number of round trips of one distribution, which limits the memory for them.
 const MAX_ROUND_TRIPS: u64 = 50_000_000;
 
-/// Round trips of one kind of one contestant.
+/// Round trips of one contestant in one distribution.
 ///
-/// Times are rounded to three significant digits, as reports show them. Their number is then
-/// bounded, and so is the size of the file.
+/// Times are rounded to three significant digits, as reports show them. This limits the number of
+/// different times, and so the size of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountedRoundTrips {
     /// Key of the distribution.
@@ -60,7 +61,7 @@ impl CountedRoundTrips {
 
 /// Rounds a time to nanoseconds and three significant digits.
 fn rounded(seconds: f64) -> u64 {
-    // The conversion saturates.
+    // The conversion saturates, so a huge time becomes `u64::MAX`.
     let nanoseconds = (seconds * 1e9).round() as u64;
     let digits = nanoseconds.checked_ilog10().unwrap_or(0);
     let unit = 10_u64.pow(digits.saturating_sub(2));
@@ -75,7 +76,7 @@ pub(super) fn distributions(parts: &[&NamedPart]) -> Result<Vec<Distribution>> {
             let round_trips = counted.round_trips().ok_or_else(|| Error::Malformed {
                 what: named.name.clone(),
                 why: format!(
-                    "it has more than {MAX_ROUND_TRIPS} round trips of {}",
+                    "it has more than {MAX_ROUND_TRIPS} round trips for {}",
                     counted.metric
                 ),
             })?;
@@ -111,7 +112,7 @@ mod tests {
         ] {
             assert_eq!(rounded(seconds), expected, "{seconds}");
         }
-        // No overflow.
+        // The counts must not overflow.
         rounded(f64::INFINITY);
     }
 

@@ -222,7 +222,7 @@ fn malformed_files_are_refused() -> Result<()> {
             "use the taupe-lab that wrote it",
         ),
         ("\"groups\":5", "\"groups\":1", "more groups than the 1"),
-        ("\"groups\":5", "\"groups\":-1", "no part of a run"),
+        ("\"groups\":5", "\"groups\":-1", "not a part of a run"),
     ] {
         assert!(text.contains(from), "{from} in {text}");
         let error = Part::parse(&text.replacen(from, to, 1)).expect_err(to);

@@ -24,10 +24,10 @@ const METHOD: [&str; 6] = [
      other. If more were lost than a quantile leaves out, there is no figure. qperf's latency is \
      one way: half a round trip.",
     "Early segments are those that a TCP receiver stored because an earlier one was missing: lost \
-     or overtaken. Reorderings are the cases in which the sender then learned that it had only been \
-     overtaken, duplicates the segments that were sent again for nothing. All three count the whole \
-     transfer. Busy cores are those of the whole machine; their cost per Gbit/s leaves out those \
-     that are busy without a tunnel.",
+     or overtaken. Reorderings are the cases in which the sender learned that the missing segment \
+     was overtaken, not lost. Duplicates are segments that were sent again needlessly. All three are \
+     counted over the transfer. Busy cores include all programs of the machine; their cost per \
+     Gbit/s does not include the cores that are busy without a tunnel.",
     "A figure is the median of its samples, ± their median absolute deviation (MAD). The best \
      is the greatest sample where more is better, otherwise the least. Ratios are of medians; \
      their spread adds the relative spreads of both in quadrature. A single sample has no \
@@ -301,7 +301,7 @@ impl<'a> View<'a> {
             .map_or(id, |contestant| contestant.title)
     }
 
-    /// Returns a failed measurement in words.
+    /// Describes a failed measurement.
     pub(super) fn failure(&self, failure: &Failure) -> String {
         let Failure { what, reason, .. } = failure;
         match self.title(&failure.contestant) {

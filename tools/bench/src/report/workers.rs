@@ -18,13 +18,13 @@ const COLUMNS: [(&str, &str); 8] = [
 ];
 
 /// Explanation above the table.
-pub(super) const WORKERS_NOTE: &str = "Medians ± MAD with several numbers of threads that carry \
-     packets, at each end. A contestant without such a setting has one row. Busy cores are those of \
-     the whole machine; the cost leaves out those that are busy without a tunnel.";
+pub(super) const WORKERS_NOTE: &str = "Medians ± MAD. Workers are the threads that carry packets \
+     at each end. A contestant without such a setting has one row. Busy cores include all programs \
+     of the machine; the cost does not include the cores that are busy without a tunnel.";
 
 /// The table.
 pub(super) struct WorkersTable<'a> {
-    /// Headings of the columns behind the number of workers, with units.
+    /// Headings of the columns after the number of workers, with units.
     pub(super) heads: Vec<String>,
     pub(super) rows: Vec<WorkersRow<'a>>,
 }
@@ -32,7 +32,7 @@ pub(super) struct WorkersTable<'a> {
 /// The figures of a contestant with one number of workers.
 pub(super) struct WorkersRow<'a> {
     pub(super) contestant: ContestantView<'a>,
-    /// The number, or a dash for a contestant without the setting.
+    /// The number of workers, or a dash for a contestant without this setting.
     pub(super) workers: String,
     pub(super) cells: Vec<String>,
 }

@@ -12,7 +12,7 @@ use taupe_lab::console;
 use taupe_lab::ensure;
 use taupe_lab::error::Result;
 
-/// Time in which a contestant starts, which the estimates of steps do not include.
+/// Time for the start of a contestant. The estimates of steps do not include it.
 const START: Duration = Duration::from_secs(2);
 
 /// Factor by which a step may take longer than estimated.
@@ -26,13 +26,14 @@ pub(super) struct CurrentPart {
     earlier: Vec<NamedPart>,
     /// Groups of the earlier parts.
     done: BTreeSet<usize>,
-    /// Names of all groups of the run, and if every part repeats them.
+    /// Name of each group of the run, and true if every part repeats it.
     groups: Vec<(String, bool)>,
     part: Part,
 }
 
 impl CurrentPart {
-    /// Continues the parts in the folder of the options. `None` for a run in one piece.
+    /// Continues the parts in the folder of the options. Returns `None` for a run
+    /// without parts.
     pub(super) fn open(
         options: &Options,
         groups: &[StepGroup],
@@ -59,7 +60,7 @@ impl CurrentPart {
             part,
         };
         if !current.earlier.is_empty() {
-            // The machine and the programs must be the same, too.
+            // The merge fails if the machine or the programs differ.
             parts::merge(&current.all())?;
             console::print(format_args!(
                 "{} of {} groups of measurements are in earlier parts\n",
@@ -76,7 +77,7 @@ impl CurrentPart {
             .is_some_and(|group| self.done.contains(&group))
     }
 
-    /// Returns true if a group will be done within the part.
+    /// Returns true if the rest of the part is long enough for a group.
     ///
     /// # Errors
     ///
@@ -95,7 +96,7 @@ impl CurrentPart {
         let fits = elapsed + needed <= self.limit;
         ensure!(
             fits || !self.part.done.is_empty(),
-            "“{label}” takes up to {} s, and a part only {} s: name fewer --contestants, or more \
+            "“{label}” takes up to {} s, but a part only {} s: name fewer --contestants, or more \
              --minutes",
             needed.as_secs(),
             self.limit.as_secs()
@@ -120,8 +121,8 @@ impl CurrentPart {
         self.write(bench)
     }
 
-    /// Marks the groups without steps as measured, at the end of the run: no contestant takes part
-    /// in them.
+    /// Marks the groups without steps as measured, at the end of the run. No contestant takes part
+    /// in these groups.
     pub(super) fn finish(&mut self, bench: &Bench) -> Result<()> {
         let measured = self.groups.iter().filter(|(_, is_repeated)| !is_repeated);
         let missing: Vec<(usize, String)> = measured
@@ -167,7 +168,7 @@ impl CurrentPart {
         earlier.chain([current]).collect()
     }
 
-    /// Returns the place of a group among those that are measured; `None` if every part repeats it.
+    /// Returns the number of a group among the measured groups, or `None` if every part repeats it.
     fn number(&self, group: usize) -> Option<usize> {
         let (before, rest) = self.groups.split_at_checked(group)?;
         let (_, is_repeated) = rest.first()?;
@@ -220,7 +221,7 @@ mod tests {
         let error = part.has_time_for(0, seconds(7), estimates());
         let error = error.expect_err("nothing is done yet").to_string();
         assert!(
-            error.starts_with("“one” takes up to 54 s, and a part only 60 s"),
+            error.starts_with("“one” takes up to 54 s, but a part only 60 s"),
             "{error}"
         );
         part.part.done.insert(0, "one".to_owned());

@@ -45,7 +45,7 @@ pub(super) struct Step {
 /// Successive steps that are measured in the same part of a run, such as one step of each
 /// contestant.
 pub(super) struct StepGroup {
-    /// Its name in the files of the parts.
+    /// The group's name in the files of the parts.
     pub(super) label: String,
     /// True for preparations, which every part repeats.
     pub(super) is_repeated: bool,
@@ -240,7 +240,7 @@ impl Plan {
                         let (session, servers) = (&running.session, &mut running.servers);
                         let (found, load) = load::transfer(session, servers, flow)?;
                         bench.record(contestant, metrics::transfer(flow, &found));
-                        // The cost in detail is that of one stream up.
+                        // The detailed cost is measured with one stream from client to server.
                         if streams == 1 && direction == Direction::Up {
                             bench.record(contestant, metrics::cost(&load.usage, found.bytes()));
                         }
@@ -250,7 +250,7 @@ impl Plan {
                 }
             }
         }
-        // In the group of a transfer, because the memory is that after traffic.
+        // This step belongs to the group of a transfer, because it measures memory after traffic.
         self.each_in_group("memory", "memory", 0.01, |bench, contestant| {
             let running = bench.running(contestant, &bench.options.link.clone())?;
             if let Some(found) = memory::measure(&running.session)? {
@@ -267,7 +267,7 @@ impl Plan {
             let what = "cost/syscalls";
             return self.step("system calls", what, 0.0, |_| {
                 Err(Error::unmet(
-                    "perf is not installed, so nothing counts system calls",
+                    "perf is not installed, so system calls cannot be counted",
                 ))
             });
         }
@@ -460,7 +460,7 @@ impl Plan {
         self.contestants = all;
     }
 
-    /// Adds a step that belongs to no single contestant.
+    /// Adds a step that does not belong to one contestant.
     fn step(
         &mut self,
         label: &str,

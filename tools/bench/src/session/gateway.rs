@@ -13,7 +13,7 @@ use taupe_lab::traffic::{PATIENCE, Pinger};
 /// A gateway through which the packets of all clients pass.
 #[derive(Debug)]
 pub struct GatewaySession {
-    // Fields drop in order: the programs before the machines they run on.
+    // Fields drop in order: the programs before their machines.
     /// The programs.
     pub ends: GatewayEnds,
     /// The machines.
@@ -21,8 +21,8 @@ pub struct GatewaySession {
 }
 
 impl GatewaySession {
-    /// Starts a contestant on new machines and waits for an answer to each client. `None` if the
-    /// contestant cannot be a gateway.
+    /// Starts a contestant on new machines, and waits until each client gets an answer. Returns
+    /// `None` if the contestant cannot be a gateway.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Packs: complete without anything of the machine.
+//! Packs, which must not need any program of the machine.
 
 use super::Folder;
 use std::fs;

@@ -36,7 +36,7 @@ fn flow(streams: u32) -> Flow {
 /// Largest number of transfers of a test.
 const TRANSFERS: u32 = 20;
 
-/// The emulator's packets overtake others without any loss, or are lost without overtaking.
+/// Reordering without loss counts as reordering, and loss without reordering does not.
 fn reordering() -> Result<()> {
     let slow = Profile {
         up: Some(20_000_000),
@@ -54,14 +54,14 @@ fn reordering() -> Result<()> {
         ..slow
     };
     find_transfer(overtaking, |found| found.order.reorderings > 0)?;
-    // A busy machine moves a sender to another processor, whose packets overtake those that wait on
-    // the first. A transfer without this event shows that losses are not counted.
+    // A busy machine may move a sender to another processor. Its packets then overtake those that
+    // still wait on the first one. One transfer without reorderings shows that losses do not count.
     find_transfer(lossy, |found| {
         found.retransmits > Some(0) && found.order.reorderings == 0
     })
 }
 
-/// Transfers until a load has early segments and is as expected.
+/// Repeats a transfer until its load has early segments and is as expected.
 fn find_transfer(profile: Profile, is_expected: impl Fn(&Load) -> bool) -> Result<()> {
     let session = direct(&Link::Emulated(profile))?;
     let mut servers = Servers::new(&session);
@@ -122,7 +122,7 @@ fn gateway() -> Result<()> {
             found.rate > 0.0 && found.usage.programs.is_some(),
             "{found:?}"
         );
-        // Ticks of the kernel are not exact.
+        // The kernel counts processor time in ticks, which are not exact.
         let busy = found.usage.busy_cores();
         ensure!(
             busy.is_some_and(|busy| busy > 0.0 && busy < cores * 1.1),
@@ -137,7 +137,7 @@ fn beside() -> Result<()> {
     let mut servers = Servers::new(&session);
     let found = latency::loaded(&session, &mut servers, 4, 1)?;
     let load = found.load.rate();
-    // The bucket is full at the beginning.
+    // The token bucket of the link is full at the beginning, so the rate may exceed the limit.
     ensure!(load < 2e8, "{load} bit/s on 100 Mbit/s");
     let all = found.round_trips.answered.len() as u64 + found.round_trips.lost;
     ensure!(all > 500, "{all} round trips in a second");

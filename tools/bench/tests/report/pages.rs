@@ -84,7 +84,7 @@ fn workers_have_a_row_for_each_number() {
     assert_eq!(begins, expected);
     let html = report::html(&report);
     for part in [
-        "A level line has no such setting",
+        "Contestants without such a setting have level lines",
         "Over the number of clients",
     ] {
         assert!(html.contains(part), "{part}");

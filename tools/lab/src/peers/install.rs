@@ -117,22 +117,22 @@ pub(super) fn install(of: &Description) -> Result<PathBuf> {
     program(of)
 }
 
-/// Builds the program in `bin`, and copies the module's tests to `tests`. The Go toolchain compares
-/// the checksums of the modules that this one needs with its `go.sum`.
+/// Builds the program in `bin`, and copies the module's tests to `tests`. The Go toolchain checks
+/// the modules that this one needs by its `go.sum`.
 fn build_go(of: &Description, module: &str, sum: &str, draft: &Path) -> Result<()> {
     let mut download = go(draft);
     let version = format!("{module}@{}", of.version);
     download.args(["mod", "download", "-json", &version]);
     let reported = run(HERE, download, None)?.stdout;
     let malformed = |why: String| Error::Malformed {
-        what: format!("answer of `go mod download {version}`"),
+        what: format!("output of `go mod download {version}`"),
         why,
     };
     let found = field(&reported, "Sum").ok_or_else(|| malformed(reported.clone()))?;
     if found != sum {
         return Err(Error::unmet(format!(
-            "the checksum of {version} is {found} and not {sum}: the download is not the module \
-             that was tested; try another module proxy (GOPROXY)"
+            "the checksum of {version} is {found} instead of {sum}, so the download is not the \
+             module that was tested: try another module proxy (GOPROXY)"
         )));
     }
     let directory = field(&reported, "Dir").ok_or_else(|| malformed(reported.clone()))?;
@@ -166,8 +166,8 @@ fn field<'a>(json: &'a str, name: &str) -> Option<&'a str> {
     lines.find_map(|line| line.trim().strip_prefix(&*start)?.split('"').next())
 }
 
-/// Returns the Go toolchain, with its files below `draft`. An installed one that is too old for a
-/// module fetches a newer one by the module proxy.
+/// Returns the Go toolchain, with its files below `draft`. If the installed toolchain is too old
+/// for a module, it fetches a newer one from the module proxy.
 fn go(draft: &Path) -> Command {
     let mut go = Command::new("go");
     go.current_dir(draft)

@@ -1,4 +1,4 @@
-//! Two connected machines: a Taupe, and a Taupe or another program.
+//! Two connected machines. One runs Taupe, the other one Taupe or another program.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -8,14 +8,14 @@ use taupe_lab::process::wait_until;
 use taupe_lab::traffic::first_answer;
 use taupe_lab::{Error, Result};
 
-/// The addresses in the tunnel.
+/// The addresses of the two ends in the tunnel.
 pub(crate) const NEAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
 pub(crate) const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2));
 
 /// The ports of the two programs.
 pub(crate) const PORTS: [u16; 2] = [51820, 51821];
 
-/// Both ends. `near` is a Taupe, and initiates.
+/// Both ends. `near` runs Taupe and initiates.
 pub(crate) struct Ends {
     pub(crate) near: Host,
     pub(crate) far: Host,

@@ -11,11 +11,11 @@ use taupe_lab::{Error, Result, ensure};
 use taupe_os_linux::udp::{Header, Options, RECEIVE_LEN, Receive, Socket};
 use taupe_packet::ip::Family;
 
-/// Datagrams that a flow has under way in each direction, at most: as many as one system call sends.
+/// Maximum datagrams of a flow in transit in each direction: as many as one system call sends.
 const BURST: usize = 64;
 
-/// Bytes of a datagram: a number, and the largest that a tunnel's MTU of 1,420 bytes carries over
-/// IPv6.
+/// Bytes of a datagram. The smallest has only a number, and the largest fits a tunnel's MTU of
+/// 1,420 bytes over IPv6.
 const SIZES: std::ops::RangeInclusive<usize> = 8..=1372;
 
 /// Time after which datagrams that have not arrived are lost.
@@ -93,12 +93,12 @@ impl Flows {
         Ok(Self { flows, burst })
     }
 
-    /// Limits the datagrams that each flow has under way in each direction.
+    /// Limits the datagrams of each flow in transit in each direction.
     pub(crate) fn with_burst(self, burst: usize) -> Self {
         Self { burst, ..self }
     }
 
-    /// Sends this number of datagrams in all.
+    /// Sends at most `count` datagrams over all flows.
     pub(crate) fn exchange(&self, count: u64) -> Result<Tally> {
         let left = AtomicU64::new(count);
         self.run(&|burst: u64| {
@@ -109,7 +109,7 @@ impl Flows {
         })
     }
 
-    /// Sends datagrams while `change` runs, which is called until it returns false.
+    /// Sends datagrams, and meanwhile calls `change` until it returns false.
     pub(crate) fn exchange_while(&self, mut change: impl FnMut() -> Result<bool>) -> Result<Tally> {
         let ended = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -128,8 +128,8 @@ impl Flows {
         })
     }
 
-    /// Runs every flow in a thread of its own. `may_send` is asked before each burst in both
-    /// directions.
+    /// Runs every flow in a thread of its own. A thread sends bursts while `may_send`, called with
+    /// the number of datagrams in both directions, returns true.
     fn run(&self, may_send: &(impl Fn(u64) -> bool + Sync)) -> Result<Tally> {
         thread::scope(|scope| {
             let threads = self.flows.iter().map(|flow| {
@@ -184,7 +184,7 @@ impl End {
             .send(self.remote, None, Header::default(), &bytes, size);
     }
 
-    /// Receives until the datagram `until` has come, or nothing more comes.
+    /// Receives until the datagram `until` or a later one arrives, or no datagram arrives in time.
     fn receive(&mut self, until: u64) -> Result<Tally> {
         let mut tally = Tally::default();
         while self.last < until && self.wait()? {
@@ -206,7 +206,7 @@ impl End {
                 }
             }
         }
-        // A later arrival is out of order.
+        // A missing datagram that arrives later counts as reordered.
         self.last = self.last.max(until);
         Ok(tally)
     }

@@ -1,5 +1,5 @@
-//! Taupe with several lanes: the order of each flow, between two Taupes and with peers that have no
-//! lanes, also while the port and the link change; and its memory.
+//! Taupe with several lanes. The tests check its memory, and the order of each flow: between two
+//! Taupes, with peers that have no lanes, and while the port and the link change.
 //!
 //! The machine may have fewer processors than the device has lanes. A thread then loses its
 //! processor in the middle of everything that a lane does.
@@ -18,14 +18,14 @@ use taupe_lab::sandbox::{Suite, SystemTest, figure, step};
 use taupe_lab::traffic::first_answer;
 use taupe_lab::{Error, Result, ensure, uapi};
 
-/// The lanes of the two ends.
+/// Numbers of lanes of the two ends.
 const PAIRS: [[usize; 2]; 5] = [[1, 1], [2, 2], [4, 4], [8, 8], [8, 2]];
 
-/// Datagrams that a test sends, unless the variable `DATAGRAMS` has another number.
+/// Datagrams that a test sends. The variable `DATAGRAMS` changes the number.
 const DATAGRAMS: u64 = 100_000;
 
-/// Bytes after which a Taupe that has initiated the first session with a peer begins another one, in
-/// which it receives on all its lanes. In the first one it receives on one.
+/// Received bytes after which the initiator renews its first session with a peer. It receives the
+/// first session on one lane, and the second one on all its lanes.
 const RENEWAL: u64 = 16 << 20;
 
 fn main() {
@@ -59,7 +59,7 @@ fn datagrams() -> Result<u64> {
     number.map_err(|_| Error::unmet(format!("DATAGRAMS={text} is not a number")))
 }
 
-/// Sends 64 flows both ways: none of their datagrams is lost, or overtaken by a later one.
+/// Sends 64 flows in both directions. No datagram is lost or reordered.
 fn order(lanes: [usize; 2]) -> Result<()> {
     let ends = Ends::taupes(lanes)?;
     for (host, port, lanes) in [
@@ -113,11 +113,11 @@ fn ensure_lanes(host: &Host, port: u16, lanes: usize) -> Result<()> {
     Ok(())
 }
 
-/// A peer without lanes gets every datagram, in order. Its replay window may be short (BoringTun:
+/// A peer without lanes receives the datagrams in order. Its replay window may be short (BoringTun:
 /// 1,024 counters).
 fn without_lanes(peer: Implementation) -> Result<()> {
     let ends = Ends::connect(8, peer, &[])?;
-    // The datagrams under way have to fit into the default receive buffer of a peer, 208 KiB.
+    // The datagrams in transit have to fit into a peer's default receive buffer, 208 KiB.
     let flows = Flows::new((&ends.near, NEAR), (&ends.far, FAR), 16)?.with_burst(4);
     let tally = flows.exchange(datagrams()? / 2)?;
     ensure_in_order("16 flows", &tally)?;
@@ -125,7 +125,7 @@ fn without_lanes(peer: Implementation) -> Result<()> {
     Ok(())
 }
 
-/// Changes of the port and of the link reorder no flow, and flows go on after them.
+/// Changes of the port and of the link reorder no flow, and flows continue after them.
 fn changes_under_load() -> Result<()> {
     let ends = Ends::taupes([8, 8])?;
     receive_on_all_lanes(&ends)?;
@@ -160,7 +160,7 @@ fn changes_under_load() -> Result<()> {
     Ok(())
 }
 
-/// After much traffic on all lanes, a device has 12 MB and 3 MB for each lane, at most.
+/// After much traffic on all lanes, a device uses at most 12 MB, and 3 MB more for each lane.
 fn memory() -> Result<()> {
     const LANES: usize = 8;
     let mut ends = Ends::taupes([LANES, LANES])?;

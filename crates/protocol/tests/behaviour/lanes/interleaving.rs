@@ -1,4 +1,4 @@
-//! Messages that arrive on another lane than theirs.
+//! Messages that arrive on a wrong lane.
 
 use taupe_protocol::Lanes;
 use taupe_protocol::crypto::default_provider;
@@ -21,7 +21,8 @@ fn spread() -> Net {
     net
 }
 
-/// Sends packets to node 1, of which it receives those of `wrong` on another lane than theirs.
+/// Sends packets to node 1. It receives `right` of them on their own lane, and `wrong` on a wrong
+/// lane.
 fn send(net: &mut Net, right: usize, wrong: usize) {
     let packet = packet_from(net, 0);
     for (misplaces, count) in [(false, right), (true, wrong)] {
@@ -48,7 +49,7 @@ fn more_than_one_percent_of_a_thousand_messages() {
         (1_979, 21, true),
     ] {
         let mut net = spread();
-        // Past the interval of the handshake.
+        // The interval in which the handshake's messages were counted ends.
         net.advance(millis(100));
         send(&mut net, right, wrong);
         assert_eq!(is_interleaved(&net), is_evidence, "{right} and {wrong}");
@@ -75,25 +76,25 @@ fn the_next_sessions_have_one_lane() {
     net.advance(secs(6));
     let mark = net.mark();
     send(&mut net, 0, 1_000);
-    // Node 1 has begun a handshake at once.
+    // Node 1 has started a handshake at once.
     assert_eq!(net.times(mark, 1, Kind::Initiation).len(), 1);
     assert_eq!(status(&net, 1), Some(ONE_LANE));
     for node in [0, 1] {
         renew(&mut net, node);
         assert_eq!(status(&net, 1), Some(ONE_LANE));
-        // The other direction is as it was.
+        // The other direction does not change.
         assert_eq!(receiving(&net, 0), Lanes::Four);
         send_on_all(&mut net, 0, 70, 7);
         send_on_all(&mut net, 1, 70, 7);
     }
     assert_eq!(net.nodes[0].delivered.len(), 2 * 280);
-    // No handshake follows from further messages.
+    // Further messages start no handshake.
     let mark = net.mark();
     net.advance(secs(6));
     send(&mut net, 0, 2_000);
     net.advance(secs(6));
     assert_eq!(net.times(mark, 1, Kind::Initiation), []);
-    // Until the device goes down.
+    // When the device goes down, this ends.
     net.set_down(1);
     net.set_up(1);
     net.advance(secs(6));
@@ -113,7 +114,7 @@ fn replays_and_forgeries_are_no_evidence() {
         net.deliver(datagram);
         let mut forged = datagram.clone();
         forged.bytes[20] ^= 1;
-        // A counter that has not been received.
+        // The forged counter has not been received yet.
         forged.bytes[10] ^= 1;
         net.deliver(&forged);
     }

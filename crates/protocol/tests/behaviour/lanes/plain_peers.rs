@@ -13,7 +13,7 @@ use crate::common::packets::ipv4;
 use crate::common::raw::{RawSession, shake, with_stranger_to};
 use crate::common::{Net, Outcome, RAW_INNER, label, secs};
 
-/// Returns a device with eight lanes, and its hand-played peer after a handshake with `index`.
+/// Returns a device with eight lanes and a peer that the test plays, after a handshake with `index`.
 fn with_raw(index: u32) -> (Net, RawSession) {
     let (mut net, raw) = with_stranger_to(default_provider(), Lanes::Eight);
     let session = shake(&mut net, &raw, index, label(0));
@@ -63,7 +63,7 @@ fn a_peer_without_lanes_is_received_on_one_lane() {
     assert_eq!(at.len(), 1);
 }
 
-/// The random index of a peer without lanes may look as if it had a tag.
+/// The random index of a peer without lanes may pass for a tag.
 #[test]
 fn a_tag_by_chance_does_no_harm() {
     let (mut net, raw) = with_stranger_to(default_provider(), Lanes::Eight);
@@ -81,7 +81,7 @@ fn a_tag_by_chance_does_no_harm() {
         }
     }
     assert_eq!(net.nodes[0].delivered.len(), 40 * 256);
-    // Counters to it are unique, and fit the smallest window.
+    // The device's counters are unique, and fit the smallest window.
     let mut sent = counters(&mut net, &session, 100);
     let mut newest = 0;
     for counter in &sent {

@@ -1,4 +1,4 @@
-//! Sessions of devices with lanes: how they learn of each other, and renew.
+//! Sessions of devices with lanes: the peer's number of lanes, and renewal.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ fn the_initiator_learns_the_lanes_from_the_response() {
         assert_eq!(receiving(&net, 1), expected, "{lanes:?}");
         for node in [0, 1] {
             let remote = status(&net, node).map(|lanes| lanes.remote);
-            // A device with one lane does not ask, and does not say.
+            // A device with one lane neither states nor reads a number of lanes.
             let known = if is_striped(lanes) {
                 lanes[1 - node]
             } else {
@@ -64,7 +64,7 @@ fn a_first_session_with_much_data_is_renewed() {
     assert_eq!(net.send_batch(1, &packet, 128), Outcome::Sent);
     assert_eq!(net.times(mark, 0, Kind::Initiation).len(), 1);
     assert_eq!(receiving(&net, 0), Lanes::Two);
-    // The second session is right.
+    // The second session has the right number of lanes.
     let mark = net.mark();
     while received(&net) - before < 3 * SPREAD_AFTER_BYTES {
         assert_eq!(net.send_batch(1, &packet, 64), Outcome::Sent);
@@ -197,7 +197,7 @@ fn a_device_that_was_down_keeps_the_lanes() {
     assert_exchange(&mut net);
 }
 
-/// An observer sees the indices of handshakes. Those of one peer have few classes, but differ.
+/// An observer sees the indices of handshakes. The indices of one peer have few classes, but differ.
 #[test]
 fn indices_do_not_come_up_again() {
     let mut net = renewed(default_provider(), [Lanes::Eight; 2]);

@@ -8,7 +8,7 @@ use crate::measure::load::Load;
 use crate::pair::Link;
 use crate::results::{Better, Metric, Unit};
 
-/// The transfers whose load is reported: beginning of the keys and titles of their metrics.
+/// Transfers whose load is reported. `key` and `title` begin the keys and titles of their metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadSubject {
     key: String,
@@ -18,7 +18,7 @@ pub struct LoadSubject {
 }
 
 impl LoadSubject {
-    /// `tcp/4/up`.
+    /// Returns the subject of a transfer: `tcp/4/up`.
     pub fn of_flow(flow: Flow) -> Self {
         let way = flow.direction.name();
         let key = format!("tcp/{}/{way}", flow.streams);
@@ -32,7 +32,7 @@ impl LoadSubject {
         }
     }
 
-    /// `gateway/4/up`: a gateway with this number of clients.
+    /// Returns the subject of a gateway with this number of clients: `gateway/4/up`.
     pub fn of_gateway(clients: usize, direction: Direction) -> Self {
         let way = direction.name();
         let key = format!("gateway/{clients}/{way}");
@@ -46,7 +46,8 @@ impl LoadSubject {
         }
     }
 
-    /// `workers/4/up`, and `workers/default/up` for a contestant without such a setting.
+    /// Returns the subject of a number of workers: `workers/4/up`, or `workers/default/up` for a
+    /// contestant without such a setting.
     pub fn of_workers(count: Option<usize>, direction: Direction) -> Self {
         let way = direction.name();
         let default = format!("workers/default/{way}");
@@ -74,7 +75,7 @@ impl LoadSubject {
         format!("{}/cores", self.reference)
     }
 
-    /// Returns `…`, the throughput, and `…/retransmits`.
+    /// Returns the throughput, whose key is the subject's, and `…/retransmits`.
     pub fn throughput(&self, load: &Load) -> Vec<Sample> {
         let (key, title) = (&*self.key, &*self.title);
         let rate = Metric::new(key, title, Unit::BitsPerSecond, Better::Higher);
@@ -85,8 +86,11 @@ impl LoadSubject {
         [(rate, load.rate)].into_iter().chain(retransmits).collect()
     }
 
-    /// Returns `…/cores`, the busy cores of the whole machine; `…/cores-per-gbit`, those beyond the
-    /// busy cores without a tunnel, per Gbit/s; `…/early`, `…/reorderings` and `…/duplicates`.
+    /// Returns these metrics:
+    ///
+    /// - `…/cores`: busy cores of the machine;
+    /// - `…/cores-per-gbit`: busy cores beyond those without a tunnel, per Gbit/s;
+    /// - `…/early`, `…/reorderings` and `…/duplicates`: order of packets.
     pub fn load(&self, load: &Load, cores_without_tunnel: Option<f64>) -> Vec<Sample> {
         let cores = load.usage.busy_cores();
         let busy = cores.map(|cores| (self.metric("cores", "busy", Unit::Cores), cores));
@@ -116,8 +120,8 @@ pub fn beside_key(link: &Link, streams: u32) -> String {
     format!("beside/{link}/{streams}")
 }
 
-/// `beside/100mbit/4/p50`, `…/p99` and `…/lost` of round trips, and `beside/100mbit/4/tcp`, the
-/// throughput of the streams meanwhile.
+/// Returns the round trips beside streams: `beside/100mbit/4/p50`, `…/p99` and `…/lost`. Also
+/// returns `beside/100mbit/4/tcp`, the throughput of the streams meanwhile.
 pub fn beside(link: &Link, streams: u32, found: &Loaded) -> Vec<Sample> {
     let key = beside_key(link, streams);
     let words = match streams {
@@ -198,7 +202,7 @@ mod tests {
         ];
         assert_eq!(values(&samples), expected);
         assert_eq!(subject.reference_key(), "gateway/4/down/cores");
-        // Without the other run, or without traffic, the ratio is unknown.
+        // Without the run that has no tunnel, or without traffic, the ratio is unknown.
         for (rate, without) in [(8e9, None), (0.0, Some(2.0))] {
             let samples = subject.load(&load(rate), without);
             let known = samples

@@ -314,8 +314,8 @@ fn over_peers<'a>(view: &View<'a>, metrics: &[&'a Metric]) -> Vec<Plot<'a>> {
     plots.collect()
 }
 
-/// Plots the throughput of `FIRST/NUMBER/WAY` over the number, in both directions. A contestant with
-/// `FIRST/default/WAY` has a level line.
+/// Plots the throughput of `FIRST/NUMBER/DIRECTION` over the number, for both directions. A
+/// contestant with `FIRST/default/DIRECTION` gets a level line.
 fn over_ways<'a>(
     view: &View<'a>,
     metrics: &[&'a Metric],
@@ -331,15 +331,15 @@ fn over_ways<'a>(
         let level = metrics.iter().find(|metric| metric.key == level).copied();
         let mut caption = format!("Over {number}.");
         if level.is_some() {
-            caption.push_str(" A level line has no such setting.");
+            caption.push_str(" Contestants without such a setting have level lines.");
         }
         over_number(view, title, &caption, &counted(metrics, first, way), level)
     });
     plots.collect()
 }
 
-/// Plots numbered metrics over the number. Contestants that only have the level metric get a line
-/// from the least number to the greatest.
+/// Plots numbered metrics over the number. Contestants that have only the level metric get a line
+/// from the least to the greatest number.
 fn over_number<'a>(
     view: &View<'a>,
     title: &str,

@@ -25,10 +25,10 @@ const LINKS: [Link; 3] = [
 /// Numbers of streams beside which round trips are measured.
 const BESIDE: [u32; 2] = [1, 4];
 
-/// Seconds of round trips beside streams: 4,000 of them, 40 beyond p99.
+/// Duration of round trips beside streams, in seconds: 4,000 round trips, 40 of them beyond p99.
 const ROUND_TRIPS: u32 = 2;
 
-/// Streams of a transfer with a number of workers: enough for each worker to get some.
+/// Streams of a transfer with a number of workers, enough for each worker to get some.
 const STREAMS: u32 = 16;
 
 const DIRECTIONS: [Direction; 2] = [Direction::Up, Direction::Down];
@@ -54,7 +54,7 @@ impl Plan {
         }
     }
 
-    /// Measures a gateway with several clients; it starts and ends with each measurement.
+    /// Measures a gateway with several clients. Each measurement starts and stops the gateway.
     pub(super) fn gateway(&mut self, counts: &[usize]) {
         let seconds = self.seconds;
         for round in 1..=self.rounds {
@@ -125,7 +125,7 @@ impl Bench {
         seconds: u32,
     ) -> Result<()> {
         let with_workers = contestant.with_workers(count)?;
-        // The others are compared with the run without a tunnel, which must not be long ago.
+        // The reference is measured each time, because the others are compared with its latest run.
         let is_reference = contestant.id() == crate::contestant::REFERENCE;
         if with_workers.is_none() && !is_first && !is_reference {
             return Ok(());
