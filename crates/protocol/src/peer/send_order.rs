@@ -18,7 +18,13 @@ struct OrderState {
     taken: bool,
     /// Number of waiting lanes. If it is 0, the end of a turn makes no system call.
     waiting: usize,
+    /// Turns of lanes that came while others waited, since one of these had a turn.
+    overtaken: u32,
 }
+
+/// Turns in a row by which a lane may overtake those that wait. The lane that runs has its data in
+/// the cache, and a waiting one has to be woken. Without a limit it could wait for ever.
+const MAX_OVERTAKEN: u32 = 8;
 
 #[cfg(feature = "testing")]
 impl SendOrder {
@@ -35,11 +41,19 @@ impl SendTurn {
     /// Waits until no other lane has a turn in `order`.
     pub(crate) fn wait(order: Arc<SendOrder>) -> Self {
         let mut state = lock(&order.state);
-        while state.taken {
+        if state.taken || state.overtaken >= MAX_OVERTAKEN {
             state.waiting += 1;
-            let woken = order.free.wait(state);
-            state = woken.unwrap_or_else(PoisonError::into_inner);
+            loop {
+                let woken = order.free.wait(state);
+                state = woken.unwrap_or_else(PoisonError::into_inner);
+                if !state.taken {
+                    break;
+                }
+            }
             state.waiting -= 1;
+            state.overtaken = 0;
+        } else if state.waiting > 0 {
+            state.overtaken += 1;
         }
         state.taken = true;
         drop(state);
