@@ -18,8 +18,8 @@ use taupe_protocol::testing::noise::{
 };
 use taupe_protocol::testing::{LocalKeys, RemoteKeys, hybrid_noise as hybrid};
 use taupe_protocol::time::{Instant, Now, Tai64N};
-use taupe_protocol::update::{DeviceUpdate, PrivateKeyUpdate};
-use taupe_protocol::{Device, Endpoint, Random};
+use taupe_protocol::update::{DeviceUpdate, PeerUpdate, PrivateKeyUpdate};
+use taupe_protocol::{Device, Endpoint, HandshakeQueue, Random, TakenHandshakes};
 
 fn main() {
     divan::main();
@@ -105,6 +105,64 @@ fn forged(bencher: Bencher<'_, '_>, what: &str) {
     }
     let from = Endpoint::from(SocketAddr::from(([192, 0, 2, 1], 1)));
     bencher.bench_local(|| device.handle_message(NOW, from, black_box(&message), 0));
+}
+
+/// A device answers 64 initiations of as many peers.
+#[divan::bench(args = ["one by one", "together"])]
+fn flood(bencher: Bencher<'_, '_>, how: &str) {
+    let crypto = taupe_crypto::default_provider();
+    let (mut device, public) = device(crypto);
+    let peers = (1..=64).map(|byte| StaticKeys::new(crypto, PrivateKey::new([byte; 32]).unwrap()));
+    let peers: Vec<_> = peers
+        .map(|keys| {
+            let precomputed = Precomputed::new(crypto, &keys, &public).unwrap();
+            (keys, precomputed)
+        })
+        .collect();
+    let update = DeviceUpdate {
+        peers: (peers.iter().map(|(keys, _)| PeerUpdate::new(keys.public))).collect(),
+        ..DeviceUpdate::default()
+    };
+    device.update(NOW, update).unwrap();
+    let from = Endpoint::from(SocketAddr::from(([192, 0, 2, 1], 1)));
+    let mac1_key = crypto.hash.hash(&[b"mac1----", &public.0]);
+    let mut round = 0_u64;
+    let initiations = || {
+        round += 1;
+        let mut timestamp = Tai64N::ZERO;
+        timestamp.0[..8].copy_from_slice(&round.to_be_bytes());
+        let mut queue = HandshakeQueue::default();
+        for (index, (keys, precomputed)) in (0_u32..).zip(&peers) {
+            let ephemeral = Secret::new([index as u8 + 1; 32]);
+            let (_, fields) =
+                Initiator::start(crypto, keys, &public, precomputed, ephemeral, timestamp).unwrap();
+            let mut message = vec![1, 0, 0, 0];
+            message.extend(index.to_le_bytes());
+            message.extend(fields.ephemeral);
+            message.extend(fields.static_key);
+            message.extend(fields.timestamp);
+            message.extend(crypto.hash.mac(&mac1_key, &[&message]));
+            message.extend([0; 16]);
+            queue.push(from, &message);
+        }
+        let mut taken = TakenHandshakes::default();
+        queue.take(usize::MAX, &mut taken);
+        let boot = Instant(round * 1_000_000_000);
+        (Now { boot, ..NOW }, taken)
+    };
+    bencher
+        .with_inputs(initiations)
+        .bench_local_refs(|(now, taken)| {
+            if how == "together" {
+                device.handle_messages(*now, taken, 0, |_, refused| assert_eq!(refused, None));
+            } else {
+                for message in taken.drain() {
+                    let refused = device.handle_message(*now, message.from, message.bytes(), 0);
+                    assert_eq!(refused, None);
+                }
+            }
+            while device.poll_output().is_some() {}
+        });
 }
 
 /// The responder's scalar multiplications: one of the base point, three of other points.

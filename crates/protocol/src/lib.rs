@@ -31,7 +31,7 @@
 //! | event | call |
 //! |---|---|
 //! | a packet is to be sent | [`Routes::lookup`] on [`DataPath::routes`], [`DataPath::reserve`], then [`Reservation::seal`] and send, or [`DataPath::stage`] |
-//! | datagrams have arrived | [`DataPath::receive`] (for a single packet [`DataPath::receive_one`]); deliver the packets in [`ReceivedBatch::inner`], and pass each of [`ReceivedBatch::handshakes`] to [`Device::handle_message`], the newest first if several have waited ([`HandshakeQueue`]) |
+//! | datagrams have arrived | [`DataPath::receive`] (for a single packet [`DataPath::receive_one`]); deliver the packets in [`ReceivedBatch::inner`], and pass each of [`ReceivedBatch::handshakes`] to [`Device::handle_message`], or all that have waited in a [`HandshakeQueue`] to [`Device::handle_messages`] |
 //! | the owner is woken | [`Device::handle_pending_work`] |
 //! | [`Device::next_deadline`] is reached | [`Device::handle_deadline`] |
 //! | the configuration changes | [`Device::update`], which applies all of it or nothing |

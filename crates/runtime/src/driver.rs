@@ -19,7 +19,7 @@ use taupe_protocol::message::{Kind, classify};
 use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::update::DeviceUpdate;
 use taupe_protocol::{
-    DataPath, Device, HandshakeMessage, Lanes, TakenHandshakes, UpdateError, Wake,
+    DataPath, Device, DropReason, HandshakeMessage, Lanes, TakenHandshakes, UpdateError, Wake,
 };
 use tracing::debug;
 
@@ -104,11 +104,7 @@ impl Driver {
         loop {
             let left = take(HANDSHAKES_AT_ONCE, &mut self.messages);
             let count = self.messages.len();
-            let mut backlog = left + count;
-            for message in self.messages.drain() {
-                backlog -= 1;
-                handle_handshake(&mut self.device, time, &message, backlog);
-            }
+            (self.device).handle_messages(time, &mut self.messages, left, log_handled);
             handled += count;
             time = now();
             if count == 0 || left == 0 || time.boot >= until {
@@ -193,10 +189,9 @@ pub fn run_due(device: &mut Device, now: Now) {
     }
 }
 
-/// Hands a handshake message to a device. `backlog` is the number of messages that wait behind it.
-pub fn handle_handshake(device: &mut Device, now: Now, message: &HandshakeMessage, backlog: usize) {
+/// Logs the result of a handshake message.
+fn log_handled(message: &HandshakeMessage, refused: Option<DropReason>) {
     let (from, message) = (message.from, message.bytes());
-    let refused = device.handle_message(now, from, message, backlog);
     let kind = || handshake_kind(message).unwrap_or("message");
     match refused {
         None => debug!(from = %from.remote, "accepted a handshake {}", kind()),

@@ -11,6 +11,7 @@ mod identity;
 mod indices;
 mod network_change;
 mod pending;
+mod responder;
 #[cfg(feature = "testing")]
 mod testing;
 mod timers;

@@ -5,6 +5,7 @@
 //! sequence of mixes, quoted from the paper above the line that does them. A message that fails
 //! to verify changes nothing: the new state is used only after success.
 
+use arrayvec::ArrayVec;
 use taupe_crypto::{Agreement, BASE_POINT, NotAuthentic, Provider, Secret, SharedSecret, TAG_LEN};
 use thiserror::Error;
 
@@ -191,6 +192,79 @@ impl Initiator {
     }
 }
 
+/// The most agreements that are computed at once for an initiation.
+pub const AGREEMENTS: usize = 2;
+
+/// Results of the agreements of an initiation, each `None` if it was not needed or a public key is
+/// of low order.
+pub type SharedSecrets = [Option<SharedSecret>; AGREEMENTS];
+
+/// An initiation before its static key is decrypted, to be opened together with others.
+pub struct SealedInitiation {
+    message: InitiationFields,
+    ephemeral: Secret<32>,
+}
+
+impl SealedInitiation {
+    /// Takes an initiation. `ephemeral` is as for [`Claim::open`].
+    #[must_use]
+    pub fn new(message: InitiationFields, ephemeral: Secret<32>) -> Self {
+        Self { message, ephemeral }
+    }
+
+    /// Returns the agreements whose results [`Self::open`] takes.
+    #[must_use]
+    pub fn agreements<'a>(
+        &'a self,
+        crypto: &Provider,
+        local: &'a StaticKeys,
+    ) -> ArrayVec<Agreement<'a>, AGREEMENTS> {
+        let mut agreements = ArrayVec::new();
+        agreements.push(Agreement {
+            private: local.private.expose(),
+            public: &self.message.ephemeral,
+        });
+        agreements.extend(public_beside(crypto, &self.ephemeral));
+        agreements
+    }
+
+    /// Decrypts the static key of an initiation to `local`.
+    ///
+    /// # Errors
+    /// [`NoiseError`].
+    pub fn open(
+        self,
+        crypto: &Provider,
+        local: &StaticKeys,
+        [shared, public]: SharedSecrets,
+    ) -> Result<Claim, NoiseError> {
+        let Self { message, ephemeral } = self;
+        // C := HASH(CONSTRUCTION); H := HASH(HASH(C ‖ IDENTIFIER) ‖ S_r^pub)
+        let mut transcript = Transcript::new(crypto, CONSTRUCTION, IDENTIFIER, &local.public.0);
+        // C := KDF1(C, E_i^pub); H := HASH(H ‖ msg.ephemeral)
+        transcript.mix_ephemeral(crypto, &message.ephemeral);
+
+        // (C, k) := KDF2(C, DH(S_r, E_i)); msg.static = AEAD(k, 0, S_i^pub, H)
+        let shared = shared.ok_or(NoiseError::LowOrder)?;
+        let key = transcript.mix_key(crypto, &shared);
+        let mut static_key = message.static_key;
+        transcript.open(crypto, &key, &mut static_key)?;
+
+        let mut public_key = [0; 32];
+        public_key.copy_from_slice(&static_key[..32]);
+        Ok(Claim {
+            transcript,
+            ephemeral: OwnEphemeral {
+                private: ephemeral,
+                public: public.map(|it| *it.expose()),
+            },
+            initiator_ephemeral: message.ephemeral,
+            timestamp: message.timestamp,
+            public_key: PublicKey(public_key),
+        })
+    }
+}
+
 /// An initiation whose static key has been decrypted, before proof that the sender has the
 /// private key.
 ///
@@ -213,33 +287,10 @@ impl Claim {
         message: InitiationFields,
         ephemeral: Secret<32>,
     ) -> Result<Self, NoiseError> {
-        // C := HASH(CONSTRUCTION); H := HASH(HASH(C ‖ IDENTIFIER) ‖ S_r^pub)
-        let mut transcript = Transcript::new(crypto, CONSTRUCTION, IDENTIFIER, &local.public.0);
-        // C := KDF1(C, E_i^pub); H := HASH(H ‖ msg.ephemeral)
-        transcript.mix_ephemeral(crypto, &message.ephemeral);
-
-        // (C, k) := KDF2(C, DH(S_r, E_i)); msg.static = AEAD(k, 0, S_i^pub, H)
-        let agreement = Agreement {
-            private: local.private.expose(),
-            public: &message.ephemeral,
-        };
-        let (shared, public) = agree_beside_public(crypto, &ephemeral, agreement)?;
-        let key = transcript.mix_key(crypto, &shared);
-        let mut static_key = message.static_key;
-        transcript.open(crypto, &key, &mut static_key)?;
-
-        let mut public_key = [0; 32];
-        public_key.copy_from_slice(&static_key[..32]);
-        Ok(Self {
-            transcript,
-            ephemeral: OwnEphemeral {
-                private: ephemeral,
-                public,
-            },
-            initiator_ephemeral: message.ephemeral,
-            timestamp: message.timestamp,
-            public_key: PublicKey(public_key),
-        })
+        let sealed = SealedInitiation::new(message, ephemeral);
+        let mut shared = [const { None }; AGREEMENTS];
+        (crypto.dh).agree_many(&sealed.agreements(crypto, local), &mut shared);
+        sealed.open(crypto, local, shared)
     }
 
     /// Returns the static key that the sender claims to have.
@@ -275,7 +326,7 @@ impl Claim {
 /// The responder's ephemeral keys.
 struct OwnEphemeral {
     private: Secret<32>,
-    /// `None` if [`agree_beside_public`] has not computed it. It is then computed for the response.
+    /// `None` if it was not computed beside the first agreement. The response computes it then.
     public: Option<[u8; 32]>,
 }
 
@@ -296,20 +347,44 @@ impl Responder {
     }
 
     /// Makes the response and derives the session's keys.
+    ///
+    /// # Errors
+    /// [`NoiseError::LowOrder`] if a key of the initiator is of low order.
     pub fn respond(
-        mut self,
+        self,
         crypto: &Provider,
         preshared_key: &PresharedKey,
     ) -> Result<(ResponseFields, TransportKeys), NoiseError> {
+        let mut shared = [const { None }; AGREEMENTS];
+        crypto.dh.agree_many(&self.agreements(), &mut shared);
+        self.respond_with(crypto, preshared_key, shared)
+    }
+
+    /// Returns the agreements whose results [`Self::respond_with`] takes.
+    #[must_use]
+    pub fn agreements(&self) -> [Agreement<'_>; AGREEMENTS] {
+        let private = self.ephemeral.private.expose();
+        let remotes = [&self.initiator_ephemeral, &self.initiator];
+        remotes.map(|public| Agreement { private, public })
+    }
+
+    /// Like [`Self::respond`], with the results of [`Self::agreements`].
+    ///
+    /// # Errors
+    /// [`NoiseError::LowOrder`] if one of them is `None`.
+    pub fn respond_with(
+        mut self,
+        crypto: &Provider,
+        preshared_key: &PresharedKey,
+        shared: SharedSecrets,
+    ) -> Result<(ResponseFields, TransportKeys), NoiseError> {
         // C := KDF1(C, E_r^pub); H := HASH(H ‖ msg.ephemeral)
         let OwnEphemeral { private, public } = self.ephemeral;
-        let private = private.expose();
-        let public = public.unwrap_or_else(|| crypto.dh.public(private));
+        let public = public.unwrap_or_else(|| crypto.dh.public(private.expose()));
         self.transcript.mix_ephemeral(crypto, &public);
         // C := KDF1(C, DH(E_r, E_i)); C := KDF1(C, DH(E_r, S_i))
-        let remotes = [&self.initiator_ephemeral, &self.initiator];
-        let agreements = remotes.map(|public| Agreement { private, public });
-        for shared in agree(crypto, agreements)? {
+        for shared in shared {
+            let shared = shared.ok_or(NoiseError::LowOrder)?;
             self.transcript.mix_secret(crypto, &shared);
         }
         // (C, τ, k) := KDF3(C, Q); H := HASH(H ‖ τ); msg.empty := AEAD(k, 0, ε, H)
@@ -347,16 +422,21 @@ pub(crate) fn agree_beside_public(
     ephemeral: &Secret<32>,
     agreement: Agreement<'_>,
 ) -> Result<(SharedSecret, Option<[u8; 32]>), NoiseError> {
-    if crypto.dh.width() == 1 {
+    let Some(public) = public_beside(crypto, ephemeral) else {
         let [shared] = agree(crypto, [agreement])?;
         return Ok((shared, None));
-    }
-    let public = Agreement {
-        private: ephemeral.expose(),
-        public: &BASE_POINT,
     };
     let [shared, public] = agree(crypto, [agreement, public])?;
     Ok((shared, Some(*public.expose())))
+}
+
+/// Returns the agreement that computes the public key of `ephemeral`, if it takes no more time
+/// beside another agreement.
+fn public_beside<'a>(crypto: &Provider, ephemeral: &'a Secret<32>) -> Option<Agreement<'a>> {
+    (crypto.dh.width() > 1).then(|| Agreement {
+        private: ephemeral.expose(),
+        public: &BASE_POINT,
+    })
 }
 
 /// The chaining key C and the hash H of all fields so far.

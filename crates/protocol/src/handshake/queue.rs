@@ -147,10 +147,21 @@ impl TakenHandshakes {
 
     /// Removes all messages and returns them in the order of [`newest_first`].
     pub fn drain(&mut self) -> Drain<'_, HandshakeMessage> {
+        self.sort();
+        self.0.drain(..)
+    }
+
+    /// Brings the messages into the order of [`newest_first`].
+    pub(crate) fn sort(&mut self) -> &[HandshakeMessage] {
         newest_first(&mut self.0, |message| {
             HandshakeId::of(message.from.remote, message.bytes())
         });
-        self.0.drain(..)
+        &self.0
+    }
+
+    /// Removes all messages.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
     }
 }
 

@@ -21,3 +21,4 @@ mod roaming;
 mod sessions;
 mod staging;
 mod surroundings;
+mod together;
