@@ -33,7 +33,7 @@ use taupe_packet::split::Split;
 use taupe_packet::virtio::VirtioHeader;
 use taupe_packet::{ecn, icmp};
 use taupe_protocol::time::Instant;
-use taupe_protocol::{DropReason, Outbound, Peer, Reservation, Staged, TokenBucket, padded_len};
+use taupe_protocol::{DropReason, Outbound, Peer, Reservation, Staged, padded_len};
 use tracing::{debug, trace};
 
 use crate::batch::Batch;
@@ -72,7 +72,6 @@ pub(crate) struct OutboundPath {
 /// State of the steps after the tap.
 struct Outgoing {
     batch: Batch<Peer>,
-    icmp_errors: IcmpErrorLimit,
     loops: LoopDetector,
     /// Bytes that have been carried in this turn.
     carried: usize,
@@ -89,7 +88,6 @@ impl OutboundPath {
             backlog: Backlog::from_environment(),
             outgoing: Outgoing {
                 batch: Batch::new(),
-                icmp_errors: IcmpErrorLimit::default(),
                 loops: LoopDetector::default(),
                 carried: 0,
             },
@@ -307,7 +305,7 @@ impl Outgoing {
         };
         let routes = lane.shared.path.routes();
         let Some(peer) = routes.lookup(packet.destination()) else {
-            return self.icmp_errors.refuse(lane, bytes);
+            return refuse(lane, bytes);
         };
         let hop_limit = match self.loops.check(lane, &packet, peer) {
             Verdict::Loop => return lane.shared.path.counters().add(DropReason::RoutingLoop, 1),
@@ -367,7 +365,7 @@ impl Outgoing {
             Outbound::NoEndpoint => {
                 let packets = self.batch.packets().map(Packet::parse);
                 for packet in packets.filter_map(Result::ok) {
-                    self.icmp_errors.refuse(lane, packet.bytes());
+                    refuse(lane, packet.bytes());
                 }
             }
         }
@@ -423,41 +421,14 @@ fn pass(
     }
 }
 
-/// ICMP errors per second, at most, and the largest burst of them.
-const ICMP_ERRORS_PER_SECOND: u64 = 100;
-
-/// Limits the rate of ICMP errors (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)) with a token bucket.
-#[derive(Default)]
-struct IcmpErrorLimit(TokenBucket<ICMP_ERRORS_PER_SECOND, ICMP_ERRORS_PER_SECOND>);
-
-impl IcmpErrorLimit {
-    /// Answers a packet with "host unreachable", as the kernel's WireGuard does for a destination
-    /// without a peer or endpoint.
-    fn refuse(&mut self, lane: &Lane, packet: &[u8]) {
-        if !self.0.take(clock::boot()) {
-            return;
-        }
-        let mtu = lane.shared.mtu.load(Ordering::Relaxed);
-        if let Some(answer) = icmp::error(icmp::Error::HostUnreachable, packet, mtu, None) {
-            let _ = lane.tun.write(&TunWrite::single(&answer));
-        }
+/// Answers a packet with "host unreachable", as the kernel's WireGuard does for a destination
+/// without a peer or endpoint.
+fn refuse(lane: &Lane, packet: &[u8]) {
+    if !lane.shared.icmp_errors.admit(clock::boot()) {
+        return;
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn icmp_errors_are_limited_to_100_a_second() {
-        let IcmpErrorLimit(mut bucket) = IcmpErrorLimit::default();
-        let start = Instant(10_000_000_000);
-        assert_eq!((0..200).filter(|_| bucket.take(start)).count(), 100);
-        let next = start + Duration::from_millis(10);
-        assert!(!bucket.take(next - Duration::from_nanos(1)));
-        assert!(bucket.take(next));
-        assert!(!bucket.take(next));
+    let mtu = lane.shared.mtu.load(Ordering::Relaxed);
+    if let Some(answer) = icmp::error(icmp::Error::HostUnreachable, packet, mtu, None) {
+        let _ = lane.tun.write(&TunWrite::single(&answer));
     }
 }

@@ -10,7 +10,8 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 use taupe_os_linux::udp::Socket;
 use taupe_protocol::limits::{MAX_QUEUED_HANDSHAKES, UNDER_LOAD_BACKLOG};
-use taupe_protocol::{DataPath, Endpoint, HandshakeQueue, TakenHandshakes};
+use taupe_protocol::time::Instant;
+use taupe_protocol::{DataPath, Endpoint, HandshakeQueue, TakenHandshakes, TokenBucket};
 use taupe_runtime::clock;
 use taupe_uapi::Request;
 use zeroize::Zeroizing;
@@ -35,7 +36,25 @@ pub(crate) struct Shared {
     pub(crate) underlay: UnderlayState,
     pub(crate) waker: Arc<Waker>,
     pub(crate) resolver: Arc<dyn Resolver>,
+    pub(crate) icmp_errors: IcmpErrorLimit,
     commands: mpsc::Sender<Command>,
+}
+
+/// ICMP errors per second, at most, and the largest burst of them.
+const ICMP_ERRORS_PER_SECOND: u64 = 100;
+
+/// Limits the ICMP errors of all lanes (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)).
+#[derive(Default)]
+pub(crate) struct IcmpErrorLimit(
+    Mutex<TokenBucket<ICMP_ERRORS_PER_SECOND, ICMP_ERRORS_PER_SECOND>>,
+);
+
+impl IcmpErrorLimit {
+    /// Returns true if an error may be sent now.
+    pub(crate) fn admit(&self, now: Instant) -> bool {
+        let mut bucket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        bucket.take(now)
+    }
 }
 
 /// The network that carries the device's datagrams.
@@ -149,6 +168,7 @@ impl Shared {
             underlay,
             waker,
             resolver,
+            icmp_errors: IcmpErrorLimit::default(),
             commands,
         };
         (shared, receiver)
@@ -269,6 +289,17 @@ mod tests {
 
     fn push(queue: &Handshakes, messages: &[&[u8]]) -> Pushed {
         queue.push(from(), messages.iter().copied())
+    }
+
+    #[test]
+    fn icmp_errors_are_limited_to_100_a_second() {
+        let limit = IcmpErrorLimit::default();
+        let start = Instant(10_000_000_000);
+        assert_eq!((0..200).filter(|_| limit.admit(start)).count(), 100);
+        let next = start + Duration::from_millis(10);
+        assert!(!limit.admit(next - Duration::from_nanos(1)));
+        assert!(limit.admit(next));
+        assert!(!limit.admit(next));
     }
 
     #[test]

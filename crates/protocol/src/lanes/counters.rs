@@ -104,11 +104,11 @@ impl LaneCounters {
 
     /// Checks whether all counters are used, except those of lanes that have fallen behind.
     pub(crate) fn is_exhausted(&self) -> bool {
-        let next = match self {
-            Self::Consecutive { next } => *next,
-            Self::Striped(striped) => striped.newest << BLOCK_BITS,
-        };
-        next >= REJECT_AFTER_MESSAGES
+        match self {
+            Self::Consecutive { next } => *next >= REJECT_AFTER_MESSAGES,
+            // The last block counts as used, although some counters may be left in it.
+            Self::Striped(striped) => striped.newest >= (REJECT_AFTER_MESSAGES - 1) >> BLOCK_BITS,
+        }
     }
 
     /// Returns the greatest of the lanes' next counters.
