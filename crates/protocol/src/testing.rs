@@ -4,7 +4,8 @@
 //! The feature `testing` also adds methods: those of [`Device`](crate::Device) in
 //! `device/testing.rs`, [`Session::replay_next`](crate::Session::replay_next),
 //! [`Session::replay_bytes`](crate::Session::replay_bytes),
-//! [`Session::waiting_lanes`](crate::Session::waiting_lanes) and [`LocalKeys::pretending`].
+//! [`Session::waiting_lanes`](crate::Session::waiting_lanes), [`LocalKeys::pretending`], and those
+//! of [`noise`] that take one handshake at a time.
 
 pub use crate::allowed_ips::AllowedIps;
 pub use crate::device::PeerSnapshot;

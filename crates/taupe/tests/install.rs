@@ -276,7 +276,7 @@ fn what_is_installed_is_well_formed() {
         synopsis.map(|text| text.lines().nth(1).unwrap_or_default().replace('\\', "")),
         Some(
             "fBtaupe devicefR [fB-ffR|fB--foregroundfR] [fB--no-offloadfR fIWHATfR]... \
-             [fB-hfR|fB--helpfR] <fIIFACEfR> "
+             [fB--lanesfR fINfR] [fB-hfR|fB--helpfR] <fIIFACEfR> "
                 .into()
         )
     );

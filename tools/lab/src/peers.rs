@@ -17,14 +17,11 @@ use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::process::{Process, attempt, poll_until};
 use crate::sandbox::scratch;
+use crate::uapi;
 use std::os::unix::fs::symlink;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
-
-/// Folder of the configuration sockets of all userspace implementations.
-pub const SOCKETS: &str = "/var/run/wireguard";
 
 /// A userspace implementation of WireGuard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -359,7 +356,8 @@ impl Implementation {
                 let result = process.output();
                 return Err(Error::unmet(format!("{} ended: {result}", self.name())));
             }
-            Ok(UnixStream::connect(socket(interface)).is_ok())
+            // A program may listen before it has the interface, and answers when it has it.
+            Ok(uapi::exchange(interface, "get=1\n\n").is_ok())
         })?;
         let mut tunnel = Tunnel::at(self.name(), host.clone(), interface, self.quirks());
         tunnel.process = Some(process);
@@ -410,11 +408,6 @@ fn kind_of(kind: &str, has_program: bool) -> Result<Implementation> {
 /// [`Error::Missing`] if wireguard-go is not installed.
 pub fn netns_script() -> Result<PathBuf> {
     install::companion(&Implementation::WireguardGo.description(), "tests/netns.sh")
-}
-
-/// Returns the path of an interface's configuration socket.
-pub fn socket(interface: &str) -> PathBuf {
-    Path::new(SOCKETS).join(format!("{interface}.sock"))
 }
 
 #[cfg(test)]

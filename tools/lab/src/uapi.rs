@@ -3,10 +3,18 @@
 
 use crate::ensure;
 use crate::error::{Error, Result};
-use crate::peers::socket;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Folder of the configuration sockets of all userspace implementations.
+pub const SOCKETS: &str = "/var/run/wireguard";
+
+/// Returns the path of an interface's configuration socket.
+pub fn socket(interface: &str) -> PathBuf {
+    Path::new(SOCKETS).join(format!("{interface}.sock"))
+}
 
 /// Sends one request on a connection of its own. Returns the whole answer, which ends with `errno=`
 /// and a blank line.

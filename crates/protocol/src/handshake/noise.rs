@@ -281,6 +281,7 @@ pub struct Claim {
 impl Claim {
     /// Decrypts the static key of an initiation to `local`. `ephemeral` is 32 fresh random bytes,
     /// which become the private key of a response.
+    #[cfg(feature = "testing")]
     pub fn open(
         crypto: &Provider,
         local: &StaticKeys,
@@ -350,6 +351,7 @@ impl Responder {
     ///
     /// # Errors
     /// [`NoiseError::LowOrder`] if a key of the initiator is of low order.
+    #[cfg(feature = "testing")]
     pub fn respond(
         self,
         crypto: &Provider,

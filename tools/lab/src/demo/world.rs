@@ -9,7 +9,7 @@
 use super::servers::{self, QueryCount};
 use crate::error::{Error, Result};
 use crate::host::{Host, add_address, link};
-use crate::peers::{self, Implementation};
+use crate::peers::Implementation;
 use crate::process::{Process, wait_until};
 use crate::sandbox::{scratch, scratch_file};
 use rustix::mount::{MountFlags, mount, mount_bind};
@@ -233,7 +233,7 @@ impl World {
 
     /// Returns the process of the tunnel.
     pub(super) fn device(&self) -> Result<Pid> {
-        let socket = peers::socket(INTERFACE).display().to_string();
+        let socket = crate::uapi::socket(INTERFACE).display().to_string();
         let listed = self.home.run(&["ss", "-xlpH", "src", &socket])?;
         let number = listed.stdout.split("pid=").nth(1);
         let number = number.and_then(|rest| rest.split([',', ')']).next()?.parse().ok());

@@ -75,7 +75,7 @@ impl Namespace {
     ///
     /// [`Error::Timeout`](crate::Error::Timeout) after 20 seconds.
     pub fn program_tunnel(&self, interface: &str, quirks: Quirks) -> Result<Tunnel> {
-        let socket = crate::peers::socket(interface);
+        let socket = crate::uapi::socket(interface);
         let script = format!("until [ -S {} ]; do sleep 0.05; done", socket.display());
         self.guest.run_within(Duration::from_secs(20), &script)?;
         Ok(Tunnel::at("program", self.clone(), interface, quirks))

@@ -6,10 +6,11 @@ use std::fs;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use taupe_lab::host::Host;
-use taupe_lab::peers::{Implementation, Keys, PeerSettings, Quirks, Settings, Tunnel, socket};
+use taupe_lab::peers::{Implementation, Keys, PeerSettings, Quirks, Settings, Tunnel};
 use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::scratch_file;
 use taupe_lab::traffic::{first_answer, ping, serve_echo, tcp_echo};
+use taupe_lab::uapi::socket;
 use taupe_lab::{Error, Result, ensure, uapi};
 
 /// The interface is moved into a machine that is then deleted, and the interface with it: the

@@ -8,9 +8,10 @@ use std::fs;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use taupe_lab::host::Host;
-use taupe_lab::peers::{Implementation, Tunnel, socket};
+use taupe_lab::peers::{Implementation, Tunnel};
 use taupe_lab::process::{Process, wait_until};
 use taupe_lab::sandbox::scratch;
+use taupe_lab::uapi::socket;
 use taupe_lab::{Error, Result, ensure};
 
 /// The path MTU is smaller than the tunnel's messages, which must leave in fragments: the kernel

@@ -5,9 +5,10 @@ use rustix::process::Signal;
 use std::fs;
 use std::time::{Duration, Instant};
 use taupe_lab::host::Host;
-use taupe_lab::peers::{Implementation, Tunnel, socket};
+use taupe_lab::peers::{Implementation, Tunnel};
 use taupe_lab::process::Process;
 use taupe_lab::traffic::{first_answer, ping, tcp_echo};
+use taupe_lab::uapi::socket;
 use taupe_lab::{Error, Result, ensure};
 
 pub(crate) fn killed_and_started_again() -> Result<()> {

@@ -3,11 +3,12 @@
 use std::net::IpAddr;
 use std::time::Duration;
 use taupe_lab::host::neighbours;
-use taupe_lab::peers::{Implementation, socket};
+use taupe_lab::peers::Implementation;
 use taupe_lab::process::{self, wait_until};
 use taupe_lab::sandbox::scratch_file;
 use taupe_lab::server::Server;
 use taupe_lab::traffic::first_answer;
+use taupe_lab::uapi::socket;
 use taupe_lab::{Error, Result, ensure};
 
 /// Addresses reachable only through the tunnel.

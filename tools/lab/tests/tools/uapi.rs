@@ -5,7 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 use taupe_lab::host::Host;
-use taupe_lab::peers::{Implementation, socket};
+use taupe_lab::peers::Implementation;
+use taupe_lab::uapi::socket;
 use taupe_lab::{Error, Result, ensure};
 
 /// Time limit of an answer on a busy machine.

@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex, PoisonError};
-use taupe_lab::peers::{SOCKETS, socket};
+use taupe_lab::uapi::{SOCKETS, socket};
 use taupe_lab::{Error, Result};
 
 /// A socket that answers every request with the same text.

@@ -5,9 +5,10 @@ use crate::fake::Fake;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime};
 use taupe_lab::host::{Host, link};
-use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings, Tunnel, socket};
+use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings, Tunnel};
 use taupe_lab::sandbox::scratch_file;
 use taupe_lab::traffic::first_answer;
+use taupe_lab::uapi::socket;
 use taupe_lab::{Error, Result, ensure};
 
 pub(crate) const FIELDS: [&str; 12] = [
