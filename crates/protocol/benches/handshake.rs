@@ -112,7 +112,8 @@ fn forged(bencher: Bencher<'_, '_>, what: &str) {
 fn flood(bencher: Bencher<'_, '_>, how: &str) {
     let crypto = taupe_crypto::default_provider();
     let (mut device, public) = device(crypto);
-    let peers = (1..=64).map(|byte| StaticKeys::new(crypto, PrivateKey::new([byte; 32]).unwrap()));
+    let peers =
+        (101..=164).map(|byte| StaticKeys::new(crypto, PrivateKey::new([byte; 32]).unwrap()));
     let peers: Vec<_> = peers
         .map(|keys| {
             let precomputed = Precomputed::new(crypto, &keys, &public).unwrap();
