@@ -239,7 +239,15 @@ const NOW: Now = Now {
 fn device(crypto: &'static Provider) -> (Device, PublicKey) {
     let private = PrivateKey::new([9; 32]).unwrap();
     let public = PublicKey(crypto.dh.public(private.expose()));
-    let mut device = Device::new(crypto, Box::new(Repeating), Arc::new(|| {}));
+    // Indices of sessions must differ.
+    let mut count = 0_u64;
+    let counting = move |bytes: &mut [u8]| {
+        count += 1;
+        for (byte, value) in (bytes.iter_mut()).zip(count.to_le_bytes().into_iter().cycle()) {
+            *byte = value;
+        }
+    };
+    let mut device = Device::new(crypto, Box::new(counting), Arc::new(|| {}));
     let update = DeviceUpdate {
         private_key: Some(PrivateKeyUpdate {
             key: Some(private),
