@@ -29,8 +29,7 @@ use self::{
     poly1305::Poly1305,
     vector::{LEN, Vector, load, store, wipe, wipe_bytes, zero},
 };
-use crate::packet::{AnyPacket, MAX_TEXT_LEN, OutOfPlace, Packet, TAG_LEN};
-use crate::text::Text;
+use crate::packet::{MAX_TEXT_LEN, Packet, TAG_LEN, split_tag};
 use core::{arch::x86_64::*, mem};
 use std::is_x86_feature_detected;
 use subtle::ConstantTimeEq;
@@ -82,14 +81,7 @@ impl Avx2Key {
     /// becomes zeros.
     pub fn seal(&self, packets: &mut [Packet<'_>]) {
         // SAFETY: there is no key without the instructions.
-        unsafe { run::<false, _>(self.words(), packets, &mut []) };
-    }
-
-    /// Encrypts every packet into its other buffer. For a packet of more than 256 GiB less 48
-    /// bytes, this buffer is filled with zeros.
-    pub fn seal_out_of_place(&self, packets: &mut [OutOfPlace<'_>]) {
-        // SAFETY: as above.
-        unsafe { run::<false, _>(self.words(), packets, &mut []) };
+        unsafe { run::<false>(self.words(), packets, &mut []) };
     }
 
     /// Decrypts every packet in place; `authentic[i]` tells whether packet `i` verified.
@@ -101,7 +93,7 @@ impl Avx2Key {
         authentic.fill(false);
         let count = packets.len().min(authentic.len());
         // SAFETY: as above.
-        unsafe { run::<true, _>(self.words(), &mut packets[..count], authentic) };
+        unsafe { run::<true>(self.words(), &mut packets[..count], authentic) };
     }
 
     fn words(&self) -> &[u32; 8] {
@@ -111,11 +103,7 @@ impl Avx2Key {
 
 /// Seals packets, or with `OPEN` opens them and says of each whether it was authentic.
 #[target_feature(enable = "avx2,bmi2")]
-fn run<const OPEN: bool, P: AnyPacket>(
-    key: &[u32; 8],
-    mut packets: &mut [P],
-    authentic: &mut [bool],
-) {
+fn run<const OPEN: bool>(key: &[u32; 8], mut packets: &mut [Packet<'_>], authentic: &mut [bool]) {
     let mut note = |place: usize, verdict: bool| {
         if let Some(authentic) = authentic.get_mut(place) {
             *authentic = verdict;
@@ -123,13 +111,10 @@ fn run<const OPEN: bool, P: AnyPacket>(
     };
     // A short packet by itself needs nothing of what follows.
     if let [packet] = packets
-        && packet.len() <= SHORT + TAG_LEN
+        && let Some((text, tag)) = split_tag(packet.data)
+        && text.len() <= SHORT
     {
-        let nonce = nonce(packet.counter());
-        if let Some((text, tag)) = packet.split() {
-            note(0, short::<OPEN>(key, nonce, text, tag));
-        }
-        return;
+        return note(0, short::<OPEN>(key, nonce(packet.counter), text, tag));
     }
     let mut begun: Option<Long<'_>> = None;
     let mut passes = Passes::new();
@@ -144,13 +129,13 @@ fn run<const OPEN: bool, P: AnyPacket>(
         let places = place..;
         place += count;
         if let Some(four) = now.first_chunk_mut::<TOGETHER>() {
-            let nonces = four.each_ref().map(|packet| nonce(packet.counter()));
+            let nonces = four.each_ref().map(|packet| nonce(packet.counter));
             let mut columns = Columns::of_four(key, nonces);
             let streams = passes.next();
             columns.next(&mut Poly1305::default(), &[], streams);
             let parts = four.iter_mut().zip(streams.as_chunks::<4>().0).zip(places);
             for ((packet, stream), place) in parts {
-                if let Some((text, tag)) = packet.split() {
+                if let Some((text, tag)) = split_tag(packet.data) {
                     note(place, whole::<OPEN>(stream, text, tag));
                 }
             }
@@ -161,10 +146,10 @@ fn run<const OPEN: bool, P: AnyPacket>(
             if erase_beyond(packet, MAX_TEXT_LEN) {
                 continue;
             }
-            let nonce = nonce(packet.counter());
-            let Some((text, tag)) = packet.split() else {
+            let Some((text, tag)) = split_tag(packet.data) else {
                 continue;
             };
+            let nonce = nonce(packet.counter);
             if text.len() <= SHORT {
                 note(place, short::<OPEN>(key, nonce, text, tag));
                 continue;
@@ -192,10 +177,10 @@ fn run<const OPEN: bool, P: AnyPacket>(
 
 /// Overwrites a packet whose text is longer than `longest` bytes, and returns whether it did. Such
 /// a packet cannot be sealed and must not leave in clear; one that was received is a forgery.
-pub(crate) fn erase_beyond(packet: &mut impl AnyPacket, longest: u64) -> bool {
-    let is_beyond = packet.len() as u64 > longest + TAG_LEN as u64;
+pub(crate) fn erase_beyond(packet: &mut Packet<'_>, longest: u64) -> bool {
+    let is_beyond = packet.data.len() as u64 > longest + TAG_LEN as u64;
     if is_beyond {
-        packet.erase();
+        packet.data.fill(0);
     }
     is_beyond
 }
@@ -206,8 +191,8 @@ pub(crate) fn nonce(counter: u64) -> [u32; 3] {
 }
 
 /// Returns whether a packet has a tag and at most one block of text.
-fn has_one_block(packet: &impl AnyPacket) -> bool {
-    (TAG_LEN..=TAG_LEN + BLOCK_LEN).contains(&packet.len())
+fn has_one_block(packet: &Packet<'_>) -> bool {
+    (TAG_LEN..=TAG_LEN + BLOCK_LEN).contains(&packet.data.len())
 }
 
 /// A packet of at most [`SHORT`] bytes of text.
@@ -216,7 +201,7 @@ fn has_one_block(packet: &impl AnyPacket) -> bool {
 fn short<const OPEN: bool>(
     key: &[u32; 8],
     nonce: [u32; 3],
-    text: Text<'_>,
+    text: &mut [u8],
     tag: &mut [u8; TAG_LEN],
 ) -> bool {
     match text.len().div_ceil(BLOCK_LEN) {
@@ -231,7 +216,7 @@ fn short<const OPEN: bool>(
 fn side_by_side<const OPEN: bool, const N: usize>(
     key: &[u32; 8],
     nonce: [u32; 3],
-    text: Text<'_>,
+    text: &mut [u8],
     tag: &mut [u8; TAG_LEN],
 ) -> bool {
     let mut stream = rows::blocks::<N>(key, nonce);
@@ -243,7 +228,7 @@ fn side_by_side<const OPEN: bool, const N: usize>(
 /// A packet all of whose key stream there is, from its one-time keys on.
 #[inline]
 #[target_feature(enable = "avx2,bmi2")]
-fn whole<const OPEN: bool>(stream: &[Vector], text: Text<'_>, tag: &mut [u8; TAG_LEN]) -> bool {
+fn whole<const OPEN: bool>(stream: &[Vector], text: &mut [u8], tag: &mut [u8; TAG_LEN]) -> bool {
     let mut poly = Poly1305::new(words(stream[0]));
     at_once::<OPEN>(&mut poly, text, tag, |text| apply(text, &stream[2..]))
 }
@@ -254,19 +239,19 @@ fn whole<const OPEN: bool>(stream: &[Vector], text: Text<'_>, tag: &mut [u8; TAG
 #[inline(always)]
 pub(crate) fn at_once<const OPEN: bool>(
     poly: &mut Poly1305,
-    mut text: Text<'_>,
+    text: &mut [u8],
     tag: &mut [u8; TAG_LEN],
-    apply: impl Fn(&mut Text<'_>),
+    apply: impl Fn(&mut [u8]),
 ) -> bool {
     if !OPEN {
-        apply(&mut text);
+        apply(text);
     }
-    poly.padded(text.result());
+    poly.padded(text);
     let verdict = conclude::<OPEN>(poly, text.len(), tag);
     if OPEN && verdict {
-        apply(&mut text);
+        apply(text);
     } else if OPEN {
-        text.result_mut().fill(0);
+        text.fill(0);
     }
     verdict
 }
@@ -333,7 +318,7 @@ struct Long<'a> {
     /// Index in its batch.
     place: usize,
     poly: Poly1305,
-    text: Text<'a>,
+    text: &'a mut [u8],
     tag: &'a mut [u8; TAG_LEN],
     /// Bytes of ciphertext that have been through Poly1305: whole blocks of ChaCha20.
     authenticated: usize,
@@ -345,7 +330,7 @@ struct Long<'a> {
 }
 
 impl<'a> Long<'a> {
-    fn new(place: usize, text: Text<'a>, tag: &'a mut [u8; TAG_LEN]) -> Self {
+    fn new(place: usize, text: &'a mut [u8], tag: &'a mut [u8; TAG_LEN]) -> Self {
         Self {
             place,
             poly: Poly1305::default(),
@@ -391,7 +376,7 @@ impl<'a> Long<'a> {
     #[inline]
     #[target_feature(enable = "avx2,bmi2")]
     fn apply(&mut self, stream: &Stream, len: usize) {
-        apply(&mut self.text.part(self.applied, len), &stream[self.from..]);
+        apply(&mut self.text[self.applied..][..len], &stream[self.from..]);
         self.applied += len;
     }
 
@@ -401,7 +386,7 @@ impl<'a> Long<'a> {
     #[target_feature(enable = "avx2,bmi2")]
     fn weave<const OPEN: bool>(&mut self, columns: &mut Columns, stream: &mut Stream) {
         let end = if OPEN { self.text.len() } else { self.applied };
-        let (chunks, _) = self.text.result()[self.authenticated..end].as_chunks();
+        let (chunks, _) = self.text[self.authenticated..end].as_chunks();
         let chunks = &chunks[..chunks.len().min(WOVEN)];
         self.authenticated += chunks.len() * BLOCK_LEN;
         columns.next(&mut self.poly, chunks, stream);
@@ -411,13 +396,12 @@ impl<'a> Long<'a> {
     #[inline]
     #[target_feature(enable = "avx2,bmi2")]
     fn end<const OPEN: bool>(&mut self, stream: &Stream) -> bool {
-        self.poly.padded(&self.text.result()[self.authenticated..]);
+        self.poly.padded(&self.text[self.authenticated..]);
         let verdict = conclude::<OPEN>(&mut self.poly, self.text.len(), self.tag);
         if OPEN && verdict {
-            let rest = self.text.len() - self.applied;
-            self.apply(stream, rest);
+            apply(&mut self.text[self.applied..], &stream[self.from..]);
         } else if OPEN {
-            self.text.result_mut().fill(0);
+            self.text.fill(0);
         }
         verdict
     }
@@ -426,19 +410,16 @@ impl<'a> Long<'a> {
 /// Applies key stream, of which there is enough.
 #[inline]
 #[target_feature(enable = "avx2,bmi2")]
-fn apply(text: &mut Text<'_>, stream: &[Vector]) {
-    let whole = text.len() / LEN;
-    for (chunk, stream) in (0..whole).zip(stream) {
-        let applied = _mm256_xor_si256(load(&text.source().as_chunks().0[chunk]), *stream);
-        store(&mut text.result_mut().as_chunks_mut().0[chunk], applied);
+fn apply(text: &mut [u8], stream: &[Vector]) {
+    let (whole, rest) = text.as_chunks_mut();
+    for (text, stream) in whole.iter_mut().zip(stream) {
+        store(text, _mm256_xor_si256(load(text), *stream));
     }
-    let (_, rest) = text.source().as_chunks::<LEN>();
     if !rest.is_empty() {
         let mut padded = [0; LEN];
         padded[..rest.len()].copy_from_slice(rest);
-        let applied = _mm256_xor_si256(load(&padded), stream[whole]);
+        let applied = _mm256_xor_si256(load(&padded), stream[whole.len()]);
         store(&mut padded, applied);
-        let (_, rest) = text.result_mut().as_chunks_mut::<LEN>();
         rest.copy_from_slice(&padded[..rest.len()]);
         // Behind the text it is key stream.
         wipe_bytes(&mut padded);

@@ -32,8 +32,7 @@ mod vector;
 use self::group::{Group, Lane, Place};
 use crate::Grouping;
 use crate::avx2::{Avx2Key, Words, erase_beyond};
-use crate::packet::{AnyPacket, MAX_TEXT_LEN, OutOfPlace, Packet, TAG_LEN};
-use crate::text::Text;
+use crate::packet::{MAX_TEXT_LEN, Packet, TAG_LEN, split_tag};
 use std::is_x86_feature_detected;
 
 /// Packets that are sorted and grouped at a time.
@@ -70,17 +69,8 @@ impl Avx512Key {
 
     /// Encrypts every packet in place, as [`Avx2Key::seal`] does.
     pub fn seal(&self, packets: &mut [Packet<'_>]) {
-        self.seal_any(packets);
-    }
-
-    /// Encrypts every packet into its other buffer, as [`Avx2Key::seal_out_of_place`] does.
-    pub fn seal_out_of_place(&self, packets: &mut [OutOfPlace<'_>]) {
-        self.seal_any(packets);
-    }
-
-    fn seal_any<P: AnyPacket>(&self, packets: &mut [P]) {
         if let Some(packet) = self.only(packets) {
-            self.packet::<false, P>(packet);
+            self.packet::<false>(packet.counter, packet.data);
             return;
         }
         for packets in packets.chunks_mut(RUN) {
@@ -92,7 +82,7 @@ impl Avx512Key {
     pub fn open(&self, packets: &mut [Packet<'_>], authentic: &mut [bool]) {
         authentic.fill(false);
         if let (Some(packet), Some(verdict)) = (self.only(packets), authentic.first_mut()) {
-            *verdict = self.packet::<true, _>(packet);
+            *verdict = self.packet::<true>(packet.counter, packet.data);
             return;
         }
         for (packets, flags) in packets.chunks_mut(RUN).zip(authentic.chunks_mut(RUN)) {
@@ -106,28 +96,25 @@ impl Avx512Key {
     }
 
     /// Takes packets from the longest on, those of like length together.
-    fn run<P: AnyPacket>(&self, packets: &mut [P], mut work: Work<'_>) {
+    fn run(&self, packets: &mut [Packet<'_>], mut work: Work<'_>) {
         let mut entries = [const { Entry::NONE }; RUN];
         let mut place = Place::new();
         let mut grouped = false;
         let mut len = 0;
         for (index, packet) in packets.iter_mut().enumerate() {
-            if erase_beyond(packet, MAX_TEXT_LEN) {
-                continue;
-            }
-            let counter = packet.counter();
-            if let Some((text, tag)) = packet.split() {
+            let is_beyond = erase_beyond(packet, MAX_TEXT_LEN);
+            let Packet { counter, data } = packet;
+            if !is_beyond && data.len() >= TAG_LEN {
                 entries[len] = Entry {
                     index,
-                    counter,
-                    len: text.len(),
-                    parts: Some((text, tag)),
+                    counter: *counter,
+                    data: Some(data),
                 };
                 len += 1;
             }
         }
         let mut entries = &mut entries[..len];
-        entries.sort_unstable_by_key(|entry| core::cmp::Reverse(entry.len));
+        entries.sort_unstable_by_key(|entry| core::cmp::Reverse(entry.text_len()));
         while !entries.is_empty() {
             let (width, count) = self.choose(entries);
             let now = entries
@@ -155,7 +142,7 @@ impl Avx512Key {
         let mut left = entries.iter_mut();
         let lanes = core::array::from_fn(|_| {
             let lane = left.next().and_then(|entry| {
-                let (text, tag) = entry.parts.take()?;
+                let (text, tag) = split_tag(entry.data.take()?)?;
                 Some(Lane::new(entry.counter, text, tag))
             });
             lane.unwrap_or_default()
@@ -175,40 +162,30 @@ impl Avx512Key {
 
     fn single(&self, entries: &mut [Entry<'_>], work: &mut Work<'_>) {
         for entry in entries {
-            let Some((text, tag)) = entry.parts.take() else {
+            let Some(data) = entry.data.take() else {
                 continue;
             };
             match work {
                 Work::Seal => {
-                    self.text::<false>(entry.counter, text, tag);
+                    self.packet::<false>(entry.counter, data);
                 }
                 Work::Open(flags) => {
-                    flags[entry.index] = self.text::<true>(entry.counter, text, tag);
+                    flags[entry.index] = self.packet::<true>(entry.counter, data);
                 }
             }
         }
     }
 
     /// Seals a packet by itself, or with `OPEN` opens it and says whether it was authentic.
-    fn packet<const OPEN: bool, P: AnyPacket>(&self, packet: &mut P) -> bool {
-        let counter = packet.counter();
-        let parts = packet.split();
-        parts.is_some_and(|(text, tag)| self.text::<OPEN>(counter, text, tag))
-    }
-
-    /// Seals a packet like [`packet`](Self::packet), or opens it. The caller has split it.
-    fn text<const OPEN: bool>(
-        &self,
-        counter: u64,
-        text: Text<'_>,
-        tag: &mut [u8; TAG_LEN],
-    ) -> bool {
-        // SAFETY: there is no key without the instructions.
-        unsafe { single::packet::<OPEN>(&self.words.0, counter, text, tag) }
+    fn packet<const OPEN: bool>(&self, counter: u64, data: &mut [u8]) -> bool {
+        split_tag(data).is_some_and(|(text, tag)| {
+            // SAFETY: there is no key without the instructions.
+            unsafe { single::packet::<OPEN>(&self.words.0, counter, text, tag) }
+        })
     }
 
     /// The packet that is there alone, if it goes by itself then.
-    fn only<'a, P: AnyPacket>(&self, packets: &'a mut [P]) -> Option<&'a mut P> {
+    fn only<'a, 'b>(&self, packets: &'a mut [Packet<'b>]) -> Option<&'a mut Packet<'b>> {
         let [packet] = packets else {
             return None;
         };
@@ -219,10 +196,10 @@ impl Avx512Key {
     /// Chooses the width for the first of these packets, the longest, and the number of packets
     /// that go with it, by what saves the most time.
     fn choose(&self, entries: &[Entry<'_>]) -> (Width, usize) {
-        let blocks = |entry: &Entry<'_>| blocks(entry.len);
+        let blocks = |entry: &Entry<'_>| blocks(entry.text_len());
         let longest = blocks(&entries[0]);
         let mut best = (Width::One, 1);
-        if entries[0].len > LONGEST {
+        if entries[0].text_len() > LONGEST {
             return best;
         }
         // The times one by one and together: the greatest ratio is best.
@@ -288,9 +265,7 @@ fn blocks(text_len: usize) -> u64 {
 struct Entry<'a> {
     index: usize,
     counter: u64,
-    /// Bytes of the text.
-    len: usize,
-    parts: Option<(Text<'a>, &'a mut [u8; TAG_LEN])>,
+    data: Option<&'a mut [u8]>,
 }
 
 impl Entry<'_> {
@@ -298,7 +273,11 @@ impl Entry<'_> {
     const NONE: Self = Self {
         index: 0,
         counter: 0,
-        len: 0,
-        parts: None,
+        data: None,
     };
+
+    fn text_len(&self) -> usize {
+        let len = self.data.as_ref().map_or(0, |data| data.len());
+        len.saturating_sub(TAG_LEN)
+    }
 }

@@ -21,8 +21,6 @@ mod avx512;
 mod packet;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod reference;
-#[cfg(target_arch = "x86_64")]
-mod text;
 #[cfg(not(target_arch = "x86_64"))]
 mod unsupported;
 
@@ -30,7 +28,7 @@ mod unsupported;
 pub use avx2::Avx2Key;
 #[cfg(target_arch = "x86_64")]
 pub use avx512::Avx512Key;
-pub use packet::{OutOfPlace, Packet, TAG_LEN};
+pub use packet::{Packet, TAG_LEN};
 #[cfg(not(target_arch = "x86_64"))]
 pub use unsupported::{NoAvx2Key as Avx2Key, NoAvx512Key as Avx512Key};
 

@@ -1,7 +1,4 @@
-//! Packets of a batch.
-
-#[cfg(target_arch = "x86_64")]
-use crate::text::Text;
+//! A packet of a batch.
 
 /// Bytes of a Poly1305 tag.
 pub const TAG_LEN: usize = 16;
@@ -23,98 +20,9 @@ pub struct Packet<'a> {
     pub data: &'a mut [u8],
 }
 
-/// One packet of a batch that is sealed into another buffer, so that its plaintext stays.
-pub struct OutOfPlace<'a> {
-    counter: u64,
-    text: &'a [u8],
-    /// Room for the ciphertext and the tag.
-    sealed: &'a mut [u8],
-}
-
-impl<'a> OutOfPlace<'a> {
-    /// Returns a packet with this plaintext. `counter` is its number under its key: never seal
-    /// twice with one. The ciphertext and the tag are written to `sealed`. Returns `None`
-    /// unless `sealed` is [`TAG_LEN`] bytes longer than `text`.
-    #[must_use]
-    pub fn new(counter: u64, text: &'a [u8], sealed: &'a mut [u8]) -> Option<Self> {
-        let fits = sealed.len().checked_sub(TAG_LEN) == Some(text.len());
-        fits.then_some(Self {
-            counter,
-            text,
-            sealed,
-        })
-    }
-
-    /// Copies the plaintext to its place before the tag, and returns the packet that is sealed
-    /// there.
-    pub fn copy(&mut self) -> Packet<'_> {
-        let (text, _) = self.sealed.split_at_mut(self.text.len());
-        text.copy_from_slice(self.text);
-        Packet {
-            counter: self.counter,
-            data: self.sealed,
-        }
-    }
-}
-
-/// A packet as the implementations see it.
+/// Splits off the last [`TAG_LEN`] bytes.
 #[cfg(target_arch = "x86_64")]
-pub(crate) trait AnyPacket {
-    fn counter(&self) -> u64;
-
-    /// Bytes of the text and the tag.
-    fn len(&self) -> usize;
-
-    /// Returns the text and the tag that follows its result. Returns `None` if there is no room for
-    /// a tag.
-    fn split(&mut self) -> Option<(Text<'_>, &mut [u8; TAG_LEN])>;
-
-    /// Overwrites the result with zeros.
-    fn erase(&mut self);
-}
-
-#[cfg(target_arch = "x86_64")]
-impl AnyPacket for Packet<'_> {
-    #[inline]
-    fn counter(&self) -> u64 {
-        self.counter
-    }
-
-    #[inline]
-    fn len(&self) -> usize {
-        self.data.len()
-    }
-
-    #[inline]
-    fn split(&mut self) -> Option<(Text<'_>, &mut [u8; TAG_LEN])> {
-        let (text, tag) = self.data.split_last_chunk_mut()?;
-        Some((Text::in_place(text), tag))
-    }
-
-    fn erase(&mut self) {
-        self.data.fill(0);
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-impl AnyPacket for OutOfPlace<'_> {
-    #[inline]
-    fn counter(&self) -> u64 {
-        self.counter
-    }
-
-    #[inline]
-    fn len(&self) -> usize {
-        self.sealed.len()
-    }
-
-    #[inline]
-    fn split(&mut self) -> Option<(Text<'_>, &mut [u8; TAG_LEN])> {
-        let (result, tag) = self.sealed.split_last_chunk_mut()?;
-        Some((Text::out_of_place(self.text, result), tag))
-    }
-
-    fn erase(&mut self) {
-        self.sealed.fill(0);
-    }
+#[inline]
+pub(crate) fn split_tag(data: &mut [u8]) -> Option<(&mut [u8], &mut [u8; TAG_LEN])> {
+    data.split_last_chunk_mut()
 }

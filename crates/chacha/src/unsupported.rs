@@ -1,6 +1,6 @@
 //! The keys on other architectures than x86-64: there are none.
 
-use crate::{Grouping, OutOfPlace, Packet};
+use crate::{Grouping, Packet};
 
 /// A key for AVX2, which no processor of this architecture has.
 pub enum NoAvx2Key {}
@@ -20,11 +20,6 @@ impl NoAvx2Key {
 
     /// Cannot be called.
     pub fn seal(&self, _packets: &mut [Packet<'_>]) {
-        match *self {}
-    }
-
-    /// Cannot be called.
-    pub fn seal_out_of_place(&self, _packets: &mut [OutOfPlace<'_>]) {
         match *self {}
     }
 
@@ -52,11 +47,6 @@ impl NoAvx512Key {
 
     /// Cannot be called.
     pub fn seal(&self, _packets: &mut [Packet<'_>]) {
-        match *self {}
-    }
-
-    /// Cannot be called.
-    pub fn seal_out_of_place(&self, _packets: &mut [OutOfPlace<'_>]) {
         match *self {}
     }
 

@@ -9,7 +9,7 @@ mod differential;
 
 use common::{AVX2, BatchKey, GROUPED, IMPLEMENTATIONS, Implementation, Random, with_room};
 use differential::Shape;
-use taupe_chacha::{Avx2Key, Avx512Key, OutOfPlace, Packet, TAG_LEN};
+use taupe_chacha::{Avx2Key, Avx512Key, Packet, TAG_LEN};
 
 #[test]
 fn a_million_packets_are_sealed_and_opened_as_by_aws_lc() {
@@ -179,18 +179,6 @@ fn batches_of_0_1_64_and_65_keepalives_and_of_packets_too_short_for_a_tag() {
             assert_eq!(data, short, "{}: {n}", implementation.name);
         }
     }
-}
-
-#[test]
-fn a_buffer_for_a_sealed_packet_has_room_for_the_tag_and_no_more() {
-    let fits = |text: usize, sealed: usize| {
-        OutOfPlace::new(0, &vec![1; text], &mut vec![2; sealed]).is_some()
-    };
-    for len in [0, 1, 16, 1440] {
-        assert!(fits(len, len + TAG_LEN));
-        assert!(!fits(len, len + TAG_LEN - 1) && !fits(len, len + TAG_LEN + 1));
-    }
-    assert!(!fits(0, 0) && !fits(1, 0));
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! taupe-crypto --bench aead [ROUNDS]`; the first column is the one that counts.
 
 use std::time::{Duration, Instant};
-use taupe_crypto::{AeadKey, OutOfPlace, Packet, Provider, Secret, TAG_LEN};
+use taupe_crypto::{AeadKey, Packet, Provider, Secret, TAG_LEN};
 
 /// Packets of a batch, and the bytes of text in each.
 const SHAPES: [(usize, usize); 12] = [
@@ -30,8 +30,6 @@ const SAMPLE: Duration = Duration::from_micros(20);
 #[derive(Clone, Copy)]
 enum Direction {
     Seal,
-    /// Sealing out of place, from the same buffer each time.
-    SealInto,
     Open,
 }
 
@@ -46,11 +44,7 @@ fn main() {
     }
     println!();
     for (packets, len) in SHAPES {
-        for (name, direction) in [
-            ("seal", Direction::Seal),
-            ("into", Direction::SealInto),
-            ("open", Direction::Open),
-        ] {
+        for (name, direction) in [("seal", Direction::Seal), ("open", Direction::Open)] {
             let mut subjects: Vec<_> = (providers.iter())
                 .map(|provider| Subject::new(provider, packets, len, direction))
                 .collect();
@@ -124,16 +118,10 @@ impl Subject {
         let mut authentic = [false; 64];
         let began = Instant::now();
         for bytes in &mut self.batches {
+            let mut packets = batch(bytes, self.stride);
             match self.direction {
-                Direction::Seal => self.key.seal(&mut batch(bytes, self.stride)),
-                Direction::SealInto => {
-                    let mut packets = out_of_place(&self.from, bytes, self.stride);
-                    self.key.seal_out_of_place(&mut packets);
-                }
-                Direction::Open => {
-                    let mut packets = batch(bytes, self.stride);
-                    self.key.open(&mut packets, &mut authentic);
-                }
+                Direction::Seal => self.key.seal(&mut packets),
+                Direction::Open => self.key.open(&mut packets, &mut authentic),
             }
         }
         self.best = self.best.min(began.elapsed());
@@ -153,12 +141,5 @@ fn batch(bytes: &mut [u8], stride: usize) -> Vec<Packet<'_>> {
     (0..)
         .zip(bytes.chunks_exact_mut(stride))
         .map(|(counter, data)| Packet { counter, data })
-        .collect()
-}
-
-fn out_of_place<'a>(from: &'a [u8], to: &'a mut [u8], stride: usize) -> Vec<OutOfPlace<'a>> {
-    (0..)
-        .zip(from.chunks_exact(stride).zip(to.chunks_exact_mut(stride)))
-        .filter_map(|(counter, (from, to))| OutOfPlace::new(counter, &from[..stride - TAG_LEN], to))
         .collect()
 }

@@ -6,7 +6,7 @@ use crate::Secret;
 use chacha20poly1305::{KeyInit, XChaCha20Poly1305};
 use thiserror::Error;
 
-pub use taupe_chacha::{OutOfPlace, Packet, TAG_LEN};
+pub use taupe_chacha::{Packet, TAG_LEN};
 
 /// A message did not verify: a wrong key, counter or associated data, a
 /// changed bit, or a buffer shorter than [`TAG_LEN`].
@@ -27,16 +27,6 @@ pub trait AeadKey: Send + Sync {
     /// it is, and no receiver will take it. One of more than 256 GiB less 48 bytes, for
     /// which the cipher's blocks have no numbers (RFC 8439 §2.8), becomes zeros.
     fn seal(&self, packets: &mut [Packet<'_>]);
-
-    /// Encrypts every packet into its other buffer. The plaintext stays, so that the packet can be
-    /// sealed again with another counter.
-    ///
-    /// By default copies each packet and seals it in place.
-    fn seal_out_of_place(&self, packets: &mut [OutOfPlace<'_>]) {
-        for packet in packets {
-            self.seal(&mut [packet.copy()]);
-        }
-    }
 
     /// Decrypts every packet in place; `authentic[i]` tells whether packet `i`
     /// verified.

@@ -27,7 +27,7 @@ mod kem {
 pub(crate) use kem::AwsLcMlKem;
 
 use crate::{
-    Aead, AeadKey, NotAuthentic, OutOfPlace, Packet, Secret,
+    Aead, AeadKey, NotAuthentic, Packet, Secret,
     aead::{nonce, open_each, split_tag},
 };
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
@@ -158,10 +158,6 @@ impl AeadKey for Avx512Key {
         Self::seal(self, packets);
     }
 
-    fn seal_out_of_place(&self, packets: &mut [OutOfPlace<'_>]) {
-        Self::seal_out_of_place(self, packets);
-    }
-
     fn open(&self, packets: &mut [Packet<'_>], authentic: &mut [bool]) {
         Self::open(self, packets, authentic);
     }
@@ -170,10 +166,6 @@ impl AeadKey for Avx512Key {
 impl AeadKey for Avx2Key {
     fn seal(&self, packets: &mut [Packet<'_>]) {
         Self::seal(self, packets);
-    }
-
-    fn seal_out_of_place(&self, packets: &mut [OutOfPlace<'_>]) {
-        Self::seal_out_of_place(self, packets);
     }
 
     fn open(&self, packets: &mut [Packet<'_>], authentic: &mut [bool]) {

@@ -55,7 +55,7 @@ mod secret;
 #[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
 mod x25519;
 
-pub use aead::{Aead, AeadKey, NotAuthentic, OutOfPlace, Packet, TAG_LEN};
+pub use aead::{Aead, AeadKey, NotAuthentic, Packet, TAG_LEN};
 pub use dh::{Agreement, BASE_POINT, Dh};
 pub use hash::Hash;
 pub use kem::{DecapsulationKey, EncapsulationKey, InvalidKemInput, Kem, KemParameters};

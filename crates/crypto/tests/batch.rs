@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Random, all_providers, with_room};
-use taupe_crypto::{AeadKey, NotAuthentic, OutOfPlace, Packet, Secret, TAG_LEN};
+use taupe_crypto::{AeadKey, NotAuthentic, Packet, Secret, TAG_LEN};
 
 /// Batches of every size up to this many packets.
 const PACKETS: usize = if cfg!(miri) { 3 } else { 70 };
@@ -33,33 +33,6 @@ fn sealing_a_batch_equals_sealing_its_packets() {
                 let visible = plain.len() > 2 * TAG_LEN && sealed[text] == plain[text];
                 assert!(!visible, "{}: not encrypted", provider.name);
                 assert_ne!(sealed[plain.len() - TAG_LEN..], [0xaa; TAG_LEN]);
-            }
-        }
-    }
-}
-
-#[test]
-fn sealing_out_of_place_equals_sealing_in_place() {
-    for provider in all_providers() {
-        let mut random = Random(3);
-        let key = provider.aead.key(&Secret::new(random.array()));
-        for n in 0..=PACKETS {
-            let (counters, plain) = batch(&mut random, n);
-            let mut in_place = plain.clone();
-            key.seal(&mut packets(&counters, &mut in_place));
-
-            let mut sealed = vec![vec![0xc3; PACKET_LEN + TAG_LEN]; n];
-            let mut batch: Vec<_> = (counters.iter().zip(&plain).zip(&mut sealed))
-                .map(|((counter, plain), sealed)| {
-                    let text = &plain[..plain.len() - TAG_LEN];
-                    OutOfPlace::new(*counter, text, &mut sealed[..plain.len()]).unwrap()
-                })
-                .collect();
-            key.seal_out_of_place(&mut batch);
-            for (sealed, expected) in sealed.iter().zip(&in_place) {
-                let (sealed, rest) = sealed.split_at(expected.len());
-                assert_eq!(sealed, expected, "{}: {n} packets", provider.name);
-                assert!(rest.iter().all(|byte| *byte == 0xc3), "{}", provider.name);
             }
         }
     }

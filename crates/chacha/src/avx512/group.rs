@@ -16,11 +16,9 @@
 use super::chacha20::{Blocks, Transpose, columns, diagonals, round, step};
 use super::poly1305::{LANES, Poly1305x8, Quad, halves};
 use super::vector::{
-    LEN, Vector512, align_frame, from_u64, load, load_padded, store, store_cut, wipe_bytes,
-    wipe_place, zero,
+    LEN, Vector512, from_u64, load, load_padded, store, store_cut, wipe_bytes, wipe_place, zero,
 };
 use crate::TAG_LEN;
-use crate::text::{Text, Windows};
 use core::arch::x86_64::*;
 use core::mem::MaybeUninit;
 
@@ -28,78 +26,61 @@ use core::mem::MaybeUninit;
 #[derive(Default)]
 pub(super) struct Lane<'a> {
     counter: u64,
-    text: Text<'a>,
+    /// The text that fills blocks, and what is left of it.
+    chunks: &'a mut [[u8; LEN]],
+    rest: &'a mut [u8],
     tag: Option<&'a mut [u8; TAG_LEN]>,
 }
 
 impl<'a> Lane<'a> {
-    pub(super) fn new(counter: u64, text: Text<'a>, tag: &'a mut [u8; TAG_LEN]) -> Self {
+    pub(super) fn new(counter: u64, text: &'a mut [u8], tag: &'a mut [u8; TAG_LEN]) -> Self {
+        let (chunks, rest) = text.as_chunks_mut();
         Self {
             counter,
-            text,
+            chunks,
+            rest,
             tag: Some(tag),
         }
     }
 
     /// Blocks of key stream that the packet needs.
     fn blocks(&self) -> usize {
-        1 + self.text.len().div_ceil(LEN)
-    }
-
-    /// Complete blocks of the text.
-    fn chunks(&self) -> usize {
-        self.text.len() / LEN
-    }
-
-    /// The end of the ciphertext, which does not fill a block.
-    fn rest(&self) -> &[u8] {
-        self.text.result().as_chunks::<LEN>().1
+        1 + self.chunks.len() + usize::from(!self.rest.is_empty())
     }
 
     /// Applies key stream to 64 bytes of text, or to as many as there are.
     #[inline]
     #[target_feature(enable = "avx512bw")]
     fn apply(&mut self, chunk: usize, stream: Vector512) {
-        if let Some(source) = self.text.source().as_chunks().0.get(chunk) {
-            let applied = _mm512_xor_si512(load(source), stream);
-            store(
-                &mut self.text.result_mut().as_chunks_mut().0[chunk],
-                applied,
-            );
-        } else if chunk == self.chunks() {
-            let (_, source) = self.text.source().as_chunks::<LEN>();
-            let applied = _mm512_xor_si512(load_padded(source), stream);
-            store_cut(self.text.result_mut().as_chunks_mut::<LEN>().1, applied);
+        if chunk < self.chunks.len() {
+            apply(&mut self.chunks[chunk], stream);
+        } else if chunk == self.chunks.len() {
+            store_cut(self.rest, _mm512_xor_si512(load_padded(self.rest), stream));
         }
     }
 
     /// Overwrites the text of a forgery.
     fn zeroise(&mut self) {
-        self.text.result_mut().fill(0);
+        self.chunks.as_flattened_mut().fill(0);
+        self.rest.fill(0);
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn apply<const W: usize, const P: usize, const COPY: bool>(
-    text: &mut Windows<'_, LEN, W, P, COPY>,
-    packet: usize,
-    chunk: usize,
-    stream: Vector512,
-) {
-    let applied = _mm512_xor_si512(load(text.source(packet, chunk)), stream);
-    store(text.result_mut(packet, chunk), applied);
+fn apply(chunk: &mut [u8; LEN], stream: Vector512) {
+    store(chunk, _mm512_xor_si512(load(chunk), stream));
 }
 
 /// Returns the next blocks for each lane of Poly1305: a chunk of eight texts, or two of four.
 /// It has no loop, or the compiler would move rounds behind it.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn rows<const W: usize, const P: usize, const COPY: bool>(
-    text: &Windows<'_, LEN, W, P, COPY>,
+fn rows<const W: usize, const P: usize>(
+    text: &[&mut [[u8; LEN]; W]; P],
     chunk: usize,
 ) -> [Vector512; LANES] {
-    let row = |lane: usize| text.result(lane % P, chunk + lane / P);
+    let row = |lane: usize| &text[lane % P][chunk + lane / P];
     [
         load(row(0)),
         load(row(1)),
@@ -168,10 +149,10 @@ macro_rules! crypt {
     (@ $blocks:ident, $text:ident, $at:expr, $i:literal, $j:literal) => {{
         let [stream_i, stream_j] = $blocks.blocks();
         if let Some(at) = ($at + $i % N).checked_sub(1) {
-            apply(&mut $text, $i / N, at, stream_i);
+            apply(&mut $text[$i / N][at], stream_i);
         }
         if let Some(at) = ($at + $j % N).checked_sub(1) {
-            apply(&mut $text, $j / N, at, stream_j);
+            apply(&mut $text[$j / N][at], stream_j);
         }
     }};
 }
@@ -221,13 +202,10 @@ pub(super) struct Group<'a, 'b, const N: usize> {
     /// The words of the blocks made last.
     words: &'a mut [Vector512; 16],
     spare: &'a mut Spare,
-    /// Chunks of the longest text, and of the shortest.
+    /// Chunks of the longest text.
     chunks: usize,
-    fewest: usize,
     /// Chunks of each text that have been through Poly1305.
     authenticated: usize,
-    /// True if a text is sealed into another buffer.
-    copies: bool,
 }
 
 impl<'a, 'b, const N: usize> Group<'a, 'b, N> {
@@ -286,11 +264,8 @@ impl<'a, 'b, const N: usize> Group<'a, 'b, N> {
         });
         let blocks = Blocks::start::<N>(&mut place.blocks, key, &nonces);
         let words = blocks.next::<N>(&mut place.words);
-        let chunks = lanes.iter().map(Lane::chunks).max();
+        let chunks = lanes.iter().map(|lane| lane.chunks.len()).max();
         let chunks = chunks.unwrap_or(0);
-        let packets = lanes.iter().filter(|lane| lane.tag.is_some());
-        let fewest = packets.map(Lane::chunks).min().unwrap_or(0);
-        let copies = lanes.iter().any(|lane| lane.text.is_out_of_place());
         let keys = Blocks::keys::<N>(words);
         Self {
             poly: Poly1305x8::start(&mut place.poly, keys, chunks, N),
@@ -299,9 +274,7 @@ impl<'a, 'b, const N: usize> Group<'a, 'b, N> {
             words,
             spare: &mut place.spare,
             chunks,
-            fewest,
             authenticated: 0,
-            copies,
         }
     }
 
@@ -359,7 +332,7 @@ impl<'a, 'b, const N: usize> Group<'a, 'b, N> {
         let mut mask = 0;
         let mut rows = [zero(); LANES];
         for (i, (row, lane)) in rows.iter_mut().zip(&self.lanes).enumerate() {
-            if let Some(chunk) = lane.text.result().as_chunks().0.get(chunk) {
+            if let Some(chunk) = lane.chunks.get(chunk) {
                 *row = load(chunk);
                 mask |= 1 << i;
             }
@@ -370,7 +343,7 @@ impl<'a, 'b, const N: usize> Group<'a, 'b, N> {
     /// The rest of each ciphertext, with zeros after it.
     #[target_feature(enable = "avx512bw")]
     fn rests(&self) -> [Vector512; LANES] {
-        self.lanes.each_ref().map(|lane| load_padded(lane.rest()))
+        self.lanes.each_ref().map(|lane| load_padded(lane.rest))
     }
 
     /// The end of the authenticated bytes (RFC 8439 §2.8): the rest, padded to
@@ -378,10 +351,13 @@ impl<'a, 'b, const N: usize> Group<'a, 'b, N> {
     /// and of the text.
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
     fn authenticate_rests(&mut self, rests: [Vector512; LANES]) {
-        let lengths = (self.lanes.each_ref()).map(|lane| lane.text.len() as u64);
+        let lengths = self
+            .lanes
+            .each_ref()
+            .map(|lane| (lane.chunks.len() * LEN + lane.rest.len()) as u64);
         let lengths = [zero(), from_u64(&lengths)];
         let [a, b, c, d] = halves(rests);
-        let counts = (self.lanes.each_ref()).map(|lane| lane.rest().len().div_ceil(16));
+        let counts = (self.lanes.each_ref()).map(|lane| lane.rest.len().div_ceil(16));
         let most = counts.into_iter().max().unwrap_or(0);
         let mut lanes = self.lanes.iter().zip(counts);
         // All at once, if no packet has fewer.
@@ -411,19 +387,15 @@ impl<'a, 'b, const N: usize> Group<'a, 'b, N> {
     #[inline]
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
     fn weave<const OPEN: bool>(&mut self, first: usize) -> bool {
-        match (N, OPEN, first == 0, self.copies) {
-            (2, false, true, false) => self.woven::<false, true, false, 1, 8>(first),
-            (2, false, true, true) => self.woven::<false, true, true, 1, 8>(first),
-            (2, false, false, false) => self.woven::<false, false, false, 2, 8>(first),
-            (2, false, false, true) => self.woven::<false, false, true, 2, 8>(first),
-            (2, true, true, false) => self.woven::<true, true, false, 2, 8>(first),
-            (2, true, false, false) => self.woven::<true, false, false, 3, 8>(first),
-            (4, false, true, false) => self.woven::<false, true, false, 3, 4>(first),
-            (4, false, true, true) => self.woven::<false, true, true, 3, 4>(first),
-            (4, false, false, false) => self.woven::<false, false, false, 5, 4>(first),
-            (4, false, false, true) => self.woven::<false, false, true, 5, 4>(first),
-            (4, true, true, false) => self.woven::<true, true, false, 4, 4>(first),
-            (4, true, false, false) => self.woven::<true, false, false, 5, 4>(first),
+        match (N, OPEN, first == 0) {
+            (2, false, true) => self.woven::<false, true, 1, 8>(first),
+            (2, false, false) => self.woven::<false, false, 2, 8>(first),
+            (2, true, true) => self.woven::<true, true, 2, 8>(first),
+            (2, true, false) => self.woven::<true, false, 3, 8>(first),
+            (4, false, true) => self.woven::<false, true, 3, 4>(first),
+            (4, false, false) => self.woven::<false, false, 5, 4>(first),
+            (4, true, true) => self.woven::<true, true, 4, 4>(first),
+            (4, true, false) => self.woven::<true, false, 5, 4>(first),
             _ => false,
         }
     }
@@ -434,13 +406,7 @@ impl<'a, 'b, const N: usize> Group<'a, 'b, N> {
     /// authenticated are `N` chunks: to open, from `first` on; to seal, where
     /// ciphertext must have been made, from `N / 2` before that.
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
-    fn woven<
-        const OPEN: bool,
-        const FIRST: bool,
-        const COPY: bool,
-        const W: usize,
-        const P: usize,
-    >(
+    fn woven<const OPEN: bool, const FIRST: bool, const W: usize, const P: usize>(
         &mut self,
         first: usize,
     ) -> bool {
@@ -457,22 +423,18 @@ impl<'a, 'b, const N: usize> Group<'a, 'b, N> {
             (false, true) => (1, 1),
             (false, false) => (N / 2, 0),
         };
-        if self.authenticated != from || start + W > self.fewest || self.copies != COPY {
+        let mut left = self.lanes.iter_mut().zip(&mut *self.spare);
+        let text: [Option<&mut [[u8; LEN]; W]>; P] = core::array::from_fn(|_| {
+            let (lane, spare) = left.next()?;
+            match lane.tag {
+                Some(_) => lane.chunks.get_mut(start..)?.first_chunk_mut(),
+                None => spare.first_chunk_mut(),
+            }
+        });
+        if self.authenticated != from || text.iter().any(Option::is_none) {
             return false;
         }
-        let spare = self
-            .spare
-            .first_chunk_mut()
-            .expect("a place for each packet");
-        let mut text = Windows::<LEN, W, P, COPY>::spare(spare);
-        for (index, lane) in self.lanes.iter_mut().enumerate().take(P) {
-            if lane.tag.is_some() {
-                // SAFETY: every text has these blocks, because `fewest` is the length of the
-                // shortest. None is out of place unless the group copies.
-                unsafe { text.set(index, &mut lane.text, start) };
-            }
-        }
-        align_frame!();
+        let text = text.map(|text| text.expect("no text is short"));
         let (h, powers) = self.poly.parts();
         let mut x = self.blocks.begin();
         if OPEN {

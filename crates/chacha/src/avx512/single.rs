@@ -11,7 +11,6 @@ use crate::TAG_LEN;
 use crate::avx2::poly1305::Poly1305;
 use crate::avx2::rounds::CONSTANTS;
 use crate::avx2::{at_once, conclude, nonce};
-use crate::text::Text;
 use core::arch::x86_64::*;
 
 /// The rows of four blocks.
@@ -32,7 +31,7 @@ const MANY: usize = 2 * size_of::<Chunk>();
 pub(super) fn packet<const OPEN: bool>(
     key: &[u32; 8],
     counter: u64,
-    text: Text<'_>,
+    text: &mut [u8],
     tag: &mut [u8; TAG_LEN],
 ) -> bool {
     let nonce = nonce(counter);
@@ -47,7 +46,7 @@ pub(super) fn packet<const OPEN: bool>(
 fn short<const OPEN: bool>(
     key: &[u32; 8],
     nonce: [u32; 3],
-    text: Text<'_>,
+    text: &mut [u8],
     tag: &mut [u8; TAG_LEN],
 ) -> bool {
     let mut stream = [zero(); 4];
@@ -63,7 +62,7 @@ fn short<const OPEN: bool>(
 fn long<const OPEN: bool>(
     key: &[u32; 8],
     nonce: [u32; 3],
-    mut text: Text<'_>,
+    text: &mut [u8],
     tag: &mut [u8; TAG_LEN],
 ) -> bool {
     let mut stream = [zero(); 4 * MOST];
@@ -71,29 +70,28 @@ fn long<const OPEN: bool>(
     let mut poly = Poly1305::new(words(stream[0]));
     let mut powers = (text.len() >= MANY).then(|| Powers::new(poly.r()));
     let mut number = 1;
-    let mut done = 0;
+    let mut rest = &mut *text;
     loop {
         let from = number as usize % stream.len();
         let room = (stream.len() - from) * LEN;
-        let rest = text.len() - done;
-        let mut now = text.part(done, room.min(rest));
+        let (now, later) = rest.split_at_mut(room.min(rest.len()));
         if !OPEN {
-            apply(&mut now, &stream[from..]);
+            apply(now, &stream[from..]);
         }
-        authenticate(&mut poly, powers.as_ref(), now.result());
+        authenticate(&mut poly, powers.as_ref(), now);
         if OPEN {
-            apply(&mut now, &stream[from..]);
+            apply(now, &stream[from..]);
         }
-        if rest <= room {
+        if later.is_empty() {
             break;
         }
-        done += room;
-        number += (room / LEN) as u32;
-        make(key, nonce, number, (rest - room).div_ceil(LEN), &mut stream);
+        number += (now.len() / LEN) as u32;
+        make(key, nonce, number, later.len().div_ceil(LEN), &mut stream);
+        rest = later;
     }
     let verdict = conclude::<OPEN>(&mut poly, text.len(), tag);
     if OPEN && !verdict {
-        text.result_mut().fill(0);
+        text.fill(0);
     }
     wipe(&mut stream);
     if let Some(powers) = &mut powers {
@@ -210,16 +208,13 @@ fn round<const N: usize>(x: &mut [Rows; N]) {
 /// Applies key stream, of which there is enough.
 #[inline]
 #[target_feature(enable = "avx512bw")]
-fn apply(text: &mut Text<'_>, stream: &[Vector512]) {
-    let whole = text.len() / LEN;
-    for (chunk, stream) in (0..whole).zip(stream) {
-        let applied = _mm512_xor_si512(load(&text.source().as_chunks().0[chunk]), *stream);
-        store(&mut text.result_mut().as_chunks_mut().0[chunk], applied);
+fn apply(text: &mut [u8], stream: &[Vector512]) {
+    let (whole, rest) = text.as_chunks_mut();
+    for (text, stream) in whole.iter_mut().zip(stream) {
+        store(text, _mm512_xor_si512(load(text), *stream));
     }
-    if let Some(stream) = stream.get(whole) {
-        let (_, source) = text.source().as_chunks::<LEN>();
-        let applied = _mm512_xor_si512(load_padded(source), *stream);
-        store_cut(text.result_mut().as_chunks_mut::<LEN>().1, applied);
+    if let Some(stream) = stream.get(whole.len()) {
+        store_cut(rest, _mm512_xor_si512(load_padded(rest), *stream));
     }
 }
 

@@ -9,7 +9,6 @@ use super::vector::{LEN, from_u64, load_padded, store, zero};
 use super::{Avx512Key, single};
 use crate::avx2::{self, Words};
 use crate::reference::{Message, check_poly1305, check_wycheproof};
-use crate::text::Text;
 use core::mem::MaybeUninit;
 
 /// Poly1305 of a message in one lane, with others of the same length beside it.
@@ -204,9 +203,7 @@ fn group<const N: usize>(place: &mut Place) {
     let mut left = texts.iter_mut().zip(&mut tags).take(16 / N - 1);
     let lanes = core::array::from_fn(|i| {
         let lane = left.next();
-        lane.map_or_else(Lane::default, |(text, tag)| {
-            Lane::new(i as u64, Text::in_place(text), tag)
-        })
+        lane.map_or_else(Lane::default, |(text, tag)| Lane::new(i as u64, text, tag))
     });
     Group::<N>::seal(&[0xa5a5_a5a5; 8], lanes, place);
 }

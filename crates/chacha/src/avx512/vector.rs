@@ -102,25 +102,6 @@ pub(super) fn pin(mut vector: Vector512) -> Vector512 {
     vector
 }
 
-/// Aligns the frame of the function to 64 bytes, so that vectors spilled there are aligned too.
-///
-/// The compiler aligns the frame for a variable whose address is used, but not for spilled vectors.
-/// A spill that crosses two cache lines takes twice as long.
-macro_rules! align_frame {
-    () => {
-        let aligned = core::mem::MaybeUninit::<$crate::avx512::vector::Vector512>::uninit();
-        // SAFETY: there is no instruction.
-        unsafe {
-            core::arch::asm!(
-                "/* {} */", in(reg) aligned.as_ptr(),
-                options(readonly, nostack, preserves_flags)
-            );
-        }
-    };
-}
-
-pub(super) use align_frame;
-
 /// Writes zeros that the compiler does not leave out.
 #[target_feature(enable = "avx512f")]
 pub(super) fn wipe(vectors: &mut [Vector512]) {

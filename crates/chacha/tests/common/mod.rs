@@ -6,12 +6,11 @@ mod random;
 pub(crate) use random::Random;
 
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
-use taupe_chacha::{Avx2Key, Avx512Key, Grouping, OutOfPlace, Packet, TAG_LEN};
+use taupe_chacha::{Avx2Key, Avx512Key, Grouping, Packet, TAG_LEN};
 
 /// A key of one implementation.
 pub(crate) trait BatchKey {
     fn seal(&self, packets: &mut [Packet<'_>]);
-    fn seal_out_of_place(&self, packets: &mut [OutOfPlace<'_>]);
     fn open(&self, packets: &mut [Packet<'_>], authentic: &mut [bool]);
 }
 
@@ -20,10 +19,6 @@ macro_rules! batch_key {
         impl BatchKey for $key {
             fn seal(&self, packets: &mut [Packet<'_>]) {
                 self.seal(packets);
-            }
-
-            fn seal_out_of_place(&self, packets: &mut [OutOfPlace<'_>]) {
-                self.seal_out_of_place(packets);
             }
 
             fn open(&self, packets: &mut [Packet<'_>], authentic: &mut [bool]) {
@@ -102,12 +97,6 @@ impl BatchKey for AwsLc {
                     .expect("not too long");
                 tag.copy_from_slice(computed.as_ref());
             }
-        }
-    }
-
-    fn seal_out_of_place(&self, packets: &mut [OutOfPlace<'_>]) {
-        for packet in packets {
-            self.seal(&mut [packet.copy()]);
         }
     }
 

@@ -46,33 +46,14 @@ impl Reservation {
     ///
     /// The next call continues with the remaining counters, so that none is used twice.
     pub fn seal(&mut self, batch: &mut [u8], stride: usize) -> usize {
-        let ready = self.take_messages(batch.len(), stride);
+        let stride = stride.max(1);
+        let reserved = usize::try_from(self.messages).unwrap_or(usize::MAX);
+        let ready = batch.len().min(reserved.saturating_mul(stride));
+        self.messages -= ready.div_ceil(stride) as u64;
         let Self {
             session, counters, ..
         } = self;
         session.seal(counters, &mut batch[..ready], stride);
-        ready
-    }
-
-    /// Seals the batch `plain` into `sealed`. Both have the layout of [`Self::seal`]. The packets
-    /// in `plain` stay, so that they can be sealed again with the counters of another reservation.
-    /// Returns the number of bytes sealed. The remaining messages and the shorter buffer limit it.
-    pub fn seal_into(&mut self, plain: &[u8], sealed: &mut [u8], stride: usize) -> usize {
-        let ready = self.take_messages(plain.len().min(sealed.len()), stride);
-        let Self {
-            session, counters, ..
-        } = self;
-        session.seal_into(counters, &plain[..ready], &mut sealed[..ready], stride);
-        ready
-    }
-
-    /// Takes the messages of a batch of `bytes` bytes, or as many as remain. Returns their length
-    /// in bytes.
-    fn take_messages(&mut self, bytes: usize, stride: usize) -> usize {
-        let stride = stride.max(1);
-        let reserved = usize::try_from(self.messages).unwrap_or(usize::MAX);
-        let ready = bytes.min(reserved.saturating_mul(stride));
-        self.messages -= ready.div_ceil(stride) as u64;
         ready
     }
 

@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 use std::sync::Arc;
-use taupe_crypto::{AeadKey, OutOfPlace, Packet, Provider, TAG_LEN};
+use taupe_crypto::{AeadKey, Packet, Provider};
 
 use crate::drop_reason::DropReason;
 use crate::handshake::noise::TransportKeys;
@@ -157,34 +157,6 @@ impl Session {
             }
         }
         self.sealer.seal(&mut packets);
-    }
-
-    /// Seals messages from `plain` into `sealed`, which have the same length and the layout of
-    /// [`Self::seal`]. Only the packets in `plain` are read, and they do not change.
-    pub(crate) fn seal_into(
-        &self,
-        counters: &mut Run,
-        plain: &[u8],
-        sealed: &mut [u8],
-        stride: usize,
-    ) {
-        let stride = stride.max(1);
-        let mut packets = ArrayVec::<OutOfPlace<'_>, CHUNK>::new();
-        for (plain, message) in plain.chunks(stride).zip(sealed.chunks_mut(stride)) {
-            let counter = counters.take();
-            write_data_header(message, self.remote_index, counter);
-            let end = plain.len().saturating_sub(TAG_LEN);
-            if let Some(text) = plain.get(DATA_HEADER_LEN..end)
-                && let Some(sealed) = message.get_mut(DATA_HEADER_LEN..)
-            {
-                packets.extend(OutOfPlace::new(counter, text, sealed));
-            }
-            if packets.is_full() {
-                self.sealer.seal_out_of_place(&mut packets);
-                packets.clear();
-            }
-        }
-        self.sealer.seal_out_of_place(&mut packets);
     }
 
     /// Opens packets in place. Marks in `accepted` those that are authentic, below

@@ -162,39 +162,6 @@ each_backend! {
         }
     }
 
-    fn a_batch_is_sealed_again_with_the_counters_of_another_reservation(crypto) {
-        use taupe_protocol::Outbound;
-        let (mut net, session, raw) = crate::common::with_raw(crypto);
-        let peer = net.nodes[0].peer(&raw.keys.public);
-        let (stride, packets) = (1312, [vec![1; 1280], vec![2; 1280], vec![3; 64]]);
-        let mut plain = Vec::new();
-        for packet in &packets {
-            plain.extend([[0xee; 16].as_slice(), packet, &[0xee; 16]].concat());
-        }
-        let (before, mut sealed) = (plain.clone(), vec![0xdd; plain.len() + 1]);
-        let mut seal = |reserved, plain: &[u8], room: usize| {
-            let bytes = plain.len() as u64;
-            let Outbound::Send(mut reservation) =
-                net.nodes[0].path.reserve(net.now, &peer, reserved, bytes)
-            else {
-                panic!("there is a session");
-            };
-            let ready = reservation.seal_into(plain, &mut sealed[..room], stride);
-            let opened = sealed[..ready].chunks(stride).map(|message| session.open(message));
-            (ready, opened.map(Option::unwrap).unzip::<_, _, Vec<_>, Vec<_>>())
-        };
-        let length = plain.len();
-        for first in [0, 3] {
-            let (ready, (counters, opened)) = seal(3, &plain, length + 1);
-            assert_eq!((ready, counters), (length, vec![first, first + 1, first + 2]));
-            assert_eq!(opened, packets);
-        }
-        assert_eq!(seal(2, &plain, length).0, 2 * stride, "no more than was reserved");
-        assert_eq!(seal(3, &plain, stride).0, stride, "no more than there is room for");
-        assert_eq!(seal(3, &plain[..stride], length).0, stride, "no more than there is");
-        assert_eq!(plain, before);
-    }
-
     fn nothing_is_received_from_reject_after_messages_on(crypto) {
         let (mut net, session, raw) = crate::common::with_raw(crypto);
         let packet = ipv4("10.0.0.9".parse().unwrap(), net.nodes[0].inner, b"x");
