@@ -13,19 +13,18 @@ use loom::thread;
 use crate::lanes::{LaneCounters, LaneId, Lanes, position};
 
 mod sync {
-    pub(super) use loom::sync::{Condvar, Mutex};
+    pub(super) use loom::sync::{Condvar, Mutex, MutexGuard};
 
-    pub(super) fn lock<T>(mutex: &Mutex<T>) -> loom::sync::MutexGuard<'_, T> {
+    pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         mutex.lock().expect("no thread has panicked")
     }
 }
 
 #[allow(clippy::duplicate_mod, reason = "this copy has loom's locks")]
-#[allow(dead_code, reason = "the model uses less of it")]
 #[path = "send_order.rs"]
 mod send_order;
 
-use send_order::{SendOrder, SendTurn};
+use send_order::{SendOrder, lock_in_turn};
 use sync::{Mutex, lock};
 
 /// Messages of a batch. Batches of this length cross the ends of blocks.
@@ -63,24 +62,11 @@ impl Peer {
 
     /// Reserves as [`crate::peer::Peer::reserve`] does, and sends in two steps.
     fn send(&self, lane: LaneId) {
-        let mut turn: Option<SendTurn> = None;
-        let (key, mut run) = loop {
-            let mut state = lock(&self.state);
-            if let Some(order) = &state.order
-                && !turn.as_ref().is_some_and(|turn| turn.is_of(order))
-            {
-                let order = Arc::clone(order);
-                drop(state);
-                drop(turn.take());
-                turn = Some(SendTurn::wait(order));
-                continue;
-            }
-            let reserved = state
-                .counters
-                .reserve(lane, BATCH)
-                .expect("below the limit");
-            break (state.key, reserved.run);
-        };
+        let (mut state, turn) = lock_in_turn(&self.state, |state| state.order.as_ref());
+        let reserved = state.counters.reserve(lane, BATCH);
+        let mut run = reserved.expect("below the limit").run;
+        let key = state.key;
+        drop(state);
         let counters: Vec<u64> = (0..BATCH).map(|_| run.take()).collect();
         for half in counters.chunks(BATCH as usize / 2) {
             let half = half.iter().map(|counter| (key, *counter));
@@ -101,6 +87,9 @@ impl Peer {
         let unique: BTreeSet<&(u32, u64)> = sent.iter().collect();
         assert_eq!(unique.len(), sent.len(), "a nonce was used twice");
         assert_eq!(sent.len() as u64, batches * BATCH);
+        if let Some(order) = &lock(&self.state).order {
+            assert_eq!(order.waiting(), 0, "lanes that wait");
+        }
         sent
     }
 }

@@ -27,7 +27,7 @@ use crate::key::PublicKey;
 use crate::lanes::LaneId;
 use crate::limits::MAX_STAGED_PACKETS;
 use crate::lock;
-use crate::peer::send_order::SendTurn;
+use crate::peer::send_order::lock_in_turn;
 use crate::time::Instant;
 
 pub(crate) use endpoint_name::NamedEndpoint;
@@ -45,7 +45,7 @@ pub(crate) use work_queue::WorkQueue;
 
 /// Locks of the modules that the model of lanes compiles with loom's locks.
 mod sync {
-    pub(super) use std::sync::{Condvar, Mutex};
+    pub(super) use std::sync::{Condvar, Mutex, MutexGuard};
 
     pub(super) use crate::lock;
 }
@@ -139,39 +139,25 @@ impl Peer {
         messages: u64,
         bytes: u64,
     ) -> Outbound {
-        let mut turn: Option<SendTurn> = None;
-        loop {
-            let mut state = lock(&self.state);
-            let Some(endpoint) = state.endpoint else {
-                return Outbound::NoEndpoint;
-            };
-            if !state.up || !state.staging.packets.is_empty() {
-                return Outbound::Stage;
-            }
-            // The turn is taken before the counters, and while the state is not locked. While this
-            // thread waits, another session may become the current one.
-            if let Some(order) = state.sessions.send_order()
-                && !turn.as_ref().is_some_and(|turn| turn.is_of(order))
-            {
-                let order = Arc::clone(order);
-                drop(state);
-                drop(turn.take());
-                turn = Some(SendTurn::wait(order));
-                continue;
-            }
-            let Some((session, counters)) = state.take_counters(now, lane, messages) else {
-                return Outbound::Stage;
-            };
-            state.sent(now, bytes, Traffic::Data);
-            self.unlock_and_notify(work_queue, state);
-            return Outbound::Send(Reservation {
-                session,
-                counters,
-                messages,
-                endpoint,
-                _turn: turn,
-            });
+        let (mut state, turn) = lock_in_turn(&self.state, |state| state.sessions.send_order());
+        let Some(endpoint) = state.endpoint else {
+            return Outbound::NoEndpoint;
+        };
+        if !state.up || !state.staging.packets.is_empty() {
+            return Outbound::Stage;
         }
+        let Some((session, counters)) = state.take_counters(now, lane, messages) else {
+            return Outbound::Stage;
+        };
+        state.sent(now, bytes, Traffic::Data);
+        self.unlock_and_notify(work_queue, state);
+        Outbound::Send(Reservation {
+            session,
+            counters,
+            messages,
+            endpoint,
+            _turn: turn,
+        })
     }
 
     /// Stores packets until there is a session, and requests one. Returns the number of older

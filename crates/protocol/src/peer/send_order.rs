@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use super::sync::{Condvar, Mutex, lock};
+use super::sync::{Condvar, Mutex, MutexGuard, lock};
 
 /// Order of the lanes that send in a session with consecutive counters. A lane waits for its turn
 /// before it reserves counters, and ends the turn after it has sent the messages. Otherwise a lane
@@ -37,9 +37,29 @@ impl SendOrder {
 /// The turn of a lane; ends when it is dropped.
 pub(crate) struct SendTurn(Arc<SendOrder>);
 
+/// Locks a state, after the turn that its `order` demands. The state is not locked while the caller
+/// waits, so the order may be another one then: this waits for that one too.
+pub(crate) fn lock_in_turn<S>(
+    state: &Mutex<S>,
+    order: impl Fn(&S) -> Option<&Arc<SendOrder>>,
+) -> (MutexGuard<'_, S>, Option<SendTurn>) {
+    let mut turn: Option<SendTurn> = None;
+    loop {
+        let locked = lock(state);
+        let awaited =
+            order(&locked).filter(|order| !turn.as_ref().is_some_and(|it| it.is_of(order)));
+        let Some(awaited) = awaited.map(Arc::clone) else {
+            return (locked, turn);
+        };
+        drop(locked);
+        drop(turn.take());
+        turn = Some(SendTurn::wait(awaited));
+    }
+}
+
 impl SendTurn {
     /// Waits until no other lane has a turn in `order`.
-    pub(crate) fn wait(order: Arc<SendOrder>) -> Self {
+    fn wait(order: Arc<SendOrder>) -> Self {
         let mut state = lock(&order.state);
         if state.taken || state.overtaken >= MAX_OVERTAKEN {
             state.waiting += 1;
@@ -61,7 +81,7 @@ impl SendTurn {
     }
 
     /// Checks whether the turn belongs to `order`.
-    pub(crate) fn is_of(&self, order: &Arc<SendOrder>) -> bool {
+    fn is_of(&self, order: &Arc<SendOrder>) -> bool {
         Arc::ptr_eq(&self.0, order)
     }
 }
