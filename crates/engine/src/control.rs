@@ -122,7 +122,9 @@ impl Control {
             notices,
         } = options;
         let own_interface = match (&underlay, &tun) {
-            (Underlay::Here, TunSource::Create | TunSource::Fd(_)) => Some(interface.clone()),
+            (Underlay::Here, TunSource::Create { .. } | TunSource::Fd(_)) => {
+                Some(interface.clone())
+            }
             _ => None,
         };
         let listener = match uapi {

@@ -1,7 +1,6 @@
 //! Options of a device.
 
 use std::io;
-use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,8 +34,12 @@ pub struct Options {
 
 /// Source of a device's TUN.
 pub enum TunSource {
-    /// The device creates it.
-    Create,
+    /// The device creates it, with a queue for each lane.
+    Create {
+        /// The number of lanes ([`crate`]). `None` is half the number of processors, rounded down to
+        /// a power of two, and at most 16. The device has one lane if the kernel refuses several.
+        lanes: Option<Lanes>,
+    },
     /// The caller has opened it (`WG_TUN_FD`).
     Fd(OwnedFd),
     /// The caller has opened it in another network namespace, which this process cannot enter.
@@ -100,26 +103,6 @@ pub struct Offloads {
     /// Busy polling between a request and its answer. For comparisons: the device itself turns it
     /// off where it does not help.
     pub busy_poll: bool,
-    /// The number of lanes ([`crate`]). If it is `None`, the number is half the number of
-    /// processors, rounded down to a power of two, and at most 16. A device has one lane if the
-    /// kernel refuses several, or if its TUN was passed in.
-    pub lanes: Option<Lanes>,
-}
-
-impl Offloads {
-    /// Returns the number of lanes on this machine.
-    pub(crate) fn lanes(self) -> Lanes {
-        self.lanes.unwrap_or_else(|| {
-            let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-            lanes_for(processors)
-        })
-    }
-}
-
-/// Returns half of the number of processors, rounded down to a number of lanes. A lane can keep two
-/// processors busy, one in each direction.
-fn lanes_for(processors: usize) -> Lanes {
-    Lanes::at_most(processors / 2)
 }
 
 impl Default for Offloads {
@@ -132,30 +115,6 @@ impl Default for Offloads {
             avx512: true,
             flood_filter: true,
             busy_poll: true,
-            lanes: None,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::lanes_for;
-
-    #[test]
-    fn lanes_follow_the_processors() {
-        let table = [
-            (1, 1),
-            (2, 1),
-            (3, 1),
-            (4, 2),
-            (7, 2),
-            (8, 4),
-            (16, 8),
-            (32, 16),
-            (128, 16),
-        ];
-        for (processors, lanes) in table {
-            assert_eq!(lanes_for(processors).count(), lanes, "{processors}");
         }
     }
 }

@@ -37,7 +37,7 @@
 
 use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -45,7 +45,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use taupe_packet::ip::Family;
 use taupe_protocol::LaneId;
-use taupe_protocol::time::Instant;
 use taupe_runtime::clock;
 use taupe_runtime::system::thread_cpu_time;
 use tracing::trace;
@@ -53,9 +52,13 @@ use tracing::trace;
 use crate::options::Offloads;
 use crate::shared::Waker;
 use busy_poll::BusyPoll;
+use lane_load::{Carried, SharedLoad};
 use load::{Load, Meter, Turn};
 
+pub(crate) use lane_load::LaneLoad;
+
 mod busy_poll;
+mod lane_load;
 pub(crate) mod load;
 
 /// All threads of a lane must have had little to do for this long before its paths migrate to the
@@ -106,25 +109,6 @@ pub(crate) struct PathId {
 pub(crate) enum Direction {
     Outbound,
     Inbound(Family),
-}
-
-/// Load of a lane, from which the threads decide where its paths run.
-#[derive(Default)]
-pub(crate) struct LaneLoad {
-    /// The last time at which a thread was busy with this lane, in nanoseconds of the boot clock.
-    busy_at: AtomicU64,
-    /// This lane's part of the load of the shared thread.
-    shared: SharedLoad,
-}
-
-impl LaneLoad {
-    fn note_busy(&self, now: Instant) {
-        self.busy_at.store(now.0, Ordering::Relaxed);
-    }
-
-    fn is_busy(&self, now: Instant) -> bool {
-        now.since(Instant(self.busy_at.load(Ordering::Relaxed))) < LIGHT_TIME
-    }
 }
 
 /// A descriptor that the shared thread waits for.
@@ -211,15 +195,13 @@ pub(crate) fn run_dedicated(
         };
         // With the load of other lanes, or all lanes with little traffic would come at once, overload
         // the shared thread, and leave again.
-        let others = shared_thread.load.get().less(load.shared.get());
-        if !is_light(window.and(others)) {
+        if !is_light(window.and(load.others_on(&shared_thread.load))) {
             load.note_busy(turn.ended);
         }
         if load.is_busy(turn.ended) || migrating.path.backlog().is_some() {
             continue;
         }
-        load.shared.set(load.shared.get().and(window));
-        shared_thread.load.set(shared_thread.load.get().and(window));
+        load.arrive_on(&shared_thread.load, window);
         if shared_thread.arrivals.send(migrating).is_err() {
             return;
         }
@@ -303,95 +285,15 @@ pub(crate) fn run_shared(shared_thread: &SharedThread, arrivals: &mpsc::Receiver
             parts.iter().for_each(|(lane, _)| lane.note_busy(now));
         }
         for path in paths.extract_if(.., |it| it.load.is_busy(now)) {
-            path.load.shared.set(Load::default());
+            path.load.leave();
             let own_thread = path.own_thread.clone();
             let _ = own_thread.send(path);
         }
-        shared_thread.load.set(share(&mut paths, &parts));
-    }
-}
-
-/// Sets each lane's part of the load, and returns the sum. A lane of which a path has arrived in
-/// this window has at least the load that it arrived with.
-fn share(paths: &mut [Migrating], parts: &[(Arc<LaneLoad>, Load)]) -> Load {
-    let mut lanes: Vec<(Arc<LaneLoad>, bool)> = Vec::new();
-    for path in paths {
-        let has_arrived = std::mem::take(&mut path.has_arrived);
-        match lanes.iter_mut().find(|(it, _)| Arc::ptr_eq(it, &path.load)) {
-            Some((_, any)) => *any |= has_arrived,
-            None => lanes.push((Arc::clone(&path.load), has_arrived)),
-        }
-    }
-    let mut sum = Load::default();
-    for (lane, has_arrived) in lanes {
-        let part = parts.iter().find(|(it, _)| Arc::ptr_eq(it, &lane));
-        let mut part = part.map_or(Load::default(), |(_, part)| *part);
-        if has_arrived {
-            part = part.max(lane.shared.get());
-        }
-        lane.shared.set(part);
-        sum = sum.and(part);
-    }
-    sum
-}
-
-/// Load of the shared thread, or of a lane on it: that of the last window, and that of the paths
-/// that have arrived since. Written by several threads; a lost update lasts for one window.
-#[derive(Default)]
-struct SharedLoad {
-    bytes: AtomicU64,
-    busy: AtomicU64,
-}
-
-impl SharedLoad {
-    fn get(&self) -> Load {
-        Load {
-            bytes: self.bytes.load(Ordering::Relaxed),
-            busy: self.busy.load(Ordering::Relaxed),
-        }
-    }
-
-    fn set(&self, load: Load) {
-        self.bytes.store(load.bytes, Ordering::Relaxed);
-        self.busy.store(load.busy, Ordering::Relaxed);
-    }
-}
-
-/// The lanes that have had packets on the shared thread in a window.
-#[derive(Default)]
-struct Carried {
-    /// With the bytes and the nanoseconds of their turns.
-    lanes: Vec<(Arc<LaneLoad>, Load)>,
-}
-
-impl Carried {
-    fn note(&mut self, lane: &Arc<LaneLoad>, turn: &Turn) {
-        let took = turn.ended.since(turn.read_at);
-        let turn = Load {
-            bytes: turn.bytes as u64,
-            busy: u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
-        };
-        match self.lanes.iter_mut().find(|(it, _)| Arc::ptr_eq(it, lane)) {
-            Some((_, sum)) => *sum = sum.and(turn),
-            None => self.lanes.push((Arc::clone(lane), turn)),
-        }
-    }
-
-    /// Divides the load of the window that has ended among the lanes, and begins the next window.
-    fn parts(&mut self, window: Load) -> Vec<(Arc<LaneLoad>, Load)> {
-        let all = self.lanes.iter().map(|(_, sum)| *sum);
-        let all = all.fold(Load::default(), Load::and);
-        let part = |sum: u64, all: u64, of: u64| {
-            let part = u128::from(of) * u128::from(sum) / u128::from(all.max(1));
-            u64::try_from(part).unwrap_or(of)
-        };
-        let lanes = self.lanes.drain(..);
-        let parts = lanes.map(|(lane, sum)| {
-            let bytes = part(sum.bytes, all.bytes, window.bytes);
-            let busy = part(sum.busy, all.busy, window.busy);
-            (lane, Load { bytes, busy })
+        let stays = paths.iter_mut().map(|it| {
+            let has_arrived = std::mem::take(&mut it.has_arrived);
+            (&it.load, has_arrived)
         });
-        parts.collect()
+        shared_thread.load.divide(stays, &parts);
     }
 }
 

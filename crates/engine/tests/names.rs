@@ -63,7 +63,7 @@ fn nothing_waits_for_a_look_up() {
     let listener = UnixListener::bind(&socket).expect("a socket");
     let options = Options {
         interface: "wg0".into(),
-        tun: TunSource::Create,
+        tun: TunSource::Create { lanes: None },
         underlay: Underlay::Here,
         tap: None,
         uapi: UapiSource::Fd(listener.into()),

@@ -271,7 +271,10 @@ fn options(plan: &DevicePlan) -> Result<Options, DaemonError> {
     };
     Ok(Options {
         interface: plan.interface.to_string(),
-        tun: passed(TUN, plan.tun)?.map_or(TunSource::Create, TunSource::Fd),
+        tun: match passed(TUN, plan.tun)? {
+            Some(tun) => TunSource::Fd(tun),
+            None => TunSource::Create { lanes: plan.lanes },
+        },
         underlay: Underlay::Here,
         tap: None,
         uapi: passed(UAPI, plan.uapi)?.map_or(UapiSource::Bind, UapiSource::Fd),

@@ -31,6 +31,9 @@ pub(crate) struct DevicePlan {
     pub(crate) interface: InterfaceName,
     #[serde(with = "OffloadFields")]
     pub(crate) offloads: Offloads,
+    /// Number of lanes; `None` for that of the machine.
+    #[serde(with = "lanes")]
+    pub(crate) lanes: Option<Lanes>,
     /// Level of the log of a background process.
     #[serde(with = "level")]
     pub(crate) log_level: LevelFilter,
@@ -61,6 +64,7 @@ impl DevicePlan {
         Self {
             interface,
             offloads: settings.offloads,
+            lanes: settings.lanes,
             log_level: background_level(&settings.logging),
             tun: None,
             uapi: None,
@@ -74,6 +78,7 @@ impl DevicePlan {
         Self {
             interface: order.interface.clone(),
             offloads: order.offloads,
+            lanes: order.lanes,
             log_level: background_level(&order.logging),
             tun: order.tun,
             uapi: order.uapi,
@@ -159,8 +164,6 @@ struct OffloadFields {
     avx512: bool,
     flood_filter: bool,
     busy_poll: bool,
-    #[serde(with = "lanes")]
-    lanes: Option<Lanes>,
 }
 
 /// Serialisation of a number of lanes.
@@ -245,9 +248,9 @@ mod tests {
             interface: "wg0".parse().expect("a name"),
             offloads: Offloads {
                 udp_gro: false,
-                lanes: Lanes::new(8),
                 ..Offloads::default()
             },
+            lanes: Lanes::new(8),
             log_level: LevelFilter::DEBUG,
             tun: Some(7),
             uapi: None,
@@ -287,6 +290,7 @@ mod tests {
             let arrived = DevicePlan::read(&mut { input }).expect("a plan");
             assert_eq!(arrived.log_level, plan.log_level);
             assert_eq!(arrived.offloads, plan.offloads);
+            assert_eq!(arrived.lanes, plan.lanes);
             assert!(written(&arrived) == bytes, "another plan");
         }
         let alone = DevicePlan {

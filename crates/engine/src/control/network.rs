@@ -1,10 +1,12 @@
 //! Changes of the tunnel's interface and of the routes of its network.
 
 use std::net::IpAddr;
+use std::num::NonZero;
 use std::sync::atomic::Ordering;
 
 use taupe_os_linux::tun::{self, Queues, Tun};
 use taupe_os_linux::watch::{LinkState, LinkWatch};
+use taupe_protocol::Lanes;
 use tracing::{debug, info, warn};
 
 use super::{Control, io};
@@ -81,11 +83,11 @@ pub(super) fn open_tun(
         gro_udp: offloads.tun_uso,
     };
     let (queues, watch) = match source {
-        TunSource::Create => {
-            let lanes = offloads.lanes().count();
-            let queues = Tun::create_queues(name, wanted, lanes)?;
+        TunSource::Create { lanes } => {
+            let lanes = lanes.unwrap_or_else(lanes_of_this_machine);
+            let queues = Tun::create_queues(name, wanted, lanes.count())?;
             if let Some(error) = &queues.refused {
-                info!(%error, lanes, "the device has one lane, because several are not available");
+                info!(%error, "the device has one lane, because several are not available");
             }
             let set = queues.first.set_mtu(DEFAULT_MTU);
             set.map_err(io("cannot set the interface's MTU"))?;
@@ -100,4 +102,38 @@ pub(super) fn open_tun(
     }
     let watch = watch.map_or_else(|| LinkWatch::open(tun), Ok);
     Ok((queues, watch.map_err(io("cannot watch the interface"))?))
+}
+
+/// Returns the number of lanes that uses the processors of this machine.
+fn lanes_of_this_machine() -> Lanes {
+    lanes_for(std::thread::available_parallelism().map_or(1, NonZero::get))
+}
+
+/// Returns half of the number of processors, rounded down to a number of lanes. A lane can keep two
+/// processors busy, one in each direction.
+fn lanes_for(processors: usize) -> Lanes {
+    Lanes::at_most(processors / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lanes_for;
+
+    #[test]
+    fn lanes_follow_the_processors() {
+        let table = [
+            (1, 1),
+            (2, 1),
+            (3, 1),
+            (4, 2),
+            (7, 2),
+            (8, 4),
+            (16, 8),
+            (32, 16),
+            (128, 16),
+        ];
+        for (processors, lanes) in table {
+            assert_eq!(lanes_for(processors).count(), lanes, "{processors}");
+        }
+    }
 }

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use taupe_protocol::Lanes;
+use taupe_protocol::time::Instant;
 
 const SOON: Duration = Duration::from_secs(10);
 const MILLISECOND: u64 = 1_000_000;

@@ -2,7 +2,7 @@
 //! that scripts continue to work.
 
 use super::device::{Descriptor, DeviceOrder, EXIT_STATUS, TUN, UAPI};
-use super::device::{descriptor, foreground, offloads, variable};
+use super::device::{descriptor, foreground, lanes_in, offloads, variable};
 use super::{ArgumentError, Environment};
 use crate::device_log::{Destination, Logging};
 use clap::{Parser, ValueEnum};
@@ -87,7 +87,8 @@ impl Boringtun {
         Ok(DeviceOrder {
             interface: self.interface,
             foreground: self.foreground || foreground(environment),
-            offloads: offloads(Vec::new(), None, environment)?,
+            offloads: offloads(Vec::new(), environment)?,
+            lanes: lanes_in(environment)?,
             tun: number(self.tun_fd, TUN)?,
             uapi: number(self.uapi_fd, UAPI)?,
             logging: Logging {

@@ -17,6 +17,7 @@ pub(crate) struct DeviceOrder {
     pub(crate) interface: InterfaceName,
     pub(crate) foreground: bool,
     pub(crate) offloads: Offloads,
+    pub(crate) lanes: Option<Lanes>,
     /// A TUN that the caller opened, by its number.
     pub(crate) tun: Option<RawFd>,
     /// A configuration socket that the caller listens on, by its number.
@@ -30,6 +31,7 @@ pub(crate) struct DeviceOrder {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct DeviceSettings {
     pub(crate) offloads: Offloads,
+    pub(crate) lanes: Option<Lanes>,
     pub(crate) logging: Logging,
 }
 
@@ -46,7 +48,11 @@ impl DeviceSettings {
         let log_level = environment("LOG_LEVEL");
         let log_level = log_level.as_deref().map(|word| word.to_string_lossy());
         Ok(Self {
-            offloads: offloads(no_offload, lanes, environment)?,
+            offloads: offloads(no_offload, environment)?,
+            lanes: match lanes {
+                None => lanes_in(environment)?,
+                given => given,
+            },
             logging: Logging::from_log_level(log_level.as_deref()),
         })
     }
@@ -119,6 +125,7 @@ impl DeviceArguments {
             interface: self.interface,
             foreground: self.foreground || foreground(environment),
             offloads: settings.offloads,
+            lanes: settings.lanes,
             tun: descriptor(TUN, environment)?,
             uapi: descriptor(UAPI, environment)?,
             logging: settings.logging,
@@ -172,7 +179,6 @@ pub(crate) const UAPI: &str = "WG_UAPI_FD";
 
 pub(super) fn offloads(
     mut without: Vec<Offload>,
-    lanes: Option<Lanes>,
     environment: Environment<'_>,
 ) -> Result<Offloads, ArgumentError> {
     if let Some(list) = variable(OFFLOAD, environment)? {
@@ -192,23 +198,7 @@ pub(super) fn offloads(
             without.push(offload);
         }
     }
-    let lanes = match (lanes, variable(LANES, environment)?) {
-        (None, Some(value)) => match parse_lanes(&value) {
-            Ok(lanes) => Some(lanes),
-            Err(error) => {
-                return Err(ArgumentError::Variable {
-                    variable: LANES,
-                    value,
-                    reason: error.to_string(),
-                });
-            }
-        },
-        (lanes, _) => lanes,
-    };
-    let mut offloads = Offloads {
-        lanes,
-        ..Offloads::default()
-    };
+    let mut offloads = Offloads::default();
     for offload in without {
         match offload {
             Offload::Tso => offloads.tun_tso = false,
@@ -233,6 +223,19 @@ pub(super) fn offloads(
         }
     }
     Ok(offloads)
+}
+
+/// Returns the number of lanes in the environment.
+pub(super) fn lanes_in(environment: Environment<'_>) -> Result<Option<Lanes>, ArgumentError> {
+    let Some(value) = variable(LANES, environment)? else {
+        return Ok(None);
+    };
+    let lanes = parse_lanes(&value).map_err(|error| ArgumentError::Variable {
+        variable: LANES,
+        value,
+        reason: error.to_string(),
+    })?;
+    Ok(Some(lanes))
 }
 
 /// Parses a number of lanes.

@@ -23,7 +23,6 @@ const ALL: Offloads = Offloads {
     avx512: true,
     flood_filter: true,
     busy_poll: true,
-    lanes: None,
 };
 
 fn nothing(_: &str) -> Option<OsString> {
@@ -72,6 +71,7 @@ fn plain(interface: &str) -> DeviceOrder {
         interface: interface.parse().expect("name"),
         foreground: false,
         offloads: ALL,
+        lanes: None,
         tun: None,
         uapi: None,
         logging: Logging {
@@ -113,6 +113,7 @@ fn plain_up() -> Up {
         keep_closed: false,
         device: DeviceSettings {
             offloads: ALL,
+            lanes: None,
             logging: Logging {
                 level: LevelFilter::WARN,
                 background: Destination::Nowhere,

@@ -91,8 +91,7 @@ impl<'a> UpPlan<'a> {
         let mut notices = vec![mode.to_string()];
         let mut device = DevicePlan::new(conf.interface.clone(), &up.device);
         // The environment is for this run, so it precedes the file.
-        let lanes = &mut device.offloads.lanes;
-        *lanes = lanes.or(file.interface.lanes);
+        device.lanes = device.lanes.or(file.interface.lanes);
         let mut names = Vec::new();
         let outer = through.map(|(outer, plan, routed)| {
             notices.extend(routed.notices);

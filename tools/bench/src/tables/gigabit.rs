@@ -79,8 +79,8 @@ pub fn description() -> Description {
             "Start-up is from the start of the client's program to the first answered ping, \
              with the server up already; WireGuard's includes `wg` and `ip`, which set up the \
              interface, as OpenVPN does itself. How the published one was measured is not said.",
-            "TCP's congestion control is cubic for iperf3, and reno for qperf, which cannot be \
-             configured.",
+            "TCP's congestion control is that of the run for iperf3 (cubic, unless `--congestion` \
+             sets another), and reno for qperf, which cannot be configured.",
             "tcp_lat reports half a round trip, there too.",
         ]
         .map(str::to_owned)

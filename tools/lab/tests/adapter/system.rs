@@ -229,7 +229,7 @@ impl Devices for InProcess {
     fn start(&mut self, interface: &str) -> std::result::Result<(), String> {
         let options = taupe_engine::Options {
             interface: interface.to_owned(),
-            tun: TunSource::Create,
+            tun: TunSource::Create { lanes: None },
             underlay: taupe_engine::Underlay::Here,
             tap: None,
             uapi: UapiSource::Bind,

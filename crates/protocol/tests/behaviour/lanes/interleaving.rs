@@ -94,7 +94,7 @@ fn the_next_sessions_have_one_lane() {
     send(&mut net, 0, 2_000);
     net.advance(secs(6));
     assert_eq!(net.times(mark, 1, Kind::Initiation), []);
-    // When the device goes down, this ends.
+    // The fallback ends as soon as the device goes down.
     net.set_down(1);
     net.set_up(1);
     net.advance(secs(6));

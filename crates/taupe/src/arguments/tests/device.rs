@@ -264,7 +264,7 @@ fn the_two_families_of_log_levels_do_not_mix() {
 
 #[test]
 fn the_number_of_lanes_is_an_option_a_variable_or_unset() {
-    let lanes = |line, variables: &[(&str, &str)]| order(line, variables).offloads.lanes;
+    let lanes = |line, variables: &[(&str, &str)]| order(line, variables).lanes;
     let four = Lanes::new(4);
     assert_eq!(lanes("taupe device wg0", &[]), None);
     assert_eq!(lanes("taupe device wg0 --lanes 4", &[]), four);

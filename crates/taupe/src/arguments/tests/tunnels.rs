@@ -4,6 +4,7 @@ use crate::device_log::{Destination, Logging};
 use crate::plan::DevicePlan;
 use std::ffi::OsString;
 use taupe_engine::Offloads;
+use taupe_protocol::Lanes;
 use tracing_subscriber::filter::LevelFilter;
 
 #[test]
@@ -93,9 +94,10 @@ fn every_option_of_up_is_read() {
 }
 
 #[test]
-fn the_device_of_a_tunnel_gets_only_offloads_and_logging() {
+fn the_device_of_a_tunnel_gets_only_offloads_lanes_and_logging() {
     let variables = [
         ("TAUPE_OFFLOAD", "tso"),
+        ("TAUPE_LANES", "2"),
         ("LOG_LEVEL", "info"),
         ("WG_TUN_FD", "9"),
         ("WG_UAPI_FD", "9"),
@@ -106,6 +108,7 @@ fn the_device_of_a_tunnel_gets_only_offloads_and_logging() {
             tun_tso: false,
             ..ALL
         },
+        lanes: Lanes::new(2),
         logging: Logging {
             level: LevelFilter::INFO,
             background: Destination::StandardError,
