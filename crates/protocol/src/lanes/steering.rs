@@ -13,8 +13,8 @@
 //! | 12 to 9 | the base lane |
 //! | 8 to 0 | random |
 //!
-//! So a program of some ten instructions without state finds the lane of each datagram, and the
-//! index looks random to others.
+//! So a short program without state finds the lane of each datagram. To others the tag looks random.
+//! They can compute the multiplier from some ten indices, and then read the class.
 
 use taupe_crypto::{Provider, SharedSecret};
 
