@@ -393,9 +393,18 @@ mod tests {
         (0..len).map(|i| (i * 31 + seed * 7) as u8).collect()
     }
 
+    /// `None` if the processor has no vectors for it.
+    fn detected() -> Option<VectorBlake2s> {
+        let vectors = VectorBlake2s::detect();
+        if vectors.is_none() {
+            println!("no AVX-512 here: not tested");
+        }
+        vectors
+    }
+
     #[test]
     fn every_length_hashes_as_with_the_other_backend() {
-        let Some(vectors) = VectorBlake2s::detect() else {
+        let Some(vectors) = detected() else {
             return;
         };
         for len in 0..=400 {
@@ -418,7 +427,7 @@ mod tests {
 
     #[test]
     fn a_message_may_come_in_any_parts() {
-        let Some(vectors) = VectorBlake2s::detect() else {
+        let Some(vectors) = detected() else {
             return;
         };
         let message = bytes(260, 3);
@@ -435,7 +444,7 @@ mod tests {
 
     #[test]
     fn outputs_are_those_of_the_other_backend() {
-        let Some(vectors) = VectorBlake2s::detect() else {
+        let Some(vectors) = detected() else {
             return;
         };
         for input_len in [0, 1, 32, 64, 100] {

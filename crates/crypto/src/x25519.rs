@@ -51,8 +51,9 @@ impl VectorX25519 {
 
     /// See [`crate::Dh::agree_many`].
     pub(crate) fn agree(self, agreements: &[Agreement<'_>], shared: &mut [Option<SharedSecret>]) {
-        let mut agreements = agreements;
-        let mut shared = shared;
+        let length = agreements.len().min(shared.len());
+        let mut agreements = &agreements[..length];
+        let mut shared = &mut shared[..length];
         while !agreements.is_empty() {
             let count = agreements
                 .len()
