@@ -18,7 +18,7 @@ pub trait Dh: Send + Sync {
     fn agree(&self, private: &[u8; 32], public: &[u8; 32]) -> Option<SharedSecret>;
 
     /// Computes several agreements. Writes the result of [`Self::agree`] for each of them to the
-    /// same place in `shared`. If one is shorter, the rest of the other stays out.
+    /// same place in `shared`. If the lengths differ, computes as many as the shorter one has.
     fn agree_many(&self, agreements: &[Agreement<'_>], shared: &mut [Option<SharedSecret>]) {
         for (agreement, shared) in agreements.iter().zip(shared) {
             *shared = self.agree(agreement.private, agreement.public);

@@ -100,6 +100,29 @@ fn ten_thousand_agreements_are_those_of_aws_lc() {
 }
 
 #[test]
+fn lists_of_different_lengths_agree_up_to_the_shorter() {
+    let Some(vectors) = VectorX25519::detect() else {
+        println!("no AVX-512 with IFMA here: not tested");
+        return;
+    };
+    let keys = Numbers(3).keys(9);
+    let agreements: Vec<_> = keys
+        .iter()
+        .map(|(private, public)| Agreement { private, public })
+        .collect();
+    for (given, places) in [(9, 4), (4, 9), (1, 0), (0, 1)] {
+        let mut shared = vec![None; places];
+        vectors.agree(&agreements[..given], &mut shared);
+        for (place, shared) in shared.iter().enumerate() {
+            let single = (place < given)
+                .then(|| AWS_LC_SINGLE.dh.agree(&keys[place].0, &keys[place].1))
+                .flatten();
+            assert!(*shared == single, "{place} of {given} in {places}");
+        }
+    }
+}
+
+#[test]
 fn any_number_of_agreements_is_computed() {
     let mut numbers = Numbers(2);
     for count in 0..=40 {
