@@ -28,7 +28,7 @@
 //! | `shared.rs` | state that all threads share |
 //! | `lane.rs` | a TUN queue with its data sockets and threads |
 //! | `outbound.rs` | TUN to network, in packet order |
-//! | `outbound/backlog.rs` | packets that wait for the network, in a fair queue (a trial, off) |
+//! | `outbound/backlog.rs` | packets that wait for the network, in a fair queue |
 //! | `batch.rs` | the messages that one send carries |
 //! | `inbound.rs` | network to TUN, in packet order |
 //! | `schedule.rs`, `schedule/` | which thread waits for which source |

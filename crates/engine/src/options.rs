@@ -103,6 +103,9 @@ pub struct Offloads {
     /// Busy polling between a request and its answer. For comparisons: the device itself turns it
     /// off where it does not help.
     pub busy_poll: bool,
+    /// A fair queue of the packets that wait for the network, which keeps the latency low under load.
+    /// It needs a TUN that can be read without blocking (Linux 5.11).
+    pub fair_queue: bool,
 }
 
 impl Default for Offloads {
@@ -115,6 +118,7 @@ impl Default for Offloads {
             avx512: true,
             flood_filter: true,
             busy_poll: true,
+            fair_queue: true,
         }
     }
 }

@@ -39,6 +39,7 @@ use tracing::{debug, trace};
 use crate::batch::Batch;
 use crate::lane::Lane;
 use crate::loops::{LoopDetector, Verdict};
+use crate::options::Offloads;
 use crate::schedule::PacketPath;
 use crate::schedule::load::Turn;
 use crate::shared::{BUSY, Command};
@@ -64,7 +65,7 @@ pub(crate) struct OutboundPath {
     /// The time at which the last turn ended.
     ended: Instant,
     tap: Option<Box<dyn TapOut>>,
-    /// The fair queue. `None` if it is not switched on or the TUN cannot be drained.
+    /// The fair queue. `None` if it is switched off or the TUN cannot be drained.
     backlog: Option<Backlog>,
     outgoing: Outgoing,
 }
@@ -78,14 +79,14 @@ struct Outgoing {
 }
 
 impl OutboundPath {
-    pub(crate) fn new(lane: Arc<Lane>) -> Self {
+    pub(crate) fn new(lane: Arc<Lane>, offloads: Offloads) -> Self {
         let tap = lane.shared.tap.as_ref().map(|tap| tap.outgoing());
         Self {
             lane,
             buffer: vec![0; READ_BUFFER_LEN],
             ended: Instant::default(),
             tap,
-            backlog: Backlog::from_environment(),
+            backlog: offloads.fair_queue.then(Backlog::new),
             outgoing: Outgoing {
                 batch: Batch::new(),
                 loops: LoopDetector::default(),

@@ -121,7 +121,7 @@ enum Token {
 
 /// Handle to the shared thread of a device, for the dedicated threads.
 pub(crate) struct SharedThread {
-    offloads: Offloads,
+    pub(crate) offloads: Offloads,
     arrivals: mpsc::Sender<Migrating>,
     /// Wakes the shared thread when a path arrives.
     waker: Waker,

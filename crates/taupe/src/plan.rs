@@ -164,6 +164,7 @@ struct OffloadFields {
     avx512: bool,
     flood_filter: bool,
     busy_poll: bool,
+    fair_queue: bool,
 }
 
 /// Serialisation of a number of lanes.

@@ -233,15 +233,10 @@ pub fn all() -> Vec<Box<dyn Contestant>> {
 }
 
 /// Returns variants of Taupe, to measure the effect of a mechanism. Each variant lacks one
-/// mechanism, or has one that is off by default. These contestants take part in a run only if they
-/// are requested.
+/// mechanism. These contestants take part in a run only if they are requested.
 pub fn variants() -> Vec<Box<dyn Contestant>> {
     let without = |offload: &str| StartOptions {
         arguments: ["--no-offload", offload].map(str::to_owned).into(),
-        ..StartOptions::default()
-    };
-    let fair_queue = StartOptions {
-        variables: vec![("TAUPE_FAIR_QUEUE".to_owned(), "1".to_owned())],
         ..StartOptions::default()
     };
     vec![
@@ -256,9 +251,9 @@ pub fn variants() -> Vec<Box<dyn Contestant>> {
             without("flood-filter"),
         )),
         Box::new(wireguard::variant(
-            "taupe-fair-queue",
-            "Taupe with a fair queue",
-            fair_queue,
+            "taupe-no-fair-queue",
+            "Taupe without fair queue",
+            without("fair-queue"),
         )),
     ]
 }

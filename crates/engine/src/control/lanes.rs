@@ -72,7 +72,7 @@ impl RunningLanes {
     /// Starts the threads that carry packets from the TUN queues.
     pub(super) fn start_outbound(&self) -> Result<(), StartError> {
         for RunningLane { lane, .. } in &self.lanes {
-            let path = OutboundPath::new(Arc::clone(lane));
+            let path = OutboundPath::new(Arc::clone(lane), self.shared_thread.offloads);
             start(&self.shared_thread, lane, Direction::Outbound, path)?;
         }
         Ok(())

@@ -1,8 +1,5 @@
 //! Packets that wait between the TUN's ring and the send buffer, in a fair queue
 //! ([`taupe_packet::queue`]), and the buffers that hold them. docs/design/latency.md describes both.
-//!
-//! The queue is off unless the environment has `TAUPE_FAIR_QUEUE=1`: it costs throughput where the
-//! processor is the narrowest part.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -77,13 +74,8 @@ pub(super) struct Segments<'a> {
 }
 
 impl Backlog {
-    /// Returns an empty queue, if it is switched on.
-    pub(super) fn from_environment() -> Option<Self> {
-        let is_on = std::env::var_os("TAUPE_FAIR_QUEUE").is_some_and(|value| value == "1");
-        is_on.then(Self::new)
-    }
-
-    fn new() -> Self {
+    /// Returns an empty queue.
+    pub(super) fn new() -> Self {
         let mut key = [0; 16];
         random::fill(&mut key);
         Self {

@@ -154,6 +154,8 @@ pub(super) enum Offload {
     /// Busy polling between short packets (for comparisons; not an offload)
     #[value(hide = true)]
     BusyPoll,
+    /// Fair queue for low latency under load (not part of `all`)
+    FairQueue,
     /// All offloads
     All,
 }
@@ -191,8 +193,8 @@ pub(super) fn offloads(
                 variable: OFFLOAD,
                 value: list.clone(),
                 reason: format!(
-                    "{word:?} is none of tso, uso, gso, gro, checksum, avx512, flood-filter \
-                     and all"
+                    "{word:?} is none of tso, uso, gso, gro, checksum, avx512, flood-filter, \
+                     fair-queue and all"
                 ),
             })?;
             without.push(offload);
@@ -208,6 +210,7 @@ pub(super) fn offloads(
             Offload::Avx512 => offloads.avx512 = false,
             Offload::FloodFilter => offloads.flood_filter = false,
             Offload::BusyPoll => offloads.busy_poll = false,
+            Offload::FairQueue => offloads.fair_queue = false,
             Offload::Checksum => (offloads.tun_tso, offloads.tun_uso) = (false, false),
             Offload::All => {
                 offloads = Offloads {

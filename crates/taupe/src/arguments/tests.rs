@@ -23,6 +23,7 @@ const ALL: Offloads = Offloads {
     avx512: true,
     flood_filter: true,
     busy_poll: true,
+    fair_queue: true,
 };
 
 fn nothing(_: &str) -> Option<OsString> {
@@ -158,7 +159,7 @@ fn wrong_command_lines_are_refused_with_status_2() {
         ("taupe device wg0 --no-offload", "a value is required"),
         (
             "taupe device wg0 --no-offload lro",
-            "[possible values: tso, uso, gso, gro, checksum, avx512, flood-filter, all]",
+            "[possible values: tso, uso, gso, gro, checksum, avx512, flood-filter, fair-queue, all]",
         ),
         (
             "taupe device wg0123456789abcd",

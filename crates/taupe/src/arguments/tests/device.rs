@@ -110,6 +110,13 @@ fn each_offload_switches_off_what_it_says() {
                 ..ALL
             },
         ),
+        (
+            "fair-queue",
+            Offloads {
+                fair_queue: false,
+                ..ALL
+            },
+        ),
         ("all", none),
         ("tso,uso,gso,gro,avx512,flood-filter", none),
     ];
