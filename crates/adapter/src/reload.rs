@@ -208,6 +208,9 @@ fn note_ignored_changes(header: &Header, request: &Request<'_>, report: &mut dyn
             request.config.display()
         ));
     }
+    if !header.has_lanes_of(request.file) {
+        report.note("`Lanes` of the file takes effect at the next `up`, not at a reload");
+    }
     let hooks = &request.file.interface.hooks;
     if header.pre_down != hooks.pre_down || header.post_down != hooks.post_down {
         report.note(

@@ -35,6 +35,7 @@ impl Draft {
     ) -> Result<Self, JournalError> {
         let header = Header {
             since: previous.header().since,
+            lanes: previous.header().lanes,
             outer_seen: previous.header().outer_seen,
             ..Header::new(request, previous.header().namespace.clone())
         };

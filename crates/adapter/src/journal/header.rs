@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use taupe_config::file::Compatibility;
+use taupe_config::file::{Compatibility, File};
 
 use crate::file_stamp::FileStamp;
 use crate::namespace::Namespace;
@@ -42,6 +42,9 @@ pub struct Header {
     pub pre_down: Vec<String>,
     /// The file's PostDown commands.
     pub post_down: Vec<String>,
+    /// The file's number of lanes when `up` made the interface. A reload cannot change it.
+    #[serde(default)]
+    pub(super) lanes: Option<usize>,
     /// The settings of transparent mode that a reload cannot change.
     #[serde(default, rename = "memo")]
     pub transparent: TransparentSettings,
@@ -79,10 +82,16 @@ impl Header {
             options: request.options,
             pre_down: hooks.pre_down.clone(),
             post_down: hooks.post_down.clone(),
+            lanes: request.file.interface.lanes.map(|lanes| lanes.count()),
             transparent: request.transparent.cloned().unwrap_or_default(),
             outer: request.outer.cloned(),
             outer_seen: request.outer_stamp,
         }
+    }
+
+    /// Returns true if the tunnel was made with the number of lanes in `file`.
+    pub(crate) fn has_lanes_of(&self, file: &File) -> bool {
+        self.lanes == file.interface.lanes.map(|lanes| lanes.count())
     }
 
     /// Returns true if the tunnel may have been made from `file`: it has the same path, or the

@@ -2,7 +2,7 @@
 
 use super::model::{Listener, Model, World};
 use crate::bypass::Bypass;
-use crate::fixtures::{file, route};
+use crate::fixtures::{route, taupe_file as file};
 use crate::{Compatibility, bypass};
 use taupe_os_linux::netlink::Route;
 
@@ -75,6 +75,26 @@ fn a_reload_makes_again_whatever_has_been_taken_away() {
         .expect("alive")
         .expect("down");
     assert_eq!(model.world, World::default());
+}
+
+/// A reload says each time that it ignores another number of lanes, and nothing while the file has
+/// the device's.
+#[test]
+fn another_number_of_lanes_waits_for_the_next_up() {
+    let with = |lanes: u8| format!("{INTERFACE}\nLanes = {lanes}");
+    let mut model = Model::new();
+    up(&mut model, &with(2));
+    for (file, is_other) in [
+        (with(2), false),
+        (with(4), true),
+        (with(4), true),
+        (INTERFACE.to_owned(), true),
+        (with(2), false),
+    ] {
+        let report = reload(&mut model, &file, PEER);
+        let told = report.notes.iter().any(|note| note.contains("`Lanes`"));
+        assert_eq!(told, is_other, "{file}: {:?}", report.notes);
+    }
 }
 
 #[test]
