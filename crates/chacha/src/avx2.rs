@@ -17,8 +17,7 @@
 )]
 
 mod columns;
-pub(crate) mod poly1305;
-pub(crate) mod rounds;
+mod rounds;
 mod rows;
 #[cfg(test)]
 mod tests;
@@ -26,14 +25,13 @@ mod vector;
 
 use self::{
     columns::{Columns, STREAM_LEN, Stream, WOVEN},
-    poly1305::Poly1305,
     vector::{LEN, Vector, load, store, wipe, wipe_bytes, zero},
 };
-use crate::packet::{MAX_TEXT_LEN, Packet, TAG_LEN, split_tag};
+use crate::key::{Words, nonce};
+use crate::packet::{MAX_TEXT_LEN, Packet, TAG_LEN, erase_beyond, split_tag};
+use crate::poly1305::{Poly1305, conclude};
 use core::{arch::x86_64::*, mem};
 use std::is_x86_feature_detected;
-use subtle::ConstantTimeEq;
-use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// Bytes of a ChaCha20 block.
 const BLOCK_LEN: usize = 2 * LEN;
@@ -46,20 +44,6 @@ const TOGETHER: usize = 4;
 
 /// A ChaCha20-Poly1305 key for batches, with AVX2. It is zeroised on drop.
 pub struct Avx2Key(Words);
-
-/// The key as little-endian words (RFC 8439 §2.3).
-#[derive(Zeroize, ZeroizeOnDrop)]
-pub(crate) struct Words(pub(crate) [u32; 8]);
-
-impl Words {
-    pub(crate) fn new(key: &[u8; 32]) -> Self {
-        let mut words = Self([0; 8]);
-        for (word, bytes) in words.0.iter_mut().zip(key.as_chunks().0) {
-            *word = u32::from_le_bytes(*bytes);
-        }
-        words
-    }
-}
 
 impl Avx2Key {
     /// Returns whether this processor has the instructions.
@@ -175,21 +159,6 @@ fn run<const OPEN: bool>(key: &[u32; 8], mut packets: &mut [Packet<'_>], authent
     passes.wipe();
 }
 
-/// Overwrites a packet whose text is longer than `longest` bytes, and returns whether it did. Such
-/// a packet cannot be sealed and must not leave in clear; one that was received is a forgery.
-pub(crate) fn erase_beyond(packet: &mut Packet<'_>, longest: u64) -> bool {
-    let is_beyond = packet.data.len() as u64 > longest + TAG_LEN as u64;
-    if is_beyond {
-        packet.data.fill(0);
-    }
-    is_beyond
-}
-
-/// Four zero bytes and the counter, as little-endian words.
-pub(crate) fn nonce(counter: u64) -> [u32; 3] {
-    [0, counter as u32, (counter >> 32) as u32]
-}
-
 /// Returns whether a packet has a tag and at most one block of text.
 fn has_one_block(packet: &Packet<'_>) -> bool {
     (TAG_LEN..=TAG_LEN + BLOCK_LEN).contains(&packet.data.len())
@@ -254,24 +223,6 @@ pub(crate) fn at_once<const OPEN: bool>(
         text.fill(0);
     }
     verdict
-}
-
-/// The last block, that with the lengths (RFC 8439 §2.8), and the tag: writes it, or with
-/// `OPEN` compares it.
-#[inline]
-pub(crate) fn conclude<const OPEN: bool>(
-    poly: &mut Poly1305,
-    text_len: usize,
-    tag: &mut [u8; TAG_LEN],
-) -> bool {
-    poly.block([0, text_len as u64]);
-    let computed = poly.tag();
-    if OPEN {
-        let [computed, tag] = [computed, *tag].map(u128::from_le_bytes);
-        return computed.ct_eq(&tag).into();
-    }
-    *tag = computed;
-    true
 }
 
 /// The key stream of the pass made last and, while that is still to be applied, of the next.

@@ -31,8 +31,9 @@ mod vector;
 
 use self::group::{Group, Lane, Place};
 use crate::Grouping;
-use crate::avx2::{Avx2Key, Words, erase_beyond};
-use crate::packet::{MAX_TEXT_LEN, Packet, TAG_LEN, split_tag};
+use crate::avx2::Avx2Key;
+use crate::key::Words;
+use crate::packet::{MAX_TEXT_LEN, Packet, TAG_LEN, erase_beyond, split_tag};
 use std::is_x86_feature_detected;
 
 /// Packets that are sorted and grouped at a time.

@@ -18,7 +18,11 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod key;
 mod packet;
+#[cfg(target_arch = "x86_64")]
+mod poly1305;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod reference;
 #[cfg(not(target_arch = "x86_64"))]

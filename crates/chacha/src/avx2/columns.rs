@@ -1,8 +1,9 @@
 //! ChaCha20 of eight blocks at a time, one in each 32-bit lane, and Poly1305 meanwhile.
 
-use super::poly1305::Poly1305;
-use super::rounds::{CONSTANTS, Rotations, rotate};
+use super::rounds::{Rotations, rotate};
 use super::vector::{LEN, Vector, hide, pin, wipe, zero};
+use crate::key::CONSTANTS;
+use crate::poly1305::Poly1305;
 use core::arch::x86_64::*;
 
 /// Key stream of a pass: eight blocks, each as its halves.

@@ -1,10 +1,7 @@
-//! Constants and rotations of ChaCha20 (RFC 8439 §2.3), for `columns` and `rows`.
+//! Rotations of ChaCha20 (RFC 8439 §2.3), for `columns` and `rows`.
 
 use super::vector::Vector;
 use core::arch::x86_64::*;
-
-/// "expand 32-byte k".
-pub(crate) const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
 /// Rotations of 32-bit words by whole bytes, as permutations of bytes.
 ///

@@ -1,8 +1,9 @@
 //! ChaCha20 of a few blocks: a vector has a row of four words of two blocks. It is as quick
 //! as one instruction can follow the other.
 
-use super::rounds::{CONSTANTS, Rotations, rotate};
+use super::rounds::{Rotations, rotate};
 use super::vector::{Vector, hide};
+use crate::key::CONSTANTS;
 use core::arch::x86_64::*;
 
 /// The rows of two blocks.

@@ -3,9 +3,11 @@
 //! On a processor without the instructions there is nothing to test.
 
 use super::columns::{Columns, Stream, WOVEN};
-use super::poly1305::{BLOCK_LEN as POLY_LEN, Poly1305};
 use super::vector::{LEN, Vector, store, zero};
-use super::{Avx2Key, BLOCK_LEN, Words, erase_beyond, rows};
+use super::{Avx2Key, BLOCK_LEN, rows};
+use crate::key::Words;
+use crate::packet::erase_beyond;
+use crate::poly1305::{BLOCK_LEN as POLY_LEN, Poly1305};
 use crate::reference::{Message, check_poly1305, check_wycheproof};
 use crate::{Packet, TAG_LEN};
 

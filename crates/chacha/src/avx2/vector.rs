@@ -41,16 +41,6 @@ pub(super) fn pin(mut vector: Vector) -> Vector {
     vector
 }
 
-/// The same of a word.
-#[inline]
-pub(super) fn pin_word(mut word: u64) -> u64 {
-    // SAFETY: there is no instruction.
-    unsafe {
-        core::arch::asm!("/* {} */", inout(reg) word, options(nomem, nostack, preserves_flags));
-    }
-    word
-}
-
 /// The value in memory, and no longer known to the compiler.
 #[inline]
 pub(super) fn hide<T>(value: &mut T) {

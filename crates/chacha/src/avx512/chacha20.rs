@@ -2,7 +2,7 @@
 
 use super::poly1305::LANES;
 use super::vector::{Vector512, from_u32, from_u64, pin, zero};
-use crate::avx2::rounds::CONSTANTS;
+use crate::key::CONSTANTS;
 use core::arch::x86_64::*;
 use core::mem::MaybeUninit;
 

@@ -8,9 +8,9 @@
 use super::poly1305::{Chunk, Powers};
 use super::vector::{LEN, Vector512, load, load_padded, store, store_cut, wipe, zero};
 use crate::TAG_LEN;
-use crate::avx2::poly1305::Poly1305;
-use crate::avx2::rounds::CONSTANTS;
-use crate::avx2::{at_once, conclude, nonce};
+use crate::avx2::at_once;
+use crate::key::{CONSTANTS, nonce};
+use crate::poly1305::{Poly1305, conclude};
 use core::arch::x86_64::*;
 
 /// The rows of four blocks.

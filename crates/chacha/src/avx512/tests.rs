@@ -7,7 +7,8 @@ use super::group::{Group, Lane, Place};
 use super::poly1305::{LANES, Poly1305x8, Powers, halves};
 use super::vector::{LEN, from_u64, load_padded, store, zero};
 use super::{Avx512Key, single};
-use crate::avx2::{self, Words};
+use crate::key::Words;
+use crate::poly1305::Poly1305;
 use crate::reference::{Message, check_poly1305, check_wycheproof};
 use core::mem::MaybeUninit;
 
@@ -57,8 +58,7 @@ fn poly1305_of_each_lane() {
 #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
 fn poly1305_by_itself(key: &[u8; 32], message: &[u8]) -> [u8; 16] {
     let words = key.as_chunks().0;
-    let mut poly =
-        avx2::poly1305::Poly1305::new(core::array::from_fn(|i| u64::from_le_bytes(words[i])));
+    let mut poly = Poly1305::new(core::array::from_fn(|i| u64::from_le_bytes(words[i])));
     let powers = Powers::new(poly.r());
     let (pairs, odd) = message.as_chunks::<LEN>().0.as_chunks();
     let (first, second) = pairs.split_at(pairs.len() / 2);

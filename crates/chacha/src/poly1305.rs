@@ -6,8 +6,13 @@
 //! at once, as 5/4 times. Words of `r` are below 2^60, `h` is below 2^131, so that no sum of
 //! products reaches 2^128, nor one with the few bits 2^64.
 
-use super::vector::pin_word;
+#![allow(
+    unsafe_code,
+    reason = "an empty assembly statement fixes where Poly1305 is computed"
+)]
+
 use crate::TAG_LEN;
+use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// Bytes of a block.
@@ -42,6 +47,7 @@ impl Poly1305 {
     }
 
     /// `r`, clamped.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn r(&self) -> [u64; 2] {
         self.r
     }
@@ -74,13 +80,28 @@ impl Poly1305 {
     }
 
     /// Block `INDEX` of a chunk, made at this place (see [`pin_word`]).
+    #[cfg(target_arch = "x86_64")]
     #[inline]
     pub(crate) fn pinned<const INDEX: usize>(&mut self, chunk: &[u8; 64]) {
-        self.block(words(&chunk.as_chunks().0[INDEX]));
+        self.pinned_block(&chunk.as_chunks().0[INDEX]);
+    }
+
+    /// A whole block, made at this place (see [`pin_word`]).
+    #[inline]
+    pub(crate) fn pinned_block(&mut self, block: &[u8; BLOCK_LEN]) {
+        self.block(words(block));
         self.h = self.h.map(pin_word);
     }
 
+    /// Goes on where another is.
+    #[cfg(target_arch = "aarch64")]
+    #[inline]
+    pub(crate) fn resume(&mut self, other: &Self) {
+        (self.h, self.r, self.folded, self.s) = (other.h, other.r, other.folded, other.s);
+    }
+
     /// Bytes, with zeros after them where a block is not whole.
+    #[cfg(any(test, target_arch = "x86_64"))]
     #[inline]
     pub(crate) fn padded(&mut self, bytes: &[u8]) {
         let (blocks, rest) = bytes.as_chunks::<BLOCK_LEN>();
@@ -112,4 +133,40 @@ impl Poly1305 {
 fn words(block: &[u8; BLOCK_LEN]) -> [u64; 2] {
     let both = u128::from_le_bytes(*block);
     [both as u64, (both >> 64) as u64]
+}
+
+/// The last block, that with the lengths (RFC 8439 §2.8), and the tag: writes it, or with
+/// `OPEN` compares it.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(crate) fn conclude<const OPEN: bool>(
+    poly: &mut Poly1305,
+    text_len: usize,
+    tag: &mut [u8; TAG_LEN],
+) -> bool {
+    poly.block([0, text_len as u64]);
+    verdict::<OPEN>(poly, tag)
+}
+
+/// The tag: writes it, or with `OPEN` compares it.
+#[inline]
+pub(crate) fn verdict<const OPEN: bool>(poly: &Poly1305, tag: &mut [u8; TAG_LEN]) -> bool {
+    let computed = poly.tag();
+    if OPEN {
+        let [computed, tag] = [computed, *tag].map(u128::from_le_bytes);
+        return computed.ct_eq(&tag).into();
+    }
+    *tag = computed;
+    true
+}
+
+/// The same word, made at this place and of which the compiler knows nothing: it keeps two such
+/// places in order.
+#[inline]
+fn pin_word(mut word: u64) -> u64 {
+    // SAFETY: there is no instruction.
+    unsafe {
+        core::arch::asm!("/* {} */", inout(reg) word, options(nomem, nostack, preserves_flags));
+    }
+    word
 }
