@@ -16,8 +16,8 @@ use std::time::{Duration, Instant, SystemTime};
 const PROGRESS: Duration = Duration::from_secs(60);
 
 fn main() {
-    if !taupe_chacha::Avx2Key::is_supported() {
-        println!("this processor has no AVX2 with BMI2: nothing to compare");
+    if !common::is_supported() {
+        println!("this processor has neither AVX2 with BMI2 nor NEON: nothing to compare");
         return;
     }
     let packets: u64 = match std::env::args().nth(1).map(|word| word.parse()) {

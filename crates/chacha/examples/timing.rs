@@ -202,8 +202,8 @@ fn text_or_zeros(random: &mut Random, shape: Shape, class: bool) -> Vec<u8> {
 }
 
 fn main() -> ExitCode {
-    if !taupe_chacha::Avx2Key::is_supported() {
-        println!("this processor has no AVX2 with BMI2: nothing to measure");
+    if !common::is_supported() {
+        println!("this processor has neither AVX2 with BMI2 nor NEON: nothing to measure");
         return ExitCode::SUCCESS;
     }
     let seconds: f64 = match std::env::args().nth(1).map(|word| word.parse()) {

@@ -1,9 +1,10 @@
-//! ChaCha20-Poly1305 (RFC 8439) over a batch of packets, with AVX-512 or AVX2.
+//! ChaCha20-Poly1305 (RFC 8439) over a batch of packets, with AVX-512, AVX2 or NEON.
 //!
 //! | key | instructions | processors |
 //! |---|---|---|
 //! | [`Avx512Key`] | AVX-512 F, BW, IFMA and VBMI2 | Ice Lake, Zen 4 and later |
 //! | [`Avx2Key`] | AVX2 and BMI2 | Haswell, Zen and later |
+//! | [`NeonKey`] | NEON | every AArch64 |
 //!
 //! Each key is made only on a processor that has its instructions, so that no call has to ask
 //! again. On another processor, and on every other architecture, there is no key and the caller
@@ -18,21 +19,26 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod key;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod packet;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod poly1305;
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod reference;
-#[cfg(not(target_arch = "x86_64"))]
 mod unsupported;
 
 #[cfg(target_arch = "x86_64")]
 pub use avx2::Avx2Key;
 #[cfg(target_arch = "x86_64")]
 pub use avx512::Avx512Key;
+#[cfg(target_arch = "aarch64")]
+pub use neon::NeonKey;
 pub use packet::{Packet, TAG_LEN};
+#[cfg(not(target_arch = "aarch64"))]
+pub use unsupported::NoNeonKey as NeonKey;
 #[cfg(not(target_arch = "x86_64"))]
 pub use unsupported::{NoAvx2Key as Avx2Key, NoAvx512Key as Avx512Key};
 

@@ -1,57 +1,42 @@
-//! The keys on other architectures than x86-64: there are none.
+//! The keys for instructions that no processor of this architecture has: there are none.
 
-use crate::{Grouping, Packet};
+use crate::Packet;
 
-/// A key for AVX2, which no processor of this architecture has.
-pub enum NoAvx2Key {}
+/// Defines a key without values.
+macro_rules! no_key {
+    ($key:ident, $instructions:literal $(, $argument:ident: $kind:ty)?) => {
+        #[doc = concat!("A key for ", $instructions, ", which no processor of this architecture has.")]
+        pub enum $key {}
 
-impl NoAvx2Key {
-    /// Returns false: this is another architecture.
-    #[must_use]
-    pub fn is_supported() -> bool {
-        false
-    }
+        impl $key {
+            /// Returns false: this is another architecture.
+            #[must_use]
+            pub fn is_supported() -> bool {
+                false
+            }
 
-    /// Returns `None`: this is another architecture.
-    #[must_use]
-    pub fn new(_key: &[u8; 32]) -> Option<Self> {
-        None
-    }
+            /// Returns `None`: this is another architecture.
+            #[must_use]
+            pub fn new(_key: &[u8; 32] $(, $argument: $kind)?) -> Option<Self> {
+                None
+            }
 
-    /// Cannot be called.
-    pub fn seal(&self, _packets: &mut [Packet<'_>]) {
-        match *self {}
-    }
+            /// Cannot be called.
+            pub fn seal(&self, _packets: &mut [Packet<'_>]) {
+                match *self {}
+            }
 
-    /// Cannot be called.
-    pub fn open(&self, _packets: &mut [Packet<'_>], _authentic: &mut [bool]) {
-        match *self {}
-    }
+            /// Cannot be called.
+            pub fn open(&self, _packets: &mut [Packet<'_>], _authentic: &mut [bool]) {
+                match *self {}
+            }
+        }
+    };
 }
 
-/// A key for AVX-512, which no processor of this architecture has.
-pub enum NoAvx512Key {}
-
-impl NoAvx512Key {
-    /// Returns false: this is another architecture.
-    #[must_use]
-    pub fn is_supported() -> bool {
-        false
-    }
-
-    /// Returns `None`: this is another architecture.
-    #[must_use]
-    pub fn new(_key: &[u8; 32], _grouping: Grouping) -> Option<Self> {
-        None
-    }
-
-    /// Cannot be called.
-    pub fn seal(&self, _packets: &mut [Packet<'_>]) {
-        match *self {}
-    }
-
-    /// Cannot be called.
-    pub fn open(&self, _packets: &mut [Packet<'_>], _authentic: &mut [bool]) {
-        match *self {}
-    }
-}
+#[cfg(not(target_arch = "x86_64"))]
+no_key!(NoAvx2Key, "AVX2");
+#[cfg(not(target_arch = "x86_64"))]
+no_key!(NoAvx512Key, "AVX-512", _grouping: crate::Grouping);
+#[cfg(not(target_arch = "aarch64"))]
+no_key!(NoNeonKey, "NEON");

@@ -1,24 +1,26 @@
 //! Every implementation that this processor has, compared with AWS-LC: batches, forgeries among
-//! them, and packets of every size. On a processor without AVX2 both sides are AWS-LC, and the
-//! first test prints that.
+//! them, and packets of every size. On a processor without AVX2 or NEON both sides are AWS-LC, and
+//! the first test prints that.
 #![cfg(not(miri))]
 
 mod common;
 #[path = "common/differential.rs"]
 mod differential;
 
-use common::{AVX2, BatchKey, GROUPED, IMPLEMENTATIONS, Implementation, Random, with_room};
+use common::{BatchKey, IMPLEMENTATIONS, Implementation, Random, is_supported, with_room};
 use differential::Shape;
-use taupe_chacha::{Avx2Key, Avx512Key, Packet, TAG_LEN};
+use taupe_chacha::{Avx2Key, Avx512Key, NeonKey, Packet, TAG_LEN};
 
+/// A million packets, or fewer: processors of other architectures are emulated in most runs.
 #[test]
-fn a_million_packets_are_sealed_and_opened_as_by_aws_lc() {
+fn many_packets_are_sealed_and_opened_as_by_aws_lc() {
     let (avx2, avx512) = (Avx2Key::is_supported(), Avx512Key::is_supported());
-    println!("AVX2 and BMI2: {avx2}; AVX-512 with IFMA and VBMI2: {avx512}");
-    let packets = if cfg!(debug_assertions) && !avx2 {
-        10_000
-    } else {
-        1_000_000
+    let neon = NeonKey::is_supported();
+    println!("AVX2 and BMI2: {avx2}; AVX-512 with IFMA and VBMI2: {avx512}; NEON: {neon}");
+    let packets = match () {
+        () if cfg!(target_arch = "aarch64") => 100_000,
+        () if cfg!(debug_assertions) && !is_supported() => 10_000,
+        () => 1_000_000,
     };
     let half = |seed| differential::run(seed, packets / 2, |_| ());
     let done = std::thread::scope(|scope| {
@@ -46,7 +48,7 @@ fn check_lengths(random: &mut Random, implementation: &Implementation, lengths: 
 fn every_length_up_to_2048_bytes() {
     let mut random = Random(3);
     for len in 0..=2048 {
-        for implementation in &IMPLEMENTATIONS {
+        for implementation in IMPLEMENTATIONS {
             // Whole groups of each width, and with an idle lane.
             for count in [1, 2, 3, 4, 7, 8] {
                 check_lengths(&mut random, implementation, &vec![len; count]);
@@ -65,7 +67,7 @@ fn the_longest_packets() {
     for len in [
         8_922, 8_960, 16_383, 65_507, 65_519, 65_520, 65_535, 65_536, 65_537, 100_000,
     ] {
-        for implementation in &IMPLEMENTATIONS {
+        for implementation in IMPLEMENTATIONS {
             check_lengths(&mut random, implementation, &[len]);
             check_lengths(&mut random, implementation, &[len; 9]);
         }
@@ -95,7 +97,7 @@ const FORGERIES: [(&str, Forgery); 5] = [
 
 #[test]
 fn a_forgery_in_a_batch_is_refused_and_erased_and_its_neighbours_are_not_harmed() {
-    for implementation in &IMPLEMENTATIONS {
+    for implementation in IMPLEMENTATIONS {
         let key = (implementation.key)(&[8; 32]);
         for len in [1, 63, 64, 130, 200, 321, 449, 700, 1440] {
             let plain: Vec<u8> = (0..len).map(|i| i as u8 | 1).collect();
@@ -140,7 +142,7 @@ fn a_forgery_in_a_batch_is_refused_and_erased_and_its_neighbours_are_not_harmed(
 
 #[test]
 fn a_batch_of_forgeries_leaves_nothing() {
-    for implementation in [AVX2, GROUPED] {
+    for implementation in IMPLEMENTATIONS {
         let key = (implementation.key)(&[8; 32]);
         for len in [80, 150, 1000] {
             let mut data = vec![vec![0x5a; len]; 64];
@@ -153,7 +155,7 @@ fn a_batch_of_forgeries_leaves_nothing() {
 
 #[test]
 fn batches_of_0_1_64_and_65_keepalives_and_of_packets_too_short_for_a_tag() {
-    for implementation in &IMPLEMENTATIONS {
+    for implementation in IMPLEMENTATIONS {
         let key = (implementation.key)(&[8; 32]);
         for n in [0, 1, 2, 7, 8, 9, 64, 65, 130] {
             let mut data = vec![with_room(&[]); n];
@@ -183,7 +185,7 @@ fn batches_of_0_1_64_and_65_keepalives_and_of_packets_too_short_for_a_tag() {
 
 #[test]
 fn packets_too_short_for_a_tag_do_not_disturb_others() {
-    for implementation in [AVX2, GROUPED] {
+    for implementation in IMPLEMENTATIONS {
         let key = (implementation.key)(&[8; 32]);
         let mut data: Vec<Vec<u8>> = (0..40)
             .map(|i| {

@@ -69,9 +69,9 @@ fn providers() -> Vec<&'static Provider> {
         &taupe_crypto::AWS_LC,
         #[cfg(feature = "aws-lc")]
         &taupe_crypto::AWS_LC_SINGLE,
-        #[cfg(feature = "aws-lc")]
+        #[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
         &taupe_crypto::AWS_LC_AVX2,
-        #[cfg(feature = "aws-lc")]
+        #[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
         &taupe_crypto::AWS_LC_GROUPED,
         #[cfg(feature = "portable")]
         &taupe_crypto::PORTABLE,

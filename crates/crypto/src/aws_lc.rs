@@ -31,7 +31,7 @@ use crate::{
     aead::{nonce, open_each, split_tag},
 };
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
-use taupe_chacha::{Avx2Key, Avx512Key, Grouping};
+use taupe_chacha::{Avx2Key, Avx512Key, Grouping, NeonKey};
 
 /// The backend.
 pub(crate) struct AwsLc {
@@ -68,8 +68,8 @@ impl Batches {
         }
     }
 
-    /// Returns whether AVX2 is used if AVX-512 is not.
-    fn has_avx2(self) -> bool {
+    /// Returns whether AVX2 or NEON is used if AVX-512 is not.
+    fn has_vectors(self) -> bool {
         !matches!(self, Self::Single)
     }
 }
@@ -81,10 +81,13 @@ impl Aead for AwsLc {
         {
             return Box::new(key);
         }
-        if self.batches.has_avx2()
-            && let Some(key) = Avx2Key::new(key.expose())
-        {
-            return Box::new(key);
+        if self.batches.has_vectors() {
+            if let Some(key) = Avx2Key::new(key.expose()) {
+                return Box::new(key);
+            }
+            if let Some(key) = NeonKey::new(key.expose()) {
+                return Box::new(key);
+            }
         }
         Box::new(Key::new(key))
     }
@@ -164,6 +167,16 @@ impl AeadKey for Avx512Key {
 }
 
 impl AeadKey for Avx2Key {
+    fn seal(&self, packets: &mut [Packet<'_>]) {
+        Self::seal(self, packets);
+    }
+
+    fn open(&self, packets: &mut [Packet<'_>], authentic: &mut [bool]) {
+        Self::open(self, packets, authentic);
+    }
+}
+
+impl AeadKey for NeonKey {
     fn seal(&self, packets: &mut [Packet<'_>]) {
         Self::seal(self, packets);
     }

@@ -6,7 +6,7 @@ mod random;
 pub(crate) use random::Random;
 
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
-use taupe_chacha::{Avx2Key, Avx512Key, Grouping, Packet, TAG_LEN};
+use taupe_chacha::{Avx2Key, Avx512Key, Grouping, NeonKey, Packet, TAG_LEN};
 
 /// A key of one implementation.
 pub(crate) trait BatchKey {
@@ -30,6 +30,13 @@ macro_rules! batch_key {
 
 batch_key!(Avx2Key);
 batch_key!(Avx512Key);
+batch_key!(NeonKey);
+
+/// Returns whether this processor has the instructions of any implementation. If it has not, all
+/// of them are AWS-LC.
+pub(crate) fn is_supported() -> bool {
+    Avx2Key::is_supported() || NeonKey::is_supported()
+}
 
 /// An implementation by its name.
 pub(crate) struct Implementation {
@@ -43,9 +50,13 @@ pub(crate) const FASTEST: Implementation = Implementation {
     key: |key| avx512(key, Grouping::Fastest),
 };
 
-/// AVX2 alone, also where the processor has AVX-512.
+/// AVX2 alone, also where the processor has AVX-512. Without AVX2 it is NEON.
 pub(crate) const AVX2: Implementation = Implementation {
-    name: "AVX2",
+    name: if cfg!(target_arch = "aarch64") {
+        "NEON"
+    } else {
+        "AVX2"
+    },
     key: avx2,
 };
 
@@ -55,8 +66,12 @@ pub(crate) const GROUPED: Implementation = Implementation {
     key: |key| avx512(key, Grouping::Always),
 };
 
-/// Every implementation that is compared with AWS-LC.
-pub(crate) const IMPLEMENTATIONS: [Implementation; 3] = [FASTEST, AVX2, GROUPED];
+/// Every implementation that this architecture has, to be compared with AWS-LC.
+pub(crate) const IMPLEMENTATIONS: &[Implementation] = if cfg!(target_arch = "aarch64") {
+    &[AVX2]
+} else {
+    &[FASTEST, AVX2, GROUPED]
+};
 
 fn avx512(key: &[u8; 32], grouping: Grouping) -> Box<dyn BatchKey> {
     match Avx512Key::new(key, grouping) {
@@ -66,7 +81,10 @@ fn avx512(key: &[u8; 32], grouping: Grouping) -> Box<dyn BatchKey> {
 }
 
 fn avx2(key: &[u8; 32]) -> Box<dyn BatchKey> {
-    match Avx2Key::new(key) {
+    if let Some(key) = Avx2Key::new(key) {
+        return Box::new(key);
+    }
+    match NeonKey::new(key) {
         Some(key) => Box::new(key),
         None => Box::new(AwsLc::new(key)),
     }
