@@ -4,6 +4,7 @@
 #   make library    target/library/libtaupe.a and libtaupe.so, for programs in C and C++
 #                   [JAVA=1: and in Java]
 #   make windows    target/windows/x86_64 and i686: taupe.exe, taupe.dll and what links with it
+#   make arm64      target/cross/aarch64-unknown-linux-gnu/taupe
 #   make install    PREFIX=/usr/local DESTDIR= [ALIASES=1: as wg and wg-quick too]
 #                   [LIBRARY=1: with the library, its headers and taupe.pc;
 #                   LIBDIR=, INCLUDEDIR= where those go]
@@ -29,7 +30,7 @@ HOURS ?= 2000
 SECONDS_EACH ?= 60
 SIMULATE := cargo run --quiet --profile simulate -p taupe-simulator --no-default-features --features fake --
 
-.PHONY: build pages library windows install uninstall demo demo-pq test test-long bench bench-full bench-micro simulate fuzz check clean
+.PHONY: build pages library windows arm64 install uninstall demo demo-pq test test-long bench bench-full bench-micro simulate fuzz check clean
 .DEFAULT_GOAL := build
 
 build: .build-packages
@@ -45,6 +46,10 @@ library: .build-packages
 windows:
 	@scripts/packages build windows
 	@scripts/windows
+
+arm64:
+	@scripts/packages build arm64
+	@scripts/cross build aarch64-unknown-linux-gnu
 
 # Root does not need cargo for it: `make build pages && sudo make install`.
 install: $(if $(shell command -v cargo 2>/dev/null),build pages $(if $(LIBRARY),library))

@@ -15,6 +15,12 @@
 
 #![deny(unsafe_code)]
 
+// Taupe and its library depend on this crate, so that one refusal is enough.
+#[cfg(target_endian = "big")]
+compile_error!(
+    "Taupe supports little-endian processors only: its eBPF programs are compiled for them"
+);
+
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
