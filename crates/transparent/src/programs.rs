@@ -124,7 +124,12 @@ impl Programs {
         let Some(attached) = Attached::lock(interface)? else {
             return Ok(None);
         };
-        let is_iterator = |point| matches!(point, AttachPoint::Iterator(_));
+        let is_iterator = |point| {
+            matches!(
+                point,
+                AttachPoint::Iterator(_) | AttachPoint::MapIterator(_)
+            )
+        };
         Self::load_into(&attached.pins, false, attached.mode, is_iterator).map(Some)
     }
 
@@ -228,6 +233,8 @@ impl Programs {
                 // Optional: the kernel may lack the hook. [`Programs::missing_features`] reports
                 // it.
                 AttachPoint::Entry(_) | AttachPoint::Security(_) => {}
+                // [`Self::selected_sockets`] has another way.
+                AttachPoint::MapIterator(_) => {}
                 _ => loaded.map_err(|source| TransparentError::program(name, needs, source))?,
             }
         }
@@ -249,7 +256,10 @@ impl Programs {
             (Program::CgroupSkb(program), _) => program.load(),
             (Program::SchedClassifier(program), _) => program.load(),
             (Program::BtfTracePoint(program), AttachPoint::Tracepoint(on)) => program.load(on, btf),
-            (Program::Iter(program), AttachPoint::Iterator(over)) => program.load(over, btf),
+            (
+                Program::Iter(program),
+                AttachPoint::Iterator(over) | AttachPoint::MapIterator(over),
+            ) => program.load(over, btf),
             (Program::FEntry(program), AttachPoint::Entry(function)) => program.load(function, btf),
             (Program::Lsm(program), AttachPoint::Security(hook)) => program.load(hook, btf),
             _ => return Err(TransparentError::Missing(name)),
@@ -384,7 +394,7 @@ impl Programs {
                 Ok(())
             }
             AttachPoint::Security(_) => self.link_lsm(name),
-            AttachPoint::Iterator(_) | AttachPoint::Filter => Ok(()),
+            AttachPoint::Iterator(_) | AttachPoint::MapIterator(_) | AttachPoint::Filter => Ok(()),
         }
     }
 
@@ -478,6 +488,11 @@ impl Programs {
     pub(crate) fn selected_sockets(&self) -> Result<Vec<Socket>, TransparentError> {
         if self.mode == CaptureMode::Fwmark {
             return Ok(Vec::new());
+        }
+        if self.program("taupe_selected").is_err() {
+            let mut listed = self.read_iterator("taupe_open", AttachTarget::Iterator)?;
+            listed.extend(self.read_iterator("taupe_tcp", AttachTarget::Iterator)?);
+            return Ok(reset::without_repetitions(reset::read(&listed)));
         }
         let sockets = syscall::open(&self.pins.map("sockets"));
         let sockets = sockets.map_err(TransparentError::call("opening the map of sockets"))?;

@@ -3,6 +3,7 @@
 //! The eBPF programs list the sockets (`bpf/socket_list.h`). The kernel ends each by its addresses and
 //! cookie, as `ss -K` does. The application gets `ECONNABORTED`.
 
+use std::collections::HashSet;
 use std::io;
 
 use taupe_os_linux::netlink::{SockDiag, SocketId};
@@ -32,6 +33,16 @@ pub struct Reset {
 
 pub(crate) fn read(listed: &[u8]) -> Vec<Socket> {
     records::parse(listed).filter_map(Socket::new).collect()
+}
+
+/// Removes repeated entries for one socket.
+pub(crate) fn without_repetitions(mut sockets: Vec<Socket>) -> Vec<Socket> {
+    let mut seen = HashSet::new();
+    sockets.retain(|socket| match socket.connection.cookie {
+        ANY_COOKIE => true,
+        cookie => seen.insert(cookie),
+    });
+    sockets
 }
 
 /// Ends sockets of `list` that are in the calling thread's network namespace. Listening sockets
@@ -187,5 +198,14 @@ mod tests {
         assert!(!with(7, 80, 1).is(&with(8, 80, 1)));
         assert!(with(ANY_COOKIE, 80, 1).is(&with(ANY_COOKIE, 80, 4)));
         assert!(!with(ANY_COOKIE, 80, 1).is(&with(ANY_COOKIE, 81, 1)));
+    }
+
+    #[test]
+    fn a_socket_of_several_processes_is_listed_once() {
+        let with = |cookie| Socket::new(SocketRecord { cookie, ..RECORD });
+        let listed = [7, 8, 7, ANY_COOKIE, ANY_COOKIE].map(with);
+        let once = without_repetitions(listed.into_iter().flatten().collect());
+        let cookies: Vec<u64> = once.iter().map(|it| it.connection.cookie).collect();
+        assert_eq!(cookies, [7, 8, ANY_COOKIE, ANY_COOKIE]);
     }
 }

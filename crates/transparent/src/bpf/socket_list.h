@@ -80,22 +80,65 @@ static __always_inline void write_subflows(struct seq_file *seq, struct mptcp_so
 	bpf_loop(SUBFLOWS_MAX, subflow_step, &subflows, 0);
 }
 
-SEC("iter/bpf_sk_storage_map")
-int taupe_selected(struct bpf_iter__bpf_sk_storage_map *context)
+static __always_inline int write_selected(struct bpf_iter_meta *meta, struct sock *sk,
+					  const struct sock_verdict *stored)
 {
-	struct seq_file *seq = context->meta->seq;
-	struct sock_verdict *stored = context->value;
-	struct sock *sk = context->sk;
 	bool is_leaving;
 
 	if (!sk || !stored || !is_tunnelled(stored->verdict))
 		return 0;
 	is_leaving = stored->verdict == LEAVING;
 	if (has_mptcp() && core_read(sk->sk_protocol) == IPPROTO_MPTCP)
-		write_subflows(seq, (struct mptcp_sock *)sk, is_leaving);
+		write_subflows(meta->seq, (struct mptcp_sock *)sk, is_leaving);
 	else
-		write_socket(seq, sk, is_leaving);
+		write_socket(meta->seq, sk, is_leaving);
 	return 0;
+}
+
+SEC("iter/bpf_sk_storage_map")
+int taupe_selected(struct bpf_iter__bpf_sk_storage_map *context)
+{
+	return write_selected(context->meta, context->sk, context->value);
+}
+
+/*
+ * The two programs below take the place of the one above on a kernel that refuses
+ * iterators over maps: this one lists sockets that processes have open, the other one
+ * TCP connections of the reader's network namespace, which includes those that were
+ * closed and still send.
+ */
+SEC("iter/task_file")
+int taupe_open(struct bpf_iter__task_file *context)
+{
+	struct file *file = context->file;
+	struct socket *socket;
+	struct sock *sk;
+
+	if (!file)
+		return 0;
+	socket = bpf_sock_from_file(file);
+	if (!socket)
+		return 0;
+	sk = socket->sk;
+	if (!sk)
+		return 0;
+	return write_selected(context->meta, sk, bpf_sk_storage_get(&sockets, sk, NULL, 0));
+}
+
+SEC("iter/tcp")
+int taupe_tcp(struct bpf_iter__tcp *context)
+{
+	struct sock_common *common = context->sk_common;
+	u8 tcp_state;
+
+	if (!common)
+		return 0;
+	/* These have no `struct sock`. */
+	tcp_state = core_read(common->skc_state);
+	if (tcp_state == TCP_TIME_WAIT || tcp_state == TCP_NEW_SYN_RECV)
+		return 0;
+	return write_selected(context->meta, (struct sock *)common,
+			      bpf_sk_storage_get(&sockets, common, NULL, 0));
 }
 
 /* Maximum number of namespaces in the list. */

@@ -12,6 +12,9 @@ pub(super) enum AttachPoint {
     Tracepoint(&'static str),
     /// An iterator, which runs when the daemon reads it.
     Iterator(&'static str),
+    /// An iterator over a map. A kernel may refuse it, for example in lockdown. Other iterators then
+    /// take its place.
+    MapIterator(&'static str),
     /// An interface. The program is attached to each by itself.
     Filter,
     /// The entry of a kernel function; see [`MissingFeature::SocketHandover`].
@@ -41,7 +44,7 @@ const fn spec(name: &'static str, attach_point: AttachPoint, needs: &'static str
 pub(super) const SENDING: &str = "security_socket_sendmsg";
 
 /// The programs of [`CaptureMode::TrafficControl`].
-pub(super) static TRAFFIC_CONTROL: [ProgramSpec; 35] = [
+pub(super) static TRAFFIC_CONTROL: [ProgramSpec; 37] = [
     spec(
         "taupe_socket",
         AttachPoint::Cgroup("socket", attach_type::SOCK_CREATE),
@@ -135,8 +138,14 @@ pub(super) static TRAFFIC_CONTROL: [ProgramSpec; 35] = [
     ),
     spec(
         "taupe_selected",
-        AttachPoint::Iterator("bpf_sk_storage_map"),
+        AttachPoint::MapIterator("bpf_sk_storage_map"),
         "iterators over the storage of sockets, and their cookies (Linux 5.12)",
+    ),
+    spec("taupe_open", AttachPoint::Iterator("task_file"), FILES),
+    spec(
+        "taupe_tcp",
+        AttachPoint::Iterator("tcp"),
+        "iterators over TCP sockets (Linux 5.9)",
     ),
     spec("taupe_namespaces", AttachPoint::Iterator("task"), TASKS),
     spec(

@@ -26,7 +26,7 @@ impl Programs {
             AttachPoint::Tracepoint(_) | AttachPoint::Entry(_) | AttachPoint::Security(_) => {
                 self.pins.link(program.name).exists()
             }
-            AttachPoint::Iterator(_) | AttachPoint::Filter => false,
+            AttachPoint::Iterator(_) | AttachPoint::MapIterator(_) | AttachPoint::Filter => false,
         };
         let programs = self.mode.programs().iter();
         programs

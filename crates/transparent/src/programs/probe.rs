@@ -54,7 +54,11 @@ pub fn try_all(mode: CaptureMode) -> Result<Vec<Trial>, TransparentError> {
                     .map(|source| TransparentError::program(name, needs, source)),
             })
         };
-        mode.programs().iter().map(trial).collect()
+        let programs = mode.programs().iter();
+        // Nothing is missing without this one.
+        let needed =
+            |spec: &&ProgramSpec| !matches!(spec.attach_point, AttachPoint::MapIterator(_));
+        programs.filter(needed).map(trial).collect()
     };
     without_memlock_limit(load)
 }
