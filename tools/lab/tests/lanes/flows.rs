@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 use taupe_lab::host::Host;
 use taupe_lab::{Error, Result, ensure};
-use taupe_os_linux::udp::{Header, Options, RECEIVE_LEN, Receive, Socket};
+use taupe_os_linux::udp::{Options, RECEIVE_LEN, Receive, Socket};
 use taupe_packet::ip::Family;
 
 /// Maximum datagrams of a flow in transit in each direction: as many as one system call sends.
@@ -17,6 +17,10 @@ const BURST: usize = 64;
 /// Bytes of a datagram. The smallest has only a number, and the largest fits a tunnel's MTU of
 /// 1,420 bytes over IPv6.
 const SIZES: std::ops::RangeInclusive<usize> = 8..=1372;
+
+/// The flows claim to support congestion marks (RFC 3168), so that the fair queue marks their
+/// datagrams instead of dropping some.
+const ECT_0: u8 = 2;
 
 /// Time after which datagrams that have not arrived are lost.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -179,9 +183,7 @@ impl End {
             self.next += 1;
         }
         // If the interface is down, the datagrams count as lost.
-        let _ = self
-            .socket
-            .send(self.remote, None, Header::default(), &bytes, size);
+        let _ = self.socket.send(self.remote, None, ECT_0, &bytes, size);
     }
 
     /// Receives until the datagram `until` or a later one arrives, or no datagram arrives in time.
