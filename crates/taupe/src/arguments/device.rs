@@ -147,7 +147,7 @@ pub(super) enum Offload {
     Gro,
     /// Partial checksums, which `tso` and `uso` need
     Checksum,
-    /// Encryption with AVX2, AVX-512 or NEON, key agreement with AVX-512
+    /// Encryption by AVX2, AVX-512 or NEON, X25519 by AVX-512
     Avx512,
     /// A filter in the kernel against floods of handshakes
     FloodFilter,

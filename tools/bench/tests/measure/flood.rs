@@ -73,10 +73,11 @@ fn reaches() -> Result<()> {
         let count = count(server, name)?;
         ensure!(count as f64 > least, "{count} {name}: {found:?}");
     }
-    // The filter in the kernel drops nearly all that reaches the tunnel.
+    // The kernel's filter drops most of what reaches the tunnel. What comes before the device
+    // asks for the filter is not dropped: on a busy machine, a fifth of a flood of one second.
     let (shed, came) = (server.snmp()?.filtered()?, count(server, "tunnel")?);
     figure("shed", (shed, came));
-    ensure!(shed * 10 > came * 8, "{shed} of {came} were shed");
+    ensure!(shed > came / 2, "{shed} of {came} were shed");
 
     let keys: Vec<String> = metrics::flood(FLOW.direction, &found)
         .into_iter()
