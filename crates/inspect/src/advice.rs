@@ -5,6 +5,9 @@
 use taupe_transparent::error::TransparentError;
 use taupe_transparent::programs::MissingFeature;
 
+const WITHOUT_PROGRAMS: &str = "with this one, a tunnel can carry all applications (a file without \
+                                AllowedApps and DisallowedApps) or one command (`taupe exec`)";
+
 /// Returns an error of transparent mode, with advice.
 #[must_use]
 pub fn error(error: &TransparentError) -> String {
@@ -25,6 +28,17 @@ pub fn remedy(error: &TransparentError) -> Option<String> {
         TransparentError::Program { .. } => Some(
             "use a newer kernel, or adapter mode (`taupe up --adapter`), which needs less and does \
              less"
+                .to_owned(),
+        ),
+        TransparentError::TypeInformation { .. } => Some(format!(
+            "use a kernel with CONFIG_DEBUG_INFO_BTF, like those of distributions; {WITHOUT_PROGRAMS}"
+        )),
+        TransparentError::NarrowKernel { .. } => Some(format!(
+            "use a 64-bit kernel, which also runs 32-bit systems; {WITHOUT_PROGRAMS}"
+        )),
+        TransparentError::Forbidden { .. } => Some(
+            "run it as root outside containers; for root there, a security module, lockdown or the \
+             host of this machine forbids eBPF"
                 .to_owned(),
         ),
         TransparentError::Schema { interface, .. } => Some(format!(

@@ -121,7 +121,10 @@ fn open(
     let write = |file: &str, text: String| {
         let path = format!("/proc/self/{file}");
         let written = fs::write(&path, text);
-        written.map_err(|error| SetupError::step(failed(format!("write {path}"), error), &facts))
+        written.map_err(|error| {
+            let step = failed(format!("write {path}"), error);
+            SetupError::step(step.of_mapping(user), &facts)
+        })
     };
     // The kernel lets an unprivileged user map a group only after this (user_namespaces(7)).
     write("setgroups", "deny".to_owned())?;

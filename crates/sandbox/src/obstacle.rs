@@ -20,6 +20,9 @@ pub enum Obstacle {
     Seccomp,
     /// The kernel forbids namespaces for another reason: a chroot or a security module.
     Forbidden,
+    /// Root lacks `CAP_SETFCAP`, without which it cannot map itself into a user namespace
+    /// (Linux 5.12).
+    RootMapping,
     /// `/dev/net/tun` does not exist.
     NoTun,
     /// The user may not open `/dev/net/tun`.
@@ -31,7 +34,7 @@ pub enum Obstacle {
 }
 
 /// All obstacles, in the order of their codes.
-const ALL: [Obstacle; 13] = [
+const ALL: [Obstacle; 14] = [
     Obstacle::NamespaceLimit(NamespaceKind::User),
     Obstacle::NamespaceLimit(NamespaceKind::Network),
     Obstacle::NamespaceLimit(NamespaceKind::Mount),
@@ -41,6 +44,7 @@ const ALL: [Obstacle; 13] = [
     Obstacle::AppArmor,
     Obstacle::Seccomp,
     Obstacle::Forbidden,
+    Obstacle::RootMapping,
     Obstacle::NoTun,
     Obstacle::TunAccess,
     Obstacle::TunDevice,

@@ -102,6 +102,14 @@ impl FailedStep {
             ..self
         }
     }
+
+    /// Names the obstacle to mapping `user` into the new user namespace, if it is known.
+    pub(crate) fn of_mapping(self, user: u32) -> Self {
+        match Errno::from_io_error(&self.source) {
+            Some(Errno::PERM) if user == 0 => self.with_obstacle(Obstacle::RootMapping),
+            _ => self,
+        }
+    }
 }
 
 /// Settings of the system that may be the reason.
@@ -124,6 +132,9 @@ const APPARMOR: &str = "AppArmor lets no program without a profile have namespac
 fn because(obstacle: Option<Obstacle>) -> String {
     match obstacle {
         Some(Obstacle::AppArmor) => format!("; {APPARMOR}"),
+        Some(Obstacle::RootMapping) => {
+            "; a root without CAP_SETFCAP may have no user namespace with a root".to_owned()
+        }
         _ => String::new(),
     }
 }
@@ -310,6 +321,24 @@ mod tests {
         let missing = error(Errno::NOENT);
         assert!(!missing.to_string().contains("AppArmor"), "{missing}");
         assert_eq!(missing.obstacle(), None);
+    }
+
+    #[test]
+    fn a_root_without_the_capability_for_a_mapping_is_told_so() {
+        let facts = SystemFacts::default();
+        for (user, errno, obstacle) in [
+            (0, Errno::PERM, Some(Obstacle::RootMapping)),
+            (1000, Errno::PERM, None),
+            (0, Errno::INVAL, None),
+        ] {
+            let step = failed("write /proc/self/uid_map", errno.into());
+            let error = SetupError::step(step.of_mapping(user), &facts);
+            assert_eq!(error.obstacle(), obstacle, "{error}");
+            assert_eq!(
+                error.to_string().contains("CAP_SETFCAP"),
+                obstacle.is_some()
+            );
+        }
     }
 
     #[test]

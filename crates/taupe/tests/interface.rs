@@ -77,6 +77,77 @@ fn a_second_start_of_a_name_is_refused_and_the_first_goes_on() {
     );
 }
 
+/// Runs a script whose first argument is the program. It must fail with one line.
+fn refusal(script: &str) -> String {
+    let output = run("sh", &["-c", script, TAUPE]);
+    let text = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.starts_with("taupe: "), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    text
+}
+
+#[test]
+fn a_system_without_a_tun_is_told_of_in_one_line() {
+    sandboxed("a_system_without_a_tun_is_told_of_in_one_line", || {
+        for mode in ["", "-f"] {
+            let script = format!("mount -t tmpfs none /dev/net && \"$0\" device wg0 {mode}");
+            let text = refusal(&script);
+            for word in ["/dev/net/tun", "No such file", "`modprobe tun`", "--device"] {
+                assert!(text.contains(word), "{word}: {text}");
+            }
+            assert!(!text.contains("root"), "{text}");
+        }
+    });
+}
+
+#[test]
+fn a_root_without_the_right_to_create_interfaces_is_told_so() {
+    sandboxed(
+        "a_root_without_the_right_to_create_interfaces_is_told_so",
+        || {
+            let less = "exec setpriv --bounding-set -net_admin --inh-caps -net_admin \"$0\"";
+            let text = refusal(&format!("{less} device -f wg0"));
+            for word in ["wg0", "CAP_NET_ADMIN", "--cap-add NET_ADMIN"] {
+                assert!(text.contains(word), "{word}: {text}");
+            }
+            assert!(!has_interface("wg0"));
+        },
+    );
+}
+
+#[test]
+fn a_kernel_without_type_information_is_told_of_before_anything_changes() {
+    sandboxed(
+        "a_kernel_without_type_information_is_told_of_before_anything_changes",
+        || {
+            let key = "yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=";
+            let text = format!(
+                "[Interface]\nPrivateKey = {key}\nAddress = 10.9.0.1/24\nAllowedApps = curl\n\
+                 [Peer]\nPublicKey = xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=\n\
+                 AllowedIPs = 10.9.0.0/24\nEndpoint = 127.0.0.1:9\n"
+            );
+            fs::write("/run/wg0.conf", text).expect("written");
+            let without =
+                "[ ! -d /sys/kernel/btf ] || mount -t tmpfs none /sys/kernel/btf || exit 9";
+            for command in ["up", "up --transparent", "lock"] {
+                let script = format!("{without}; exec \"$0\" {command} /run/wg0.conf");
+                let text = refusal(&script);
+                for word in [
+                    "(BTF)",
+                    "/sys/kernel/btf/vmlinux",
+                    "CONFIG_DEBUG_INFO_BTF",
+                    "`taupe exec`",
+                    "nothing was changed",
+                ] {
+                    assert!(text.contains(word), "{command}: {word}: {text}");
+                }
+                assert!(!has_interface("wg0"));
+            }
+        },
+    );
+}
+
 #[test]
 fn a_signal_ends_it_and_removes_what_it_made() {
     sandboxed("a_signal_ends_it_and_removes_what_it_made", || {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use aya::EbpfError;
 use aya::maps::MapError;
 use aya::programs::ProgramError;
+use aya_obj::btf::BtfError;
 use rustix::io::Errno;
 
 /// An error while setting up or changing the eBPF programs.
@@ -30,15 +31,41 @@ pub enum TransparentError {
         source: Box<ProgramError>,
     },
     /// The maps cannot be created, or the object does not suit the kernel.
-    #[error(
-        "Linux {release} does not accept Taupe's eBPF object, which needs root and a kernel with \
-         type information (CONFIG_DEBUG_INFO_BTF)"
-    )]
+    #[error("Linux {release} does not accept Taupe's eBPF object: {reason}")]
     Object {
         /// Release of the running kernel.
         release: String,
+        /// The reason.
+        reason: String,
         /// The error of loading.
         source: Box<EbpfError>,
+    },
+    /// The kernel's type information, by which the programs find members of its structures, cannot
+    /// be read.
+    #[error("Linux {release} has no type information (BTF): cannot read {path}: {source}")]
+    TypeInformation {
+        /// Release of the running kernel.
+        release: String,
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A kernel with pointers of 32 bits.
+    #[error(
+        "Linux {release} is a 32-bit kernel, and Taupe's eBPF programs need structures of a 64-bit one"
+    )]
+    NarrowKernel {
+        /// Release of the running kernel.
+        release: String,
+    },
+    /// The kernel does not permit this process to load eBPF programs or maps.
+    #[error("{what}: {source}")]
+    Forbidden {
+        /// The operation.
+        what: String,
+        /// The system's error.
+        source: io::Error,
     },
     /// The eBPF object lacks a program or map.
     #[error("Taupe's eBPF object has no {0}: it was not built from the same source")]
@@ -152,7 +179,7 @@ impl TransparentError {
         source: ProgramError,
     ) -> Self {
         if let Some(errno) = process_error(&source) {
-            return Self::call(format!("loading the program {program}"))(errno);
+            return Self::process(format!("loading the program {program}"), errno);
         }
         let reason = match &source {
             // The log is long. One of its last lines names the reason.
@@ -179,13 +206,50 @@ impl TransparentError {
 
     pub(crate) fn object(source: EbpfError) -> Self {
         if let Some(errno) = process_error(&source) {
-            return Self::call("loading Taupe's eBPF object")(errno);
+            return Self::process("loading Taupe's eBPF object".to_owned(), errno);
         }
-        Self::Object {
-            release: release(),
-            source: Box::new(source),
+        match source {
+            EbpfError::BtfError(BtfError::FileError { path, error }) => Self::TypeInformation {
+                release: release(),
+                path,
+                source: error,
+            },
+            source => Self::Object {
+                release: release(),
+                reason: with_sources(&source),
+                source: Box::new(source),
+            },
         }
     }
+
+    pub(crate) fn narrow_kernel() -> Self {
+        let release = release();
+        Self::NarrowKernel { release }
+    }
+
+    /// Makes the error of a failure that concerns this process.
+    fn process(what: String, errno: Errno) -> Self {
+        let source = errno.into();
+        match errno {
+            Errno::PERM => Self::Forbidden { what, source },
+            _ => Self::Call { what, source },
+        }
+    }
+}
+
+/// Returns the texts of an error and of those that caused it. Some of aya's errors contain the text
+/// of their cause.
+fn with_sources(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        let cause = error.to_string();
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+        next = error.source();
+    }
+    text
 }
 
 /// Returns the error number if it concerns this process rather than the kernel's features: no more
@@ -239,10 +303,44 @@ mod tests {
             let text = error.to_string();
             assert!(text.contains(&io::Error::from(errno).to_string()), "{text}");
             assert!(!text.contains("kernel"), "{text}");
+            let is_forbidden = matches!(error, TransparentError::Forbidden { .. });
+            assert_eq!(is_forbidden, errno == Errno::PERM);
         }
         // Refused by the verifier, or an unknown program type.
         for errno in [Errno::ACCESS, Errno::INVAL] {
             assert_eq!(refused(errno).required_features(), Some("a helper"));
         }
+    }
+
+    #[test]
+    fn a_kernel_without_type_information_is_told_from_one_that_refuses_the_object() {
+        const PATH: &str = "/sys/kernel/btf/vmlinux";
+        let unreadable = |errno: Errno| {
+            let path = PATH.into();
+            let error = errno.into();
+            TransparentError::object(BtfError::FileError { path, error }.into())
+        };
+        let missing = unreadable(Errno::NOENT);
+        assert!(matches!(missing, TransparentError::TypeInformation { .. }));
+        let text = missing.to_string();
+        for part in ["no type information (BTF)", PATH, "No such file"] {
+            assert!(text.contains(part), "{text}");
+        }
+        let exhausted = unreadable(Errno::MFILE);
+        assert!(matches!(exhausted, TransparentError::Call { .. }));
+        let other = TransparentError::object(BtfError::InvalidTypeInfo.into());
+        let reason = BtfError::InvalidTypeInfo.to_string();
+        assert!(other.to_string().ends_with(&reason), "{other}");
+    }
+
+    #[test]
+    fn the_cause_of_a_refused_map_is_named_once() {
+        let source = MapError::CreateError {
+            name: "taupe_flows".to_owned(),
+            io_error: Errno::INVAL.into(),
+        };
+        let text = TransparentError::object(source.into()).to_string();
+        assert_eq!(text.matches("taupe_flows").count(), 1, "{text}");
+        assert_eq!(text.matches("Invalid argument").count(), 1, "{text}");
     }
 }

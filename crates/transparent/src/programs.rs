@@ -205,7 +205,7 @@ impl Programs {
         mode: CaptureMode,
         configure: impl FnOnce(&mut EbpfLoader<'_>),
     ) -> Result<Ebpf, TransparentError> {
-        let types = kernel_types::of_object(mode.object()).map_err(TransparentError::object)?;
+        let types = kernel_types::of_object(mode.object())?;
         let mut loader = EbpfLoader::new();
         configure(&mut loader);
         let loaded = loader.btf(Some(&types)).load(mode.object());

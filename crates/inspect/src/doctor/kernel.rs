@@ -1,10 +1,15 @@
 //! Features of the kernel, tested by loading the programs that use them.
 
 use super::Check;
-use std::fs;
+use crate::advice;
+use std::{fs, io};
+use taupe_transparent::error::TransparentError;
 use taupe_transparent::programs::{
     CaptureMode, Programs, Trial, try_all, try_forwarding, try_pinning, try_services,
 };
+
+const FORBIDDEN: &str =
+    "find out what forbids it here: a security module, lockdown or the host of this machine";
 
 /// List of active security modules, if securityfs is mounted.
 const LSM: &str = "/sys/kernel/security/lsm";
@@ -28,7 +33,7 @@ pub(super) fn checks() -> Vec<Check> {
             programs(
                 name,
                 "transparent mode",
-                try_all(CaptureMode::TrafficControl).map_err(|fault| fault.to_string()),
+                try_all(CaptureMode::TrafficControl),
                 "use Linux 5.19 or newer; until then `taupe up` selects applications in adapter \
                  mode",
             )
@@ -37,7 +42,7 @@ pub(super) fn checks() -> Vec<Check> {
             programs(
                 name,
                 "adapter mode for selected applications",
-                try_all(CaptureMode::Fwmark).map_err(|fault| fault.to_string()),
+                try_all(CaptureMode::Fwmark),
                 "use Linux 5.10 or newer",
             )
         }),
@@ -65,16 +70,26 @@ fn tcx(name: &'static str) -> Check {
 
 fn netfilter(name: &'static str) -> Check {
     match try_forwarding() {
-        true => Check::ok(
+        Err(error) => untried(name, &error),
+        Ok(true) => Check::ok(
             name,
             "the kernel has eBPF programs in netfilter, which block forwarded packets",
         ),
-        false => Check::warn(
+        Ok(false) => Check::warn(
             name,
             "the kernel has no eBPF programs in netfilter: with Forwarded = tunnel, forwarded \
              packets can leave by a link that appears while Taupe does not run",
             "use Linux 6.4 or newer with CONFIG_NETFILTER_BPF_LINK",
         ),
+    }
+}
+
+/// Describes a trial whose program the kernel refused for another reason than its type.
+fn untried(name: &'static str, error: &io::Error) -> Check {
+    Check {
+        text: format!("cannot load an eBPF program to find out: {error}"),
+        fix: Some(FORBIDDEN.to_owned()),
+        ..Check::unknown(name)
     }
 }
 
@@ -103,12 +118,19 @@ fn cgroup2() -> Check {
 fn programs(
     name: &'static str,
     what: &str,
-    trials: Result<Vec<Trial>, String>,
+    trials: Result<Vec<Trial>, TransparentError>,
     fix: &str,
 ) -> Check {
+    let unavailable = |error: &TransparentError| {
+        let fix = match error.required_features() {
+            Some(_) => fix.to_owned(),
+            None => advice::remedy(error).unwrap_or_else(|| fix.to_owned()),
+        };
+        Check::fail(name, format!("{what} is not available: {error}"), fix)
+    };
     let trials = match trials {
         Ok(trials) => trials,
-        Err(why) => return Check::fail(name, format!("{what} is not available: {why}"), fix),
+        Err(error) => return unavailable(&error),
     };
     let mut refusals: Vec<_> = trials
         .iter()
@@ -125,8 +147,8 @@ fn programs(
         });
         refused.collect::<Vec<_>>()
     };
-    if let Some((_, fault)) = refused(false).first() {
-        return Check::fail(name, format!("{what} is not available: {fault}"), fix);
+    if let Some((_, error)) = refused(false).first() {
+        return unavailable(error);
     }
     match refused(true).as_slice() {
         [] => Check::ok(
@@ -136,11 +158,7 @@ fn programs(
         some => {
             let names: Vec<_> = some.iter().map(|(program, _)| *program).collect();
             let (reason, fix) = match refusals.first() {
-                Some(fault) => (
-                    format!(" ({fault})"),
-                    "find out what forbids it here: a security module, lockdown or the host of \
-                     this machine",
-                ),
+                Some(fault) => (format!(" ({fault})"), FORBIDDEN),
                 None => (
                     String::new(),
                     "use a kernel with CONFIG_FUNCTION_TRACER and CONFIG_BPF_LSM",
@@ -195,11 +213,12 @@ fn lsm(has_bpf: Option<bool>) -> Check {
 
 fn unix_sockets(name: &'static str) -> Check {
     match try_services() {
-        true => Check::ok(
+        Err(error) => untried(name, &error),
+        Ok(true) => Check::ok(
             name,
             "the kernel can keep selected applications from the sockets of name services",
         ),
-        false => Check::warn(
+        Ok(false) => Check::warn(
             name,
             "the kernel cannot keep selected applications from the sockets of name services \
              (nss-resolve, nscd)",
@@ -250,8 +269,8 @@ mod tests {
             is_optional,
             refused,
         };
-        let fault = || taupe_transparent::error::TransparentError::Missing("taupe_x");
-        let denied = || taupe_transparent::error::TransparentError::Call {
+        let fault = || TransparentError::Missing("taupe_x");
+        let denied = || TransparentError::Forbidden {
             what: "loading the program taupe_x".to_owned(),
             source: rustix::io::Errno::PERM.into(),
         };
@@ -264,6 +283,37 @@ mod tests {
         assert_eq!(found(Ok(vec![trial(true, Some(fault()))])), Outcome::Warn);
         let both = vec![trial(true, None), trial(false, Some(fault()))];
         assert_eq!(found(Ok(both)), Outcome::Fail);
-        assert_eq!(found(Err("why".into())), Outcome::Fail);
+        assert_eq!(found(Err(fault())), Outcome::Fail);
+    }
+
+    #[test]
+    fn only_a_missing_feature_is_mended_by_a_newer_kernel() {
+        let source = || rustix::io::Errno::NOENT.into();
+        let no_types = TransparentError::TypeInformation {
+            release: "6.1.0".to_owned(),
+            path: BTF.into(),
+            source: source(),
+        };
+        let forbidden = TransparentError::Forbidden {
+            what: "loading Taupe's eBPF object".to_owned(),
+            source: rustix::io::Errno::PERM.into(),
+        };
+        let trial = |refused| Trial {
+            program: "taupe_x",
+            needs: "y",
+            is_optional: false,
+            refused: Some(refused),
+        };
+        for (result, word) in [
+            (Err(no_types), "CONFIG_DEBUG_INFO_BTF"),
+            (Ok(vec![trial(forbidden)]), "outside containers"),
+        ] {
+            let fix = programs("n", "it", result, "use Linux 9").fix;
+            let fix = fix.expect("a fix");
+            assert!(fix.contains(word) && !fix.contains("Linux 9"), "{fix}");
+        }
+        let check = untried("n", &source());
+        assert_eq!(check.result, Outcome::Unknown);
+        assert!(check.fix.is_some(), "{}", check.text);
     }
 }

@@ -3,8 +3,10 @@
 use super::{Check, Outcome};
 use crate::dns;
 use crate::is_root;
+use rustix::io::Errno;
+use rustix::thread::{CapabilitySet, capabilities};
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::SystemTime;
@@ -19,7 +21,8 @@ pub(super) fn checks() -> Vec<Check> {
     let own = crate::explain::addresses().unwrap_or_default();
     checks.push(resolver(&dns::system_servers(), &own));
     checks.push(Check::with_root(SERVICES, || {
-        name_services(&nsswitch, &running_services(), try_services())
+        let is_refused = try_services().unwrap_or(false);
+        name_services(&nsswitch, &running_services(), is_refused)
     }));
     checks.push(reverse_path());
     checks.push(terminals(number("/proc/sys/dev/tty/legacy_tiocsti")));
@@ -41,12 +44,23 @@ fn number(path: &str) -> Option<u64> {
 }
 
 fn tun() -> Check {
-    const NAME: &str = "tun";
     let opened = fs::OpenOptions::new().read(true).write(true).open(TUN);
+    let rights = capabilities(None).map(|own| own.effective);
+    let may_create = rights.is_ok_and(|own| own.contains(CapabilitySet::NET_ADMIN));
+    tun_check(opened.map(drop), is_root(), may_create)
+}
+
+fn tun_check(opened: io::Result<()>, is_root: bool, may_create: bool) -> Check {
+    const NAME: &str = "tun";
     match opened {
-        Ok(_) => Check::ok(NAME, format!("{TUN} can be opened")),
+        Ok(()) if is_root && !may_create => Check::fail(
+            NAME,
+            format!("{TUN} can be opened, but this root lacks CAP_NET_ADMIN to create interfaces"),
+            "start the container with `--cap-add NET_ADMIN`",
+        ),
+        Ok(()) => Check::ok(NAME, format!("{TUN} can be opened")),
         // Root does not need access to the device file.
-        Err(error) if error.kind() == ErrorKind::PermissionDenied && !is_root() => Check::warn(
+        Err(error) if error.kind() == ErrorKind::PermissionDenied && !is_root => Check::warn(
             NAME,
             format!("this user cannot open {TUN}, which `taupe exec` without root needs"),
             format!("chmod 0666 {TUN}; this alone lets nobody create an interface"),
@@ -54,9 +68,12 @@ fn tun() -> Check {
         Err(error) => Check::fail(
             NAME,
             format!("{TUN} cannot be opened: {error}"),
-            match fs::exists(TUN) {
-                Ok(true) => "modprobe tun; in a container, allow the device 10:200",
-                _ => "modprobe tun; in a container, pass /dev/net/tun in",
+            match Errno::from_io_error(&error) {
+                Some(Errno::NOENT) => {
+                    "modprobe tun, or start the container with `--device /dev/net/tun`"
+                }
+                Some(Errno::NODEV | Errno::NXIO) => "modprobe tun, or use a kernel with CONFIG_TUN",
+                _ => "allow the container the device 10:200 (`--device /dev/net/tun`)",
             },
         ),
     }
@@ -310,6 +327,31 @@ mod tests {
             assert_eq!(found.result, result, "{nsswitch} {running:?}");
             let refused = name_services(nsswitch, running, true);
             assert_eq!(refused.result, Outcome::Ok, "{nsswitch} {running:?}");
+        }
+    }
+
+    #[test]
+    fn the_obstacle_to_a_tun_is_named() {
+        let refused = |errno: Errno| Err(errno.into());
+        for (opened, is_root, may_create, result, words) in [
+            (Ok(()), true, true, Outcome::Ok, "can be opened"),
+            (Ok(()), false, false, Outcome::Ok, "can be opened"),
+            (Ok(()), true, false, Outcome::Fail, "--cap-add NET_ADMIN"),
+            (refused(Errno::NOENT), true, true, Outcome::Fail, "--device"),
+            (
+                refused(Errno::NODEV),
+                true,
+                true,
+                Outcome::Fail,
+                "CONFIG_TUN",
+            ),
+            (refused(Errno::PERM), true, true, Outcome::Fail, "10:200"),
+            (refused(Errno::ACCESS), false, false, Outcome::Warn, "chmod"),
+        ] {
+            let check = tun_check(opened, is_root, may_create);
+            let said = format!("{} {:?}", check.text, check.fix);
+            assert_eq!(check.result, result, "{said}");
+            assert!(said.contains(words), "{said}");
         }
     }
 

@@ -57,6 +57,9 @@ fn remedy(obstacle: Obstacle, user: u32) -> String {
         Obstacle::AppArmor => "`sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`",
         Obstacle::Seccomp => "start the container with `--security-opt seccomp=unconfined`",
         Obstacle::Forbidden => "run it outside, or use `sudo taupe up`",
+        Obstacle::RootMapping => {
+            "run it as another user, or start the container with `--cap-add SETFCAP`"
+        }
         Obstacle::NoTun => {
             "`sudo modprobe tun`, or start the container with `--device /dev/net/tun`"
         }
@@ -87,6 +90,7 @@ mod tests {
             (Obstacle::AppArmor, "restrict_unprivileged_userns=0"),
             (Obstacle::Seccomp, "seccomp=unconfined"),
             (Obstacle::Forbidden, "sudo taupe up"),
+            (Obstacle::RootMapping, "--cap-add SETFCAP"),
             (Obstacle::NoTun, "modprobe tun"),
             (
                 Obstacle::TunAccess,

@@ -96,6 +96,9 @@ pub(super) enum TunnelError {
     Captured(String),
     #[error("{}", taupe_inspect::advice::error(.0))]
     Capture(#[from] TransparentError),
+    /// The kernel takes no eBPF programs, and the mode needs some.
+    #[error("{}; nothing was changed", taupe_inspect::advice::error(.0))]
+    NoPrograms(#[source] TransparentError),
     #[error(transparent)]
     Via(#[from] via::ViaError),
     #[error("cannot catch signals: {0}; nothing was changed")]

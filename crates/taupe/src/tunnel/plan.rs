@@ -72,7 +72,7 @@ impl<'a> UpPlan<'a> {
         };
         let selects = file.transparent.first.is_some();
         let mode = mode::choose(up.mode, compatibility, selects, &endpoints);
-        let mode = on_this_kernel(mode);
+        let mode = on_this_kernel(mode)?;
         let selection = match mode {
             Mode::Adapter(_) if selects && compatibility == Compatibility::Taupe => {
                 let mark = free_mark(conf, &file)?;

@@ -24,15 +24,24 @@ use taupe_transparent::reset::Reset;
 use taupe_transparent::state::Lock;
 
 /// Returns the mode that this kernel supports. If transparent mode lacks a kernel feature,
-/// applications are selected in adapter mode, unless the user asked for transparent mode.
-pub(super) fn on_this_kernel(mode: Mode) -> Mode {
-    if mode != Mode::Transparent(TransparentReason::Applications) {
-        return mode;
-    }
-    match Programs::probe().map_err(|fault| fault.required_features()) {
-        Err(Some(what)) => Mode::Adapter(AdapterReason::Lacks(what)),
+/// applications are selected in adapter mode, unless the user asked for transparent mode. Fails if
+/// the kernel takes no eBPF programs for either mode.
+pub(super) fn on_this_kernel(mode: Mode) -> Result<Mode, TunnelError> {
+    let Mode::Transparent(reason) = mode else {
+        return Ok(mode);
+    };
+    match Programs::probe() {
+        Err(
+            error @ (TransparentError::TypeInformation { .. }
+            | TransparentError::NarrowKernel { .. }
+            | TransparentError::Forbidden { .. }),
+        ) => Err(TunnelError::NoPrograms(error)),
         // Other errors occur again when the programs are loaded.
-        _ => mode,
+        Err(error) if reason == TransparentReason::Applications => {
+            let lacks = |what| Mode::Adapter(AdapterReason::Lacks(what));
+            Ok(error.required_features().map_or(mode, lacks))
+        }
+        _ => Ok(mode),
     }
 }
 
@@ -267,7 +276,7 @@ pub(super) fn lock(conf: &Conf) -> Result<(), TunnelError> {
     if !is_in_effect(interface)? && State::default().of_running(interface).is_some() {
         return Err(TunnelError::ForAll(interface.to_owned()));
     }
-    let mark = match on_this_kernel(Mode::Transparent(TransparentReason::Applications)) {
+    let mark = match on_this_kernel(Mode::Transparent(TransparentReason::Applications))? {
         Mode::Transparent(_) => None,
         Mode::Adapter(_) => Some(free_mark(conf, &file)?),
     };

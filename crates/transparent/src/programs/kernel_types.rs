@@ -12,6 +12,8 @@ use aya::{Btf, EbpfError, Endianness};
 use aya_obj::Object;
 use aya_obj::btf::BtfError;
 
+use crate::error::TransparentError;
+
 const PATH: &str = "/sys/kernel/btf/vmlinux";
 
 /// Lengths in bytes: of the smallest header, and of the part that all types begin with.
@@ -44,18 +46,25 @@ const ENUM64: u32 = 19;
 ///
 /// # Errors
 ///
-/// [`EbpfError::BtfError`]: the kernel has no type information, or in an unknown format.
-/// [`EbpfError::ParseError`]: `object` is invalid.
-pub(super) fn of_object(object: &[u8]) -> Result<Btf, EbpfError> {
-    let kernel = fs::read(PATH).map_err(|error| BtfError::FileError {
-        path: PATH.into(),
-        error,
+/// [`TransparentError::TypeInformation`], [`TransparentError::NarrowKernel`],
+/// [`TransparentError::Object`]: the type information has an unknown format, or `object` is invalid.
+pub(super) fn of_object(object: &[u8]) -> Result<Btf, TransparentError> {
+    let kernel = fs::read(PATH).map_err(|error| {
+        let path = PATH.into();
+        TransparentError::object(BtfError::FileError { path, error }.into())
     })?;
-    let own = Object::parse(object)?.btf.map(|own| own.to_bytes());
-    let own = own.unwrap_or_default();
-    let reduced = Types::parse(&own).and_then(|own| Types::parse(&kernel)?.reduced(&own.names()));
-    let reduced = reduced.ok_or(BtfError::InvalidTypeInfo)?;
-    Ok(Btf::parse(&reduced, Endianness::default())?)
+    let types = Types::parse(&kernel);
+    if types.as_ref().and_then(Types::long_size) == Some(4) {
+        return Err(TransparentError::narrow_kernel());
+    }
+    let reduced = || {
+        let own = Object::parse(object)?.btf.map(|own| own.to_bytes());
+        let own = own.unwrap_or_default();
+        let reduced = Types::parse(&own).and_then(|own| types?.reduced(&own.names()));
+        let reduced = reduced.ok_or(BtfError::InvalidTypeInfo)?;
+        Ok::<_, EbpfError>(Btf::parse(&reduced, Endianness::default())?)
+    };
+    reduced().map_err(TransparentError::object)
 }
 
 /// BTF in the byte order of this machine.
@@ -83,6 +92,20 @@ impl<'a> Types<'a> {
             records,
             strings: section(16, 20)?,
         })
+    }
+
+    /// Returns the size of `unsigned long` in bytes, which is that of a pointer. gcc and clang name
+    /// it differently.
+    fn long_size(&self) -> Option<usize> {
+        let is_long = |record: &&&[u8]| {
+            let is_named = matches!(
+                self.name(record),
+                Some(b"long unsigned int" | b"unsigned long")
+            );
+            kind(record) == Some(INT) && is_named
+        };
+        let long = self.records.iter().find(is_long)?;
+        u32_at(long, 8)
     }
 
     /// Returns all names in the strings, including those of members and functions. The empty name
@@ -288,6 +311,25 @@ mod tests {
             bytes.extend(&self.strings);
             bytes
         }
+    }
+
+    #[test]
+    fn the_width_of_a_kernel_is_that_of_its_long() {
+        for (name, size) in [
+            ("long unsigned int", 8),
+            ("long unsigned int", 4),
+            ("unsigned long", 4),
+        ] {
+            let mut kernel = Builder::new();
+            kernel.add("unsigned int", INT, 0, 4, &[32]);
+            kernel.add("long unsigned int", TYPEDEF, 0, 1, &[]);
+            kernel.add(name, INT, 0, size, &[8 * size]);
+            let bytes = kernel.bytes();
+            let types = Types::parse(&bytes).expect("types");
+            assert_eq!(types.long_size(), Some(size as usize), "{name}");
+        }
+        let bytes = Builder::new().bytes();
+        assert_eq!(Types::parse(&bytes).expect("no types").long_size(), None);
     }
 
     /// A kernel's types of every kind.

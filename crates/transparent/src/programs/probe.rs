@@ -1,6 +1,8 @@
 //! Checks that change nothing: the programs that the kernel accepts, other programs' filters, and
 //! the sockets that are selected.
 
+use std::io;
+
 use aya_obj::generated::bpf_insn;
 use taupe_os_linux::memory::without_memlock_limit;
 use taupe_os_linux::netlink::{Hook, Netlink, SocketId};
@@ -65,20 +67,26 @@ pub fn try_all(mode: CaptureMode) -> Result<Vec<Trial>, TransparentError> {
 
 /// Checks that the kernel accepts netfilter programs (Linux 6.4), which block forwarded packets on
 /// links without a filter.
-#[must_use]
-pub fn try_forwarding() -> bool {
+///
+/// # Errors
+///
+/// The kernel's, if it refuses the program for another reason than its type.
+pub fn try_forwarding() -> io::Result<bool> {
     takes(program_type::NETFILTER, attach_type::NETFILTER)
 }
 
 /// Checks that the kernel accepts programs at `connect` of `AF_UNIX` sockets (Linux 6.7), which
 /// refuse connections to local services that resolve names.
-#[must_use]
-pub fn try_services() -> bool {
+///
+/// # Errors
+///
+/// As [`try_forwarding`].
+pub fn try_services() -> io::Result<bool> {
     takes(program_type::CGROUP_SOCK_ADDR, attach_type::UNIX_CONNECT)
 }
 
 /// Checks that the kernel loads a program of this type that allows everything.
-fn takes(kind: u32, attach_type: u32) -> bool {
+fn takes(kind: u32, attach_type: u32) -> io::Result<bool> {
     let instruction = |code, imm| bpf_insn {
         code,
         _bitfield_align_1: [],
@@ -99,7 +107,12 @@ fn takes(kind: u32, attach_type: u32) -> bool {
         types: &[],
         functions: (&[], 0),
     };
-    without_memlock_limit(|| syscall::load(&code)).is_ok()
+    match without_memlock_limit(|| syscall::load(&code)) {
+        Ok(_) => Ok(true),
+        // Also for an attach type that the kernel does not know.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Checks that a BPF file system for the pins exists or can be mounted.
