@@ -2,7 +2,7 @@
 //! port.
 
 use crate::command_line::proxy::ProxyOrder;
-use crate::console::{Interrupt, say};
+use crate::console::say;
 use crate::remarks::with_command;
 use crate::system::{self, StateFolderError};
 use crate::{logging, peer_notices};
@@ -10,14 +10,12 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use taupe_client::ResolveError;
 use taupe_config::file::{Compatibility, Endpoint, File, Table};
 use taupe_inspect::check::{self, Checked, Unreadable, check};
 use taupe_inspect::conf::{self, Conf};
-use taupe_proxy::{
-    AuthError, Credentials, DEFAULT_MTU, Options, Proxy, RunError, StartError, Stopper,
-};
+use taupe_proxy::{AuthError, Credentials, DEFAULT_MTU, Options, Proxy, RunError, StartError};
 
 /// Reason why the proxy does not start or has ended.
 #[derive(Debug, thiserror::Error)]
@@ -96,17 +94,15 @@ fn run(order: &ProxyOrder) -> Result<(), ProxyCommandError> {
     let credentials = order.auth_file.as_deref().map(Credentials::read);
     let credentials = credentials.transpose()?;
 
-    let stopper: Arc<OnceLock<Stopper>> = Arc::default();
-    let started = Arc::clone(&stopper);
-    let stop = move || {
-        if let Some(stopper) = started.get() {
-            stopper.stop();
-        }
+    let end = EndRequest::default();
+    let request = {
+        let end = end.clone();
+        move || end.request()
     };
     // SIGHUP ends the proxy too: it has no settings to reload, and the signal means that the
     // terminal was closed.
-    let interrupt = Interrupt::catching(stop.clone(), stop).map_err(ProxyCommandError::Signals)?;
-    let Some(endpoints) = endpoints(&file, &interrupt)? else {
+    system::on_signal(request.clone(), request).map_err(ProxyCommandError::Signals)?;
+    let Some(endpoints) = endpoints(&file, &end)? else {
         return Ok(());
     };
     let (state_folder, warning) = system::state_folder(&file)?;
@@ -115,8 +111,8 @@ fn run(order: &ProxyOrder) -> Result<(), ProxyCommandError> {
     }
     let options = options(order, &file, &endpoints, credentials, state_folder);
     let proxy = Proxy::start(options)?;
-    let _ = stopper.set(proxy.stopper());
-    if interrupt.is_set() {
+    let stopper = proxy.stopper();
+    if end.on_request(move || stopper.stop()) {
         return Ok(());
     }
     print_ports(order, &file, &proxy)?;
@@ -133,10 +129,48 @@ fn run(order: &ProxyOrder) -> Result<(), ProxyCommandError> {
     Ok(())
 }
 
+/// Request to end, which may come before there is a proxy to stop. A lock covers the request and what
+/// it does: with two independent words, each of two threads could miss what the other has written.
+#[derive(Clone, Default)]
+struct EndRequest(Arc<Mutex<EndState>>);
+
+#[derive(Default)]
+struct EndState {
+    is_made: bool,
+    stop: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl EndRequest {
+    fn request(&self) {
+        let mut state = self.lock();
+        state.is_made = true;
+        if let Some(stop) = state.stop.take() {
+            stop();
+        }
+    }
+
+    fn is_made(&self) -> bool {
+        self.lock().is_made
+    }
+
+    /// Sets what a request does. Returns true, and does nothing, if the request has been made.
+    fn on_request(&self, stop: impl FnOnce() + Send + 'static) -> bool {
+        let mut state = self.lock();
+        if !state.is_made {
+            state.stop = Some(Box::new(stop));
+        }
+        state.is_made
+    }
+
+    fn lock(&self) -> MutexGuard<'_, EndState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Looks up the addresses of endpoints. `None` if a signal came in the meantime.
 fn endpoints(
     file: &File,
-    interrupt: &Interrupt,
+    end: &EndRequest,
 ) -> Result<Option<Vec<Option<SocketAddr>>>, ProxyCommandError> {
     let mut endpoints = Vec::new();
     for peer in &file.peers {
@@ -155,7 +189,7 @@ fn endpoints(
             if let Some(line) = line {
                 say(&line);
             }
-            !interrupt.is_set()
+            !end.is_made()
         };
         match taupe_client::resolve(host, port, &mut waiting) {
             Ok(address) => endpoints.push(Some(address)),
@@ -283,7 +317,27 @@ fn unused(file: &File) -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::local_address;
+    use super::{EndRequest, local_address};
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_request_to_end_is_not_lost_before_or_after_the_start() {
+        for is_early in [true, false] {
+            let end = EndRequest::default();
+            let (stop, stopped) = mpsc::channel();
+            if is_early {
+                end.request();
+            }
+            assert_eq!(end.is_made(), is_early);
+            assert_eq!(end.on_request(move || stop.send(()).unwrap()), is_early);
+            if !is_early {
+                end.request();
+                end.request();
+            }
+            assert!(end.is_made());
+            assert_eq!(stopped.iter().count(), usize::from(!is_early));
+        }
+    }
 
     #[test]
     fn an_example_has_an_address_that_works() {
