@@ -266,7 +266,7 @@ impl Control {
             Token::Link => self.check_link(),
             Token::Routes => match self.routes.drain() {
                 Ok(true) => {
-                    self.shared.underlay.change();
+                    self.shared.underlay.changes.note();
                     self.check_local_addresses();
                     self.driver.handle_network_change();
                 }

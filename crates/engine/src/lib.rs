@@ -35,6 +35,7 @@
 //! | `control.rs`, `control/` | the control loop: handshakes, timers, configuration |
 //! | `sockets.rs` | the UDP sockets, bound and replaced together |
 //! | `source.rs` | the source address of datagrams to a peer that has sent nothing yet |
+//! | `underlay.rs`, `underlay/` | the network of the datagrams: its changes, their mark, and a cache of sources |
 //! | `loops.rs` | detection of routing loops |
 //! | `flood.rs`, `flood_filter.rs` | detection of handshake floods, and the filter that drops them in the kernel |
 //! | `timer.rs` | the control loop's timer |
@@ -56,6 +57,7 @@ mod sockets;
 mod source;
 mod timer;
 mod uapi;
+mod underlay;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

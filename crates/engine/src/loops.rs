@@ -15,7 +15,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::Ordering;
 
 use taupe_os_linux::netlink::{Link, Medium, Netlink, NetlinkError};
 use taupe_packet::ip::Packet;
@@ -93,7 +92,7 @@ impl LoopDetector {
         if shared.underlay.is_other_namespace {
             return None;
         }
-        let changes = shared.underlay.changes();
+        let changes = shared.underlay.changes.count();
         if self.network.as_ref().is_none_or(|it| it.changes != changes) {
             let network = Network::read(changes);
             let network = network.inspect_err(|error| debug!(%error, "loops go unrecognised"));
@@ -155,7 +154,7 @@ impl Network {
         if let Some(known) = self.endpoints.get(&endpoint) {
             return *known;
         }
-        let mark = shared.underlay.mark.load(Ordering::Relaxed);
+        let mark = shared.underlay.changes.mark();
         let route = self.system.route_to(endpoint, mark);
         let leads = route.is_ok_and(|route| self.tunnels.contains(&route.interface));
         if self.endpoints.len() >= MAX_ENDPOINTS {

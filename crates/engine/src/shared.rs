@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ use taupe_runtime::clock;
 use taupe_uapi::Request;
 use zeroize::Zeroizing;
 
-use crate::source::{self, Source, Sources};
+use crate::source;
+use crate::underlay::{Changes, Source, Sources};
 use taupe_packet::queue::QueueStats;
 use taupe_packet::tap::Tap;
 use taupe_runtime::resolver::Resolver;
@@ -64,9 +65,7 @@ pub(crate) struct UnderlayState {
     pub(crate) is_other_namespace: bool,
     /// The name of the tunnel's interface, if it is in this network.
     interface: Option<String>,
-    pub(crate) mark: AtomicU32,
-    /// Counts changes of routes, addresses and the mark.
-    changes: AtomicU64,
+    pub(crate) changes: Changes,
     sources: Sources,
 }
 
@@ -79,22 +78,13 @@ impl UnderlayState {
         }
     }
 
-    pub(crate) fn change(&self) {
-        // A thread that reads the new number also sees the state that has changed (Release).
-        self.changes.fetch_add(1, Ordering::Release);
-    }
-
-    pub(crate) fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
-    }
-
     /// Returns the source address for datagrams to a peer that has sent nothing yet.
     pub(crate) fn source(&self, remote: SocketAddr) -> Source {
         let Some(interface) = &self.interface else {
             return Source::Kernel;
         };
-        let changes = self.changes();
-        let mark = self.mark.load(Ordering::Relaxed);
+        let changes = self.changes.count();
+        let mark = self.changes.mark();
         let look_up = || source::look_up(interface, remote, mark);
         self.sources.find(changes, clock::boot(), remote, look_up)
     }

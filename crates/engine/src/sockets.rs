@@ -16,7 +16,7 @@ use taupe_protocol::{Endpoint, LocalAddress};
 use tracing::debug;
 
 use crate::shared::UnderlayState;
-use crate::source::Source;
+use crate::underlay::Source;
 
 /// The sockets of a device; none while it is down.
 #[derive(Default)]

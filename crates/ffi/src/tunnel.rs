@@ -9,6 +9,10 @@ mod config;
 mod control;
 mod load;
 mod loss;
+mod pending_work;
+// loom switches stacks, which the Windows runtime of a panic does not survive.
+#[cfg(all(test, unix, target_arch = "x86_64"))]
+mod pending_work_model;
 mod read;
 mod statistics;
 #[cfg(test)]
@@ -16,7 +20,7 @@ mod tests;
 mod write;
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::AtomicUsize;
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -37,8 +41,14 @@ use crate::log::{self, Level, Sink};
 pub use batch::Strided;
 pub use config::{Config, HybridKeys};
 use control::Control;
+use pending_work::PendingWork;
 pub use statistics::Statistics;
 use statistics::{Received, Traffic};
+
+/// The atomics of the module that `pending_work_model` compiles with loom's.
+mod sync {
+    pub(super) use core::sync::atomic::{AtomicBool, Ordering};
+}
 
 /// Packets that are queued until there is a session, at most. Further ones are dropped.
 pub const MAX_WAITING: usize = 256;
@@ -74,7 +84,7 @@ pub struct Tunnel {
     peer: Arc<Peer>,
     control: Mutex<Control>,
     /// Set while the packet path has work for [`Control`].
-    pending_work: Arc<AtomicBool>,
+    pending_work: Arc<PendingWork>,
     /// The longest packet so far. Packets are padded to at most this length.
     longest: AtomicUsize,
     sent: Traffic,
@@ -87,12 +97,12 @@ impl Tunnel {
     /// is due. Returns `None` if the peer's key is this side's own or all zeros.
     #[must_use]
     pub fn new(config: Config) -> Option<Self> {
-        let pending_work = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&pending_work);
+        let pending_work = Arc::new(PendingWork::new());
+        let noted = Arc::clone(&pending_work);
         let mut device = Device::new(
             default_provider(),
             Box::new(SystemRandom),
-            Arc::new(move || flag.store(true, Ordering::Release)),
+            Arc::new(move || noted.note()),
         );
         device.set_index_prefix(config.index);
         let now = clock::now();
@@ -164,7 +174,7 @@ impl Tunnel {
     /// a packet is written or read first.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
-        if self.pending_work.load(Ordering::Acquire) {
+        if self.pending_work.is_noted() {
             return Some(Duration::ZERO);
         }
         let now = clock::boot();
@@ -223,7 +233,7 @@ impl Tunnel {
 
     /// Runs the work that the packet path has left for [`Control`], if there is any.
     fn run_pending_work(&self) {
-        if self.pending_work.load(Ordering::Acquire) {
+        if self.pending_work.is_noted() {
             self.with(|_, _| {});
         }
     }
@@ -232,7 +242,7 @@ impl Tunnel {
     fn with<T>(&self, f: impl FnOnce(&mut Control, Now) -> T) -> T {
         let mut control = self.lock();
         let now = clock::now();
-        if self.pending_work.swap(false, Ordering::AcqRel) {
+        if self.pending_work.take() {
             control.run_pending_work(now);
         }
         let result = f(&mut control, now);

@@ -336,6 +336,9 @@ fn number(address: IpAddr) -> (Family, u128) {
     }
 }
 
+// loom switches stacks, which the Windows runtime of a panic does not survive.
+#[cfg(all(test, unix, target_arch = "x86_64"))]
+mod cache_model;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]

@@ -138,7 +138,8 @@ impl Maps {
             "mapping {}",
             path.display()
         )))?;
-        let found = state.schema.load(Ordering::Relaxed);
+        // Whoever sees the number sees the rest of the state, too (Acquire).
+        let found = state.schema.load(Ordering::Acquire);
         // 0: the process that created the map ended before it had filled it in.
         if found == SCHEMA || found == 0 {
             return Ok(Some(state));

@@ -43,6 +43,14 @@ mod processes;
 mod raw_load;
 mod removal;
 mod replacing;
+mod switch;
+#[cfg(all(test, target_arch = "x86_64"))]
+mod switch_model;
+
+/// The atomics of the module that `switch_model` compiles with loom's.
+mod sync {
+    pub(super) use std::sync::atomic::{AtomicU32, Ordering};
+}
 
 use self::attach_points::{AttachPoint, ProgramSpec};
 pub(crate) use self::attached::Attached;
@@ -51,6 +59,11 @@ pub use self::missing_features::MissingFeature;
 pub use self::mode::CaptureMode;
 pub use self::probe::{Trial, foreign_filters, try_all, try_forwarding, try_pinning, try_services};
 pub use self::processes::ProcessVerdicts;
+
+/// As [`syscall::wait_for_programs`].
+fn wait_for_programs() -> Result<(), TransparentError> {
+    syscall::wait_for_programs().map_err(TransparentError::call("waiting for programs"))
+}
 
 /// The eBPF programs of one tunnel.
 #[derive(Debug)]
@@ -175,7 +188,7 @@ impl Programs {
     /// Fills in the state if its map is new.
     fn initialise_state(&self) -> Result<(), TransparentError> {
         let state = &self.maps.state;
-        if state.schema.load(Ordering::Relaxed) != 0 {
+        if state.schema.load(Ordering::Acquire) != 0 {
             return Ok(());
         }
         let mut random = [0; 20];
@@ -445,15 +458,15 @@ impl Programs {
         pins::replace(link.as_fd(), pin)
     }
 
-    /// Sets the kill switch, also for sockets that exist.
+    /// Sets the kill switch, also for sockets that exist. No program acts by the previous setting
+    /// when this returns.
     ///
     /// # Errors
     ///
     /// [`TransparentError::Call`], [`TransparentError::UnmarkedSockets`]: the setting is in force,
     /// but not for all existing sockets.
     pub fn set_lock(&mut self, lock: Lock) -> Result<(), TransparentError> {
-        let word = &self.maps.state.lock;
-        if word.swap(lock as u32, Ordering::Relaxed) == lock as u32 {
+        if !switch::set(&self.maps.state.lock, lock as u32, wait_for_programs)? {
             return Ok(());
         }
         let _lock = self.lock_for_changes()?;

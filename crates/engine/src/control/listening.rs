@@ -1,6 +1,5 @@
 //! The device's UDP sockets: how the control loop binds, replaces and marks them.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -125,9 +124,7 @@ impl Control {
         }
         self.mark = mark;
         self.driver.services().set_mark(mark);
-        let underlay = &self.shared.underlay;
-        underlay.mark.store(mark, Ordering::Relaxed);
-        underlay.change();
+        self.shared.underlay.changes.set_mark(mark);
         Ok(())
     }
 }

@@ -1,7 +1,6 @@
 //! Datagrams from the peer: one call handles one datagram.
 
 use core::net::SocketAddr;
-use core::sync::atomic::Ordering;
 
 use taupe_protocol::message::{Kind, Malformed, classify, data_header};
 use taupe_protocol::{DropReason, Endpoint};
@@ -81,7 +80,7 @@ impl Tunnel {
     /// Writes the next datagram to send after a keepalive has arrived: a keepalive may confirm the
     /// session for which packets wait.
     fn after_keepalive(&self, dst: &mut [u8]) -> Result {
-        if !self.pending_work.load(Ordering::Acquire) {
+        if !self.pending_work.is_noted() {
             return Ok(Outcome::Done);
         }
         let outcome = self.with(|control, now| control.emit(&self.path, now, dst));

@@ -16,7 +16,7 @@ use aya::programs::{SchedClassifier, TcAttachType};
 use rustix::io::Errno;
 use taupe_os_linux::netlink::{Netlink, NetlinkError};
 
-use super::{CaptureMode, Programs};
+use super::{CaptureMode, Programs, wait_for_programs};
 use crate::clsact::{ClsactFilter, NAME_PREFIX};
 use crate::error::TransparentError;
 use crate::pins;
@@ -226,7 +226,7 @@ impl Programs {
     pub fn unguard(&mut self, index: u32) -> Result<(), TransparentError> {
         self.maps.remove_uplink(index)?;
         // Programs that are running may have looked up the interface already.
-        syscall::wait_for_programs().map_err(TransparentError::call("waiting for programs"))?;
+        wait_for_programs()?;
         let dropped = drop_unresolved_packets(&[index]);
         if self.without_tcx {
             self.maps.detach_filters(index);
@@ -343,7 +343,7 @@ pub(super) fn drop_unresolved_packets(interfaces: &[u32]) -> Result<(), Transpar
             "dropping the packets that wait for a neighbour",
         ))?;
     // After an answer the kernel sends the waiting packets one by one. Wait for that too.
-    syscall::wait_for_programs().map_err(TransparentError::call("waiting for programs"))
+    wait_for_programs()
 }
 
 fn is_gone(error: &NetlinkError) -> bool {

@@ -5,12 +5,11 @@ use std::sync::atomic::Ordering;
 
 use taupe_os_linux::netlink::Netlink;
 
-use super::{Programs, guards};
+use super::{Programs, guards, wait_for_programs};
 use crate::error::TransparentError;
 use crate::maps;
 use crate::pins::Pins;
 use crate::state::{Lock, SCHEMA};
-use crate::syscall;
 
 impl Programs {
     /// Removes everything. From then on selected applications send as all others.
@@ -48,7 +47,7 @@ impl Programs {
         pins.remove()?;
         // A filter that is left somewhere must not block anything.
         if let Some(state) = state
-            && state.schema.load(Ordering::Relaxed) == SCHEMA
+            && state.schema.load(Ordering::Acquire) == SCHEMA
         {
             state.lock.store(Lock::Off as u32, Ordering::Relaxed);
         }
@@ -63,7 +62,7 @@ fn drain(pins: &Pins) -> Result<(), TransparentError> {
     if uplinks.is_empty() {
         return Ok(());
     }
-    syscall::wait_for_programs().map_err(TransparentError::call("waiting for programs"))?;
+    wait_for_programs()?;
     guards::drop_unresolved_packets(&uplinks)
 }
 

@@ -6,11 +6,11 @@ use ipnet::IpNet;
 use taupe_config::application::AppRules;
 use taupe_config::destinations::Class;
 
-use super::{CaptureMode, Programs, guards};
+use super::{CaptureMode, Programs, guards, switch, wait_for_programs};
 use crate::error::TransparentError;
 use crate::reset::{self, SocketKinds};
 use crate::rules;
-use crate::syscall::{self, AttachTarget};
+use crate::syscall::AttachTarget;
 
 impl Programs {
     /// Replaces all rules and destinations. With [`CaptureMode::TrafficControl`] it then classifies
@@ -68,15 +68,13 @@ impl Programs {
     /// Makes the rules of a generation in the maps the rules in use. Rules that are restored get a
     /// new generation number, so that verdicts by the abandoned rules are recognised as outdated.
     fn switch_to(&mut self, generation: u32) -> Result<(), TransparentError> {
-        let in_use = &self.maps.state.generation;
         let learning = self.begin_learning();
-        in_use.store(generation, Ordering::Release);
-        // No program may still decide by the other rules when the sockets are classified.
-        syscall::wait_for_programs().map_err(TransparentError::call("waiting for programs"))?;
+        let in_use = &self.maps.state.generation;
+        switch::switch(in_use, generation, wait_for_programs)?;
         self.learn_processes(learning)?;
         self.reclassify()?;
         // Wait for programs that have begun with the other rules.
-        syscall::wait_for_programs().map_err(TransparentError::call("waiting for programs"))
+        wait_for_programs()
     }
 
     /// Classifies all processes and sockets again by the rules in use, in case hooks have missed
@@ -88,7 +86,7 @@ impl Programs {
     /// tunnel.
     pub(super) fn reclassify_all(&mut self) -> Result<(), TransparentError> {
         self.maps.state.generation.fetch_add(2, Ordering::AcqRel);
-        syscall::wait_for_programs().map_err(TransparentError::call("waiting for programs"))?;
+        wait_for_programs()?;
         self.run_learn_passes()?;
         self.reclassify()
     }
