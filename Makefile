@@ -5,6 +5,7 @@
 #                   [JAVA=1: and in Java]
 #   make windows    target/windows/x86_64 and i686: taupe.exe, taupe.dll and what links with it
 #   make arm64      target/cross/aarch64-unknown-linux-gnu/taupe
+#   make musl       target/cross/x86_64-unknown-linux-musl/taupe and the same for aarch64: static
 #   make install    PREFIX=/usr/local DESTDIR= [ALIASES=1: as wg and wg-quick too]
 #                   [LIBRARY=1: with the library, its headers and taupe.pc;
 #                   LIBDIR=, INCLUDEDIR= where those go]
@@ -30,7 +31,7 @@ HOURS ?= 2000
 SECONDS_EACH ?= 60
 SIMULATE := cargo run --quiet --profile simulate -p taupe-simulator --no-default-features --features fake --
 
-.PHONY: build pages library windows arm64 install uninstall demo demo-pq test test-long bench bench-full bench-micro simulate fuzz check clean
+.PHONY: build pages library windows arm64 musl install uninstall demo demo-pq test test-long bench bench-full bench-micro simulate fuzz check clean
 .DEFAULT_GOAL := build
 
 build: .build-packages
@@ -50,6 +51,10 @@ windows:
 arm64:
 	@scripts/packages build arm64
 	@scripts/cross build aarch64-unknown-linux-gnu
+
+musl:
+	@scripts/packages build musl
+	@scripts/cross build x86_64-unknown-linux-musl aarch64-unknown-linux-musl
 
 # Root does not need cargo for it: `make build pages && sudo make install`.
 install: $(if $(shell command -v cargo 2>/dev/null),build pages $(if $(LIBRARY),library))

@@ -187,7 +187,7 @@ pub(crate) struct MappedState {
     page: NonNull<State>,
 }
 
-/// Size of the mapping: the page size, at least.
+/// Size of the mapping, which the kernel rounds up to its page size (up to 64 KiB).
 const PAGE: usize = 4096;
 const _: () = assert!(size_of::<State>() <= PAGE);
 
