@@ -1,12 +1,12 @@
 //! Messages to the user, and interrupts by the user.
 
-#[cfg(any(target_os = "linux", windows))]
+#[cfg(target_os = "linux")]
 mod interrupt;
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
 
-#[cfg(any(target_os = "linux", windows))]
+#[cfg(target_os = "linux")]
 pub(crate) use interrupt::Interrupt;
 
 /// Prints a line to standard error in a single write, because hooks print there too. `eprintln`

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Catches signals for the rest of the process's life. Calls `on_end` on a request to end:
-    /// SIGTERM or SIGINT, or Ctrl-C or a closing console on Windows. Calls `on_hangup` on SIGHUP.
+    /// Catches signals for the rest of the process's life. Calls `on_end` on SIGTERM and SIGINT,
+    /// which ask it to end, and `on_hangup` on SIGHUP.
     ///
     /// # Errors
     ///
-    /// Fails if the system refuses. On Windows, fails if called twice.
+    /// Fails if the system refuses.
     pub(crate) fn catching(
         mut on_end: impl FnMut() + Send + 'static,
         on_hangup: impl FnMut() + Send + 'static,

@@ -4,8 +4,9 @@ use super::Driver;
 use super::arguments::RunOrder;
 use super::frame_tunnel::TunnelEvent;
 use super::tunnel::{PreparedTunnel, WindowsTunnelError};
-use crate::console::{Interrupt, say};
+use crate::console::say;
 use crate::logging;
+use crate::system;
 use std::process::ExitCode;
 use std::sync::mpsc::channel;
 
@@ -25,8 +26,7 @@ fn run<D: Driver>(order: &RunOrder) -> Result<(), WindowsTunnelError> {
     let on_end = move || {
         let _ = end.send(TunnelEvent::End);
     };
-    let interrupt = Interrupt::catching(on_end, || {});
-    let _interrupt = interrupt.map_err(WindowsTunnelError::Interrupt)?;
+    system::on_signal(on_end, || {}).map_err(WindowsTunnelError::Interrupt)?;
     let tunnel = tunnel.open::<D>((sender, events))?;
     say(&format_args!(
         "[#] {name} is up; `taupe show {name}` prints its state, Ctrl-C takes it down"
