@@ -1,13 +1,7 @@
-//! Messages to the user, and interrupts by the user.
-
-#[cfg(target_os = "linux")]
-mod interrupt;
+//! Messages to the user.
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
-
-#[cfg(target_os = "linux")]
-pub(crate) use interrupt::Interrupt;
 
 /// Prints a line to standard error in a single write, because hooks print there too. `eprintln`
 /// would panic if standard error is a closed pipe.

@@ -46,6 +46,7 @@ cfg_if::cfg_if! {
         mod exec;
         mod explain;
         mod flows;
+        mod interrupt;
         mod linux;
         mod mode;
         mod paint;

@@ -1,6 +1,7 @@
 //! Messages while a tunnel is brought up or taken down.
 
-use crate::console::{Interrupt, say};
+use crate::console::say;
+use crate::interrupt::Interrupt;
 use std::io;
 use taupe_adapter::{PlanNote, Remedy, Report};
 
