@@ -54,6 +54,9 @@ pub struct GuestOptions {
     /// Programs of this machine that are copied into the guest with their libraries; [`program`]
     /// returns their paths inside.
     pub programs: Vec<PathBuf>,
+    /// More TAP interfaces of the host, to be created and up like the first one. At their other
+    /// ends are the guest's `eth1` and following, which are down.
+    pub more_taps: Vec<String>,
 }
 
 impl Default for GuestOptions {
@@ -64,6 +67,7 @@ impl Default for GuestOptions {
             memory: 192,
             clock: Clock::Hpet,
             programs: Vec::new(),
+            more_taps: Vec::new(),
         }
     }
 }
@@ -136,8 +140,21 @@ impl Guest {
     ) -> Result<Self> {
         let image = equipment.kernel.install()?;
         let name = format!("guest-{}-{tap}", host.name());
-        host.ip(&["tuntap", "add", "name", tap, "mode", "tap"])?;
-        host.ip(&["link", "set", tap, "up"])?;
+        let mut network = Vec::new();
+        for (number, tap) in [tap]
+            .into_iter()
+            .chain(equipment.more_taps.iter().map(|tap| &**tap))
+            .enumerate()
+        {
+            host.ip(&["tuntap", "add", "name", tap, "mode", "tap"])?;
+            host.ip(&["link", "set", tap, "up"])?;
+            network.extend([
+                "-device".to_owned(),
+                format!("virtio-net-pci,netdev=network{number},romfile="),
+                "-netdev".to_owned(),
+                format!("tap,id=network{number},ifname={tap},script=no,downscript=no"),
+            ]);
+        }
 
         let start = Instant::now();
         let socket = scratch(&name).display().to_string();
@@ -153,17 +170,17 @@ impl Guest {
         let processors = equipment.processors.to_string();
         let memory = equipment.memory.to_string();
         let agent = format!("socket,id=agent,path={socket},server=on,wait=off");
-        let network = format!("tap,id=network,ifname={tap},script=no,downscript=no");
         #[rustfmt::skip]
-        let mut qemu = host.spawn(&[
+        let machine = [
             "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-no-reboot",
             "-machine", "pc", "-accel", "tcg,tb-size=64", "-cpu", "max",
             "-smp", &processors, "-m", &memory, "-display", "none", "-serial", "stdio",
             "-kernel", &kernel, "-initrd", &initramfs, "-append", &options,
             "-device", "virtio-serial-pci", "-chardev", &agent,
             "-device", "virtserialport,chardev=agent",
-            "-device", "virtio-net-pci,netdev=network,romfile=", "-netdev", &network,
-        ])?;
+        ];
+        let network: Vec<_> = network.iter().map(|word| &**word).collect();
+        let mut qemu = host.spawn(&[&machine[..], &network].concat())?;
         let mut stream = None;
         wait_until("QEMU's start", BOOT, || {
             stream = UnixStream::connect(&socket).ok();

@@ -36,6 +36,9 @@ const NATURAL_REKEY: Duration = Duration::from_secs(128);
 /// A handshake that is not repeated within this time will not be repeated: longer than
 /// Rekey-Timeout with its jitter (whitepaper section 6.1).
 const IDLE: Duration = Duration::from_secs(7);
+/// Initiations within this time belong to one handshake: half of Rekey-After-Time, in which an
+/// initiator repeats itself several times.
+const REPEATED: Duration = Duration::from_secs(60);
 /// Time limit for a peer to stop repeating its first handshake.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -280,13 +283,17 @@ impl Pair<'_> {
         step("capture");
         let packets = capture.stop()?;
         let sent = Handshakes::of(&packets, pair)?;
-        let times = &sent.initiations;
+        let mut times = sent.initiations.clone();
+        if !self.peer.is_program() {
+            // An emulated guest may answer so late that the initiator has repeated itself.
+            times.dedup_by(|time, earlier| *time < *earlier + REPEATED);
+        }
         ensure!(
             times.len() == 2 || role == Role::Responds,
             "not two initiations: {sent:?}"
         );
         ensure!(
-            sent.responses == times.len(),
+            (times.len()..=sent.initiations.len()).contains(&sent.responses),
             "not an answer each: {sent:?}"
         );
         let gaps = times.windows(2).map(|pair| pair[1].saturating_sub(pair[0]));
@@ -468,7 +475,7 @@ impl Handshakes {
 
 /// Formats the verdicts as a table: a line per peer, role and outer protocol.
 ///
-/// `peers` are names and versions.
+/// `peers` are names and versions. A test that runs all cells of a peer has the peer's name.
 pub fn table(peers: &[(&str, &str)], verdicts: &[Verdict]) -> String {
     let mut text = format!(
         "{:<14}{:<14}{:<11}{:<6}{:<23}{:<23}{}\n",
@@ -510,9 +517,11 @@ pub fn table(peers: &[(&str, &str)], verdicts: &[Verdict]) -> String {
     text
 }
 
+/// Formats the verdict on a cell, or else the verdict on all cells of its peer.
 fn outcome(cell: &Cell, peer: &str, verdicts: &[Verdict]) -> String {
     let name = cell.name(peer);
-    match verdicts.iter().find(|verdict| verdict.name == name) {
+    let is_of = |verdict: &&Verdict| verdict.name == name || verdict.name == peer;
+    match verdicts.iter().find(is_of) {
         None => String::new(),
         Some(verdict) if verdict.passed => "ok".to_owned(),
         Some(verdict) => format!("FAILED {}", verdict.last_step().unwrap_or_default()),

@@ -2,13 +2,15 @@
 //! preshared key.
 
 use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
-use taupe_lab::Result;
-use taupe_lab::guest::{self, Guest};
+use taupe_lab::guest::{self, Guest, GuestOptions};
 use taupe_lab::host::{Host, add_address, link};
-use taupe_lab::interop::{Cell, Outer, Pair, table};
-use taupe_lab::peers::{Implementation, Tunnel};
+use taupe_lab::interop::{Cell, Exercise, Outer, Pair, table};
+use taupe_lab::peers::{Implementation, Place as _, Tunnel};
 use taupe_lab::sandbox::{Suite, SystemTest};
+use taupe_lab::{Result, ensure};
 
 /// The outer addresses, Taupe's first.
 const OUTER: [[&str; 2]; 2] = [
@@ -16,95 +18,40 @@ const OUTER: [[&str; 2]; 2] = [
     ["192.0.2.2/24", "2001:db8::2/64"],
 ];
 
-/// A peer of Taupe.
-#[derive(Clone, Copy)]
-enum Peer {
-    /// A program in another machine.
-    Program(Implementation),
-    /// Linux itself, in a virtual machine.
-    Kernel,
-}
-
-impl Peer {
-    fn all() -> impl Iterator<Item = Self> {
-        let programs = Implementation::PEERS.into_iter().map(Self::Program);
-        programs.chain([Self::Kernel])
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Program(program) => program.name(),
-            Self::Kernel => "kernel",
-        }
-    }
-
-    fn version(self) -> String {
-        match self {
-            Self::Program(program) => program.version().to_owned(),
-            Self::Kernel => guest::version().unwrap_or_default(),
-        }
-    }
-
-    fn install(self) -> Result<()> {
-        match self {
-            Self::Program(program) => program.install().map(drop),
-            Self::Kernel => guest::install().map(drop),
-        }
-    }
-
-    /// Returns the time limit of a test. A guest boots first, and its emulated processor shares the
-    /// real ones with other tests.
-    fn limit(self, cell: &Cell) -> Duration {
-        match self {
-            Self::Program(_) => cell.limit(),
-            Self::Kernel => guest::BOOT + cell.limit() * 3,
-        }
-    }
-
-    /// Connects the peer to `eth0` of a machine, and creates its interface.
-    fn start(self, near: &Host) -> Result<Tunnel> {
-        match self {
-            Self::Program(program) => {
-                let far = Host::new("far")?;
-                let [ours, theirs] = &OUTER;
-                link(near.port("eth0", ours), far.port("eth0", theirs), 1500)?;
-                program.start(&far, "wgfar")
-            }
-            Self::Kernel => {
-                let guest = Guest::boot(near, "eth0", &OUTER[1])?;
-                for address in OUTER[0] {
-                    add_address(near, "eth0", address)?;
-                }
-                guest.tunnel("wgfar")
-            }
-        }
-    }
-}
+/// The name of the peer that is Linux itself, in a virtual machine, and of its only test.
+const KERNEL: &str = "kernel";
 
 fn main() {
-    let mut cells: Vec<(Peer, Cell)> = Peer::all()
+    let mut cells: Vec<(Implementation, Cell)> = Implementation::PEERS
+        .into_iter()
         .flat_map(|peer| Cell::all().into_iter().map(move |cell| (peer, cell)))
         .collect();
     // The longest tests start first.
     cells.sort_by_key(|(_, cell)| std::cmp::Reverse(cell.limit()));
-    let tests = cells.into_iter().map(|(peer, cell)| {
-        let limit = peer.limit(&cell);
-        SystemTest::new(cell.name(peer.name()), move || run(peer, cell)).limit(limit)
+    let programs = cells.into_iter().map(|(peer, cell)| {
+        let body = move || with_program(peer, cell);
+        SystemTest::new(cell.name(peer.name()), body).limit(cell.limit())
     });
+    // The guest boots first, and its emulated processor shares the real ones with other tests.
+    let limit: Duration = Cell::all().iter().map(Cell::limit).sum();
+    let kernel = SystemTest::new(KERNEL, with_kernel).limit(guest::BOOT + limit);
     // All tests that wait for a natural rekey, and four others at the same time.
-    let waiting = Peer::all().count() * 2;
-    let suite = Suite::new(tests.collect())
+    let waiting = Implementation::PEERS.len() * 2 + 1;
+    let suite = Suite::new([kernel].into_iter().chain(programs).collect())
         .parallel(waiting + 4)
-        .prepare(|| Implementation::Taupe.install().map(drop));
-    Peer::all()
-        .fold(suite, |suite, peer| suite.prepare(move || peer.install()))
+        .prepare(|| Implementation::Taupe.install().map(drop))
+        .prepare(|| guest::install().map(drop));
+    Implementation::PEERS
+        .into_iter()
+        .fold(suite, |suite, peer| {
+            suite.prepare(move || peer.install().map(drop))
+        })
         .conclude(|verdicts| {
-            let versions: Vec<_> = Peer::all()
-                .map(|peer| (peer.name(), peer.version()))
-                .collect();
-            let peers: Vec<_> = versions
-                .iter()
-                .map(|(name, version)| (*name, &**version))
+            let kernel = guest::version().unwrap_or_default();
+            let programs = Implementation::PEERS.iter();
+            let peers: Vec<_> = programs
+                .map(|program| (program.name(), program.version()))
+                .chain([(KERNEL, &*kernel)])
                 .collect();
             println!("{}", table(&peers, verdicts));
             println!(
@@ -115,9 +62,75 @@ fn main() {
         .main()
 }
 
-fn run(peer: Peer, cell: Cell) -> Result<()> {
-    let near = Host::new("near")?;
-    let peer = peer.start(&near)?;
+/// Runs a cell with a program in another machine.
+fn with_program(peer: Implementation, cell: Cell) -> Result<()> {
+    let (near, far) = (Host::new("near")?, Host::new("far")?);
+    let [ours, theirs] = &OUTER;
+    link(near.port("eth0", ours), far.port("eth0", theirs), 1500)?;
+    run(&near, "wgnear", &peer.start(&far, "wgfar")?, cell)
+}
+
+/// Runs all cells with the kernel of one guest, because booting costs more than a cell.
+fn with_kernel() -> Result<()> {
+    let yard = Host::new("yard")?;
+    let cells: Vec<_> = (1..).zip(Cell::all()).collect();
+    let options = GuestOptions {
+        more_taps: cells
+            .iter()
+            .map(|(number, _)| format!("tap{number}"))
+            .collect(),
+        ..GuestOptions::default()
+    };
+    let guest = Guest::boot_with(&yard, "tap0", &[], &options)?;
+    let (waiting, sessions): (Vec<_>, Vec<_>) = cells
+        .into_iter()
+        .partition(|(_, cell)| cell.exercise == Exercise::NaturalRekey);
+    let failed = Mutex::new(Vec::new());
+    let run_all = |cells: &[(u16, Cell)]| {
+        for (number, cell) in cells {
+            if let Err(error) = in_guest(&yard, &guest, *number, *cell) {
+                eprintln!("{cell}: {error}");
+                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                failed.push(cell.to_string());
+            }
+        }
+    };
+    // Cells with sessions run one after the other while the others wait for their rekeys.
+    thread::scope(|scope| {
+        for cell in waiting.chunks(1) {
+            scope.spawn(|| run_all(cell));
+        }
+        run_all(&sessions);
+    });
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    ensure!(failed.is_empty(), "{failed:?} failed");
+    Ok(())
+}
+
+/// Runs a cell between a machine and a namespace of the guest, with the guest's link of this number.
+fn in_guest(yard: &Host, guest: &Guest, number: u16, cell: Cell) -> Result<()> {
+    let near = Host::new(&format!("near{number}"))?;
+    let far = guest.namespace(&format!("far{number}"))?;
+    let tap = format!("tap{number}");
+    yard.move_interface(&tap, &near)?;
+    near.ip(&["link", "set", &tap, "name", "eth0", "up"])?;
+    guest.run(&format!(
+        "ip link set eth{number} netns far{number} name eth0 && ip -n far{number} link set eth0 up"
+    ))?;
+    let [ours, theirs] = &OUTER;
+    for address in ours {
+        add_address(&near, "eth0", address)?;
+    }
+    for address in theirs {
+        far.add_address("eth0", address)?;
+    }
+    // Machines share the folder of the devices' sockets.
+    let interface = format!("wg{number}");
+    run(&near, &interface, &far.kernel_tunnel("wgfar")?, cell)
+}
+
+/// Runs a cell between Taupe in `near` and its peer.
+fn run(near: &Host, interface: &str, peer: &Tunnel, cell: Cell) -> Result<()> {
     let outer: [IpAddr; 2] = match cell.outer {
         Outer::V4 => [[192, 0, 2, 1].into(), [192, 0, 2, 2].into()],
         Outer::V6 => [
@@ -126,11 +139,11 @@ fn run(peer: Peer, cell: Cell) -> Result<()> {
         ],
     };
     let pair = Pair {
-        host: &near,
+        host: near,
         uplinks: ["eth0", "eth0"],
         outer,
-        taupe: &Implementation::Taupe.start(&near, "wgnear")?,
-        peer: &peer,
+        taupe: &Implementation::Taupe.start(near, interface)?,
+        peer,
     };
     pair.run(&cell)
 }
