@@ -1,8 +1,8 @@
 //! ChaCha20-Poly1305 (RFC 8439) over a batch, with NEON.
 //!
 //! All blocks of ChaCha20 that a batch needs, its packets one after the other, are made in passes
-//! of eight (`lanes`), whichever packets they belong to: a pass makes a third of an ordinary
-//! packet, or all of two short ones and a part of the next. Poly1305 is done with ordinary
+//! of four (`lanes`), whichever packets they belong to: a pass makes all of a short packet and a
+//! part of the next. Poly1305 is done with ordinary
 //! instructions (`weave`). Those of a pass are woven into the rounds of the next pass, which the
 //! processor does at the same time.
 //!
@@ -108,7 +108,7 @@ fn run<const OPEN: bool>(key: &[u32; 8], packets: &mut [Packet<'_>], authentic: 
         let count = segment(&before.runs, packets, &mut tails, &mut segments);
         let mut weave = Weave::new(&mut before.polys, &segments[..count]);
         if !next.runs.is_empty() {
-            lanes.next(&blocks, next.runs.blocks, &mut weave, &mut next.stream);
+            lanes.next(&blocks, &mut weave, &mut next.stream);
         }
         weave.finish();
         for (run, poly) in before.runs.iter().zip(&before.polys) {

@@ -24,6 +24,8 @@ mod kem {
     pub(crate) use crate::kem::RustCryptoMlKem as AwsLcMlKem;
 }
 
+mod short;
+
 pub(crate) use kem::AwsLcMlKem;
 
 use crate::{
@@ -31,7 +33,7 @@ use crate::{
     aead::{nonce, open_each, split_tag},
 };
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
-use taupe_chacha::{Avx2Key, Avx512Key, Grouping, NeonKey};
+use taupe_chacha::{Avx2Key, Avx512Key, Grouping};
 
 /// The backend.
 pub(crate) struct AwsLc {
@@ -85,7 +87,7 @@ impl Aead for AwsLc {
             if let Some(key) = Avx2Key::new(key.expose()) {
                 return Box::new(key);
             }
-            if let Some(key) = NeonKey::new(key.expose()) {
+            if let Some(key) = short::ShortAndLong::new(key) {
                 return Box::new(key);
             }
         }
@@ -167,16 +169,6 @@ impl AeadKey for Avx512Key {
 }
 
 impl AeadKey for Avx2Key {
-    fn seal(&self, packets: &mut [Packet<'_>]) {
-        Self::seal(self, packets);
-    }
-
-    fn open(&self, packets: &mut [Packet<'_>], authentic: &mut [bool]) {
-        Self::open(self, packets, authentic);
-    }
-}
-
-impl AeadKey for NeonKey {
     fn seal(&self, packets: &mut [Packet<'_>]) {
         Self::seal(self, packets);
     }

@@ -1,22 +1,16 @@
-//! ChaCha20 of blocks side by side, one in each 32-bit lane, and Poly1305 meanwhile.
+//! ChaCha20 of four blocks side by side, one in each 32-bit lane, and Poly1305 meanwhile.
 //!
-//! Four lanes make a group, of one vector for each of the block's words. Two groups together
-//! have as many words as there are vector registers, and leave the processor enough to do
-//! while one instruction waits for the other.
+//! Their words take half of the vector registers. Eight blocks would take all of them: processors
+//! with two vector pipelines would lose more by the words that have to wait in memory than they
+//! would gain by having more to do.
 
 use super::vector::{Row, load_words, pin, wipe, zero};
 use super::weave::Weave;
 use crate::key::CONSTANTS;
 use core::arch::aarch64::*;
 
-/// Lanes of a vector.
-pub(super) const WIDTH: usize = 4;
-
-/// The most groups of a pass.
-pub(super) const GROUPS: usize = 2;
-
-/// The most blocks of a pass.
-pub(super) const LANES: usize = GROUPS * WIDTH;
+/// Lanes of a vector: the most blocks of a pass.
+pub(super) const LANES: usize = 4;
 
 /// Vectors of a block.
 pub(super) const ROWS: usize = 4;
@@ -40,18 +34,16 @@ impl LaneInputs {
     }
 }
 
-/// `a += b; d ^= a; d <<<= n` in the columns of each group.
+/// `a += b; d ^= a; d <<<= n` in four columns.
 macro_rules! mix {
     ($x:ident, $rotate:expr, $($a:literal $b:literal $d:literal),*) => {
-        for x in &mut $x {
-            $(x[$a] = vaddq_u32(x[$a], x[$b]);)*
-            $(x[$d] = veorq_u32(x[$d], x[$a]);)*
-            $(x[$d] = pin($rotate(x[$d]));)*
-        }
+        $($x[$a] = vaddq_u32($x[$a], $x[$b]);)*
+        $($x[$d] = veorq_u32($x[$d], $x[$a]);)*
+        $($x[$d] = pin($rotate($x[$d]));)*
     };
 }
 
-/// Four quarter rounds, and two pieces of other work.
+/// Four quarter rounds, and a piece of other work.
 macro_rules! round {
     ($x:ident, $by_8:ident,
      [$a:literal $b:literal $c:literal $d:literal] [$e:literal $f:literal $g:literal $h:literal]
@@ -59,7 +51,6 @@ macro_rules! round {
      $other:expr) => {
         mix!($x, by_16, $a $b $d, $e $f $h, $i $j $l, $m $n $p);
         mix!($x, rotate::<12, 20>, $c $d $b, $g $h $f, $k $l $j, $o $p $n);
-        $other;
         mix!($x, |x| by_8(x, $by_8), $a $b $d, $e $f $h, $i $j $l, $m $n $p);
         mix!($x, rotate::<7, 25>, $c $d $b, $g $h $f, $k $l $j, $o $p $n);
         $other;
@@ -71,7 +62,7 @@ pub(super) struct Lanes {
     /// Constants and key: words that all blocks have.
     key: [Row; 12],
     /// The words of each block.
-    own: [[Row; 4]; GROUPS],
+    own: [Row; 4],
 }
 
 impl Lanes {
@@ -80,7 +71,7 @@ impl Lanes {
     pub(super) fn new(key: &[u32; 8]) -> Self {
         let mut lanes = Self {
             key: [zero(); 12],
-            own: [[zero(); 4]; GROUPS],
+            own: [zero(); 4],
         };
         for (lane, word) in lanes.key.iter_mut().zip(CONSTANTS.iter().chain(key)) {
             *lane = vdupq_n_u32(*word);
@@ -88,51 +79,33 @@ impl Lanes {
         lanes
     }
 
-    /// Writes key stream of the first `count` blocks, of four in any case; meanwhile texts go
-    /// through Poly1305.
+    /// Writes key stream of four blocks; meanwhile texts go through Poly1305.
     ///
     /// Poly1305 waits for its own results most of the time, and for none of the rounds'.
-    #[inline]
     #[target_feature(enable = "neon")]
     pub(super) fn next(
         &mut self,
         blocks: &LaneInputs,
-        count: usize,
         weave: &mut Weave<'_>,
         stream: &mut KeyStream,
     ) {
-        for (group, own) in self.own.iter_mut().enumerate() {
-            for (own, words) in own.iter_mut().zip(&blocks.0) {
-                *own = load_words(&words.as_chunks().0[group]);
-            }
+        for (own, words) in self.own.iter_mut().zip(&blocks.0) {
+            *own = load_words(words);
         }
-        if count <= WIDTH {
-            self.groups::<1>(weave, stream);
-        } else {
-            self.groups::<2>(weave, stream);
-        }
-    }
-
-    #[target_feature(enable = "neon")]
-    fn groups<const N: usize>(&mut self, weave: &mut Weave<'_>, stream: &mut KeyStream) {
-        let input = |group: usize, word: usize| match word {
+        let input = |word: usize| match word {
             0..12 => self.key[word],
-            _ => self.own[group][word - 12],
+            _ => self.own[word - 12],
         };
-        let mut x: [[Row; 16]; N] =
-            core::array::from_fn(|group| core::array::from_fn(|word| input(group, word)));
+        let mut x: [Row; 16] = core::array::from_fn(input);
         let by_8 = vcreate_u8x16([3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14]);
         for _ in 0..10 {
             round!(x, by_8, [0 4 8 12] [1 5 9 13] [2 6 10 14] [3 7 11 15]; weave.step());
             round!(x, by_8, [0 5 10 15] [1 6 11 12] [2 7 8 13] [3 4 9 14]; weave.step());
         }
-        let parts = x.iter_mut().zip(stream.as_chunks_mut().0).enumerate();
-        for (group, (x, stream)) in parts {
-            for (word, x) in x.iter_mut().enumerate() {
-                *x = vaddq_u32(*x, input(group, word));
-            }
-            transpose(x, stream);
+        for (word, x) in x.iter_mut().enumerate() {
+            *x = vaddq_u32(*x, input(word));
         }
+        transpose(&x, stream);
     }
 
     #[inline]
@@ -145,7 +118,7 @@ impl Lanes {
 /// Sixteen words of four blocks become four blocks.
 #[inline]
 #[target_feature(enable = "neon")]
-fn transpose(x: &[Row; 16], stream: &mut [Row; WIDTH * ROWS]) {
+fn transpose(x: &[Row; 16], stream: &mut KeyStream) {
     for (row, [a, b, c, d]) in x.as_chunks().0.iter().enumerate() {
         let pairs = |low: bool, a: Row, b: Row| {
             let pairs = if low {

@@ -1,6 +1,6 @@
 //! The primitives by themselves, against `reference`. Batches are tested in `tests/`.
 
-use super::lanes::{KeyStream, LANES, LaneInputs, Lanes, ROWS, WIDTH};
+use super::lanes::{KeyStream, LANES, LaneInputs, Lanes, ROWS};
 use super::runs::{BLOCK_LEN, Plan, Run};
 use super::vector::{LEN, store, zero};
 use super::weave::{Segment, Weave};
@@ -45,9 +45,8 @@ fn poly1305_woven_into_rounds() {
                 // SAFETY: every processor of this architecture has the instructions.
                 unsafe {
                     let mut lanes = Lanes::new(&[5; 8]);
-                    for pass in 0..passes {
-                        let count = if pass == 0 { LANES } else { WIDTH };
-                        lanes.next(&LaneInputs::NONE, count, &mut weave, &mut zeros());
+                    for _ in 0..passes {
+                        lanes.next(&LaneInputs::NONE, &mut weave, &mut zeros());
                     }
                 }
                 weave.finish();
@@ -71,7 +70,7 @@ fn pass(key: &[u32; 8], blocks: &[(u32, [u32; 3])]) -> Vec<u8> {
     }
     let mut stream = zeros();
     let mut weave = Weave::new(&mut [], &[]);
-    Lanes::new(key).next(&input, blocks.len(), &mut weave, &mut stream);
+    Lanes::new(key).next(&input, &mut weave, &mut stream);
     let mut bytes = vec![0; stream.len() * LEN];
     for (bytes, vector) in bytes.as_chunks_mut().0.iter_mut().zip(stream) {
         store(bytes, vector);
@@ -125,11 +124,7 @@ fn a_lane_does_not_depend_on_others() {
         (0, [0; 3]),
         (1, [1, 2, 3]),
         (u32::MAX, [u32::MAX; 3]),
-        (7, [0, u32::MAX, 0]),
-        (1 << 31, [0, 0, 1]),
-        (2, [1, 2, 3]),
-        (1, [1, 2, 3]),
-        (0, [5, 0, 0]),
+        (1 << 31, [0, u32::MAX, 1]),
     ];
     // SAFETY: every processor of this architecture has the instructions.
     let together = unsafe { pass(&key, &blocks) };
