@@ -2,6 +2,7 @@
 //! the sockets that are selected.
 
 use std::io;
+use std::os::fd::AsFd as _;
 
 use aya_obj::generated::bpf_insn;
 use taupe_os_linux::memory::without_memlock_limit;
@@ -12,9 +13,9 @@ use super::{AttachPoint, CaptureMode, Programs, guards};
 use crate::clsact::NAME_PREFIX;
 use crate::error::TransparentError;
 use crate::pins;
-use crate::syscall::{self, Code, attach_type, program_type};
+use crate::syscall::{self, AttachTarget, Code, attach_type, program_type};
 
-/// Result of loading one program without attaching it.
+/// Result of loading one program, and of attaching it if it is optional.
 #[derive(Debug)]
 pub struct Trial {
     /// The program's name, as `bpftool prog` shows it.
@@ -28,7 +29,9 @@ pub struct Trial {
 }
 
 /// Loads all programs of a mode, one after the other, with maps of their own, and releases them.
-/// Attaches and pins nothing.
+/// Pins nothing. Attaches optional programs for a moment: a kernel without direct calls of
+/// trampolines, such as Linux for AArch64 before 6.4, loads them and refuses only to attach them.
+/// Their maps have no rules, so they have no effect.
 ///
 /// # Errors
 ///
@@ -38,31 +41,50 @@ pub fn try_all(mode: CaptureMode) -> Result<Vec<Trial>, TransparentError> {
         let mut object = Programs::load_maps(mode, |_| {})?;
         let btf =
             aya::Btf::from_sys_fs().map_err(|error| TransparentError::object(error.into()))?;
-        let trial = |&ProgramSpec {
-                         name,
-                         attach_point,
-                         needs,
-                     }: &ProgramSpec| {
-            let loaded = Programs::load_program(&mut object, name, attach_point, &btf)?;
-            Ok(Trial {
-                program: name,
-                needs,
-                is_optional: matches!(
-                    attach_point,
-                    AttachPoint::Entry(_) | AttachPoint::Security(_)
-                ),
-                refused: loaded
-                    .err()
-                    .map(|source| TransparentError::program(name, needs, source)),
-            })
-        };
         let programs = mode.programs().iter();
         // Nothing is missing without this one.
         let needed =
             |spec: &&ProgramSpec| !matches!(spec.attach_point, AttachPoint::MapIterator(_));
-        programs.filter(needed).map(trial).collect()
+        programs
+            .filter(needed)
+            .map(|spec| try_one(&mut object, spec, &btf))
+            .collect()
     };
     without_memlock_limit(load)
+}
+
+fn try_one(
+    object: &mut aya::Ebpf,
+    &ProgramSpec {
+        name,
+        attach_point,
+        needs,
+    }: &ProgramSpec,
+    btf: &aya::Btf,
+) -> Result<Trial, TransparentError> {
+    let is_optional = matches!(
+        attach_point,
+        AttachPoint::Entry(_) | AttachPoint::Security(_)
+    );
+    let refused = match Programs::load_program(object, name, attach_point, btf)? {
+        Err(source) => Some(TransparentError::program(name, needs, source)),
+        Ok(()) if is_optional => {
+            let program = object.program(name).and_then(|program| program.fd().ok());
+            let program = program.ok_or(TransparentError::Missing(name))?;
+            // The program is detached when the link is closed.
+            let attached = syscall::attach(program.as_fd(), AttachTarget::Tracepoint);
+            attached
+                .err()
+                .map(TransparentError::call(format!("attaching {name}")))
+        }
+        Ok(()) => None,
+    };
+    Ok(Trial {
+        program: name,
+        needs,
+        is_optional,
+        refused,
+    })
 }
 
 /// Checks that the kernel accepts netfilter programs (Linux 6.4), which block forwarded packets on
