@@ -2,7 +2,7 @@
 
 use crate::console;
 use crate::error::{Error, Result};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, setpriority_process};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -264,6 +264,16 @@ pub fn poll_until(
         }
         std::thread::sleep(pause);
     }
+}
+
+/// Gives this test, and all that it starts from now on, more of the processors than other programs:
+/// for tests that need a rate, which a busy machine would not reach.
+///
+/// # Errors
+///
+/// [`Error::Io`].
+pub fn outrank_others() -> Result<()> {
+    setpriority_process(None, -15).map_err(Error::io("a higher priority"))
 }
 
 /// Returns the seconds since the machine started, to order the lines of a failed test.

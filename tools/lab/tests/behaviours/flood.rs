@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use taupe_lab::capture::{Capture, Message, messages};
 use taupe_lab::host::{Host, add_address, link};
 use taupe_lab::peers::{PeerSettings, Settings};
-use taupe_lab::process::wait_until;
+use taupe_lab::process::{outrank_others, wait_until};
 use taupe_lab::sandbox::figure;
 use taupe_lab::traffic::{PingStream, first_answer, ping};
 use taupe_lab::{Error, Result, ensure};
@@ -35,6 +35,7 @@ fn flooded(is_shed: bool) -> Result<()> {
     } else {
         &["--no-offload", "flood-filter"]
     };
+    outrank_others()?;
     let (mut pair, attacker) = with_attacker(options)?;
     let near = pair.near.host.clone();
     let (_fresh, fresh_address) = newcomer(&pair)?;
