@@ -14,7 +14,7 @@ mod image;
 mod namespace;
 mod programs;
 
-pub use image::{Kernel, install, version};
+pub use image::{Architecture, Kernel, install, version};
 pub use namespace::Namespace;
 pub use programs::program;
 
@@ -38,7 +38,7 @@ pub const BOOT: Duration = Duration::from_secs(120);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Options for every kernel.
-const KERNEL_OPTIONS: &str = "console=ttyS0 quiet panic=-1 no_timer_check noapictimer";
+const KERNEL_OPTIONS: &str = "quiet panic=-1";
 
 /// Properties of a guest.
 #[derive(Debug, Clone)]
@@ -49,7 +49,7 @@ pub struct GuestOptions {
     pub kernel: Kernel,
     /// Memory in MiB.
     pub memory: u16,
-    /// The clock source.
+    /// The clock source, on x86-64.
     pub clock: Clock,
     /// Programs of this machine that are copied into the guest with their libraries; [`program`]
     /// returns their paths inside.
@@ -93,6 +93,38 @@ impl Clock {
         match self {
             Self::Hpet => "clocksource=hpet",
             Self::Tsc => "clocksource=tsc tsc=reliable",
+        }
+    }
+}
+
+/// Arguments of QEMU for a processor.
+struct Emulator {
+    program: &'static str,
+    machine: &'static str,
+    processor: &'static str,
+    kernel_options: &'static str,
+    /// True if the guest's clock source can be chosen.
+    has_clocks: bool,
+}
+
+impl Emulator {
+    const fn of(architecture: Architecture) -> Self {
+        match architecture {
+            Architecture::Amd64 => Self {
+                program: "qemu-system-x86_64",
+                machine: "pc",
+                processor: "max",
+                kernel_options: "console=ttyS0 no_timer_check noapictimer ",
+                has_clocks: true,
+            },
+            // Newer processors have pointer authentication, whose emulation is very slow.
+            Architecture::Arm64 => Self {
+                program: "qemu-system-aarch64",
+                machine: "virt",
+                processor: "neoverse-n1",
+                kernel_options: "console=ttyAMA0",
+                has_clocks: false,
+            },
         }
     }
 }
@@ -162,18 +194,23 @@ impl Guest {
         let mut initramfs = image.join(image::INITRAMFS);
         if !equipment.programs.is_empty() {
             let packed = scratch(&format!("{name}.initramfs"));
-            programs::pack(&initramfs, &equipment.programs, &packed)?;
+            let is_own = equipment.kernel.architecture() == Architecture::Amd64;
+            programs::pack(&initramfs, &equipment.programs, is_own, &packed)?;
             initramfs = packed;
         }
         let initramfs = initramfs.display().to_string();
-        let options = format!("{KERNEL_OPTIONS} {}", equipment.clock.option());
+        let emulator = Emulator::of(equipment.kernel.architecture());
+        let mut options = format!("{KERNEL_OPTIONS} {}", emulator.kernel_options);
+        if emulator.has_clocks {
+            options += equipment.clock.option();
+        }
         let processors = equipment.processors.to_string();
         let memory = equipment.memory.to_string();
         let agent = format!("socket,id=agent,path={socket},server=on,wait=off");
         #[rustfmt::skip]
         let machine = [
-            "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-no-reboot",
-            "-machine", "pc", "-accel", "tcg,tb-size=64", "-cpu", "max",
+            emulator.program, "-nodefaults", "-no-user-config", "-no-reboot",
+            "-machine", emulator.machine, "-accel", "tcg,tb-size=64", "-cpu", emulator.processor,
             "-smp", &processors, "-m", &memory, "-display", "none", "-serial", "stdio",
             "-kernel", &kernel, "-initrd", &initramfs, "-append", &options,
             "-device", "virtio-serial-pci", "-chardev", &agent,

@@ -3,6 +3,10 @@
 //! A [`Cell`] of the matrix is one peer, one role of Taupe, one outer protocol, with or without a
 //! preshared key. Taupe runs in a [`Host`]; its peer runs in any [`Place`](crate::peers::Place).
 
+mod yard;
+
+pub use yard::Yard;
+
 use crate::capture::{Capture, Message, Packet, messages};
 use crate::ensure;
 use crate::error::{Error, Result};
@@ -16,6 +20,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+/// Outer addresses of Taupe and of its peer.
+pub const OUTER: [[&str; 2]; 2] = [
+    ["192.0.2.1/24", "2001:db8::1/64"],
+    ["192.0.2.2/24", "2001:db8::2/64"],
+];
+/// The interface between the two.
+const UPLINK: &str = "eth0";
 /// Inner addresses of Taupe and of its peer.
 const INNER: [[&str; 2]; 2] = [["10.77.0.1", "fd77::1"], ["10.77.0.2", "fd77::2"]];
 /// The same as allowed IPs.
@@ -154,18 +165,18 @@ impl fmt::Display for Cell {
     }
 }
 
-/// The two connected machines, not yet configured.
+/// The two machines, whose interfaces `eth0` are connected and have the addresses [`OUTER`]. The
+/// tunnels are not configured.
 pub struct Pair<'a> {
     /// The machine that runs Taupe.
     pub host: &'a Host,
-    /// The interfaces between the two, Taupe's first.
-    pub uplinks: [&'a str; 2],
-    /// The outer addresses, in networks of 24 or 64 bits.
-    pub outer: [IpAddr; 2],
     /// Taupe, in `host`.
     pub taupe: &'a Tunnel,
     /// Its peer.
     pub peer: &'a Tunnel,
+    /// Bytes that are sent before the initiator roams, in each direction and over each protocol; a
+    /// quarter of it is sent after each change.
+    pub bytes: usize,
 }
 
 impl Pair<'_> {
@@ -176,7 +187,7 @@ impl Pair<'_> {
     /// [`Error::Unmet`] or [`Error::Command`] if the two do not interoperate.
     pub fn run(&self, cell: &Cell) -> Result<()> {
         step("configuration");
-        let capture = Capture::start(self.host, self.uplinks[0], "udp and less 250")?;
+        let capture = Capture::start(self.host, UPLINK, "udp and less 250")?;
         let configured = self.configure(cell)?;
         match cell.exercise {
             Exercise::Session { .. } => self.session(&configured, capture),
@@ -197,7 +208,13 @@ impl Pair<'_> {
             }
             _ => None,
         };
-        let endpoint = SocketAddr::new(self.outer[responder], PORTS[responder]);
+        let [v4, v6] = OUTER[responder];
+        let address = match cell.outer {
+            Outer::V4 => v4,
+            Outer::V6 => v6,
+        };
+        let address = address.split('/').next().unwrap_or_default();
+        let endpoint = SocketAddr::new(parse(address)?, PORTS[responder]);
         for (side, other) in [(responder, initiator), (initiator, responder)] {
             let addresses = [
                 format!("{}/24", INNER[side][0]),
@@ -222,7 +239,6 @@ impl Pair<'_> {
         Ok(Configured {
             initiator: self.sides()[initiator],
             initiator_keys: keys[initiator].clone(),
-            initiator_uplink: self.uplinks[initiator],
             responder: self.sides()[responder],
             responder_keys: keys[responder].clone(),
             responder_endpoint: endpoint,
@@ -236,7 +252,7 @@ impl Pair<'_> {
         step("first handshake");
         pair.first_ping()?;
         step("traffic");
-        self.transfer(4_000_001)?;
+        self.transfer(self.bytes)?;
 
         step("roam");
         let before = pair.initiator_endpoint()?;
@@ -244,7 +260,7 @@ impl Pair<'_> {
         pair.ping()?;
         let followed = pair.initiator_endpoint()?;
         ensure!(followed == after, "endpoint is {followed}, not {after}");
-        self.transfer(1_000_001)?;
+        self.transfer(self.bytes / 4)?;
 
         step("forced rekey");
         let first = self.handshake_time()?;
@@ -259,7 +275,7 @@ impl Pair<'_> {
         pair.ping()?;
         let second = self.handshake_time()?;
         ensure!(second > first, "handshake at {second} after one at {first}");
-        self.transfer(1_000_001)?;
+        self.transfer(self.bytes / 4)?;
 
         step("capture");
         let packets = capture.stop()?;
@@ -353,7 +369,6 @@ impl Pair<'_> {
 struct Configured<'a> {
     initiator: &'a Tunnel,
     initiator_keys: Keys,
-    initiator_uplink: &'a str,
     responder: &'a Tunnel,
     responder_keys: Keys,
     responder_endpoint: SocketAddr,
@@ -419,13 +434,12 @@ impl Configured<'_> {
         };
         let old: IpAddr = old;
         let place = self.initiator.place();
-        place.add_address(self.initiator_uplink, &format!("{new}/{length}"))?;
+        place.add_address(UPLINK, &format!("{new}/{length}"))?;
         let old = format!("{old}/{length}");
-        let interface = self.initiator_uplink;
         // Otherwise the kernel removes the new address together with the old one.
-        let keep = format!("/proc/sys/net/ipv4/conf/{interface}/promote_secondaries");
+        let keep = format!("/proc/sys/net/ipv4/conf/{UPLINK}/promote_secondaries");
         place.run_with_input(&["tee", &keep], "1")?;
-        place.run(&["ip", "address", "del", &old, "dev", interface])?;
+        place.run(&["ip", "address", "del", &old, "dev", UPLINK])?;
         Ok(SocketAddr::new(new, before.port()))
     }
 }

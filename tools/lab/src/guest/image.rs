@@ -16,6 +16,16 @@ pub(super) const INITRAMFS: &str = "initramfs";
 
 const BUILD: &str = include_str!("../../guest/build");
 const INIT: &str = include_str!("../../guest/init");
+const PACKAGES: &str = include_str!("../../guest/packages");
+
+/// The processor of a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Architecture {
+    /// x86-64, this machine's.
+    Amd64,
+    /// AArch64. Its guests have the programs of Debian packages instead of this machine's.
+    Arm64,
+}
 
 /// The kernel of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -25,6 +35,13 @@ pub enum Kernel {
     Debian12,
     /// Debian 11's, 5.10.
     Debian11,
+    /// Debian 12's for AArch64, 6.1. `fentry` and LSM programs cannot be attached on AArch64 before
+    /// 6.4.
+    Arm64,
+    /// The one of Debian 12's backports for AArch64, 6.4 or newer.
+    Arm64Backports,
+    /// The same with pages of 16 KiB.
+    Arm64Backports16K,
 }
 
 impl Kernel {
@@ -33,15 +50,38 @@ impl Kernel {
         match self {
             Self::Debian12 => "guest-",
             Self::Debian11 => "guest11-",
+            Self::Arm64 => "guest-arm64-",
+            Self::Arm64Backports => "guest-arm64-backports-",
+            Self::Arm64Backports16K => "guest-arm64-backports-16k-",
         }
     }
 
-    /// Returns the Debian release of the packages, if it is not this machine's.
-    const fn release(self) -> Option<&'static str> {
+    /// Returns the arguments of `build`.
+    const fn source(self) -> &'static [&'static str] {
         match self {
-            Self::Debian12 => None,
-            Self::Debian11 => Some("bullseye"),
+            Self::Debian12 => &["linux-image-cloud-amd64"],
+            Self::Debian11 => &["linux-image-cloud-amd64", "bullseye"],
+            Self::Arm64 => &["linux-image-cloud-arm64", "bookworm", "arm64"],
+            Self::Arm64Backports => &["linux-image-cloud-arm64", "bookworm-backports", "arm64"],
+            Self::Arm64Backports16K => &["linux-image-arm64-16k", "bookworm-backports", "arm64"],
         }
+    }
+
+    /// Returns its processor.
+    pub(super) const fn architecture(self) -> Architecture {
+        match self {
+            Self::Debian12 | Self::Debian11 => Architecture::Amd64,
+            Self::Arm64 | Self::Arm64Backports | Self::Arm64Backports16K => Architecture::Arm64,
+        }
+    }
+
+    /// As [`version`].
+    ///
+    /// # Errors
+    ///
+    /// As [`install`].
+    pub fn version(self) -> Result<String> {
+        version_in(&self.install()?)
     }
 
     /// As [`install`].
@@ -95,13 +135,13 @@ pub fn install() -> Result<PathBuf> {
 ///
 /// As [`install`].
 pub fn version() -> Result<String> {
-    version_in(&install()?)
+    Kernel::default().version()
 }
 
 /// Returns a hash of the files that determine an image.
 fn recipe() -> String {
     let mut hasher = DefaultHasher::new();
-    (BUILD, INIT).hash(&mut hasher);
+    (BUILD, INIT, PACKAGES).hash(&mut hasher);
     format!("{:016x}", hasher.finish())
 }
 
@@ -118,7 +158,12 @@ fn images(kernel: Kernel, cache: &Path) -> Result<Vec<PathBuf>> {
     let paths = entries.map(|entry| Ok(entry.map_err(reading())?.path()));
     let is_image = |path: &Result<PathBuf>| {
         let name = path.as_deref().ok().and_then(Path::file_name);
-        name.is_none_or(|name| name.to_string_lossy().starts_with(kernel.prefix()))
+        name.is_none_or(|name| {
+            let name = name.to_string_lossy();
+            // A version, not the rest of a longer prefix.
+            let version = name.strip_prefix(kernel.prefix());
+            version.is_some_and(|version| version.starts_with(|first: char| first.is_ascii_digit()))
+        })
     };
     paths.filter(is_image).collect()
 }
@@ -126,12 +171,12 @@ fn images(kernel: Kernel, cache: &Path) -> Result<Vec<PathBuf>> {
 /// Makes `work/image` and returns the kernel's version.
 fn build(kernel: Kernel, work: &Path) -> Result<String> {
     fs::create_dir_all(work).map_err(Error::io(work.display().to_string()))?;
-    for (name, text) in [("build", BUILD), ("init", INIT)] {
+    for (name, text) in [("build", BUILD), ("init", INIT), ("packages", PACKAGES)] {
         let path = work.join(name);
         fs::write(&path, text).map_err(Error::io(path.display().to_string()))?;
     }
     let mut build = Command::new("sh");
-    build.arg("build").args(kernel.release()).current_dir(work);
+    build.arg("build").args(kernel.source()).current_dir(work);
     process::run("the guest's image", build, None)?;
     version_in(&work.join("image"))
 }
@@ -155,6 +200,7 @@ mod tests {
             "guest-6.1.1-0a",
             "guest11-5.10-0b",
             "guest-6.1.2-0b",
+            "guest-arm64-6.1.2-0b",
             "guest.partial",
             "peers",
         ] {

@@ -1,6 +1,7 @@
 //! Programs of this machine in a guest: a separate archive, unpacked over the image's file system,
 //! so that the image does not depend on them.
 
+use super::Guest;
 use crate::error::{Error, Result};
 use crate::process::{attempt, run};
 use std::collections::BTreeSet;
@@ -8,6 +9,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// Their folder in the guest.
 const FOLDER: &str = "/lab";
@@ -18,13 +20,39 @@ pub fn program(path: &Path) -> String {
     format!("{FOLDER}/{name}")
 }
 
-/// Writes the image's file system, and these programs with their shared libraries, to `target`.
-/// Temporary files are in a folder beside it.
-pub(super) fn pack(image: &Path, programs: &[PathBuf], target: &Path) -> Result<()> {
+impl Guest {
+    /// Runs a test of a copied program in a sandbox of the guest. The program is a
+    /// [`Suite`](crate::sandbox::Suite).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Command`] with the test's output; [`Error::Timeout`].
+    pub fn run_test(&self, program: &str, test: &str, limit: Duration) -> Result<()> {
+        // As on the host, except that `/sys` cannot be mounted twice. Standard input must stay open.
+        let script = format!(
+            "[ -p /tmp/open ] || mkfifo /tmp/open
+             TAUPE_BIN={FOLDER}/taupe PATH={FOLDER}:$PATH unshare -m -n -p -f --mount-proc=/proc \
+             sh -c 'umount /sys; exec {FOLDER}/{program} --sandboxed {test}' <> /tmp/open 2>&1"
+        );
+        self.run_within(limit, &script).map(drop)
+    }
+}
+
+/// Writes the image's file system, and these programs, to `target`: with their shared libraries, if
+/// they are for this machine's processor. Temporary files are in a folder beside it.
+pub(super) fn pack(
+    image: &Path,
+    programs: &[PathBuf],
+    with_libraries: bool,
+    target: &Path,
+) -> Result<()> {
     let root = target.with_extension("root");
     let mut files = BTreeSet::new();
     for path in programs {
         files.insert(copy(path, &root, &program(path))?);
+        if !with_libraries {
+            continue;
+        }
         for library in libraries(path)? {
             let name = library.display().to_string();
             files.insert(copy(&library, &root, &name)?);

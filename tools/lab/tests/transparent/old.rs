@@ -55,7 +55,7 @@ pub(crate) fn debian_11() -> Result<()> {
     guest.run(&format!(
         "ip route add default via 192.168.1.2 && ip -6 route add default via 2001:db8:1::2 &&
          echo 1 > /proc/sys/net/ipv4/conf/all/rp_filter &&
-         mkdir -p /etc /apps /var/lib && echo root:x:0:0::/:/bin/sh > /etc/passwd &&
+         mkdir /apps &&
          cp /lab/bash /apps/mole && cp /lab/bash /apps/bird && umask 077 &&
          cat > /tmp/home.conf <<'END'
 [Interface]

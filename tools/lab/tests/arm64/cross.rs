@@ -1,0 +1,68 @@
+//! Programs of this workspace for 64-bit ARM.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use taupe_lab::process::run;
+use taupe_lab::{Error, Result};
+
+const TRIPLE: &str = "aarch64-unknown-linux-gnu";
+
+/// Packages, with test programs of theirs.
+type Tests = [(&'static str, &'static [&'static str])];
+
+/// Returns the folder of the programs.
+fn folder() -> Result<PathBuf> {
+    let own = std::env::current_exe().map_err(Error::io("own executable"))?;
+    // TARGET/debug/deps/arm64-…
+    let target = own.ancestors().nth(3);
+    let target = target.ok_or_else(|| Error::unmet(own.display().to_string()))?;
+    Ok(target.join(TRIPLE).join("guest"))
+}
+
+/// Returns the path of a program that [`build`] has built.
+pub(crate) fn program(name: &str) -> Result<PathBuf> {
+    Ok(folder()?.join(name))
+}
+
+/// Builds `taupe` and these test programs.
+pub(crate) fn build(tests: &Tests) -> Result<()> {
+    let folder = folder()?;
+    fs::create_dir_all(&folder).map_err(Error::io(folder.display().to_string()))?;
+    build_one(&["build", "-p", "taupe", "--bin", "taupe"], &folder)?;
+    for (package, names) in tests {
+        let mut arguments = vec!["test", "--no-run", "-p", package];
+        arguments.extend(names.iter().flat_map(|name| ["--test", name]));
+        build_one(&arguments, &folder)?;
+    }
+    Ok(())
+}
+
+/// Runs cargo, and puts the executables into `folder`, without what a debugger wants.
+fn build_one(arguments: &[&str], folder: &Path) -> Result<()> {
+    let here = "this machine";
+    let mut cargo = Command::new("scripts/cross");
+    cargo
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .args(["cargo", TRIPLE])
+        .args(arguments)
+        .args([
+            "--quiet",
+            "--locked",
+            "--message-format=json-render-diagnostics",
+        ]);
+    let built = run(here, cargo, None)?.stdout;
+    let executables = built.lines().filter_map(|line| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        let name = message["target"]["name"].as_str()?.to_owned();
+        Some((name, message["executable"].as_str()?.to_owned()))
+    });
+    for (name, executable) in executables {
+        let mut strip = Command::new("aarch64-linux-gnu-strip");
+        strip.arg("-o").arg(folder.join(name)).arg(executable);
+        run(here, strip, None)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! Taupe on 64-bit ARM, in a virtual machine with Debian's kernel for it.
+//!
+//! Some tests are those of other suites, built for 64-bit ARM and run inside. In the others, Taupe
+//! inside has a tunnel with programs of this machine, over a TAP interface. With `ARM64=whole` in the
+//! environment, as in the long tests, more of them run, on three kernels. `ARM64` may also have the
+//! names of tests, such as `interop/this-kernel/initiates/ipv4/plain,exec/no_tun`.
+
+mod cross;
+mod inside;
+mod outside;
+
+use std::time::Duration;
+
+use taupe_lab::guest::{self, Kernel};
+use taupe_lab::peers::Implementation;
+use taupe_lab::sandbox::{Suite, SystemTest};
+
+/// A guest boots, and its emulated processor shares the real ones with other tests.
+const LIMIT: Duration = Duration::from_secs(1800);
+
+fn main() {
+    let mut tests = vec![
+        SystemTest::new("debian_12", || inside::run(Kernel::Arm64)),
+        SystemTest::new("peers_of_this_machine", outside::peers_of_this_machine),
+    ];
+    let mut kernels = vec![Kernel::Arm64];
+    if inside::is_whole() {
+        tests.extend([
+            SystemTest::new("backports", || inside::run(Kernel::Arm64Backports)),
+            SystemTest::new("pages_of_16_kib", || inside::run(Kernel::Arm64Backports16K)),
+        ]);
+        kernels.extend([Kernel::Arm64Backports, Kernel::Arm64Backports16K]);
+    }
+    let limit = guest::BOOT + LIMIT * if inside::is_whole() { 6 } else { 1 };
+    let tests = tests.into_iter().map(|test| test.limit(limit));
+    let suite = Suite::new(tests.collect())
+        .parallel(1)
+        .prepare(|| cross::build(inside::programs()))
+        .prepare(|| Implementation::Taupe.install().map(drop));
+    let peers = outside::PEERS.into_iter().filter(|_| inside::is_whole());
+    let suite = peers.fold(suite, |suite, peer| {
+        suite.prepare(move || peer.install().map(drop))
+    });
+    kernels
+        .into_iter()
+        .fold(suite, |suite, kernel| {
+            suite.prepare(move || kernel.install().map(drop))
+        })
+        .main()
+}
