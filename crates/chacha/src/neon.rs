@@ -2,9 +2,8 @@
 //!
 //! All blocks of ChaCha20 that a batch needs, its packets one after the other, are made in passes
 //! of four (`lanes`), whichever packets they belong to: a pass makes all of a short packet and a
-//! part of the next. Poly1305 is done with ordinary
-//! instructions (`weave`). Those of a pass are woven into the rounds of the next pass, which the
-//! processor does at the same time.
+//! part of the next. Poly1305 is done with ordinary instructions (`weave`). Those of a pass are
+//! woven into the rounds of the next pass, which the processor does at the same time.
 //!
 //! No secret decides on a branch or an address. Lengths and counters do, which are sent in the
 //! clear, and so does the verdict on a tag, which an attacker may know. Key, key stream and
