@@ -16,7 +16,7 @@ mod programs;
 
 pub use image::{Architecture, Kernel, install, version};
 pub use namespace::Namespace;
-pub use programs::program;
+pub use programs::{EBPF_CORE, program};
 
 use crate::error::{Error, Result};
 use crate::host::Host;

@@ -3,24 +3,10 @@
 
 use crate::application::install;
 use std::time::Duration;
-use taupe_lab::guest::{self, Guest, GuestOptions};
+use taupe_lab::guest::{self, EBPF_CORE, Guest, GuestOptions};
 use taupe_lab::host::Host;
 use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Result, ensure};
-
-/// The core tests, among those that need only `ip`, `tc` and `tcpdump`. On an emulated processor
-/// each takes some ten times as long.
-const CORE: [&str; 9] = [
-    "names_paths_and_directories",
-    "sockets_older_than_the_tunnel",
-    "datagrams_by_inherited_sockets",
-    "inherited_connections",
-    "every_transport_in_both_families",
-    "new_uplinks_without_a_daemon",
-    "removed_filter",
-    "local_resolvers",
-    "flow_flood_fills_only_its_share",
-];
 
 /// The other tests. They run with `DEBIAN_12=whole` in the environment, as in the long tests. If
 /// `DEBIAN_12` has names, only these tests run.
@@ -104,8 +90,8 @@ fn debian_12() -> Result<()> {
     let mut failed = Vec::new();
     let asked_for = asked_for();
     let tests: Vec<&str> = match asked_for.as_deref() {
-        None => CORE.to_vec(),
-        Some("whole") => [&CORE[..], &REST].concat(),
+        None => EBPF_CORE.to_vec(),
+        Some("whole") => [&EBPF_CORE[..], &REST].concat(),
         Some(names) => names.split(',').collect(),
     };
     for test in tests {

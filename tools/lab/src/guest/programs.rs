@@ -14,6 +14,20 @@ use std::time::Duration;
 /// Their folder in the guest.
 const FOLDER: &str = "/lab";
 
+/// The core tests of the eBPF programs (`crates/transparent/tests/kernel`) that guests run, among those
+/// that need only `ip`, `tc` and `tcpdump`. On an emulated processor each takes some ten times as long.
+pub const EBPF_CORE: [&str; 9] = [
+    "names_paths_and_directories",
+    "sockets_older_than_the_tunnel",
+    "datagrams_by_inherited_sockets",
+    "inherited_connections",
+    "every_transport_in_both_families",
+    "new_uplinks_without_a_daemon",
+    "removed_filter",
+    "local_resolvers",
+    "flow_flood_fills_only_its_share",
+];
+
 /// Returns the path of a copied program in a guest.
 pub fn program(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
