@@ -49,6 +49,22 @@ static __noinline u32 store_verdict_for_task(struct sock *sk, u32 verdict, u32 g
 	return store_verdict_for(sk, verdict, generation, task);
 }
 
+/* Notes where a selected socket listens. Returns false if there is no memory for it. A function of
+ * its own, since its caller has no stack left. */
+static __noinline bool note_listener(struct sock *sk)
+{
+	struct state *state = get_state();
+	u16 protocol = core_read(sk->sk_protocol);
+	struct listener listener;
+	u32 one = 1;
+
+	if (!state || (protocol != IPPROTO_TCP && protocol != IPPROTO_MPTCP) ||
+	    core_read(sk->__sk_common.skc_state) != TCP_LISTEN)
+		return true;
+	listener = listener_of(sk, state);
+	return !bpf_map_update_elem(&listeners, &listener, &one, 0);
+}
+
 static __always_inline int classify(struct bpf_iter__task_file *context, enum pass pass)
 {
 	struct task_struct *task = context->task;
@@ -58,7 +74,6 @@ static __always_inline int classify(struct bpf_iter__task_file *context, enum pa
 	struct sock_verdict *stored;
 	struct sock *sk;
 	u32 generation, verdict;
-	u16 protocol;
 
 	if (!state || !task || !file)
 		return 0;
@@ -96,15 +111,8 @@ static __always_inline int classify(struct bpf_iter__task_file *context, enum pa
 	if (!store_verdict_for_task(sk, verdict, generation, (u64)core_read(context->task)))
 		return report_unmarked(context->meta);
 	bpf_get_socket_cookie(sk);
-	protocol = core_read(sk->sk_protocol);
-	if (verdict == TUNNEL && (protocol == IPPROTO_TCP || protocol == IPPROTO_MPTCP) &&
-	    core_read(sk->__sk_common.skc_state) == TCP_LISTEN) {
-		struct listener listener = listener_of(sk, state);
-		u32 one = 1;
-
-		if (bpf_map_update_elem(&listeners, &listener, &one, 0))
-			return report_unmarked(context->meta);
-	}
+	if (verdict == TUNNEL && !note_listener(sk))
+		return report_unmarked(context->meta);
 	return 0;
 }
 

@@ -111,11 +111,39 @@ static __always_inline bool is_taupe_program(struct bpf_prog *program)
 /* Maximum number of tcx programs (BPF_MPROG_MAX). */
 #define PROGRAMS_MAX 64
 
+/* A walk along the programs of a device, with their links. */
+struct tcx_walk {
+	struct bpf_mprog_fp *program;
+	struct bpf_mprog_cp *link;
+	/* Distances to the next. The sizes of the types cannot be asked for: a kernel without tcx
+	 * has no such types, and aya refuses the object then. */
+	u64 to_next_program;
+	u64 to_next_link;
+	u32 id;
+	bool is_found;
+};
+
+static long tcx_step(u32 step, struct tcx_walk *walk)
+{
+	struct bpf_link *found = core_read(walk->link->link);
+
+	if (found && core_read(found->id) == walk->id) {
+		walk->is_found = true;
+		return 1;
+	}
+	if (!is_taupe_program(core_read(walk->program->prog)))
+		return 1;
+	walk->program = (void *)walk->program + walk->to_next_program;
+	walk->link = (void *)walk->link + walk->to_next_link;
+	return 0;
+}
+
 /* Returns true if only filters of other tunnels precede the link in tcx. */
 static __always_inline bool is_first_in_tcx(struct net_device *device, u32 link)
 {
 	struct bpf_mprog_bundle *bundle;
 	struct bpf_mprog_entry *entry;
+	struct tcx_walk walk = { .id = link };
 
 	if (!core_field_exists(device->tcx_egress))
 		return false;
@@ -123,15 +151,12 @@ static __always_inline bool is_first_in_tcx(struct net_device *device, u32 link)
 	if (!entry)
 		return false;
 	bundle = core_read(entry->parent);
-	for (int i = 0; i < PROGRAMS_MAX; i++) {
-		struct bpf_link *found = core_read(bundle->cp_items[i].link);
-
-		if (found && core_read(found->id) == link)
-			return true;
-		if (!is_taupe_program(core_read(entry->fp_items[i].prog)))
-			return false;
-	}
-	return false;
+	walk.program = &entry->fp_items[0];
+	walk.link = &bundle->cp_items[0];
+	walk.to_next_program = (void *)&entry->fp_items[1] - (void *)walk.program;
+	walk.to_next_link = (void *)&bundle->cp_items[1] - (void *)walk.link;
+	bpf_loop(PROGRAMS_MAX, tcx_step, &walk, 0);
+	return walk.is_found;
 }
 
 /* Returns the device that a packet has arrived by or leaves by. */

@@ -36,17 +36,22 @@ static __always_inline bool is_equal(const struct address *a, const struct addre
 	       a->words[2] == b->words[2] && a->words[3] == b->words[3];
 }
 
+/* Returns the offset of the IP header from the start of the packet as a program sees it. */
+global_func u32 ip_offset(struct __sk_buff *skb)
+{
+	struct sk_buff *kernel_skb = (void *)skb;
+
+	return core_read(kernel_skb->head) + core_read(kernel_skb->network_header) -
+	       core_read(kernel_skb->data);
+}
+
 /* Loads bytes at an offset from the IP header. The first helper reads the linear part of
  * the packet, which contains most packets as a whole. Some drivers leave only the first
  * headers there. The second helper reads the rest, with offsets from the start of the
  * packet as the program sees it. */
 static __always_inline bool load_bytes(struct __sk_buff *skb, u32 offset, void *to, u32 size)
 {
-	struct sk_buff *kernel_skb = (void *)skb;
-
 	if (likely(!bpf_skb_load_bytes_relative(skb, offset, to, size, BPF_HDR_START_NET)))
 		return true;
-	offset += core_read(kernel_skb->head) + core_read(kernel_skb->network_header) -
-		  core_read(kernel_skb->data);
-	return !bpf_skb_load_bytes(skb, offset, to, size);
+	return !bpf_skb_load_bytes(skb, ip_offset(skb) + offset, to, size);
 }

@@ -14,8 +14,11 @@
  * them.
  */
 #pragma once
-#include "siphash.h"
 #include "state.h"
+#ifndef LINUX_5_10
+#define siphash_func global_func
+#endif
+#include "siphash.h"
 
 /* Maximum number of path components that are compared. */
 #define PATH_DEPTH 32
@@ -74,7 +77,7 @@ global_func u64 name_rule(u64 name, u32 kind, u32 generation)
 /* ---- Paths ---- */
 
 /* Bytes that are hashed at a time. */
-#define CHUNK 32
+#define CHUNK 16
 
 /* SipHash of one component of a path. */
 global_func u64 component_hash(u64 name)

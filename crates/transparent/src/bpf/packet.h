@@ -63,10 +63,49 @@ static __always_inline bool is_extension(u32 protocol)
 	       protocol == IPPROTO_AH;
 }
 
+/* A walk along the extension headers of a packet. */
+struct extension_walk {
+	struct __sk_buff *skb;
+	struct packet *packet;
+	struct payload payload;
+};
+
+static long extension_step(u32 step, struct extension_walk *walk)
+{
+	struct packet *packet = walk->packet;
+	struct {
+		u8 next;
+		u8 length;
+		u16 fragment;
+		u32 id;
+	} extension;
+	u32 protocol = walk->payload.protocol;
+
+	if (!is_extension(protocol))
+		return 1;
+	/* Each has at least eight bytes. A first fragment may end before them, which the kernel
+	 * accepts. */
+	if (!load_bytes(walk->skb, walk->payload.offset, &extension, sizeof(extension))) {
+		packet->is_unparsable = true;
+		return 1;
+	}
+	walk->payload.protocol = extension.next;
+	if (protocol == IPPROTO_FRAGMENT) {
+		walk->payload.offset += 8;
+		packet->is_fragment = extension.fragment & htons(0xfff9);
+		packet->is_later_fragment = extension.fragment & htons(0xfff8);
+		packet->fragment_id = extension.id;
+		return packet->is_later_fragment;
+	}
+	walk->payload.offset += 8 + (protocol == IPPROTO_AH ? 4 : 8) * extension.length;
+	return 0;
+}
+
 static __always_inline bool read_ipv6(struct __sk_buff *skb, u32 offset, struct packet *packet,
 				      enum direction direction, struct payload *payload)
 {
 	struct flow_key *flow = &packet->flow;
+	struct extension_walk walk = { .skb = skb, .packet = packet };
 	struct ipv6 ip;
 
 	if (!load_bytes(skb, offset, &ip, sizeof(ip)))
@@ -74,38 +113,13 @@ static __always_inline bool read_ipv6(struct __sk_buff *skb, u32 offset, struct 
 	flow->local = direction == EGRESS ? ip.source : ip.destination;
 	flow->remote = direction == EGRESS ? ip.destination : ip.source;
 	packet->hop_limit = ip.hop_limit;
-	payload->protocol = ip.next;
-	payload->offset = offset + sizeof(ip);
-	for (int i = 0; i < EXTENSIONS_MAX; i++) {
-		struct {
-			u8 next;
-			u8 length;
-			u16 fragment;
-			u32 id;
-		} extension;
-		u32 protocol = payload->protocol;
-
-		if (!is_extension(protocol))
-			return true;
-		/* Each has at least eight bytes. A first fragment may end before them,
-		 * which the kernel accepts. */
-		if (!load_bytes(skb, payload->offset, &extension, sizeof(extension))) {
-			packet->is_unparsable = true;
-			return true;
-		}
-		payload->protocol = extension.next;
-		if (protocol == IPPROTO_FRAGMENT) {
-			payload->offset += 8;
-			packet->is_fragment = extension.fragment & htons(0xfff9);
-			packet->is_later_fragment = extension.fragment & htons(0xfff8);
-			packet->fragment_id = extension.id;
-			if (packet->is_later_fragment)
-				return true;
-		} else {
-			payload->offset += 8 + (protocol == IPPROTO_AH ? 4 : 8) * extension.length;
-		}
-	}
-	packet->is_unparsable = is_extension(payload->protocol);
+	walk.payload.protocol = ip.next;
+	walk.payload.offset = offset + sizeof(ip);
+	bpf_loop(EXTENSIONS_MAX, extension_step, &walk, 0);
+	*payload = walk.payload;
+	/* The payload of a later fragment begins with no header. */
+	if (!packet->is_later_fragment)
+		packet->is_unparsable |= is_extension(payload->protocol);
 	return true;
 }
 

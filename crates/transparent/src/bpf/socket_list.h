@@ -20,27 +20,38 @@ struct net___list {
 
 #pragma clang attribute pop
 
-/* Writes a socket to the list. It may be about to be freed, so its cookie is read, not
- * generated. */
+/* Fills in a socket's record. The socket may be about to be freed, so its cookie is read,
+ * not generated. */
+global_func u32 read_socket(u64 of, struct socket_record *record)
+{
+	struct sock *sk = (struct sock *)of;
+	struct sock_common___ends *ends = (void *)sk;
+
+	if (!record)
+		return 0;
+	record->cookie = core_read(ends->skc_cookie.counter);
+	if (!record->cookie)
+		record->cookie = ANY_COOKIE;
+	record->family = core_read(ends->skc_family);
+	record->protocol = core_read(sk->sk_protocol);
+	record->state = core_read(sk->__sk_common.skc_state);
+	record->interface = core_read(ends->skc_bound_dev_if);
+	record->local_port = core_read(sk->__sk_common.skc_num);
+	record->remote_port = core_read(ends->skc_dport);
+	record->local = local_address(sk);
+	if (record->family == AF_INET)
+		record->remote.words[0] = core_read(ends->skc_daddr);
+	else if (core_field_exists(ends->skc_v6_daddr))
+		record->remote = core_read(ends->skc_v6_daddr);
+	return 0;
+}
+
+/* Writes a socket to the list. */
 static __always_inline void write_socket(struct seq_file *seq, struct sock *sk, bool is_leaving)
 {
-	struct sock_common___ends *ends = (void *)sk;
 	struct socket_record record = { .is_leaving = is_leaving };
 
-	record.cookie = core_read(ends->skc_cookie.counter);
-	if (!record.cookie)
-		record.cookie = ANY_COOKIE;
-	record.family = core_read(ends->skc_family);
-	record.protocol = core_read(sk->sk_protocol);
-	record.state = core_read(sk->__sk_common.skc_state);
-	record.interface = core_read(ends->skc_bound_dev_if);
-	record.local_port = core_read(sk->__sk_common.skc_num);
-	record.remote_port = core_read(ends->skc_dport);
-	record.local = local_address(sk);
-	if (record.family == AF_INET)
-		record.remote.words[0] = core_read(ends->skc_daddr);
-	else if (core_field_exists(ends->skc_v6_daddr))
-		record.remote = core_read(ends->skc_v6_daddr);
+	read_socket((u64)sk, &record);
 	bpf_seq_write(seq, &record, sizeof(record));
 }
 
@@ -80,12 +91,14 @@ static __always_inline void write_subflows(struct seq_file *seq, struct mptcp_so
 	bpf_loop(SUBFLOWS_MAX, subflow_step, &subflows, 0);
 }
 
+/* The socket is given as an address for loads: the verifier does not let a checked pointer be
+ * used like this. */
 static __always_inline int write_selected(struct bpf_iter_meta *meta, struct sock *sk,
 					  const struct sock_verdict *stored)
 {
 	bool is_leaving;
 
-	if (!sk || !stored || !is_tunnelled(stored->verdict))
+	if (!stored || !is_tunnelled(stored->verdict))
 		return 0;
 	is_leaving = stored->verdict == LEAVING;
 	if (has_mptcp() && core_read(sk->sk_protocol) == IPPROTO_MPTCP)
@@ -98,7 +111,7 @@ static __always_inline int write_selected(struct bpf_iter_meta *meta, struct soc
 SEC("iter/bpf_sk_storage_map")
 int taupe_selected(struct bpf_iter__bpf_sk_storage_map *context)
 {
-	return write_selected(context->meta, context->sk, context->value);
+	return write_selected(context->meta, core_read(context->sk), context->value);
 }
 
 /*
@@ -122,7 +135,8 @@ int taupe_open(struct bpf_iter__task_file *context)
 	sk = socket->sk;
 	if (!sk)
 		return 0;
-	return write_selected(context->meta, sk, bpf_sk_storage_get(&sockets, sk, NULL, 0));
+	return write_selected(context->meta, core_read(socket->sk),
+			      bpf_sk_storage_get(&sockets, sk, NULL, 0));
 }
 
 SEC("iter/tcp")
@@ -137,12 +151,33 @@ int taupe_tcp(struct bpf_iter__tcp *context)
 	tcp_state = core_read(common->skc_state);
 	if (tcp_state == TCP_TIME_WAIT || tcp_state == TCP_NEW_SYN_RECV)
 		return 0;
-	return write_selected(context->meta, (struct sock *)common,
+	return write_selected(context->meta, (struct sock *)core_read(context->sk_common),
 			      bpf_sk_storage_get(&sockets, common, NULL, 0));
 }
 
 /* Maximum number of namespaces in the list. */
 #define NAMESPACES_MAX 1024
+
+struct namespace_walk {
+	struct seq_file *seq;
+	struct net___list *first;
+	struct net___list *net;
+};
+
+static long namespace_step(u32 step, struct namespace_walk *walk)
+{
+	struct list_head *next = core_read(walk->net->list.next);
+	struct namespace_record record = { .cookie = core_read(walk->net->net_cookie) };
+
+	if (!next || bpf_seq_write(walk->seq, &record, sizeof(record)))
+		return 1;
+	walk->net = core_container_of(next, struct net___list, list);
+	if (walk->net != walk->first)
+		return 0;
+	record.is_end = 1;
+	bpf_seq_write(walk->seq, &record, sizeof(record));
+	return 1;
+}
 
 /*
  * Lists all network namespaces. They form a circle with the list's head, for which a
@@ -152,26 +187,15 @@ SEC("iter/task")
 int taupe_namespaces(struct bpf_iter__task *context)
 {
 	struct nsproxy *proxy = core_read(bpf_get_current_task()->nsproxy);
-	struct net___list *first = (void *)core_read(proxy->net_ns), *net = first;
-	struct seq_file *seq = context->meta->seq;
-	struct namespace_record record = {};
+	struct net___list *first = (void *)core_read(proxy->net_ns);
+	struct namespace_walk walk = {
+		.seq = context->meta->seq, .first = first, .net = first
+	};
 
 	/* Only once, not for every task. */
 	if (context->meta->seq_num || !first)
 		return 0;
-	for (int i = 0; i < NAMESPACES_MAX; i++) {
-		struct list_head *next = core_read(net->list.next);
-
-		record.cookie = core_read(net->net_cookie);
-		if (!next || bpf_seq_write(seq, &record, sizeof(record)))
-			return 0;
-		net = core_container_of(next, struct net___list, list);
-		if (net == first) {
-			record.is_end = 1;
-			bpf_seq_write(seq, &record, sizeof(record));
-			return 0;
-		}
-	}
+	bpf_loop(NAMESPACES_MAX, namespace_step, &walk, 0);
 	return 0;
 }
 

@@ -71,33 +71,14 @@ static __always_inline void *mptcp_connection_of(struct bpf_sock_addr *context)
 /* Maximum number of entries in a socket's storage that are searched. */
 #define STORAGE_MAX 8
 
-/*
- * Returns the verdict on the MPTCP connection of a packet's socket; or UNCLASSIFIED.
- *
- * bpf_skc_to_mptcp_sock must not be called here. Until Linux 7.1 it mistakes the raw
- * sockets by which the kernel sends resets for TCP sockets, reads past their end and
- * follows the pointers there. Without the socket's lock it may also follow a context
- * that is NULL, or return a connection that has been freed. The loads below give 0 for a
- * bad address.
- */
-static __always_inline u32 mptcp_verdict(struct bpf_sock *sk)
+/* Returns the verdict in the storage of an MPTCP connection; or UNCLASSIFIED. */
+global_func u32 stored_verdict(u64 of)
 {
-	struct mptcp_subflow_context *subflow;
-	struct sock___storage *connection;
-	struct bpf_local_storage *storage;
-	struct hlist_node *node;
+	struct sock___storage *connection = (void *)of;
+	struct bpf_local_storage *storage = core_read(connection->sk_bpf_storage);
+	struct hlist_node *node = core_read(storage->list.first);
 	void *map = &sockets;
-	struct tcp_sock *tcp;
 
-	if (!has_mptcp())
-		return UNCLASSIFIED;
-	tcp = bpf_skc_to_tcp_sock(sk);
-	if (!tcp || ((struct sock *)tcp)->sk_type != SOCK_STREAM || !tcp->is_mptcp)
-		return UNCLASSIFIED;
-	subflow = ((struct inet_connection_sock *)tcp)->icsk_ulp_data;
-	connection = (void *)core_read(subflow->conn);
-	storage = core_read(connection->sk_bpf_storage);
-	node = core_read(storage->list.first);
 	for (u32 i = 0; node && i < STORAGE_MAX; i++) {
 		struct bpf_local_storage_elem *element =
 			core_container_of(node, struct bpf_local_storage_elem, snode);
@@ -110,4 +91,27 @@ static __always_inline u32 mptcp_verdict(struct bpf_sock *sk)
 		node = core_read(node->next);
 	}
 	return UNCLASSIFIED;
+}
+
+/*
+ * Returns the verdict on the MPTCP connection of a packet's socket; or UNCLASSIFIED.
+ *
+ * bpf_skc_to_mptcp_sock must not be called here. Until Linux 7.1 it mistakes the raw
+ * sockets by which the kernel sends resets for TCP sockets, reads past their end and
+ * follows the pointers there. Without the socket's lock it may also follow a context
+ * that is NULL, or return a connection that has been freed. The loads here give 0 for a bad
+ * address.
+ */
+static __always_inline u32 mptcp_verdict(struct bpf_sock *sk)
+{
+	struct mptcp_subflow_context *subflow;
+	struct tcp_sock *tcp;
+
+	if (!has_mptcp())
+		return UNCLASSIFIED;
+	tcp = bpf_skc_to_tcp_sock(sk);
+	if (!tcp || ((struct sock *)tcp)->sk_type != SOCK_STREAM || !tcp->is_mptcp)
+		return UNCLASSIFIED;
+	subflow = ((struct inet_connection_sock *)tcp)->icsk_ulp_data;
+	return stored_verdict((u64)core_read(subflow->conn));
 }

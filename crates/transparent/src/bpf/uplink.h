@@ -226,6 +226,23 @@ static __always_inline u32 fragment_class(const struct packet *packet, u32 class
 	return class;
 }
 
+/* Returns the class of a packet that leaves, unless it is a later fragment. A global function:
+ * otherwise the verifier would follow each kind of packet to the end of the filter. Such functions
+ * have no map that is not pinned: raw_load.rs loads them with any program. */
+global_func u32 leaving_class(struct __sk_buff *skb, struct packet *packet, u32 is_selected)
+{
+	struct state *state = get_state();
+	u32 class;
+
+	if (!packet || !state)
+		return CLASS_DROP;
+	class = egress_class(skb, &packet->flow, READ_ONCE(state->generation));
+	if (is_link_traffic(packet) && (!is_selected || (stays_on_link(&packet->flow.remote) &&
+							 next_hop_of(skb) != HOP_GATEWAY)))
+		class = CLASS_DIRECT;
+	return class;
+}
+
 /* Returns true if a packet outside the tunnel is a DNS query of a selected socket that
  * netfilter redirects to another port. Only the port to which the socket is connected
  * shows it. */
@@ -310,10 +327,7 @@ int taupe_out(struct __sk_buff *skb)
 			return TC_ACT_SHOT;
 		}
 	}
-	class = egress_class(skb, &packet.flow, READ_ONCE(state->generation));
-	if (is_link_traffic(&packet) && (!is_selected || (stays_on_link(&packet.flow.remote) &&
-							  next_hop_of(skb) != HOP_GATEWAY)))
-		class = CLASS_DIRECT;
+	class = leaving_class(skb, &packet, is_selected);
 	if (packet.is_fragment)
 		class = fragment_class(&packet, class);
 	if (class == CLASS_DIRECT) {
