@@ -1,7 +1,7 @@
 //! Programs of this workspace for 64-bit ARM.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
@@ -31,23 +31,18 @@ pub(crate) fn program(name: &str) -> Result<PathBuf> {
 pub(crate) fn build(tests: &Tests) -> Result<()> {
     let folder = folder()?;
     fs::create_dir_all(&folder).map_err(Error::io(folder.display().to_string()))?;
-    build_one(&["build", "-p", "taupe", "--bin", "taupe"], &folder)?;
+    // All at once: with one set of features, no dependency is built twice.
+    let mut arguments = vec!["build", "-p", "taupe", "--bin", "taupe"];
     for (package, names) in tests {
-        let mut arguments = vec!["test", "--no-run", "-p", package];
+        arguments.extend(["-p", package]);
         arguments.extend(names.iter().flat_map(|name| ["--test", name]));
-        build_one(&arguments, &folder)?;
     }
-    Ok(())
-}
-
-/// Runs cargo, and puts the executables into `folder`, without what a debugger wants.
-fn build_one(arguments: &[&str], folder: &Path) -> Result<()> {
     let here = "this machine";
     let mut cargo = Command::new("scripts/cross");
     cargo
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
         .args(["cargo", TRIPLE])
-        .args(arguments)
+        .args(&arguments)
         .args([
             "--quiet",
             "--locked",
