@@ -23,7 +23,9 @@ typedef _Bool bool;
 
 #define SEC(name) __attribute__((section(name), used))
 #define __always_inline inline __attribute__((__always_inline__))
-/* A function with a stack frame of its own. */
+/* A function with a stack frame of its own. It uses no map that is not pinned, nor does a global
+ * function or the body of a bpf_loop: programs of types that aya does not know are loaded with all
+ * of these functions and the pinned maps alone (raw_load.rs). */
 #define __noinline __attribute__((__noinline__))
 /* A global function: the verifier checks it once by itself, and not again for each caller. It
  * takes pointers to the program's context and, since Linux 5.12, to structures on the caller's
@@ -480,8 +482,8 @@ struct bpf_iter__tcp {
 	})
 
 /* Reads a member of a kernel structure; 0 where the address is bad: if the helper fails, it writes
- * zeros (bpf_probe_read_kernel_common in kernel/trace/bpf_trace.c). A check of its result would
- * double the paths that the verifier follows. */
+ * zeros (bpf_probe_read_kernel_common, in kernel/trace/bpf_trace.c or, in newer kernels,
+ * include/linux/bpf.h). A check of its result would double the paths that the verifier follows. */
 #define core_read(member)                                                                   \
 	({                                                                                  \
 		typeof(member) value_;                                                      \

@@ -37,18 +37,19 @@ static __always_inline void siphash_init(struct siphash *s, const u64 key[2])
 	s->v3 = key[1] ^ 0x7465646279746573ULL;
 }
 
-/* The linkage of the functions below: a global function where the verifier would otherwise check
- * them for each word. */
-#ifndef siphash_func
-#define siphash_func static __always_inline
-#endif
-
 static __always_inline void siphash_mix(struct siphash *s, u64 word)
 {
 	s->v3 ^= word;
 	sipround(s);
 	s->v0 ^= word;
 }
+
+/* Programs for which the verifier would check the functions below once for each word define this as
+ * `global_func`, before they include this file. Global functions compare pointers with NULL, and
+ * return a number. */
+#ifndef siphash_func
+#define siphash_func static __always_inline
+#endif
 
 siphash_func u32 siphash_word(struct siphash *s, u64 word)
 {

@@ -15,6 +15,7 @@
  */
 #pragma once
 #include "state.h"
+/* Before Linux 5.12 a global function takes no pointer to a structure. */
 #ifndef LINUX_5_10
 #define siphash_func global_func
 #endif
@@ -76,8 +77,12 @@ global_func u64 name_rule(u64 name, u32 kind, u32 generation)
 
 /* ---- Paths ---- */
 
-/* Bytes that are hashed at a time. */
+/* Bytes that are read at a time. More would leave too little stack to the functions that hash them. */
+#ifdef LINUX_5_10
+#define CHUNK 32
+#else
 #define CHUNK 16
+#endif
 
 /* SipHash of one component of a path. */
 global_func u64 component_hash(u64 name)

@@ -115,7 +115,9 @@ static __always_inline bool read_ipv6(struct __sk_buff *skb, u32 offset, struct 
 	packet->hop_limit = ip.hop_limit;
 	walk.payload.protocol = ip.next;
 	walk.payload.offset = offset + sizeof(ip);
-	bpf_loop(EXTENSIONS_MAX, extension_step, &walk, 0);
+	/* Most packets have none. */
+	if (unlikely(is_extension(ip.next)))
+		bpf_loop(EXTENSIONS_MAX, extension_step, &walk, 0);
 	*payload = walk.payload;
 	/* The payload of a later fragment begins with no header. */
 	if (!packet->is_later_fragment)

@@ -91,14 +91,14 @@ static __always_inline void write_subflows(struct seq_file *seq, struct mptcp_so
 	bpf_loop(SUBFLOWS_MAX, subflow_step, &subflows, 0);
 }
 
-/* The socket is given as an address for loads: the verifier does not let a checked pointer be
- * used like this. */
+/* The socket is given as a number: a pointer that has been compared with NULL cannot be passed as a
+ * number, which read_socket takes. A storage that is about to be freed has no socket any more. */
 static __always_inline int write_selected(struct bpf_iter_meta *meta, struct sock *sk,
 					  const struct sock_verdict *stored)
 {
 	bool is_leaving;
 
-	if (!stored || !is_tunnelled(stored->verdict))
+	if (!sk || !stored || !is_tunnelled(stored->verdict))
 		return 0;
 	is_leaving = stored->verdict == LEAVING;
 	if (has_mptcp() && core_read(sk->sk_protocol) == IPPROTO_MPTCP)

@@ -99,8 +99,8 @@ global_func u32 stored_verdict(u64 of)
  * bpf_skc_to_mptcp_sock must not be called here. Until Linux 7.1 it mistakes the raw
  * sockets by which the kernel sends resets for TCP sockets, reads past their end and
  * follows the pointers there. Without the socket's lock it may also follow a context
- * that is NULL, or return a connection that has been freed. The loads here give 0 for a bad
- * address.
+ * that is NULL, or return a connection that has been freed. `core_read`, also in
+ * stored_verdict, gives 0 for a bad address.
  */
 static __always_inline u32 mptcp_verdict(struct bpf_sock *sk)
 {

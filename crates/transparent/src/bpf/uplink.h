@@ -226,9 +226,9 @@ static __always_inline u32 fragment_class(const struct packet *packet, u32 class
 	return class;
 }
 
-/* Returns the class of a packet that leaves, unless it is a later fragment. A global function:
- * otherwise the verifier would follow each kind of packet to the end of the filter. Such functions
- * have no map that is not pinned: raw_load.rs loads them with any program. */
+/* Returns the class of a packet that leaves, by its addresses and ports; `fragment_class` corrects it
+ * for a fragment. A global function: otherwise the verifier would follow each kind of packet to the
+ * end of the filter. */
 global_func u32 leaving_class(struct __sk_buff *skb, struct packet *packet, u32 is_selected)
 {
 	struct state *state = get_state();

@@ -136,6 +136,9 @@ pub(crate) fn crumbs(packet: &[u8], id: u16) -> Vec<Vec<u8>> {
     payload.chunks(size).enumerate().map(fragment).collect()
 }
 
+/// As many extension headers as the eBPF programs follow, and one more.
+const EXTENSIONS: [usize; 2] = [8, 9];
+
 /// Inserts `count` destination options headers without effect into an IPv6 packet.
 fn behind_options(packet: &[u8], count: usize) -> Vec<u8> {
     let (header, payload) = packet.split_at(40);
@@ -185,7 +188,7 @@ fn all_probes(from: &str, to: &str) -> Vec<Vec<u8>> {
     if from.starts_with('[') {
         let behind: Vec<_> = probes
             .iter()
-            .map(|probe| behind_options(probe, 9))
+            .flat_map(|probe| EXTENSIONS.map(|count| behind_options(probe, count)))
             .collect();
         probes.extend(behind);
     }
@@ -290,10 +293,12 @@ fn a_live_connection() -> Result<()> {
             spoofed.extend(errors(link, &segment(&home, &to, "A", sent, &[0; 700])));
             if remote == REMOTE[1] {
                 let about = segment(&home, &to, "A", sent, &[0; 700]);
-                spoofed.extend(errors(link, &behind_options(&about, 9)));
+                for count in EXTENSIONS {
+                    spoofed.extend(errors(link, &behind_options(&about, count)));
+                }
                 let behind: Vec<_> = spoofed
                     .iter()
-                    .map(|packet| behind_options(packet, 9))
+                    .flat_map(|packet| EXTENSIONS.map(|count| behind_options(packet, count)))
                     .collect();
                 spoofed.extend(behind);
             }

@@ -2,6 +2,8 @@
 
 use crate::application::install;
 use crate::scene::{REMOTE, Scene, at, everything_but, nothing, rules, unmet, without_tcx};
+use aya::programs::loaded_programs;
+use std::collections::BTreeMap;
 use taupe_config::destinations;
 use taupe_lab::sandbox::{SystemTest, figure, step};
 use taupe_lab::{Result, ensure};
@@ -188,7 +190,31 @@ pub(crate) fn costs() -> Vec<SystemTest> {
     vec![
         SystemTest::new("cost_of_a_socket", cost_of_a_socket),
         SystemTest::new("cost_of_a_packet", cost_of_a_packet),
+        SystemTest::new("cost_of_loading", cost_of_loading),
     ]
+}
+
+/// Prints the number of instructions that the kernel's verifier goes through for each program, on
+/// all paths: most of the time that loading takes.
+fn cost_of_loading() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.set_up(&rules(&["chosen"], &[]), &everything_but(&[]))?;
+    // Programs of other tests have the same names, and the same numbers.
+    let mut verified = BTreeMap::new();
+    for program in loaded_programs() {
+        let program = program.map_err(unmet)?;
+        let name = program.name_as_str().unwrap_or_default();
+        if name.starts_with("taupe_") {
+            let count = program.verified_instruction_count();
+            verified.insert(name.to_owned(), count.unwrap_or_default());
+        }
+    }
+    ensure!(!verified.is_empty(), "no programs are loaded");
+    for (name, count) in &verified {
+        figure(&format!("verified instructions of {name}"), count);
+    }
+    figure("in all", verified.values().sum::<u32>());
+    Ok(())
 }
 
 /// Prints nanoseconds for a socket, and for a connected one, as medians of rounds.
