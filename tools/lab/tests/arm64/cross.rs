@@ -8,10 +8,9 @@ use serde_json::Value;
 use taupe_lab::process::run;
 use taupe_lab::{Error, Result};
 
-const TRIPLE: &str = "aarch64-unknown-linux-gnu";
+use crate::inside::Program;
 
-/// Packages, with test programs of theirs.
-type Tests = [(&'static str, &'static [&'static str])];
+const TRIPLE: &str = "aarch64-unknown-linux-gnu";
 
 /// Returns the folder of the programs.
 fn folder() -> Result<PathBuf> {
@@ -28,14 +27,13 @@ pub(crate) fn program(name: &str) -> Result<PathBuf> {
 }
 
 /// Builds `taupe` and these test programs.
-pub(crate) fn build(tests: &Tests) -> Result<()> {
+pub(crate) fn build(tests: &[Program]) -> Result<()> {
     let folder = folder()?;
     fs::create_dir_all(&folder).map_err(Error::io(folder.display().to_string()))?;
     // All at once: with one set of features, no dependency is built twice.
     let mut arguments = vec!["build", "-p", "taupe", "--bin", "taupe"];
-    for (package, names) in tests {
-        arguments.extend(["-p", package]);
-        arguments.extend(names.iter().flat_map(|name| ["--test", name]));
+    for Program { package, name } in tests {
+        arguments.extend(["-p", package, "--test", name]);
     }
     let here = "this machine";
     let mut cargo = Command::new("scripts/cross");

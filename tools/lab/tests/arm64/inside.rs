@@ -2,24 +2,48 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
 use taupe_lab::guest::{EBPF_CORE, Guest, GuestOptions, Kernel};
 use taupe_lab::host::Host;
 use taupe_lab::sandbox::step;
-use taupe_lab::{Result, ensure};
+use taupe_lab::{Error, Result, ensure};
 
 use crate::cross;
 
 /// Time limit of one test.
 const LIMIT: Duration = Duration::from_secs(900);
 
+/// A test program of a package.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Program {
+    pub(crate) package: &'static str,
+    pub(crate) name: &'static str,
+}
+
+const fn lab(name: &'static str) -> Program {
+    let package = "taupe-lab";
+    Program { package, name }
+}
+
+const INTEROP: Program = lab("interop");
+const TRANSPARENT: Program = lab("transparent");
+const EXEC: Program = lab("exec");
+const HYBRID: Program = lab("hybrid");
+const QUICK: Program = lab("quick");
+const KERNEL: Program = Program {
+    package: "taupe-transparent",
+    name: "kernel",
+};
+const PROGRAMS: [Program; 6] = [INTEROP, TRANSPARENT, EXEC, HYBRID, QUICK, KERNEL];
+
 /// Tests of a test program.
-type Tests = (&'static str, &'static [&'static str]);
+type Tests = (Program, &'static [&'static str]);
 
 /// The tests that always run.
 const CORE: &[Tests] = &[
-    ("interop", &["this-kernel/initiates/ipv4/plain"]),
+    (INTEROP, &["this-kernel/initiates/ipv4/plain"]),
     (
-        "transparent",
+        TRANSPARENT,
         &["selected_and_unselected", "missing_guarantees_are_reported"],
     ),
 ];
@@ -27,7 +51,7 @@ const CORE: &[Tests] = &[
 /// The others.
 const REST: &[Tests] = &[
     (
-        "interop",
+        INTEROP,
         &[
             "this-kernel/initiates/ipv6/plain",
             "this-kernel/initiates/ipv4/psk",
@@ -40,14 +64,14 @@ const REST: &[Tests] = &[
             "this-kernel/responds/ipv6/rekey",
         ],
     ),
-    ("transparent", &["killed_then_up_then_down", "foreground"]),
-    ("exec", &["only_the_tunnel_is_visible", "hybrid_peer"]),
+    (TRANSPARENT, &["killed_then_up_then_down", "foreground"]),
+    (EXEC, &["only_the_tunnel_is_visible", "hybrid_peer"]),
     (
-        "hybrid",
+        HYBRID,
         &["hybrid_768_over_1280", "ordinary_peers_beside_hybrid_ones"],
     ),
     (
-        "quick",
+        QUICK,
         &[
             "same_as_wg_quick",
             "full_tunnel_dual",
@@ -55,7 +79,7 @@ const REST: &[Tests] = &[
             "reload_keeps_unchanged_settings",
         ],
     ),
-    ("kernel", &EBPF_CORE),
+    (KERNEL, &EBPF_CORE),
 ];
 
 fn asked_for() -> Option<String> {
@@ -67,24 +91,49 @@ pub(crate) fn is_whole() -> bool {
     asked_for().is_some()
 }
 
-/// Returns the packages whose test programs are needed, with these.
-pub(crate) fn programs() -> &'static [(&'static str, &'static [&'static str])] {
-    match is_whole() {
-        false => &[("taupe-lab", &["interop", "transparent"])],
-        true => &[
-            (
-                "taupe-lab",
-                &["interop", "transparent", "exec", "hybrid", "quick"],
-            ),
-            ("taupe-transparent", &["kernel"]),
-        ],
+/// Returns the tests to run, with their programs.
+fn tests() -> Result<Vec<(Program, String)>> {
+    let all = |lists: &[&[Tests]]| {
+        let tests = lists.iter().copied().flatten();
+        let tests =
+            tests.flat_map(|(program, names)| names.iter().map(move |name| (program, name)));
+        tests
+            .map(|(program, name)| (*program, (*name).to_owned()))
+            .collect()
+    };
+    match asked_for().as_deref() {
+        None => Ok(all(&[CORE])),
+        Some("whole") => Ok(all(&[CORE, REST])),
+        Some(names) => names.split(',').map(test).collect(),
     }
+}
+
+/// Parses `PROGRAM/TEST`.
+fn test(text: &str) -> Result<(Program, String)> {
+    let parsed = text.split_once('/').and_then(|(program, test)| {
+        let program = PROGRAMS.into_iter().find(|known| known.name == program)?;
+        Some((program, test.to_owned()))
+    });
+    let programs = PROGRAMS.map(|program| program.name).join(", ");
+    let told = format!("ARM64: \"{text}\" is no PROGRAM/TEST, with one of {programs}");
+    parsed.ok_or_else(|| Error::unmet(told))
+}
+
+/// Returns the test programs that are needed.
+pub(crate) fn programs() -> Result<Vec<Program>> {
+    let mut programs = Vec::new();
+    for (program, _) in tests()? {
+        if !programs.contains(&program) {
+            programs.push(program);
+        }
+    }
+    Ok(programs)
 }
 
 /// Runs the tests on this kernel.
 pub(crate) fn run(kernel: Kernel) -> Result<()> {
-    let names = programs().iter().flat_map(|(_, names)| names.iter());
-    let programs = names.chain([&"taupe"]).map(|name| cross::program(name));
+    let names = programs()?.into_iter().map(|program| program.name);
+    let programs = names.chain(["taupe"]).map(cross::program);
     let options = GuestOptions {
         processors: 2,
         kernel,
@@ -94,33 +143,44 @@ pub(crate) fn run(kernel: Kernel) -> Result<()> {
     };
     let guest = Guest::boot_with(&Host::new("yard")?, "tap0", &[], &options)?;
     guest.run("cat /proc/version >&2")?;
-    let named = |tests: &[Tests]| {
-        let pairs = tests.iter();
-        let pairs =
-            pairs.flat_map(|(program, tests)| tests.iter().map(move |test| (*program, *test)));
-        pairs
-            .map(|(program, test)| (program.to_owned(), test.to_owned()))
-            .collect::<Vec<_>>()
-    };
-    let tests = match asked_for().as_deref() {
-        None => named(CORE),
-        Some("whole") => [named(CORE), named(REST)].concat(),
-        Some(names) => names
-            .split(',')
-            .filter_map(|name| name.split_once('/'))
-            .map(|(program, test)| (program.to_owned(), test.to_owned()))
-            .collect(),
-    };
-    ensure!(!tests.is_empty(), "ARM64 names no PROGRAM/TEST");
     let mut failed = Vec::new();
-    for (program, test) in tests {
-        step(&format!("{program}: {test}"));
-        if let Err(error) = guest.run_test(&program, &test, LIMIT) {
+    if let Err(error) = hooks(&guest, kernel) {
+        eprintln!("{error}");
+        failed.push("hooks".to_owned());
+    }
+    for (program, test) in tests()? {
+        step(&format!("{}: {test}", program.name));
+        if let Err(error) = guest.run_test(program.name, &test, LIMIT) {
             eprintln!("{error}");
-            failed.push(format!("{program}/{test}"));
+            failed.push(format!("{}/{test}", program.name));
         }
     }
     let version = kernel.version()?;
     ensure!(failed.is_empty(), "{failed:?} failed on {version}");
+    Ok(())
+}
+
+/// Before Linux 6.4, no program attaches to a function or a security hook of a kernel for ARM, and
+/// `doctor` names them. On the other kernels all do.
+fn hooks(guest: &Guest, kernel: Kernel) -> Result<()> {
+    step("programs at functions and security hooks");
+    let told = guest.run_within(LIMIT, "/lab/taupe doctor --json || true")?;
+    let report: Value = serde_json::from_str(&told.stdout)
+        .map_err(|error| Error::unmet(format!("doctor: {error}: {}", told.stdout)))?;
+    let result = |name: &str| {
+        let mut checks = report["checks"].as_array().into_iter().flatten();
+        checks.find(|check| check["name"] == name)
+    };
+    let programs = result("transparent-mode").ok_or_else(|| Error::unmet(told.stdout.clone()))?;
+    if kernel == Kernel::Arm64 {
+        let text = programs["text"].as_str().unwrap_or_default();
+        let refused = ["taupe_received", "taupe_sending", "taupe_family"];
+        let is_told = programs["result"] == "warn" && refused.iter().all(|it| text.contains(it));
+        ensure!(is_told, "{programs}");
+    } else {
+        ensure!(programs["result"] == "ok", "{programs}");
+        let lsm = result("bpf-lsm");
+        ensure!(lsm.is_some_and(|lsm| lsm["result"] == "ok"), "{lsm:?}");
+    }
     Ok(())
 }

@@ -35,7 +35,7 @@ fn main() {
     let tests = tests.into_iter().map(|test| test.limit(limit));
     let suite = Suite::new(tests.collect())
         .parallel(1)
-        .prepare(|| cross::build(inside::programs()))
+        .prepare(|| cross::build(&inside::programs()?))
         .prepare(|| Implementation::Taupe.install().map(drop));
     let peers = outside::PEERS.into_iter().filter(|_| inside::is_whole());
     let suite = peers.fold(suite, |suite, peer| {
