@@ -19,6 +19,7 @@ use std::thread::sleep;
 use taupe_config::file::Forwarded;
 use taupe_lab::capture::Capture;
 use taupe_lab::host::{Host, link};
+use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Error, Result, ensure};
 use taupe_transparent::capture::{self, CaptureSettings};
@@ -163,8 +164,10 @@ impl Yard {
     /// Checks that machines behind home reach each other.
     fn is_inside(&self) -> Result<()> {
         for address in SHELF {
-            let said = self.ask(&["tcp", &at(address, 80)])?;
-            ensure!(said == "inside", "{address}: {said}");
+            // On a busy machine, neighbours may be found later than an application waits.
+            wait_until(&format!("{address} reached"), LIMIT, || {
+                Ok(self.ask(&["tcp", &at(address, 80)])? == "inside")
+            })?;
         }
         Ok(())
     }
