@@ -48,6 +48,8 @@ struct Description {
     name: &'static str,
     version: &'static str,
     source: Source,
+    /// The name of the processor in Go, if it is not the processor of this machine.
+    processor: Option<&'static str>,
     /// Arguments before and after the name of the interface that keep the program in the
     /// foreground.
     arguments: (&'static [&'static str], &'static [&'static str]),
@@ -129,6 +131,7 @@ impl Implementation {
                 name: "taupe",
                 version: env!("CARGO_PKG_VERSION"),
                 source: Source::Workspace,
+                processor: None,
                 arguments: (&["device"], &["-f"]),
                 environment: ("LOG_LEVEL", "verbose"),
                 workers: WorkerSetting::Option("--lanes", &["device", "--help"]),
@@ -141,6 +144,7 @@ impl Implementation {
                     "golang.zx2c4.com/wireguard",
                     "h1:cqHQ3AycTHvM2R7ikgyX57D+XvtcSnGylsLkOVhta/w=",
                 ),
+                processor: None,
                 arguments: (&["-f"], &[]),
                 environment: ("LOG_LEVEL", "verbose"),
                 workers: WorkerSetting::Variable("GOMAXPROCS"),
@@ -153,6 +157,7 @@ impl Implementation {
                     "github.com/tailscale/wireguard-go",
                     "h1:v3Lpj2iHPWQDqeCwemQPz4fWweIEMLqBkwJqCjRyJQc=",
                 ),
+                processor: None,
                 arguments: (&["-f"], &[]),
                 environment: ("LOG_LEVEL", "verbose"),
                 workers: WorkerSetting::Variable("GOMAXPROCS"),
@@ -165,6 +170,7 @@ impl Implementation {
                 name: "boringtun",
                 version: "0.7.1",
                 source: Source::Crate("boringtun-cli", "boringtun-cli"),
+                processor: None,
                 arguments: (&["-f", "--disable-drop-privileges"], &[]),
                 environment: ("WG_LOG_LEVEL", "debug"),
                 workers: WorkerSetting::Variable("WG_THREADS"),
@@ -179,6 +185,7 @@ impl Implementation {
                 name: "gotatun",
                 version: "0.10.2",
                 source: Source::Crate("gotatun-cli", "gotatun"),
+                processor: None,
                 arguments: (&["-f", "--disable-drop-privileges"], &[]),
                 environment: ("WG_LOG_LEVEL", "debug"),
                 // 0.10.2: it carries packets in tasks of tokio's threads.
@@ -222,6 +229,18 @@ impl Implementation {
     pub fn install(self) -> Result<PathBuf> {
         self.like()?;
         install::install(&self.description())
+    }
+
+    /// As [`install`](Self::install), for guests with 64-bit ARM. This works for programs in Go.
+    ///
+    /// # Errors
+    ///
+    /// As [`install`](Self::install).
+    pub fn install_for_arm64(self) -> Result<PathBuf> {
+        install::install(&Description {
+            processor: Some("arm64"),
+            ..self.description()
+        })
     }
 
     /// Returns the program's path.

@@ -227,7 +227,18 @@ impl Drop for Process {
     }
 }
 
-/// Checks `condition` every 10 ms until it returns true.
+/// Environment variable: where tests run on an emulated processor, their time limits are so many
+/// times as long.
+pub(crate) const PATIENCE: &str = "TAUPE_LAB_PATIENCE";
+
+/// Returns a time limit that is meant for a real processor, for the one that this is.
+fn for_this_processor(limit: Duration) -> Duration {
+    let factor = std::env::var(PATIENCE).ok();
+    limit * factor.and_then(|factor| factor.parse().ok()).unwrap_or(1)
+}
+
+/// Checks `condition` every 10 ms until it returns true. On an emulated processor, the limit is
+/// longer.
 ///
 /// # Errors
 ///
@@ -251,6 +262,7 @@ pub fn poll_until(
     pause: Duration,
     mut condition: impl FnMut() -> Result<bool>,
 ) -> Result<()> {
+    let limit = for_this_processor(limit);
     let start = Instant::now();
     loop {
         if condition()? {

@@ -7,10 +7,12 @@
 
 use serde_json::Value;
 use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 /// Test programs whose tests start other programs and wait for them, the longest first. Each
@@ -186,28 +188,80 @@ fn run_all(programs: Vec<Program>, beside: usize, arguments: &[String]) -> Vec<S
 
 /// Runs one program and prints what it has printed, with how long it took.
 fn run_one(program: &Program, arguments: &[String]) -> bool {
-    let began = Instant::now();
-    let ended = Command::new(&program.executable)
-        .arg("--quiet")
-        .args(arguments)
-        .current_dir(&program.folder)
-        .env("CARGO_MANIFEST_DIR", &program.folder)
-        .stdin(Stdio::null())
-        .output();
-    let seconds = began.elapsed().as_secs_f32();
     let name = program.name();
-    match ended {
-        Ok(output) => {
-            let [printed, complaints] =
-                [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
-            print!("{name}: {seconds:.1} s\n{printed}{complaints}");
-            output.status.success()
+    let began = Instant::now();
+    match outcome(program, arguments) {
+        Ok(outcome) => {
+            let [printed, complaints] = [&outcome.stdout, &outcome.stderr];
+            let [printed, complaints] = [printed, complaints].map(|it| String::from_utf8_lossy(it));
+            let (seconds, processor) = (began.elapsed().as_secs_f32(), outcome.processor);
+            print!("{name}: {seconds:.1} s, processor {processor:.1} s\n{printed}{complaints}");
+            outcome.status.success()
         }
         Err(error) => {
             println!("{name}: does not start: {error}");
             false
         }
     }
+}
+
+/// Result of a program that has ended.
+struct Outcome {
+    status: ExitStatus,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    /// Processor time of it and its children, in seconds.
+    processor: f32,
+}
+
+fn outcome(program: &Program, arguments: &[String]) -> io::Result<Outcome> {
+    let mut child = Command::new(&program.executable)
+        .arg("--quiet")
+        .args(arguments)
+        .current_dir(&program.folder)
+        .env("CARGO_MANIFEST_DIR", &program.folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    thread::scope(|scope| {
+        let other = scope.spawn(|| err.map(|mut err| err.read_to_end(&mut stderr)).transpose());
+        let read = out.map(|mut out| out.read_to_end(&mut stdout)).transpose();
+        let other = other.join().unwrap_or_else(|panic| resume_unwind(panic));
+        read.and(other)
+    })?;
+    // It has closed its output. Once it is waited for, nothing tells its processor time.
+    let processor = loop {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", child.id()))?;
+        if let Some(seconds) = processor_of_ended(&stat) {
+            break seconds;
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    let status = child.wait()?;
+    Ok(Outcome {
+        status,
+        stdout,
+        stderr,
+        processor,
+    })
+}
+
+/// Reads `/proc/PID/stat` (proc(5)): the processor time of a process that has ended, and of its
+/// children, in seconds. `None` if it has not ended.
+fn processor_of_ended(stat: &str) -> Option<f32> {
+    // Linux counts in hundredths of a second here, whatever its timer interrupt does.
+    const TICKS_PER_SECOND: f32 = 100.0;
+    // The name before it may contain anything.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut fields = fields.split(' ');
+    if fields.next() != Some("Z") {
+        return None;
+    }
+    let ticks: u32 = fields.skip(10).take(4).flat_map(str::parse::<u32>).sum();
+    Some(ticks as f32 / TICKS_PER_SECOND)
 }
 
 #[cfg(test)]
@@ -223,5 +277,12 @@ mod tests {
         assert_eq!(read.rank(), Some(2));
         assert!(program(&line.replace(r#""test":true"#, r#""test":false"#)).is_none());
         assert!(program("warning: no message").is_none());
+    }
+    #[test]
+    fn processor_time_of_a_program_and_its_children() {
+        let fields = "1 2 3 0 -1 4 5 6 7 8 150 50 1000 25 20 0";
+        let stat = |state| format!("77 (a) b) {state} {fields}\n");
+        assert_eq!(processor_of_ended(&stat("Z")), Some(12.25));
+        assert_eq!(processor_of_ended(&stat("R")), None);
     }
 }

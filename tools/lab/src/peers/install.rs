@@ -22,7 +22,12 @@ fn path(of: &Description) -> PathBuf {
             let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release/taupe");
             named.or_else(built).unwrap_or_else(usual)
         }
-        Source::GoModule(..) | Source::Crate(..) => place(of).join("bin").join(file_name(of)),
+        Source::GoModule(..) | Source::Crate(..) => {
+            // In a guest, it is in the test program's folder.
+            let beside = std::env::current_exe().map(|exe| exe.with_file_name(file_name(of)));
+            let beside = beside.ok().filter(|beside| beside.is_file());
+            beside.unwrap_or_else(|| place(of).join("bin").join(file_name(of)))
+        }
     }
 }
 
@@ -60,7 +65,11 @@ fn place(of: &Description) -> PathBuf {
 }
 
 fn folder(of: &Description) -> String {
-    format!("{}-{}", of.name, of.version)
+    let Description { name, version, .. } = of;
+    match of.processor {
+        Some(processor) => format!("{name}-{version}-{processor}"),
+        None => format!("{name}-{version}"),
+    }
 }
 
 fn cache() -> PathBuf {
@@ -137,6 +146,9 @@ fn build_go(of: &Description, module: &str, sum: &str, draft: &Path) -> Result<(
     }
     let directory = field(&reported, "Dir").ok_or_else(|| malformed(reported.clone()))?;
     let mut build = go(draft);
+    if let Some(processor) = of.processor {
+        build.env("GOARCH", processor).env("CGO_ENABLED", "0");
+    }
     build
         .current_dir(directory)
         .args(["build", "-trimpath", "-o"])

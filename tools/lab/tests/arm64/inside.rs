@@ -1,10 +1,12 @@
 //! Tests of other suites, run in the guest.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
 use taupe_lab::guest::{EBPF_CORE, Guest, GuestOptions, Kernel};
 use taupe_lab::host::Host;
+use taupe_lab::peers::Implementation;
 use taupe_lab::sandbox::step;
 use taupe_lab::{Error, Result, ensure};
 
@@ -73,7 +75,6 @@ const REST: &[Tests] = &[
     (
         QUICK,
         &[
-            "same_as_wg_quick",
             "full_tunnel_dual",
             "hooks_in_order",
             "reload_keeps_unchanged_settings",
@@ -130,6 +131,20 @@ pub(crate) fn programs() -> Result<Vec<Program>> {
     Ok(programs)
 }
 
+/// Builds another program that tests of hybrid handshakes start.
+pub(crate) fn install_peer() -> Result<Option<PathBuf>> {
+    let is_needed = programs()?.contains(&HYBRID);
+    let peer = is_needed.then(|| Implementation::WireguardGo.install_for_arm64());
+    peer.transpose()
+}
+
+/// Checks whether a kernel lacks what a test is about. Before Linux 6.4, no program can be attached
+/// to a function of a kernel for ARM: the gap is reported, which `hooks` and
+/// `missing_guarantees_are_reported` test.
+fn is_out_of_reach(kernel: Kernel, program: Program, test: &str) -> bool {
+    kernel == Kernel::Arm64 && program == KERNEL && test == "inherited_connections"
+}
+
 /// Runs the tests on this kernel.
 pub(crate) fn run(kernel: Kernel) -> Result<()> {
     let names = programs()?.into_iter().map(|program| program.name);
@@ -138,7 +153,9 @@ pub(crate) fn run(kernel: Kernel) -> Result<()> {
         processors: 2,
         kernel,
         memory: 1024,
-        programs: programs.collect::<Result<_>>()?,
+        programs: programs
+            .chain(install_peer().transpose())
+            .collect::<Result<_>>()?,
         ..GuestOptions::default()
     };
     let guest = Guest::boot_with(&Host::new("yard")?, "tap0", &[], &options)?;
@@ -149,6 +166,10 @@ pub(crate) fn run(kernel: Kernel) -> Result<()> {
         failed.push("hooks".to_owned());
     }
     for (program, test) in tests()? {
+        if is_out_of_reach(kernel, program, &test) {
+            eprintln!("{}/{test}: not on this kernel", program.name);
+            continue;
+        }
         step(&format!("{}: {test}", program.name));
         if let Err(error) = guest.run_test(program.name, &test, LIMIT) {
             eprintln!("{error}");

@@ -3,7 +3,7 @@
 //! Some tests are those of other suites, built for 64-bit ARM and run inside. In the others, Taupe
 //! inside has a tunnel with programs of this machine, over a TAP interface. With `ARM64=whole` in the
 //! environment, as in the long tests, more of them run, on three kernels. `ARM64` may also have the
-//! names of tests, such as `interop/this-kernel/initiates/ipv4/plain,exec/no_tun`.
+//! names of tests, such as `interop/this-kernel/initiates/ipv4/plain,quick/hooks_in_order`.
 
 mod cross;
 mod inside;
@@ -36,6 +36,7 @@ fn main() {
     let suite = Suite::new(tests.collect())
         .parallel(1)
         .prepare(|| cross::build(&inside::programs()?))
+        .prepare(|| inside::install_peer().map(drop))
         .prepare(|| Implementation::Taupe.install().map(drop));
     let peers = outside::PEERS.into_iter().filter(|_| inside::is_whole());
     let suite = peers.fold(suite, |suite, peer| {

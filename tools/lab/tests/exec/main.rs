@@ -28,6 +28,7 @@ use taupe_lab::{Error, Result, ensure};
 fn main() {
     Suite::new(vec![
         SystemTest::new("only_the_tunnel_is_visible", confined::only_the_tunnel),
+        SystemTest::new("outer_sockets_are_not_inherited", confined::no_outer_socket),
         SystemTest::new("no_privilege_is_left", confined::no_right),
         SystemTest::new("host_services_are_unreachable", services::hear_nothing),
         SystemTest::new("session_bus_by_option", services::session_bus),
