@@ -16,6 +16,7 @@ use taupe_chacha::{Avx2Key, Avx512Key, NeonKey, Packet, TAG_LEN};
 fn many_packets_are_sealed_and_opened_as_by_aws_lc() {
     let (avx2, avx512) = (Avx2Key::is_supported(), Avx512Key::is_supported());
     let neon = NeonKey::is_supported();
+    assert_eq!(neon, cfg!(target_arch = "aarch64"), "AWS-LC alone");
     println!("AVX2 and BMI2: {avx2}; AVX-512 with IFMA and VBMI2: {avx512}; NEON: {neon}");
     let packets = match () {
         () if cfg!(target_arch = "aarch64") => 100_000,

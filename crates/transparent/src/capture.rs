@@ -216,10 +216,13 @@ fn end_conversations(interface: &str) -> Result<Reset, TransparentError> {
         return Ok(Reset::default());
     };
     // Block everything first, even with the kill switch off, so that no conversation begins or
-    // continues outside the tunnel.
-    if programs.lock() == Lock::Off {
-        programs.set_lock(Lock::Selected)?;
-    }
+    // continues outside the tunnel. Another process may have set the kill switch just now, and this
+    // waits for the programs that still run with it off.
+    let lock = match programs.lock() {
+        Lock::Off => Lock::Selected,
+        lock => lock,
+    };
+    programs.set_lock(lock)?;
     programs.set_down();
     reset::end(
         || programs.selected_sockets(),

@@ -466,11 +466,14 @@ impl Programs {
     /// [`TransparentError::Call`], [`TransparentError::UnmarkedSockets`]: the setting is in force,
     /// but not for all existing sockets.
     pub fn set_lock(&mut self, lock: Lock) -> Result<(), TransparentError> {
-        if !switch::set(&self.maps.state.lock, lock as u32, wait_for_programs)? {
-            return Ok(());
-        }
         let _lock = self.lock_for_changes()?;
-        self.reclassify()
+        let changes = self.lock() != lock;
+        let waited = switch::set(&self.maps.state.lock, lock as u32, wait_for_programs);
+        // Also after a failed wait: when the caller tries again, the lock does not change.
+        if changes {
+            self.reclassify()?;
+        }
+        waited
     }
 
     /// Returns the kill switch.

@@ -231,10 +231,15 @@ impl Drop for Process {
 /// times as long.
 pub(crate) const PATIENCE: &str = "TAUPE_LAB_PATIENCE";
 
-/// Returns a time limit that is meant for a real processor, for the one that this is.
-fn for_this_processor(limit: Duration) -> Duration {
+/// Returns how many times as long as on a real processor a test waits; 1 on a real one.
+fn patience() -> u32 {
     let factor = std::env::var(PATIENCE).ok();
-    limit * factor.and_then(|factor| factor.parse().ok()).unwrap_or(1)
+    factor.and_then(|factor| factor.parse().ok()).unwrap_or(1)
+}
+
+/// Returns true in an emulated machine, where answers come late.
+pub fn is_emulated() -> bool {
+    patience() > 1
 }
 
 /// Checks `condition` every 10 ms until it returns true. On an emulated processor, the limit is
@@ -262,7 +267,7 @@ pub fn poll_until(
     pause: Duration,
     mut condition: impl FnMut() -> Result<bool>,
 ) -> Result<()> {
-    let limit = for_this_processor(limit);
+    let limit = limit * patience();
     let start = Instant::now();
     loop {
         if condition()? {

@@ -1,5 +1,5 @@
-//! Model of the mark, the number of network changes and the cache of sources. loom tries every order
-//! of the steps of two threads, and every value that a processor with weak memory order may read.
+//! Model of the mark, the number of network changes and the cache of sources. loom tries the orders
+//! of the steps of two threads, and the values that an atomic read may return.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

@@ -1,5 +1,5 @@
-//! Model of the note about pending work. loom tries every order of the steps of the threads, and
-//! every value that a processor with weak memory order may read.
+//! Model of the note about pending work. loom tries the orders of the steps of the threads. The lock
+//! of the queue orders memory too.
 
 use loom::sync::{Arc, Mutex};
 use loom::thread;

@@ -161,7 +161,8 @@ fn programs(
                 Some(fault) => (format!(" ({fault})"), FORBIDDEN),
                 None => (
                     String::new(),
-                    "use a kernel with CONFIG_FUNCTION_TRACER and CONFIG_BPF_LSM",
+                    "use a kernel with CONFIG_FUNCTION_TRACER and CONFIG_BPF_LSM; on 64-bit ARM, \
+                     Linux 6.4 or newer",
                 ),
             };
             Check::warn(

@@ -1,5 +1,5 @@
-//! Model of the cache of rewrites beside the table of flows. loom tries every order of the steps of
-//! two threads, and every value that a processor with weak memory order may read.
+//! Model of the cache of rewrites beside the table of flows. loom tries the orders of the steps of
+//! two threads. The lock of the table orders memory too.
 //!
 //! The cache is the real one. The table is reduced to one flow and the generation.
 

@@ -73,9 +73,8 @@ fn try_one(
             let program = program.ok_or(TransparentError::Missing(name))?;
             // The program is detached when the link is closed.
             let attached = syscall::attach(program.as_fd(), AttachTarget::Tracepoint);
-            attached
-                .err()
-                .map(TransparentError::call(format!("attaching {name}")))
+            let refused = attached.err();
+            refused.map(|error| TransparentError::attaching(name, error))
         }
         Ok(()) => None,
     };

@@ -24,19 +24,17 @@ pub(super) fn switch<E>(
     wait()
 }
 
-/// Sets a word of the state. When this returns, no program acts by the previous value. Returns false
-/// if the word had the value.
+/// Sets a word of the state. When this returns, no program acts by another value, also if the word
+/// had this value: who set it may still be waiting.
 ///
 /// # Errors
 ///
-/// Those of `wait`.
+/// Those of `wait`: the word is set.
 pub(super) fn set<E>(
     word: &AtomicU32,
     value: u32,
     wait: impl Fn() -> Result<(), E>,
-) -> Result<bool, E> {
-    if word.swap(value, Ordering::AcqRel) == value {
-        return Ok(false);
-    }
-    wait().map(|()| true)
+) -> Result<(), E> {
+    word.store(value, Ordering::Release);
+    wait()
 }

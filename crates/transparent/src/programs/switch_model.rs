@@ -1,5 +1,5 @@
-//! Models of eBPF programs that read the state while the daemon changes it. loom tries every order
-//! of the steps of the threads, and every value that a processor with weak memory order may read.
+//! Models of eBPF programs that read the state while the daemon changes it. loom tries the orders
+//! of the steps of the threads, and the values that an atomic read may return.
 //!
 //! A program is a thread that reads without barriers. The wait for programs is a lock that programs
 //! share: as in the kernel (RCU), each program has ended before the wait ends, or begins after the
@@ -7,7 +7,7 @@
 
 use std::convert::Infallible;
 
-use loom::sync::{Arc, RwLock};
+use loom::sync::{Arc, Mutex, RwLock};
 use loom::thread;
 
 mod sync {
@@ -25,6 +25,8 @@ const LOCK_OFF: u32 = 2;
 
 struct Kernel {
     programs: RwLock<()>,
+    /// Held by the process that changes the state.
+    changes: Mutex<()>,
     generation: AtomicU32,
     /// The number of the generation whose rules are in each half of the maps.
     rules: [AtomicU32; 2],
@@ -36,6 +38,7 @@ impl Kernel {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             programs: RwLock::new(()),
+            changes: Mutex::new(()),
             generation: AtomicU32::new(2),
             rules: [AtomicU32::new(2), AtomicU32::new(1)],
             lock: AtomicU32::new(LOCK_OFF),
@@ -49,7 +52,7 @@ impl Kernel {
     }
 
     /// Runs a program beside `change`.
-    fn beside(change: impl FnOnce(&Self) + 'static, program: impl FnOnce(&Self) + 'static) {
+    fn beside(change: impl FnOnce(&Arc<Self>) + 'static, program: impl FnOnce(&Self) + 'static) {
         let kernel = Self::new();
         let daemon = Arc::clone(&kernel);
         let daemon = thread::spawn(move || change(&daemon));
@@ -75,7 +78,7 @@ impl Kernel {
 #[test]
 fn a_program_decides_by_the_rules_of_its_generation() {
     loom::model(|| {
-        let replace = |kernel: &Kernel| {
+        let replace = |kernel: &Arc<Kernel>| {
             kernel.write_rules();
             let wait = || kernel.wait_for_programs();
             switch::switch(&kernel.generation, 3, wait).expect("infallible");
@@ -89,7 +92,7 @@ fn a_program_decides_by_the_rules_of_its_generation() {
 #[should_panic(expected = "rules of another generation")]
 fn without_a_wait_a_program_reads_rules_of_another_generation() {
     loom::model(|| {
-        let replace = |kernel: &Kernel| {
+        let replace = |kernel: &Arc<Kernel>| {
             kernel.write_rules();
             kernel.generation.store(3, Ordering::Release);
         };
@@ -97,20 +100,59 @@ fn without_a_wait_a_program_reads_rules_of_another_generation() {
     });
 }
 
+/// `may_bypass_tunnel` of `bpf/state.h`.
+fn send(kernel: &Kernel) {
+    let is_off = kernel.lock.load(Ordering::Relaxed) == LOCK_OFF;
+    let is_up = kernel.up.load(Ordering::Relaxed) != 0;
+    assert!(!is_off || is_up, "a packet bypasses the tunnel");
+}
+
+/// The steps of `Programs::set_lock`.
+fn set_lock(kernel: &Kernel) {
+    let _change = kernel.changes.lock().expect("no thread has panicked");
+    switch::set(&kernel.lock, LOCK_SELECTED, || kernel.wait_for_programs()).expect("infallible");
+}
+
 #[test]
 fn nothing_bypasses_a_tunnel_that_goes_down_after_it_was_locked() {
     loom::model(|| {
-        let end = |kernel: &Kernel| {
-            let wait = || kernel.wait_for_programs();
-            switch::set(&kernel.lock, LOCK_SELECTED, wait).expect("infallible");
+        let end = |kernel: &Arc<Kernel>| {
+            set_lock(kernel);
             kernel.up.store(0, Ordering::Release);
         };
-        // `may_bypass_tunnel` of `bpf/state.h`.
-        let program = |kernel: &Kernel| {
-            let is_off = kernel.lock.load(Ordering::Relaxed) == LOCK_OFF;
-            let is_up = kernel.up.load(Ordering::Relaxed) != 0;
-            assert!(!is_off || is_up, "a packet bypasses the tunnel");
+        Kernel::beside(end, send);
+    });
+}
+
+/// A reload sets the kill switch while another process ends the tunnel, and finds it set.
+#[test]
+fn nothing_bypasses_a_tunnel_that_another_process_locks() {
+    loom::model(|| {
+        let end = |kernel: &Arc<Kernel>| {
+            let reload = Arc::clone(kernel);
+            let reload = thread::spawn(move || set_lock(&reload));
+            set_lock(kernel);
+            kernel.up.store(0, Ordering::Release);
+            reload.join().expect("no panic");
         };
-        Kernel::beside(end, program);
+        Kernel::beside(end, send);
+    });
+}
+
+/// Without waiting for a kill switch that is set already.
+#[test]
+#[should_panic(expected = "a packet bypasses the tunnel")]
+fn a_lock_that_is_not_waited_for_lets_a_packet_bypass_the_tunnel() {
+    loom::model(|| {
+        let end = |kernel: &Arc<Kernel>| {
+            let reload = Arc::clone(kernel);
+            let reload = thread::spawn(move || set_lock(&reload));
+            if kernel.lock.load(Ordering::Relaxed) == LOCK_OFF {
+                set_lock(kernel);
+            }
+            kernel.up.store(0, Ordering::Release);
+            reload.join().expect("no panic");
+        };
+        Kernel::beside(end, send);
     });
 }

@@ -3,7 +3,7 @@
 //! Some tests are those of other suites, built for 64-bit ARM and run inside. In the others, Taupe
 //! inside has a tunnel with programs of this machine, over a TAP interface. With `ARM64=whole` in the
 //! environment, as in the long tests, more of them run, on three kernels. `ARM64` may also have the
-//! names of tests, such as `interop/this-kernel/initiates/ipv4/plain,quick/hooks_in_order`.
+//! names of tests that run inside on these kernels, such as `exec/hybrid_peer,quick/hooks_in_order`.
 
 mod cross;
 mod inside;
@@ -24,14 +24,14 @@ fn main() {
         SystemTest::new("peers_of_this_machine", outside::peers_of_this_machine),
     ];
     let mut kernels = vec![Kernel::Arm64];
-    if inside::is_whole() {
+    if inside::is_more() {
         tests.extend([
             SystemTest::new("backports", || inside::run(Kernel::Arm64Backports)),
             SystemTest::new("pages_of_16_kib", || inside::run(Kernel::Arm64Backports16K)),
         ]);
         kernels.extend([Kernel::Arm64Backports, Kernel::Arm64Backports16K]);
     }
-    let limit = guest::BOOT + LIMIT * if inside::is_whole() { 6 } else { 1 };
+    let limit = guest::BOOT + LIMIT * if inside::is_more() { 6 } else { 1 };
     let tests = tests.into_iter().map(|test| test.limit(limit));
     let suite = Suite::new(tests.collect())
         .parallel(1)
