@@ -3,6 +3,7 @@
 mod arrows;
 mod drawing;
 mod graph;
+mod linked;
 mod lint;
 mod test_programs;
 mod tokens;
@@ -10,7 +11,7 @@ mod workspace;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask arrows [--write]\n       cargo xtask lint [--write | --list]\n       cargo xtask tests --build\n       cargo xtask tests [--waiting | --others] [--only NAME] [--except NAME] [--beside N] [-- ARGUMENT…]";
+const USAGE: &str = "usage: cargo xtask arrows [--write]\n       cargo xtask lint [--write | --list]\n       cargo xtask linked FILE\n       cargo xtask tests --build\n       cargo xtask tests [--waiting | --others] [--only NAME] [--except NAME] [--beside N] [-- ARGUMENT…]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
     let passed = match arguments[..] {
         ["arrows"] => arrows::check(),
         ["arrows", "--write"] => arrows::write(),
+        ["linked", path] => linked::check(path),
         ["lint"] => lint::check(),
         ["lint", "--write"] => lint::write(),
         ["lint", "--list"] => lint::list(),
