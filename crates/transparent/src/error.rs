@@ -30,17 +30,6 @@ pub enum TransparentError {
         /// The error of loading.
         source: Box<ProgramError>,
     },
-    /// The kernel cannot call programs from its functions and security hooks. Linux 6.4 is the first
-    /// that can on 64-bit ARM.
-    #[error(
-        "Linux {release} cannot call the program {program} from its functions, as Linux 6.4 can"
-    )]
-    Uncallable {
-        /// The program's name, as `bpftool prog` shows it.
-        program: &'static str,
-        /// Release of the running kernel.
-        release: String,
-    },
     /// The maps cannot be created, or the object does not suit the kernel.
     #[error("Linux {release} does not accept Taupe's eBPF object: {reason}")]
     Object {
@@ -163,21 +152,7 @@ impl TransparentError {
     pub fn required_features(&self) -> Option<&'static str> {
         match self {
             Self::Program { needs, .. } => Some(needs),
-            Self::Uncallable { .. } => Some("Linux 6.4 on 64-bit ARM"),
             _ => None,
-        }
-    }
-
-    /// Makes the error of a program that could not be attached to a function or a security hook.
-    pub(crate) fn attaching(program: &'static str, source: io::Error) -> Self {
-        // The kernel's own number for an operation that it does not support. POSIX has none for it.
-        const ENOTSUPP: i32 = 524;
-        match source.raw_os_error() {
-            Some(ENOTSUPP) => Self::Uncallable {
-                program,
-                release: release(),
-            },
-            _ => Self::call(format!("attaching {program}"))(source),
         }
     }
 
@@ -196,7 +171,7 @@ impl TransparentError {
         }
     }
 
-    /// Makes the error of a program that could not be loaded. The cause is a missing kernel
+    /// Makes the error of a program that could not be loaded or attached. The cause is a missing kernel
     /// feature, unless the error concerns this process.
     pub(crate) fn program(
         program: &'static str,
@@ -311,6 +286,7 @@ fn release() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use aya::sys::SyscallError;
 
     fn refused(errno: Errno) -> TransparentError {
         let source = ProgramError::LoadError {
@@ -331,10 +307,18 @@ mod tests {
             let is_forbidden = matches!(error, TransparentError::Forbidden { .. });
             assert_eq!(is_forbidden, errno == Errno::PERM);
         }
-        let attaching = |errno: Errno| TransparentError::attaching("taupe_x", errno.into());
-        assert_eq!(attaching(Errno::PERM).required_features(), None);
-        let unsupported = attaching(Errno::from_raw_os_error(524));
-        assert!(unsupported.required_features().is_some(), "{unsupported}");
+        let unattached = |errno: Errno| {
+            let io_error = errno.into();
+            let source = SyscallError {
+                call: "bpf_link_create",
+                io_error,
+            };
+            TransparentError::program("taupe_x", "a hook", source.into())
+        };
+        assert_eq!(unattached(Errno::PERM).required_features(), None);
+        // ENOTSUPP, the kernel's own number: it cannot call programs from its functions.
+        let unsupported = unattached(Errno::from_raw_os_error(524));
+        assert_eq!(unsupported.required_features(), Some("a hook"));
         // Refused by the verifier, or an unknown program type.
         for errno in [Errno::ACCESS, Errno::INVAL] {
             assert_eq!(refused(errno).required_features(), Some("a helper"));

@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::AsFd as _;
 
+use aya::sys::SyscallError;
 use aya_obj::generated::bpf_insn;
 use taupe_os_linux::memory::without_memlock_limit;
 use taupe_os_linux::netlink::{Hook, Netlink, SocketId};
@@ -71,10 +72,14 @@ fn try_one(
         Ok(()) if is_optional => {
             let program = object.program(name).and_then(|program| program.fd().ok());
             let program = program.ok_or(TransparentError::Missing(name))?;
-            // The program is detached when the link is closed.
+            // A kernel may load a program that it cannot call from its functions: Linux before 6.4 on
+            // 64-bit ARM does. The program is detached when the link is closed.
             let attached = syscall::attach(program.as_fd(), AttachTarget::Tracepoint);
-            let refused = attached.err();
-            refused.map(|error| TransparentError::attaching(name, error))
+            attached.err().map(|io_error| {
+                let call = "bpf_link_create";
+                let source = SyscallError { call, io_error };
+                TransparentError::program(name, needs, source.into())
+            })
         }
         Ok(()) => None,
     };
