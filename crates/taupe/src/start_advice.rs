@@ -55,7 +55,7 @@ fn device_advice(error: &io::Error, is_root: bool) -> &'static str {
             "load the kernel's TUN driver (`modprobe tun`), or start the container with `--device \
              /dev/net/tun`"
         }
-        _ if is_root => "the kernel needs its TUN driver: `modprobe tun`",
+        _ if is_root => "the kernel's messages (`dmesg`) may say why",
         _ => "it takes root, and the kernel's TUN driver (`modprobe tun`)",
     }
 }
@@ -76,7 +76,7 @@ mod tests {
             (device(Errno::PERM), true, "may not use the device"),
             (device(Errno::ACCESS), false, "run it as root"),
             (device(Errno::ACCESS), true, "ls -l /dev/net/tun"),
-            (device(Errno::IO), true, "modprobe tun"),
+            (device(Errno::IO), true, "dmesg"),
             (permission(), false, "run it as root"),
             (permission(), true, "--cap-add NET_ADMIN"),
             (

@@ -19,37 +19,41 @@ const FREEBSD: [&str; 3] = ["libc.so.7", "libm.so.5", "libthr.so.3"];
 const MACOS: [&str; 1] = ["/usr/lib/libSystem.B.dylib"];
 
 /// Requirements of a program.
-#[derive(Debug, PartialEq, Eq)]
 struct Needs {
     system: &'static str,
+    /// The libraries that the system has.
+    known: &'static [&'static str],
     libraries: Vec<String>,
-    /// True if there is a signature, or none is required. macOS on AArch64 runs only signed programs.
+    /// False if the system runs only signed programs, as macOS does on AArch64, and this is none.
     is_signed: bool,
+}
+
+impl Needs {
+    /// Returns the reasons why the system would not run the program.
+    fn faults(&self) -> Vec<String> {
+        let is_unknown = |library: &&String| !self.known.contains(&library.as_str());
+        let unknown = self.libraries.iter().filter(is_unknown);
+        let mut faults: Vec<_> = unknown
+            .map(|library| format!("{} has no {library}", self.system))
+            .collect();
+        if !self.is_signed {
+            faults.push("there is no code signature".to_owned());
+        }
+        faults
+    }
 }
 
 /// Prints what the program needs. Returns false if its system lacks some of it.
 pub(crate) fn check(path: &str) -> Result<bool> {
     let data = fs::read(path).map_err(|error| format!("{path}: {error}"))?;
     let needs = read(&data).map_err(|error| format!("{path}: {error}"))?;
-    let known: &[&str] = if needs.system == "macOS" {
-        &MACOS
-    } else {
-        &FREEBSD
-    };
     let libraries = needs.libraries.join(", ");
     println!("{path}: for {}; needs {libraries}", needs.system);
-    let mut passed = true;
-    for library in &needs.libraries {
-        if !known.contains(&library.as_str()) {
-            println!("{path}: {} has no {library}", needs.system);
-            passed = false;
-        }
+    let faults = needs.faults();
+    for fault in &faults {
+        println!("{path}: {fault}");
     }
-    if !needs.is_signed {
-        println!("{path}: there is no code signature");
-        passed = false;
-    }
-    Ok(passed)
+    Ok(faults.is_empty())
 }
 
 fn read(data: &[u8]) -> std::result::Result<Needs, String> {
@@ -85,6 +89,7 @@ fn elf(data: &[u8]) -> object::Result<Option<Needs>> {
     }
     Ok(Some(Needs {
         system: "FreeBSD",
+        known: &FREEBSD,
         libraries,
         is_signed: true,
     }))
@@ -108,6 +113,7 @@ fn mach_o(data: &[u8]) -> object::Result<Option<Needs>> {
     }
     Ok(is_macos.then_some(Needs {
         system: "macOS",
+        known: &MACOS,
         libraries,
         is_signed,
     }))
@@ -120,6 +126,23 @@ fn text(name: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_system_lacks_is_a_fault() {
+        let needs = |libraries: &[&str], is_signed| Needs {
+            system: "macOS",
+            known: &MACOS,
+            libraries: libraries.iter().map(|&it| it.to_owned()).collect(),
+            is_signed,
+        };
+        assert!(needs(&MACOS, true).faults().is_empty());
+        let all = [MACOS[0], "/usr/lib/libiconv.2.dylib"];
+        let found = [
+            "macOS has no /usr/lib/libiconv.2.dylib",
+            "there is no code signature",
+        ];
+        assert_eq!(needs(&all, false).faults(), found);
+    }
 
     #[test]
     fn a_program_of_another_system_is_refused() {

@@ -232,7 +232,7 @@ fn outcome(program: &Program, arguments: &[String]) -> io::Result<Outcome> {
         let other = other.join().unwrap_or_else(|panic| resume_unwind(panic));
         read.and(other)
     })?;
-    // It has closed its output. Once it is waited for, nothing tells its processor time.
+    // The child has closed its output. `wait` removes the file with its processor time.
     let processor = loop {
         let stat = fs::read_to_string(format!("/proc/{}/stat", child.id()))?;
         if let Some(seconds) = processor_of_ended(&stat) {
@@ -278,6 +278,7 @@ mod tests {
         assert!(program(&line.replace(r#""test":true"#, r#""test":false"#)).is_none());
         assert!(program("warning: no message").is_none());
     }
+
     #[test]
     fn processor_time_of_a_program_and_its_children() {
         let fields = "1 2 3 0 -1 4 5 6 7 8 150 50 1000 25 20 0";
