@@ -37,14 +37,18 @@ pub const BOOT: Duration = Duration::from_secs(120);
 /// Default time limit of a script.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Options for every kernel.
-const KERNEL_OPTIONS: &str = "quiet panic=-1";
+/// Options for every kernel. QEMU keeps what it has translated of a program, and finds it again only
+/// at the same addresses: with random ones, a program takes two to four times as long to start.
+const KERNEL_OPTIONS: &str = "quiet panic=-1 norandmaps";
 
 /// Properties of a guest.
 #[derive(Debug, Clone)]
 pub struct GuestOptions {
     /// Number of processors.
     pub processors: u8,
+    /// True if they run at the same time, for measurements. Otherwise they take turns: with a
+    /// thread for each, QEMU 7.2 sometimes crashes while a guest boots.
+    pub parallel: bool,
     /// The kernel.
     pub kernel: Kernel,
     /// Memory in MiB.
@@ -63,6 +67,7 @@ impl Default for GuestOptions {
     fn default() -> Self {
         Self {
             processors: 1,
+            parallel: false,
             kernel: Kernel::default(),
             memory: 192,
             clock: Clock::Hpet,
@@ -204,13 +209,17 @@ impl Guest {
         if emulator.has_clocks {
             options += equipment.clock.option();
         }
+        let accelerator = match equipment.parallel {
+            true => "tcg,thread=multi,tb-size=256",
+            false => "tcg,thread=single,tb-size=256",
+        };
         let processors = equipment.processors.to_string();
         let memory = equipment.memory.to_string();
         let agent = format!("socket,id=agent,path={socket},server=on,wait=off");
         #[rustfmt::skip]
         let machine = [
             emulator.program, "-nodefaults", "-no-user-config", "-no-reboot",
-            "-machine", emulator.machine, "-accel", "tcg,tb-size=64", "-cpu", emulator.processor,
+            "-machine", emulator.machine, "-accel", accelerator, "-cpu", emulator.processor,
             "-smp", &processors, "-m", &memory, "-display", "none", "-serial", "stdio",
             "-kernel", &kernel, "-initrd", &initramfs, "-append", &options,
             "-device", "virtio-serial-pci", "-chardev", &agent,

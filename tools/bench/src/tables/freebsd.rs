@@ -181,6 +181,7 @@ impl Laboratory {
         }
         let equipment = GuestOptions {
             processors: 2,
+            parallel: true,
             memory: 512,
             clock: Clock::Tsc,
             programs,

@@ -3,7 +3,6 @@
 
 use crate::error::{Error, Result};
 use crate::process::Output;
-use base64ct::{Base64, Encoding};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -70,7 +69,7 @@ impl Agent {
     }
 
     fn send(&mut self, limit: Duration, script: &str) -> io::Result<()> {
-        let script = Base64::encode_string(script.as_bytes());
+        let script = script.trim().replace('\\', r"\\").replace('\n', r"\n");
         let line = format!("{} {script}\n", limit.as_secs());
         let stream = self.stream.get_mut();
         stream.set_read_timeout(Some(limit + GRACE))?;
