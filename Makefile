@@ -11,21 +11,21 @@
 #                   LIBDIR=, INCLUDEDIR= where those go]
 #   make uninstall  PREFIX=/usr/local DESTDIR= [LIBDIR=, INCLUDEDIR=]
 #   make demo       one application through a tunnel and nothing else, with evidence;
-#                   KEEP=1 leaves its machines to be looked at
+#                   KEEP=1 leaves its network namespaces for you to look at
 #   make demo-pq    the post-quantum tutorial (docs/tutorial-post-quantum.md), followed
 #   make test       everything that CI runs
-#   make test-long  what does not fit there
+#   make test-long  tests that take hours: whole emulated machines, fuzzing, long simulations
 #   make bench      Taupe beside other programs, with every published table; 10 minutes
 #   make bench-full all of it, ten rounds; hours
-#   make bench-micro  the parts alone: encrypting, cutting, merging and translating packets, handshakes
+#   make bench-micro  single steps: encrypt, cut, merge and translate packets, handshakes
 #   make simulate   HOURS=N [SEED=S], or DEFECT=NAME: finds a defect that scripts/defects plants
 #   make fuzz       SECONDS_EACH=N for each target (needs a nightly toolchain)
 #   make check      formatting, lints, licences
 
 SHELL := /bin/bash
-# Of `make bench`, such as BENCH="--contestants direct,taupe --only throughput".
+# Arguments of `make bench`, such as BENCH="--contestants direct,taupe --only throughput".
 BENCH ?=
-# Which of `make bench-micro`, such as MICRO=checksum.
+# The steps that `make bench-micro` measures, such as MICRO=checksum.
 MICRO ?=
 HOURS ?= 2000
 SECONDS_EACH ?= 60

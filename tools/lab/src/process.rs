@@ -227,11 +227,11 @@ impl Drop for Process {
     }
 }
 
-/// Environment variable: where tests run on an emulated processor, their time limits are so many
-/// times as long.
+/// Environment variable for tests that run on an emulated processor: the factor by which their time
+/// limits are longer.
 pub(crate) const PATIENCE: &str = "TAUPE_LAB_PATIENCE";
 
-/// Returns how many times as long as on a real processor a test waits; 1 on a real one.
+/// Returns the factor by which time limits are longer than on a real processor; 1 on a real one.
 fn patience() -> u32 {
     let factor = std::env::var(PATIENCE).ok();
     factor.and_then(|factor| factor.parse().ok()).unwrap_or(1)

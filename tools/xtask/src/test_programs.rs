@@ -1,9 +1,9 @@
 //! Runs the workspace's test programs, several at a time.
 //!
-//! `cargo test` runs one test program after another. Programs whose tests mostly wait then leave
-//! the processors idle, and each has a tail in which its slowest test runs alone. Cargo also holds
-//! the build directory's lock while it looks at what is to be built. So cargo builds all of them
-//! once, with one set of features, and this starts the executables.
+//! `cargo test` runs one test program after another: the processors are idle while tests wait, and
+//! at the end of each program, while its slowest test runs alone. Each call of cargo also holds the
+//! lock of the build folder while it looks for what must be built. So cargo builds all test programs
+//! by one call, with one set of features, and this module starts them.
 
 use serde_json::Value;
 use std::collections::VecDeque;

@@ -143,9 +143,9 @@ pub(crate) fn install_peer() -> Result<Option<PathBuf>> {
     peer.transpose()
 }
 
-/// Checks whether a kernel lacks what a test is about. Before Linux 6.4, no program can be attached
-/// to a function of a kernel for ARM: the gap is reported, which `hooks` and
-/// `missing_guarantees_are_reported` test.
+/// Checks whether a kernel lacks the feature that a test is about. On ARM before Linux 6.4, no eBPF
+/// program can be attached to a function of the kernel. `hooks` and
+/// `missing_guarantees_are_reported` test that Taupe reports this.
 fn is_out_of_reach(kernel: Kernel, program: Program, test: &str) -> bool {
     kernel == Kernel::Arm64 && program == KERNEL && test == "inherited_connections"
 }
@@ -186,8 +186,8 @@ pub(crate) fn run(kernel: Kernel) -> Result<()> {
     Ok(())
 }
 
-/// Before Linux 6.4, no program attaches to a function or a security hook of a kernel for ARM, and
-/// `doctor` names them. On the other kernels all do.
+/// On ARM before Linux 6.4, no eBPF program can be attached to a function or a security hook of the
+/// kernel, and `doctor` names those that Taupe lacks. On the other kernels all are attached.
 fn hooks(guest: &Guest, kernel: Kernel) -> Result<()> {
     step("programs at functions and security hooks");
     let told = guest.run_within(LIMIT, "/lab/taupe doctor --json || true")?;

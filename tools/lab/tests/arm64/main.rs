@@ -15,7 +15,8 @@ use taupe_lab::guest::{self, Kernel};
 use taupe_lab::peers::Implementation;
 use taupe_lab::sandbox::{Suite, SystemTest};
 
-/// A guest boots, and its emulated processor shares the real ones with other tests.
+/// For a guest's boot and its tests, on an emulated processor that shares the real ones with other
+/// tests.
 const LIMIT: Duration = Duration::from_secs(1800);
 
 fn main() {

@@ -18,8 +18,8 @@ const SHORT: Cell = Cell {
     exercise: Exercise::Session { psk: true },
 };
 
-/// The tests of the matrix of interoperation. The program of this machine has the role of Taupe in
-/// it, and Taupe that of its peer.
+/// Runs tests of the interoperation matrix with the roles exchanged: a program of this machine takes
+/// Taupe's role, and Taupe in the guest that of the peer.
 pub(crate) fn peers_of_this_machine() -> Result<()> {
     let pairs: Vec<_> = match inside::is_whole() {
         true => PEERS
