@@ -122,7 +122,7 @@ fn run<const OPEN: bool>(key: &[u32; 8], packets: &mut [Packet<'_>], authentic: 
         let unfinished = &before.polys[before.runs.last()];
         for (run, poly) in next.runs.iter().zip(&mut next.polys) {
             if run.first == 0 {
-                *poly = Poly1305::new(words(&next.stream[run.lane * ROWS..]));
+                poly.begin(words(&next.stream[run.lane * ROWS..]));
             } else {
                 poly.resume(unfinished);
             }

@@ -33,17 +33,24 @@ pub(crate) struct Poly1305 {
 impl Poly1305 {
     /// With the one-time key `r` and `s` as little-endian words.
     #[inline]
+    #[cfg(any(test, target_arch = "x86_64"))]
     pub(crate) fn new(key: [u64; 4]) -> Self {
+        let mut poly = Self::default();
+        poly.begin(key);
+        poly
+    }
+
+    /// Begins anew with this one-time key, in place: no copy of it stays in memory.
+    #[inline]
+    pub(crate) fn begin(&mut self, key: [u64; 4]) {
         let r = [
             key[0] & 0x0fff_fffc_0fff_ffff,
             key[1] & 0x0fff_fffc_0fff_fffc,
         ];
-        Self {
-            h: [0; 3],
-            r,
-            folded: r[1] + (r[1] >> 2),
-            s: u128::from(key[2]) | u128::from(key[3]) << 64,
-        }
+        self.h = [0; 3];
+        self.r = r;
+        self.folded = r[1] + (r[1] >> 2);
+        self.s = u128::from(key[2]) | u128::from(key[3]) << 64;
     }
 
     /// `r`, clamped.

@@ -229,11 +229,11 @@ impl Drop for Process {
 
 /// Environment variable for tests that run on an emulated processor: the factor by which their time
 /// limits are longer.
-pub(crate) const PATIENCE: &str = "TAUPE_LAB_PATIENCE";
+pub(crate) const PATIENCE_FACTOR: &str = "TAUPE_LAB_PATIENCE";
 
 /// Returns the factor by which time limits are longer than on a real processor; 1 on a real one.
 fn patience() -> u32 {
-    let factor = std::env::var(PATIENCE).ok();
+    let factor = std::env::var(PATIENCE_FACTOR).ok();
     factor.and_then(|factor| factor.parse().ok()).unwrap_or(1)
 }
 

@@ -48,8 +48,8 @@ impl<'a> Weave<'a> {
         }
     }
 
-    /// All that is left.
-    pub(super) fn finish(mut self) {
+    /// All that is left. The authenticator is not moved, so no copy of it stays in memory.
+    pub(super) fn finish(&mut self) {
         loop {
             self.step();
             if self.blocks.is_empty() && self.segments.is_empty() {

@@ -50,17 +50,18 @@ pub(crate) const FASTEST: Implementation = Implementation {
     key: |key| avx512(key, Grouping::Fastest),
 };
 
-/// AVX2 alone, also where the processor has AVX-512. Without AVX2 it is NEON.
-pub(crate) const AVX2: Implementation = Implementation {
+/// The implementation of narrower vectors: NEON on AArch64, otherwise AVX2, also where the processor
+/// has AVX-512.
+pub(crate) const NARROW: Implementation = Implementation {
     name: if cfg!(target_arch = "aarch64") {
         "NEON"
     } else {
         "AVX2"
     },
-    key: avx2,
+    key: narrow,
 };
 
-/// AVX-512 wherever packets can go together. Without AVX-512 it is the same as [`AVX2`].
+/// AVX-512 wherever packets can go together. Without AVX-512 it is the same as [`NARROW`].
 pub(crate) const GROUPED: Implementation = Implementation {
     name: "AVX-512, always grouped",
     key: |key| avx512(key, Grouping::Always),
@@ -68,19 +69,19 @@ pub(crate) const GROUPED: Implementation = Implementation {
 
 /// Every implementation that this architecture has, to be compared with AWS-LC.
 pub(crate) const IMPLEMENTATIONS: &[Implementation] = if cfg!(target_arch = "aarch64") {
-    &[AVX2]
+    &[NARROW]
 } else {
-    &[FASTEST, AVX2, GROUPED]
+    &[FASTEST, NARROW, GROUPED]
 };
 
 fn avx512(key: &[u8; 32], grouping: Grouping) -> Box<dyn BatchKey> {
     match Avx512Key::new(key, grouping) {
         Some(key) => Box::new(key),
-        None => avx2(key),
+        None => narrow(key),
     }
 }
 
-fn avx2(key: &[u8; 32]) -> Box<dyn BatchKey> {
+fn narrow(key: &[u8; 32]) -> Box<dyn BatchKey> {
     if let Some(key) = Avx2Key::new(key) {
         return Box::new(key);
     }

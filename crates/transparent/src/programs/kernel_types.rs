@@ -49,9 +49,13 @@ const ENUM64: u32 = 19;
 /// [`TransparentError::TypeInformation`], [`TransparentError::NarrowKernel`],
 /// [`TransparentError::Object`]: the type information has an unknown format, or `object` is invalid.
 pub(super) fn of_object(object: &[u8]) -> Result<Btf, TransparentError> {
-    let kernel = fs::read(PATH).map_err(|error| {
-        let path = PATH.into();
-        TransparentError::object(BtfError::FileError { path, error }.into())
+    let kernel = fs::read(PATH).map_err(|error| match is_narrow_kernel() {
+        // Another kernel of 32 bits, with type information, would not do either.
+        true => TransparentError::narrow_kernel(),
+        false => {
+            let path = PATH.into();
+            TransparentError::object(BtfError::FileError { path, error }.into())
+        }
     })?;
     let types = Types::parse(&kernel);
     if types.as_ref().and_then(Types::long_size) == Some(4) {
@@ -65,6 +69,19 @@ pub(super) fn of_object(object: &[u8]) -> Result<Btf, TransparentError> {
         Ok::<_, EbpfError>(Btf::parse(&reduced, Endianness::default())?)
     };
     reduced().map_err(TransparentError::object)
+}
+
+/// Checks without type information whether the kernel has pointers of 32 bits. Only a program of 32
+/// bits runs on such a kernel.
+fn is_narrow_kernel() -> bool {
+    let machine = rustix::system::uname();
+    cfg!(target_pointer_width = "32") && is_narrow(&machine.machine().to_string_lossy())
+}
+
+/// Checks whether a kernel of 32 bits calls its machine so (`uname -m`). With `setarch linux32`, a
+/// kernel for AArch64 says `armv8l`.
+fn is_narrow(machine: &str) -> bool {
+    !machine.contains("64") && machine != "armv8l"
 }
 
 /// BTF in the byte order of this machine.
@@ -268,6 +285,16 @@ mod tests {
             };
             let reduced = of_object(mode.object()).expect("reduced types");
             assert!(relocated(&reduced) == relocated(&all), "{mode:?}");
+        }
+    }
+
+    #[test]
+    fn machines_of_narrow_kernels() {
+        for machine in ["armv6l", "armv7l", "i686", "riscv32"] {
+            assert!(is_narrow(machine), "{machine}");
+        }
+        for machine in ["x86_64", "aarch64", "armv8l", "riscv64"] {
+            assert!(!is_narrow(machine), "{machine}");
         }
     }
 

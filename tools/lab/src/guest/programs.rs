@@ -3,7 +3,7 @@
 
 use super::Guest;
 use crate::error::{Error, Result};
-use crate::process::{PATIENCE, attempt, run};
+use crate::process::{PATIENCE_FACTOR, attempt, run};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
@@ -45,7 +45,7 @@ impl Guest {
         // As on the host, except that `/sys` cannot be mounted twice. Standard input must stay open.
         let script = format!(
             "[ -p /tmp/open ] || mkfifo /tmp/open
-             {PATIENCE}=5 TAUPE_BIN={FOLDER}/taupe PATH={FOLDER}:$PATH unshare -m -n -p -f --mount-proc=/proc \
+             {PATIENCE_FACTOR}=5 TAUPE_BIN={FOLDER}/taupe PATH={FOLDER}:$PATH unshare -m -n -p -f --mount-proc=/proc \
              sh -c 'umount /sys; exec {FOLDER}/{program} --sandboxed {test}' <> /tmp/open 2>&1"
         );
         self.run_within(limit, &script).map(drop)

@@ -13,7 +13,7 @@ use taupe_lab::{Error, Result, ensure};
 use crate::cross;
 
 /// Time limit of one test.
-const LIMIT: Duration = Duration::from_secs(900);
+pub(crate) const LIMIT: Duration = Duration::from_secs(900);
 
 /// A test program of a package.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ const fn lab(name: &'static str) -> Program {
 }
 
 const INTEROP: Program = lab("interop");
-const TRANSPARENT: Program = lab("transparent");
+pub(crate) const TRANSPARENT: Program = lab("transparent");
 const EXEC: Program = lab("exec");
 const HYBRID: Program = lab("hybrid");
 const QUICK: Program = lab("quick");
@@ -144,7 +144,7 @@ pub(crate) fn install_peer() -> Result<Option<PathBuf>> {
 }
 
 /// Checks whether a kernel lacks the feature that a test is about. On ARM before Linux 6.4, no eBPF
-/// program can be attached to a function of the kernel. `hooks` and
+/// program can be attached to a function of the kernel. `check_hooks` and
 /// `missing_guarantees_are_reported` test that Taupe reports this.
 fn is_out_of_reach(kernel: Kernel, program: Program, test: &str) -> bool {
     kernel == Kernel::Arm64 && program == KERNEL && test == "inherited_connections"
@@ -166,7 +166,7 @@ pub(crate) fn run(kernel: Kernel) -> Result<()> {
     let guest = Guest::boot_with(&Host::new("yard")?, "tap0", &[], &options)?;
     guest.run("cat /proc/version >&2")?;
     let mut failed = Vec::new();
-    if let Err(error) = hooks(&guest, kernel) {
+    if let Err(error) = check_hooks(&guest, kernel) {
         eprintln!("{error}");
         failed.push("hooks".to_owned());
     }
@@ -181,6 +181,17 @@ pub(crate) fn run(kernel: Kernel) -> Result<()> {
             failed.push(format!("{}/{test}", program.name));
         }
     }
+    // Debian's wg-quick prefers the kernel's WireGuard, and takes Taupe where there is none.
+    if is_whole() {
+        step("wg-quick without the kernel's WireGuard");
+        let tested = guest
+            .run("rmmod wireguard")
+            .and_then(|_| guest.run_test(QUICK.name, "same_as_wg_quick", LIMIT));
+        if let Err(error) = tested {
+            eprintln!("{error}");
+            failed.push("same_as_wg_quick".to_owned());
+        }
+    }
     let version = kernel.version()?;
     ensure!(failed.is_empty(), "{failed:?} failed on {version}");
     Ok(())
@@ -188,7 +199,7 @@ pub(crate) fn run(kernel: Kernel) -> Result<()> {
 
 /// On ARM before Linux 6.4, no eBPF program can be attached to a function or a security hook of the
 /// kernel, and `doctor` names those that Taupe lacks. On the other kernels all are attached.
-fn hooks(guest: &Guest, kernel: Kernel) -> Result<()> {
+pub(crate) fn check_hooks(guest: &Guest, kernel: Kernel) -> Result<()> {
     step("programs at functions and security hooks");
     let told = guest.run_within(LIMIT, "/lab/taupe doctor --json || true")?;
     let report: Value = serde_json::from_str(&told.stdout)

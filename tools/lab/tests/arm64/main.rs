@@ -5,6 +5,7 @@
 //! environment, as in the long tests, more of them run, on three kernels. `ARM64` may also have the
 //! names of tests that run inside on these kernels, such as `exec/hybrid_peer,quick/hooks_in_order`.
 
+mod builds;
 mod cross;
 mod inside;
 mod outside;
@@ -32,6 +33,12 @@ fn main() {
         ]);
         kernels.extend([Kernel::Arm64Backports, Kernel::Arm64Backports16K]);
     }
+    if inside::is_whole() {
+        tests.extend([
+            SystemTest::new("static_program_alone", builds::static_program_alone),
+            SystemTest::new("program_of_32_bits", builds::program_of_32_bits),
+        ]);
+    }
     let limit = guest::BOOT + LIMIT * if inside::is_more() { 6 } else { 1 };
     let tests = tests.into_iter().map(|test| test.limit(limit));
     let suite = Suite::new(tests.collect())
@@ -40,9 +47,12 @@ fn main() {
         .prepare(|| inside::install_peer().map(drop))
         .prepare(|| Implementation::Taupe.install().map(drop));
     let peers = outside::PEERS.into_iter().filter(|_| inside::is_whole());
-    let suite = peers.fold(suite, |suite, peer| {
+    let mut suite = peers.fold(suite, |suite, peer| {
         suite.prepare(move || peer.install().map(drop))
     });
+    if inside::is_whole() {
+        suite = suite.prepare(cross::build_others);
+    }
     kernels
         .into_iter()
         .fold(suite, |suite, kernel| {

@@ -30,7 +30,10 @@ pub(crate) fn peers_of_this_machine() -> Result<()> {
         false => vec![((Implementation::Taupe, SHORT), 1)],
     };
     let links = pairs.iter().map(|(_, number)| *number).max();
-    let taupe = cross::program("taupe")?;
+    let taupe = match inside::is_whole() {
+        true => cross::released(cross::GNU)?,
+        false => cross::program("taupe")?,
+    };
     let options = GuestOptions {
         kernel: Kernel::Arm64,
         memory: 512,
