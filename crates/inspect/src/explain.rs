@@ -24,7 +24,7 @@ use taupe_config::application::AppWarning;
 use taupe_os_linux::netlink::NetlinkError;
 use taupe_transparent::capture::in_effect;
 use taupe_transparent::error::TransparentError;
-use taupe_transparent::programs::Programs;
+use taupe_transparent::programs::TunnelMaps;
 
 /// Reason why nothing was explained.
 #[derive(Debug, thiserror::Error)]
@@ -86,9 +86,9 @@ pub fn files_of_tunnels() -> Result<Vec<Conf>, ExplainError> {
 /// up or the user may not look.
 #[must_use]
 pub fn effect_of_down(interface: &str) -> Option<String> {
-    let programs = Programs::open(interface).ok()??;
-    (!programs.is_up()).then(|| {
-        let effect = effect_while_down(programs.lock(), interface);
+    let maps = TunnelMaps::open(interface).ok()??;
+    (!maps.is_up()).then(|| {
+        let effect = effect_while_down(maps.lock(), interface);
         format!("{interface} is down: {effect}")
     })
 }

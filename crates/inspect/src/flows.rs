@@ -166,8 +166,11 @@ impl Tunnel {
             interface: interface.to_owned(),
             explainer,
             table,
-            is_up: programs.as_ref().is_none_or(Programs::is_up),
-            lock: programs.as_ref().map(Programs::lock).unwrap_or_default(),
+            is_up: programs.as_ref().is_none_or(|programs| programs.is_up()),
+            lock: programs
+                .as_ref()
+                .map(|programs| programs.lock())
+                .unwrap_or_default(),
             membership,
             traffic: traffic::query(interface).traffic,
             programs,

@@ -15,7 +15,7 @@ use crate::check;
 use crate::conf::{self, Conf};
 use crate::rules::resolve;
 use crate::traffic;
-use crate::tunnel::{file_argument, open_programs};
+use crate::tunnel::{file_argument, open_maps};
 use crate::{dns, endpoint_names, families};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -30,7 +30,7 @@ use taupe_os_linux::netlink::{Netlink, NetlinkError};
 use taupe_runtime::clock::boot;
 use taupe_transparent::capture::{in_effect, missing_dns_feature};
 use taupe_transparent::error::TransparentError;
-use taupe_transparent::programs::{CaptureMode, MissingFeature, Programs};
+use taupe_transparent::programs::{CaptureMode, MissingFeature, TunnelMaps};
 use taupe_transparent::state::Lock;
 use taupe_transparent::uplinks::{LinkHeader, survey};
 use taupe_uapi::show;
@@ -292,7 +292,7 @@ impl Tunnel {
         is_killed: bool,
         devices: &Devices,
     ) -> Result<Self, StatusError> {
-        let (programs, unreadable) = match open_programs(interface, header) {
+        let (maps, unreadable) = match open_maps(interface, header) {
             // A tunnel that cannot be read does not hide the others.
             Err(fault @ TransparentError::Schema { .. }) => {
                 (None, Some((FindingCode::UnknownLayout, fault)))
@@ -300,7 +300,7 @@ impl Tunnel {
             Err(fault @ TransparentError::InitRootInaccessible { .. }) => {
                 (None, Some((FindingCode::OutOfReach, fault)))
             }
-            programs => (programs?, None),
+            maps => (maps?, None),
         };
         let device = devices.get(interface);
         let mut tunnel = Self {
@@ -308,9 +308,9 @@ impl Tunnel {
             state: State::Up,
             findings: Vec::new(),
             notes: Vec::new(),
-            mode: programs
+            mode: maps
                 .as_ref()
-                .map(|programs| match programs.mode() {
+                .map(|maps| match maps.mode() {
                     CaptureMode::TrafficControl => Mode::Transparent,
                     CaptureMode::Fwmark => Mode::Marks,
                 })
@@ -320,28 +320,26 @@ impl Tunnel {
             file: header.map(|header| header.config.clone()),
             via: header.and_then(|header| Some(header.outer.as_ref()?.name.clone())),
             since: header.map(|header| unix_seconds(header.since())),
-            kill_switch: programs
-                .as_ref()
-                .map(|programs| kill_switch_word(programs.lock())),
+            kill_switch: maps.as_ref().map(|maps| kill_switch_word(maps.lock())),
             rules: Vec::new(),
             forwarded: false,
             uplinks: Vec::new(),
             gaps: Vec::new(),
             counters: Vec::new(),
             peers: Vec::new(),
-            lock: programs.as_ref().map(Programs::lock),
+            lock: maps.as_ref().map(TunnelMaps::lock),
         };
         let unreadable =
             unreadable.map(|(code, fault)| Finding::new(code, crate::advice::error(&fault)));
         tunnel.findings.extend(unreadable);
         // A tunnel that is being brought up may have neither programs nor peers yet.
         let is_complete = Journals::default().of_running(interface).is_some();
-        let is_running = match &programs {
-            Some(programs) => programs.is_up() && (is_complete || header.is_none()),
+        let is_running = match &maps {
+            Some(maps) => maps.is_up() && (is_complete || header.is_none()),
             None => is_complete,
         };
-        if let Some(programs) = &programs {
-            tunnel.add_programs(programs, is_running)?;
+        if let Some(maps) = &maps {
+            tunnel.add_maps(maps, is_running)?;
         }
         tunnel
             .findings
@@ -382,8 +380,8 @@ impl Tunnel {
         Ok(tunnel)
     }
 
-    fn add_programs(&mut self, programs: &Programs, is_running: bool) -> Result<(), StatusError> {
-        if programs.mode() == CaptureMode::TrafficControl {
+    fn add_maps(&mut self, maps: &TunnelMaps, is_running: bool) -> Result<(), StatusError> {
+        if maps.mode() == CaptureMode::TrafficControl {
             let mut system = Netlink::open()?;
             let own = taupe_os_linux::interface::index(&self.interface).unwrap_or_default();
             let survey = survey(
@@ -392,7 +390,7 @@ impl Tunnel {
                 &system.routes()?,
                 own,
             );
-            let guarded = programs.guarded()?;
+            let guarded = maps.guarded()?;
             for link in survey.guarded {
                 let is_guarded = guarded.contains(&link.index);
                 if is_running && !is_guarded && link.has_default_route {
@@ -405,7 +403,7 @@ impl Tunnel {
                     guarded: is_guarded,
                 });
             }
-            let gaps = programs.missing_features().into_iter();
+            let gaps = maps.missing_features().into_iter();
             self.gaps = gaps
                 .map(|gap| GapLine {
                     code: gap_code(gap),
@@ -413,13 +411,10 @@ impl Tunnel {
                 })
                 .collect();
         }
-        if is_running && programs.are_flows_refused() {
+        if is_running && maps.are_flows_refused() {
             self.findings.push(findings::flows_refused());
         }
-        let counts = programs
-            .counts()?
-            .into_iter()
-            .filter(|(_, count)| *count > 0);
+        let counts = maps.counts()?.into_iter().filter(|(_, count)| *count > 0);
         self.counters = counts
             .map(|(reason, count)| Counter {
                 name: reason.code().to_owned(),

@@ -1,30 +1,48 @@
-//! A tunnel's eBPF programs, and the argument by which users name it.
+//! The maps of a tunnel's eBPF programs, and the argument by which users name it.
 
 use crate::conf;
 use std::path::Path;
 use taupe_adapter::State;
 use taupe_adapter::journal::Header;
 use taupe_transparent::error::TransparentError;
-use taupe_transparent::programs::Programs;
+use taupe_transparent::programs::{Programs, TunnelMaps};
 use taupe_transparent::state::Lock;
 
-/// Opens the eBPF programs of a tunnel. If the user may not open them, returns `None` for a tunnel
-/// that has none by its journal header because it selects no applications.
+/// Opens the maps of a tunnel's eBPF programs. If the user may not open them, returns `None` for a
+/// tunnel that has none by its journal header because it selects no applications.
 ///
 /// # Errors
-/// Returns an error if the programs cannot be read, for example because another version of Taupe
-/// loaded them.
-pub fn open_programs(
+/// Returns an error if the maps cannot be read, for example because another version of Taupe
+/// created them.
+pub fn open_maps(
+    interface: &str,
+    header: Option<&Header>,
+) -> Result<Option<TunnelMaps>, TransparentError> {
+    open(header, || TunnelMaps::open(interface))
+}
+
+/// Opens the eBPF programs of a tunnel to list sockets; otherwise as [`open_maps`].
+///
+/// # Errors
+/// As [`open_maps`], and if the kernel refuses the programs.
+pub(crate) fn open_programs(
     interface: &str,
     header: Option<&Header>,
 ) -> Result<Option<Programs>, TransparentError> {
-    match Programs::open(interface) {
+    open(header, || Programs::open_for_sockets(interface))
+}
+
+fn open<T>(
+    header: Option<&Header>,
+    open: impl FnOnce() -> Result<Option<T>, TransparentError>,
+) -> Result<Option<T>, TransparentError> {
+    match open() {
         Err(TransparentError::InitRootInaccessible { .. })
             if header.is_some_and(selects_no_applications) =>
         {
             Ok(None)
         }
-        programs => programs,
+        opened => opened,
     }
 }
 

@@ -104,24 +104,46 @@ pub(crate) struct Maps {
 }
 
 impl Maps {
-    pub(crate) fn take(object: &mut Ebpf) -> Result<Self, TransparentError> {
+    /// Takes the maps out of a loaded object. The object keeps the map of the state: its programs have
+    /// the number of its descriptor, and can be loaded again.
+    pub(crate) fn of_object(object: &mut Ebpf) -> Result<Self, TransparentError> {
         let Some(Map::Array(state)) = object.map("state") else {
             return Err(TransparentError::Missing("state"));
         };
+        let state = map_state(state)?;
+        let mut map = |name| object.take_map(name).ok_or(TransparentError::Missing(name));
+        Self::from_source(state, &mut map)
+    }
+
+    /// Opens the pinned maps.
+    pub(crate) fn pinned(pins: &Pins) -> Result<Self, TransparentError> {
+        let mut map = |name| {
+            let map = MapData::from_pin(pins.map(name)).and_then(Map::from_map_data);
+            map.map_err(TransparentError::map(name))
+        };
+        let Map::Array(state) = map("state")? else {
+            return Err(TransparentError::Missing("state"));
+        };
+        Self::from_source(map_state(&state)?, &mut map)
+    }
+
+    fn from_source(
+        state: MappedState,
+        map: &mut impl FnMut(&'static str) -> Result<Map, TransparentError>,
+    ) -> Result<Self, TransparentError> {
         Ok(Self {
-            state: MappedState::map(state.fd().as_fd())
-                .map_err(TransparentError::call("mapping the state"))?,
-            names: take(object, "names")?,
-            exact: take(object, "exact")?,
-            destinations: take(object, "destinations")?,
-            flows: Flows::take(object)?,
-            uplinks: take(object, "uplinks")?,
-            locals: take(object, "locals")?,
-            resolver_aliases: take(object, "resolver_aliases")?,
-            services: take(object, "services")?,
-            networks: take(object, "networks")?,
-            listeners: take(object, "listeners")?,
-            counters: take(object, "counters")?,
+            state,
+            names: take(map, "names")?,
+            exact: take(map, "exact")?,
+            destinations: take(map, "destinations")?,
+            flows: Flows::take(map)?,
+            uplinks: take(map, "uplinks")?,
+            locals: take(map, "locals")?,
+            resolver_aliases: take(map, "resolver_aliases")?,
+            services: take(map, "services")?,
+            networks: take(map, "networks")?,
+            listeners: take(map, "listeners")?,
+            counters: take(map, "counters")?,
         })
     }
 
@@ -419,14 +441,15 @@ impl Maps {
     }
 }
 
+fn map_state(map: &MapData) -> Result<MappedState, TransparentError> {
+    MappedState::map(map.fd().as_fd()).map_err(TransparentError::call("mapping the state"))
+}
+
 fn take<T: TryFrom<Map, Error = MapError>>(
-    object: &mut Ebpf,
+    map: &mut impl FnMut(&'static str) -> Result<Map, TransparentError>,
     name: &'static str,
 ) -> Result<T, TransparentError> {
-    let map = object
-        .take_map(name)
-        .ok_or(TransparentError::Missing(name))?;
-    T::try_from(map).map_err(TransparentError::map(name))
+    T::try_from(map(name)?).map_err(TransparentError::map(name))
 }
 
 impl std::fmt::Debug for Maps {

@@ -10,6 +10,7 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
+use std::ops::Deref;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -25,7 +26,7 @@ use crate::error::TransparentError;
 use crate::maps::{self, Maps};
 use crate::pins::{self, Pins};
 use crate::reset::{self, Socket};
-use crate::state::{Lock, Reason, SCHEMA};
+use crate::state::{Lock, SCHEMA};
 use crate::syscall::{self, AttachTarget};
 
 mod attach_points;
@@ -46,6 +47,7 @@ mod replacing;
 mod switch;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod switch_model;
+mod tunnel_maps;
 
 /// The atomics of the module that `switch_model` compiles with loom's.
 mod sync {
@@ -59,18 +61,21 @@ pub use self::missing_features::MissingFeature;
 pub use self::mode::CaptureMode;
 pub use self::probe::{Trial, foreign_filters, try_all, try_forwarding, try_pinning, try_services};
 pub use self::processes::ProcessVerdicts;
+pub use self::tunnel_maps::TunnelMaps;
 
 /// As [`syscall::wait_for_programs`].
 fn wait_for_programs() -> Result<(), TransparentError> {
     syscall::wait_for_programs().map_err(TransparentError::call("waiting for programs"))
 }
 
+/// Iterators of [`Programs::selected_sockets`]: one over the map of sockets, and two for kernels that
+/// refuse it.
+const SOCKET_LISTS: [&str; 3] = ["taupe_selected", "taupe_open", "taupe_tcp"];
+
 /// The eBPF programs of one tunnel.
 #[derive(Debug)]
 pub struct Programs {
-    mode: CaptureMode,
-    pins: Pins,
-    maps: Maps,
+    tunnel: TunnelMaps,
     object: Ebpf,
     /// Filters are attached by `clsact`, as before Linux 6.6.
     without_tcx: bool,
@@ -81,6 +86,14 @@ pub struct Programs {
     setup_lock: Option<File>,
     /// Generation of the rules that this process has written last.
     written_generation: Option<u32>,
+}
+
+impl Deref for Programs {
+    type Target = TunnelMaps;
+
+    fn deref(&self) -> &TunnelMaps {
+        &self.tunnel
+    }
 }
 
 impl Programs {
@@ -124,8 +137,9 @@ impl Programs {
     }
 
     /// Opens the programs that another process has attached for the tunnel `interface` in the
-    /// calling thread's network namespace, to inspect them or to [`replace`](Self::replace) the
-    /// rules. The other process stays the daemon, the one process that is never selected. Returns
+    /// calling thread's network namespace, to list sockets and processes or to
+    /// [`replace`](Self::replace) the rules; [`TunnelMaps::open`] suffices for the rest, and is
+    /// faster. The other process stays the daemon, the one process that is never selected. Returns
     /// `None` if nothing is attached. Creates no pins. Waits while another process brings the
     /// tunnel up or takes it down.
     ///
@@ -133,17 +147,39 @@ impl Programs {
     ///
     /// As [`Self::load`].
     pub fn open(interface: &str) -> Result<Option<Self>, TransparentError> {
+        Self::open_with(interface, |spec| spec.is_iterator())
+    }
+
+    /// As [`open`](Self::open), but only to list sockets, by
+    /// [`selected_connections`](Self::selected_connections).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::load`].
+    pub fn open_for_sockets(interface: &str) -> Result<Option<Self>, TransparentError> {
+        let listing = |spec: &ProgramSpec| SOCKET_LISTS.contains(&spec.name);
+        Self::open_with(interface, listing)
+    }
+
+    /// As [`open`](Self::open), but only to list processes, by
+    /// [`process_verdicts`](Self::process_verdicts).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::load`].
+    pub fn open_for_processes(interface: &str) -> Result<Option<Self>, TransparentError> {
+        Self::open_with(interface, |spec| spec.name == processes::VERDICTS)
+    }
+
+    fn open_with(
+        interface: &str,
+        is_wanted: fn(&ProgramSpec) -> bool,
+    ) -> Result<Option<Self>, TransparentError> {
         // The lock keeps the loader from creating maps anew that another process has just removed.
         let Some(attached) = Attached::lock(interface)? else {
             return Ok(None);
         };
-        let is_iterator = |point| {
-            matches!(
-                point,
-                AttachPoint::Iterator(_) | AttachPoint::MapIterator(_)
-            )
-        };
-        Self::load_into(&attached.pins, false, attached.mode, is_iterator).map(Some)
+        Self::load_into(&attached.pins, false, attached.mode, is_wanted).map(Some)
     }
 
     /// Checks that the kernel accepts the programs of [`CaptureMode::TrafficControl`] that need the
@@ -154,7 +190,7 @@ impl Programs {
     /// [`TransparentError::Program`] names the missing kernel feature;
     /// [`TransparentError::Object`].
     pub fn probe() -> Result<(), TransparentError> {
-        let is_newest = |point| matches!(point, AttachPoint::Cgroup("socket" | "connect4", _));
+        let is_newest = |spec: &ProgramSpec| matches!(spec.name, "taupe_socket" | "taupe_connect4");
         let load = || Self::load_object(CaptureMode::TrafficControl, |_| {}, is_newest);
         without_memlock_limit(load).map(drop)
     }
@@ -163,7 +199,7 @@ impl Programs {
         pins: &Pins,
         is_new: bool,
         mode: CaptureMode,
-        is_wanted: fn(AttachPoint) -> bool,
+        is_wanted: fn(&ProgramSpec) -> bool,
     ) -> Result<Self, TransparentError> {
         let pinned = |loader: &mut EbpfLoader<'_>| {
             for name in maps::NAMES {
@@ -173,10 +209,13 @@ impl Programs {
         };
         let load = || Self::load_object(mode, pinned, is_wanted);
         let mut object = without_memlock_limit(load)?;
-        Ok(Self {
+        let tunnel = TunnelMaps {
             mode,
             pins: pins.clone(),
-            maps: Maps::take(&mut object)?,
+            maps: Maps::of_object(&mut object)?,
+        };
+        Ok(Self {
+            tunnel,
             object,
             without_tcx: guards::is_without_tcx(),
             is_new,
@@ -228,7 +267,7 @@ impl Programs {
     fn load_object(
         mode: CaptureMode,
         configure: impl FnOnce(&mut EbpfLoader<'_>),
-        is_wanted: fn(AttachPoint) -> bool,
+        is_wanted: fn(&ProgramSpec) -> bool,
     ) -> Result<Ebpf, TransparentError> {
         let mut object = Self::load_maps(mode, configure)?;
         let btf = Btf::from_sys_fs().map_err(|error| TransparentError::object(error.into()))?;
@@ -236,11 +275,8 @@ impl Programs {
             name,
             attach_point,
             needs,
-        } in mode.programs()
+        } in mode.programs().iter().filter(|spec| is_wanted(spec))
         {
-            if !is_wanted(attach_point) {
-                continue;
-            }
             let loaded = Self::load_program(&mut object, name, attach_point, &btf)?;
             match attach_point {
                 // Optional: the kernel may lack the hook. [`Programs::missing_features`] reports
@@ -279,12 +315,6 @@ impl Programs {
         })
     }
 
-    /// Returns how packets get into the tunnel.
-    #[must_use]
-    pub fn mode(&self) -> CaptureMode {
-        self.mode
-    }
-
     /// Sets the mark for sockets that are selected from now on, with [`CaptureMode::Fwmark`].
     pub fn set_mark(&self, mark: u32) {
         self.maps.state.mark.store(mark, Ordering::Relaxed);
@@ -319,13 +349,6 @@ impl Programs {
     pub fn become_daemon(&self) -> Result<(), TransparentError> {
         self.read_iterator("taupe_adopt", AttachTarget::Iterator)
             .map(drop)
-    }
-
-    /// Returns the PID of the daemon in the initial PID namespace, or `None` if it has ended.
-    #[must_use]
-    pub fn daemon(&self) -> Option<u32> {
-        let daemon = self.maps.state.daemon.load(Ordering::Relaxed);
-        (daemon != 0).then_some(daemon)
     }
 
     /// Locks out other processes that would change the rules. Returns `None` if this process
@@ -476,12 +499,6 @@ impl Programs {
         waited
     }
 
-    /// Returns the kill switch.
-    #[must_use]
-    pub fn lock(&self) -> Lock {
-        Lock::of(self.maps.state.lock.load(Ordering::Relaxed))
-    }
-
     /// Reads all output of an iterator program.
     fn read_iterator(
         &self,
@@ -505,17 +522,15 @@ impl Programs {
         if self.mode == CaptureMode::Fwmark {
             return Ok(Vec::new());
         }
-        if self.program("taupe_selected").is_err() {
-            let mut listed = self.read_iterator("taupe_open", AttachTarget::Iterator)?;
-            listed.extend(self.read_iterator("taupe_tcp", AttachTarget::Iterator)?);
+        let [selected, open, tcp] = SOCKET_LISTS;
+        if self.program(selected).is_err() {
+            let mut listed = self.read_iterator(open, AttachTarget::Iterator)?;
+            listed.extend(self.read_iterator(tcp, AttachTarget::Iterator)?);
             return Ok(reset::without_repetitions(reset::read(&listed)));
         }
         let sockets = syscall::open(&self.pins.map("sockets"));
         let sockets = sockets.map_err(TransparentError::call("opening the map of sockets"))?;
-        let listed = self.read_iterator(
-            "taupe_selected",
-            AttachTarget::SocketStorage(sockets.as_fd()),
-        )?;
+        let listed = self.read_iterator(selected, AttachTarget::SocketStorage(sockets.as_fd()))?;
         Ok(reset::read(&listed))
     }
 
@@ -560,34 +575,16 @@ impl Programs {
         addresses: &[Address],
         on_loopback: &[Address],
     ) -> Result<(), TransparentError> {
-        self.maps.set_locals(addresses)?;
+        self.tunnel.maps.set_locals(addresses)?;
         let own = addresses.iter().chain(on_loopback);
-        self.maps
+        self.tunnel
+            .maps
             .set_resolver_aliases(own.map(|address| address.network.addr()))?;
-        self.maps.set_networks(addresses)
+        self.tunnel.maps.set_networks(addresses)
     }
 
     /// Blocks the packets of selected applications. The applications get an error.
     pub fn set_down(&self) {
         self.maps.state.up.store(0, Ordering::Release);
-    }
-
-    /// Returns true if a process reads the TUN.
-    #[must_use]
-    pub fn is_up(&self) -> bool {
-        self.maps.state.up.load(Ordering::Acquire) != 0
-    }
-
-    /// Returns all counters since the tunnel was created.
-    ///
-    /// # Errors
-    ///
-    /// [`TransparentError::Map`].
-    pub fn counts(&self) -> Result<Vec<(Reason, u64)>, TransparentError> {
-        let counts = Reason::ALL.iter().map(|reason| {
-            let count = self.maps.count(*reason)?;
-            Ok((*reason, count))
-        });
-        counts.collect()
     }
 }

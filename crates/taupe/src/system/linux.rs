@@ -15,7 +15,7 @@ use sd_notify::{NotifyState, notify};
 use std::path::PathBuf;
 use taupe_adapter::State;
 use taupe_config::file::File;
-use taupe_inspect::tunnel::{file_argument, open_programs};
+use taupe_inspect::tunnel::{file_argument, open_maps};
 use taupe_transparent::programs::CaptureMode;
 
 /// Disables core files, which would contain keys. If the system refuses, they stay enabled.
@@ -61,8 +61,7 @@ pub(crate) fn killed_tunnels(is_asked_for: impl Fn(&str) -> bool) -> Vec<String>
 /// Returns lines about a tunnel that `taupe up` has set up.
 pub(crate) fn tunnel_lines(interface: &str) -> Vec<(&'static str, String)> {
     let made = State::default().of_running(interface);
-    let mode = match open_programs(interface, made.as_ref())
-        .map(|found| found.map(|programs| programs.mode()))
+    let mode = match open_maps(interface, made.as_ref()).map(|found| found.map(|maps| maps.mode()))
     {
         Ok(Some(CaptureMode::TrafficControl)) => "transparent",
         Ok(Some(CaptureMode::Fwmark)) => "adapter, for selected applications",

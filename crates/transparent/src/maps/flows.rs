@@ -10,8 +10,7 @@ use std::net::Ipv6Addr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use aya::Ebpf;
-use aya::maps::{HashMap, MapData, MapError};
+use aya::maps::{HashMap, Map, MapData, MapError};
 
 use taupe_nat::flows::{End, Tuple};
 use taupe_packet::ip::Family;
@@ -46,10 +45,12 @@ pub(crate) struct Flows {
 }
 
 impl Flows {
-    pub(super) fn take(object: &mut Ebpf) -> Result<Self, TransparentError> {
+    pub(super) fn take(
+        map: &mut impl FnMut(&'static str) -> Result<Map, TransparentError>,
+    ) -> Result<Self, TransparentError> {
         Ok(Self {
-            flows: take(object, "flows")?,
-            owners: take(object, "flow_owners")?,
+            flows: take(map, "flows")?,
+            owners: take(map, "flow_owners")?,
             handled_refusal: 0,
         })
     }

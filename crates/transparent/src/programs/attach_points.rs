@@ -32,6 +32,15 @@ pub(super) struct ProgramSpec {
     pub(super) needs: &'static str,
 }
 
+impl ProgramSpec {
+    pub(super) fn is_iterator(&self) -> bool {
+        matches!(
+            self.attach_point,
+            AttachPoint::Iterator(_) | AttachPoint::MapIterator(_)
+        )
+    }
+}
+
 const fn spec(name: &'static str, attach_point: AttachPoint, needs: &'static str) -> ProgramSpec {
     ProgramSpec {
         name,

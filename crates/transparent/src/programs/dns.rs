@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use tracing::debug;
 
-use super::{CaptureMode, MissingFeature, Programs, raw_load};
+use super::{CaptureMode, MissingFeature, Programs, TunnelMaps, raw_load};
 use crate::cgroup;
 use crate::error::TransparentError;
 use crate::pins::{self, Pins};
@@ -18,7 +18,7 @@ const PROGRAM: &str = "taupe_unix";
 
 const LINK: &str = "unix";
 
-impl Programs {
+impl TunnelMaps {
     /// Returns the address families and services for which queries are redirected.
     #[must_use]
     pub fn dns(&self) -> DnsHandling {
@@ -37,7 +37,9 @@ impl Programs {
             CaptureMode::Fwmark => Ok(None),
         }
     }
+}
 
+impl Programs {
     /// Returns true if connections to services that resolve names are refused.
     pub(crate) fn refuses_services(pins: &Pins) -> bool {
         pins.link(LINK).exists()
@@ -56,8 +58,12 @@ impl Programs {
         if self.mode == CaptureMode::Fwmark {
             return Ok(None);
         }
-        self.maps.set_services()?;
-        self.maps.state.dns.store(dns.bits(), Ordering::Relaxed);
+        self.tunnel.maps.set_services()?;
+        self.tunnel
+            .maps
+            .state
+            .dns
+            .store(dns.bits(), Ordering::Relaxed);
         let pin = self.pins.link(LINK);
         if !dns.has_servers() {
             pins::remove(&pin)?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use taupe_nat::flows::ExpiringFlows;
 
-use super::Programs;
+use super::{Programs, TunnelMaps};
 use crate::error::TransparentError;
 use crate::maps::Flows;
 use crate::state::FlowKey;
@@ -17,7 +17,8 @@ impl Programs {
     ///
     /// [`TransparentError::Map`].
     pub fn expire_flows(&mut self, idle: Duration) -> Result<usize, TransparentError> {
-        self.maps.flows.expire(&self.maps.state, idle)
+        let maps = &mut self.tunnel.maps;
+        maps.flows.expire(&maps.state, idle)
     }
 
     /// Makes room for each application that has been refused a flow since the last call: removes
@@ -31,11 +32,14 @@ impl Programs {
         &mut self,
         forget: impl FnOnce(&ExpiringFlows),
     ) -> Result<(), TransparentError> {
-        self.maps.flows.make_room(&self.maps.state, |evicted| {
+        let maps = &mut self.tunnel.maps;
+        maps.flows.make_room(&maps.state, |evicted| {
             forget(&ExpiringFlows(evicted.iter().map(FlowKey::tuple).collect()));
         })
     }
+}
 
+impl TunnelMaps {
     /// Returns true if a flow has been refused in the last ten seconds.
     #[must_use]
     pub fn are_flows_refused(&self) -> bool {

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use taupe_config::file::Forwarded;
 use tracing::debug;
 
-use super::{MissingFeature, Programs, raw_load};
+use super::{MissingFeature, Programs, TunnelMaps, raw_load};
 use crate::error::TransparentError;
 use crate::pins::{self, Pins};
 use crate::syscall::{self, AttachTarget, attach_type, program_type};
@@ -19,13 +19,15 @@ const PROGRAM: &str = "taupe_forward";
 /// Names of the program's links, and the families (`NFPROTO_*`) of these links.
 const LINKS: [(&str, u32); 2] = [("forward4", 2), ("forward6", 10)];
 
-impl Programs {
+impl TunnelMaps {
     /// Returns where forwarded packets go.
     #[must_use]
     pub fn forwarded(&self) -> Forwarded {
         self.maps.state.forwarded()
     }
+}
 
+impl Programs {
     /// Checks that the netfilter programs are attached.
     pub(super) fn guards_forwarding(pins: &Pins) -> bool {
         LINKS.iter().all(|(name, _)| pins.link(name).exists())

@@ -58,7 +58,7 @@ impl Programs {
     pub fn guard(&mut self, uplink: &Uplink) -> Result<(), TransparentError> {
         let guarded = self.guard_with_filters(uplink);
         if guarded.is_err() {
-            self.maps.remove_uplink(uplink.index)?;
+            self.tunnel.maps.remove_uplink(uplink.index)?;
         }
         guarded
     }
@@ -72,7 +72,9 @@ impl Programs {
         }
         self.attach_filter(IN, uplink.index)?;
         let link = self.attach_filter(OUT, uplink.index)?;
-        self.maps.set_uplink(uplink.index, value(uplink, link))
+        self.tunnel
+            .maps
+            .set_uplink(uplink.index, value(uplink, link))
     }
 
     /// Checks the filters of an uplink, with a few system calls.
@@ -224,7 +226,7 @@ impl Programs {
     ///
     /// [`TransparentError::Map`], [`TransparentError::Call`].
     pub fn unguard(&mut self, index: u32) -> Result<(), TransparentError> {
-        self.maps.remove_uplink(index)?;
+        self.tunnel.maps.remove_uplink(index)?;
         // Programs that are running may have looked up the interface already.
         wait_for_programs()?;
         let dropped = drop_unresolved_packets(&[index]);
@@ -235,16 +237,6 @@ impl Programs {
             pins::remove(&self.pins.link(&format!("{index}-{name}")))?;
         }
         dropped
-    }
-
-    /// Returns the indices of the guarded interfaces. They include interfaces that an earlier
-    /// process has guarded and that no longer exist.
-    ///
-    /// # Errors
-    ///
-    /// [`TransparentError::Map`].
-    pub fn guarded(&self) -> Result<Vec<u32>, TransparentError> {
-        self.maps.uplinks()
     }
 
     /// Begins to direct packets of selected applications to the TUN, by the filters of uplinks or by

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use taupe_config::file::Forwarded;
 
-use super::{AttachPoint, Attached, CaptureMode, Programs};
+use super::{AttachPoint, Attached, CaptureMode, Programs, TunnelMaps};
 use crate::pins::Pins;
 use crate::state::State;
 
@@ -67,7 +67,7 @@ impl fmt::Display for MissingFeature {
     }
 }
 
-impl Programs {
+impl TunnelMaps {
     /// Returns the features that were found missing when the programs were attached.
     #[must_use]
     pub fn missing_features(&self) -> Vec<MissingFeature> {
@@ -76,7 +76,7 @@ impl Programs {
 }
 
 impl Attached {
-    /// Like [`Programs::missing_features`].
+    /// Like [`TunnelMaps::missing_features`].
     pub(crate) fn missing_features(&self) -> Vec<MissingFeature> {
         missing_features(self.mode, &self.pins, &self.state)
     }

@@ -15,6 +15,9 @@ use crate::syscall::AttachTarget;
 
 pub(super) const MAP: &str = "processes";
 
+/// The iterator of [`Programs::process_verdicts`].
+pub(super) const VERDICTS: &str = "taupe_verdicts";
+
 /// Maximum number of passes over all processes. A child process gets its rule at the latest one
 /// pass after its parent; most parents precede their children in the list.
 const MAX_ROUNDS: usize = 64;
@@ -160,7 +163,7 @@ impl Programs {
     ///
     /// [`TransparentError::Call`].
     pub fn process_verdicts(&self) -> Result<ProcessVerdicts, TransparentError> {
-        let listed = self.read_iterator("taupe_verdicts", AttachTarget::Iterator)?;
+        let listed = self.read_iterator(VERDICTS, AttachTarget::Iterator)?;
         Ok(ProcessVerdicts::read(&listed, self.maps.state.key()))
     }
 }

@@ -38,8 +38,8 @@ impl Programs {
         let new = old.wrapping_add(1);
         let rules = rules::compile(rules, new, self.maps.state.key())?;
         // Removes the set before the old one, or the rest of a failed attempt.
-        self.maps.clear_rules(new)?;
-        self.maps.write_rules(&rules, destinations, new)?;
+        self.tunnel.maps.clear_rules(new)?;
+        self.tunnel.maps.write_rules(&rules, destinations, new)?;
         if let Err(error) = self.switch_to(new) {
             // Report the first failure, not one of the clean-up.
             let _ = self.switch_to(new.wrapping_add(1));
@@ -113,7 +113,7 @@ impl Programs {
         let pending = self.classify_with("taupe_pending")?;
         // End connections that a listener has accepted before its release.
         self.end_leaving_sockets()?;
-        self.maps.clear_listeners()?;
+        self.tunnel.maps.clear_listeners()?;
         match open + pending {
             0 => Ok(()),
             unmarked => Err(TransparentError::UnmarkedSockets(unmarked)),

@@ -468,8 +468,9 @@ fn one_way(nested: &Nested, selected: &Application) -> Result<()> {
     );
     world.far.run_with_input(&["nft", "-f", "-"], &deaf)?;
     let mut found = String::new();
-    // Packets that the inner peer repeats may end a silence before it is reported.
-    let done = wait_until("what is not known", Duration::from_secs(120), || {
+    // Initiations that the inner peer repeats end a silence before it is reported. It repeats them for
+    // 90 seconds after TCP has last repeated a packet of an old connection, for a minute or two.
+    let done = wait_until("what is not known", Duration::from_secs(300), || {
         let ask = format!("exec 3<>/dev/tcp/{}/{PORT}", WEB[0]);
         world
             .near
