@@ -1,0 +1,53 @@
+//! Numbers of socket options, for `setsockopt` and `getsockopt`.
+
+use crate::{
+    System,
+    layout::{
+        self, IP_BOUND_IF, IP_RECVDSTADDR, IPPROTO_IP, IPPROTO_IPV6, IPV6_BOUND_IF, SO_SETFIB,
+        SOL_SOCKET, SYSPROTO_CONTROL, UTUN_OPT_IFNAME,
+    },
+};
+
+/// A socket option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SocketOption {
+    /// The level.
+    pub level: i32,
+    /// The option's number in the level.
+    pub name: i32,
+}
+
+impl SocketOption {
+    const fn new(level: u32, name: u32) -> Self {
+        Self {
+            level: level.cast_signed(),
+            name: name.cast_signed(),
+        }
+    }
+}
+
+/// The routing table of a socket, an `int` (`SO_SETFIB`, FreeBSD). For a socket of IP, lookups use
+/// this table. For a routing socket, requests are about it.
+pub const SET_FIB: SocketOption = SocketOption::new(SOL_SOCKET, SO_SETFIB);
+
+/// The index of the interface through which a socket sends and receives IPv4, an `int`
+/// (`IP_BOUND_IF`, macOS).
+pub const BOUND_INTERFACE_V4: SocketOption = SocketOption::new(IPPROTO_IP, IP_BOUND_IF);
+
+/// The same for IPv6 (`IPV6_BOUND_IF`, macOS).
+pub const BOUND_INTERFACE_V6: SocketOption = SocketOption::new(IPPROTO_IPV6, IPV6_BOUND_IF);
+
+/// Receive the destination of IPv4 datagrams, an `int` (`IP_RECVDSTADDR`). On FreeBSD, a control
+/// message with the same number sets the source of a sent datagram (`IP_SENDSRCADDR`).
+pub const RECEIVE_DESTINATION_V4: SocketOption = SocketOption::new(IPPROTO_IP, IP_RECVDSTADDR);
+
+/// The name of a utun device (`UTUN_OPT_IFNAME`, macOS).
+pub const UTUN_NAME: SocketOption = SocketOption::new(SYSPROTO_CONTROL, UTUN_OPT_IFNAME);
+
+/// Receive the destination and the interface of IPv6 datagrams, an `int` (`IPV6_RECVPKTINFO` of RFC
+/// 3542).
+#[must_use]
+pub const fn receive_packet_info_v6(system: System) -> SocketOption {
+    let number = layout::of(system).numbers.receive_packet_info_in6;
+    SocketOption::new(IPPROTO_IPV6, number)
+}
