@@ -123,8 +123,8 @@ pub fn create(kind: &InterfaceName) -> IoctlRequest {
     IoctlRequest::new(SIOCIFCREATE2, ifreq(System::FreeBsd, kind, &[]))
 }
 
-/// Returns the request that deletes a virtual interface (`SIOCIFDESTROY`). macOS refuses it for utun
-/// devices, which end with their descriptor.
+/// Returns the request that deletes a virtual interface (`SIOCIFDESTROY`). A utun device of macOS is
+/// not deleted by it; it ends with its descriptor.
 pub fn destroy(system: System, name: &InterfaceName) -> IoctlRequest {
     IoctlRequest::new(SIOCIFDESTROY, ifreq(system, name, &[]))
 }
@@ -139,10 +139,11 @@ pub fn rename(name: &InterfaceName, new_name: u64) -> IoctlRequest {
 /// Returns the request that adds an address to an interface (`SIOCAIFADDR`, `SIOCAIFADDR_IN6`). IPv6
 /// addresses get no search for duplicates and are valid without limit.
 ///
-/// On a point-to-point interface, `peer` is the address of the other end. For an IPv4 address macOS
-/// needs it. `ifconfig utun0 inet ADDRESS ADDRESS` uses the own address. FreeBSD accepts the peer of
-/// an IPv6 address only if the prefix has 128 bits. On a broadcast interface, `peer` is the IPv4
-/// broadcast address. A peer of the other family is ignored.
+/// On a point-to-point interface, `peer` is the address of the other end. FreeBSD refuses an IPv4
+/// address without it (`EDESTADDRREQ`, `in_aifaddr_ioctl` in `sys/netinet/in.c`), and accepts the peer
+/// of an IPv6 address only if the prefix has 128 bits. On macOS, wg-quick uses the own IPv4 address as
+/// the peer. On a broadcast interface, `peer` is the IPv4 broadcast address. A peer of the other family
+/// is ignored.
 pub fn add_address(
     system: System,
     name: &InterfaceName,
@@ -310,9 +311,13 @@ mod tests {
 
     #[test]
     fn flags_have_32_bits_on_freebsd_and_16_on_macos() {
-        for (system, expected) in [(System::FreeBsd, 0x0010_8841), (System::MacOs, 0x0000_8841)] {
+        for (system, expected) in [
+            (System::FreeBsd, 0x0010_8841_u32),
+            (System::MacOs, 0x0000_8841),
+        ] {
             let request = set_flags(system, &name("en0"), 0x0010_8841);
             assert_eq!(flags(system, &request), Some(expected));
+            assert_eq!(request.argument[16..20], expected.to_le_bytes());
             let request = set_mtu(system, &name("en0"), 1280);
             assert_eq!(mtu(system, &request), Some(1280));
         }

@@ -51,7 +51,7 @@ pub enum NextHop {
     Interface(u16),
     /// Packets are dropped without an error to their sender (`RTF_BLACKHOLE`).
     Blackhole,
-    /// Packets are refused with `EHOSTUNREACH` or `ENETUNREACH` (`RTF_REJECT`).
+    /// Packets are dropped with an error to their sender (`RTF_REJECT`).
     Reject,
     /// Not specified, which only the request to delete a route permits.
     Unspecified,
@@ -60,7 +60,8 @@ pub enum NextHop {
 /// A change of the routing table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RouteChange {
-    /// `RTM_ADD`. The kernel refuses it with `EEXIST` if the destination has a route.
+    /// `RTM_ADD`. The kernel refuses it with `EEXIST` if there is such a route. macOS permits one next
+    /// hop for a destination; FreeBSD adds another one if `net.route.multipath` is set.
     Add,
     /// `RTM_DELETE`. The kernel refuses it with `ESRCH` if there is no such route.
     Delete,

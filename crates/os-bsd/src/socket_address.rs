@@ -7,7 +7,7 @@
 //!   takes one unit.
 //! - macOS cuts the zeros at the end of a netmask, and its family is any number (`rtm_scrub` in
 //!   `bsd/net/rtsock.c`). The mask 255.255.0.0 has 6 bytes, and the mask of the default route has
-//!   length 0.
+//!   length 0. So may its destination.
 //! - KAME's IPv6 stack keeps the zone of a link-local address in the second 16 bits of the address.
 //!   macOS shows these bits to programs and expects them from programs (`route.tproj/route.c` in
 //!   Apple's network_cmds). FreeBSD moves them to `sin6_scope_id` (`sa6_recoverscope` in

@@ -3,8 +3,8 @@
 use crate::{
     System,
     layout::{
-        self, IP_BOUND_IF, IP_RECVDSTADDR, IPPROTO_IP, IPPROTO_IPV6, IPV6_BOUND_IF, SO_SETFIB,
-        SOL_SOCKET, SYSPROTO_CONTROL, UTUN_OPT_IFNAME,
+        self, IP_BOUND_IF, IP_RECVDSTADDR, IPPROTO_IP, IPPROTO_IPV6, IPV6_BOUND_IF, IPV6_PKTINFO,
+        SO_SETFIB, SOL_SOCKET, SYSPROTO_CONTROL, UTUN_OPT_IFNAME,
     },
 };
 
@@ -40,6 +40,10 @@ pub const BOUND_INTERFACE_V6: SocketOption = SocketOption::new(IPPROTO_IPV6, IPV
 /// Receive the destination of IPv4 datagrams, an `int` (`IP_RECVDSTADDR`). On FreeBSD, a control
 /// message with the same number sets the source of a sent datagram (`IP_SENDSRCADDR`).
 pub const RECEIVE_DESTINATION_V4: SocketOption = SocketOption::new(IPPROTO_IP, IP_RECVDSTADDR);
+
+/// The control message with the destination and interface of a received IPv6 datagram, or the source
+/// and interface of a sent one (`IPV6_PKTINFO` of RFC 3542).
+pub const PACKET_INFO_V6: SocketOption = SocketOption::new(IPPROTO_IPV6, IPV6_PKTINFO);
 
 /// The name of a utun device (`UTUN_OPT_IFNAME`, macOS).
 pub const UTUN_NAME: SocketOption = SocketOption::new(SYSPROTO_CONTROL, UTUN_OPT_IFNAME);

@@ -77,9 +77,9 @@ pub fn use_header() -> IoctlRequest {
 /// Mode of a FreeBSD TUN's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TunMode {
-    /// The link has two ends, and an address needs that of the other end.
+    /// The link has two ends, and an IPv4 address needs that of the other end.
     PointToPoint,
-    /// The link is a network, and addresses need no peer.
+    /// The link is a network, and addresses need no peer. wireguard-go uses this mode.
     Broadcast,
 }
 
@@ -93,8 +93,8 @@ pub fn set_mode(mode: TunMode) -> IoctlRequest {
     IoctlRequest::new(TUNSIFMODE, flags.to_le_bytes().to_vec())
 }
 
-/// Returns FreeBSD's request to make this process the TUN's owner (`TUNSIFPID`). `ifconfig` shows the
-/// owner, and the interface goes down when it ends.
+/// Returns FreeBSD's request to make this process the TUN's owner (`TUNSIFPID`), which `ifconfig`
+/// shows. A process that got the descriptor from another one sends it.
 pub fn become_owner() -> IoctlRequest {
     IoctlRequest::new(TUNSIFPID, Vec::new())
 }

@@ -69,6 +69,7 @@ constants! {
         IPPROTO_IP = 0;
         IPPROTO_IPV6 = 41;
         IP_RECVDSTADDR = 7;
+        IPV6_PKTINFO = 46;
     }
 }
 

@@ -74,16 +74,15 @@ impl Iterator for Messages<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         let offset = self.offset;
         let rest = self.buffer.get(offset..).filter(|rest| !rest.is_empty())?;
-        let result = split(self.system, rest, offset);
+        let result = split(self.system, rest, offset).and_then(|bytes| {
+            let message = decode(self.system, bytes, offset)?;
+            Ok((offset + bytes.len(), message))
+        });
         self.offset = match &result {
-            Ok(message) => offset + message.len(),
+            Ok((end, _)) => *end,
             Err(_) => self.buffer.len(),
         };
-        let result = result.and_then(|bytes| decode(self.system, bytes, offset));
-        if result.is_err() {
-            self.offset = self.buffer.len();
-        }
-        Some(result)
+        Some(result.map(|(_, message)| message))
     }
 }
 
@@ -162,7 +161,9 @@ fn decode(system: System, message: &[u8], offset: usize) -> Result<Message, Deco
     })
 }
 
-/// The addresses of a message, each as long as its length field says.
+/// The addresses of a message, each as long as its length field says. An address of length 0 still
+/// has its first two bytes: macOS lists `::/0` with such a destination, whose family is valid
+/// (recorded in golang.org/x/net, `route/address_darwin_test.go`).
 struct Addresses<'a>([Option<&'a [u8]>; RTAX_MAX as usize]);
 
 impl<'a> Addresses<'a> {
@@ -175,7 +176,11 @@ impl<'a> Addresses<'a> {
                 continue;
             }
             let length = usize::from(*bytes.first()?);
-            *place = Some(bytes.get(..length)?);
+            let address = bytes.get(..length)?;
+            *place = match length {
+                0 => bytes.get(..2),
+                _ => Some(address),
+            };
             // The padding of the last one may be missing.
             let next = socket_address::rounded(system, length).min(bytes.len());
             bytes = bytes.get(next..)?;
