@@ -2,16 +2,20 @@
 //!
 //! The encoders and decoders read their numbers from these tables. [`assertions`] returns the same
 //! numbers, and the test `layouts` has zig's C compiler compare them with the systems' own headers.
-//! zig does not ship two of macOS's headers, `sys/sys_domain.h` and `netinet6/in6_var.h`: their
-//! numbers are from Apple's published source (xnu-11417, unchanged since xnu-8792, which is macOS
-//! 13), and [`Assertion::is_in_headers`] is false for them.
+//! zig lacks three of macOS's headers: `netinet6/in6_var.h`, `netinet6/nd6.h` and `sys/sys_domain.h`.
+//! Their numbers are from Apple's published source (xnu-11417, unchanged since xnu-8792, which is
+//! macOS 13), and [`Assertion::is_in_headers`] is false for them.
 
 mod constants;
 mod freebsd;
 mod macos;
 mod structures;
 
-pub(crate) use self::{constants::*, structures::*};
+pub(crate) use self::{
+    constants::*,
+    macos::{CONTROL_INFO, SOCKADDR_CTL},
+    structures::*,
+};
 
 use crate::System;
 
@@ -83,8 +87,6 @@ pub fn assertions(system: System) -> Vec<Assertion> {
     let from_source = from_source.into_iter().map(assertion(false));
     in_headers.chain(from_source).collect()
 }
-
-pub(crate) use self::macos::{CONTROL_INFO, SOCKADDR_CTL};
 
 /// Returns a system's table.
 pub(crate) const fn of(system: System) -> &'static Layout {
