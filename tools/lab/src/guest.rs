@@ -1,6 +1,6 @@
 //! A virtual machine with Debian's kernel, for tests with the kernel's WireGuard.
 //!
-//! The processor is emulated, so that it runs wherever QEMU runs: user space is up after about two
+//! The processor is emulated, so that it runs wherever QEMU runs: user space is up after some
 //! seconds, and a tunnel carries some 100 Mbit/s. Measurements inside are comparable only with
 //! other measurements inside.
 //!
@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time limit for booting when many tests share few processors; an unloaded guest boots in two
+/// Time limit for booting when many tests share few processors; alone, a guest boots in five to seven
 /// seconds.
 pub const BOOT: Duration = Duration::from_secs(120);
 
