@@ -3,12 +3,9 @@
 //! Sources: `sys/net/if.h`, `sys/netinet6/in6_var.h` and `sbin/ifconfig` of FreeBSD; `bsd/net/if.h`,
 //! `bsd/netinet/in.c` and `bsd/netinet6/in6_var.h` of Apple's xnu.
 
-use std::{
-    fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-};
+use std::{fmt, net::IpAddr};
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 
 use crate::{
     System,
@@ -150,58 +147,40 @@ pub fn add_address(
     network: IpNet,
     peer: Option<IpAddr>,
 ) -> IoctlRequest {
-    match (network, peer) {
-        (IpNet::V4(network), Some(IpAddr::V4(peer))) => add_v4(system, name, network, Some(peer)),
-        (IpNet::V4(network), _) => add_v4(system, name, network, None),
-        (IpNet::V6(network), Some(IpAddr::V6(peer))) => add_v6(system, name, network, Some(peer)),
-        (IpNet::V6(network), _) => add_v6(system, name, network, None),
-    }
-}
-
-fn add_v4(
-    system: System,
-    name: &InterfaceName,
-    network: Ipv4Net,
-    peer: Option<Ipv4Addr>,
-) -> IoctlRequest {
     let layout = layout::of(system);
-    let fields = &layout.ifaliasreq;
-    let mut argument = vec![0; fields.size];
-    put(&mut argument, fields.name, name.0.as_bytes());
-    let mut place = |offset, ip: Ipv4Addr| {
-        put(&mut argument, offset, &encode_plain(system, ip.into()));
+    let (v4, v6) = (&layout.ifaliasreq, &layout.in6_aliasreq);
+    let (number, size, [name_at, address_at, mask_at, peer_at]) = match network {
+        IpNet::V4(_) => (
+            layout.numbers.add_address,
+            v4.size,
+            [v4.name, v4.address, v4.mask, v4.peer],
+        ),
+        IpNet::V6(_) => (
+            layout.numbers.add_address_in6,
+            v6.size,
+            [v6.name, v6.address, v6.mask, v6.peer],
+        ),
     };
-    place(fields.address, network.addr());
-    place(fields.mask, network.netmask());
-    if let Some(peer) = peer {
-        place(fields.peer, peer);
+    let mut argument = vec![0; size];
+    put(&mut argument, name_at, name.0.as_bytes());
+    let own = network.addr();
+    let peer = peer.filter(|peer| peer.is_ipv4() == own.is_ipv4());
+    let addresses = [
+        (address_at, Some(own)),
+        (mask_at, Some(network.netmask())),
+        (peer_at, peer),
+    ];
+    for (offset, ip) in addresses {
+        let encoded = ip.map(|ip| encode_plain(system, ip));
+        put(&mut argument, offset, &encoded.unwrap_or_default());
     }
-    IoctlRequest::new(layout.numbers.add_address, argument)
-}
-
-fn add_v6(
-    system: System,
-    name: &InterfaceName,
-    network: Ipv6Net,
-    peer: Option<Ipv6Addr>,
-) -> IoctlRequest {
-    let layout = layout::of(system);
-    let fields = &layout.in6_aliasreq;
-    let mut argument = vec![0; fields.size];
-    put(&mut argument, fields.name, name.0.as_bytes());
-    let mut place = |offset, ip: Ipv6Addr| {
-        put(&mut argument, offset, &encode_plain(system, ip.into()));
-    };
-    place(fields.address, network.addr());
-    place(fields.mask, network.netmask());
-    if let Some(peer) = peer {
-        place(fields.peer, peer);
+    if own.is_ipv6() {
+        let infinite = ND6_INFINITE_LIFETIME.to_le_bytes();
+        put(&mut argument, v6.flags, &IN6_IFF_NODAD.to_le_bytes());
+        put(&mut argument, v6.valid_lifetime, &infinite);
+        put(&mut argument, v6.preferred_lifetime, &infinite);
     }
-    let infinite = ND6_INFINITE_LIFETIME.to_le_bytes();
-    put(&mut argument, fields.flags, &IN6_IFF_NODAD.to_le_bytes());
-    put(&mut argument, fields.valid_lifetime, &infinite);
-    put(&mut argument, fields.preferred_lifetime, &infinite);
-    IoctlRequest::new(layout.numbers.add_address_in6, argument)
+    IoctlRequest::new(number, argument)
 }
 
 /// Returns the request that removes an address from an interface (`SIOCDIFADDR`,
