@@ -7,11 +7,9 @@
 use std::fs;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use taupe_os_linux::run_directory;
 
 use crate::stopped;
 
@@ -40,7 +38,7 @@ impl Socket {
     /// Returns the socket with an interface's name.
     #[must_use]
     pub fn of(interface: &str) -> Option<Self> {
-        let data = fs::symlink_metadata(path(interface)).ok()?;
+        let data = fs::symlink_metadata(taupe_client::socket_path(interface)).ok()?;
         Some(Self {
             device: data.dev(),
             inode: data.ino(),
@@ -60,7 +58,7 @@ impl Socket {
             return Ok(());
         }
         // Connected before the name is removed; the connection breaks when the process ends.
-        let path = path(interface);
+        let path = taupe_client::socket_path(interface);
         let mut connection = taupe_client::connect_to(&path);
         stopped::resume(&path, &connection);
         let is_full = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
@@ -87,11 +85,6 @@ impl Socket {
             _ => Ok(()),
         }
     }
-}
-
-/// Returns the path of an interface's configuration socket.
-pub(crate) fn path(interface: &str) -> PathBuf {
-    PathBuf::from(run_directory::PATH).join(format!("{interface}.sock"))
 }
 
 #[cfg(test)]

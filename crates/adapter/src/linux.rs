@@ -23,7 +23,7 @@ use crate::change::{Change, InterfaceKey, LAST_METRIC, mark_in_effect, special_m
 use crate::comparison::Comparison;
 use crate::dns::{self, Dns, DnsError, Paths};
 use crate::hook;
-use crate::identity::{self, Socket};
+use crate::identity::Socket;
 use crate::journal::{State, Turn};
 use crate::last_state::{LastState, StandIn};
 use crate::machine::{LookError, Machine, SaveError, StepError};
@@ -411,7 +411,7 @@ impl Machine for Linux<'_> {
     fn stand_in(&mut self, state: Option<&LastState>) -> std::io::Result<()> {
         // The previous stand-in must release the socket's name.
         drop(self.stand_in.take());
-        let path = identity::path(self.interface);
+        let path = taupe_client::socket_path(self.interface);
         let begun = state.map(|state| StandIn::begin(&path, state));
         self.stand_in = begun.transpose()?;
         Ok(())

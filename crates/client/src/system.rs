@@ -30,7 +30,7 @@ pub(crate) mod public {
     #[cfg(target_os = "linux")]
     pub use super::linux::zone;
     #[cfg(unix)]
-    pub use super::unix::{Stream, connect_to};
+    pub use super::unix::{Stream, connect_to, socket_path};
     #[cfg(windows)]
     pub use super::windows::Stream;
 }

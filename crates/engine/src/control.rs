@@ -34,8 +34,8 @@ use crate::schedule::PacketPath;
 use crate::shared::{Command, Shared, UnderlayState, Waker};
 use crate::sockets::Sockets;
 use crate::timer::{Timer, timespec};
-use crate::uapi::Listener;
 use taupe_runtime::clock;
+use taupe_runtime::configuration_socket::{self, Listener};
 use taupe_runtime::driver::{Driver, handshake_kind};
 use taupe_runtime::own_pq_key::OwnPqKey;
 use taupe_runtime::resolver::Resolver;
@@ -187,9 +187,12 @@ impl Control {
         // The interface may be up already, and the MTU must be known before the first packet.
         control.check_link();
         control.lanes.start_outbound()?;
-        let serve = Arc::clone(&shared);
+        let answer = Arc::clone(&shared);
         let listener = Arc::clone(&control.listener);
-        spawn("uapi", move || crate::uapi::run(&serve, &listener))?;
+        let scopes = taupe_os_linux::interface::index;
+        spawn("uapi", move || {
+            configuration_socket::serve(&listener, scopes, &answer);
+        })?;
         Ok((control, shared))
     }
 

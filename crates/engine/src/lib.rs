@@ -39,7 +39,6 @@
 //! | `loops.rs` | detection of routing loops |
 //! | `flood.rs`, `flood_filter.rs` | detection of handshake floods, and the filter that drops them in the kernel |
 //! | `timer.rs` | the control loop's timer |
-//! | `uapi.rs` | the configuration socket |
 
 mod batch;
 mod control;
@@ -56,7 +55,6 @@ mod shared;
 mod sockets;
 mod source;
 mod timer;
-mod uapi;
 mod underlay;
 
 use std::sync::Arc;

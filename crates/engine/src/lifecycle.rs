@@ -1,11 +1,10 @@
 //! Start and end of a device: errors of starting, reasons for ending, threads.
 
 use std::io;
-use std::path::PathBuf;
 use std::thread::JoinHandle;
 
-use taupe_os_linux::run_directory;
 use taupe_os_linux::tun;
+use taupe_runtime::configuration_socket::ListenError;
 use thiserror::Error;
 
 /// Error from starting a device. Everything that had been created is removed again.
@@ -15,20 +14,9 @@ pub enum StartError {
     /// The TUN cannot be opened.
     #[error(transparent)]
     Tun(#[from] tun::OpenError),
-    /// Another process answers on the configuration socket.
-    #[error("{} is in use: a program already runs the interface", .0.display())]
-    Running(PathBuf),
-    /// The folder of the configuration socket cannot be created.
+    /// There is no configuration socket.
     #[error(transparent)]
-    Folder(#[from] run_directory::RunDirectoryError),
-    /// The configuration socket cannot be bound.
-    #[error("cannot listen on {}: {source}; it takes root", .path.display())]
-    Uapi {
-        /// Its path.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    Listen(#[from] ListenError),
     /// A system call failed.
     #[error("{what}: {source}")]
     System {

@@ -13,6 +13,7 @@ use taupe_protocol::limits::{MAX_QUEUED_HANDSHAKES, UNDER_LOAD_BACKLOG};
 use taupe_protocol::time::Instant;
 use taupe_protocol::{DataPath, Endpoint, HandshakeQueue, TakenHandshakes, TokenBucket};
 use taupe_runtime::clock;
+use taupe_runtime::configuration_socket::{AnswerRequest, names_an_endpoint};
 use taupe_uapi::Request;
 use zeroize::Zeroizing;
 
@@ -170,6 +171,23 @@ impl Shared {
         if self.commands.send(command).is_ok() {
             self.waker.wake();
         }
+    }
+}
+
+impl AnswerRequest for Shared {
+    fn answer(&self, request: Request) -> Option<Zeroizing<String>> {
+        if names_an_endpoint(&request) {
+            self.resolver.prepare();
+        }
+        let (sender, answer) = mpsc::sync_channel(1);
+        self.send(Command::Uapi(request, sender));
+        answer.recv().ok()
+    }
+
+    fn client_left(&self) {
+        // Requests and answers take much more memory than the state they leave, and peers may have
+        // been removed.
+        taupe_os_linux::memory::release();
     }
 }
 

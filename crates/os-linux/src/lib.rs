@@ -17,7 +17,6 @@ pub mod mounts;
 pub mod namespace;
 pub mod netlink;
 pub mod process;
-pub mod run_directory;
 pub mod security;
 pub mod signals;
 pub mod socket_option;

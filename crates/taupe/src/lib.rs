@@ -65,12 +65,6 @@ cfg_if::cfg_if! {
         pub use arguments::command_line;
         pub use device::Device;
         pub use linux::{main, run};
-
-        // The part of the Windows code that does not depend on Windows, so that its tests run here.
-        #[cfg(test)]
-        mod windows {
-            mod forwarding;
-        }
     } else if #[cfg(windows)] {
         mod portable;
         #[path = "system/windows.rs"]

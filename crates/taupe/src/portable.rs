@@ -191,7 +191,7 @@ mod tests {
         assert!(is_wg(&words(&["wg.exe", "genkey"])));
         let arguments = words(&["taupe.exe", "check", "a.conf"]);
         assert!(!is_wg(&arguments));
-        let taupe = parse::<Taupe>(&arguments).ok().expect("a command");
+        let taupe = parse::<Taupe>(&arguments).expect("a command");
         let PortableCommand::Check(FileArgument { file }) = taupe.command else {
             panic!("another command");
         };

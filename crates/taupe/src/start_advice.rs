@@ -4,15 +4,17 @@ use rustix::io::Errno;
 use std::io;
 use taupe_engine::StartError;
 use taupe_inspect::is_root;
-use taupe_os_linux::run_directory::RunDirectoryError;
 use taupe_os_linux::tun::OpenError;
+use taupe_runtime::configuration_socket::{ListenError, RunDirectoryError};
 
 /// Returns advice for an error of starting, or nothing.
 pub(crate) fn start_advice(error: &StartError) -> String {
     match error {
         StartError::Tun(error) => tun_advice(error, is_root()),
-        StartError::Running(_) => "; delete the interface (`ip link del`) to end it".to_owned(),
-        StartError::Folder(RunDirectoryError::Unsafe { path, .. }) => {
+        StartError::Listen(ListenError::Running(_)) => {
+            "; delete the interface (`ip link del`) to end it".to_owned()
+        }
+        StartError::Listen(ListenError::Directory(RunDirectoryError::Unsafe { path, .. })) => {
             let path = path.display();
             format!(" (`chown root {path}`, `chmod o-w {path}`)")
         }

@@ -7,7 +7,6 @@ mod service;
 
 mod adapter;
 mod event_log;
-mod forwarding;
 mod frame_tunnel;
 mod lock;
 mod owners;

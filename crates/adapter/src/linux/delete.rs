@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use super::{FAREWELL, Linux, gone};
-use crate::identity;
 use crate::machine::StepError;
 use crate::stopped;
 
@@ -20,7 +19,7 @@ impl Linux<'_> {
             return Ok(());
         }
         let interface = self.interface;
-        let path = identity::path(interface);
+        let path = taupe_client::socket_path(interface);
         let stays = |source| StepError::Io {
             what: format!("the process of {interface} does not end"),
             source,

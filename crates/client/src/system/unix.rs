@@ -73,12 +73,18 @@ pub fn connect_to(path: &Path) -> io::Result<Stream> {
     Ok(OwnedFd::from(socket).into())
 }
 
+/// Returns the path of a device's configuration socket.
+#[must_use]
+pub fn socket_path(interface: &str) -> PathBuf {
+    Path::new(DIRECTORY).join(format!("{interface}{SUFFIX}"))
+}
+
 /// Returns the path of the socket, if it exists.
 fn path(interface: &str) -> Option<PathBuf> {
     if interface.contains('/') {
         return None;
     }
-    let path = Path::new(DIRECTORY).join(format!("{interface}{SUFFIX}"));
+    let path = socket_path(interface);
     let found = fs::metadata(&path).is_ok_and(|found| found.file_type().is_socket());
     found.then_some(path)
 }

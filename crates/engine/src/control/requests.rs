@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use super::{Control, system};
 use crate::lifecycle::StartError;
-use crate::uapi::SocketFile;
+use taupe_runtime::configuration_socket::SocketFile;
 
 impl Control {
     pub(super) fn handle_request(&mut self, request: Request) -> Zeroizing<String> {

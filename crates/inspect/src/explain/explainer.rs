@@ -124,9 +124,10 @@ pub(crate) fn is_on_link(address: IpAddr) -> bool {
 
 /// Checks whether a process carries the tunnel: it has the configuration socket.
 fn is_device(subject: &Subject, interface: &str) -> bool {
-    let socket = format!("{}/{interface}.sock", taupe_os_linux::run_directory::PATH);
+    let socket = taupe_client::socket_path(interface);
+    let socket = socket.to_string_lossy();
     let table = fs::read_to_string("/proc/self/net/unix").unwrap_or_default();
-    let lines = table.lines().filter(|line| line.ends_with(&socket));
+    let lines = table.lines().filter(|line| line.ends_with(&*socket));
     let inodes = lines.filter_map(|line| line.split_whitespace().nth(6)?.parse().ok());
     let inodes: HashSet<u64> = inodes.collect();
     subject.count(&inodes) > 0

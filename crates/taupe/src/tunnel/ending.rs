@@ -6,7 +6,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{PidfdFlags, pidfd_open};
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use taupe_adapter::State;
 
 /// Time that a process has to end after its interface was deleted.
@@ -26,8 +25,7 @@ impl Ending {
     pub(super) fn of(interface: &str) -> Option<Self> {
         let headers = State::default().here();
         headers.iter().find(|one| one.interface == interface)?;
-        let socket =
-            Path::new(taupe_os_linux::run_directory::PATH).join(format!("{interface}.sock"));
+        let socket = taupe_client::socket_path(interface);
         let connection = taupe_client::connect_to(&socket).ok()?;
         let id = socket_peercred(&connection).ok()?.pid;
         let handle = pidfd_open(id, PidfdFlags::empty()).ok()?;

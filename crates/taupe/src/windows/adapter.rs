@@ -1,7 +1,6 @@
 //! A tunnel on an adapter of its own (Wintun), with addresses, routes and name servers.
 
 use super::arguments::WindowsMode;
-use super::forwarding::{FamilySocket, Forwarder, Tap, UdpSockets};
 use super::frame_tunnel::TunnelEvent;
 use super::pipe::Server;
 use super::requests::{RefusedConfiguration, Requests, services};
@@ -10,12 +9,13 @@ use super::tunnel::{PreparedTunnel, WindowsTunnelError, listen, literal_endpoint
 use crate::peer_notices;
 use ipnet::IpNet;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use taupe_config::file::{File, Table};
+use taupe_forwarder::{Forwarder, Interface, UdpSockets};
 use taupe_os_windows::routes::{self, AdapterSettings, Guid};
 use taupe_os_windows::{access, wintun};
 use taupe_packet::ip::Family;
@@ -40,23 +40,27 @@ const ABSENT_FAMILY_TIMEOUT: Duration = Duration::from_secs(3);
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 const SHORT_WAIT: Duration = Duration::from_millis(50);
 
-impl Tap for wintun::Adapter {
+struct Adapter(wintun::Adapter);
+
+impl Interface for Adapter {
     fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        self.read(buffer)
+        self.0.read(buffer)
     }
 
     fn write(&self, packet: &[u8]) -> io::Result<()> {
-        self.write(packet)
+        self.0.write(packet)
     }
 
     fn close(&self) {
-        self.close();
+        self.0.close();
     }
 }
 
+type AdapterForwarder = Forwarder<Adapter, UdpSocket>;
+
 /// A tunnel whose resources have been opened.
 pub(super) struct AdapterTunnel {
-    forwarder: Forwarder<wintun::Adapter>,
+    forwarder: AdapterForwarder,
     requests: Requests,
     settings: AdapterPlan,
     events: Receiver<TunnelEvent>,
@@ -78,11 +82,11 @@ pub(super) fn open(
     let port = file.interface.listen_port.unwrap_or(0);
     let Sockets { v4, v6, port, .. } =
         Sockets::bind(port).map_err(|source| WindowsTunnelError::Port { port, source })?;
-    let sockets = UdpSockets {
-        v4: FamilySocket::new(v4),
-        v6: v6.map(FamilySocket::new),
-        port,
-    };
+    for socket in [Some(&v4), v6.as_ref()].into_iter().flatten() {
+        let blocks = socket.set_nonblocking(false);
+        blocks.map_err(|source| WindowsTunnelError::Port { port, source })?;
+    }
+    let sockets = UdpSockets::new(Some(v4), v6, port);
     let addressing = addressing(&file);
     let mut request = taupe_client::setconf_request(&file, &literal_endpoints(&file));
     request.fwmark = None;
@@ -92,7 +96,13 @@ pub(super) fn open(
         let _ = notify.send(TunnelEvent::WorkDue);
     });
     let services = services(&state, &file, WindowsMode::Adapter, Arc::clone(&notify));
-    let mut forwarder = Forwarder::new(adapter, sockets, addressing.mtu as usize, services, notify);
+    let mut forwarder = Forwarder::new(
+        Adapter(adapter),
+        sockets,
+        addressing.mtu as usize,
+        services,
+        notify,
+    );
     let mut requests = Requests::new(port);
     let (device, services) = forwarder.driver.parts();
     let applied = requests.apply(device, services, request);
@@ -139,12 +149,13 @@ impl AdapterTunnel {
 }
 
 fn run_loop(
-    forwarder: &mut Forwarder<wintun::Adapter>,
+    forwarder: &mut AdapterForwarder,
     requests: &mut Requests,
     settings: &AdapterPlan,
     applied: &mut Option<AppliedSettings>,
     events: &Receiver<TunnelEvent>,
 ) -> Result<(), WindowsTunnelError> {
+    forwarder.driver.device_mut().set_up(now());
     forwarder.start().map_err(WindowsTunnelError::Thread)?;
     let (mut uplinks, mut waiting_since) = (Uplinks::default(), None);
     loop {
@@ -192,7 +203,7 @@ fn run_loop(
 }
 
 /// Does due work and logs notices.
-fn settle(forwarder: &mut Forwarder<wintun::Adapter>) -> Result<(), WindowsTunnelError> {
+fn settle(forwarder: &mut AdapterForwarder) -> Result<(), WindowsTunnelError> {
     forwarder
         .settle()
         .map_err(WindowsTunnelError::AdapterGone)?;
@@ -374,11 +385,7 @@ impl Uplinks {
 
     /// Lets datagrams bypass the tunnel if routes would lead them into it. Returns true if anything
     /// has changed.
-    fn update(
-        &mut self,
-        addressing: &AdapterSettings,
-        forwarder: &Forwarder<wintun::Adapter>,
-    ) -> bool {
+    fn update(&mut self, addressing: &AdapterSettings, forwarder: &AdapterForwarder) -> bool {
         self.updated = Some(Instant::now());
         let peers = forwarder.driver.device().status().peers;
         let endpoints = peers.iter().filter_map(|peer| peer.endpoint);
@@ -390,7 +397,7 @@ impl Uplinks {
             });
             let is_captured = routes_into_tunnel(addressing, family, endpoints.clone());
             let route = set_route(
-                forwarder.sockets(),
+                &forwarder.sockets(),
                 family,
                 last.1,
                 UplinkRoute::of(is_captured, found),
@@ -404,16 +411,12 @@ impl Uplinks {
 /// Sets the path of a family's datagrams. Returns the path that applies now. On an error no
 /// datagrams leave, and the next look-up tries again.
 fn set_route(
-    sockets: &UdpSockets,
+    sockets: &UdpSockets<UdpSocket>,
     family: Family,
     last: UplinkRoute,
     wanted: UplinkRoute,
 ) -> UplinkRoute {
-    let socket = match family {
-        Family::V4 => Some(&sockets.v4),
-        Family::V6 => sockets.v6.as_ref(),
-    };
-    let Some(socket) = socket.filter(|_| wanted != last) else {
+    let Some(socket) = sockets.of(family).filter(|_| wanted != last) else {
         return wanted;
     };
     let done = match wanted {

@@ -1,5 +1,4 @@
-//! The configuration socket: accepts connections, and passes complete, validated requests to the
-//! control loop.
+//! The configuration socket of a device: a Unix socket of the directory where `wg` looks for it.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Read as _};
@@ -7,25 +6,50 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno as SystemError;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
-use taupe_os_linux::run_directory;
-use taupe_runtime::clients::{ClientSlot, Clients, TICK};
-use taupe_runtime::configuration::serve_client;
-use taupe_uapi::Request;
+use socket2::{Domain, SockAddr, Socket, Type};
+use taupe_uapi::{Request, ScopeLookup};
+use thiserror::Error;
 use tracing::debug;
+use zeroize::Zeroizing;
 
-use crate::lifecycle::{StartError, spawn};
-use crate::shared::{Command, Shared};
+use crate::clients::{ClientSlot, Clients, TICK};
+use crate::configuration::serve_client;
+use crate::run_directory;
+pub use crate::run_directory::RunDirectoryError;
 
-/// The listening socket, and the file by which it is reached if it has one.
-pub(crate) struct Listener {
-    pub(crate) socket: UnixListener,
-    pub(crate) file: Option<SocketFile>,
+/// Error of listening on a configuration socket.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// Another process answers on the socket.
+    #[error("{} is in use: a program already runs the interface", .0.display())]
+    Running(PathBuf),
+    /// The directory of the socket cannot be created.
+    #[error(transparent)]
+    Directory(#[from] RunDirectoryError),
+    /// The socket cannot be bound.
+    #[error("cannot listen on {}: {source}; it takes root", .path.display())]
+    Bind {
+        /// Its path.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A socket that was passed in is none.
+    #[error("cannot use the configuration socket that was passed in: {0}")]
+    PassedIn(#[source] io::Error),
+}
+
+/// The listening socket, and its file if it has one.
+pub struct Listener {
+    /// The socket.
+    pub socket: UnixListener,
+    /// The file by which clients find it; `None` if the socket was passed in.
+    pub file: Option<SocketFile>,
 }
 
 /// The longest time for which a program may still hold its socket after its interface is gone. The
@@ -34,12 +58,11 @@ const DYING: Duration = Duration::from_millis(500);
 
 /// Connects without blocking if the program's queue of connections is full.
 fn connect(path: &Path) -> io::Result<UnixStream> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    let stream = UnixStream::from(socket);
-    stream.set_nonblocking(false)?;
-    Ok(stream)
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.connect(&SockAddr::unix(path)?)?;
+    socket.set_nonblocking(false)?;
+    Ok(OwnedFd::from(socket).into())
 }
 
 /// Returns true if a connection ends within `limit` without a request: the program has ended before
@@ -63,7 +86,7 @@ fn listen(path: &Path) -> io::Result<(UnixListener, u64)> {
 }
 
 /// The socket's file. It is removed when this is dropped, unless another program has replaced it.
-pub(crate) struct SocketFile {
+pub struct SocketFile {
     path: PathBuf,
     inode: u64,
 }
@@ -71,14 +94,16 @@ pub(crate) struct SocketFile {
 impl Listener {
     /// Listens on the interface's socket. Replaces the socket of a program that was killed (no
     /// program answers on it). Waits for a program that is ending.
-    pub(crate) fn bind(interface: &str) -> Result<Self, StartError> {
-        let path = Path::new(run_directory::PATH).join(format!("{interface}.sock"));
+    ///
+    /// # Errors
+    /// See [`ListenError`].
+    pub fn bind(interface: &str) -> Result<Self, ListenError> {
         run_directory::create()?;
-        Self::bind_at(path)
+        Self::bind_at(run_directory::socket(interface))
     }
 
-    fn bind_at(path: PathBuf) -> Result<Self, StartError> {
-        let failed = |source| StartError::Uapi {
+    fn bind_at(path: PathBuf) -> Result<Self, ListenError> {
+        let failed = |source| ListenError::Bind {
             path: path.clone(),
             source,
         };
@@ -87,10 +112,10 @@ impl Listener {
             match connect(&path).map_err(|error| (error.kind(), error)) {
                 Ok(stream) => match DYING.checked_sub(began.elapsed()) {
                     Some(left) if ends_within(&stream, left) => thread::sleep(DYING / 50),
-                    _ => return Err(StartError::Running(path)),
+                    _ => return Err(ListenError::Running(path)),
                 },
                 // The program does not accept, and its queue of connections is full.
-                Err((io::ErrorKind::WouldBlock, _)) => return Err(StartError::Running(path)),
+                Err((io::ErrorKind::WouldBlock, _)) => return Err(ListenError::Running(path)),
                 Err((io::ErrorKind::NotFound, _)) => match listen(&path) {
                     Ok((socket, inode)) => {
                         let file = Some(SocketFile { path, inode });
@@ -114,25 +139,28 @@ impl Listener {
     }
 
     /// Uses a listening socket that the caller has passed in.
-    pub(crate) fn from_fd(fd: OwnedFd) -> Result<Self, StartError> {
+    ///
+    /// # Errors
+    /// [`ListenError::PassedIn`].
+    pub fn from_fd(fd: OwnedFd) -> Result<Self, ListenError> {
         let socket = UnixListener::from(fd);
         socket
             .set_nonblocking(false)
-            .map_err(|source| StartError::System {
-                what: "cannot use the configuration socket that was passed in",
-                source,
-            })?;
+            .map_err(ListenError::PassedIn)?;
         Ok(Self { socket, file: None })
     }
 }
 
 impl SocketFile {
-    pub(crate) fn path(&self) -> &Path {
+    /// Returns the file's path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Returns true if the file is still the one that was created.
-    pub(crate) fn exists(&self) -> bool {
+    #[must_use]
+    pub fn exists(&self) -> bool {
         fs::symlink_metadata(&self.path).is_ok_and(|meta| meta.ino() == self.inode)
     }
 }
@@ -145,7 +173,9 @@ impl Drop for SocketFile {
     }
 }
 
-fn names_an_endpoint(request: &Request) -> bool {
+/// Returns true if a request gives the name of an endpoint, which has to be looked up.
+#[must_use]
+pub fn names_an_endpoint(request: &Request) -> bool {
     let Request::Set(set) = request else {
         return false;
     };
@@ -155,53 +185,54 @@ fn names_an_endpoint(request: &Request) -> bool {
         .any(|peer| matches!(peer.endpoint_name, Some(Some(_))))
 }
 
-/// Serves clients until the listener is shut down.
-pub(crate) fn run(shared: &Arc<Shared>, listener: &UnixListener) {
+/// Answers requests.
+pub trait AnswerRequest: Send + Sync + 'static {
+    /// Answers a request; `None` if the device has ended.
+    fn answer(&self, request: Request) -> Option<Zeroizing<String>>;
+
+    /// Called when a client has left.
+    fn client_left(&self) {}
+}
+
+/// Serves clients, each in a thread of its own, until the socket is shut down (Linux: accept(2) then
+/// returns `EINVAL`). `scopes` resolves interface names in addresses.
+pub fn serve(socket: &UnixListener, scopes: ScopeLookup, answer: &Arc<impl AnswerRequest>) {
     let clients = Arc::new(Clients::default());
     loop {
-        let stream = match listener.accept() {
+        let stream = match socket.accept() {
             Ok((stream, _)) => stream,
-            // accept(2) returns EINVAL after a shutdown.
-            Err(error) if error.raw_os_error() == Some(SystemError::INVAL.raw_os_error()) => return,
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
             Err(error) => {
                 debug!(%error, "accepting a configuration client failed");
-                std::thread::sleep(Duration::from_millis(100));
+                thread::sleep(Duration::from_millis(100));
                 continue;
             }
         };
         // While all places are taken, further clients wait in the kernel's queue.
         let slot = clients.admit();
-        let shared = Arc::clone(shared);
+        let answer = Arc::clone(answer);
         let client = move || {
-            if let Err(error) = serve(&shared, stream, &slot) {
+            if let Err(error) = serve_stream(&*answer, stream, &slot, scopes) {
                 debug!(%error, "configuration client ended");
             }
-            // Requests and answers take much more memory than the state they leave, and peers may
-            // have been removed.
-            taupe_os_linux::memory::release();
+            answer.client_left();
         };
-        if let Err(error) = spawn("uapi client", client) {
+        let thread = thread::Builder::new().name("uapi client".into());
+        if let Err(error) = thread.spawn(client) {
             debug!(%error, "no thread for a configuration client");
         }
     }
 }
 
-fn serve(shared: &Shared, mut stream: UnixStream, slot: &ClientSlot) -> io::Result<()> {
+fn serve_stream(
+    answer: &impl AnswerRequest,
+    mut stream: UnixStream,
+    slot: &ClientSlot,
+    scopes: ScopeLookup,
+) -> io::Result<()> {
     stream.set_read_timeout(Some(TICK))?;
     stream.set_write_timeout(Some(TICK))?;
-    serve_client(
-        &mut stream,
-        slot,
-        taupe_os_linux::interface::index,
-        |request| {
-            if names_an_endpoint(&request) {
-                shared.resolver.prepare();
-            }
-            let (sender, answer) = mpsc::sync_channel(1);
-            shared.send(Command::Uapi(request, sender));
-            answer.recv().ok()
-        },
-    )
+    serve_client(&mut stream, slot, scopes, |request| answer.answer(request))
 }
 
 #[cfg(test)]
@@ -253,11 +284,10 @@ mod tests {
     #[test]
     fn a_listener_with_a_full_queue_is_running() {
         let path = std::env::temp_dir().join(format!("taupe-full-{}.sock", std::process::id()));
-        let none = SocketFlags::empty();
-        let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, none, None).unwrap();
-        rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        let listener = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        listener.bind(&SockAddr::unix(&path).unwrap()).unwrap();
         // The kernel queues one connection more than the backlog.
-        rustix::net::listen(&listener, 0).unwrap();
+        listener.listen(0).unwrap();
         let first = connect(&path);
         let second = connect(&path);
         fs::remove_file(&path).unwrap();

@@ -1,4 +1,5 @@
-use super::{ERRORS_BEFORE_PAUSE, Errors, FamilySocket, Forwarder, Tap, UdpSockets, lock, now};
+use super::{ERRORS_BEFORE_PAUSE, Errors, Forwarder, lock};
+use crate::{Interface, UdpSockets};
 use ipnet::IpNet;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -6,9 +7,11 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use taupe_packet::ip::Family;
 use taupe_protocol::DropReason;
 use taupe_protocol::key::{PrivateKey, PublicKey};
 use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, PrivateKeyUpdate};
+use taupe_runtime::clock::now;
 use taupe_runtime::resolver::SystemResolver;
 use taupe_runtime::services::Services;
 
@@ -16,14 +19,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Time within which an unwanted packet would arrive by loopback.
 const SILENCE: Duration = Duration::from_millis(300);
 
-/// An adapter in memory, with channels for both directions.
+/// An interface in memory, with channels for both directions.
 struct Memory {
     sent: Mutex<Receiver<io::Result<Vec<u8>>>>,
     send: Sender<io::Result<Vec<u8>>>,
     given: Sender<Vec<u8>>,
 }
 
-impl Tap for Memory {
+impl Interface for Memory {
     fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let packet = self.sent.lock().unwrap().recv().unwrap()?;
         buffer[..packet.len()].copy_from_slice(&packet);
@@ -42,7 +45,7 @@ impl Tap for Memory {
 }
 
 struct Side {
-    forwarder: Forwarder<Memory>,
+    forwarder: Forwarder<Memory, UdpSocket>,
     send: Sender<io::Result<Vec<u8>>>,
     given: Receiver<Vec<u8>>,
     at: SocketAddr,
@@ -62,25 +65,21 @@ impl Side {
     fn new(key: u8, notify: &Sender<()>) -> Self {
         let (send, sent) = channel();
         let (give, given) = channel();
-        let tap = Memory {
+        let interface = Memory {
             sent: Mutex::new(sent),
             send: send.clone(),
             given: give,
         };
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let at = socket.local_addr().unwrap();
-        let sockets = UdpSockets {
-            v4: FamilySocket::new(socket),
-            v6: None,
-            port: at.port(),
-        };
+        let sockets = UdpSockets::new(Some(socket), None, at.port());
         let resolver = Arc::new(SystemResolver::default());
         let name = format!("taupe-forwarding-{}-{}", std::process::id(), at.port());
         let state = Folder(std::env::temp_dir().join(name));
         let services = Services::new(Some(&state.0), resolver, Arc::new(|| {}));
         let notify = notify.clone();
         let notify = Arc::new(move || notify.send(()).unwrap_or_default());
-        let mut forwarder = Forwarder::new(tap, sockets, 1420, services, notify);
+        let mut forwarder = Forwarder::new(interface, sockets, 1420, services, notify);
         let key = PrivateKey::new([key; 32]).unwrap();
         let update = DeviceUpdate {
             private_key: Some(PrivateKeyUpdate::new(key)),
@@ -112,6 +111,7 @@ impl Side {
             .device_mut()
             .update(now(), update)
             .unwrap();
+        self.forwarder.driver.device_mut().set_up(now());
         self.forwarder.start().unwrap();
     }
 
@@ -200,6 +200,37 @@ fn packets_arrive_unchanged_in_both_directions() {
     there.end();
 }
 
+/// Sends a packet in each direction.
+fn exchange(attention: &Receiver<()>, sides: &mut [&mut Side], content: &[u8]) {
+    for (from, to, one) in [
+        (0, 1, packet(HERE, THERE, 53, content)),
+        (1, 0, packet(THERE, HERE, 53, content)),
+    ] {
+        sides[from].send.send(Ok(one.clone())).unwrap();
+        let came = until(attention, sides, |sides| sides[to].given.try_recv().ok());
+        assert_eq!(came, one);
+    }
+}
+
+#[test]
+fn the_port_changes_while_packets_flow() {
+    let (notify, attention) = channel();
+    let (mut here, mut there) = (Side::new(1, &notify), Side::new(2, &notify));
+    here.start(there.public, Some(there.at), &[THERE]);
+    there.start(here.public, None, &[HERE]);
+    let sides = &mut [&mut here, &mut there];
+    exchange(&attention, sides, b"before");
+    let old = sides[0].at;
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    let sockets = UdpSockets::new(Some(socket), None, port);
+    sides[0].forwarder.replace_sockets(sockets).unwrap();
+    UdpSocket::bind(old).expect("the old port is free");
+    exchange(&attention, sides, b"after");
+    here.end();
+    there.end();
+}
+
 #[test]
 fn a_looped_datagram_is_not_sealed_again() {
     let (notify, attention) = channel();
@@ -261,20 +292,21 @@ fn nothing_leaves_by_a_closed_socket() {
     let other = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let to = other.local_addr().unwrap();
     let sockets = side.forwarder.sockets();
-    sockets.v4.set_closed(true);
-    sockets.send(to, b"shut");
+    let v4 = sockets.of(Family::V4).unwrap();
+    v4.set_closed(true);
+    sockets.send(to.into(), b"shut");
     other.set_read_timeout(Some(SILENCE)).unwrap();
     let mut buffer = [0; 8];
     assert!(other.recv_from(&mut buffer).is_err());
-    sockets.v4.set_closed(false);
-    sockets.send(to, b"open");
+    v4.set_closed(false);
+    sockets.send(to.into(), b"open");
     other.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(other.recv_from(&mut buffer).unwrap().0, 4);
     assert_eq!(&buffer[..4], b"open");
 }
 
 #[test]
-fn a_removed_adapter_is_reported() {
+fn a_removed_interface_is_reported() {
     let (notify, attention) = channel();
     let mut side = Side::new(6, &notify);
     side.start(PublicKey([9; 32]), None, &[THERE]);

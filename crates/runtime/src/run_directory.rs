@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as 
 use std::path::{Path, PathBuf};
 
 /// The directory in which `wg` looks for the sockets of userspace implementations.
-pub const PATH: &str = "/var/run/wireguard";
+pub(crate) const PATH: &str = "/var/run/wireguard";
 
 const PRIVATE: u32 = 0o700;
 const WRITABLE_BY_ANYBODY: u32 = 0o002;
@@ -44,13 +44,18 @@ pub enum RunDirectoryError {
     },
 }
 
+/// Returns the path of an interface's configuration socket.
+pub(crate) fn socket(interface: &str) -> PathBuf {
+    Path::new(PATH).join(format!("{interface}.sock"))
+}
+
 /// Creates [`PATH`] unless it exists. A new directory has mode 0700, regardless of the umask; the
 /// mode of an existing one stays.
 ///
 /// # Errors
 ///
 /// See [`RunDirectoryError`].
-pub fn create() -> Result<(), RunDirectoryError> {
+pub(crate) fn create() -> Result<(), RunDirectoryError> {
     create_at(Path::new(PATH))
 }
 
@@ -98,7 +103,7 @@ mod tests {
 
     impl Scratch {
         fn new(name: &str) -> Self {
-            let unique = format!("taupe-os-linux-{name}-{}", std::process::id());
+            let unique = format!("taupe-run-{name}-{}", std::process::id());
             let path = std::env::temp_dir().join(unique);
             fs::create_dir(&path).expect("scratch directory");
             Self(path)

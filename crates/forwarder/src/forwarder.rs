@@ -1,17 +1,13 @@
-//! Path of packets between an adapter and the UDP sockets, through the protocol. It does not depend
-//! on Windows, so its tests run on other systems too.
-//!
-//! Each source of packets has a thread. The adapter's thread seals packets and sends them. A
-//! socket's thread opens datagrams and passes packets to the adapter. The thread that owns the
-//! [`Forwarder`] handles handshakes, timers and configuration. The other threads notify it of work.
+//! The threads, and what is due beside them.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use taupe_packet::ip::Packet;
+
+use arc_swap::ArcSwap;
+use taupe_packet::ip::{Family, Packet};
 use taupe_protocol::crypto::{TAG_LEN, default_provider};
 use taupe_protocol::message::DATA_HEADER_LEN;
 use taupe_protocol::time::Instant;
@@ -25,6 +21,8 @@ use taupe_runtime::nested::NestedPacket;
 use taupe_runtime::services::{Event, Services};
 use tracing::debug;
 
+use crate::socket::{DatagramSocket, FamilySocket, Interface, UdpSockets};
+
 /// Length of the longest packet or datagram in bytes.
 const MAX_PACKET: usize = 65_535;
 
@@ -37,67 +35,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Number of consecutive errors before a pause.
 const ERRORS_BEFORE_PAUSE: u32 = 16;
 
-/// Maximum number of attempts to end a socket's thread, with a pause before each.
+/// Maximum number of attempts to end the sockets' threads, with a pause after each.
 const END_ATTEMPTS: usize = 40;
-
-/// An adapter that threads share.
-pub(super) trait Tap: Send + Sync + 'static {
-    /// Waits for a packet that the system sends. Returns the packet's length, or `None` once the
-    /// adapter is closed.
-    fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>>;
-
-    /// Passes a packet to the system as received.
-    fn write(&self, packet: &[u8]) -> io::Result<()>;
-
-    fn close(&self);
-}
-
-/// A UDP socket of one address family, which sends nothing while it is closed.
-pub(super) struct FamilySocket {
-    pub(super) socket: UdpSocket,
-    is_closed: AtomicBool,
-}
-
-impl FamilySocket {
-    pub(super) fn new(socket: UdpSocket) -> Self {
-        Self {
-            socket,
-            is_closed: AtomicBool::new(false),
-        }
-    }
-
-    pub(super) fn set_closed(&self, is_closed: bool) {
-        self.is_closed.store(is_closed, Ordering::Relaxed);
-    }
-}
-
-/// UDP sockets of both address families on one port.
-pub(super) struct UdpSockets {
-    pub(super) v4: FamilySocket,
-    /// `None` if the system has no IPv6.
-    pub(super) v6: Option<FamilySocket>,
-    pub(super) port: u16,
-}
-
-impl UdpSockets {
-    fn send(&self, to: SocketAddr, message: &[u8]) {
-        let socket = match to {
-            SocketAddr::V4(_) => Some(&self.v4),
-            SocketAddr::V6(_) => self.v6.as_ref(),
-        };
-        let Some(socket) = socket else {
-            debug!(%to, "this system has no socket of that family");
-            return;
-        };
-        if socket.is_closed.load(Ordering::Relaxed) {
-            return;
-        }
-        // Lost handshake messages are sent again, and applications cope with lost data packets.
-        if let Err(error) = socket.socket.send_to(message, to) {
-            debug!(%to, %error, "sending failed");
-        }
-    }
-}
 
 /// Counts a socket's consecutive errors. An error may say that an earlier datagram did not arrive.
 /// Anyone on the path can forge that, so the socket continues to receive.
@@ -112,25 +51,26 @@ impl Errors {
     }
 }
 
-struct Shared<T> {
-    tap: T,
-    sockets: UdpSockets,
+struct Shared<I, S> {
+    interface: I,
+    sockets: ArcSwap<UdpSockets<S>>,
     path: Arc<DataPath>,
     /// Limit for padding, in bytes.
-    mtu: usize,
+    mtu: AtomicUsize,
     handshakes: Mutex<HandshakeQueue>,
-    /// Error that ended the adapter's thread.
+    /// Error that ended the interface's thread.
     failure: Mutex<Option<io::Error>>,
     notify: Wake,
     has_ended: AtomicBool,
 }
 
-impl<T: Tap> Shared<T> {
-    /// Sends packets from the adapter until it is closed.
+impl<I: Interface, S: DatagramSocket> Shared<I, S> {
+    /// Sends packets from the interface until it is closed.
     fn send_loop(&self) {
         let mut buffer = vec![0; BUFFER_LEN];
         loop {
-            match self.tap.read(&mut buffer[DATA_HEADER_LEN..][..MAX_PACKET]) {
+            let packet = &mut buffer[DATA_HEADER_LEN..][..MAX_PACKET];
+            match self.interface.read(packet) {
                 Ok(Some(length)) if !self.has_ended() => self.send(&mut buffer, length),
                 Ok(_) => return,
                 Err(error) => return self.fail(error),
@@ -146,21 +86,22 @@ impl<T: Tap> Shared<T> {
         let Some(peer) = self.path.routes().lookup(packet.destination()).cloned() else {
             return;
         };
-        if is_loop(&packet, self.sockets.port, &peer) {
+        let sockets = self.sockets.load();
+        if is_loop(&packet, sockets.port(), &peer) {
             self.path.counters().add(DropReason::RoutingLoop, 1);
             return;
         }
         let length = packet.bytes().len();
-        let padded = padded_len(length, self.mtu);
+        let padded = padded_len(length, self.mtu.load(Ordering::Relaxed));
         let sealed = DATA_HEADER_LEN + padded + TAG_LEN;
         // The padding may contain remains of earlier packets.
         buffer[DATA_HEADER_LEN + length..sealed].fill(0);
         let now = now().boot;
         match self.path.reserve(now, &peer, 1, sealed as u64) {
             Outbound::Send(mut reservation) => {
-                let to = reservation.endpoint().remote;
+                let to = reservation.endpoint();
                 let ready = reservation.seal(&mut buffer[..sealed], sealed);
-                self.sockets.send(to, &buffer[..ready]);
+                sockets.send(to, &buffer[..ready]);
             }
             Outbound::Stage => {
                 let packet = buffer[DATA_HEADER_LEN..][..padded].to_vec();
@@ -176,16 +117,13 @@ impl<T: Tap> Shared<T> {
         }
     }
 
-    /// Passes on datagrams from a socket until the end.
-    fn receive_loop(&self, socket_of: fn(&UdpSockets) -> Option<&FamilySocket>) {
-        let Some(FamilySocket { socket, .. }) = socket_of(&self.sockets) else {
-            return;
-        };
+    /// Passes on datagrams from a socket until it has ended.
+    fn receive_loop(&self, sockets: &UdpSockets<S>, socket: &FamilySocket<S>) {
         let (mut buffer, mut batch) = (vec![0; MAX_PACKET], ReceivedBatch::default());
         let mut errors = Errors::default();
         loop {
-            let received = socket.recv_from(&mut buffer);
-            if self.has_ended() {
+            let received = socket.socket.receive(&mut buffer);
+            if sockets.has_ended() {
                 return;
             }
             match received {
@@ -204,8 +142,8 @@ impl<T: Tap> Shared<T> {
     }
 
     /// Opens a datagram and passes on its content.
-    fn receive(&self, from: SocketAddr, datagram: &mut [u8], received: &mut ReceivedBatch) {
-        let (from, length) = (Endpoint::from(from), datagram.len());
+    fn receive(&self, from: Endpoint, datagram: &mut [u8], received: &mut ReceivedBatch) {
+        let length = datagram.len();
         self.path
             .receive(now().boot, from, datagram, length, received);
         for message in &received.handshakes {
@@ -218,7 +156,7 @@ impl<T: Tap> Shared<T> {
             }
         }
         for packet in &received.inner {
-            if let Err(error) = self.tap.write(&datagram[packet.clone()]) {
+            if let Err(error) = self.interface.write(&datagram[packet.clone()]) {
                 self.fail(error);
             }
         }
@@ -234,21 +172,23 @@ impl<T: Tap> Shared<T> {
     }
 }
 
-pub(super) struct Forwarder<T> {
-    pub(super) driver: Driver,
+/// A device between an interface and UDP sockets.
+pub struct Forwarder<I, S> {
+    /// The protocol's device.
+    pub driver: Driver,
     /// True if handshake messages were left for later.
     has_handshakes: bool,
-    shared: Arc<Shared<T>>,
+    shared: Arc<Shared<I, S>>,
     send_thread: Option<JoinHandle<()>>,
     receive_threads: Vec<JoinHandle<()>>,
 }
 
-impl<T: Tap> Forwarder<T> {
-    /// Creates a device without a key, which is not up. Any thread calls `notify` when
-    /// [`Self::settle`] has work to do; `notify` must return at once.
-    pub(super) fn new(
-        tap: T,
-        sockets: UdpSockets,
+impl<I: Interface, S: DatagramSocket> Forwarder<I, S> {
+    /// Creates a device without a key, which is not up. `mtu` is the interface's, in bytes. Any
+    /// thread calls `notify` when [`Self::settle`] has work to do; `notify` must return at once.
+    pub fn new(
+        interface: I,
+        sockets: UdpSockets<S>,
         mtu: usize,
         services: Services,
         notify: Wake,
@@ -264,10 +204,10 @@ impl<T: Tap> Forwarder<T> {
             driver,
             has_handshakes: false,
             shared: Arc::new(Shared {
-                tap,
-                sockets,
+                interface,
+                sockets: ArcSwap::from_pointee(sockets),
                 path,
-                mtu,
+                mtu: AtomicUsize::new(mtu),
                 handshakes: Mutex::default(),
                 failure: Mutex::default(),
                 notify,
@@ -278,41 +218,83 @@ impl<T: Tap> Forwarder<T> {
         }
     }
 
-    pub(super) fn sockets(&self) -> &UdpSockets {
-        &self.shared.sockets
+    /// Returns the interface.
+    pub fn interface(&self) -> &I {
+        &self.shared.interface
     }
 
-    /// Sets the device up and starts the threads.
+    /// Returns the sockets.
+    pub fn sockets(&self) -> Arc<UdpSockets<S>> {
+        self.shared.sockets.load_full()
+    }
+
+    /// Tells the device the interface's MTU in bytes.
+    pub fn set_mtu(&self, mtu: usize) {
+        self.shared.mtu.store(mtu, Ordering::Relaxed);
+    }
+
+    /// Starts the threads. The sockets must block.
     ///
     /// # Errors
     ///
-    /// Fails if no thread is left, or if a socket cannot be set to blocking.
-    pub(super) fn start(&mut self) -> io::Result<()> {
-        self.driver.device_mut().set_up(now());
+    /// No thread is left.
+    pub fn start(&mut self) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
-        let thread = thread::Builder::new().name("adapter".into());
+        let thread = thread::Builder::new().name("interface".into());
         self.send_thread = Some(thread.spawn(move || shared.send_loop())?);
-        let sockets: [fn(&UdpSockets) -> Option<&FamilySocket>; 2] =
-            [|sockets| Some(&sockets.v4), |sockets| sockets.v6.as_ref()];
-        for socket_of in sockets {
-            let Some(FamilySocket { socket, .. }) = socket_of(&self.shared.sockets) else {
+        self.start_receiving(&self.sockets())
+    }
+
+    /// Replaces the sockets while the threads run. The old ones are closed when this returns, unless
+    /// a thread is stuck in one.
+    ///
+    /// # Errors
+    ///
+    /// No thread is left. The new sockets then send, but do not receive in each family.
+    pub fn replace_sockets(&mut self, sockets: UdpSockets<S>) -> io::Result<()> {
+        let sockets = Arc::new(sockets);
+        let old = self.shared.sockets.swap(Arc::clone(&sockets));
+        self.end_receiving(&old);
+        drop(old);
+        self.start_receiving(&sockets)
+    }
+
+    fn start_receiving(&mut self, sockets: &Arc<UdpSockets<S>>) -> io::Result<()> {
+        for family in Family::ALL {
+            if sockets.of(family).is_none() {
                 continue;
+            }
+            let (shared, sockets) = (Arc::clone(&self.shared), Arc::clone(sockets));
+            let receive = move || {
+                if let Some(socket) = sockets.of(family) {
+                    shared.receive_loop(&sockets, socket);
+                }
             };
-            socket.set_nonblocking(false)?;
-            let shared = Arc::clone(&self.shared);
-            let thread = thread::Builder::new().name("udp".into());
-            let thread = thread.spawn(move || shared.receive_loop(socket_of))?;
+            let thread = thread::Builder::new().name("udp".into()).spawn(receive)?;
             self.receive_threads.push(thread);
         }
         Ok(())
+    }
+
+    fn end_receiving(&mut self, sockets: &UdpSockets<S>) {
+        for _ in 0..END_ATTEMPTS {
+            sockets.end();
+            self.receive_threads.retain(|thread| !thread.is_finished());
+            if self.receive_threads.is_empty() {
+                break;
+            }
+            thread::sleep(PAUSE);
+        }
+        // A thread that is left waits for a datagram, and ends with the next one.
+        self.receive_threads.clear();
     }
 
     /// Does due work. The caller then calls [`Self::poll_notice`].
     ///
     /// # Errors
     ///
-    /// Fails if the adapter is gone.
-    pub(super) fn settle(&mut self) -> io::Result<()> {
+    /// The interface is gone.
+    pub fn settle(&mut self) -> io::Result<()> {
         if let Some(failure) = lock(&self.shared.failure).take() {
             return Err(failure);
         }
@@ -326,7 +308,7 @@ impl<T: Tap> Forwarder<T> {
     }
 
     /// Sends the protocol's datagrams, and returns the next notice.
-    pub(super) fn poll_notice(&mut self) -> Option<Notice> {
+    pub fn poll_notice(&mut self) -> Option<Notice> {
         loop {
             match self.driver.poll_event()? {
                 Event::Transmit {
@@ -335,7 +317,7 @@ impl<T: Tap> Forwarder<T> {
                     if let Some(kind) = handshake_kind(&datagram) {
                         debug!(to = %endpoint.remote, "sending a handshake {kind}");
                     }
-                    self.shared.sockets.send(endpoint.remote, &datagram);
+                    self.shared.sockets.load().send(endpoint, &datagram);
                 }
                 Event::Notice(notice) => return Some(notice),
             }
@@ -343,7 +325,8 @@ impl<T: Tap> Forwarder<T> {
     }
 
     /// Returns the time at which [`Self::settle`] has something to do.
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
         if self.has_handshakes {
             return Some(Instant::default());
         }
@@ -351,30 +334,16 @@ impl<T: Tap> Forwarder<T> {
     }
 
     /// Erases the device's keys and ends the threads.
-    pub(super) fn end(mut self) {
+    pub fn end(mut self) {
         self.driver.close();
         while self.poll_notice().is_some() {}
         self.shared.has_ended.store(true, Ordering::Release);
-        self.shared.tap.close();
+        self.shared.interface.close();
         if let Some(thread) = self.send_thread.take() {
             let _ = thread.join();
         }
-        for _ in 0..END_ATTEMPTS {
-            if self.receive_threads.iter().all(JoinHandle::is_finished) {
-                break;
-            }
-            wake(self.shared.sockets.port);
-            thread::sleep(PAUSE);
-        }
-    }
-}
-
-/// Sends an empty datagram to the sockets of both families, which ends a blocking read.
-fn wake(port: u16) {
-    let here: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
-    for here in here {
-        let socket = UdpSocket::bind((here, 0));
-        let _ = socket.and_then(|socket| socket.send_to(&[], (here, port)));
+        let sockets = self.sockets();
+        self.end_receiving(&sockets);
     }
 }
 
