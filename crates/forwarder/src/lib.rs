@@ -4,7 +4,9 @@
 //! Each source of packets has a thread. The interface's thread seals packets and sends them. A
 //! socket's thread opens datagrams and passes packets to the interface. The thread that owns the
 //! [`Forwarder`] handles handshakes, timers and configuration. The other threads notify it of work.
+//! [`device::Device`] is such an owner.
 
+pub mod device;
 mod forwarder;
 mod socket;
 
