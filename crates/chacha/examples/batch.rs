@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::process::ExitCode;
 
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
-use taupe_chacha::{Packet, TAG_LEN};
+use taupe_chacha::TAG_LEN;
 
 const KEY: [u8; 32] = [9; 32];
 
@@ -28,10 +28,10 @@ fn twice(mut batch: impl FnMut()) {
 #[cfg(target_arch = "aarch64")]
 fn neon(buffers: &mut [Vec<u8>]) -> Option<()> {
     let key = taupe_chacha::NeonKey::new(&KEY)?;
-    let mut packets: Vec<Packet<'_>> = buffers
+    let mut packets: Vec<taupe_chacha::Packet<'_>> = buffers
         .iter_mut()
         .zip(0..)
-        .map(|(data, counter)| Packet { counter, data })
+        .map(|(data, counter)| taupe_chacha::Packet { counter, data })
         .collect();
     twice(|| key.seal(black_box(&mut packets)));
     Some(())

@@ -297,7 +297,7 @@ impl<'a> Long<'a> {
     #[inline]
     #[target_feature(enable = "avx2")]
     fn begin(&mut self, stream: &Stream) {
-        self.poly = Poly1305::new(words(stream[0]));
+        self.poly.begin(words(stream[0]));
     }
 
     /// All passes after the first. What remains is to authenticate some of the ciphertext

@@ -40,7 +40,8 @@ impl Poly1305 {
         poly
     }
 
-    /// Begins anew with this one-time key, in place: no copy of it stays in memory.
+    /// Begins anew with this one-time key, in place. The authenticator is not moved, which would
+    /// leave a copy of it.
     #[inline]
     pub(crate) fn begin(&mut self, key: [u64; 4]) {
         let r = [

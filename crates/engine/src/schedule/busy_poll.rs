@@ -126,14 +126,16 @@ impl BusyPoll {
             return Ok(false);
         }
         let began = clock::boot();
-        while clock::boot().since(began) < MAX_POLL {
+        loop {
             if poll(fds, Some(&Timespec::default()))? > 0 {
                 return Ok(true);
             }
+            if clock::boot().since(began) >= MAX_POLL {
+                self.row = 0;
+                return Ok(false);
+            }
             std::thread::yield_now();
         }
-        self.row = 0;
-        Ok(false)
     }
 }
 

@@ -79,9 +79,9 @@ fn is_narrow_kernel() -> bool {
 }
 
 /// Checks whether a kernel of 32 bits calls its machine so (`uname -m`). With `setarch linux32`, a
-/// kernel for AArch64 says `armv8l`.
+/// kernel for AArch64 says `armv8l`, and one for x86-64 `i686` like those of 32 bits.
 fn is_narrow(machine: &str) -> bool {
-    !machine.contains("64") && machine != "armv8l"
+    !machine.contains("64") && machine != "armv8l" && !machine.ends_with("86")
 }
 
 /// BTF in the byte order of this machine.
@@ -290,10 +290,10 @@ mod tests {
 
     #[test]
     fn machines_of_narrow_kernels() {
-        for machine in ["armv6l", "armv7l", "i686", "riscv32"] {
+        for machine in ["armv6l", "armv7l", "riscv32"] {
             assert!(is_narrow(machine), "{machine}");
         }
-        for machine in ["x86_64", "aarch64", "armv8l", "riscv64"] {
+        for machine in ["x86_64", "i686", "aarch64", "armv8l", "riscv64"] {
             assert!(!is_narrow(machine), "{machine}");
         }
     }

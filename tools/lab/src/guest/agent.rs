@@ -69,8 +69,7 @@ impl Agent {
     }
 
     fn send(&mut self, limit: Duration, script: &str) -> io::Result<()> {
-        let script = script.trim().replace('\\', r"\\").replace('\n', r"\n");
-        let line = format!("{} {script}\n", limit.as_secs());
+        let line = format!("{} {}\n", limit.as_secs(), escaped(script));
         let stream = self.stream.get_mut();
         stream.set_read_timeout(Some(limit + GRACE))?;
         stream.set_write_timeout(Some(GRACE))?;
@@ -113,9 +112,15 @@ impl Agent {
     }
 }
 
+/// Returns a script as one line that the guest's `read -r` and `printf %b` turn back into it.
+fn escaped(script: &str) -> String {
+    script.trim().replace('\\', r"\\").replace('\n', r"\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::{Command, Stdio};
 
     #[test]
     fn an_answer_belongs_to_its_script() -> Result<()> {
@@ -131,5 +136,21 @@ mod tests {
         let third = agent.execute(limit, "third");
         assert!(matches!(third, Err(Error::Unmet(_))), "{third:?}");
         Ok(())
+    }
+
+    #[test]
+    fn a_script_reaches_the_shell_unchanged() {
+        let script = "printf 'a\\nb\\\\ \\c\\0101\\x41 %s' \"$x\"\n\tcase 'é\u{1}%b' in\n*) ;;\nesac \\\n  end";
+        let mut shell = Command::new("dash")
+            .args(["-c", "read -r seconds script && printf %b \"$script\""])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("dash");
+        let mut input = shell.stdin.take().expect("its input");
+        writeln!(input, "30 {}", escaped(script)).expect("written");
+        drop(input);
+        let output = shell.wait_with_output().expect("its output");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), script);
     }
 }

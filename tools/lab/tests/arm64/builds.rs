@@ -22,32 +22,36 @@ fn boot(kernel: Kernel, programs: Vec<PathBuf>) -> Result<Guest> {
 
 /// The static program of `make musl` works in a root directory that has nothing else but
 /// `/dev/net/tun` and a file.
-pub(crate) fn static_program_alone() -> Result<()> {
+pub(crate) fn static_program_in_empty_root() -> Result<()> {
     let taupe = cross::released(cross::MUSL)?;
     let guest = boot(Kernel::Arm64, vec![taupe.clone()])?;
+    let run = |script: &str| guest.run_within(LIMIT, script);
     let inside = program(&taupe);
-    guest.run(&format!(
-        "mkdir -p /alone/dev/net && mknod /alone/dev/net/tun c 10 200 && cp {inside} /alone/taupe"
+    run(&format!(
+        "mkdir -p /empty/dev/net && mknod /empty/dev/net/tun c 10 200 && cp {inside} /empty/taupe"
     ))?;
-    let alone = |words: &str| guest.run(&format!("env -i /applets/chroot /alone /taupe {words}"));
+    let in_root = |words: &str| run(&format!("env -i /applets/chroot /empty /taupe {words}"));
     step("keys");
-    let key = alone("genkey")?;
+    let key = in_root("genkey")?;
     let file = format!(
         "[Interface]\nPrivateKey = {}\nListenPort = 51820\n",
         key.text()
     );
-    guest.run(&format!("umask 077 && printf '{file}' > /alone/wg0.conf"))?;
+    run(&format!("umask 077 && printf '{file}' > /empty/wg0.conf"))?;
     step("check");
-    alone("check /wg0.conf")?;
+    in_root("check /wg0.conf")?;
     step("device");
-    guest.run(
-        "env -i /applets/chroot /alone /taupe device --foreground wg0 > /dev/null 2>&1 &
-         until [ -S /alone/var/run/wireguard/wg0.sock ]; do sleep 0.1; done",
+    run(
+        "env -i /applets/chroot /empty /taupe device --foreground wg0 > /device.log 2>&1 &
+         until [ -S /empty/var/run/wireguard/wg0.sock ]; do
+             kill -0 $! || { cat /device.log; exit 1; }
+             sleep 0.1
+         done",
     )?;
-    alone("setconf wg0 /wg0.conf")?;
-    let port = alone("show wg0 listen-port")?;
+    in_root("setconf wg0 /wg0.conf")?;
+    let port = in_root("show wg0 listen-port")?;
     ensure!(port.text() == "51820", "{port:?}");
-    guest.run("ip link show wg0")?;
+    run("ip link show wg0")?;
     Ok(())
 }
 

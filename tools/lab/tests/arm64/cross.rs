@@ -1,6 +1,7 @@
 //! Programs of this workspace for 64-bit ARM.
 
 use std::fs;
+use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -83,6 +84,13 @@ pub(crate) fn build(tests: &[Program]) -> Result<()> {
 /// [`folder`].
 fn build_with(mut cargo: Command, triple: &str, targets: &[&str]) -> Result<()> {
     let folder = folder(triple)?;
+    // If the build fails, the tests must not find programs of an earlier one.
+    match fs::remove_dir_all(&folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(Error::io(folder.display().to_string())(error));
+        }
+        _ => {}
+    }
     fs::create_dir_all(&folder).map_err(Error::io(folder.display().to_string()))?;
     cargo.args(["cargo", triple, "build"]).args(targets).args([
         "--quiet",

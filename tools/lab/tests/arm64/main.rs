@@ -1,8 +1,9 @@
 //! Taupe on 64-bit ARM, in a virtual machine with Debian's kernel for it.
 //!
-//! Some tests are those of other suites, built for 64-bit ARM and run inside. In the others, Taupe
-//! inside has a tunnel with programs of this machine, over a TAP interface. With `ARM64=whole` in the
-//! environment, as in the long tests, more of them run, on three kernels. `ARM64` may also have the
+//! Some tests are those of other suites, built for 64-bit ARM and run inside. In
+//! `peers_of_this_machine`, Taupe inside has a tunnel with programs of this machine, over a TAP
+//! interface. With `ARM64=whole` in the environment, as in the long tests, more of them run, on three
+//! kernels, and other builds of the command are tried. `ARM64` may also have the
 //! names of tests that run inside on these kernels, such as `exec/hybrid_peer,quick/hooks_in_order`.
 
 mod builds;
@@ -35,7 +36,10 @@ fn main() {
     }
     if inside::is_whole() {
         tests.extend([
-            SystemTest::new("static_program_alone", builds::static_program_alone),
+            SystemTest::new(
+                "static_program_in_empty_root",
+                builds::static_program_in_empty_root,
+            ),
             SystemTest::new("program_of_32_bits", builds::program_of_32_bits),
         ]);
     }

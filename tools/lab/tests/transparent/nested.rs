@@ -468,8 +468,8 @@ fn one_way(nested: &Nested, selected: &Application) -> Result<()> {
     );
     world.far.run_with_input(&["nft", "-f", "-"], &deaf)?;
     let mut found = String::new();
-    // Initiations that the inner peer repeats end a silence before it is reported. It repeats them for
-    // 90 seconds after TCP has last repeated a packet of an old connection, for a minute or two.
+    // Initiations that the inner peer repeats end a silence before it is reported. TCP repeats packets of
+    // an old connection for one to two minutes, and the inner peer its initiations for 90 seconds more.
     let done = wait_until("what is not known", Duration::from_secs(300), || {
         let ask = format!("exec 3<>/dev/tcp/{}/{PORT}", WEB[0]);
         world
