@@ -403,7 +403,7 @@ impl Tunnel {
                     guarded: is_guarded,
                 });
             }
-            let gaps = maps.missing_features().into_iter();
+            let gaps = taupe_transparent::capture::missing_features(&self.interface)?.into_iter();
             self.gaps = gaps
                 .map(|gap| GapLine {
                     code: gap_code(gap),

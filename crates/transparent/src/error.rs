@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use aya::EbpfError;
 use aya::maps::MapError;
@@ -171,6 +171,15 @@ impl TransparentError {
         }
     }
 
+    /// Makes the error of a pinned map that cannot be opened.
+    pub(crate) fn pinned_map(path: &Path, source: &MapError) -> Self {
+        let what = format!("opening {}", path.display());
+        match errnos(source).next() {
+            Some(errno) => Self::process(what, errno),
+            None => Self::call(what)(io::Error::other(with_sources(source))),
+        }
+    }
+
     /// Makes the error of a program that could not be loaded or attached. The cause is a missing kernel
     /// feature, unless the error concerns this process.
     pub(crate) fn program(
@@ -255,21 +264,25 @@ fn with_sources(error: &(dyn Error + 'static)) -> String {
 /// Returns the error number if it concerns this process rather than the kernel's features: no more
 /// descriptors, memory or permissions.
 fn process_error(error: &(dyn Error + 'static)) -> Option<Errno> {
-    let mut next = Some(error);
-    let errors = std::iter::from_fn(|| {
-        let error = next?;
-        next = error.source();
-        Some(error)
-    });
-    let mut answers = errors.filter_map(|error| {
-        let error = error.downcast_ref::<io::Error>()?;
-        Some(Errno::from_raw_os_error(error.raw_os_error()?))
-    });
-    answers.find(|errno| {
+    errnos(error).find(|errno| {
         matches!(
             *errno,
             Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::PERM | Errno::AGAIN | Errno::INTR
         )
+    })
+}
+
+/// Returns the kernel's errors in an error and in those that caused it.
+fn errnos(error: &(dyn Error + 'static)) -> impl Iterator<Item = Errno> {
+    let mut next = Some(error);
+    let errors = std::iter::from_fn(move || {
+        let error = next?;
+        next = error.source();
+        Some(error)
+    });
+    errors.filter_map(|error| {
+        let error = error.downcast_ref::<io::Error>()?;
+        Some(Errno::from_raw_os_error(error.raw_os_error()?))
     })
 }
 

@@ -1,6 +1,7 @@
 //! The BPF maps that the eBPF programs share with the daemon.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering;
@@ -118,11 +119,14 @@ impl Maps {
     /// Opens the pinned maps.
     pub(crate) fn pinned(pins: &Pins) -> Result<Self, TransparentError> {
         let mut map = |name| {
-            let map = MapData::from_pin(pins.map(name)).and_then(Map::from_map_data);
-            map.map_err(TransparentError::map(name))
+            let path = pins.map(name);
+            let map = MapData::from_pin(&path).and_then(Map::from_map_data);
+            map.map_err(|source| TransparentError::pinned_map(&path, &source))
         };
         let Map::Array(state) = map("state")? else {
-            return Err(TransparentError::Missing("state"));
+            let path = pins.map("state").display().to_string();
+            let reason = io::Error::other("it is not an array, so it is not Taupe's");
+            return Err(TransparentError::call(path)(reason));
         };
         Self::from_source(map_state(&state)?, &mut map)
     }
@@ -154,8 +158,8 @@ impl Maps {
             return Ok(None);
         }
         // In every layout the first word is the schema number.
-        let map =
-            MapData::from_pin(&path).map_err(TransparentError::map("opening the pinned state"))?;
+        let map = MapData::from_pin(&path);
+        let map = map.map_err(|source| TransparentError::pinned_map(&path, &source))?;
         let state = MappedState::map(map.fd().as_fd()).map_err(TransparentError::call(format!(
             "mapping {}",
             path.display()

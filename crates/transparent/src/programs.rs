@@ -16,6 +16,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use aya::maps::Map;
 use aya::programs::{Program, ProgramError};
 use aya::{Btf, Ebpf, EbpfLoader};
 use taupe_os_linux::memory::without_memlock_limit;
@@ -528,9 +529,12 @@ impl Programs {
             listed.extend(self.read_iterator(tcp, AttachTarget::Iterator)?);
             return Ok(reset::without_repetitions(reset::read(&listed)));
         }
-        let sockets = syscall::open(&self.pins.map("sockets"));
-        let sockets = sockets.map_err(TransparentError::call("opening the map of sockets"))?;
-        let listed = self.read_iterator(selected, AttachTarget::SocketStorage(sockets.as_fd()))?;
+        // Not by its pin: the tunnel may be going down.
+        let Some(Map::SkStorage(sockets)) = self.object.map("sockets") else {
+            return Err(TransparentError::Missing("sockets"));
+        };
+        let storage = AttachTarget::SocketStorage(sockets.fd().as_fd());
+        let listed = self.read_iterator(selected, storage)?;
         Ok(reset::read(&listed))
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use taupe_config::file::Forwarded;
 
-use super::{AttachPoint, Attached, CaptureMode, Programs, TunnelMaps};
+use super::{AttachPoint, Attached, CaptureMode, Programs};
 use crate::pins::Pins;
 use crate::state::State;
 
@@ -67,16 +67,16 @@ impl fmt::Display for MissingFeature {
     }
 }
 
-impl TunnelMaps {
+impl Programs {
     /// Returns the features that were found missing when the programs were attached.
     #[must_use]
     pub fn missing_features(&self) -> Vec<MissingFeature> {
-        missing_features(self.mode, &self.pins, &self.maps.state)
+        missing_features(self.tunnel.mode, &self.tunnel.pins, &self.tunnel.maps.state)
     }
 }
 
 impl Attached {
-    /// Like [`TunnelMaps::missing_features`].
+    /// Like [`Programs::missing_features`], of programs that another process has attached.
     pub(crate) fn missing_features(&self) -> Vec<MissingFeature> {
         missing_features(self.mode, &self.pins, &self.state)
     }

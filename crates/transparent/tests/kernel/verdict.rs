@@ -14,7 +14,7 @@ use taupe_lab::host::add_address;
 use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Error, Result, ensure};
 use taupe_transparent::capture::reset;
-use taupe_transparent::programs::{MissingFeature, Programs};
+use taupe_transparent::programs::{MissingFeature, Programs, TunnelMaps};
 use taupe_transparent::state::{Lock, Reason};
 
 /// Debian 12's kernel runs the tests that need features missing from some kernels.
@@ -38,6 +38,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
         SystemTest::new("no_memory_for_a_verdict", no_memory_for_a_verdict),
         SystemTest::new("paths_too_deep_to_compare", paths_too_deep_to_compare),
         SystemTest::new("upgraded_executables", upgraded_executables),
+        SystemTest::new("maps_without_programs", maps_without_programs),
     ]
 }
 
@@ -45,6 +46,50 @@ pub(crate) fn tests() -> Vec<SystemTest> {
 fn open(scene: &Scene) -> Result<Programs> {
     let programs = scene.home.enter(|| Programs::open(TUNNEL).map_err(unmet))?;
     programs.ok_or_else(|| Error::unmet("nothing is attached"))
+}
+
+/// Returns the number of eBPF programs that this process holds.
+fn held_programs() -> Result<usize> {
+    let folder = fs::read_dir("/proc/self/fd").map_err(Error::io("/proc/self/fd"))?;
+    let targets = folder.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    Ok(targets
+        .filter(|to| to.ends_with("anon_inode:bpf-prog"))
+        .count())
+}
+
+/// Maps that are opened without programs, as `taupe status` does it.
+fn maps_without_programs() -> Result<()> {
+    let mut scene = Scene::with(&["chosen"], &[])?;
+    let (chosen, other) = (install("chosen")?, install("other")?);
+    is(&scene, &chosen, "beyond")?;
+    is(&scene, &other, "far")?;
+    scene.programs()?.set_down();
+    scene.expect(&chosen, &["udp", &at(REMOTE[0], 80)], "failed 1 at once")?;
+    let before = held_programs()?;
+    let maps = scene
+        .home
+        .enter(|| TunnelMaps::open(TUNNEL).map_err(unmet))?;
+    let maps = maps.ok_or_else(|| Error::unmet("nothing is attached"))?;
+    ensure!(held_programs()? == before, "a program was loaded");
+    let programs = open(&scene)?;
+    ensure!(held_programs()? > before, "programs are counted wrongly");
+    ensure!(maps.mode() == programs.mode(), "{:?}", maps.mode());
+    ensure!(maps.is_up() == programs.is_up(), "{}", maps.is_up());
+    let (guarded, all) = (
+        maps.guarded().map_err(unmet)?,
+        programs.guarded().map_err(unmet)?,
+    );
+    ensure!(
+        !guarded.is_empty() && guarded == all,
+        "{guarded:?}, {all:?}"
+    );
+    let (counts, all) = (
+        maps.counts().map_err(unmet)?,
+        programs.counts().map_err(unmet)?,
+    );
+    ensure!(counts.iter().any(|(_, count)| *count > 0), "{counts:?}");
+    ensure!(counts == all, "{counts:?}, {all:?}");
+    Ok(())
 }
 
 /// Checks who answers an application by TCP.
